@@ -12,9 +12,9 @@ namespace nibble::detail {
                                const std::string& values);
 }  // namespace nibble::detail
 
-#define CHECK(condition, ...)                                                           \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
-      ::nibble::detail::check_failed(__FILE__, __LINE__, #condition,                    \
+#define CHECK(condition, ...)                                                          \
+  do {                                                                                 \
+    if (!(condition)) [[unlikely]]                                                     \
+      ::nibble::detail::check_failed(__FILE__, __LINE__, #condition,                   \
                                      ::nibble::concat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)

@@ -17,9 +17,8 @@ void append_piece(std::string& out, T piece) {
   out.append(piece ? "true" : "false");
 }
 template <typename T>
-  requires((std::integral<T> || std::floating_point<T>) && !std::same_as<T, bool> &&
-           !std::same_as<T, char>)
-void append_piece(std::string& out, T piece) {
+requires((std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool> &&
+         !std::same_as<T, char>) void append_piece(std::string& out, T piece) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, piece);
   out.append(digits, end.ptr);

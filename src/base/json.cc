@@ -195,9 +195,7 @@ const Json* Json::find(std::string_view key) const {
   const auto found = std::ranges::find(members, key, &Member::key);
   return found == members.end() ? nullptr : &found->value;
 }
-Json* Json::find(std::string_view key) {
-  return const_cast<Json*>(std::as_const(*this).find(key));
-}
+Json* Json::find(std::string_view key) { return const_cast<Json*>(std::as_const(*this).find(key)); }
 
 void Json::set(std::string_view key, Json value) {
   if (is_null()) value_ = Object{};
@@ -228,9 +226,10 @@ std::string Json::dump_pretty(int indent) const {
 
 Result<Json> parse_json(std::string_view text, std::string_view source, const JsonLimits& limits) {
   if (text.size() > limits.bytes_max) {
-    return make_error(ErrorCode::corrupt, {.what = concat(source, " is too large"),
-                                           .expected = concat("at most ", limits.bytes_max, " bytes"),
-                                           .found = concat(text.size())});
+    return make_error(ErrorCode::corrupt,
+                      {.what = concat(source, " is too large"),
+                       .expected = concat("at most ", limits.bytes_max, " bytes"),
+                       .found = concat(text.size())});
   }
   TreeBuilder builder(limits);
   rapidjson::Reader reader;
@@ -239,11 +238,11 @@ Result<Json> parse_json(std::string_view text, std::string_view source, const Js
                               rapidjson::kParseValidateEncodingFlag;
   // MemoryStream ends with NUL events, so a NUL byte inside the text must be refused by hand.
   if (text.find('\0') != std::string_view::npos) {
-    return make_error(ErrorCode::corrupt, {.what = concat(source, " is not JSON"),
-                                           .found = concat("a NUL byte at offset ", text.find('\0'))});
+    return make_error(ErrorCode::corrupt,
+                      {.what = concat(source, " is not JSON"),
+                       .found = concat("a NUL byte at offset ", text.find('\0'))});
   }
-  const auto outcome =
-      reader.Parse<kFlags>(stream, builder);
+  const auto outcome = reader.Parse<kFlags>(stream, builder);
   if (outcome.IsError()) {
     const std::string reason = builder.refusal().empty()
                                    ? std::string(rapidjson::GetParseError_En(outcome.Code()))

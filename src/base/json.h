@@ -25,8 +25,8 @@ class Json {
   Json(bool value) : value_(value) {}
   Json(double value) : value_(value) {}
   template <typename T>
-    requires(std::integral<T> && !std::same_as<T, bool>)
-  Json(T value) : value_(static_cast<int64_t>(value)) {}
+  requires(std::integral<T> && !std::same_as<T, bool>) Json(T value)
+      : value_(static_cast<int64_t>(value)) {}
   Json(std::string value) : value_(std::move(value)) {}
   Json(std::string_view value) : value_(std::string(value)) {}
   Json(const char* value) : value_(std::string(value)) {}
@@ -87,7 +87,8 @@ struct JsonLimits {
 
 /// Parses one JSON document. `source` names it in errors ("config.json", "request body").
 /// Errors: corrupt, with the byte offset and the reason.
-Result<Json> parse_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
+Result<Json> parse_json(std::string_view text, std::string_view source,
+                        const JsonLimits& limits = {});
 
 /// Appends `text` as a JSON string with quotes; only the escapes JSON requires (no \/ , no \u for
 /// printable non-ASCII), like Python's ensure_ascii=False.

@@ -40,12 +40,12 @@ struct BadCase {
 
 TEST(Json, RefusesBadInputInOneLine) {
   const BadCase cases[] = {
-      {"", "not valid JSON"},          {"{", "not valid JSON"},
-      {"[1,]", "not valid JSON"},      {"{\"a\":1,\"a\":2}", "duplicate key \"a\""},
-      {"01", "not valid JSON"},        {"nul", "not valid JSON"},
-      {"\"\xFF\"", "not valid JSON"},  {"\"\\ud800\"", "not valid JSON"},
-      {"1 2", "not valid JSON"},       {"{'a':1}", "not valid JSON"},
-      {"NaN", "not valid JSON"},       {"\"a\nb\"", "not valid JSON"},
+      {"", "not valid JSON"},         {"{", "not valid JSON"},
+      {"[1,]", "not valid JSON"},     {"{\"a\":1,\"a\":2}", "duplicate key \"a\""},
+      {"01", "not valid JSON"},       {"nul", "not valid JSON"},
+      {"\"\xFF\"", "not valid JSON"}, {"\"\\ud800\"", "not valid JSON"},
+      {"1 2", "not valid JSON"},      {"{'a':1}", "not valid JSON"},
+      {"NaN", "not valid JSON"},      {"\"a\nb\"", "not valid JSON"},
   };
   for (const auto& bad : cases) {
     const auto result = parse_json(bad.text, "test");
@@ -67,8 +67,8 @@ TEST(Json, LimitsDepthAndSize) {
 }
 
 TEST(Json, CanKeepTheLastDuplicate) {
-  const auto value = parse_json(R"({"a":1,"b":2,"a":3})", "test",
-                                {.duplicate_keys = DuplicateKeys::keep_last});
+  const auto value =
+      parse_json(R"({"a":1,"b":2,"a":3})", "test", {.duplicate_keys = DuplicateKeys::keep_last});
   EXPECT_EQ(value.value().dump(), R"({"a":3,"b":2})");
 }
 

@@ -41,7 +41,8 @@ struct ErrorParts {
 inline Error make_error(ErrorCode code, const ErrorParts& parts) {
   std::string message(parts.what);
   if (!parts.expected.empty()) message += concat(": expected ", parts.expected);
-  if (!parts.found.empty()) message += concat(parts.expected.empty() ? ": " : ", ", "found ", parts.found);
+  if (!parts.found.empty())
+    message += concat(parts.expected.empty() ? ": " : ", ", "found ", parts.found);
   if (!parts.advice.empty()) message += concat("; ", parts.advice);
   return Error{code, std::move(message)};
 }
@@ -105,9 +106,9 @@ class [[nodiscard]] Result<void> {
 }  // namespace nibble
 
 /// auto x = TRY(call()); returns the error from the enclosing function if call() failed.
-#define TRY(...)                                                     \
-  ({                                                                 \
-    auto try_result_ = (__VA_ARGS__);                                \
-    if (!try_result_.ok()) return std::move(try_result_).error();    \
-    std::move(try_result_).value();                                  \
+#define TRY(...)                                                  \
+  ({                                                              \
+    auto try_result_ = (__VA_ARGS__);                             \
+    if (!try_result_.ok()) return std::move(try_result_).error(); \
+    std::move(try_result_).value();                               \
   })

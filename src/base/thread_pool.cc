@@ -51,7 +51,8 @@ struct ThreadPool::State {
   void work() {
     uint64_t seen = 0;
     for (;;) {
-      for (int spin = 0; spin < kSpins && generation.load(std::memory_order_acquire) == seen; ++spin)
+      for (int spin = 0; spin < kSpins && generation.load(std::memory_order_acquire) == seen;
+           ++spin)
         pause_briefly();
       if (generation.load(std::memory_order_acquire) == seen) {
         std::unique_lock lock(mutex);

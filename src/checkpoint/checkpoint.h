@@ -1,0 +1,65 @@
+// Checkpoint: name -> view over the safetensors files of one Hugging Face folder. Headers are read
+// and checked at open (limits, overlaps, sizes, index); tensor bytes are read when asked, by
+// positioned reads, never mapped: a truncated or changing file is an Error, not a signal.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace nibble {
+
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  int file = 0;         // index into Checkpoint::files()
+  uint64_t offset = 0;  // absolute, in that file
+  int64_t bytes = 0;
+};
+
+class Checkpoint {
+ public:
+  /// Opens DIR/model.safetensors.index.json with its shards, or DIR/model.safetensors, or every
+  /// *.safetensors of DIR. Refuses, by name: a missing shard, duplicate or overlapping tensors, an
+  /// index that disagrees with the files, offsets outside the file, unknown element types.
+  static Result<Checkpoint> open(const std::filesystem::path& folder);
+
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const std::filesystem::path& folder() const;
+  /// File names inside folder(), in index order.
+  std::span<const std::string> files() const;
+  /// Sorted by name.
+  std::span<const TensorEntry> entries() const;
+  /// nullptr when absent.
+  const TensorEntry* find(std::string_view name) const;
+  /// The entry, stating what is expected; a missing one is not_found, any other dtype or shape
+  /// is corrupt.
+  Result<const TensorEntry*> expect(std::string_view name, std::span<const DType> dtypes,
+                                    const Shape& shape) const;
+  /// The whole tensor.
+  Result<Tensor> read(const TensorEntry& entry) const;
+  /// Bytes [begin, begin + out.size()) of the tensor's data.
+  Result<void> read_bytes(const TensorEntry& entry, int64_t begin, std::span<std::byte> out) const;
+
+  /// config.json, parsed. A missing or broken one fails open().
+  const Json& config() const;
+
+ private:
+  struct State;
+  explicit Checkpoint(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nibble

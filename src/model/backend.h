@@ -1,0 +1,78 @@
+// Backend: the one seam between the model and the hardware, at the size of a transformer block, so
+// that a backend can fuse freely inside it. backend/reference is the truth; all others are tested
+// against it. A backend owns weights, caches and workspace; the engine sees ids and byte counts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "model/batch.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "tensor/tensor.h"
+
+namespace nibble {
+
+/// What meets a weight matrix. automatic: declared where the hardware multiplies FP4 natively, else
+/// BF16 or better (on a CPU: F32). bf16: inputs of linears rounded to BF16. declared: exactly what
+/// the checkpoint declares, 4-bit activations included. f32: nothing rounded.
+enum class Activations : uint8_t { automatic, bf16, declared, f32 };
+std::string_view activations_name(Activations mode);
+
+struct BackendOptions {
+  Activations activations = Activations::automatic;
+  int threads = 0;  // 0: one per usable core
+};
+
+/// Cache pools, reserved once, never grown.
+struct PoolSizes {
+  int32_t pages = 0;        // KV pages of kPageTokens tokens, over all attention layers
+  int32_t state_slots = 0;  // recurrent + convolution state of one sequence, all delta-net layers
+  int32_t rows_max = 0;     // rows of the largest batch
+};
+
+/// The residual stream of one pass, [T, hidden]; memory of the backend, valid until the next embed.
+struct Residual {
+  void* data = nullptr;
+  int64_t rows = 0;
+};
+
+/// Host-visible results of `head`, valid until the next embed.
+struct HeadOutput {
+  std::span<const float> logits;  // [R, vocab_rows], R = logit_rows
+  std::span<const float> hidden;  // [R, hidden], after the final norm
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  /// What runs: instruction set, threads, activation precision. One line for people.
+  virtual std::string description() const = 0;
+
+  /// Allocates all pools and workspace. Once, before the first pass. Errors: no_memory.
+  virtual Result<void> reserve(const PoolSizes& sizes) = 0;
+  virtual int64_t page_bytes() const = 0;
+  virtual int64_t state_slot_bytes() const = 0;
+
+  // One pass: embed, then per layer a mixer and a feed-forward block, then head.
+  virtual Residual embed(const Batch& batch) = 0;
+  virtual Residual attention_block(int layer, const Batch& batch, Residual h) = 0;
+  virtual Residual delta_net_block(int layer, const Batch& batch, Residual h) = 0;
+  virtual Residual moe_block(int layer, const Batch& batch, Residual h) = 0;
+  virtual Residual dense_mlp_block(int layer, const Batch& batch, Residual h) = 0;
+  virtual HeadOutput head(const Batch& batch, Residual h) = 0;
+
+  // Cache bytes move here; the layout is the backend's own.
+  virtual void zero_state(int32_t slot) = 0;
+  virtual void copy_state(int32_t from, int32_t to) = 0;
+  virtual void copy_page(int32_t from, int32_t to) = 0;
+  /// Fills with NaN, so that a stale read is loud. For tests.
+  virtual void poison_page(int32_t page) = 0;
+  virtual void poison_state(int32_t slot) = 0;
+};
+
+}  // namespace nibble

@@ -1,0 +1,44 @@
+// Batch: one forward pass as plain arrays. Built by the engine, read by every backend.
+// T rows (tokens), B sequences; the rows of a sequence are adjacent and in order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace nibble {
+
+inline constexpr int kPageTokens = 64;  // tokens of one KV page
+
+/// Prompt tokens are computed in prompt arithmetic, generated ones in generation arithmetic; each
+/// is bit-invariant to batch, slot and schedule. A backend may make both the same.
+enum class Arithmetic : uint8_t { prompt, generation };
+
+struct BatchSequence {
+  int32_t row_begin = 0;   // first of its rows
+  int32_t row_count = 0;   // 1..n
+  int32_t kv_begin = 0;    // tokens already in its pages; row i has index kv_begin + i
+  int32_t page_begin = 0;  // into Batch::pages
+  int32_t page_count = 0;  // covers kv_begin + row_count tokens
+  int32_t state_in = 0;    // state slot read before the first row
+  int32_t state_out = 0;   // state slot written after the last row (may equal state_in)
+  Arithmetic arithmetic = Arithmetic::prompt;
+};
+
+/// Copy of the recurrent state after a row, taken during the pass.
+struct StateSnapshot {
+  int32_t row = 0;
+  int32_t slot = 0;
+};
+
+struct Batch {
+  std::vector<int32_t> tokens;           // [T] host ids
+  std::vector<int32_t> positions;        // [3, T] rotary positions: t, h, w
+  std::vector<BatchSequence> sequences;  // [B]
+  std::vector<int32_t> pages;            // page tables, concatenated
+  std::vector<StateSnapshot> snapshots;
+  std::vector<int32_t> logit_rows;  // rows whose logits are wanted, ascending
+
+  int rows() const { return static_cast<int>(tokens.size()); }
+};
+
+}  // namespace nibble

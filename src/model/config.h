@@ -1,0 +1,96 @@
+// ModelConfig: the typed facts of config.json. Each is read *required*, *default* or *must equal*;
+// a key that matters and is not understood is refused by name. Source: docs/formats.md, config.cc.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace nibble {
+
+enum class Architecture : uint8_t {
+  qwen3_5_moe,  // Qwen3_5MoeForConditionalGeneration
+  qwen3_5,      // Qwen3_5ForConditionalGeneration (dense)
+  qwen3_moe,    // Qwen3MoeForCausalLM
+};
+
+enum class LayerKind : uint8_t { attention, delta_net };
+
+/// y = x * rsqrt(mean(x^2) + eps) * (1 + w) for zero_centred, * w for plain.
+enum class NormKind : uint8_t { zero_centred, plain };
+
+struct YarnConfig {
+  double factor = 1.0;
+  double original_max_positions = 0.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double attention_factor = 1.0;  // multiplies cos and sin
+  bool truncate = true;           // round the correction range to whole dimensions
+};
+
+struct RopeConfig {
+  double theta = 1e7;
+  int rotary_dims = 0;  // of head_dim; the rest passes through
+  /// Frequencies that take their angle from the (t, h, w) position; all zero when not multi-axis.
+  std::array<int, 3> mrope_section = {};
+  std::optional<YarnConfig> yarn;
+};
+
+struct AttentionConfig {
+  int q_heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  bool output_gate = false;  // q_proj rows are per head [q | gate]
+  RopeConfig rope;
+};
+
+struct DeltaNetConfig {
+  int k_heads = 0;
+  int v_heads = 0;
+  int k_dim = 0;  // of one head
+  int v_dim = 0;
+  int conv_kernel = 4;
+  int qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
+  int z_rows() const { return v_heads * v_dim; }
+};
+
+struct MoeConfig {
+  int experts = 0;
+  int top_k = 0;
+  int expert_width = 0;
+  int shared_width = 0;     // 0: no shared expert
+  bool renormalize = true;  // top-k weights sum to 1
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::qwen3_5_moe;
+  int hidden = 0;
+  int vocab_rows = 0;  // rows of the embedding; the tokenizer may know fewer ids
+  float rms_eps = 1e-6F;
+  NormKind norm = NormKind::zero_centred;
+  std::vector<LayerKind> layers;
+  AttentionConfig attention;
+  DeltaNetConfig delta_net;      // meaningful if any layer is delta_net
+  std::optional<MoeConfig> moe;  // absent: dense
+  int dense_width = 0;           // meaningful if !moe
+  int64_t max_positions = 0;
+  bool tied_head = false;
+  int mtp_layers = 0;
+  std::vector<int32_t> stop_ids;  // eos of config.json; generation_config.json adds its own
+  std::string tensor_prefix;      // "model.language_model." or "model."
+
+  int layer_count() const { return static_cast<int>(layers.size()); }
+  /// Layers of one kind before `layer`: the index into that kind's cache pool.
+  int kind_index(int layer) const;
+  int count(LayerKind kind) const;
+
+  /// From a parsed config.json. Errors: unsupported (names the key), corrupt (wrong type or range).
+  static Result<ModelConfig> parse(const Json& config);
+};
+
+}  // namespace nibble

@@ -1,0 +1,53 @@
+// The walk over the layers.
+#include "model/forward.h"
+
+namespace nibble {
+
+std::string_view activations_name(Activations mode) {
+  switch (mode) {
+    case Activations::automatic:
+      return "auto";
+    case Activations::bf16:
+      return "bf16";
+    case Activations::declared:
+      return "declared";
+    case Activations::f32:
+      return "f32";
+  }
+  CHECK(false, "activation mode ", static_cast<int>(mode));
+}
+
+HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& batch) {
+  Residual h = backend.embed(batch);
+  for (int layer = 0; layer < config.layer_count(); ++layer) {
+    const bool attends = config.layers[static_cast<size_t>(layer)] == LayerKind::attention;
+    h = attends ? backend.attention_block(layer, batch, h)
+                : backend.delta_net_block(layer, batch, h);
+    h = config.moe ? backend.moe_block(layer, batch, h) : backend.dense_mlp_block(layer, batch, h);
+  }
+  return backend.head(batch, h);
+}
+
+void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSizes& sizes) {
+  const int rows = batch.rows();
+  CHECK(rows > 0 && rows <= sizes.rows_max, "rows ", rows, " of at most ", sizes.rows_max);
+  CHECK(batch.positions.size() == 3U * batch.tokens.size(), "positions ", batch.positions.size());
+  for (const int32_t token : batch.tokens)
+    CHECK(token >= 0 && token < config.vocab_rows, "token ", token);
+  int next_row = 0;
+  for (const auto& s : batch.sequences) {
+    CHECK(s.row_begin == next_row && s.row_count > 0, "sequence rows ", s.row_begin);
+    next_row += s.row_count;
+    CHECK(s.page_begin >= 0 && s.page_begin + s.page_count <= static_cast<int>(batch.pages.size()),
+          "page table ", s.page_begin, "+", s.page_count);
+    CHECK(int64_t{s.page_count} * kPageTokens >= int64_t{s.kv_begin} + s.row_count, "pages ",
+          s.page_count, " for ", s.kv_begin + s.row_count, " tokens");
+    CHECK(s.state_in >= 0 && s.state_in < sizes.state_slots, "state slot ", s.state_in);
+    CHECK(s.state_out >= 0 && s.state_out < sizes.state_slots, "state slot ", s.state_out);
+  }
+  CHECK(next_row == rows, "sequences cover ", next_row, " of ", rows, " rows");
+  for (const int32_t page : batch.pages) CHECK(page >= 0 && page < sizes.pages, "page ", page);
+  for (const int32_t row : batch.logit_rows) CHECK(row >= 0 && row < rows, "logit row ", row);
+}
+
+}  // namespace nibble

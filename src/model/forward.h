@@ -1,0 +1,15 @@
+// The walk over the layers, once for every backend.
+#pragma once
+
+#include "model/backend.h"
+
+namespace nibble {
+
+/// One pass: h = embed; per layer h += mixer(norm(h)), h += mlp(norm(h)); logits = head(norm(h)).
+/// `batch` must be consistent (validate_batch); its ids, pages and slots inside the pools.
+HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& batch);
+
+/// CHECKs the shape of a batch: adjacent sequences, page tables long enough, rows in range.
+void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSizes& sizes);
+
+}  // namespace nibble
