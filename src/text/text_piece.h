@@ -1,16 +1,21 @@
-// TextPiece: a stretch of prompt text that remembers who wrote it. The seam between chat templates,
-// which produce pieces, and the tokenizer, which lets only template text become special tokens.
+// TextPiece: prompt text that remembers who wrote it. Made by chat templates, read by the tokenizer:
+// a special token is one only when all of its characters lie in from_template text. Pieces do not
+// cut ordinary text: the tokenizer splits and merges across their borders as if they were one string.
 #pragma once
 
 #include <string>
 
 namespace nibble {
 
-struct TextPiece {
-  enum class Origin { from_template, from_user };
+enum class Origin {
+  from_template,  // trusted: the checkpoint's template and its special tokens
+  from_user,      // messages, tools, documents and keyword arguments of a request
+};
 
-  std::string text;  // UTF-8; invalid bytes are read as U+FFFD
+struct TextPiece {
+  std::string text;
   Origin origin = Origin::from_user;
+  bool operator==(const TextPiece&) const = default;
 };
 
 }  // namespace nibble
