@@ -1,0 +1,102 @@
+// The option table: flags, switches, environment, numbers with units, and the words of refusals.
+#include <gtest/gtest.h>
+
+#include "cli/verb.h"
+
+namespace nibble {
+namespace {
+
+constexpr Option kOptions[] = {
+    {"max-tokens", "N", "16", "most tokens"},
+    {"quiet", "", "", "say less"},
+    {"format", "NAME", "", "dialect"},
+};
+const Verb kProbe = {.name = "probe",
+                     .positionals = "SRC [DST]",
+                     .summary = "a verb for this test",
+                     .options = kOptions,
+                     .run = [](const Arguments&, Terminal&) -> Result<int> { return 0; }};
+
+std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
+
+Result<Arguments> parse(const std::vector<std::string>& words,
+                        EnvironmentLookup environment = no_environment) {
+  return parse_arguments(kProbe, words, environment);
+}
+
+TEST(Arguments, FlagsSwitchesAndDefaults) {
+  const auto arguments = parse({"a", "--max-tokens=32K", "b", "--quiet"}).value();
+  EXPECT_EQ(arguments.positional(0), "a");
+  EXPECT_EQ(arguments.positional(1), "b");
+  EXPECT_EQ(arguments.integer("max-tokens", 0, 1 << 20).value(), 32768);
+  EXPECT_TRUE(arguments.enabled("quiet"));
+  EXPECT_FALSE(parse({"a", "--quiet", "--no-quiet"}).value().enabled("quiet"));
+  const auto defaults = parse({"a"}).value();
+  EXPECT_EQ(defaults.integer("max-tokens", 0, 100).value(), 16);
+  EXPECT_FALSE(defaults.given("max-tokens"));
+  EXPECT_FALSE(defaults.text("format").has_value());
+}
+
+TEST(Arguments, EnvironmentStandsBetweenFlagAndDefault) {
+  const EnvironmentLookup environment = [](const std::string& name) -> std::optional<std::string> {
+    if (name == "NIBBLE_MAX_TOKENS") return "25.6k";
+    if (name == "NIBBLE_QUIET") return "ON";
+    return std::nullopt;
+  };
+  const auto arguments = parse({"a"}, environment).value();
+  EXPECT_EQ(arguments.integer("max-tokens", 0, 1 << 20).value(), 25600);
+  EXPECT_TRUE(arguments.enabled("quiet"));
+  EXPECT_EQ(
+      parse({"a", "--max-tokens", "7"}, environment).value().integer("max-tokens", 0, 9).value(),
+      7);
+}
+
+TEST(Arguments, TextAfterDashesIsPositional) {
+  EXPECT_EQ(parse({"--", "--quiet"}).value().positional(0), "--quiet");
+}
+
+TEST(Arguments, RefusesWithAdvice) {
+  struct Case {
+    std::vector<std::string> words;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{"a", "--max-token", "3"}, "unknown option --max-token; did you mean --max-tokens?"},
+      {{"a", "--zebra"}, "unknown option --zebra; `nibble probe --help` lists the options"},
+      {{"a", "--format"}, "--format: expected a value NAME, found the end of the command"},
+      {{}, "nibble probe: expected SRC [DST], found 0 words; see `nibble probe --help`"},
+      {{"a", "b", "c"},
+       "nibble probe: expected SRC [DST], found 3 words; see `nibble probe --help`"},
+      {{"a", "--quiet=perhaps"},
+       "--quiet: expected 1, on, yes, true or 0, off, no, false, found \"perhaps\""},
+      {{"a", "--no-format"}, "unknown option --no-format; did you mean --format?"},
+  };
+  for (const auto& bad : cases) {
+    const auto result = parse(bad.words);
+    ASSERT_FALSE(result.ok()) << bad.message;
+    EXPECT_EQ(result.error().message, bad.message);
+  }
+}
+
+TEST(Arguments, RefusesNumbersOutsideTheirRange) {
+  for (const char* text : {"0", "65", "1.5", "x", "", "1e99", "nan", "3 "}) {
+    const auto arguments = parse({"a", concat("--max-tokens=", text)}).value();
+    const auto number = arguments.integer("max-tokens", 1, 64);
+    ASSERT_FALSE(number.ok()) << text;
+    EXPECT_EQ(number.error().message,
+              concat("--max-tokens: expected a whole number from 1 to 64, found \"", text, "\""));
+  }
+  const auto arguments = parse({"a", "--format=xml"}).value();
+  EXPECT_EQ(arguments.choice("format", {"json", "text"}).error().message,
+            "--format: expected one of json, text, found \"xml\"");
+}
+
+TEST(Arguments, HelpShowsEveryOptionAndDefault) {
+  const std::string help = help_text(kProbe);
+  for (const char* piece :
+       {"nibble probe SRC [DST] [options]", "--max-tokens N", "[16]", "--quiet"})
+    EXPECT_NE(help.find(piece), std::string::npos) << piece;
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,67 @@
+// The terminal: standard streams, whether a person watches, and a progress display that is a bar
+// for a person and a line every few seconds for a log.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace nibble {
+
+enum class Watcher : uint8_t { person, log };
+
+class Terminal {
+ public:
+  Terminal();
+  /// Writes to standard output: results only. A broken pipe is an error to stop on.
+  Result<void> out(std::string_view text);
+  /// Writes to standard error: everything else.
+  void err(std::string_view text);
+  Watcher out_watcher() const { return out_watcher_; }
+  Watcher err_watcher() const { return err_watcher_; }
+  Watcher input_watcher() const { return input_watcher_; }
+  int width() const;
+
+ private:
+  Watcher out_watcher_;
+  Watcher err_watcher_;
+  Watcher input_watcher_;
+};
+
+/// Progress on standard error. Call update as often as you like.
+class Progress {
+ public:
+  enum class Display : uint8_t { shown, hidden };
+  /// `unit_scale` divides counts for display: 1e6 with unit "MB".
+  struct Look {
+    std::string_view label;
+    std::string_view unit;
+    double unit_scale = 1.0;
+    Display display = Display::shown;
+  };
+  Progress(Terminal& terminal, const Look& look);
+  ~Progress();
+  void update(uint64_t done, uint64_t total);
+  /// Ends the line. Called by the destructor if you do not.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string line(uint64_t done, uint64_t total, double seconds) const;
+
+  Terminal& terminal_;
+  Look look_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point last_shown_ = {};
+  std::string last_line_;
+  bool finished_ = false;
+};
+
+/// SIGINT asks work to stop; a second one ends the process. Installed by verbs with long work.
+void install_interrupt_flag();
+bool interrupted();
+
+}  // namespace nibble
