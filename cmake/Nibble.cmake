@@ -1,5 +1,6 @@
-# nibble_module(NAME SOURCES... DEPENDS...): a folder of src/ as a static library, and its *_test.cc
-# as one test program. Test files are found by name, so none can be forgotten.
+# nibble_module(NAME SOURCES... DEPENDS...): a folder of src/ as a static library, its *_test.cc as
+# one test program, and each *_fuzz.cc as one fuzz program. They are found by name, so none can be
+# forgotten.
 
 add_library(nibble_flags INTERFACE)
 target_compile_options(nibble_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
@@ -19,6 +20,15 @@ endif()
 # Called from the module's own folder; SOURCES are relative to it.
 function(nibble_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
+  foreach(source ${ARG_SOURCES})  # interim
+    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source} AND NOT IS_ABSOLUTE ${source})
+      message(WARNING "missing ${name}/${source}")
+      list(REMOVE_ITEM ARG_SOURCES ${source})
+    endif()
+  endforeach()
+  if(NOT ARG_SOURCES)
+    return()
+  endif()
   set(target nibble_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   target_link_libraries(${target} PUBLIC nibble_flags ${ARG_DEPENDS})
@@ -33,4 +43,26 @@ function(nibble_module name)
       add_test(NAME ${name} COMMAND ${target}_test)
     endif()
   endif()
+  if(NIBBLE_TESTS)
+    file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_fuzz.cc)
+    foreach(source ${fuzzers})
+      nibble_fuzzer(${source} ${target} ${ARG_TEST_DEPENDS})
+    endforeach()
+  endif()
+endfunction()
+
+# A fuzz entry (LLVMFuzzerTestOneInput). With NIBBLE_FUZZ (clang) it is a libFuzzer program; else a
+# seeded mutation driver runs it over its corpus, tests/corpus/NAME/, as an ordinary test.
+function(nibble_fuzzer source)
+  get_filename_component(fuzzer ${source} NAME_WE)
+  set(corpus ${PROJECT_SOURCE_DIR}/tests/corpus/${fuzzer})
+  if(NIBBLE_FUZZ)
+    add_executable(${fuzzer} ${source})
+    target_compile_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${fuzzer} ${source} ${PROJECT_SOURCE_DIR}/src/testing/fuzz_driver.cc)
+    add_test(NAME ${fuzzer} COMMAND ${fuzzer} ${corpus} 20000 8)
+  endif()
+  target_link_libraries(${fuzzer} PRIVATE ${ARGN})
 endfunction()
