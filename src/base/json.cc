@@ -30,10 +30,12 @@ class TreeBuilder {
   bool Double(double value) { return add(Json(value)); }
   bool RawNumber(const char*, rapidjson::SizeType, bool) { return false; }
   bool String(const char* text, rapidjson::SizeType length, bool) {
+    if (has_surrogate({text, length})) return false;
     return add(Json(std::string(text, length)));
   }
   bool StartObject() { return open(Json(Json::Object{})); }
   bool Key(const char* text, rapidjson::SizeType length, bool) {
+    if (has_surrogate({text, length})) return false;
     open_.back().key.assign(text, length);
     return true;
   }
@@ -50,6 +52,15 @@ class TreeBuilder {
     std::string key;
   };
 
+  /// RapidJSON turns a lone "\udc00" into bytes that are no UTF-8.
+  bool has_surrogate(std::string_view text) {
+    for (size_t at = text.find('\xED'); at != text.npos; at = text.find('\xED', at + 1)) {
+      if (at + 1 >= text.size() || static_cast<unsigned char>(text[at + 1]) < 0xA0) continue;
+      refusal_ = "a lone surrogate escape";
+      return true;
+    }
+    return false;
+  }
   bool add(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);

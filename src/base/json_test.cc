@@ -40,12 +40,19 @@ struct BadCase {
 
 TEST(Json, RefusesBadInputInOneLine) {
   const BadCase cases[] = {
-      {"", "not valid JSON"},         {"{", "not valid JSON"},
-      {"[1,]", "not valid JSON"},     {"{\"a\":1,\"a\":2}", "duplicate key \"a\""},
-      {"01", "not valid JSON"},       {"nul", "not valid JSON"},
-      {"\"\xFF\"", "not valid JSON"}, {"\"\\ud800\"", "not valid JSON"},
-      {"1 2", "not valid JSON"},      {"{'a':1}", "not valid JSON"},
-      {"NaN", "not valid JSON"},      {"\"a\nb\"", "not valid JSON"},
+      {"", "not valid JSON"},
+      {"{", "not valid JSON"},
+      {"[1,]", "not valid JSON"},
+      {"{\"a\":1,\"a\":2}", "duplicate key \"a\""},
+      {"01", "not valid JSON"},
+      {"nul", "not valid JSON"},
+      {"\"\xFF\"", "not valid JSON"},
+      {"\"\\ud800\"", "not valid JSON"},
+      {"\"\\udc00\"", "a lone surrogate escape"},
+      {"1 2", "not valid JSON"},
+      {"{'a':1}", "not valid JSON"},
+      {"NaN", "not valid JSON"},
+      {"\"a\nb\"", "not valid JSON"},
   };
   for (const auto& bad : cases) {
     const auto result = parse_json(bad.text, "test");
