@@ -27,7 +27,11 @@ class TreeBuilder {
     if (value > static_cast<uint64_t>(INT64_MAX)) return add(Json(static_cast<double>(value)));
     return add(Json(static_cast<int64_t>(value)));
   }
-  bool Double(double value) { return add(Json(value)); }
+  bool Double(double value) {
+    if (std::isfinite(value)) return add(Json(value));
+    refusal_ = "a number too large for a double";
+    return false;
+  }
   bool RawNumber(const char*, rapidjson::SizeType, bool) { return false; }
   bool String(const char* text, rapidjson::SizeType length, bool) {
     if (has_surrogate({text, length})) return false;
@@ -164,7 +168,7 @@ void append_value(std::string& out, const Json& value, int indent, int depth) {
 const char* Json::type_name() const {
   static constexpr const char* kNames[] = {"null",   "boolean", "integer", "number",
                                            "string", "array",   "object"};
-  return kNames[value_.index()];
+  return value_.valueless_by_exception() ? "nothing" : kNames[value_.index()];
 }
 
 bool Json::as_bool() const {

@@ -77,7 +77,9 @@ class [[nodiscard]] Result {
   }
 
  private:
-  std::string_view error_text() const { return ok() ? "" : std::get<1>(state_).message; }
+  std::string_view error_text() const {
+    return ok() ? std::string_view() : std::string_view(std::get<1>(state_).message);
+  }
   std::variant<T, Error> state_;
 };
 
