@@ -1,0 +1,178 @@
+// Opens the files of a folder, puts their headers together and holds them against the index.
+#include "checkpoint/checkpoint.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint_index.h"
+#include "checkpoint/safetensors_header.h"
+
+namespace nibble {
+
+struct Checkpoint::State {
+  std::filesystem::path folder;
+  std::vector<std::string> names;
+  std::vector<File> files;
+  std::vector<TensorEntry> entries;
+  Json config;
+};
+
+namespace {
+
+constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
+
+Result<Json> read_config(const std::filesystem::path& folder) {
+  const std::string text = TRY(read_text_file(folder / kConfigFile, kConfigBytesMax));
+  Json config = TRY(parse_json(text, kConfigFile));
+  if (config.is_object()) return config;
+  return make_error(ErrorCode::corrupt, {.what = "config.json is no model configuration",
+                                         .expected = "an object",
+                                         .found = config.type_name()});
+}
+
+Result<void> require_folder(const std::filesystem::path& folder) {
+  std::error_code failure;
+  if (std::filesystem::is_directory(folder, failure)) return {};
+  const bool exists = std::filesystem::exists(folder, failure);
+  return make_error(exists ? ErrorCode::invalid_argument : ErrorCode::not_found,
+                    {.what = concat("cannot open checkpoint ", folder.string()),
+                     .expected = "a folder with config.json and safetensors files",
+                     .found = exists ? "a file" : "nothing there"});
+}
+
+/// Opens one file and appends its tensors.
+Result<void> add_file(const std::filesystem::path& path, int number, std::vector<File>& files,
+                      std::vector<TensorEntry>& entries) {
+  File file = TRY(File::open_read(path));
+  SafetensorsHeader header = TRY(read_safetensors_header(file));
+  for (TensorEntry& tensor : header.tensors) {
+    tensor.file = number;
+    entries.push_back(std::move(tensor));
+  }
+  files.push_back(std::move(file));
+  return {};
+}
+
+Result<void> refuse_duplicates(const std::vector<TensorEntry>& sorted,
+                               const std::vector<std::string>& names) {
+  const auto twice = std::ranges::adjacent_find(sorted, {}, &TensorEntry::name);
+  if (twice == sorted.end()) return {};
+  const auto file_of = [&](const TensorEntry& entry) {
+    return names[static_cast<size_t>(entry.file)];
+  };
+  return make_error(ErrorCode::corrupt,
+                    {.what = concat("tensor ", quoted_name(twice->name), " exists twice"),
+                     .expected = "one file",
+                     .found = concat(file_of(*twice), " and ", file_of(*(twice + 1)))});
+}
+
+Error index_disagrees(std::string_view tensor, std::string_view expected, std::string_view found) {
+  return make_error(
+      ErrorCode::corrupt,
+      {.what = concat(kIndexFile, " disagrees with the files about tensor ", quoted_name(tensor)),
+       .expected = expected,
+       .found = found,
+       .advice = "download or copy the checkpoint again"});
+}
+
+/// Both lists are sorted by name; every tensor must be in both, in the same file.
+Result<void> match_index(const std::vector<TensorEntry>& entries, const CheckpointIndex& index) {
+  size_t i = 0;
+  for (const auto& place : index.places) {
+    const auto& file = index.files[static_cast<size_t>(place.file)];
+    if (i < entries.size() && entries[i].name < place.tensor) {
+      return index_disagrees(entries[i].name, "an entry in the index", "none");
+    }
+    if (i == entries.size() || entries[i].name != place.tensor) {
+      return index_disagrees(place.tensor, concat("it in ", file), "it in no file");
+    }
+    if (entries[i].file != place.file) {
+      return index_disagrees(place.tensor, concat("it in ", file),
+                             concat("it in ", index.files[static_cast<size_t>(entries[i].file)]));
+    }
+    ++i;
+  }
+  if (i == entries.size()) return {};
+  return index_disagrees(entries[i].name, "an entry in the index", "none");
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
+  TRY(require_folder(folder));
+  auto state = std::make_unique<State>();
+  state->folder = folder;
+  state->config = TRY(read_config(folder));
+  CheckpointIndex index;
+  std::error_code failure;
+  const bool indexed = std::filesystem::exists(folder / kIndexFile, failure);
+  if (indexed) {
+    const auto text = TRY(read_text_file(folder / kIndexFile, kSafetensorsHeaderBytesMax));
+    index = TRY(parse_checkpoint_index(text));
+    state->names = index.files;
+  } else {
+    state->names = TRY(list_safetensors(folder));
+  }
+  for (size_t i = 0; i < state->names.size(); ++i) {
+    TRY(add_file(folder / state->names[i], static_cast<int>(i), state->files, state->entries));
+  }
+  std::ranges::sort(state->entries, {}, &TensorEntry::name);
+  TRY(refuse_duplicates(state->entries, state->names));
+  if (indexed) TRY(match_index(state->entries, index));
+  return Checkpoint(std::move(state));
+}
+
+const std::filesystem::path& Checkpoint::folder() const { return state_->folder; }
+std::span<const std::string> Checkpoint::files() const { return state_->names; }
+std::span<const TensorEntry> Checkpoint::entries() const { return state_->entries; }
+const Json& Checkpoint::config() const { return state_->config; }
+
+const TensorEntry* Checkpoint::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(state_->entries, name, {}, &TensorEntry::name);
+  return found != state_->entries.end() && found->name == name ? &*found : nullptr;
+}
+
+Result<const TensorEntry*> Checkpoint::expect(std::string_view name, std::span<const DType> dtypes,
+                                              const Shape& shape) const {
+  std::string wanted;
+  for (const DType dtype : dtypes) {
+    wanted += concat(wanted.empty() ? "" : " or ", dtype_info(dtype).name);
+  }
+  wanted += concat(" ", shape.text());
+  const TensorEntry* entry = find(name);
+  if (entry == nullptr) {
+    return make_error(ErrorCode::not_found, {.what = concat("missing tensor ", quoted_name(name)),
+                                             .expected = wanted,
+                                             .found = "none",
+                                             .advice = "the checkpoint is incomplete"});
+  }
+  if (std::ranges::find(dtypes, entry->dtype) != dtypes.end() && entry->shape == shape) {
+    return entry;
+  }
+  return make_error(ErrorCode::corrupt,
+                    {.what = concat("tensor ", quoted_name(name), " does not fit the model"),
+                     .expected = wanted,
+                     .found = concat(dtype_info(entry->dtype).name, " ", entry->shape.text())});
+}
+
+Result<Tensor> Checkpoint::read(const TensorEntry& entry) const {
+  Tensor tensor(entry.dtype, entry.shape);
+  TRY(read_bytes(entry, 0, tensor.span()));
+  return tensor;
+}
+
+Result<void> Checkpoint::read_bytes(const TensorEntry& entry, int64_t begin,
+                                    std::span<std::byte> out) const {
+  const auto bytes = static_cast<int64_t>(out.size());
+  CHECK(begin >= 0 && bytes <= entry.bytes - begin, "bytes ", begin, " + ", bytes, " of ",
+        entry.bytes, " of ", entry.name);
+  return state_->files[static_cast<size_t>(entry.file)].read_at(
+      out, entry.offset + static_cast<uint64_t>(begin));
+}
+
+}  // namespace nibble

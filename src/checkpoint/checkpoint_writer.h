@@ -1,0 +1,76 @@
+// CheckpointWriter: a new Hugging Face folder, written as a stream. The tensors are declared first,
+// so headers are known, disk space is reserved before the work, and nothing is held in memory.
+// config.json comes last: a folder without it is not a checkpoint, so nothing half-written looks
+// whole. What is not finished is removed again.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace nibble {
+
+struct TensorPlan {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+struct CheckpointWriterOptions {
+  /// Limit of one shard's tensors; a larger tensor gets a shard of its own.
+  int64_t shard_bytes_max = int64_t{5} << 30;
+  /// Folders that are read during the work; the output may be none of them.
+  std::vector<std::filesystem::path> inputs = {};
+  /// Called after each append with the bytes written so far and in all. One call at a time.
+  std::function<void(int64_t done, int64_t total)> progress = {};
+};
+
+class CheckpointWriter {
+ public:
+  /// Makes `folder` (it may exist if empty), lays the tensors out in shards in the given order,
+  /// writes headers and reserves the space of all shards. Names must be unique (CHECK).
+  /// Errors: invalid_argument (not empty, same as an input), no_space, io.
+  static Result<CheckpointWriter> create(const std::filesystem::path& folder,
+                                         std::vector<TensorPlan> tensors,
+                                         CheckpointWriterOptions options = {});
+
+  CheckpointWriter(CheckpointWriter&&) noexcept;
+  CheckpointWriter& operator=(CheckpointWriter&&) noexcept;
+  /// Removes everything it made unless finish() succeeded.
+  ~CheckpointWriter();
+
+  /// The next bytes of a declared tensor; tensors in any order, interleaved as you like. Several
+  /// threads may append to different tensors. An unknown name or too many bytes is a CHECK.
+  Result<void> append(std::string_view name, std::span<const std::byte> data);
+
+  /// Copies, byte for byte, what belongs to a checkpoint and is no weight: tokenizer, templates,
+  /// processor and generation configs, licence, model card. Not config.json, weights, indexes, or
+  /// hf_quant_config.json, which describes the input's weights.
+  Result<void> copy_other_files(const std::filesystem::path& from);
+
+  /// One more file beside the weights: a report, hf_quant_config.json. Replaces a copied one.
+  Result<void> add_file(std::string_view name, std::string_view text);
+
+  /// Flushes the shards, writes the index (only when there are several shards) and, last,
+  /// config.json. Every declared byte must have been appended (else internal).
+  Result<void> finish(const Json& config);
+
+  /// Bytes of all files that hold tensors, headers included.
+  int64_t file_bytes() const;
+
+ private:
+  struct State;
+  explicit CheckpointWriter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nibble

@@ -1,0 +1,171 @@
+// What is written reads back; what is not finished disappears; what exists stays as it is.
+#include "checkpoint/checkpoint_writer.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/test_files.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<TensorPlan> kPlan = {{"scale", DType::f8_e4m3, Shape{2, 1}},
+                                       {"packed", DType::u8, Shape{2, 8}},
+                                       {"global", DType::f32, Shape{1}},
+                                       {"norm", DType::bf16, Shape{5}},
+                                       {"scalar", DType::f32, Shape{}}};
+
+std::string pattern(const TensorPlan& tensor) {
+  std::string data(static_cast<size_t>(dtype_bytes(tensor.dtype, tensor.shape.count())), '\0');
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(tensor.name[0] + i);
+  return data;
+}
+
+Result<void> append_text(CheckpointWriter& writer, std::string_view name, std::string_view data) {
+  return writer.append(name, std::as_bytes(std::span(data)));
+}
+
+void append_all(CheckpointWriter& writer) {
+  for (const auto& tensor : kPlan) {
+    const std::string data = pattern(tensor);
+    const size_t half = data.size() / 2;
+    ASSERT_TRUE(append_text(writer, tensor.name, std::string_view(data).substr(0, half)).ok());
+    ASSERT_TRUE(append_text(writer, tensor.name, std::string_view(data).substr(half)).ok());
+  }
+}
+
+void expect_all(const Checkpoint& checkpoint) {
+  ASSERT_EQ(checkpoint.entries().size(), kPlan.size());
+  for (const auto& tensor : kPlan) {
+    const TensorEntry* entry = checkpoint.find(tensor.name);
+    ASSERT_NE(entry, nullptr) << tensor.name;
+    EXPECT_EQ(entry->dtype, tensor.dtype);
+    EXPECT_EQ(entry->shape, tensor.shape);
+    EXPECT_EQ(entry->offset * 8 % static_cast<uint64_t>(dtype_info(entry->dtype).bits), 0U);
+    const Tensor read = checkpoint.read(*entry).value();
+    const std::string_view bytes(read.as<char>(), static_cast<size_t>(read.bytes()));
+    EXPECT_EQ(bytes, pattern(tensor)) << tensor.name;
+  }
+}
+
+TEST(CheckpointWriter, OneShardReadsBack) {
+  const TemporaryFolder root;
+  int64_t last_done = 0;
+  int64_t last_total = 0;
+  CheckpointWriterOptions options;
+  options.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
+  auto writer = CheckpointWriter::create(root / "a/b", kPlan, options).value();
+  EXPECT_FALSE(Checkpoint::open(root / "a/b").ok()) << "unfinished, must not open";
+  append_all(writer);
+  ASSERT_TRUE(writer.add_file("report.json", "{}\n").ok());
+  ASSERT_TRUE(writer.finish(parse_json(R"({"model_type":"x"})", "test").value()).ok());
+  EXPECT_EQ(last_done, 36);
+  EXPECT_EQ(last_total, 36);
+  EXPECT_EQ(static_cast<uint64_t>(writer.file_bytes()),
+            fs::file_size(root / "a/b/model.safetensors"));
+  EXPECT_FALSE(fs::exists(root / "a/b/model.safetensors.index.json"));
+  expect_all(Checkpoint::open(root / "a/b").value());
+  EXPECT_EQ(read_test_file(root / "a/b/config.json"), "{\n  \"model_type\": \"x\"\n}\n");
+}
+
+TEST(CheckpointWriter, ShardsReadBackThroughTheirIndex) {
+  const TemporaryFolder root;
+  auto writer = CheckpointWriter::create(root / "out", kPlan, {.shard_bytes_max = 18}).value();
+  append_all(writer);
+  ASSERT_TRUE(writer.finish(Json(Json::Object{})).ok());
+  const Checkpoint checkpoint = Checkpoint::open(root / "out").value();
+  ASSERT_EQ(checkpoint.files().size(), 2U);
+  EXPECT_EQ(checkpoint.files()[0], "model-00001-of-00002.safetensors");
+  expect_all(checkpoint);
+  const Json index =
+      parse_json(read_test_file(root / "out/model.safetensors.index.json"), "index").value();
+  EXPECT_EQ(index.find("metadata")->find("total_size")->as_int(), 36);
+}
+
+TEST(CheckpointWriter, UnfinishedLeavesNothing) {
+  const TemporaryFolder root;
+  {
+    auto writer = CheckpointWriter::create(root / "new/deep", kPlan).value();
+    ASSERT_TRUE(writer.add_file("note.txt", "x").ok());
+    ASSERT_TRUE(append_text(writer, "scale", "a").ok());
+    const auto finished = writer.finish(Json(Json::Object{}));
+    ASSERT_FALSE(finished.ok());
+    EXPECT_EQ(finished.error().message,
+              "tensor \"scale\" is incomplete: expected 2 bytes, found 1");
+  }
+  EXPECT_TRUE(fs::is_empty(root.path()));
+  fs::create_directory(root / "old");
+  { auto writer = CheckpointWriter::create(root / "old", kPlan).value(); }
+  EXPECT_TRUE(fs::is_empty(root / "old")) << "a folder that was there stays, empty";
+}
+
+TEST(CheckpointWriter, RefusesExistingOutput) {
+  const TemporaryFolder root;
+  fs::create_directory(root / "full");
+  write_test_file(root / "full/keep.txt", "precious");
+  const Error full = CheckpointWriter::create(root / "full", kPlan).error();
+  EXPECT_EQ(full.code, ErrorCode::invalid_argument);
+  EXPECT_NE(full.message.find("expected a new or an empty folder"), std::string::npos);
+  const Error file = CheckpointWriter::create(root / "full/keep.txt", kPlan).error();
+  EXPECT_NE(file.message.find("found a file"), std::string::npos) << file.message;
+  EXPECT_EQ(read_test_file(root / "full/keep.txt"), "precious");
+  fs::create_directory(root / "in");
+  fs::create_symlink(root / "in", root / "link");
+  const Error same =
+      CheckpointWriter::create(root / "link", kPlan, {.inputs = {root / "in"}}).error();
+  EXPECT_NE(same.message.find("expected an output other than the input"), std::string::npos);
+}
+
+TEST(CheckpointWriter, CopiesWhatIsNoWeight) {
+  const TemporaryFolder root;
+  fs::create_directories(root / "in/additional_chat_templates");
+  fs::create_directories(root / "in/.cache");
+  const std::string binary("\0\xFF\r\n", 4);
+  write_test_file(root / "in/tokenizer.json", binary);
+  write_test_file(root / "in/LICENSE", std::string(3 << 20, 'L'));
+  write_test_file(root / "in/additional_chat_templates/tool.jinja", "t");
+  for (const char* skipped :
+       {"config.json", "model.safetensors", "old.bin", "model.safetensors.index.json",
+        "hf_quant_config.json", ".gitattributes", ".cache/x"}) {
+    write_test_file(root / "in" / skipped, "no");
+  }
+  auto writer = CheckpointWriter::create(root / "out", kPlan).value();
+  ASSERT_TRUE(writer.copy_other_files(root / "in").ok());
+  append_all(writer);
+  ASSERT_TRUE(writer.finish(Json(Json::Object{})).ok());
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(root / "out")) {
+    if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  const std::vector<std::string> expected = {"LICENSE", "config.json", "model.safetensors",
+                                             "tokenizer.json", "tool.jinja"};
+  EXPECT_EQ(names, expected);
+  EXPECT_EQ(read_test_file(root / "out/tokenizer.json"), binary);
+  EXPECT_EQ(fs::file_size(root / "out/LICENSE"), 3U << 20);
+}
+
+TEST(CheckpointWriter, AFullDiskIsFoundBeforeTheWork) {
+  const TemporaryFolder root;
+  const std::vector<TensorPlan> big = {{"big", DType::u8, Shape{1 << 20}}};
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto writer = CheckpointWriter::create(root / "out", big);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(writer.ok());
+  EXPECT_EQ(writer.error().code, ErrorCode::no_space) << writer.error().message;
+  EXPECT_TRUE(fs::is_empty(root.path()));
+}
+
+}  // namespace
+}  // namespace nibble
