@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs the Debian/Ubuntu packages that are missing: install_packages.sh build|test. Needs root or
+# sudo only if something is missing. Supported: Debian 12 and later, Ubuntu 24.04 and later.
+set -euo pipefail
+
+build=(g++ cmake ninja-build pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev libedit-dev
+       libyaml-cpp-dev)
+tests=(libgtest-dev ccache python3 python3-venv)
+needs_boost=1.81
+
+case "${1:-}" in
+  build) wanted=("${build[@]}") ;;
+  test) wanted=("${build[@]}" "${tests[@]}") ;;
+  *) echo "usage: $0 build|test" >&2; exit 2 ;;
+esac
+
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
+
+missing=()
+for package in "${wanted[@]}"; do installed "$package" || missing+=("$package"); done
+# Debian 12 has Boost 1.81 beside its default 1.74; Ubuntu 24.04's default is 1.83.
+header=/usr/include/boost/version.hpp
+have_boost() { [ -f "$header" ] && [ "$(awk '/define BOOST_VERSION/ {print $3}' "$header")" -ge 108100 ]; }
+have_boost || missing+=(BOOST)
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -eq 0 ]; then as_root=(); elif command -v sudo >/dev/null; then as_root=(sudo); else
+  echo "$0: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2
+  exit 1
+fi
+command -v apt-get >/dev/null || { echo "$0: needs apt-get (Debian 12+, Ubuntu 24.04+)" >&2; exit 1; }
+
+echo "installing: ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+for i in "${!missing[@]}"; do
+  [ "${missing[$i]}" = BOOST ] || continue
+  if apt-cache show libboost$needs_boost-dev >/dev/null 2>&1; then
+    missing[i]=libboost$needs_boost-dev
+  else
+    missing[i]=libboost-dev
+  fi
+done
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+have_boost || { echo "$0: Boost is older than $needs_boost: this system is not supported" >&2; exit 1; }
