@@ -1,0 +1,132 @@
+"""One stage of training: resumes from a checkpoint folder, runs N steps, writes it again.
+
+The learning rate is warm-up, constant, then linear to zero; `--from-step`, `--steps` and
+`--total-steps` place a stage on that line. Data workers are processes with their own seeds.
+"""
+
+import argparse
+import shutil
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+import batch as batching
+import corpus
+import model
+import optimizer
+import weights
+
+
+class Stream(IterableDataset):
+    """Batches from one worker's own corpus; the seed names worker and starting step."""
+
+    def __init__(self, args):
+        self.args = args
+
+    def __iter__(self):
+        worker = get_worker_info().id
+        seed = self.args.seed * 1_000_003 + self.args.from_step * 101 + worker
+        source = corpus.Corpus(self.args.data, seed, self.args.context)
+        yield from corpus.batches(source, self.args.tokens)
+
+
+def rate_at(step: int, args) -> float:
+    """Share of the peak rate."""
+    fall = int(args.total_steps * args.fall_share)
+    return min(1.0, (step + 1) / args.warmup, (args.total_steps - step) / max(fall, 1))
+
+
+def losses(p, packed, args):
+    """(objective, figures) of one batch."""
+    embedded, hidden, rope, balance = model.trunk(p, packed)
+    head = p["lm_head.weight"]
+    targets, share = model.shifted(packed, 1)
+    total = share.sum().clamp(min=1)
+    main, right = model.token_loss(hidden, head, targets, share)
+    drafted, more = model.mtp(p, packed, embedded, hidden, rope)
+    targets, draft_share = model.shifted(packed, 2)
+    draft, draft_right = model.token_loss(drafted, head, targets, draft_share)
+    draft_total = draft_share.sum().clamp(min=1)
+    objective = main / total + args.mtp_weight * draft / draft_total
+    objective = objective + args.balance_weight * (balance + more)
+    figures = torch.stack([main / total, right / total, draft / draft_total,
+                           draft_right / draft_total, (balance + more) / 9])
+    return objective, figures.detach()
+
+
+def start(args):
+    """Masters, leaves and optimizer, from the folder's weights and, if there, its state file."""
+    masters = {n: t.to(args.device) for n, t in weights.load(args.model).items()}
+    state_file = args.state and Path(args.state)
+    resumed = torch.load(state_file) if state_file and state_file.exists() else None
+    if resumed:
+        masters = resumed["masters"]
+    dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
+    leaves = {n: t.to(dtype, copy=True).requires_grad_() for n, t in masters.items()}
+    chosen = optimizer.Optimizer(masters, leaves, args.decay)
+    if resumed:
+        chosen.restore(resumed["optimizer"])
+    return masters, leaves, chosen, dtype
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="checkpoint folder to start from")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--data", type=Path, help="folder with tokenizer and template (= model)")
+    parser.add_argument("--state", help="file for FP32 masters and optimizer state")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=65536, help="in a batch")
+    parser.add_argument("--context", type=int, default=1024, help="longest document")
+    parser.add_argument("--from-step", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--total-steps", type=int, default=1000)
+    parser.add_argument("--seconds-max", type=float, default=1e9, help="stop early, state saved")
+    parser.add_argument("--warmup", type=int, default=200)
+    parser.add_argument("--fall-share", type=float, default=0.5)
+    parser.add_argument("--adam-rate", type=float, default=3e-3)
+    parser.add_argument("--muon-rate", type=float, default=5e-3)
+    parser.add_argument("--decay", type=float, default=0.05)
+    parser.add_argument("--mtp-weight", type=float, default=0.3)
+    parser.add_argument("--balance-weight", type=float, default=0.003)
+    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--no-compile", action="store_true")
+    args = parser.parse_args()
+    args.data = args.data or args.model
+    if not args.no_compile:
+        model.compile_blocks()
+    masters, leaves, chosen, dtype = start(args)
+    loader = iter(DataLoader(Stream(args), batch_size=None, num_workers=args.workers,
+                             prefetch_factor=8))
+    begun, since, seen = time.time(), time.time(), 0
+    last = args.from_step + args.steps
+    for step in range(args.from_step, last):
+        packed = batching.to_device(next(loader), args.device, dtype)
+        objective, figures = losses(leaves, packed, args)
+        objective.backward()
+        rate = rate_at(step, args)
+        chosen.step(args.adam_rate * rate, args.muon_rate * rate)
+        seen += args.tokens
+        if step < args.from_step + 3 or step % 100 == 99:
+            values = [f"{v:.4f}" for v in figures.tolist()]
+            speed = seen / (time.time() - since)
+            since, seen = time.time(), 0
+            print(f"step {step + 1} loss {values[0]} right {values[1]} draft {values[2]} "
+                  f"right {values[3]} balance {values[4]} {speed / 1e3:.0f} ktok/s "
+                  f"{time.time() - begun:.0f} s", flush=True)
+        if time.time() - begun > args.seconds_max:
+            break
+    weights.save(masters, args.out)
+    for file in args.data.iterdir():
+        if not file.name.startswith("model") and not (args.out / file.name).exists():
+            shutil.copyfile(file, args.out / file.name)
+    if args.state:
+        torch.save({"masters": masters, "optimizer": chosen.state()}, args.state)
+    print(f"stopped after step {step + 1}, {time.time() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
