@@ -168,7 +168,7 @@ void append_value(std::string& out, const Json& value, int indent, int depth) {
 const char* Json::type_name() const {
   static constexpr const char* kNames[] = {"null",   "boolean", "integer", "number",
                                            "string", "array",   "object"};
-  return value_.valueless_by_exception() ? "nothing" : kNames[value_.index()];
+  return kNames[value_.index() % std::size(kNames)];
 }
 
 bool Json::as_bool() const {
