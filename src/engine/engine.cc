@@ -1,0 +1,143 @@
+#include "engine/engine.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace nibble {
+
+struct Engine::State {
+  State(std::unique_ptr<Backend> owned, ModelConfig config, Options given)
+      : backend(std::move(owned)),
+        options(std::move(given)),
+        core(*backend, config, Sampler(config.vocab_rows, options.sampleable), options.settings) {}
+
+  void run();
+  bool take_inbox();
+  void publish(std::vector<EngineEvent> events);
+
+  std::unique_ptr<Backend> backend;
+  Options options;
+  EngineCore core;  // touched by the engine thread only, but for admissible(), which is const
+
+  std::mutex mutex;  // guards everything below
+  std::condition_variable inbox_changed;
+  std::condition_variable outbox_changed;
+  std::vector<SequenceRequest> submitted;
+  std::vector<uint64_t> cancelled;
+  std::optional<Shutdown> shutdown;
+  int32_t live = 0;  // submitted and not yet published as finished
+  std::vector<EngineEvent> outbox;
+  bool stopped = false;
+
+  std::atomic<uint64_t> id_counter{1};
+  std::thread thread;
+};
+
+/// The serving loop: read the inbox, one pass, publish.
+void Engine::State::run() {
+  while (take_inbox()) publish(core.step());
+  std::lock_guard lock(mutex);
+  stopped = true;
+  outbox_changed.notify_all();
+}
+
+/// Waits for work when idle; false when it is time to end.
+bool Engine::State::take_inbox() {
+  std::unique_lock lock(mutex);
+  inbox_changed.wait(lock, [&] {
+    return !core.idle() || !submitted.empty() || !cancelled.empty() || shutdown.has_value();
+  });
+  for (SequenceRequest& request : submitted) core.submit(std::move(request));
+  submitted.clear();
+  for (const uint64_t id : cancelled) core.cancel(id);
+  cancelled.clear();
+  if (shutdown == Shutdown::cancel_running) core.cancel_all();
+  return !shutdown || live > 0;
+}
+
+void Engine::State::publish(std::vector<EngineEvent> events) {
+  if (events.empty()) return;
+  std::unique_lock lock(mutex);
+  outbox_changed.wait(lock, [&] {
+    return outbox.size() < options.outbox_max || shutdown == Shutdown::cancel_running;
+  });
+  const bool was_empty = outbox.empty();
+  for (EngineEvent& event : events) {
+    live -= std::holds_alternative<Finished>(event) ? 1 : 0;
+    outbox.push_back(std::move(event));
+  }
+  lock.unlock();
+  outbox_changed.notify_all();
+  if (was_empty && options.on_events) options.on_events();
+}
+
+Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<Backend> backend, ModelConfig config,
+                                              Options options) {
+  TRY(backend->reserve(options.settings.pools));
+  if (options.sampleable.empty()) options.sampleable = Sampler::all_sampleable(config.vocab_rows);
+  auto state = std::make_unique<State>(std::move(backend), std::move(config), std::move(options));
+  State* running = state.get();
+  state->thread = std::thread([running] { running->run(); });
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Engine::~Engine() {
+  shutdown(Shutdown::cancel_running);
+  state_->thread.join();
+}
+
+uint64_t Engine::next_id() { return state_->id_counter.fetch_add(1); }
+
+Result<void> Engine::submit(SequenceRequest request) {
+  TRY(state_->core.admissible(request));
+  std::lock_guard lock(state_->mutex);
+  if (state_->shutdown)
+    return make_error(ErrorCode::cancelled, {.what = "the engine is shutting down"});
+  const EngineSettings& settings = state_->options.settings;
+  const int32_t live_max = settings.sequences_max + settings.waiting_max;
+  if (state_->live >= live_max)
+    return make_error(ErrorCode::no_space, {.what = "the queue is full",
+                                            .expected = concat("at most ", live_max, " sequences"),
+                                            .advice = "try again later"});
+  ++state_->live;
+  state_->submitted.push_back(std::move(request));
+  state_->inbox_changed.notify_one();
+  return {};
+}
+
+void Engine::cancel(uint64_t id) {
+  std::lock_guard lock(state_->mutex);
+  state_->cancelled.push_back(id);
+  state_->inbox_changed.notify_one();
+}
+
+void Engine::shutdown(Shutdown how) {
+  std::lock_guard lock(state_->mutex);
+  if (state_->shutdown != Shutdown::cancel_running) state_->shutdown = how;
+  state_->inbox_changed.notify_one();
+  state_->outbox_changed.notify_all();
+}
+
+bool Engine::stopped() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->stopped;
+}
+
+std::vector<EngineEvent> Engine::take_events(std::chrono::milliseconds wait) {
+  std::unique_lock lock(state_->mutex);
+  state_->outbox_changed.wait_for(lock, wait,
+                                  [&] { return !state_->outbox.empty() || state_->stopped; });
+  std::vector<EngineEvent> events = std::exchange(state_->outbox, {});
+  lock.unlock();
+  state_->outbox_changed.notify_all();
+  return events;
+}
+
+const Backend& Engine::backend() const { return *state_->backend; }
+
+}  // namespace nibble

@@ -1,0 +1,58 @@
+// Engine: one thread that owns the core and the backend. Others talk to it through a bounded inbox
+// and a bounded outbox of plain messages; ids and tokens only.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/engine_core.h"
+
+namespace nibble {
+
+/// finish_running: live sequences run to their end. cancel_running: they end as cancelled.
+enum class Shutdown : uint8_t { finish_running, cancel_running };
+
+class Engine {
+ public:
+  struct Options {
+    EngineSettings settings;
+    std::vector<uint32_t> sampleable;  // see Sampler; empty: all
+    /// Called on the engine thread when the outbox stops being empty; must not block.
+    std::function<void()> on_events;
+    size_t outbox_max = 65536;  // events; a consumer that lets it fill stops the engine
+  };
+
+  /// Reserves the pools of `backend` and starts the thread. Errors: those of Backend::reserve.
+  static Result<std::unique_ptr<Engine>> start(std::unique_ptr<Backend> backend, ModelConfig config,
+                                               Options options);
+  /// As shutdown(cancel_running), then joins the thread.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // From any thread.
+  /// A new id for SequenceRequest::id.
+  uint64_t next_id();
+  /// Errors: those of EngineCore::admissible; no_space when waiting_max sequences already wait;
+  /// cancelled after shutdown.
+  Result<void> submit(SequenceRequest request);
+  /// Takes effect within one step; the sequence still ends with one Finished.
+  void cancel(uint64_t id);
+  void shutdown(Shutdown how);
+  /// Whether the thread has ended: after shutdown, with nothing live.
+  bool stopped() const;
+
+  /// Everything published since the last call; waits up to `wait` for the first event.
+  std::vector<EngineEvent> take_events(std::chrono::milliseconds wait = {});
+
+  const Backend& backend() const;
+
+ private:
+  struct State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace nibble

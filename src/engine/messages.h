@@ -1,0 +1,32 @@
+// What comes out of the engine: plain messages, in order, per sequence: any number of NewTokens,
+// then exactly one Finished.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "engine/sequence.h"
+
+namespace nibble {
+
+struct NewTokens {
+  uint64_t id = 0;
+  std::vector<int32_t> tokens;
+  std::vector<PositionLogprobs> logprobs;  // one per token, or none
+};
+
+struct Finished {
+  uint64_t id = 0;
+  FinishReason reason = FinishReason::stop;
+  std::string error;        // for a person, when reason is error
+  int32_t stop_token = -1;  // the stop id that ended it; it was not published
+  int32_t prompt_tokens = 0;
+  int32_t completion_tokens = 0;  // sampled ones, the stop token included
+};
+
+using EngineEvent = std::variant<NewTokens, Finished>;
+
+}  // namespace nibble

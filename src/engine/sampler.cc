@@ -1,0 +1,175 @@
+// Order of operations: engine/sampling_params.h.
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/counter_random.h"
+
+namespace nibble {
+
+namespace {
+
+bool bit_set(std::span<const uint32_t> bits, int32_t token) {
+  return (bits[static_cast<size_t>(token) / 32] >> (static_cast<uint32_t>(token) % 32) & 1U) != 0;
+}
+
+Result<void> check_finite(std::span<const float> logits) {
+  bool sound = true;
+  for (const float logit : logits)
+    sound &= logit < std::numeric_limits<float>::infinity();  // false for NaN
+  if (sound) return {};
+  return make_error(ErrorCode::corrupt, {.what = "the model computed a logit that is not a number",
+                                         .advice = "check the model with nibble verify"});
+}
+
+}  // namespace
+
+Sampler::Sampler(int32_t vocab_rows, std::vector<uint32_t> sampleable)
+    : vocab_rows_(vocab_rows), sampleable_(std::move(sampleable)) {
+  CHECK(vocab_rows_ > 0, "vocab_rows ", vocab_rows_);
+  CHECK(sampleable_.size() == (static_cast<size_t>(vocab_rows_) + 31) / 32, "mask words ",
+        sampleable_.size(), " for ", vocab_rows_, " rows");
+  slot_of_token_.resize(static_cast<size_t>(vocab_rows_));
+  count_of_token_.assign(static_cast<size_t>(vocab_rows_), 0);
+}
+
+std::vector<uint32_t> Sampler::all_sampleable(int32_t vocab_rows) {
+  return std::vector<uint32_t>((static_cast<size_t>(vocab_rows) + 31) / 32, ~0U);
+}
+
+Result<SampledToken> Sampler::sample(std::span<const float> logits, const SamplingParams& params,
+                                     const TokenHistory& history, uint64_t position,
+                                     std::span<const uint32_t> mask) {
+  CHECK(static_cast<int32_t>(logits.size()) == vocab_rows_, "logits ", logits.size());
+  CHECK(mask.empty() || mask.size() == sampleable_.size(), "mask words ", mask.size());
+  TRY(check_finite(logits));
+  gather(logits, mask);
+  if (candidates_.empty())
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "no token may follow: every token of the vocabulary is masked"});
+  apply_bias_and_penalties(params, history);
+  SampledToken result;
+  result.token = draw(params, position);
+  if (params.wants_logprobs())
+    result.logprobs = raw_logprobs(logits, result.token, params.top_logprobs);
+  return result;
+}
+
+void Sampler::gather(std::span<const float> logits, std::span<const uint32_t> mask) {
+  candidates_.clear();
+  for (int32_t token = 0; token < vocab_rows_; ++token) {
+    const size_t row = static_cast<size_t>(token);
+    slot_of_token_[row] = -1;
+    if (!bit_set(sampleable_, token) || (!mask.empty() && !bit_set(mask, token))) continue;
+    slot_of_token_[row] = static_cast<int32_t>(candidates_.size());
+    candidates_.push_back({static_cast<double>(logits[row]), token});
+  }
+}
+
+void Sampler::apply_bias_and_penalties(const SamplingParams& params, const TokenHistory& history) {
+  const auto slot = [&](int32_t token) {
+    return token >= 0 && token < vocab_rows_ ? slot_of_token_[static_cast<size_t>(token)] : -1;
+  };
+  for (const LogitBias& entry : params.logit_bias)
+    if (const int32_t at = slot(entry.token); at >= 0)
+      candidates_[static_cast<size_t>(at)].logit += entry.bias;
+
+  const double repetition = params.repetition_penalty;
+  const bool additive = params.presence_penalty != 0.0 || params.frequency_penalty != 0.0;
+  if (repetition == 1.0 && !additive) return;
+  constexpr int32_t kOnlyInPrompt = -1;  // in count_of_token_
+  for (const int32_t token : history.generated)
+    if (slot(token) >= 0) ++count_of_token_[static_cast<size_t>(token)];
+  for (const int32_t token : history.prompt)
+    if (slot(token) >= 0 && count_of_token_[static_cast<size_t>(token)] == 0)
+      count_of_token_[static_cast<size_t>(token)] = kOnlyInPrompt;
+
+  const auto penalize = [&](int32_t token) {
+    const int32_t at = slot(token);
+    if (at < 0) return;
+    int32_t& count = count_of_token_[static_cast<size_t>(token)];
+    if (count == 0) return;  // done already
+    double& logit = candidates_[static_cast<size_t>(at)].logit;
+    logit = logit > 0.0 ? logit / repetition : logit * repetition;
+    if (count > 0) logit -= params.presence_penalty + params.frequency_penalty * count;
+    count = 0;
+  };
+  for (const int32_t token : history.generated) penalize(token);
+  for (const int32_t token : history.prompt) penalize(token);
+}
+
+int32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+  };
+  // `better` is a strict order, so min_element finds the best.
+  const Candidate best = *std::min_element(candidates_.begin(), candidates_.end(), better);
+  if (params.greedy() || !std::isfinite(best.logit)) return best.token;
+
+  const double scale = 1.0 / params.temperature;
+  const auto weight = [&](const Candidate& c) { return std::exp((c.logit - best.logit) * scale); };
+  if (params.min_p > 0.0)
+    std::erase_if(candidates_, [&](const Candidate& c) { return weight(c) < params.min_p; });
+  const auto k = static_cast<size_t>(std::max(params.top_k, 0));
+  if (k > 0 && k < candidates_.size()) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k),
+                     candidates_.end(), better);
+    candidates_.resize(k);
+  }
+  double total = 0.0;
+  if (params.top_p < 1.0) {
+    std::sort(candidates_.begin(), candidates_.end(), better);
+    for (const Candidate& c : candidates_) total += weight(c);
+    double before = 0.0;
+    size_t kept = 0;
+    while (kept < candidates_.size() && (kept == 0 || before < params.top_p * total))
+      before += weight(candidates_[kept++]);
+    candidates_.resize(kept);
+  }
+  // Inverse of the cumulative distribution, tokens in ascending order.
+  std::sort(candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+  total = 0.0;
+  for (const Candidate& c : candidates_) total += weight(c);
+  const double target = uniform_at(params.seed, params.choice, position) * total;
+  double cumulative = 0.0;
+  int32_t last_possible = best.token;
+  for (const Candidate& c : candidates_) {
+    const double w = weight(c);
+    if (w > 0.0) last_possible = c.token;
+    cumulative += w;
+    if (cumulative > target) return c.token;
+  }
+  return last_possible;  // rounding left the target at the very end
+}
+
+PositionLogprobs Sampler::raw_logprobs(std::span<const float> logits, int32_t chosen,
+                                       int32_t top) const {
+  const double max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
+  const double log_total = max + std::log(sum);
+  const auto entry = [&](int32_t token) {
+    return TokenLogprob{token, static_cast<double>(logits[static_cast<size_t>(token)]) - log_total};
+  };
+  PositionLogprobs result{.chosen = entry(chosen), .top = {}};
+  if (top == 0) return result;
+  std::vector<int32_t> tokens;
+  for (int32_t token = 0; token < vocab_rows_; ++token)
+    if (bit_set(sampleable_, token)) tokens.push_back(token);
+  const auto better = [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)];
+    const float y = logits[static_cast<size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+  const size_t count = std::min(static_cast<size_t>(top), tokens.size());
+  std::partial_sort(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count), tokens.end(),
+                    better);
+  tokens.resize(count);
+  for (const int32_t token : tokens) result.top.push_back(entry(token));
+  return result;
+}
+
+}  // namespace nibble

@@ -1,0 +1,72 @@
+// Sampler: from one row of logits to one token, in double precision. The exact oracle of sampling:
+// a backend that samples on its device is tested against it. Holds no randomness of its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/sampling_params.h"
+
+namespace nibble {
+
+struct TokenLogprob {
+  int32_t token = 0;
+  double logprob = 0.0;
+};
+
+/// Log-probabilities of one sampled position, natural log, from the raw logits.
+struct PositionLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  // best first, lowest id first among equals
+};
+
+struct SampledToken {
+  int32_t token = 0;
+  std::optional<PositionLogprobs> logprobs;
+};
+
+/// The tokens a sequence has seen, as the penalties need them.
+struct TokenHistory {
+  std::span<const int32_t> prompt;
+  std::span<const int32_t> generated;
+};
+
+class Sampler {
+ public:
+  /// `sampleable`: one bit per vocabulary row (token t at bit t % 32 of word t / 32); a clear bit
+  /// is never sampled or listed: padding rows, and ids the tokenizer does not know.
+  Sampler(int32_t vocab_rows, std::vector<uint32_t> sampleable);
+
+  /// One token. `logits` [vocab_rows]; `position`: index in the sequence of the token being made;
+  /// `mask`: the constraint's bits, or empty. Errors: corrupt (a logit is NaN or +infinity),
+  /// invalid_argument (nothing may be sampled).
+  Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
+                              const TokenHistory& history, uint64_t position,
+                              std::span<const uint32_t> mask = {});
+
+  int32_t vocab_rows() const { return vocab_rows_; }
+  /// All rows allowed.
+  static std::vector<uint32_t> all_sampleable(int32_t vocab_rows);
+
+ private:
+  struct Candidate {
+    double logit = 0.0;
+    int32_t token = 0;
+  };
+  void gather(std::span<const float> logits, std::span<const uint32_t> mask);
+  void apply_bias_and_penalties(const SamplingParams& params, const TokenHistory& history);
+  int32_t draw(const SamplingParams& params, uint64_t position);
+  PositionLogprobs raw_logprobs(std::span<const float> logits, int32_t chosen, int32_t top) const;
+
+  int32_t vocab_rows_;
+  std::vector<uint32_t> sampleable_;
+  // Scratch of one call, kept to avoid allocation.
+  std::vector<Candidate> candidates_;
+  std::vector<int32_t> slot_of_token_;  // index into candidates_, or -1
+  std::vector<int32_t> count_of_token_;
+};
+
+}  // namespace nibble
