@@ -1,0 +1,49 @@
+// QuantConfig: what a checkpoint's config.json (or ModelOpt's hf_quant_config.json) declares about
+// its quantized modules. The weight format is read from the tensors themselves; this says what
+// precision the activations have, and lets a contradiction be found.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "model/module_pattern.h"
+#include "tensor/quant_scheme.h"
+
+namespace nibble {
+
+struct DeclaredScheme {
+  int weight_bits = 16;  // 4: NVFP4, 8: FP8
+  ActivationFormat activations = ActivationFormat::high;
+  std::string where;  // for messages: "quantization_config.config_groups.group_0"
+};
+
+class QuantConfig {
+ public:
+  /// A checkpoint without any declaration gives an empty config. Errors: unsupported for a method,
+  /// algorithm, strategy or pattern that is not known; corrupt for a malformed one.
+  static Result<QuantConfig> read(const Checkpoint& checkpoint);
+  /// The same from JSON. `config` is config.json; `modelopt` is hf_quant_config.json or null.
+  static Result<QuantConfig> parse(const Json& config, const Json* modelopt);
+
+  /// No quantization is declared anywhere.
+  bool empty() const { return rules_.empty(); }
+  /// What is declared for a linear. nullptr: it stays unquantized. `module` as the checkpoint
+  /// spells it; names written with the other prefix of the text model match too.
+  const DeclaredScheme* find(std::string_view module) const;
+
+ private:
+  struct Rule {
+    ModulePattern pattern;
+    size_t scheme;
+  };
+  friend class QuantConfigParser;
+  std::vector<DeclaredScheme> schemes_;
+  std::vector<Rule> rules_;
+  std::vector<ModulePattern> ignored_;
+};
+
+}  // namespace nibble

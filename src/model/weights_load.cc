@@ -1,0 +1,78 @@
+// Reads bound tensors: linears in their file format, small tensors as F32.
+#include <algorithm>
+
+#include "model/weights.h"
+#include "tensor/fp8.h"
+
+namespace nibble {
+namespace {
+
+std::vector<float> widen(const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(view.shape.count()));
+  decode_plain(view.data, view.dtype, view.shape.count(), values.data());
+  return values;
+}
+
+const TensorEntry& bound_entry(const Checkpoint& checkpoint, const std::string& name) {
+  const TensorEntry* entry = checkpoint.find(name);
+  CHECK(entry != nullptr, "tensor ", name, " was bound but is gone");
+  return *entry;
+}
+
+/// The rows of a 2-D or fused 3-D tensor that one linear owns, in the file's type.
+Result<Tensor> read_rows(const Checkpoint& checkpoint, const LinearSource& source) {
+  const TensorEntry& entry = bound_entry(checkpoint, source.values);
+  const int64_t packed_cols =
+      source.scheme.weights == WeightFormat::nvfp4 ? source.cols / 2 : source.cols;
+  Tensor values(entry.dtype, {source.rows, packed_cols});
+  const int64_t begin = dtype_bytes(entry.dtype, source.row_begin * packed_cols);
+  TRY(checkpoint.read_bytes(entry, begin, values.span()));
+  return values;
+}
+
+Result<Tensor> read_fp8_scales(const Checkpoint& checkpoint, const LinearSource& source) {
+  const TensorEntry& entry = bound_entry(checkpoint, source.scales);
+  const Tensor raw = TRY(checkpoint.read(entry));
+  const std::vector<float> values = widen(raw.view());
+  const bool grid = source.scheme.weights == WeightFormat::fp8_block;
+  Tensor scales(DType::f32, grid ? entry.shape : Shape{static_cast<int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), scales.as<float>());
+  return scales;
+}
+
+Result<GlobalScale> read_scalar(const Checkpoint& checkpoint, const std::string& name,
+                                GlobalScale::Direction direction) {
+  const TensorEntry& entry = bound_entry(checkpoint, name);
+  const Tensor raw = TRY(checkpoint.read(entry));
+  const float value = widen(raw.view())[0];
+  if (!(value > 0.0F) || value > 3e38F)
+    return make_error(ErrorCode::corrupt,
+                      {.what = name, .expected = "a positive scale", .found = concat(value)});
+  return GlobalScale{.value = value, .direction = direction};
+}
+
+}  // namespace
+
+Result<LinearWeight> Weights::load(const LinearSource& source) const {
+  CHECK(source.present(), "load of an absent linear");
+  LinearWeight weight{
+      .module = source.module, .rows = source.rows, .cols = source.cols, .scheme = source.scheme};
+  weight.values = TRY(read_rows(*checkpoint_, source));
+  if (source.scheme.weights == WeightFormat::nvfp4) {
+    weight.scales = TRY(checkpoint_->read(bound_entry(*checkpoint_, source.scales)));
+    weight.global_scale = TRY(read_scalar(*checkpoint_, source.global_scale, source.direction));
+  } else if (!source.scales.empty()) {
+    weight.scales = TRY(read_fp8_scales(*checkpoint_, source));
+  }
+  if (!source.input_scale.empty())
+    weight.input_scale = TRY(read_scalar(*checkpoint_, source.input_scale, source.direction));
+  return weight;
+}
+
+Result<std::vector<float>> Weights::load(const VectorSource& source) const {
+  CHECK(source.present(), "load of an absent tensor");
+  const Tensor raw = TRY(checkpoint_->read(bound_entry(*checkpoint_, source.name)));
+  return widen(raw.view());
+}
+
+}  // namespace nibble
