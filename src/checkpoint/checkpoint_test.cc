@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "checkpoint/test_files.h"
+#include "testing/test_files.h"
 
 namespace nibble {
 namespace {

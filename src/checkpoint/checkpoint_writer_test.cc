@@ -8,7 +8,7 @@
 #include <csignal>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/test_files.h"
+#include "testing/test_files.h"
 
 namespace nibble {
 namespace {
