@@ -185,6 +185,10 @@ TEST(Sampler, PenaltiesReachEachTokenOnce) {
   EXPECT_EQ(sampler.sample(logits, params, {prompt, generated}, 0).value().token, 2);
   logits[1] = 5.95F;  // 0.975
   EXPECT_EQ(sampler.sample(logits, params, {prompt, generated}, 0).value().token, 1);
+  logits[1] = -9.0F;
+  logits[2] = -1.0F;  // -2: a negative logit moves away from zero
+  logits[3] = -1.5F;
+  EXPECT_EQ(sampler.sample(logits, params, {prompt, generated}, 0).value().token, 3);
 }
 
 TEST(Sampler, RefusesWhatIsNotANumberAndAnEmptyMask) {

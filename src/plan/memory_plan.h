@@ -1,0 +1,54 @@
+// MemoryPlan: how many bytes weights, KV pages, state slots and workspace take, decided before
+// anything is allocated. Pure arithmetic of model, flags and machine; the engine reserves exactly
+// this, once. Not a measurement, and nothing here asks the machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace nibble {
+
+/// Bytes of one KV page: attention layers x kPageTokens x (K and V) x kv heads x head_dim.
+int64_t kv_page_bytes(const ModelConfig& config, int64_t element_bytes);
+/// Bytes of one state slot: delta-net layers x (v_heads x k_dim x v_dim + (kernel - 1) x qkv_rows).
+int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes);
+
+struct MemoryRequest {
+  int64_t memory_bytes = 0;               // what the process may use in all
+  int64_t weight_bytes = 0;               // as the backend holds them
+  int64_t page_bytes = 0;                 // of the backend; kv_page_bytes() if it adds nothing
+  int64_t slot_bytes = 0;                 // likewise
+  std::optional<int64_t> model_len;       // prompt + output of one request; absent: auto
+  int32_t sequences_max = 16;             // running at once
+  std::optional<int64_t> kv_cache_bytes;  // absent: enough for all, within a share of memory
+  int32_t prefill_rows = 512;             // prompt rows of one pass, a multiple of kPageTokens
+};
+
+struct MemoryPlan {
+  PoolSizes pools;
+  int32_t sequences_max = 0;
+  int32_t context_max = 0;  // prompt + generated tokens of one sequence
+  int64_t weight_bytes = 0;
+  int64_t kv_bytes = 0;
+  int64_t state_bytes = 0;
+  int64_t workspace_bytes = 0;  // activations of one pass; an upper estimate
+  int64_t memory_bytes = 0;
+
+  int64_t total_bytes() const { return weight_bytes + kv_bytes + state_bytes + workspace_bytes; }
+  /// Sequences of full length that fit the pages at once.
+  double concurrency() const;
+  /// A few lines for people, each ending in a newline.
+  std::string table() const;
+};
+
+/// Errors: invalid_argument (a flag outside what the model allows), no_memory (cannot fit; states
+/// need and supply). With model_len absent the longest context that fits is taken, at most the
+/// model's own.
+Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& request);
+
+}  // namespace nibble

@@ -1,0 +1,102 @@
+#include "plan/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace nibble {
+namespace {
+
+/// The shape of Qwen3.5-35B-A3B.
+ModelConfig big_config() {
+  ModelConfig config;
+  config.hidden = 2048;
+  config.vocab_rows = 248320;
+  for (int layer = 0; layer < 40; ++layer)
+    config.layers.push_back(layer % 4 == 3 ? LayerKind::attention : LayerKind::delta_net);
+  config.attention = {
+      .q_heads = 16, .kv_heads = 2, .head_dim = 256, .output_gate = true, .rope = {}};
+  config.delta_net = {.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
+  config.moe = MoeConfig{.experts = 256, .top_k = 8, .expert_width = 512, .shared_width = 512};
+  config.max_positions = 262144;
+  return config;
+}
+
+MemoryRequest request_for(const ModelConfig& config, int64_t memory) {
+  return {.memory_bytes = memory,
+          .weight_bytes = int64_t{22'000'000'000},
+          .page_bytes = kv_page_bytes(config, 4),
+          .slot_bytes = state_slot_bytes(config, 4),
+          .model_len = {},
+          .sequences_max = 4,
+          .kv_cache_bytes = {}};
+}
+
+TEST(MemoryPlan, BytesOfTheKnownModel) {
+  const ModelConfig config = big_config();
+  EXPECT_EQ(kv_page_bytes(config, 1), 10 * 64 * 2 * 2 * 256);  // 640 KiB in FP8
+  // 30 layers x (32 x 128 x 128 + 3 x 8192) x 4 bytes.
+  EXPECT_EQ(state_slot_bytes(config, 4), 65863680);
+}
+
+TEST(MemoryPlan, ReservesEnoughForAllWhereMemoryIsAmple) {
+  const ModelConfig config = big_config();
+  const MemoryPlan plan = plan_memory(config, request_for(config, int64_t{512} << 30)).value();
+  EXPECT_EQ(plan.context_max, 262144);
+  EXPECT_EQ(plan.pools.pages, 4096 * 4);
+  EXPECT_EQ(plan.concurrency(), 4.0);
+  EXPECT_EQ(plan.kv_bytes, plan.pools.pages * kv_page_bytes(config, 4));
+  EXPECT_LE(plan.total_bytes(), plan.memory_bytes);
+  EXPECT_GE(plan.pools.rows_max, plan.sequences_max + kPageTokens);
+}
+
+TEST(MemoryPlan, ShortensTheContextWhenAutomatic) {
+  const ModelConfig config = big_config();
+  const MemoryPlan plan = plan_memory(config, request_for(config, int64_t{26} << 30)).value();
+  EXPECT_LT(plan.context_max, 262144);
+  EXPECT_EQ(plan.context_max, plan.pools.pages * 64 + 1);
+  EXPECT_LE(plan.total_bytes(), plan.memory_bytes);
+}
+
+TEST(MemoryPlan, RefusesWhatCannotFit) {
+  const ModelConfig config = big_config();
+  EXPECT_EQ(plan_memory(config, request_for(config, int64_t{20} << 30)).error().code,
+            ErrorCode::no_memory);
+  MemoryRequest request = request_for(config, int64_t{26} << 30);
+  request.model_len = 262144;
+  const auto refused = plan_memory(config, request);
+  EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
+  EXPECT_NE(refused.error().message.find("--max-model-len 262144"), std::string::npos);
+  request.model_len = 262145;
+  EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::invalid_argument);
+  request.model_len = {};
+  request.kv_cache_bytes = int64_t{26} << 30;
+  EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::no_memory);
+  request.kv_cache_bytes = request.page_bytes - 1;
+  EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::no_memory);
+  request.kv_cache_bytes = {};
+  request.sequences_max = 0;
+  EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(MemoryPlan, ObeysKvCacheBytesExactly) {
+  const ModelConfig config = big_config();
+  MemoryRequest request = request_for(config, int64_t{512} << 30);
+  request.kv_cache_bytes = 100 * request.page_bytes + 5;
+  const MemoryPlan plan = plan_memory(config, request).value();
+  EXPECT_EQ(plan.pools.pages, 100);
+  EXPECT_EQ(plan.context_max, 6401);
+  request.model_len = 6401;
+  EXPECT_TRUE(plan_memory(config, request).ok());
+  request.model_len = 6402;
+  EXPECT_FALSE(plan_memory(config, request).ok());
+}
+
+TEST(MemoryPlan, TakesAnExplicitLengthPastTheDefaultShare) {
+  const ModelConfig config = big_config();
+  MemoryRequest request = request_for(config, int64_t{26} << 30);
+  const int64_t automatic = plan_memory(config, request).value().context_max;
+  request.model_len = automatic * 3 / 2;
+  EXPECT_EQ(plan_memory(config, request).value().context_max, automatic * 3 / 2);
+}
+
+}  // namespace
+}  // namespace nibble
