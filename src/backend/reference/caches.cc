@@ -1,0 +1,87 @@
+// Storage and copies.
+#include "backend/reference/caches.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace nibble::reference {
+namespace {
+
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+size_t page_floats(const ModelConfig& config) {
+  const auto layers = static_cast<size_t>(config.count(LayerKind::attention));
+  const auto width = static_cast<size_t>(config.attention.kv_heads * config.attention.head_dim);
+  return layers * 2 * kPageTokens * width;
+}
+
+size_t recurrent_floats(const DeltaNetConfig& delta) {
+  return static_cast<size_t>(delta.v_heads) * static_cast<size_t>(delta.k_dim * delta.v_dim);
+}
+
+size_t conv_floats(const DeltaNetConfig& delta) {
+  return static_cast<size_t>(delta.conv_kernel - 1) * static_cast<size_t>(delta.qkv_rows());
+}
+
+}  // namespace
+
+void KvPages::reserve(const ModelConfig& config, int32_t pages) {
+  width_ = static_cast<size_t>(config.attention.kv_heads * config.attention.head_dim);
+  page_floats_ = page_floats(config);
+  data_.assign(page_floats_ * static_cast<size_t>(pages), 0.0F);
+}
+
+int64_t KvPages::bytes(const ModelConfig& config) {
+  return static_cast<int64_t>(page_floats(config) * sizeof(float));
+}
+
+float* KvPages::at(const int32_t* page_table, int part, int64_t token) {
+  const auto page = static_cast<size_t>(page_table[token / kPageTokens]);
+  const auto row =
+      static_cast<size_t>(part) * kPageTokens + static_cast<size_t>(token) % kPageTokens;
+  return &data_[page * page_floats_ + row * width_];
+}
+
+float* KvPages::key(const int32_t* page_table, int layer, int64_t token) {
+  return at(page_table, 2 * layer, token);
+}
+float* KvPages::value(const int32_t* page_table, int layer, int64_t token) {
+  return at(page_table, 2 * layer + 1, token);
+}
+
+void KvPages::copy(int32_t from, int32_t to) {
+  std::copy_n(&data_[static_cast<size_t>(from) * page_floats_], page_floats_,
+              &data_[static_cast<size_t>(to) * page_floats_]);
+}
+
+void KvPages::poison(int32_t page) {
+  std::fill_n(&data_[static_cast<size_t>(page) * page_floats_], page_floats_, kPoison);
+}
+
+void StateSlots::reserve(const ModelConfig& config, int32_t slots) {
+  const DeltaNetConfig& delta = config.delta_net;
+  const auto layers = static_cast<size_t>(config.count(LayerKind::delta_net));
+  DeltaState zero;
+  if (layers > 0) zero.recurrent.resize(recurrent_floats(delta));
+  if (layers > 0) zero.conv.resize(conv_floats(delta));
+  slots_.assign(static_cast<size_t>(slots), std::vector<DeltaState>(layers, zero));
+}
+
+int64_t StateSlots::bytes(const ModelConfig& config) {
+  if (config.count(LayerKind::delta_net) == 0) return 0;
+  const size_t floats = recurrent_floats(config.delta_net) + conv_floats(config.delta_net);
+  return static_cast<int64_t>(floats * sizeof(float)) * config.count(LayerKind::delta_net);
+}
+
+void StateSlots::copy(int32_t from, int32_t to) {
+  slots_[static_cast<size_t>(to)] = slots_[static_cast<size_t>(from)];
+}
+
+void StateSlots::fill(int32_t slot, float value) {
+  for (auto& state : slots_[static_cast<size_t>(slot)]) {
+    std::fill(state.recurrent.begin(), state.recurrent.end(), value);
+    std::fill(state.conv.begin(), state.conv.end(), value);
+  }
+}
+
+}  // namespace nibble::reference

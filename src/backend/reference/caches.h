@@ -1,0 +1,54 @@
+// The two cache pools in F32: KV pages of the attention layers, state slots of the delta-net
+// layers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace nibble::reference {
+
+/// Page layout: [attention layer][k | v][kPageTokens][kv_heads * head_dim].
+class KvPages {
+ public:
+  void reserve(const ModelConfig& config, int32_t pages);
+  static int64_t bytes(const ModelConfig& config);
+  /// Keys or values of one token, [kv_heads * head_dim]. `layer` counts attention layers only;
+  /// `token` is the index inside the sequence that owns the page table.
+  float* key(const int32_t* page_table, int layer, int64_t token);
+  float* value(const int32_t* page_table, int layer, int64_t token);
+  void copy(int32_t from, int32_t to);
+  void poison(int32_t page);
+
+ private:
+  float* at(const int32_t* page_table, int part, int64_t token);
+  size_t width_ = 0;  // of one token's keys
+  size_t page_floats_ = 0;
+  std::vector<float> data_;
+};
+
+/// One delta-net layer's state of one sequence: `recurrent` [v_heads, k_dim, v_dim] and the last
+/// conv_kernel - 1 raw inputs of the convolution, oldest first, `conv` [conv_kernel - 1, qkv_rows].
+struct DeltaState {
+  std::vector<float> recurrent;
+  std::vector<float> conv;
+};
+
+class StateSlots {
+ public:
+  void reserve(const ModelConfig& config, int32_t slots);
+  static int64_t bytes(const ModelConfig& config);
+  /// `layer` counts delta-net layers only.
+  DeltaState& state(int32_t slot, int layer) {
+    return slots_[static_cast<size_t>(slot)][static_cast<size_t>(layer)];
+  }
+  void copy(int32_t from, int32_t to);
+  void fill(int32_t slot, float value);
+
+ private:
+  std::vector<std::vector<DeltaState>> slots_;
+};
+
+}  // namespace nibble::reference

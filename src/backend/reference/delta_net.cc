@@ -1,0 +1,116 @@
+// The recurrence as it is written down; every backend's chunked form must agree with it.
+#include "backend/reference/delta_net.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace nibble::reference {
+namespace {
+
+constexpr double kUnitEps = 1e-6;  // inside the root of the squared length, not of its mean
+
+double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+
+/// x / sqrt(sum(x^2) + eps) * scale.
+std::vector<double> unit_length(const double* x, size_t count, double scale) {
+  double squares = 0.0;
+  for (size_t i = 0; i < count; ++i) squares += x[i] * x[i];
+  std::vector<double> out(x, x + count);
+  for (double& value : out) value *= scale / std::sqrt(squares + kUnitEps);
+  return out;
+}
+
+}  // namespace
+
+Result<DeltaNet> DeltaNet::load(const Weights& weights, const DeltaNetSources& sources,
+                                const ModelConfig& config, Activations mode) {
+  DeltaNet net;
+  net.config_ = config.delta_net;
+  net.qkv_ = TRY(Linear::load(weights, sources.qkv, mode));
+  net.z_ = TRY(Linear::load(weights, sources.z, mode));
+  net.b_ = TRY(Linear::load(weights, sources.b, mode));
+  net.a_ = TRY(Linear::load(weights, sources.a, mode));
+  net.out_ = TRY(Linear::load(weights, sources.out, mode));
+  net.conv_ = TRY(weights.load(sources.conv));
+  net.a_log_ = TRY(weights.load(sources.a_log));
+  net.dt_bias_ = TRY(weights.load(sources.dt_bias));
+  net.norm_ = TRY(RmsNorm::load(weights, sources.norm, config));
+  net.norm_.kind = NormKind::plain;  // the one norm of this family without the 1 +
+  return net;
+}
+
+std::vector<float> DeltaNet::run(const Batch& batch, int layer, const std::vector<float>& x,
+                                 StateSlots& slots) const {
+  const Projected in{.qkv = qkv_.apply(x), .z = z_.apply(x), .b = b_.apply(x), .a = a_.apply(x)};
+  const auto width = static_cast<size_t>(config_.z_rows());
+  std::vector<float> o(in.z.size());
+  for (const auto& sequence : batch.sequences) {
+    DeltaState state = slots.state(sequence.state_in, layer);
+    for (int i = 0; i < sequence.row_count; ++i) {
+      const int row = sequence.row_begin + i;
+      token(in, static_cast<size_t>(row), state, &o[static_cast<size_t>(row) * width]);
+      for (const auto& snapshot : batch.snapshots)
+        if (snapshot.row == row) slots.state(snapshot.slot, layer) = state;
+    }
+    slots.state(sequence.state_out, layer) = state;
+  }
+  return out_.apply(o);
+}
+
+void DeltaNet::token(const Projected& in, size_t row, DeltaState& state, float* out) const {
+  const auto rows = static_cast<size_t>(config_.qkv_rows());
+  const std::vector<double> qkv = convolve(&in.qkv[row * rows], state);
+  for (size_t v_head = 0; v_head < static_cast<size_t>(config_.v_heads); ++v_head)
+    head(qkv, in, row, v_head, state, out + v_head * static_cast<size_t>(config_.v_dim));
+}
+
+std::vector<double> DeltaNet::convolve(const float* qkv, DeltaState& state) const {
+  const auto rows = static_cast<size_t>(config_.qkv_rows());
+  const auto kernel = static_cast<size_t>(config_.conv_kernel);
+  std::vector<double> out(rows);
+  for (size_t c = 0; c < rows; ++c) {
+    double sum = double{conv_[c * kernel + kernel - 1]} * qkv[c];
+    for (size_t j = 0; j + 1 < kernel; ++j)
+      sum += double{conv_[c * kernel + j]} * state.conv[j * rows + c];
+    out[c] = silu(sum);
+  }
+  std::copy(state.conv.begin() + static_cast<ptrdiff_t>(rows), state.conv.end(),
+            state.conv.begin());
+  std::copy_n(qkv, rows, state.conv.end() - static_cast<ptrdiff_t>(rows));
+  return out;
+}
+
+void DeltaNet::head(const std::vector<double>& qkv, const Projected& in, size_t row, size_t v_head,
+                    DeltaState& state, float* out) const {
+  const auto k_dim = static_cast<size_t>(config_.k_dim);
+  const auto v_dim = static_cast<size_t>(config_.v_dim);
+  const auto v_heads = static_cast<size_t>(config_.v_heads);
+  const size_t k_rows = static_cast<size_t>(config_.k_heads) * k_dim;
+  const size_t k_head = v_head / (v_heads / static_cast<size_t>(config_.k_heads));
+  const double q_scale = 1.0 / std::sqrt(static_cast<double>(k_dim));
+  const auto q = unit_length(&qkv[k_head * k_dim], k_dim, q_scale);
+  const auto k = unit_length(&qkv[k_rows + k_head * k_dim], k_dim, 1.0);
+  const double* v = &qkv[2 * k_rows + v_head * v_dim];
+  const double beta = sigmoid(in.b[row * v_heads + v_head]);
+  const double step = softplus(double{in.a[row * v_heads + v_head]} + dt_bias_[v_head]);
+  const double alpha = std::exp(-std::exp(double{a_log_[v_head]}) * step);
+
+  float* s = &state.recurrent[v_head * k_dim * v_dim];  // [k_dim, v_dim]
+  std::vector<float> o(v_dim);
+  for (size_t j = 0; j < v_dim; ++j) {
+    double prediction = 0.0;
+    for (size_t i = 0; i < k_dim; ++i) prediction += alpha * s[i * v_dim + j] * k[i];
+    const double u = beta * (v[j] - prediction);
+    double sum = 0.0;
+    for (size_t i = 0; i < k_dim; ++i) {
+      s[i * v_dim + j] = static_cast<float>(alpha * s[i * v_dim + j] + k[i] * u);
+      sum += s[i * v_dim + j] * q[i];
+    }
+    o[j] = static_cast<float>(sum);
+  }
+  norm_.apply(o.data(), o.data());
+  const float* z = &in.z[(row * v_heads + v_head) * v_dim];
+  for (size_t j = 0; j < v_dim; ++j) out[j] = static_cast<float>(o[j] * silu(z[j]));
+}
+
+}  // namespace nibble::reference

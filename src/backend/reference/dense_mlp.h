@@ -1,0 +1,18 @@
+// SwiGLU: down( silu(gate x) * (up x) ). Also the form of one expert.
+#pragma once
+
+#include <vector>
+
+#include "backend/reference/linear.h"
+
+namespace nibble::reference {
+
+struct DenseMlp {
+  Linear gate, up, down;
+
+  static Result<DenseMlp> load(const Weights& weights, const MlpSources& sources, Activations mode);
+  /// x [T, hidden] -> [T, hidden].
+  std::vector<float> run(const std::vector<float>& x) const;
+};
+
+}  // namespace nibble::reference

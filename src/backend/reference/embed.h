@@ -1,0 +1,14 @@
+// Token ids to rows of the embedding matrix.
+#pragma once
+
+#include <vector>
+
+#include "backend/reference/linear.h"
+#include "model/batch.h"
+
+namespace nibble::reference {
+
+/// [T, hidden]; no scale.
+std::vector<float> embed(const Linear& embedding, const Batch& batch);
+
+}  // namespace nibble::reference

@@ -1,0 +1,59 @@
+// The matrix product.
+#include "backend/reference/linear.h"
+
+#include "tensor/activation_codec.h"
+#include "tensor/float_formats.h"
+
+namespace nibble::reference {
+
+Result<Linear> Linear::load(const Weights& weights, const LinearSource& source, Activations mode) {
+  Linear linear;
+  linear.mode_ = mode;
+  if (source.present()) linear.weight_ = TRY(weights.load(source));
+  return linear;
+}
+
+void Linear::round_input(float* x) const {
+  const int64_t k = weight_.cols;
+  if (mode_ == Activations::bf16)
+    for (int64_t i = 0; i < k; ++i) x[i] = round_to_bf16(x[i]);
+  if (mode_ != Activations::declared) return;
+  switch (weight_.scheme.activations) {
+    case ActivationFormat::high:
+      return;
+    case ActivationFormat::nvfp4:
+      round_nvfp4_activations(x, weight_.input_scale, SourceType::f32, k, x);
+      return;
+    case ActivationFormat::fp8_token:
+      round_fp8_dynamic(x, SourceType::f32, k, k, x);
+      return;
+    case ActivationFormat::fp8_group:
+      round_fp8_dynamic(x, SourceType::f32, kFp8Block, k, x);
+      return;
+    case ActivationFormat::fp8_tensor:
+      round_fp8_static(x, weight_.input_scale.value, SourceType::f32, k, x);
+      return;
+  }
+}
+
+std::vector<float> Linear::apply(const std::vector<float>& x) const {
+  const auto k = static_cast<size_t>(weight_.cols);
+  const auto n = static_cast<size_t>(weight_.rows);
+  CHECK(k > 0 && x.size() % k == 0, weight_.module, ": input of ", x.size(), " for K ", k);
+  const size_t tokens = x.size() / k;
+  std::vector<float> inputs = x;
+  for (size_t t = 0; t < tokens; ++t) round_input(&inputs[t * k]);
+  std::vector<float> y(tokens * n);
+  std::vector<float> w(k);
+  for (size_t row = 0; row < n; ++row) {
+    this->row(static_cast<int64_t>(row), w.data());
+    for (size_t t = 0; t < tokens; ++t) {
+      double sum = 0.0;
+      for (size_t i = 0; i < k; ++i) sum += double{w[i]} * inputs[t * k + i];
+      y[t * n + row] = static_cast<float>(sum);
+    }
+  }
+  return y;
+}
+
+}  // namespace nibble::reference

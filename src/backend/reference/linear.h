@@ -1,0 +1,34 @@
+// Linear: y = W x with W in its file format, and x rounded as the activation mode says.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "model/backend.h"
+#include "model/weights.h"
+
+namespace nibble::reference {
+
+class Linear {
+ public:
+  /// An absent source gives an empty linear that must not be applied.
+  static Result<Linear> load(const Weights& weights, const LinearSource& source, Activations mode);
+
+  int64_t rows() const { return weight_.rows; }
+  int64_t cols() const { return weight_.cols; }
+  /// x [T, K] -> y [T, N]: dequantized rows, double accumulation, rounded once to F32.
+  std::vector<float> apply(const std::vector<float>& x) const;
+  /// One row of the matrix as F32: the embedding of a token.
+  void row(int64_t index, float* out) const { dequantize_rows(weight_, index, index + 1, out); }
+
+ private:
+  /// Inputs as the multiplication sees them: f32 and auto unchanged, bf16 rounded to BF16, declared
+  /// through the scheme's own quantization.
+  void round_input(float* x) const;
+
+  LinearWeight weight_;
+  Activations mode_ = Activations::f32;
+};
+
+}  // namespace nibble::reference

@@ -1,0 +1,158 @@
+// Puts the blocks together behind the Backend interface.
+#include "backend/reference/reference_backend.h"
+
+#include <limits>
+
+#include "backend/reference/attention.h"
+#include "backend/reference/caches.h"
+#include "backend/reference/delta_net.h"
+#include "backend/reference/dense_mlp.h"
+#include "backend/reference/embed.h"
+#include "backend/reference/head.h"
+#include "backend/reference/moe.h"
+
+namespace nibble {
+namespace {
+
+using reference::Linear;
+using reference::RmsNorm;
+
+struct Layer {
+  RmsNorm input_norm, post_norm;
+  reference::Attention attention;
+  reference::DeltaNet delta_net;
+  reference::DenseMlp dense_mlp;
+  reference::Moe moe;
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  ReferenceBackend(const ModelConfig& config, Activations mode) : config_(config), mode_(mode) {}
+  Result<void> load(const Weights& weights);
+
+  std::string_view name() const override { return "reference"; }
+  std::string description() const override;
+  Result<void> reserve(const PoolSizes& sizes) override;
+  int64_t page_bytes() const override { return reference::KvPages::bytes(config_); }
+  int64_t state_slot_bytes() const override { return reference::StateSlots::bytes(config_); }
+
+  Residual embed(const Batch& batch) override;
+  Residual attention_block(int layer, const Batch& batch, Residual h) override;
+  Residual delta_net_block(int layer, const Batch& batch, Residual h) override;
+  Residual moe_block(int layer, const Batch& batch, Residual h) override;
+  Residual dense_mlp_block(int layer, const Batch& batch, Residual h) override;
+  HeadOutput head(const Batch& batch, Residual h) override;
+
+  void zero_state(int32_t slot) override { slots_.fill(slot, 0.0F); }
+  void copy_state(int32_t from, int32_t to) override { slots_.copy(from, to); }
+  void copy_page(int32_t from, int32_t to) override { pages_.copy(from, to); }
+  void poison_page(int32_t page) override { pages_.poison(page); }
+  void poison_state(int32_t slot) override {
+    slots_.fill(slot, std::numeric_limits<float>::quiet_NaN());
+  }
+
+ private:
+  const Layer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
+  /// h += y.
+  Residual add(const std::vector<float>& y);
+
+  ModelConfig config_;
+  Activations mode_;
+  Linear embedding_, output_;
+  RmsNorm final_norm_;
+  std::vector<Layer> layers_;
+  reference::KvPages pages_;
+  reference::StateSlots slots_;
+  std::vector<float> h_;  // [T, hidden]
+  reference::HeadRows head_;
+};
+
+Result<Layer> load_layer(const Weights& weights, const ModelConfig& config, size_t index,
+                         Activations mode) {
+  const LayerSources& sources = weights.layers()[index];
+  Layer layer;
+  layer.input_norm = TRY(RmsNorm::load(weights, sources.input_norm, config));
+  layer.post_norm = TRY(RmsNorm::load(weights, sources.post_norm, config));
+  if (config.layers[index] == LayerKind::attention) {
+    layer.attention = TRY(reference::Attention::load(weights, sources.attention, config, mode));
+  } else {
+    layer.delta_net = TRY(reference::DeltaNet::load(weights, sources.delta_net, config, mode));
+  }
+  if (config.moe) {
+    layer.moe = TRY(reference::Moe::load(weights, sources.moe, config, mode));
+  } else {
+    layer.dense_mlp = TRY(reference::DenseMlp::load(weights, sources.dense_mlp, mode));
+  }
+  return layer;
+}
+
+Result<void> ReferenceBackend::load(const Weights& weights) {
+  embedding_ = TRY(Linear::load(weights, weights.embedding(), mode_));
+  output_ = TRY(Linear::load(weights, weights.head(), mode_));
+  final_norm_ = TRY(RmsNorm::load(weights, weights.final_norm(), config_));
+  for (size_t i = 0; i < config_.layers.size(); ++i)
+    layers_.push_back(TRY(load_layer(weights, config_, i, mode_)));
+  return {};
+}
+
+std::string ReferenceBackend::description() const {
+  return concat("reference: scalar, one thread, F32 caches, activations ", activations_name(mode_));
+}
+
+Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
+  try {
+    pages_.reserve(config_, sizes.pages);
+    slots_.reserve(config_, sizes.state_slots);
+  } catch (const std::bad_alloc&) {
+    return make_error(ErrorCode::no_memory,
+                      {.what = "cache pools",
+                       .expected = concat(sizes.pages * page_bytes(), " + ",
+                                          sizes.state_slots * state_slot_bytes(), " bytes")});
+  }
+  return {};
+}
+
+Residual ReferenceBackend::embed(const Batch& batch) {
+  h_ = reference::embed(embedding_, batch);
+  return {.data = h_.data(), .rows = batch.rows()};
+}
+
+Residual ReferenceBackend::add(const std::vector<float>& y) {
+  for (size_t i = 0; i < h_.size(); ++i) h_[i] += y[i];
+  return {.data = h_.data(), .rows = static_cast<int64_t>(h_.size()) / config_.hidden};
+}
+
+Residual ReferenceBackend::attention_block(int index, const Batch& batch, Residual) {
+  const auto x = layer(index).input_norm.apply(h_);
+  return add(layer(index).attention.run(batch, config_.kind_index(index), x, pages_));
+}
+
+Residual ReferenceBackend::delta_net_block(int index, const Batch& batch, Residual) {
+  const auto x = layer(index).input_norm.apply(h_);
+  return add(layer(index).delta_net.run(batch, config_.kind_index(index), x, slots_));
+}
+
+Residual ReferenceBackend::moe_block(int index, const Batch&, Residual) {
+  return add(layer(index).moe.run(layer(index).post_norm.apply(h_)));
+}
+
+Residual ReferenceBackend::dense_mlp_block(int index, const Batch&, Residual) {
+  return add(layer(index).dense_mlp.run(layer(index).post_norm.apply(h_)));
+}
+
+HeadOutput ReferenceBackend::head(const Batch& batch, Residual) {
+  head_ = reference::head(final_norm_, output_, batch, h_);
+  return {.logits = head_.logits, .hidden = head_.hidden};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_reference_backend(const Weights& weights,
+                                                        const ModelConfig& config,
+                                                        const BackendOptions& options) {
+  auto backend = std::make_unique<ReferenceBackend>(config, options.activations);
+  TRY(backend->load(weights));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace nibble
