@@ -6,7 +6,12 @@
 #include <pcre2.h>
 
 #include <cctype>
+#include <charconv>
+#include <cstdint>
 #include <string>
+#include <utility>
+
+#include "text/unicode_classes.h"
 
 namespace nibble {
 
@@ -30,37 +35,75 @@ Error refuse(std::string_view construct, std::string_view pattern) {
                      .found = concat(construct, " in ", pattern.substr(0, 200))});
 }
 
-/// The pattern with \s and \S spelled out: PCRE2 counts U+180E as a space, Oniguruma does not.
+/// Whether a pattern ends with {2,3} rather than \p{L} or \x{85}.
+bool ends_with_interval(std::string_view pattern) {
+  const size_t open = pattern.rfind('{');
+  if (!pattern.ends_with('}') || open == pattern.npos) return false;
+  return open < 2 || pattern[open - 2] != '\\';
+}
+
+/// \x{10d40}-\x{10d49} and so on: members of \p{L}, \p{M} or \p{N} that PCRE2 does not know.
+std::string young_ranges(uint8_t bit) {
+  const auto hex = [](uint32_t code) {
+    char digits[8];
+    const auto end = std::to_chars(digits, digits + sizeof digits, code, 16);
+    return concat("\\x{", std::string_view(digits, static_cast<size_t>(end.ptr - digits)), "}");
+  };
+  std::string ranges;
+  const auto runs = detail::kUnicodeRuns;
+  for (size_t i = 0; i + 1 < runs.size(); ++i) {
+    if ((runs[i] & kYoung) == 0 || (runs[i] & bit) == 0) continue;
+    ranges += concat(hex(runs[i] >> 8), "-", hex((runs[i + 1] >> 8) - 1));
+  }
+  return ranges;
+}
+
+/// The members of the class that an escape at the start of `rest` names (\s, \p{L}, \p{M}, \p{N}, or
+/// negated \S, \P{L} ...), to be written between brackets; empty for other escapes.
+struct ClassEscape {
+  std::string members;
+  size_t length = 0;
+};
+ClassEscape class_escape(std::string_view rest) {
+  // PCRE2 counts U+180E as a space, Oniguruma does not.
+  if (rest[1] == 's' || rest[1] == 'S') return {R"(\t-\r \x{85}\p{Z})", 2};
+  if (rest[1] != 'p' && rest[1] != 'P') return {};
+  constexpr std::pair<std::string_view, uint8_t> kClasses[] = {
+      {"{L}", kLetter}, {"{M}", kMark}, {"{N}", kNumber}};
+  for (const auto& [name, bit] : kClasses) {
+    if (rest.substr(2, 3) == name) return {concat("\\p", name, young_ranges(bit)), 5};
+  }
+  return {};
+}
+
+/// The pattern for PCRE2, with the classes above spelled out.
 Result<std::string> translate(std::string_view pattern) {
-  constexpr std::string_view kSpaces = R"(\t-\r \x{85}\p{Z})";
   std::string out;
-  int class_depth = 0;
+  bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
-      const char escaped = pattern[++i];
-      if (escaped == 's') {
-        out += class_depth > 0 ? std::string(kSpaces) : concat("[", kSpaces, "]");
-      } else if (escaped == 'S' && class_depth == 0) {
-        out += concat("[^", kSpaces, "]");
-      } else if (const auto byte = static_cast<unsigned char>(escaped);
-                 byte < 0x80 && std::isalnum(byte) &&
-                 std::string_view("pPrntfdDx").find(escaped) == std::string_view::npos) {
-        return refuse(concat("\\", escaped), pattern);
-      } else {
-        out += {c, escaped};
+      const char escaped = pattern[i + 1];
+      const ClassEscape named = class_escape(pattern.substr(i));
+      const bool negated = escaped == 'S' || escaped == 'P';
+      if (named.length > 0 && !(in_class && negated)) {
+        out += in_class ? named.members : concat(negated ? "[^" : "[", named.members, "]");
+        i += named.length - 1;
+        continue;
       }
+      const bool is_word = static_cast<unsigned char>(escaped) < 0x80 && std::isalnum(escaped);
+      if (is_word && std::string_view("pPrntfdDx").find(escaped) == std::string_view::npos) {
+        return refuse(concat("\\", escaped), pattern);
+      }
+      out += {c, escaped};
+      ++i;
       continue;
     }
-    if (c == '[' && class_depth > 0) return refuse("a nested character class", pattern);
-    if (c == '&' && class_depth > 0) return refuse("& in a character class", pattern);
-    if (c == '[') ++class_depth;
-    if (c == ']' && class_depth > 0) --class_depth;
-    if ((c == '^' && class_depth == 0) || c == '$' || (c == '.' && class_depth == 0)) {
-      return refuse(concat("\"", c, "\""), pattern);
-    }
+    if (in_class && (c == '[' || c == '&')) return refuse(concat("a class with ", c), pattern);
+    if (!in_class && (c == '^' || c == '$' || c == '.')) return refuse(concat("a ", c), pattern);
     // Possessive to PCRE2, a repeated repetition to Oniguruma.
-    if (c == '+' && class_depth == 0 && out.ends_with('}')) return refuse("\"}+\"", pattern);
+    if (!in_class && c == '+' && ends_with_interval(out)) return refuse("a }+", pattern);
+    if (c == '[' || c == ']') in_class = c == '[';
     out.push_back(c);
   }
   return out;

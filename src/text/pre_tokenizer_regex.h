@@ -1,6 +1,6 @@
-// SplitRegex: one foreign split pattern through PCRE2's JIT. Oniguruma's \s is rewritten; constructs
-// the two engines read differently are refused. PCRE2 10.42 knows Unicode 14, Oniguruma 16: letters
-// added since count as unassigned here (the Qwen patterns do not pass through this file).
+// SplitRegex: one foreign split pattern through PCRE2's JIT. \s, \p{L}, \p{M} and \p{N} are rewritten
+// to mean what they mean to Oniguruma; constructs the two engines read differently are refused. Other
+// properties (\p{Lu}, \p{Han}) lack characters younger than PCRE2's Unicode (14 in version 10.42).
 #pragma once
 
 #include <functional>

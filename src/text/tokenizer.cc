@@ -133,6 +133,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json, std::string_
     state->flags[token.id] = static_cast<uint8_t>(kAdded | (token.special ? kSpecial : 0));
     if (token.normalized && parts.normalizer == Normalizer::nfc) {
       token.content = normalize_nfc(token.content);
+      state->vocab.set_output(token.id, token.content);
     }
     (token.normalized ? state->normalized_tokens : state->raw_tokens).add(token);
   }

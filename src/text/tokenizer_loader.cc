@@ -329,7 +329,7 @@ Result<void> read_config(const Json& config, TokenizerParts& parts) {
 
 // --- the whole ---------------------------------------------------------------------------------
 
-/// Keeps the last mention of each added token.
+/// Keeps the last mention of each added token; special once is special for ever, as in Hugging Face.
 void keep_last_mentions(std::vector<AddedToken>& added) {
   std::unordered_map<int32_t, size_t> place;
   std::vector<AddedToken> kept;
@@ -338,6 +338,7 @@ void keep_last_mentions(std::vector<AddedToken>& added) {
     if (is_new) {
       kept.push_back(std::move(token));
     } else {
+      token.special |= kept[known->second].special;
       kept[known->second] = std::move(token);
     }
   }

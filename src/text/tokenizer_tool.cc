@@ -24,7 +24,7 @@ bool read_exactly(void* out, size_t bytes) { return std::fread(out, 1, bytes, st
 void answer(std::span<const int32_t> words) {
   const auto count = static_cast<uint32_t>(words.size());
   std::fwrite(&count, sizeof count, 1, stdout);
-  std::fwrite(words.data(), sizeof(int32_t), words.size(), stdout);
+  if (count > 0) std::fwrite(words.data(), sizeof(int32_t), count, stdout);
   std::fflush(stdout);
 }
 
@@ -43,7 +43,7 @@ std::vector<TextPiece> pieces_of(std::string_view payload) {
 std::vector<int32_t> decoded(const Tokenizer& tokenizer, std::string_view payload,
                              SkipSpecial skip) {
   std::vector<int32_t> ids(payload.size() / sizeof(int32_t));
-  std::memcpy(ids.data(), payload.data(), ids.size() * sizeof(int32_t));
+  if (!ids.empty()) std::memcpy(ids.data(), payload.data(), ids.size() * sizeof(int32_t));
   const std::string whole = tokenizer.decode(ids, skip);
   Detokenizer stream(tokenizer, skip);
   std::string streamed;

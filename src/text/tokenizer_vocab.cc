@@ -106,13 +106,18 @@ Result<void> TokenizerVocab::add(int64_t id, std::string_view text) {
   Entry& entry = entries_[token];
   entry.text_at = static_cast<uint32_t>(texts_.size());
   entry.length = static_cast<uint32_t>(text.size());
-  entry.bytes_at = static_cast<uint32_t>(bytes_.size());
   texts_.append(text);
-  append_token_bytes(bytes_, text);
-  entry.byte_count = static_cast<uint32_t>(bytes_.size() - entry.bytes_at);
+  set_output(token, text);
   slots_[slot] = token;
   if (2 * ++count_ > slots_.size()) grow();
   return {};
+}
+
+void TokenizerVocab::set_output(int32_t id, std::string_view text) {
+  Entry& entry = entries_[id];
+  entry.bytes_at = static_cast<uint32_t>(bytes_.size());
+  append_token_bytes(bytes_, text);
+  entry.byte_count = static_cast<uint32_t>(bytes_.size() - entry.bytes_at);
 }
 
 std::optional<int32_t> TokenizerVocab::find(std::string_view text) const {

@@ -30,6 +30,9 @@ class TokenizerVocab {
   /// Errors: corrupt, when the id is out of range or taken, the text is empty, too long or taken.
   Result<void> add(int64_t id, std::string_view text);
 
+  /// From now on `id` (which exists) decodes as if its text were `text`.
+  void set_output(int32_t id, std::string_view text);
+
   std::optional<int32_t> find(std::string_view text) const;
   /// Largest id + 1.
   int32_t id_end() const { return static_cast<int32_t>(entries_.size()); }

@@ -7,7 +7,7 @@ namespace nibble {
 
 UnicodeClasses::UnicodeClasses() {
   constexpr uint32_t kAbsent = ~uint32_t{0};
-  std::array<uint32_t, 32> uniform;
+  std::array<uint32_t, 64> uniform;
   uniform.fill(kAbsent);
   size_t run = 0;
   const auto run_end = [&] {
@@ -16,7 +16,7 @@ UnicodeClasses::UnicodeClasses() {
   for (uint32_t block = 0; block < block_of_.size(); ++block) {
     const uint32_t first = block << 8, last = first + 256;
     while (run_end() <= first) ++run;
-    const uint8_t bits = detail::kUnicodeRuns[run] & 31;
+    const uint8_t bits = detail::kUnicodeRuns[run] & 63;
     const bool is_uniform = run_end() >= last;
     if (is_uniform && uniform[bits] != kAbsent) {
       block_of_[block] = uniform[bits];
@@ -27,7 +27,7 @@ UnicodeClasses::UnicodeClasses() {
     for (uint32_t code = first; code < last;) {
       while (run_end() <= code) ++run;
       const uint32_t stop = std::min(run_end(), last);
-      blocks_.insert(blocks_.end(), stop - code, detail::kUnicodeRuns[run] & 31);
+      blocks_.insert(blocks_.end(), stop - code, detail::kUnicodeRuns[run] & 63);
       code = stop;
     }
   }

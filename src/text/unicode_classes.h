@@ -16,6 +16,7 @@ enum UnicodeBit : uint8_t {
   kNumber = 4,
   kSpace = 8,
   kNfcActive = 16,  // NFC may change, reorder or join it to what stands before
+  kYoung = 32,      // got its class after Unicode 14: PCRE2 10.42 takes it for unassigned
 };
 
 class UnicodeClasses {

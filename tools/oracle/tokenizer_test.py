@@ -60,16 +60,11 @@ def pieces_by_hand(plain, added, pieces):
     return ids + plain.encode(text[done:], add_special_tokens=False).ids
 
 
-def compare_encoding(score, name, client, spec, texts):
-    whole = Tokenizer.from_str(json.dumps(spec))
-    plain = Tokenizer.from_str(json.dumps(cases.without_added(spec)))
-    for tokenizer, kind, label in [(whole, b"r", "encode"), (plain, b"p", "user text")]:
-        # Hugging Face's threads take batches; ours answers one by one.
-        for i in range(0, len(texts), 256):
-            batch = texts[i : i + 256]
-            for text, theirs in zip(batch, tokenizer.encode_batch(batch, add_special_tokens=False)):
-                score.check(f"{name}, {label}", text, client.encode(text, kind), theirs.ids)
-    return whole, plain
+def compare_encoding(score, name, client, tokenizer, texts, kind=b"r"):
+    for i in range(0, len(texts), 256):  # Hugging Face's threads take batches; ours one by one
+        batch = texts[i : i + 256]
+        for text, theirs in zip(batch, tokenizer.encode_batch(batch, add_special_tokens=False)):
+            score.check(name, text, client.encode(text, kind), theirs.ids)
 
 
 def compare_bytes(score, name, client, whole, rng, count):
@@ -113,7 +108,13 @@ def compare(score, name, tool, path, effort):
     else:
         texts = list(cases.hand_written(added)) + list(cases.long_runs(600))
         texts += [cases.mixed(rng, added, rng.randint(1, 40)) for _ in range(1500)]
-    whole, plain = compare_encoding(score, name, client, spec, texts)
+    whole = Tokenizer.from_str(json.dumps(spec))
+    plain = Tokenizer.from_str(json.dumps(cases.without_added(spec)))
+    compare_encoding(score, f"{name}, encode", client, whole, texts)
+    compare_encoding(score, f"{name}, user text", client, plain, texts, b"p")
+    if effort == 2:
+        everything = list(cases.every_code_point())
+        compare_encoding(score, f"{name}, every code point", client, whole, everything)
     compare_bytes(score, name, client, whole, rng, 1000 * effort)
     simple = not any(t["normalized"] or t["lstrip"] or t["rstrip"] for t in spec["added_tokens"])
     if simple:

@@ -1,5 +1,6 @@
 """Writes src/text/unicode_classes_data.cc: for every code point, whether it is \\p{L}, \\p{M}, \\p{N},
-\\s to Hugging Face `tokenizers`, and whether NFC may change it there or join it to its predecessor.
+\\s to Hugging Face `tokenizers`, whether NFC may change it there or join it to its predecessor, and
+whether it is younger than the Unicode 14 of PCRE2 10.42.
 
 Two Unicode versions meet in `tokenizers` 0.23: its regex engine (Oniguruma) knows Unicode 16, its NFC
 Unicode 9. The classes are therefore asked of the package itself, code point by code point; the NFC
@@ -21,6 +22,8 @@ NFC_VERSION = (9, 0)
 # Bit values as in src/text/unicode_classes.h.
 PATTERNS = {1: r"\p{L}", 2: r"\p{M}", 4: r"\p{N}", 8: r"\s"}
 NFC_ACTIVE = 16
+YOUNG = 32
+PCRE2_VERSION = (14, 0)
 
 
 def matching(pattern):
@@ -45,12 +48,17 @@ def ucd_ranges(name):
             yield range(int(first, 16), int(last or first, 16) + 1), fields[1:]
 
 
+def assigned_by(version):
+    """The code points of a Unicode version."""
+    assigned = set()
+    for codes, (age,) in ucd_ranges("DerivedAge.txt"):
+        if tuple(map(int, age.split("."))) <= version:
+            assigned.update(codes)
+    return assigned
+
+
 def nfc_active():
     """Code points old enough for NFC to know that have a combining class or are not NFC_QC=Yes."""
-    old = set()
-    for codes, (age,) in ucd_ranges("DerivedAge.txt"):
-        if tuple(map(int, age.split("."))) <= NFC_VERSION:
-            old.update(codes)
     active = set()
     for codes, fields in ucd_ranges("DerivedNormalizationProps.txt"):
         if fields[0] == "NFC_QC":
@@ -58,7 +66,7 @@ def nfc_active():
     for codes, fields in ucd_ranges("extracted/DerivedCombiningClass.txt"):
         if fields[0] != "0":
             active.update(codes)
-    return active & old
+    return active & assigned_by(NFC_VERSION)
 
 
 def runs():
@@ -67,6 +75,8 @@ def runs():
     for bit, codes in [(b, matching(p)) for b, p in PATTERNS.items()] + [(NFC_ACTIVE, nfc_active())]:
         for code in codes:
             bits[code] |= bit
+    known = assigned_by(PCRE2_VERSION)
+    bits = [b | YOUNG if b and c not in known else b for c, b in enumerate(bits)]
     return [(c, b) for c, b in enumerate(bits) if c == 0 or bits[c - 1] != b]
 
 
