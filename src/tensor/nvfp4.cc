@@ -37,8 +37,10 @@ float block_amax(const float* x) {
 
 GlobalScale nvfp4_global_scale(float amax, GlobalScale::Direction direction, SourceType source) {
   const bool divide = direction == GlobalScale::Direction::divide;
+  // torch divides a number by a tensor as reciprocal times number, both rounded.
+  const float reciprocal = round_to(source, 1.0F / amax);
   const float value =
-      divide ? round_to(source, kNvfp4AmaxOverGlobal / amax) : amax / kNvfp4AmaxOverGlobal;
+      divide ? round_to(source, reciprocal * kNvfp4AmaxOverGlobal) : amax / kNvfp4AmaxOverGlobal;
   const bool usable = std::isfinite(value) && value > 0.0F;
   return {.value = usable ? value : 1.0F, .direction = direction};
 }

@@ -16,8 +16,9 @@ inline constexpr float kNvfp4AmaxOverGlobal = 2688.0F;  // 448 * 6: largest scal
 enum class SourceType : uint8_t { f32, bf16 };
 
 /// Global scale of a matrix, or of a fused group of matrices, whose largest magnitude is `amax`.
-/// divide: 2688 / amax, rounded to the source type, as compressed-tensors' generate_gparam does;
-/// multiply: amax / 2688, as ModelOpt does. An amax of zero, NaN or infinity gives 1.
+/// divide: 2688 * (1 / amax), each step rounded to the source type, as compressed-tensors'
+/// generate_gparam does; multiply: amax / 2688, as ModelOpt does. What would be zero, NaN or
+/// infinite is 1.
 GlobalScale nvfp4_global_scale(float amax, GlobalScale::Direction direction, SourceType source);
 
 /// E4M3 code of the plain choice amax/6 for a block whose largest magnitude is `amax`, saturated to
