@@ -27,7 +27,7 @@ def values_of(dtype, bits):
 def around(dtype, bits):
     """Every finite value, every midpoint of neighbours, and both float neighbours of each."""
     values = values_of(dtype, bits)
-    values = values[torch.isfinite(values) & (values >= 0)].sort().values.unique().numpy()
+    values = values[torch.isfinite(values)].abs().unique().numpy()  # sorted
     middles = ((values[1:].astype("f8") + values[:-1].astype("f8")) / 2).astype("f4")
     points = numpy.sort(numpy.unique(numpy.concatenate([values, middles])))
     up = numpy.nextafter(points, numpy.float32(numpy.inf))
