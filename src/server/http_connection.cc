@@ -1,0 +1,350 @@
+#include "server/http_connection.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <cctype>
+#include <charconv>
+
+#include "base/json.h"
+
+namespace nibble {
+
+namespace http = boost::beast::http;
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr size_t kReadBytes = 16 * 1024;
+constexpr size_t kPipelinedBytesMax = 64 * 1024;  // read ahead while an answer is being made
+constexpr size_t kLingerBytesMax = size_t{64} << 20;
+constexpr std::chrono::milliseconds kLingerWait{2'000};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string hex(size_t value) {
+  char digits[20];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, 16);
+  return std::string(digits, end.ptr);
+}
+
+int status_of(const boost::system::error_code& error) {
+  if (error == http::error::header_limit) return 431;
+  if (error == http::error::body_limit) return 413;
+  return 400;
+}
+
+}  // namespace
+
+std::string_view http_reason(int status) {
+  return http::obsolete_reason(static_cast<http::status>(status));
+}
+
+std::string http_error_body(int status, std::string_view message) {
+  Json error(Json::Object{});
+  error.set("message", Json(message));
+  error.set("type", Json(status == 413 ? "request_too_large" : "invalid_request_error"));
+  error.set("param", Json());
+  error.set("code", Json(status));
+  return Json(Json::Object{{"error", error}}).dump();
+}
+
+/// The handler's side of one request.
+class SocketExchange final : public HttpExchange {
+ public:
+  explicit SocketExchange(const std::shared_ptr<HttpConnection>& connection)
+      : connection_(connection), serial_(connection->serial_) {}
+
+  void respond(HttpResponse response) override {
+    const auto c = live();
+    if (!c) return;
+    c->send_head(response, response.body.size());
+    if (!c->head_request_) c->send(response.body);
+    c->end_answer();
+  }
+  void start_stream(HttpResponse response) override {
+    const auto c = live();
+    if (!c) return;
+    c->framing_ =
+        c->http_1_0_ ? HttpConnection::Framing::until_close : HttpConnection::Framing::chunked;
+    if (c->http_1_0_) c->keep_alive_ = false;
+    c->send_head(response, std::nullopt);
+    c->send_piece(response.body);
+  }
+  void write(std::string piece) override {
+    if (const auto c = live()) c->send_piece(piece);
+  }
+  void finish_stream() override {
+    const auto c = live();
+    if (!c) return;
+    if (c->framing_ == HttpConnection::Framing::chunked) c->send("0\r\n\r\n");
+    c->end_answer();
+  }
+  void on_gone(std::function<void()> callback) override {
+    if (const auto c = live())
+      c->on_gone_ = std::move(callback);
+    else
+      callback();
+  }
+
+ private:
+  std::shared_ptr<HttpConnection> live() const {
+    auto c = connection_.lock();
+    const bool current = c && c->serial_ == serial_ && !c->answer_ended_ && c->busy();
+    return current ? c : nullptr;
+  }
+  std::weak_ptr<HttpConnection> connection_;
+  uint64_t serial_;
+};
+
+HttpConnection::HttpConnection(Socket socket, HttpConnectionOwner& owner)
+    : socket_(std::move(socket)),
+      owner_(owner),
+      read_timer_(socket_.get_executor()),
+      write_timer_(socket_.get_executor()) {}
+
+void HttpConnection::start() {
+  ErrorCode ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  wait_for(Phase::idle, owner_.limits().header_wait);  // the first request must come promptly
+  read_more();
+}
+
+void HttpConnection::close() {
+  if (phase_ == Phase::closed) return;
+  phase_ = Phase::closed;
+  const auto keep = shared_from_this();
+  read_timer_.cancel();
+  write_timer_.cancel();
+  ErrorCode ignored;
+  socket_.close(ignored);
+  on_gone_ = {};
+  owner_.closed(this);
+}
+
+void HttpConnection::close_when_idle() {
+  keep_alive_ = false;
+  if (phase_ == Phase::idle) close();
+}
+
+void HttpConnection::wait_for(Phase phase, std::chrono::milliseconds limit) {
+  phase_ = phase;
+  read_timer_.expires_after(limit);
+  read_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    if (const auto self = weak.lock(); self && !error) self->on_read_timeout();
+  });
+}
+
+void HttpConnection::on_read_timeout() {
+  if (read_timer_.expiry() > std::chrono::steady_clock::now()) return;  // was set anew
+  if (phase_ == Phase::idle || phase_ == Phase::lingering) return close();
+  if (phase_ == Phase::header || phase_ == Phase::body)
+    refuse(408, "the request did not arrive in time");
+}
+
+void HttpConnection::read_more() {
+  if (reading_ || phase_ == Phase::closed) return;
+  if (phase_ == Phase::answering && input_.size() >= kPipelinedBytesMax) return;
+  reading_ = true;
+  socket_.async_read_some(input_.prepare(kReadBytes),
+                          [self = shared_from_this()](ErrorCode error, size_t bytes) {
+                            self->reading_ = false;
+                            self->on_read(error, bytes);
+                          });
+}
+
+void HttpConnection::on_read(ErrorCode error, size_t bytes) {
+  if (phase_ == Phase::closed) return;
+  if (error) return client_gone();
+  input_.commit(bytes);
+  if (phase_ == Phase::lingering) {
+    discarded_ += input_.size();
+    input_.consume(input_.size());
+    if (discarded_ > kLingerBytesMax) return close();
+  } else {
+    parse();
+  }
+  read_more();
+}
+
+void HttpConnection::parse() {
+  while (input_.size() > 0 && phase_ < Phase::answering) {
+    if (phase_ == Phase::idle) {
+      wait_for(Phase::header, owner_.limits().header_wait);
+      parser_.emplace();
+      parser_->eager(true);
+      parser_->header_limit(owner_.limits().header_bytes_max);
+      parser_->body_limit(owner_.limits().body_bytes_max);
+    }
+    ErrorCode error;
+    const size_t used = parser_->put(input_.data(), error);
+    input_.consume(used);
+    if (error && error != http::error::need_more) {
+      const int status = status_of(error);
+      if (status == 413)
+        return refuse(413, concat("the request body is larger than ",
+                                  owner_.limits().body_bytes_max, " bytes"));
+      if (status == 431)
+        return refuse(431, concat("the request header is larger than ",
+                                  owner_.limits().header_bytes_max, " bytes"));
+      return refuse(400, concat("this is not valid HTTP/1.1: ", error.message()));
+    }
+    if (phase_ == Phase::header && parser_->is_header_done()) header_complete();
+    if (phase_ == Phase::body && parser_->is_done()) return deliver();
+    if (error || used == 0) return;
+  }
+}
+
+void HttpConnection::header_complete() {
+  const auto& message = parser_->get();
+  const auto fail = [&](int status, std::string_view reason) { refuse(status, reason); };
+  size_t lines = 0;
+  for ([[maybe_unused]] const auto& field : message) ++lines;
+  if (lines > owner_.limits().header_lines_max) return fail(431, "too many header lines");
+  if (message.version() >= 11 && message.count(http::field::host) != 1)
+    return fail(400, "HTTP/1.1 requests need exactly one Host header");
+  if (message.count(http::field::transfer_encoding) > 0 &&
+      (message.count(http::field::content_length) > 0 || !parser_->chunked()))
+    return fail(400, "Transfer-Encoding must be chunked alone, without Content-Length");
+  if (message.count(http::field::content_encoding) > 0)
+    return fail(415, "Content-Encoding is not supported; send the body as it is");
+  if (message.target().empty() || message.target()[0] != '/')
+    return fail(400, "the request target must be a path");
+  wait_for(Phase::body, owner_.limits().body_wait);
+  if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done())
+    send("HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+void HttpConnection::deliver() {
+  auto message = parser_->release();
+  parser_.reset();
+  read_timer_.cancel();
+  phase_ = Phase::answering;
+  ++serial_;
+  answer_ended_ = false;
+  framing_ = Framing::length;
+  http_1_0_ = message.version() < 11;
+  head_request_ = message.method() == http::verb::head;
+  keep_alive_ = message.keep_alive() && owner_.accepting();
+
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  const auto target = std::string_view(message.target().data(), message.target().size());
+  request.path = std::string(target.substr(0, target.find('?')));
+  for (const auto& field : message) {
+    const auto name = field.name_string();
+    const auto value = field.value();
+    request.headers.push_back(
+        {lower({name.data(), name.size()}), std::string(value.data(), value.size())});
+  }
+  request.body = std::move(message.body());
+  owner_.handle(std::move(request), std::make_shared<SocketExchange>(shared_from_this()));
+}
+
+void HttpConnection::refuse(int status, std::string_view reason) {
+  phase_ = Phase::answering;
+  read_timer_.cancel();
+  ++serial_;
+  answer_ended_ = false;
+  head_request_ = false;
+  keep_alive_ = false;
+  framing_ = Framing::length;
+  const HttpResponse response{.status = status, .body = http_error_body(status, reason)};
+  send_head(response, response.body.size());
+  send(response.body);
+  end_answer();
+}
+
+void HttpConnection::send_head(const HttpResponse& response, std::optional<size_t> body_bytes) {
+  std::string head = concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
+                            "\r\nContent-Type: ", response.content_type, "\r\n");
+  for (const HttpHeader& header : response.headers)
+    head += concat(header.name, ": ", header.value, "\r\n");
+  if (body_bytes)
+    head += concat("Content-Length: ", *body_bytes, "\r\n");
+  else if (framing_ == Framing::chunked)
+    head += "Transfer-Encoding: chunked\r\n";
+  if (!keep_alive_)
+    head += "Connection: close\r\n";
+  else if (http_1_0_)
+    head += "Connection: keep-alive\r\n";
+  send(head + "\r\n");
+}
+
+void HttpConnection::send_piece(std::string_view piece) {
+  if (piece.empty() || head_request_) return;
+  const bool chunked = framing_ == Framing::chunked;
+  send(chunked ? concat(hex(piece.size()), "\r\n", piece, "\r\n") : std::string(piece));
+  // A reader this slow would hold the generation's memory: treat it as gone.
+  if (pending_.size() > owner_.limits().output_bytes_max) client_gone();
+}
+
+void HttpConnection::send(std::string_view bytes) {
+  if (phase_ == Phase::closed) return;
+  pending_.append(bytes);
+  if (writing_.empty()) write_more();
+}
+
+void HttpConnection::end_answer() {
+  answer_ended_ = true;
+  on_gone_ = {};
+  if (writing_.empty()) after_answer();
+}
+
+void HttpConnection::write_more() {
+  if (written_ == writing_.size()) {
+    writing_.clear();
+    std::swap(writing_, pending_);
+    written_ = 0;
+  }
+  if (writing_.empty()) return;
+  write_timer_.expires_after(owner_.limits().write_wait);
+  write_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!self || error || self->writing_.empty()) return;
+    if (self->write_timer_.expiry() <= std::chrono::steady_clock::now()) self->client_gone();
+  });
+  socket_.async_write_some(
+      asio::buffer(writing_.data() + written_, writing_.size() - written_),
+      [self = shared_from_this()](ErrorCode error, size_t bytes) { self->on_write(error, bytes); });
+}
+
+void HttpConnection::on_write(ErrorCode error, size_t bytes) {
+  if (phase_ == Phase::closed) return;
+  if (error) return client_gone();
+  written_ += bytes;
+  write_more();
+  if (!writing_.empty()) return;
+  write_timer_.cancel();
+  if (phase_ == Phase::answering && answer_ended_) after_answer();
+}
+
+void HttpConnection::after_answer() {
+  if (phase_ != Phase::answering) return;
+  if (!keep_alive_ || !owner_.accepting()) {
+    // Closing with unread input would reset the connection and lose the answer on its way.
+    ErrorCode ignored;
+    socket_.shutdown(Socket::shutdown_send, ignored);
+    wait_for(Phase::lingering, kLingerWait);
+    return read_more();
+  }
+  wait_for(Phase::idle, owner_.limits().idle_wait);
+  // Not from inside the handler's own call: a pipelined request would nest.
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->parse();
+    self->read_more();
+  });
+}
+
+void HttpConnection::client_gone() {
+  const auto keep = shared_from_this();
+  const auto callback = std::exchange(on_gone_, {});
+  close();
+  if (callback) callback();
+}
+
+}  // namespace nibble

@@ -1,0 +1,72 @@
+// HttpServer: HTTP/1.1 on one thread, hardened: every size, count and wait is bounded, and a client
+// that leaves is noticed at once. Boost is seen by http_server.cc and http_connection.* alone.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "server/http.h"
+
+namespace nibble {
+
+struct HttpLimits {
+  using Milliseconds = std::chrono::milliseconds;
+  uint32_t header_bytes_max = 16 * 1024;
+  size_t header_lines_max = 100;
+  uint64_t body_bytes_max = uint64_t{32} << 20;
+  size_t connections_max = 1024;
+  size_t output_bytes_max = size_t{4} << 20;  // waiting for one slow reader
+  Milliseconds header_wait{10'000};
+  Milliseconds body_wait{60'000};
+  Milliseconds idle_wait{75'000};   // between requests of one connection
+  Milliseconds write_wait{30'000};  // without any progress
+};
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: any free one
+  HttpLimits limits;
+};
+
+class HttpServer {
+ public:
+  /// Binds and listens. Errors: invalid_argument (no such address), io (port taken, no right).
+  static Result<std::unique_ptr<HttpServer>> listen(const HttpOptions& options,
+                                                    HttpHandler handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  uint16_t port() const;
+  /// Serves on the calling thread until stop().
+  void run();
+
+  // From any thread.
+  /// Runs `task` on the server's thread.
+  void post(std::function<void()> task);
+  /// Runs `task` on the server's thread after `delay`, once.
+  void post_after(std::chrono::milliseconds delay, std::function<void()> task);
+
+  /// Calls back on the server's thread for every SIGINT and SIGTERM from now on. Before run().
+  void on_terminate(std::function<void()> callback);
+
+  // On the server's thread.
+  /// No new connections; kept-alive ones close after their present answer.
+  void stop_accepting();
+  /// Connections with a request in flight.
+  size_t busy_connections() const;
+  /// Closes everything; run() returns.
+  void stop();
+
+ private:
+  struct State;
+  explicit HttpServer(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace nibble
