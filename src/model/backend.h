@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -25,6 +26,7 @@ std::string_view activations_name(Activations mode);
 struct BackendOptions {
   Activations activations = Activations::automatic;
   int threads = 0;  // 0: one per usable core
+  std::string isa;  // of the CPU backend: avx512, avx2, scalar; empty: the fastest usable
 };
 
 /// Cache pools, reserved once, never grown.

@@ -1,0 +1,151 @@
+// Owns weights, pools and workspace; forwards each block to its file.
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <string>
+
+#include "backend/cpu/context.h"
+#include "backend/cpu/isa.h"
+#include "model/forward.h"
+
+namespace nibble {
+namespace {
+
+using cpu::Context;
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const ModelConfig& config, const cpu::KernelTable& kernels,
+             const BackendOptions& options)
+      : config_(config),
+        kernels_(kernels),
+        activations_(options.activations),
+        pool_(options.threads),
+        linears_(kernels, pool_, options.activations) {
+    if (config.count(LayerKind::attention) > 0) rope_ = make_rope_table(config.attention.rope);
+  }
+
+  Result<void> load(const Weights& weights) {
+    weights_ = TRY(cpu::CpuWeights::load(weights, config_, kernels_, pool_));
+    return {};
+  }
+
+  std::string_view name() const override { return "cpu"; }
+  std::string description() const override {
+    return concat("cpu ", kernels_.isa, ", ", pool_.size(),
+                  pool_.size() == 1 ? " thread" : " threads", ", activations ",
+                  activations_ == Activations::automatic ? "f32" : activations_name(activations_));
+  }
+
+  Result<void> reserve(const PoolSizes& sizes) override;
+  int64_t page_bytes() const override {
+    return cpu::Pools::page_floats(config_) * int64_t{sizeof(float)};
+  }
+  int64_t state_slot_bytes() const override {
+    return cpu::Pools::slot_floats(config_) * int64_t{sizeof(float)};
+  }
+
+  Residual embed(const Batch& batch) override {
+    CHECK(batch.rows() <= work_.hidden.rows(), "batch of ", batch.rows(), " rows, reserved ",
+          work_.hidden.rows());
+    cpu::embed(context_, batch);
+    return {.data = work_.hidden.data(), .rows = batch.rows()};
+  }
+  Residual attention_block(int layer, const Batch& batch, Residual h) override {
+    cpu::attention_block(context_, layer, batch);
+    return h;
+  }
+  Residual delta_net_block(int layer, const Batch& batch, Residual h) override {
+    cpu::delta_net_block(context_, layer, batch);
+    return h;
+  }
+  Residual moe_block(int layer, const Batch& batch, Residual h) override {
+    cpu::moe_block(context_, layer, batch);
+    return h;
+  }
+  Residual dense_mlp_block(int layer, const Batch& batch, Residual h) override {
+    cpu::dense_mlp_block(context_, layer, batch);
+    return h;
+  }
+  HeadOutput head(const Batch& batch, Residual) override { return cpu::head(context_, batch); }
+
+  void zero_state(int32_t slot) override { fill_slot(slot, 0.0F); }
+  void poison_state(int32_t slot) override {
+    fill_slot(slot, std::numeric_limits<float>::quiet_NaN());
+  }
+  void copy_state(int32_t from, int32_t to) override {
+    std::copy_n(pools_.slot(from), cpu::Pools::slot_floats(config_), pools_.slot(to));
+  }
+  void copy_page(int32_t from, int32_t to) override {
+    std::copy_n(pools_.page(from), cpu::Pools::page_floats(config_), pools_.page(to));
+  }
+  void poison_page(int32_t page) override {
+    std::fill_n(pools_.page(page), cpu::Pools::page_floats(config_),
+                std::numeric_limits<float>::quiet_NaN());
+  }
+
+ private:
+  void fill_slot(int32_t slot, float value) {
+    std::fill_n(pools_.slot(slot), cpu::Pools::slot_floats(config_), value);
+  }
+
+  ModelConfig config_;
+  const cpu::KernelTable& kernels_;
+  Activations activations_;
+  ThreadPool pool_;
+  cpu::LinearRunner linears_;
+  RopeTable rope_;
+  cpu::CpuWeights weights_;
+  cpu::Pools pools_;
+  cpu::Workspace work_;
+  cpu::Routing routing_;
+  std::vector<cpu::LinearCall> calls_;
+  Context context_{.config = config_,
+                   .kernels = kernels_,
+                   .weights = weights_,
+                   .rope = rope_,
+                   .pool = pool_,
+                   .linears = linears_,
+                   .pools = pools_,
+                   .work = work_,
+                   .routing = routing_,
+                   .calls = calls_};
+};
+
+Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
+  pools_ = cpu::Pools(config_, sizes);
+  work_ = cpu::Workspace(config_, sizes.rows_max);
+  if (config_.moe) {
+    const auto routed = static_cast<size_t>(sizes.rows_max) * config_.moe->top_k;
+    routing_.experts.resize(routed);
+    routing_.weights.resize(routed);
+    routing_.places.resize(routed);
+    calls_.reserve(2U * (static_cast<size_t>(config_.moe->experts) + 1));
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return make_error(
+      ErrorCode::no_memory,
+      {.what = concat("reserving ", sizes.pages, " KV pages of ", page_bytes(), " bytes, ",
+                      sizes.state_slots, " state slots of ", state_slot_bytes(),
+                      " bytes and a workspace for ", sizes.rows_max, " rows"),
+       .advice = "use a shorter context or fewer sequences"});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const Weights& weights, const ModelConfig& config,
+                                                  const BackendOptions& options) {
+  const cpu::KernelTable* kernels = TRY(cpu::select_kernels(options.isa));
+  if (config.moe && config.moe->top_k > 64)
+    return make_error(ErrorCode::unsupported, {.what = "experts per token",
+                                               .expected = "at most 64",
+                                               .found = concat(config.moe->top_k)});
+  auto backend = std::make_unique<CpuBackend>(config, *kernels, options);
+  TRY(backend->load(weights));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace nibble

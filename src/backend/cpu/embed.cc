@@ -1,0 +1,24 @@
+// Token ids to rows of the embedding, and the angles of the pass.
+#include "backend/cpu/context.h"
+#include "backend/cpu/rope.h"
+
+namespace nibble::cpu {
+
+void embed(const Context& context, const Batch& batch) {
+  const CpuWeights& weights = context.weights;
+  Workspace& work = context.work;
+  for (int row = 0; row < batch.rows(); ++row) {
+    const int32_t token = batch.tokens[static_cast<size_t>(row)];
+    float* out = work.hidden.row(row);
+    if (weights.embedding) {
+      dequantize_rows(*weights.embedding, token, token + 1, out);
+    } else {
+      // Tied: unpacks padded columns too, which are zero as the row's own padding must be.
+      context.kernels.unpack_row(weights.head.view(), token, out);
+    }
+  }
+  if (context.config.count(LayerKind::attention) > 0)
+    fill_angles(context.rope, batch, work.cos, work.sin);
+}
+
+}  // namespace nibble::cpu

@@ -1,0 +1,17 @@
+// x86-64: what CPUID and the operating system's register state allow.
+#include "backend/cpu/isa.h"
+
+namespace nibble::cpu {
+
+std::vector<const KernelTable*> usable_kernels() {
+  std::vector<const KernelTable*> tables;
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (avx2 && avx512) tables.push_back(&avx512_kernels());
+  if (avx2) tables.push_back(&avx2_kernels());
+  tables.push_back(&scalar_kernels());
+  return tables;
+}
+
+}  // namespace nibble::cpu

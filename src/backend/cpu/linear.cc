@@ -1,0 +1,112 @@
+#include "backend/cpu/linear.h"
+
+#include <algorithm>
+
+#include "backend/cpu/split.h"
+#include "tensor/activation_codec.h"
+#include "tensor/float_formats.h"
+
+namespace nibble::cpu {
+namespace {
+
+constexpr int64_t kPanelsPerUnit = 8;  // few rows: one pass of the widest direct kernel
+constexpr int64_t kPanelsPerBlock = 2;
+
+int64_t panels_per_unit(const LinearCall& call) {
+  return call.rows <= kRowsDirectMax ? kPanelsPerUnit : kPanelsPerBlock;
+}
+
+int64_t units(const LinearCall& call) {
+  const int64_t size = panels_per_unit(call);
+  return (call.weight->panels() + size - 1) / size;
+}
+
+void compute_units(const KernelTable& kernels, const LinearCall& call, int64_t begin, int64_t end) {
+  LinearPanels args = call.weight->view();
+  const int64_t size = panels_per_unit(call);
+  args.panel_begin = begin * size;
+  args.panel_end = std::min(call.weight->panels(), end * size);
+  args.x = call.x;
+  args.x_stride = call.x_stride;
+  args.x_rows = call.rows;
+  args.y = call.y;
+  args.y_stride = call.y_stride;
+  args.add = call.add;
+  kernels.linear(args);
+}
+
+/// One row of inputs in BF16, or in the precision the checkpoint declares for this weight.
+void round_row(const PackedLinear& weight, Activations mode, const float* x, float* out) {
+  const int64_t cols = weight.cols();
+  if (mode == Activations::bf16) {
+    for (int64_t k = 0; k < cols; ++k) out[k] = round_to_bf16(x[k]);
+    return;
+  }
+  std::copy_n(x, cols, out);
+  switch (weight.activations()) {
+    case ActivationFormat::high:
+      return;
+    case ActivationFormat::nvfp4:
+      return round_nvfp4_activations(out, weight.input_scale(), SourceType::f32, cols, out);
+    case ActivationFormat::fp8_token:
+      return round_fp8_dynamic(out, SourceType::f32, cols, cols, out);
+    case ActivationFormat::fp8_group:
+      return round_fp8_dynamic(out, SourceType::f32, kFp8Block, cols, out);
+    case ActivationFormat::fp8_tensor:
+      return round_fp8_static(out, weight.input_scale().value, SourceType::f32, cols, out);
+  }
+}
+
+}  // namespace
+
+void LinearRunner::run(std::span<const LinearCall> calls) {
+  if (activations_ == Activations::f32 || activations_ == Activations::automatic) {
+    compute(calls);
+  } else {
+    run_rounded(calls);
+  }
+}
+
+void LinearRunner::run_rounded(std::span<const LinearCall> calls) {
+  int64_t floats = 0;
+  for (const LinearCall& call : calls) floats += call.rows * call.weight->k_padded();
+  if (static_cast<int64_t>(rounded_.size()) < floats) rounded_.resize(static_cast<size_t>(floats));
+  rounded_calls_.assign(calls.begin(), calls.end());
+  float* next = rounded_.data();
+  for (LinearCall& call : rounded_calls_) {
+    const int64_t stride = call.weight->k_padded();
+    float* rows = next;
+    next += call.rows * stride;
+    split(pool_, call.rows, stride, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        round_row(*call.weight, activations_, call.x + r * call.x_stride, rows + r * stride);
+        std::fill(rows + r * stride + call.weight->cols(), rows + (r + 1) * stride, 0.0F);
+      }
+    });
+    call.x = rows;
+    call.x_stride = stride;
+  }
+  compute(rounded_calls_);
+}
+
+void LinearRunner::compute(std::span<const LinearCall> calls) {
+  unit_begin_.assign(1, 0);
+  int64_t cost = 0;
+  for (const LinearCall& call : calls) {
+    unit_begin_.push_back(unit_begin_.back() + units(call));
+    cost += call.weight->panels() * call.weight->k_padded() * call.rows;
+  }
+  const int64_t count = unit_begin_.back();
+  if (count == 0) return;
+  split(pool_, count, cost / count, [&](int64_t begin, int64_t end) {
+    auto at = std::upper_bound(unit_begin_.begin(), unit_begin_.end(), begin) - 1;
+    for (; begin < end; ++at) {
+      const int64_t last = std::min(end, *(at + 1));
+      compute_units(kernels_, calls[static_cast<size_t>(at - unit_begin_.begin())], begin - *at,
+                    last - *at);
+      begin = last;
+    }
+  });
+}
+
+}  // namespace nibble::cpu

@@ -1,0 +1,46 @@
+// Products of activations with packed weights: several at once share the threads, and inputs take
+// the precision the activation mode asks for. The arithmetic itself: linear_kernels.inl.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cpu/packed_linear.h"
+#include "base/thread_pool.h"
+#include "model/backend.h"
+
+namespace nibble::cpu {
+
+/// y = x W^T for `rows` rows. x columns K .. Kp-1 must be zero.
+struct LinearCall {
+  const PackedLinear* weight = nullptr;
+  const float* x = nullptr;  // [rows, x_stride]
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  float* y = nullptr;  // [rows, y_stride]
+  int64_t y_stride = 0;
+  bool add = false;  // y += instead of y =
+};
+
+class LinearRunner {
+ public:
+  LinearRunner(const KernelTable& kernels, ThreadPool& pool, Activations activations)
+      : kernels_(kernels), pool_(pool), activations_(activations) {}
+
+  /// All calls, in any order and split over the threads; outputs must not overlap.
+  void run(std::span<const LinearCall> calls);
+
+ private:
+  void run_rounded(std::span<const LinearCall> calls);
+  void compute(std::span<const LinearCall> calls);
+
+  const KernelTable& kernels_;
+  ThreadPool& pool_;
+  Activations activations_;
+  std::vector<int64_t> unit_begin_;  // work units before each call
+  std::vector<LinearCall> rounded_calls_;
+  std::vector<float> rounded_;  // inputs in reduced precision; unused for F32 activations
+};
+
+}  // namespace nibble::cpu

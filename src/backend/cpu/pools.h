@@ -1,0 +1,48 @@
+// The cache pools in F32. A KV page spans all attention layers and KV heads:
+//   [layer][kv head]{ keys [head_dim][64], values [64][head_dim] }
+// Keys lie transposed, so that 16 keys meet one query element in one instruction. A state slot:
+//   [layer]{ convolution inputs [taps - 1][qkv_rows], oldest first; state [v head][k_dim][v_dim] }
+#pragma once
+
+#include <cstdint>
+
+#include "model/backend.h"
+#include "tensor/tensor.h"
+
+namespace nibble::cpu {
+
+class Pools {
+ public:
+  Pools() = default;
+  Pools(const ModelConfig& config, const PoolSizes& sizes);
+
+  static int64_t page_floats(const ModelConfig& config);
+  static int64_t slot_floats(const ModelConfig& config);
+
+  const PoolSizes& sizes() const { return sizes_; }
+  const float* pages() const { return reinterpret_cast<const float*>(pages_.data()); }
+  int64_t page_stride() const { return page_floats_; }
+  /// Offsets in a page. `layer` counts attention layers only.
+  int64_t k_offset(int layer, int kv_head) const;
+  int64_t v_offset(int layer, int kv_head) const;
+  float* page(int32_t id);
+
+  float* slot(int32_t id);
+  /// `layer` counts delta-net layers only.
+  float* conv_state(int32_t slot, int layer);
+  float* delta_state(int32_t slot, int layer, int v_head);
+
+ private:
+  PoolSizes sizes_;
+  int64_t page_floats_ = 0;
+  int64_t slot_floats_ = 0;
+  int kv_heads_ = 0;
+  int64_t head_floats_ = 0;   // keys (or values) of one head in a page
+  int64_t conv_floats_ = 0;   // of one layer
+  int64_t state_floats_ = 0;  // of one head
+  int64_t layer_floats_ = 0;  // of one delta-net layer
+  Buffer pages_;
+  Buffer slots_;
+};
+
+}  // namespace nibble::cpu
