@@ -8,9 +8,11 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     nibble::CodecGoldens goldens(argv[i]);
     const auto differences = goldens.check();
-    for (const auto& line : differences) std::printf("%s: %s\n", argv[i], line.c_str());
-    std::printf("%s: %zu cases, %lld values\n", argv[i], goldens.cases(),
-                static_cast<long long>(goldens.compared()));
+    std::string report;
+    for (const auto& line : differences) report += nibble::concat(argv[i], ": ", line, "\n");
+    report +=
+        nibble::concat(argv[i], ": ", goldens.cases(), " cases, ", goldens.compared(), " values\n");
+    std::fputs(report.c_str(), stdout);
     differing += differences.size();
   }
   return argc < 2 || differing != 0 ? 1 : 0;

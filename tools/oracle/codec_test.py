@@ -1,7 +1,8 @@
 """Holds Nibble's codecs against the installed compressed-tensors on fresh random tensors.
 
-codec_test.py TOOL [SEEDS], where TOOL is the built nibble_codec_tool: makes one file of cases per seed (codec_cases.py), runs the tool
-over them, prints what differs and 'N passed, N failed'. Part of ./test --full: needs torch.
+codec_test.py TOOL [SEEDS], where TOOL is the built nibble_codec_tool: makes one file of cases per
+seed (codec_cases.py), runs the tool over them, prints what differs and 'N passed, N failed'. Part
+of ./test --full: needs torch.
 """
 
 import pathlib
