@@ -1,0 +1,33 @@
+// The reference backend against transformers, on every golden model.
+#include <gtest/gtest.h>
+
+#include "backend/reference/reference_backend.h"
+#include "testing/golden_checks.h"
+
+namespace nibble {
+namespace {
+
+class ReferenceGolden : public testing::TestWithParam<std::string> {
+ protected:
+  /// The bar is tighter than the house's: only F32 rounding on the other side may show.
+  GoldenChecks checks_{GetParam(), make_reference_backend, {.activations = Activations::f32}, 3e-5};
+
+  void TearDown() override { RecordProperty("error", std::to_string(checks_.error_seen())); }
+};
+
+TEST_P(ReferenceGolden, PrefillInOnePiece) {
+  checks_.expect_prefill(0);
+  std::printf("%s: relative error %.2e\n", GetParam().c_str(), checks_.error_seen());
+}
+TEST_P(ReferenceGolden, PrefillInPieces) {
+  for (const int piece : {1, 7, 64}) checks_.expect_prefill(piece);
+}
+TEST_P(ReferenceGolden, MixedBatch) { checks_.expect_mixed_batch(); }
+TEST_P(ReferenceGolden, Snapshots) { checks_.expect_snapshots(); }
+TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
+
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceGolden, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return golden_test_name(test.param); });
+
+}  // namespace
+}  // namespace nibble

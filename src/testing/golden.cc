@@ -1,0 +1,95 @@
+// Reads a golden folder.
+#include "testing/golden.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/file.h"
+
+namespace nibble {
+namespace {
+
+constexpr uint64_t kGoldenBytesMax = 8U << 20;
+
+std::vector<std::string> folders(std::string_view kind) {
+  std::vector<std::string> names;
+  const auto root = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden" / kind;
+  for (const auto& entry : std::filesystem::directory_iterator(root))
+    if (entry.is_directory()) names.push_back(concat(kind, "/", entry.path().filename().string()));
+  std::sort(names.begin(), names.end());
+  CHECK(!names.empty(), "no goldens in ", root.string());
+  return names;
+}
+
+std::vector<int32_t> integers(const Json& list) {
+  std::vector<int32_t> numbers;
+  for (const auto& element : list.as_array())
+    numbers.push_back(static_cast<int32_t>(element.as_int()));
+  return numbers;
+}
+
+/// positions[axis][row] of one sequence; without any, every axis counts from 0.
+std::vector<std::array<int32_t, 3>> read_positions(const Json* axes, size_t rows) {
+  std::vector<std::array<int32_t, 3>> positions(rows);
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const auto numbers =
+        axes == nullptr ? std::vector<int32_t>{} : integers(axes->as_array()[axis]);
+    for (size_t row = 0; row < rows; ++row)
+      positions[row][axis] = axes == nullptr ? static_cast<int32_t>(row) : numbers[row];
+  }
+  return positions;
+}
+
+}  // namespace
+
+std::vector<std::string> golden_names() { return folders("model"); }
+std::vector<std::string> quantized_golden_names() { return folders("model-quantized"); }
+
+Golden load_golden(const std::string& name) {
+  const auto folder = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden" / name;
+  Golden golden;
+  golden.name = name;
+  golden.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
+  golden.config = ModelConfig::parse(golden.checkpoint->config()).value();
+  golden.weights = Weights::bind(*golden.checkpoint, golden.config).value();
+  const std::string text = read_text_file(folder / "expected.json", kGoldenBytesMax).value();
+  const Json expected = parse_json(text, "expected.json").value();
+  const std::string raw = read_text_file(folder / "logits.f32", kGoldenBytesMax).value();
+  const Json* positions = expected.find("positions");
+  const auto& ids = expected.find("ids")->as_array();
+  size_t at = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    GoldenSequence sequence{.ids = integers(ids[i])};
+    const size_t rows = sequence.ids.size();
+    sequence.positions =
+        read_positions(positions == nullptr ? nullptr : &positions->as_array()[i], rows);
+    sequence.logits.resize(rows * static_cast<size_t>(golden.config.vocab_rows));
+    const size_t bytes = sequence.logits.size() * sizeof(float);
+    CHECK(at + bytes <= raw.size(), name, ": logits.f32 has ", raw.size(), " bytes");
+    std::memcpy(sequence.logits.data(), raw.data() + at, bytes);
+    at += bytes;
+    golden.sequences.push_back(std::move(sequence));
+  }
+  CHECK(at == raw.size(), name, ": logits.f32 has ", raw.size(), " bytes, expected ", at);
+  if (const Json* greedy = expected.find("greedy")) golden.greedy = integers(*greedy);
+  return golden;
+}
+
+double relative_error(std::span<const float> found, std::span<const float> expected) {
+  CHECK(found.size() == expected.size() && !found.empty(), found.size(), " of ", expected.size());
+  double mean = 0.0;
+  for (const float value : expected) mean += value;
+  mean /= static_cast<double>(expected.size());
+  double variance = 0.0;
+  double error = 0.0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isfinite(found[i])) return std::numeric_limits<double>::infinity();
+    variance += (expected[i] - mean) * (expected[i] - mean);
+    error += std::pow(double{found[i]} - expected[i], 2);
+  }
+  return std::sqrt(error / variance);
+}
+
+}  // namespace nibble

@@ -1,0 +1,47 @@
+// Golden: one tiny checkpoint of tests/golden/model with what transformers computed from it.
+// Made by tools/oracle/model_golden.py and model_quantized_golden.py.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "model/backend.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace nibble {
+
+using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(
+    const Weights&, const ModelConfig&, const BackendOptions&)>;
+
+/// One teacher-forced sequence.
+struct GoldenSequence {
+  std::vector<int32_t> ids;                       // [T]
+  std::vector<std::array<int32_t, 3>> positions;  // [T], (t, h, w)
+  std::vector<float> logits;                      // [T, vocab_rows]
+};
+
+struct Golden {
+  std::string name;
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;
+  Weights weights;
+  std::vector<GoldenSequence> sequences;
+  std::vector<int32_t> greedy;  // continuation of sequences[0]; may be empty
+};
+
+/// Cases with plain weights: logits are compared to rounding.
+std::vector<std::string> golden_names();
+/// Cases with quantized weights and activations: distributions are compared.
+std::vector<std::string> quantized_golden_names();
+/// Aborts (CHECK) when a file of the repository is missing or wrong.
+Golden load_golden(const std::string& name);
+
+/// Root mean square of the difference, relative to the standard deviation of `expected`; infinite
+/// when a NaN or infinity is anywhere in `found`. Sizes must be equal.
+double relative_error(std::span<const float> found, std::span<const float> expected);
+
+}  // namespace nibble

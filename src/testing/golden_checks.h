@@ -1,0 +1,49 @@
+// The golden checks every backend passes, as gtest expectations: one call per check and case.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "testing/golden.h"
+#include "testing/test_session.h"
+
+namespace nibble {
+
+class GoldenChecks {
+ public:
+  /// `logit_error_max`: bar on relative_error of each logit comparison (the house bar is 1e-3).
+  GoldenChecks(const std::string& name, const BackendFactory& factory,
+               const BackendOptions& options, double logit_error_max = 1e-3);
+
+  /// Every sequence alone, prefilled in pieces of `piece` tokens (0: in one).
+  void expect_prefill(int piece);
+  /// All sequences in one batch, in pieces of different lengths, so that they end apart.
+  void expect_mixed_batch();
+  /// A state kept inside a piece and restored later gives the same logits again.
+  void expect_snapshots();
+  /// Greedy continuation token by token. A differing token is accepted, and reported, only when the
+  /// two logits are within 1e-3 of the logits' standard deviation; the comparison ends there.
+  void expect_greedy();
+  /// Mean KL divergence to the golden distributions.
+  double mean_kl();
+
+  const Golden& golden() const { return golden_; }
+  Backend& backend() { return *backend_; }
+  /// Largest error seen by any expectation so far.
+  double error_seen() const { return error_seen_; }
+
+ private:
+  TestSession session(int sequences);
+  void expect_logits(std::span<const float> found, size_t sequence, size_t first_row);
+  std::vector<float> prefill(TestSession& session, size_t sequence, int piece);
+
+  Golden golden_;
+  std::unique_ptr<Backend> backend_;
+  double logit_error_max_;
+  double error_seen_ = 0.0;
+};
+
+/// Names a parametrised test after its case: "model/dense-tied" -> "dense_tied".
+std::string golden_test_name(const std::string& name);
+
+}  // namespace nibble

@@ -1,0 +1,58 @@
+// TestSession: drives a backend as an engine would, but as nastily as allowed: pages in scattered
+// order, states that move to another slot with every pass, everything unused full of NaN.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/backend.h"
+#include "model/batch.h"
+
+namespace nibble {
+
+struct SessionLimits {
+  int sequences = 1;
+  int tokens_max = 256;  // of one sequence
+  int rows_max = 256;    // of one pass
+};
+
+class TestSession {
+ public:
+  /// Tokens of one sequence for one pass.
+  struct Feed {
+    int sequence = 0;
+    std::span<const int32_t> tokens;
+    std::span<const std::array<int32_t, 3>> positions;  // empty: 0, 1, 2, ... of the sequence
+    Arithmetic arithmetic = Arithmetic::prompt;
+    int snapshot_after = -1;  // index into tokens: keep the state after it
+  };
+
+  /// Reserves the backend's pools. CHECKs what fails.
+  TestSession(Backend& backend, const ModelConfig& config, const SessionLimits& limits);
+
+  /// One forward pass. Logits of every row, [T, vocab_rows], in feed order.
+  std::vector<float> pass(const std::vector<Feed>& feeds);
+  int tokens(int sequence) const { return lengths_[static_cast<size_t>(sequence)]; }
+  /// Rewinds a sequence to its last snapshot: later tokens are forgotten.
+  void restore(int sequence);
+
+ private:
+  void add_rows(Batch& batch, const Feed& feed);
+  void add_pages(Batch& batch, const Feed& feed);
+  int32_t free_slot();
+
+  Backend& backend_;
+  const ModelConfig& config_;
+  PoolSizes sizes_;
+  std::vector<int> lengths_;                 // tokens in the cache, per sequence
+  std::vector<std::vector<int32_t>> pages_;  // page tables
+  std::vector<int32_t> free_pages_;
+  std::vector<int32_t> slots_;         // current state slot, per sequence
+  std::vector<int32_t> snapshots_;     // slot of the last snapshot, -1 before one
+  std::vector<int> snapshot_lengths_;  // tokens it covers
+  std::vector<int32_t> free_slots_;
+};
+
+}  // namespace nibble

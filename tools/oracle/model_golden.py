@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Tiny checkpoints and what transformers computes with them, for tests/golden/model.
+
+  model_golden.py            writes every case
+  model_golden.py --check    computes again and compares with the files (./test --full)
+
+A case is a Hugging Face folder plus expected.json (ids per sequence, greedy continuation, positions
+where they are not 0, 1, 2, ...) and logits.f32 (all sequences' logits, [T, V] F32, concatenated).
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy
+import torch
+from safetensors.torch import save_file
+
+import model_cases as cases
+
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "model"
+GREEDY = 40
+LENGTHS = (90, 41)
+L, F = cases.LINEAR, cases.FULL
+
+
+def moe_text(**more):
+    return cases.hybrid(101, 48, [L, L, F, L], (6, 2), 16, (2, 4, 8, 12), cases.rope([2, 1, 1]),
+                        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+                        shared_expert_intermediate_size=28, **more)
+
+
+def build(name):
+    """Model, how its tensors are stored, and the layout of its experts."""
+    if name == "moe-fused":
+        return cases.moe_model(moe_text()), cases.bf16, "fused"
+    if name == "moe-separate":
+        text = cases.hybrid(97, 40, [L, F, L, F, L], (4, 4), 12, (1, 3, 10, 6),
+                            cases.rope([1, 1, 1]), num_experts=5, num_experts_per_tok=2,
+                            moe_intermediate_size=12, shared_expert_intermediate_size=20)
+        return cases.moe_model(text), lambda n: torch.bfloat16, "separate"
+    if name == "dense-tied":
+        text = cases.hybrid(113, 36, [L, L, L, F], (4, 2), 20, (3, 3, 6, 10),
+                            cases.rope([2, 2, 1]), intermediate_size=52)
+        return cases.dense_model(text, tied=True), cases.bf16, "separate"
+    if name == "dense-yarn":
+        text = cases.hybrid(89, 44, [F, L, F], (6, 3), 24, (2, 4, 12, 8),
+                            cases.rope([3, 2, 1], **cases.YARN), intermediate_size=40)
+        return cases.dense_model(text), lambda n: torch.float16, "separate"
+    if name == "dense-positions":
+        text = cases.hybrid(103, 32, [L, F, F], (4, 2), 24, (2, 2, 8, 8),
+                            cases.rope([2, 2, 2]), intermediate_size=36)
+        return cases.dense_model(text), lambda n: torch.float32, "separate"
+    plain = dict(vocab_size=107, hidden_size=40, num_hidden_layers=3, num_attention_heads=6,
+                 num_key_value_heads=2, head_dim=12, num_experts=7, num_experts_per_tok=3,
+                 moe_intermediate_size=20, intermediate_size=24)
+    if name == "plain-moe":
+        rope = dict(rope_type="default", rope_theta=1e5)
+        return (cases.plain_model(norm_topk_prob=True, rope_parameters=rope, **plain),
+                cases.bf16, "separate")
+    if name == "plain-moe-yarn":
+        rope = dict(cases.YARN, rope_theta=1e4, beta_fast=16.0, truncate=False, mscale=1.5,
+                    mscale_all_dim=0.7)
+        return (cases.plain_model(norm_topk_prob=False, tie_word_embeddings=True,
+                                  rope_parameters=rope, **plain), cases.bf16, "fused")
+    raise ValueError(name)
+
+
+NAMES = ["moe-fused", "moe-separate", "dense-tied", "dense-yarn", "dense-positions", "plain-moe",
+         "plain-moe-yarn"]
+SHARDED = {"moe-separate": "40KB"}
+
+
+def image_positions(length):
+    """Text, a 3 x 4 grid of image tokens, text again: the positions a multi-axis model gives them."""
+    before, rows, columns = 11, 3, 4
+    axes = [[i] * 3 for i in range(before)]
+    axes += [[before, before + r, before + c] for r in range(rows) for c in range(columns)]
+    start = before + max(rows, columns)
+    axes += [[start + i] * 3 for i in range(length - len(axes))]
+    return [[a[axis] for a in axes] for axis in range(3)]
+
+
+def text_config(model):
+    return getattr(model.config, "text_config", model.config)
+
+
+def expected(model, name):
+    vocab = text_config(model).vocab_size
+    ids = cases.sequences(vocab, LENGTHS, seed=len(name))
+    golden = dict(ids=ids)
+    arguments = [{} for _ in ids]
+    if name == "dense-positions":
+        golden["positions"] = [image_positions(len(one)) for one in ids]
+        arguments = [dict(position_ids=torch.tensor(p)[:, None]) for p in golden["positions"]]
+    with torch.no_grad():
+        logits = [model(input_ids=torch.tensor([one]), use_cache=False, **more).logits[0]
+                  for one, more in zip(ids, arguments)]
+        if "positions" not in golden:
+            golden.update(greedy(model, ids[0]))
+    return golden, torch.cat(logits).float().numpy()
+
+
+def greedy(model, ids):
+    model.generation_config.eos_token_id = None  # run to the full length
+    prompt = torch.tensor([ids])
+    out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=GREEDY,
+                         do_sample=False)[0]
+    logits = model(input_ids=out[None, :-1], use_cache=False).logits[0, len(ids) - 1:]
+    top = logits.topk(2).values
+    margin = float(((top[:, 0] - top[:, 1]) / logits.std()).min())
+    return dict(greedy=out[len(ids):].tolist(), greedy_margin=round(margin, 6))
+
+
+def save_fused(model, folder, dtype_of):
+    """The released layout: experts fused, one file. Tied heads are not stored."""
+    tied = text_config(model).tie_word_embeddings
+    tensors = {name: tensor.to(dtype_of(name)).contiguous()
+               for name, tensor in model.state_dict().items()
+               if not (tied and name == "lm_head.weight") and "visual" not in name}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model.config.save_pretrained(folder)
+
+
+def save_separate(model, folder, dtype_of, shard):
+    """transformers' own writer: one tensor per expert."""
+    tensors = {name: tensor.to(dtype_of(name)) for name, tensor in model.state_dict().items()}
+    model.save_pretrained(folder, state_dict=tensors, max_shard_size=shard)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def tidy_config(folder, model):
+    """Drops the paths and counts that would change from run to run."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["architectures"] = [type(model).__name__]
+    path.write_text(json.dumps(config, indent=1) + "\n")
+
+
+def draw_clear(name):
+    """A model whose greedy continuation has no near-ties, so that it can be compared exactly."""
+    model, dtype_of, layout = build(name)
+    for seed in range(100):
+        cases.fill(model, seed, dtype_of)
+        golden, logits = expected(model, name)
+        if golden.get("greedy_margin", 1.0) > 0.004 and len(set(golden.get("greedy", range(9)))) > 8:
+            return model, dtype_of, layout, golden, logits
+    raise RuntimeError(f"{name}: every seed has near-ties")
+
+
+def write(name):
+    model, dtype_of, layout, golden, logits = draw_clear(name)
+    folder = ROOT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if layout == "fused":
+        save_fused(model, folder, dtype_of)
+    else:
+        save_separate(model, folder, dtype_of, SHARDED.get(name, "1GB"))
+    tidy_config(folder, model)
+    (folder / "expected.json").write_text(json.dumps(golden) + "\n")
+    logits.astype("<f4").tofile(folder / "logits.f32")
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{name}: {size} bytes, greedy margin {golden.get('greedy_margin')}, "
+          f"{len(set(golden.get('greedy', [])))} tokens, logits std {logits.std():.3f}")
+
+
+def check(name):
+    """The stored case, loaded by transformers from its files, still gives the stored numbers."""
+    folder = ROOT / name
+    built, dtype_of, _ = build(name)
+    model = type(built).from_pretrained(folder, dtype=torch.float32).eval()
+    golden, logits = expected(model, name)
+    stored = numpy.fromfile(folder / "logits.f32", "<f4").reshape(logits.shape)
+    error = float(numpy.sqrt(((logits - stored) ** 2).mean()) / stored.std())
+    same = golden.get("greedy") == json.loads((folder / "expected.json").read_text()).get("greedy")
+    fine = error < 1e-4 and same
+    print(f"{'ok  ' if fine else 'FAIL'} {name}: logits differ by {error:.2e}, greedy same: {same}")
+    return fine
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("names", nargs="*", default=NAMES)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if not options.check:
+        for name in options.names:
+            write(name)
+        return 0
+    results = [check(name) for name in options.names]
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
