@@ -1,0 +1,203 @@
+// The packed product against a double loop over dequantized rows, and its promise: the bits of an
+// output depend on nothing but its own row and weights.
+#include "backend/cpu/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/isa.h"
+#include "backend/cpu/random_weights.h"
+
+namespace nibble::cpu {
+namespace {
+
+struct Case {
+  WeightFormat format;
+  DType plain;
+  int64_t rows, cols;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const int64_t shapes[][2] = {{1, 16}, {16, 16}, {40, 48}, {129, 144}, {200, 288}, {64, 512}};
+  for (const auto& [rows, cols] : shapes) {
+    all.push_back({WeightFormat::plain, DType::bf16, rows, cols});
+    all.push_back({WeightFormat::plain, DType::bf16, rows, cols - 3});
+    all.push_back({WeightFormat::plain, DType::f32, rows, cols - 7});
+    all.push_back({WeightFormat::plain, DType::f16, rows, cols - 1});
+    all.push_back({WeightFormat::nvfp4, DType::u8, rows, cols});
+    all.push_back({WeightFormat::fp8_tensor, DType::u8, rows, cols - 5});
+    all.push_back({WeightFormat::fp8_channel, DType::u8, rows, cols});
+    all.push_back({WeightFormat::fp8_block, DType::u8, rows, cols - 2});
+  }
+  return all;
+}
+
+/// Inputs of one weight, padded as the kernels want them.
+struct Inputs {
+  std::vector<float> x;
+  int64_t stride;
+};
+
+Inputs random_inputs(RandomWeights& random, int64_t rows, int64_t cols) {
+  Inputs inputs{.x = {}, .stride = padded_columns(cols) + 16};
+  inputs.x.assign(static_cast<size_t>(rows * inputs.stride), 0.0F);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < cols; ++k)
+      inputs.x[static_cast<size_t>(r * inputs.stride + k)] = random.uniform(-1.0F, 1.0F);
+  return inputs;
+}
+
+std::vector<float> multiply(const KernelTable& kernels, int threads, const PackedLinear& weight,
+                            const Inputs& inputs, int64_t rows) {
+  ThreadPool pool(threads);
+  LinearRunner runner(kernels, pool, Activations::f32);
+  std::vector<float> y(static_cast<size_t>(rows * weight.rows()), -7.0F);
+  const LinearCall call = {.weight = &weight,
+                           .x = inputs.x.data(),
+                           .x_stride = inputs.stride,
+                           .rows = rows,
+                           .y = y.data(),
+                           .y_stride = weight.rows()};
+  runner.run({&call, 1});
+  return y;
+}
+
+TEST(Linear, AgreesWithDoubleLoopInEveryFormat) {
+  RandomWeights random(1);
+  for (const Case& c : cases()) {
+    const LinearWeight weight = random.linear(c.rows, c.cols, c.format, c.plain);
+    std::vector<float> w(static_cast<size_t>(c.rows * c.cols));
+    dequantize_rows(weight, 0, c.rows, w.data());
+    const Inputs inputs = random_inputs(random, 7, c.cols);
+    for (const KernelTable* kernels : usable_kernels()) {
+      const PackedLinear packed = PackedLinear::pack(weight, *kernels).value();
+      const std::vector<float> y = multiply(*kernels, 1, packed, inputs, 7);
+      for (int64_t m = 0; m < 7; ++m)
+        for (int64_t n = 0; n < c.rows; ++n) {
+          double sum = 0.0;
+          double magnitude = 0.0;
+          for (int64_t k = 0; k < c.cols; ++k) {
+            const double term = double{w[static_cast<size_t>(n * c.cols + k)]} *
+                                inputs.x[static_cast<size_t>(m * inputs.stride + k)];
+            sum += term;
+            magnitude += std::fabs(term);
+          }
+          ASSERT_NEAR(y[static_cast<size_t>(m * c.rows + n)], sum, 1e-6 * magnitude)
+              << kernels->isa << " format " << static_cast<int>(c.format) << " [" << c.rows << ", "
+              << c.cols << "] at " << m << ", " << n;
+        }
+    }
+  }
+}
+
+TEST(Linear, BitsDoNotDependOnRowsThreadsOrInstructionSet) {
+  RandomWeights random(2);
+  constexpr int64_t kRows = 205;  // more than two chunks of the blocked product
+  for (const Case& c : cases()) {
+    const LinearWeight weight = random.linear(c.rows, c.cols, c.format, c.plain);
+    const Inputs inputs = random_inputs(random, kRows, c.cols);
+    std::vector<float> expected;
+    for (const KernelTable* kernels : usable_kernels()) {
+      const PackedLinear packed = PackedLinear::pack(weight, *kernels).value();
+      const std::vector<float> all = multiply(*kernels, 1, packed, inputs, kRows);
+      if (expected.empty()) expected = all;
+      ASSERT_TRUE(same_bits(all, expected)) << kernels->isa;
+      ASSERT_TRUE(same_bits(multiply(*kernels, 3, packed, inputs, kRows), expected));
+      for (const int64_t rows : {1, 2, 3, 4, 5, 11, 12, 13, 96, 97}) {
+        const std::vector<float> some = multiply(*kernels, 2, packed, inputs, rows);
+        const std::vector<float> part(expected.begin(), expected.begin() + rows * c.rows);
+        ASSERT_TRUE(same_bits(some, part)) << kernels->isa << " rows " << rows << " format "
+                                           << static_cast<int>(c.format) << " K " << c.cols;
+      }
+    }
+  }
+}
+
+TEST(Linear, SeveralCallsAndAddition) {
+  RandomWeights random(3);
+  const KernelTable& kernels = *usable_kernels().front();
+  const PackedLinear wide =
+      PackedLinear::pack(random.linear(300, 64, WeightFormat::plain), kernels).value();
+  const PackedLinear narrow =
+      PackedLinear::pack(random.linear(5, 64, WeightFormat::nvfp4), kernels).value();
+  const Inputs inputs = random_inputs(random, 3, 64);
+  std::vector<float> expected_wide = multiply(kernels, 1, wide, inputs, 3);
+  const std::vector<float> expected_narrow = multiply(kernels, 1, narrow, inputs, 3);
+  std::vector<float> y_wide(900, 1.0F);
+  std::vector<float> y_narrow(15);
+  ThreadPool pool(3);
+  LinearRunner runner(kernels, pool, Activations::automatic);
+  const LinearCall calls[] = {
+      {&wide, inputs.x.data(), inputs.stride, 3, y_wide.data(), 300, true},
+      {&narrow, inputs.x.data(), inputs.stride, 3, y_narrow.data(), 5, false}};
+  runner.run(calls);
+  for (float& y : expected_wide) y = 1.0F + y;
+  EXPECT_TRUE(same_bits(y_wide, expected_wide));
+  EXPECT_TRUE(same_bits(y_narrow, expected_narrow));
+}
+
+TEST(Linear, Bf16ActivationsRoundTheInput) {
+  RandomWeights random(4);
+  const KernelTable& kernels = *usable_kernels().front();
+  const PackedLinear weight =
+      PackedLinear::pack(random.linear(33, 40, WeightFormat::plain), kernels).value();
+  Inputs inputs = random_inputs(random, 6, 40);
+  ThreadPool pool(1);
+  LinearRunner runner(kernels, pool, Activations::bf16);
+  std::vector<float> y(6 * 33);
+  const LinearCall call = {&weight, inputs.x.data(), inputs.stride, 6, y.data(), 33, false};
+  runner.run({&call, 1});
+  EXPECT_FALSE(same_bits(y, multiply(kernels, 1, weight, inputs, 6)));
+  for (float& x : inputs.x) x = round_to_bf16(x);
+  EXPECT_TRUE(same_bits(y, multiply(kernels, 1, weight, inputs, 6)));
+}
+
+TEST(PackedLinear, UnpacksItsRows) {
+  RandomWeights random(5);
+  for (const Case& c : cases()) {
+    const LinearWeight weight = random.linear(c.rows, c.cols, c.format, c.plain);
+    std::vector<float> expected(static_cast<size_t>(c.cols));
+    for (const KernelTable* kernels : usable_kernels()) {
+      const PackedLinear packed = PackedLinear::pack(weight, *kernels).value();
+      std::vector<float> row(static_cast<size_t>(packed.k_padded()));
+      for (const int64_t n : {int64_t{0}, c.rows / 2, c.rows - 1}) {
+        dequantize_rows(weight, n, n + 1, expected.data());
+        kernels->unpack_row(packed.view(), n, row.data());
+        for (int64_t k = 0; k < packed.k_padded(); ++k) {
+          const float want = k < c.cols ? expected[static_cast<size_t>(k)] : 0.0F;
+          ASSERT_NEAR(row[static_cast<size_t>(k)], want, 1e-6F * std::fabs(want)) << kernels->isa;
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedLinear, RefusesWhatIsNotFinite) {
+  RandomWeights random(6);
+  const KernelTable& kernels = scalar_kernels();
+  LinearWeight plain = random.linear(4, 32, WeightFormat::plain);
+  plain.values.as<uint16_t>()[17] = 0x7FC0;
+  const auto refused = PackedLinear::pack(plain, kernels);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "test: expected finite weights, found NaN or infinity; run nibble verify on the "
+            "checkpoint");
+  LinearWeight packed = random.linear(4, 32, WeightFormat::nvfp4);
+  packed.scales.as<uint8_t>()[3] = 0x7F;
+  EXPECT_FALSE(PackedLinear::pack(packed, kernels).ok());
+  LinearWeight fp8 = random.linear(4, 32, WeightFormat::fp8_channel);
+  fp8.scales.as<float>()[2] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(PackedLinear::pack(fp8, kernels).ok());
+}
+
+TEST(Isa, NamesAreChecked) {
+  EXPECT_EQ(select_kernels("").value(), usable_kernels().front());
+  EXPECT_EQ(select_kernels("scalar").value(), &scalar_kernels());
+  EXPECT_EQ(select_kernels("mmx").error().code, ErrorCode::unsupported);
+}
+
+}  // namespace
+}  // namespace nibble::cpu
