@@ -113,7 +113,9 @@ Result<AttentionConfig> parse_attention(const ConfigSection& root, const ConfigS
   const int64_t head_dim_default = family.nested ? 256 : config.hidden / attention.q_heads;
   attention.head_dim = TRY(int_of(text.integer_or("head_dim", head_dim_default, kHeadDimRange)));
   attention.output_gate = family.delta_net;
-  TRY(text.must_be("attn_output_gate", family.delta_net, "the family fixes this gate"));
+  constexpr std::string_view kGateReason = "the family fixes this gate";
+  TRY(family.delta_net ? text.must_be_true("attn_output_gate", kGateReason)
+                       : text.must_be_false("attn_output_gate", kGateReason));
   attention.rope = TRY(parse_rope(rope_home(root, text), {.head_dim = attention.head_dim,
                                                           .default_rotary_factor = family.rotary,
                                                           .multi_axis = family.nested,
@@ -147,9 +149,9 @@ Result<MoeConfig> parse_moe(const ConfigSection& text, const Family& family) {
   moe.expert_width = TRY(int_of(text.integer("moe_intermediate_size", kWidthRange)));
   if (family.nested)
     moe.shared_width = TRY(int_of(text.integer("shared_expert_intermediate_size", kWidthRange)));
-  moe.renormalize = TRY(text.boolean_or("norm_topk_prob", family.renormalize));
+  moe.renormalize = TRY(text.boolean("norm_topk_prob")).value_or(family.renormalize);
   if (family.nested && !moe.renormalize)
-    return text.must_be("norm_topk_prob", true, "this family always renormalises").error();
+    return text.must_be_true("norm_topk_prob", "this family always renormalises").error();
   if (TRY(text.integer_or("decoder_sparse_step", 1, {0, 1024})) != 1)
     return make_error(ErrorCode::unsupported, {.what = text.name("decoder_sparse_step"),
                                                .expected = "1 (every layer routed)",
@@ -164,9 +166,9 @@ Result<MoeConfig> parse_moe(const ConfigSection& text, const Family& family) {
 /// Keys that would change the arithmetic if they had another value.
 Result<void> check_fixed_keys(const ConfigSection& text) {
   TRY(text.must_equal("hidden_act", "silu", "no other activation is known"));
-  TRY(text.must_be("attention_bias", false, "biases are not known in these families"));
-  TRY(text.must_be("use_sliding_window", false, "attention is never windowed here"));
-  TRY(text.must_be("mtp_use_dedicated_embeddings", false, "the draft head shares the model's"));
+  TRY(text.must_be_false("attention_bias", "biases are not known in these families"));
+  TRY(text.must_be_false("use_sliding_window", "attention is never windowed here"));
+  TRY(text.must_be_false("mtp_use_dedicated_embeddings", "the draft head shares the model's"));
   return {};
 }
 
@@ -199,8 +201,9 @@ Result<ModelConfig> parse_text(const ConfigSection& root, const ConfigSection& t
   if (!family.experts)
     config.dense_width = TRY(int_of(text.integer("intermediate_size", kWidthRange)));
   config.mtp_layers = TRY(int_of(text.integer_or("mtp_num_hidden_layers", 0, {0, 8})));
-  const bool inner_tie = TRY(text.boolean_or("tie_word_embeddings", false));
-  config.tied_head = TRY(root.boolean_or("tie_word_embeddings", inner_tie));  // outer level wins
+  const bool inner_tie = TRY(text.boolean("tie_word_embeddings")).value_or(false);
+  config.tied_head =
+      TRY(root.boolean("tie_word_embeddings")).value_or(inner_tie);  // outer level wins
   config.stop_ids = TRY(parse_stop_ids(root, text));
   return config;
 }

@@ -66,11 +66,11 @@ Result<double> ConfigSection::number_or(std::string_view key, double fallback,
   return number(key, range);
 }
 
-Result<bool> ConfigSection::boolean_or(std::string_view key, bool fallback) const {
+Result<std::optional<bool>> ConfigSection::boolean(std::string_view key) const {
   const Json* value = find(key);
-  if (value == nullptr) return fallback;
+  if (value == nullptr) return std::optional<bool>();
   if (!value->is_bool()) return wrong(key, "true or false", *value);
-  return value->as_bool();
+  return std::optional<bool>(value->as_bool());
 }
 
 Result<std::string> ConfigSection::text(std::string_view key) const {
@@ -108,25 +108,25 @@ Result<ConfigSection> ConfigSection::section(std::string_view key) const {
   return ConfigSection(*value, concat(name(key), "."));
 }
 
-Result<void> ConfigSection::must_be(std::string_view key, bool value,
+Result<void> ConfigSection::must_be(std::string_view key, const Json& value,
                                     std::string_view reason) const {
   const Json* found = find(key);
-  if (found == nullptr || *found == Json(value)) return {};
+  if (found == nullptr || *found == value) return {};
+  const std::string expected = value.dump();
   const std::string finding = shown(*found);
-  return make_error(ErrorCode::unsupported, {.what = name(key),
-                                             .expected = value ? "true" : "false",
-                                             .found = finding,
-                                             .advice = reason});
-}
-
-Result<void> ConfigSection::must_equal(std::string_view key, std::string_view value,
-                                       std::string_view reason) const {
-  const Json* found = find(key);
-  if (found == nullptr || *found == Json(value)) return {};
-  const std::string finding = shown(*found);
-  const std::string expected = concat("\"", value, "\"");
   return make_error(ErrorCode::unsupported,
                     {.what = name(key), .expected = expected, .found = finding, .advice = reason});
+}
+
+Result<void> ConfigSection::must_be_true(std::string_view key, std::string_view reason) const {
+  return must_be(key, Json(true), reason);
+}
+Result<void> ConfigSection::must_be_false(std::string_view key, std::string_view reason) const {
+  return must_be(key, Json(false), reason);
+}
+Result<void> ConfigSection::must_equal(std::string_view key, std::string_view value,
+                                       std::string_view reason) const {
+  return must_be(key, Json(value), reason);
 }
 
 }  // namespace nibble

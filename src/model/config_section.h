@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,7 +40,8 @@ class ConfigSection {
   Result<int64_t> integer_or(std::string_view key, int64_t fallback, IntRange range) const;
   Result<double> number(std::string_view key, NumberRange range) const;
   Result<double> number_or(std::string_view key, double fallback, NumberRange range) const;
-  Result<bool> boolean_or(std::string_view key, bool fallback) const;
+  /// Absent: empty.
+  Result<std::optional<bool>> boolean(std::string_view key) const;
   Result<std::string> text(std::string_view key) const;
   Result<std::string> text_or(std::string_view key, std::string_view fallback) const;
   /// A list of integers; an integer alone is a list of one. Absent: empty.
@@ -47,8 +49,9 @@ class ConfigSection {
   /// A nested object.
   Result<ConfigSection> section(std::string_view key) const;
 
-  /// Absent or exactly `value`; anything else is unsupported, with `reason` as the advice.
-  Result<void> must_be(std::string_view key, bool value, std::string_view reason) const;
+  /// Absent or exactly that value; anything else is unsupported, with `reason` as the advice.
+  Result<void> must_be_true(std::string_view key, std::string_view reason) const;
+  Result<void> must_be_false(std::string_view key, std::string_view reason) const;
   Result<void> must_equal(std::string_view key, std::string_view value,
                           std::string_view reason) const;
 
@@ -57,6 +60,8 @@ class ConfigSection {
   Error wrong(std::string_view key, std::string_view expected, const Json& found) const;
 
  private:
+  Result<void> must_be(std::string_view key, const Json& value, std::string_view reason) const;
+
   const Json* object_;
   std::string path_;
 };

@@ -74,13 +74,13 @@ Result<YarnConfig> parse_yarn(const ConfigSection& rope, const ConfigSection& te
                       {.what = rope.name("beta_fast"),
                        .expected = concat("at least beta_slow ", yarn.beta_slow),
                        .found = concat(yarn.beta_fast)});
-  yarn.truncate = TRY(rope.boolean_or("truncate", true));
+  yarn.truncate = TRY(rope.boolean("truncate")).value_or(true);
   yarn.attention_factor = TRY(yarn_attention_factor(rope, yarn.factor));
   return yarn;
 }
 
 Result<std::array<int, 3>> parse_mrope_section(const ConfigSection& rope) {
-  TRY(rope.must_be("mrope_interleaved", true, "only interleaved multi-axis rope is known"));
+  TRY(rope.must_be_true("mrope_interleaved", "only interleaved multi-axis rope is known"));
   std::array<int, 3> section = {11, 11, 10};
   if (!rope.has("mrope_section")) return section;
   const auto sizes = TRY(rope.integers_or_none("mrope_section", {0, 4096}));

@@ -158,6 +158,11 @@ void GoldenChecks::expect_greedy() {
   }
 }
 
+void GoldenChecks::report() const {
+  std::printf("%s: relative error %.2e, bar %.0e\n", golden_.name.c_str(), error_seen_,
+              logit_error_max_);
+}
+
 double GoldenChecks::mean_kl() {
   const auto vocab = static_cast<size_t>(golden_.config.vocab_rows);
   TestSession alone = session(static_cast<int>(golden_.sequences.size()));

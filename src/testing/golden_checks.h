@@ -29,8 +29,8 @@ class GoldenChecks {
 
   const Golden& golden() const { return golden_; }
   Backend& backend() { return *backend_; }
-  /// Largest error seen by any expectation so far.
-  double error_seen() const { return error_seen_; }
+  /// Prints the largest error seen by any expectation so far.
+  void report() const;
 
  private:
   TestSession session(int sequences);

@@ -1,9 +1,9 @@
 """The tiny models of tests/golden/model: their configurations and how their weights are drawn.
 
-Not a checkpoint writer: model_golden.py and model_quantized_golden.py are. Weights are drawn so that
-every mechanism shows in the logits: spread router logits, decays between 0.3 and 0.999, norm weights
-off their neutral value. Parameters are rounded to the file's type and kept in F32; the module itself
-is never cast, because that would round the rotary frequencies as well.
+Not a checkpoint writer: model_golden.py and model_quantized_golden.py are. Weights are drawn so
+that every mechanism shows in the logits: spread router logits, decays between 0.3 and 0.999, norm
+weights off their neutral value. Parameters are rounded to the file's type and kept in F32; the
+module itself is never cast, because that would round the rotary frequencies as well.
 """
 
 import math

@@ -11,13 +11,11 @@ class ReferenceGolden : public testing::TestWithParam<std::string> {
  protected:
   /// The bar is tighter than the house's: only F32 rounding on the other side may show.
   GoldenChecks checks_{GetParam(), make_reference_backend, {.activations = Activations::f32}, 3e-5};
-
-  void TearDown() override { RecordProperty("error", std::to_string(checks_.error_seen())); }
 };
 
 TEST_P(ReferenceGolden, PrefillInOnePiece) {
   checks_.expect_prefill(0);
-  std::printf("%s: relative error %.2e\n", GetParam().c_str(), checks_.error_seen());
+  checks_.report();
 }
 TEST_P(ReferenceGolden, PrefillInPieces) {
   for (const int piece : {1, 7, 64}) checks_.expect_prefill(piece);
