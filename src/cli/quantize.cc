@@ -1,0 +1,120 @@
+// nibble quantize: estimate, work with a progress bar, table, verification.
+#include "quantize/quantize.h"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/thread_pool.h"
+#include "cli/verb.h"
+
+namespace nibble {
+namespace {
+
+constexpr Option kOptions[] = {
+    {"recipe", "NAME|FILE", kDefaultRecipe,
+     "what becomes NVFP4: w4a16, experts-only, w4a4, or a YAML file"},
+    {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
+    {"algorithm", "NAME", "search", "block scales: search (least error) or amax (amax/6)"},
+    {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
+    {"threads", "N", "", "default: one per usable core"},
+    {"dry-run", "", "",
+     "show what would become of each kind of tensor, and the costs; write nothing"},
+    {"progress", "", "true", "show progress on standard error"},
+};
+
+struct Request {
+  std::filesystem::path source;
+  std::filesystem::path output;
+  Recipe recipe;
+  Dialect dialect = Dialect::compressed_tensors;
+  QuantizeOptions options;
+};
+
+Result<Request> read_request(const Arguments& arguments) {
+  Request request{.source = arguments.positional(0), .output = arguments.positional(1)};
+  request.recipe = TRY(load_recipe(*arguments.text("recipe")));
+  request.dialect = TRY(parse_dialect(*arguments.text("format")));
+  const std::string algorithm = TRY(arguments.choice("algorithm", {"search", "amax"}));
+  request.options.algorithm = algorithm == "amax" ? RoundAlgorithm::amax : RoundAlgorithm::search;
+  request.options.shard_bytes_max =
+      TRY(arguments.integer("max-shard-size", 1 << 20, int64_t{1} << 50));
+  if (arguments.given("threads"))
+    request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 1, 1024)));
+  if (request.options.threads == 0) request.options.threads = usable_cores();
+  return request;
+}
+
+std::string megabytes(int64_t bytes) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+/// Bytes free where `output` will be.
+int64_t free_bytes(std::filesystem::path output) {
+  std::error_code failure;
+  output = std::filesystem::absolute(output, failure);
+  while (!std::filesystem::exists(output, failure) && output.has_relative_path())
+    output = output.parent_path();
+  const auto space = std::filesystem::space(output, failure);
+  return failure ? 0 : static_cast<int64_t>(space.available);
+}
+
+std::string estimate(const Request& request, const QuantPlan& plan) {
+  return concat("recipe ", request.recipe.name, " (", recipe_status_name(request.recipe.status),
+                "), format ", dialect_name(plan.dialect), ": reads ", megabytes(plan.bytes_in),
+                ", writes ", megabytes(plan.bytes_out), " (disk has ",
+                megabytes(free_bytes(request.output)), " free), memory about ",
+                megabytes(quantize_memory_bytes(plan, request.options.threads)), ", ",
+                request.options.threads, request.options.threads == 1 ? " thread\n" : " threads\n");
+}
+
+/// Kinds and costs without the work.
+Result<int> dry_run(const Request& request, const QuantPlan& plan, Terminal& terminal) {
+  const QuantizeReport report = start_report(plan, request.recipe, request.options.algorithm);
+  TRY(terminal.out(report.table()));
+  return kExitOk;
+}
+
+Result<QuantizeReport> work(Request& request, const Checkpoint& checkpoint, const QuantPlan& plan,
+                            Progress& progress) {
+  install_interrupt_flag();
+  request.options.cancelled = interrupted;
+  request.options.progress = [&](int64_t done, int64_t total) {
+    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
+  return quantize(checkpoint, plan, request.recipe, request.output, request.options);
+}
+
+Result<int> run(const Arguments& arguments, Terminal& terminal) {
+  Request request = TRY(read_request(arguments));
+  const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
+  const QuantPlan plan = TRY(plan_quantization(checkpoint, request.recipe, request.dialect));
+  terminal.err(estimate(request, plan));
+  if (arguments.enabled("dry-run")) return dry_run(request, plan, terminal);
+
+  const auto start = std::chrono::steady_clock::now();
+  const auto display =
+      arguments.enabled("progress") ? Progress::Display::shown : Progress::Display::hidden;
+  Progress progress(terminal,
+                    {.label = "quantize", .unit = "MB", .unit_scale = 1e6, .display = display});
+  const QuantizeReport report = TRY(work(request, checkpoint, plan, progress));
+  progress.finish();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  char line[96];
+  std::snprintf(line, sizeof line, "quantized in %.2f s\n", seconds.count());
+  TRY(terminal.out(report.table()));
+  terminal.err(line);
+  return kExitOk;
+}
+
+}  // namespace
+
+const Verb kQuantizeVerb = {.name = "quantize",
+                            .positionals = "SRC DST",
+                            .summary = "Makes an NVFP4 checkpoint of a BF16 one, without data",
+                            .options = kOptions,
+                            .run = run};
+
+}  // namespace nibble

@@ -1,0 +1,54 @@
+// The two NVFP4 dialects as names and config blocks. Same bytes in both; what differs is spelling
+// and the direction of the FP32 scales. Normative text: docs/formats.md.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "tensor/quant_scheme.h"
+#include "tensor/tensor.h"
+
+namespace nibble {
+
+enum class Dialect : uint8_t { compressed_tensors, modelopt };
+std::string_view dialect_name(Dialect dialect);
+/// Errors: invalid_argument.
+Result<Dialect> parse_dialect(std::string_view name);
+
+GlobalScale::Direction scale_direction(Dialect dialect);
+/// Shape of an FP32 scale: [1] in compressed-tensors, [] in ModelOpt.
+Shape scale_shape(Dialect dialect);
+
+/// Tensor names of an NVFP4 linear.
+struct Nvfp4Names {
+  std::string codes;        // U8 [N, K/2]
+  std::string scales;       // F8_E4M3 [N, K/16]
+  std::string global;       // F32
+  std::string input_scale;  // F32, with 4-bit activations
+};
+Nvfp4Names nvfp4_names(std::string_view module, Dialect dialect);
+
+/// What config.json has to say about the modules of a checkpoint.
+struct QuantDeclaration {
+  struct Module {
+    std::string name;
+    QuantScheme scheme;
+  };
+  std::vector<Module> quantized;
+  /// Linears that stay as they are, by full name; "...mlp.experts" stands for all experts below it.
+  std::vector<std::string> plain;
+  /// Names of tensors outside of the text model (mtp.*, visual): whole areas are declared plain.
+  bool has_mtp = false;
+  std::string vision_prefix;  // "model.visual", or empty
+};
+
+/// The quantization_config of config.json.
+Json quantization_config(const QuantDeclaration& declaration, Dialect dialect);
+/// The text of hf_quant_config.json, which ModelOpt's readers want beside it.
+Json modelopt_file(const QuantDeclaration& declaration);
+
+}  // namespace nibble

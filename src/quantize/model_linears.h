@@ -1,0 +1,24 @@
+// Every linear of the text model, in fused groups, from the bound weights: what recipes speak of.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "model/weights.h"
+
+namespace nibble {
+
+/// Groups in model order; within a group all linears read the same input and are fused by engines.
+/// The embedding is not among them; a head tied to it is not either.
+std::vector<std::vector<const LinearSource*>> fused_linears(const Weights& weights);
+
+/// "model.language_model.layers.3.mlp.experts.7.up_proj" -> "mlp.experts.up_proj".
+std::string linear_kind(std::string_view module);
+
+/// The linears outside of the text model (vision tower, MTP head), by the look of their tensors: a
+/// ".weight" of rank 2 that is no embedding table.
+std::vector<std::string> other_linears(const Checkpoint& checkpoint, const Weights& weights);
+
+}  // namespace nibble

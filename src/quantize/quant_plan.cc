@@ -1,0 +1,243 @@
+// From modules and rules to work and output tensors.
+#include "quantize/quant_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "model/quant_config.h"
+#include "quantize/model_linears.h"
+
+namespace nibble {
+namespace {
+
+constexpr std::string_view kExperts = ".experts.";
+
+/// "...layers.3.mlp.experts", or empty for what is no expert.
+std::string expert_list(std::string_view module) {
+  const size_t at = module.find(kExperts);
+  return at == std::string_view::npos ? std::string()
+                                      : std::string(module.substr(0, at + kExperts.size() - 1));
+}
+
+/// True for a linear that shares its tensor with others.
+bool in_fused_tensor(const LinearSource& source) {
+  return source.values != source.module + ".weight";
+}
+
+class Planner {
+ public:
+  Planner(const Checkpoint& checkpoint, const Weights& weights, const Recipe& recipe)
+      : checkpoint_(checkpoint), weights_(weights), recipe_(recipe) {}
+  Result<QuantPlan> plan(Dialect dialect);
+
+ private:
+  Result<void> apply_recipe();
+  Result<PlannedLinear> apply_rules(const LinearSource& source);
+  Result<void> check_group(const FusedGroup& group) const;
+  Result<void> check_rules_used() const;
+  void sort_by_file();
+  void place(const FusedGroup& group);
+  void declare();
+  void lay_out();
+  void lay_out_linear(const PlannedLinear& linear);
+  void add_output(std::string name, DType dtype, const Shape& shape);
+  const TensorEntry& entry(const PlannedLinear& linear) const {
+    const TensorEntry* found = checkpoint_.find(linear.source.values);
+    CHECK(found != nullptr, linear.source.values);
+    return *found;
+  }
+
+  const Checkpoint& checkpoint_;
+  const Weights& weights_;
+  const Recipe& recipe_;
+  std::vector<FusedGroup> groups_;  // all of the model
+  std::set<int> used_rules_;
+  std::set<std::string> declared_;        // names in plan_.declaration.plain
+  std::set<std::string> opened_experts_;  // expert lists with a quantized linear
+  QuantPlan plan_;
+};
+
+Result<PlannedLinear> Planner::apply_rules(const LinearSource& source) {
+  PlannedLinear linear{.source = source, .kind = linear_kind(source.module), .becomes = {}};
+  if (source.scheme.weights != WeightFormat::plain)
+    return make_error(ErrorCode::unsupported, {.what = source.module,
+                                               .expected = "BF16, F16 or F32 weights",
+                                               .found = "quantized ones",
+                                               .advice = "quantize the original checkpoint"});
+  for (int i = 0; i < static_cast<int>(recipe_.rules.size()); ++i)
+    if (recipe_.rules[static_cast<size_t>(i)].match.matches(source.module)) {
+      used_rules_.insert(i);
+      linear.becomes = recipe_.rules[static_cast<size_t>(i)].gives;  // the last match wins
+    }
+  return linear;
+}
+
+Result<void> Planner::check_group(const FusedGroup& group) const {
+  const PlannedLinear& first = group.linears.front();
+  for (const PlannedLinear& linear : group.linears) {
+    const bool rounded = linear.becomes.scheme.weights != WeightFormat::plain;
+    if (rounded && linear.source.cols % kNvfp4Group != 0)
+      return make_error(ErrorCode::unsupported,
+                        {.what = concat(recipe_.source, ": ", linear.source.module),
+                         .expected = "columns in groups of 16 for NVFP4",
+                         .found = concat(linear.source.cols, " columns"),
+                         .advice = "add a later rule with \"weights: keep\" for it"});
+    if (linear.becomes.scheme == first.becomes.scheme &&
+        linear.becomes.input_scale == first.becomes.input_scale)
+      continue;
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = concat(recipe_.source, ": ", first.source.module, " and ", linear.source.module),
+         .expected = "one scheme for both, because engines fuse them",
+         .found = "two"});
+  }
+  return {};
+}
+
+Result<void> Planner::check_rules_used() const {
+  for (int i = 0; i < static_cast<int>(recipe_.rules.size()); ++i) {
+    if (used_rules_.contains(i)) continue;
+    const RecipeRule& rule = recipe_.rules[static_cast<size_t>(i)];
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = concat(recipe_.source, " line ", rule.line, ": \"", rule.match.text(),
+                        "\" matches no linear of this model"),
+         .advice = concat("names look like ", groups_.front().linears.front().source.module)});
+  }
+  return {};
+}
+
+Result<void> Planner::apply_recipe() {
+  for (const auto& linears : fused_linears(weights_)) {
+    FusedGroup group;
+    for (const LinearSource* source : linears) {
+      group.linears.push_back(TRY(apply_rules(*source)));
+      group.bytes += dtype_bytes(entry(group.linears.back()).dtype, source->rows * source->cols);
+    }
+    TRY(check_group(group));
+    groups_.push_back(std::move(group));
+  }
+  return check_rules_used();
+}
+
+/// Reading in file order keeps the disk streaming.
+void Planner::sort_by_file() {
+  std::ranges::stable_sort(groups_, {}, [&](const FusedGroup& group) {
+    const LinearSource& source = group.linears.front().source;
+    const TensorEntry& at = entry(group.linears.front());
+    return std::tuple(at.file, at.offset, source.row_begin);
+  });
+}
+
+/// Rounded, separated from a fused expert tensor, or left where it is.
+void Planner::place(const FusedGroup& group) {
+  const bool rounded = group.linears.front().becomes.scheme.weights != WeightFormat::plain;
+  if (rounded) {
+    for (const PlannedLinear& linear : group.linears)
+      plan_.declaration.quantized.push_back({linear.source.module, linear.becomes.scheme});
+    plan_.rounded.push_back(group);
+    return;
+  }
+  for (const PlannedLinear& linear : group.linears) {
+    const std::string list = expert_list(linear.source.module);
+    const bool opened = opened_experts_.contains(list);
+    if (opened && in_fused_tensor(linear.source)) plan_.separated.push_back(linear);
+    const std::string& name = list.empty() || opened ? linear.source.module : list;
+    if (declared_.insert(name).second) plan_.declaration.plain.push_back(name);
+  }
+}
+
+void Planner::declare() {
+  for (const std::string& module : other_linears(checkpoint_, weights_))
+    plan_.declaration.plain.push_back(module);
+  for (const TensorEntry& tensor : checkpoint_.entries()) {
+    plan_.declaration.has_mtp |= tensor.name.starts_with("mtp.");
+    const size_t vision = tensor.name.find("visual.");
+    if (vision != std::string::npos)
+      plan_.declaration.vision_prefix = tensor.name.substr(0, vision + 6);
+  }
+}
+
+void Planner::add_output(std::string name, DType dtype, const Shape& shape) {
+  plan_.bytes_out += dtype_bytes(dtype, shape.count());
+  plan_.outputs.push_back({std::move(name), dtype, shape});
+}
+
+void Planner::lay_out_linear(const PlannedLinear& linear) {
+  const LinearSource& source = linear.source;
+  if (linear.becomes.scheme.weights == WeightFormat::plain) {
+    add_output(source.module + ".weight", entry(linear).dtype, {source.rows, source.cols});
+    return;
+  }
+  const Nvfp4Names names = nvfp4_names(source.module, plan_.dialect);
+  add_output(names.codes, DType::u8, {source.rows, source.cols / 2});
+  add_output(names.scales, DType::f8_e4m3, {source.rows, source.cols / kNvfp4Group});
+  add_output(names.global, DType::f32, scale_shape(plan_.dialect));
+  if (linear.becomes.scheme.activations == ActivationFormat::nvfp4)
+    add_output(names.input_scale, DType::f32, scale_shape(plan_.dialect));
+}
+
+/// Output tensors stand where their sources stood.
+void Planner::lay_out() {
+  std::map<std::string_view, std::vector<const PlannedLinear*>> made_from;
+  for (const FusedGroup& group : plan_.rounded)
+    for (const PlannedLinear& linear : group.linears)
+      made_from[linear.source.values].push_back(&linear);
+  for (const PlannedLinear& linear : plan_.separated)
+    made_from[linear.source.values].push_back(&linear);
+  std::vector<const TensorEntry*> in_order;
+  for (const TensorEntry& tensor : checkpoint_.entries()) in_order.push_back(&tensor);
+  std::ranges::sort(in_order, {},
+                    [](const TensorEntry* e) { return std::pair(e->file, e->offset); });
+  for (const TensorEntry* tensor : in_order) {
+    plan_.bytes_in += tensor->bytes;
+    const auto made = made_from.find(tensor->name);
+    if (made == made_from.end()) {
+      plan_.copied.push_back(tensor);
+      add_output(tensor->name, tensor->dtype, tensor->shape);
+      continue;
+    }
+    for (const PlannedLinear* linear : made->second) lay_out_linear(*linear);
+  }
+}
+
+Result<QuantPlan> Planner::plan(Dialect dialect) {
+  plan_.dialect = dialect;
+  TRY(apply_recipe());
+  sort_by_file();
+  for (const FusedGroup& group : groups_)
+    if (group.linears.front().becomes.scheme.weights != WeightFormat::plain)
+      opened_experts_.insert(expert_list(group.linears.front().source.module));
+  for (const FusedGroup& group : groups_) place(group);
+  if (plan_.rounded.empty())
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat(recipe_.source, " leaves every linear as it is"),
+                       .expected = "at least one with \"weights: nvfp4\""});
+  declare();
+  lay_out();
+  return std::move(plan_);
+}
+
+}  // namespace
+
+int64_t QuantPlan::largest_group_bytes() const {
+  int64_t largest = 0;
+  for (const FusedGroup& group : rounded) largest = std::max(largest, group.bytes);
+  return largest;
+}
+
+Result<QuantPlan> plan_quantization(const Checkpoint& checkpoint, const Recipe& recipe,
+                                    Dialect dialect) {
+  if (!TRY(QuantConfig::read(checkpoint)).empty())
+    return make_error(ErrorCode::unsupported,
+                      {.what = checkpoint.folder().string(),
+                       .expected = "an unquantized checkpoint",
+                       .found = "a quantization_config",
+                       .advice = "quantize the original; `convert` changes the dialect"});
+  const ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
+  const Weights weights = TRY(Weights::bind(checkpoint, config));
+  return Planner(checkpoint, weights, recipe).plan(dialect);
+}
+
+}  // namespace nibble

@@ -1,0 +1,200 @@
+// The numbers of a run as JSON and as a table.
+#include "quantize/quantize_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+namespace nibble {
+namespace {
+
+std::string megabytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+std::string percent(double ratio) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f %%", 100.0 * ratio);
+  return text;
+}
+
+double ratio(double part, double whole) { return whole > 0 ? std::sqrt(part / whole) : 0.0; }
+
+Json row_json(const KindReport& kind) {
+  Json row;
+  row.set("kind", kind.kind);
+  row.set("scheme", kind.scheme);
+  row.set("tensors", kind.tensors);
+  row.set("weights", kind.weights);
+  row.set("bytes_in", kind.bytes_in);
+  row.set("bytes_out", kind.bytes_out);
+  if (kind.rounding.weight_squares == 0) return row;
+  row.set("relative_error", kind.relative_error());
+  row.set("relative_error_amax", kind.amax_relative_error());
+  row.set("zero_blocks", kind.rounding.zero_blocks);
+  row.set("flushed_blocks", kind.rounding.flushed_blocks);
+  return row;
+}
+
+using Cells = std::vector<std::string>;
+
+Cells row_cells(const KindReport& kind) {
+  Cells cells = {kind.kind, kind.scheme, concat(kind.tensors), megabytes(kind.bytes_in),
+                 megabytes(kind.bytes_out)};
+  if (kind.rounding.weight_squares > 0) {
+    const double better = 1.0 - kind.relative_error() / kind.amax_relative_error();
+    cells.insert(cells.end(), {percent(kind.relative_error()), percent(kind.amax_relative_error()),
+                               better == 0.0 ? "0 %" : percent(better)});
+  }
+  cells.resize(8);
+  return cells;
+}
+
+/// Left-aligned words, right-aligned numbers.
+std::string layout(const std::vector<Cells>& rows) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const Cells& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const Cells& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - row[i].size(), ' ');
+      text += concat(i == 0 ? "" : "  ", i < 2 ? row[i] + space : space + row[i]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<KindReport> rounded_rows(const QuantPlan& plan) {
+  std::map<std::pair<std::string, std::string>, KindReport> rows;
+  for (const FusedGroup& group : plan.rounded) {
+    int64_t group_weights = 0;
+    for (const PlannedLinear& linear : group.linears)
+      group_weights += linear.source.rows * linear.source.cols;
+    for (const PlannedLinear& linear : group.linears) {
+      const std::string scheme = scheme_text(linear.becomes.scheme);
+      KindReport& row = rows[{linear.kind, scheme}];
+      row.kind = linear.kind;
+      row.scheme = scheme;
+      const int64_t count = linear.source.rows * linear.source.cols;
+      const bool four_bit = linear.becomes.scheme.activations == ActivationFormat::nvfp4;
+      ++row.tensors;
+      row.weights += count;
+      row.bytes_in += group.bytes / group_weights * count;
+      row.bytes_out += count / 2 + count / kNvfp4Group + (four_bit ? 8 : 4);
+    }
+  }
+  std::vector<KindReport> out;
+  for (auto& [key, row] : rows) out.push_back(std::move(row));
+  return out;
+}
+
+}  // namespace
+
+double KindReport::relative_error() const {
+  return ratio(rounding.error_squares, rounding.weight_squares);
+}
+double KindReport::amax_relative_error() const {
+  return ratio(rounding.amax_error_squares, rounding.weight_squares);
+}
+
+std::string scheme_text(const QuantScheme& scheme) {
+  if (scheme.weights == WeightFormat::plain) return "as it was";
+  return scheme.activations == ActivationFormat::nvfp4 ? "NVFP4, 4-bit activations" : "NVFP4";
+}
+
+KindReport QuantizeReport::total_rounded() const {
+  KindReport total{.kind = "all quantized", .scheme = "", .rounding = {}};
+  for (const KindReport& kind : kinds) {
+    if (kind.rounding.weight_squares == 0) continue;
+    total.tensors += kind.tensors;
+    total.weights += kind.weights;
+    total.bytes_in += kind.bytes_in;
+    total.bytes_out += kind.bytes_out;
+    total.rounding += kind.rounding;
+  }
+  return total;
+}
+
+Json QuantizeReport::json() const {
+  Json out;
+  Json producer;
+  producer.set("name", "nibble");
+  producer.set("version", NIBBLE_VERSION);
+  out.set("producer", std::move(producer));
+  out.set("recipe", recipe);
+  out.set("recipe_status", recipe_status_name(status));
+  out.set("format", dialect_name(dialect));
+  out.set("algorithm", round_algorithm_name(algorithm));
+  out.set("tensor_bytes_in", bytes_in);
+  out.set("tensor_bytes_out", bytes_out);
+  out.set("total", row_json(total_rounded()));
+  Json rows{Json::Array()};
+  for (const KindReport& kind : kinds) rows.push_back(row_json(kind));
+  out.set("kinds", std::move(rows));
+  Json lines{Json::Array()};
+  for (const std::string& warning : warnings) lines.push_back(warning);
+  out.set("warnings", std::move(lines));
+  return out;
+}
+
+std::string QuantizeReport::table() const {
+  std::vector<Cells> rows = {
+      {"kind", "scheme", "tensors", "MB in", "MB out", "rel. error", "plain amax/6", "better by"}};
+  for (const KindReport& kind : kinds) rows.push_back(row_cells(kind));
+  rows.push_back(row_cells(total_rounded()));
+  std::string text = layout(rows);
+  char line[160];
+  std::snprintf(
+      line, sizeof line, "all tensors: %s MB -> %s MB, %.2f times smaller\n",
+      megabytes(bytes_in).c_str(), megabytes(bytes_out).c_str(),
+      static_cast<double>(bytes_in) / static_cast<double>(std::max<int64_t>(bytes_out, 1)));
+  text += line;
+  for (const std::string& warning : warnings) text += concat("warning: ", warning, "\n");
+  return text;
+}
+
+QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAlgorithm algorithm) {
+  QuantizeReport report{.recipe = recipe.name,
+                        .status = recipe.status,
+                        .dialect = plan.dialect,
+                        .algorithm = algorithm,
+                        .kinds = rounded_rows(plan),
+                        .bytes_in = plan.bytes_in,
+                        .bytes_out = plan.bytes_out};
+  KindReport rest{.kind = "everything else", .scheme = "as it was", .rounding = {}};
+  rest.tensors = static_cast<int64_t>(plan.copied.size() + plan.separated.size());
+  rest.bytes_in = plan.bytes_in;
+  rest.bytes_out = plan.bytes_out;
+  for (const KindReport& row : report.kinds) {
+    rest.bytes_in -= row.bytes_in;
+    rest.bytes_out -= row.bytes_out;
+  }
+  report.kinds.push_back(std::move(rest));
+  if (recipe.status != RecipeStatus::production)
+    report.warnings.push_back(
+        concat("recipe ", recipe.name, " has status ", recipe_status_name(recipe.status)));
+  if (std::ranges::any_of(plan.declaration.quantized, [](const auto& module) {
+        return module.scheme.activations == ActivationFormat::nvfp4;
+      }))
+    report.warnings.emplace_back(
+        "input scales are the recipe's constants: no activation was measured");
+  return report;
+}
+
+void finish_report(QuantizeReport& report) {
+  const RoundStatistics all = report.total_rounded().rounding;
+  if (all.zero_blocks > 0)
+    report.warnings.push_back(concat(all.zero_blocks, " blocks of 16 weights are all zero"));
+  if (all.flushed_blocks > 0)
+    report.warnings.push_back(
+        concat(all.flushed_blocks,
+               " blocks of 16 weights are too small beside their matrix and became zero"));
+}
+
+}  // namespace nibble

@@ -1,0 +1,51 @@
+// QuantizeReport: what a quantization did, in numbers: bytes and relative error by kind of tensor.
+// The same run gives the same report; it holds no times and no paths.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "quantize/nvfp4_round.h"
+#include "quantize/quant_plan.h"
+
+namespace nibble {
+
+struct KindReport {
+  std::string kind;     // "mlp.experts.gate_proj"; copied tensors are summed up as "copied"
+  std::string scheme;   // "NVFP4", "NVFP4, 4-bit activations", "as it was"
+  int64_t tensors = 0;  // matrices
+  int64_t weights = 0;
+  int64_t bytes_in = 0;
+  int64_t bytes_out = 0;
+  RoundStatistics rounding;
+
+  /// Norm of the error over norm of the weights, of what was written and of plain amax/6.
+  double relative_error() const;
+  double amax_relative_error() const;
+};
+
+struct QuantizeReport {
+  std::string recipe;
+  RecipeStatus status = RecipeStatus::production;
+  Dialect dialect = Dialect::compressed_tensors;
+  RoundAlgorithm algorithm = RoundAlgorithm::search;
+  std::vector<KindReport> kinds;  // quantized ones by name, then what stayed
+  std::vector<std::string> warnings;
+  int64_t bytes_in = 0;  // of tensors
+  int64_t bytes_out = 0;
+
+  KindReport total_rounded() const;
+  Json json() const;
+  /// The table for people, with the warnings below it.
+  std::string table() const;
+};
+
+std::string scheme_text(const QuantScheme& scheme);
+
+/// Rows and warnings that follow from the plan alone; rounding statistics are added by the run.
+QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAlgorithm algorithm);
+/// Warnings that follow from the statistics.
+void finish_report(QuantizeReport& report);
+
+}  // namespace nibble

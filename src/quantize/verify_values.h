@@ -1,0 +1,33 @@
+// What the bytes of one tensor say: values that are not finite, scales that may not be, all zeros.
+// Reads in chunks; nothing is kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+
+namespace nibble {
+
+enum class ValueRule : uint8_t {
+  floats,       // BF16, F16, F32, F64: finite
+  e4m3_values,  // no NaN code
+  block_scale,  // E4M3, finite and not negative: codes below 0x7F
+  nvfp4_codes,  // every byte is allowed
+  bytes,        // nothing is known
+};
+
+struct ValueFacts {
+  int64_t bad = 0;         // elements that break the rule
+  int64_t first_bad = -1;  // index of the first
+  bool all_zero = true;    // -0 counts as zero
+  uint8_t largest_code = 0;            // of block scales
+  std::vector<int64_t> zero_slices;    // of a stack [E, ...]: the all-zero ones
+};
+
+/// `on_bytes` is called with the size of each chunk. A tensor of rank 3 is looked at by slices too.
+Result<ValueFacts> scan_values(const Checkpoint& checkpoint, const TensorEntry& entry,
+                               ValueRule rule, const std::function<void(int64_t)>& on_bytes);
+
+}  // namespace nibble
