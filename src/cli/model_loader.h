@@ -1,0 +1,42 @@
+// Opens a checkpoint and puts a backend under it: what every verb that runs a model needs. The one
+// place that knows the concrete backends.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/verb.h"
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace nibble {
+
+struct ModelRequest {
+  std::filesystem::path folder;
+  std::string backend;  // "cpu" or "reference"
+  BackendOptions options;
+};
+
+struct LoadedModel {
+  std::unique_ptr<Checkpoint> checkpoint;  // tokenizer and templates are in its folder
+  ModelConfig config;
+  std::unique_ptr<Backend> backend;  // not yet reserved
+};
+
+// Rows for a verb's option table.
+inline constexpr Option kBackendOption = {"backend", "NAME", "cpu", "cpu or reference"};
+inline constexpr Option kActivationsOption = {
+    "activations", "MODE", "auto", "what meets the weights: auto, bf16, declared or f32"};
+inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
+inline constexpr Option kIsaOption = {
+    "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
+
+/// Reads the four options above. Errors: invalid_argument.
+Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);
+
+/// Errors: those of the checkpoint, the config, the binding and the backend.
+Result<LoadedModel> load_model(const ModelRequest& request);
+
+}  // namespace nibble
