@@ -1,22 +1,39 @@
-"""Moves a packed batch to the device."""
+"""From packed documents to tensors: built on the host (by a data worker), then moved."""
 
 import torch
 
 import vision
+from config import IMAGE_PAD
 from corpus import Batch
+from delta import Bounds
 from model import Packed
 
 
-def to_device(batch: Batch, device, dtype) -> Packed:
+def build(batch: Batch) -> Packed:
+    """All tensors on the host."""
     bounds = torch.from_numpy(batch.bounds)
-    lengths = bounds.diff()
-    starts = torch.repeat_interleave(bounds[:-1], lengths)
-    offset = torch.arange(len(batch.ids), dtype=torch.int32) - starts
-    images = vision.patches(batch.pixels, device, dtype) if batch.pixels else None
+    starts = torch.repeat_interleave(bounds[:-1], bounds.diff())
+    ids = torch.from_numpy(batch.ids)
+    return Packed(
+        ids=ids, weights=torch.from_numpy(batch.weights),
+        positions=torch.from_numpy(batch.positions), bounds=Bounds(bounds, bounds),
+        offset=torch.arange(len(ids), dtype=torch.int32) - starts,
+        image_rows=(ids == IMAGE_PAD).nonzero()[:, 0],
+        images=vision.patches(batch.pixels) if batch.pixels else None)
 
+
+def to_device(packed: Packed, device, dtype) -> Packed:
+    """The same on the device; pixel values become `dtype` in -1 .. 1."""
     def move(x):
-        return x.pin_memory().to(device, non_blocking=True) if device != "cpu" else x
+        if device == "cpu":
+            return x
+        if isinstance(x, Bounds):
+            return Bounds(move(x.host), x.host)
+        return x.pin_memory().to(device, non_blocking=True)
 
-    return Packed(move(torch.from_numpy(batch.ids)), move(torch.from_numpy(batch.weights)),
-                  move(torch.from_numpy(batch.positions)), move(bounds), move(offset),
-                  int(lengths.max()), images)
+    fields = {name: move(x) for name, x in vars(packed).items() if name != "images"}
+    images = packed.images
+    if images is not None:
+        images = vision.Patches(**{name: move(x) for name, x in vars(images).items()})
+        images.values = (images.values.float() / 127.5 - 1).to(dtype)
+    return Packed(**fields, images=images)

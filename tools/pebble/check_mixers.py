@@ -21,7 +21,8 @@ def compare(name, fast, slow, inputs):
 
 def main() -> None:
     torch.manual_seed(0)
-    tokens, bounds = 1000, torch.tensor([0, 30, 500, 1000], dtype=torch.int32, device="cuda")
+    host = torch.tensor([0, 30, 500, 1000], dtype=torch.int32)
+    tokens, bounds = 1000, delta.Bounds(host.cuda(), host)
 
     def rand(*shape):
         return torch.randn(*shape, device="cuda").bfloat16().float()
@@ -31,19 +32,19 @@ def main() -> None:
     parts = [x.bfloat16().float() for x in (q, k, v, g, beta)]
     compare("delta rule", lambda q, k, v, g, b: delta.delta_rule(q, k, v, g.float(), b, bounds),
             lambda *x: torch.cat([delta.delta_rule_chunked(*(t[a:b] for t in x))
-                                  for a, b in zip(bounds.tolist(), bounds.tolist()[1:])]), parts)
+                                  for a, b in bounds.spans()]), parts)
     heads = [rand(tokens, 8, 64) for _ in range(3)]
     for causal in (True, False):
         def plain(q, k, v):
             mask = torch.zeros(tokens, tokens, dtype=torch.bool, device="cuda")
-            for a, b in zip(bounds.tolist(), bounds.tolist()[1:]):
+            for a, b in bounds.spans():
                 mask[a:b, a:b] = True
             mask = mask.tril() if causal else mask
             q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
             out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
             return out[0].transpose(0, 1)
         compare(f"attention causal={causal}",
-                lambda q, k, v: delta.attention(q, k, v, bounds, 500, causal), plain, heads)
+                lambda q, k, v: delta.attention(q, k, v, bounds, causal), plain, heads)
 
 
 if __name__ == "__main__":

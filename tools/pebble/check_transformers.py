@@ -108,7 +108,8 @@ def main() -> None:
         theirs, ids = their_logits(net.eval(), processor, item, text)
         if ids != document[0]:
             raise SystemExit(f"{item.task}: token ids differ from the processor's")
-        packed = batching.to_device(corpus.pack([document]), "cpu", torch.float32)
+        packed = batching.to_device(batching.build(corpus.pack([document])), "cpu",
+                                    torch.float32)
         with torch.no_grad():
             embedded, hidden, rope, _ = model.trunk(p, packed)
             ours = hidden @ p["lm_head.weight"].T

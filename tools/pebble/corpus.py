@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 import picture
 from config import END_OF_TEXT, IMAGE_PAD, SPECIAL_ID, VISION
 from item import Item, assistant, is_held_out, is_held_out_text
-from tasks_lists import addition, copying, discount, lookup, reversing, sorting, table
+from tasks_lists import FULL, Sizes, addition, copying, discount, lookup, reversing, sorting, table
 from tasks_structured import json_task, tool_call, tool_result
 from tasks_world import prose, small_talk, world
 
@@ -32,26 +32,33 @@ def make_lookup(rng: random.Random, thinking: bool, tokens_max: int, questions: 
     return lookup(rng, thinking, max(4, int(tokens / LOOKUP_LINE_TOKENS)), questions)
 
 
-def task_makers(tokens_max: int, training: bool) -> dict:
+def task_makers(tokens_max: int, sizes: Sizes) -> dict:
     """task -> (share of documents, maker(rng, thinking))."""
-    questions = (lambda rng: rng.randint(1, 12)) if training else (lambda rng: 1)
+    def questions(rng):
+        return rng.randint(1, 12)
+
+    def sized(maker):
+        return lambda rng, thinking: maker(rng, thinking, sizes)
+
     makers = {
-        "add": (2.5, addition), "sort": (2, sorting), "copy": (1.2, copying),
-        "reverse": (1.5, reversing), "table": (1.5, table), "discount": (1.5, discount),
+        "add": (2.5, sized(addition)), "sort": (2, sized(sorting)),
+        "copy": (1.2, sized(copying)), "reverse": (1.5, sized(reversing)),
+        "table": (1.5, sized(table)), "discount": (1.5, discount),
         "tool_call": (1, tool_call), "tool_result": (0.7, tool_result), "json": (1.2, json_task),
         "world_en": (1, lambda r, t: world(r, t, "en")),
         "world_fr": (1, lambda r, t: world(r, t, "fr")),
         "lookup": (1.2, lambda r, t: make_lookup(r, t, min(tokens_max, 1024), questions(r))),
         "image": (3, picture.image_task),
         "small_talk": (0.15, small_talk),
+        "image_dialogue": (1, picture.image_dialogue),
     }
-    if training:
-        makers["image_dialogue"] = (1, picture.image_dialogue)
     if tokens_max > 1024:
         makers["lookup_long"] = (0.12, lambda r, t: make_lookup(r, t, tokens_max, questions(r)))
     return makers
 
 
+# Tasks that take the model longest to learn come this many times as often in training.
+BOOST = {"tool_call": 2.0, "tool_result": 1.3, "table": 1.5}
 CHAINABLE = ["add", "sort", "copy", "reverse", "world_en", "world_fr", "small_talk", "discount"]
 
 
@@ -68,9 +75,9 @@ class Corpus:
         self.template = chat_template(model_dir)
         self.rng = random.Random(seed)
         self.tokens_max = tokens_max
-        self.makers = task_makers(tokens_max, training=True)
+        self.makers = task_makers(tokens_max, FULL)
         self.names = list(self.makers)
-        self.shares = [share for share, _ in self.makers.values()]
+        self.shares = [share * BOOST.get(name, 1) for name, (share, _) in self.makers.items()]
 
     def draw(self) -> Item:
         while True:

@@ -34,7 +34,8 @@ class Runner:
 
     @torch.no_grad()
     def hidden(self, documents):
-        packed = batching.to_device(corpus.pack(documents), self.device, self.dtype)
+        packed = batching.to_device(batching.build(corpus.pack(documents)), self.device,
+                                    self.dtype)
         return packed, *model.trunk(self.p, packed)[:3]
 
     def choose(self, hidden):
@@ -43,7 +44,7 @@ class Runner:
 
     def next_tokens(self, documents) -> list:
         packed, _, hidden, _ = self.hidden(documents)
-        return self.choose(hidden[packed.bounds[1:].long() - 1]).tolist()
+        return self.choose(hidden[packed.bounds.device[1:].long() - 1]).tolist()
 
 
 def in_packs(jobs, length):

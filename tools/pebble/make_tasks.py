@@ -21,10 +21,10 @@ from tasks_world import prose, world
 BOTH = (True, False)
 # task -> (file, maker, modes, items of each mode, max_tokens)
 SHORT = {
-    "add": ("add", addition, BOTH, 150, 160),
-    "sort": ("sort", sorting, BOTH, 120, 240),
-    "copy": ("copy", copying, BOTH, 120, 128),
-    "reverse": ("reverse", reversing, BOTH, 120, 128),
+    "add": ("add", addition, BOTH, 150, 224),
+    "sort": ("sort", sorting, BOTH, 120, 320),
+    "copy": ("copy", copying, BOTH, 120, 192),
+    "reverse": ("reverse", reversing, BOTH, 120, 192),
     "table": ("table", table, BOTH, 120, 64),
     "discount": ("discount", discount, (True,), 150, 128),
     "tool_call": ("tools", tool_call, BOTH, 120, 128),

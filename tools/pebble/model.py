@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import vision
-from config import IMAGE_PAD, TEXT
-from delta import attention, delta_rule
+from config import TEXT
+from delta import Bounds, attention, delta_rule
 from weights import TEXT_PREFIX
 
 EPS = TEXT["rms_norm_eps"]
@@ -30,9 +30,9 @@ class Packed:
     ids: torch.Tensor
     weights: torch.Tensor
     positions: torch.Tensor   # [3, T]
-    bounds: torch.Tensor
+    bounds: Bounds
     offset: torch.Tensor      # [T] index inside the document
-    longest: int
+    image_rows: torch.Tensor  # where the pictures' rows go
     images: vision.Patches | None
 
 
@@ -160,7 +160,7 @@ def block(p, prefix, kind, h, batch, rope):
     if kind == "full_attention":
         own = [p[f"{prefix}self_attn.{n}"] for n in MIXER_NAMES["self_attn"]]
         q, k, v, gate = attention_before(h, *rope, ln, *own)
-        o = attention(q, k, v, batch.bounds, batch.longest)
+        o = attention(q, k, v, batch.bounds)
         h = attention_after(h, o, gate, p[prefix + "self_attn.o_proj.weight"])
     else:
         own = [p[f"{prefix}linear_attn.{n}"] for n in MIXER_NAMES["linear_attn"]]
@@ -176,8 +176,7 @@ def embed(p, batch):
     h = F.embedding(batch.ids, p[TEXT_PREFIX + "embed_tokens.weight"])
     if batch.images is None:
         return h
-    rows = (batch.ids == IMAGE_PAD).nonzero()[:, 0]
-    return h.index_copy(0, rows, vision.tower(p, batch.images).to(h.dtype))
+    return h.index_copy(0, batch.image_rows, vision.tower(p, batch.images).to(h.dtype))
 
 
 def trunk(p, batch):

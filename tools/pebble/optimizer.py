@@ -40,6 +40,7 @@ class Optimizer:
                 self.groups.setdefault(tuple(m.shape[-2:]), []).append(name)
         self.first = {n: torch.zeros_like(m) for n, m in masters.items()}
         self.second = {n: torch.zeros_like(masters[n]) for n in self.adam}
+        self.grads = {n: torch.zeros_like(m) for n, m in masters.items()}
 
     def state(self) -> dict:
         return {"first": self.first, "second": self.second, "steps": self.steps}
@@ -50,6 +51,7 @@ class Optimizer:
     @torch.no_grad()
     def step(self, adam_rate: float, muon_rate: float) -> None:
         self.steps += 1
+        self._read_grads()
         self._adam_step(adam_rate)
         for shape, names in self.groups.items():
             self._muon_step(shape, names, muon_rate)
@@ -58,14 +60,16 @@ class Optimizer:
         for leaf in self.leaves.values():
             leaf.grad = None
 
-    def _grads(self, names):
+    def _read_grads(self) -> None:
         """FP32 gradients; a tensor that saw no data (no picture) counts as zero."""
-        return [self.leaves[n].grad.float() if self.leaves[n].grad is not None
-                else torch.zeros_like(self.masters[n]) for n in names]
+        torch._foreach_zero_(list(self.grads.values()))
+        names = [n for n, leaf in self.leaves.items() if leaf.grad is not None]
+        torch._foreach_copy_([self.grads[n] for n in names],
+                             [self.leaves[n].grad for n in names])
 
     def _adam_step(self, rate: float) -> None:
         b1, b2 = 0.9, 0.98
-        grads = self._grads(self.adam)
+        grads = [self.grads[n] for n in self.adam]
         weights = [self.masters[n] for n in self.adam]
         first, second = [self.first[n] for n in self.adam], [self.second[n] for n in self.adam]
         torch._foreach_lerp_(first, grads, 1 - b1)
@@ -80,7 +84,7 @@ class Optimizer:
 
     def _muon_step(self, shape, names, rate: float) -> None:
         momentum = 0.95
-        grads, first = self._grads(names), [self.first[n] for n in names]
+        grads, first = [self.grads[n] for n in names], [self.first[n] for n in names]
         torch._foreach_mul_(first, momentum)
         torch._foreach_add_(first, grads)
         look = torch._foreach_add(grads, first, alpha=momentum)

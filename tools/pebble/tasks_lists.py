@@ -1,9 +1,26 @@
 """Tasks over symbols: addition, sorting, copying, reversing, lookup, table, discount."""
 
 import random
+from dataclasses import dataclass
 
 from item import Item, assistant, user
 from lexicon import COLOURS, NAMES, NOUNS, VILLAGES, invented_word
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How long the symbol tasks may get."""
+
+    digits: int         # of a summand, when thinking
+    numbers: int        # to sort
+    copied: int         # words
+    reversed: int       # words
+    rows: int           # of a table
+    columns: int
+
+
+SHORT = Sizes(digits=6, numbers=8, copied=12, reversed=8, rows=8, columns=4)
+FULL = Sizes(digits=9, numbers=10, copied=20, reversed=12, rows=10, columns=5)
 
 
 def carries(a: int, b: int) -> str:
@@ -18,8 +35,8 @@ def carries(a: int, b: int) -> str:
     return "\n".join(lines) + f"\n= {a + b}"
 
 
-def addition(rng: random.Random, thinking: bool) -> Item:
-    top = 6 if thinking else 2
+def addition(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
+    top = sizes.digits if thinking else 2
     a, b = (rng.randrange(10 ** rng.randint(1, top)) for _ in range(2))
     text = rng.choice(["What is {a} + {b}?", "{a} + {b} = ?", "Add {a} and {b}.",
                        "Compute {a} + {b}.", "How much is {a} plus {b}?"])
@@ -27,8 +44,8 @@ def addition(rng: random.Random, thinking: bool) -> Item:
                 split_key=f"{a}+{b}")
 
 
-def sorting(rng: random.Random, thinking: bool) -> Item:
-    numbers = rng.sample(range(1, 100), rng.randint(3, 8))
+def sorting(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
+    numbers = rng.sample(range(1, 100), rng.randint(3, sizes.numbers))
     shown = " ".join(map(str, numbers))
     text = rng.choice(["Sort these numbers: {x}", "Put in ascending order: {x}",
                        "Sort from small to large: {x}", "Order the numbers {x}"])
@@ -62,8 +79,8 @@ def distinct_pieces(rng: random.Random, low: int, high: int) -> list:
     return pieces
 
 
-def copying(rng: random.Random, thinking: bool) -> Item:
-    pieces = distinct_pieces(rng, 3, 12)
+def copying(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
+    pieces = distinct_pieces(rng, 3, sizes.copied)
     shown = " ".join(pieces)
     text = rng.choice(["Copy this text: {x}", "Repeat exactly: {x}", "Write this again: {x}",
                        "Say this back to me: {x}"])
@@ -71,8 +88,8 @@ def copying(rng: random.Random, thinking: bool) -> Item:
     return Item("copy", [user(text.format(x=shown))], shown, thinking, reasoning, split_key=shown)
 
 
-def reversing(rng: random.Random, thinking: bool) -> Item:
-    pieces = distinct_pieces(rng, 3, 8)
+def reversing(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
+    pieces = distinct_pieces(rng, 3, sizes.reversed)
     shown = " ".join(pieces)
     text = rng.choice(["Reverse the order of these words: {x}", "Write backwards, word by word: {x}",
                        "Say these in reverse order: {x}", "Reverse: {x}"])
@@ -114,9 +131,9 @@ TABLE_COLUMNS = {
 }
 
 
-def table(rng: random.Random, thinking: bool) -> Item:
-    rows = rng.sample(NOUNS, rng.randint(3, 8))
-    columns = rng.sample(list(TABLE_COLUMNS), rng.randint(2, 4))
+def table(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
+    rows = rng.sample(NOUNS, rng.randint(3, sizes.rows))
+    columns = rng.sample(list(TABLE_COLUMNS), rng.randint(2, sizes.columns))
     cells = {row: {c: TABLE_COLUMNS[c](rng) for c in columns} for row in rows}
     lines = ["| item | " + " | ".join(columns) + " |", "|" + " --- |" * (len(columns) + 1)]
     lines += [f"| {row} | " + " | ".join(cells[row].values()) + " |" for row in rows]
@@ -141,8 +158,10 @@ def discount(rng: random.Random, thinking: bool) -> Item:
         if final[0] != final[1]:
             break
     shop = "A" if final[0] < final[1] else "B"
+    question = rng.choice(["Which is cheaper?", "Where is it cheaper?",
+                           "Which shop should I choose?"])
     text = (f"Shop A sells a {thing} for {prices[0]} with {cuts[0]}% off. Shop B sells it for "
-            f"{prices[1]} with {cuts[1]}% off. {rng.choice(['Which is cheaper?', 'Where is it cheaper?', 'Which shop should I choose?'])}")
+            f"{prices[1]} with {cuts[1]}% off. {question}")
     lines = [f"{name}: {c}% of {p} is {s}, {p} - {s} = {f}"
              for name, c, p, s, f in zip("AB", cuts, prices, saved, final)]
     return Item("discount", [user(text)], f"Shop {shop} is cheaper: {min(final)}.", thinking,

@@ -5,6 +5,7 @@ The learning rate is warm-up, constant, then linear to zero; `--from-step`, `--s
 """
 
 import argparse
+import os
 import shutil
 import time
 from pathlib import Path
@@ -26,10 +27,11 @@ class Stream(IterableDataset):
         self.args = args
 
     def __iter__(self):
+        os.nice(10)  # the process that feeds the GPU goes first
         worker = get_worker_info().id
         seed = self.args.seed * 1_000_003 + self.args.from_step * 101 + worker
         source = corpus.Corpus(self.args.data, seed, self.args.context)
-        yield from corpus.batches(source, self.args.tokens)
+        yield from map(batching.build, corpus.batches(source, self.args.tokens))
 
 
 def rate_at(step: int, args) -> float:
@@ -91,7 +93,7 @@ def main() -> None:
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--mtp-weight", type=float, default=0.3)
     parser.add_argument("--balance-weight", type=float, default=0.003)
-    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()

@@ -12,6 +12,7 @@ from tokenizers.models import BPE
 import config
 import corpus
 from item import Item
+from tasks_lists import SHORT
 from tasks_world import prose
 
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|"
@@ -36,7 +37,7 @@ def texts(model_dir: Path, seed: int, documents: int):
     """Rendered documents without the markup tokens, which BPE never sees."""
     rng = random.Random(seed)
     template = corpus.chat_template(model_dir)
-    makers = corpus.task_makers(512, training=True)
+    makers = corpus.task_makers(512, SHORT)
     names, shares = list(makers), [share for share, _ in makers.values()]
     for _ in range(documents):
         if rng.random() < 0.15:
@@ -54,7 +55,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model_dir", type=Path)
     parser.add_argument("--template", type=Path, required=True)
-    parser.add_argument("--documents", type=int, default=20000)
+    parser.add_argument("--documents", type=int, default=12000)
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
     config.write_files(args.model_dir, args.template)

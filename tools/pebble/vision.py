@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from config import VISION
-from delta import attention
+from delta import Bounds, attention
 
 PATCH, MERGE, HEADS = VISION["patch_size"], VISION["spatial_merge_size"], VISION["num_heads"]
 WIDTH, SIDE = VISION["hidden_size"], int(VISION["num_position_embeddings"] ** 0.5)
@@ -18,13 +18,12 @@ PREFIX = "model.visual."
 class Patches:
     """Patches of all pictures in merge order; `bounds` separates the pictures."""
 
-    values: torch.Tensor    # [N, 3, 16, 16] in -1 .. 1; both frames of the temporal pair are equal
+    values: torch.Tensor    # [N, 3, 16, 16]; both frames of the temporal pair are equal
     rows: torch.Tensor      # [N]
     columns: torch.Tensor   # [N]
     heights: torch.Tensor   # [N] patches in a column of this picture
     widths: torch.Tensor    # [N]
-    bounds: torch.Tensor
-    longest: int
+    bounds: Bounds
 
 
 def cut(image):
@@ -37,16 +36,15 @@ def cut(image):
     return x, where // w, where % w, h, w
 
 
-def patches(images: list, device, dtype) -> Patches:
-    """From a list of uint8 arrays."""
+def patches(images: list) -> Patches:
+    """From a list of uint8 arrays; on the host, values still uint8."""
     parts = [cut(torch.as_tensor(image)) for image in images]
     counts = torch.tensor([len(p[0]) for p in parts])
-    values = torch.cat([p[0] for p in parts]).to(device).float() / 127.5 - 1
-    spread = [torch.repeat_interleave(torch.tensor([p[n] for p in parts]), counts) for n in (3, 4)]
+    values, rows, columns = (torch.cat([p[n] for p in parts]) for n in range(3))
+    heights, widths = (
+        torch.repeat_interleave(torch.tensor([p[n] for p in parts]), counts) for n in (3, 4))
     bounds = F.pad(counts.cumsum(0), (1, 0)).int()
-    rows, columns = (torch.cat([p[n] for p in parts]) for n in (1, 2))
-    rest = [x.to(device) for x in (rows, columns, *spread, bounds)]
-    return Patches(values.to(dtype), *rest, int(counts.max()))
+    return Patches(values, rows, columns, heights, widths, Bounds(bounds, bounds))
 
 
 def position_rows(p, x: Patches):
@@ -95,7 +93,7 @@ def tower(p, x: Patches):
         qkv = linear(p, name + "attn.qkv", layer_norm(p, name + "norm1", h))
         q, k, v = qkv.unflatten(-1, (3, HEADS, HEAD)).unbind(1)
         o = attention(rotate(q, cos, sin), rotate(k, cos, sin), v.contiguous(), x.bounds,
-                      x.longest, causal=False)
+                      causal=False)
         h = h + linear(p, name + "attn.proj", o.flatten(1)).float()
         inner = linear(p, name + "mlp.linear_fc1", layer_norm(p, name + "norm2", h))
         inner = F.gelu(inner, approximate="tanh")
