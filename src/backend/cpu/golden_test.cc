@@ -1,0 +1,150 @@
+// The CPU backend on every golden model: against transformers on every instruction set, and bit for
+// bit against itself for every way of cutting and mixing the work.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/random_weights.h"
+#include "backend/reference/reference_backend.h"
+#include "testing/golden_checks.h"
+
+namespace nibble {
+namespace {
+
+std::vector<std::string> isas() {
+  std::vector<std::string> names;
+  for (const cpu::KernelTable* table : cpu::usable_kernels()) names.emplace_back(table->isa);
+  return names;
+}
+
+using ModelAndIsa = std::tuple<std::string, std::string>;
+
+std::string test_name(const testing::TestParamInfo<ModelAndIsa>& test) {
+  return golden_test_name(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
+}
+
+class CpuGolden : public testing::TestWithParam<ModelAndIsa> {
+ protected:
+  GoldenChecks checks_{
+      std::get<0>(GetParam()),
+      make_cpu_backend,
+      {.activations = Activations::automatic, .threads = 2, .isa = std::get<1>(GetParam())},
+      3e-5};
+};
+
+TEST_P(CpuGolden, PrefillInOnePiece) { checks_.expect_prefill(0); }
+TEST_P(CpuGolden, PrefillInPieces) {
+  for (const int piece : {1, 7, 64}) checks_.expect_prefill(piece);
+}
+TEST_P(CpuGolden, MixedBatch) { checks_.expect_mixed_batch(); }
+TEST_P(CpuGolden, Snapshots) { checks_.expect_snapshots(); }
+TEST_P(CpuGolden, Greedy) { checks_.expect_greedy(); }
+
+INSTANTIATE_TEST_SUITE_P(Models, CpuGolden,
+                         testing::Combine(testing::ValuesIn(golden_names()),
+                                          testing::ValuesIn(isas())),
+                         test_name);
+
+/// Logits of all sequences of a golden model, computed in many ways.
+class CpuBits : public testing::TestWithParam<std::string> {
+ protected:
+  static constexpr int kTokensMax = 256;
+  using Logits = std::vector<std::vector<float>>;  // of each sequence
+
+  std::unique_ptr<Backend> backend(const BackendOptions& options) {
+    return make_cpu_backend(golden_.weights, golden_.config, options).value();
+  }
+
+  /// Every round feeds each unfinished sequence piece(round, sequence) tokens, the last first in
+  /// odd rounds.
+  template <typename Piece>
+  Logits run(Backend& backend, const Piece& piece) {
+    const auto count = golden_.sequences.size();
+    const auto vocab = static_cast<size_t>(golden_.config.vocab_rows);
+    TestSession session(backend, golden_.config,
+                        {.sequences = static_cast<int>(count), .tokens_max = kTokensMax});
+    Logits out(count);
+    for (size_t round = 0;; ++round) {
+      std::vector<TestSession::Feed> feeds;
+      for (size_t i = 0; i < count; ++i) {
+        const size_t s = round % 2 == 0 ? i : count - 1 - i;
+        const GoldenSequence& sequence = golden_.sequences[s];
+        const size_t done = out[s].size() / vocab;
+        const size_t tokens = std::min(piece(round, s), sequence.ids.size() - done);
+        if (tokens == 0) continue;
+        feeds.push_back({.sequence = static_cast<int>(s),
+                         .tokens = std::span(sequence.ids).subspan(done, tokens),
+                         .positions = std::span(sequence.positions).subspan(done, tokens)});
+      }
+      if (feeds.empty()) return out;
+      const std::vector<float> logits = session.pass(feeds);
+      auto at = logits.begin();
+      for (const auto& feed : feeds) {
+        const auto floats = static_cast<ptrdiff_t>(feed.tokens.size() * vocab);
+        auto& to = out[static_cast<size_t>(feed.sequence)];
+        to.insert(to.end(), at, at + floats);
+        at += floats;
+      }
+    }
+  }
+  Logits run_whole(Backend& backend) {
+    return run(backend, [](size_t, size_t) { return size_t{100000}; });
+  }
+
+  void expect_same(const Logits& found, const Logits& expected, const std::string& what) {
+    for (size_t s = 0; s < expected.size(); ++s)
+      EXPECT_TRUE(cpu::same_bits(found[s], expected[s])) << what << ", sequence " << s;
+  }
+
+  Golden golden_ = load_golden(GetParam());
+};
+
+TEST_P(CpuBits, PiecesAndMixing) {
+  const auto cpu = backend({.threads = 2});
+  const Logits whole = run_whole(*cpu);
+  for (const size_t piece : {1U, 5U, 7U, 64U})
+    expect_same(run(*cpu, [&](size_t, size_t) { return piece; }), whole, concat("piece ", piece));
+  const auto uneven = [](size_t round, size_t s) { return (round * 5 + s * 3) % 19; };
+  expect_same(run(*cpu, [&](size_t r, size_t s) { return uneven(r, s) + (r % 2 == s % 2); }), whole,
+              "uneven pieces");
+}
+
+TEST_P(CpuBits, Threads) {
+  const Logits whole = run_whole(*backend({.threads = 1}));
+  for (const int threads : {2, 3})
+    expect_same(run_whole(*backend({.threads = threads})), whole, concat(threads, " threads"));
+}
+
+TEST_P(CpuBits, InstructionSets) {
+  const Logits whole = run_whole(*backend({}));
+  for (const std::string& isa : isas()) expect_same(run_whole(*backend({.isa = isa})), whole, isa);
+}
+
+TEST_P(CpuBits, ReducedActivationsToo) {
+  for (const Activations mode : {Activations::bf16, Activations::declared}) {
+    const auto cpu = backend({.activations = mode, .threads = 2});
+    const Logits whole = run_whole(*cpu);
+    expect_same(run(*cpu, [](size_t, size_t) { return size_t{7}; }), whole, cpu->description());
+  }
+}
+
+TEST_P(CpuBits, NearTheReferenceInEveryActivationMode) {
+  for (const Activations mode : {Activations::bf16, Activations::f32}) {
+    const auto reference =
+        make_reference_backend(golden_.weights, golden_.config, {.activations = mode}).value();
+    const Logits expected = run_whole(*reference);
+    const Logits found = run_whole(*backend({.activations = mode}));
+    // Rounding inputs to BF16 turns the last bit of F32 into steps of 1/256 here and there.
+    const double bar = mode == Activations::bf16 ? 1e-2 : 3e-5;
+    for (size_t s = 0; s < expected.size(); ++s)
+      EXPECT_LE(relative_error(found[s], expected[s]), bar) << activations_name(mode);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CpuBits, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return golden_test_name(test.param); });
+
+}  // namespace
+}  // namespace nibble
