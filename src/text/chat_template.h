@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/jinja/limits.h"
 #include "text/text_piece.h"
 
 namespace nibble {
@@ -22,13 +23,6 @@ namespace nibble {
 namespace jinja {
 class Program;
 }
-
-struct TemplateLimits {
-  size_t source_bytes_max = size_t{1} << 20;
-  size_t output_bytes_max = size_t{16} << 20;  // of the prompt, and of any one string
-  int64_t steps_max = 5'000'000;               // nodes evaluated, items visited, 64-byte chunks made
-  int depth_max = 200;                         // nesting of code, calls and values
-};
 
 enum class GenerationPrompt { add, omit };
 
@@ -48,12 +42,14 @@ struct RenderedPrompt {
   std::string flat() const;
 };
 
+struct TemplateOptions {
+  Json special_tokens;  // {"bos_token": "...", ...} or null; template text
+  TemplateLimits limits = {};
+};
+
 class ChatTemplate {
  public:
-  struct Options {
-    Json special_tokens;  // {"bos_token": "...", ...} or null; template text
-    TemplateLimits limits = {};
-  };
+  using Options = TemplateOptions;
 
   /// Errors: corrupt (syntax) or unsupported (a construct this interpreter lacks), naming the
   /// template, the line and the construct.
