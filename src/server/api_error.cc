@@ -1,0 +1,41 @@
+#include "server/api_error.h"
+
+namespace nibble {
+
+Json ApiError::json() const {
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? Json() : Json(text);
+  };
+  return Json(Json::Object{{"error", Json(Json::Object{{"message", Json(message)},
+                                                       {"type", Json(type)},
+                                                       {"param", text_or_null(param)},
+                                                       {"code", text_or_null(code)}})}});
+}
+
+HttpResponse ApiError::response() const {
+  HttpResponse response{.status = status, .body = json().dump()};
+  if (status == 429 || status == 503) response.headers.push_back({"Retry-After", "1"});
+  if (status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
+  return response;
+}
+
+ApiError ApiError::from(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::no_space:
+      return {.status = 429, .type = "overloaded", .message = error.message, .code = "overloaded"};
+    case ErrorCode::cancelled:
+      return {.status = 503, .type = "service_unavailable", .message = error.message};
+    case ErrorCode::internal:
+    case ErrorCode::corrupt:
+      return {.status = 500, .type = "server_error", .message = error.message};
+    default:
+      return {.message = error.message};
+  }
+}
+
+ApiError ApiError::field(std::string_view name, const ErrorParts& parts) {
+  return {.message = make_error(ErrorCode::invalid_argument, parts).message,
+          .param = std::string(name)};
+}
+
+}  // namespace nibble

@@ -1,0 +1,45 @@
+// ServedModel: everything about a checkpoint that turns text into requests and tokens into answers:
+// names, tokenizer, template, sampling defaults, stop ids, the ids of thinking and tool tags.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/sampling_params.h"
+#include "model/config.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace nibble {
+
+/// Tokens that structure an answer. Recognised by id only: text that spells them is text.
+struct TagIds {
+  std::optional<int32_t> think_begin, think_end, tool_begin, tool_end;
+};
+
+struct ServedModel {
+  std::vector<std::string> names;  // the first is echoed in answers
+  Tokenizer tokenizer;
+  std::optional<ChatTemplate> chat_template;  // absent: completions only
+  Json template_kwargs;                       // defaults below the request's
+  SamplingParams sampling;                    // of generation_config.json
+  std::optional<int32_t> max_tokens_default;  // max_new_tokens of generation_config.json
+  std::vector<int32_t> stop_ids;              // union of all configs, ascending
+  TagIds tags;
+  int32_t context_max = 0;
+  int32_t vocab_rows = 0;
+  int64_t created = 0;  // seconds since 1970
+
+  /// One bit per vocabulary row: ids the tokenizer knows.
+  std::vector<uint32_t> sampleable() const;
+};
+
+/// Reads tokenizer, template (its absence is not an error), generation_config.json and the stop ids
+/// of a checkpoint folder. Names, context_max, created and template_kwargs are the caller's.
+Result<ServedModel> load_served_model(const std::filesystem::path& folder,
+                                      const ModelConfig& config);
+
+}  // namespace nibble

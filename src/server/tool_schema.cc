@@ -1,0 +1,99 @@
+#include "server/tool_schema.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace nibble {
+
+namespace {
+
+/// The JSON types a schema names: through "type" (one or a list), "anyOf" and "oneOf".
+std::vector<std::string> declared_types(const Json& schema) {
+  std::vector<std::string> types;
+  const auto add = [&](const Json& type) {
+    if (type.is_string()) types.push_back(type.as_string());
+  };
+  if (const Json* type = schema.find("type")) {
+    if (type->is_array())
+      std::ranges::for_each(type->as_array(), add);
+    else
+      add(*type);
+  }
+  for (const char* key : {"anyOf", "oneOf"}) {
+    const Json* options = schema.find(key);
+    if (options == nullptr || !options->is_array()) continue;
+    for (const Json& option : options->as_array())
+      if (const Json* type = option.find("type")) add(*type);
+  }
+  return types;
+}
+
+bool has(const std::vector<std::string>& types, std::string_view type) {
+  return std::ranges::find(types, type) != types.end();
+}
+
+/// Whether a parsed value is one of the declared types; no declaration allows all.
+bool allowed(const Json& value, const std::vector<std::string>& types) {
+  if (types.empty()) return true;
+  if (value.is_int() && has(types, "number")) return true;
+  return has(types, value.type_name());
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+std::string quoted(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+}  // namespace
+
+const Json* ToolSchemas::schema(std::string_view function, std::string_view parameter) const {
+  if (!tools_.is_array()) return nullptr;
+  for (const Json& tool : tools_.as_array()) {
+    const Json* declared = tool.find("function");
+    const Json* name = declared != nullptr ? declared->find("name") : nullptr;
+    if (name == nullptr || !name->is_string() || name->as_string() != function) continue;
+    const Json* parameters = declared->find("parameters");
+    const Json* properties = parameters != nullptr ? parameters->find("properties") : nullptr;
+    return properties != nullptr ? properties->find(parameter) : nullptr;
+  }
+  return nullptr;
+}
+
+ParameterKind ToolSchemas::kind(std::string_view function, std::string_view parameter) const {
+  const Json* found = schema(function, parameter);
+  if (found == nullptr) return ParameterKind::text;
+  const auto types = declared_types(*found);
+  if (types.empty()) {
+    const Json* options = found->find("enum");
+    const bool strings = options != nullptr && options->is_array() &&
+                         std::ranges::all_of(options->as_array(), &Json::is_string);
+    return strings ? ParameterKind::text : ParameterKind::value;
+  }
+  const bool only_text = std::ranges::all_of(types, [](const auto& t) { return t == "string"; });
+  return only_text ? ParameterKind::text : ParameterKind::value;
+}
+
+std::string ToolSchemas::json_of(std::string_view function, std::string_view parameter,
+                                 std::string_view text) const {
+  const Json* found = schema(function, parameter);
+  if (found == nullptr || kind(function, parameter) == ParameterKind::text) return quoted(text);
+  const auto types = declared_types(*found);
+  const std::string_view value = trimmed(text);
+  // Templates print Python's words.
+  if ((value == "True" || value == "False") && (types.empty() || has(types, "boolean")))
+    return value == "True" ? "true" : "false";
+  if (value == "None" && !has(types, "string")) return "null";
+  if (value == "null") return "null";
+  const auto parsed = parse_json(value, "a tool argument");
+  if (!parsed.ok() || !allowed(parsed.value(), types)) return quoted(text);
+  return parsed.value().dump();
+}
+
+}  // namespace nibble
