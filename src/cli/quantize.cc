@@ -35,8 +35,7 @@ Result<Request> read_request(const Arguments& arguments) {
   Request request{.source = arguments.positional(0), .output = arguments.positional(1)};
   request.recipe = TRY(load_recipe(*arguments.text("recipe")));
   request.dialect = TRY(parse_dialect(*arguments.text("format")));
-  const std::string algorithm = TRY(arguments.choice("algorithm", {"search", "amax"}));
-  request.options.algorithm = algorithm == "amax" ? RoundAlgorithm::amax : RoundAlgorithm::search;
+  request.options.algorithm = TRY(parse_round_algorithm(*arguments.text("algorithm")));
   request.options.shard_bytes_max =
       TRY(arguments.integer("max-shard-size", 1 << 20, int64_t{1} << 50));
   if (arguments.given("threads"))

@@ -84,8 +84,7 @@ void settle_scheme(StoredModule& module, const QuantConfig& declared) {
   module.scheme.weights = weight_format(module);
   if (!module.quantized()) return;
   const bool packed = module.values->name.ends_with(".weight_packed");
-  module.direction =
-      packed ? GlobalScale::Direction::divide : GlobalScale::Direction::multiply;
+  module.direction = packed ? GlobalScale::Direction::divide : GlobalScale::Direction::multiply;
   const DeclaredScheme* scheme = declared.find(module.name);
   if (scheme != nullptr) module.scheme.activations = scheme->activations;
 }
@@ -94,8 +93,8 @@ void settle_scheme(StoredModule& module, const QuantConfig& declared) {
 
 std::string_view module_kind_name(ModuleKind kind) {
   static constexpr std::array<std::string_view, kModuleKinds> kNames = {
-      "experts",   "shared expert", "dense MLP", "router", "attention", "delta-net",
-      "norms",     "embedding",     "head",      "MTP",    "vision",    "other"};
+      "experts", "shared expert", "dense MLP", "router", "attention", "delta-net",
+      "norms",   "embedding",     "head",      "MTP",    "vision",    "other"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -39,7 +39,8 @@ struct StoredModule {
   ModuleKind kind = ModuleKind::other;
   QuantScheme scheme;
   GlobalScale::Direction direction = GlobalScale::Direction::multiply;
-  const TensorEntry* values = nullptr;  // weight, weight_packed or the bare parameter; may be absent
+  const TensorEntry* values =
+      nullptr;  // weight, weight_packed or the bare parameter; may be absent
   const TensorEntry* scales = nullptr;
   const TensorEntry* global_scale = nullptr;
   const TensorEntry* input_scale = nullptr;
@@ -56,8 +57,7 @@ struct StoredModule {
 };
 
 /// Sorted by name. The checkpoint must outlive the result. Activations are what `declared` says.
-std::vector<StoredModule> stored_modules(const Checkpoint& checkpoint,
-                                         const QuantConfig& declared);
+std::vector<StoredModule> stored_modules(const Checkpoint& checkpoint, const QuantConfig& declared);
 
 /// "NVFP4 W4A16", "NVFP4 W4A4", "FP8 128x128", "BF16".
 std::string scheme_text(const StoredModule& module);

@@ -57,20 +57,22 @@ std::string linear_kind(std::string_view module) {
   return kind;
 }
 
-std::vector<std::string> other_linears(const Checkpoint& checkpoint, const Weights& weights) {
+void declare_other_areas(const Checkpoint& checkpoint, const Weights& weights,
+                         QuantDeclaration& declaration) {
   std::set<std::string_view> text;
   for (const auto& group : fused_linears(weights))
     for (const LinearSource* linear : group) text.insert(linear->values);
   text.insert(weights.embedding().values);
-  std::vector<std::string> out;
   constexpr std::string_view kSuffix = ".weight";
   for (const TensorEntry& entry : checkpoint.entries()) {
     const std::string_view name = entry.name;
+    declaration.has_mtp |= name.starts_with("mtp.");
+    const size_t vision = name.find("visual.");
+    if (vision != std::string_view::npos) declaration.vision_prefix = name.substr(0, vision + 6);
     if (!name.ends_with(kSuffix) || entry.shape.rank() != 2 || text.contains(name)) continue;
     if (name.ends_with("embed.weight") || name.ends_with("embed_tokens.weight")) continue;
-    out.emplace_back(name.substr(0, name.size() - kSuffix.size()));
+    declaration.plain.emplace_back(name.substr(0, name.size() - kSuffix.size()));
   }
-  return out;
 }
 
 }  // namespace nibble

@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/weights.h"
+#include "quantize/dialect.h"
 
 namespace nibble {
 
@@ -17,8 +18,10 @@ std::vector<std::vector<const LinearSource*>> fused_linears(const Weights& weigh
 /// "model.language_model.layers.3.mlp.experts.7.up_proj" -> "mlp.experts.up_proj".
 std::string linear_kind(std::string_view module);
 
-/// The linears outside of the text model (vision tower, MTP head), by the look of their tensors: a
-/// ".weight" of rank 2 that is no embedding table.
-std::vector<std::string> other_linears(const Checkpoint& checkpoint, const Weights& weights);
+/// Adds what lies outside of the text model (vision tower, MTP head) to a declaration as plain: its
+/// linears by the look of their tensors (a ".weight" of rank 2 that is no embedding table), and its
+/// areas.
+void declare_other_areas(const Checkpoint& checkpoint, const Weights& weights,
+                         QuantDeclaration& declaration);
 
 }  // namespace nibble

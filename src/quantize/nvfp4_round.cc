@@ -93,6 +93,13 @@ std::string_view round_algorithm_name(RoundAlgorithm algorithm) {
   return algorithm == RoundAlgorithm::search ? "search" : "amax";
 }
 
+Result<RoundAlgorithm> parse_round_algorithm(std::string_view name) {
+  for (const auto algorithm : {RoundAlgorithm::search, RoundAlgorithm::amax})
+    if (round_algorithm_name(algorithm) == name) return algorithm;
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "algorithm", .expected = "search or amax", .found = name});
+}
+
 std::string_view round_path_name(RoundPath path) {
   constexpr std::string_view kNames[] = {"portable", "avx2", "avx512"};
   return kNames[static_cast<size_t>(path)];

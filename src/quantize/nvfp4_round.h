@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/result.h"
 #include "tensor/float_formats.h"
 #include "tensor/quant_scheme.h"
 #include "tensor/tensor.h"
@@ -20,6 +21,8 @@ namespace nibble {
 /// amax: the code nearest to amax/6, what most tools write; code 1 if that is zero.
 enum class RoundAlgorithm : uint8_t { search, amax };
 std::string_view round_algorithm_name(RoundAlgorithm algorithm);
+/// Errors: invalid_argument.
+Result<RoundAlgorithm> parse_round_algorithm(std::string_view name);
 
 /// Magnitudes above this are refused as broken: a rounded weight may exceed the largest weight by
 /// 1.29 and must stay finite.

@@ -38,7 +38,6 @@ class Planner {
   Result<void> check_rules_used() const;
   void sort_by_file();
   void place(const FusedGroup& group);
-  void declare();
   void lay_out();
   void lay_out_linear(const PlannedLinear& linear);
   void add_output(std::string name, DType dtype, const Shape& shape);
@@ -123,7 +122,7 @@ Result<void> Planner::apply_recipe() {
 
 /// Reading in file order keeps the disk streaming.
 void Planner::sort_by_file() {
-  std::ranges::stable_sort(groups_, {}, [&](const FusedGroup& group) {
+  std::ranges::stable_sort(plan_.rounded, {}, [&](const FusedGroup& group) {
     const LinearSource& source = group.linears.front().source;
     const TensorEntry& at = entry(group.linears.front());
     return std::tuple(at.file, at.offset, source.row_begin);
@@ -145,17 +144,6 @@ void Planner::place(const FusedGroup& group) {
     if (opened && in_fused_tensor(linear.source)) plan_.separated.push_back(linear);
     const std::string& name = list.empty() || opened ? linear.source.module : list;
     if (declared_.insert(name).second) plan_.declaration.plain.push_back(name);
-  }
-}
-
-void Planner::declare() {
-  for (const std::string& module : other_linears(checkpoint_, weights_))
-    plan_.declaration.plain.push_back(module);
-  for (const TensorEntry& tensor : checkpoint_.entries()) {
-    plan_.declaration.has_mtp |= tensor.name.starts_with("mtp.");
-    const size_t vision = tensor.name.find("visual.");
-    if (vision != std::string::npos)
-      plan_.declaration.vision_prefix = tensor.name.substr(0, vision + 6);
   }
 }
 
@@ -205,16 +193,16 @@ void Planner::lay_out() {
 Result<QuantPlan> Planner::plan(Dialect dialect) {
   plan_.dialect = dialect;
   TRY(apply_recipe());
-  sort_by_file();
   for (const FusedGroup& group : groups_)
     if (group.linears.front().becomes.scheme.weights != WeightFormat::plain)
       opened_experts_.insert(expert_list(group.linears.front().source.module));
   for (const FusedGroup& group : groups_) place(group);
+  sort_by_file();
   if (plan_.rounded.empty())
     return make_error(ErrorCode::invalid_argument,
                       {.what = concat(recipe_.source, " leaves every linear as it is"),
                        .expected = "at least one with \"weights: nvfp4\""});
-  declare();
+  declare_other_areas(checkpoint_, weights_, plan_.declaration);
   lay_out();
   return std::move(plan_);
 }

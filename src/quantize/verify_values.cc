@@ -2,8 +2,8 @@
 #include "quantize/verify_values.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
+#include <utility>
 
 namespace nibble {
 
@@ -76,10 +76,11 @@ void scan_chunk(std::span<const std::byte> chunk, DType dtype, ValueRule rule, i
 }  // namespace
 
 Result<ValueFacts> scan_values(const Checkpoint& checkpoint, const TensorEntry& entry,
-                               ValueRule rule, const std::function<void(int64_t)>& on_bytes) {
+                               ValueRule rule, int64_t slices,
+                               const std::function<void(int64_t)>& on_bytes) {
   ValueFacts facts;
-  const int64_t slices = entry.shape.rank() == 3 ? entry.shape[0] : 1;
-  const int64_t slice_bytes = slices == 0 ? 0 : entry.bytes / slices;
+  CHECK(slices > 0 && entry.bytes % slices == 0, entry.name, " in ", slices, " slices");
+  const int64_t slice_bytes = entry.bytes / slices;
   Buffer buffer(std::min(kChunkBytes, slice_bytes));
   for (int64_t slice = 0; slice < slices; ++slice) {
     const bool zero_before = std::exchange(facts.all_zero, true);

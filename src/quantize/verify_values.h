@@ -19,15 +19,17 @@ enum class ValueRule : uint8_t {
 };
 
 struct ValueFacts {
-  int64_t bad = 0;         // elements that break the rule
-  int64_t first_bad = -1;  // index of the first
-  bool all_zero = true;    // -0 counts as zero
-  uint8_t largest_code = 0;            // of block scales
-  std::vector<int64_t> zero_slices;    // of a stack [E, ...]: the all-zero ones
+  int64_t bad = 0;                   // elements that break the rule
+  int64_t first_bad = -1;            // index of the first
+  bool all_zero = true;              // -0 counts as zero
+  uint8_t largest_code = 0;          // of block scales
+  std::vector<int64_t> zero_slices;  // of a stack: the all-zero ones
 };
 
-/// `on_bytes` is called with the size of each chunk. A tensor of rank 3 is looked at by slices too.
+/// Looks at the tensor as `slices` equal parts (experts of a stack; else 1). `on_bytes` is called
+/// with the size of each chunk.
 Result<ValueFacts> scan_values(const Checkpoint& checkpoint, const TensorEntry& entry,
-                               ValueRule rule, const std::function<void(int64_t)>& on_bytes);
+                               ValueRule rule, int64_t slices,
+                               const std::function<void(int64_t)>& on_bytes);
 
 }  // namespace nibble

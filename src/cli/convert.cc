@@ -1,0 +1,57 @@
+// nibble convert: the other NVFP4 dialect.
+#include "quantize/convert.h"
+
+#include <filesystem>
+
+#include "cli/verb.h"
+
+namespace nibble {
+namespace {
+
+constexpr Option kOptions[] = {
+    {"format", "DIALECT", "", "compressed-tensors or modelopt; required"},
+    {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
+    {"progress", "", "true", "show progress on standard error"},
+};
+
+std::string summary(const ConvertReport& report, Dialect target) {
+  std::string text =
+      concat(report.linears, " NVFP4 linears are now in the ", dialect_name(target), " dialect; ");
+  if (report.inexact_scales == 0) return text + "every weight is the same to the last bit\n";
+  return concat(text, report.inexact_scales,
+                " FP32 scales have no exact reciprocal: weights under them moved by one rounding "
+                "(6e-8)\n");
+}
+
+Result<int> run(const Arguments& arguments, Terminal& terminal) {
+  if (!arguments.given("format"))
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "--format", .expected = "compressed-tensors or modelopt", .found = "nothing"});
+  const Dialect target = TRY(parse_dialect(*arguments.text("format")));
+  ConvertOptions options{.cancelled = interrupted};
+  options.shard_bytes_max = TRY(arguments.integer("max-shard-size", 1 << 20, int64_t{1} << 50));
+  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
+  const auto display =
+      arguments.enabled("progress") ? Progress::Display::shown : Progress::Display::hidden;
+  Progress progress(terminal,
+                    {.label = "convert", .unit = "MB", .unit_scale = 1e6, .display = display});
+  options.progress = [&](int64_t done, int64_t total) {
+    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
+  install_interrupt_flag();
+  const ConvertReport report = TRY(convert(checkpoint, target, arguments.positional(1), options));
+  progress.finish();
+  TRY(terminal.out(summary(report, target)));
+  return kExitOk;
+}
+
+}  // namespace
+
+const Verb kConvertVerb = {.name = "convert",
+                           .positionals = "SRC DST",
+                           .summary = "Rewrites an NVFP4 checkpoint in the other dialect",
+                           .options = kOptions,
+                           .run = run};
+
+}  // namespace nibble

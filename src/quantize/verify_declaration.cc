@@ -1,0 +1,95 @@
+// The quantization_config against the tensors that are there.
+#include <algorithm>
+#include <set>
+
+#include "quantize/verify_checks.h"
+
+namespace nibble {
+
+namespace {
+
+int weight_bits(const StoredModule& module) {
+  return module.scheme.weights == WeightFormat::nvfp4 ? 4 : 8;
+}
+
+/// The name under which a stack of experts is declared.
+std::string declared_name(const StoredModule& module) {
+  const std::string_view name = module.name;
+  for (const std::string_view stack : {".gate_up_proj", ".down_proj"}) {
+    if (module.values->shape.rank() != 3 || !name.ends_with(stack)) continue;
+    return concat(name.substr(0, name.size() - stack.size()), ".0.gate_proj");
+  }
+  return module.name;
+}
+
+void check_module(const VerifySubject& subject, const StoredModule& module, Findings& findings) {
+  if (module.values == nullptr) {
+    const TensorEntry* stray = module.scales != nullptr         ? module.scales
+                               : module.global_scale != nullptr ? module.global_scale
+                                                                : module.input_scale;
+    if (stray == nullptr) return;  // KV scales, biases
+    findings.push_back({Severity::error, stray->name, "a scale without its weight"});
+    return;
+  }
+  if (!module.is_linear()) return;
+  const DeclaredScheme* declared = subject.declared.find(declared_name(module));
+  if (!module.quantized()) {
+    if (declared == nullptr) return;
+    findings.push_back({Severity::error, module.values->name,
+                        concat("is ", dtype_info(module.values->dtype).name, ", but ",
+                               declared->where, " declares ", declared->weight_bits,
+                               " bits and the ignore list does not name it")});
+    return;
+  }
+  if (declared == nullptr) {
+    findings.push_back({Severity::error, module.values->name,
+                        concat("has ", weight_bits(module),
+                               "-bit values that quantization_config "
+                               "does not declare or ignores")});
+  } else if (declared->weight_bits != weight_bits(module)) {
+    findings.push_back({Severity::error, module.values->name,
+                        concat("has ", weight_bits(module), "-bit values, but ", declared->where,
+                               " declares ", declared->weight_bits)});
+  } else if (declared->activations == ActivationFormat::nvfp4 && module.input_scale == nullptr) {
+    findings.push_back({Severity::error, module.values->name,
+                        "expected an input scale for its declared 4-bit activations, found none"});
+  }
+}
+
+/// Plain names of the ignore list that stand for nothing are mostly names with a wrong prefix.
+void check_ignored_names(const VerifySubject& subject, Findings& findings) {
+  const Json* section = subject.checkpoint.config().find("quantization_config");
+  const Json* ignore = section == nullptr ? nullptr : section->find("ignore");
+  if (ignore == nullptr || !ignore->is_array()) return;
+  std::set<std::string_view> known;
+  for (const StoredModule& module : subject.modules) {
+    const std::string_view name = module.name;
+    for (size_t dot = name.size(); dot != std::string_view::npos && dot > 0;
+         dot = name.rfind('.', dot - 1)) {
+      known.insert(name.substr(0, dot));
+    }
+  }
+  int64_t strangers = 0;
+  std::string first;
+  for (const Json& entry : ignore->as_array()) {
+    if (!entry.is_string()) continue;
+    const std::string& name = entry.as_string();
+    if (name.starts_with("re:") || name.find_first_of("*?") != std::string::npos) continue;
+    if (known.contains(name) || name.find('.') == std::string::npos) continue;
+    if (strangers++ == 0) first = name;
+  }
+  if (strangers == 0) return;
+  findings.push_back(
+      {Severity::warning, "config.json",
+       concat("quantization_config.ignore names ", strangers, " modules that do not exist, first ",
+              first, "; with a wrong prefix other engines quantize what is not")});
+}
+
+}  // namespace
+
+void check_declaration(const VerifySubject& subject, Findings& findings) {
+  for (const StoredModule& module : subject.modules) check_module(subject, module, findings);
+  check_ignored_names(subject, findings);
+}
+
+}  // namespace nibble
