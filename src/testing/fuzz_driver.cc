@@ -53,7 +53,7 @@ std::string mutate(std::string text, const std::vector<std::string>& corpus,
         text.insert(at, text.substr(below(random, text.size() + 1), below(random, 64)));
         break;
       case 4:
-        text.insert(at, 1, "\"{}[]:,\\0-9eE<>%\n\x80\xFF"[below(random, 21)]);
+        text.insert(at, 1, "\"{}[]:,\\0-9eE<>%\n\x80\xFF"[below(random, 20)]);
         break;
       default: {
         const std::string& other = corpus[below(random, corpus.size())];
