@@ -12,8 +12,12 @@ namespace nibble {
 
 namespace {
 
-void add_error(Findings& findings, std::string subject, const Error& error) {
-  findings.push_back({Severity::error, std::move(subject), error.message});
+/// Many messages begin with the file they are about; it is not said twice.
+void add_error(Findings& findings, std::string_view subject, const Error& error) {
+  std::string_view text = error.message;
+  const std::string prefix = concat(subject, ": ");
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+  findings.push_back({Severity::error, std::string(subject), std::string(text)});
 }
 
 ValueRule rule_of(const StoredModule& module, const TensorEntry& entry) {

@@ -44,8 +44,7 @@ void check_module(const VerifySubject& subject, const StoredModule& module, Find
   if (declared == nullptr) {
     findings.push_back({Severity::error, module.values->name,
                         concat("has ", weight_bits(module),
-                               "-bit values that quantization_config "
-                               "does not declare or ignores")});
+                               "-bit values, but quantization_config declares none for it")});
   } else if (declared->weight_bits != weight_bits(module)) {
     findings.push_back({Severity::error, module.values->name,
                         concat("has ", weight_bits(module), "-bit values, but ", declared->where,

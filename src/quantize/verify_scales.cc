@@ -101,18 +101,19 @@ Result<void> check_shared(const Checkpoint& checkpoint,
 }  // namespace
 
 Result<void> check_scales(const VerifySubject& subject, Findings& findings) {
+  const Checkpoint& checkpoint = subject.checkpoint;
   for (const StoredModule& module : subject.modules) {
-    const Checkpoint& checkpoint = subject.checkpoint;
+    for (const TensorEntry* entry : module.others) {
+      if (!entry->name.ends_with(".k_scale") && !entry->name.ends_with(".v_scale")) continue;
+      TRY(check_positive(checkpoint, entry, findings));
+    }
+    if (module.values == nullptr) continue;  // check_declaration names it
     TRY(check_positive(checkpoint, module.global_scale, findings));
     TRY(check_positive(checkpoint, module.input_scale, findings));
     if (module.scheme.weights == WeightFormat::nvfp4) {
       TRY(check_block_scales(subject, module, findings));
     } else {
       TRY(check_positive(checkpoint, module.scales, findings));
-    }
-    for (const TensorEntry* entry : module.others) {
-      if (!entry->name.ends_with(".k_scale") && !entry->name.ends_with(".v_scale")) continue;
-      TRY(check_positive(checkpoint, entry, findings));
     }
   }
   return {};

@@ -114,6 +114,8 @@ const Defect kDefects[] = {
     {"negative_input_scale",
      [](Tiny t) { set_float(t.at(attention("o_proj.input_global_scale")), -1.0F); }, kError,
      "o_proj.input_global_scale: expected a positive finite scale, found -1"},
+    {"nan_cache_scale", [](Tiny t) { t.add_scalar(attention("k_scale"), NAN); }, kError,
+     "self_attn.k_scale: expected a positive finite scale, found nan"},
     {"missing_input_scale", [](Tiny t) { t.tensors.erase(attention("o_proj.input_global_scale")); },
      kError, "o_proj.weight_packed: expected an input scale for its declared 4-bit activations"},
     {"missing_global_scale",
@@ -152,7 +154,7 @@ const Defect kDefects[] = {
      },
      kError, "lm_head.weight: is BF16, but config.json"},
     {"quantized_but_ignored", [](Tiny t) { ignore(t, "re:.*o_proj$"); }, kError,
-     "o_proj.weight_packed: has 4-bit values that quantization_config does not declare or ignores"},
+     "o_proj.weight_packed: has 4-bit values, but quantization_config declares none for it"},
     {"wrong_bits",
      [](Tiny t) {
        declaration(t).find("config_groups")->find("group_0")->find("weights")->set("num_bits", 8);

@@ -1,0 +1,58 @@
+// nibble verify: sound or not, and why.
+#include "quantize/verify.h"
+
+#include "cli/verb.h"
+
+namespace nibble {
+namespace {
+
+constexpr Option kOptions[] = {
+    {"limit", "N", "100", "findings to print; 0 prints all"},
+};
+
+std::string_view severity_name(Severity severity) {
+  return severity == Severity::error ? "error" : "warning";
+}
+
+std::string findings_text(const VerifyReport& report, int64_t limit) {
+  std::string text;
+  int64_t printed = 0;
+  for (const Severity severity : {Severity::error, Severity::warning}) {
+    for (const Finding& finding : report.findings) {
+      if (finding.severity != severity || (limit > 0 && printed >= limit)) continue;
+      text += concat(severity_name(severity), ": ", finding.subject, ": ", finding.text, "\n");
+      ++printed;
+    }
+  }
+  const auto all = static_cast<int64_t>(report.findings.size());
+  if (printed < all) text += concat("... and ", all - printed, " more (--limit 0 prints all)\n");
+  return text;
+}
+
+Result<int> run(const Arguments& arguments, Terminal& terminal) {
+  const int64_t limit = TRY(arguments.integer("limit", 0, int64_t{1} << 40));
+  const std::string& folder = arguments.positional(0);
+  VerifyOptions options;
+  Progress progress(terminal, {.label = "verify", .unit = "MB", .unit_scale = 1e6});
+  options.progress = [&](int64_t done, int64_t total) {
+    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
+  const VerifyReport report = TRY(verify_checkpoint(folder, options));
+  progress.finish();
+  TRY(terminal.out(findings_text(report, limit)));
+  TRY(terminal.out(concat(
+      folder, report.sound() ? " is sound: " : " is not sound: ", report.tensors, " tensors, ",
+      report.bytes, " bytes, ", report.quantized_modules, " quantized linears; ",
+      report.count(Severity::error), " errors, ", report.count(Severity::warning), " warnings\n")));
+  return report.sound() ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+const Verb kVerifyVerb = {.name = "verify",
+                          .positionals = "DIR",
+                          .summary = "Tells whether a checkpoint is sound, and why not",
+                          .options = kOptions,
+                          .run = run};
+
+}  // namespace nibble
