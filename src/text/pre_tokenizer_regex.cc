@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "text/tokenizer_utf8.h"
 #include "text/unicode_classes.h"
 
 namespace nibble {
@@ -18,7 +19,7 @@ namespace nibble {
 namespace {
 
 constexpr size_t kPatternBytesMax = 16384;
-constexpr uint32_t kMatchLimit = 50'000'000;  // a second or so; per match
+constexpr uint32_t kMatchLimit = 10'000'000;  // some tenths of a second, per match
 constexpr size_t kJitStackBytesMax = size_t{16} << 20;
 
 template <typename T, void (*Free)(T*)>
@@ -32,7 +33,7 @@ Error refuse(std::string_view construct, std::string_view pattern) {
   return make_error(ErrorCode::unsupported,
                     {.what = "split pattern of the pre-tokenizer",
                      .expected = "constructs that PCRE2 and Oniguruma read alike",
-                     .found = concat(construct, " in ", pattern.substr(0, 200))});
+                     .found = concat(construct, " in ", quoted_excerpt(pattern))});
 }
 
 /// Whether a pattern ends with {2,3} rather than \p{L} or \x{85}.
@@ -93,7 +94,7 @@ Result<std::string> translate(std::string_view pattern) {
       }
       const bool is_word = static_cast<unsigned char>(escaped) < 0x80 && std::isalnum(escaped);
       if (is_word && std::string_view("pPrntfdDx").find(escaped) == std::string_view::npos) {
-        return refuse(concat("\\", escaped), pattern);
+        return refuse(concat("a \\", escaped), pattern);
       }
       out += {c, escaped};
       ++i;
@@ -138,7 +139,7 @@ Result<std::shared_ptr<const SplitRegex>> SplitRegex::compile(std::string_view p
     return make_error(ErrorCode::corrupt,
                       {.what = "split pattern of the pre-tokenizer is not a regular expression",
                        .found = concat(pcre_message(failure), " at offset ", offset, " of ",
-                                       std::string_view(translated).substr(0, 200))});
+                                       quoted_excerpt(translated))});
   }
   uint32_t matches_empty = 0;
   pcre2_pattern_info(compiled->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);

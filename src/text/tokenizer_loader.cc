@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "text/pre_tokenizer.h"
+#include "text/tokenizer_utf8.h"
 
 namespace nibble {
 
@@ -76,7 +77,7 @@ Result<void> read_vocab(const Json& model, size_t added_count, TokenizerParts& p
     const auto id = parts.vocab.find(text);
     if (!id) {
       return unsupported("a vocabulary without all 256 bytes",
-                         concat("a token \"", text, "\" for byte ", byte), "none");
+                         concat("a token ", quoted_excerpt(text), " for byte ", byte), "none");
     }
     parts.byte_ids[byte] = *id;
   }
@@ -115,7 +116,7 @@ Result<void> read_merges(const Json& model, TokenizerParts& parts) {
       const auto id = parts.vocab.find(text);
       if (!id) {
         return corrupt(concat("model.merges[", parts.merges.size(), "]"), "tokens of the vocabulary",
-                       concat("unknown \"", text.substr(0, 80), "\""));
+                       concat("unknown ", quoted_excerpt(text)));
       }
       ids[filled++] = *id;
     }
@@ -167,7 +168,7 @@ Result<AddedToken> read_added_token(const Json& entry, int64_t id) {
 Result<void> put_added_token(AddedToken token, int64_t id, TokenizerParts& parts) {
   if (const auto known = parts.vocab.find(token.content)) {
     if (*known != id) {
-      return corrupt(concat("id of added token \"", token.content.substr(0, 80), "\""),
+      return corrupt(concat("id of added token ", quoted_excerpt(token.content)),
                      concat(*known, " as in the vocabulary"), concat(id));
     }
   } else {
@@ -284,7 +285,7 @@ Result<void> read_added_tokens_decoder(const Json& config, TokenizerParts& parts
     int64_t id = -1;
     const auto end = std::from_chars(key.data(), key.data() + key.size(), id);
     if (end.ec != std::errc() || end.ptr != key.data() + key.size()) {
-      return corrupt("added_tokens_decoder", "token ids as keys", concat("\"", key, "\""));
+      return corrupt("added_tokens_decoder", "token ids as keys", quoted_excerpt(key));
     }
     AddedToken token = TRY(read_added_token(entry, id));
     TRY(put_added_token(std::move(token), id, parts));
@@ -353,7 +354,8 @@ Result<void> check_special_unreachable(const TokenizerParts& parts) {
   }
   const auto refuse = [&](int32_t id) {
     return unsupported(
-        concat("special token \"", parts.vocab.text(id), "\" that ordinary text can become"),
+        concat("special token ", quoted_excerpt(parts.vocab.text(id)),
+               " that ordinary text can become"),
         "special tokens apart from bytes and merges", concat("id ", id, " among them"));
   };
   for (const int32_t id : parts.byte_ids) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/json.h"
+
 namespace nibble {
 
 namespace {
@@ -40,6 +42,12 @@ void append_utf8(std::string& out, char32_t code) {
     put(0x80 | (code >> 6 & 63));
     put(0x80 | (code & 63));
   }
+}
+
+std::string quoted_excerpt(std::string_view text) {
+  std::string out;
+  append_json_string(out, text.substr(0, valid_utf8_prefix(text.substr(0, 80))));
+  return out;
 }
 
 Utf8Step step_utf8(std::string_view bytes) {

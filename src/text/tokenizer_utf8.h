@@ -36,6 +36,9 @@ inline size_t last_utf8_start(std::string_view text) {
 /// Bytes of the longest valid prefix of `bytes`.
 size_t valid_utf8_prefix(std::string_view bytes);
 
+/// At most 80 bytes of `text` in quotes, on one line, for error messages about foreign files.
+std::string quoted_excerpt(std::string_view text);
+
 /// How the bytes at the start of a non-empty string read.
 struct Utf8Step {
   enum class Kind { valid, invalid, incomplete } kind;

@@ -44,11 +44,6 @@ void append_token_bytes(std::string& out, std::string_view text) {
   }
 }
 
-std::string quoted(std::string_view text) {
-  if (text.size() > 80) text = text.substr(0, valid_utf8_prefix(text.substr(0, 80)));
-  return concat("\"", text, "\"");
-}
-
 }  // namespace
 
 const std::array<char32_t, 256>& byte_level_alphabet() {
@@ -82,7 +77,7 @@ void TokenizerVocab::grow() {
 Result<void> TokenizerVocab::add(int64_t id, std::string_view text) {
   if (id < 0 || id >= kIdEnd) {
     return make_error(ErrorCode::corrupt,
-                      {.what = concat("id of token ", quoted(text)),
+                      {.what = concat("id of token ", quoted_excerpt(text)),
                        .expected = concat("0 to ", kIdEnd - 1),
                        .found = concat(id)});
   }
@@ -95,11 +90,11 @@ Result<void> TokenizerVocab::add(int64_t id, std::string_view text) {
   if (has(token)) {
     return make_error(ErrorCode::corrupt,
                       {.what = concat("token id ", id, " is used twice, by ",
-                                      quoted(this->text(token)), " and ", quoted(text))});
+                                      quoted_excerpt(this->text(token)), " and ", quoted_excerpt(text))});
   }
   const size_t slot = slot_of(text);
   if (slots_[slot] >= 0) {
-    return make_error(ErrorCode::corrupt, {.what = concat("token ", quoted(text), " has two ids, ",
+    return make_error(ErrorCode::corrupt, {.what = concat("token ", quoted_excerpt(text), " has two ids, ",
                                                           slots_[slot], " and ", id)});
   }
   if (token >= id_end()) entries_.resize(static_cast<size_t>(token) + 1);
