@@ -7,14 +7,18 @@
 
 namespace nibble {
 
+Result<Activations> parse_activations(const Arguments& arguments, std::string_view name) {
+  const std::string mode = TRY(arguments.choice(name, {"auto", "bf16", "declared", "f32"}));
+  for (const Activations candidate :
+       {Activations::automatic, Activations::bf16, Activations::declared})
+    if (activations_name(candidate) == mode) return candidate;
+  return Activations::f32;
+}
+
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder) {
   ModelRequest request{.folder = std::move(folder)};
   request.backend = TRY(arguments.choice("backend", {"cpu", "reference"}));
-  const std::string mode =
-      TRY(arguments.choice("activations", {"auto", "bf16", "declared", "f32"}));
-  for (const Activations candidate :
-       {Activations::automatic, Activations::bf16, Activations::declared, Activations::f32})
-    if (activations_name(candidate) == mode) request.options.activations = candidate;
+  request.options.activations = TRY(parse_activations(arguments, "activations"));
   request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
   request.options.isa = arguments.text("isa").value_or("");
   return request;

@@ -36,6 +36,9 @@ inline constexpr Option kIsaOption = {
 /// Reads the four options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);
 
+/// The activation mode in option `name`. Errors: invalid_argument.
+Result<Activations> parse_activations(const Arguments& arguments, std::string_view name);
+
 /// Errors: those of the checkpoint, the config, the binding and the backend.
 Result<LoadedModel> load_model(const ModelRequest& request);
 

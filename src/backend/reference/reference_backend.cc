@@ -150,7 +150,9 @@ HeadOutput ReferenceBackend::head(const Batch& batch, Residual) {
 Result<std::unique_ptr<Backend>> make_reference_backend(const Weights& weights,
                                                         const ModelConfig& config,
                                                         const BackendOptions& options) {
-  auto backend = std::make_unique<ReferenceBackend>(config, options.activations);
+  const bool automatic = options.activations == Activations::automatic;  // no FP4 hardware here
+  const Activations mode = automatic ? Activations::f32 : options.activations;
+  auto backend = std::make_unique<ReferenceBackend>(config, mode);
   TRY(backend->load(weights));
   return std::unique_ptr<Backend>(std::move(backend));
 }

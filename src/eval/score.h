@@ -1,0 +1,58 @@
+// Scoring: log-probabilities of given text under one model, and how far its distributions are from
+// a second model's. Two Backends in lockstep, chunk by chunk; knows no concrete backend.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "eval/divergence.h"
+#include "eval/logits_file.h"
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace nibble {
+
+/// A model ready to be scored; both must outlive the call.
+struct ScoredModel {
+  Backend* backend = nullptr;
+  const ModelConfig* config = nullptr;
+};
+
+/// Log-probability of every id after the first of each sequence.
+struct TextScore {
+  std::vector<std::vector<double>> log_probabilities;  // per sequence, T - 1 of them; natural log
+  int64_t predicted() const;
+  double sum() const;
+  /// exp(-mean log-probability); not meaningful when nothing was predicted.
+  double perplexity() const;
+};
+
+struct ScoreResult {
+  TextScore text;
+  std::optional<TextScore> reference_text;
+  std::optional<DivergenceSummary> divergence;  // KL(reference || model), over all positions
+};
+
+struct ScoreRequest {
+  std::vector<std::vector<int32_t>> sequences;
+  ScoredModel model;
+  std::optional<ScoredModel> reference;
+  LogitsFile* logits = nullptr;                         // receives the model's logits
+  std::function<void(int64_t, int64_t)> progress = {};  // rows done, rows in all
+};
+
+/// {"ids": [..]} or {"ids": [[..], [..]]} -> sequences. Errors: corrupt; invalid_argument for an
+/// empty sequence or an id outside 0..vocab_rows-1.
+Result<std::vector<std::vector<int32_t>>> parse_ids(const Json& json, int32_t vocab_rows);
+
+/// Errors: invalid_argument (vocabularies differ, too long), corrupt (logits not finite),
+/// no_memory, those of the logits file.
+Result<ScoreResult> score(const ScoreRequest& request);
+
+}  // namespace nibble
