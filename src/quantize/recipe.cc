@@ -44,7 +44,7 @@ class RecipeReader {
   Result<RecipeRule> rule(const YAML::Node& node) const;
   Result<float> input_scale(const YAML::Node& node) const;
   std::string at(const YAML::Node& node) const {
-    return concat(source_, " line ", node.Mark().line + 1);
+    return concat(source_, " line ", std::max(node.Mark().line, 0) + 1);
   }
   Error wrong(const YAML::Node& node, const ErrorParts& parts) const {
     return make_error(ErrorCode::invalid_argument, {.what = concat(at(node), ": ", parts.what),

@@ -1,0 +1,346 @@
+// End to end on a small random checkpoint: layouts, dialects, recipes, sharing, refusals.
+#include "quantize/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "model/config.h"
+#include "quantize/model_linears.h"
+#include "quantize/test_model.h"
+
+namespace nibble {
+namespace {
+
+using test::Folder;
+using test::Layout;
+
+Recipe recipe_of(const std::string& rules) {
+  return parse_recipe(concat("name: test\nstatus: production\nrules:\n", rules), "test").value();
+}
+
+struct Asked {
+  Recipe recipe = load_recipe(kDefaultRecipe).value();
+  Dialect dialect = Dialect::compressed_tensors;
+  QuantizeOptions options = {};
+};
+
+Result<QuantizeReport> run(const std::filesystem::path& source, const std::filesystem::path& output,
+                           const Asked& asked = {}) {
+  const Checkpoint checkpoint = TRY(Checkpoint::open(source));
+  const QuantPlan plan = TRY(plan_quantization(checkpoint, asked.recipe, asked.dialect));
+  return quantize(checkpoint, plan, asked.recipe, output, asked.options);
+}
+
+/// A checkpoint with its bound weights.
+struct Opened {
+  explicit Opened(const std::filesystem::path& folder)
+      : checkpoint(Checkpoint::open(folder).value()),
+        weights(
+            Weights::bind(checkpoint, ModelConfig::parse(checkpoint.config()).value()).value()) {}
+  Checkpoint checkpoint;
+  Weights weights;
+};
+
+std::vector<float> decoded(const Opened& model, const LinearSource& source) {
+  const LinearWeight weight = model.weights.load(source).value();
+  std::vector<float> out(static_cast<size_t>(source.rows * source.cols));
+  dequantize_rows(weight, 0, source.rows, out.data());
+  return out;
+}
+
+double relative_error(const std::vector<float>& truth, const std::vector<float>& found) {
+  double error = 0, square = 0;
+  for (size_t i = 0; i < truth.size(); ++i) {
+    const double d = static_cast<double>(truth[i]) - static_cast<double>(found[i]);
+    error += d * d;
+    square += static_cast<double>(truth[i]) * static_cast<double>(truth[i]);
+  }
+  return std::sqrt(error / square);
+}
+
+/// Compares every linear of two models; returns how many are quantized in the second.
+int expect_close(const Opened& source, const Opened& output, double bound) {
+  const auto before = fused_linears(source.weights), after = fused_linears(output.weights);
+  EXPECT_EQ(before.size(), after.size());
+  int quantized = 0;
+  for (size_t g = 0; g < before.size(); ++g)
+    for (size_t i = 0; i < before[g].size(); ++i) {
+      const LinearSource& now = *after[g][i];
+      EXPECT_EQ(before[g][i]->module, now.module);
+      const double error = relative_error(decoded(source, *before[g][i]), decoded(output, now));
+      const bool rounded = now.scheme.weights == WeightFormat::nvfp4;
+      quantized += rounded;
+      if (rounded) {
+        EXPECT_LT(error, bound) << now.module;
+        EXPECT_GT(error, 0.0) << now.module;
+      } else {
+        EXPECT_EQ(error, 0.0) << now.module;
+      }
+    }
+  return quantized;
+}
+
+TEST(Quantize, EveryLayoutInBothDialectsReopensCloseToTheSource) {
+  for (const auto layout : {Layout::fused_experts, Layout::separate_experts, Layout::dense}) {
+    const Folder folder;
+    test::write_model(folder / "in", layout);
+    const Opened source(folder / "in");
+    for (const auto dialect : {Dialect::compressed_tensors, Dialect::modelopt}) {
+      const auto output = folder / std::string(dialect_name(dialect));
+      const auto report = run(folder / "in", output, {.dialect = dialect});
+      ASSERT_TRUE(report.ok()) << report.error().message;
+      const int expected = layout == Layout::dense ? 4 + 6 : 4 + 2 * 3 * (test::kExperts + 1);
+      EXPECT_EQ(expect_close(source, Opened(output), 0.095), expected);
+      EXPECT_EQ(report.value().total_rounded().tensors, expected);
+      EXPECT_EQ(test::file_text(output / "tokenizer.json"), "{\"tokens\": 1}");
+      EXPECT_TRUE(std::filesystem::exists(output / "recipe.yaml"));
+      EXPECT_EQ(std::filesystem::exists(output / "hf_quant_config.json"),
+                dialect == Dialect::modelopt);
+    }
+  }
+}
+
+TEST(Quantize, DialectsDecodeToTheSameBits) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  ASSERT_TRUE(run(folder / "in", folder / "a").ok());
+  ASSERT_TRUE(run(folder / "in", folder / "b", {.dialect = Dialect::modelopt}).ok());
+  const Opened a(folder / "a"), b(folder / "b");
+  const auto left = fused_linears(a.weights), right = fused_linears(b.weights);
+  for (size_t g = 0; g < left.size(); ++g)
+    for (size_t i = 0; i < left[g].size(); ++i)
+      ASSERT_EQ(decoded(a, *left[g][i]), decoded(b, *right[g][i])) << left[g][i]->module;
+}
+
+TEST(Quantize, FusedGroupsShareOneGlobalScale) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts,
+                    [](const std::string& name, int64_t, float w) {  // up and k are far larger
+                      return name.find("k_proj") != std::string::npos ? 40 * w : w;
+                    });
+  ASSERT_TRUE(run(folder / "in", folder / "out").ok());
+  const Opened output(folder / "out");
+  std::set<float> all;
+  for (const auto& group : fused_linears(output.weights)) {
+    std::set<float> scales;
+    for (const LinearSource* linear : group)
+      if (linear->scheme.weights == WeightFormat::nvfp4)
+        scales.insert(output.weights.load(*linear).value().global_scale.value);
+    EXPECT_LE(scales.size(), 1U) << group.front()->module;
+    all.insert(scales.begin(), scales.end());
+  }
+  EXPECT_GT(all.size(), 1U);  // but groups have their own
+}
+
+TEST(Quantize, EverythingElseIsCopiedByteForByte) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  ASSERT_TRUE(run(folder / "in", folder / "out").ok());
+  const Opened source(folder / "in"), output(folder / "out");
+  int copied = 0;
+  for (const TensorEntry& entry : source.checkpoint.entries()) {
+    const TensorEntry* now = output.checkpoint.find(entry.name);
+    if (now == nullptr || now->dtype != entry.dtype) continue;
+    const Tensor before = source.checkpoint.read(entry).value();
+    const Tensor after = output.checkpoint.read(*now).value();
+    EXPECT_EQ(
+        std::memcmp(before.view().data, after.view().data, static_cast<size_t>(before.bytes())), 0)
+        << entry.name;
+    ++copied;
+  }
+  // All but 2 x 2 fused expert tensors, 2 x 3 shared ones and 4 of attention.
+  EXPECT_EQ(copied, static_cast<int>(source.checkpoint.entries().size()) - 4 - 6 - 4);
+  for (const char* name : {"mtp.fc.weight", "model.visual.blocks.0.attn.proj.weight"})
+    EXPECT_NE(output.checkpoint.find(name), nullptr);
+}
+
+TEST(Quantize, ThreadsAndShardsDoNotChangeTensors) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  ASSERT_TRUE(run(folder / "in", folder / "a", {.options = {.threads = 1}}).ok());
+  ASSERT_TRUE(run(folder / "in", folder / "b", {.options = {.threads = 5}}).ok());
+  ASSERT_TRUE(run(folder / "in", folder / "c", {.options = {.shard_bytes_max = 20000}}).ok());
+  for (const char* file : {"model.safetensors", "config.json", "quantize_report.json"})
+    EXPECT_EQ(test::file_text(folder / "a" / file), test::file_text(folder / "b" / file));
+  const Opened a(folder / "a"), c(folder / "c");
+  EXPECT_GT(c.checkpoint.files().size(), 3U);
+  ASSERT_EQ(a.checkpoint.entries().size(), c.checkpoint.entries().size());
+  for (const TensorEntry& entry : a.checkpoint.entries()) {
+    const Tensor x = a.checkpoint.read(entry).value();
+    const Tensor y = c.checkpoint.read(*c.checkpoint.find(entry.name)).value();
+    ASSERT_EQ(std::memcmp(x.view().data, y.view().data, static_cast<size_t>(x.bytes())), 0);
+  }
+}
+
+TEST(Quantize, ExpertsLeavingAFusedTensorMayStayPlain) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const auto report =
+      run(folder / "in", folder / "out",
+          {.recipe = recipe_of("  - match: 're:.*experts\\.\\d+\\.(gate|up)_proj$'\n"
+                               "    weights: nvfp4\n"
+                               "  - match: 're:.*experts\\.1\\.(gate|up)_proj$'\n"
+                               "    weights: keep\n")});
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const Opened source(folder / "in"), output(folder / "out");
+  EXPECT_EQ(expect_close(source, output, 0.095), 2 * 2 * (test::kExperts - 1));
+  const Json& ignored = *output.checkpoint.config().find("quantization_config")->find("ignore");
+  const auto lists = [&](const std::string& name) {
+    return std::ranges::find(ignored.as_array(), Json(name)) != ignored.as_array().end();
+  };
+  EXPECT_TRUE(lists("model.language_model.layers.0.mlp.experts.1.up_proj"));
+  EXPECT_TRUE(lists("model.language_model.layers.0.mlp.experts.2.down_proj"));
+  EXPECT_FALSE(lists("model.language_model.layers.0.mlp.experts.2.up_proj"));
+  for (const char* name : {"lm_head", "model.language_model.layers.0.mlp.gate",
+                           "model.language_model.layers.0.linear_attn.in_proj_qkv",
+                           "model.visual.blocks.0.attn.proj", "mtp.fc", "re:^mtp.*"})
+    EXPECT_TRUE(lists(name)) << name;
+}
+
+TEST(Quantize, FourBitActivationsAreDeclaredWithTheRecipesScale) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::separate_experts);
+  for (const auto dialect : {Dialect::compressed_tensors, Dialect::modelopt}) {
+    const auto output = folder / std::string(dialect_name(dialect));
+    const auto report = run(folder / "in", output,
+                            {.recipe = recipe_of("  - match: 're:.*self_attn.*'\n"
+                                                 "    weights: nvfp4\n"
+                                                 "    activations: nvfp4\n"
+                                                 "    input_scale: 0.25\n"
+                                                 "  - match: lm_head\n    weights: nvfp4\n"),
+                             .dialect = dialect});
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    const Opened model(output);
+    const LinearSource& q = model.weights.layers()[1].attention.q;
+    EXPECT_EQ(q.scheme, (QuantScheme{WeightFormat::nvfp4, ActivationFormat::nvfp4}));
+    EXPECT_EQ(model.weights.load(q).value().input_scale.apply(1.0F), 0.25F);
+    EXPECT_EQ(model.weights.head().scheme,
+              (QuantScheme{WeightFormat::nvfp4, ActivationFormat::high}));
+    EXPECT_EQ(report.value().warnings.size(), 1U);
+  }
+}
+
+TEST(Quantize, ZeroAndTinyMatricesAreDefined) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::separate_experts,
+                    [](const std::string& name, int64_t i, float w) {
+                      if (name.find("experts.0.gate") != std::string::npos) return 0.0F;
+                      if (name.find("experts.0.up") != std::string::npos) return 0.0F;
+                      if (name.find("experts.1.down") != std::string::npos) return w * 0x1p-118F;
+                      if (name.find("o_proj") != std::string::npos && i < 16) return 0.0F;
+                      return w;
+                    });
+  const auto report = run(folder / "in", folder / "out");
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const Opened output(folder / "out");
+  for (const auto& group : fused_linears(output.weights))
+    for (const LinearSource* linear : group)
+      for (const float w : decoded(output, *linear)) ASSERT_TRUE(std::isfinite(w));
+  EXPECT_EQ(report.value().total_rounded().rounding.zero_blocks,
+            2 * 2 * test::kWidth * test::kHidden / 16 + 1);
+  EXPECT_FALSE(report.value().warnings.empty());
+}
+
+TEST(Quantize, BrokenWeightsAreRefusedByName) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity, 3e38F}) {
+    const Folder folder;
+    test::write_model(
+        folder / "in", Layout::fused_experts, [&](const std::string& name, int64_t i, float w) {
+          const bool here = name.find("1.mlp.experts.gate_up") != std::string::npos;
+          return here && i == (2 * 2 * test::kWidth + 3) * test::kHidden + 5 ? bad : w;
+        });
+    const auto report = run(folder / "in", folder / "out");
+    ASSERT_FALSE(report.ok());
+    EXPECT_EQ(report.error().code, ErrorCode::corrupt);
+    EXPECT_NE(report.error().message.find(
+                  "tensor model.language_model.layers.1.mlp.experts.gate_up_proj "
+                  "(model.language_model.layers.1.mlp.experts.2.gate_proj row 3 column 5)"),
+              std::string::npos)
+        << report.error().message;
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
+}
+
+TEST(Quantize, CopiedTensorsMayHoldAnything) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::dense, [](const std::string& name, int64_t, float w) {
+    return name == "mtp.fc.weight" ? std::numeric_limits<float>::infinity() : w;
+  });
+  EXPECT_TRUE(run(folder / "in", folder / "out").ok());
+}
+
+TEST(Quantize, CancelledLeavesNothing) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  Asked asked;
+  std::atomic<int> asks = 0;
+  asked.options.cancelled = [&] { return ++asks > 20; };
+  const auto report = run(folder / "in", folder / "out", asked);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.error().code, ErrorCode::cancelled);
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+struct Refusal {
+  std::string rules;
+  std::string says;
+};
+
+TEST(Quantize, RecipesThatDoNotFitAreRefused) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const Refusal kRefusals[] = {
+      {"  - match: 're:.*self_atn.*'\n    weights: nvfp4\n",
+       "test line 4: \"re:.*self_atn.*\" matches no linear of this model; names look like "
+       "model.language_model.layers.0."},
+      {"  - match: 're:.*q_proj$'\n    weights: nvfp4\n",
+       "self_attn.q_proj and model.language_model.layers.1.self_attn.k_proj: expected one scheme "
+       "for both, because engines fuse them, found two"},
+      {"  - match: 're:.*in_proj_qkv$'\n    weights: nvfp4\n", "expected one scheme for both"},
+      {"  - match: lm_head\n    weights: keep\n", "leaves every linear as it is"},
+      {"  - match: model.language_model.embed_tokens\n    weights: nvfp4\n", "matches no linear"},
+  };
+  for (const auto& refusal : kRefusals) {
+    const auto report = run(folder / "in", folder / "out", {.recipe = recipe_of(refusal.rules)});
+    ASSERT_FALSE(report.ok()) << refusal.rules;
+    EXPECT_NE(report.error().message.find(refusal.says), std::string::npos)
+        << report.error().message;
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
+}
+
+TEST(Quantize, FoldersThatDoNotFitAreRefused) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::dense);
+  ASSERT_TRUE(run(folder / "in", folder / "out").ok());
+  const auto again = run(folder / "out", folder / "twice");
+  ASSERT_FALSE(again.ok());
+  EXPECT_NE(again.error().message.find("expected an unquantized checkpoint"), std::string::npos);
+  const auto onto = run(folder / "in", folder / "out");
+  ASSERT_FALSE(onto.ok());
+  EXPECT_EQ(onto.error().code, ErrorCode::invalid_argument);
+  const auto self = run(folder / "in", folder / "in");
+  ASSERT_FALSE(self.ok());
+  EXPECT_EQ(self.error().code, ErrorCode::invalid_argument);
+  EXPECT_TRUE(Checkpoint::open(folder / "in").ok());
+}
+
+TEST(Quantize, SearchBeatsAmaxOnEveryKind) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const auto best = run(folder / "in", folder / "a").value();
+  const auto plain =
+      run(folder / "in", folder / "b", {.options = {.algorithm = RoundAlgorithm::amax}}).value();
+  for (size_t i = 0; i + 1 < best.kinds.size(); ++i) {
+    EXPECT_LT(best.kinds[i].relative_error(), 0.9 * plain.kinds[i].relative_error());
+    EXPECT_EQ(best.kinds[i].amax_relative_error(), plain.kinds[i].relative_error());
+  }
+}
+
+}  // namespace
+}  // namespace nibble
