@@ -6,12 +6,14 @@ namespace nibble {
 
 ChoiceDecoder::ChoiceDecoder(const ServedModel& model, Options options)
     : model_(model),
+      split_(options.split),
       detokenizer_(model.tokenizer, options.skip_special),
       stops_(std::move(options.stops)),
       parser_(options.start, options.parse_tools, std::move(options.schemas)) {}
 
 std::optional<Marker> ChoiceDecoder::marker_of(int32_t token) const {
   const TagIds& tags = model_.tags;
+  if (split_ == SplitReasoning::no) return std::nullopt;
   if (token == tags.think_begin) return Marker::think_begin;
   if (token == tags.think_end) return Marker::think_end;
   if (token == tags.tool_begin) return Marker::tool_begin;

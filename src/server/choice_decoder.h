@@ -14,10 +14,14 @@
 
 namespace nibble {
 
+/// no: think tags are text, as /v1/completions gives them.
+enum class SplitReasoning : uint8_t { no, yes };
+
 class ChoiceDecoder {
  public:
   struct Options {
     std::vector<std::string> stops;
+    SplitReasoning split = SplitReasoning::yes;
     StartIn start = StartIn::content;
     ParseTools parse_tools = ParseTools::no;
     ToolSchemas schemas;
@@ -47,6 +51,7 @@ class ChoiceDecoder {
   void release(std::string_view text);
 
   const ServedModel& model_;
+  SplitReasoning split_;
   Detokenizer detokenizer_;
   StopMatcher stops_;
   OutputParser parser_;

@@ -23,9 +23,10 @@ struct TagIds {
 struct ServedModel {
   std::vector<std::string> names;  // the first is echoed in answers
   Tokenizer tokenizer;
-  std::optional<ChatTemplate> chat_template;  // absent: completions only
-  Json template_kwargs;                       // defaults below the request's
-  SamplingParams sampling;                    // of generation_config.json
+  std::optional<ChatTemplate> chat_template;                     // absent: completions only
+  Json template_kwargs;                                          // defaults below the request's
+  SpecialTokens completion_prompts = SpecialTokens::plain_text;  // text of /v1/completions
+  SamplingParams sampling;                                       // of generation_config.json
   std::optional<int32_t> max_tokens_default;  // max_new_tokens of generation_config.json
   std::vector<int32_t> stop_ids;              // union of all configs, ascending
   TagIds tags;

@@ -1,0 +1,177 @@
+// Messages, tools and template variables of a chat request.
+#include <chrono>
+#include <ctime>
+
+#include "server/request_fields.h"
+
+namespace nibble {
+
+namespace {
+
+/// Local wall-clock time, for templates that print the date.
+std::chrono::local_seconds local_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields = {};
+  ::localtime_r(&now, &fields);
+  return std::chrono::local_seconds(std::chrono::seconds(::timegm(&fields)));
+}
+
+/// Content is text: a string, null, or a list of text parts.
+void check_content(FieldReader& fields, const Json& message, size_t index) {
+  const Json* content = message.find("content");
+  if (content == nullptr || content->is_null() || content->is_string()) return;
+  const std::string where = concat("messages[", index, "].content");
+  if (!content->is_array())
+    return fields.refuse(
+        "messages",
+        {.what = where, .expected = "a string or a list of parts", .found = shown(*content)});
+  for (const Json& part : content->as_array()) {
+    const Json* type = part.find("type");
+    const bool named = type != nullptr && type->is_string();
+    const std::string name = named ? type->as_string() : "";
+    const Json* text = part.find("text");
+    const bool is_text = (name == "text" || name == "input_text" || name == "output_text") &&
+                         text != nullptr && text->is_string();
+    if (is_text) continue;
+    if (named && name != "text")
+      return fields.refuse("messages", {.what = concat(where, ": parts of type ", shown(*type),
+                                                       " are not supported by this server"),
+                                        .advice = "send text only"});
+    return fields.refuse("messages", {.what = where,
+                                      .expected = "parts {\"type\": \"text\", \"text\": \"...\"}",
+                                      .found = shown(part)});
+  }
+}
+
+const Json* read_messages(FieldReader& fields, const RequestLimits& limits) {
+  const Json* messages = fields.find("messages");
+  const bool list = messages != nullptr && messages->is_array() && !messages->as_array().empty();
+  if (!list || messages->as_array().size() > limits.messages_max) {
+    fields.refuse("messages", {.what = "messages",
+                               .expected = concat("a list of 1 to ", limits.messages_max),
+                               .found = messages == nullptr    ? "nothing"
+                                        : messages->is_array() ? concat(messages->as_array().size())
+                                                               : shown(*messages)});
+    return nullptr;
+  }
+  for (size_t i = 0; i < messages->as_array().size(); ++i) {
+    const Json& message = messages->as_array()[i];
+    const Json* role = message.find("role");
+    if (role == nullptr || !role->is_string())
+      fields.refuse("messages", {.what = concat("messages[", i, "]"),
+                                 .expected = "an object with a role",
+                                 .found = shown(message)});
+    check_content(fields, message, i);
+  }
+  return messages;
+}
+
+/// A list of {"type":"function","function":{"name":...}}. Other types of tool are left out, since
+/// clients send some that only their own service knows.
+Json read_tools(FieldReader& fields, const RequestLimits& limits) {
+  const Json* tools = fields.find("tools");
+  if (tools == nullptr) return {};
+  if (!tools->is_array() || tools->as_array().size() > limits.tools_max) {
+    fields.refuse("tools", {.what = "tools",
+                            .expected = concat("a list of at most ", limits.tools_max),
+                            .found = shown(*tools)});
+    return {};
+  }
+  Json::Array kept;
+  for (size_t i = 0; i < tools->as_array().size(); ++i) {
+    const Json& tool = tools->as_array()[i];
+    const Json* type = tool.find("type");
+    if (type != nullptr && type->is_string() && type->as_string() != "function") continue;
+    const Json* function = tool.find("function");
+    const Json* name = function != nullptr ? function->find("name") : nullptr;
+    if (name == nullptr || !name->is_string() || name->as_string().empty())
+      fields.refuse("tools", {.what = concat("tools[", i, "]"),
+                              .expected = "{\"type\": \"function\", \"function\": {\"name\": ...}}",
+                              .found = shown(tool)});
+    kept.push_back(tool);
+  }
+  return kept.empty() ? Json() : Json(std::move(kept));
+}
+
+enum class ToolChoice : uint8_t { none, automatic };
+
+ToolChoice read_tool_choice(FieldReader& fields) {
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr || *choice == Json("auto")) return ToolChoice::automatic;
+  if (*choice == Json("none")) return ToolChoice::none;
+  fields.refuse("tool_choice", {.what = "tool_choice: forced calls are not built yet",
+                                .expected = "\"auto\" or \"none\"",
+                                .found = shown(*choice)});
+  return ToolChoice::none;
+}
+
+/// Server defaults, then the request's chat_template_kwargs, then enable_thinking and
+/// reasoning_effort at the top level.
+Json read_kwargs(FieldReader& fields, const ServedModel& model) {
+  Json kwargs = model.template_kwargs.is_object() ? model.template_kwargs : Json(Json::Object{});
+  const auto effort = fields.text("reasoning_effort");
+  if (effort) {
+    kwargs.set("reasoning_effort", Json(*effort));
+    if (*effort == "none") kwargs.set("enable_thinking", Json(false));
+  }
+  if (fields.find("enable_thinking") != nullptr)
+    kwargs.set("enable_thinking", Json(fields.flag("enable_thinking", true)));
+  if (const Json* given = fields.find("chat_template_kwargs")) {
+    if (!given->is_object())
+      fields.refuse(
+          "chat_template_kwargs",
+          {.what = "chat_template_kwargs", .expected = "an object", .found = shown(*given)});
+    else
+      for (const auto& [key, value] : given->as_object()) kwargs.set(key, value);
+  }
+  return kwargs;
+}
+
+}  // namespace
+
+void read_chat_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
+                      GenerationRequest& request) {
+  if (!model.chat_template)
+    return fields.refuse("messages", {.what = "this checkpoint has no chat template",
+                                      .advice = "use /v1/completions"});
+  const Json* messages = read_messages(fields, limits);
+  const Json tools = read_tools(fields, limits);
+  const ToolChoice choice = read_tool_choice(fields);
+  const Json kwargs = read_kwargs(fields, model);
+  const bool parallel = fields.flag("parallel_tool_calls", true);
+  request.include_reasoning = fields.flag("include_reasoning", true);
+  fields.unsupported("chat_template");
+  fields.unsupported("add_generation_prompt", {Json(true)});
+  fields.unsupported("documents", {Json(Json::Array{})});
+  fields.unsupported("functions", {Json(Json::Array{})});
+  fields.unsupported("audio");
+  fields.unsupported("modalities", {Json(Json::Array{Json("text")})});
+  if (fields.error() || messages == nullptr) return;
+
+  const bool with_tools = !tools.is_null() && choice == ToolChoice::automatic;
+  if (with_tools) {
+    request.parse_tools = ParseTools::yes;
+    request.schemas = ToolSchemas(tools);
+    // One call only: the answer ends where it does.
+    if (!parallel && model.tags.tool_end) request.stop_ids.push_back(*model.tags.tool_end);
+  }
+  const auto fail = [&](const Error& error) {
+    ApiError answer = ApiError::from(error);
+    if (error.code == ErrorCode::corrupt) answer.status = 400;
+    answer.param = "messages";
+    fields.set_error(std::move(answer));
+  };
+  auto prepared = prepare_messages(*messages);
+  if (!prepared.ok()) return fail(prepared.error());
+  const auto prompt = model.chat_template->render({.messages = std::move(prepared).value(),
+                                                   .tools = with_tools ? tools : Json(),
+                                                   .documents = {},
+                                                   .kwargs = kwargs,
+                                                   .now = local_now()});
+  if (!prompt.ok()) return fail(prompt.error());
+  auto ids = model.tokenizer.encode(prompt.value().pieces);
+  if (!ids.ok()) return fail(ids.error());
+  request.prompts.push_back(std::move(ids).value());
+}
+
+}  // namespace nibble

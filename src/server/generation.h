@@ -1,0 +1,83 @@
+// Generation: one request from admission to its last byte: submits its sequences, gathers or
+// streams what the engine publishes, cancels when the client leaves. Lives on the server's thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/generation_request.h"
+#include "server/http.h"
+#include "server/response_json.h"
+
+namespace nibble {
+
+class Generation {
+ public:
+  /// `served` and `engine` must outlive it.
+  Generation(const ServedModel& served, Engine& engine, GenerationRequest request,
+             std::shared_ptr<HttpExchange> exchange, std::string request_id);
+
+  /// Submits every sequence, or answers with the refusal and is done.
+  void start();
+  /// The ids of its sequences; empty if start() was refused.
+  const std::vector<uint64_t>& ids() const { return ids_; }
+
+  /// An event of one of its sequences.
+  void take(EngineEvent event);
+  /// After a batch of events: sends what has become certain; the answer when all is finished.
+  void flush();
+  /// Keeps a silent stream alive with a comment.
+  void ping();
+  /// The client has gone.
+  void abandon();
+
+  /// Nothing more will be sent.
+  bool done() const { return done_; }
+  /// Every sequence has ended.
+  bool settled() const { return unfinished_ == 0; }
+  /// For a log line: counts and reasons.
+  TokenCounts counts() const;
+  std::string outcome() const { return outcome_; }
+  Api api() const { return request_.api; }
+
+ private:
+  struct Choice {
+    explicit Choice(ChoiceDecoder made) : decoder(std::move(made)) {}
+    ChoiceDecoder decoder;
+    ChoiceText text;  // all of it when whole; ids of calls when streaming
+    std::vector<PositionLogprobs> logprobs;
+    size_t text_offset = 0;
+    std::optional<Finished> finished;
+    bool end_sent = false;
+  };
+
+  void fail(const ApiError& error);
+  void cancel_rest();
+  void begin_stream();
+  void send(const Json& object);
+  void stream_choice(int32_t index);
+  void finish_stream();
+  void answer_whole();
+  ChoiceEnd end_of(const Choice& choice) const;
+  Json logprobs_of(Choice& choice) const;
+  bool shown(const OutputEvent& event) const;
+
+  const ServedModel& served_;
+  Engine& engine_;
+  GenerationRequest request_;
+  std::shared_ptr<HttpExchange> exchange_;
+  AnswerHead head_;
+  std::string request_id_;
+  std::vector<uint64_t> ids_;
+  std::vector<Choice> choices_;
+  size_t unfinished_ = 0;
+  std::string pending_;  // SSE bytes of this flush
+  bool streaming_ = false;
+  bool wrote_since_ping_ = false;
+  bool done_ = false;
+  std::string outcome_;
+};
+
+}  // namespace nibble

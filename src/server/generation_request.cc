@@ -1,0 +1,112 @@
+#include "server/generation_request.h"
+
+#include <algorithm>
+
+#include "server/request_fields.h"
+
+namespace nibble {
+
+namespace {
+
+ApiError too_long(std::string_view param, std::string message) {
+  return {.message = std::move(message),
+          .param = std::string(param),
+          .code = "context_length_exceeded"};
+}
+
+/// Settles max_tokens against every prompt and the context.
+std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLimits& limits,
+                                       GenerationRequest& request) {
+  const char* param = request.api == Api::chat ? "messages" : "prompt";
+  const size_t total = request.prompts.size() * static_cast<size_t>(request.choices);
+  if (total > static_cast<size_t>(limits.choices_max))
+    return ApiError::field("n", {.what = "n times the number of prompts",
+                                 .expected = concat("at most ", limits.choices_max),
+                                 .found = concat(total)});
+  size_t longest = 0;
+  for (const auto& prompt : request.prompts) {
+    if (prompt.empty())
+      return ApiError::field(param,
+                             {.what = "the prompt is empty", .expected = "at least one token"});
+    longest = std::max(longest, prompt.size());
+  }
+  const auto context = static_cast<size_t>(model.context_max);
+  if (longest >= context)
+    return too_long(
+        param, concat("the prompt is too long: expected at most ", context - 1, " tokens, found ",
+                      longest, "; shorten it or raise ", "--max-model-len"));
+  const size_t room = context - longest;
+  if (static_cast<size_t>(request.max_tokens) > room)
+    return too_long("max_tokens", concat("max_tokens is too large: expected at most ", room,
+                                         " after a prompt of ", longest, " tokens in a context of ",
+                                         context, ", found ", request.max_tokens));
+  if (request.max_tokens == 0)  // generation_config.json's default, or all there is room for
+    request.max_tokens = static_cast<int32_t>(
+        std::min<size_t>(room, static_cast<size_t>(model.max_tokens_default.value_or(INT32_MAX))));
+  if (request.min_tokens > request.max_tokens)
+    return ApiError::field("min_tokens", {.what = "min_tokens",
+                                          .expected = concat("at most ", request.max_tokens),
+                                          .found = concat(request.min_tokens)});
+  return std::nullopt;
+}
+
+ApiError unknown_model(std::string_view name) {
+  return {.status = 404,
+          .message = concat("the model ", shown(Json(name)), " is not served here; ",
+                            "GET /v1/models lists what is"),
+          .param = "model",
+          .code = "model_not_found"};
+}
+
+}  // namespace
+
+SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t index,
+                                            uint64_t id) const {
+  SequenceRequest sequence;
+  sequence.id = id;
+  sequence.prompt = prompts[index / static_cast<size_t>(choices)];
+  sequence.max_tokens = max_tokens;
+  sequence.min_tokens = min_tokens;
+  sequence.stop_ids = stop_ids;
+  sequence.sampling = sampling;
+  sequence.sampling.choice = static_cast<uint32_t>(index % static_cast<size_t>(choices));
+  if (!stops.empty()) sequence.constraint = std::make_unique<StopStrings>(served.tokenizer, stops);
+  return sequence;
+}
+
+ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {
+  ChoiceDecoder::Options options{.stops = stops,
+                                 .start = StartIn::content,
+                                 .parse_tools = parse_tools,
+                                 .schemas = schemas,
+                                 .skip_special = skip_special};
+  options.split = api == Api::chat ? SplitReasoning::yes : SplitReasoning::no;
+  if (api == Api::chat)
+    options.start = start_of(served, prompts[index / static_cast<size_t>(choices)]);
+  return ChoiceDecoder(served, std::move(options));
+}
+
+ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
+                                       const RequestLimits& limits) {
+  const auto json = parse_json(body, "the request body",
+                               {.bytes_max = body.size() + 1, .depth_max = limits.json_depth_max});
+  if (!json.ok()) return ApiError{.message = json.error().message};
+  if (!json.value().is_object())
+    return ApiError{.message = concat("the request body: expected a JSON object, found ",
+                                      json.value().type_name())};
+  FieldReader fields(json.value());
+  GenerationRequest request{.api = api};
+  read_common_fields(fields, model, limits, request);
+  if (fields.error()) return *fields.error();
+  if (!request.model.empty() && std::ranges::find(model.names, request.model) == model.names.end())
+    return unknown_model(request.model);
+  if (api == Api::chat)
+    read_chat_fields(fields, model, limits, request);
+  else
+    read_completion_fields(fields, model, limits, request);
+  if (fields.error()) return *fields.error();
+  if (auto error = settle_lengths(model, limits, request)) return *error;
+  return request;
+}
+
+}  // namespace nibble

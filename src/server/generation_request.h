@@ -1,0 +1,64 @@
+// GenerationRequest: a chat or completion request, validated and bounded, with its prompt as token
+// ids. Parsing touches no socket and no engine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "server/api_error.h"
+#include "server/choice_decoder.h"
+#include "server/served_model.h"
+
+namespace nibble {
+
+enum class Api : uint8_t { chat, completions };
+enum class Delivery : uint8_t { whole, stream };
+
+struct RequestLimits {
+  int json_depth_max = 64;
+  size_t messages_max = 2048;
+  size_t tools_max = 128;
+  int32_t choices_max = 128;
+  size_t stop_strings_max = 16;
+  size_t stop_bytes_max = 256;
+  size_t logit_bias_max = 1024;
+  int32_t logprobs_max = 20;
+};
+
+struct GenerationRequest {
+  Api api = Api::chat;
+  Delivery delivery = Delivery::whole;
+  bool include_usage = false;                 // stream: one more chunk with the usage
+  bool include_reasoning = true;              // chat: else reasoning is left out
+  std::string model;                          // as the client named it
+  std::vector<std::vector<int32_t>> prompts;  // chat: exactly one
+  int32_t choices = 1;                        // of each prompt
+  int32_t max_tokens = 0;
+  int32_t min_tokens = 0;
+  std::vector<int32_t> stop_ids;
+  std::vector<std::string> stops;
+  SamplingParams sampling;  // choice 0
+  ParseTools parse_tools = ParseTools::no;
+  ToolSchemas schemas;
+  SkipSpecial skip_special = SkipSpecial::yes;
+
+  /// What the engine gets for one of prompts.size() * choices sequences; `index` counts the choices
+  /// of the first prompt, then of the second. max_tokens may be lowered to what fits.
+  SequenceRequest sequence(const ServedModel& served, size_t index, uint64_t id) const;
+  ChoiceDecoder decoder(const ServedModel& served, size_t index) const;
+};
+
+/// A request or the reason why not.
+using ParsedRequest = std::variant<GenerationRequest, ApiError>;
+
+/// Parses a body, renders the template, tokenises, applies the model's defaults. May take long for
+/// long prompts; call it off the io thread.
+ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
+                                       const RequestLimits& limits = {});
+
+}  // namespace nibble

@@ -1,0 +1,20 @@
+// The fields of a generation request that chat and completions share, and those of each. Private to
+// generation_request.cc and its siblings.
+#pragma once
+
+#include "server/field_reader.h"
+#include "server/generation_request.h"
+
+namespace nibble {
+
+/// Sampling, limits, stops, streaming; refuses by name what is not built. `fields` reads `body`.
+void read_common_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
+                        GenerationRequest& request);
+/// messages, tools, template: fills prompts, parse_tools, schemas.
+void read_chat_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
+                      GenerationRequest& request);
+/// prompt: a string, a list of strings, ids, or lists of ids.
+void read_completion_fields(FieldReader& fields, const ServedModel& model,
+                            const RequestLimits& limits, GenerationRequest& request);
+
+}  // namespace nibble

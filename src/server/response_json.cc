@@ -1,0 +1,187 @@
+#include "server/response_json.h"
+
+#include <random>
+
+namespace nibble {
+
+namespace {
+
+Json object_of(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
+
+/// A token's text for people: invalid UTF-8 as U+FFFD; its bytes are given beside it.
+std::string token_text(const Tokenizer& tokenizer, int32_t token) {
+  return tokenizer.decode({&token, 1}, SkipSpecial::no);
+}
+
+Json token_entry(const Tokenizer& tokenizer, const TokenLogprob& entry) {
+  Json::Array bytes;
+  for (const char c : tokenizer.id_to_token_bytes(entry.token).value_or(std::string_view{}))
+    bytes.push_back(Json(static_cast<int>(static_cast<unsigned char>(c))));
+  return object_of({{"token", Json(token_text(tokenizer, entry.token))},
+                    {"logprob", Json(std::max(entry.logprob, -9999.0))},
+                    {"bytes", Json(std::move(bytes))}});
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json call_json(const ToolCall& call) {
+  return object_of(
+      {{"id", Json(call.id)},
+       {"type", Json("function")},
+       {"function", object_of({{"name", Json(call.name)}, {"arguments", Json(call.arguments)}})}});
+}
+
+Json call_delta(const OutputEvent& event, std::string_view tool_id) {
+  Json call = object_of({{"index", Json(event.tool)}});
+  if (event.kind == OutputEvent::Kind::tool_begin) {
+    call.set("id", Json(tool_id));
+    call.set("type", Json("function"));
+    call.set("function", object_of({{"name", Json(event.text)}, {"arguments", Json("")}}));
+  } else {
+    call.set("function", object_of({{"arguments", Json(event.text)}}));
+  }
+  return object_of({{"tool_calls", Json(Json::Array{std::move(call)})}});
+}
+
+Json delta_of(const OutputEvent* event, std::string_view tool_id) {
+  if (event == nullptr) return Json(Json::Object{});
+  if (event->kind == OutputEvent::Kind::content) return object_of({{"content", Json(event->text)}});
+  if (event->kind == OutputEvent::Kind::reasoning)
+    return object_of({{"reasoning_content", Json(event->text)}, {"reasoning", Json(event->text)}});
+  return call_delta(*event, tool_id);
+}
+
+void set_end(Json& choice, const ChoiceEnd* end) {
+  choice.set("finish_reason", end != nullptr ? Json(end->finish_reason) : Json());
+  if (end != nullptr) choice.set("stop_reason", end->stop_reason);
+}
+
+}  // namespace
+
+Json AnswerHead::object(Json::Array choices) const {
+  std::string name = api == Api::chat ? "chat.completion" : "text_completion";
+  if (api == Api::chat && delivery == Delivery::stream) name += ".chunk";
+  return object_of({{"id", Json(id)},
+                    {"object", Json(name)},
+                    {"created", Json(created)},
+                    {"model", Json(model)},
+                    {"choices", Json(std::move(choices))}});
+}
+
+Json TokenCounts::usage() const {
+  return object_of(
+      {{"prompt_tokens", Json(prompt)},
+       {"completion_tokens", Json(completion)},
+       {"total_tokens", Json(prompt + completion)},
+       {"prompt_tokens_details", object_of({{"cached_tokens", Json(0)}})},
+       {"completion_tokens_details", object_of({{"reasoning_tokens", Json(reasoning)}})}});
+}
+
+void ChoiceText::add(const OutputEvent& event) {
+  switch (event.kind) {
+    case OutputEvent::Kind::reasoning:
+      reasoning += event.text;
+      break;
+    case OutputEvent::Kind::content:
+      content += event.text;
+      break;
+    case OutputEvent::Kind::tool_begin:
+      calls.push_back({random_id("call_"), event.text, ""});
+      break;
+    case OutputEvent::Kind::tool_arguments:
+      calls.back().arguments += event.text;
+      break;
+    case OutputEvent::Kind::tool_end:
+      break;
+  }
+}
+
+Json chat_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions) {
+  Json::Array content;
+  for (const PositionLogprobs& position : positions) {
+    Json entry = token_entry(tokenizer, position.chosen);
+    Json::Array top;
+    for (const TokenLogprob& other : position.top) top.push_back(token_entry(tokenizer, other));
+    entry.set("top_logprobs", Json(std::move(top)));
+    content.push_back(std::move(entry));
+  }
+  return object_of({{"content", Json(std::move(content))}});
+}
+
+Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions,
+                         size_t& text_offset) {
+  Json::Array tokens;
+  Json::Array logprobs;
+  Json::Array tops;
+  Json::Array offsets;
+  for (const PositionLogprobs& position : positions) {
+    const std::string text = token_text(tokenizer, position.chosen.token);
+    tokens.push_back(Json(text));
+    logprobs.push_back(Json(std::max(position.chosen.logprob, -9999.0)));
+    offsets.push_back(Json(text_offset));
+    text_offset += text.size();
+    Json top(Json::Object{});
+    for (const TokenLogprob& other : position.top)
+      top.set(token_text(tokenizer, other.token), Json(std::max(other.logprob, -9999.0)));
+    tops.push_back(std::move(top));
+  }
+  return object_of({{"tokens", Json(std::move(tokens))},
+                    {"token_logprobs", Json(std::move(logprobs))},
+                    {"top_logprobs", Json(std::move(tops))},
+                    {"text_offset", Json(std::move(offsets))}});
+}
+
+Json whole_choice(Api api, int32_t index, const ChoiceText& text, const ChoiceEnd& end,
+                  Json logprobs) {
+  Json choice = object_of({{"index", Json(index)}});
+  if (api == Api::completions) {
+    choice.set("text", Json(text.content));
+  } else {
+    Json message =
+        object_of({{"role", Json("assistant")}, {"content", text_or_null(text.content)}});
+    if (text.calls.empty()) message.set("content", Json(text.content));
+    if (!text.reasoning.empty()) {
+      message.set("reasoning_content", Json(text.reasoning));
+      message.set("reasoning", Json(text.reasoning));
+    }
+    Json::Array calls;
+    for (const ToolCall& call : text.calls) calls.push_back(call_json(call));
+    if (!calls.empty()) message.set("tool_calls", Json(std::move(calls)));
+    choice.set("message", std::move(message));
+  }
+  choice.set("logprobs", std::move(logprobs));
+  set_end(choice, &end);
+  return choice;
+}
+
+Json chunk_choice(Api api, int32_t index, const OutputEvent* event, std::string_view tool_id,
+                  const ChoiceEnd* end, Json logprobs) {
+  Json choice = object_of({{"index", Json(index)}});
+  if (api == Api::completions)
+    choice.set("text", Json(event != nullptr ? event->text : std::string()));
+  else
+    choice.set("delta", delta_of(event, tool_id));
+  choice.set("logprobs", std::move(logprobs));
+  set_end(choice, end);
+  return choice;
+}
+
+Json role_choice(int32_t index) {
+  return object_of({{"index", Json(index)},
+                    {"delta", object_of({{"role", Json("assistant")}, {"content", Json("")}})},
+                    {"logprobs", Json()},
+                    {"finish_reason", Json()}});
+}
+
+std::string random_id(std::string_view prefix) {
+  std::random_device entropy;
+  std::string id(prefix);
+  for (int word = 0; word < 3; ++word) {
+    uint32_t bits = entropy();
+    for (int digit = 0; digit < 8; ++digit, bits >>= 4)
+      id.push_back("0123456789abcdef"[bits & 15U]);
+  }
+  return id;
+}
+
+}  // namespace nibble

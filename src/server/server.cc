@@ -1,0 +1,310 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <map>
+
+#include "server/api_error.h"
+#include "server/generation.h"
+#include "server/task_thread.h"
+
+namespace nibble {
+
+namespace {
+
+constexpr size_t kParsingMax = 256;  // bodies waiting to be parsed
+constexpr size_t kRequestIdBytesMax = 128;
+
+constexpr Route kRoutes[] = {
+    {"GET", "/health", Access::open},
+    {"GET", "/version", Access::keyed},
+    {"GET", "/v1/models", Access::keyed},
+    {"GET", "/v1/models/", Access::keyed},
+    {"POST", "/v1/chat/completions", Access::keyed},
+    {"POST", "/v1/completions", Access::keyed},
+};
+
+/// Time depends on the lengths only.
+bool constant_time_equal(std::string_view a, std::string_view b) {
+  const size_t size = std::max(a.size(), b.size());
+  size_t difference = a.size() ^ b.size();
+  for (size_t i = 0; i < size; ++i) {
+    const unsigned char x = i < a.size() ? static_cast<unsigned char>(a[i]) : 0;
+    const unsigned char y = i < b.size() ? static_cast<unsigned char>(b[i]) : 0;
+    difference |= static_cast<size_t>(x ^ y);
+  }
+  return difference == 0;
+}
+
+/// The key of `Authorization: Bearer KEY` or `x-api-key: KEY`.
+std::string_view key_of(const HttpRequest& request) {
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view header = request.header("authorization");
+  if (header.starts_with(kBearer)) return header.substr(kBearer.size());
+  return request.header("x-api-key");
+}
+
+bool matches(const Route& route, std::string_view path) {
+  return route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
+                                   : path == route.path;
+}
+
+bool is_json(std::string_view content_type) {
+  std::string type(content_type.substr(0, content_type.find(';')));
+  while (type.ends_with(' ')) type.pop_back();
+  std::ranges::transform(type, type.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  return type == "application/json" ||
+         (type.starts_with("application/") && type.ends_with("+json"));
+}
+
+/// The client's x-request-id if it is harmless, else a new one.
+std::string request_id_of(const HttpRequest& request) {
+  const std::string_view given = request.header("x-request-id");
+  const bool sane = !given.empty() && given.size() <= kRequestIdBytesMax &&
+                    std::ranges::all_of(given, [](char c) { return c > ' ' && c < 127; });
+  return sane ? std::string(given) : random_id("req_");
+}
+
+}  // namespace
+
+std::span<const Route> server_routes() { return kRoutes; }
+
+struct Server::State : std::enable_shared_from_this<State> {
+  State(ServedModel given, ServerOptions chosen)
+      : model(std::move(given)), options(std::move(chosen)) {}
+
+  void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+  std::optional<ApiError> refusal(const HttpRequest& request, const Route*& route) const;
+  bool authorised(const HttpRequest& request) const;
+  void generate(Api api, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+  void start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
+             std::string request_id);
+  void pump();
+  void forget(const std::shared_ptr<Generation>& generation);
+  void ping();
+  void terminate();
+  void check_drained();
+  Json model_card(std::string_view name) const;
+  HttpResponse models() const;
+  HttpResponse one_model(std::string_view id) const;
+  HttpResponse health() const;
+
+  ServedModel model;
+  ServerOptions options;
+  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<TaskThread> parser;
+  std::map<uint64_t, std::shared_ptr<Generation>> sequences;  // live ones
+  int signals = 0;
+};
+
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
+                                              const ModelConfig& config,
+                                              const EngineSettings& settings, ServedModel model,
+                                              ServerOptions options) {
+  CHECK(!model.names.empty(), "a served model needs a name");
+  auto state = std::make_shared<State>(std::move(model), std::move(options));
+  State* s = state.get();
+  s->http = TRY(HttpServer::listen(
+      s->options.http, [s](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+        s->handle(std::move(request), std::move(exchange));
+      }));
+  Engine::Options engine_options{.settings = settings, .sampleable = s->model.sampleable()};
+  engine_options.on_events = [s] { s->http->post([s] { s->pump(); }); };
+  s->engine = TRY(Engine::start(std::move(backend), config, std::move(engine_options)));
+  s->parser = std::make_unique<TaskThread>(kParsingMax);
+  s->http->on_terminate([s] { s->terminate(); });
+  s->http->post_after(s->options.ping_every, [s] { s->ping(); });
+  return std::unique_ptr<Server>(new Server(std::move(state)));
+}
+
+Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Server::~Server() {
+  state_->parser.reset();  // its tasks post to http
+  state_->engine.reset();  // likewise
+  state_->http.reset();
+}
+
+uint16_t Server::port() const { return state_->http->port(); }
+void Server::run() { state_->http->run(); }
+void Server::terminate() {
+  state_->http->post([s = state_.get()] { s->terminate(); });
+}
+
+std::optional<ApiError> Server::State::refusal(const HttpRequest& request,
+                                               const Route*& route) const {
+  const std::string_view method =
+      request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  bool path_known = false;
+  for (const Route& candidate : kRoutes) {
+    if (!matches(candidate, request.path)) continue;
+    path_known = true;
+    if (candidate.method == method) route = &candidate;
+  }
+  // Without a key nobody learns which paths exist.
+  if ((route == nullptr || route->access == Access::keyed) && !authorised(request))
+    return ApiError{.status = 401,
+                    .type = "authentication_error",
+                    .message = "a valid API key is needed: send Authorization: Bearer KEY",
+                    .code = "invalid_api_key"};
+  if (!path_known)
+    return ApiError{.status = 404,
+                    .message = concat("no such path: ", request.path.substr(0, 100)),
+                    .code = "not_found"};
+  if (route == nullptr)
+    return ApiError{.status = 405,
+                    .message = concat("method ", request.method.substr(0, 20),
+                                      " is not allowed on ", request.path.substr(0, 100))};
+  if (method == "POST" && !is_json(request.header("content-type")))
+    return ApiError{.status = 415, .message = "send the body as Content-Type: application/json"};
+  return std::nullopt;
+}
+
+bool Server::State::authorised(const HttpRequest& request) const {
+  if (options.api_keys.empty()) return true;
+  bool found = false;
+  for (const std::string& key : options.api_keys)
+    found |= constant_time_equal(key, key_of(request));
+  return found;
+}
+
+void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  const Route* route = nullptr;
+  if (const auto error = refusal(request, route)) {
+    HttpResponse response = error->response();
+    if (error->status == 405)
+      for (const Route& candidate : kRoutes)
+        if (matches(candidate, request.path))
+          response.headers.push_back({"Allow", std::string(candidate.method)});
+    return exchange->respond(std::move(response));
+  }
+  if (route->path == "/health") return exchange->respond(health());
+  if (route->path == "/version")
+    return exchange->respond({.body = concat("{\"version\":\"", NIBBLE_VERSION, "\"}")});
+  if (route->path == "/v1/models") return exchange->respond(models());
+  if (route->path == "/v1/models/")
+    return exchange->respond(one_model(std::string_view(request.path).substr(route->path.size())));
+  const Api api = route->path == "/v1/completions" ? Api::completions : Api::chat;
+  generate(api, std::move(request), std::move(exchange));
+}
+
+HttpResponse Server::State::health() const {
+  if (signals == 0) return {.body = "{\"status\":\"ok\"}"};
+  return {.status = 503, .body = "{\"status\":\"draining\"}"};
+}
+
+Json Server::State::model_card(std::string_view name) const {
+  return Json(Json::Object{{"id", Json(name)},
+                           {"object", Json("model")},
+                           {"created", Json(model.created)},
+                           {"owned_by", Json("nibble")},
+                           {"root", Json(model.names.front())},
+                           {"max_model_len", Json(model.context_max)}});
+}
+
+HttpResponse Server::State::models() const {
+  Json::Array cards;
+  for (const std::string& name : model.names) cards.push_back(model_card(name));
+  return {
+      .body =
+          Json(Json::Object{{"object", Json("list")}, {"data", Json(std::move(cards))}}).dump()};
+}
+
+HttpResponse Server::State::one_model(std::string_view id) const {
+  if (std::ranges::find(model.names, id) != model.names.end())
+    return {.body = model_card(id).dump()};
+  return ApiError{.status = 404,
+                  .message = concat("the model \"", id.substr(0, 100), "\" is not served here"),
+                  .param = "model",
+                  .code = "model_not_found"}
+      .response();
+}
+
+void Server::State::generate(Api api, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  if (signals > 0) {
+    const ApiError error = ApiError::from({ErrorCode::cancelled, "the server is shutting down"});
+    return exchange->respond(error.response());
+  }
+  const auto shared = std::make_shared<HttpRequest>(std::move(request));
+  const bool queued = parser->post([this, api, shared, exchange] {
+    auto parsed = std::make_shared<ParsedRequest>(
+        parse_generation_request(api, shared->body, model, options.limits));
+    http->post([this, parsed, shared, exchange] {
+      if (const auto* error = std::get_if<ApiError>(parsed.get()))
+        return exchange->respond(error->response());
+      start(std::move(std::get<GenerationRequest>(*parsed)), exchange, request_id_of(*shared));
+    });
+  });
+  if (!queued)
+    exchange->respond(
+        ApiError::from({ErrorCode::no_space, "too many requests are waiting; try again later"})
+            .response());
+}
+
+void Server::State::start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
+                          std::string request_id) {
+  auto generation = std::make_shared<Generation>(model, *engine, std::move(request), exchange,
+                                                 std::move(request_id));
+  generation->start();
+  for (const uint64_t id : generation->ids()) sequences[id] = generation;
+  const std::weak_ptr<Generation> weak = generation;
+  exchange->on_gone([weak] {
+    if (const auto alive = weak.lock()) alive->abandon();
+  });
+}
+
+/// Takes everything the engine has published, then lets each request send once.
+void Server::State::pump() {
+  std::vector<std::shared_ptr<Generation>> touched;
+  for (EngineEvent& event : engine->take_events()) {
+    const uint64_t id = std::visit([](const auto& e) { return e.id; }, event);
+    const auto found = sequences.find(id);
+    CHECK(found != sequences.end(), "an event of the unknown sequence ", id);
+    const std::shared_ptr<Generation> generation = found->second;
+    if (std::holds_alternative<Finished>(event)) sequences.erase(found);
+    generation->take(std::move(event));
+    if (std::ranges::find(touched, generation) == touched.end()) touched.push_back(generation);
+  }
+  for (const auto& generation : touched) {
+    generation->flush();
+    if (generation->settled()) forget(generation);
+  }
+}
+
+void Server::State::forget(const std::shared_ptr<Generation>& generation) {
+  if (!options.log) return;
+  const TokenCounts counts = generation->counts();
+  options.log(concat(generation->api() == Api::chat ? "chat" : "completion", ": ", counts.prompt,
+                     " prompt tokens, ", counts.completion, " generated, ", generation->outcome()));
+}
+
+void Server::State::ping() {
+  std::vector<std::shared_ptr<Generation>> pinged;
+  for (const auto& [id, generation] : sequences) {
+    if (std::ranges::find(pinged, generation) != pinged.end()) continue;
+    pinged.push_back(generation);
+    generation->ping();
+  }
+  http->post_after(options.ping_every, [this] { ping(); });
+}
+
+void Server::State::terminate() {
+  ++signals;
+  if (signals == 1) {
+    http->stop_accepting();
+    engine->shutdown(Shutdown::finish_running);
+    http->post_after(options.drain_wait, [this] { terminate(); });
+    return check_drained();
+  }
+  engine->shutdown(Shutdown::cancel_running);
+  http->post_after(std::chrono::milliseconds(200), [this] { http->stop(); });
+}
+
+/// Polls until every answer is out, then ends run().
+void Server::State::check_drained() {
+  if (sequences.empty() && http->busy_connections() == 0) return http->stop();
+  http->post_after(std::chrono::milliseconds(20), [this] { check_drained(); });
+}
+
+}  // namespace nibble

@@ -1,0 +1,66 @@
+// Server: the OpenAI-compatible API over one engine: routes, keys, request lifecycle, drain. The
+// transport is http_server.h, the words of the API are in generation_request and response_json.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/generation_request.h"
+#include "server/http_server.h"
+#include "server/served_model.h"
+
+namespace nibble {
+
+struct ServerOptions {
+  HttpOptions http;
+  std::vector<std::string> api_keys;  // empty: any or no key is accepted
+  RequestLimits limits;
+  std::chrono::milliseconds ping_every{10'000};
+  std::chrono::milliseconds drain_wait{30'000};  // after the first signal
+  std::function<void(std::string_view)> log;     // one line per finished generation; may be empty
+};
+
+enum class Access : uint8_t { open, keyed };
+
+/// A path and what it answers to. A path that ends in '/' takes everything below it.
+struct Route {
+  std::string_view method;
+  std::string_view path;
+  Access access = Access::keyed;
+};
+/// Every route there is.
+std::span<const Route> server_routes();
+
+class Server {
+ public:
+  /// Binds, reserves the backend's pools and starts the engine. Errors: those of
+  /// HttpServer::listen and Engine::start.
+  static Result<std::unique_ptr<Server>> start(std::unique_ptr<Backend> backend,
+                                               const ModelConfig& config,
+                                               const EngineSettings& settings, ServedModel model,
+                                               ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  uint16_t port() const;
+  /// Serves until it has drained after SIGINT or SIGTERM; a second signal, or drain_wait, ends what
+  /// still runs.
+  void run();
+  /// As a signal does; from any thread.
+  void terminate();
+
+ private:
+  struct State;
+  explicit Server(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace nibble
