@@ -122,6 +122,14 @@ Shape StoredModule::shape() const {
   return Shape(sizes);
 }
 
+int64_t StoredModule::parameters() const {
+  int64_t sum = values == nullptr ? 0 : shape().count();
+  for (const TensorEntry* entry : others) {
+    if (entry->name.ends_with(".bias")) sum += entry->shape.count();
+  }
+  return sum;
+}
+
 int64_t StoredModule::bytes() const {
   int64_t sum = 0;
   for (const TensorEntry* entry : {values, scales, global_scale, input_scale}) {

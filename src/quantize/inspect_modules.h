@@ -48,7 +48,8 @@ struct StoredModule {
 
   /// Shape of the matrix in values, not bytes: [N, K] also for packed codes.
   Shape shape() const;
-  int64_t parameters() const { return values == nullptr ? 0 : shape().count(); }
+  /// Values and bias; scales are not parameters.
+  int64_t parameters() const;
   /// Of all its tensors.
   int64_t bytes() const;
   bool quantized() const { return scheme.weights != WeightFormat::plain; }
