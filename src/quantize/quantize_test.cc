@@ -118,22 +118,28 @@ TEST(Quantize, DialectsDecodeToTheSameBits) {
 
 TEST(Quantize, FusedGroupsShareOneGlobalScale) {
   const Folder folder;
-  test::write_model(folder / "in", Layout::fused_experts,
-                    [](const std::string& name, int64_t, float w) {  // up and k are far larger
-                      return name.find("k_proj") != std::string::npos ? 40 * w : w;
+  test::write_model(folder / "in", Layout::separate_experts,
+                    [](const std::string& name, int64_t, float w) {  // the first of each is larger
+                      const bool first = name.find("gate_proj") != std::string::npos ||
+                                         name.find("q_proj") != std::string::npos;
+                      return first ? 40 * w : w;
                     });
   ASSERT_TRUE(run(folder / "in", folder / "out").ok());
-  const Opened output(folder / "out");
-  std::set<float> all;
-  for (const auto& group : fused_linears(output.weights)) {
-    std::set<float> scales;
-    for (const LinearSource* linear : group)
-      if (linear->scheme.weights == WeightFormat::nvfp4)
-        scales.insert(output.weights.load(*linear).value().global_scale.value);
-    EXPECT_LE(scales.size(), 1U) << group.front()->module;
-    all.insert(scales.begin(), scales.end());
+  const Opened source(folder / "in"), output(folder / "out");
+  expect_close(source, output, 0.095);
+  const auto global = [&](const LinearSource& linear) {
+    return output.weights.load(linear).value().global_scale.value;
+  };
+  const AttentionSources& attention = output.weights.layers()[1].attention;
+  EXPECT_EQ(global(attention.q), global(attention.k));
+  EXPECT_EQ(global(attention.q), global(attention.v));
+  for (const LayerSources& layer : output.weights.layers()) {
+    EXPECT_EQ(global(layer.moe.shared.gate), global(layer.moe.shared.up));
+    for (const MlpSources& expert : layer.moe.experts) {
+      EXPECT_EQ(global(expert.gate), global(expert.up));
+      EXPECT_NE(global(expert.gate), global(expert.down));  // a group has its own
+    }
   }
-  EXPECT_GT(all.size(), 1U);  // but groups have their own
 }
 
 TEST(Quantize, EverythingElseIsCopiedByteForByte) {
