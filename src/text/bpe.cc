@@ -13,9 +13,9 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t kKnownWords = 8192;          // 256 KiB: stays in the second-level cache
-constexpr size_t kRememberFromBytes = 2048;   // shorter texts repeat too little
-constexpr size_t kShortWord = 24;             // symbols; above, the heap wins
+constexpr size_t kKnownWords = 8192;         // 256 KiB: stays in the second-level cache
+constexpr size_t kRememberFromBytes = 2048;  // shorter texts repeat too little
+constexpr size_t kShortWord = 24;            // symbols; above, the heap wins
 
 uint64_t mix(uint64_t key) {
   key ^= key >> 32;

@@ -1,5 +1,5 @@
-// BPE against the definition, spelled out naively: random merge tables, words of every length on both
-// sides of the short-word limit, with and without remembered words.
+// BPE against the definition, spelled out naively: random merge tables, words of every length on
+// both sides of the short-word limit, with and without remembered words.
 #include "text/bpe.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ Table random_table(std::mt19937& random, size_t merges) {
   }
   while (table.merges.size() < merges) {
     const std::string left = texts[random() % texts.size()], right = texts[random() % texts.size()];
-    const auto [made, is_new] = ids.try_emplace(left + right, static_cast<int32_t>(1000 + ids.size()));
+    const auto [made, is_new] =
+        ids.try_emplace(left + right, static_cast<int32_t>(1000 + ids.size()));
     if (is_new) texts.push_back(left + right);
     table.merges.push_back({ids[left], ids[right], made->second});
   }
@@ -38,8 +39,8 @@ Table random_table(std::mt19937& random, size_t merges) {
   return table;
 }
 
-/// The definition: among all adjacent pairs, the lowest rank, leftmost of equals; the last merge of a
-/// pair gives its rank.
+/// The definition: among all adjacent pairs, the lowest rank, leftmost of equals; the last merge of
+/// a pair gives its rank.
 Ids naive(const Table& table, const std::string& word) {
   std::map<std::pair<int32_t, int32_t>, size_t> rank;
   for (size_t i = 0; i < table.merges.size(); ++i) {

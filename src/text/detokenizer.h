@@ -1,6 +1,6 @@
-// Detokenizer: token ids to text, one id at a time, for streams. Whatever the pushes are, the joined
-// output equals Tokenizer::decode of all ids. Never emits half a character. Not a stop-string or tag
-// matcher.
+// Detokenizer: token ids to text, one id at a time, for streams. Whatever the pushes are, the
+// joined output equals Tokenizer::decode of all ids. Never emits half a character. Not a
+// stop-string or tag matcher.
 #pragma once
 
 #include <cstddef>

@@ -11,16 +11,15 @@ namespace nibble {
 namespace {
 
 struct ScannedChar {
-  uint8_t bits;    // UnicodeBits; 0xFF at the end of the text, so that no test for absence holds
+  uint8_t bits;  // UnicodeBits; 0xFF at the end of the text, so that no test for absence holds
   uint32_t bytes;
-  char ascii;      // 0 if not ASCII
+  char ascii;  // 0 if not ASCII
 };
 
 class Scanner {
  public:
   Scanner(std::string_view text, KnownPattern pattern)
-      : text_(text),
-        word_bits_(pattern == KnownPattern::qwen3_5 ? kLetter | kMark : kLetter) {}
+      : text_(text), word_bits_(pattern == KnownPattern::qwen3_5 ? kLetter | kMark : kLetter) {}
 
   size_t word_end(size_t at) const {
     const ScannedChar first = look(at);

@@ -1,6 +1,6 @@
-// PreTokenizer: cuts text into words by the regular expressions of a tokenizer.json; BPE never merges
-// across a cut. The Qwen patterns run as a hand-written scanner, any other through PCRE2's JIT.
-// Knows nothing of tokens.
+// PreTokenizer: cuts text into words by the regular expressions of a tokenizer.json; BPE never
+// merges across a cut. The Qwen patterns run as a hand-written scanner, any other through PCRE2's
+// JIT. Knows nothing of tokens.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// PCRE2 is seen by this file alone. Compiled patterns are read-only and shared by threads; match data
-// and the JIT stack belong to one call.
+// PCRE2 is seen by this file alone. Compiled patterns are read-only and shared by threads; match
+// data and the JIT stack belong to one call.
 #include "text/pre_tokenizer_regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -59,8 +59,8 @@ std::string young_ranges(uint8_t bit) {
   return ranges;
 }
 
-/// The members of the class that an escape at the start of `rest` names (\s, \p{L}, \p{M}, \p{N}, or
-/// negated \S, \P{L} ...), to be written between brackets; empty for other escapes.
+/// The members of the class that an escape at the start of `rest` names (\s, \p{L}, \p{M}, \p{N},
+/// or negated \S, \P{L} ...), to be written between brackets; empty for other escapes.
 struct ClassEscape {
   std::string members;
   size_t length = 0;
@@ -131,10 +131,9 @@ Result<std::shared_ptr<const SplitRegex>> SplitRegex::compile(std::string_view p
   int failure = 0;
   PCRE2_SIZE offset = 0;
   auto compiled = std::make_unique<Compiled>();
-  compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
-                                     translated.size(),
-                                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &failure,
-                                     &offset, nullptr));
+  compiled->code.reset(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &failure, &offset, nullptr));
   if (compiled->code == nullptr) {
     return make_error(ErrorCode::corrupt,
                       {.what = "split pattern of the pre-tokenizer is not a regular expression",
@@ -146,7 +145,7 @@ Result<std::shared_ptr<const SplitRegex>> SplitRegex::compile(std::string_view p
   if (matches_empty != 0) return refuse("an empty match", pattern);
   // Without the JIT (a hardened kernel may forbid it) the interpreter gives the same matches.
   pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);
-  return std::shared_ptr<const SplitRegex>(new SplitRegex(std::move(compiled)));
+  return std::shared_ptr<const SplitRegex>(std::make_shared<SplitRegex>(std::move(compiled)));
 }
 
 Result<void> SplitRegex::split(std::string_view text,

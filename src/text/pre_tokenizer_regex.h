@@ -1,6 +1,7 @@
-// SplitRegex: one foreign split pattern through PCRE2's JIT. \s, \p{L}, \p{M} and \p{N} are rewritten
-// to mean what they mean to Oniguruma; constructs the two engines read differently are refused. Other
-// properties (\p{Lu}, \p{Han}) lack characters younger than PCRE2's Unicode (14 in version 10.42).
+// SplitRegex: one foreign split pattern through PCRE2's JIT. \s, \p{L}, \p{M} and \p{N} are
+// rewritten to mean what they mean to Oniguruma; constructs the two engines read differently are
+// refused. Other properties (\p{Lu}, \p{Han}) lack characters younger than PCRE2's Unicode (14 in
+// version 10.42).
 #pragma once
 
 #include <functional>
@@ -13,6 +14,8 @@ namespace nibble {
 
 class SplitRegex {
  public:
+  struct Compiled;
+  explicit SplitRegex(std::unique_ptr<Compiled> compiled);  // compile() is the way to make one
   /// Errors: unsupported (named construct), corrupt (PCRE2's words and the offset).
   static Result<std::shared_ptr<const SplitRegex>> compile(std::string_view pattern);
   ~SplitRegex();
@@ -25,8 +28,6 @@ class SplitRegex {
                      const std::function<Result<void>(std::string_view)>& piece) const;
 
  private:
-  struct Compiled;
-  explicit SplitRegex(std::unique_ptr<Compiled> compiled);
   std::unique_ptr<Compiled> compiled_;
 };
 

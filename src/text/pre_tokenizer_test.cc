@@ -15,7 +15,8 @@ using Words = std::vector<std::string>;
 
 Words split(const PreTokenizer& pre_tokenizer, std::string_view text) {
   Words words;
-  const auto outcome = pre_tokenizer.split(text, [&](std::string_view w) { words.emplace_back(w); });
+  const auto outcome =
+      pre_tokenizer.split(text, [&](std::string_view w) { words.emplace_back(w); });
   EXPECT_TRUE(outcome.ok());
   return words;
 }
@@ -37,11 +38,38 @@ Words split_by_pcre2(std::string_view pattern, std::string_view text) {
 }
 
 std::string random_text(std::mt19937& random) {
-  static const std::string_view kPieces[] = {
-      " ",  "  ", "\t", "\n", "\r", "\r\n", "'", "'s", "'LL", "'\xC5\xBF", "a", "Z", "7", "!", "_",
-      "\xC2\xA0", "\xE3\x80\x80", "\xC2\x85", "\xE1\xA0\x8E", "\xCC\x81", "\xE0\xA5\x8D",
-      "\xC3\xA9", "\xE4\xB8\xAD", "\xC2\xBD", "\xE2\x85\xA7", "\xF0\x9F\x98\x80", "\xE2\x80\x8D",
-      "\xF0\x91\x8F\x87", "\xF0\x90\xB5\x80", "\xF0\xAE\xAF\xB0", "\xC2\xAD", "."};
+  static const std::string_view kPieces[] = {" ",
+                                             "  ",
+                                             "\t",
+                                             "\n",
+                                             "\r",
+                                             "\r\n",
+                                             "'",
+                                             "'s",
+                                             "'LL",
+                                             "'\xC5\xBF",
+                                             "a",
+                                             "Z",
+                                             "7",
+                                             "!",
+                                             "_",
+                                             "\xC2\xA0",
+                                             "\xE3\x80\x80",
+                                             "\xC2\x85",
+                                             "\xE1\xA0\x8E",
+                                             "\xCC\x81",
+                                             "\xE0\xA5\x8D",
+                                             "\xC3\xA9",
+                                             "\xE4\xB8\xAD",
+                                             "\xC2\xBD",
+                                             "\xE2\x85\xA7",
+                                             "\xF0\x9F\x98\x80",
+                                             "\xE2\x80\x8D",
+                                             "\xF0\x91\x8F\x87",
+                                             "\xF0\x90\xB5\x80",
+                                             "\xF0\xAE\xAF\xB0",
+                                             "\xC2\xAD",
+                                             "."};
   std::string text;
   const size_t count = random() % 30;
   for (size_t i = 0; i < count; ++i) {
@@ -68,8 +96,8 @@ TEST(PreTokenizer, TheScannerIsThePattern) {
 TEST(PreTokenizer, CutsByHand) {
   const auto words = [](std::string_view text) { return split(KnownPattern::qwen3_5, text); };
   EXPECT_EQ(words(""), Words{});
-  EXPECT_EQ(words("I'll go  on\n\n  12"), (Words{"I", "'ll", " go", " ", " on", "\n\n", " ", " ", "1",
-                                                 "2"}));
+  EXPECT_EQ(words("I'll go  on\n\n  12"),
+            (Words{"I", "'ll", " go", " ", " on", "\n\n", " ", " ", "1", "2"}));
   EXPECT_EQ(words("x = {};\r\n\tend"), (Words{"x", " =", " {};\r\n", "\tend"}));
   EXPECT_EQ(words("  \n \n  "), (Words{"  \n \n", "  "}));
   // A combining mark stays with its word in Qwen3.5, and is punctuation in Qwen2 and Qwen3.
@@ -88,7 +116,12 @@ TEST(PreTokenizer, RunsForeignPatternsInStages) {
 
 TEST(PreTokenizer, ForeignClassesMeanWhatTheyMeanToOniguruma) {
   // U+180E is no space; U+10D40, U+2EBF0 and U+113C7 came with Unicode 15.1 and 16.
-  EXPECT_EQ(split_by_pcre2(R"(\s)", "a\xE1\xA0\x8E" "b c"), (Words{"a\xE1\xA0\x8E" "b", " ", "c"}));
+  EXPECT_EQ(split_by_pcre2(R"(\s)",
+                           "a\xE1\xA0\x8E"
+                           "b c"),
+            (Words{"a\xE1\xA0\x8E"
+                   "b",
+                   " ", "c"}));
   EXPECT_EQ(split_by_pcre2(R"(\S)", "\xE1\xA0\x8E "), (Words{"\xE1\xA0\x8E", " "}));
   EXPECT_EQ(split_by_pcre2(R"([\s!])", "a\xC2\x85!"), (Words{"a", "\xC2\x85", "!"}));
   EXPECT_EQ(split_by_pcre2(R"(\p{N})", "a\xF0\x90\xB5\x80"), (Words{"a", "\xF0\x90\xB5\x80"}));

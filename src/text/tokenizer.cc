@@ -51,7 +51,8 @@ size_t next_boundary(std::string_view text, size_t at) {
   return at;
 }
 
-/// NFC of `text`; `trusted` follows. What combines across the edge of a trusted range is not trusted.
+/// NFC of `text`; `trusted` follows. What combines across the edge of a trusted range is not
+/// trusted.
 std::string normalize_with_origin(std::string_view text, Ranges& trusted) {
   std::string out;
   Ranges kept;
@@ -118,16 +119,15 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json, std::string_
   if (!pre_tokenizer.ok()) {
     return Error{pre_tokenizer.error().code, concat(source, ": ", pre_tokenizer.error().message)};
   }
-  auto state = std::make_shared<State>(
-      State{.vocab = std::move(parts.vocab),
-            .model = BpeModel(parts.byte_ids, parts.merges),
-            .pre_tokenizer = std::move(pre_tokenizer).value(),
-            .normalizer = parts.normalizer,
-            .ignore_merges = parts.ignore_merges,
-            .raw_tokens = {},
-            .normalized_tokens = {},
-            .flags = {},
-            .eos_token_id = parts.eos_token_id});
+  auto state = std::make_shared<State>(State{.vocab = std::move(parts.vocab),
+                                             .model = BpeModel(parts.byte_ids, parts.merges),
+                                             .pre_tokenizer = std::move(pre_tokenizer).value(),
+                                             .normalizer = parts.normalizer,
+                                             .ignore_merges = parts.ignore_merges,
+                                             .raw_tokens = {},
+                                             .normalized_tokens = {},
+                                             .flags = {},
+                                             .eos_token_id = parts.eos_token_id});
   state->flags.resize(static_cast<size_t>(state->vocab.id_end()));
   for (AddedToken& token : parts.added) {
     state->flags[token.id] = static_cast<uint8_t>(kAdded | (token.special ? kSpecial : 0));

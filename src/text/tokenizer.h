@@ -1,6 +1,7 @@
-// Tokenizer: text <-> token ids, equal to Hugging Face `tokenizers` (0.23) for byte-level BPE as the
-// Qwen family ships it: added tokens, NFC, a split pattern, byte level, merges. What a
-// tokenizer.json asks for beyond that is refused by name at load. Not a trainer, not chat templates.
+// Tokenizer: text <-> token ids, equal to Hugging Face `tokenizers` (0.23) for byte-level BPE as
+// the Qwen family ships it: added tokens, NFC, a split pattern, byte level, merges. What a
+// tokenizer.json asks for beyond that is refused by name at load. Not a trainer, not chat
+// templates.
 #pragma once
 
 #include <cstdint>

@@ -51,8 +51,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::longest_at(std::string_view text, si
   Match best;
   uint32_t node = 0;
   while (at < text.size()) {
-    const auto child =
-        children_.find(uint64_t{node} << 8 | static_cast<unsigned char>(text[at]));
+    const auto child = children_.find(uint64_t{node} << 8 | static_cast<unsigned char>(text[at]));
     if (child == children_.end()) break;
     node = child->second;
     ++at;

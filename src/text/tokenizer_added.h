@@ -1,5 +1,5 @@
-// Added tokens (<|im_end|>, <think> ...): finding them in text, leftmost and then longest, as Hugging
-// Face does before any word is cut. Positions that came from a user never match.
+// Added tokens (<|im_end|>, <think> ...): finding them in text, leftmost and then longest, as
+// Hugging Face does before any word is cut. Positions that came from a user never match.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Fuzz entry. Input: a tokenizer.json, or "T" and a text for the fixed tokenizer below, or
-// tokenizer.json, a NUL byte, and a text for it. Whatever loads must encode any bytes, never emit an
-// added token from user text, decode to valid text, and stream the same text it decodes.
+// tokenizer.json, a NUL byte, and a text for it. Whatever loads must encode any bytes, never emit
+// an added token from user text, decode to valid text, and stream the same text it decodes.
 #include <cstdint>
 
 #include "base/json.h"
@@ -24,9 +24,10 @@ std::string small_tokenizer() {
     vocab.set(concat(left, right), static_cast<int64_t>(vocab.as_object().size()));
     merges.push_back(Json(Json::Array{left, right}));
   }
-  const std::string pattern = Json(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+)"
-                                   R"(|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")
-                                  .dump();
+  const std::string pattern =
+      Json(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+)"
+           R"(|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)")
+          .dump();
   return concat(R"({"model":{"vocab":)", vocab.dump(), R"(,"merges":)", merges.dump(),
                 R"(},"normalizer":{"type":"NFC"},"decoder":{"type":"ByteLevel"},"pre_tokenizer":)",
                 R"({"type":"Sequence","pretokenizers":[{"type":"Split","behavior":"Isolated",)",
@@ -83,7 +84,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(tokenizer.error().message.find('\n') == std::string::npos, tokenizer.error().message);
   }
   // The same bytes as the configuration beside a good tokenizer.
-  const auto configured = Tokenizer::parse(nibble::small_tokenizer(), input.substr(0, cut), "fixed");
+  const auto configured =
+      Tokenizer::parse(nibble::small_tokenizer(), input.substr(0, cut), "fixed");
   if (configured.ok()) nibble::check_text(configured.value(), text);
   return 0;
 }

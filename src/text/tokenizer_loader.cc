@@ -1,4 +1,5 @@
-// Reading order: model, added tokens, pipeline, configuration, and last what must hold of the whole.
+// Reading order: model, added tokens, pipeline, configuration, and last what must hold of the
+// whole.
 #include "text/tokenizer_loader.h"
 
 #include <charconv>
@@ -21,9 +22,9 @@ Error corrupt(std::string_view what, std::string_view expected, std::string_view
 }
 
 Error unsupported(std::string_view part, std::string_view expected, std::string_view found) {
-  return make_error(ErrorCode::unsupported, {.what = concat(part, " is not supported"),
-                                             .expected = expected,
-                                             .found = found});
+  return make_error(
+      ErrorCode::unsupported,
+      {.what = concat(part, " is not supported"), .expected = expected, .found = found});
 }
 
 std::string shown(const Json* value) {
@@ -92,8 +93,8 @@ Result<std::pair<std::string_view, std::string_view>> merge_sides(const Json& me
     if (space != text.npos && text.find(' ', space + 1) == text.npos) {
       return std::pair(text.substr(0, space), text.substr(space + 1));
     }
-  } else if (merge.is_array() && merge.as_array().size() == 2 &&
-             merge.as_array()[0].is_string() && merge.as_array()[1].is_string()) {
+  } else if (merge.is_array() && merge.as_array().size() == 2 && merge.as_array()[0].is_string() &&
+             merge.as_array()[1].is_string()) {
     return std::pair<std::string_view, std::string_view>(merge.as_array()[0].as_string(),
                                                          merge.as_array()[1].as_string());
   }
@@ -115,8 +116,8 @@ Result<void> read_merges(const Json& model, TokenizerParts& parts) {
     for (const std::string_view text : {left, right, std::string_view(joined)}) {
       const auto id = parts.vocab.find(text);
       if (!id) {
-        return corrupt(concat("model.merges[", parts.merges.size(), "]"), "tokens of the vocabulary",
-                       concat("unknown ", quoted_excerpt(text)));
+        return corrupt(concat("model.merges[", parts.merges.size(), "]"),
+                       "tokens of the vocabulary", concat("unknown ", quoted_excerpt(text)));
       }
       ids[filled++] = *id;
     }
@@ -247,8 +248,9 @@ Result<void> read_pre_tokenizer(const Json& root, TokenizerParts& parts) {
       return unsupported("pre_tokenizer", "Split and a final ByteLevel", shown(step));
     }
   }
-  if (!byte_level) return unsupported("a pre_tokenizer without ByteLevel", "Split and ByteLevel",
-                                      shown(root.find("pre_tokenizer")));
+  if (!byte_level)
+    return unsupported("a pre_tokenizer without ByteLevel", "Split and ByteLevel",
+                       shown(root.find("pre_tokenizer")));
   return {};
 }
 
@@ -330,7 +332,8 @@ Result<void> read_config(const Json& config, TokenizerParts& parts) {
 
 // --- the whole ---------------------------------------------------------------------------------
 
-/// Keeps the last mention of each added token; special once is special for ever, as in Hugging Face.
+/// Keeps the last mention of each added token; special once is special for ever, as in Hugging
+/// Face.
 void keep_last_mentions(std::vector<AddedToken>& added) {
   std::unordered_map<int32_t, size_t> place;
   std::vector<AddedToken> kept;
@@ -353,10 +356,10 @@ Result<void> check_special_unreachable(const TokenizerParts& parts) {
     if (token.special) special.insert(token.id);
   }
   const auto refuse = [&](int32_t id) {
-    return unsupported(
-        concat("special token ", quoted_excerpt(parts.vocab.text(id)),
-               " that ordinary text can become"),
-        "special tokens apart from bytes and merges", concat("id ", id, " among them"));
+    return unsupported(concat("special token ", quoted_excerpt(parts.vocab.text(id)),
+                              " that ordinary text can become"),
+                       "special tokens apart from bytes and merges",
+                       concat("id ", id, " among them"));
   };
   for (const int32_t id : parts.byte_ids) {
     if (special.contains(id)) return refuse(id);

@@ -33,7 +33,6 @@ struct TokenizerParts {
 
 /// `config_json` may be empty. Errors: corrupt, unsupported, each starting with the file's name.
 Result<TokenizerParts> parse_tokenizer_files(std::string_view tokenizer_json,
-                                             std::string_view config_json,
-                                             std::string_view source);
+                                             std::string_view config_json, std::string_view source);
 
 }  // namespace nibble

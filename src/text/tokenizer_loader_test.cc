@@ -19,11 +19,10 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 const std::string& golden_text() {
-  static const std::string text =
-      read_text_file(std::filesystem::path(NIBBLE_SOURCE_DIR) /
-                         "tests/golden/tokenizer/tokenizer.json",
-                     1 << 20)
-          .value();
+  static const std::string text = read_text_file(std::filesystem::path(NIBBLE_SOURCE_DIR) /
+                                                     "tests/golden/tokenizer/tokenizer.json",
+                                                 1 << 20)
+                                      .value();
   return text;
 }
 
@@ -79,7 +78,8 @@ TEST(TokenizerLoader, RefusesBrokenVocabularies) {
        "model.vocab: expected an object"},
       {"no merges", [](Json& r) { r.find("model")->set("merges", Json()); },
        "model.merges: expected a list"},
-      {"fractional id", [&](Json& r) { vocab(r).set("!", 0.5); }, "expected integer ids, found 0.5"},
+      {"fractional id", [&](Json& r) { vocab(r).set("!", 0.5); },
+       "expected integer ids, found 0.5"},
       {"negative id", [&](Json& r) { vocab(r).set("!", -1); },
        "id of token \"!\": expected 0 to 2097151, found -1"},
       {"huge id", [&](Json& r) { vocab(r).set("!", 2097152); }, "found 2097152"},
@@ -144,8 +144,8 @@ TEST(TokenizerLoader, RefusesUnsupportedPipelinesByName) {
   }
   expect_refusals({
       {"normalizer", set("normalizer", R"({"type":"Lowercase"})"), "expected NFC or none"},
-      {"NFKC inside",
-       set("normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFKC"}]})"), "\"NFKC\""},
+      {"NFKC inside", set("normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFKC"}]})"),
+       "\"NFKC\""},
       {"post", set("post_processor", R"({"type":"TemplateProcessing"})"),
        "post_processor is not supported"},
       {"no decoder", set("decoder", "null"), "decoder is not supported: expected ByteLevel"},
@@ -180,8 +180,13 @@ TEST(TokenizerLoader, RefusesEveryTruncation) {
 }
 
 TEST(TokenizerLoader, ReadsBothMergeShapesAndOldFiles) {
-  const Ids expected =
-      load(golden()).value().encode("Gr\xC3\xBC\xC3\x9F" "e in 2 lines\n\n", {}).value();
+  const Ids expected = load(golden())
+                           .value()
+                           .encode(
+                               "Gr\xC3\xBC\xC3\x9F"
+                               "e in 2 lines\n\n",
+                               {})
+                           .value();
   Json root = golden();
   for (Json& merge : member(root, {"model", "merges"}).as_array()) {
     merge = Json(concat(merge.as_array()[0].as_string(), " ", merge.as_array()[1].as_string()));
@@ -189,7 +194,13 @@ TEST(TokenizerLoader, ReadsBothMergeShapesAndOldFiles) {
   root.find("model")->set("type", Json());
   root.set("truncation", json(R"({"max_length":2})"));  // transformers resets it on every call
   root.set("post_processor", Json());
-  EXPECT_EQ(load(root).value().encode("Gr\xC3\xBC\xC3\x9F" "e in 2 lines\n\n", {}).value(), expected);
+  EXPECT_EQ(load(root)
+                .value()
+                .encode("Gr\xC3\xBC\xC3\x9F"
+                        "e in 2 lines\n\n",
+                        {})
+                .value(),
+            expected);
 }
 
 TEST(TokenizerLoader, TheConfigurationCompletesTheTokens) {

@@ -1,6 +1,6 @@
 // utf8proc knows decompositions, combining classes and compositions (Unicode 15); which characters
-// take part is our table's word (kNfcActive, Unicode 9). A stretch is one inactive character and the
-// active ones after it: nothing combines across its ends.
+// take part is our table's word (kNfcActive, Unicode 9). A stretch is one inactive character and
+// the active ones after it: nothing combines across its ends.
 #include "text/tokenizer_nfc.h"
 
 #include <utf8proc.h>
@@ -16,9 +16,7 @@ namespace nibble {
 
 namespace {
 
-bool is_active(char32_t code) {
-  return (UnicodeClasses::table().bits(code) & kNfcActive) != 0;
-}
+bool is_active(char32_t code) { return (UnicodeClasses::table().bits(code) & kNfcActive) != 0; }
 
 utf8proc_propval_t combining_class(utf8proc_int32_t code) {
   return utf8proc_get_property(code)->combining_class;
@@ -26,10 +24,9 @@ utf8proc_propval_t combining_class(utf8proc_int32_t code) {
 
 void decompose(char32_t code, std::vector<utf8proc_int32_t>& out) {
   utf8proc_int32_t parts[16];
-  const auto count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts, 16,
-                              static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE),
-                              nullptr);
+  const auto count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(code), parts, 16,
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), nullptr);
   CHECK(count > 0 && count <= 16, "canonical decomposition of ", static_cast<uint32_t>(code));
   out.insert(out.end(), parts, parts + count);
 }
@@ -61,9 +58,9 @@ void append_normalized(std::string& out, std::string_view stretch,
     at += c.bytes;
   }
   order_marks(codes);
-  const auto count = utf8proc_normalize_utf32(
-      codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const auto count =
+      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()),
+                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   CHECK(count >= 0, "utf8proc error ", count);
   for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(out, static_cast<char32_t>(codes[i]));
 }

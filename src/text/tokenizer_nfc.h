@@ -1,6 +1,6 @@
 // NFC as Hugging Face tokenizers applies it: Unicode 9, younger characters left alone and in place.
-// Only stretches that can change are looked at; combining marks are ordered in n log n. Not a general
-// normalizer: no NFD, NFKC.
+// Only stretches that can change are looked at; combining marks are ordered in n log n. Not a
+// general normalizer: no NFD, NFKC.
 #pragma once
 
 #include <cstddef>

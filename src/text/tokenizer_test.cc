@@ -1,5 +1,6 @@
-// The tokenizer against Hugging Face's answers (tests/golden/tokenizer), and what has no counterpart
-// there: mixed origins, lookups, invalid bytes. tools/oracle/tokenizer_test.py compares far more.
+// The tokenizer against Hugging Face's answers (tests/golden/tokenizer), and what has no
+// counterpart there: mixed origins, lookups, invalid bytes. tools/oracle/tokenizer_test.py compares
+// far more.
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -135,8 +136,8 @@ TEST(Tokenizer, ReadsInvalidUtf8AsReplacementCharacters) {
     EXPECT_EQ(golden_tokenizer().encode(piece).value(), encode(text)) << text;
   };
   expect_read_as("a\xFF!", concat("a", mark, "!"));
-  expect_read_as("\xE2\x82", std::string(mark));                        // one truncated character
-  expect_read_as("\xED\xA0\x80", concat(mark, mark, mark));             // a surrogate
+  expect_read_as("\xE2\x82", std::string(mark));                         // one truncated character
+  expect_read_as("\xED\xA0\x80", concat(mark, mark, mark));              // a surrogate
   expect_read_as("\xF0\x9F\x98<|im_end|>", concat(mark, "<|im_end|>"));  // and the token is seen
   // A character cut in two by pieces is broken in both.
   const TextPiece halves[] = {{"\xC3", Origin::from_template}, {"\xA9", Origin::from_user}};

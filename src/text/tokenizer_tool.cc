@@ -1,5 +1,5 @@
-// A test tool: loads TOKENIZER_JSON and answers requests of fixed-length frames on standard input, so
-// that a Python oracle can ask a million questions of one process. Not part of the program.
+// A test tool: loads TOKENIZER_JSON and answers requests of fixed-length frames on standard input,
+// so that a Python oracle can ask a million questions of one process. Not part of the program.
 //
 // Request: one byte of kind, uint32 length, payload. Answer: uint32 count of words, the words.
 //   'r' 'p' 'n'  text -> token ids: special tokens recognised | plain text | recognised, 3 times
@@ -73,13 +73,26 @@ int serve(const Tokenizer& tokenizer) {
     std::string payload(length, '\0');
     if (!read_exactly(payload.data(), length)) return 1;
     switch (kind) {
-      case 'r': answer(tokenizer.encode(payload, SpecialTokens::recognised).value()); break;
-      case 'p': answer(tokenizer.encode(payload, SpecialTokens::plain_text).value()); break;
-      case 'n': answer(timed(tokenizer, payload)); break;
-      case 'm': answer(tokenizer.encode(pieces_of(payload)).value()); break;
-      case 'd': answer(decoded(tokenizer, payload, SkipSpecial::no)); break;
-      case 's': answer(decoded(tokenizer, payload, SkipSpecial::yes)); break;
-      default: return 1;
+      case 'r':
+        answer(tokenizer.encode(payload, SpecialTokens::recognised).value());
+        break;
+      case 'p':
+        answer(tokenizer.encode(payload, SpecialTokens::plain_text).value());
+        break;
+      case 'n':
+        answer(timed(tokenizer, payload));
+        break;
+      case 'm':
+        answer(tokenizer.encode(pieces_of(payload)).value());
+        break;
+      case 'd':
+        answer(decoded(tokenizer, payload, SkipSpecial::no));
+        break;
+      case 's':
+        answer(decoded(tokenizer, payload, SkipSpecial::yes));
+        break;
+      default:
+        return 1;
     }
   }
   return 0;

@@ -42,12 +42,27 @@ TEST(Utf8, ReplacesMaximalSubparts) {
     return out;
   };
   const std::pair<std::string_view, std::string_view> cases[] = {
-      {"\xF1\x80\x80\xE1\x80\xC2" "b\x80" "c\x80\xBF" "d", "???b?c??d"},  // Unicode 3.9, table 3-11
-      {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82" "A", "????????A"},
-      {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF" "A", "????????A"},
-      {"\xF4\x91\x92\x93\xFF" "A\x80\xBF" "B", "?????A??B"},
-      {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF" "A", "????A"},
-      {"abcdefgh\xFF" "ijklmnopqrstuvwxyz\xE2\x82", "abcdefgh?ijklmnopqrstuvwxyz?"}};
+      {"\xF1\x80\x80\xE1\x80\xC2"
+       "b\x80"
+       "c\x80\xBF"
+       "d",
+       "???b?c??d"},  // Unicode 3.9, table 3-11
+      {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82"
+       "A",
+       "????????A"},
+      {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF"
+       "A",
+       "????????A"},
+      {"\xF4\x91\x92\x93\xFF"
+       "A\x80\xBF"
+       "B",
+       "?????A??B"},
+      {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF"
+       "A",
+       "????A"},
+      {"abcdefgh\xFF"
+       "ijklmnopqrstuvwxyz\xE2\x82",
+       "abcdefgh?ijklmnopqrstuvwxyz?"}};
   for (const auto& [bytes, expected] : cases) EXPECT_EQ(lossy(bytes), marks(expected));
 }
 
@@ -94,12 +109,15 @@ TEST(Nfc, ComposesAndOrders) {
       {"", ""},
       {"plain", "plain"},
       {"e\xCC\x81", "\xC3\xA9"},
-      {"q\xCC\x87\xCC\xA3", "q\xCC\xA3\xCC\x87"},                            // reordered
-      {"s\xCC\x87\xCC\xA3", "\xE1\xB9\xA9"},                                 // and composed
-      {"\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8", "\xEA\xB0\x81"},              // Hangul
-      {"\xE2\x84\xAB", "\xC3\x85"},                                          // angstrom sign
-      {"\xE0\xA5\x98", "\xE0\xA4\x95\xE0\xA4\xBC"},                          // excluded: decomposed
-      {"\xCC\x81" "e", "\xCC\x81" "e"},                                      // a mark comes first
+      {"q\xCC\x87\xCC\xA3", "q\xCC\xA3\xCC\x87"},                // reordered
+      {"s\xCC\x87\xCC\xA3", "\xE1\xB9\xA9"},                     // and composed
+      {"\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8", "\xEA\xB0\x81"},  // Hangul
+      {"\xE2\x84\xAB", "\xC3\x85"},                              // angstrom sign
+      {"\xE0\xA5\x98", "\xE0\xA4\x95\xE0\xA4\xBC"},              // excluded: decomposed
+      {"\xCC\x81"
+       "e",
+       "\xCC\x81"
+       "e"},                                       // a mark comes first
       {"a\xDF\xBD\xCC\xA3", "a\xDF\xBD\xCC\xA3"},  // U+07FD, of Unicode 11, has no class here
       {"a\xCC\x81\xDF\xBD", "\xC3\xA1\xDF\xBD"},
       {"\xF0\x91\xA4\xB5\xF0\x91\xA4\xB0", "\xF0\x91\xA4\xB5\xF0\x91\xA4\xB0"},  // of Unicode 13
@@ -114,8 +132,9 @@ TEST(Nfc, IsIdempotentAndLeavesInactiveTextAlone) {
     std::string text;
     for (size_t k = random() % 8; k > 0; --k) {
       const auto code = static_cast<char32_t>(random() % (random() % 2 == 0 ? 0x3000 : 0x20000));
-      append_utf8(text, random() % 2 == 0 ? marks[random() % std::size(marks)]
-                        : code >= 0xD800 && code < 0xE000 ? U'e' : code);
+      append_utf8(text, random() % 2 == 0                 ? marks[random() % std::size(marks)]
+                        : code >= 0xD800 && code < 0xE000 ? U'e'
+                                                          : code);
     }
     const std::string once = normalize_nfc(text);
     ASSERT_EQ(normalize_nfc(once), once);

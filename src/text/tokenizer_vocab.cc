@@ -76,10 +76,9 @@ void TokenizerVocab::grow() {
 
 Result<void> TokenizerVocab::add(int64_t id, std::string_view text) {
   if (id < 0 || id >= kIdEnd) {
-    return make_error(ErrorCode::corrupt,
-                      {.what = concat("id of token ", quoted_excerpt(text)),
-                       .expected = concat("0 to ", kIdEnd - 1),
-                       .found = concat(id)});
+    return make_error(ErrorCode::corrupt, {.what = concat("id of token ", quoted_excerpt(text)),
+                                           .expected = concat("0 to ", kIdEnd - 1),
+                                           .found = concat(id)});
   }
   if (text.empty() || text.size() > kTokenBytesMax) {
     return make_error(ErrorCode::corrupt, {.what = concat("text of token ", id),
@@ -88,14 +87,15 @@ Result<void> TokenizerVocab::add(int64_t id, std::string_view text) {
   }
   const auto token = static_cast<int32_t>(id);
   if (has(token)) {
-    return make_error(ErrorCode::corrupt,
-                      {.what = concat("token id ", id, " is used twice, by ",
-                                      quoted_excerpt(this->text(token)), " and ", quoted_excerpt(text))});
+    return make_error(ErrorCode::corrupt, {.what = concat("token id ", id, " is used twice, by ",
+                                                          quoted_excerpt(this->text(token)),
+                                                          " and ", quoted_excerpt(text))});
   }
   const size_t slot = slot_of(text);
   if (slots_[slot] >= 0) {
-    return make_error(ErrorCode::corrupt, {.what = concat("token ", quoted_excerpt(text), " has two ids, ",
-                                                          slots_[slot], " and ", id)});
+    return make_error(ErrorCode::corrupt,
+                      {.what = concat("token ", quoted_excerpt(text), " has two ids, ",
+                                      slots_[slot], " and ", id)});
   }
   if (token >= id_end()) entries_.resize(static_cast<size_t>(token) + 1);
   Entry& entry = entries_[token];

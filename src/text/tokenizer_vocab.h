@@ -1,5 +1,5 @@
-// TokenizerVocab: token id <-> token text as tokenizer.json spells it <-> bytes it stands for. Also the
-// byte-level alphabet (every byte as a printable character, from GPT-2). Knows no merges.
+// TokenizerVocab: token id <-> token text as tokenizer.json spells it <-> bytes it stands for. Also
+// the byte-level alphabet (every byte as a printable character, from GPT-2). Knows no merges.
 #pragma once
 
 #include <array>

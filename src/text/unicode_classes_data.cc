@@ -1,5 +1,5 @@
 // Made by tools/unicode/unicode_classes.py from Hugging Face tokenizers 0.23 (Unicode 16; NFC
-// Unicode 9). Each word is a code point << 8 | class bits, in force until the next word.
+// Unicode 9). Each word is a code point << 8 | class bits, in force until the next.
 // clang-format off
 #include "text/unicode_classes.h"
 

@@ -1,5 +1,5 @@
-"""Talks to nibble_tokenizer_tool (src/text/tokenizer_tool.cc has the protocol). Holds one process; no
-comparison happens here.
+"""Talks to one process of nibble_tokenizer_tool (src/text/tokenizer_tool.cc has the protocol).
+Compares nothing.
 """
 
 import struct

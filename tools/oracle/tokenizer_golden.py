@@ -1,5 +1,5 @@
-"""Writes tests/golden/tokenizer: a small byte-level BPE tokenizer and what Hugging Face `tokenizers`
-makes of a few hundred texts with it, so that the C++ unit tests need no Python. Usage: no arguments.
+"""Writes tests/golden/tokenizer: a small byte-level BPE tokenizer and what Hugging Face
+`tokenizers` makes of a few hundred texts, so that the C++ unit tests need no Python. No arguments.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Compares Nibble's tokenizer with Hugging Face `tokenizers` on every text it can think of: encode and
-decode, a freshly trained vocabulary of 50,000+ tokens, its variants, and Pebble's tokenizer.
+"""Compares Nibble's tokenizer with Hugging Face `tokenizers` on every text it can think of: encode
+and decode, a freshly trained vocabulary of 50,000+ tokens, its variants, and Pebble's tokenizer.
 
 Usage: tokenizer_test.py TOOL CACHE_FOLDER, where TOOL is the built nibble_tokenizer_tool.
 Prints the first differences and 'N passed, N failed'; exit status 1 on any.
@@ -107,7 +107,7 @@ def compare(score, name, tool, path, effort):
         texts = list(cases.texts(added))
     else:
         texts = list(cases.hand_written(added)) + list(cases.long_runs(600))
-        texts += [cases.mixed(rng, added, rng.randint(1, 40)) for _ in range(1500)]
+        texts += [cases.mixed(rng, added, rng.randint(1, 40)) for _ in range(4000)]
     whole = Tokenizer.from_str(json.dumps(spec))
     plain = Tokenizer.from_str(json.dumps(cases.without_added(spec)))
     compare_encoding(score, f"{name}, encode", client, whole, texts)
@@ -118,7 +118,7 @@ def compare(score, name, tool, path, effort):
     compare_bytes(score, name, client, whole, rng, 1000 * effort)
     simple = not any(t["normalized"] or t["lstrip"] or t["rstrip"] for t in spec["added_tokens"])
     if simple:
-        compare_pieces(score, name, client, spec, plain, rng, 1500 * effort)
+        compare_pieces(score, name, client, spec, plain, rng, 4000 * effort)
     compare_decoding(score, name, client, whole, rng.sample(texts, 300), rng, 500 * effort)
     client.close()
     print(f"{name}: {score.passed + score.failed - before} comparisons, "

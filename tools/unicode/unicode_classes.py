@@ -1,11 +1,11 @@
-"""Writes src/text/unicode_classes_data.cc: for every code point, whether it is \\p{L}, \\p{M}, \\p{N},
-\\s to Hugging Face `tokenizers`, whether NFC may change it there or join it to its predecessor, and
-whether it is younger than the Unicode 14 of PCRE2 10.42.
+"""Writes src/text/unicode_classes_data.cc: for every code point, whether it is \\p{L}, \\p{M},
+\\p{N} or \\s to Hugging Face `tokenizers`, whether NFC may change it there or join it to its
+predecessor, and whether it is younger than the Unicode 14 of PCRE2 10.42.
 
-Two Unicode versions meet in `tokenizers` 0.23: its regex engine (Oniguruma) knows Unicode 16, its NFC
-Unicode 9. The classes are therefore asked of the package itself, code point by code point; the NFC
-property comes from Debian's unicode-data, without characters younger than Unicode 9 (normalization
-of older ones never changes). Usage: python3 tools/unicode/unicode_classes.py [--check]
+Two Unicode versions meet in `tokenizers` 0.23: its regex engine (Oniguruma) knows Unicode 16, its
+NFC Unicode 9. The classes are therefore asked of the package itself, code point by code point; the
+NFC property comes from Debian's unicode-data, without characters younger than Unicode 9
+(normalization of older ones never changes). Usage: python3 tools/unicode/unicode_classes.py [--check]
 Needs: pip install tokenizers==0.23.*, apt install unicode-data.
 """
 
@@ -72,7 +72,8 @@ def nfc_active():
 def runs():
     """[(first code point, bits)], each run lasting until the next."""
     bits = [0] * 0x110000
-    for bit, codes in [(b, matching(p)) for b, p in PATTERNS.items()] + [(NFC_ACTIVE, nfc_active())]:
+    members = {bit: matching(pattern) for bit, pattern in PATTERNS.items()}
+    for bit, codes in (members | {NFC_ACTIVE: nfc_active()}).items():
         for code in codes:
             bits[code] |= bit
     known = assigned_by(PCRE2_VERSION)
@@ -94,7 +95,7 @@ def source_text():
         [
             "// Made by tools/unicode/unicode_classes.py from Hugging Face tokenizers "
             + f"{version} (Unicode 16; NFC",
-            "// Unicode 9). Each word is a code point << 8 | class bits, in force until the next word.",
+            "// Unicode 9). Each word is a code point << 8 | class bits, in force until the next.",
             "// clang-format off",
             '#include "text/unicode_classes.h"',
             "",
