@@ -42,6 +42,22 @@ std::vector<std::array<int32_t, 3>> read_positions(const Json* axes, size_t rows
   return positions;
 }
 
+/// All sequences' logits, one after the other.
+void read_logits(Golden& golden, const std::filesystem::path& path,
+                 std::vector<float> GoldenSequence::*member) {
+  const std::string raw = read_text_file(path, kGoldenBytesMax).value();
+  size_t at = 0;
+  for (auto& sequence : golden.sequences) {
+    auto& logits = sequence.*member;
+    logits.resize(sequence.ids.size() * static_cast<size_t>(golden.config.vocab_rows));
+    const size_t bytes = logits.size() * sizeof(float);
+    CHECK(at + bytes <= raw.size(), path.string(), " has ", raw.size(), " bytes");
+    std::memcpy(logits.data(), raw.data() + at, bytes);
+    at += bytes;
+  }
+  CHECK(at == raw.size(), path.string(), " has ", raw.size(), " bytes, expected ", at);
+}
+
 }  // namespace
 
 std::vector<std::string> golden_names() { return folders("model"); }
@@ -56,23 +72,17 @@ Golden load_golden(const std::string& name) {
   golden.weights = Weights::bind(*golden.checkpoint, golden.config).value();
   const std::string text = read_text_file(folder / "expected.json", kGoldenBytesMax).value();
   const Json expected = parse_json(text, "expected.json").value();
-  const std::string raw = read_text_file(folder / "logits.f32", kGoldenBytesMax).value();
   const Json* positions = expected.find("positions");
   const auto& ids = expected.find("ids")->as_array();
-  size_t at = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     GoldenSequence sequence{.ids = integers(ids[i])};
-    const size_t rows = sequence.ids.size();
-    sequence.positions =
-        read_positions(positions == nullptr ? nullptr : &positions->as_array()[i], rows);
-    sequence.logits.resize(rows * static_cast<size_t>(golden.config.vocab_rows));
-    const size_t bytes = sequence.logits.size() * sizeof(float);
-    CHECK(at + bytes <= raw.size(), name, ": logits.f32 has ", raw.size(), " bytes");
-    std::memcpy(sequence.logits.data(), raw.data() + at, bytes);
-    at += bytes;
+    sequence.positions = read_positions(positions == nullptr ? nullptr : &positions->as_array()[i],
+                                        sequence.ids.size());
     golden.sequences.push_back(std::move(sequence));
   }
-  CHECK(at == raw.size(), name, ": logits.f32 has ", raw.size(), " bytes, expected ", at);
+  read_logits(golden, folder / "logits.f32", &GoldenSequence::logits);
+  if (std::filesystem::exists(folder / "logits_high.f32"))
+    read_logits(golden, folder / "logits_high.f32", &GoldenSequence::logits_high);
   if (const Json* greedy = expected.find("greedy")) golden.greedy = integers(*greedy);
   return golden;
 }

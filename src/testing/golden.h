@@ -22,6 +22,7 @@ struct GoldenSequence {
   std::vector<int32_t> ids;                       // [T]
   std::vector<std::array<int32_t, 3>> positions;  // [T], (t, h, w)
   std::vector<float> logits;                      // [T, vocab_rows]
+  std::vector<float> logits_high;  // quantized cases: without the activations' quantization
 };
 
 struct Golden {

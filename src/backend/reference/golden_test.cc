@@ -27,5 +27,20 @@ TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceGolden, testing::ValuesIn(golden_names()),
                          [](const auto& test) { return golden_test_name(test.param); });
 
+class ReferenceQuantized : public testing::TestWithParam<std::string> {};
+
+TEST_P(ReferenceQuantized, DeclaredActivations) {
+  GoldenChecks checks(GetParam(), make_reference_backend, {.activations = Activations::declared});
+  checks.expect_divergence(GoldenChecks::Distributions::declared);
+}
+
+TEST_P(ReferenceQuantized, PlainActivations) {
+  GoldenChecks checks(GetParam(), make_reference_backend, {.activations = Activations::f32});
+  checks.expect_divergence(GoldenChecks::Distributions::weights_only);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceQuantized, testing::ValuesIn(quantized_golden_names()),
+                         [](const auto& test) { return golden_test_name(test.param); });
+
 }  // namespace
 }  // namespace nibble
