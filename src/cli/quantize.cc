@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "cli/verb.h"
+#include "quantize/verify.h"
 
 namespace nibble {
 namespace {
@@ -86,6 +87,27 @@ Result<QuantizeReport> work(Request& request, const Checkpoint& checkpoint, cons
   return quantize(checkpoint, plan, request.recipe, request.output, request.options);
 }
 
+/// Checks what was written; its findings are part of the result.
+Result<int> verify_output(const std::filesystem::path& output, Progress::Display display,
+                          Terminal& terminal) {
+  VerifyOptions options;
+  Progress progress(terminal,
+                    {.label = "verify", .unit = "MB", .unit_scale = 1e6, .display = display});
+  options.progress = [&](int64_t done, int64_t total) {
+    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
+  const VerifyReport report = TRY(verify_checkpoint(output, options));
+  progress.finish();
+  std::string text;
+  for (const Finding& finding : report.findings)
+    text += concat(finding.severity == Severity::error ? "error: " : "warning: ", finding.subject,
+                   ": ", finding.text, "\n");
+  TRY(terminal.out(concat(text, output.string(),
+                          report.sound() ? " is sound: " : " is NOT sound: ", report.tensors,
+                          " tensors, ", report.quantized_modules, " quantized linears\n")));
+  return report.sound() ? kExitOk : kExitFailure;
+}
+
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   Request request = TRY(read_request(arguments));
   const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
@@ -101,11 +123,11 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const QuantizeReport report = TRY(work(request, checkpoint, plan, progress));
   progress.finish();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  char line[96];
+  char line[64];
   std::snprintf(line, sizeof line, "quantized in %.2f s\n", seconds.count());
-  TRY(terminal.out(report.table()));
   terminal.err(line);
-  return kExitOk;
+  TRY(terminal.out(report.table()));
+  return verify_output(request.output, display, terminal);
 }
 
 }  // namespace

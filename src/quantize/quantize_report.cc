@@ -15,9 +15,9 @@ std::string megabytes(int64_t bytes) {
   return text;
 }
 
-std::string percent(double ratio) {
+std::string percent(double ratio, int digits) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3f %%", 100.0 * ratio);
+  std::snprintf(text, sizeof text, "%.*f %%", digits, 100.0 * ratio);
   return text;
 }
 
@@ -46,8 +46,8 @@ Cells row_cells(const KindReport& kind) {
                  megabytes(kind.bytes_out)};
   if (kind.rounding.weight_squares > 0) {
     const double better = 1.0 - kind.relative_error() / kind.amax_relative_error();
-    cells.insert(cells.end(), {percent(kind.relative_error()), percent(kind.amax_relative_error()),
-                               better == 0.0 ? "0 %" : percent(better)});
+    cells.insert(cells.end(), {percent(kind.relative_error(), 3),
+                               percent(kind.amax_relative_error(), 3), percent(better, 1)});
   }
   cells.resize(8);
   return cells;
@@ -111,7 +111,7 @@ std::string scheme_text(const QuantScheme& scheme) {
 KindReport QuantizeReport::total_rounded() const {
   KindReport total{.kind = "all quantized", .scheme = "", .rounding = {}};
   for (const KindReport& kind : kinds) {
-    if (kind.rounding.weight_squares == 0) continue;
+    if (kind.weights == 0) continue;  // what stayed as it was
     total.tensors += kind.tensors;
     total.weights += kind.weights;
     total.bytes_in += kind.bytes_in;
