@@ -58,19 +58,26 @@ std::string byte_level_text(std::string_view bytes) {
 }
 
 TokenizerVocab::TokenizerVocab(size_t tokens_expected)
-    : slots_(std::bit_ceil(2 * std::min<size_t>(tokens_expected, kIdEnd) + 2), -1) {}
+    : slots_(std::bit_ceil(2 * std::min<size_t>(tokens_expected, kIdEnd) + 2)) {}
 
-size_t TokenizerVocab::slot_of(std::string_view text) const {
-  size_t at = std::hash<std::string_view>{}(text) & (slots_.size() - 1);
-  while (slots_[at] >= 0 && this->text(slots_[at]) != text) at = (at + 1) & (slots_.size() - 1);
+uint32_t TokenizerVocab::hash_of(std::string_view text) {
+  return static_cast<uint32_t>(std::hash<std::string_view>{}(text));
+}
+
+/// The slot that holds `text`, or the empty one where it would go.
+size_t TokenizerVocab::slot_of(std::string_view text, uint32_t hash) const {
+  size_t at = hash & (slots_.size() - 1);
+  while (slots_[at].id >= 0 && (slots_[at].hash != hash || this->text(slots_[at].id) != text)) {
+    at = (at + 1) & (slots_.size() - 1);
+  }
   return at;
 }
 
 void TokenizerVocab::grow() {
-  std::vector<int32_t> old(2 * slots_.size(), -1);
+  std::vector<Slot> old(2 * slots_.size());
   old.swap(slots_);
-  for (const int32_t id : old) {
-    if (id >= 0) slots_[slot_of(text(id))] = id;
+  for (const Slot& slot : old) {
+    if (slot.id >= 0) slots_[slot_of(text(slot.id), slot.hash)] = slot;
   }
 }
 
@@ -91,11 +98,11 @@ Result<void> TokenizerVocab::add(int64_t id, std::string_view text) {
                                                           quoted_excerpt(this->text(token)),
                                                           " and ", quoted_excerpt(text))});
   }
-  const size_t slot = slot_of(text);
-  if (slots_[slot] >= 0) {
-    return make_error(ErrorCode::corrupt,
-                      {.what = concat("token ", quoted_excerpt(text), " has two ids, ",
-                                      slots_[slot], " and ", id)});
+  const uint32_t hash = hash_of(text);
+  Slot& slot = slots_[slot_of(text, hash)];
+  if (slot.id >= 0) {
+    return make_error(ErrorCode::corrupt, {.what = concat("token ", quoted_excerpt(text),
+                                                          " has two ids, ", slot.id, " and ", id)});
   }
   if (token >= id_end()) entries_.resize(static_cast<size_t>(token) + 1);
   Entry& entry = entries_[token];
@@ -103,7 +110,7 @@ Result<void> TokenizerVocab::add(int64_t id, std::string_view text) {
   entry.length = static_cast<uint32_t>(text.size());
   texts_.append(text);
   set_output(token, text);
-  slots_[slot] = token;
+  slot = {hash, token};
   if (2 * ++count_ > slots_.size()) grow();
   return {};
 }
@@ -116,7 +123,7 @@ void TokenizerVocab::set_output(int32_t id, std::string_view text) {
 }
 
 std::optional<int32_t> TokenizerVocab::find(std::string_view text) const {
-  const int32_t id = slots_[slot_of(text)];
+  const int32_t id = slots_[slot_of(text, hash_of(text))].id;
   return id >= 0 ? std::optional(id) : std::nullopt;
 }
 

@@ -47,12 +47,17 @@ class TokenizerVocab {
     uint32_t text_at = 0, length = 0;  // length 0: no such token
     uint32_t bytes_at = 0, byte_count = 0;
   };
-  size_t slot_of(std::string_view text) const;
+  struct Slot {
+    uint32_t hash = 0;  // of the text: most mismatches end here
+    int32_t id = -1;    // -1: empty
+  };
+  static uint32_t hash_of(std::string_view text);
+  size_t slot_of(std::string_view text, uint32_t hash) const;
   void grow();
 
   std::vector<Entry> entries_;  // by id
   std::string texts_, bytes_;
-  std::vector<int32_t> slots_;  // open addressing, ids or -1, at most half full
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
   size_t count_ = 0;
 };
 
