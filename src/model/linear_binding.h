@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
@@ -45,5 +46,9 @@ class LinearBinder {
   const Checkpoint* checkpoint_;
   const QuantConfig* quantization_;
 };
+
+/// Reads a bound linear or small tensor. Errors: io; corrupt for a scale that is not positive.
+Result<LinearWeight> load_linear(const Checkpoint& checkpoint, const LinearSource& source);
+Result<std::vector<float>> load_vector(const Checkpoint& checkpoint, const VectorSource& source);
 
 }  // namespace nibble

@@ -1,6 +1,7 @@
 // Reads bound tensors: linears in their file format, small tensors as F32.
 #include <algorithm>
 
+#include "model/linear_binding.h"
 #include "model/weights.h"
 #include "tensor/fp8.h"
 
@@ -53,26 +54,33 @@ Result<GlobalScale> read_scalar(const Checkpoint& checkpoint, const std::string&
 
 }  // namespace
 
-Result<LinearWeight> Weights::load(const LinearSource& source) const {
+Result<LinearWeight> load_linear(const Checkpoint& checkpoint, const LinearSource& source) {
   CHECK(source.present(), "load of an absent linear");
   LinearWeight weight{
       .module = source.module, .rows = source.rows, .cols = source.cols, .scheme = source.scheme};
-  weight.values = TRY(read_rows(*checkpoint_, source));
+  weight.values = TRY(read_rows(checkpoint, source));
   if (source.scheme.weights == WeightFormat::nvfp4) {
-    weight.scales = TRY(checkpoint_->read(bound_entry(*checkpoint_, source.scales)));
-    weight.global_scale = TRY(read_scalar(*checkpoint_, source.global_scale, source.direction));
+    weight.scales = TRY(checkpoint.read(bound_entry(checkpoint, source.scales)));
+    weight.global_scale = TRY(read_scalar(checkpoint, source.global_scale, source.direction));
   } else if (!source.scales.empty()) {
-    weight.scales = TRY(read_fp8_scales(*checkpoint_, source));
+    weight.scales = TRY(read_fp8_scales(checkpoint, source));
   }
   if (!source.input_scale.empty())
-    weight.input_scale = TRY(read_scalar(*checkpoint_, source.input_scale, source.direction));
+    weight.input_scale = TRY(read_scalar(checkpoint, source.input_scale, source.direction));
   return weight;
 }
 
-Result<std::vector<float>> Weights::load(const VectorSource& source) const {
+Result<std::vector<float>> load_vector(const Checkpoint& checkpoint, const VectorSource& source) {
   CHECK(source.present(), "load of an absent tensor");
-  const Tensor raw = TRY(checkpoint_->read(bound_entry(*checkpoint_, source.name)));
+  const Tensor raw = TRY(checkpoint.read(bound_entry(checkpoint, source.name)));
   return widen(raw.view());
+}
+
+Result<LinearWeight> Weights::load(const LinearSource& source) const {
+  return load_linear(*checkpoint_, source);
+}
+Result<std::vector<float>> Weights::load(const VectorSource& source) const {
+  return load_vector(*checkpoint_, source);
 }
 
 }  // namespace nibble

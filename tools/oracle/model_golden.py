@@ -114,20 +114,25 @@ def greedy(model, ids):
     return dict(greedy=out[len(ids):].tolist(), greedy_margin=round(margin, 6))
 
 
-def save_fused(model, folder, dtype_of):
-    """The released layout: experts fused, one file. Tied heads are not stored."""
+def stored(model, dtype_of):
+    """The tensors of a file. A tied head is not stored."""
     tied = text_config(model).tie_word_embeddings
-    tensors = {name: tensor.to(dtype_of(name)).contiguous()
-               for name, tensor in model.state_dict().items()
-               if not (tied and name == "lm_head.weight") and "visual" not in name}
+    return {name: tensor.to(dtype_of(name)).contiguous()
+            for name, tensor in model.state_dict().items()
+            if not (tied and name == "lm_head.weight")}
+
+
+def save_fused(model, folder, dtype_of):
+    """The released layout: experts fused, one file."""
+    tensors = {name: tensor for name, tensor in stored(model, dtype_of).items()
+               if "visual" not in name}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     model.config.save_pretrained(folder)
 
 
 def save_separate(model, folder, dtype_of, shard):
     """transformers' own writer: one tensor per expert."""
-    tensors = {name: tensor.to(dtype_of(name)) for name, tensor in model.state_dict().items()}
-    model.save_pretrained(folder, state_dict=tensors, max_shard_size=shard)
+    model.save_pretrained(folder, state_dict=stored(model, dtype_of), max_shard_size=shard)
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 

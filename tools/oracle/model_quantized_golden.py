@@ -4,9 +4,9 @@
   model_quantized_golden.py            writes tests/golden/model-quantized
   model_quantized_golden.py --check    makes the cases again and compares with the files
 
-Weights and run-time activations go through compressed-tensors' own functions. A folder is like those
-of model_golden.py; logits.f32 holds the forward with quantized activations, logits_high.f32 the one
-with quantized weights only. The modelopt-* cases are the same numbers under ModelOpt's names.
+Weights and run-time activations go through compressed-tensors' own functions. A folder is like
+those of model_golden.py; logits.f32 holds the forward with quantized activations, logits_high.f32
+the one with quantized weights only. modelopt-* has the same numbers under ModelOpt's names.
 """
 
 import argparse
@@ -86,8 +86,9 @@ def moe_text():
 def build(name):
     """Model and quantization config."""
     if name in ("nvfp4-w4a4", "modelopt-nvfp4"):
-        config = QuantizationConfig(config_groups={"group_0": preset_name_to_scheme("NVFP4", ["Linear"])},
-                                    ignore=NOT_MIXERS)
+        config = QuantizationConfig(
+            config_groups={"group_0": preset_name_to_scheme("NVFP4", ["Linear"])},
+            ignore=NOT_MIXERS)
         return cases.moe_model(moe_text()), config
     if name == "nvfp4-w4a16":
         text = cases.hybrid(113, 64, [L, L, F], (4, 2), 16, (2, 6, 8, 16), cases.rope([2, 1, 1]),
@@ -99,10 +100,11 @@ def build(name):
     text = cases.hybrid(97, 128, [L, F], (3, 1), 48, (2, 4, 8, 16), cases.rope([4, 4, 4]),
                         intermediate_size=256)
     if name == "fp8-mixed":
-        groups = {"group_0": preset_name_to_scheme("FP8_DYNAMIC", ["re:.*self_attn.*"]),
-                  "group_1": preset_name_to_scheme("FP8_BLOCK", ["re:.*mlp.*", "re:.*lm_head"]),
-                  "group_2": preset_name_to_scheme("FP8", ["re:.*linear_attn.*_proj$", "re:.*in_proj_(qkv|z)$"]),
-                  "group_3": preset_name_to_scheme("NVFP4", ["model.language_model.layers.1.mlp.down_proj"])}
+        targets = [("FP8_DYNAMIC", ["re:.*self_attn.*"]),
+                   ("FP8_BLOCK", ["re:.*mlp.*", "re:.*lm_head"]),
+                   ("FP8", ["re:.*linear_attn.*_proj$", "re:.*in_proj_(qkv|z)$"]),
+                   ("NVFP4", ["model.language_model.layers.1.mlp.down_proj"])]
+        groups = {f"group_{i}": preset_name_to_scheme(*one) for i, one in enumerate(targets)}
         config = QuantizationConfig(config_groups=groups,
                                     ignore=["re:.*in_proj_[ab]$", "re:.*visual.*"])
         return cases.dense_model(text), config
