@@ -3,3 +3,5 @@ step "codecs equal compressed-tensors" "$python" tools/oracle/codec_test.py
 step "goldens are what transformers gives" "$python" tools/oracle/model_golden.py --check
 step "quantized goldens are what compressed-tensors gives" "$python" \
   tools/oracle/model_quantized_golden.py --check
+step "compressed-tensors and transformers read what quantize writes" "$python" \
+  tools/oracle/quantize_test.py build/test/src/cli/nibble pebble/model

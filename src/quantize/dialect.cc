@@ -1,5 +1,5 @@
 // Config blocks of both dialects. Read for them: compressed-tensors quant_config.py and
-// quant_scheme.py (0.17), Model-Optimizer convert_hf_config.py (0.46), vLLM's readers of both.
+// quant_scheme.py (0.20), Model-Optimizer convert_hf_config.py (0.46), vLLM's readers of both.
 #include "quantize/dialect.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace nibble {
 namespace {
 
-constexpr std::string_view kCompressedTensorsVersion = "0.17.0";  // whose reader was read
+constexpr std::string_view kCompressedTensorsVersion = "0.20.0";  // whose reader was read
 constexpr std::string_view kNvfp4Format = "nvfp4-pack-quantized";
 
 /// One use of a scheme, in order of first appearance.
