@@ -88,7 +88,7 @@ def check_decoding(results, quantized):
     differing = [m for m in quantized.modules
                  if not torch.equal(quantized.decompressed(m).double(), quantized.exact(m))]
     dtype = quantized.decompressed(quantized.modules[0]).dtype
-    results.check(not differing, f"{len(quantized.modules)} modules: decompressed by the package, in "
+    results.check(not differing, f"{len(quantized.modules)} modules: decompressed there, in "
                   f"{dtype}, gives the exact weight; {len(differing)} differ")
 
 
