@@ -45,12 +45,16 @@ int64_t pages_of(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageToke
 
 Result<void> check_flags(const ModelConfig& config, const MemoryRequest& request) {
   CHECK(request.page_bytes >= 0 && request.slot_bytes >= 0, "page ", request.page_bytes);
-  CHECK(request.prefill_rows >= kPageTokens && request.prefill_rows % kPageTokens == 0, "rows ",
-        request.prefill_rows);
   if (request.sequences_max < 1)
     return make_error(ErrorCode::invalid_argument, {.what = "--max-num-seqs",
                                                     .expected = "at least 1",
                                                     .found = concat(request.sequences_max)});
+  if (request.rows_max < request.sequences_max + kPageTokens)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "--max-num-batched-tokens",
+                       .expected = concat("at least ", request.sequences_max + kPageTokens,
+                                          " (--max-num-seqs + ", kPageTokens, ")"),
+                       .found = concat(request.rows_max)});
   if (!request.model_len) return {};
   if (*request.model_len >= 2 && *request.model_len <= config.max_positions) return {};
   return make_error(ErrorCode::invalid_argument,
@@ -97,8 +101,7 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& r
   plan.sequences_max = request.sequences_max;
   plan.weight_bytes = request.weight_bytes;
   plan.pools.state_slots = request.sequences_max;
-  plan.pools.rows_max =
-      request.prefill_rows + static_cast<int32_t>(pages_of(request.sequences_max)) * kPageTokens;
+  plan.pools.rows_max = request.rows_max;
   plan.state_bytes = request.slot_bytes * request.sequences_max;
   plan.workspace_bytes = workspace_bytes(config, plan.pools, request.sequences_max);
   const int64_t left = request.memory_bytes - plan.total_bytes();

@@ -26,7 +26,7 @@ struct MemoryRequest {
   std::optional<int64_t> model_len;       // prompt + output of one request; absent: auto
   int32_t sequences_max = 16;             // running at once
   std::optional<int64_t> kv_cache_bytes;  // absent: enough for all, within a share of memory
-  int32_t prefill_rows = 512;             // prompt rows of one pass, a multiple of kPageTokens
+  int32_t rows_max = 512;                 // of one pass, prompt pieces and decoding sequences
 };
 
 struct MemoryPlan {

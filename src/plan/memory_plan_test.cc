@@ -73,6 +73,9 @@ TEST(MemoryPlan, RefusesWhatCannotFit) {
   request.kv_cache_bytes = request.page_bytes - 1;
   EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::no_memory);
   request.kv_cache_bytes = {};
+  request.rows_max = request.sequences_max + kPageTokens - 1;
+  EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::invalid_argument);
+  request.rows_max = 512;
   request.sequences_max = 0;
   EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::invalid_argument);
 }

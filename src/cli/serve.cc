@@ -1,0 +1,124 @@
+// nibble serve: the OpenAI-compatible server over one checkpoint.
+#include <algorithm>
+#include <chrono>
+
+#include "cli/engine_setup.h"
+#include "cli/verb.h"
+#include "server/server.h"
+
+namespace nibble {
+namespace {
+
+constexpr Option kOptions[] = {
+    {"host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for every network"},
+    {"port", "N", "8000", "port; 0 picks a free one and prints it"},
+    {"api-key", "KEY", "", "clients must send this key (several: separated by commas)"},
+    {"served-model-name", "NAME", "",
+     "name of the model in the API (several: separated by commas)"},
+    kMaxModelLenOption,
+    {"max-num-seqs", "N", "16", "sequences computed at once; more wait"},
+    {"max-queued-requests", "N", "1024", "sequences that may wait; more get status 429"},
+    kKvCacheBytesOption,
+    kMaxBatchedTokensOption,
+    {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
+    {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
+    {"max-request-bytes", "N", "32M", "largest request body"},
+    {"max-connections", "N", "1024", "open connections; more are turned away"},
+    {"shutdown-timeout", "SECONDS", "30", "how long running answers may take after a signal"},
+    {"log-requests", "", "true", "one line on standard error per request"},
+    kBackendOption,
+    kActivationsOption,
+    kThreadsOption,
+    kIsaOption,
+};
+
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> items;
+  while (!text.empty()) {
+    const size_t end = text.find(',');
+    if (end != 0) items.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return items;
+}
+
+Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& setup,
+                                 const std::filesystem::path& folder) {
+  ServedModel served = TRY(load_served_model(folder, setup.model.config));
+  served.names = split_list(arguments.text("served-model-name").value_or(""));
+  if (served.names.empty()) {
+    const auto path = std::filesystem::absolute(folder).lexically_normal();
+    served.names = {path.has_filename() ? path.filename().string()
+                                        : path.parent_path().filename().string()};
+    if (arguments.positional(0) != served.names[0]) served.names.push_back(arguments.positional(0));
+  }
+  served.context_max = setup.plan.context_max;
+  served.created = std::chrono::duration_cast<std::chrono::seconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  if (arguments.enabled("completion-special-tokens"))
+    served.completion_prompts = SpecialTokens::recognised;
+  const auto kwargs = arguments.text("default-chat-template-kwargs");
+  if (!kwargs) return served;
+  const auto parsed = parse_json(*kwargs, "--default-chat-template-kwargs");
+  if (!parsed.ok() || !parsed.value().is_object())
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "--default-chat-template-kwargs", .expected = "a JSON object", .found = *kwargs});
+  served.template_kwargs = parsed.value();
+  return served;
+}
+
+Result<ServerOptions> server_options(const Arguments& arguments, Terminal& terminal) {
+  ServerOptions options;
+  options.http.host = *arguments.text("host");
+  options.http.port = static_cast<uint16_t>(TRY(arguments.integer("port", 0, 65535)));
+  options.http.limits.body_bytes_max =
+      static_cast<uint64_t>(TRY(arguments.integer("max-request-bytes", 1024, int64_t{1} << 32)));
+  options.http.limits.connections_max =
+      static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
+  options.api_keys = split_list(arguments.text("api-key").value_or(""));
+  options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
+  if (arguments.enabled("log-requests"))
+    options.log = [&terminal](std::string_view line) { terminal.err(concat(line, "\n")); };
+  return options;
+}
+
+Result<int> run(const Arguments& arguments, Terminal& terminal) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::filesystem::path folder = arguments.positional(0);
+  const ServerOptions options = TRY(server_options(arguments, terminal));
+  const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
+  EngineSetup setup = TRY(set_up_engine(arguments, folder, sequences));
+  ServedModel served = TRY(served_model(arguments, setup, folder));
+  EngineSettings settings = setup.settings();
+  settings.waiting_max =
+      static_cast<int32_t>(TRY(arguments.integer("max-queued-requests", 0, 1 << 20)));
+
+  terminal.err(concat("model: ", served.names[0], " on ", setup.model.backend->description(), "\n",
+                      setup.plan.table()));
+  if (!served.chat_template)
+    terminal.err("no chat template in this checkpoint: only /v1/completions answers\n");
+  const auto server = TRY(Server::start(std::move(setup.model.backend), setup.model.config,
+                                        settings, std::move(served), options));
+  const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin);
+  const std::string host = options.http.host.find(':') == std::string::npos
+                               ? options.http.host
+                               : concat("[", options.http.host, "]");
+  terminal.err(
+      concat("ready: http://", host, ":", server->port(), "/v1 after ", elapsed.count(), " ms\n"));
+  server->run();
+  terminal.err("stopped\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+const Verb kServeVerb = {.name = "serve",
+                         .positionals = "DIR",
+                         .summary = "Serves a checkpoint over the OpenAI API",
+                         .options = kOptions,
+                         .run = run};
+
+}  // namespace nibble
