@@ -270,6 +270,17 @@ TEST(NvFp4Round, DecodedWeightsAreExactInBf16AndInBothDirections) {
   for (const float w : multiplied) ASSERT_EQ(w, round_to_bf16(w));
 }
 
+TEST(NvFp4Round, TheExampleOfTheDocuments) {  // docs/formats.md, section 2
+  const float weights[kBlock] = {0.1F,  -0.05F, 0.2F,   0.025F, -0.3F, 0.07F,  0.0F,  -0.01F,
+                                 0.15F, 0.4F,   -0.12F, 0.03F,  0.6F,  -0.22F, 0.09F, 0.5F};
+  std::vector<float> row;
+  for (const float w : weights) row.push_back(round_to_bf16(w));
+  ASSERT_EQ(global_exponent(amax_of(row)), -11);
+  const Rounded found = round_floats(row, kBlock, {.exponent = -11});
+  EXPECT_EQ(found.scales, (std::vector<uint8_t>{0x74}));
+  EXPECT_EQ(found.codes, (std::vector<uint8_t>{0x92, 0x14, 0x1d, 0x00, 0x63, 0x1b, 0xc7, 0x72}));
+}
+
 TEST(NvFp4Round, GlobalExponentLeavesRoomForTheSearch) {
   EXPECT_EQ(global_exponent(0.0F), 0);
   EXPECT_EQ(global_exponent(1568.0F), 0);
