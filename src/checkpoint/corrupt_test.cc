@@ -130,6 +130,8 @@ std::vector<BadFolder> bad_folders() {
       {"index_number", {x, index_file(R"({"a":1})")}, "bad file of tensor \"a\""},
       {"index_climbs_out", {x, index_file(R"({"a":"../x.safetensors"})")}, "a plain file name"},
       {"index_absolute", {x, index_file(R"({"a":"/etc/passwd"})")}, "a plain file name"},
+      {"index_subfolder", {x, index_file(R"({"a":"sub/x.safetensors"})")}, "a plain file name"},
+      {"index_hidden", {x, index_file(R"({"a":".x.safetensors"})")}, "a plain file name"},
       {"index_pickle", {x, index_file(R"({"a":"pytorch_model.bin"})")}, "a plain file name"},
       {"index_duplicate",
        {x, index_file(R"({"a":"x.safetensors","a":"x.safetensors"})")},
