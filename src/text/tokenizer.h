@@ -67,7 +67,8 @@ class Tokenizer {
   bool exists(int32_t id) const;
   /// Flagged `special` in the files: left out by SkipSpecial::yes.
   bool is_special(int32_t id) const;
-  /// In the added-token list, special or not: never produced from user text.
+  /// In the added-token list, special or not. A special one never comes from user text; a file may
+  /// list an ordinary word too, which then does.
   bool is_added(int32_t id) const;
 
   /// eos_token of tokenizer_config.json, if it names a token. One of several sources of stop ids.

@@ -207,9 +207,11 @@ TEST(TokenizerLoader, TheConfigurationCompletesTheTokens) {
   Json root = golden();
   const int64_t next = load(root).value().vocab_size();
   const std::string config = concat(
-      R"({"eos_token":"<think>","pad_token":null,"extra_special_tokens":["<tool_call>","<none>"],)",
+      R"({"eos_token":"<think>","model_max_length":1e30,"pad_token":null,"extra_special_tokens":["<tool_call>","<none>"],)",
       R"("added_tokens_decoder":{")", next, R"(":{"content":"<new>","special":true},")", next + 2,
-      R"(":{"content":"<gap>","lstrip":true,"normalized":false,"special":false}}})");
+      R"(":{"content":"<gap>","lstrip":true,"normalized":false,"special":false},")",
+      *load(root).value().token_to_id("<|im_end|>"),
+      R"(":{"content":"<|im_end|>","normalized":false,"special":false}}})");
   const Tokenizer tokenizer = load(root, config).value();
   EXPECT_EQ(tokenizer.vocab_size(), next + 3);
   EXPECT_TRUE(tokenizer.exists(static_cast<int32_t>(next)));
@@ -217,6 +219,7 @@ TEST(TokenizerLoader, TheConfigurationCompletesTheTokens) {
   EXPECT_EQ(tokenizer.eos_token_id(), tokenizer.token_to_id("<think>"));
   EXPECT_TRUE(tokenizer.is_special(*tokenizer.token_to_id("<think>")));
   EXPECT_TRUE(tokenizer.is_special(*tokenizer.token_to_id("<tool_call>")));
+  EXPECT_TRUE(tokenizer.is_special(*tokenizer.token_to_id("<|im_end|>")));  // once is for ever
   EXPECT_FALSE(tokenizer.is_special(*tokenizer.token_to_id("</think>")));
   const Ids ids = tokenizer.encode("<new> \n<gap>", SpecialTokens::recognised).value();
   EXPECT_EQ(ids, (Ids{static_cast<int32_t>(next), static_cast<int32_t>(next + 2)}));
@@ -236,6 +239,7 @@ TEST(TokenizerLoader, NormalizedTokensMatchAfterNfcAndOnlyTemplateText) {
   Json root = golden();
   const auto id = static_cast<int32_t>(load(root).value().vocab_size());
   root.find("added_tokens")->push_back(added(id, "<caf\xC3\xA9>", "normalized"));
+  root.find("added_tokens")->push_back(added(id + 1, "<e\xCC\x81>", "normalized"));  // to byte E9
   const Tokenizer tokenizer = load(root).value();
   const auto pieces = [&](std::string_view head, std::string_view middle, std::string_view tail) {
     const TextPiece made[] = {{std::string(head), Origin::from_template},
@@ -245,12 +249,55 @@ TEST(TokenizerLoader, NormalizedTokensMatchAfterNfcAndOnlyTemplateText) {
   };
   const auto holds = [&](const Ids& ids) { return std::ranges::count(ids, id); };
   EXPECT_EQ(tokenizer.encode("<cafe\xCC\x81>", SpecialTokens::recognised).value(), Ids{id});
+  EXPECT_EQ(tokenizer.decode(Ids{id + 1}, SkipSpecial::no), "<\xEF\xBF\xBD>");
   EXPECT_EQ(holds(tokenizer.encode("<cafe\xCC\x81>", SpecialTokens::plain_text).value()), 0);
   EXPECT_EQ(holds(pieces("e\xCC\x81<cafe\xCC\x81>", "e\xCC\x81", "<cafe\xCC\x81>e\xCC\x81")), 2);
   EXPECT_EQ(holds(pieces("<caf", "e\xCC\x81", ">")), 0);
   EXPECT_EQ(holds(pieces("<cafe", "\xCC\x81", ">")), 0);
   EXPECT_EQ(holds(pieces("e\xCC\x81<cafe\xCC\x81>", "\xCC\x81", "")), 0);  // stands on '>'
   EXPECT_EQ(holds(pieces("", "<caf", "e\xCC\x81>")), 0);
+  // A template piece that begins with a mark: the mark joins the user's letter.
+  Ids joined = tokenizer.encode("\xC3\xA9", SpecialTokens::recognised).value();
+  joined.push_back(id);
+  EXPECT_EQ(pieces("", "e", "\xCC\x81<cafe\xCC\x81>"), joined);
+}
+
+TEST(TokenizerLoader, StripFlagsSwallowSpaces) {
+  Json root = golden();
+  const auto id = static_cast<int32_t>(load(root).value().vocab_size());
+  root.find("added_tokens")->push_back(added(id, "<l>", "lstrip"));
+  root.find("added_tokens")->push_back(added(id + 1, "<r>", "rstrip"));
+  const Tokenizer tokenizer = load(root).value();
+  const auto encode = [&](std::string_view text) {
+    return tokenizer.encode(text, SpecialTokens::recognised).value();
+  };
+  const int32_t a = encode("a")[0], space = encode(" ")[0];
+  EXPECT_EQ(encode("a \n\xE3\x80\x80<l> "), (Ids{a, id, space}));
+  EXPECT_EQ(encode("a <r>\xC2\x85\t a"), (Ids{a, space, id + 1, a}));
+  EXPECT_EQ(encode("<r> <l> <l>"), (Ids{id + 1, id, id}));
+}
+
+TEST(TokenizerLoader, IgnoreMergesTakesWholeWordsButNoSpecialOnes) {
+  Json root = golden();
+  auto id = static_cast<int32_t>(load(root).value().vocab_size());
+  root.find("model")->set("ignore_merges", true);
+  member(root, {"model", "vocab"}).set("\xC4\xA0zqzqz", id);      // " zqzqz", which no merge makes
+  member(root, {"model", "vocab"}).set("\xC4\xA0qzqzq", id + 1);  // and one that is special
+  root.find("added_tokens")->push_back(added(id + 1, "\xC4\xA0qzqzq", "special"));
+  const Tokenizer tokenizer = load(root).value();
+  EXPECT_EQ(tokenizer.encode("a zqzqz", SpecialTokens::plain_text).value().back(), id);
+  EXPECT_GT(tokenizer.encode(" qzqzq", SpecialTokens::plain_text).value().size(), 1u);
+}
+
+TEST(TokenizerLoader, TokensOutsideTheAlphabetDecodeAsTheirText) {
+  Json root = golden();
+  const auto id = static_cast<int32_t>(load(root).value().vocab_size());
+  root.find("added_tokens")->push_back(added(id, "a\xE6\x97\xA5"));
+  root.find("added_tokens")->push_back(added(id + 1, "\xC3\xA9 \xC3\xA9"));  // a space is outside
+  root.find("added_tokens")->push_back(added(id + 2, "<\xC3\xA9>"));         // inside: one byte, E9
+  const Tokenizer tokenizer = load(root).value();
+  EXPECT_EQ(tokenizer.decode(Ids{id, id + 1, id + 2}, SkipSpecial::no),
+            "a\xE6\x97\xA5\xC3\xA9 \xC3\xA9<\xEF\xBF\xBD>");
 }
 
 TEST(TokenizerLoader, AMissingTokenizerIsNamed) {
