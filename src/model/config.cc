@@ -20,23 +20,26 @@ constexpr IntRange kVocabRange{1, 1 << 24};
 constexpr IntRange kPositionRange{1, int64_t{1} << 30};
 constexpr IntRange kTokenRange{0, (int64_t{1} << 31) - 1};
 
+/// Qwen3.5/3.6 (`hybrid`) has delta-net layers, gated attention, (t, h, w) rotary positions, 1 + w
+/// norms and, with experts, a shared one. Qwen3 MoE has none of these.
+enum class Generation : uint8_t { hybrid, plain };
+enum class Layout : uint8_t { nested, flat };  // text keys in text_config, or at the top
+
 struct Family {
   std::string_view architecture;
   Architecture kind;
-  bool nested;       // text_config inside
-  bool delta_net;    // linear-attention layers and the attention output gate
-  bool experts;      // routed feed-forward
-  bool renormalize;  // norm_topk_prob when the file is silent
-  double rotary;     // partial_rotary_factor when the file is silent
-  std::string_view prefix;
+  Generation generation;
+  Layout layout;
+  bool hybrid() const { return generation == Generation::hybrid; }
 };
 
 constexpr Family kFamilies[] = {
-    {"Qwen3_5MoeForConditionalGeneration", Architecture::qwen3_5_moe, true, true, true, true, 0.25,
-     "model.language_model."},
-    {"Qwen3_5ForConditionalGeneration", Architecture::qwen3_5, true, true, false, true, 0.25,
-     "model.language_model."},
-    {"Qwen3MoeForCausalLM", Architecture::qwen3_moe, false, false, true, false, 1.0, "model."},
+    {"Qwen3_5MoeForConditionalGeneration", Architecture::qwen3_5_moe, Generation::hybrid,
+     Layout::nested},
+    {"Qwen3_5ForConditionalGeneration", Architecture::qwen3_5, Generation::hybrid, Layout::nested},
+    {"Qwen3MoeForCausalLM", Architecture::qwen3_moe, Generation::plain, Layout::flat},
+    {"Qwen3_5MoeForCausalLM", Architecture::qwen3_5_moe, Generation::hybrid, Layout::flat},
+    {"Qwen3_5ForCausalLM", Architecture::qwen3_5, Generation::hybrid, Layout::flat},
 };
 
 Result<int> int_of(Result<int64_t> value) { return static_cast<int>(TRY(std::move(value))); }
@@ -64,7 +67,9 @@ Result<const Family*> parse_family(const ConfigSection& root) {
       {.what = root.name("architectures"), .expected = concat("one of ", known), .found = name});
 }
 
-Result<LayerKind> parse_layer_kind(const ConfigSection& text, const Json& name, bool delta_net) {
+Result<LayerKind> parse_layer_kind(const ConfigSection& text, const Json& name,
+                                   Generation generation) {
+  const bool delta_net = generation == Generation::hybrid;
   if (name.is_string() && name.as_string() == "full_attention") return LayerKind::attention;
   if (delta_net && name.is_string() && name.as_string() == "linear_attention")
     return LayerKind::delta_net;
@@ -74,17 +79,17 @@ Result<LayerKind> parse_layer_kind(const ConfigSection& text, const Json& name, 
   return error;
 }
 
-Result<std::vector<LayerKind>> parse_layers(const ConfigSection& text, bool delta_net) {
+Result<std::vector<LayerKind>> parse_layers(const ConfigSection& text, Generation generation) {
   const auto count = static_cast<size_t>(TRY(text.integer("num_hidden_layers", kLayerRange)));
   std::vector<LayerKind> layers;
   if (const Json* types = text.find("layer_types"); types != nullptr) {
     if (!types->is_array() || types->as_array().size() != count)
       return text.wrong("layer_types", concat("a list of num_hidden_layers ", count), *types);
     for (const auto& name : types->as_array())
-      layers.push_back(TRY(parse_layer_kind(text, name, delta_net)));
+      layers.push_back(TRY(parse_layer_kind(text, name, generation)));
     return layers;
   }
-  if (!delta_net) return std::vector<LayerKind>(count, LayerKind::attention);
+  if (generation == Generation::plain) return std::vector<LayerKind>(count, LayerKind::attention);
   const auto interval =
       static_cast<size_t>(TRY(text.integer_or("full_attention_interval", 4, kLayerRange)));
   for (size_t i = 1; i <= count; ++i)
@@ -107,19 +112,20 @@ Result<AttentionConfig> parse_attention(const ConfigSection& root, const ConfigS
   if (attention.q_heads % attention.kv_heads != 0)
     return not_divisible(text, "num_attention_heads", attention.q_heads, "num_key_value_heads",
                          attention.kv_heads);
-  if (!family.nested && !text.has("head_dim") && config.hidden % attention.q_heads != 0)
+  if (!family.hybrid() && !text.has("head_dim") && config.hidden % attention.q_heads != 0)
     return not_divisible(text, "hidden_size", config.hidden, "num_attention_heads",
                          attention.q_heads);
-  const int64_t head_dim_default = family.nested ? 256 : config.hidden / attention.q_heads;
+  const int64_t head_dim_default = family.hybrid() ? 256 : config.hidden / attention.q_heads;
   attention.head_dim = TRY(int_of(text.integer_or("head_dim", head_dim_default, kHeadDimRange)));
-  attention.output_gate = family.delta_net;
+  attention.output_gate = family.hybrid();
   constexpr std::string_view kGateReason = "the family fixes this gate";
-  TRY(family.delta_net ? text.must_be_true("attn_output_gate", kGateReason)
-                       : text.must_be_false("attn_output_gate", kGateReason));
-  attention.rope = TRY(parse_rope(rope_home(root, text), {.head_dim = attention.head_dim,
-                                                          .default_rotary_factor = family.rotary,
-                                                          .multi_axis = family.nested,
-                                                          .max_positions = config.max_positions}));
+  TRY(family.hybrid() ? text.must_be_true("attn_output_gate", kGateReason)
+                      : text.must_be_false("attn_output_gate", kGateReason));
+  attention.rope =
+      TRY(parse_rope(rope_home(root, text), {.head_dim = attention.head_dim,
+                                             .default_rotary_factor = family.hybrid() ? 0.25 : 1.0,
+                                             .multi_axis = family.hybrid(),
+                                             .max_positions = config.max_positions}));
   return attention;
 }
 
@@ -147,10 +153,10 @@ Result<MoeConfig> parse_moe(const ConfigSection& text, const Family& family) {
   moe.experts = TRY(int_of(text.integer(experts_key, kExpertRange)));
   moe.top_k = TRY(int_of(text.integer("num_experts_per_tok", {1, moe.experts})));
   moe.expert_width = TRY(int_of(text.integer("moe_intermediate_size", kWidthRange)));
-  if (family.nested)
+  if (family.hybrid())
     moe.shared_width = TRY(int_of(text.integer("shared_expert_intermediate_size", kWidthRange)));
-  moe.renormalize = TRY(text.boolean("norm_topk_prob")).value_or(family.renormalize);
-  if (family.nested && !moe.renormalize)
+  moe.renormalize = TRY(text.boolean("norm_topk_prob")).value_or(family.hybrid());
+  if (family.hybrid() && !moe.renormalize)
     return text.must_be_true("norm_topk_prob", "this family always renormalises").error();
   if (TRY(text.integer_or("decoder_sparse_step", 1, {0, 1024})) != 1)
     return make_error(ErrorCode::unsupported, {.what = text.name("decoder_sparse_step"),
@@ -187,19 +193,20 @@ Result<ModelConfig> parse_text(const ConfigSection& root, const ConfigSection& t
                                const Family& family) {
   ModelConfig config;
   config.architecture = family.kind;
-  config.tensor_prefix = family.prefix;
-  config.norm = family.nested ? NormKind::zero_centred : NormKind::plain;
+  const bool nested = family.layout == Layout::nested;
+  config.tensor_prefix = nested ? "model.language_model." : "model.";
+  config.norm = family.hybrid() ? NormKind::zero_centred : NormKind::plain;
   TRY(check_fixed_keys(text));
   config.hidden = TRY(int_of(text.integer("hidden_size", kHiddenRange)));
   config.vocab_rows = TRY(int_of(text.integer("vocab_size", kVocabRange)));
   config.rms_eps = static_cast<float>(TRY(text.number_or("rms_norm_eps", 1e-6, {1e-12, 0.1})));
   config.max_positions = TRY(text.integer("max_position_embeddings", kPositionRange));
-  config.layers = TRY(parse_layers(text, family.delta_net));
+  config.layers = TRY(parse_layers(text, family.generation));
   config.attention = TRY(parse_attention(root, text, family, config));
-  if (family.delta_net) config.delta_net = TRY(parse_delta_net(text));
-  if (family.experts) config.moe = TRY(parse_moe(text, family));
-  if (!family.experts)
-    config.dense_width = TRY(int_of(text.integer("intermediate_size", kWidthRange)));
+  if (family.hybrid()) config.delta_net = TRY(parse_delta_net(text));
+  const bool experts = family.kind != Architecture::qwen3_5;
+  if (experts) config.moe = TRY(parse_moe(text, family));
+  if (!experts) config.dense_width = TRY(int_of(text.integer("intermediate_size", kWidthRange)));
   config.mtp_layers = TRY(int_of(text.integer_or("mtp_num_hidden_layers", 0, {0, 8})));
   const bool inner_tie = TRY(text.boolean("tie_word_embeddings")).value_or(false);
   config.tied_head =
@@ -217,7 +224,7 @@ Result<ModelConfig> ModelConfig::parse(const Json& config) {
         {.what = "config.json", .expected = "an object", .found = config.type_name()});
   const ConfigSection root(config, "config.json: ");
   const Family& family = *TRY(parse_family(root));
-  if (!family.nested) return parse_text(root, root, family);
+  if (family.layout == Layout::flat) return parse_text(root, root, family);
   const ConfigSection text = TRY(root.section("text_config"));
   return parse_text(root, text, family);
 }

@@ -246,7 +246,7 @@ constexpr BadCase kBadCases[] = {
     {"qwen3.5-4b", "text_config.rope_parameters.mrope_section", "[1,2]", "3 integers"},
     {"qwen3.5-4b", "text_config.rope_parameters.rope_type", "\"llama3\"", "found \"llama3\""},
     {"qwen3.5-4b", "text_config.partial_rotary_factor", "0.5", "partial_rotary_factor"},
-    {"qwen3.5-4b", "text_config.rope_scaling", "{}", "found both"},
+    {"qwen3.5-4b", "text_config.rope_scaling", "{}", "found both, not equal"},
 };
 
 TEST(Config, BadConfigsAreRefusedByName) {
@@ -259,6 +259,17 @@ TEST(Config, BadConfigsAreRefusedByName) {
     EXPECT_EQ(config.error().message.find('\n'), std::string::npos);
     EXPECT_NE(config.error().code, ErrorCode::internal);
   }
+}
+
+TEST(Config, TextOnlyClassesAreFlat) {
+  Json flat = *load_config("qwen3.6-35b-a3b").find("text_config");
+  flat.set("architectures", Json::Array{"Qwen3_5MoeForCausalLM"});
+  const ModelConfig config = ModelConfig::parse(flat).value();
+  EXPECT_EQ(config.architecture, Architecture::qwen3_5_moe);
+  EXPECT_EQ(config.tensor_prefix, "model.");
+  EXPECT_EQ(config.norm, NormKind::zero_centred);
+  EXPECT_EQ(config.moe->shared_width, 512);
+  EXPECT_EQ(config.count(LayerKind::delta_net), 30);
 }
 
 TEST(Config, NotAnObject) { EXPECT_FALSE(ModelConfig::parse(Json("x"))); }

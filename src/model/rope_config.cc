@@ -118,10 +118,11 @@ Result<int> parse_rotary_dims(const ConfigSection& rope, const ConfigSection& te
 }  // namespace
 
 Result<RopeConfig> parse_rope(const ConfigSection& text, const RopeContext& context) {
-  if (text.has("rope_parameters") && text.has("rope_scaling"))
+  const bool both = text.has("rope_parameters") && text.has("rope_scaling");
+  if (both && !(*text.find("rope_parameters") == *text.find("rope_scaling")))
     return make_error(ErrorCode::corrupt, {.what = text.name("rope_scaling"),
                                            .expected = "one of rope_parameters and rope_scaling",
-                                           .found = "both"});
+                                           .found = "both, not equal"});
   const Json none = Json::Object{};
   ConfigSection rope(none, text.name("rope_parameters."));
   for (const std::string_view key : {"rope_parameters", "rope_scaling"})

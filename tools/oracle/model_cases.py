@@ -9,8 +9,9 @@ module itself is never cast, because that would round the rotary frequencies as 
 import math
 
 import torch
-from transformers import (Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5MoeConfig,
-                          Qwen3_5MoeForConditionalGeneration, Qwen3MoeConfig, Qwen3MoeForCausalLM)
+from transformers import (Qwen3_5Config, Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration,
+                          Qwen3_5MoeConfig, Qwen3_5MoeForConditionalGeneration, Qwen3_5TextConfig,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 VISION = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4,
               num_position_embeddings=16, out_hidden_size=16)
@@ -44,6 +45,11 @@ def dense_model(text, tied=False):
     config = Qwen3_5Config(text_config=dict(text, tie_word_embeddings=tied),
                            vision_config=VISION, tie_word_embeddings=tied)
     return Qwen3_5ForConditionalGeneration(config)
+
+
+def text_only_model(text):
+    """The class without a vision tower: a flat config, names under "model."."""
+    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(tie_word_embeddings=False, **text))
 
 
 def plain_model(**settings):

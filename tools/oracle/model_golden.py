@@ -53,6 +53,10 @@ def build(name):
         text = cases.hybrid(103, 32, [L, F, F], (4, 2), 24, (2, 2, 8, 8),
                             cases.rope([2, 2, 2]), intermediate_size=36)
         return cases.dense_model(text), lambda n: torch.float32, "separate"
+    if name == "dense-text-only":
+        text = cases.hybrid(61, 28, [L, F], (2, 1), 16, (2, 2, 6, 4), cases.rope([2, 1, 1]),
+                            intermediate_size=20)
+        return cases.text_only_model(text), cases.bf16, "separate"
     plain = dict(vocab_size=107, hidden_size=40, num_hidden_layers=3, num_attention_heads=6,
                  num_key_value_heads=2, head_dim=12, num_experts=7, num_experts_per_tok=3,
                  moe_intermediate_size=20, intermediate_size=24)
@@ -68,8 +72,8 @@ def build(name):
     raise ValueError(name)
 
 
-NAMES = ["moe-fused", "moe-separate", "dense-tied", "dense-yarn", "dense-positions", "plain-moe",
-         "plain-moe-yarn"]
+NAMES = ["moe-fused", "moe-separate", "dense-tied", "dense-yarn", "dense-positions", "dense-text-only",
+         "plain-moe", "plain-moe-yarn"]
 SHARDED = {"moe-separate": "40KB"}
 
 
