@@ -1,4 +1,5 @@
-// Workers spin briefly on a generation counter, then sleep: a decode step has many short ranges.
+// Workers spin briefly at a gate, then sleep: a decode step has many short ranges. The caller waits
+// only for workers that went through the gate, so a worker the system does not run costs nothing.
 #include "base/thread_pool.h"
 
 #include <sched.h>
@@ -17,6 +18,11 @@ namespace nibble {
 namespace {
 constexpr int kSpins = 2000;  // some 10 us: longer than the gap between two ranges of one step
 
+// The gate in one word: workers inside, whether it is open, and the number of the range.
+constexpr uint64_t kInsideMask = 0xFFFF;
+constexpr uint64_t kOpen = 0x10000;
+constexpr int kRangeShift = 17;
+
 void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -27,18 +33,19 @@ void pause_briefly() {
 }  // namespace
 
 struct ThreadPool::State {
-  std::vector<std::jthread> workers;
   std::mutex mutex;
   std::condition_variable wake;
-  std::atomic<uint64_t> generation{0};
+  std::atomic<uint64_t> gate{0};
+  std::atomic<int> sleepers{0};
   std::atomic<bool> stopping{false};
-  std::atomic<int> running{0};
 
-  // The current range: written before `generation` is advanced, read after it is seen.
+  // The current range: changed only while the gate is closed and nobody is inside.
   const std::function<void(size_t, size_t)>* task = nullptr;
   size_t count = 0;
   size_t chunk = 1;
   std::atomic<size_t> next{0};
+
+  std::vector<std::jthread> workers;  // last: they end before what they use
 
   void run_chunks() {
     for (;;) {
@@ -48,29 +55,62 @@ struct ThreadPool::State {
     }
   }
 
+  /// True if there is a range after `seen` to help with, or nothing more to do at all.
+  bool called(uint64_t seen) const {
+    const uint64_t now = gate.load();
+    return stopping.load() || ((now & kOpen) != 0 && now >> kRangeShift != seen);
+  }
+
+  void wait_for_call(uint64_t seen) {
+    for (int spin = 0; spin < kSpins; ++spin) {
+      if (called(seen)) return;
+      pause_briefly();
+    }
+    std::unique_lock lock(mutex);
+    sleepers.fetch_add(1);  // before the look at the gate: see call()
+    wake.wait(lock, [&] { return called(seen); });
+    sleepers.fetch_sub(1);
+  }
+
+  /// Goes in if the gate is open; false if it closed meanwhile.
+  bool enter(uint64_t& seen) {
+    uint64_t now = gate.load();
+    while ((now & kOpen) != 0 && now >> kRangeShift != seen) {
+      if (!gate.compare_exchange_weak(now, now + 1)) continue;
+      seen = now >> kRangeShift;
+      return true;
+    }
+    return false;
+  }
+
   void work() {
     uint64_t seen = 0;
     for (;;) {
-      for (int spin = 0; spin < kSpins && generation.load(std::memory_order_acquire) == seen;
-           ++spin)
-        pause_briefly();
-      if (generation.load(std::memory_order_acquire) == seen) {
-        std::unique_lock lock(mutex);
-        wake.wait(lock, [&] { return generation.load(std::memory_order_acquire) != seen; });
-      }
-      seen = generation.load(std::memory_order_acquire);
+      wait_for_call(seen);
       if (stopping.load()) return;
+      if (!enter(seen)) continue;
       run_chunks();
-      running.fetch_sub(1, std::memory_order_release);
+      gate.fetch_sub(1, std::memory_order_release);
     }
   }
 
-  void advance() {
-    {
-      std::lock_guard lock(mutex);
-      generation.fetch_add(1, std::memory_order_release);
-    }
+  /// Wakes whoever sleeps. A worker counts itself before it looks at the gate, and the gate was
+  /// opened before this counts: one of the two sees the other.
+  void call() {
+    if (sleepers.load() == 0) return;
+    { std::lock_guard lock(mutex); }
     wake.notify_all();
+  }
+
+  void close_and_wait() {
+    gate.fetch_and(~kOpen);
+    for (int spin = 0; (gate.load(std::memory_order_acquire) & kInsideMask) != 0; ++spin) {
+      if (spin < kSpins) {
+        pause_briefly();
+      } else {
+        std::this_thread::yield();  // a worker lost its core in the middle of a chunk
+      }
+    }
   }
 };
 
@@ -81,7 +121,7 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
 
 ThreadPool::~ThreadPool() {
   state_->stopping.store(true);
-  state_->advance();
+  state_->call();
 }
 
 int ThreadPool::size() const { return static_cast<int>(state_->workers.size()) + 1; }
@@ -99,10 +139,11 @@ void ThreadPool::parallel_for(size_t count, size_t grain,
   s.count = count;
   s.chunk = std::max(grain, (count + threads * 4 - 1) / (threads * 4));
   s.next.store(0, std::memory_order_relaxed);
-  s.running.store(static_cast<int>(threads) - 1, std::memory_order_relaxed);
-  s.advance();
+  const uint64_t range = (s.gate.load() >> kRangeShift) + 1;
+  s.gate.store(range << kRangeShift | kOpen);
+  s.call();
   s.run_chunks();
-  while (s.running.load(std::memory_order_acquire) > 0) pause_briefly();
+  s.close_and_wait();
 }
 
 int usable_cores() {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace nibble {
@@ -20,6 +22,39 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
       });
       for (const auto& hit : hits) ASSERT_EQ(hit.load(), 1);
     }
+  }
+}
+
+TEST(ThreadPool, WakesSleepersAgainAndAgain) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> sum = 0;
+    pool.parallel_for(64, 1, [&](size_t begin, size_t end) {
+      sum += static_cast<int>(end - begin);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
+    EXPECT_EQ(sum.load(), 64);
+    if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+TEST(ThreadPool, RangesMayShareMemoryInTurn) {
+  ThreadPool pool(4);
+  std::vector<size_t> values(1000);  // plain memory: one range sees what the last one wrote
+  for (size_t round = 0; round < 300; ++round)
+    pool.parallel_for(values.size(), 1, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        ASSERT_EQ(values[i], round);
+        ++values[i];
+      }
+    });
+}
+
+TEST(ThreadPool, EndsWhileWorkersSpinOrSleep) {
+  for (int round = 0; round < 200; ++round) {
+    ThreadPool pool(3);
+    if (round % 2 == 0) pool.parallel_for(10, 1, [](size_t, size_t) {});
+    if (round % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
 

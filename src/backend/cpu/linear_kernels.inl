@@ -72,13 +72,12 @@ struct Nvfp4Format : Nvfp4Unit {
   static Nvfp4Format load_unit(const std::byte* p) { return {Nvfp4Unit::load(p)}; }
 };
 
-/// Scale of columns [k, k + kGroup) for the 16 rows of a panel.
+/// Scale of columns [k, k + kGroup) for the 16 rows of a panel. E4M3 scales are never negative
+/// (PackedLinear refuses others), so their bits need no room for a sign.
 template <typename Format>
 inline Vec group_scale(const std::byte* scales, int64_t k) {
   if constexpr (Format::kGroup == 16) {
-    const Words codes = widen_bytes(scales + k);  // 16 bytes per 16 columns
-    return e4m3_fields_to_float(mask_words(shift_right_signed<4>(shift_left<24>(codes)),  //
-                                           0x87F00000U));
+    return e4m3_fields_to_float(shift_left<20>(widen_bytes(scales + k)));  // 16 bytes per group
   } else {
     float scale;
     __builtin_memcpy(&scale, scales + k / Format::kGroup * 4, sizeof scale);
@@ -110,35 +109,45 @@ inline void finish(const LinearPanels& a, int64_t row, int64_t panel, Vec sum) {
 template <typename Format, int kPair, int R, int P>
 inline void multiply_pair(const Format (&unit)[P], const float* x, int64_t x_stride,
                           Vec (&sum)[R][P]) {
-  Vec xe[R];
-  Vec xo[R];
-  for (int r = 0; r < R; ++r) {
-    xe[r] = broadcast(x[r * x_stride + 2 * kPair]);
-    xo[r] = broadcast(x[r * x_stride + 2 * kPair + 1]);
-  }
-  for (int p = 0; p < P; ++p) {
-    Vec even;
-    Vec odd;
-    unit[p].template decode<kPair>(even, odd);
-    for (int r = 0; r < R; ++r) sum[r][p] = fma(xe[r], even, sum[r][p]);
-    for (int r = 0; r < R; ++r) sum[r][p] = fma(xo[r], odd, sum[r][p]);
+  if constexpr (R == 1) {  // many panels: decode one, use it, forget it
+    const Vec xe = broadcast(x[2 * kPair]);
+    const Vec xo = broadcast(x[2 * kPair + 1]);
+    for (int p = 0; p < P; ++p) {
+      Vec even;
+      Vec odd;
+      unit[p].template decode<kPair>(even, odd);
+      sum[0][p] = fma(xo, odd, fma(xe, even, sum[0][p]));
+    }
+  } else {  // few panels: keep their weights, pass the rows by
+    Vec even[P];
+    Vec odd[P];
+    for (int p = 0; p < P; ++p) unit[p].template decode<kPair>(even[p], odd[p]);
+    for (int r = 0; r < R; ++r) {
+      const Vec xe = broadcast(x[r * x_stride + 2 * kPair]);
+      for (int p = 0; p < P; ++p) sum[r][p] = fma(xe, even[p], sum[r][p]);
+    }
+    for (int r = 0; r < R; ++r) {
+      const Vec xo = broadcast(x[r * x_stride + 2 * kPair + 1]);
+      for (int p = 0; p < P; ++p) sum[r][p] = fma(xo, odd[p], sum[r][p]);
+    }
   }
 }
 
-/// Adds columns [k_begin, k_end) to the sums of R rows and P panels.
+/// Adds `columns` columns, whose units begin at `panels`, to the sums of R rows and P panels.
 template <typename Format, int R, int P>
-inline void multiply_columns(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t k_end,
+inline void multiply_columns(const LinearPanels& a, const std::byte* panels, int64_t columns,
                              const float* x, Vec (&sum)[R][P]) {
-  for (int64_t k = k_begin; k < k_end; k += Format::kColumns) {
+  for (int64_t k = 0; k < columns; k += Format::kColumns) {
     Format unit[P];
-    for (int p = 0; p < P; ++p)
-      unit[p] = Format::load_unit(panel_at(a, panel + p) + k / Format::kColumns * Format::kBytes);
-    multiply_pair<Format, 0>(unit, x + k, a.x_stride, sum);
-    if constexpr (Format::kColumns >= 4) multiply_pair<Format, 1>(unit, x + k, a.x_stride, sum);
+    for (int p = 0; p < P; ++p) unit[p] = Format::load_unit(panels + p * a.panel_bytes);
+    multiply_pair<Format, 0>(unit, x, a.x_stride, sum);
+    if constexpr (Format::kColumns >= 4) multiply_pair<Format, 1>(unit, x, a.x_stride, sum);
     if constexpr (Format::kColumns >= 8) {
-      multiply_pair<Format, 2>(unit, x + k, a.x_stride, sum);
-      multiply_pair<Format, 3>(unit, x + k, a.x_stride, sum);
+      multiply_pair<Format, 2>(unit, x, a.x_stride, sum);
+      multiply_pair<Format, 3>(unit, x, a.x_stride, sum);
     }
+    panels += Format::kBytes;
+    x += Format::kColumns;
   }
 }
 
@@ -150,18 +159,24 @@ inline void clear(Vec (&sum)[R][P]) {
 
 template <typename Format, int R, int P>
 void direct_tile(const LinearPanels& a, int64_t panel) {
+  const std::byte* panels = panel_at(a, panel);
   Vec sum[R][P];
   clear(sum);
   if constexpr (Format::kGroup == 0) {
-    multiply_columns<Format>(a, panel, 0, a.k_padded, a.x, sum);
+    multiply_columns<Format>(a, panels, a.k_padded, a.x, sum);
   } else {
+    const std::byte* scales = scales_at(a, panel);
     for (int64_t k = 0; k < a.k_padded; k += Format::kGroup) {
-      const int64_t end = k + Format::kGroup < a.k_padded ? k + Format::kGroup : a.k_padded;
       Vec group[R][P];
       clear(group);
-      multiply_columns<Format>(a, panel, k, end, a.x, group);
+      if (Format::kGroup == 16 || k + Format::kGroup <= a.k_padded) {
+        multiply_columns<Format>(a, panels, Format::kGroup, a.x + k, group);
+      } else {
+        multiply_columns<Format>(a, panels, a.k_padded - k, a.x + k, group);
+      }
+      panels += Format::kGroup / Format::kColumns * Format::kBytes;
       for (int p = 0; p < P; ++p) {
-        const Vec scale = group_scale<Format>(scales_at(a, panel + p), k);
+        const Vec scale = group_scale<Format>(scales + p * a.scale_bytes, k);
         for (int r = 0; r < R; ++r) sum[r][p] = fma(group[r][p], scale, sum[r][p]);
       }
     }

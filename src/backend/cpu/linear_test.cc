@@ -95,7 +95,7 @@ TEST(Linear, AgreesWithDoubleLoopInEveryFormat) {
 
 TEST(Linear, BitsDoNotDependOnRowsThreadsOrInstructionSet) {
   RandomWeights random(2);
-  constexpr int64_t kRows = 205;  // more than two chunks of the blocked product
+  constexpr int64_t kRows = 107;  // more than one chunk of the blocked product, and an odd rest
   for (const Case& c : cases()) {
     const LinearWeight weight = random.linear(c.rows, c.cols, c.format, c.plain);
     const Inputs inputs = random_inputs(random, kRows, c.cols);
@@ -105,8 +105,10 @@ TEST(Linear, BitsDoNotDependOnRowsThreadsOrInstructionSet) {
       const std::vector<float> all = multiply(*kernels, 1, packed, inputs, kRows);
       if (expected.empty()) expected = all;
       ASSERT_TRUE(same_bits(all, expected)) << kernels->isa;
-      ASSERT_TRUE(same_bits(multiply(*kernels, 3, packed, inputs, kRows), expected));
-      for (const int64_t rows : {1, 2, 3, 4, 5, 11, 12, 13, 96, 97}) {
+      if (kernels == usable_kernels().front()) {
+        ASSERT_TRUE(same_bits(multiply(*kernels, 3, packed, inputs, kRows), expected));
+      }
+      for (const int64_t rows : {1, 2, 3, 4, 5, 11, 12, 13}) {
         const std::vector<float> some = multiply(*kernels, 2, packed, inputs, rows);
         const std::vector<float> part(expected.begin(), expected.begin() + rows * c.rows);
         ASSERT_TRUE(same_bits(some, part)) << kernels->isa << " rows " << rows << " format "
@@ -183,10 +185,12 @@ TEST(PackedLinear, RefusesWhatIsNotFinite) {
   const auto refused = PackedLinear::pack(plain, kernels);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
-            "test: expected finite weights, found NaN or infinity; run nibble verify on the "
-            "checkpoint");
+            "test: expected finite weights and positive scales, found NaN, infinity or a negative "
+            "scale; run nibble verify on the checkpoint");
   LinearWeight packed = random.linear(4, 32, WeightFormat::nvfp4);
   packed.scales.as<uint8_t>()[3] = 0x7F;
+  EXPECT_FALSE(PackedLinear::pack(packed, kernels).ok());
+  packed.scales.as<uint8_t>()[3] = 0x81;
   EXPECT_FALSE(PackedLinear::pack(packed, kernels).ok());
   LinearWeight fp8 = random.linear(4, 32, WeightFormat::fp8_channel);
   fp8.scales.as<float>()[2] = std::numeric_limits<float>::infinity();

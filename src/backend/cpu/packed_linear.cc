@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tensor/fp8.h"
+#include "tensor/nvfp4.h"
 
 namespace nibble::cpu {
 namespace {
@@ -34,6 +35,12 @@ bool finite_values(const Tensor& tensor) {
     default:
       return true;  // every E2M1 code is a number
   }
+}
+
+/// Block scales of NVFP4 are read as unsigned (group_scale in linear_kernels.inl).
+bool sound_scales(const LinearWeight& weight) {
+  if (weight.scheme.weights != WeightFormat::nvfp4) return finite_values(weight.scales);
+  return all_sound<uint8_t>(weight.scales, [](uint8_t x) { return nvfp4_scale_is_sound(x); });
 }
 
 }  // namespace
@@ -151,10 +158,10 @@ void PackedLinear::pack_nvfp4_scales(const LinearWeight& weight) {
 }
 
 Result<PackedLinear> PackedLinear::pack(const LinearWeight& weight, const KernelTable& kernels) {
-  if (!finite_values(weight.values) || !finite_values(weight.scales))
+  if (!finite_values(weight.values) || !sound_scales(weight))
     return make_error(ErrorCode::corrupt, {.what = weight.module,
-                                           .expected = "finite weights",
-                                           .found = "NaN or infinity",
+                                           .expected = "finite weights and positive scales",
+                                           .found = "NaN, infinity or a negative scale",
                                            .advice = "run nibble verify on the checkpoint"});
   PackedLinear packed;
   packed.rows_ = weight.rows;

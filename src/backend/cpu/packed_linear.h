@@ -17,7 +17,8 @@ inline int64_t padded_columns(int64_t columns) { return (columns + 15) / 16 * 16
 class PackedLinear {
  public:
   PackedLinear() = default;
-  /// Errors: corrupt, naming the module, if a value or scale is NaN or infinite.
+  /// Errors: corrupt, naming the module, if a value or scale is NaN or infinite, or an NVFP4 block
+  /// scale negative.
   static Result<PackedLinear> pack(const LinearWeight& weight, const KernelTable& kernels);
 
   int64_t rows() const { return rows_; }  // N
