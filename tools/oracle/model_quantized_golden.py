@@ -26,6 +26,7 @@ from compressed_tensors.quantization.utils import calculate_qparams, generate_gp
 from safetensors.torch import save_file
 from torch import nn
 
+import codec_cases
 import model_cases as cases
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "model-quantized"
@@ -255,6 +256,28 @@ def to_modelopt(folder, tensors):
     (folder / "hf_quant_config.json").write_text(json.dumps(side, indent=1) + "\n")
 
 
+LINEAR_CASES = ["model.language_model.layers.0.mlp.experts.2.gate_proj",
+                "model.language_model.layers.1.mlp.experts.0.down_proj",
+                "model.language_model.layers.1.self_attn.q_proj",
+                "model.language_model.layers.2.mlp.shared_expert.up_proj"]
+
+
+def linear_cases(model):
+    """Single quantized linears on given BF16 inputs: codes, scales and outputs of the package."""
+    out, random = {}, torch.Generator().manual_seed(3)
+    for name in LINEAR_CASES:
+        module = linears(model)[name]
+        x = torch.randn(6, module.in_features, generator=random) * torch.logspace(-2, 1, 6)[:, None]
+        x[1, :16] = 0.0
+        x = x.to(torch.bfloat16)
+        codec_cases.nvfp4_input_case(out, name, x.float(), module.input_global_scale)
+        del out[f"{name}/out"]
+        out[f"{name}/x"] = x
+        with torch.no_grad():
+            out[f"{name}/y"] = module(x.float())
+    return {name: tensor.contiguous() for name, tensor in out.items()}
+
+
 def write(name, folder):
     model, config = build(name)
     cases.fill(model, 11, lambda n: torch.float32 if cases.keep_f32(n) else torch.bfloat16)
@@ -264,6 +287,8 @@ def write(name, folder):
     declared, high = logits_of(model, ids), weights_only(model, ids)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if name == "nvfp4-w4a4":
+        save_file(linear_cases(model), folder / "linear_cases.bin")
     tensors = compress(model, folder)
     if name.startswith("modelopt"):
         to_modelopt(folder, tensors)
