@@ -34,9 +34,9 @@ Result<Value> message_value(Runtime& runtime, const Json& message) {
 
 Result<Value> messages_value(Runtime& runtime, const Json& messages) {
   if (!messages.is_array()) {
-    return make_error(ErrorCode::invalid_argument, {.what = "messages",
-                                                    .expected = "a list of messages",
-                                                    .found = messages.type_name()});
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "messages", .expected = "a list of messages", .found = messages.type_name()});
   }
   std::vector<Value> items;
   for (const Json& message : messages.as_array()) {
@@ -46,8 +46,8 @@ Result<Value> messages_value(Runtime& runtime, const Json& messages) {
   return out.tag(Origin::from_user);
 }
 
-Result<void> add_members(Runtime& runtime, const Json& object, std::string_view what,
-                         Origin origin, Variables& variables) {
+Result<void> add_members(Runtime& runtime, const Json& object, std::string_view what, Origin origin,
+                         Variables& variables) {
   static constexpr std::string_view kReserved[] = {"messages", "tools", "documents",
                                                    "add_generation_prompt"};
   if (object.is_null()) return {};
@@ -97,10 +97,9 @@ Result<void> decode_arguments(Json& call, std::string_view where) {
   auto decoded = parse_json(text, concat(where, ".arguments"));
   if (!decoded.ok()) return Error{ErrorCode::invalid_argument, decoded.error().message};
   if (!decoded.value().is_object()) {
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = concat(where, ".arguments"),
-                       .expected = "the text of a JSON object",
-                       .found = decoded.value().type_name()});
+    return make_error(ErrorCode::invalid_argument, {.what = concat(where, ".arguments"),
+                                                    .expected = "the text of a JSON object",
+                                                    .found = decoded.value().type_name()});
   }
   *arguments = std::move(decoded).value();
   return {};
@@ -151,9 +150,9 @@ Result<RenderedPrompt> ChatTemplate::render(const TemplateInput& input) const {
 
 Result<Json> prepare_messages(const Json& messages) {
   if (!messages.is_array()) {
-    return make_error(ErrorCode::invalid_argument, {.what = "messages",
-                                                    .expected = "a list of messages",
-                                                    .found = messages.type_name()});
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "messages", .expected = "a list of messages", .found = messages.type_name()});
   }
   Json out = messages;
   for (size_t i = 0; i < out.as_array().size(); ++i) {

@@ -86,10 +86,10 @@ Result<Json> read_special_tokens(const std::filesystem::path& folder);
 
 /// What `nibble render` does.
 struct RenderRequest {
-  std::filesystem::path source;                 // checkpoint folder, or a template file
-  std::filesystem::path messages;               // JSON: list of messages, or a chat request object
-  std::optional<std::filesystem::path> tools;   // JSON list; overrides the request object's
-  std::string kwargs;                           // JSON object or empty; overrides likewise
+  std::filesystem::path source;                // checkpoint folder, or a template file
+  std::filesystem::path messages;              // JSON: list of messages, or a chat request object
+  std::optional<std::filesystem::path> tools;  // JSON list; overrides the request object's
+  std::string kwargs;                          // JSON object or empty; overrides likewise
   GenerationPrompt generation_prompt = GenerationPrompt::add;
   std::chrono::local_seconds now{};
 };

@@ -119,9 +119,9 @@ Result<RenderedPrompt> render_prompt(const RenderRequest& request) {
   if (!request.kwargs.empty()) {
     const Json given = TRY(parse_json(request.kwargs, "--kwargs"));
     if (!given.is_object()) {
-      return make_error(ErrorCode::invalid_argument, {.what = "--kwargs",
-                                                      .expected = "a JSON object",
-                                                      .found = given.type_name()});
+      return make_error(
+          ErrorCode::invalid_argument,
+          {.what = "--kwargs", .expected = "a JSON object", .found = given.type_name()});
     }
     for (const auto& [key, value] : given.as_object()) input.kwargs.set(key, value);
   }

@@ -5,7 +5,8 @@
 //   {"compile": NAME, "source": TEXT, "special_tokens": {...}}   -> {} or {"error": MESSAGE}
 //   {"render": NAME, "messages": [...], "tools": ..., "documents": ..., "kwargs": {...},
 //    "add_generation_prompt": BOOL, "now": SECONDS, "prepare": BOOL}
-//                                 -> {"text": TEXT, "pieces": [["t"|"u", TEXT] ...]} or {"error": ...}
+//                                 -> {"text": TEXT, "pieces": [["t"|"u", TEXT] ...]} or {"error":
+//                                 ...}
 #include <cstdio>
 #include <iostream>
 #include <map>

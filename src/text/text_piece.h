@@ -1,6 +1,6 @@
-// TextPiece: prompt text that remembers who wrote it. Made by chat templates, read by the tokenizer:
-// a special token is one only when all of its characters lie in from_template text. Pieces do not
-// cut ordinary text: the tokenizer splits and merges across their borders as if they were one string.
+// TextPiece: prompt text that remembers who wrote it. Made by chat templates, read by the
+// tokenizer: a special token is one only when all of its characters lie in from_template text.
+// Pieces do not cut ordinary text: the tokenizer splits and merges across their borders.
 #pragma once
 
 #include <string>

@@ -41,8 +41,7 @@ Value loop_property(const Loop& loop, std::string_view name) {
     return index > 0 ? items[loop.index0 - 1] : Value::undefined("there is no previous item");
   }
   if (name == "nextitem") {
-    return index + 1 < length ? items[loop.index0 + 1]
-                              : Value::undefined("there is no next item");
+    return index + 1 < length ? items[loop.index0 + 1] : Value::undefined("there is no next item");
   }
   return Value::undefined("");
 }
@@ -54,10 +53,12 @@ Result<std::optional<Value>> own_attribute(const Value& value, std::string_view 
       Callable method{.kind = Callable::Kind::method, .name = std::string(name), .self = value};
       return std::optional(Value(std::make_shared<const Callable>(std::move(method))));
     }
-    case MethodAccess::forbidden: return std::optional(unsafe_attribute(value, name));
+    case MethodAccess::forbidden:
+      return std::optional(unsafe_attribute(value, name));
     case MethodAccess::unsupported:
       return fail(concat("the method '", name, "' is not supported"));
-    case MethodAccess::none: break;
+    case MethodAccess::none:
+      break;
   }
   if (name.starts_with("__") && name.ends_with("__")) {
     return std::optional(unsafe_attribute(value, name));
@@ -163,15 +164,6 @@ Result<Value> slice_text(Runtime& runtime, const Text& text, const Value (&bound
   return runtime.text(std::move(out));
 }
 
-std::string slice_repr(const Value (&bounds)[3], Runtime& runtime) {
-  std::string out = "slice(";
-  for (int i = 0; i < 3; ++i) {
-    const auto part = to_repr(runtime, bounds[i]);
-    out += concat(i > 0 ? ", " : "", part.ok() ? part.value().bytes() : "?");
-  }
-  return out + ")";
-}
-
 }  // namespace
 
 Result<Value> get_attribute(Runtime&, const Value& value, std::string_view name) {
@@ -201,17 +193,15 @@ Result<Value> get_item(Runtime& runtime, const Value& value, const Value& key) {
 
 Result<Value> get_slice(Runtime& runtime, const Value& value, const Value (&bounds)[3]) {
   if (value.is(Kind::undefined)) return fail(value.undefined_message());
+  if (value.is(Kind::dict)) return fail("unhashable type: 'slice'");
+  const bool sliceable =
+      value.is(Kind::string) || (value.is(Kind::sequence) && subscriptable(value.as_sequence()));
+  if (!sliceable) return fail(concat("'", type_name(value), "' object is not subscriptable"));
   for (const Value& bound : bounds) {
-    if (!bound.is(Kind::none) && !bound.is_integral()) {
-      return Value::undefined(
-          concat(object_name(value), " has no element ", slice_repr(bounds, runtime)));
-    }
+    if (bound.is(Kind::none) || bound.is_integral()) continue;
+    return fail("slice indices must be integers or None or have an __index__ method");
   }
   if (value.is(Kind::string)) return slice_text(runtime, value.as_text(), bounds);
-  if (!value.is(Kind::sequence) || !subscriptable(value.as_sequence())) {
-    return Value::undefined(
-        concat(object_name(value), " has no element ", slice_repr(bounds, runtime)));
-  }
   const Sequence& sequence = value.as_sequence();
   const SliceRange range = TRY(slice_range(bounds, sequence.items.size()));
   std::vector<Value> items;
@@ -234,8 +224,7 @@ Result<Value> get_path(Runtime& runtime, const Value& value, const Value& path) 
     const std::string name = names.substr(begin, end - begin);
     const bool number = !name.empty() && name.size() < 10 &&
                         name.find_first_not_of("0123456789") == std::string::npos;
-    at = TRY(get_item(runtime, at,
-                      number ? Value(int64_t{std::stoi(name)}) : Value(Text(name))));
+    at = TRY(get_item(runtime, at, number ? Value(int64_t{std::stoi(name)}) : Value(Text(name))));
     begin = end + 1;
   }
   return at;

@@ -11,8 +11,8 @@ Result<std::vector<const Value*>> bind(const Arguments& arguments, std::string_v
   std::vector<const Value*> bound(parameters.size(), nullptr);
   const size_t given = arguments.positional.size();
   if (given > parameters.size()) {
-    return fail(concat(function, "() takes at most ", parameters.size(), " arguments (", given,
-                       " given)"));
+    return fail(
+        concat(function, "() takes at most ", parameters.size(), " arguments (", given, " given)"));
   }
   for (size_t i = 0; i < given; ++i) bound[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.keyword) {

@@ -38,8 +38,23 @@ enum class ExprKind {
   conditional,  // operands: value, condition, otherwise (may be null)
 };
 
-enum class Operator { add, subtract, multiply, divide, floor_divide, modulo, power,
-                      equal, not_equal, less, less_equal, greater, greater_equal, in, not_in };
+enum class Operator {
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  modulo,
+  power,
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  in,
+  not_in
+};
 
 struct Expr;
 using ExprPtr = std::unique_ptr<const Expr>;

@@ -24,27 +24,44 @@ Result<Value> Evaluator::eval(const Expr& node, Scope& scope) {
 
 Result<Value> Evaluator::dispatch(const Expr& node, Scope& scope) {
   switch (node.kind) {
-    case ExprKind::constant: return node.constant;
-    case ExprKind::name: return name(node, scope);
+    case ExprKind::constant:
+      return node.constant;
+    case ExprKind::name:
+      return name(node, scope);
     case ExprKind::list:
-    case ExprKind::tuple: return sequence(node, scope);
-    case ExprKind::dict: return dict(node, scope);
+    case ExprKind::tuple:
+      return sequence(node, scope);
+    case ExprKind::dict:
+      return dict(node, scope);
     case ExprKind::attribute:
       return get_attribute(runtime_, TRY(eval(*node.operands[0], scope)), node.name);
-    case ExprKind::item: return item(node, scope);
-    case ExprKind::call: return call(node, scope);
-    case ExprKind::filter: return filter(node, scope);
-    case ExprKind::test: return test(node, scope);
-    case ExprKind::negative: return negate(TRY(eval(*node.operands[0], scope)));
-    case ExprKind::positive: return plus(TRY(eval(*node.operands[0], scope)));
-    case ExprKind::logical_not: return Value(!truthy(TRY(eval(*node.operands[0], scope))));
+    case ExprKind::item:
+      return item(node, scope);
+    case ExprKind::call:
+      return call(node, scope);
+    case ExprKind::filter:
+      return filter(node, scope);
+    case ExprKind::test:
+      return test(node, scope);
+    case ExprKind::negative:
+      return negate(TRY(eval(*node.operands[0], scope)));
+    case ExprKind::positive:
+      return plus(TRY(eval(*node.operands[0], scope)));
+    case ExprKind::logical_not:
+      return Value(!truthy(TRY(eval(*node.operands[0], scope))));
     case ExprKind::logical_and:
-    case ExprKind::logical_or: return logical(node, scope);
-    case ExprKind::binary: return binary(node, scope);
-    case ExprKind::concat: return concatenation(node, scope);
-    case ExprKind::compare: return comparison(node, scope);
-    case ExprKind::conditional: return conditional(node, scope);
-    case ExprKind::slice: break;
+    case ExprKind::logical_or:
+      return logical(node, scope);
+    case ExprKind::binary:
+      return binary(node, scope);
+    case ExprKind::concat:
+      return concatenation(node, scope);
+    case ExprKind::compare:
+      return comparison(node, scope);
+    case ExprKind::conditional:
+      return conditional(node, scope);
+    case ExprKind::slice:
+      break;
   }
   CHECK(false, "a slice outside a subscript");
 }
@@ -119,8 +136,8 @@ Result<Value> Evaluator::call_macro(const Statement& macro, Arguments given) {
   const size_t taken = std::min(given.positional.size(), macro.parameters.size());
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const Parameter& parameter = macro.parameters[i];
-    const auto keyword = std::ranges::find(given.keyword, parameter.name,
-                                           &std::pair<std::string, Value>::first);
+    const auto keyword =
+        std::ranges::find(given.keyword, parameter.name, &std::pair<std::string, Value>::first);
     Value value;
     if (i < taken) {
       value = given.positional[i];
@@ -130,8 +147,8 @@ Result<Value> Evaluator::call_macro(const Statement& macro, Arguments given) {
     } else if (parameter.fallback) {
       value = TRY(eval(*parameter.fallback, scope));
     } else {
-      value = Value::undefined(
-          concat("parameter ", repr_text(parameter.name), " was not provided"));
+      value =
+          Value::undefined(concat("parameter ", repr_text(parameter.name), " was not provided"));
     }
     scope.set(parameter.name, std::move(value));
   }

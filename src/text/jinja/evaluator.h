@@ -1,5 +1,5 @@
-// The evaluator's class, shared by eval_expression.cc and run_statement.cc alone: walks the AST with
-// scopes on the C++ stack. Macros live at the top level only, so the root scope outlives them.
+// The evaluator's class, shared by eval_expression.cc and run_statement.cc alone: walks the AST
+// with scopes on the C++ stack. Macros live at the top level only: the root scope outlives them.
 #pragma once
 
 #include <string_view>

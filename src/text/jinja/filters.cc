@@ -27,8 +27,8 @@ Result<std::optional<std::string>> indent_argument(const Value* value) {
 }
 
 Result<Value> tojson(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  const auto bound = TRY(
-      bind(arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}));
+  const auto bound =
+      TRY(bind(arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}));
   JsonStyle style;
   style.ensure_ascii = bound[0] != nullptr && truthy(*bound[0]);
   style.indent = TRY(indent_argument(bound[1]));
@@ -82,8 +82,8 @@ Result<Value> length(Runtime& runtime, const Value& value, const Arguments& argu
   return Value(static_cast<int64_t>(count));
 }
 
-constexpr NamedFilter kFilters[] = {{"default", fallback}, {"d", fallback},     {"tojson", tojson},
-                                    {"string", string},    {"items", items},    {"length", length},
+constexpr NamedFilter kFilters[] = {{"default", fallback}, {"d", fallback},  {"tojson", tojson},
+                                    {"string", string},    {"items", items}, {"length", length},
                                     {"count", length}};
 
 }  // namespace
@@ -92,8 +92,8 @@ FilterFunction find_filter(std::string_view name) {
   for (const NamedFilter& filter : kFilters) {
     if (filter.name == name) return filter.function;
   }
-  for (const auto find : {find_text_filter, find_number_filter, find_sequence_filter,
-                          find_select_filter}) {
+  for (const auto find :
+       {find_text_filter, find_number_filter, find_sequence_filter, find_select_filter}) {
     if (const FilterFunction function = find(name)) return function;
   }
   return nullptr;
@@ -101,8 +101,8 @@ FilterFunction find_filter(std::string_view name) {
 
 bool is_unsupported_filter(std::string_view name) {
   static constexpr std::string_view kUnsupported[] = {
-      "attr",      "filesizeformat", "groupby", "pprint",   "random", "striptags",
-      "urlencode", "urlize",         "wordwrap", "xmlattr"};
+      "attr",      "filesizeformat", "groupby", "pprint",   "random",
+      "striptags", "urlencode",      "urlize",  "wordwrap", "xmlattr"};
   return std::ranges::find(kUnsupported, name) != std::end(kUnsupported);
 }
 

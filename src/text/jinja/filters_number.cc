@@ -20,7 +20,6 @@ Error overflow() { return fail("integer overflow: integers have 64 bits here"); 
 
 Result<Value> absolute(Runtime&, const Value& value, const Arguments& arguments) {
   TRY(bind(arguments, "abs", {}));
-  if (value.is(Kind::undefined)) return fail(value.undefined_message());
   if (!value.is_number()) {
     return fail(concat("bad operand type for abs(): '", type_name(value), "'"));
   }
@@ -63,8 +62,7 @@ Result<std::optional<int64_t>> parse_int(const Text& text, int64_t base) {
   if (rest.empty() || rest[0] == '-') return std::optional<int64_t>();
   int64_t value = 0;
   const char* end = signed_digits.data() + signed_digits.size();
-  const auto outcome =
-      std::from_chars(signed_digits.data(), end, value, static_cast<int>(base));
+  const auto outcome = std::from_chars(signed_digits.data(), end, value, static_cast<int>(base));
   if (outcome.ptr != end) return std::optional<int64_t>();
   if (outcome.ec == std::errc::result_out_of_range) return overflow();
   return std::optional(value);
@@ -175,11 +173,8 @@ Result<Value> sum(Runtime& runtime, const Value& value, const Arguments& argumen
   return total;
 }
 
-constexpr NamedFilter kFilters[] = {{"abs", absolute},
-                                    {"int", to_int},
-                                    {"float", to_float},
-                                    {"round", round_value},
-                                    {"sum", sum}};
+constexpr NamedFilter kFilters[] = {
+    {"abs", absolute}, {"int", to_int}, {"float", to_float}, {"round", round_value}, {"sum", sum}};
 
 }  // namespace
 

@@ -58,8 +58,8 @@ Result<Value> map(Runtime& runtime, const Value& value, const Arguments& argumen
 
 enum class Keep { matching, others };
 
-Result<Value> filtered(Runtime& runtime, const Value& value, const Arguments& arguments,
-                       Keep keep, size_t test_position) {
+Result<Value> filtered(Runtime& runtime, const Value& value, const Arguments& arguments, Keep keep,
+                       size_t test_position) {
   if (!truthy(value)) return generator(runtime, {});
   if (arguments.positional.size() < test_position) {
     return fail("Missing parameter for attribute name");

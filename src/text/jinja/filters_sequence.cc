@@ -30,8 +30,8 @@ struct SortKey {
     if (attribute == nullptr || attribute->is(Kind::none)) {
       return case_sensitive ? item : ignore_case(item);
     }
-    const bool several = attribute->is(Kind::string) &&
-                         attribute->as_bytes().find(',') != std::string::npos;
+    const bool several =
+        attribute->is(Kind::string) && attribute->as_bytes().find(',') != std::string::npos;
     if (!several) {
       const Value part = TRY(get_path(runtime, item, *attribute));
       return case_sensitive ? part : ignore_case(part);
@@ -155,8 +155,8 @@ Result<Value> first(Runtime& runtime, const Value& value, const Arguments& argum
 
 Result<Value> last(Runtime& runtime, const Value& value, const Arguments& arguments) {
   TRY(bind(arguments, "last", {}));
-  const bool iterator = value.is(Kind::sequence) &&
-                        value.as_sequence().kind == SequenceKind::iterator;
+  const bool iterator =
+      value.is(Kind::sequence) && value.as_sequence().kind == SequenceKind::iterator;
   const bool reversible = value.is(Kind::sequence) || value.is(Kind::string) ||
                           value.is(Kind::dict) || value.is(Kind::undefined);
   if (iterator || !reversible) {
@@ -180,8 +180,8 @@ Result<Value> reverse(Runtime& runtime, const Value& value, const Arguments& arg
   if (!items.ok()) return fail("argument must be iterable");
   std::vector<Value> reversed = std::move(items).value();
   std::ranges::reverse(reversed);
-  const bool iterator = value.is(Kind::sequence) &&
-                        value.as_sequence().kind == SequenceKind::iterator;
+  const bool iterator =
+      value.is(Kind::sequence) && value.as_sequence().kind == SequenceKind::iterator;
   if (iterator) return runtime.list(std::move(reversed));
   return runtime.list(std::move(reversed), SequenceKind::iterator,
                       type_name(value) == "list" ? "list_reverseiterator" : "reversed");
@@ -227,9 +227,9 @@ Result<Value> slice(Runtime& runtime, const Value& value, const Arguments& argum
 }
 
 constexpr NamedFilter kFilters[] = {
-    {"sort", sort},     {"dictsort", dictsort}, {"unique", unique},   {"min", minimum},
-    {"max", maximum},   {"first", first},       {"last", last},       {"list", list},
-    {"reverse", reverse}, {"batch", batch},     {"slice", slice},
+    {"sort", sort},       {"dictsort", dictsort}, {"unique", unique}, {"min", minimum},
+    {"max", maximum},     {"first", first},       {"last", last},     {"list", list},
+    {"reverse", reverse}, {"batch", batch},       {"slice", slice},
 };
 
 }  // namespace

@@ -126,8 +126,7 @@ Result<Value> center(Runtime& runtime, const Value& value, const Arguments& argu
 }
 
 Result<Value> truncate(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  const auto bound =
-      TRY(bind(arguments, "truncate", {"length", "killwords", "end", "leeway"}));
+  const auto bound = TRY(bind(arguments, "truncate", {"length", "killwords", "end", "leeway"}));
   if (!value.is(Kind::string)) return fail("truncate takes text");
   const Text& text = value.as_text();
   const int64_t length = bound[0] != nullptr ? TRY(int_argument(*bound[0])) : 255;
@@ -143,8 +142,8 @@ Result<Value> truncate(Runtime& runtime, const Value& value, const Arguments& ar
   if (leeway < 0) return fail(concat("expected leeway >= 0, got ", leeway));
   const auto characters = static_cast<int64_t>(count_characters(text.bytes()));
   if (characters - length <= leeway) return value;
-  Text out = text.slice(
-      0, byte_of_character(text.bytes(), static_cast<size_t>(length - end_length)));
+  Text out =
+      text.slice(0, byte_of_character(text.bytes(), static_cast<size_t>(length - end_length)));
   if (!kill) {
     const size_t space = out.bytes().rfind(' ');
     if (space != std::string::npos) out = out.slice(0, space);

@@ -26,8 +26,8 @@ class PercentFormatter {
  public:
   PercentFormatter(Runtime& runtime, const Text& format, const Value& arguments)
       : runtime_(runtime), format_(format), bytes_(format.bytes()), arguments_(arguments) {
-    const bool tuple = arguments.is(Kind::sequence) &&
-                       arguments.as_sequence().kind == SequenceKind::tuple;
+    const bool tuple =
+        arguments.is(Kind::sequence) && arguments.as_sequence().kind == SequenceKind::tuple;
     if (tuple) {
       values_ = arguments.as_sequence().items;
     } else {
@@ -110,7 +110,8 @@ class PercentFormatter {
         if (spec.kind == 'a') return fail("%a is not supported");
         Text text = TRY(spec.kind == 's' ? to_text(runtime_, value) : to_repr(runtime_, value));
         if (spec.precision >= 0) {
-          text = text.slice(0, byte_of_character(text.bytes(), static_cast<size_t>(spec.precision)));
+          text =
+              text.slice(0, byte_of_character(text.bytes(), static_cast<size_t>(spec.precision)));
         }
         return padded(spec, text);
       }
@@ -125,14 +126,17 @@ class PercentFormatter {
       case 'u':
       case 'x':
       case 'X':
-      case 'o': return integer(spec, value);
+      case 'o':
+        return integer(spec, value);
       case 'e':
       case 'E':
       case 'f':
       case 'F':
       case 'g':
-      case 'G': return floating(spec, value);
-      default: break;
+      case 'G':
+        return floating(spec, value);
+      default:
+        break;
     }
     return fail(concat("unsupported format character '", spec.kind, "' in a % format"));
   }
@@ -174,7 +178,8 @@ class PercentFormatter {
   }
 
   Result<void> padded(const Spec& spec, const Text& text) {
-    const auto length = static_cast<int>(std::min<size_t>(count_characters(text.bytes()), kWidthMax));
+    const auto length =
+        static_cast<int>(std::min<size_t>(count_characters(text.bytes()), kWidthMax));
     const std::string fill(static_cast<size_t>(std::max(spec.width - length, 0)), ' ');
     const bool left = spec.flags.find('-') != std::string::npos;
     if (!left) out_.append(fill, Origin::from_template);
@@ -209,7 +214,7 @@ Result<Value> field_value(Runtime& runtime, std::string_view field, const Argume
       index = name.size() > 6 ? SIZE_MAX : static_cast<size_t>(std::atoi(name.c_str()));
     }
     if (index >= arguments.positional.size()) {
-      return fail(concat("Replacement index ", index, " out of range for positional args tuple"));
+      return fail("tuple index out of range");
     }
     value = arguments.positional[index];
   } else {
@@ -223,14 +228,15 @@ Result<Value> field_value(Runtime& runtime, std::string_view field, const Argume
   }
   for (size_t at = end; at < field.size();) {
     const bool item = field[at] == '[';
-    const size_t stop = std::min(item ? field.find(']', at) : field.find_first_of(".[", at + 1),
-                                 field.size());
+    const size_t stop =
+        std::min(item ? field.find(']', at) : field.find_first_of(".[", at + 1), field.size());
     const std::string key(field.substr(at + 1, stop - at - 1));
     const bool number = item && !key.empty() && key.size() < 10 &&
                         key.find_first_not_of("0123456789") == std::string::npos;
-    value = TRY(!item ? get_attribute(runtime, value, key)
-                      : get_item(runtime, value,
-                                 number ? Value(int64_t{std::atoi(key.c_str())}) : Value(Text(key))));
+    value =
+        TRY(!item ? get_attribute(runtime, value, key)
+                  : get_item(runtime, value,
+                             number ? Value(int64_t{std::atoi(key.c_str())}) : Value(Text(key))));
     at = item ? stop + 1 : stop;
   }
   return value;

@@ -45,7 +45,8 @@ Result<Value> name_space(Runtime& runtime, const Arguments& arguments) {
     return fail("namespace() takes one mapping and keyword arguments");
   }
   const auto set = [&](const std::string& name, const Value& value) {
-    const auto found = std::ranges::find(out->attributes, name, &std::pair<std::string, Value>::first);
+    const auto found =
+        std::ranges::find(out->attributes, name, &std::pair<std::string, Value>::first);
     if (found != out->attributes.end()) {
       found->second = value;
     } else {
@@ -141,8 +142,7 @@ bool is_unsupported_global(std::string_view name) {
   return name == "lipsum" || name == "cycler" || name == "joiner";
 }
 
-Result<Value> call_global(Runtime& runtime, const Callable& function,
-                          const Arguments& arguments) {
+Result<Value> call_global(Runtime& runtime, const Callable& function, const Arguments& arguments) {
   const auto* found = std::ranges::find(kGlobals, function.name, &NamedGlobal::name);
   CHECK(found != std::end(kGlobals), function.name);
   return found->function(runtime, arguments);

@@ -11,9 +11,7 @@ namespace nibble::jinja {
 
 namespace {
 
-bool is_name_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
+bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string normalize_newlines(std::string_view source) {
@@ -286,20 +284,29 @@ Error syntax_error(std::string_view name, int line, std::string_view what) {
   return Error{ErrorCode::corrupt, concat(name, " line ", line, ": ", what)};
 }
 Error unsupported_error(std::string_view name, int line, std::string_view what) {
-  return Error{ErrorCode::unsupported, concat(name, " line ", line, ": ", what,
-                                              " is not supported by Nibble's template interpreter")};
+  return Error{ErrorCode::unsupported,
+               concat(name, " line ", line, ": ", what,
+                      " is not supported by Nibble's template interpreter")};
 }
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::end: return "the end of the template";
-    case TokenKind::text: return "text";
-    case TokenKind::variable_begin: return "'{{'";
-    case TokenKind::variable_end: return "'}}'";
-    case TokenKind::block_begin: return "'{%'";
-    case TokenKind::block_end: return "'%}'";
-    case TokenKind::string: return "a string";
-    default: return concat("'", token.text.substr(0, 100), "'");
+    case TokenKind::end:
+      return "the end of the template";
+    case TokenKind::text:
+      return "text";
+    case TokenKind::variable_begin:
+      return "'{{'";
+    case TokenKind::variable_end:
+      return "'}}'";
+    case TokenKind::block_begin:
+      return "'{%'";
+    case TokenKind::block_end:
+      return "'%}'";
+    case TokenKind::string:
+      return "a string";
+    default:
+      return concat("'", token.text.substr(0, 100), "'");
   }
 }
 

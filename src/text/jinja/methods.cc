@@ -18,18 +18,17 @@ bool among(Names names, std::string_view name) {
 }
 
 constexpr std::string_view kText[] = {
-    "capitalize", "center",     "count",        "endswith",     "find",       "format",
-    "index",      "isalnum",    "isalpha",      "isascii",      "isdecimal",  "isdigit",
-    "islower",    "isspace",    "istitle",      "isupper",      "join",       "ljust",
-    "lower",      "lstrip",     "partition",    "removeprefix", "removesuffix", "replace",
-    "rfind",      "rindex",     "rjust",        "rpartition",   "rsplit",     "rstrip",
-    "split",      "splitlines", "startswith",   "strip",        "swapcase",   "title",
-    "upper",      "zfill"};
-constexpr std::string_view kTextUnsupported[] = {
-    "casefold",     "encode",    "expandtabs", "format_map", "isidentifier", "isnumeric",
-    "isprintable",  "maketrans", "translate"};
+    "capitalize",   "center",       "count",   "endswith",   "find",       "format",  "index",
+    "isalnum",      "isalpha",      "isascii", "isdecimal",  "isdigit",    "islower", "isspace",
+    "istitle",      "isupper",      "join",    "ljust",      "lower",      "lstrip",  "partition",
+    "removeprefix", "removesuffix", "replace", "rfind",      "rindex",     "rjust",   "rpartition",
+    "rsplit",       "rstrip",       "split",   "splitlines", "startswith", "strip",   "swapcase",
+    "title",        "upper",        "zfill"};
+constexpr std::string_view kTextUnsupported[] = {"casefold",    "encode",       "expandtabs",
+                                                 "format_map",  "isidentifier", "isnumeric",
+                                                 "isprintable", "maketrans",    "translate"};
 constexpr std::string_view kList[] = {"count", "index", "copy"};
-constexpr std::string_view kListForbidden[] = {"append", "clear",   "extend", "insert",
+constexpr std::string_view kListForbidden[] = {"append", "clear",  "extend",  "insert",
                                                "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view kTuple[] = {"count", "index"};
 constexpr std::string_view kDict[] = {"items", "keys", "values", "get", "copy"};
@@ -99,8 +98,8 @@ Result<Value> loop_method(Loop& loop, std::string_view name, const Arguments& ar
   for (const Value& value : arguments.positional) {
     if (value.is(Kind::loop)) return fail("loop.changed does not take the loop itself");
   }
-  const bool same = loop.changed_called && std::ranges::equal(loop.changed, arguments.positional,
-                                                              equals);
+  const bool same =
+      loop.changed_called && std::ranges::equal(loop.changed, arguments.positional, equals);
   loop.changed_called = true;
   loop.changed = arguments.positional;
   return Value(!same);
@@ -110,11 +109,16 @@ Result<Value> loop_method(Loop& loop, std::string_view name, const Arguments& ar
 
 MethodAccess method_access(const Value& value, std::string_view name) {
   switch (value.kind()) {
-    case Kind::string: return lookup(name, kText, {}, kTextUnsupported);
-    case Kind::dict: return lookup(name, kDict, kDictForbidden, {});
-    case Kind::loop: return lookup(name, kLoop, {}, {});
-    case Kind::sequence: break;
-    default: return MethodAccess::none;
+    case Kind::string:
+      return lookup(name, kText, {}, kTextUnsupported);
+    case Kind::dict:
+      return lookup(name, kDict, kDictForbidden, {});
+    case Kind::loop:
+      return lookup(name, kLoop, {}, {});
+    case Kind::sequence:
+      break;
+    default:
+      return MethodAccess::none;
   }
   const auto kind = value.as_sequence().kind;
   if (kind == SequenceKind::list) return lookup(name, kList, kListForbidden, {});
@@ -128,10 +132,14 @@ Result<Value> call_method(Runtime& runtime, const Callable& method, const Argume
   const Value& self = method.self;
   TRY(runtime.charge(1 + (self.is(Kind::string) ? self.weight() : 0)));
   switch (self.kind()) {
-    case Kind::string: return call_text_method(runtime, self.as_text(), method.name, arguments);
-    case Kind::dict: return dict_method(runtime, self, method.name, arguments);
-    case Kind::loop: return loop_method(self.as_loop(), method.name, arguments);
-    default: return list_method(runtime, self, method.name, arguments);
+    case Kind::string:
+      return call_text_method(runtime, self.as_text(), method.name, arguments);
+    case Kind::dict:
+      return dict_method(runtime, self, method.name, arguments);
+    case Kind::loop:
+      return loop_method(self.as_loop(), method.name, arguments);
+    default:
+      return list_method(runtime, self, method.name, arguments);
   }
 }
 

@@ -10,8 +10,8 @@ namespace nibble::jinja {
 
 namespace {
 
-constexpr std::string_view kSymbols[] = {"+",  "-", "*",  "/", "//", "%",  "** or pow()", "==",
-                                         "!=", "<", "<=", ">", ">=", "in", "not in"};
+constexpr std::string_view kSymbols[] = {
+    "+", "-", "*", "/", "//", "%", "** or pow()", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
 
 std::string_view symbol(Operator op) { return kSymbols[static_cast<size_t>(op)]; }
 
@@ -50,11 +50,14 @@ Result<Value> integers(Operator op, int64_t left, int64_t right) {
     case Operator::divide:
       if (right == 0) return fail("division by zero");
       return Value(double(left) / double(right));
-    case Operator::power: return power(left, right);
-    default: break;
+    case Operator::power:
+      return power(left, right);
+    default:
+      break;
   }
   const bool modulo = op == Operator::modulo;
-  if (right == 0) return fail(modulo ? "integer modulo by zero" : "integer division or modulo by zero");
+  if (right == 0)
+    return fail(modulo ? "integer modulo by zero" : "integer division or modulo by zero");
   if (right == -1) return modulo ? Value(int64_t{0}) : integers(Operator::subtract, 0, left);
   int64_t quotient = left / right;
   int64_t remainder = left % right;
@@ -67,9 +70,12 @@ Result<Value> integers(Operator op, int64_t left, int64_t right) {
 
 Result<Value> floats(Operator op, double left, double right) {
   switch (op) {
-    case Operator::add: return Value(left + right);
-    case Operator::subtract: return Value(left - right);
-    case Operator::multiply: return Value(left * right);
+    case Operator::add:
+      return Value(left + right);
+    case Operator::subtract:
+      return Value(left - right);
+    case Operator::multiply:
+      return Value(left * right);
     case Operator::divide:
       if (right == 0) return fail("float division by zero");
       return Value(left / right);
@@ -78,7 +84,8 @@ Result<Value> floats(Operator op, double left, double right) {
       if (left < 0 && std::trunc(right) != right) return fail("complex numbers are not supported");
       return Value(std::pow(left, right));
     }
-    default: break;
+    default:
+      break;
   }
   const bool modulo = op == Operator::modulo;
   if (right == 0) return fail(modulo ? "float modulo" : "float floor division by zero");
@@ -167,11 +174,11 @@ Result<int> order_sequences(const Sequence& left, const Sequence& right, std::st
 
 Result<bool> contains(Runtime& runtime, const Value& container, const Value& item) {
   switch (container.kind()) {
-    case Kind::undefined: return false;
+    case Kind::undefined:
+      return false;
     case Kind::string: {
       if (!item.is(Kind::string)) {
-        return fail(concat("'in <string>' requires string as left operand, not ",
-                           type_name(item)));
+        return fail(concat("'in <string>' requires string as left operand, not ", type_name(item)));
       }
       return container.as_bytes().find(item.as_bytes()) != std::string::npos;
     }

@@ -56,7 +56,7 @@ bool Parser::at_tuple_end() const {
          at_name("recursive");
 }
 
-Result<ExprPtr> Parser::tuple(TupleItems items, bool parenthesized) {
+Result<ExprPtr> Parser::tuple(TupleItems items, Parentheses parentheses) {
   Expr out = node(ExprKind::tuple, current().line);
   bool is_tuple = false;
   for (;;) {
@@ -68,7 +68,7 @@ Result<ExprPtr> Parser::tuple(TupleItems items, bool parenthesized) {
     is_tuple = true;
   }
   if (!is_tuple && !out.operands.empty()) return std::move(out.operands.front());
-  if (!is_tuple && !parenthesized) return unexpected("an expression");
+  if (!is_tuple && parentheses == Parentheses::absent) return unexpected("an expression");
   return make(std::move(out));
 }
 
@@ -123,12 +123,13 @@ Result<ExprPtr> Parser::not_expression() {
 
 Result<ExprPtr> Parser::comparison() {
   static constexpr std::pair<std::string_view, Operator> kOps[] = {
-      {"==", Operator::equal},   {"!=", Operator::not_equal},     {"<", Operator::less},
-      {"<=", Operator::less_equal}, {">", Operator::greater},     {">=", Operator::greater_equal}};
+      {"==", Operator::equal},      {"!=", Operator::not_equal}, {"<", Operator::less},
+      {"<=", Operator::less_equal}, {">", Operator::greater},    {">=", Operator::greater_equal}};
   Expr out = node(ExprKind::compare, current().line);
   out.operands.push_back(TRY(sum()));
   for (;;) {
-    const auto* op = std::ranges::find_if(kOps, [&](const auto& pair) { return at_op(pair.first); });
+    const auto* op =
+        std::ranges::find_if(kOps, [&](const auto& pair) { return at_op(pair.first); });
     if (op != std::end(kOps)) {
       advance();
       out.ops.push_back(op->second);
@@ -169,14 +170,14 @@ Result<ExprPtr> Parser::concatenation() {
 }
 
 Result<ExprPtr> Parser::product() {
-  static constexpr std::pair<std::string_view, Operator> kOps[] = {
-      {"*", Operator::multiply},
-      {"/", Operator::divide},
-      {"//", Operator::floor_divide},
-      {"%", Operator::modulo}};
+  static constexpr std::pair<std::string_view, Operator> kOps[] = {{"*", Operator::multiply},
+                                                                   {"/", Operator::divide},
+                                                                   {"//", Operator::floor_divide},
+                                                                   {"%", Operator::modulo}};
   ExprPtr left = TRY(power());
   for (;;) {
-    const auto* op = std::ranges::find_if(kOps, [&](const auto& pair) { return at_op(pair.first); });
+    const auto* op =
+        std::ranges::find_if(kOps, [&](const auto& pair) { return at_op(pair.first); });
     if (op == std::end(kOps)) return left;
     const int line = current().line;
     advance();
@@ -196,20 +197,20 @@ Result<ExprPtr> Parser::power() {
   return left;
 }
 
-Result<ExprPtr> Parser::unary(bool with_filters) {
+Result<ExprPtr> Parser::unary(Filters filters) {
   ExprPtr value;
   if (at_op("-") || at_op("+")) {
     Expr out = node(at_op("-") ? ExprKind::negative : ExprKind::positive, current().line);
     TRY(enter());
     advance();
-    out.operands.push_back(TRY(unary(false)));
+    out.operands.push_back(TRY(unary(Filters::left_to_caller)));
     leave();
     value = TRY(make(std::move(out)));
   } else {
     value = TRY(primary());
   }
   value = TRY(postfix(std::move(value)));
-  if (!with_filters) return value;
+  if (filters == Filters::left_to_caller) return value;
   return filters_and_tests(std::move(value));
 }
 
@@ -225,9 +226,7 @@ Result<ExprPtr> Parser::primary() {
     return make(std::move(out));
   }
   if (skip_op("(")) {
-    TRY(enter());
-    ExprPtr value = TRY(tuple(TupleItems::any, true));
-    leave();
+    ExprPtr value = TRY(tuple(TupleItems::any, Parentheses::present));
     TRY(expect_op(")"));
     return value;
   }
@@ -433,8 +432,8 @@ Result<ExprPtr> Parser::one_filter(ExprPtr base) {
   return make(std::move(out));
 }
 
-Result<ExprPtr> Parser::filter_chain(ExprPtr base, bool starts_with_name) {
-  if (starts_with_name) base = TRY(one_filter(std::move(base)));
+Result<ExprPtr> Parser::filter_chain(ExprPtr base, ChainStart start) {
+  if (start == ChainStart::name) base = TRY(one_filter(std::move(base)));
   while (skip_op("|")) base = TRY(one_filter(std::move(base)));
   return base;
 }
@@ -449,10 +448,10 @@ Result<ExprPtr> Parser::one_test(ExprPtr base) {
   }
   out.operands.push_back(std::move(base));
   const TokenKind kind = current().kind;
-  const bool bare = (kind == TokenKind::name && !at_name("else") && !at_name("or") &&
-                     !at_name("and")) ||
-                    kind == TokenKind::string || kind == TokenKind::integer ||
-                    kind == TokenKind::floating || at_op("[") || at_op("{");
+  const bool bare =
+      (kind == TokenKind::name && !at_name("else") && !at_name("or") && !at_name("and")) ||
+      kind == TokenKind::string || kind == TokenKind::integer || kind == TokenKind::floating ||
+      at_op("[") || at_op("{");
   if (at_op("(")) {
     out.arguments = TRY(arguments());
   } else if (at_name("is")) {

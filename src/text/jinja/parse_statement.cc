@@ -142,42 +142,42 @@ Result<std::string> Parser::assignable_name() {
   return expect_name();
 }
 
-Result<Target> Parser::single_target(bool namespaces) {
+Result<Target> Parser::single_target(Attributes attributes) {
   Target out;
   if (skip_op("(")) {
     TRY(enter());
-    out = TRY(target(namespaces));
+    out = TRY(target(attributes));
     leave();
     TRY(expect_op(")"));
     return out;
   }
   out.name = TRY(assignable_name());
-  if (namespaces && skip_op(".")) out.attribute = TRY(expect_name());
+  if (attributes == Attributes::allowed && skip_op(".")) out.attribute = TRY(expect_name());
   return out;
 }
 
-Result<Target> Parser::target(bool namespaces) {
-  Target first = TRY(single_target(namespaces));
+Result<Target> Parser::target(Attributes attributes) {
+  Target first = TRY(single_target(attributes));
   if (!at_op(",")) return first;
   Target out;
   out.items.push_back(std::move(first));
   while (skip_op(",")) {
     if (current().kind != TokenKind::name && !at_op("(")) break;
     if (at_name("in")) break;
-    out.items.push_back(TRY(single_target(namespaces)));
+    out.items.push_back(TRY(single_target(attributes)));
   }
   return out;
 }
 
 Result<void> Parser::set_statement(Statement& out) {
-  out.target = TRY(target(true));
+  out.target = TRY(target(Attributes::allowed));
   if (skip_op("=")) {
     out.kind = StatementKind::assign;
     out.expr = TRY(tuple(TupleItems::any));
     return expect(TokenKind::block_end, "'%}'");
   }
   out.kind = StatementKind::assign_block;
-  out.expr = TRY(filter_chain(nullptr, false));
+  out.expr = TRY(filter_chain(nullptr, ChainStart::pipe));
   TRY(expect(TokenKind::block_end, "'%}'"));
   out.body = TRY(scoped_body({"endset"}));
   return {};
@@ -185,7 +185,7 @@ Result<void> Parser::set_statement(Statement& out) {
 
 Result<void> Parser::filter_statement(Statement& out) {
   out.kind = StatementKind::filter_block;
-  out.expr = TRY(filter_chain(nullptr, true));
+  out.expr = TRY(filter_chain(nullptr, ChainStart::name));
   TRY(expect(TokenKind::block_end, "'%}'"));
   out.body = TRY(scoped_body({"endfilter"}));
   return {};
@@ -195,7 +195,7 @@ Result<void> Parser::with_statement(Statement& out) {
   out.kind = StatementKind::with;
   while (current().kind != TokenKind::block_end) {
     if (!out.assignments.empty()) TRY(expect_op(","));
-    Target name = TRY(single_target(false));
+    Target name = TRY(single_target(Attributes::refused));
     TRY(expect_op("="));
     out.assignments.emplace_back(std::move(name), TRY(expression()));
   }
@@ -206,7 +206,7 @@ Result<void> Parser::with_statement(Statement& out) {
 
 Result<void> Parser::for_statement(Statement& out) {
   out.kind = StatementKind::for_loop;
-  out.target = TRY(target(false));
+  out.target = TRY(target(Attributes::refused));
   if (out.target.name == "loop") return error("the loop variable cannot be named 'loop'");
   if (!skip_name("in")) return unexpected("'in'");
   out.expr = TRY(tuple(TupleItems::no_conditional));

@@ -12,7 +12,11 @@
 
 namespace nibble::jinja {
 
-enum class TupleItems { any, no_conditional, targets };
+enum class TupleItems { any, no_conditional };
+enum class Parentheses { absent, present };  // around a tuple: () is one only inside them
+enum class Filters { allowed, left_to_caller };
+enum class ChainStart { name, pipe };        // {% filter a|b %}, {% set x | a|b %}
+enum class Attributes { refused, allowed };  // namespace.attribute as an assignment target
 
 class Parser {
  public:
@@ -59,12 +63,12 @@ class Parser {
   Result<void> filter_statement(Statement& out);
   Result<void> loop_control(Statement& out, StatementKind kind);
   Result<Block> scoped_body(std::initializer_list<std::string_view> ends);
-  Result<Target> target(bool namespaces);
-  Result<Target> single_target(bool namespaces);
+  Result<Target> target(Attributes attributes);
+  Result<Target> single_target(Attributes attributes);
   Result<std::string> assignable_name();
 
   // Expressions, loosest first.
-  Result<ExprPtr> tuple(TupleItems items, bool parenthesized = false);
+  Result<ExprPtr> tuple(TupleItems items, Parentheses parentheses = Parentheses::absent);
   Result<ExprPtr> expression();
   Result<ExprPtr> or_expression();
   Result<ExprPtr> and_expression();
@@ -74,11 +78,11 @@ class Parser {
   Result<ExprPtr> concatenation();
   Result<ExprPtr> product();
   Result<ExprPtr> power();
-  Result<ExprPtr> unary(bool with_filters = true);
+  Result<ExprPtr> unary(Filters filters = Filters::allowed);
   Result<ExprPtr> primary();
   Result<ExprPtr> postfix(ExprPtr base);
   Result<ExprPtr> filters_and_tests(ExprPtr base);
-  Result<ExprPtr> filter_chain(ExprPtr base, bool starts_with_name);
+  Result<ExprPtr> filter_chain(ExprPtr base, ChainStart start);
   Result<ExprPtr> one_filter(ExprPtr base);
   Result<ExprPtr> one_test(ExprPtr base);
   Result<ExprPtr> subscript(ExprPtr base);

@@ -35,21 +35,31 @@ class Printer {
                          runtime_.limits().output_bytes_max, " bytes"));
     }
     switch (value.kind()) {
-      case Kind::none: return scalar("None", value);
-      case Kind::undefined: return scalar("Undefined", value);
-      case Kind::boolean: return scalar(value.as_bool() ? "True" : "False", value);
-      case Kind::integer: return scalar(concat(value.as_int()), value);
-      case Kind::floating: return scalar(float_text(value.as_double()), value);
-      case Kind::string: return string(value.as_text());
-      case Kind::sequence: return sequence(value);
-      case Kind::dict: return dict(value);
-      case Kind::name_space: return name_space(value);
+      case Kind::none:
+        return scalar("None", value);
+      case Kind::undefined:
+        return scalar("Undefined", value);
+      case Kind::boolean:
+        return scalar(value.as_bool() ? "True" : "False", value);
+      case Kind::integer:
+        return scalar(concat(value.as_int()), value);
+      case Kind::floating:
+        return scalar(float_text(value.as_double()), value);
+      case Kind::string:
+        return string(value.as_text());
+      case Kind::sequence:
+        return sequence(value);
+      case Kind::dict:
+        return dict(value);
+      case Kind::name_space:
+        return name_space(value);
       case Kind::loop: {
         const Loop& loop = value.as_loop();
         return scalar(concat("<LoopContext ", loop.index0 + 1, "/", loop.items->items.size(), ">"),
                       value);
       }
-      case Kind::callable: break;
+      case Kind::callable:
+        break;
     }
     const Callable& callable = value.as_callable();
     if (callable.kind == Callable::Kind::macro) {

@@ -107,13 +107,12 @@ class JsonPrinter {
     if (!style_.ensure_ascii) return;
     const std::string plain = out_.substr(begin);
     out_.resize(begin);
-    for (size_t position = 0; position < plain.size();
-         position = next_character(plain, position)) {
+    for (size_t position = 0; position < plain.size(); position = next_character(plain, position)) {
       const uint32_t c = code_point_at(plain, position);
       if (c >= 0x10000) {
         append_unit(0xD800 + ((c - 0x10000) >> 10));
         append_unit(0xDC00 + ((c - 0x10000) & 0x3FF));
-      } else if (c >= 0x80) {
+      } else if (c >= 0x7F) {
         append_unit(c);
       } else {
         out_.push_back(static_cast<char>(c));

@@ -4,6 +4,7 @@
 #include "text/jinja/evaluator.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/print.h"
+#include "text/jinja/unicode.h"
 
 namespace nibble::jinja {
 
@@ -38,7 +39,9 @@ Result<Flow> Evaluator::run(const Block& block, Scope& scope, Text& out) {
 
 Result<Flow> Evaluator::statement(const Statement& node, Scope& scope, Text& out) {
   switch (node.kind) {
-    case StatementKind::text: TRY(output(node.text, out)); break;
+    case StatementKind::text:
+      TRY(output(node.text, out));
+      break;
     case StatementKind::output: {
       const Value value = TRY(eval(*node.expr, scope));
       TRY(output(value, out));
@@ -50,9 +53,12 @@ Result<Flow> Evaluator::statement(const Statement& node, Scope& scope, Text& out
       break;
     }
     case StatementKind::assign_block:
-    case StatementKind::filter_block: return captured(node, scope, out);
-    case StatementKind::for_loop: return for_loop(node, scope, out);
-    case StatementKind::if_chain: return if_chain(node, scope, out);
+    case StatementKind::filter_block:
+      return captured(node, scope, out);
+    case StatementKind::for_loop:
+      return for_loop(node, scope, out);
+    case StatementKind::if_chain:
+      return if_chain(node, scope, out);
     case StatementKind::macro: {
       Callable macro{.kind = Callable::Kind::macro, .name = node.name, .macro = &node};
       scope.set(node.name, Value(std::make_shared<const Callable>(std::move(macro))));
@@ -64,8 +70,10 @@ Result<Flow> Evaluator::statement(const Statement& node, Scope& scope, Text& out
       TRY(with_variables(node, scope, inner));
       return run(node.body, inner, out);
     }
-    case StatementKind::break_loop: return Flow::break_loop;
-    case StatementKind::continue_loop: return Flow::continue_loop;
+    case StatementKind::break_loop:
+      return Flow::break_loop;
+    case StatementKind::continue_loop:
+      return Flow::continue_loop;
   }
   return Flow::next;
 }
@@ -73,8 +81,8 @@ Result<Flow> Evaluator::statement(const Statement& node, Scope& scope, Text& out
 Result<void> Evaluator::output(const Value& value, Text& out) {
   out.append(TRY(to_text(runtime_, value)));
   if (out.size() <= runtime_.limits().output_bytes_max) return {};
-  return fail(concat("the template makes a text of more than ",
-                     runtime_.limits().output_bytes_max, " bytes"));
+  return fail(concat("the template makes a text of more than ", runtime_.limits().output_bytes_max,
+                     " bytes"));
 }
 
 Result<std::vector<Value>> Evaluator::loop_items(const Statement& node, Scope& scope) {
@@ -202,8 +210,14 @@ Result<Text> Program::render(Runtime& runtime, Variables variables) const {
   const auto flow = evaluator.run(body_, root, out);
   if (flow.ok()) return out;
   if (runtime.raised()) return flow.error();
-  return Error{flow.error().code, concat(flow.error().message, " (", name_, ", line ",
-                                         evaluator.error_line(), ")")};
+  constexpr size_t kMessageMax = 2000;  // it may quote a user's text
+  std::string message = flow.error().message;
+  if (message.size() > kMessageMax) {
+    message.resize(previous_character(message, kMessageMax));
+    message += "...";
+  }
+  return Error{flow.error().code,
+               concat(message, " (", name_, ", line ", evaluator.error_line(), ")")};
 }
 
 }  // namespace nibble::jinja

@@ -18,8 +18,8 @@ Result<void> Runtime::charge(int64_t steps) {
 
 Result<Value> Runtime::text(Text text) {
   if (text.size() > limits_.output_bytes_max) {
-    return fail(concat("the template makes a text of more than ", limits_.output_bytes_max,
-                       " bytes"));
+    return fail(
+        concat("the template makes a text of more than ", limits_.output_bytes_max, " bytes"));
   }
   TRY(charge(1 + static_cast<int64_t>(text.size() / 64)));
   return Value(std::move(text));
@@ -51,10 +51,9 @@ Result<Value> Runtime::dict(std::vector<DictEntry> entries) {
   Dict dict;
   dict.entries.reserve(entries.size());
   for (DictEntry& entry : entries) {
-    const auto [slot, added] =
-        dict.index.emplace(TRY(dict_key(entry.key)), dict.entries.size());
-    dict.weight = std::min(dict.weight + entry.key.weight() + entry.value.weight(),
-                           limits_.steps_max + 1);
+    const auto [slot, added] = dict.index.emplace(TRY(dict_key(entry.key)), dict.entries.size());
+    dict.weight =
+        std::min(dict.weight + entry.key.weight() + entry.value.weight(), limits_.steps_max + 1);
     dict.depth = std::max({dict.depth, 1 + entry.key.depth(), 1 + entry.value.depth()});
     if (added) {
       dict.entries.push_back(std::move(entry));

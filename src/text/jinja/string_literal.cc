@@ -118,7 +118,8 @@ NumberSpan scan_number(std::string_view text) {
     }
   }
   const bool leading_zero = !span.is_float && span.length > 1 && text[0] == '0';
-  if (leading_zero && text.substr(0, span.length).find_first_not_of("0_") != std::string_view::npos) {
+  if (leading_zero &&
+      text.substr(0, span.length).find_first_not_of("0_") != std::string_view::npos) {
     return {};  // 007
   }
   return span;

@@ -9,8 +9,8 @@ namespace nibble::jinja {
 
 Origin Text::origin() const {
   if (runs_.empty()) return uniform_;
-  const bool any = std::ranges::any_of(
-      runs_, [](const Run& run) { return run.origin == Origin::from_user; });
+  const bool any =
+      std::ranges::any_of(runs_, [](const Run& run) { return run.origin == Origin::from_user; });
   return any ? Origin::from_user : Origin::from_template;
 }
 

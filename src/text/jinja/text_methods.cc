@@ -38,8 +38,7 @@ Result<Value> split(Runtime& runtime, const Text& self, const Arguments& argumen
   return texts(runtime, split_text(self, separator, limit, side));
 }
 
-Result<Value> partition(Runtime& runtime, const Text& self, const Arguments& arguments,
-                        Side side) {
+Result<Value> partition(Runtime& runtime, const Text& self, const Arguments& arguments, Side side) {
   const auto bound = TRY(bind(arguments, "partition", {"sep"}, 1));
   const Text* separator = TRY(text_argument(*bound[0], "partition"));
   if (separator->empty()) return fail("empty separator");
@@ -93,11 +92,11 @@ Result<Value> affix(const Text& self, std::string_view name, const Arguments& ar
     return view.valid && (name == "startswith" ? text.starts_with(part) : text.ends_with(part));
   };
   if (bound[0]->is(Kind::string)) return Value(matches(*bound[0]));
-  const bool tuple = bound[0]->is(Kind::sequence) &&
-                     bound[0]->as_sequence().kind == SequenceKind::tuple;
+  const bool tuple =
+      bound[0]->is(Kind::sequence) && bound[0]->as_sequence().kind == SequenceKind::tuple;
   if (!tuple) {
-    return fail(concat(name, " first arg must be str or a tuple of str, not ",
-                       type_name(*bound[0])));
+    return fail(
+        concat(name, " first arg must be str or a tuple of str, not ", type_name(*bound[0])));
   }
   for (const Value& item : bound[0]->as_sequence().items) {
     if (!item.is(Kind::string)) {
@@ -127,7 +126,7 @@ Result<Value> search(const Text& self, std::string_view name, const Arguments& a
   if (name == "count") {
     return Value(static_cast<int64_t>(view.valid ? count_matches(text, part->bytes()) : 0));
   }
-  const size_t found = !view.valid       ? std::string_view::npos
+  const size_t found = !view.valid      ? std::string_view::npos
                        : name[0] == 'r' ? text.rfind(part->bytes())
                                         : text.find(part->bytes());
   if (found == std::string_view::npos) {
@@ -156,8 +155,8 @@ Result<Value> join(Runtime& runtime, const Text& self, const Arguments& argument
   Text out;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is(Kind::string)) {
-      return fail(concat("sequence item ", i, ": expected str instance, ", type_name(items[i]),
-                         " found"));
+      return fail(
+          concat("sequence item ", i, ": expected str instance, ", type_name(items[i]), " found"));
     }
     if (i > 0) out.append(self);
     out.append(items[i].as_text());
@@ -318,8 +317,7 @@ Result<Value> call_text_method(Runtime& runtime, const Text& self, std::string_v
   if (name == "removeprefix" || name == "removesuffix") {
     return remove_affix(runtime, self, name, arguments);
   }
-  if (name == "find" || name == "rfind" || name == "index" || name == "rindex" ||
-      name == "count") {
+  if (name == "find" || name == "rfind" || name == "index" || name == "rindex" || name == "count") {
     return search(self, name, arguments);
   }
   if (name == "center" || name == "ljust" || name == "rjust" || name == "zfill") {

@@ -25,8 +25,8 @@ struct Range {
 };
 // Other_Uppercase and Other_Lowercase of Unicode are few enough to stand in the code.
 bool in_ranges(uint32_t c, std::initializer_list<Range> ranges) {
-  return std::ranges::any_of(ranges,
-                             [&](const Range& range) { return c >= range.first && c <= range.last; });
+  return std::ranges::any_of(
+      ranges, [&](const Range& range) { return c >= range.first && c <= range.last; });
 }
 
 utf8proc_category_t category(uint32_t code_point) {
@@ -108,24 +108,25 @@ bool is_alpha(uint32_t code_point) {
 bool is_decimal(uint32_t code_point) { return category(code_point) == UTF8PROC_CATEGORY_ND; }
 bool is_alnum(uint32_t code_point) {
   const auto kind = category(code_point);
-  return is_alpha(code_point) ||
-         (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO);
+  return is_alpha(code_point) || (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO);
 }
 bool is_upper(uint32_t c) {
   if (category(c) == UTF8PROC_CATEGORY_LU) return true;
-  return in_ranges(c, {{0x2160, 0x216F}, {0x24B6, 0x24CF}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169},
-                        {0x1F170, 0x1F189}});
+  return in_ranges(c, {{0x2160, 0x216F},
+                       {0x24B6, 0x24CF},
+                       {0x1F130, 0x1F149},
+                       {0x1F150, 0x1F169},
+                       {0x1F170, 0x1F189}});
 }
 bool is_lower(uint32_t c) {
   if (category(c) == UTF8PROC_CATEGORY_LL) return true;
-  return in_ranges(c, {{0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},
-                        {0x2C0, 0x2C1},     {0x2E0, 0x2E4},     {0x345, 0x345},
-                        {0x37A, 0x37A},     {0x1D2C, 0x1D6A},   {0x1D78, 0x1D78},
-                        {0x1D9B, 0x1DBF},   {0x2071, 0x2071},   {0x207F, 0x207F},
-                        {0x2090, 0x209C},   {0x2170, 0x217F},   {0x24D0, 0x24E9},
-                        {0x2C7C, 0x2C7D},   {0xA69C, 0xA69D},   {0xA770, 0xA770},
-                        {0xA7F8, 0xA7F9},   {0xAB5C, 0xAB5F},   {0x10780, 0x10780},
-                        {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}});
+  return in_ranges(
+      c, {{0xAA, 0xAA},       {0xBA, 0xBA},       {0x2B0, 0x2B8},     {0x2C0, 0x2C1},
+          {0x2E0, 0x2E4},     {0x345, 0x345},     {0x37A, 0x37A},     {0x1D2C, 0x1D6A},
+          {0x1D78, 0x1D78},   {0x1D9B, 0x1DBF},   {0x2071, 0x2071},   {0x207F, 0x207F},
+          {0x2090, 0x209C},   {0x2170, 0x217F},   {0x24D0, 0x24E9},   {0x2C7C, 0x2C7D},
+          {0xA69C, 0xA69D},   {0xA770, 0xA770},   {0xA7F8, 0xA7F9},   {0xAB5C, 0xAB5F},
+          {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}});
 }
 bool is_title(uint32_t code_point) { return category(code_point) == UTF8PROC_CATEGORY_LT; }
 

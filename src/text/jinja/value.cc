@@ -13,31 +13,42 @@ Value Value::undefined(std::string message) {
 }
 
 Kind Value::kind() const {
-  static constexpr Kind kKinds[] = {Kind::none,       Kind::undefined, Kind::boolean,
-                                    Kind::integer,    Kind::floating,  Kind::string,
-                                    Kind::sequence,   Kind::dict,      Kind::name_space,
-                                    Kind::callable,   Kind::loop};
+  static constexpr Kind kKinds[] = {Kind::none,     Kind::undefined, Kind::boolean,
+                                    Kind::integer,  Kind::floating,  Kind::string,
+                                    Kind::sequence, Kind::dict,      Kind::name_space,
+                                    Kind::callable, Kind::loop};
   return kKinds[data_.index()];
 }
 
 int64_t Value::weight() const {
   switch (kind()) {
-    case Kind::string: return 1 + static_cast<int64_t>(as_text().size() / 64);
-    case Kind::sequence: return as_sequence().weight;
-    case Kind::dict: return as_dict().weight;
-    case Kind::callable: return 1 + as_callable().self.weight();
-    case Kind::loop: return 1 + as_loop().items->weight;
-    default: return 1;
+    case Kind::string:
+      return 1 + static_cast<int64_t>(as_text().size() / 64);
+    case Kind::sequence:
+      return as_sequence().weight;
+    case Kind::dict:
+      return as_dict().weight;
+    case Kind::callable:
+      return 1 + as_callable().self.weight();
+    case Kind::loop:
+      return 1 + as_loop().items->weight;
+    default:
+      return 1;
   }
 }
 
 int Value::depth() const {
   switch (kind()) {
-    case Kind::sequence: return as_sequence().depth;
-    case Kind::dict: return as_dict().depth;
-    case Kind::callable: return 1 + as_callable().self.depth();
-    case Kind::loop: return 1 + as_loop().items->depth;
-    default: return 0;
+    case Kind::sequence:
+      return as_sequence().depth;
+    case Kind::dict:
+      return as_dict().depth;
+    case Kind::callable:
+      return 1 + as_callable().self.depth();
+    case Kind::loop:
+      return 1 + as_loop().items->depth;
+    default:
+      return 0;
   }
 }
 
@@ -58,10 +69,13 @@ const Value* Dict::find(std::string_view text_key) const {
 
 Result<std::string> dict_key(const Value& key) {
   switch (key.kind()) {
-    case Kind::string: return concat("s", key.as_bytes());
-    case Kind::none: return std::string("n");
+    case Kind::string:
+      return concat("s", key.as_bytes());
+    case Kind::none:
+      return std::string("n");
     case Kind::boolean:
-    case Kind::integer: return concat("i", key.as_int());
+    case Kind::integer:
+      return concat("i", key.as_int());
     case Kind::floating: {
       const double value = key.as_double();
       const bool integral = std::trunc(value) == value && std::fabs(value) < 9e18;
@@ -77,24 +91,36 @@ Result<std::string> dict_key(const Value& key) {
       }
       return out;
     }
-    default: break;
+    default:
+      break;
   }
   return Error{ErrorCode::invalid_argument, concat("unhashable type: '", type_name(key), "'")};
 }
 
 std::string type_name(const Value& value) {
   switch (value.kind()) {
-    case Kind::none: return "NoneType";
-    case Kind::undefined: return "Undefined";
-    case Kind::boolean: return "bool";
-    case Kind::integer: return "int";
-    case Kind::floating: return "float";
-    case Kind::string: return value.as_text().markup ? "Markup" : "str";
-    case Kind::sequence: return value.as_sequence().type;
-    case Kind::dict: return "dict";
-    case Kind::name_space: return "Namespace";
-    case Kind::loop: return "LoopContext";
-    case Kind::callable: break;
+    case Kind::none:
+      return "NoneType";
+    case Kind::undefined:
+      return "Undefined";
+    case Kind::boolean:
+      return "bool";
+    case Kind::integer:
+      return "int";
+    case Kind::floating:
+      return "float";
+    case Kind::string:
+      return value.as_text().markup ? "Markup" : "str";
+    case Kind::sequence:
+      return value.as_sequence().type;
+    case Kind::dict:
+      return "dict";
+    case Kind::name_space:
+      return "Namespace";
+    case Kind::loop:
+      return "LoopContext";
+    case Kind::callable:
+      break;
   }
   const Callable& callable = value.as_callable();
   if (callable.kind == Callable::Kind::macro) return "Macro";
@@ -114,17 +140,24 @@ std::string object_name(const Value& value) {
 bool truthy(const Value& value) {
   switch (value.kind()) {
     case Kind::none:
-    case Kind::undefined: return false;
-    case Kind::boolean: return value.as_bool();
-    case Kind::integer: return value.as_int() != 0;
-    case Kind::floating: return value.as_double() != 0;
-    case Kind::string: return !value.as_text().empty();
+    case Kind::undefined:
+      return false;
+    case Kind::boolean:
+      return value.as_bool();
+    case Kind::integer:
+      return value.as_int() != 0;
+    case Kind::floating:
+      return value.as_double() != 0;
+    case Kind::string:
+      return !value.as_text().empty();
     case Kind::sequence: {
       const Sequence& sequence = value.as_sequence();
       return sequence.kind == SequenceKind::iterator || !sequence.items.empty();
     }
-    case Kind::dict: return !value.as_dict().entries.empty();
-    default: return true;
+    case Kind::dict:
+      return !value.as_dict().entries.empty();
+    default:
+      return true;
   }
 }
 
@@ -156,13 +189,20 @@ bool equals(const Value& left, const Value& right) {
   if (left.kind() != right.kind()) return false;
   switch (left.kind()) {
     case Kind::none:
-    case Kind::undefined: return true;
-    case Kind::string: return left.as_bytes() == right.as_bytes();
-    case Kind::sequence: return equal_sequences(left.as_sequence(), right.as_sequence());
-    case Kind::dict: return equal_dicts(left.as_dict(), right.as_dict());
-    case Kind::name_space: return &left.as_namespace() == &right.as_namespace();
-    case Kind::callable: return &left.as_callable() == &right.as_callable();
-    default: return false;
+    case Kind::undefined:
+      return true;
+    case Kind::string:
+      return left.as_bytes() == right.as_bytes();
+    case Kind::sequence:
+      return equal_sequences(left.as_sequence(), right.as_sequence());
+    case Kind::dict:
+      return equal_dicts(left.as_dict(), right.as_dict());
+    case Kind::name_space:
+      return &left.as_namespace() == &right.as_namespace();
+    case Kind::callable:
+      return &left.as_callable() == &right.as_callable();
+    default:
+      return false;
   }
 }
 
