@@ -56,13 +56,6 @@ struct BlockTables {
 };
 extern const BlockTables kBlockTables;
 
-struct BlockResult {
-  uint64_t codes;
-  uint8_t scale;
-  float error_squares;
-  float amax_error_squares;
-};
-
 #define NIBBLE_INLINE inline __attribute__((always_inline))
 
 /// 2^22 * 2^e for x in [2^e, 2^(e+1)), e >= 0: adding it rounds x to the E2M1 grid, ties to even.
@@ -186,22 +179,51 @@ NIBBLE_INLINE int code_nearest(float value) {
   return code < 1 ? 1 : (code > 126 ? 126 : code);
 }
 
-/// `u` are 16 weights over 2^exponent; amax is their largest magnitude, above zero.
+/// Blocks that are worked on together, step by step: within a step no block waits for another, so
+/// the processor overlaps them; one block after the other would be one long chain of waiting.
+struct Chunk {
+  static constexpr int kBlocks = 32;
+  float amax[kBlocks];
+  int lo[kBlocks];         // first scale code of the window
+  int amax_lane[kBlocks];  // where in the window the code nearest to amax/6 is
+  int lane[kBlocks];       // the chosen one
+  alignas(64) float errors[kBlocks * 16];
+};
+
+/// Steps 1 and 2: the window of each block, and errors in it. `u` are weights over 2^exponent.
 template <int W>
-NIBBLE_INLINE BlockResult round_block(const float* u, float amax, RoundAlgorithm algorithm) {
-  const int below = code_at_or_below(amax / 8.5F);
-  const int lo = below < 1 ? 1 : below;
-  const int amax_code = code_nearest(amax / 6.0F);
-  alignas(64) float exact[16];
-  for (int i = 0; i < 16; ++i)
-    exact[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(u[i]) & 0x7FFFFFF0U);
-  alignas(64) float errors[16] = {};
-  for (int i = 0; i < 16; i += W) window_errors<W>(exact, lo + i, errors + i);
-  const int lane = algorithm == RoundAlgorithm::search ? least_lane<W>(errors) : amax_code - lo;
-  const float scale = kBlockTables.scale[static_cast<size_t>(lo + lane)];
-  alignas(64) int32_t codes[16] = {};
-  for (int i = 0; i < 16; i += W) element_codes<W>(u + i, scale, codes + i);
-  return {pack_codes(codes), static_cast<uint8_t>(lo + lane), errors[lane], errors[amax_code - lo]};
+NIBBLE_INLINE void measure_chunk(const float* u, int blocks, Chunk& chunk) {
+  for (int b = 0; b < blocks; ++b) chunk.amax[b] = block_amax<W>(u + b * 16);
+  for (int b = 0; b < blocks; ++b) {
+    const int below = code_at_or_below(chunk.amax[b] * (1.0F / 8.5F));
+    chunk.lo[b] = below < 1 ? 1 : below;
+    chunk.amax_lane[b] = code_nearest(chunk.amax[b] / 6.0F) - chunk.lo[b];
+  }
+  for (int b = 0; b < blocks; ++b) {
+    alignas(64) float exact[16];
+    for (int i = 0; i < 16; ++i)
+      exact[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(u[b * 16 + i]) & 0x7FFFFFF0U);
+    for (int i = 0; i < 16; i += W)
+      window_errors<W>(exact, chunk.lo[b] + i, chunk.errors + b * 16 + i);
+  }
+}
+
+/// Steps 3 and 4: the scale of each block, and its codes.
+template <int W>
+NIBBLE_INLINE void encode_chunk(const float* u, int blocks, RoundAlgorithm algorithm, Chunk& chunk,
+                                uint8_t* codes, uint8_t* scales) {
+  for (int b = 0; b < blocks; ++b)
+    chunk.lane[b] = algorithm == RoundAlgorithm::search ? least_lane<W>(chunk.errors + b * 16)
+                                                        : chunk.amax_lane[b];
+  for (int b = 0; b < blocks; ++b) {
+    const int code = chunk.lo[b] + chunk.lane[b];
+    alignas(64) int32_t elements[16] = {};
+    for (int i = 0; i < 16; i += W)
+      element_codes<W>(u + b * 16 + i, kBlockTables.scale[static_cast<size_t>(code)], elements + i);
+    const uint64_t packed = pack_codes(elements);
+    std::memcpy(codes + b * 8, &packed, 8);
+    scales[b] = chunk.amax[b] == 0.0F ? kZeroBlockScale : static_cast<uint8_t>(code);
+  }
 }
 
 /// K weights of one row, already over 2^exponent, into K/2 code bytes and K/16 scales.
@@ -209,23 +231,26 @@ template <int W>
 NIBBLE_INLINE RoundStatistics round_row(const float* row, int64_t cols, RoundAlgorithm algorithm,
                                         uint8_t* codes, uint8_t* scales) {
   RoundStatistics total;
+  Chunk chunk = {};
   float squares[16] = {};
-  for (int64_t block = 0; block < cols / kNvfp4Group; ++block) {
-    const float* u = row + block * kNvfp4Group;
-    const float amax = block_amax<W>(u);
-    if (amax == 0.0F) {
-      std::memset(codes + block * 8, 0, 8);
-      scales[block] = kZeroBlockScale;
-      ++total.zero_blocks;
-      continue;
+  for (int64_t done = 0; done < cols / 16; done += Chunk::kBlocks) {
+    const float* u = row + done * 16;
+    const int64_t left = cols / 16 - done;
+    const int blocks = left < Chunk::kBlocks ? static_cast<int>(left) : Chunk::kBlocks;
+    measure_chunk<W>(u, blocks, chunk);
+    encode_chunk<W>(u, blocks, algorithm, chunk, codes + done * 8, scales + done);
+    for (int b = 0; b < blocks; ++b) {
+      const float* errors = chunk.errors + b * 16;
+      total.error_squares += static_cast<double>(errors[chunk.lane[b]]);
+      total.amax_error_squares += static_cast<double>(errors[chunk.amax_lane[b]]);
+      uint64_t packed;
+      std::memcpy(&packed, codes + (done + b) * 8, 8);
+      const bool zero = chunk.amax[b] == 0.0F;
+      total.zero_blocks += zero;
+      total.flushed_blocks += packed == 0 && !zero;
     }
-    const BlockResult result = round_block<W>(u, amax, algorithm);
-    std::memcpy(codes + block * 8, &result.codes, 8);
-    scales[block] = result.scale;
-    for (int i = 0; i < 16; ++i) squares[i] += u[i] * u[i];
-    total.error_squares += static_cast<double>(result.error_squares);
-    total.amax_error_squares += static_cast<double>(result.amax_error_squares);
-    total.flushed_blocks += result.codes == 0;
+    for (int b = 0; b < blocks; ++b)
+      for (int i = 0; i < 16; ++i) squares[i] += u[b * 16 + i] * u[b * 16 + i];
   }
   for (const float x : squares) total.weight_squares += static_cast<double>(x);
   return total;
