@@ -1,0 +1,12 @@
+# Sourced by ./test: the Python tests that need no torch. Uses step, $python and build/test.
+nibble=build/test/src/cli/nibble
+step "tokenizer equals Hugging Face tokenizers" "$python" tools/oracle/tokenizer_test.py \
+  build/test/src/text/nibble_tokenizer_tool build/cache
+step "chat templates equal Jinja2" "$python" tools/oracle/template_test.py \
+  build/test/src/text/nibble_template_tool
+step "bad input at the command line" "$python" tests/cli/bad_input_test.py \
+  --nibble "$nibble" --model pebble/model
+step "a real client of the server" "$python" tests/serve/serve_test.py \
+  --nibble "$nibble" --model pebble/model
+step "relocatable install" tests/install_test.sh build/test
+step "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
