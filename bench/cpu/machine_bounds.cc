@@ -1,3 +1,4 @@
+// Loops that do nothing but FMAs, or nothing but loads.
 #include "bench/cpu/machine_bounds.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Lists the linears of a model, then reads and repacks them on all threads.
 #include "backend/cpu/cpu_weights.h"
 
 #include <cmath>
@@ -11,7 +12,6 @@ struct PackJob {
   PackedLinear* target;
 };
 
-/// Lists the linears of a model, then reads and repacks them on all threads.
 class Loader {
  public:
   Loader(const Weights& weights, const ModelConfig& config) : weights_(weights), config_(config) {}

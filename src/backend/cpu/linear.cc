@@ -1,3 +1,4 @@
+// Cuts products into units of panels for the threads, and rounds inputs where the mode asks for it.
 #include "backend/cpu/linear.h"
 
 #include <algorithm>

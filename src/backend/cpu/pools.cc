@@ -1,3 +1,4 @@
+// Offsets into the two pools.
 #include "backend/cpu/pools.h"
 
 #include "model/batch.h"

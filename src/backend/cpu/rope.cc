@@ -1,3 +1,4 @@
+// Angles of a batch and the rotation of one head.
 #include "backend/cpu/rope.h"
 
 namespace nibble::cpu {

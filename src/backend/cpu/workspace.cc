@@ -1,3 +1,4 @@
+// Sizes of the workspace.
 #include "backend/cpu/workspace.h"
 
 #include <algorithm>
