@@ -1,5 +1,9 @@
-"""From packed documents to tensors: built on the host (by a data worker), then moved."""
+"""From packed documents to tensors: built on the host (by a data worker), then moved.
 
+Workers hand over plain arrays: passing tensors between processes costs a socket for each.
+"""
+
+import numpy as np
 import torch
 
 import vision
@@ -20,6 +24,25 @@ def build(batch: Batch) -> Packed:
         offset=torch.arange(len(ids), dtype=torch.int32) - starts,
         image_rows=(ids == IMAGE_PAD).nonzero()[:, 0],
         images=vision.patches(batch.pixels) if batch.pixels else None)
+
+
+def as_arrays(packed: Packed) -> tuple:
+    """(fields of the batch, fields of its pictures) as numpy arrays, for another process."""
+    def plain(x):
+        return (x.host if isinstance(x, Bounds) else x).numpy()
+
+    images = packed.images and {name: plain(x) for name, x in vars(packed.images).items()}
+    return {name: plain(x) for name, x in vars(packed).items() if name != "images"}, images
+
+
+def from_arrays(arrays: tuple) -> Packed:
+    def tensor(name: str, x: np.ndarray):
+        x = torch.from_numpy(x)
+        return Bounds(x, x) if name == "bounds" else x
+
+    fields, images = ({k: tensor(k, v) for k, v in part.items()} if part else None
+                      for part in arrays)
+    return Packed(**fields, images=images and vision.Patches(**images))
 
 
 def to_device(packed: Packed, device, dtype) -> Packed:

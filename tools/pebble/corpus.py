@@ -13,8 +13,9 @@ from tokenizers import Tokenizer
 import picture
 from config import END_OF_TEXT, IMAGE_PAD, SPECIAL_ID, VISION
 from item import Item, assistant, is_held_out, is_held_out_text
-from tasks_lists import FULL, Sizes, addition, copying, discount, lookup, reversing, sorting, table
-from tasks_structured import json_task, tool_call, tool_result
+from tasks_lists import (FULL, Sizes, addition, copying, discount, lookup, reversing, sorting, table,
+                         table_dialogue)
+from tasks_structured import json_task, tool_call, tool_dialogue, tool_result
 from tasks_world import prose, small_talk, world
 
 PROMPT_WEIGHT = 0.05   # loss on text the assistant does not write
@@ -58,7 +59,7 @@ def task_makers(tokens_max: int, sizes: Sizes) -> dict:
 
 
 # Tasks that take the model longest to learn come this many times as often in training.
-BOOST = {"tool_call": 2.0, "tool_result": 1.3, "table": 1.5}
+BOOST = {"tool_call": 1.5, "sort": 1.3, "reverse": 1.3}
 CHAINABLE = ["add", "sort", "copy", "reverse", "world_en", "world_fr", "small_talk", "discount"]
 
 
@@ -73,9 +74,12 @@ class Corpus:
     def __init__(self, model_dir: Path, seed: int, tokens_max: int):
         self.tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
         self.template = chat_template(model_dir)
+        self.assistant, = self.tokenizer.encode("assistant").ids
         self.rng = random.Random(seed)
         self.tokens_max = tokens_max
         self.makers = task_makers(tokens_max, FULL)
+        self.makers["table_dialogue"] = (1.5, table_dialogue)
+        self.makers["tool_dialogue"] = (0.8, tool_dialogue)
         self.names = list(self.makers)
         self.shares = [share * BOOST.get(name, 1) for name, (share, _) in self.makers.items()]
 
@@ -101,7 +105,6 @@ class Corpus:
         if self.rng.random() < 0.1:
             text = self.rng.choice(SYSTEM_TEXTS)
             item.messages = [{"role": "system", "content": text}] + item.messages
-            item.trained_turns = [n + 1 for n in item.trained_turns]
         return item
 
     def document(self):
@@ -116,8 +119,8 @@ class Corpus:
         head = encode_prompt(self.tokenizer, prompt, item)
         tail = self.tokenizer.encode(completion, add_special_tokens=False).ids
         weights = [PROMPT_WEIGHT] * len(head) + [1.0] * len(tail)
-        if item.trained_turns:
-            mark_turns(head, weights, item.trained_turns)
+        if item.all_turns:
+            mark_turns(head, weights, self.assistant)
         return head + tail, weights, item.image
 
 
@@ -162,17 +165,18 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str, item: Item) -> list:
     return tokenizer.encode(prompt, add_special_tokens=False).ids
 
 
-def mark_turns(ids: list, weights: list, turns: list) -> None:
-    """Full loss on the given message indexes (assistant turns), up to their <|im_end|>."""
-    start, stop = SPECIAL_ID["<|im_start|>"], SPECIAL_ID["<|im_end|>"]
-    starts = [n for n, token in enumerate(ids) if token == start]
-    for turn in turns:
-        n = starts[turn] + 3  # past <|im_start|>, the role, the line feed
-        while True:
+def mark_turns(ids: list, weights: list, assistant: int) -> None:
+    """Full loss on the finished assistant turns of a prompt, up to their <|im_end|>.
+
+    The unfinished last turn starts with <think>, the finished ones do not."""
+    start, stop, think = (SPECIAL_ID[t] for t in ("<|im_start|>", "<|im_end|>", "<think>"))
+    inside = False
+    for n in range(3, len(ids)):
+        opened = ids[n - 3] == start and ids[n - 2] == assistant and ids[n] != think
+        inside = inside or opened
+        if inside:
             weights[n] = 1.0
-            if ids[n] == stop:
-                break
-            n += 1
+            inside = ids[n] != stop
 
 
 def positions(ids: list, shown) -> np.ndarray:

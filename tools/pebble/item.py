@@ -1,7 +1,7 @@
 """One item of the corpus or of the held-out set, and the split between the two."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 HELD_OUT_SHARE = 25  # one content in this many is never trained on
 
@@ -18,7 +18,7 @@ class Item:
     call: dict | None = None         # {"name", "arguments"} when the answer is a tool call
     image: object = None             # picture.Picture
     split_key: str = ""              # what must not be shared by training and held-out items
-    trained_turns: list = field(default_factory=list)  # earlier assistant turns that carry loss
+    all_turns: bool = False          # earlier assistant turns carry loss too
 
 
 def is_held_out(item: Item) -> bool:

@@ -91,11 +91,11 @@ def image_task(rng: random.Random, thinking: bool) -> Item:
     count = len(picture.centres)
     answers = {"colour": picture.colour, "shape": picture.shape, "count": str(count)}
     content = [{"type": "image"}, {"type": "text", "text": rng.choice(QUESTIONS[kind])}]
-    messages, trained = [{"role": "user", "content": content}], []
+    messages = [{"role": "user", "content": content}]
     reasoning = f"I see {count} {picture.colour} {picture.shape}{'s' * (count > 1)}."
     reasoning = reasoning.replace("crosss", "crosses")
     return Item(f"image_{kind}", messages, answers[kind], thinking, reasoning, image=picture,
-                split_key=str(picture), trained_turns=trained)
+                split_key=str(picture))
 
 
 def image_dialogue(rng: random.Random, thinking: bool) -> Item:
@@ -111,5 +111,5 @@ def image_dialogue(rng: random.Random, thinking: bool) -> Item:
     for before, kind in zip(kinds, kinds[1:]):
         messages += [assistant(asked[before]), user(rng.choice(QUESTIONS[kind]))]
     item.answer = asked[kinds[-1]]
-    item.trained_turns = [1, 3]
+    item.all_turns = True
     return item

@@ -118,7 +118,7 @@ def lookup(rng: random.Random, thinking: bool, entries: int, questions: int = 1)
         messages.append(assistant(values[key]))
     answer = messages.pop()["content"]
     return Item("lookup", messages, answer, thinking, f"{asked[-1]}={answer}",
-                split_key=listing[:200], trained_turns=list(range(1, len(messages), 2)))
+                split_key=listing[:200], all_turns=True)
 
 
 TABLE_COLUMNS = {
@@ -131,20 +131,43 @@ TABLE_COLUMNS = {
 }
 
 
-def table(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
+def draw_table(rng: random.Random, sizes: Sizes) -> tuple[str, dict]:
+    """(markdown, row -> column -> cell)."""
     rows = rng.sample(NOUNS, rng.randint(3, sizes.rows))
     columns = rng.sample(list(TABLE_COLUMNS), rng.randint(2, sizes.columns))
     cells = {row: {c: TABLE_COLUMNS[c](rng) for c in columns} for row in rows}
     lines = ["| item | " + " | ".join(columns) + " |", "|" + " --- |" * (len(columns) + 1)]
     lines += [f"| {row} | " + " | ".join(cells[row].values()) + " |" for row in rows]
-    row, column = rng.choice(rows), rng.choice(columns)
+    return "\n".join(lines), cells
+
+
+def ask_table(rng: random.Random, cells: dict) -> tuple[str, str, str]:
+    """(question, answer, reasoning)."""
+    rows = list(cells)
+    row, column = rng.choice(rows), rng.choice(list(cells[rows[0]]))
     text = rng.choice(["What is the {c} of the {r}?", "Tell me the {c} of {r}.",
                        "Which {c} does the {r} have?"]).format(c=column, r=row)
-    answer = cells[row][column]
     reasoning = f"Row {row}: " + ", ".join(f"{c} {v}" for c, v in cells[row].items())
-    shown = "\n".join(lines)
+    return text, cells[row][column], reasoning
+
+
+def table(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
+    shown, cells = draw_table(rng, sizes)
+    text, answer, reasoning = ask_table(rng, cells)
     return Item("table", [user(f"{shown}\n\n{text}")], answer, thinking, reasoning,
-                split_key=shown + text)
+                split_key=shown)
+
+
+def table_dialogue(rng: random.Random, thinking: bool) -> Item:
+    """Training only: several questions about one table."""
+    shown, cells = draw_table(rng, FULL)
+    text, answer, reasoning = ask_table(rng, cells)
+    messages = [user(f"{shown}\n\n{text}")]
+    for _ in range(rng.randint(1, 7)):
+        messages.append(assistant(answer))
+        text, answer, reasoning = ask_table(rng, cells)
+        messages.append(user(text))
+    return Item("table", messages, answer, thinking, reasoning, split_key=shown, all_turns=True)
 
 
 def discount(rng: random.Random, thinking: bool) -> Item:

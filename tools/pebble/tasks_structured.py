@@ -3,7 +3,7 @@
 import json
 import random
 
-from item import Item, user
+from item import Item, assistant, is_held_out_text, user
 from lexicon import NAMES, NOUNS, VILLAGES
 
 VERBS = ["get", "find", "fetch", "check", "query", "read"]
@@ -62,19 +62,35 @@ def schema_of(rng: random.Random, tool: tuple) -> tuple[dict, dict]:
     return {"type": "function", "function": function}, names
 
 
-def request(rng: random.Random) -> tuple:
-    """(tool row, tools, call, values, question)."""
-    offered = rng.sample(TOOLS, rng.randint(1, 3))
-    wanted = rng.choice(offered)
-    tools, call, values = [], None, fill(rng)
-    for tool in offered:
-        schema, names = schema_of(rng, tool)
-        tools.append(schema)
-        if tool is wanted:
-            call = {"name": schema["function"]["name"],
-                    "arguments": {names[slot]: values[slot] for slot, _, _ in tool[2]}}
+def offer(rng: random.Random, rows: list) -> tuple[list, dict]:
+    """(tool objects, noun -> (function name, slot -> parameter name)) of some tool rows."""
+    schemas = [schema_of(rng, row) for row in rows]
+    names = {row[0]: (schema["function"]["name"], parameters)
+             for row, (schema, parameters) in zip(rows, schemas)}
+    return [schema for schema, _ in schemas], names
+
+
+def want(rng: random.Random, rows: list) -> tuple[tuple, dict]:
+    """(the tool row that a user needs, slot values)."""
+    return rng.choice(rows), fill(rng)
+
+
+def phrase(rng: random.Random, tool: tuple, values: dict, names: dict) -> tuple[dict, str]:
+    """(the right call, the user's words for it)."""
+    function, parameters = names[tool[0]]
+    call = {"name": function,
+            "arguments": {parameters[slot]: values[slot] for slot, _, _ in tool[2]}}
     spoken = values | {"urgent": " as fast as possible" if values["urgent"] else ""}
-    return wanted, tools, call, values, rng.choice(wanted[3]).format(**spoken)
+    return call, rng.choice(tool[3]).format(**spoken)
+
+
+def request(rng: random.Random) -> tuple:
+    """(tool row, tool objects, call, slot values, question)."""
+    rows = rng.sample(TOOLS, rng.randint(1, 3))
+    tool, values = want(rng, rows)
+    tools, names = offer(rng, rows)
+    call, question = phrase(rng, tool, values, names)
+    return tool, tools, call, values, question
 
 
 def call_reasoning(call: dict) -> str:
@@ -89,24 +105,50 @@ def tool_call(rng: random.Random, thinking: bool) -> Item:
                 check="tool_call", tools=tools, call=call, split_key=question)
 
 
-def tool_result(rng: random.Random, thinking: bool) -> Item:
-    tool, tools, call, values, question = request(rng)
+def reply_to(rng: random.Random, tool: tuple) -> tuple[dict, str]:
+    """(tool message, the result in it)."""
     if tool[5]:
         result = rng.choice(tool[5])
     elif tool[0] == "train":
         result = f"{rng.randrange(24)}:{rng.randrange(10, 60)}"
     else:
         result = str(rng.randrange(2, 1000))
-    turn = {"role": "assistant", "content": "", "tool_calls": [
+    key = rng.choice(["result", "answer", "value", tool[0]])
+    return {"role": "tool", "tool_call_id": "call_0",
+            "content": json.dumps({key: result}, ensure_ascii=False)}, result
+
+
+def call_turn(call: dict) -> dict:
+    return {"role": "assistant", "content": "", "tool_calls": [
         {"id": "call_0", "type": "function", "function": call}]}
+
+
+def tool_result(rng: random.Random, thinking: bool) -> Item:
+    tool, tools, call, values, question = request(rng)
+    reply, result = reply_to(rng, tool)
+    turn = call_turn(call)
     if thinking:
         turn["reasoning_content"] = call_reasoning(call)
-    key = rng.choice(["result", "answer", "value", tool[0]])
-    reply = {"role": "tool", "tool_call_id": "call_0",
-             "content": json.dumps({key: result}, ensure_ascii=False)}
     answer = tool[4].format(result=result, **values)
     return Item("tool_result", [user(question), turn, reply], answer, thinking,
-                f"The tool says {result}.", tools=tools, split_key=question + result)
+                f"The tool says {result}.", tools=tools, split_key=question)
+
+
+def tool_dialogue(rng: random.Random, thinking: bool) -> Item:
+    """Training only: several requests to the same tools, each called and answered."""
+    rows, messages = rng.sample(TOOLS, rng.randint(2, 3)), []
+    tools, names = offer(rng, rows)
+    for _ in range(rng.randint(1, 4)):
+        tool, values = want(rng, rows)
+        call, question = phrase(rng, tool, values, names)
+        if is_held_out_text(f"tool|{question}"):
+            continue
+        reply, result = reply_to(rng, tool)
+        messages += [user(question), call_turn(call), reply,
+                     assistant(tool[4].format(result=result, **values))]
+    call, question = phrase(rng, *want(rng, rows), names)
+    return Item("tool_call", messages + [user(question)], "", thinking, call_reasoning(call),
+                check="tool_call", tools=tools, call=call, split_key=question, all_turns=True)
 
 
 FIELDS = {

@@ -31,13 +31,14 @@ class Stream(IterableDataset):
         worker = get_worker_info().id
         seed = self.args.seed * 1_000_003 + self.args.from_step * 101 + worker
         source = corpus.Corpus(self.args.data, seed, self.args.context)
-        yield from map(batching.build, corpus.batches(source, self.args.tokens))
+        for packed in map(batching.build, corpus.batches(source, self.args.tokens)):
+            yield batching.as_arrays(packed)
 
 
 def rate_at(step: int, args) -> float:
-    """Share of the peak rate."""
+    """Share of the peak rate; every stage warms up, since its optimizer may be new."""
     fall = int(args.total_steps * args.fall_share)
-    return min(1.0, (step + 1) / args.warmup, (args.total_steps - step) / max(fall, 1))
+    return min(1.0, (step - args.from_step + 1) / args.warmup, (args.total_steps - step) / max(fall, 1))
 
 
 def losses(p, packed, args):
@@ -102,11 +103,11 @@ def main() -> None:
         model.compile_blocks()
     masters, leaves, chosen, dtype = start(args)
     loader = iter(DataLoader(Stream(args), batch_size=None, num_workers=args.workers,
-                             prefetch_factor=8))
+                             prefetch_factor=8, collate_fn=lambda x: x))
     begun, since, seen = time.time(), time.time(), 0
     last = args.from_step + args.steps
     for step in range(args.from_step, last):
-        packed = batching.to_device(next(loader), args.device, dtype)
+        packed = batching.to_device(batching.from_arrays(next(loader)), args.device, dtype)
         objective, figures = losses(leaves, packed, args)
         objective.backward()
         rate = rate_at(step, args)
