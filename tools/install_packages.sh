@@ -3,7 +3,7 @@
 # sudo only if something is missing. Supported: Debian 12 and later, Ubuntu 24.04 and later.
 set -euo pipefail
 
-build=(g++ cmake ninja-build pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev libedit-dev
+build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev libedit-dev
        libyaml-cpp-dev)
 tests=(libgtest-dev ccache python3 python3-venv)
 needs_boost=1.81

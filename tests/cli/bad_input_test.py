@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Bad input at the command line: bad_input_test.py --nibble PROGRAM --model PEBBLE_FOLDER.
+
+Each row damages something or says something wrong, and expects one line on standard error with the
+words that help, the right exit code, and nothing half-written that looks whole.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+
+def shards(folder):
+    return sorted(folder.glob("*.safetensors"))
+
+
+def read_header(path):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8:8 + size]), data[8 + size:]
+
+
+def write_header(path, text, body):
+    raw = text.encode() if isinstance(text, str) else json.dumps(text).encode()
+    path.write_bytes(struct.pack("<Q", len(raw)) + raw + body)
+
+
+def edit_json(path, change):
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def first_tensors(header):
+    return sorted((name for name in header if name != "__metadata__"),
+                  key=lambda name: header[name]["data_offsets"][0])
+
+
+# Damage: each function gets a private copy of the model folder.
+
+def truncated(folder):
+    path = shards(folder)[0]
+    os.truncate(path, path.stat().st_size - 1000)
+
+
+def tiny_file(folder):
+    shards(folder)[0].write_bytes(b"abc")
+
+
+def huge_header(folder):
+    path = shards(folder)[0]
+    data = bytearray(path.read_bytes())
+    data[:8] = struct.pack("<Q", 1 << 60)
+    path.write_bytes(data)
+
+
+def missing_shard(folder):
+    shards(folder)[0].unlink()
+
+
+def wrong_index(folder):
+    def change(index):
+        name = sorted(index["weight_map"])[0]
+        index["weight_map"]["no.such.tensor"] = index["weight_map"][name]
+    edit_json(folder / "model.safetensors.index.json", change)
+
+
+def index_outside(folder):
+    def change(index):
+        for name in index["weight_map"]:
+            index["weight_map"][name] = "../../etc/passwd"
+    edit_json(folder / "model.safetensors.index.json", change)
+
+
+def duplicate_name(folder):
+    path = shards(folder)[0]
+    header, body = read_header(path)
+    name = first_tensors(header)[0]
+    text = json.dumps(header)
+    write_header(path, text[:-1] + f', "{name}": {json.dumps(header[name])}}}', body)
+
+
+def overlapping(folder):
+    path = shards(folder)[0]
+    header, body = read_header(path)
+    one, two = first_tensors(header)[:2]
+    length = header[two]["data_offsets"][1] - header[two]["data_offsets"][0]
+    start = header[one]["data_offsets"][0]
+    header[two]["data_offsets"] = [start, start + length]
+    write_header(path, header, body)
+
+
+def oversized(folder):
+    path = shards(folder)[0]
+    header, body = read_header(path)
+    header[first_tensors(header)[-1]]["data_offsets"][1] += 4096
+    write_header(path, header, body)
+
+
+def wrong_shape(folder):
+    for path in shards(folder):
+        header, body = read_header(path)
+        for name in first_tensors(header):
+            if name.endswith("norm.weight") and len(header[name]["shape"]) == 1:
+                header[name]["shape"] = [1] + header[name]["shape"]
+                write_header(path, header, body)
+                return
+
+
+def nan_weights(folder):
+    for path in shards(folder):
+        header, body = read_header(path)
+        for name in first_tensors(header):
+            if "experts" in name and name.endswith("down_proj") and header[name]["dtype"] == "BF16":
+                body = bytearray(body)
+                start = header[name]["data_offsets"][0]
+                body[start:start + 2] = b"\xc0\x7f"
+                write_header(path, header, bytes(body))
+                return
+
+
+def unknown_architecture(folder):
+    edit_json(folder / "config.json",
+              lambda config: config.update(architectures=["LlamaForCausalLM"], model_type="llama"))
+
+
+def bad_config_number(folder):
+    def change(config):
+        config.get("text_config", config)["num_experts_per_tok"] = 0
+    edit_json(folder / "config.json", change)
+
+
+def broken_config(folder):
+    (folder / "config.json").write_text('{"architectures": [')
+
+
+def missing_config(folder):
+    (folder / "config.json").unlink()
+
+
+def missing_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+
+
+def broken_tokenizer(folder):
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text()[:5000])
+
+
+def no_damage(_folder):
+    pass
+
+
+class Table:
+    def __init__(self, nibble, model):
+        self.nibble, self.model = nibble, model
+        self.work = pathlib.Path(tempfile.mkdtemp(prefix="nibble-bad-input-"))
+        self.passed = self.failed = 0
+
+    def expect(self, name, words, codes, pieces, env=None, gone=None, prefix=()):
+        """Runs nibble WORDS: exit code in codes, one line with all pieces, `gone` not whole."""
+        result = subprocess.run([*prefix, self.nibble, *map(str, words)], capture_output=True,
+                                text=True, timeout=120, stdin=subprocess.DEVNULL,
+                                env={**os.environ, **(env or {})})
+        lines = [line for line in result.stderr.splitlines() if line]
+        last = lines[-1] if lines else ""
+        problems = []
+        if result.returncode not in codes:
+            problems.append(f"exit code {result.returncode}, expected {codes}")
+        for piece in pieces:
+            if piece.lower() not in last.lower():
+                problems.append(f"the last line lacks {piece!r}")
+        if not last.startswith("nibble"):
+            problems.append("the last line does not say who speaks")
+        if gone is not None and (gone / "config.json").exists():
+            problems.append(f"{gone.name} looks whole")
+        if problems:
+            self.failed += 1
+            print(f"FAIL {name}: {'; '.join(problems)}\n     stderr: {result.stderr[-600:]!r}")
+        else:
+            self.passed += 1
+
+    def damaged(self, damage):
+        folder = self.work / damage.__name__
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.model, folder)
+        damage(folder)
+        return folder
+
+    def checkpoints(self):
+        rows = [
+            (truncated, ["truncated|outside|end|bytes"]), (tiny_file, ["safetensors"]),
+            (huge_header, ["header"]), (missing_shard, ["safetensors"]),
+            (wrong_index, ["no.such.tensor"]), (index_outside, ["passwd"]),
+            (duplicate_name, ["duplicate"]), (overlapping, ["overlap|offset"]),
+            (oversized, ["bytes|outside|offset"]), (wrong_shape, ["norm.weight", "expected"]),
+            (unknown_architecture, ["LlamaForCausalLM"]),
+            (bad_config_number, ["num_experts_per_tok"]), (broken_config, ["config.json"]),
+            (missing_config, ["config.json"]),
+        ]
+        for damage, pieces in rows:
+            folder = self.damaged(damage)
+            for verb, more in (("quantize", [self.work / f"{damage.__name__}-out"]), ("run", ["hi"])):
+                out = more[0] if verb == "quantize" else None
+                self.expect_any(f"{damage.__name__} {verb}", [verb, folder, *more], pieces, out)
+            shutil.rmtree(folder)
+
+    def expect_any(self, name, words, pieces, gone):
+        """Like expect, where a piece may list alternatives with |."""
+        result = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
+                                timeout=120, stdin=subprocess.DEVNULL)
+        lines = [line for line in result.stderr.splitlines() if line]
+        last = (lines[-1] if lines else "").lower()
+        fine = result.returncode == 1 and last.startswith("nibble")
+        fine = fine and all(any(word.lower() in last for word in piece.split("|"))
+                            for piece in pieces)
+        fine = fine and not (gone is not None and (gone / "config.json").exists())
+        self.passed += fine
+        self.failed += not fine
+        if not fine:
+            print(f"FAIL {name}: exit {result.returncode}, {result.stderr[-500:]!r}")
+
+    def weights(self):
+        folder = self.damaged(nan_weights)
+        out = self.work / "nan-out"
+        self.expect_any("nan weights quantize", ["quantize", folder, out], ["nan", "down_proj"], out)
+        result = subprocess.run([self.nibble, "verify", folder], capture_output=True, text=True)
+        fine = result.returncode == 1 and "nan" in (result.stdout + result.stderr).lower()
+        self.passed += fine
+        self.failed += not fine
+        if not fine:
+            print("FAIL nan weights verify:", result.returncode, result.stdout[-400:])
+
+    def tokenizers(self):
+        for damage in (missing_tokenizer, broken_tokenizer):
+            folder = self.damaged(damage)
+            self.expect(f"{damage.__name__} run", ["run", folder, "hi"], [1], ["tokenizer.json"])
+            self.expect(f"{damage.__name__} serve", ["serve", folder, "--port", "0"], [1],
+                        ["tokenizer.json"])
+
+    def outputs(self):
+        full = self.work / "full"
+        full.mkdir()
+        (full / "keep.txt").write_text("mine")
+        self.expect("existing output", ["quantize", self.model, full], [1, 2], [str(full)], gone=full)
+        assert (full / "keep.txt").read_text() == "mine"
+        copy = self.damaged(no_damage)
+        before = sorted((p.name, p.stat().st_size) for p in copy.iterdir())
+        self.expect("output equals input", ["quantize", copy, copy], [1, 2], [str(copy)])
+        assert before == sorted((p.name, p.stat().st_size) for p in copy.iterdir())
+        self.expect("missing source", ["quantize", self.work / "nothing", self.work / "o"], [1],
+                    ["nothing"])
+        unwritable = pathlib.Path("/proc/nibble-out")
+        self.expect("unwritable output", ["quantize", self.model, unwritable], [1], ["/proc"])
+        small = self.work / "small-disk"
+        small.mkdir()
+        mounted = os.geteuid() == 0 and subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", small]).returncode == 0
+        if not mounted:
+            print("note  full disk: not root, a file size limit stands in")
+        out = small / "out"
+        try:
+            self.expect("full disk", ["quantize", self.model, out], [1],
+                        ["space"] if mounted else [], gone=out,
+                        prefix=() if mounted else ("prlimit", "--fsize=3000000"))
+        finally:
+            if mounted:
+                subprocess.run(["umount", small])
+
+    def words(self):
+        rows = [
+            (["quantise"], [2], ["unknown verb", "quantize"]),
+            (["quantize", self.model], [2], ["SRC DST"]),
+            (["quantize", self.model, "x", "--recipee", "w4a16"], [2], ["--recipe"]),
+            (["quantize", self.model, self.work / "r", "--recipe", "no-such"], [1, 2], ["no-such"]),
+            (["quantize", self.model, self.work / "f", "--format", "gguf"], [2],
+             ["compressed-tensors", "modelopt", "gguf"]),
+            (["serve", self.model, "--port", "99999"], [2], ["--port", "65535"]),
+            (["run", self.model, "hi", "--max-tokens", "-5"], [2], ["--max-tokens"]),
+            (["run", self.model, "hi", "--temperature", "hot"], [2], ["--temperature", "hot"]),
+            (["score", self.model], [2], ["--ids"]),
+            (["score", self.model, "--ids", self.work / "none.json"], [1], ["none.json"]),
+            (["render", self.model], [2], ["--messages"]),
+        ]
+        for words, codes, pieces in rows:
+            self.expect(" ".join(map(str, words[:1] + words[2:])), words, codes, pieces)
+
+    def files(self):
+        bad = self.work / "bad.json"
+        for text, piece in (("{", "json"), ('{"ids": "x"}', "ids"), ('{"ids": [1, -4]}', "-4"),
+                            ('{"ids": [1, 99999999]}', "99999999"), ('{"ids": []}', "ids")):
+            bad.write_text(text)
+            self.expect(f"score {text}", ["score", self.model, "--ids", bad], [1], [piece])
+        bad.write_text('[{"role": "alien", "content": "x"}]')
+        self.expect("render bad role", ["render", self.model, "--messages", bad], [1], [])
+        bad.write_text('[{"role": "assistant", "content": "x"}]')
+        self.expect("render no user", ["render", self.model, "--messages", bad], [1],
+                    ["No user query found"])
+        config = json.loads((self.model / "config.json").read_text())
+        longest = config.get("text_config", config)["max_position_embeddings"]
+        self.expect("prompt longer than the context",
+                    ["run", self.model, "7 " * longest], [1], [str(longest)])
+
+    def run(self):
+        for part in (self.words, self.files, self.outputs, self.weights, self.tokenizers,
+                     self.checkpoints):
+            part()
+        shutil.rmtree(self.work, ignore_errors=True)
+        print(f"{self.passed} passed, {self.failed} failed")
+        return 1 if self.failed else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nibble", required=True)
+    parser.add_argument("--model", required=True, type=pathlib.Path)
+    arguments = parser.parse_args()
+    sys.exit(Table(arguments.nibble, arguments.model).run())
