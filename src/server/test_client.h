@@ -1,0 +1,76 @@
+// For tests: a raw loopback client that sends what it is told, byte by byte if need be, and reads
+// what comes.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/concat.h"
+
+namespace nibble::testing {
+
+class RawClient {
+ public:
+  explicit RawClient(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+  ~RawClient() { close(); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  void close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+  bool connected() const { return connected_; }
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+  }
+  /// Reads until `text` has come, the peer closes, or nothing comes for `wait_ms`.
+  std::string read_until(std::string_view text, int wait_ms = 5000) {
+    while (text.empty() || seen_.find(text) == std::string::npos) {
+      pollfd poll = {.fd = socket_, .events = POLLIN, .revents = 0};
+      if (::poll(&poll, 1, wait_ms) <= 0) break;
+      char bytes[65536];
+      const ssize_t size = ::recv(socket_, bytes, sizeof bytes, 0);
+      closed_ = size <= 0;
+      if (closed_) break;
+      seen_.append(bytes, static_cast<size_t>(size));
+    }
+    return std::exchange(seen_, {});
+  }
+  /// Everything until the peer closes.
+  std::string read_all(int wait_ms = 5000) { return read_until("", wait_ms); }
+  bool closed() const { return closed_; }
+
+ private:
+  int socket_;
+  bool connected_ = false;
+  bool closed_ = false;
+  std::string seen_;
+};
+
+inline std::string post(std::string_view path, std::string_view body,
+                        std::string_view headers = "") {
+  return concat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
+                headers, "Content-Length: ", body.size(), "\r\n\r\n", body);
+}
+inline std::string get(std::string_view path, std::string_view headers = "") {
+  return concat("GET ", path, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");
+}
+
+}  // namespace nibble::testing
