@@ -168,7 +168,9 @@ Result<int> run_score(const Arguments& arguments, Terminal& terminal) {
   Progress progress(terminal, {.label = "scoring", .unit = "tokens"});
   request.progress = [&](int64_t done, int64_t total) {
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+    return interrupted() ? ScoreRequest::Next::stop : ScoreRequest::Next::go_on;
   };
+  install_interrupt_flag();
   report.result = TRY(score(request));
   progress.finish();
   if (logits) TRY(logits->finish());

@@ -87,8 +87,10 @@ Result<void> Lockstep::run_chunk(std::span<const int32_t> ids, size_t at, size_t
     for (size_t i = 0; i < count; ++i) divergence_.add(row(expected, i), row(logits, i));
   }
   rows_done_ += static_cast<int64_t>(count);
-  if (request_.progress) request_.progress(rows_done_, rows_total_);
-  return {};
+  if (!request_.progress) return {};
+  if (request_.progress(rows_done_, rows_total_) == ScoreRequest::Next::go_on) return {};
+  return Error{ErrorCode::cancelled,
+               concat("stopped after ", rows_done_, " of ", rows_total_, " tokens")};
 }
 
 void Lockstep::add_predictions(std::span<const float> logits, std::span<const int32_t> ids,

@@ -43,16 +43,18 @@ struct ScoreRequest {
   std::vector<std::vector<int32_t>> sequences;
   ScoredModel model;
   std::optional<ScoredModel> reference;
-  LogitsFile* logits = nullptr;                         // receives the model's logits
-  std::function<void(int64_t, int64_t)> progress = {};  // rows done, rows in all
+  LogitsFile* logits = nullptr;  // receives the model's logits
+  /// Rows done, rows in all; answers whether to go on.
+  enum class Next : uint8_t { go_on, stop };
+  std::function<Next(int64_t, int64_t)> progress = {};
 };
 
 /// {"ids": [..]} or {"ids": [[..], [..]]} -> sequences. Errors: corrupt; invalid_argument for an
 /// empty sequence or an id outside 0..vocab_rows-1.
 Result<std::vector<std::vector<int32_t>>> parse_ids(const Json& json, int32_t vocab_rows);
 
-/// Errors: invalid_argument (vocabularies differ, too long), corrupt (logits not finite),
-/// no_memory, those of the logits file.
+/// Errors: cancelled, invalid_argument (vocabularies differ, too long), corrupt (logits not
+/// finite), no_memory, those of the logits file.
 Result<ScoreResult> score(const ScoreRequest& request);
 
 }  // namespace nibble

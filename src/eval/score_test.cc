@@ -97,6 +97,7 @@ TEST(Score, ManyChunksAndSequences) {
   request.progress = [&](int64_t done, int64_t total) {
     EXPECT_EQ(total, 1306);
     last_done = done;
+    return ScoreRequest::Next::go_on;
   };
   const ScoreResult result = score(request).value();
   EXPECT_EQ(result.text.predicted(), 1299 + 0 + 4);
@@ -129,6 +130,17 @@ TEST(Score, AgainstAReference) {
   EXPECT_NEAR(result.divergence->kl_max, kl_divergence(p, q), 1e-6);
   EXPECT_EQ(result.divergence->top1_agreement, 1.0);
   EXPECT_NEAR(result.reference_text->sum(), expected_sum(reference, walk(600)), 1e-9);
+}
+
+TEST(Score, StopsWhenAsked) {
+  ScriptedBackend backend(1.0F);
+  const ModelConfig config = small_config();
+  ScoreRequest request{.sequences = {walk(2000)}, .model = {&backend, &config}};
+  request.progress = [](int64_t, int64_t) { return ScoreRequest::Next::stop; };
+  const auto result = score(request);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::cancelled);
+  EXPECT_NE(result.error().message.find("512 of 2000"), std::string::npos);
 }
 
 TEST(Score, ChunkRowsAreBounded) {

@@ -6,6 +6,15 @@
 namespace nibble {
 namespace {
 
+constexpr size_t kRegexBytesMax = 1024;  // the compiler of std::regex is recursive
+
+// A backtracking matcher could be made to run for years by a hostile config.
+#ifdef __GLIBCXX__
+constexpr auto kRegexSyntax = std::regex::ECMAScript | std::regex_constants::__polynomial;
+#else
+constexpr auto kRegexSyntax = std::regex::ECMAScript;
+#endif
+
 /// Shell matching of * and ? over the whole name, in linear time per star.
 bool wildcard_matches(std::string_view pattern, std::string_view name) {
   size_t p = 0;
@@ -42,9 +51,15 @@ Result<ModulePattern> ModulePattern::compressed_tensors(std::string_view text) {
   if (text == "Linear") pattern.kind_ = Kind::every_linear;
   if (!text.starts_with("re:")) return pattern;
   pattern.kind_ = Kind::regex;
+  if (text.size() > kRegexBytesMax)
+    return make_error(
+        ErrorCode::unsupported,
+        {.what = concat("quantization_config pattern \"", text.substr(0, 40), "...\""),
+         .expected = concat("at most ", kRegexBytesMax, " bytes"),
+         .found = concat(text.size())});
   try {
     const std::string source(text.substr(3));
-    pattern.regex_ = std::make_shared<const Regex>(Regex{std::regex(source)});
+    pattern.regex_ = std::make_shared<const Regex>(Regex{std::regex(source, kRegexSyntax)});
   } catch (const std::regex_error&) {
     return make_error(ErrorCode::unsupported,
                       {.what = concat("quantization_config pattern \"", text, "\""),

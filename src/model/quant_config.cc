@@ -52,6 +52,7 @@ class QuantConfigParser {
  private:
   Result<void> compressed_tensors(const ConfigSection& section);
   Result<void> group(const ConfigSection& section);
+  Result<void> must_be_empty(const ConfigSection& section, std::string_view key);
   Result<void> modelopt(const ConfigSection& section);
   Result<void> modelopt_file(const Json& json);
   Result<void> qwen_fp8(const ConfigSection& section);
@@ -103,7 +104,17 @@ Result<ActivationFormat> QuantConfigParser::activations(const ConfigSection& gro
                                      dynamic ? " (dynamic)" : " (static)")});
 }
 
+/// A part that would change the arithmetic and must be null or empty.
+Result<void> QuantConfigParser::must_be_empty(const ConfigSection& section, std::string_view key) {
+  const Json* value = section.find(key);
+  if (value == nullptr || (value->is_object() && value->as_object().empty())) return {};
+  return make_error(
+      ErrorCode::unsupported,
+      {.what = section.name(key), .expected = "null or {}", .found = value->dump().substr(0, 60)});
+}
+
 Result<void> QuantConfigParser::group(const ConfigSection& section) {
+  TRY(must_be_empty(section, "output_activations"));
   const ConfigSection weights = TRY(section.section("weights"));
   const int64_t bits = TRY(weights.integer("num_bits", {1, 64}));
   const std::string type = TRY(weights.text_or("type", "int"));
@@ -125,6 +136,8 @@ Result<void> QuantConfigParser::compressed_tensors(const ConfigSection& section)
     return make_error(ErrorCode::unsupported, {.what = section.name("quantization_status"),
                                                .expected = "\"compressed\"",
                                                .found = concat("\"", status, "\"")});
+  TRY(must_be_empty(section, "transform_config"));
+  TRY(must_be_empty(section, "sparsity_config"));
   const ConfigSection groups = TRY(section.section("config_groups"));
   for (const auto& member : groups.object().as_object()) {
     const ConfigSection one = TRY(groups.section(member.key));

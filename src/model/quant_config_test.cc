@@ -147,6 +147,16 @@ constexpr BadCase kBadCases[] = {
      R"("weights":{"num_bits":8,"type":"float"}}}})",
      "targets: expected a list of strings"},
     {R"({"quant_method":"compressed-tensors","config_groups":{},"ignore":[1]})", "ignore"},
+    {R"({"quant_method":"compressed-tensors","config_groups":{},"transform_config":{"a":1}})",
+     "transform_config: expected null or {}"},
+    {R"({"quant_method":"compressed-tensors","config_groups":{},"sparsity_config":{"format":"x"}})",
+     "sparsity_config"},
+    {R"({"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],)"
+     R"("weights":{"num_bits":8,"type":"float"},"output_activations":{"num_bits":8}}}})",
+     "output_activations"},
+    {R"({"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["re:(a)\\1"],)"
+     R"("weights":{"num_bits":8,"type":"float"}}}})",
+     "without Python-only features"},
     {R"({"quant_method":"modelopt","quant_algo":"NVFP4_AWQ"})", "found NVFP4_AWQ"},
     {R"({"quant_method":"modelopt"})", "quant_algo"},
     {R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION"})", "quantized_layers"},
@@ -165,6 +175,15 @@ TEST(QuantConfig, BadDeclarationsAreRefusedByName) {
     EXPECT_NE(result.error().message.find(bad.message), std::string::npos)
         << result.error().message;
   }
+}
+
+TEST(ModulePattern, HostileRegexesEndQuickly) {
+  const std::string name(300, 'a');
+  const auto nested = ModulePattern::compressed_tensors("re:(a*)*(a*)*(a*)*b").value();
+  EXPECT_FALSE(nested.matches(name));
+  const auto deep = ModulePattern::compressed_tensors(concat("re:", std::string(100000, '(')));
+  ASSERT_FALSE(deep);
+  EXPECT_NE(deep.error().message.find("1024 bytes"), std::string::npos);
 }
 
 TEST(ModulePattern, Wildcards) {

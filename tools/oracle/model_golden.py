@@ -72,8 +72,8 @@ def build(name):
     raise ValueError(name)
 
 
-NAMES = ["moe-fused", "moe-separate", "dense-tied", "dense-yarn", "dense-positions", "dense-text-only",
-         "plain-moe", "plain-moe-yarn"]
+NAMES = ["moe-fused", "moe-separate", "dense-tied", "dense-yarn", "dense-positions",
+         "dense-text-only", "plain-moe", "plain-moe-yarn"]
 SHARDED = {"moe-separate": "40KB"}
 
 
