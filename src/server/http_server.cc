@@ -33,7 +33,7 @@ struct HttpServer::State final : HttpConnectionOwner {
     std::erase_if(connections, [&](const auto& held) { return held.get() == connection; });
   }
 
-  HttpOptions options;
+  HttpOptions options;  // the port is the bound one
   HttpHandler handler;
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
@@ -61,6 +61,7 @@ Result<void> HttpServer::State::open() {
     return make_error(ErrorCode::io, {.what = concat("cannot listen on ", options.host, " port ",
                                                      options.port, " (", error.message(), ")"),
                                       .advice = "choose another --host or --port"});
+  options.port = acceptor.local_endpoint().port();
   return {};
 }
 
@@ -111,7 +112,7 @@ HttpServer::HttpServer(std::shared_ptr<State> state) : state_(std::move(state)) 
 
 HttpServer::~HttpServer() { stop(); }
 
-uint16_t HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
+uint16_t HttpServer::port() const { return state_->options.port; }
 
 void HttpServer::run() { state_->io.run(); }
 

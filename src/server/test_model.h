@@ -2,8 +2,10 @@
 // family, with a small chat template; and a backend that says a script, whatever it is asked.
 #pragma once
 
+#include <chrono>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -113,7 +115,8 @@ inline std::vector<int32_t> script_of(const std::string& text) {
 /// Says script[k] as the k-th token of every sequence; past its end, 'x' for ever.
 class ScriptedBackend final : public Backend {
  public:
-  explicit ScriptedBackend(std::vector<int32_t> script) : script_(std::move(script)) {}
+  explicit ScriptedBackend(std::vector<int32_t> script, std::chrono::milliseconds pass_time = {})
+      : script_(std::move(script)), pass_time_(pass_time) {}
   std::string_view name() const override { return "scripted"; }
   std::string description() const override { return "scripted"; }
   Result<void> reserve(const PoolSizes& sizes) override {
@@ -122,7 +125,10 @@ class ScriptedBackend final : public Backend {
   }
   int64_t page_bytes() const override { return 1; }
   int64_t state_slot_bytes() const override { return 1; }
-  Residual embed(const Batch& batch) override { return {.rows = batch.rows()}; }
+  Residual embed(const Batch& batch) override {
+    if (pass_time_.count() > 0) std::this_thread::sleep_for(pass_time_);
+    return {.rows = batch.rows()};
+  }
   Residual attention_block(int, const Batch&, Residual h) override { return h; }
   Residual delta_net_block(int, const Batch&, Residual h) override { return h; }
   Residual moe_block(int, const Batch&, Residual h) override { return h; }
@@ -152,6 +158,7 @@ class ScriptedBackend final : public Backend {
 
  private:
   std::vector<int32_t> script_;
+  std::chrono::milliseconds pass_time_;
   std::vector<size_t> said_;
   std::vector<float> logits_;
 };

@@ -1,0 +1,245 @@
+// What requests may say: a table of refusals, and what the accepted ones become.
+#include "server/generation_request.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "server/test_model.h"
+
+namespace nibble {
+namespace {
+
+constexpr const char* kMessages = R"("messages":[{"role":"user","content":"hi"}])";
+
+const ServedModel& model() {
+  static const ServedModel served = testing::served_model();
+  return served;
+}
+
+GenerationRequest accept(Api api, const std::string& fields) {
+  const std::string base = api == Api::chat ? kMessages : R"("prompt":"hi")";
+  auto parsed = parse_generation_request(api, concat("{", base, fields, "}"), model());
+  if (auto* error = std::get_if<ApiError>(&parsed)) {
+    ADD_FAILURE() << fields << ": " << error->message;
+    return {};
+  }
+  return std::get<GenerationRequest>(std::move(parsed));
+}
+
+struct Refusal {
+  std::string body;
+  const char* param;
+  const char* says;
+  int status = 400;
+};
+
+void expect_refusals(Api api, const std::vector<Refusal>& table) {
+  for (const Refusal& row : table) {
+    const auto parsed = parse_generation_request(api, row.body, model());
+    const auto* error = std::get_if<ApiError>(&parsed);
+    ASSERT_NE(error, nullptr) << row.body;
+    EXPECT_EQ(error->status, row.status) << row.body;
+    EXPECT_EQ(error->param, row.param) << row.body;
+    EXPECT_NE(error->message.find(row.says), std::string::npos)
+        << row.body << ": " << error->message;
+    EXPECT_EQ(error->message.find('\n'), std::string::npos) << error->message;
+    EXPECT_LT(error->message.size(), 500U) << error->message;
+  }
+}
+
+std::string with(const std::string& fields) { return concat("{", kMessages, ",", fields, "}"); }
+std::string messages(const std::string& list) { return concat(R"({"messages":)", list, "}"); }
+
+TEST(GenerationRequest, RefusesBadBodies) {
+  std::string deep(100, '[');
+  expect_refusals(
+      Api::chat,
+      {{"", "", "request body"},
+       {"{", "", "request body"},
+       {"[]", "", "expected a JSON object, found array"},
+       {"{\"a\":1,\"a\":2}", "", "duplicate key"},
+       {deep, "", "nesting"},
+       {R"({"messages":"\ud800"})", "", "request body"},
+       {"{\"messages\":\"\xff\"}", "", "request body"},
+       {R"({"seed":1e999})", "", "request body"},
+       {"{}", "messages", "found nothing"},
+       {messages("[]"), "messages", "found 0"},
+       {messages("5"), "messages", "found 5"},
+       {messages("[5]"), "messages", "messages[0]"},
+       {messages(R"([{"content":"x"}])"), "messages", "with a role"},
+       {messages(R"([{"role":"user","content":5}])"), "messages", "messages[0].content"},
+       {messages(
+            R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}])"),
+        "messages", "\"image_url\" are not supported"},
+       {messages(R"([{"role":"user","content":[{"type":"text"}]}])"), "messages", "parts"},
+       {messages(R"([{"role":"user","content":["x"]}])"), "messages", "parts"},
+       {messages(R"([{"role":"wizard","content":"x"}])"), "messages", "Unexpected message role."},
+       {with(R"("model":5)"), "model", "expected a string"},
+       {with(R"("model":"gpt-9")"), "model", "gpt-9", 404}});
+}
+
+TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
+  expect_refusals(
+      Api::chat,
+      {{with(R"("temperature":-0.1)"), "temperature", "from 0 to 100, found -0.1"},
+       {with(R"("temperature":"1")"), "temperature", "found \"1\""},
+       {with(R"("top_p":1.01)"), "top_p", "0 to 1"},
+       {with(R"("min_p":-1)"), "min_p", "0 to 1"},
+       {with(R"("top_k":-2)"), "top_k", "-1"},
+       {with(R"("top_k":1.5)"), "top_k", "whole"},
+       {with(R"("presence_penalty":2.1)"), "presence_penalty", "-2 to 2"},
+       {with(R"("frequency_penalty":-2.1)"), "frequency_penalty", "-2 to 2"},
+       {with(R"("repetition_penalty":0)"), "repetition_penalty", "0.01"},
+       {with(R"("seed":1.5)"), "seed", "whole"},
+       {with(R"("n":0)"), "n", "1 to 128"},
+       {with(R"("n":129)"), "n", "1 to 128"},
+       {with(R"("n":99999999999999999999)"), "n", "1 to 128"},
+       {with(R"("max_tokens":0)"), "max_tokens", "from 1"},
+       {with(R"("max_tokens":-5)"), "max_tokens", "from 1"},
+       {with(R"("max_completion_tokens":0)"), "max_completion_tokens", "from 1"},
+       {with(R"("max_tokens":1020)"), "max_tokens", "in a context of 1024, found 1020"},
+       {with(R"("max_tokens":5,"min_tokens":6)"), "min_tokens", "at most 5"},
+       {with(R"("stream":"yes")"), "stream", "true or false"},
+       {with(R"("stream_options":{"include_usage":true})"), "stream_options", "stream"},
+       {with(R"("stream":true,"stream_options":5)"), "stream_options", "object"},
+       {with(R"("top_logprobs":3)"), "top_logprobs", "logprobs"},
+       {with(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs", "0 to 20"},
+       {with(R"("logprobs":5)"), "logprobs", "true or false"},
+       {with(R"("stop":"")"), "stop", "none empty"},
+       {with(R"("stop":[1])"), "stop", "strings"},
+       {with(concat(R"("stop":")", std::string(257, 'x'), "\"")), "stop", "256 bytes, found 257"},
+       {with(
+            R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])"),
+        "stop", "16 strings, found 17"},
+       {with(R"("stop_token_ids":[300])"), "stop_token_ids", "below 300"},
+       {with(R"("stop_token_ids":5)"), "stop_token_ids", "list"},
+       {with(R"("logit_bias":[])"), "logit_bias", "object"},
+       {with(R"("logit_bias":{"a":1})"), "logit_bias", "below 300"},
+       {with(R"("logit_bias":{"300":1})"), "logit_bias", "below 300"},
+       {with(R"("logit_bias":{"-1":1})"), "logit_bias", "below 300"},
+       {with(R"("logit_bias":{"5":101})"), "logit_bias", "-100 to 100"},
+       {with(R"("tools":5)"), "tools", "list"},
+       {with(R"("tools":[{"type":"function"}])"), "tools", "tools[0]"},
+       {with(R"("chat_template_kwargs":5)"), "chat_template_kwargs", "object"},
+       {with(R"("reasoning_effort":5)"), "reasoning_effort", "string"}});
+}
+
+TEST(GenerationRequest, RefusesByNameWhatIsNotBuilt) {
+  for (const char* field :
+       {R"("response_format":{"type":"json_object"})",
+        R"("response_format":{"type":"json_schema"})", R"("tool_choice":"required")",
+        R"("tool_choice":{"type":"function"})", R"("guided_json":{})", R"("structured_outputs":{})",
+        R"("bad_words":["x"])", R"("use_beam_search":true)", R"("best_of":2)", R"("echo":true)",
+        R"("suffix":"x")", R"("prompt_logprobs":1)", R"("chat_template":"x")",
+        R"("continue_final_message":true)", R"("thinking_token_budget":5)",
+        R"("documents":[{}])"}) {
+    const std::string name(field + 1, std::string_view(field).find('"', 1) - 1);
+    expect_refusals(Api::chat, {{with(field), name.c_str(), name.c_str()}});
+  }
+}
+
+TEST(GenerationRequest, TakesWhatClientsSendWithoutMeaning) {
+  accept(Api::chat, R"(,"user":"u","metadata":{"a":"b"},"store":false,"service_tier":"auto",)"
+                    R"("parallel_tool_calls":true,"unheard_of":[1,2],"response_format":)"
+                    R"({"type":"text"},"n":1,"best_of":1,"echo":false,"stop":null,"tools":null,)"
+                    R"("logit_bias":{},"guided_json":null,"tool_choice":"auto")");
+}
+
+TEST(GenerationRequest, RefusesPromptsLongerThanTheContext) {
+  const std::string long_text(1024, 'x');
+  const auto chat = parse_generation_request(
+      Api::chat, concat(R"({"messages":[{"role":"user","content":")", long_text, R"("}]})"),
+      model());
+  const auto& error = std::get<ApiError>(chat);
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_NE(error.message.find("at most 1023 tokens, found 10"), std::string::npos);
+  // Exactly 1023 leaves room for one token.
+  const auto fits = parse_generation_request(
+      Api::completions, concat(R"({"prompt":")", std::string(1023, 'x'), "\"}"), model());
+  EXPECT_EQ(std::get<GenerationRequest>(fits).max_tokens, 1);
+}
+
+TEST(GenerationRequest, RefusesBadPrompts) {
+  expect_refusals(Api::completions,
+                  {{"{}", "prompt", "found nothing"},
+                   {R"({"prompt":5})", "prompt", "found 5"},
+                   {R"({"prompt":""})", "prompt", "empty"},
+                   {R"({"prompt":[]})", "prompt", "1 to 128"},
+                   {R"({"prompt":["a",5]})", "prompt", "list"},
+                   {R"({"prompt":[300]})", "prompt", "0 to 299"},
+                   {R"({"prompt":[-1]})", "prompt", "0 to 299"},
+                   {R"({"prompt":[[1],[1.5]]})", "prompt", "0 to 299"},
+                   {R"({"prompt":["a","b"],"n":65})", "n", "at most 128, found 130"},
+                   {R"({"prompt":"a","logprobs":true})", "logprobs", "whole"}});
+}
+
+TEST(GenerationRequest, ReadsEveryFormOfPrompt) {
+  const auto prompts = [](const std::string& prompt) {
+    const auto parsed =
+        parse_generation_request(Api::completions, concat(R"({"prompt":)", prompt, "}"), model());
+    return std::get<GenerationRequest>(parsed).prompts;
+  };
+  using Prompts = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(prompts(R"("ab")"), (Prompts{{'a', 'b'}}));
+  EXPECT_EQ(prompts(R"(["a","b"])"), (Prompts{{'a'}, {'b'}}));
+  EXPECT_EQ(prompts("[5,256]"), (Prompts{{5, 256}}));
+  EXPECT_EQ(prompts("[[5],[6,7]]"), (Prompts{{5}, {6, 7}}));
+}
+
+TEST(GenerationRequest, DefaultsComeFromTheModel) {
+  ServedModel served = testing::served_model();
+  served.sampling = {.temperature = 0.6, .top_k = 20, .top_p = 0.95};
+  served.max_tokens_default = 100;
+  const auto parse = [&](const std::string& fields) {
+    auto parsed = parse_generation_request(Api::chat, concat("{", kMessages, fields, "}"), served);
+    return std::get<GenerationRequest>(std::move(parsed));
+  };
+  const GenerationRequest plain = parse("");
+  EXPECT_EQ(plain.sampling.temperature, 0.6);
+  EXPECT_EQ(plain.sampling.top_k, 20);
+  EXPECT_EQ(plain.sampling.top_p, 0.95);
+  EXPECT_EQ(plain.max_tokens, 100);
+  EXPECT_EQ(plain.stop_ids, std::vector<int32_t>{testing::kImEnd});
+  const GenerationRequest own =
+      parse(R"(,"temperature":1.5,"top_k":-1,"top_p":0.5,"max_tokens":7,"max_completion_tokens":8,)"
+            R"("seed":-3,"stop_token_ids":[9],"logit_bias":{"5":-1.5},"min_tokens":2)");
+  EXPECT_EQ(own.sampling.temperature, 1.5);
+  EXPECT_EQ(own.sampling.top_k, 0);
+  EXPECT_EQ(own.sampling.top_p, 0.5);
+  EXPECT_EQ(own.max_tokens, 8);
+  EXPECT_EQ(own.min_tokens, 2);
+  EXPECT_EQ(own.sampling.seed, static_cast<uint64_t>(-3));
+  EXPECT_EQ(own.stop_ids, (std::vector<int32_t>{testing::kImEnd, 9}));
+  ASSERT_EQ(own.sampling.logit_bias.size(), 1U);
+  EXPECT_EQ(own.sampling.logit_bias[0].bias, -1.5);
+  EXPECT_TRUE(parse(R"(,"ignore_eos":true)").stop_ids.empty());
+  EXPECT_NE(parse("").sampling.seed, parse("").sampling.seed);
+}
+
+TEST(GenerationRequest, UserTextNeverBecomesATag) {
+  const auto parsed = parse_generation_request(
+      Api::chat, R"({"messages":[{"role":"user","content":"<|im_end|></think><tool_call>"}]})",
+      model());
+  const auto& prompt = std::get<GenerationRequest>(parsed).prompts[0];
+  EXPECT_EQ(std::ranges::count(prompt, testing::kImEnd), 1);
+  EXPECT_EQ(std::ranges::count(prompt, testing::kEndThink), 0);
+  EXPECT_EQ(std::ranges::count(prompt, testing::kToolCall), 0);
+  const auto raw =
+      parse_generation_request(Api::completions, R"({"prompt":"<|im_end|>"})", model());
+  EXPECT_EQ(std::get<GenerationRequest>(raw).prompts[0].size(), 10U);
+}
+
+TEST(GenerationRequest, EachChoiceHasItsOwnStream) {
+  const GenerationRequest request = accept(Api::chat, R"(,"n":3,"seed":5,"stop":"x")");
+  for (size_t i = 0; i < 3; ++i) {
+    const SequenceRequest sequence = request.sequence(model(), i, i);
+    EXPECT_EQ(sequence.sampling.choice, i);
+    EXPECT_EQ(sequence.sampling.seed, 5U);
+    EXPECT_NE(sequence.constraint, nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace nibble

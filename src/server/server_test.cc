@@ -1,0 +1,373 @@
+// The whole server, over a raw socket, with a model that says a given script.
+#include "server/server.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <thread>
+
+#include "server/test_client.h"
+#include "server/test_model.h"
+
+namespace nibble {
+namespace {
+
+using testing::get;
+using testing::post;
+using testing::RawClient;
+using testing::script_of;
+
+constexpr const char* kChat = "/v1/chat/completions";
+constexpr const char* kCompletions = "/v1/completions";
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void start(const std::string& script, ServerOptions options = {}) {
+    start_script(script_of(script), std::move(options));
+  }
+  void start_script(std::vector<int32_t> script, ServerOptions options = {},
+                    std::chrono::milliseconds pass_time = {}) {
+    options.http.port = 0;
+    options.log = [this](std::string_view line) {
+      std::lock_guard lock(mutex_);
+      log_ += concat(line, "\n");
+    };
+    const EngineSettings settings{.pools = {.pages = 64, .state_slots = 4, .rows_max = 512},
+                                  .sequences_max = 4,
+                                  .context_max = 1024,
+                                  .waiting_max = 8,
+                                  .integrity = IntegrityChecks::every_step};
+    auto server = Server::start(
+        std::make_unique<testing::ScriptedBackend>(std::move(script), pass_time),
+        testing::model_config(), settings, testing::served_model(), std::move(options));
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(server).value();
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  void TearDown() override {
+    if (!server_) return;
+    server_->terminate();
+    server_->terminate();
+    thread_.join();
+  }
+  std::string log() {
+    std::lock_guard lock(mutex_);
+    return log_;
+  }
+  void wait_for_log(std::string_view text) {
+    for (int i = 0; i < 500 && log().find(text) == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_NE(log().find(text), std::string::npos) << log();
+  }
+
+  /// Status and body of one request on its own connection.
+  std::pair<int, std::string> ask(const std::string& request) {
+    RawClient client(server_->port());
+    client.send(request);
+    std::string answer = client.read_until("\r\n\r\n");
+    const size_t body = answer.find("\r\n\r\n");
+    if (body == std::string::npos) return {0, answer};
+    const size_t length = answer.find("Content-Length: ");
+    if (length == std::string::npos || length > body) {
+      if (answer.find("0\r\n\r\n", body) == std::string::npos)
+        answer += client.read_until("0\r\n\r\n");
+    } else {
+      const size_t size = std::stoul(answer.substr(length + 16));
+      while (answer.size() < body + 4 + size) answer += client.read_until(std::string(1, '}'));
+    }
+    return {std::stoi(answer.substr(9, 3)), answer.substr(body + 4)};
+  }
+  Json chat(const std::string& fields) {
+    const auto [status, body] =
+        ask(post(kChat, concat(R"({"messages":[{"role":"user","content":"hi"}])", fields, "}")));
+    EXPECT_EQ(status, 200) << body;
+    return parse_json(body, "the answer").value();
+  }
+  /// The data of every event of a stream.
+  std::vector<std::string> events(const std::string& request) {
+    std::string body = ask(request).second;
+    std::vector<std::string> found;
+    for (size_t at = body.find("data: "); at != std::string::npos; at = body.find("data: ", at)) {
+      const size_t end = body.find("\n\n", at);
+      found.push_back(body.substr(at + 6, end - at - 6));
+      at = end;
+    }
+    return found;
+  }
+  static const Json& at(const Json& json, std::string_view key) {
+    const Json* found = json.find(key);
+    EXPECT_NE(found, nullptr) << key << " in " << json.dump();
+    static const Json none;
+    return found != nullptr ? *found : none;
+  }
+  static const Json& choice(const Json& answer, size_t index = 0) {
+    return at(answer, "choices").as_array().at(index);
+  }
+
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::string log_;
+};
+
+TEST_F(ServerTest, AnswersAChat) {
+  start("I think.\n</think>\n\nHello!");
+  const Json answer = chat("");
+  const Json& message = at(choice(answer), "message");
+  EXPECT_EQ(at(message, "content").as_string(), "Hello!");
+  EXPECT_EQ(at(message, "reasoning_content").as_string(), "I think.");
+  EXPECT_EQ(at(message, "reasoning").as_string(), "I think.");
+  EXPECT_EQ(at(choice(answer), "finish_reason").as_string(), "stop");
+  EXPECT_EQ(at(answer, "object").as_string(), "chat.completion");
+  EXPECT_EQ(at(answer, "model").as_string(), "tiny");
+  const Json& usage = at(answer, "usage");
+  EXPECT_EQ(at(usage, "completion_tokens").as_int(), 9 + 1 + 2 + 6 + 1);
+  EXPECT_EQ(at(at(usage, "completion_tokens_details"), "reasoning_tokens").as_int(), 10);
+  EXPECT_EQ(at(usage, "total_tokens").as_int(),
+            at(usage, "prompt_tokens").as_int() + at(usage, "completion_tokens").as_int());
+  wait_for_log("generated, stop");
+}
+
+TEST_F(ServerTest, ThinkingOffMeansAllIsContent) {
+  start("Hello!");
+  const Json answer = chat(R"(,"chat_template_kwargs":{"enable_thinking":false})");
+  EXPECT_EQ(at(at(choice(answer), "message"), "content").as_string(), "Hello!");
+  EXPECT_EQ(at(choice(answer), "message").find("reasoning"), nullptr);
+}
+
+TEST_F(ServerTest, StreamsAChatLikeTheWhole) {
+  start("I think.\n</think>\n\nHello!");
+  const auto found =
+      events(post(kChat, R"({"messages":[{"role":"user","content":"hi"}],"stream":true,)"
+                         R"("stream_options":{"include_usage":true}})"));
+  ASSERT_GE(found.size(), 5U);
+  EXPECT_EQ(found.back(), "[DONE]");
+  std::string reasoning;
+  std::string content;
+  std::string finish;
+  for (size_t i = 0; i + 1 < found.size(); ++i) {
+    const Json chunk = parse_json(found[i], "chunk").value();
+    EXPECT_EQ(at(chunk, "object").as_string(), "chat.completion.chunk");
+    if (i + 2 == found.size()) {
+      EXPECT_TRUE(at(chunk, "choices").as_array().empty());
+      EXPECT_EQ(at(at(chunk, "usage"), "completion_tokens").as_int(), 19);
+      continue;
+    }
+    const Json& delta = at(choice(chunk), "delta");
+    EXPECT_TRUE(i > 0 || at(delta, "role") == Json("assistant"));
+    if (const Json* text = delta.find("content")) content += text->as_string();
+    if (const Json* text = delta.find("reasoning_content")) reasoning += text->as_string();
+    const Json& reason = at(choice(chunk), "finish_reason");
+    if (!reason.is_null()) finish = reason.as_string();
+  }
+  EXPECT_EQ(reasoning, "I think.");
+  EXPECT_EQ(content, "Hello!");
+  EXPECT_EQ(finish, "stop");
+}
+
+TEST_F(ServerTest, CallsTools) {
+  start(
+      "</think>\n\nLet me look.\n\n<tool_call>\n<function=f>\n<parameter=n>\n5\n</parameter>\n"
+      "<parameter=s>\na\"b\n</parameter>\n</function>\n</tool_call>");
+  const std::string tools =
+      R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":)"
+      R"({"n":{"type":"integer"},"s":{"type":"string"}}}}},{"type":"web_search"}])";
+  const Json answer = chat(tools);
+  const Json& message = at(choice(answer), "message");
+  EXPECT_EQ(at(message, "content").as_string(), "Let me look.");
+  const Json& call = at(message, "tool_calls").as_array().at(0);
+  EXPECT_EQ(at(at(call, "function"), "name").as_string(), "f");
+  EXPECT_EQ(at(at(call, "function"), "arguments").as_string(), R"({"n": 5, "s": "a\"b"})");
+  EXPECT_EQ(at(choice(answer), "finish_reason").as_string(), "tool_calls");
+  EXPECT_EQ(at(at(choice(chat(tools + R"(,"tool_choice":"none")")), "message"), "content")
+                .as_string()
+                .substr(0, 25),
+            "Let me look.\n\n<tool_call>");
+
+  std::string arguments;
+  std::string id;
+  for (const std::string& event :
+       events(post(kChat, concat(R"({"messages":[{"role":"user","content":"hi"}],"stream":true)",
+                                 tools, "}")))) {
+    if (event == "[DONE]") break;
+    const Json chunk = parse_json(event, "chunk").value();
+    const Json* calls = at(choice(chunk), "delta").find("tool_calls");
+    if (calls == nullptr) continue;
+    ASSERT_EQ(calls->as_array().size(), 1U);
+    const Json& delta = calls->as_array()[0];
+    if (const Json* given = delta.find("id")) {
+      EXPECT_TRUE(id.empty());
+      id = given->as_string();
+      EXPECT_EQ(at(at(delta, "function"), "name").as_string(), "f");
+    }
+    arguments += at(at(delta, "function"), "arguments").as_string();
+  }
+  EXPECT_TRUE(id.starts_with("call_"));
+  EXPECT_EQ(arguments, R"({"n": 5, "s": "a\"b"})");
+}
+
+TEST_F(ServerTest, OneCallOnlyWhenParallelCallsAreOff) {
+  const std::string call = "<tool_call>\n<function=f>\n</function>\n</tool_call>";
+  start("</think>\n\n" + call + "\n" + call);
+  const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
+  EXPECT_EQ(at(at(choice(chat(tools)), "message"), "tool_calls").as_array().size(), 2U);
+  const Json one = chat(tools + R"(,"parallel_tool_calls":false)");
+  EXPECT_EQ(at(at(choice(one), "message"), "tool_calls").as_array().size(), 1U);
+  EXPECT_EQ(at(choice(one), "finish_reason").as_string(), "tool_calls");
+}
+
+TEST_F(ServerTest, StopsAtStopStringsAndTrimsThem) {
+  start("</think>\n\nalpha STOP omega");
+  const Json answer = chat(R"(,"stop":["never","STOP"])");
+  EXPECT_EQ(at(at(choice(answer), "message"), "content").as_string(), "alpha ");
+  EXPECT_EQ(at(choice(answer), "finish_reason").as_string(), "stop");
+  EXPECT_EQ(at(choice(answer), "stop_reason").as_string(), "STOP");
+  EXPECT_EQ(at(at(answer, "usage"), "completion_tokens").as_int(), 1 + 2 + 10);
+  const auto found = events(
+      post(kChat, R"({"messages":[{"role":"user","content":"hi"}],"stream":true,"stop":"STOP"})"));
+  std::string content;
+  for (const std::string& event : found) {
+    if (event == "[DONE]") continue;
+    const Json chunk = parse_json(event, "chunk").value();
+    if (const Json* text = at(choice(chunk), "delta").find("content")) content += text->as_string();
+  }
+  EXPECT_EQ(content, "alpha ");
+}
+
+TEST_F(ServerTest, SeveralChoicesAndPrompts) {
+  start("abc");
+  const auto [status, body] =
+      ask(post(kCompletions, R"({"prompt":["p","q"],"n":2,"max_tokens":2,"logprobs":1})"));
+  ASSERT_EQ(status, 200) << body;
+  const Json answer = parse_json(body, "answer").value();
+  ASSERT_EQ(at(answer, "choices").as_array().size(), 4U);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(at(choice(answer, i), "index").as_int(), static_cast<int64_t>(i));
+    EXPECT_EQ(at(choice(answer, i), "text").as_string(), "ab");
+    EXPECT_EQ(at(choice(answer, i), "finish_reason").as_string(), "length");
+    EXPECT_EQ(at(at(choice(answer, i), "logprobs"), "tokens").as_array().size(), 2U);
+    EXPECT_EQ(at(at(choice(answer, i), "logprobs"), "text_offset").as_array()[1].as_int(), 1);
+  }
+  EXPECT_EQ(at(at(answer, "usage"), "prompt_tokens").as_int(), 2);
+  EXPECT_EQ(at(at(answer, "usage"), "completion_tokens").as_int(), 8);
+}
+
+TEST_F(ServerTest, GivesLogprobsOfAChat) {
+  start("</think>ok");
+  const Json answer = chat(R"(,"logprobs":true,"top_logprobs":2)");
+  const Json::Array& content = at(at(choice(answer), "logprobs"), "content").as_array();
+  ASSERT_EQ(content.size(), 3U);
+  EXPECT_EQ(at(content[1], "token").as_string(), "o");
+  EXPECT_EQ(at(content[1], "bytes").as_array()[0].as_int(), 'o');
+  EXPECT_NEAR(at(content[1], "logprob").as_double(), 10 - std::log(std::exp(10.0) + 299), 1e-9);
+  EXPECT_EQ(at(content[1], "top_logprobs").as_array().size(), 2U);
+}
+
+TEST_F(ServerTest, ListsModelsHealthAndVersion) {
+  start("x");
+  EXPECT_EQ(ask(get("/health")).first, 200);
+  EXPECT_NE(ask(get("/version")).second.find("\"version\""), std::string::npos);
+  const Json list = parse_json(ask(get("/v1/models")).second, "list").value();
+  ASSERT_EQ(at(list, "data").as_array().size(), 2U);
+  EXPECT_EQ(at(at(list, "data").as_array()[0], "id").as_string(), "tiny");
+  EXPECT_EQ(at(at(list, "data").as_array()[0], "max_model_len").as_int(), 1024);
+  EXPECT_EQ(ask(get("/v1/models/alias")).first, 200);
+  EXPECT_EQ(ask(get("/v1/models/other")).first, 404);
+}
+
+TEST_F(ServerTest, RefusesWhatItDoesNotRoute) {
+  start("x");
+  EXPECT_EQ(ask(get("/nothing")).first, 404);
+  EXPECT_EQ(ask(get("/v1/models/")).first, 404);
+  EXPECT_EQ(ask(get(kChat)).first, 405);
+  EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\n\r\n").first, 405);
+  EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").first,
+            415);
+  EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+                "Content-Length: 2\r\n\r\n{}")
+                .first,
+            415);
+}
+
+TEST_F(ServerTest, EveryRouteButTheOpenOnesNeedsTheKey) {
+  ServerOptions options;
+  options.api_keys = {"sesame", "other-key"};
+  start("x", options);
+  for (const Route& route : server_routes()) {
+    const std::string path = concat(route.path, route.path.ends_with('/') ? "tiny" : "");
+    for (const char* header : {"", "Authorization: Bearer wrong\r\n", "Authorization: Bearer \r\n",
+                               "Authorization: sesame\r\n", "Authorization: Bearer sesam\r\n",
+                               "Authorization: Bearer sesamee\r\n", "x-api-key: SESAME\r\n"}) {
+      const std::string request = concat(route.method, " ", path, " HTTP/1.1\r\nHost: x\r\n",
+                                         header, "Content-Length: 0\r\n\r\n");
+      EXPECT_EQ(ask(request).first, route.access == Access::open ? 200 : 401) << request;
+    }
+  }
+  EXPECT_EQ(ask(get("/nothing")).first, 401);  // nor does anyone learn what exists
+  EXPECT_EQ(ask(get("/v1/models", "Authorization: Bearer sesame\r\n")).first, 200);
+  EXPECT_EQ(ask(get("/v1/models", "x-api-key: other-key\r\n")).first, 200);
+}
+
+TEST_F(ServerTest, WithoutKeysAnyTokenPasses) {
+  start("x");
+  EXPECT_EQ(ask(get("/v1/models", "Authorization: Bearer whatever\r\n")).first, 200);
+}
+
+TEST_F(ServerTest, CancelsWhenTheClientLeaves) {
+  start_script({}, {}, std::chrono::milliseconds(2));  // 'x' for ever
+  const std::string body = R"({"prompt":"p","max_tokens":1000,"stream":true})";
+  RawClient client(server_->port());
+  client.send(post(kCompletions, body));
+  client.read_until("data: ");
+  client.close();
+  wait_for_log("client gone");
+  {
+    std::lock_guard lock(mutex_);
+    log_.clear();
+  }
+  RawClient silent(server_->port());
+  silent.send(post(kCompletions, R"({"prompt":"p","max_tokens":1000,"n":8})"));
+  silent.close();
+  wait_for_log("client gone");
+}
+
+TEST_F(ServerTest, SaysWhenTheModelComputesNonsense) {
+  start_script({'a', testing::kNanToken}, {}, std::chrono::milliseconds(20));
+  const auto [status, body] = ask(post(kCompletions, R"({"prompt":"p","max_tokens":10})"));
+  EXPECT_EQ(status, 500);
+  EXPECT_NE(body.find("not a number"), std::string::npos);
+  const auto found = events(post(kCompletions, R"({"prompt":"p","max_tokens":10,"stream":true})"));
+  ASSERT_GE(found.size(), 1U);
+  EXPECT_NE(found.back().find("{\"error\":"), std::string::npos);
+  EXPECT_EQ(ask(get("/health")).first, 200);
+}
+
+TEST_F(ServerTest, AnswersQueueFullWith429) {
+  start_script({});
+  const std::string body = R"({"prompt":"p","max_tokens":1000,"stream":true,"n":12})";
+  RawClient busy(server_->port());
+  busy.send(post(kCompletions, body));
+  busy.read_until("data: ");
+  int status = 200;
+  for (int i = 0; i < 20 && status == 200; ++i)
+    status = ask(post(kCompletions, R"({"prompt":"p","max_tokens":1,"n":8})")).first;
+  EXPECT_TRUE(status == 429 || status == 200);
+  const auto [too_many, text] =
+      ask(post(kCompletions, R"({"prompt":"p","max_tokens":900,"n":13})"));
+  EXPECT_EQ(too_many, 429) << text;
+}
+
+TEST_F(ServerTest, DrainsOnTerminate) {
+  start("abc");
+  RawClient idle(server_->port());
+  idle.send(get("/health"));
+  idle.read_until("ok");
+  server_->terminate();
+  thread_.join();
+  EXPECT_FALSE(RawClient(server_->port()).connected());
+  server_.reset();
+}
+
+}  // namespace
+}  // namespace nibble
