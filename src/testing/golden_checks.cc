@@ -84,31 +84,50 @@ void GoldenChecks::expect_prefill(int piece) {
     expect_logits(prefill(alone, i, piece), i, 0);
 }
 
-void GoldenChecks::expect_mixed_batch() {
+std::vector<std::vector<float>> GoldenChecks::mixed_logits() {
   const auto vocab = static_cast<size_t>(golden_.config.vocab_rows);
-  TestSession mixed = session(static_cast<int>(golden_.sequences.size()));
+  const size_t count = golden_.sequences.size();
+  TestSession mixed = session(static_cast<int>(count));
+  std::vector<std::vector<float>> logits(count);
   for (size_t round = 0;; ++round) {
     std::vector<TestSession::Feed> feeds;
-    std::vector<size_t> begins;
-    for (size_t i = 0; i < golden_.sequences.size(); ++i) {
-      const size_t s = round % 2 == 0 ? golden_.sequences.size() - 1 - i : i;  // order changes too
+    for (size_t i = 0; i < count; ++i) {
+      const size_t s = round % 2 == 0 ? count - 1 - i : i;  // the order in the batch changes too
       const auto& golden = golden_.sequences[s];
       const auto at = static_cast<size_t>(mixed.tokens(static_cast<int>(s)));
-      const size_t count = std::min(golden.ids.size() - at, 1 + (round * 5 + s * 3) % 17);
-      if (count == 0) continue;
-      begins.push_back(at);
+      const size_t rows = std::min(golden.ids.size() - at, 1 + (round * 5 + s * 3) % 17);
+      if (rows == 0) continue;
       feeds.push_back({.sequence = static_cast<int>(s),
-                       .tokens = std::span(golden.ids).subspan(at, count),
-                       .positions = std::span(golden.positions).subspan(at, count)});
+                       .tokens = std::span(golden.ids).subspan(at, rows),
+                       .positions = std::span(golden.positions).subspan(at, rows)});
     }
-    if (feeds.empty()) return;
-    const auto logits = mixed.pass(feeds);
-    size_t row = 0;
-    for (size_t i = 0; i < feeds.size(); ++i) {
-      const size_t count = feeds[i].tokens.size();
-      expect_logits(std::span(logits).subspan(row * vocab, count * vocab),
-                    static_cast<size_t>(feeds[i].sequence), begins[i]);
-      row += count;
+    if (feeds.empty()) return logits;
+    const auto found = mixed.pass(feeds);
+    auto begin = found.begin();
+    for (const auto& feed : feeds) {
+      const auto end = begin + static_cast<ptrdiff_t>(feed.tokens.size() * vocab);
+      auto& sequence = logits[static_cast<size_t>(feed.sequence)];
+      sequence.insert(sequence.end(), begin, end);
+      begin = end;
+    }
+  }
+}
+
+void GoldenChecks::expect_mixed_batch() {
+  const auto logits = mixed_logits();
+  for (size_t i = 0; i < logits.size(); ++i) expect_logits(logits[i], i, 0);
+}
+
+void GoldenChecks::expect_same_bits() {
+  const auto mixed = mixed_logits();
+  for (size_t i = 0; i < golden_.sequences.size(); ++i) {
+    TestSession whole_session = session(static_cast<int>(golden_.sequences.size()));
+    const auto whole = prefill(whole_session, i, 0);
+    EXPECT_TRUE(mixed[i] == whole) << golden_.name << ": mixing changes bits of sequence " << i;
+    for (const int piece : {1, 7, 64}) {
+      TestSession pieces = session(static_cast<int>(golden_.sequences.size()));
+      EXPECT_TRUE(prefill(pieces, i, piece) == whole)
+          << golden_.name << ": pieces of " << piece << " change bits of sequence " << i;
     }
   }
 }

@@ -19,6 +19,8 @@ class GoldenChecks {
   void expect_prefill(int piece);
   /// All sequences in one batch, in pieces of different lengths, so that they end apart.
   void expect_mixed_batch();
+  /// The same bits in one piece, in pieces of 1, 7 and 64, and mixed with other sequences.
+  void expect_same_bits();
   /// A state kept inside a piece and restored later gives the same logits again.
   void expect_snapshots();
   /// Greedy continuation token by token. A differing token is accepted, and reported, only when the
@@ -38,6 +40,8 @@ class GoldenChecks {
   TestSession session(int sequences);
   void expect_logits(std::span<const float> found, size_t sequence, size_t first_row);
   std::vector<float> prefill(TestSession& session, size_t sequence, int piece);
+  /// Logits per sequence of a run in which all sequences share every batch.
+  std::vector<std::vector<float>> mixed_logits();
 
   Golden golden_;
   std::unique_ptr<Backend> backend_;

@@ -21,6 +21,7 @@ TEST_P(ReferenceGolden, PrefillInPieces) {
   for (const int piece : {1, 7, 64}) checks_.expect_prefill(piece);
 }
 TEST_P(ReferenceGolden, MixedBatch) { checks_.expect_mixed_batch(); }
+TEST_P(ReferenceGolden, SameBitsInEveryPiece) { checks_.expect_same_bits(); }
 TEST_P(ReferenceGolden, Snapshots) { checks_.expect_snapshots(); }
 TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
 
