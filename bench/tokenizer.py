@@ -1,8 +1,8 @@
 """Throughput of Nibble's tokenizer beside Hugging Face `tokenizers`, one thread each, same texts.
 
-Usage: bench/tokenizer.py TOOL [TOKENIZER.json]. TOOL is nibble_tokenizer_tool of a release build; the
-default tokenizer is the 52,000-token one of the oracle, trained into build/cache. Prints a table:
-best of three, MB/s of UTF-8. The token ids are compared too; it is no test of correctness.
+Usage: bench/tokenizer.py TOOL [TOKENIZER.json]. TOOL is nibble_tokenizer_tool of a release build;
+the default tokenizer is the 52,000-token one of the oracle, trained into build/cache. Prints a
+table: best of three, MB/s of UTF-8. The token ids are compared too; it is no test of correctness.
 """
 
 import json

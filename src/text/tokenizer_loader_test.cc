@@ -207,7 +207,8 @@ TEST(TokenizerLoader, TheConfigurationCompletesTheTokens) {
   Json root = golden();
   const int64_t next = load(root).value().vocab_size();
   const std::string config = concat(
-      R"({"eos_token":"<think>","model_max_length":1e30,"pad_token":null,"extra_special_tokens":["<tool_call>","<none>"],)",
+      R"({"eos_token":"<think>","model_max_length":1e30,"pad_token":null,)",
+      R"("extra_special_tokens":["<tool_call>","<none>"],)",
       R"("added_tokens_decoder":{")", next, R"(":{"content":"<new>","special":true},")", next + 2,
       R"(":{"content":"<gap>","lstrip":true,"normalized":false,"special":false},")",
       *load(root).value().token_to_id("<|im_end|>"),

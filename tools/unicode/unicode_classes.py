@@ -5,7 +5,8 @@ predecessor, and whether it is younger than the Unicode 14 of PCRE2 10.42.
 Two Unicode versions meet in `tokenizers` 0.23: its regex engine (Oniguruma) knows Unicode 16, its
 NFC Unicode 9. The classes are therefore asked of the package itself, code point by code point; the
 NFC property comes from Debian's unicode-data, without characters younger than Unicode 9
-(normalization of older ones never changes). Usage: python3 tools/unicode/unicode_classes.py [--check]
+(normalization of older ones never changes).
+Usage: python3 tools/unicode/unicode_classes.py [--check]
 Needs: pip install tokenizers==0.23.*, apt install unicode-data.
 """
 
