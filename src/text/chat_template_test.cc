@@ -164,7 +164,8 @@ TEST(ChatTemplate, ReservedNamesAreRefused) {
 TEST(ChatTemplate, MessagesArePrepared) {
   const auto prepared = prepare_messages(json(R"([
       {"role": "assistant", "content": [{"type": "text", "text": "x"}], "reasoning": "why",
-       "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [2.0]}"}},
+       "tool_calls": [{"id": "1", "function": {"name": "f", "arguments":
+                        "{\"b\": 1, \"a\": [2.0]}"}},
                       {"function": {"name": "g", "arguments": ""}},
                       {"function": {"name": "h", "arguments": {"kept": null}}},
                       {"name": "bare", "arguments": "{}"}]}])"));

@@ -88,6 +88,8 @@ TEST(JinjaTemplate, RuntimeErrorsNameTheLine) {
   EXPECT_EQ(error_of("a\n{{ 1 + 1 }}\n{{ missing.x }}"), "'missing' is undefined (t, line 3)");
   EXPECT_EQ(error_of("{% macro m(a) %}\n{{ a + 1 }}{% endmacro %}\n\n{{ m('x') }}"),
             "can only concatenate str (not \"int\") to str (t, line 2)");
+  EXPECT_EQ(error_of("\n\n{% set a, b = 1, 2, 3 %}"),
+            "too many values to unpack (expected 2) (t, line 3)");
   EXPECT_EQ(error_of("\n{{ raise_exception('No\nluck') }}"), "No\nluck");
 }
 
@@ -112,6 +114,7 @@ TEST(JinjaTemplate, TextIsLimited) {
   EXPECT_EQ(error_of("{{ 'x' * 9999999999 }}", small), over);
   EXPECT_EQ(error_of("{{ 'x' * 1000 }}y", small), over);
   EXPECT_EQ(error_of("{% set a = 'x' * 600 %}{{ a ~ a }}", small), over);
+  EXPECT_EQ(error_of("{% set a = 'x' * 600 %}{% set b = a ~ a %}", small), over);
   EXPECT_EQ(error_of("{{ ('x' * 900).replace('x', 'yyy') }}", small), over);
   EXPECT_EQ(error_of("{{ ('x' * 900)|list|join('--') }}", small), over);
   EXPECT_EQ(error_of("{{ ('x' * 900)|list|tojson }}", small), over);
@@ -129,6 +132,8 @@ TEST(JinjaTemplate, NestingIsLimited) {
             std::string::npos);
   EXPECT_EQ(text_of(concat("{{ ", times("(", 150), "1", times(")", 150), " }}")), "1");
   EXPECT_EQ(text_of(concat(times("{% if 1 %}", 150), "x", times("{% endif %}", 150))), "x");
+  // Refused when compiled: even what is never evaluated is walked when it is freed.
+  EXPECT_FALSE(ChatTemplate::compile(concat("{{ 1", times(" + 1", 201), " }}"), "t").ok());
   const std::string values =
       "{% set ns = namespace(x=[]) %}{% for i in range(201) %}"
       "{% set ns.x = [ns.x] %}{% endfor %}";

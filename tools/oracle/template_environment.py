@@ -5,6 +5,7 @@ that answers for Nibble (src/text/template_tool.cc has the protocol). No compari
 import datetime
 import json
 import subprocess
+import threading
 import warnings
 
 import jinja2
@@ -88,10 +89,21 @@ class Nibble:
         self.process = subprocess.Popen([tool], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, request):
-        line = json.dumps(request, ensure_ascii=False) + "\n"
-        self.process.stdin.write(line.encode())
+        return next(self.ask_all([request]))
+
+    def ask_all(self, requests):
+        """Answers in order; a thread writes ahead, so that no side waits for the other."""
+        writer = threading.Thread(target=self._write, args=(requests,), daemon=True)
+        writer.start()
+        for request in requests:
+            answer = self.process.stdout.readline()
+            if not answer:
+                raise SystemExit(f"the tool died at or before: {json.dumps(request)[:2000]}")
+            yield json.loads(answer)
+        writer.join()
+
+    def _write(self, requests):
+        for request in requests:
+            line = json.dumps(request, ensure_ascii=False) + "\n"
+            self.process.stdin.write(line.encode())
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"the tool died at: {line[:2000]}")
-        return json.loads(answer)

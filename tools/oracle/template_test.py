@@ -1,5 +1,5 @@
-"""Compares Nibble's template interpreter with Jinja2 as transformers sets it up: thousands of seeded
-conversations through the real templates, a table of language snippets, every character's case.
+"""Compares Nibble's template interpreter with Jinja2 as transformers sets it up: thousands of
+seeded conversations through the real templates, a table of language snippets, characters' case.
 
 Usage: template_test.py TOOL [COUNT], where TOOL is the built nibble_template_tool.
 Prints the first differences and 'N passed, N failed'; exit status 1 on any.
@@ -56,14 +56,12 @@ def conversations(score, reference, nibble, count):
         assert reference.compile(path.stem, source, None) is None
         assert nibble.ask({"compile": path.stem, "source": source}) == {}
         maker = Conversations(random.Random(20260101))
-        for _ in range(count):
-            request = maker.request(path.stem)
+        requests = [maker.request(path.stem) for _ in range(count)]
+        for request, ours in zip(requests, nibble.ask_all(requests)):
             theirs = reference.render(request)
-            ours = nibble.ask(request)
             outcomes[theirs[0]] += 1
             score.check(same(theirs, ours), show(path.stem, request, theirs, ours))
     print(f"  {outcomes['text']} prompts and {outcomes['error']} template errors compared")
-    return outcomes
 
 
 def origins(score, nibble):
@@ -101,8 +99,7 @@ def snippets(score, reference, nibble):
             score.check(False, f"{source!r} does not compile: Jinja2 {broken}, Nibble {compiled}")
             continue
         for add in (False, True):
-            request = {"render": name, "messages": VARIABLES["messages"], "kwargs": VARIABLES["kwargs"],
-                       "add_generation_prompt": add, "now": NOW}
+            request = {"render": name, "add_generation_prompt": add, "now": NOW, **VARIABLES}
             theirs = reference.render(request)
             ours = nibble.ask(request)
             loose = source in LOOSE
@@ -118,7 +115,8 @@ def refusals(score, reference, nibble):
         except KeyError:
             theirs = True
         ours = nibble.ask({"compile": "broken", "source": source}).get("error", "")
-        score.check(theirs and "broken line " in ours, f"{source!r}: Jinja2 {theirs}, Nibble {ours!r}")
+        score.check(theirs and "broken line " in ours,
+                    f"{source!r}: Jinja2 {theirs}, Nibble {ours!r}")
     for source, construct in REFUSED:
         ours = nibble.ask({"compile": "refused", "source": source}).get("error", "")
         fine = "not supported" in ours and construct in ours and "refused line " in ours
@@ -128,12 +126,13 @@ def refusals(score, reference, nibble):
 def characters(score, reference, nibble):
     """Case, white space and repr of every character that this Python knows and is assigned."""
     import unicodedata
-    source = ("{{ x|upper }}|{{ x|lower }}|{{ x.title() }}|{{ x.capitalize() }}|{{ x|trim|length }}|"
-              "{{ x.isalpha() }}{{ x.isupper() }}{{ x.islower() }}{{ x.isspace() }}{{ x.isdigit() }}"
-              "{{ x.isalnum() }}|{{ [x] }}|{{ x.split()|length }}|{{ x|tojson(ensure_ascii=true) }}")
+    source = ("{{ x|upper }}|{{ x|lower }}|{{ x.title() }}|{{ x.capitalize() }}|{{ x|trim }}|"
+              "{{ x.isalpha() }}{{ x.isupper() }}{{ x.islower() }}{{ x.isspace() }}"
+              "{{ x.isdigit() }}{{ x.isalnum() }}|{{ [x] }}|{{ x.split()|length }}|"
+              "{{ x|tojson(ensure_ascii=true) }}")
     reference.compile("characters", source, None)
     nibble.ask({"compile": "characters", "source": source})
-    checked = 0
+    requests = []
     for first in range(0x20, 0x110000, 16):
         known = [chr(c) for c in range(first, first + 16) if unicodedata.category(chr(c)) not in
                  ("Cn", "Cs") and chr(c) not in "\u0000"]
@@ -141,12 +140,11 @@ def characters(score, reference, nibble):
                 and first % 0x200 or first >= 0x20000 and first % 0x2000:
             continue
         for text in known if first < 0x2100 or 0xA640 <= first < 0xFFFF else ["".join(known)]:
-            request = {"render": "characters", "messages": [], "kwargs": {"x": text}}
-            checked += 1
-            theirs = reference.render(request)
-            ours = nibble.ask(request)
-            score.check(same(theirs, ours), f"{text!r}: Jinja2 {theirs!r} Nibble {ours!r}")
-    print(f"  {checked} characters and groups compared")
+            requests.append({"render": "characters", "messages": [], "kwargs": {"x": text}})
+    for request, ours in zip(requests, nibble.ask_all(requests)):
+        theirs = reference.render(request)
+        score.check(same(theirs, ours), f"{request}: Jinja2 {theirs!r} Nibble {ours!r}")
+    print(f"  {len(requests)} characters and groups compared")
 
 
 def main():
