@@ -164,16 +164,21 @@ bool OutputParser::step_opened() {
   return true;
 }
 
-/// What looked like a call is text after all.
+/// What looked like a call is text after all; the rest of the buffer is read again as prose.
 void OutputParser::give_up_call() {
   const bool in_name = state_ == State::name;
   state_ = prose_state_;
-  std::string text;
-  if (by_marker_) text += marker_text(Marker::tool_begin);
-  if (in_name) text += kFunction;
-  text += std::exchange(buffer_, {});
   at_line_start_ = false;
-  emit_prose(text);
+  if (by_marker_) emit_prose(marker_text(Marker::tool_begin));
+  if (in_name) emit_prose(kFunction);
+}
+
+/// No name can come any more. What follows may look like a call once more.
+void OutputParser::give_up_unnamed_calls() {
+  while (state_ == State::opened || state_ == State::name) {
+    give_up_call();
+    advance();
+  }
 }
 
 bool OutputParser::step_name() {
@@ -367,17 +372,15 @@ void OutputParser::marker(Marker marker) {
     return;
   }
   if (parse_tools_ == ParseTools::yes && marker == Marker::tool_end) {
+    give_up_unnamed_calls();
     if (state_ == State::value) {
       const size_t keep = buffer_.ends_with('\n') ? buffer_.size() - 1 : buffer_.size();
       end_value(keep);
       end_call();
     } else if (state_ == State::parameters || state_ == State::key) {
       end_call();
-    } else if (state_ == State::opened || state_ == State::name) {
-      give_up_call();
-      emit_prose(marker_text(marker));
-      return;
     } else if (state_ != State::after_call) {
+      emit_prose(std::exchange(buffer_, {}));
       emit_prose(marker_text(marker));
       return;
     }
@@ -390,11 +393,8 @@ void OutputParser::marker(Marker marker) {
 }
 
 void OutputParser::finish() {
+  give_up_unnamed_calls();
   switch (state_) {
-    case State::opened:
-    case State::name:
-      give_up_call();
-      break;
     case State::value:
       // As far as it came; the call stays open.
       if (kind_ == ParameterKind::text) value_text(buffer_);

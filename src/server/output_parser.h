@@ -78,6 +78,7 @@ class OutputParser {
   void emit_spaces();
   void leave_reasoning();
   void give_up_call();
+  void give_up_unnamed_calls();
   void begin_argument();
   void end_value(size_t at);
   void end_call();

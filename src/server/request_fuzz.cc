@@ -1,0 +1,30 @@
+// Fuzz entry: whatever a body says, parsing ends in a request the engine can take or in one short
+// line.
+#include <cstdint>
+#include <string_view>
+
+#include "server/generation_request.h"
+#include "server/test_model.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace nibble;
+  static const ServedModel model = nibble::testing::served_model();
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  for (const Api api : {Api::chat, Api::completions}) {
+    const auto parsed = parse_generation_request(api, body, model);
+    if (const auto* error = std::get_if<ApiError>(&parsed)) {
+      CHECK(error->status >= 400 && error->status < 500, error->status, " ", error->message);
+      CHECK(parse_json(error->json().dump(), "the error").ok(), error->message);
+      continue;
+    }
+    const auto& request = std::get<GenerationRequest>(parsed);
+    for (size_t i = 0; i < request.prompts.size() * static_cast<size_t>(request.choices); ++i) {
+      const SequenceRequest sequence = request.sequence(model, i, i);
+      const auto total = static_cast<int64_t>(sequence.prompt.size()) + sequence.max_tokens;
+      CHECK(!sequence.prompt.empty() && sequence.max_tokens > 0);
+      CHECK(total <= model.context_max, "tokens ", total);
+      for (const int32_t id : sequence.prompt) CHECK(id >= 0 && id < model.vocab_rows, "id ", id);
+    }
+  }
+  return 0;
+}
