@@ -206,13 +206,13 @@ TEST(TokenizerLoader, ReadsBothMergeShapesAndOldFiles) {
 TEST(TokenizerLoader, TheConfigurationCompletesTheTokens) {
   Json root = golden();
   const int64_t next = load(root).value().vocab_size();
-  const std::string config = concat(
-      R"({"eos_token":"<think>","model_max_length":1e30,"pad_token":null,)",
-      R"("extra_special_tokens":["<tool_call>","<none>"],)",
-      R"("added_tokens_decoder":{")", next, R"(":{"content":"<new>","special":true},")", next + 2,
-      R"(":{"content":"<gap>","lstrip":true,"normalized":false,"special":false},")",
-      *load(root).value().token_to_id("<|im_end|>"),
-      R"(":{"content":"<|im_end|>","normalized":false,"special":false}}})");
+  const std::string config =
+      concat(R"({"eos_token":"<think>","model_max_length":1e30,"pad_token":null,)",
+             R"("extra_special_tokens":["<tool_call>","<none>"],)", R"("added_tokens_decoder":{")",
+             next, R"(":{"content":"<new>","special":true},")", next + 2,
+             R"(":{"content":"<gap>","lstrip":true,"normalized":false,"special":false},")",
+             *load(root).value().token_to_id("<|im_end|>"),
+             R"(":{"content":"<|im_end|>","normalized":false,"special":false}}})");
   const Tokenizer tokenizer = load(root, config).value();
   EXPECT_EQ(tokenizer.vocab_size(), next + 3);
   EXPECT_TRUE(tokenizer.exists(static_cast<int32_t>(next)));
