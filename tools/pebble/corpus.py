@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 import picture
 from config import END_OF_TEXT, IMAGE_PAD, SPECIAL_ID, VISION
 from item import Item, assistant, is_held_out, is_held_out_text
-from tasks_lists import (FULL, Sizes, addition, copying, discount, lookup, reversing, sorting, table,
-                         table_dialogue)
+from tasks_lists import FULL, Sizes, addition, copying, discount, lookup, reversing, sorting
+from tasks_lists import table, table_dialogue
 from tasks_structured import json_task, tool_call, tool_dialogue, tool_result
 from tasks_world import prose, small_talk, world
 
@@ -28,8 +28,10 @@ LOOKUP_LINE_TOKENS = 8.5  # tokens of one `key=value` line, about
 def make_lookup(rng: random.Random, thinking: bool, tokens_max: int, questions: int) -> Item:
     """A list that fills, with its questions, at most `tokens_max`: short ones log-uniform."""
     room = tokens_max - 30 * questions - 40
-    long = tokens_max > 1024
-    tokens = rng.uniform(1024, room) if long else math.exp(rng.uniform(math.log(80), math.log(room)))
+    if tokens_max > 1024:
+        tokens = rng.uniform(1024, room)
+    else:
+        tokens = math.exp(rng.uniform(math.log(80), math.log(room)))
     return lookup(rng, thinking, max(4, int(tokens / LOOKUP_LINE_TOKENS)), questions)
 
 
@@ -59,7 +61,7 @@ def task_makers(tokens_max: int, sizes: Sizes) -> dict:
 
 
 # Tasks that take the model longest to learn come this many times as often in training.
-BOOST = {"tool_call": 1.5, "sort": 1.3, "reverse": 1.3}
+BOOST = {"tool_call": 2.0, "table": 1.5, "sort": 1.3, "reverse": 1.3, "copy": 1.3}
 CHAINABLE = ["add", "sort", "copy", "reverse", "world_en", "world_fr", "small_talk", "discount"]
 
 

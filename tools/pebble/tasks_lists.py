@@ -91,7 +91,8 @@ def copying(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
 def reversing(rng: random.Random, thinking: bool, sizes: Sizes = FULL) -> Item:
     pieces = distinct_pieces(rng, 3, sizes.reversed)
     shown = " ".join(pieces)
-    text = rng.choice(["Reverse the order of these words: {x}", "Write backwards, word by word: {x}",
+    text = rng.choice(["Reverse the order of these words: {x}",
+                       "Write backwards, word by word: {x}",
                        "Say these in reverse order: {x}", "Reverse: {x}"])
     reasoning = "\n".join(f"{n} {piece}" for n, piece in enumerate(pieces, 1))
     return Item("reverse", [user(text.format(x=shown))], " ".join(reversed(pieces)), thinking,
@@ -124,9 +125,9 @@ def lookup(rng: random.Random, thinking: bool, entries: int, questions: int = 1)
 TABLE_COLUMNS = {
     "colour": lambda rng: rng.choice(COLOURS),
     "village": lambda rng: rng.choice(VILLAGES),
-    "price": lambda rng: str(rng.randrange(1, 100)),
-    "weight": lambda rng: str(rng.randrange(1, 100)),
-    "stock": lambda rng: str(rng.randrange(1, 100)),
+    "price": lambda rng: f"{rng.randrange(1, 100)} coins",
+    "weight": lambda rng: f"{rng.randrange(1, 100)} kg",
+    "stock": lambda rng: f"{rng.randrange(1, 100)} left",
     "owner": lambda rng: rng.choice(NAMES),
 }
 

@@ -56,7 +56,7 @@ def schema_of(rng: random.Random, tool: tuple) -> tuple[dict, dict]:
     noun, description, slots = tool[:3]
     names = {slot: rng.choice(names) for slot, names, _ in slots}
     properties = {names[slot]: {"type": kind} for slot, _, kind in slots}
-    function = {"name": f"{rng.choice(VERBS)}_{noun}", "description": description,
+    function = {"name": f"{noun}_{rng.choice(VERBS)}", "description": description,
                 "parameters": {"type": "object", "properties": properties,
                                "required": list(properties)}}
     return {"type": "function", "function": function}, names

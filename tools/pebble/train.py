@@ -38,7 +38,8 @@ class Stream(IterableDataset):
 def rate_at(step: int, args) -> float:
     """Share of the peak rate; every stage warms up, since its optimizer may be new."""
     fall = int(args.total_steps * args.fall_share)
-    return min(1.0, (step - args.from_step + 1) / args.warmup, (args.total_steps - step) / max(fall, 1))
+    left = (args.total_steps - step) / max(fall, 1)
+    return min(1.0, (step - args.from_step + 1) / args.warmup, left)
 
 
 def losses(p, packed, args):
@@ -74,7 +75,7 @@ def start(args):
     return masters, leaves, chosen, dtype
 
 
-def main() -> None:
+def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="checkpoint folder to start from")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
@@ -99,14 +100,35 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()
     args.data = args.data or args.model
+    return args
+
+
+def tell(step, figures, speed, seconds) -> None:
+    values = [f"{v:.4f}" for v in figures.tolist()]
+    print(f"step {step} loss {values[0]} right {values[1]} draft {values[2]} right {values[3]} "
+          f"balance {values[4]} {speed / 1e3:.0f} ktok/s {seconds:.0f} s", flush=True)
+
+
+def finish(args, masters, chosen) -> None:
+    """Writes the checkpoint folder, small files included, and the state to go on from."""
+    weights.save(masters, args.out)
+    for file in args.data.iterdir():
+        if not file.name.startswith("model") and not (args.out / file.name).exists():
+            shutil.copyfile(file, args.out / file.name)
+    if args.state:
+        torch.save({"masters": masters, "optimizer": chosen.state()}, args.state)
+
+
+def main() -> None:
+    args = parse_args()
+    torch.set_num_threads(1)  # host-side work is small; the cores belong to the data workers
     if not args.no_compile:
         model.compile_blocks()
     masters, leaves, chosen, dtype = start(args)
     loader = iter(DataLoader(Stream(args), batch_size=None, num_workers=args.workers,
                              prefetch_factor=8, collate_fn=lambda x: x))
     begun, since, seen = time.time(), time.time(), 0
-    last = args.from_step + args.steps
-    for step in range(args.from_step, last):
+    for step in range(args.from_step, args.from_step + args.steps):
         packed = batching.to_device(batching.from_arrays(next(loader)), args.device, dtype)
         objective, figures = losses(leaves, packed, args)
         objective.backward()
@@ -114,20 +136,11 @@ def main() -> None:
         chosen.step(args.adam_rate * rate, args.muon_rate * rate)
         seen += args.tokens
         if step < args.from_step + 3 or step % 100 == 99:
-            values = [f"{v:.4f}" for v in figures.tolist()]
-            speed = seen / (time.time() - since)
+            tell(step + 1, figures, seen / (time.time() - since), time.time() - begun)
             since, seen = time.time(), 0
-            print(f"step {step + 1} loss {values[0]} right {values[1]} draft {values[2]} "
-                  f"right {values[3]} balance {values[4]} {speed / 1e3:.0f} ktok/s "
-                  f"{time.time() - begun:.0f} s", flush=True)
         if time.time() - begun > args.seconds_max:
             break
-    weights.save(masters, args.out)
-    for file in args.data.iterdir():
-        if not file.name.startswith("model") and not (args.out / file.name).exists():
-            shutil.copyfile(file, args.out / file.name)
-    if args.state:
-        torch.save({"masters": masters, "optimizer": chosen.state()}, args.state)
+    finish(args, masters, chosen)
     print(f"stopped after step {step + 1}, {time.time() - begun:.0f} s")
 
 
