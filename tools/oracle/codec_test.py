@@ -1,8 +1,8 @@
 """Holds Nibble's codecs against the installed compressed-tensors on fresh random tensors.
 
-codec_test.py TOOL [SEEDS], where TOOL is the built nibble_codec_tool: makes one file of cases per
-seed (codec_cases.py), runs the tool over them, prints what differs and 'N passed, N failed'. Part
-of ./test --full: needs torch.
+codec_test.py [TOOL [SEEDS]], where TOOL is the built nibble_codec_tool (default: the one of
+./test): makes one file of cases per seed (codec_cases.py), runs the tool over them, prints what
+differs and 'N passed, N failed'. Part of ./test --full: needs torch.
 """
 
 import pathlib
@@ -14,11 +14,13 @@ from safetensors.torch import save_file
 
 import codec_cases
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEFAULT_TOOL = ROOT / "build/test/src/tensor/nibble_codec_tool"
 SHAPES = ((12, 64), (9, 256), (40, 1024))
 
 
 def main():
-    tool = sys.argv[1]
+    tool = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_TOOL
     seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 6
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
