@@ -96,7 +96,8 @@ class TreeBuilder {
       if (seen.insert(member.key).second) continue;
       repeated = true;
       if (limits_.duplicate_keys == DuplicateKeys::reject) {
-        refusal_ = concat("duplicate key \"", member.key.substr(0, 100), "\"");
+        refusal_ = "duplicate key ";
+        append_json_string(refusal_, member.key.substr(0, 100));
         return false;
       }
     }

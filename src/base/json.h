@@ -20,18 +20,24 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<Member>;  // insertion order
 
-  Json() = default;
-  Json(std::nullptr_t) {}
-  Json(bool value) : value_(value) {}
-  Json(double value) : value_(value) {}
+  // Defined after Member is complete, as clang's library wants it.
+  Json();
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
+  Json(std::nullptr_t);
+  Json(bool value);
+  Json(double value);
   template <typename T>
   requires(std::integral<T> && !std::same_as<T, bool>) Json(T value)
-      : value_(static_cast<int64_t>(value)) {}
-  Json(std::string value) : value_(std::move(value)) {}
-  Json(std::string_view value) : value_(std::string(value)) {}
-  Json(const char* value) : value_(std::string(value)) {}
-  Json(Array value) : value_(std::move(value)) {}
-  Json(Object value) : value_(std::move(value)) {}
+      : Json(Integer{static_cast<int64_t>(value)}) {}
+  Json(std::string value);
+  Json(std::string_view value);
+  Json(const char* value);
+  Json(Array value);
+  Json(Object value);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
@@ -68,6 +74,10 @@ class Json {
   std::string dump_pretty(int indent = 2) const;
 
  private:
+  struct Integer {
+    int64_t value;
+  };
+  Json(Integer value);
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
 };
 
@@ -76,6 +86,22 @@ struct Json::Member {
   Json value;
   bool operator==(const Member&) const = default;
 };
+
+inline Json::Json() = default;
+inline Json::Json(const Json&) = default;
+inline Json::Json(Json&&) noexcept = default;
+inline Json& Json::operator=(const Json&) = default;
+inline Json& Json::operator=(Json&&) noexcept = default;
+inline Json::~Json() = default;
+inline Json::Json(std::nullptr_t) {}
+inline Json::Json(bool value) : value_(value) {}
+inline Json::Json(double value) : value_(value) {}
+inline Json::Json(Integer value) : value_(value.value) {}
+inline Json::Json(std::string value) : value_(std::move(value)) {}
+inline Json::Json(std::string_view value) : value_(std::string(value)) {}
+inline Json::Json(const char* value) : value_(std::string(value)) {}
+inline Json::Json(Array value) : value_(std::move(value)) {}
+inline Json::Json(Object value) : value_(std::move(value)) {}
 
 enum class DuplicateKeys { reject, keep_last };
 

@@ -63,6 +63,12 @@ TEST(Json, RefusesBadInputInOneLine) {
   }
 }
 
+TEST(Json, KeepsRefusalsToOneLine) {
+  const auto result = parse_json("{\"a\\nb\":1,\"a\\nb\":2}", "test");
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().message.find('\n'), std::string::npos) << result.error().message;
+}
+
 TEST(Json, LimitsDepthAndSize) {
   EXPECT_TRUE(parse_json(std::string(64, '[') + std::string(64, ']'), "test").ok());
   const auto deep = parse_json(std::string(65, '[') + std::string(65, ']'), "test");

@@ -63,7 +63,7 @@ class [[nodiscard]] Result {
     CHECK(ok(), "value() of a failed Result: ", error_text());
     return std::get<0>(state_);
   }
-  T&& value() && {
+  T value() && {  // by value, so that `for (x : call().value())` does not dangle
     CHECK(ok(), "value() of a failed Result: ", error_text());
     return std::get<0>(std::move(state_));
   }
