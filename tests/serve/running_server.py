@@ -1,0 +1,58 @@
+"""Starts `nibble serve` on a free loopback port and stops it."""
+import re
+import signal
+import subprocess
+import threading
+import time
+
+
+class RunningServer:
+    """`with RunningServer(nibble, model, ["--api-key", "k"]) as server: server.url`"""
+
+    def __init__(self, nibble, model, flags=()):
+        self.command = [nibble, "serve", model, "--port", "0", *flags]
+        self.log = []
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.ready = threading.Event()
+        self.url = None
+        self.ready_ms = None
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        if not self.ready.wait(timeout=60) or self.url is None:
+            self.process.kill()
+            raise RuntimeError("the server did not become ready: " + "".join(self.log))
+        return self
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.match(r"ready: (http://\S+)/v1 after (\d+) ms", line)
+            if found:
+                self.url = found.group(1)
+                self.ready_ms = int(found.group(2))
+                self.ready.set()
+        self.ready.set()
+
+    def logged(self, text, seconds=10):
+        """Waits until `text` appears in the log."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if any(text in line for line in self.log):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def stop(self, sign=signal.SIGTERM):
+        """The exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(sign)
+        code = self.process.wait(timeout=60)
+        self.reader.join(timeout=10)
+        return code
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
