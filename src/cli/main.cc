@@ -7,35 +7,9 @@
 namespace nibble {
 namespace {
 
-constexpr const Verb* kVerbs[] = {
-#if __has_include("cli/quantize.cc")
-    &kQuantizeVerb,
-#endif
-#if __has_include("cli/verify.cc")
-    &kVerifyVerb,
-#endif
-#if __has_include("cli/inspect.cc")
-    &kInspectVerb,
-#endif
-#if __has_include("cli/convert.cc")
-    &kConvertVerb,
-#endif
-#if __has_include("cli/render.cc")
-    &kRenderVerb,
-#endif
-#if __has_include("cli/run.cc")
-    &kRunVerb,
-#endif
-#if __has_include("cli/chat.cc")
-    &kChatVerb,
-#endif
-#if __has_include("cli/score.cc")
-    &kScoreVerb,
-#endif
-#if __has_include("cli/serve.cc")
-    &kServeVerb,
-#endif
-};
+constexpr const Verb* kVerbs[] = {&kQuantizeVerb, &kVerifyVerb, &kInspectVerb,
+                                  &kConvertVerb,  &kRenderVerb, &kRunVerb,
+                                  &kChatVerb,     &kScoreVerb,  &kServeVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
