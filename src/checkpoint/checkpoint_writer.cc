@@ -46,12 +46,20 @@ void CheckpointWriter::State::remove_unfinished() {
 
 namespace {
 
-Error refuse_output(const fs::path& folder, std::string_view expected, std::string_view found) {
+Error refuse_output(const fs::path& folder, std::string_view expected, std::string_view found,
+                    std::string_view advice = "name a new folder; nothing is overwritten") {
   return make_error(ErrorCode::invalid_argument,
                     {.what = concat("cannot write to ", folder.string()),
                      .expected = expected,
                      .found = found,
-                     .advice = "name a new folder; nothing is overwritten"});
+                     .advice = advice});
+}
+
+/// What a killed run leaves behind: shards, but no config.json.
+bool looks_unfinished(const fs::path& folder) {
+  std::error_code failure;
+  if (fs::exists(folder / kConfigFile, failure)) return false;
+  return list_safetensors(folder).ok();
 }
 
 Result<void> check_output(const fs::path& folder, const std::vector<fs::path>& inputs) {
@@ -63,6 +71,11 @@ Result<void> check_output(const fs::path& folder, const std::vector<fs::path>& i
     }
   }
   if (!fs::is_directory(folder, failure)) return refuse_output(folder, "a new folder", "a file");
+  if (looks_unfinished(folder)) {
+    return refuse_output(folder, "a new or an empty folder",
+                         "an unfinished checkpoint (no config.json)",
+                         "remove it, or name a new folder");
+  }
   if (!fs::is_empty(folder, failure) || failure) {
     return refuse_output(folder, "a new or an empty folder", "one with files in it");
   }

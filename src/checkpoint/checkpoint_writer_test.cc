@@ -115,6 +115,10 @@ TEST(CheckpointWriter, RefusesExistingOutput) {
   const Error file = CheckpointWriter::create(root / "full/keep.txt", kPlan).error();
   EXPECT_NE(file.message.find("found a file"), std::string::npos) << file.message;
   EXPECT_EQ(read_test_file(root / "full/keep.txt"), "precious");
+  fs::create_directory(root / "killed");
+  write_test_file(root / "killed/model-00001-of-00002.safetensors", "half");
+  const Error killed = CheckpointWriter::create(root / "killed", kPlan).error();
+  EXPECT_NE(killed.message.find("an unfinished checkpoint"), std::string::npos) << killed.message;
   fs::create_directory(root / "in");
   fs::create_symlink(root / "in", root / "link");
   const Error same =

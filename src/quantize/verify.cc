@@ -89,6 +89,7 @@ Result<void> check_model(const VerifySubject& subject, Findings& findings) {
     return {};
   }
   check_key_set(subject, weights.value(), findings);
+  TRY(check_tied_head(subject.checkpoint, config.value(), weights.value(), findings));
   return check_fused_groups(subject, weights.value(), findings);
 }
 

@@ -36,6 +36,9 @@ Result<void> check_fused_groups(const VerifySubject& subject, const Weights& wei
 void check_declaration(const VerifySubject& subject, Findings& findings);
 /// Tensors that no known part of the model owns; MTP and vision weights that the config promises.
 void check_key_set(const VerifySubject& subject, const Weights& weights, Findings& findings);
+/// A head that config.json ties to the embedding and that has other values of its own. Errors: io.
+Result<void> check_tied_head(const Checkpoint& checkpoint, const ModelConfig& config,
+                             const Weights& weights, Findings& findings);
 /// Tokenizer, template and generation config beside the weights.
 void check_companions(const Checkpoint& checkpoint, Findings& findings);
 /// Decodes blocks whose values are known, in both directions of the global scale.

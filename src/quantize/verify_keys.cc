@@ -1,4 +1,6 @@
 // Which tensors and files are there: against the model, the config, and what people need.
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -44,6 +46,20 @@ std::set<std::string> bound_names(const Weights& weights) {
   return names;
 }
 
+/// Both have the same size.
+Result<bool> same_bytes(const Checkpoint& checkpoint, const TensorEntry& a, const TensorEntry& b) {
+  constexpr int64_t kChunkBytes = int64_t{1} << 20;
+  Buffer one(kChunkBytes);
+  Buffer two(kChunkBytes);
+  for (int64_t at = 0; at < a.bytes; at += kChunkBytes) {
+    const auto size = static_cast<size_t>(std::min(kChunkBytes, a.bytes - at));
+    TRY(checkpoint.read_bytes(a, at, one.span().first(size)));
+    TRY(checkpoint.read_bytes(b, at, two.span().first(size)));
+    if (std::memcmp(one.data(), two.data(), size) != 0) return false;
+  }
+  return true;
+}
+
 bool file_exists(const std::filesystem::path& path) {
   std::error_code failure;
   return std::filesystem::exists(path, failure);
@@ -84,6 +100,20 @@ void check_key_set(const VerifySubject& subject, const Weights& weights, Finding
                         "promises an MTP head (mtp_num_hidden_layers), but there are no mtp "
                         "tensors; drafting will not work"});
   }
+}
+
+Result<void> check_tied_head(const Checkpoint& checkpoint, const ModelConfig& config,
+                             const Weights& weights, Findings& findings) {
+  if (!config.tied_head || weights.head().values == weights.embedding().values) return {};
+  const TensorEntry* head = checkpoint.find(weights.head().values);
+  const TensorEntry* embedding = checkpoint.find(weights.embedding().values);
+  CHECK(head != nullptr && embedding != nullptr, "bound tensors are gone");
+  const bool alike = head->dtype == embedding->dtype && head->bytes == embedding->bytes;
+  if (alike && TRY(same_bytes(checkpoint, *head, *embedding))) return {};
+  findings.push_back({Severity::warning, head->name,
+                      "differs from the embedding that config.json ties it to "
+                      "(tie_word_embeddings); engines disagree which one counts"});
+  return {};
 }
 
 void check_companions(const Checkpoint& checkpoint, Findings& findings) {

@@ -36,6 +36,10 @@ void expect_sound(const TinyCheckpoint& tiny) {
 TEST(Verify, SoundCheckpointsHaveNoFindings) {
   expect_sound(TinyCheckpoint::moe());
   expect_sound(TinyCheckpoint::nvfp4());
+  TinyCheckpoint tied = TinyCheckpoint::moe();
+  tied.config.set("tie_word_embeddings", true);
+  tied.at("lm_head.weight") = tied.at("model.language_model.embed_tokens.weight");
+  expect_sound(tied);
 }
 
 TEST(Verify, FusedExpertStacksAreSound) {
@@ -141,6 +145,8 @@ const Defect kDefects[] = {
      },
      kError, "lm_head.weight"},
     {"untied_head_missing", [](Tiny t) { t.tensors.erase("lm_head.weight"); }, kError, "lm_head"},
+    {"tied_head_differs", [](Tiny t) { t.config.set("tie_word_embeddings", true); }, kWarning,
+     "lm_head.weight: differs from the embedding that config.json ties it to"},
     {"dead_expert",
      [](Tiny t) { t.at(expert("down_proj.weight_packed")).bytes.assign(256, '\x08'); }, kWarning,
      "down_proj.weight_packed: a dead expert: all zero"},
