@@ -107,7 +107,8 @@ def make(seed, rows, cols):
         nan[4, 0] = torch.inf
         nan[4, 17] = -torch.inf
         nvfp4_input_case(out, f"nvfp4_input/{word}_nan", nan[:5], torch.tensor([67.2]))
-        # One value per block, neighbouring BF16 values: amax / 6 falls on ties of E4M3 and beside them.
+        # One value per block, neighbouring BF16 values: amax / 6 falls on ties of E4M3 and
+        # beside them.
         near_ties = torch.zeros(8, 256)
         near_ties[:, ::16] = (1 + torch.arange(128) / 128).view(8, 16)
         nvfp4_input_case(out, f"nvfp4_input/{word}_near_ties", near_ties.to(dtype),
