@@ -6,7 +6,8 @@
 
 Weights and run-time activations go through compressed-tensors' own functions. A folder is like
 those of model_golden.py; logits.f32 holds the forward with quantized activations, logits_high.f32
-the one with quantized weights only. modelopt-* has the same numbers under ModelOpt's names.
+the one with quantized weights only. modelopt-* has the same numbers under ModelOpt's names, qwen-*
+under those of Qwen's own FP8 releases.
 """
 
 import argparse
@@ -98,6 +99,13 @@ def build(name):
             config_groups={"group_0": preset_name_to_scheme("NVFP4A16", ["Linear"])},
             ignore=["re:.*in_proj_[ab]$", "re:.*visual.*"])
         return cases.dense_model(text), config
+    if name == "qwen-fp8":
+        text = cases.hybrid(61, 128, [L, F], (2, 1), 64, (1, 2, 8, 64), cases.rope([6, 5, 5]),
+                            intermediate_size=128)
+        config = QuantizationConfig(
+            config_groups={"group_0": preset_name_to_scheme("FP8_BLOCK", ["Linear"])},
+            ignore=["lm_head", "re:.*in_proj_[ab]$", "re:.*visual.*"])
+        return cases.dense_model(text), config
     text = cases.hybrid(97, 128, [L, F], (3, 1), 48, (2, 4, 8, 16), cases.rope([4, 4, 4]),
                         intermediate_size=256)
     if name == "fp8-mixed":
@@ -112,7 +120,7 @@ def build(name):
     raise ValueError(name)
 
 
-NAMES = ["nvfp4-w4a4", "nvfp4-w4a16", "fp8-mixed", "modelopt-nvfp4"]
+NAMES = ["nvfp4-w4a4", "nvfp4-w4a16", "fp8-mixed", "modelopt-nvfp4", "qwen-fp8"]
 
 
 def linears(model):
@@ -262,6 +270,19 @@ LINEAR_CASES = ["model.language_model.layers.0.mlp.experts.2.gate_proj",
                 "model.language_model.layers.2.mlp.shared_expert.up_proj"]
 
 
+def to_qwen_fp8(folder, tensors):
+    """The same under the names and the config of Qwen's own FP8 releases."""
+    out = {name.replace(".weight_scale", ".weight_scale_inv"): tensor
+           for name, tensor in tensors.items()}
+    save_file(out, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = dict(
+        quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128],
+        modules_to_not_convert=["lm_head"])
+    path.write_text(json.dumps(config, indent=1) + "\n")
+
+
 def linear_cases(model):
     """Single quantized linears on given BF16 inputs: codes, scales and outputs of the package."""
     out, random = {}, torch.Generator().manual_seed(3)
@@ -292,6 +313,8 @@ def write(name, folder):
     tensors = compress(model, folder)
     if name.startswith("modelopt"):
         to_modelopt(folder, tensors)
+    if name == "qwen-fp8":
+        to_qwen_fp8(folder, tensors)
     (folder / "expected.json").write_text(json.dumps(dict(ids=ids)) + "\n")
     declared.astype("<f4").tofile(folder / "logits.f32")
     high.astype("<f4").tofile(folder / "logits_high.f32")
