@@ -5,3 +5,7 @@ step "quantized goldens are what compressed-tensors gives" "$python" \
   tools/oracle/model_quantized_golden.py --check
 step "compressed-tensors and transformers read what quantize writes" "$python" \
   tools/oracle/quantize_test.py build/test/src/cli/nibble pebble/model
+must "configure release" cmake --preset release
+must "build release" cmake --build build/release --target nibble
+step "relocatable install" tests/install_test.sh build/release
+step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble

@@ -8,5 +8,4 @@ step "bad input at the command line" "$python" tests/cli/bad_input_test.py \
   --nibble "$nibble" --model pebble/model
 step "a real client of the server" "$python" tests/serve/serve_test.py \
   --nibble "$nibble" --model pebble/model
-step "relocatable install" tests/install_test.sh build/test
 step "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"

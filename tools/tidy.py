@@ -31,11 +31,11 @@ FILE_LINES_MAX = 500
 KERNEL_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
-OPENING_LINES = 6
 
 BANNED = [  # pattern, where it is allowed (prefixes), advice
     (r"\bgetenv\s*\(", ("src/cli/",), "environment is read in src/cli/main.cc only"),
-    (r"\bstd::cout\b|\bprintf\s*\(", ("src/cli/", "src/testing/", "bench/"), "libraries never print"),
+    (r"\bstd::cout\b|\bprintf\s*\(", ("src/cli/", "src/testing/", "bench/"),
+     "libraries never print"),
     (r"\b(std::)?(exit|abort|_Exit|quick_exit)\s*\(", ("src/base/check.cc", "src/cli/"),
      "libraries never end the process: return a Result"),
     (r"\bnew\s+[A-Za-z_:]+[\(\[{<]", (), "no bare new: std::make_unique or a container"),
@@ -44,7 +44,7 @@ BANNED = [  # pattern, where it is allowed (prefixes), advice
     (r"_v2\b", (), "name by what it does"),
 ]
 BOOL_PARAMETER = re.compile(r"[(,]\s*(const\s+)?bool\s+[a-z_]+\s*[,)=]")
-CONVERSION = re.compile(r"^\s*(explicit )?[A-Z]\w*\(bool \w+\)")  # a value made from a boolean
+CONVERSION = re.compile(r"^\s*(explicit |inline )?([A-Z]\w*::)?[A-Z]\w*\(bool \w+\)")  # a value made from a boolean
 
 
 def tracked(*suffixes):

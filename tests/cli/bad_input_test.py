@@ -206,8 +206,9 @@ class Table:
         ]
         for damage, pieces in rows:
             folder = self.damaged(damage)
-            for verb, more in (("quantize", [self.work / f"{damage.__name__}-out"]), ("run", ["hi"])):
-                out = more[0] if verb == "quantize" else None
+            made = self.work / f"{damage.__name__}-out"
+            for verb, more in (("quantize", [made]), ("run", ["hi"])):
+                out = made if verb == "quantize" else None
                 self.expect_any(f"{damage.__name__} {verb}", [verb, folder, *more], pieces, out)
             shutil.rmtree(folder)
 
@@ -229,7 +230,8 @@ class Table:
     def weights(self):
         folder = self.damaged(nan_weights)
         out = self.work / "nan-out"
-        self.expect_any("nan weights quantize", ["quantize", folder, out], ["nan", "down_proj"], out)
+        self.expect_any("nan weights quantize", ["quantize", folder, out], ["nan", "down_proj"],
+                        out)
         result = subprocess.run([self.nibble, "verify", folder], capture_output=True, text=True)
         fine = result.returncode == 1 and "nan" in (result.stdout + result.stderr).lower()
         self.passed += fine
@@ -248,7 +250,8 @@ class Table:
         full = self.work / "full"
         full.mkdir()
         (full / "keep.txt").write_text("mine")
-        self.expect("existing output", ["quantize", self.model, full], [1, 2], [str(full)], gone=full)
+        self.expect("existing output", ["quantize", self.model, full], [1, 2], [str(full)],
+                    gone=full)
         assert (full / "keep.txt").read_text() == "mine"
         copy = self.damaged(no_damage)
         before = sorted((p.name, p.stat().st_size) for p in copy.iterdir())
