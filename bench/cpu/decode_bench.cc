@@ -68,6 +68,34 @@ void profile(Backend& backend, const ModelConfig& config, const Batch& batch) {
       batch.rows(), batch.sequences[0].kv_begin, best[0], best[1], best[2], best[3], best[4]);
 }
 
+/// Weights that one token meets, the head included.
+double active_weights(const ModelConfig& config) {
+  const AttentionConfig& a = config.attention;
+  const DeltaNetConfig& d = config.delta_net;
+  const double hidden = config.hidden;
+  const double q = 1.0 * a.q_heads * a.head_dim;
+  const double attention = hidden * ((a.output_gate ? 3 : 2) * q + 2.0 * a.kv_heads * a.head_dim);
+  const double delta = hidden * (d.qkv_rows() + 2.0 * d.z_rows() + 2.0 * d.v_heads);
+  double mlp = 3.0 * hidden * config.dense_width;
+  if (config.moe)
+    mlp = hidden * (config.moe->experts + 1.0 + 3.0 * config.moe->top_k * config.moe->expert_width +
+                    3.0 * config.moe->shared_width);
+  return config.count(LayerKind::attention) * attention +
+         config.count(LayerKind::delta_net) * delta + config.layer_count() * mlp +
+         hidden * config.vocab_rows;
+}
+
+/// What a token cannot take less than, on one core, if all weights are BF16.
+void print_floor(const ModelConfig& config) {
+  const double weights = active_weights(config);
+  const double fma = bench::fma_per_s("avx512");
+  const double bytes = bench::read_bytes_per_s(size_t{16} << 20);
+  std::printf(
+      "floor of a token, one core: %.2f M weights; FMA %.0f us at %.1f GFMA/s; reading %.0f us "
+      "at %.0f GB/s from a 16 MB set\n",
+      weights * 1e-6, weights / fma * 1e6, fma * 1e-9, 2.0 * weights / bytes * 1e6, bytes * 1e-9);
+}
+
 int run(const std::string& folder, const BackendOptions& options) {
   const auto begin = Clock::now();
   const Checkpoint checkpoint = Checkpoint::open(folder).value();
@@ -78,6 +106,7 @@ int run(const std::string& folder, const BackendOptions& options) {
   constexpr int kPages = 20;
   backend->reserve({.pages = kPages, .state_slots = 2, .rows_max = 512}).value();
   backend->zero_state(0);
+  print_floor(config);
   std::printf("%s\n  open and bind %.1f ms, load %.1f ms\n", backend->description().c_str(),
               bound_ms, ms_since(begin) - bound_ms);
   for (const int rows : {64, 256, 512}) {

@@ -83,7 +83,8 @@ double read_bytes_per_s(size_t buffer_bytes) {
   const std::vector<uint64_t> buffer(buffer_bytes / sizeof(uint64_t), 1);
   std::vector<double> fastest(buffer.size() / kPart, 1e30);
   volatile uint64_t sink = 0;
-  for (int round = 0; round < 30; ++round)
+  const size_t rounds = std::max<size_t>(30, 1000 / fastest.size());
+  for (size_t round = 0; round < rounds; ++round)
     for (size_t part = 0; part < fastest.size(); ++part) {
       const uint64_t* words = &buffer[part * kPart];
       const double s = fastest_s(0.0, [&] {

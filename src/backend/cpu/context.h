@@ -16,6 +16,9 @@
 
 namespace nibble::cpu {
 
+inline constexpr int kExpertsPerTokenMax = 64;
+inline constexpr int kConvTapsMax = 16;
+
 /// Where the rows of each expert lie in the gathered order; reused from pass to pass.
 struct Routing {
   std::vector<int32_t> experts;  // [T, top_k], by rank

@@ -134,15 +134,26 @@ Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
        .advice = "use a shorter context or fewer sequences"});
 }
 
+/// Shapes for which a block keeps lists on the stack.
+Result<void> refuse_oversized(const ModelConfig& config) {
+  const auto at_most = [](std::string_view what, int limit, int found) -> Result<void> {
+    if (found <= limit) return {};
+    return make_error(
+        ErrorCode::unsupported,
+        {.what = what, .expected = concat("at most ", limit), .found = concat(found)});
+  };
+  if (config.moe) TRY(at_most("experts per token", cpu::kExpertsPerTokenMax, config.moe->top_k));
+  if (config.count(LayerKind::delta_net) > 0)
+    TRY(at_most("convolution taps", cpu::kConvTapsMax, config.delta_net.conv_kernel));
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const Weights& weights, const ModelConfig& config,
                                                   const BackendOptions& options) {
   const cpu::KernelTable* kernels = TRY(cpu::select_kernels(options.isa));
-  if (config.moe && config.moe->top_k > 64)
-    return make_error(ErrorCode::unsupported, {.what = "experts per token",
-                                               .expected = "at most 64",
-                                               .found = concat(config.moe->top_k)});
+  TRY(refuse_oversized(config));
   auto backend = std::make_unique<CpuBackend>(config, *kernels, options);
   TRY(backend->load(weights));
   return std::unique_ptr<Backend>(std::move(backend));

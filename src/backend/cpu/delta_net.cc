@@ -41,9 +41,7 @@ const float* DeltaNet::input(const BatchSequence& sequence, int i) const {
 
 /// Convolution, SiLU and the unit lengths of q and k.
 void DeltaNet::convolve_row(const BatchSequence& sequence, int i) const {
-  constexpr int kTapsMax = 16;
-  CHECK(shape.conv_kernel <= kTapsMax, "convolution of ", shape.conv_kernel, " taps");
-  const float* taps[kTapsMax];
+  const float* taps[kConvTapsMax];
   for (int j = 0; j < shape.conv_kernel; ++j) taps[j] = input(sequence, i - history() + j);
   float* out = context.work.qkv.row(sequence.row_begin + i);
   context.kernels.conv_silu(taps, weights.conv.data(), shape.conv_kernel, out, shape.qkv_rows());

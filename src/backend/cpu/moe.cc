@@ -129,7 +129,7 @@ void Moe::run_outputs() const {
 
 /// h += the row's experts by rank, then the shared expert.
 void Moe::combine(int64_t row) const {
-  constexpr int kTermsMax = 65;
+  constexpr int kTermsMax = kExpertsPerTokenMax + 1;
   Workspace& work = context.work;
   const float* terms[kTermsMax];
   float weight[kTermsMax];

@@ -10,7 +10,7 @@
 namespace nibble::cpu {
 
 /// Vector instructions below which a second thread does not pay (measured: bench/cpu/README.md).
-inline constexpr int64_t kChunkCost = 8192;
+inline constexpr int64_t kChunkCost = 4096;
 
 /// task(begin, end) over chunks of [0, count); `cost` is vector instructions per item.
 template <typename Task>
