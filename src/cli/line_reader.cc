@@ -1,3 +1,4 @@
+// libedit where a person types, std::getline elsewhere; libedit is seen by this file alone.
 #include "cli/line_reader.h"
 
 #include <histedit.h>

@@ -1,3 +1,4 @@
+// Asks the engine and decodes, on the calling thread.
 #include "cli/local_session.h"
 
 #include <chrono>
@@ -51,7 +52,7 @@ Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& argume
   Engine::Options options{.settings = setup.settings(), .sampleable = served.sampleable()};
   auto engine =
       TRY(Engine::start(std::move(setup.model.backend), setup.model.config, std::move(options)));
-  return std::unique_ptr<LocalSession>(new LocalSession(std::move(served), std::move(engine)));
+  return std::make_unique<LocalSession>(std::move(served), std::move(engine));
 }
 
 Result<LocalAnswer> LocalSession::ask(Api api, const Json& body, const Show& show,

@@ -29,6 +29,9 @@ class LocalSession {
   static Result<std::unique_ptr<LocalSession>> open(const Arguments& arguments,
                                                     const std::filesystem::path& folder);
 
+  LocalSession(ServedModel served, std::unique_ptr<Engine> engine)
+      : served_(std::move(served)), engine_(std::move(engine)) {}
+
   const ServedModel& served() const { return served_; }
   Engine& engine() { return *engine_; }
 
@@ -39,8 +42,6 @@ class LocalSession {
   Result<LocalAnswer> ask(Api api, const Json& body, const Show& show, const Stop& stop);
 
  private:
-  LocalSession(ServedModel served, std::unique_ptr<Engine> engine)
-      : served_(std::move(served)), engine_(std::move(engine)) {}
   ServedModel served_;
   std::unique_ptr<Engine> engine_;
 };

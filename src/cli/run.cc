@@ -28,7 +28,7 @@ constexpr Option kOptions[] = {
     kSeedOption,
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: continue these ids; needs no tokenizer"},
     {"ids-out", "FILE", "", "with --ids: write the new ids here; default: standard output"},
-    {"ignore-eos", "", "", "with --ids: go on after end-of-text ids"},
+    {"ignore-eos", "", "", "go on after end-of-text ids"},
     {"stats", "", "true", "token counts and speed on standard error"},
     kMaxModelLenOption,
     kKvCacheBytesOption,
@@ -54,14 +54,15 @@ Result<std::string> read_prompt(const Arguments& arguments, const Terminal& term
                        .found = concat(text.size())});
   while (text.ends_with('\n')) text.pop_back();
   if (text.empty())
-    return make_error(ErrorCode::invalid_argument, {.what = "PROMPT on standard input",
-                                                    .expected = "the text to answer",
-                                                    .found = "nothing"});
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "PROMPT on standard input", .expected = "the text to answer", .found = "nothing"});
   return text;
 }
 
 Result<Json> request_body(const Arguments& arguments, const std::string& prompt) {
   Json body = TRY(sampling_body(arguments));
+  if (arguments.enabled("ignore-eos")) body.set("ignore_eos", Json(true));
   if (arguments.enabled("raw")) {
     body.set("prompt", Json(prompt));
     return body;

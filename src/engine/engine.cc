@@ -1,3 +1,4 @@
+// The thread, its inbox and its outbox; what a step does is in engine_core.cc.
 #include "engine/engine.h"
 
 #include <atomic>
@@ -81,7 +82,7 @@ Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<Backend> backend, 
   auto state = std::make_unique<State>(std::move(backend), std::move(config), std::move(options));
   State* running = state.get();
   state->thread = std::thread([running] { running->run(); });
-  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  return std::make_unique<Engine>(std::move(state));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -51,7 +51,12 @@ class Engine {
 
  private:
   struct State;
+
+ public:
+  /// Only start() and listen() can: State is private.
   explicit Engine(std::unique_ptr<State> state);
+
+ private:
   std::unique_ptr<State> state_;
 };
 

@@ -1,3 +1,4 @@
+// One step of serving. Everything here runs on one thread.
 #include "engine/engine_core.h"
 
 #include <algorithm>

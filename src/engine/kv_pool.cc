@@ -1,3 +1,4 @@
+// A free list and a flag per page.
 #include "engine/kv_pool.h"
 
 #include "base/check.h"

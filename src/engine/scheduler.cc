@@ -1,3 +1,4 @@
+// First come, first served; decode before prefill. The policy is stated in scheduler.h.
 #include "engine/scheduler.h"
 
 #include <algorithm>

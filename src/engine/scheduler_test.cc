@@ -1,3 +1,4 @@
+// The scheduler by example and by property, and the two pools it counts.
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// A free list and a flag per slot.
 #include "engine/state_pool.h"
 
 #include "base/check.h"

@@ -1,3 +1,4 @@
+// The arithmetic of the plan, largest claims first: weights, state, workspace, then pages.
 #include "plan/memory_plan.h"
 
 #include <algorithm>

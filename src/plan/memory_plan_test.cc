@@ -1,3 +1,4 @@
+// The plan on the shape of the 35B model: exact bytes, and what is refused.
 #include "plan/memory_plan.h"
 
 #include <gtest/gtest.h>

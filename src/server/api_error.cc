@@ -1,3 +1,4 @@
+// Errors as JSON and as HTTP answers.
 #include "server/api_error.h"
 
 namespace nibble {

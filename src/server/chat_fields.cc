@@ -115,7 +115,7 @@ Json read_kwargs(FieldReader& fields, const ServedModel& model) {
     if (*effort == "none") kwargs.set("enable_thinking", Json(false));
   }
   if (fields.find("enable_thinking") != nullptr)
-    kwargs.set("enable_thinking", Json(fields.flag("enable_thinking", true)));
+    kwargs.set("enable_thinking", Json(fields.flag("enable_thinking").value_or(true)));
   if (const Json* given = fields.find("chat_template_kwargs")) {
     if (!given->is_object())
       fields.refuse(
@@ -138,8 +138,8 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
   const Json tools = read_tools(fields, limits);
   const ToolChoice choice = read_tool_choice(fields);
   const Json kwargs = read_kwargs(fields, model);
-  const bool parallel = fields.flag("parallel_tool_calls", true);
-  request.include_reasoning = fields.flag("include_reasoning", true);
+  const bool parallel = fields.flag("parallel_tool_calls").value_or(true);
+  request.include_reasoning = fields.flag("include_reasoning").value_or(true);
   fields.unsupported("chat_template");
   fields.unsupported("add_generation_prompt", {Json(true)});
   fields.unsupported("documents", {Json(Json::Array{})});

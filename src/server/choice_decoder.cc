@@ -1,3 +1,4 @@
+// Places tag tokens in the text by byte offset, so that stop strings may cut anywhere.
 #include "server/choice_decoder.h"
 
 #include <algorithm>

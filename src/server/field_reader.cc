@@ -1,3 +1,4 @@
+// Typed reads and their refusals, each one line.
 #include "server/field_reader.h"
 
 #include <algorithm>
@@ -43,12 +44,12 @@ std::optional<int64_t> FieldReader::integer(std::string_view name, int64_t least
   return std::nullopt;
 }
 
-bool FieldReader::flag(std::string_view name, bool fallback) {
+std::optional<bool> FieldReader::flag(std::string_view name) {
   const Json* value = find(name);
-  if (value == nullptr) return fallback;
+  if (value == nullptr) return std::nullopt;
   if (value->is_bool()) return value->as_bool();
   refuse(name, {.what = name, .expected = "true or false", .found = shown(*value)});
-  return fallback;
+  return std::nullopt;
 }
 
 std::optional<std::string> FieldReader::text(std::string_view name) {

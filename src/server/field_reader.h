@@ -20,7 +20,7 @@ class FieldReader {
   const Json* find(std::string_view name) const;
   std::optional<double> number(std::string_view name, double least, double most);
   std::optional<int64_t> integer(std::string_view name, int64_t least, int64_t most);
-  bool flag(std::string_view name, bool fallback);
+  std::optional<bool> flag(std::string_view name);
   std::optional<std::string> text(std::string_view name);
 
   /// Records a refusal unless there is one already.

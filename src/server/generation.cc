@@ -1,3 +1,4 @@
+// The life of one request on the server's thread.
 #include "server/generation.h"
 
 #include <algorithm>

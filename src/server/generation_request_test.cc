@@ -110,7 +110,7 @@ TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
        {with(R"("stop":[1])"), "stop", "strings"},
        {with(concat(R"("stop":")", std::string(257, 'x'), "\"")), "stop", "256 bytes, found 257"},
        {with(
-            R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])"),
+            R"("stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])"),
         "stop", "16 strings, found 17"},
        {with(R"("stop_token_ids":[300])"), "stop_token_ids", "below 300"},
        {with(R"("stop_token_ids":5)"), "stop_token_ids", "list"},

@@ -1,3 +1,4 @@
+// One socket as a state machine: one read always pending, writes joined, every wait bounded.
 #include "server/http_connection.h"
 
 #include <algorithm>

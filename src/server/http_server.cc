@@ -1,3 +1,4 @@
+// Listening, accepting, signals and timers.
 #include "server/http_server.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -105,7 +106,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& option
   auto state = std::make_shared<State>(options, std::move(handler));
   TRY(state->open());
   state->accept();
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+  return std::make_unique<HttpServer>(std::move(state));
 }
 
 HttpServer::HttpServer(std::shared_ptr<State> state) : state_(std::move(state)) {}

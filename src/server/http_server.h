@@ -65,7 +65,12 @@ class HttpServer {
 
  private:
   struct State;
+
+ public:
+  /// Only start() and listen() can: State is private.
   explicit HttpServer(std::shared_ptr<State> state);
+
+ private:
   std::shared_ptr<State> state_;
 };
 

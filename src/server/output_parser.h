@@ -1,6 +1,6 @@
 // OutputParser: splits a growing answer into reasoning, content and tool calls, in the Qwen format:
-//   reasoning</think>\n\ncontent<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n
-//   </function>\n</tool_call>
+//   reasoning</think>\n\ncontent<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n
+//   </parameter>\n</function>\n</tool_call>
 // Tags arrive as markers, found by token id, never by text; only `<function=` and what is inside a
 // call is text. The pieces of one kind, joined, do not depend on how the text was cut. Time is
 // linear in the text.

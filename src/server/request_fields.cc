@@ -57,7 +57,7 @@ void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationR
       request.sampling.top_logprobs = static_cast<int32_t>(*n);
     return;
   }
-  const bool wanted = fields.flag("logprobs", false);
+  const bool wanted = fields.flag("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", 0, limits.logprobs_max);
   if (top.value_or(0) > 0 && !wanted)
     fields.refuse("top_logprobs", {.what = "top_logprobs needs \"logprobs\": true"});
@@ -66,7 +66,7 @@ void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationR
 
 void read_stops(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
                 GenerationRequest& request) {
-  if (!fields.flag("ignore_eos", false)) request.stop_ids = model.stop_ids;
+  if (!fields.flag("ignore_eos").value_or(false)) request.stop_ids = model.stop_ids;
   if (const Json* ids = fields.find("stop_token_ids")) {
     const bool list = ids->is_array() && ids->as_array().size() <= limits.logit_bias_max;
     for (const Json& id : list ? ids->as_array() : Json::Array{Json()}) {
@@ -100,7 +100,7 @@ void read_stops(FieldReader& fields, const ServedModel& model, const RequestLimi
 }
 
 void read_streaming(FieldReader& fields, GenerationRequest& request) {
-  if (fields.flag("stream", false)) request.delivery = Delivery::stream;
+  if (fields.flag("stream").value_or(false)) request.delivery = Delivery::stream;
   const Json* options = fields.find("stream_options");
   if (options == nullptr) return;
   if (request.delivery != Delivery::stream)
@@ -110,7 +110,7 @@ void read_streaming(FieldReader& fields, GenerationRequest& request) {
         "stream_options",
         {.what = "stream_options", .expected = "an object", .found = shown(*options)});
   FieldReader inner(*options);
-  request.include_usage = inner.flag("include_usage", false);
+  request.include_usage = inner.flag("include_usage").value_or(false);
   inner.unsupported("continuous_usage_stats", {Json(false)});
   if (inner.error()) fields.set_error(*inner.error());
 }
@@ -155,7 +155,7 @@ void read_common_fields(FieldReader& fields, const ServedModel& model, const Req
   read_stops(fields, model, limits, request);
   refuse_unbuilt(fields);
   request.choices = static_cast<int32_t>(fields.integer("n", 1, limits.choices_max).value_or(1));
-  const bool skip = fields.flag("skip_special_tokens", true);
+  const bool skip = fields.flag("skip_special_tokens").value_or(true);
   request.skip_special = skip ? SkipSpecial::yes : SkipSpecial::no;
 
   // The newer name wins. Without either: generation_config.json's, else whatever fits.

@@ -1,3 +1,4 @@
+// Objects in the field order of OpenAI's reference.
 #include "server/response_json.h"
 
 #include <random>

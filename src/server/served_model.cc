@@ -1,3 +1,4 @@
+// Reads the text side of a checkpoint folder.
 #include "server/served_model.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Routes, keys and the meeting of engine events with requests.
 #include "server/server.h"
 
 #include <algorithm>
@@ -115,7 +116,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   s->http->on_terminate([s] { s->terminate(); });
   s->http->post_after(s->options.ping_every, [s] { s->ping(); });
-  return std::unique_ptr<Server>(new Server(std::move(state)));
+  return std::make_unique<Server>(std::move(state));
 }
 
 Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}

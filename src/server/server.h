@@ -59,7 +59,12 @@ class Server {
 
  private:
   struct State;
+
+ public:
+  /// Only start() and listen() can: State is private.
   explicit Server(std::shared_ptr<State> state);
+
+ private:
   std::shared_ptr<State> state_;
 };
 

@@ -1,3 +1,4 @@
+// Stop strings by bytes; see the header for which match wins.
 #include "server/stop_strings.h"
 
 #include <algorithm>

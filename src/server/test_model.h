@@ -41,7 +41,7 @@ inline std::string byte_symbol(int byte) {
 inline std::string tokenizer_json() {
   Json vocab(Json::Object{});
   for (int byte = 0; byte < 256; ++byte) vocab.set(byte_symbol(byte), Json(byte));
-  const auto added = [](int32_t id, const char* content, bool special) {
+  const auto added = [](int32_t id, const char* content, const char* special) {
     return concat(R"({"id":)", id, R"(,"content":")", content,
                   R"(","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)",
                   R"("special":)", special, "}");
@@ -52,9 +52,9 @@ inline std::string tokenizer_json() {
       R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false})";
   return concat(
       R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)",
-      added(kImStart, "<|im_start|>", true), ",", added(kImEnd, "<|im_end|>", true), ",",
-      added(kThink, "<think>", false), ",", added(kEndThink, "</think>", false), ",",
-      added(kToolCall, "<tool_call>", false), ",", added(kEndToolCall, "</tool_call>", false),
+      added(kImStart, "<|im_start|>", "true"), ",", added(kImEnd, "<|im_end|>", "true"), ",",
+      added(kThink, "<think>", "false"), ",", added(kEndThink, "</think>", "false"), ",",
+      added(kToolCall, "<tool_call>", "false"), ",", added(kEndToolCall, "</tool_call>", "false"),
       R"(],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence",)",
       R"("pretokenizers":[{"type":"Split","pattern":{"Regex":)", Json(regex).dump(),
       R"(},"behavior":"Isolated","invert":false},)", byte_level, R"(]},"post_processor":)",

@@ -106,7 +106,8 @@ class Checks:
         assert answer.usage.completion_tokens_details.reasoning_tokens == 0
 
     def test_concurrent_equals_alone(self):
-        questions = [[{"role": "user", "content": f"What is {i} + {3 * i + 7}?"}] for i in range(12)]
+        asked = [f"What is {i} + {3 * i + 7}?" for i in range(12)]
+        questions = [[{"role": "user", "content": text}] for text in asked]
         alone = [self.ask(q, max_tokens=60).choices[0].message for q in questions]
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             together = list(
@@ -285,7 +286,8 @@ class Checks:
 
     def test_api_key(self):
         with RunningServer(self.nibble, self.model, ["--api-key", "sesame"]) as server:
-            client = lambda key: openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0)
+            base = server.url + "/v1"
+            client = lambda key: openai.OpenAI(base_url=base, api_key=key, max_retries=0)
             for wrong in ("x", "sesam", "sesamee", "SESAME"):
                 try:
                     client(wrong).models.list()
