@@ -15,8 +15,8 @@ constexpr Option kOptions[] = {
 };
 
 std::string summary(const ConvertReport& report, Dialect target) {
-  std::string text =
-      concat(report.linears, " NVFP4 linears are now in the ", dialect_name(target), " dialect; ");
+  std::string text = concat(report.linears, " quantized linears are now in the ",
+                            dialect_name(target), " dialect; ");
   if (report.inexact_scales == 0) return text + "every weight is the same to the last bit\n";
   return concat(text, report.inexact_scales,
                 " FP32 scales have no exact reciprocal: weights under them moved by one rounding "

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_writer.h"
@@ -22,6 +23,7 @@ constexpr uint64_t kModeloptConfigBytesMax = uint64_t{64} << 20;
 struct Move {
   std::string to;
   enum class Kind : uint8_t { copy, reciprocal } kind = Kind::copy;
+  std::optional<Shape> shape = {};  // another one, of the same elements
 };
 
 class Converter {
@@ -35,6 +37,11 @@ class Converter {
   Result<void> check_cache_declaration() const;
   Result<void> plan();
   Result<void> plan_linear(const LinearSource& linear);
+  void plan_nvfp4(const LinearSource& linear);
+  void plan_fp8(const LinearSource& linear);
+  Dialect source_dialect() const {
+    return target_ == Dialect::modelopt ? Dialect::compressed_tensors : Dialect::modelopt;
+  }
   Result<void> plan_rest();
   Result<void> move(const TensorEntry& entry, CheckpointWriter& writer);
   Result<void> copy(const TensorEntry& entry, const std::string& to,
@@ -62,13 +69,11 @@ Result<void> Converter::check_source() const {
   const bool modelopt_file = std::filesystem::exists(checkpoint_.folder() / "hf_quant_config.json");
   std::string found = modelopt_file ? "modelopt" : "no quantization_config";
   if (method != nullptr && method->is_string()) found = method->as_string();
-  const Dialect source =
-      target_ == Dialect::modelopt ? Dialect::compressed_tensors : Dialect::modelopt;
-  if (found.starts_with(dialect_name(source))) return {};
+  if (found.starts_with(dialect_name(source_dialect()))) return {};
   return make_error(
       ErrorCode::unsupported,
       {.what = checkpoint_.folder().string(),
-       .expected = concat("a checkpoint in the ", dialect_name(source), " dialect"),
+       .expected = concat("a checkpoint in the ", dialect_name(source_dialect()), " dialect"),
        .found = found,
        .advice = found.starts_with(dialect_name(target_)) ? "it needs no conversion"
                                                           : "`quantize` makes one from BF16"});
@@ -94,26 +99,45 @@ Result<void> Converter::check_cache_declaration() const {
 
 Result<void> Converter::plan_linear(const LinearSource& linear) {
   if (linear.scheme.weights == WeightFormat::plain) {
-    const TensorEntry* entry = checkpoint_.find(linear.module + ".weight");
-    if (entry != nullptr) declaration_.plain.push_back(linear.module);
+    if (checkpoint_.find(linear.module + ".weight") != nullptr)
+      declaration_.plain.push_back(linear.module);
     return {};
   }
-  if (linear.scheme.weights != WeightFormat::nvfp4)
-    return refuse(linear.module, "FP8 weights, which `convert` does not translate");
-  const Nvfp4Names names = nvfp4_names(linear.module, target_);
-  moves_[linear.values] = {.to = names.codes};
-  moves_[linear.scales] = {.to = names.scales};
-  moves_[linear.global_scale] = {.to = names.global, .kind = Move::Kind::reciprocal};
+  if (!dialect_can_say(linear.scheme, target_))
+    return refuse(linear.module, linear.scheme.weights == WeightFormat::fp8_block
+                                     ? "FP8 weights in blocks"
+                                     : "a scheme that is not known there");
   declaration_.quantized.push_back({linear.module, linear.scheme});
   ++report_.linears;
-  // A weight-only file may carry an input scale that nobody reads: it is kept.
-  const std::string input =
-      nvfp4_names(linear.module,
-                  target_ == Dialect::modelopt ? Dialect::compressed_tensors : Dialect::modelopt)
-          .input_scale;
-  if (checkpoint_.find(input) != nullptr)
-    moves_[input] = {.to = names.input_scale, .kind = Move::Kind::reciprocal};
+  if (linear.scheme.weights == WeightFormat::nvfp4) {
+    plan_nvfp4(linear);
+  } else {
+    plan_fp8(linear);
+  }
   return {};
+}
+
+void Converter::plan_nvfp4(const LinearSource& linear) {
+  const Nvfp4Names to = nvfp4_names(linear.module, target_);
+  moves_[linear.values] = {.to = to.codes};
+  moves_[linear.scales] = {.to = to.scales};
+  const Shape scalar = scale_shape(target_);
+  constexpr auto kReciprocal = Move::Kind::reciprocal;
+  moves_[linear.global_scale] = {.to = to.global, .kind = kReciprocal, .shape = scalar};
+  // A weight-only file may carry an input scale that nobody reads: it is kept.
+  const std::string input = nvfp4_names(linear.module, source_dialect()).input_scale;
+  if (checkpoint_.find(input) != nullptr)
+    moves_[input] = {.to = to.input_scale, .kind = kReciprocal, .shape = scalar};
+}
+
+/// The names are the same in both dialects, and scales multiply in both.
+void Converter::plan_fp8(const LinearSource& linear) {
+  moves_[linear.values] = {.to = linear.values};
+  moves_[linear.scales] = {.to = linear.module + ".weight_scale",
+                           .shape = fp8_scale_shape(linear.scheme.weights, linear.rows, target_)};
+  const std::string input = linear.module + ".input_scale";
+  if (checkpoint_.find(input) != nullptr)
+    moves_[input] = {.to = input, .shape = scale_shape(target_)};
 }
 
 /// All other tensors are copied, unless they are quantized in a place that is not known here.
@@ -129,10 +153,11 @@ Result<void> Converter::plan_rest() {
           entry->name.ends_with("_scale"))
         return refuse(entry->name, "a quantized tensor outside of the text model's linears");
       outputs_.push_back({entry->name, entry->dtype, entry->shape});
-    } else if (found->second.kind == Move::Kind::reciprocal) {
-      outputs_.push_back({found->second.to, DType::f32, scale_shape(target_)});
     } else {
-      outputs_.push_back({found->second.to, entry->dtype, entry->shape});
+      const Move& move = found->second;
+      const bool scalar = move.kind == Move::Kind::reciprocal;
+      outputs_.push_back(
+          {move.to, scalar ? DType::f32 : entry->dtype, move.shape.value_or(entry->shape)});
     }
   }
   return {};
@@ -145,7 +170,7 @@ Result<void> Converter::plan() {
   const Weights weights = TRY(Weights::bind(checkpoint_, config));
   for (const auto& group : fused_linears(weights))
     for (const LinearSource* linear : group) TRY(plan_linear(*linear));
-  if (report_.linears == 0) return refuse(checkpoint_.folder().string(), "no NVFP4 linear");
+  if (report_.linears == 0) return refuse(checkpoint_.folder().string(), "no quantized linear");
   declare_other_areas(checkpoint_, weights, declaration_);
   return plan_rest();
 }

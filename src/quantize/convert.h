@@ -19,15 +19,15 @@ struct ConvertOptions {
 };
 
 struct ConvertReport {
-  int64_t linears = 0;  // NVFP4 ones
+  int64_t linears = 0;  // quantized ones
   /// FP32 scales x with 1/(1/x) != x in F32. Zero for files of this program, whose scales are
   /// powers of two. Weights under such a scale differ by one rounding, 6e-8 of themselves.
   int64_t inexact_scales = 0;
   int64_t bytes = 0;  // of tensors
 };
 
-/// Errors: unsupported (not quantized, already in that dialect, FP8 or other tensors without an
-/// NVFP4 counterpart, a declared KV-cache format); otherwise as quantize().
+/// Errors: unsupported (not quantized, already in that dialect, FP8 in blocks, quantized tensors
+/// outside of the text model, a declared KV-cache format); otherwise as quantize().
 Result<ConvertReport> convert(const Checkpoint& checkpoint, Dialect target,
                               const std::filesystem::path& output, const ConvertOptions& options);
 

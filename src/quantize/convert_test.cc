@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "quantize/model_linears.h"
 #include "quantize/quantize.h"
 #include "quantize/test_model.h"
 
@@ -54,11 +57,55 @@ TEST(Convert, GivesTheFileThatQuantizeWouldHaveWritten) {
       }
 }
 
+std::vector<float> decoded(const Weights& weights, const LinearSource& source) {
+  const LinearWeight weight = weights.load(source).value();
+  std::vector<float> out(static_cast<size_t>(source.rows * source.cols));
+  dequantize_rows(weight, 0, source.rows, out.data());
+  return out;
+}
+
+/// The largest difference between two models' weights, relative to the weight.
+double largest_difference(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const Checkpoint first = Checkpoint::open(a).value(), second = Checkpoint::open(b).value();
+  const auto bind = [](const Checkpoint& checkpoint) {
+    return Weights::bind(checkpoint, ModelConfig::parse(checkpoint.config()).value()).value();
+  };
+  const Weights left = bind(first), right = bind(second);
+  const auto left_groups = fused_linears(left), right_groups = fused_linears(right);
+  double largest = 0;
+  for (size_t g = 0; g < left_groups.size(); ++g)
+    for (size_t i = 0; i < left_groups[g].size(); ++i) {
+      EXPECT_EQ(left_groups[g][i]->scheme, right_groups[g][i]->scheme);
+      const auto x = decoded(left, *left_groups[g][i]), y = decoded(right, *right_groups[g][i]);
+      for (size_t k = 0; k < x.size(); ++k)
+        if (x[k] != y[k])
+          largest =
+              std::max(largest, static_cast<double>(std::fabs(x[k] - y[k]) / std::fabs(x[k])));
+    }
+  return largest;
+}
+
+// Files that compressed-tensors itself wrote: global scales are not powers of two.
+TEST(Convert, FilesOfOtherToolsKeepTheirWeights) {
+  const std::filesystem::path goldens = NIBBLE_SOURCE_DIR "/tests/golden/model-quantized";
+  for (const auto* name : {"nvfp4-w4a16", "nvfp4-w4a4"}) {
+    const Folder folder;
+    const auto there = convert_folder(goldens / name, Dialect::modelopt, folder / "there");
+    ASSERT_TRUE(there.ok()) << there.error().message;
+    EXPECT_GT(there.value().linears, 0);
+    ASSERT_TRUE(
+        convert_folder(folder / "there", Dialect::compressed_tensors, folder / "back").ok());
+    EXPECT_LT(largest_difference(goldens / name, folder / "there"), 3e-7) << name;
+    EXPECT_LT(largest_difference(goldens / name, folder / "back"), 3e-7) << name;
+  }
+}
+
 /// Rewrites a checkpoint, changing tensors or the config on the way.
 struct Rewrite {
   std::function<void(std::string& name, std::vector<float>& scale)> scale = {};
   std::function<void(Json& config)> config = {};
   std::vector<std::pair<TensorPlan, std::vector<std::byte>>> more = {};
+  std::string drop = {};  // a tensor to leave out
 };
 
 void rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
@@ -66,10 +113,11 @@ void rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
   const Checkpoint checkpoint = Checkpoint::open(from).value();
   std::vector<TensorPlan> plans;
   for (const TensorEntry& entry : checkpoint.entries())
-    plans.push_back({entry.name, entry.dtype, entry.shape});
+    if (entry.name != change.drop) plans.push_back({entry.name, entry.dtype, entry.shape});
   for (const auto& [plan, data] : change.more) plans.push_back(plan);
   CheckpointWriter writer = CheckpointWriter::create(to, plans).value();
   for (const TensorEntry& entry : checkpoint.entries()) {
+    if (entry.name == change.drop) continue;
     Tensor tensor = checkpoint.read(entry).value();
     if (change.scale && entry.dtype == DType::f32) {
       std::string name = entry.name;
@@ -101,6 +149,74 @@ TEST(Convert, CountsScalesWithoutAnExactReciprocal) {
   EXPECT_EQ(report.value().inexact_scales, changed);
 }
 
+/// Replaces one BF16 linear by an FP8 one: codes and scales that decode to something finite.
+Rewrite with_fp8(const std::string& module, int64_t rows, int64_t cols, const Shape& scales,
+                 const Shape& input) {
+  const auto filled = [](int64_t bytes, float scale) {
+    std::vector<std::byte> data(static_cast<size_t>(bytes), std::byte{0x31});
+    for (size_t i = 0; scale > 0 && i < data.size(); i += 4) std::memcpy(&data[i], &scale, 4);
+    return data;
+  };
+  Rewrite change;
+  change.drop = module + ".weight";
+  change.more = {
+      {{module + ".weight", DType::f8_e4m3, {rows, cols}}, filled(rows * cols, 0)},
+      {{module + ".weight_scale", DType::f32, scales}, filled(scales.count() * 4, 0.01F)}};
+  if (input.rank() < 6)
+    change.more.push_back({{module + ".input_scale", DType::f32, input}, filled(4, 0.5F)});
+  return change;
+}
+
+TEST(Convert, Fp8LinearsBesideNvfp4GoBothWays) {
+  const std::string out = "model.language_model.layers.0.linear_attn.out_proj";
+  const Shape none = {1, 1, 1, 1, 1, 1};
+  struct Case {
+    QuantScheme scheme;
+    Shape scales, input;
+  };
+  const Case kCases[] = {
+      {{WeightFormat::fp8_tensor, ActivationFormat::fp8_tensor}, Shape{1}, Shape{1}},
+      {{WeightFormat::fp8_channel, ActivationFormat::fp8_token}, Shape{test::kHidden, 1}, none},
+  };
+  for (const Case& one : kCases) {
+    const Folder folder;
+    test::write_model(folder / "in", Layout::dense);
+    quantize_into(folder / "in", folder / "q", "w4a16", Dialect::compressed_tensors);
+    Rewrite change = with_fp8(out, test::kHidden, 32, one.scales, one.input);
+    change.config = [&](Json& config) {
+      const Checkpoint checkpoint = Checkpoint::open(folder / "q").value();
+      const Weights weights =
+          Weights::bind(checkpoint, ModelConfig::parse(checkpoint.config()).value()).value();
+      QuantDeclaration declaration;
+      for (const auto& group : fused_linears(weights))
+        for (const LinearSource* linear : group) {
+          if (linear->module == out) {
+            declaration.quantized.push_back({out, one.scheme});
+          } else if (linear->scheme.weights == WeightFormat::plain) {
+            declaration.plain.push_back(linear->module);
+          } else {
+            declaration.quantized.push_back({linear->module, linear->scheme});
+          }
+        }
+      config.set("quantization_config",
+                 quantization_config(declaration, Dialect::compressed_tensors));
+    };
+    rewrite(folder / "q", folder / "mixed", change);
+    const auto there = convert_folder(folder / "mixed", Dialect::modelopt, folder / "there");
+    ASSERT_TRUE(there.ok()) << there.error().message;
+    EXPECT_EQ(there.value().linears, 11);
+    const Checkpoint converted = Checkpoint::open(folder / "there").value();
+    EXPECT_EQ(converted.find(out + ".weight_scale")->shape,
+              one.input.rank() < 6 ? Shape() : Shape{test::kHidden});
+    const auto back =
+        convert_folder(folder / "there", Dialect::compressed_tensors, folder / "back");
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(largest_difference(folder / "mixed", folder / "there"), 0.0);
+    EXPECT_EQ(test::file_text(folder / "mixed" / "model.safetensors"),
+              test::file_text(folder / "back" / "model.safetensors"));
+  }
+}
+
 struct Refusal {
   Rewrite change;
   std::string says;
@@ -116,6 +232,12 @@ TEST(Convert, RefusesByName) {
   const auto same = convert_folder(folder / "q", Dialect::compressed_tensors, folder / "x");
   ASSERT_FALSE(same.ok());
   EXPECT_NE(same.error().message.find("needs no conversion"), std::string::npos);
+
+  const auto blocks = convert_folder(NIBBLE_SOURCE_DIR "/tests/golden/model-quantized/fp8-mixed",
+                                     Dialect::modelopt, folder / "x");
+  ASSERT_FALSE(blocks.ok());
+  EXPECT_NE(blocks.error().message.find("found FP8 weights in blocks"), std::string::npos)
+      << blocks.error().message;
 
   const Refusal kRefusals[] = {
       {{.config =

@@ -32,6 +32,13 @@ struct Nvfp4Names {
 };
 Nvfp4Names nvfp4_names(std::string_view module, Dialect dialect);
 
+/// True if both the declaration and the tensors of a scheme have a known form in the dialect: NVFP4
+/// with high or 4-bit activations; FP8 per tensor with static activations; FP8 per channel with
+/// activations per token. FP8 in 128x128 blocks has none in ModelOpt that readers agree on.
+bool dialect_can_say(const QuantScheme& scheme, Dialect dialect);
+/// Shape of the scales of an FP8 linear with `rows` rows, per tensor or per channel.
+Shape fp8_scale_shape(WeightFormat format, int64_t rows, Dialect dialect);
+
 /// What config.json has to say about the modules of a checkpoint.
 struct QuantDeclaration {
   struct Module {
