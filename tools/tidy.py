@@ -44,7 +44,8 @@ BANNED = [  # pattern, where it is allowed (prefixes), advice
     (r"_v2\b", (), "name by what it does"),
 ]
 BOOL_PARAMETER = re.compile(r"[(,]\s*(const\s+)?bool\s+[a-z_]+\s*[,)=]")
-CONVERSION = re.compile(r"^\s*(explicit |inline )?([A-Z]\w*::)?[A-Z]\w*\(bool \w+\)")  # a value made from a boolean
+# A value made from a boolean: Json(bool value).
+CONVERSION = re.compile(r"^\s*(explicit |inline )?([A-Z]\w*::)?[A-Z]\w*\(bool \w+\)")
 
 
 def tracked(*suffixes):
