@@ -65,8 +65,8 @@ std::string estimate(const Request& request, const QuantPlan& plan) {
   return concat("recipe ", request.recipe.name, " (", recipe_status_name(request.recipe.status),
                 "), format ", dialect_name(plan.dialect), ": reads ", megabytes(plan.bytes_in),
                 ", writes ", megabytes(plan.bytes_out), " (disk has ",
-                megabytes(free_bytes(request.output)), " free), memory about ",
-                megabytes(quantize_memory_bytes(plan, request.options.threads)), ", ",
+                megabytes(free_bytes(request.output)), " free), memory at most ",
+                megabytes(quantize_memory_bytes(plan, request.options)), ", ",
                 request.options.threads, request.options.threads == 1 ? " thread\n" : " threads\n");
 }
 

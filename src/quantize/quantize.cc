@@ -16,9 +16,8 @@
 namespace nibble {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{8} << 20;    // read, rounded or copied in one piece
-constexpr int64_t kHeldBytes = int64_t{256} << 20;   // a larger group is read twice, not held
-constexpr int64_t kSharedBytes = int64_t{32} << 20;  // a larger group is worked on by all threads
+constexpr int64_t kBlockBytes = int64_t{8} << 20;  // read, rounded or copied in one piece
+constexpr int64_t kKeptBytes = int64_t{64} << 20;  // freed, but kept by the allocator for later
 
 std::span<const std::byte> as_bytes(const std::vector<uint8_t>& values) {
   return std::as_bytes(std::span(values));
@@ -167,14 +166,14 @@ Result<void> QuantizeRun::round_group(size_t index, ThreadPool& threads) {
                                             block.values.shape().count());
     if (!(largest <= kWeightMax)) return bad_weight(linear, block);
     amax = std::max(amax, largest);
-    if (group.bytes > kHeldBytes) block.values = Tensor();
+    if (group.bytes > options_.held_bytes_max) block.values = Tensor();
   }
   const int exponent = global_exponent(amax);
   auto& statistics = statistics_[index];
   statistics.resize(group.linears.size());
   for (RowBlock& block : blocks) {
     TRY(check_cancelled());
-    if (group.bytes > kHeldBytes) TRY(read_block(group.linears[block.linear], block));
+    if (group.bytes > options_.held_bytes_max) TRY(read_block(group.linears[block.linear], block));
     TRY(write_block(group.linears[block.linear], block, exponent, statistics[block.linear],
                     threads));
     block.values = Tensor();
@@ -205,9 +204,8 @@ Result<void> QuantizeRun::run() {
   ThreadPool threads(count);
   std::vector<std::function<Result<void>(ThreadPool&)>> small, large;
   for (size_t i = 0; i < plan_.rounded.size(); ++i)
-    (plan_.rounded[i].bytes > kSharedBytes ? large : small).push_back([this, i](ThreadPool& pool) {
-      return round_group(i, pool);
-    });
+    (plan_.rounded[i].bytes > options_.held_bytes_max / 8 ? large : small)
+        .push_back([this, i](ThreadPool& pool) { return round_group(i, pool); });
   for (const PlannedLinear& linear : plan_.separated)
     small.push_back([this, &linear](ThreadPool&) { return separate(linear); });
   for (const TensorEntry* tensor : plan_.copied)
@@ -251,10 +249,11 @@ void add_statistics(QuantizeReport& report, const QuantPlan& plan,
 
 }  // namespace
 
-int64_t quantize_memory_bytes(const QuantPlan& plan, int threads) {
-  const int64_t largest = std::min(plan.largest_group_bytes(), kHeldBytes);
-  const int64_t shared = std::max(largest, threads * std::min(largest, kSharedBytes));
-  return shared + threads * kBlockBytes;
+int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options) {
+  CHECK(options.threads > 0, "threads ", options.threads);
+  const int64_t largest = std::min(plan.largest_group_bytes(), options.held_bytes_max);
+  const int64_t each = std::min(largest, options.held_bytes_max / 8);
+  return std::max(largest, options.threads * each) + options.threads * kBlockBytes + kKeptBytes;
 }
 
 Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& plan,

@@ -18,14 +18,17 @@ struct QuantizeOptions {
   RoundAlgorithm algorithm = RoundAlgorithm::search;
   int threads = 0;  // 0: one per usable core
   int64_t shard_bytes_max = int64_t{5} << 30;
+  /// A fused group with more source bytes is read twice instead of held; one of more than an eighth
+  /// of this is worked on by all threads together instead of by one.
+  int64_t held_bytes_max = int64_t{256} << 20;
   /// Output bytes done and in all; one call at a time, from any thread.
   std::function<void(int64_t done, int64_t total)> progress = {};
   /// Asked often; true stops the work with `cancelled`, leaving nothing behind.
   std::function<bool()> cancelled = {};
 };
 
-/// Bytes the run holds at most beside the program itself.
-int64_t quantize_memory_bytes(const QuantPlan& plan, int threads);
+/// Bytes the run holds at most beside the program itself. `options.threads` must be set (CHECK).
+int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options);
 
 /// Writes `output`: shards, index, config.json with the declaration, hf_quant_config.json for
 /// ModelOpt, recipe.yaml, quantize_report.json and every companion file of the source.

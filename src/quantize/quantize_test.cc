@@ -170,8 +170,11 @@ TEST(Quantize, ThreadsAndShardsDoNotChangeTensors) {
   ASSERT_TRUE(run(folder / "in", folder / "a", {.options = {.threads = 1}}).ok());
   ASSERT_TRUE(run(folder / "in", folder / "b", {.options = {.threads = 5}}).ok());
   ASSERT_TRUE(run(folder / "in", folder / "c", {.options = {.shard_bytes_max = 20000}}).ok());
+  // Groups that are too large to hold, and those that all threads share.
+  ASSERT_TRUE(run(folder / "in", folder / "d", {.options = {.held_bytes_max = 10000}}).ok());
   for (const char* file : {"model.safetensors", "config.json", "quantize_report.json"})
-    EXPECT_EQ(test::file_text(folder / "a" / file), test::file_text(folder / "b" / file));
+    for (const char* other : {"b", "d"})
+      EXPECT_EQ(test::file_text(folder / "a" / file), test::file_text(folder / other / file));
   const Opened a(folder / "a"), c(folder / "c");
   EXPECT_GT(c.checkpoint.files().size(), 3U);
   ASSERT_EQ(a.checkpoint.entries().size(), c.checkpoint.entries().size());
