@@ -76,9 +76,22 @@ std::string_view common_format(const std::vector<SchemeUse>& uses) {
   return first;
 }
 
-/// Every plain linear by name, and patterns for readers that spell the prefix another way.
+/// "model.language_model.layers.3.mlp.experts" -> re:.*layers\.3\.mlp\.experts\..*
+std::string all_experts_pattern(std::string_view list) {
+  std::string out = "re:.*";
+  for (const char c : list.substr(list.find("layers.")))
+    out += c == '.' ? "\\." : std::string(1, c);
+  return out + "\\..*";
+}
+
+/// Every plain linear by name, and patterns: for readers that spell the prefix another way, and for
+/// those that ask about each expert of a layer whose experts stay fused.
 std::vector<std::string> compressed_tensors_ignore(const QuantDeclaration& declaration) {
-  std::vector<std::string> out = declaration.plain;
+  std::vector<std::string> out;
+  for (const std::string& module : declaration.plain) {
+    out.push_back(module);
+    if (module.ends_with(".experts")) out.push_back(all_experts_pattern(module));
+  }
   struct Area {
     std::string_view part;     // of a module name
     std::string_view pattern;  // listed if modules with that part exist and none is quantized

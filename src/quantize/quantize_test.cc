@@ -9,6 +9,7 @@
 #include <set>
 
 #include "model/config.h"
+#include "model/quant_config.h"
 #include "quantize/model_linears.h"
 #include "quantize/test_model.h"
 
@@ -208,6 +209,21 @@ TEST(Quantize, ExpertsLeavingAFusedTensorMayStayPlain) {
                            "model.language_model.layers.0.linear_attn.in_proj_qkv",
                            "model.visual.blocks.0.attn.proj", "mtp.fc", "re:^mtp.*"})
     EXPECT_TRUE(lists(name)) << name;
+}
+
+TEST(Quantize, FusedExpertsThatStayAreIgnoredOneByOneToo) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const auto report =
+      run(folder / "in", folder / "out",
+          {.recipe = recipe_of("  - match: 're:.*self_attn.*'\n    weights: nvfp4\n")});
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const Opened output(folder / "out");
+  EXPECT_EQ(expect_close(Opened(folder / "in"), output, 0.095), 4);
+  const QuantConfig declared = QuantConfig::read(output.checkpoint).value();
+  for (const char* expert : {"0.mlp.experts.0.gate_proj", "1.mlp.experts.3.down_proj"})
+    EXPECT_EQ(declared.find(concat("model.language_model.layers.", expert)), nullptr) << expert;
+  EXPECT_NE(declared.find("model.language_model.layers.1.self_attn.q_proj"), nullptr);
 }
 
 TEST(Quantize, FourBitActivationsAreDeclaredWithTheRecipesScale) {
