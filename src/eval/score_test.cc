@@ -39,7 +39,8 @@ class ScriptedBackend final : public Backend {
     logits_.clear();
     rows_seen_ = std::max(rows_seen_, batch.rows());
     for (size_t row = 0; row < batch.tokens.size(); ++row) {
-      EXPECT_EQ(batch.positions[row], batch.sequences[0].kv_begin + static_cast<int>(row));
+      EXPECT_EQ(batch.sequences[0].kv_begin + static_cast<int>(row), seen_);
+      EXPECT_EQ(batch.positions[row], seen_++);
       for (int v = 0; v < kVocab; ++v) logits_.push_back(logit(previous_, batch.tokens[row], v));
       previous_ = batch.tokens[row];
     }
@@ -48,7 +49,10 @@ class ScriptedBackend final : public Backend {
   float logit(int previous, int id, int v) const {
     return v == broken_ ? NAN : gain_ * static_cast<float>((id + 2 * previous + v) % kVocab);
   }
-  void zero_state(int32_t) override { previous_ = 0; }
+  void zero_state(int32_t) override {
+    previous_ = 0;
+    seen_ = 0;
+  }
   void copy_state(int32_t, int32_t) override {}
   void copy_page(int32_t, int32_t) override {}
   void poison_page(int32_t) override {}
@@ -61,6 +65,7 @@ class ScriptedBackend final : public Backend {
  private:
   float gain_;
   int previous_ = 0;
+  int seen_ = 0;  // tokens of the sequence so far
   std::vector<float> logits_;
 };
 
@@ -74,7 +79,7 @@ ModelConfig small_config() {
 
 std::vector<int32_t> walk(int length) {
   std::vector<int32_t> ids;
-  for (int i = 0; i < length; ++i) ids.push_back((i * i + 3 * i) % kVocab);
+  for (int i = 0; i < length; ++i) ids.push_back((i * i + 3 * i + 2) % kVocab);
   return ids;
 }
 
@@ -114,7 +119,7 @@ TEST(Score, AgainstAReference) {
   ScriptedBackend model(0.3F);
   ScriptedBackend reference(0.6F);
   const ModelConfig config = small_config();
-  const ScoreResult result = score({.sequences = {walk(600)},
+  const ScoreResult result = score({.sequences = {walk(600), walk(7)},
                                     .model = {.backend = &model, .config = &config},
                                     .reference = ScoredModel{&reference, &config}})
                                  .value();
@@ -125,11 +130,12 @@ TEST(Score, AgainstAReference) {
     q.push_back(model.logit(0, 0, v));
   }
   ASSERT_TRUE(result.divergence);
-  EXPECT_EQ(result.divergence->positions, 600);
+  EXPECT_EQ(result.divergence->positions, 607);
   EXPECT_NEAR(result.divergence->kl_mean, kl_divergence(p, q), 1e-6);
   EXPECT_NEAR(result.divergence->kl_max, kl_divergence(p, q), 1e-6);
   EXPECT_EQ(result.divergence->top1_agreement, 1.0);
-  EXPECT_NEAR(result.reference_text->sum(), expected_sum(reference, walk(600)), 1e-9);
+  EXPECT_NEAR(result.reference_text->sum(),
+              expected_sum(reference, walk(600)) + expected_sum(reference, walk(7)), 1e-9);
 }
 
 TEST(Score, StopsWhenAsked) {
