@@ -17,10 +17,15 @@ constexpr Option kOptions[] = {
 std::string summary(const ConvertReport& report, Dialect target) {
   std::string text = concat(report.linears, " quantized linears are now in the ",
                             dialect_name(target), " dialect; ");
-  if (report.inexact_scales == 0) return text + "every weight is the same to the last bit\n";
-  return concat(text, report.inexact_scales,
-                " FP32 scales have no exact reciprocal: weights under them moved by one rounding "
-                "(6e-8)\n");
+  text += report.inexact_scales == 0
+              ? std::string("every weight is the same to the last bit\n")
+              : concat(report.inexact_scales,
+                       " FP32 scales have no exact reciprocal: weights under them moved by one "
+                       "rounding (6e-8)\n");
+  if (report.unread_scales > 0)
+    text += concat(report.unread_scales,
+                   " input scales of weight-only linears were left out: nothing reads them\n");
+  return text;
 }
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {

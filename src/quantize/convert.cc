@@ -22,7 +22,7 @@ constexpr uint64_t kModeloptConfigBytesMax = uint64_t{64} << 20;
 /// What becomes of one tensor.
 struct Move {
   std::string to;
-  enum class Kind : uint8_t { copy, reciprocal } kind = Kind::copy;
+  enum class Kind : uint8_t { copy, reciprocal, leave_out } kind = Kind::copy;
   std::optional<Shape> shape = {};  // another one, of the same elements
 };
 
@@ -124,10 +124,16 @@ void Converter::plan_nvfp4(const LinearSource& linear) {
   const Shape scalar = scale_shape(target_);
   constexpr auto kReciprocal = Move::Kind::reciprocal;
   moves_[linear.global_scale] = {.to = to.global, .kind = kReciprocal, .shape = scalar};
-  // A weight-only file may carry an input scale that nobody reads: it is kept.
   const std::string input = nvfp4_names(linear.module, source_dialect()).input_scale;
-  if (checkpoint_.find(input) != nullptr)
-    moves_[input] = {.to = to.input_scale, .kind = kReciprocal, .shape = scalar};
+  if (checkpoint_.find(input) == nullptr) return;
+  moves_[input] = {.to = to.input_scale, .kind = kReciprocal, .shape = scalar};
+  // ModelOpt files carry input scales even where activations are not quantized, and readers skip
+  // them; readers of the other dialect know no such tensor and stop.
+  if (linear.scheme.activations == ActivationFormat::high &&
+      target_ == Dialect::compressed_tensors) {
+    moves_[input].kind = Move::Kind::leave_out;
+    ++report_.unread_scales;
+  }
 }
 
 /// The names are the same in both dialects, and scales multiply in both.
@@ -153,7 +159,7 @@ Result<void> Converter::plan_rest() {
           entry->name.ends_with("_scale"))
         return refuse(entry->name, "a quantized tensor outside of the text model's linears");
       outputs_.push_back({entry->name, entry->dtype, entry->shape});
-    } else {
+    } else if (found->second.kind != Move::Kind::leave_out) {
       const Move& move = found->second;
       const bool scalar = move.kind == Move::Kind::reciprocal;
       outputs_.push_back(
@@ -205,6 +211,7 @@ Result<void> Converter::copy(const TensorEntry& entry, const std::string& to,
 Result<void> Converter::move(const TensorEntry& entry, CheckpointWriter& writer) {
   const auto found = moves_.find(entry.name);
   if (found == moves_.end()) return copy(entry, entry.name, writer);
+  if (found->second.kind == Move::Kind::leave_out) return {};
   if (found->second.kind == Move::Kind::copy) return copy(entry, found->second.to, writer);
   const float inverse = TRY(reciprocal(entry));
   return writer.append(found->second.to, std::as_bytes(std::span(&inverse, 1)));

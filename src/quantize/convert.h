@@ -23,6 +23,8 @@ struct ConvertReport {
   /// FP32 scales x with 1/(1/x) != x in F32. Zero for files of this program, whose scales are
   /// powers of two. Weights under such a scale differ by one rounding, 6e-8 of themselves.
   int64_t inexact_scales = 0;
+  /// Input scales of weight-only linears, which compressed-tensors has no place for: left out.
+  int64_t unread_scales = 0;
   int64_t bytes = 0;  // of tensors
 };
 

@@ -217,6 +217,22 @@ TEST(Convert, Fp8LinearsBesideNvfp4GoBothWays) {
   }
 }
 
+TEST(Convert, InputScalesThatNothingReadsStayBehind) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::dense);
+  quantize_into(folder / "in", folder / "q", "w4a16", Dialect::modelopt);
+  const std::string scale = "model.language_model.layers.1.self_attn.q_proj.input_scale";
+  rewrite(folder / "q", folder / "more",
+          {.more = {{{scale, DType::f32, Shape()}, std::vector<std::byte>(4, std::byte{0x3C})}}});
+  const auto report = convert_folder(folder / "more", Dialect::compressed_tensors, folder / "out");
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report.value().unread_scales, 1);
+  const Checkpoint converted = Checkpoint::open(folder / "out").value();
+  EXPECT_EQ(converted.find(scale), nullptr);
+  for (const TensorEntry& entry : converted.entries())
+    EXPECT_EQ(entry.name.find(".input_global_scale"), std::string::npos) << entry.name;
+}
+
 struct Refusal {
   Rewrite change;
   std::string says;
