@@ -117,13 +117,19 @@ class CpuBackend final : public Backend {
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
   pools_ = cpu::Pools(config_, sizes);
   work_ = cpu::Workspace(config_, sizes.rows_max);
+  size_t calls = 4;
   if (config_.moe) {
+    const auto experts = static_cast<size_t>(config_.moe->experts);
+    calls = 2 * (experts + 1);
+    routing_.begin.reserve(experts + 1);
+    routing_.next.reserve(experts + 1);
+    calls_.reserve(calls);
     const auto routed = static_cast<size_t>(sizes.rows_max) * config_.moe->top_k;
     routing_.experts.resize(routed);
     routing_.weights.resize(routed);
     routing_.places.resize(routed);
-    calls_.reserve(2U * (static_cast<size_t>(config_.moe->experts) + 1));
   }
+  linears_.reserve(calls, cpu::block_input_floats(config_, sizes.rows_max));
   return {};
 } catch (const std::bad_alloc&) {
   return make_error(

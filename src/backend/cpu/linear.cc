@@ -60,18 +60,25 @@ void round_row(const PackedLinear& weight, Activations mode, const float* x, flo
 
 }  // namespace
 
+void LinearRunner::reserve(size_t calls, int64_t input_floats) {
+  unit_begin_.reserve(calls + 1);
+  if (!rounds()) return;
+  rounded_calls_.reserve(calls);
+  rounded_.resize(static_cast<size_t>(input_floats));
+}
+
 void LinearRunner::run(std::span<const LinearCall> calls) {
-  if (activations_ == Activations::f32 || activations_ == Activations::automatic) {
-    compute(calls);
-  } else {
+  if (rounds()) {
     run_rounded(calls);
+  } else {
+    compute(calls);
   }
 }
 
 void LinearRunner::run_rounded(std::span<const LinearCall> calls) {
   int64_t floats = 0;
   for (const LinearCall& call : calls) floats += call.rows * call.weight->k_padded();
-  if (static_cast<int64_t>(rounded_.size()) < floats) rounded_.resize(static_cast<size_t>(floats));
+  if (static_cast<int64_t>(rounded_.size()) < floats) reserve(calls.size(), floats);
   rounded_calls_.assign(calls.begin(), calls.end());
   float* next = rounded_.data();
   for (LinearCall& call : rounded_calls_) {

@@ -28,10 +28,17 @@ class LinearRunner {
   LinearRunner(const KernelTable& kernels, ThreadPool& pool, Activations activations)
       : kernels_(kernels), pool_(pool), activations_(activations) {}
 
+  /// Makes room, so that run() allocates nothing: lists of up to `calls` products whose inputs,
+  /// each counted once per product, hold up to `input_floats` padded values.
+  void reserve(size_t calls, int64_t input_floats);
+
   /// All calls, in any order and split over the threads; outputs must not overlap.
   void run(std::span<const LinearCall> calls);
 
  private:
+  bool rounds() const {
+    return activations_ == Activations::bf16 || activations_ == Activations::declared;
+  }
   void run_rounded(std::span<const LinearCall> calls);
   void compute(std::span<const LinearCall> calls);
 

@@ -296,7 +296,7 @@ struct AttentionFixture {
 
 TEST(RowKernels, AttentionOverScatteredPages) {
   RandomWeights random(15);
-  for (const int dim : {12, 20, 64, 80})
+  for (const int dim : {12, 20, 64, 80, 256})
     for (const int keys : {1, 17, 64, 65, 200, 333}) {
       const AttentionFixture fixture(random, dim, keys);
       const auto one_by_one =

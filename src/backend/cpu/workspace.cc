@@ -14,6 +14,22 @@ Matrix::Matrix(int64_t rows, int64_t columns)
   for (int64_t r = 0; r < rows; ++r) std::fill(row(r) + columns, row(r) + stride_, 0.0F);
 }
 
+int64_t block_input_floats(const ModelConfig& config, int64_t rows) {
+  const AttentionConfig& a = config.attention;
+  const int64_t hidden = padded_columns(config.hidden);
+  int64_t most = 4 * hidden;  // delta-net: qkv, z, b, a
+  most = std::max(most, padded_columns(int64_t{a.q_heads} * a.head_dim));
+  most = std::max(most, padded_columns(config.delta_net.z_rows()));
+  most = std::max(most, padded_columns(config.dense_width));
+  if (config.moe) {
+    const MoeConfig& m = *config.moe;
+    most = std::max(most, 2 * hidden * (m.top_k + 1));
+    most =
+        std::max(most, m.top_k * padded_columns(m.expert_width) + padded_columns(m.shared_width));
+  }
+  return rows * most;
+}
+
 Workspace::Workspace(const ModelConfig& config, int64_t rows)
     : hidden(rows, config.hidden),
       normed(rows, config.hidden),

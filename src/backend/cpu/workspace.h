@@ -28,6 +28,10 @@ class Matrix {
   int64_t stride_ = 0;
 };
 
+/// The most padded input values that one list of products of a block reads, each product's counted
+/// for itself.
+int64_t block_input_floats(const ModelConfig& config, int64_t rows);
+
 struct Workspace {
   Matrix hidden;  // [T, hidden], the residual stream
   Matrix normed;  // [T, hidden], input of the block's linears
