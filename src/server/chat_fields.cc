@@ -169,6 +169,9 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
                                                    .kwargs = kwargs,
                                                    .now = local_now()});
   if (!prompt.ok()) return fail(prompt.error());
+  size_t bytes = 0;
+  for (const TextPiece& piece : prompt.value().pieces) bytes += piece.text.size();
+  if (!check_prompt_bytes(fields, model, "messages", bytes)) return;
   auto ids = model.tokenizer.encode(prompt.value().pieces);
   if (!ids.ok()) return fail(ids.error());
   request.prompts.push_back(std::move(ids).value());

@@ -13,6 +13,7 @@ constexpr auto kExpected =
 /// Client text becomes a special token only where the operator says so; ids always may be sent.
 void add_text(FieldReader& fields, const ServedModel& model, const std::string& text,
               GenerationRequest& request) {
+  if (!check_prompt_bytes(fields, model, "prompt", text.size())) return;
   auto ids = model.tokenizer.encode(text, model.completion_prompts);
   if (!ids.ok())
     fields.set_error(ApiError::from(ids.error()));

@@ -109,8 +109,7 @@ TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
        {with(R"("stop":"")"), "stop", "none empty"},
        {with(R"("stop":[1])"), "stop", "strings"},
        {with(concat(R"("stop":")", std::string(257, 'x'), "\"")), "stop", "256 bytes, found 257"},
-       {with(
-            R"("stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])"),
+       {with(R"("stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])"),
         "stop", "16 strings, found 17"},
        {with(R"("stop_token_ids":[300])"), "stop_token_ids", "below 300"},
        {with(R"("stop_token_ids":5)"), "stop_token_ids", "list"},
@@ -155,6 +154,11 @@ TEST(GenerationRequest, RefusesPromptsLongerThanTheContext) {
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.code, "context_length_exceeded");
   EXPECT_NE(error.message.find("at most 1023 tokens, found 10"), std::string::npos);
+  // So long that it is not even tokenised.
+  const auto endless = parse_generation_request(
+      Api::completions, concat(R"({"prompt":")", std::string(5000, 'x'), "\"}"), model());
+  EXPECT_EQ(std::get<ApiError>(endless).code, "context_length_exceeded");
+  EXPECT_NE(std::get<ApiError>(endless).message.find("5000 bytes"), std::string::npos);
   // Exactly 1023 leaves room for one token.
   const auto fits = parse_generation_request(
       Api::completions, concat(R"({"prompt":")", std::string(1023, 'x'), "\"}"), model());

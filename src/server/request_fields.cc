@@ -145,6 +145,17 @@ void refuse_unbuilt(FieldReader& fields) {
 
 }  // namespace
 
+bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::string_view field,
+                        size_t bytes) {
+  if (bytes <= model.prompt_bytes_max()) return true;
+  fields.set_error({.message = concat("the prompt is too long: expected at most ",
+                                      model.context_max - 1, " tokens, found ", bytes,
+                                      " bytes of text; shorten it or raise --max-model-len"),
+                    .param = std::string(field),
+                    .code = "context_length_exceeded"});
+  return false;
+}
+
 void read_common_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
                         GenerationRequest& request) {
   request.model = fields.text("model").value_or("");

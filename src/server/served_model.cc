@@ -82,6 +82,9 @@ Result<ServedModel> load_served_model(const std::filesystem::path& folder,
     return chat_template.error();
 
   model.vocab_rows = config.vocab_rows;
+  for (int32_t id = 0; id < model.tokenizer.vocab_size(); ++id)
+    if (const auto bytes = model.tokenizer.id_to_token_bytes(id))
+      model.token_bytes_max = std::max(model.token_bytes_max, bytes->size());
   model.stop_ids = config.stop_ids;
   TRY(read_generation_config(folder, model));
   if (const auto eos = model.tokenizer.eos_token_id()) model.stop_ids.push_back(*eos);

@@ -32,8 +32,12 @@ struct ServedModel {
   TagIds tags;
   int32_t context_max = 0;
   int32_t vocab_rows = 0;
-  int64_t created = 0;  // seconds since 1970
+  size_t token_bytes_max = 1;  // of any one token
+  int64_t created = 0;         // seconds since 1970
 
+  /// Text of more bytes than this cannot fit the context, whatever its tokens: refused before the
+  /// work of tokenising it. Normalisation may shrink text; four is more than it can.
+  size_t prompt_bytes_max() const { return 4 * token_bytes_max * static_cast<size_t>(context_max); }
   /// One bit per vocabulary row: ids the tokenizer knows.
   std::vector<uint32_t> sampleable() const;
 };

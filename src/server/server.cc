@@ -2,6 +2,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 #include "server/api_error.h"
@@ -56,6 +57,20 @@ bool is_json(std::string_view content_type) {
                          [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
   return type == "application/json" ||
          (type.starts_with("application/") && type.ends_with("+json"));
+}
+
+/// %2F and the like as the bytes they stand for; what is malformed stays as it is.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const bool coded = text[i] == '%' && i + 2 < text.size() &&
+                       std::from_chars(text.data() + i + 1, text.data() + i + 3, byte, 16).ptr ==
+                           text.data() + i + 3;
+    out.push_back(coded ? static_cast<char>(byte) : text[i]);
+    if (coded) i += 2;
+  }
+  return out;
 }
 
 /// The client's x-request-id if it is harmless, else a new one.
@@ -185,7 +200,8 @@ void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> ex
     return exchange->respond({.body = concat("{\"version\":\"", NIBBLE_VERSION, "\"}")});
   if (route->path == "/v1/models") return exchange->respond(models());
   if (route->path == "/v1/models/")
-    return exchange->respond(one_model(std::string_view(request.path).substr(route->path.size())));
+    return exchange->respond(
+        one_model(percent_decoded(std::string_view(request.path).substr(route->path.size()))));
   const Api api = route->path == "/v1/completions" ? Api::completions : Api::chat;
   generate(api, std::move(request), std::move(exchange));
 }

@@ -273,6 +273,8 @@ TEST_F(ServerTest, ListsModelsHealthAndVersion) {
   EXPECT_EQ(at(at(list, "data").as_array()[0], "id").as_string(), "tiny");
   EXPECT_EQ(at(at(list, "data").as_array()[0], "max_model_len").as_int(), 1024);
   EXPECT_EQ(ask(get("/v1/models/alias")).first, 200);
+  EXPECT_EQ(ask(get("/v1/models/%61lias")).first, 200);
+  EXPECT_EQ(ask(get("/v1/models/alias%")).first, 404);
   EXPECT_EQ(ask(get("/v1/models/other")).first, 404);
 }
 
