@@ -56,8 +56,10 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   request.model_len = TRY(read_model_len(arguments));
   if (arguments.text(kKvCacheBytesOption.name))
     request.kv_cache_bytes = TRY(arguments.integer(kKvCacheBytesOption.name, 1, INT64_MAX));
-  request.rows_max = static_cast<int32_t>(
-      TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
+  request.rows_max = std::max(request.rows_max, sequences_max + kPageTokens);
+  if (arguments.text(kMaxBatchedTokensOption.name))
+    request.rows_max = static_cast<int32_t>(
+        TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
 
   EngineSetup setup;
   const ModelRequest model = TRY(model_request(arguments, folder));

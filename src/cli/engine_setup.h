@@ -18,7 +18,8 @@ inline constexpr Option kMaxModelLenOption = {"max-model-len", "N|auto", "auto",
 inline constexpr Option kKvCacheBytesOption = {
     "kv-cache-memory-bytes", "N", "", "bytes for the KV cache; default: by need, within memory"};
 inline constexpr Option kMaxBatchedTokensOption = {
-    "max-num-batched-tokens", "N", "512", "rows of one pass: prompt pieces and decoding sequences"};
+    "max-num-batched-tokens", "N", "",
+    "rows of one pass, prompt pieces and decoding sequences; default: 512, or as many as needed"};
 
 struct EngineSetup {
   LoadedModel model;

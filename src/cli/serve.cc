@@ -72,6 +72,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& 
 Result<ServerOptions> server_options(const Arguments& arguments, Terminal& terminal) {
   ServerOptions options;
   options.http.host = *arguments.text("host");
+  if (options.http.host == "localhost") options.http.host = "127.0.0.1";
   options.http.port = static_cast<uint16_t>(TRY(arguments.integer("port", 0, 65535)));
   options.http.limits.body_bytes_max =
       static_cast<uint64_t>(TRY(arguments.integer("max-request-bytes", 1024, int64_t{1} << 32)));
