@@ -22,7 +22,7 @@ constexpr Option kOptions[] = {
     kMaxBatchedTokensOption,
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
-    {"max-request-bytes", "N", "32M", "largest request body"},
+    {"max-request-bytes", "N", "8M", "largest request body"},
     {"max-connections", "N", "1024", "open connections; more are turned away"},
     {"shutdown-timeout", "SECONDS", "30", "how long running answers may take after a signal"},
     {"log-requests", "", "true", "one line on standard error per request"},

@@ -106,6 +106,9 @@ TEST(ChoiceDecoder, StopStringMayCutATag) {
       decode("one</think>\n\ntwo", {.stops = {"</thin</"}, .start = StartIn::reasoning});
   EXPECT_EQ(later.reasoning, "one");
   EXPECT_EQ(later.content, "two");
+  const Decoded held = decode("a</think>c", {.stops = {">b"}, .start = StartIn::reasoning});
+  EXPECT_EQ(held.reasoning, "a");
+  EXPECT_EQ(held.content, "c");
   const Decoded across = decode("a</think>b", {.stops = {">b"}, .start = StartIn::reasoning});
   EXPECT_EQ(across.reasoning, "a");
   EXPECT_EQ(across.content, "");

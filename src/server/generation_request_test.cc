@@ -159,6 +159,9 @@ TEST(GenerationRequest, RefusesPromptsLongerThanTheContext) {
       Api::completions, concat(R"({"prompt":")", std::string(5000, 'x'), "\"}"), model());
   EXPECT_EQ(std::get<ApiError>(endless).code, "context_length_exceeded");
   EXPECT_NE(std::get<ApiError>(endless).message.find("5000 bytes"), std::string::npos);
+  const auto full = parse_generation_request(
+      Api::completions, concat(R"({"prompt":")", std::string(1024, 'x'), "\"}"), model());
+  EXPECT_EQ(std::get<ApiError>(full).code, "context_length_exceeded");
   // Exactly 1023 leaves room for one token.
   const auto fits = parse_generation_request(
       Api::completions, concat(R"({"prompt":")", std::string(1023, 'x'), "\"}"), model());

@@ -6,6 +6,7 @@
 #include <boost/beast/http/error.hpp>
 #include <cctype>
 #include <charconv>
+#include <ctime>
 
 #include "base/json.h"
 
@@ -31,6 +32,16 @@ std::string hex(size_t value) {
   char digits[20];
   const auto end = std::to_chars(digits, digits + sizeof digits, value, 16);
   return std::string(digits, end.ptr);
+}
+
+/// "Sat, 21 Nov 2026 08:00:00 GMT".
+std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields = {};
+  ::gmtime_r(&now, &fields);
+  char text[64];
+  std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &fields);
+  return text;
 }
 
 int status_of(const boost::system::error_code& error) {
@@ -261,8 +272,9 @@ void HttpConnection::refuse(int status, std::string_view reason) {
 }
 
 void HttpConnection::send_head(const HttpResponse& response, std::optional<size_t> body_bytes) {
-  std::string head = concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
-                            "\r\nContent-Type: ", response.content_type, "\r\n");
+  std::string head =
+      concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
+             "\r\nDate: ", http_date(), "\r\nContent-Type: ", response.content_type, "\r\n");
   for (const HttpHeader& header : response.headers)
     head += concat(header.name, ": ", header.value, "\r\n");
   if (body_bytes)

@@ -220,10 +220,12 @@ TEST_F(HttpServerTest, StreamsInChunksAndTellsWhenTheClientLeaves) {
   });
 }
 
-TEST_F(HttpServerTest, GivesUpOnSlowReaders) {
+TEST_F(HttpServerTest, GivesUpOnReadersThatLetTooMuchGather) {
   std::atomic<int> gone = 0;
   std::shared_ptr<HttpExchange> held;
-  start(small(), [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+  HttpLimits limits = small();
+  limits.write_wait = std::chrono::seconds(60);
+  start(limits, [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
     exchange->start_stream({.content_type = "text/event-stream"});
     exchange->on_gone([&] { ++gone; });
     held = exchange;
@@ -231,14 +233,26 @@ TEST_F(HttpServerTest, GivesUpOnSlowReaders) {
   RawClient client(port());
   client.send(get("/"));
   client.read_until("\r\n\r\n");
-  for (int i = 0; i < 400 && gone == 0; ++i) {  // nobody reads
-    on_server([&] {
-      if (held) held->write(std::string(100'000, 'x'));
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  for (int i = 0; i < 400 && gone == 0; ++i)  // nobody reads
+    on_server([&] { held->write(std::string(100'000, 'x')); });
   EXPECT_EQ(gone, 1);
   on_server([&] { held.reset(); });
+}
+
+TEST_F(HttpServerTest, GivesUpOnReadersThatStall) {
+  std::atomic<int> gone = 0;
+  HttpLimits limits = small();
+  limits.output_bytes_max = size_t{256} << 20;
+  start(limits, [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    exchange->start_stream({.content_type = "text/event-stream"});
+    exchange->on_gone([&] { ++gone; });
+    exchange->write(std::string(size_t{32} << 20, 'x'));
+  });
+  RawClient client(port());
+  client.send(get("/"));
+  for (int i = 0; i < 400 && gone == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(gone, 1);
 }
 
 TEST_F(HttpServerTest, FinishesAnswersAfterItStopsAccepting) {
