@@ -299,7 +299,7 @@ class Table:
         for text, piece in (("{", "json"), ('{"ids": "x"}', "ids"), ('{"ids": [1, -4]}', "-4"),
                             ('{"ids": [1, 99999999]}', "99999999"), ('{"ids": []}', "ids")):
             bad.write_text(text)
-            self.expect(f"score {text}", ["score", self.model, "--ids", bad], [1], [piece])
+            self.expect(f"score {text}", ["score", self.model, "--ids", bad], [1, 2], [piece])
         bad.write_text('[{"role": "alien", "content": "x"}]')
         self.expect("render bad role", ["render", self.model, "--messages", bad], [1], [])
         bad.write_text('[{"role": "assistant", "content": "x"}]')
@@ -308,7 +308,7 @@ class Table:
         config = json.loads((self.model / "config.json").read_text())
         longest = config.get("text_config", config)["max_position_embeddings"]
         self.expect("prompt longer than the context",
-                    ["run", self.model, "7 " * longest], [1], [str(longest)])
+                    ["run", self.model, "7 " * longest], [2], [str(longest - 1)])
 
     def run(self):
         for part in (self.words, self.files, self.outputs, self.weights, self.tokenizers,
