@@ -12,6 +12,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import httpx
@@ -45,6 +46,27 @@ def engine_alone(options):
         rates.append(float(found.group(2)))
     figure("engine alone, first token", firsts, "ms")
     figure("engine alone, decode", rates, "tokens/s", tokens=options.tokens)
+
+
+def engine_together(options, count):
+    """Tokens/s of `count` sequences: the difference of a long and a short `nibble run --ids`."""
+
+    def seconds(tokens, folder):
+        ids = os.path.join(folder, "ids.json")
+        with open(ids, "w", encoding="utf-8") as file:
+            json.dump({"ids": [[5 + i, 6, 7, 8] for i in range(count)]}, file)
+        command = [options.nibble, "run", options.model, "--ids", ids, "--ids-out", ids + ".out",
+                   "--ignore-eos", "--temperature", "0", "--max-tokens", str(tokens)]
+        begin = time.perf_counter()
+        subprocess.run(command, check=True)
+        return time.perf_counter() - begin
+
+    rates = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(options.rounds):
+            spent = seconds(options.tokens + 1, folder) - seconds(1, folder)
+            rates.append(count * options.tokens / spent)
+    figure(f"engine alone, {count} together", rates, "tokens/s")
 
 
 def stream(client, options):
@@ -86,10 +108,12 @@ def main():
     ready = []
     for _ in range(options.rounds):
         with RunningServer(options.nibble, options.model) as server:
-            ready.append(server.ready_ms)
+            ready.append(server.wall_ms)
             server.stop()
     figure("cold start to ready", ready, "ms", bound=300)
     engine_alone(options)
+    for count in options.streams:
+        engine_together(options, count)
     with RunningServer(options.nibble, options.model) as server:
         with httpx.Client(base_url=server.url, timeout=600) as client:
             client.get("/health")

@@ -14,10 +14,12 @@ class RunningServer:
         self.log = []
 
     def __enter__(self):
+        self.begin = time.monotonic()
         self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
         self.ready = threading.Event()
         self.url = None
-        self.ready_ms = None
+        self.ready_ms = None  # as the server states it
+        self.wall_ms = None  # from starting the process
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         if not self.ready.wait(timeout=60) or self.url is None:
@@ -32,6 +34,7 @@ class RunningServer:
             if found:
                 self.url = found.group(1)
                 self.ready_ms = int(found.group(2))
+                self.wall_ms = (time.monotonic() - self.begin) * 1e3
                 self.ready.set()
         self.ready.set()
 
