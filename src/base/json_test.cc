@@ -16,6 +16,16 @@ TEST(Json, KeepsObjectOrderAndNumberKinds) {
   EXPECT_EQ(value.find("missing"), nullptr);
 }
 
+TEST(Json, ReadsNumbersExactly) {
+  EXPECT_EQ(parsed("[0.0,-0.0,0e99,0.000e-400,1e-400,5e-324,9007199254740993,0.1]").dump(),
+            "[0.0,-0.0,0.0,0.0,0.0,5e-324,9007199254740993,0.1]");
+  EXPECT_TRUE(parsed("9223372036854775807").is_int());
+  EXPECT_TRUE(parsed("9223372036854775808").is_double());
+  EXPECT_TRUE(parsed("-9223372036854775808").is_int());
+  EXPECT_TRUE(parsed("-0").is_int());
+  EXPECT_FALSE(parse_json("1e400", "test").ok());
+}
+
 TEST(Json, PrintsDoublesAsPythonDoes) {
   const auto print = [](double value) { return Json(value).dump(); };
   EXPECT_EQ(print(1), "1.0");
