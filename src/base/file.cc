@@ -33,7 +33,7 @@ File::~File() {
 }
 
 Result<File> File::open_read(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return system_error("open", path);
   File file(descriptor, path);
   struct stat facts = {};
