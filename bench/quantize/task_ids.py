@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Token ids of held-out text for `nibble score`: task_ids.py MODEL_FOLDER > ids.json.
 
-The prose of pebble/tasks, and the questions and answers of its text items as plain text, tokenised by
-Hugging Face `tokenizers`. Not the chat form: divergence needs text, not tasks.
+The prose of pebble/tasks, and the questions and answers of its text items as plain text, tokenised
+by Hugging Face `tokenizers`. Not the chat form: divergence needs text, not tasks.
 """
 
 import json
