@@ -24,6 +24,9 @@ if [ -n "$outside" ]; then echo "not in the folder: $outside"; exit 1; fi
 if [ "$(id -u)" -eq 0 ]; then
   ldd "$folder/nibble" "$folder"/lib/*.so* 2>/dev/null | grep -oE '/[^ ]+lib(c|m|dl|rt|pthread|resolv|util)\.so[^ ]*|/[^ ]*ld-linux[^ ]*' |
     sort -u | while read -r library; do install -D "$library" "$work/root$library"; done
+  mkdir "$work/root/proc"
+  mount -t proc proc "$work/root/proc"  # the loader reads $ORIGIN from /proc/self/exe
+  trap 'umount "$work/root/proc"; rm -rf "$work"' EXIT
   chroot "$work/root" /nibble-folder/nibble --version
 else
   "$folder/nibble" --version
