@@ -3,6 +3,7 @@
 // a stale page, a wrong or unzeroed state changes every later token.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -12,6 +13,7 @@
 
 #include "model/backend.h"
 #include "model/forward.h"
+#include "model/host_pools.h"
 
 namespace nibble {
 
@@ -19,6 +21,7 @@ class FakeBackend final : public Backend {
  public:
   static constexpr int32_t kVocab = 97;
   static constexpr int32_t kPoison = -1;
+  static constexpr uint64_t kPoisonState = 0xDEAD;
 
   /// Sequences whose prefix hash is divisible by `nan_every` compute NaN; 0: never.
   explicit FakeBackend(uint64_t nan_every = 0) : nan_every_(nan_every) {}
@@ -60,7 +63,8 @@ class FakeBackend final : public Backend {
   Result<void> reserve(const PoolSizes& sizes) override {
     sizes_ = sizes;
     page_tokens_.assign(static_cast<size_t>(sizes.pages) * kPageTokens, kPoison);
-    states_.assign(static_cast<size_t>(sizes.state_slots), 0xDEAD);
+    states_.assign(static_cast<size_t>(sizes.state_slots), kPoisonState);
+    host_ = HostPools(sizes, page_bytes(), state_slot_bytes());
     return {};
   }
   int64_t page_bytes() const override { return kPageTokens * 4; }
@@ -126,18 +130,47 @@ class FakeBackend final : public Backend {
   void copy_state(int32_t from, int32_t to) override {
     states_[static_cast<size_t>(to)] = states_[static_cast<size_t>(from)];
   }
-  void copy_page(int32_t, int32_t) override { CHECK(false, "nobody copies pages yet"); }
-  void poison_page(int32_t page) override {
-    std::fill_n(page_tokens_.begin() + page * kPageTokens, kPageTokens, kPoison);
+  void copy_page(int32_t from, int32_t to) override {
+    std::ranges::copy(page_tokens(from), page_tokens(to).begin());
   }
-  void poison_state(int32_t slot) override { states_[static_cast<size_t>(slot)] = 0xDEAD; }
+  void store_page(int32_t page, int32_t host_page) override {
+    std::ranges::copy(std::as_bytes(page_tokens(page)), host_.page(host_page).begin());
+  }
+  void load_page(int32_t host_page, int32_t page) override {
+    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(page_tokens(page)).begin());
+  }
+  void store_state(int32_t slot, int32_t host_slot) override {
+    std::ranges::copy(std::as_bytes(state(slot)), host_.state(host_slot).begin());
+  }
+  void load_state(int32_t host_slot, int32_t slot) override {
+    std::ranges::copy(host_.state(host_slot), std::as_writable_bytes(state(slot)).begin());
+  }
+  std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
+  std::span<std::byte> host_state(int32_t host_slot) override { return host_.state(host_slot); }
+  bool finite_page(int32_t page) override {
+    return std::ranges::none_of(page_tokens(page), [](int32_t token) { return token < 0; });
+  }
+  bool finite_state(int32_t slot) override { return state(slot)[0] != kPoisonState; }
+  void poison_page(int32_t page) override {
+    std::ranges::fill(page_tokens(page), kPoison);
+  }
+  void poison_state(int32_t slot) override { states_[static_cast<size_t>(slot)] = kPoisonState; }
 
   int passes = 0;
   int rows_largest = 0;
 
  private:
+  std::span<int32_t> page_tokens(int32_t page) {
+    return std::span(page_tokens_)
+        .subspan(static_cast<size_t>(page) * kPageTokens, static_cast<size_t>(kPageTokens));
+  }
+  std::span<uint64_t> state(int32_t slot) {
+    return std::span(states_).subspan(static_cast<size_t>(slot), 1);
+  }
+
   uint64_t nan_every_;
   PoolSizes sizes_;
+  HostPools host_;
   std::vector<int32_t> page_tokens_;
   std::vector<uint64_t> states_;
   std::vector<uint64_t> row_state_;

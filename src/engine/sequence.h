@@ -13,6 +13,22 @@
 
 namespace nibble {
 
+/// How a request uses and feeds the prefix cache.
+struct CacheRequest {
+  uint64_t salt = 0;  // only requests of one salt share anything
+  /// Prompt lengths at which a snapshot of the state is worth having: end of system prompt and
+  /// tools, before the assistant's turn. Ascending; rounded down to whole pages.
+  std::vector<int32_t> boundaries;
+  int32_t pinned_tokens = 0;  // a prefix the caller asks to keep, also on disk
+};
+
+/// Who it is for and how urgent.
+struct Urgency {
+  uint64_t tenant = 0;
+  int32_t priority = 0;      // lower goes first
+  double deadline_ms = 0.0;  // on the engine's clock; 0: none. Past it the sequence ends
+};
+
 /// What a caller asks the engine for.
 struct SequenceRequest {
   uint64_t id = 0;              // chosen by the caller, unique among live sequences
@@ -22,14 +38,18 @@ struct SequenceRequest {
   std::vector<int32_t> stop_ids;
   SamplingParams sampling;
   std::unique_ptr<TokenConstraint> constraint;  // may be empty
+  CacheRequest cache;
+  Urgency urgency;
+  int32_t prompt_logprobs = -1;  // -1: none; 0: of each prompt token; n: also of the n best
 };
 
-enum class FinishReason : uint8_t { stop, length, cancelled, error };
+enum class FinishReason : uint8_t { stop, length, cancelled, error, deadline, repetition };
 
 enum class Phase : uint8_t {
   waiting,  // holds no pages and no slot
   prefill,  // some prompt tokens are not in the cache yet
   decode,   // one token to feed per step
+  swapped,  // its state and private pages are in host memory
 };
 
 struct Sequence {

@@ -55,6 +55,14 @@ class ScriptedBackend final : public Backend {
   }
   void copy_state(int32_t, int32_t) override {}
   void copy_page(int32_t, int32_t) override {}
+  void store_page(int32_t, int32_t) override {}
+  void load_page(int32_t, int32_t) override {}
+  void store_state(int32_t, int32_t) override {}
+  void load_state(int32_t, int32_t) override {}
+  std::span<std::byte> host_page(int32_t) override { return {}; }
+  std::span<std::byte> host_state(int32_t) override { return {}; }
+  bool finite_page(int32_t) override { return true; }
+  bool finite_state(int32_t) override { return true; }
   void poison_page(int32_t) override {}
   void poison_state(int32_t) override {}
 

@@ -34,6 +34,8 @@ struct PoolSizes {
   int32_t pages = 0;        // KV pages of kPageTokens tokens, over all attention layers
   int32_t state_slots = 0;  // recurrent + convolution state of one sequence, all delta-net layers
   int32_t rows_max = 0;     // rows of the largest batch
+  int32_t host_pages = 0;   // the same in host memory: swapped sequences, the prefix cache's second
+  int32_t host_slots = 0;   // tier
 };
 
 /// The residual stream of one pass, [T, hidden]; memory of the backend, valid until the next embed.
@@ -72,6 +74,17 @@ class Backend {
   virtual void zero_state(int32_t slot) = 0;
   virtual void copy_state(int32_t from, int32_t to) = 0;
   virtual void copy_page(int32_t from, int32_t to) = 0;
+  /// Copies between the device and the host pools; complete when the call returns.
+  virtual void store_page(int32_t page, int32_t host_page) = 0;
+  virtual void load_page(int32_t host_page, int32_t page) = 0;
+  virtual void store_state(int32_t slot, int32_t host_slot) = 0;
+  virtual void load_state(int32_t host_slot, int32_t slot) = 0;
+  /// The host copies themselves, page_bytes() and state_slot_bytes() long, for the disk tier.
+  virtual std::span<std::byte> host_page(int32_t host_page) = 0;
+  virtual std::span<std::byte> host_state(int32_t host_slot) = 0;
+  /// Whether every number in it is finite. Nothing else may be published for reuse.
+  virtual bool finite_page(int32_t page) = 0;
+  virtual bool finite_state(int32_t slot) = 0;
   /// Fills with NaN, so that a stale read is loud. For tests.
   virtual void poison_page(int32_t page) = 0;
   virtual void poison_state(int32_t slot) = 0;

@@ -9,6 +9,7 @@
 #include "backend/cpu/context.h"
 #include "backend/cpu/isa.h"
 #include "model/forward.h"
+#include "model/host_pools.h"
 
 namespace nibble {
 namespace {
@@ -81,12 +82,34 @@ class CpuBackend final : public Backend {
   void copy_page(int32_t from, int32_t to) override {
     std::copy_n(pools_.page(from), cpu::Pools::page_floats(config_), pools_.page(to));
   }
+  void store_page(int32_t page, int32_t host_page) override {
+    std::ranges::copy(std::as_bytes(page_values(page)), host_.page(host_page).begin());
+  }
+  void load_page(int32_t host_page, int32_t page) override {
+    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(page_values(page)).begin());
+  }
+  void store_state(int32_t slot, int32_t host_slot) override {
+    std::ranges::copy(std::as_bytes(slot_values(slot)), host_.state(host_slot).begin());
+  }
+  void load_state(int32_t host_slot, int32_t slot) override {
+    std::ranges::copy(host_.state(host_slot), std::as_writable_bytes(slot_values(slot)).begin());
+  }
+  std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
+  std::span<std::byte> host_state(int32_t host_slot) override { return host_.state(host_slot); }
+  bool finite_page(int32_t page) override { return all_finite(page_values(page)); }
+  bool finite_state(int32_t slot) override { return all_finite(slot_values(slot)); }
   void poison_page(int32_t page) override {
     std::fill_n(pools_.page(page), cpu::Pools::page_floats(config_),
                 std::numeric_limits<float>::quiet_NaN());
   }
 
  private:
+  std::span<float> page_values(int32_t page) {
+    return {pools_.page(page), static_cast<size_t>(cpu::Pools::page_floats(config_))};
+  }
+  std::span<float> slot_values(int32_t slot) {
+    return {pools_.slot(slot), static_cast<size_t>(cpu::Pools::slot_floats(config_))};
+  }
   void fill_slot(int32_t slot, float value) {
     std::fill_n(pools_.slot(slot), cpu::Pools::slot_floats(config_), value);
   }
@@ -99,6 +122,7 @@ class CpuBackend final : public Backend {
   RopeTable rope_;
   cpu::CpuWeights weights_;
   cpu::Pools pools_;
+  HostPools host_;
   cpu::Workspace work_;
   cpu::Routing routing_;
   std::vector<cpu::LinearCall> calls_;
@@ -116,6 +140,7 @@ class CpuBackend final : public Backend {
 
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
   pools_ = cpu::Pools(config_, sizes);
+  host_ = HostPools(sizes, page_bytes(), state_slot_bytes());
   work_ = cpu::Workspace(config_, sizes.rows_max);
   size_t calls = 4;
   if (config_.moe) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "model/host_pools.h"
+
 namespace nibble::reference {
 namespace {
 
@@ -82,6 +84,32 @@ void StateSlots::fill(int32_t slot, float value) {
     std::fill(state.recurrent.begin(), state.recurrent.end(), value);
     std::fill(state.conv.begin(), state.conv.end(), value);
   }
+}
+
+void StateSlots::store(int32_t slot, std::span<std::byte> to) const {
+  for (const DeltaState& state : slots_[static_cast<size_t>(slot)]) {
+    for (const auto* values : {&state.recurrent, &state.conv}) {
+      const auto bytes = std::as_bytes(std::span(*values));
+      std::ranges::copy(bytes, to.begin());
+      to = to.subspan(bytes.size());
+    }
+  }
+}
+
+void StateSlots::load(std::span<const std::byte> from, int32_t slot) {
+  for (DeltaState& state : slots_[static_cast<size_t>(slot)]) {
+    for (auto* values : {&state.recurrent, &state.conv}) {
+      const auto bytes = std::as_writable_bytes(std::span(*values));
+      std::ranges::copy(from.first(bytes.size()), bytes.begin());
+      from = from.subspan(bytes.size());
+    }
+  }
+}
+
+bool StateSlots::finite(int32_t slot) const {
+  return std::ranges::all_of(slots_[static_cast<size_t>(slot)], [](const DeltaState& state) {
+    return all_finite(state.recurrent) && all_finite(state.conv);
+  });
 }
 
 }  // namespace nibble::reference

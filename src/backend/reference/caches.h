@@ -2,7 +2,9 @@
 // layers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/backend.h"
@@ -21,6 +23,9 @@ class KvPages {
   float* value(const int32_t* page_table, int layer, int64_t token);
   void copy(int32_t from, int32_t to);
   void poison(int32_t page);
+  std::span<float> page(int32_t id) {
+    return {&data_[static_cast<size_t>(id) * page_floats_], page_floats_};
+  }
 
  private:
   float* at(const int32_t* page_table, int part, int64_t token);
@@ -46,6 +51,10 @@ class StateSlots {
   }
   void copy(int32_t from, int32_t to);
   void fill(int32_t slot, float value);
+  /// All values of a slot, in order, to and from plain memory of bytes() bytes.
+  void store(int32_t slot, std::span<std::byte> to) const;
+  void load(std::span<const std::byte> from, int32_t slot);
+  bool finite(int32_t slot) const;
 
  private:
   std::vector<std::vector<DeltaState>> slots_;

@@ -1,6 +1,7 @@
 // Puts the blocks together behind the Backend interface.
 #include "backend/reference/reference_backend.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "backend/reference/attention.h"
@@ -10,6 +11,7 @@
 #include "backend/reference/embed.h"
 #include "backend/reference/head.h"
 #include "backend/reference/moe.h"
+#include "model/host_pools.h"
 
 namespace nibble {
 namespace {
@@ -46,6 +48,22 @@ class ReferenceBackend final : public Backend {
   void zero_state(int32_t slot) override { slots_.fill(slot, 0.0F); }
   void copy_state(int32_t from, int32_t to) override { slots_.copy(from, to); }
   void copy_page(int32_t from, int32_t to) override { pages_.copy(from, to); }
+  void store_page(int32_t page, int32_t host_page) override {
+    std::ranges::copy(std::as_bytes(pages_.page(page)), host_.page(host_page).begin());
+  }
+  void load_page(int32_t host_page, int32_t page) override {
+    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(pages_.page(page)).begin());
+  }
+  void store_state(int32_t slot, int32_t host_slot) override {
+    slots_.store(slot, host_.state(host_slot));
+  }
+  void load_state(int32_t host_slot, int32_t slot) override {
+    slots_.load(host_.state(host_slot), slot);
+  }
+  std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
+  std::span<std::byte> host_state(int32_t host_slot) override { return host_.state(host_slot); }
+  bool finite_page(int32_t page) override { return all_finite(pages_.page(page)); }
+  bool finite_state(int32_t slot) override { return slots_.finite(slot); }
   void poison_page(int32_t page) override { pages_.poison(page); }
   void poison_state(int32_t slot) override {
     slots_.fill(slot, std::numeric_limits<float>::quiet_NaN());
@@ -63,6 +81,7 @@ class ReferenceBackend final : public Backend {
   std::vector<Layer> layers_;
   reference::KvPages pages_;
   reference::StateSlots slots_;
+  HostPools host_;
   std::vector<float> h_;  // [T, hidden]
   reference::HeadRows head_;
 };
@@ -103,6 +122,7 @@ Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
   try {
     pages_.reserve(config_, sizes.pages);
     slots_.reserve(config_, sizes.state_slots);
+    host_ = HostPools(sizes, page_bytes(), state_slot_bytes());
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::no_memory,
                       {.what = "cache pools",
