@@ -1,0 +1,22 @@
+// Planted bugs: mistakes that a build can be told to make (-DNIBBLE_PLANTED_BUG=n), one per class
+// of invariant, to prove that the tests would see them. tests/planted_bugs.sh builds and runs each.
+// 0, the default, is the correct program; `planted` is a constant then and costs nothing.
+#pragma once
+
+#ifndef NIBBLE_PLANTED_BUG
+#define NIBBLE_PLANTED_BUG 0
+#endif
+
+namespace nibble {
+
+enum PlantedBug : int {
+  kBugNone = 0,
+  // prefix cache and pools: 1-19
+  // scheduler: 20-29
+  // sampler and constraints: 30-39
+  // engine core: 40-59
+};
+
+constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }
+
+}  // namespace nibble
