@@ -1,5 +1,5 @@
-// What comes out of the engine: plain messages, in order, per sequence: any number of NewTokens,
-// then exactly one Finished.
+// What comes out of the engine: plain messages, in order, per sequence: PromptLogprobs if asked for,
+// any number of NewTokens, then exactly one Finished.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,14 @@ struct NewTokens {
   std::vector<PositionLogprobs> logprobs;  // one per token, or none
 };
 
+/// Of prompt tokens [begin, begin + positions.size()), given the tokens before them. begin >= 1: the
+/// first token of a prompt has none. Pieces come in order and before any NewTokens.
+struct PromptLogprobs {
+  uint64_t id = 0;
+  int32_t begin = 1;
+  std::vector<PositionLogprobs> positions;
+};
+
 struct Finished {
   uint64_t id = 0;
   FinishReason reason = FinishReason::stop;
@@ -25,8 +33,9 @@ struct Finished {
   int32_t stop_token = -1;  // the stop id that ended it; it was not published
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;  // sampled ones, the stop token included
+  int32_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
 };
 
-using EngineEvent = std::variant<NewTokens, Finished>;
+using EngineEvent = std::variant<NewTokens, PromptLogprobs, Finished>;
 
 }  // namespace nibble

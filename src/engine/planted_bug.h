@@ -14,6 +14,13 @@ enum PlantedBug : int {
   // prefix cache and pools: 1-19
   // scheduler: 20-29
   // sampler and constraints: 30-39
+  kBugRngIgnoresChoice = 30,    // choices of one request draw the same numbers
+  kBugPaddingSampleable = 31,   // rows without a token may be sampled
+  kBugPresenceCountsPrompt = 32,  // presence and frequency count the prompt too
+  kBugTopPKeepsTail = 33,       // one token beyond the nucleus
+  kBugRollbackKeepsRuns = 34,   // repetition: a rollback forgets to shorten the runs
+  kBugChainForgetsOne = 35,     // a rollback of a chain misses its last member
+  kBugBudgetMissesDrafts = 36,  // thinking: the mask does not see drafted tokens
   // engine core: 40-59
 };
 
