@@ -6,14 +6,12 @@
 #include <limits>
 
 #include "engine/counter_random.h"
+#include "engine/planted_bug.h"
+#include "engine/token_bits.h"
 
 namespace nibble {
 
 namespace {
-
-bool bit_set(std::span<const uint32_t> bits, int32_t token) {
-  return (bits[static_cast<size_t>(token) / 32] >> (static_cast<uint32_t>(token) % 32) & 1U) != 0;
-}
 
 Result<void> check_finite(std::span<const float> logits) {
   bool sound = true;
@@ -57,12 +55,21 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits, const Sampli
   return result;
 }
 
+Result<PositionLogprobs> Sampler::logprobs(std::span<const float> logits, int32_t token,
+                                           int32_t top) const {
+  CHECK(static_cast<int32_t>(logits.size()) == vocab_rows_, "logits ", logits.size());
+  CHECK(token >= 0 && token < vocab_rows_ && top >= 0, "token ", token, ", top ", top);
+  TRY(check_finite(logits));
+  return raw_logprobs(logits, token, top);
+}
+
 void Sampler::gather(std::span<const float> logits, std::span<const uint32_t> mask) {
   candidates_.clear();
   for (int32_t token = 0; token < vocab_rows_; ++token) {
     const size_t row = static_cast<size_t>(token);
     slot_of_token_[row] = -1;
-    if (!bit_set(sampleable_, token) || (!mask.empty() && !bit_set(mask, token))) continue;
+    if (!has_token(sampleable_, token) && !planted(kBugPaddingSampleable)) continue;
+    if (!mask.empty() && !has_token(mask, token)) continue;
     slot_of_token_[row] = static_cast<int32_t>(candidates_.size());
     candidates_.push_back({static_cast<double>(logits[row]), token});
   }
@@ -84,7 +91,8 @@ void Sampler::apply_bias_and_penalties(const SamplingParams& params, const Token
     if (slot(token) >= 0) ++count_of_token_[static_cast<size_t>(token)];
   for (const int32_t token : history.prompt)
     if (slot(token) >= 0 && count_of_token_[static_cast<size_t>(token)] == 0)
-      count_of_token_[static_cast<size_t>(token)] = kOnlyInPrompt;
+      count_of_token_[static_cast<size_t>(token)] =
+          planted(kBugPresenceCountsPrompt) ? 1 : kOnlyInPrompt;
 
   const auto penalize = [&](int32_t token) {
     const int32_t at = slot(token);
@@ -126,6 +134,7 @@ int32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
     size_t kept = 0;
     while (kept < candidates_.size() && (kept == 0 || before < params.top_p * total))
       before += weight(candidates_[kept++]);
+    if (planted(kBugTopPKeepsTail)) kept = std::min(kept + 1, candidates_.size());
     candidates_.resize(kept);
   }
   // Inverse of the cumulative distribution, tokens in ascending order.
@@ -133,7 +142,8 @@ int32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
             [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
   total = 0.0;
   for (const Candidate& c : candidates_) total += weight(c);
-  const double target = uniform_at(params.seed, params.choice, position) * total;
+  const uint32_t choice = planted(kBugRngIgnoresChoice) ? 0 : params.choice;
+  const double target = uniform_at(params.seed, choice, position) * total;
   double cumulative = 0.0;
   int32_t last_possible = best.token;
   for (const Candidate& c : candidates_) {
@@ -150,20 +160,21 @@ PositionLogprobs Sampler::raw_logprobs(std::span<const float> logits, int32_t ch
   const double max = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
-  const double log_total = max + std::log(sum);
+  const double log_total = std::isfinite(max) ? max + std::log(sum) : 0.0;
+  const auto logit_of = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
   const auto entry = [&](int32_t token) {
-    return TokenLogprob{token, static_cast<double>(logits[static_cast<size_t>(token)]) - log_total};
+    return TokenLogprob{token, static_cast<double>(logit_of(token)) - log_total};
+  };
+  const auto better = [&](int32_t a, int32_t b) {
+    return logit_of(a) > logit_of(b) || (logit_of(a) == logit_of(b) && a < b);
   };
   PositionLogprobs result{.chosen = entry(chosen), .top = {}};
-  if (top == 0) return result;
   std::vector<int32_t> tokens;
-  for (int32_t token = 0; token < vocab_rows_; ++token)
-    if (bit_set(sampleable_, token)) tokens.push_back(token);
-  const auto better = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)];
-    const float y = logits[static_cast<size_t>(b)];
-    return x > y || (x == y && a < b);
-  };
+  for (int32_t token = 0; token < vocab_rows_; ++token) {
+    if (!has_token(sampleable_, token)) continue;
+    result.rank += better(token, chosen) ? 1 : 0;
+    if (top > 0) tokens.push_back(token);
+  }
   const size_t count = std::min(static_cast<size_t>(top), tokens.size());
   std::partial_sort(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count), tokens.end(),
                     better);

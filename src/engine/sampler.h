@@ -21,6 +21,7 @@ struct TokenLogprob {
 struct PositionLogprobs {
   TokenLogprob chosen;
   std::vector<TokenLogprob> top;  // best first, lowest id first among equals
+  int32_t rank = 1;               // 1 + the number of listable tokens that are likelier than chosen
 };
 
 struct SampledToken {
@@ -46,6 +47,12 @@ class Sampler {
   Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                               const TokenHistory& history, uint64_t position,
                               std::span<const uint32_t> mask = {});
+
+  /// The log-probabilities of `token`, given by the caller: a prompt token under the logits of the
+  /// position before it. `logits` [vocab_rows]; `top`: how many of the best are listed as well, 0
+  /// or more. Errors: corrupt, as sample().
+  Result<PositionLogprobs> logprobs(std::span<const float> logits, int32_t token,
+                                    int32_t top) const;
 
   int32_t vocab_rows() const { return vocab_rows_; }
   /// All rows allowed.

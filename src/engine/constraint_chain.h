@@ -1,0 +1,44 @@
+// ConstraintChain: several constraints as one, and why a constraint ended a sequence.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/token_constraint.h"
+#include "engine/sequence.h"
+
+namespace nibble {
+
+/// A constraint that ends sequences for another reason than a stop.
+class EndingConstraint : public TokenConstraint {
+ public:
+  /// Of the end that accept() last reported.
+  virtual FinishReason reason() const = 0;
+};
+
+/// Why the sequence ended, after accept() returned a number.
+FinishReason finish_reason_of(const TokenConstraint& constraint);
+
+/// A token may follow if every member allows it. The sequence ends where the first of them ends it;
+/// of two that end it at the same token, the earlier in the list gives the reason.
+class ConstraintChain final : public EndingConstraint {
+ public:
+  using Members = std::vector<std::unique_ptr<TokenConstraint>>;
+  explicit ConstraintChain(Members members);
+
+  MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override;
+  std::optional<size_t> accept(std::span<const int32_t> tokens) override;
+  void rollback(size_t count) override;
+  FinishReason reason() const override { return reason_; }
+
+ private:
+  Members members_;
+  FinishReason reason_ = FinishReason::stop;
+};
+
+/// Nothing for no members, the member itself for one, else a chain.
+std::unique_ptr<TokenConstraint> chained(ConstraintChain::Members members);
+
+}  // namespace nibble

@@ -1,0 +1,45 @@
+// ThinkingBudget: at most so many tokens of thinking, then the thinking is closed by force: the
+// only tokens that may follow are those of the closing sequence. An automaton over generated ids;
+// what the text spells is no matter.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/token_constraint.h"
+
+namespace nibble {
+
+class ThinkingBudget final : public TokenConstraint {
+ public:
+  enum class Start : uint8_t { outside, inside };
+  struct Options {
+    std::optional<int32_t> begin;  // <think>
+    std::vector<int32_t> closing;  // forced one by one; the last is </think>, whenever it comes
+    int32_t tokens_max = 0;        // of all thinking together, the closing sequence not counted
+    Start start = Start::inside;   // where the prompt leaves off
+  };
+  explicit ThinkingBudget(Options options);
+
+  /// With the budget spent: inside, only the next token of the closing sequence; outside, no
+  /// <think>.
+  MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override;
+  std::optional<size_t> accept(std::span<const int32_t> tokens) override;
+  void rollback(size_t count) override;
+
+ private:
+  struct State {
+    bool inside = false;
+    int32_t spent = 0;
+    uint32_t closing_at = 0;  // tokens of the closing sequence that were forced already
+  };
+  State after(State state, int32_t token) const;
+  bool spent(const State& state) const { return state.spent >= options_.tokens_max; }
+
+  Options options_;
+  std::vector<State> states_;  // the start, then after each accepted token
+};
+
+}  // namespace nibble
