@@ -1,0 +1,75 @@
+// What a kernel sees of the weights and the caches: plain pointers and sizes, passed by value. Who
+// owns the memory: weight_store.h, device_pools.h.
+//
+// Layouts, all row-major, K padded with zeros to a multiple of kColumnPad:
+//   bf16   values [N][K] BF16
+//   fp8    values [N][K] E4M3 codes; factors F32 by FactorLayout
+//   nvfp4  values [N][K/2], low nibble = even column; scales [N][K/16] E4M3;
+//          factors [1]: w = code * scale * factor (always multiplies, whatever the file's
+//          direction)
+// The experts of a layer are three such matrices with a leading expert axis: gate [E][F][D],
+// up [E][F][D], down [E][D][F]; `factors` then has `factor_stride` floats per expert.
+// An input of a linear is BF16 [T][K], its padding columns zero.
+//
+// KV page (BF16), one contiguous block of `page_stride` elements for all attention layers:
+//   [attention layer][keys, values][kv head][64 tokens][head_dim]
+// State slot (F32), one contiguous block of `slot_stride` floats for all delta-net layers:
+//   [layer][v head][k_dim][v_dim], then [layer][taps - 1][qkv_rows] raw inputs, oldest first
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nibble::cuda {
+
+inline constexpr int kColumnPad = 256;  // the columns one warp multiplies at a time
+
+constexpr int64_t padded_columns(int64_t cols) {
+  return (cols + kColumnPad - 1) / kColumnPad * kColumnPad;
+}
+
+enum class Format : uint8_t { bf16, fp8, nvfp4 };
+enum class FactorLayout : uint8_t {
+  none,     // bf16
+  scalar,   // [1]
+  row,      // [N]
+  block128  // [ceil(N/128)][ceil(K_padded/128)]
+};
+
+/// One matrix [rows, cols], or a stack of them, one after the other without gaps.
+struct DeviceLinear {
+  Format format = Format::bf16;
+  FactorLayout layout = FactorLayout::none;
+  const uint8_t* values = nullptr;
+  const uint8_t* scales = nullptr;
+  const float* factors = nullptr;
+  int32_t rows = 0;
+  int32_t cols = 0;           // padded
+  int64_t factor_stride = 0;  // floats per matrix of a stack
+
+  bool present() const { return values != nullptr; }
+};
+
+/// Bytes of `cols` columns of one row.
+constexpr int64_t value_bytes(Format format, int64_t cols) {
+  return format == Format::bf16 ? 2 * cols : format == Format::fp8 ? cols : cols / 2;
+}
+
+/// The keys or values of one attention layer: element (page, head, token, i) is at
+/// base[page * page_stride + (head * 64 + token) * head_dim + i].
+struct KvView {
+  uint16_t* keys = nullptr;  // BF16 bits
+  uint16_t* values = nullptr;
+  int64_t page_stride = 0;  // elements
+};
+
+/// One delta-net layer's part of the slots: state (slot, v head, k, v) is at
+/// state[slot * slot_stride + (v_head * k_dim + k) * v_dim + v]; input j (0 = oldest) of channel c
+/// at conv[slot * slot_stride + j * qkv_rows + c].
+struct StateView {
+  float* state = nullptr;
+  float* conv = nullptr;
+  int64_t slot_stride = 0;  // floats
+};
+
+}  // namespace nibble::cuda
