@@ -12,16 +12,40 @@ namespace nibble {
 enum PlantedBug : int {
   kBugNone = 0,
   // prefix cache and pools: 1-19
+  kBugTrustsWeakHash = 1,        // two bits of hash decide, tokens are not compared
+  kBugIgnoresSalt = 2,           // one tree for all tenants
+  kBugIgnoresMedia = 3,          // placeholder tokens alone decide
+  kBugEvictsHeldPage = 4,        // frees a page that a sequence reads
+  kBugDedupeKeepsPage = 5,       // the duplicate page is not released
+  kBugDedupeForgetsRetain = 6,   // the tree's page is given out without a reference
+  kBugSnapshotToParent = 7,      // a state is filed one page too early
+  kBugStoresWrongPage = 8,       // the host copy is the parent's page
+  kBugAcquireLeaksCursor = 9,    // a failed acquire leaves its lock
+  kBugCondemnsNothing = 10,      // what was not finite is found again
+  kBugAvailableOffByOne = 11,    // promises a page that is not there
+  kBugStaleHostCopy = 12,        // a host page is given away and still used
+  kBugForgetsToStoreState = 13,  // the host slot keeps what was there before
+  kBugMatchesBeyondLimit = 14,   // ignores tokens_max
   // scheduler: 20-29
   // sampler and constraints: 30-39
-  kBugRngIgnoresChoice = 30,    // choices of one request draw the same numbers
-  kBugPaddingSampleable = 31,   // rows without a token may be sampled
+  kBugRngIgnoresChoice = 30,      // choices of one request draw the same numbers
+  kBugPaddingSampleable = 31,     // rows without a token may be sampled
   kBugPresenceCountsPrompt = 32,  // presence and frequency count the prompt too
-  kBugTopPKeepsTail = 33,       // one token beyond the nucleus
-  kBugRollbackKeepsRuns = 34,   // repetition: a rollback forgets to shorten the runs
-  kBugChainForgetsOne = 35,     // a rollback of a chain misses its last member
-  kBugBudgetMissesDrafts = 36,  // thinking: the mask does not see drafted tokens
+  kBugTopPKeepsTail = 33,         // one token beyond the nucleus
+  kBugRollbackKeepsRuns = 34,     // repetition: a rollback forgets to shorten the runs
+  kBugChainForgetsOne = 35,       // a rollback of a chain misses its last member
+  kBugBudgetMissesDrafts = 36,    // thinking: the mask does not see drafted tokens
   // engine core: 40-59
+  kBugSnapshotOffGrid = 40,     // a snapshot is labelled with a place between pages
+  kBugAdmissionLeaksHit = 41,   // failed admission keeps the pages of its prefix hit
+  kBugStateNotZeroed = 42,      // a new sequence starts from the slot's last state
+  kBugSwapForgetsState = 43,    // swapping out stores pages only
+  kBugSwapLosesLastPage = 44,   // swapping in loads all pages but the last
+  kBugPublishesGenerated = 45,  // exact mode publishes pages of generated tokens
+  kBugPublishesNan = 46,        // pages are published unseen
+  kBugSnapshotEarly = 47,       // snapshots are taken a row too early
+  kBugReplaySamples = 48,       // a sequence that computes its cache again samples too soon
+  kBugCancelKeepsSlot = 49,     // a cancelled sequence keeps its state slot
 };
 
 constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }

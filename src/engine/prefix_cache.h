@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -32,14 +33,16 @@ struct CachePools {
   StatePool host_slots;
 };
 
-/// Rows that are not text: placeholder tokens [begin, begin + count) stand for media of this digest.
+/// Rows that are not text: placeholder tokens [begin, begin + count) stand for media of this
+/// digest.
 struct MediaSpan {
   int32_t begin = 0;
   int32_t count = 0;
   std::array<uint64_t, 2> digest = {};
 };
 
-/// What a prefix is equal by: salt (tenant, cache_salt), token ids, media digests.
+/// What a prefix is equal by: salt (tenant, cache_salt), token ids, media digests. `media` is
+/// ascending and disjoint.
 struct PrefixKey {
   uint64_t salt = 0;
   std::span<const int32_t> tokens;
@@ -77,10 +80,24 @@ struct PrefixCounters {
   int64_t states_loaded = 0;
 };
 
+/// A whole prefix by value, for the disk tier: `pages` are the backend's page bytes in order,
+/// `state` one state slot's.
+struct PrefixBytes {
+  uint64_t salt = 0;
+  std::vector<int32_t> tokens;
+  std::vector<MediaSpan> media;
+  std::vector<std::byte> pages;
+  std::vector<std::byte> state;
+};
+
+struct PrefixNode;
+class PrefixTree;
+
 class PrefixCache {
  public:
-  struct Node;
+  using Node = PrefixNode;
   /// A place in the tree. While it lives, its node and all above it stay, with their device pages.
+  /// It must not outlive the cache.
   class Cursor {
    public:
     Cursor() = default;
@@ -96,23 +113,28 @@ class PrefixCache {
   };
 
   struct Match {
-    int32_t tokens = 0;         // reusable, a multiple of 64
-    int32_t device_pages = 0;   // of its tokens / 64 pages, those that need no new page
-    int32_t matched_tokens = 0; // pages known beyond `tokens`: how far this prompt is a known path
+    int32_t tokens = 0;          // reusable, a multiple of 64
+    int32_t device_pages = 0;    // of its tokens / 64 pages, those that need no new page
+    int32_t idle_pages = 0;      // of the device pages, those that available_pages() counts now
+    int32_t matched_tokens = 0;  // pages known beyond `tokens`: how far this prompt is a known path
   };
 
-  PrefixCache(CachePools& pools, Backend& backend, PrefillCost cost);
+  /// `hash_mask`: bits kept of a page's hash; a test of collisions keeps few.
+  PrefixCache(CachePools& pools, Backend& backend, PrefillCost cost, uint64_t hash_mask = ~0ULL);
   ~PrefixCache();
 
   /// The longest reusable prefix of at most `tokens_max` tokens. Changes nothing.
   Match match(const PrefixKey& key, int32_t tokens_max) const;
+  /// Another number whenever a match may have changed.
+  int64_t version() const;
 
   struct Hit {
     std::vector<int32_t> pages;  // tokens / 64, each retained once for the caller
     Cursor cursor;
   };
   /// Takes what match() found now: brings host pages back into device pages, copies the snapshot
-  /// into state slot `slot`. Nothing, and nothing changed, if device pages do not suffice.
+  /// into state slot `slot`. Nothing, and nothing changed, if device pages do not suffice or the
+  /// snapshot has gone since.
   std::optional<Hit> acquire(const PrefixKey& key, int32_t tokens, int32_t slot, double now_ms);
   /// The start of a path, for a prompt without a hit.
   Cursor root(uint64_t salt);
@@ -122,14 +144,28 @@ class PrefixCache {
   /// tree, or the tree's own equal one (retained for the caller; `page` was released).
   int32_t extend(Cursor& cursor, const PrefixKey& key, int32_t page, double now_ms);
   /// Gives state slot `slot` (state after the cursor's last token) to the cursor's node; returned
-  /// to the pool if the node has a snapshot already.
+  /// to the pool if the node has a snapshot already (the stronger place then counts) or is a root
+  /// or condemned. Drops the path's interval snapshots that nobody used, unless it is one.
   void attach(const Cursor& cursor, int32_t slot, SnapshotPlace place, double now_ms);
   bool has_snapshot(const Cursor& cursor) const;
   int32_t tokens(const Cursor& cursor) const;
 
-  /// Takes the cursor's path out of the tree, so that nobody finds it again: a result computed
-  /// from it was not finite.
+  /// Takes the cursor's path, from its first page on and with all that hangs below, out of the
+  /// tree, so that nobody finds it again: a result computed from it was not finite. The cursor is
+  /// empty then; other cursors there stay usable, but what they add is not found either.
   void condemn(Cursor& cursor);
+
+  /// Keeps the snapshot of the cursor's node, and the pages it needs, until nothing else is left
+  /// to evict.
+  enum class Pin : uint8_t { done, no_snapshot };
+  Pin pin(const Cursor& cursor, double now_ms);
+  /// The bytes of the cursor's whole path and its snapshot, read through host copies. Nothing if
+  /// there is no snapshot, or no host page or slot to read through.
+  std::optional<PrefixBytes> read(const Cursor& cursor, double now_ms);
+  /// Puts a prefix that read() gave (to this or an earlier process) into host memory, pinned.
+  /// The caller vouches for its bytes; sizes must be the backend's.
+  enum class Restore : uint8_t { done, no_room };
+  Restore restore(const PrefixBytes& prefix, double now_ms);
 
   /// Ids from the pools, evicting the least valuable contents as needed; nothing, and nothing
   /// evicted in vain, if held contents leave too few.
@@ -143,7 +179,7 @@ class PrefixCache {
   int32_t available_host_pages() const;
   int32_t available_host_slots() const;
 
-  /// Everything not held goes. Pinned prefixes too.
+  /// Everything not held goes: snapshots, host copies, pages under no cursor. Pinned ones too.
   void clear();
 
   const PrefixCounters& counters() const;
@@ -154,8 +190,7 @@ class PrefixCache {
   void check_integrity(Owned& owned) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<PrefixTree> tree_;
 };
 
 }  // namespace nibble
