@@ -1,50 +1,52 @@
-// Scheduler: which sequences advance in the next pass, and by how many tokens. A pure function of
-// what it is shown: no device, no clock, no memory of its own.
-// Policy: one row for every decoding sequence, then prompts in order of arrival until the row
-// budget is spent, cut only at multiples of 64. Sequences are admitted first come, first served,
-// when pages for their longest possible length are free; they are never preempted.
+// Scheduler: who runs in the next pass, and by how many rows. Decides from what it is shown: no
+// device, no clock, no tokens. Deterministic; its only memory is what it owes and what it learned
+// of the cost of a pass.
+// Policy: every decoding sequence advances by one row; prompts fill the rest of a time budget in
+// milliseconds, from a cost model fitted to measured passes. See docs/scheduling.md.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "engine/sequence.h"
-#include "model/batch.h"
+#include "engine/admission.h"
+#include "engine/cost_model.h"
+#include "engine/fair_share.h"
+#include "engine/scheduling.h"
 
 namespace nibble {
 
-/// What the scheduler may know of a sequence.
-struct SequenceView {
-  Phase phase = Phase::waiting;
-  int32_t prompt_size = 0;
-  int32_t cached = 0;
-  int32_t tokens_max = 0;
-};
+class Scheduler {
+ public:
+  Scheduler(const SchedulerLimits& limits, const CostModel& cost);
 
-struct SchedulerLimits {
-  int32_t rows_max = 0;       // of one pass; at least sequences_max + kPageTokens
-  int32_t sequences_max = 0;  // running at once
-};
+  /// `sequences` in order of arrival; the reference is valid until the next call.
+  const Schedule& next(std::span<const SequenceView> sequences, const FreeResources& free,
+                       double now_ms);
+  /// A pass took this long.
+  void observe(const PassShape& shape, double ms) { cost_.observe(shape, ms); }
+  /// What the rows of a schedule are, for the cost model.
+  static PassShape shape(const Schedule& schedule, std::span<const SequenceView> sequences);
+  /// Milliseconds until a prompt of `prompt_size` tokens submitted now would see its first token,
+  /// if seats and pages were free when its turn comes.
+  double first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size) const;
 
-struct FreeResources {
-  int32_t pages = 0;
-  int32_t state_slots = 0;
-};
+  const CostModel& cost() const { return cost_; }
+  const SchedulerLimits& limits() const { return limits_; }
 
-struct ScheduledRows {
-  int32_t sequence = 0;  // index into the views
-  int32_t rows = 0;
-  Arithmetic arithmetic = Arithmetic::prompt;
-};
+ private:
+  void schedule_prefill();
+  double prefill_budget_ms(int32_t decode_rows) const;
+  double cheapest_piece_ms() const;
+  int32_t piece_rows(const PrefillTurn& turn, double budget_ms, int32_t rows_left) const;
 
-struct Schedule {
-  std::vector<int32_t> admitted;    // indices of waiting sequences that start now
-  std::vector<ScheduledRows> rows;  // may name admitted ones
+  SchedulerLimits limits_;
+  CostModel cost_;
+  Admission admission_;
+  FairShare shares_;
+  int32_t passes_without_prefill_ = 0;
+  Schedule schedule_;
+  std::vector<PrefillTurn> turns_;
 };
-
-/// `sequences` in order of arrival.
-Schedule schedule(std::span<const SequenceView> sequences, const FreeResources& free,
-                  const SchedulerLimits& limits);
 
 }  // namespace nibble

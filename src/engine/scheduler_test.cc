@@ -1,9 +1,10 @@
-// The scheduler by example and by property, and the two pools it counts.
+// The scheduler by example; the two pools it counts. Its promises under load:
+// scheduling_model_test.
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include <vector>
 
 #include "engine/kv_pool.h"
 #include "engine/state_pool.h"
@@ -15,80 +16,202 @@ SequenceView waiting(int32_t prompt, int32_t tokens_max) {
   return {.phase = Phase::waiting, .prompt_size = prompt, .tokens_max = tokens_max};
 }
 SequenceView prefilling(int32_t prompt, int32_t cached) {
-  return {.phase = Phase::prefill, .prompt_size = prompt, .cached = cached, .tokens_max = prompt};
+  const int32_t pages = KvPool::pages_for(prompt);
+  return {.phase = Phase::prefill,
+          .prompt_size = prompt,
+          .cached = cached,
+          .tokens_max = prompt,
+          .pages_held = pages,
+          .pages_private = pages};
 }
-SequenceView decoding(int32_t prompt) {
-  return {.phase = Phase::decode, .prompt_size = prompt, .cached = prompt, .tokens_max = 999};
+/// Holds pages for `cached` tokens and no more.
+SequenceView decoding(int32_t cached, int32_t tokens_max = 2000) {
+  const int32_t pages = KvPool::pages_for(cached);
+  return {.phase = Phase::decode,
+          .prompt_size = 1,
+          .cached = cached,
+          .tokens_max = tokens_max,
+          .pages_held = pages,
+          .pages_private = pages};
+}
+SequenceView swapped(int32_t cached, int32_t tokens_max = 2000) {
+  SequenceView s = decoding(cached, tokens_max);
+  s.phase = Phase::swapped;
+  s.pages_held = 0;
+  return s;
+}
+SequenceView with_priority(SequenceView s, int32_t priority) {
+  s.priority = priority;
+  return s;
 }
 
-TEST(Scheduler, DecodesFirstThenPromptsInOrder) {
+Schedule next(const std::vector<SequenceView>& views, const FreeResources& free,
+              const SchedulerLimits& limits = {.rows_max = 2048, .sequences_max = 8}) {
+  return Scheduler(limits, CostModel()).next(views, free, 0.0);
+}
+
+using Indices = std::vector<int32_t>;
+
+Indices who(const std::vector<Placement>& placements) {
+  Indices indices;
+  for (const Placement& place : placements) indices.push_back(place.sequence);
+  return indices;
+}
+
+TEST(Scheduler, DecodesFirstThenPrompts) {
   const std::vector<SequenceView> views = {prefilling(300, 128), decoding(5), waiting(10, 20),
                                            decoding(70)};
-  const Schedule s =
-      schedule(views, {.pages = 10, .state_slots = 10}, {.rows_max = 256, .sequences_max = 8});
+  const Schedule s = next(views, {.pages = 10, .state_slots = 10});
   ASSERT_EQ(s.rows.size(), 4U);
   EXPECT_EQ(s.rows[0].sequence, 1);
   EXPECT_EQ(s.rows[0].arithmetic, Arithmetic::generation);
   EXPECT_EQ(s.rows[1].sequence, 3);
-  EXPECT_EQ(s.rows[2].sequence, 0);
-  EXPECT_EQ(s.rows[2].rows, 172);
+  EXPECT_EQ(s.rows[2].sequence, 2);  // the shorter one
+  EXPECT_EQ(s.rows[2].rows, 10);
   EXPECT_EQ(s.rows[2].arithmetic, Arithmetic::prompt);
-  EXPECT_EQ(s.rows[3].sequence, 2);
-  EXPECT_EQ(s.rows[3].rows, 10);
-  EXPECT_EQ(s.admitted, std::vector<int32_t>{2});
+  EXPECT_EQ(s.rows[3].sequence, 0);
+  EXPECT_EQ(s.rows[3].rows, 172);
+  EXPECT_EQ(who(s.admitted), Indices{2});
 }
 
 TEST(Scheduler, CutsPromptsOnlyAtMultiplesOf64) {
   const std::vector<SequenceView> views = {decoding(5), prefilling(1000, 64)};
-  const Schedule s = schedule(views, {}, {.rows_max = 200, .sequences_max = 8});
-  ASSERT_EQ(s.rows.size(), 2U);
-  EXPECT_EQ(s.rows[1].rows, 192);  // 199 rounded down
+  const auto rows = [&](SchedulerLimits limits) { return next(views, {}, limits).rows[1].rows; };
+  EXPECT_EQ(rows({.rows_max = 200, .sequences_max = 8}), 192);  // 199 rounded down
+  EXPECT_EQ(rows({.rows_max = 2048, .sequences_max = 8, .chunk_tokens_max = 100}), 128);
+  EXPECT_EQ(rows({.rows_max = 2048, .sequences_max = 8, .step_ms = 36.0}), 320);
+  EXPECT_EQ(rows({.rows_max = 2048, .sequences_max = 8, .step_ms = 200.0}), 936);
 }
 
-TEST(Scheduler, NobodyOvertakesInTheQueue) {
-  const SchedulerLimits limits{.rows_max = 256, .sequences_max = 2};
-  const std::vector<SequenceView> views = {waiting(1000, 1200), waiting(10, 10)};
-  EXPECT_TRUE(schedule(views, {.pages = 18, .state_slots = 4}, limits).admitted.empty());
-  EXPECT_EQ(schedule(views, {.pages = 19, .state_slots = 4}, limits).admitted.size(), 1U);
-  EXPECT_EQ(schedule(views, {.pages = 20, .state_slots = 4}, limits).admitted.size(), 2U);
-  EXPECT_EQ(schedule(views, {.pages = 20, .state_slots = 1}, limits).admitted.size(), 1U);
+TEST(Scheduler, ReservesThePromptAndSomeGrowthOrNothing) {
+  const SchedulerLimits limits{.rows_max = 256, .sequences_max = 2, .reserve_tokens = 100};
+  const std::vector<SequenceView> views = {waiting(1000, 9000), waiting(10, 10)};
+  const auto admitted = [&](const FreeResources& free) {
+    return who(next(views, free, limits).admitted);
+  };
+  EXPECT_EQ(admitted({.pages = 17, .state_slots = 4}), Indices{1});  // 18 needed: overtaken
+  EXPECT_EQ(admitted({.pages = 18, .state_slots = 4}), Indices{0});
+  EXPECT_EQ(admitted({.pages = 20, .state_slots = 4}), (Indices{0, 1}));
+  EXPECT_EQ(admitted({.pages = 20, .state_slots = 1}), Indices{0});
   const std::vector<SequenceView> busy = {decoding(3), decoding(3), waiting(1, 1)};
-  EXPECT_TRUE(schedule(busy, {.pages = 20, .state_slots = 1}, limits).admitted.empty());
+  EXPECT_TRUE(next(busy, {.pages = 20, .state_slots = 1}, limits).admitted.empty());
 }
 
-TEST(Scheduler, AlwaysMakesProgressWithinItsLimits) {
-  std::mt19937 random(5);
-  for (int round = 0; round < 2000; ++round) {
-    const auto pick = [&](int low, int high) {
-      return std::uniform_int_distribution<int32_t>(low, high)(random);
-    };
-    const SchedulerLimits limits{.rows_max = 64 + 8 + pick(0, 200), .sequences_max = 8};
-    std::vector<SequenceView> views;
-    const int running = pick(0, 8);
-    for (int i = 0; i < running; ++i)
-      views.push_back(pick(0, 1) ? decoding(9) : prefilling(pick(129, 400), 64 * pick(0, 2)));
-    const int queue = pick(running == 0 ? 1 : 0, 4);
-    for (int i = 0; i < queue; ++i) views.push_back(waiting(pick(1, 300), 300));
-    const FreeResources free{.pages = pick(5, 20), .state_slots = pick(1, 8)};
-    const Schedule s = schedule(views, free, limits);
-    EXPECT_FALSE(s.rows.empty());
-    int32_t rows = 0;
-    int32_t pages = 0;
-    for (const ScheduledRows& piece : s.rows) {
-      rows += piece.rows;
-      const SequenceView& view = views[static_cast<size_t>(piece.sequence)];
-      EXPECT_GT(piece.rows, 0);
-      if (view.phase == Phase::decode) continue;
-      const int32_t end = view.cached + piece.rows;
-      EXPECT_TRUE(end == view.prompt_size || end % 64 == 0);
-    }
-    for (const int32_t i : s.admitted)
-      pages += KvPool::pages_for(views[static_cast<size_t>(i)].tokens_max);
-    EXPECT_LE(rows, limits.rows_max);
-    EXPECT_LE(pages, free.pages);
-    EXPECT_LE(static_cast<int32_t>(s.admitted.size()), free.state_slots);
-    EXPECT_LE(running + static_cast<int>(s.admitted.size()), limits.sequences_max);
+TEST(Scheduler, AHeadThatWaitsLongIsNotOvertaken) {
+  Scheduler scheduler({.rows_max = 256, .sequences_max = 4}, CostModel());
+  const std::vector<SequenceView> views = {decoding(3, 64), waiting(1000, 1000), waiting(10, 10)};
+  const FreeResources free{.pages = 10, .state_slots = 4};
+  EXPECT_EQ(who(scheduler.next(views, free, 0.0).admitted), Indices{2});
+  EXPECT_EQ(who(scheduler.next(views, free, 1999.0).admitted), Indices{2});
+  EXPECT_TRUE(scheduler.next(views, free, 2000.0).admitted.empty());
+  EXPECT_EQ(who(scheduler.next(views, {.pages = 18, .state_slots = 4}, 2001.0).admitted),
+            (Indices{1, 2}));
+}
+
+TEST(Scheduler, APrefixHitNeedsOnlyWhatItLacks) {
+  SequenceView hit = waiting(1000, 1000);
+  hit.cached = 960;
+  hit.pages_held = 15;
+  EXPECT_EQ(who(next({hit}, {.pages = 1, .state_slots = 1}).admitted), Indices{0});
+  EXPECT_EQ(next({hit}, {.pages = 1, .state_slots = 1}).rows[0].rows, 40);
+  EXPECT_TRUE(next({hit}, {.pages = 0, .state_slots = 1}).admitted.empty());
+}
+
+TEST(Scheduler, GrowsTheOldestAndSwapsOutTheOneWithMostToDo) {
+  const std::vector<SequenceView> views = {decoding(128), decoding(70, 500), decoding(70, 900),
+                                           decoding(128)};
+  const Schedule enough = next(views, {.pages = 2});
+  EXPECT_EQ(enough.rows.size(), 4U);
+  const Schedule s = next(views, {.host_pages = 9, .host_slots = 1});
+  EXPECT_EQ(s.swapped_out, Indices{3});
+  ASSERT_EQ(s.rows.size(), 3U);
+  EXPECT_EQ(s.rows[0].sequence, 0);
+  const Schedule full_host = next(views, {});
+  EXPECT_TRUE(full_host.swapped_out.empty());
+  EXPECT_EQ(full_host.rows.size(), 2U);  // those with room in their last page
+}
+
+TEST(Scheduler, WhenNobodyCanAdvanceTheOldestTakesFromTheOthers) {
+  const Schedule s = next({decoding(128), decoding(64), decoding(64)}, {});
+  EXPECT_EQ(s.swapped_out, Indices{2});
+  ASSERT_EQ(s.rows.size(), 1U);
+  EXPECT_EQ(s.rows[0].sequence, 0);
+}
+
+TEST(Scheduler, SparesWhatWasSwappedOutTwiceJustNow) {
+  std::vector<SequenceView> views = {decoding(64), decoding(70, 500), decoding(70, 900)};
+  const FreeResources free{.host_pages = 9, .host_slots = 1};
+  views[2].times_swapped = 1;
+  EXPECT_EQ(next(views, free).swapped_out, Indices{2});
+  views[2].times_swapped = 2;
+  EXPECT_EQ(next(views, free).swapped_out, Indices{1});
+}
+
+TEST(Scheduler, WhoWasSwappedOutComesBackBeforeOthersStart) {
+  const std::vector<SequenceView> views = {decoding(3, 64), waiting(10, 10), swapped(640)};
+  EXPECT_TRUE(next(views, {.pages = 17, .state_slots = 1}).admitted.empty());
+  const Schedule s = next(views, {.pages = 18, .state_slots = 1});
+  EXPECT_EQ(who(s.resumed), Indices{2});
+  EXPECT_EQ(s.resumed[0].pages, 18);  // 640 tokens and 512 more
+  ASSERT_EQ(s.rows.size(), 2U);
+  EXPECT_EQ(s.rows[1].arithmetic, Arithmetic::generation);
+  EXPECT_EQ(who(next(views, {.pages = 20, .state_slots = 2}).admitted), Indices{1});
+}
+
+TEST(Scheduler, BetterPrioritiesGoFirstAndMayTakeASeat) {
+  const SchedulerLimits limits{.rows_max = 256, .sequences_max = 1};
+  const std::vector<SequenceView> views = {decoding(70), waiting(10, 10),
+                                           with_priority(waiting(10, 10), -1)};
+  const FreeResources free{.pages = 20, .state_slots = 1, .host_pages = 9, .host_slots = 1};
+  const Schedule s = next(views, free, limits);
+  EXPECT_EQ(s.swapped_out, Indices{0});
+  EXPECT_EQ(who(s.admitted), Indices{2});
+  ASSERT_EQ(s.rows.size(), 1U);
+  EXPECT_EQ(s.rows[0].sequence, 2);
+  const Schedule full_host = next(views, {.pages = 20, .state_slots = 1}, limits);
+  EXPECT_TRUE(full_host.swapped_out.empty() && full_host.admitted.empty());
+  EXPECT_EQ(full_host.rows.size(), 1U);
+  const std::vector<SequenceView> free_seat = {waiting(10, 10), with_priority(waiting(10, 10), -1)};
+  EXPECT_EQ(who(next(free_seat, free, limits).admitted), Indices{1});
+}
+
+TEST(Scheduler, TenantsWithFewerRunningStartFirst) {
+  std::vector<SequenceView> views = {decoding(3), waiting(10, 10), waiting(10, 10),
+                                     waiting(10, 10)};
+  views[3].tenant = 7;
+  const SchedulerLimits limits{.rows_max = 256, .sequences_max = 2};
+  EXPECT_EQ(who(next(views, {.pages = 99, .state_slots = 9}, limits).admitted), Indices{3});
+}
+
+TEST(Scheduler, AtMostTwoLongPromptsAtOnce) {
+  const std::vector<SequenceView> views = {prefilling(40000, 0), prefilling(40000, 6400),
+                                           waiting(40000, 40000), waiting(100, 100)};
+  EXPECT_EQ(who(next(views, {.pages = 9999, .state_slots = 9}).admitted), Indices{3});
+  EXPECT_EQ(who(next({views[0], views[2]}, {.pages = 9999, .state_slots = 9}).admitted),
+            Indices{1});
+}
+
+TEST(Scheduler, DearPrefillTakesTurnsWithDecoding) {
+  // A pass with prefill costs 10 + 64 x 1 ms at least: three passes of decoding pay for it.
+  const CostModel cost({.pass = 4.0, .decode_row = 1.0, .prefill = 10.0, .prefill_token = 1.0});
+  Scheduler scheduler({.rows_max = 256, .sequences_max = 4, .step_ms = 25.0}, cost);
+  const std::vector<SequenceView> views = {decoding(3), prefilling(500, 0)};
+  Indices prefill_rows;
+  for (int pass = 0; pass < 9; ++pass) {
+    const Schedule& s = scheduler.next(views, {}, 0.0);
+    prefill_rows.push_back(s.rows.size() == 2 ? s.rows[1].rows : 0);
   }
+  EXPECT_EQ(prefill_rows, (Indices{0, 0, 0, 64, 0, 0, 0, 64, 0}));
+}
+
+TEST(Scheduler, PredictsTheFirstToken) {
+  const Scheduler scheduler({.rows_max = 2048, .sequences_max = 8}, CostModel());
+  const double alone = scheduler.first_token_ms({}, 1000);
+  const double cost = scheduler.cost().piece_ms(0, 1000);
+  EXPECT_GT(alone, cost + 14.5);
+  EXPECT_LT(alone, 1.1 * cost + 20.0);
+  const std::vector<SequenceView> busy = {waiting(1000, 1100), decoding(10)};
+  EXPECT_GT(scheduler.first_token_ms(busy, 1000), 2.0 * alone);
 }
 
 TEST(KvPool, GivesEachPageOnce) {

@@ -1,0 +1,69 @@
+// What the scheduler is shown and what it answers, as plain types.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "model/batch.h"
+
+namespace nibble {
+
+/// What the scheduler may know of a sequence.
+struct SequenceView {
+  Phase phase = Phase::waiting;
+  int32_t prompt_size = 0;
+  int32_t cached = 0;         // tokens in its pages; when waiting, what a prefix hit would give
+  int32_t tokens_max = 0;     // prompt and longest continuation
+  int32_t pages_held = 0;     // device pages in its table; when waiting, those of a prefix hit that
+                              // need no free page; when swapped, none
+  int32_t pages_private = 0;  // of those held, what swapping it out frees;
+                              // when swapped, what bringing it back needs
+  uint64_t tenant = 0;
+  int32_t priority = 0;  // lower goes first
+  double arrival_ms = 0.0;
+  double swapped_ms = 0.0;  // when it was last swapped out
+  int32_t times_swapped = 0;
+};
+
+struct SchedulerLimits {
+  int32_t rows_max = 0;            // of one pass; at least sequences_max + kPageTokens
+  int32_t sequences_max = 0;       // running at once
+  int32_t chunk_tokens_max = 0;    // prompt rows of one pass, rounded up to 64; 0: rows_max
+  int32_t reserve_tokens = 4096;   // of the continuation, reserved at admission
+  double step_ms = 60.0;           // time budget of a pass with decoding sequences
+  double prefill_step_ms = 250.0;  // and of one without
+  double long_share = 0.40;        // of prefill time, for prompts with more than 32K tokens left
+};
+
+struct FreeResources {
+  int32_t pages = 0;  // free, or freed by eviction from the prefix cache
+  int32_t state_slots = 0;
+  int32_t host_pages = 0;
+  int32_t host_slots = 0;
+};
+
+struct ScheduledRows {
+  int32_t sequence = 0;  // index into the views
+  int32_t rows = 0;
+  Arithmetic arithmetic = Arithmetic::prompt;
+};
+
+/// A sequence that starts or comes back, with one state slot and so many device pages to allocate
+/// for it beyond `pages_held`: for its whole prompt, or all that it brings back, and some growth.
+struct Placement {
+  int32_t sequence = 0;  // index into the views
+  int32_t pages = 0;
+};
+
+/// To be carried out in this order. A running sequence named in `rows` whose pages are full
+/// (pages_held * 64 <= cached) gets one more page first: there is one. One swapped out for whom the
+/// host has no room (only if nobody could advance else) gives its pages up and computes them again.
+struct Schedule {
+  std::vector<int32_t> swapped_out;  // indices into the views
+  std::vector<Placement> resumed;
+  std::vector<Placement> admitted;
+  std::vector<ScheduledRows> rows;  // may name resumed and admitted ones
+};
+
+}  // namespace nibble
