@@ -141,6 +141,40 @@ TEST(PrefixCache, HeldPagesStay) {
   world.check({.pages = held});
 }
 
+TEST(PrefixCache, HeldPageIsPassedOverThoughItIsTheCheapest) {
+  PrefixWorld world({.pages = 4, .state_slots = 4, .rows_max = 64});
+  const Prompt read_now = prompt_of({1});
+  PrefixCache::Cursor cursor = world.cache->root(0);
+  auto held = world.publish(cursor, read_now, 1);  // no snapshot: worth nothing
+  cursor = PrefixCache::Cursor();
+  world.now_ms = 1000;
+  world.add(prompt_of({2}), 1);
+  const auto rest = world.cache->allocate_pages(3, 2000).value();
+  EXPECT_EQ(world.cache->available_pages(), 0);
+  EXPECT_EQ(world.read_page(held[0]), PrefixWorld::identity(read_now, kPageTokens));
+  held.insert(held.end(), rest.begin(), rest.end());
+  world.check({.pages = held});
+}
+
+TEST(PrefixCache, HostCopiesOfWhatIsOnTheDeviceGoFirst) {
+  PrefixWorld world(
+      {.pages = 4, .state_slots = 4, .rows_max = 64, .host_pages = 2, .host_slots = 2});
+  const Prompt away = prompt_of({1});
+  const Prompt back = prompt_of({2});
+  world.add(away, 1);
+  world.add(back, 1);
+  world.pools.pages.release(world.cache->allocate_pages(4, 0).value());  // both to the host
+  const int32_t slot = world.cache->allocate_slot(0).value();
+  std::vector<int32_t> pages;
+  PrefixCache::Cursor cursor;
+  ASSERT_TRUE(world.acquire_checked(back, 64, slot, pages, cursor));
+  EXPECT_EQ(world.cache->available_host_pages(), 2);
+  const auto host = world.cache->allocate_host_pages(1, 0).value();
+  EXPECT_EQ(world.cache->match(away.key(), 1000).tokens, 64);
+  EXPECT_EQ(world.cache->match(back.key(), 1000).tokens, 64);
+  world.check({.pages = pages, .slots = {slot}, .host_pages = host});
+}
+
 TEST(PrefixCache, UselessPagesGoFirstThenTheCheapest) {
   PrefixWorld world({.pages = 6, .state_slots = 8, .rows_max = 64});
   world.add(prompt_of({1, 2}), 2);
