@@ -25,6 +25,10 @@ std::string_view reason_name(FinishReason reason) {
       return "interrupted";
     case FinishReason::error:
       return "error";
+    case FinishReason::deadline:
+      return "deadline";
+    case FinishReason::repetition:
+      return "repetition";
   }
   return "";
 }
@@ -44,7 +48,7 @@ std::string LocalAnswer::stats() const {
 
 Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& arguments,
                                                          const std::filesystem::path& folder) {
-  EngineSetup setup = TRY(set_up_engine(arguments, folder, 1));
+  EngineSetup setup = TRY(set_up_engine(arguments, folder, {}));
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};
   served.context_max = setup.plan.context_max;
@@ -76,8 +80,8 @@ Result<LocalAnswer> LocalSession::ask(Api api, const Json& body, const Show& sho
       if (answer.first_token_seconds == 0.0) answer.first_token_seconds = seconds_since(start);
       if (const auto* fresh = std::get_if<NewTokens>(&event)) {
         for (const int32_t token : fresh->tokens) decoder.push(token);
-      } else {
-        answer.finished = std::get<Finished>(event);
+      } else if (const auto* end = std::get_if<Finished>(&event)) {
+        answer.finished = *end;
         ended = true;
         decoder.finish();
       }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/constraint_chain.h"
 #include "model/forward.h"
 
 namespace nibble {
@@ -170,7 +171,7 @@ void EngineCore::advance(Sequence& sequence, std::span<const float> logits) {
     events_.emplace_back(std::move(event));
   }
   if (stop)
-    finish(sequence, FinishReason::stop);
+    finish(sequence, finish_reason_of(*request.constraint));
   else if (sequence.generated_size() >= request.max_tokens)
     finish(sequence, FinishReason::length);
 }

@@ -15,7 +15,8 @@ Json ApiError::json() const {
 
 HttpResponse ApiError::response() const {
   HttpResponse response{.status = status, .body = json().dump()};
-  if (status == 429 || status == 503) response.headers.push_back({"Retry-After", "1"});
+  if (status == 429 || status == 503)
+    response.headers.push_back({"Retry-After", concat(retry_after_s)});
   if (status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
   return response;
 }

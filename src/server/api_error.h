@@ -14,8 +14,9 @@ struct ApiError {
   int status = 400;
   std::string type = "invalid_request_error";
   std::string message;
-  std::string param;  // the request field, or empty
-  std::string code;   // a word for programs, or empty
+  std::string param;      // the request field, or empty
+  std::string code;       // a word for programs, or empty
+  int retry_after_s = 1;  // of 429 and 503
 
   /// {"error":{"message","type","param","code"}}.
   Json json() const;

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "server/cache_places.h"
 #include "server/request_fields.h"
 
 namespace nibble {
@@ -135,7 +136,7 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
     return fields.refuse("messages", {.what = "this checkpoint has no chat template",
                                       .advice = "use /v1/completions"});
   const Json* messages = read_messages(fields, limits);
-  const Json tools = read_tools(fields, limits);
+  Json tools = read_tools(fields, limits);
   const ToolChoice choice = read_tool_choice(fields);
   const Json kwargs = read_kwargs(fields, model);
   const bool parallel = fields.flag("parallel_tool_calls").value_or(true);
@@ -148,6 +149,7 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
   fields.unsupported("modalities", {Json(Json::Array{Json("text")})});
   if (fields.error() || messages == nullptr) return;
 
+  const bool tools_marked = !tools.is_null() && strip_cache_marks(tools);
   const bool with_tools = !tools.is_null() && choice == ToolChoice::automatic;
   if (with_tools) {
     request.parse_tools = ParseTools::yes;
@@ -163,17 +165,21 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
   };
   auto prepared = prepare_messages(*messages);
   if (!prepared.ok()) return fail(prepared.error());
-  const auto prompt = model.chat_template->render({.messages = std::move(prepared).value(),
-                                                   .tools = with_tools ? tools : Json(),
-                                                   .documents = {},
-                                                   .kwargs = kwargs,
-                                                   .now = local_now()});
+  const TemplateInput input{.messages = std::move(prepared).value(),
+                            .tools = with_tools ? std::move(tools) : Json(),
+                            .documents = {},
+                            .kwargs = kwargs,
+                            .now = local_now()};
+  const auto prompt = model.chat_template->render(input);
   if (!prompt.ok()) return fail(prompt.error());
   size_t bytes = 0;
   for (const TextPiece& piece : prompt.value().pieces) bytes += piece.text.size();
   if (!check_prompt_bytes(fields, model, "messages", bytes)) return;
   auto ids = model.tokenizer.encode(prompt.value().pieces);
   if (!ids.ok()) return fail(ids.error());
+  request.cache =
+      find_cache_places(*model.chat_template, model.tokenizer, input, prompt.value().pieces,
+                        ids.value(), tools_marked ? ToolsMarked::yes : ToolsMarked::no);
   request.prompts.push_back(std::move(ids).value());
 }
 

@@ -8,6 +8,7 @@ namespace nibble {
 ChoiceDecoder::ChoiceDecoder(const ServedModel& model, Options options)
     : model_(model),
       split_(options.split),
+      stops_after_(options.stops_after),
       detokenizer_(model.tokenizer, options.skip_special),
       stops_(std::move(options.stops)),
       parser_(options.start, options.parse_tools, std::move(options.schemas)) {}
@@ -33,7 +34,7 @@ void ChoiceDecoder::push(int32_t token) {
     markers_.push_back({*marker, end - size, end});
   }
   seen_ += text.size();
-  release(stops_.push(text));
+  release(++pushed_ <= stops_after_ ? stops_.pass(text) : stops_.push(text));
 }
 
 void ChoiceDecoder::finish() {

@@ -21,6 +21,7 @@ class ChoiceDecoder {
  public:
   struct Options {
     std::vector<std::string> stops;
+    int32_t stops_after = 0;  // tokens in whose text no stop string is looked for
     SplitReasoning split = SplitReasoning::yes;
     StartIn start = StartIn::content;
     ParseTools parse_tools = ParseTools::no;
@@ -52,6 +53,8 @@ class ChoiceDecoder {
 
   const ServedModel& model_;
   SplitReasoning split_;
+  int32_t stops_after_;
+  int32_t pushed_ = 0;
   Detokenizer detokenizer_;
   StopMatcher stops_;
   OutputParser parser_;

@@ -5,6 +5,16 @@
 
 namespace nibble {
 
+namespace {
+
+/// The engine's clock, which deadlines are on.
+double now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
+}
+
+}  // namespace
+
 Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequest request,
                        std::shared_ptr<HttpExchange> exchange, std::string request_id)
     : served_(served),
@@ -22,9 +32,11 @@ Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequ
 
 void Generation::start() {
   const size_t count = request_.prompts.size() * static_cast<size_t>(request_.choices);
+  const double deadline_ms = request_.timeout_ms > 0.0 ? now_ms() + request_.timeout_ms : 0.0;
   for (size_t index = 0; index < count; ++index) {
     SequenceRequest sequence = request_.sequence(served_, index, engine_.next_id());
     const uint64_t id = sequence.id;
+    sequence.urgency.deadline_ms = deadline_ms;
     const auto accepted = engine_.submit(std::move(sequence));
     if (!accepted.ok()) return fail(ApiError::from(accepted.error()));
     ids_.push_back(id);
@@ -71,13 +83,47 @@ void Generation::take(EngineEvent event) {
     for (auto& position : fresh->logprobs) choice.logprobs.push_back(std::move(position));
     return;
   }
-  choice.finished = std::move(std::get<Finished>(event));
+  if (auto* prompt = std::get_if<PromptLogprobs>(&event)) {
+    for (auto& position : prompt->positions) choice.prompt_logprobs.push_back(std::move(position));
+    return;
+  }
+  take_end(choice, std::move(std::get<Finished>(event)));
+}
+
+void Generation::take_end(Choice& choice, Finished finished) {
+  choice.finished = std::move(finished);
   --unfinished_;
   choice.decoder.finish();
-  if (choice.finished->reason == FinishReason::error)
-    fail({.status = 500, .type = "server_error", .message = choice.finished->error});
-  else if (choice.finished->reason == FinishReason::cancelled)
-    fail({.status = 503, .type = "service_unavailable", .message = "the server is shutting down"});
+  const FinishReason reason = choice.finished->reason;
+  if (reason == FinishReason::error)
+    return fail({.status = 500, .type = "server_error", .message = choice.finished->error});
+  if (reason == FinishReason::cancelled)
+    return fail(
+        {.status = 503, .type = "service_unavailable", .message = "the server is shutting down"});
+  const bool nothing_in_time =
+      unfinished_ == 0 && !streaming_ && std::ranges::all_of(choices_, [](const Choice& c) {
+        return c.finished->reason == FinishReason::deadline && c.finished->completion_tokens == 0;
+      });
+  if (!nothing_in_time && reason != FinishReason::deadline &&
+      !prompt_logprobs_complete(static_cast<size_t>(&choice - choices_.data())))
+    return fail({.status = 500,
+                 .type = "server_error",
+                 .message = concat("the engine gave ", choice.prompt_logprobs.size(),
+                                   " log-probabilities of the prompt")});
+  if (nothing_in_time)
+    fail({.status = 504,
+          .type = "timeout",
+          .message = concat("no token within the time limit of ", request_.timeout_ms, " ms"),
+          .code = "timeout"});
+}
+
+const std::vector<int32_t>& Generation::prompt_of(size_t index) const {
+  return request_.prompts[index / static_cast<size_t>(request_.choices)];
+}
+
+bool Generation::prompt_logprobs_complete(size_t index) const {
+  return request_.prompt_logprobs_wanted() < 0 ||
+         choices_[index].prompt_logprobs.size() + 1 == prompt_of(index).size();
 }
 
 bool Generation::shown(const OutputEvent& event) const {
@@ -125,10 +171,31 @@ void Generation::send(const Json& object) {
   pending_ += "\n\n";
 }
 
+std::string Generation::echo_text(size_t index) const {
+  return served_.tokenizer.decode(prompt_of(index), SkipSpecial::no);
+}
+
+/// The prompt as the first piece of a stream; false: its log-probabilities are still to come.
+bool Generation::send_echo(size_t index) {
+  Choice& choice = choices_[index];
+  if (request_.echo == Echo::none || choice.echo_sent) return true;
+  if (!prompt_logprobs_complete(index) && !choice.finished) return false;
+  choice.echo_sent = true;
+  const OutputEvent event{.kind = OutputEvent::Kind::content, .text = echo_text(index)};
+  Json logprobs;
+  if (request_.sampling.wants_logprobs())
+    logprobs = echo_logprobs(served_.tokenizer, prompt_of(index).front(), choice.prompt_logprobs,
+                             choice.text_offset);
+  send(head_.object({chunk_choice(request_.api, static_cast<int32_t>(index), &event, {}, nullptr,
+                                  std::move(logprobs))}));
+  return true;
+}
+
 void Generation::stream_choice(int32_t index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
+  if (!send_echo(static_cast<size_t>(index))) return;
   for (const OutputEvent& event : choice.decoder.take()) {
-    if (!shown(event)) continue;
+    if (!shown(event) || request_.completion == Completion::dropped) continue;
     if (event.kind == OutputEvent::Kind::tool_begin) choice.text.add(event);  // gives it an id
     const bool call = event.kind >= OutputEvent::Kind::tool_begin;
     const std::string tool_id = call ? choice.text.calls[static_cast<size_t>(event.tool)].id : "";
@@ -153,16 +220,36 @@ void Generation::finish_stream() {
 
 void Generation::answer_whole() {
   Json::Array choices;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    Choice& choice = choices_[i];
-    choices.push_back(whole_choice(request_.api, static_cast<int32_t>(i), choice.text,
-                                   end_of(choice), logprobs_of(choice)));
-  }
+  for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_of(i));
   Json answer = head_.object(std::move(choices));
+  if (request_.api == Api::chat && request_.prompt_logprobs >= 0)
+    answer.set("prompt_logprobs",
+               prompt_logprobs_json(served_.tokenizer, choices_.front().prompt_logprobs));
   answer.set("usage", counts().usage());
   outcome_ = end_of(choices_.front()).finish_reason;
   done_ = true;
   exchange_->respond({.body = answer.dump(), .headers = {{"x-request-id", request_id_}}});
+}
+
+Json Generation::whole_logprobs(size_t index) {
+  Choice& choice = choices_[index];
+  if (request_.echo == Echo::none || !request_.sampling.wants_logprobs())
+    return logprobs_of(choice);
+  Json logprobs = echo_logprobs(served_.tokenizer, prompt_of(index).front(), choice.prompt_logprobs,
+                                choice.text_offset);
+  append_logprobs(logprobs, logprobs_of(choice));
+  return logprobs;
+}
+
+Json Generation::whole_choice_of(size_t index) {
+  Choice& choice = choices_[index];
+  if (request_.completion == Completion::dropped) choice.text = {};
+  if (request_.echo == Echo::prompt) choice.text.content.insert(0, echo_text(index));
+  Json json = whole_choice(request_.api, static_cast<int32_t>(index), choice.text, end_of(choice),
+                           whole_logprobs(index));
+  if (request_.api == Api::completions && request_.prompt_logprobs >= 0)
+    json.set("prompt_logprobs", prompt_logprobs_json(served_.tokenizer, choice.prompt_logprobs));
+  return json;
 }
 
 void Generation::ping() {
@@ -176,6 +263,11 @@ void Generation::ping() {
 ChoiceEnd Generation::end_of(const Choice& choice) const {
   const Finished& finished = *choice.finished;
   if (finished.reason == FinishReason::length) return {.finish_reason = "length"};
+  if (request_.completion == Completion::dropped) return {.finish_reason = "length"};
+  if (finished.reason == FinishReason::deadline)
+    return {.finish_reason = "length", .stop_reason = Json("deadline")};
+  if (finished.reason == FinishReason::repetition)
+    return {.finish_reason = "repetition", .stop_reason = Json("repetition_detected")};
   const bool called = choice.decoder.complete_calls() > 0;
   ChoiceEnd end{.finish_reason = called ? "tool_calls" : "stop", .stop_reason = {}};
   const auto& stop_string = choice.decoder.stop_string();
@@ -188,7 +280,8 @@ ChoiceEnd Generation::end_of(const Choice& choice) const {
 
 Json Generation::logprobs_of(Choice& choice) const {
   if (!request_.sampling.wants_logprobs()) return {};
-  const auto positions = std::exchange(choice.logprobs, {});
+  auto positions = std::exchange(choice.logprobs, {});
+  if (request_.completion == Completion::dropped) positions.clear();
   if (positions.empty() && request_.delivery == Delivery::stream) return {};
   return request_.api == Api::chat
              ? chat_logprobs(served_.tokenizer, positions)
@@ -198,9 +291,15 @@ Json Generation::logprobs_of(Choice& choice) const {
 TokenCounts Generation::counts() const {
   TokenCounts counts;
   for (const auto& prompt : request_.prompts) counts.prompt += static_cast<int64_t>(prompt.size());
-  for (const Choice& choice : choices_) {
-    counts.completion += choice.finished ? choice.finished->completion_tokens : 0;
+  const auto per_prompt = static_cast<size_t>(request_.choices);
+  int64_t cached = INT64_MAX;  // a prompt is counted once; so is what none of its choices computed
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    const bool given = choice.finished && request_.completion == Completion::given;
+    counts.completion += given ? choice.finished->completion_tokens : 0;
     counts.reasoning += choice.decoder.reasoning_tokens();
+    cached = std::min<int64_t>(cached, choice.finished ? choice.finished->cached_tokens : 0);
+    if ((i + 1) % per_prompt == 0) counts.cached += std::exchange(cached, INT64_MAX);
   }
   return counts;
 }

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "server/generation_request.h"
 #include "server/http.h"
+#include "server/prompt_logprobs.h"
 #include "server/response_json.h"
 
 namespace nibble {
@@ -48,12 +49,21 @@ class Generation {
     ChoiceDecoder decoder;
     ChoiceText text;  // all of it when whole; ids of calls when streaming
     std::vector<PositionLogprobs> logprobs;
+    std::vector<PositionLogprobs> prompt_logprobs;
     size_t text_offset = 0;
     std::optional<Finished> finished;
+    bool echo_sent = false;
     bool end_sent = false;
   };
 
   void fail(const ApiError& error);
+  void take_end(Choice& choice, Finished finished);
+  const std::vector<int32_t>& prompt_of(size_t index) const;
+  bool prompt_logprobs_complete(size_t index) const;
+  bool send_echo(size_t index);
+  std::string echo_text(size_t index) const;
+  Json whole_logprobs(size_t index);
+  Json whole_choice_of(size_t index);
   void cancel_rest();
   void begin_stream();
   void send(const Json& object);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/thinking_budget.h"
+#include "server/cache_salt.h"
 #include "server/request_fields.h"
 
 namespace nibble {
@@ -71,12 +73,42 @@ SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t in
   sequence.stop_ids = stop_ids;
   sequence.sampling = sampling;
   sequence.sampling.choice = static_cast<uint32_t>(index % static_cast<size_t>(choices));
-  if (!stops.empty()) sequence.constraint = std::make_unique<StopStrings>(served.tokenizer, stops);
+  sequence.constraint = constraint(served, index);
+  sequence.cache = cache;
+  sequence.cache.salt = cache_salt_of(tenant, cache_salt);
+  sequence.urgency = {.tenant = tenant, .priority = priority, .deadline_ms = 0.0};
+  sequence.prompt_logprobs = prompt_logprobs_wanted();
   return sequence;
+}
+
+int32_t GenerationRequest::prompt_logprobs_wanted() const {
+  const int32_t echoed = echo == Echo::prompt ? sampling.top_logprobs : -1;
+  return std::max(echoed, prompt_logprobs);
+}
+
+/// The budget first: of two that end at the same token the earlier gives the reason.
+std::unique_ptr<TokenConstraint> GenerationRequest::constraint(const ServedModel& served,
+                                                               size_t index) const {
+  ConstraintChain::Members members;
+  if (thinking_budget) {
+    ThinkingBudget::Options options{.begin = served.tags.think_begin,
+                                    .closing = served.thinking_close,
+                                    .tokens_max = *thinking_budget,
+                                    .start = ThinkingBudget::Start::outside};
+    const auto& prompt = prompts[index / static_cast<size_t>(choices)];
+    if (start_of(served, prompt) == StartIn::reasoning)
+      options.start = ThinkingBudget::Start::inside;
+    members.push_back(std::make_unique<ThinkingBudget>(std::move(options)));
+  }
+  if (!stops.empty())
+    members.push_back(std::make_unique<StopStrings>(served.tokenizer, stops, min_tokens));
+  if (repetition) members.push_back(std::make_unique<RepetitionStop>(*repetition));
+  return chained(std::move(members));
 }
 
 ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {
   ChoiceDecoder::Options options{.stops = stops,
+                                 .stops_after = min_tokens,
                                  .start = StartIn::content,
                                  .parse_tools = parse_tools,
                                  .schemas = schemas,

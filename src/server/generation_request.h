@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/repetition.h"
 #include "engine/sequence.h"
 #include "server/api_error.h"
 #include "server/choice_decoder.h"
@@ -18,6 +19,9 @@ namespace nibble {
 
 enum class Api : uint8_t { chat, completions };
 enum class Delivery : uint8_t { whole, stream };
+enum class Echo : uint8_t { none, prompt };
+/// dropped: max_tokens 0, for the sake of the prompt's log-probabilities.
+enum class Completion : uint8_t { given, dropped };
 
 struct RequestLimits {
   int json_depth_max = 64;
@@ -46,12 +50,36 @@ struct GenerationRequest {
   ParseTools parse_tools = ParseTools::no;
   ToolSchemas schemas;
   SkipSpecial skip_special = SkipSpecial::yes;
+  Echo echo = Echo::none;
+  Completion completion = Completion::given;
+  int32_t prompt_logprobs = -1;  // as SequenceRequest's; the answer lists them
+  std::optional<int32_t> thinking_budget;
+  std::optional<RepetitionLimits> repetition;
+  int32_t priority = 0;     // smaller goes first
+  double timeout_ms = 0.0;  // from submission; 0: none
+  uint64_t tenant = 0;
+  std::string cache_salt;
+  CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
 
+  /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.
+  int32_t prompt_logprobs_wanted() const;
   /// What the engine gets for one of prompts.size() * choices sequences; `index` counts the choices
   /// of the first prompt, then of the second. max_tokens may be lowered to what fits.
+  /// The deadline is the caller's to set, on the engine's clock.
   SequenceRequest sequence(const ServedModel& served, size_t index, uint64_t id) const;
   ChoiceDecoder decoder(const ServedModel& served, size_t index) const;
+
+ private:
+  std::unique_ptr<TokenConstraint> constraint(const ServedModel& served, size_t index) const;
 };
+
+/// What a request's headers say; the rest is in its body.
+struct ClientFacts {
+  uint64_t tenant = 0;
+  std::string timeout_seconds;  // X-Request-Timeout, or empty
+};
+/// The shorter of two time limits counts.
+std::optional<ApiError> apply_client(const ClientFacts& client, GenerationRequest& request);
 
 /// A request or the reason why not.
 using ParsedRequest = std::variant<GenerationRequest, ApiError>;

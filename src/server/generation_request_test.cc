@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <set>
 
+#include "server/cache_salt.h"
 #include "server/test_model.h"
 
 namespace nibble {
@@ -124,14 +127,120 @@ TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
        {with(R"("reasoning_effort":5)"), "reasoning_effort", "string"}});
 }
 
+TEST(GenerationRequest, RefusesServingFieldsOutsideTheirRange) {
+  const auto loop = [](const std::string& inner) {
+    return with(concat(R"("repetition_detection":)", inner));
+  };
+  expect_refusals(
+      Api::chat,
+      {{with(R"("thinking_token_budget":-2)"), "thinking_token_budget", "-1 to"},
+       {with(R"("max_thinking_tokens":1.5)"), "max_thinking_tokens", "whole"},
+       {with(R"("thinking_budget":"low")"), "thinking_budget", "found \"low\""},
+       {with(R"("reasoning_budget":true)"), "reasoning_budget", "whole"},
+       {loop("true"), "repetition_detection", "an object"},
+       {loop(R"({"max_pattern_size":1025,"min_count":2})"), "max_pattern_size", "0 to 1024"},
+       {loop(R"({"max_pattern_size":8})"), "repetition_detection", "min_count: expected 2 to"},
+       {loop(R"({"max_pattern_size":8,"min_count":1})"), "repetition_detection", "2 to 2048"},
+       {loop(R"({"max_pattern_size":1024,"min_count":17})"), "repetition_detection", "2 to 16"},
+       {loop(R"({"max_pattern_size":4,"min_pattern_size":5,"min_count":2})"),
+        "repetition_detection", "at most max_pattern_size, 4"},
+       {with(R"("prompt_logprobs":21)"), "prompt_logprobs", "0 to 20"},
+       {with(R"("prompt_logprobs":-1)"), "prompt_logprobs", "0 to 20"},
+       {with(R"("prompt_logprobs":1,"stream":true)"), "prompt_logprobs", "stream"},
+       {with(R"("echo":true)"), "echo", "echo"},
+       {with(R"("priority":1001)"), "priority", "-1000 to 1000"},
+       {with(R"("priority":"high")"), "priority", "whole"},
+       {with(R"("service_tier":5)"), "service_tier", "string"},
+       {with(R"("cache_salt":7)"), "cache_salt", "string"},
+       {with(concat(R"("cache_salt":")", std::string(129, 's'), "\"")), "cache_salt", "128 bytes"},
+       {with(R"("max_time_ms":0)"), "max_time_ms", "from 1"},
+       {with(R"("max_time_ms":"soon")"), "max_time_ms", "number"}});
+  expect_refusals(Api::completions, {{R"({"prompt":"a","echo":1})", "echo", "true or false"},
+                                     {R"({"prompt":"a","max_tokens":0})", "max_tokens", "from 1"}});
+  ServedModel plain = testing::served_model();
+  plain.tags = {};
+  const auto refused =
+      parse_generation_request(Api::chat, with(R"("thinking_token_budget":5)"), plain);
+  EXPECT_NE(std::get<ApiError>(refused).message.find("does not think"), std::string::npos);
+}
+
+TEST(GenerationRequest, ServingFieldsReachTheEngine) {
+  const auto sequence = [](const std::string& fields) {
+    return accept(Api::chat, fields).sequence(model(), 0, 1);
+  };
+  const SequenceRequest plain = sequence("");
+  EXPECT_EQ(plain.constraint, nullptr);
+  EXPECT_EQ(plain.cache.salt, 0U);
+  EXPECT_EQ(plain.urgency.priority, 0);
+  EXPECT_EQ(plain.prompt_logprobs, -1);
+  EXPECT_EQ(sequence(R"(,"priority":-5)").urgency.priority, -5);
+  EXPECT_LT(sequence(R"(,"service_tier":"priority")").urgency.priority, 0);
+  EXPECT_GT(sequence(R"(,"service_tier":"flex")").urgency.priority, 0);
+  EXPECT_EQ(sequence(R"(,"service_tier":"auto")").urgency.priority, 0);
+  EXPECT_EQ(sequence(R"(,"service_tier":"flex","priority":7)").urgency.priority, 7);
+  EXPECT_EQ(sequence(R"(,"prompt_logprobs":3)").prompt_logprobs, 3);
+  EXPECT_EQ(sequence(R"(,"logprobs":true,"top_logprobs":3)").prompt_logprobs, -1);
+  EXPECT_NE(sequence(R"(,"cache_salt":"a")").cache.salt, 0U);
+  EXPECT_NE(sequence(R"(,"cache_salt":"a")").cache.salt,
+            sequence(R"(,"cache_salt":"b")").cache.salt);
+  EXPECT_EQ(accept(Api::chat, R"(,"reasoning_budget":-1)").thinking_budget, std::nullopt);
+  EXPECT_EQ(accept(Api::chat, R"(,"thinking_budget":9)").thinking_budget, 9);
+  EXPECT_EQ(sequence(R"(,"repetition_detection":{"max_pattern_size":0})").constraint, nullptr);
+  const auto echoed = accept(Api::completions, R"(,"echo":true,"logprobs":2,"max_tokens":0)");
+  EXPECT_EQ(echoed.completion, Completion::dropped);
+  EXPECT_EQ(echoed.max_tokens, 1);
+  EXPECT_EQ(echoed.sequence(model(), 0, 1).prompt_logprobs, 2);
+  EXPECT_EQ(accept(Api::completions, R"(,"echo":true)").prompt_logprobs_wanted(), -1);
+}
+
+TEST(GenerationRequest, BudgetStartsWhereThePromptLeavesOff) {
+  const auto first_mask = [](const std::string& fields) {
+    const auto sequence =
+        accept(Api::chat, concat(R"(,"thinking_token_budget":0)", fields)).sequence(model(), 0, 1);
+    std::vector<uint32_t> bits(static_cast<size_t>(testing::kVocabRows + 31) / 32, ~0U);
+    sequence.constraint->mask({}, bits);
+    int allowed = 0;
+    for (const uint32_t word : bits) allowed += std::popcount(word);
+    return std::pair(allowed, (bits['\n' / 32] >> ('\n' % 32) & 1U) != 0);
+  };
+  EXPECT_EQ(first_mask(""), std::pair(1, true));
+  EXPECT_GT(first_mask(R"(,"enable_thinking":false)").first, 1);
+}
+
+TEST(GenerationRequest, TimeLimitsComeFromBodyAndHeader) {
+  const auto limit = [](const std::string& fields, const std::string& header) {
+    GenerationRequest request = accept(Api::chat, fields);
+    const auto error = apply_client({.tenant = 7, .timeout_seconds = header}, request);
+    EXPECT_EQ(request.tenant, 7U);
+    return error ? -1.0 : request.timeout_ms;
+  };
+  EXPECT_EQ(limit("", ""), 0.0);
+  EXPECT_EQ(limit(R"(,"max_time_ms":1500)", ""), 1500.0);
+  EXPECT_EQ(limit("", "0.25"), 250.0);
+  EXPECT_EQ(limit(R"(,"max_time_ms":1500)", "2"), 1500.0);
+  EXPECT_EQ(limit(R"(,"max_time_ms":1500)", "1"), 1000.0);
+  for (const char* bad : {"0", "-1", "x", "1s", "nan", "inf", "1e99", " 1"})
+    EXPECT_EQ(limit("", bad), -1.0) << bad;
+}
+
+TEST(GenerationRequest, TenantsShareNothing) {
+  GenerationRequest request = accept(Api::chat, R"(,"cache_salt":"s")");
+  std::set<uint64_t> salts;
+  for (const uint64_t tenant : {uint64_t{0}, tenant_of("key-1"), tenant_of("key-2")}) {
+    request.tenant = tenant;
+    salts.insert(request.sequence(model(), 0, 1).cache.salt);
+    EXPECT_EQ(request.sequence(model(), 0, 1).urgency.tenant, tenant);
+  }
+  EXPECT_EQ(salts.size(), 3U);
+}
+
 TEST(GenerationRequest, RefusesByNameWhatIsNotBuilt) {
   for (const char* field :
        {R"("response_format":{"type":"json_object"})",
         R"("response_format":{"type":"json_schema"})", R"("tool_choice":"required")",
         R"("tool_choice":{"type":"function"})", R"("guided_json":{})", R"("structured_outputs":{})",
         R"("bad_words":["x"])", R"("use_beam_search":true)", R"("best_of":2)", R"("echo":true)",
-        R"("suffix":"x")", R"("prompt_logprobs":1)", R"("chat_template":"x")",
-        R"("continue_final_message":true)", R"("thinking_token_budget":5)",
+        R"("suffix":"x")", R"("chat_template":"x")", R"("continue_final_message":true)",
         R"("documents":[{}])"}) {
     const std::string name(field + 1, std::string_view(field).find('"', 1) - 1);
     expect_refusals(Api::chat, {{with(field), name.c_str(), name.c_str()}});

@@ -115,7 +115,7 @@ void read_streaming(FieldReader& fields, GenerationRequest& request) {
   if (inner.error()) fields.set_error(*inner.error());
 }
 
-void refuse_unbuilt(FieldReader& fields) {
+void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   const Json off(false);
   const Json zero(0);
   for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
@@ -123,14 +123,13 @@ void refuse_unbuilt(FieldReader& fields) {
     fields.unsupported(name);
   for (const char* name : {"bad_words", "allowed_token_ids"})
     fields.unsupported(name, {Json(Json::Array{})});
-  for (const char* name : {"prompt_logprobs", "thinking_token_budget", "truncate_prompt_tokens",
-                           "logprob_token_ids", "repetition_detection", "kv_transfer_params",
+  for (const char* name : {"truncate_prompt_tokens", "logprob_token_ids", "kv_transfer_params",
                            "logits_processors", "custom_logit_processor"})
     fields.unsupported(name);
-  for (const char* name :
-       {"include_stop_str_in_output", "use_beam_search", "echo", "return_token_ids",
-        "return_tokens_as_token_ids", "continue_final_message"})
+  for (const char* name : {"include_stop_str_in_output", "use_beam_search", "return_token_ids",
+                           "return_tokens_as_token_ids", "continue_final_message"})
     fields.unsupported(name, {off});
+  if (request.api == Api::chat) fields.unsupported("echo", {off});
   fields.unsupported("length_penalty", {Json(1.0), Json(1)});
   fields.unsupported("suffix", {Json("")});
   fields.unsupported("best_of", {Json(1)});
@@ -164,15 +163,21 @@ void read_common_fields(FieldReader& fields, const ServedModel& model, const Req
   read_logit_bias(fields, model, limits, request.sampling);
   read_logprobs(fields, limits, request);
   read_stops(fields, model, limits, request);
-  refuse_unbuilt(fields);
+  read_serving_fields(fields, model, limits, request);
+  refuse_unbuilt(fields, request);
   request.choices = static_cast<int32_t>(fields.integer("n", 1, limits.choices_max).value_or(1));
   const bool skip = fields.flag("skip_special_tokens").value_or(true);
   request.skip_special = skip ? SkipSpecial::yes : SkipSpecial::no;
 
   // The newer name wins. Without either: generation_config.json's, else whatever fits.
-  const auto tokens_max = fields.integer("max_tokens", 1, INT32_MAX);
+  const bool may_be_none = request.echo == Echo::prompt;
+  const auto tokens_max = fields.integer("max_tokens", may_be_none ? 0 : 1, INT32_MAX);
   const auto newer = fields.integer("max_completion_tokens", 1, INT32_MAX);
   request.max_tokens = static_cast<int32_t>(newer.value_or(tokens_max.value_or(0)));
+  if (may_be_none && !newer && tokens_max == 0) {  // the engine makes one, nobody sees it
+    request.max_tokens = 1;
+    request.completion = Completion::dropped;
+  }
   request.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, INT32_MAX).value_or(0));
 }
 

@@ -10,6 +10,9 @@ namespace nibble {
 /// Sampling, limits, stops, streaming; refuses by name what is not built. `fields` reads `body`.
 void read_common_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
                         GenerationRequest& request);
+/// Thinking budget, repetition, echo and prompt logprobs, priority, cache salt, time limit.
+void read_serving_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
+                         GenerationRequest& request);
 /// Refuses text that is too long to be worth tokenising.
 bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::string_view field,
                         size_t bytes);

@@ -74,7 +74,7 @@ Json TokenCounts::usage() const {
       {{"prompt_tokens", Json(prompt)},
        {"completion_tokens", Json(completion)},
        {"total_tokens", Json(prompt + completion)},
-       {"prompt_tokens_details", object_of({{"cached_tokens", Json(0)}})},
+       {"prompt_tokens_details", object_of({{"cached_tokens", Json(cached)}})},
        {"completion_tokens_details", object_of({{"reasoning_tokens", Json(reasoning)}})}});
 }
 

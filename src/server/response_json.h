@@ -27,6 +27,7 @@ struct AnswerHead {
 
 struct TokenCounts {
   int64_t prompt = 0;
+  int64_t cached = 0;  // of the prompt
   int64_t completion = 0;
   int64_t reasoning = 0;
   Json usage() const;
@@ -34,8 +35,8 @@ struct TokenCounts {
 
 /// How a choice ended, in the words of the API.
 struct ChoiceEnd {
-  std::string finish_reason;  // stop, length, tool_calls
-  Json stop_reason;           // the stop string, an extra stop id, or null
+  std::string finish_reason;  // stop, length, tool_calls, repetition
+  Json stop_reason;           // the stop string, an extra stop id, a word, or null
 };
 
 /// One tool call of a whole answer.

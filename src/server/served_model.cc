@@ -100,6 +100,10 @@ Result<ServedModel> load_served_model(const std::filesystem::path& folder,
                 .think_end = tag("</think>"),
                 .tool_begin = tag("<tool_call>"),
                 .tool_end = tag("</tool_call>")};
+  if (model.tags.think_end) {
+    model.thinking_close = TRY(model.tokenizer.encode("\n", SpecialTokens::plain_text));
+    model.thinking_close.push_back(*model.tags.think_end);
+  }
   return model;
 }
 

@@ -30,6 +30,7 @@ struct ServedModel {
   std::optional<int32_t> max_tokens_default;  // max_new_tokens of generation_config.json
   std::vector<int32_t> stop_ids;              // union of all configs, ascending
   TagIds tags;
+  std::vector<int32_t> thinking_close;  // what ends thinking by force: a line break and </think>
   int32_t context_max = 0;
   int32_t vocab_rows = 0;
   size_t token_bytes_max = 1;  // of any one token

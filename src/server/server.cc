@@ -6,6 +6,7 @@
 #include <map>
 
 #include "server/api_error.h"
+#include "server/cache_salt.h"
 #include "server/generation.h"
 #include "server/task_thread.h"
 
@@ -92,6 +93,7 @@ struct Server::State : std::enable_shared_from_this<State> {
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   std::optional<ApiError> refusal(const HttpRequest& request, const Route*& route) const;
   bool authorised(const HttpRequest& request) const;
+  ClientFacts client_of(const HttpRequest& request) const;
   void generate(Api api, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   void start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
              std::string request_id);
@@ -185,6 +187,12 @@ bool Server::State::authorised(const HttpRequest& request) const {
   return found;
 }
 
+/// Without keys all clients are one tenant, whatever key they send.
+ClientFacts Server::State::client_of(const HttpRequest& request) const {
+  return {.tenant = options.api_keys.empty() ? 0 : tenant_of(key_of(request)),
+          .timeout_seconds = std::string(request.header("x-request-timeout"))};
+}
+
 void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const Route* route = nullptr;
   if (const auto error = refusal(request, route)) {
@@ -247,6 +255,8 @@ void Server::State::generate(Api api, HttpRequest request, std::shared_ptr<HttpE
   const bool queued = parser->post([this, api, shared, exchange] {
     auto parsed = std::make_shared<ParsedRequest>(
         parse_generation_request(api, shared->body, model, options.limits));
+    if (auto* sound = std::get_if<GenerationRequest>(parsed.get()))
+      if (auto error = apply_client(client_of(*shared), *sound)) *parsed = std::move(*error);
     http->post([this, parsed, shared, exchange] {
       if (const auto* error = std::get_if<ApiError>(parsed.get()))
         return exchange->respond(error->response());

@@ -44,11 +44,17 @@ std::string StopMatcher::push(std::string_view text) {
   return certain;
 }
 
+std::string StopMatcher::pass(std::string_view text) {
+  if (matched_) return {};
+  return std::exchange(held_, {}) + std::string(text);
+}
+
 std::string StopMatcher::flush() { return std::exchange(held_, {}); }
 
-StopStrings::StopStrings(Tokenizer tokenizer, std::vector<std::string> stops)
+StopStrings::StopStrings(Tokenizer tokenizer, std::vector<std::string> stops, int32_t min_tokens)
     : tokenizer_(std::move(tokenizer)),
       stops_(std::move(stops)),
+      min_tokens_(static_cast<size_t>(min_tokens)),
       detokenizer_(tokenizer_),
       matcher_(stops_) {}
 
@@ -59,7 +65,11 @@ TokenConstraint::MaskState StopStrings::mask(std::span<const int32_t>, std::span
 std::optional<size_t> StopStrings::accept(std::span<const int32_t> tokens) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     accepted_.push_back(tokens[i]);
-    matcher_.push(detokenizer_.push(tokens[i]));
+    const std::string text = detokenizer_.push(tokens[i]);
+    if (accepted_.size() <= min_tokens_)
+      matcher_.pass(text);
+    else
+      matcher_.push(text);
     if (matcher_.matched()) return i + 1;
   }
   return std::nullopt;

@@ -22,6 +22,8 @@ class StopMatcher {
 
   /// Text that is certain to come before any stop string. After a match: nothing, ever.
   std::string push(std::string_view text);
+  /// Text in which no stop string may lie, not even the beginning of one: it comes back whole.
+  std::string pass(std::string_view text);
   /// The end of the text: what was held back.
   std::string flush();
 
@@ -37,7 +39,8 @@ class StopMatcher {
 
 class StopStrings final : public TokenConstraint {
  public:
-  StopStrings(Tokenizer tokenizer, std::vector<std::string> stops);
+  /// Stop strings are looked for in the text after the first `min_tokens` tokens.
+  StopStrings(Tokenizer tokenizer, std::vector<std::string> stops, int32_t min_tokens = 0);
   MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override;
   std::optional<size_t> accept(std::span<const int32_t> tokens) override;
   void rollback(size_t count) override;
@@ -47,6 +50,7 @@ class StopStrings final : public TokenConstraint {
 
   Tokenizer tokenizer_;
   std::vector<std::string> stops_;
+  size_t min_tokens_;
   std::vector<int32_t> accepted_;
   Detokenizer detokenizer_;
   StopMatcher matcher_;

@@ -84,6 +84,7 @@ inline ServedModel served_model() {
   model.chat_template = std::move(chat_template).value();
   model.sampling.temperature = 0.0;
   model.stop_ids = {kImEnd};
+  model.thinking_close = {'\n', kEndThink};
   model.tags = {kThink, kEndThink, kToolCall, kEndToolCall};
   model.context_max = 1024;
   model.vocab_rows = kVocabRows;
@@ -112,7 +113,8 @@ inline std::vector<int32_t> script_of(const std::string& text) {
   return script;
 }
 
-/// Says script[k] as the k-th token of every sequence; past its end, 'x' for ever.
+/// Says script[k] as the k-th token of every sequence; past its end, 'x' for ever. Rows inside a
+/// prompt, looked at for its log-probabilities, expect 'p'.
 class ScriptedBackend final : public Backend {
  public:
   explicit ScriptedBackend(std::vector<int32_t> script, std::chrono::milliseconds pass_time = {})
@@ -121,6 +123,7 @@ class ScriptedBackend final : public Backend {
   std::string description() const override { return "scripted"; }
   Result<void> reserve(const PoolSizes& sizes) override {
     said_.assign(static_cast<size_t>(sizes.state_slots), 0);
+    host_said_.assign(static_cast<size_t>(sizes.host_slots), 0);
     return {};
   }
   int64_t page_bytes() const override { return 1; }
@@ -139,8 +142,10 @@ class ScriptedBackend final : public Backend {
       for (const BatchSequence& s : batch.sequences) {
         const int32_t row = batch.logit_rows[i];
         if (row < s.row_begin || row >= s.row_begin + s.row_count) continue;
-        const size_t at = said_[static_cast<size_t>(s.state_out)]++;
-        const int32_t token = at < script_.size() ? script_[at] : 'x';
+        size_t& said = said_[static_cast<size_t>(s.state_out)];
+        const bool in_prompt = row + 1 < s.row_begin + s.row_count;
+        const int32_t token = in_prompt ? 'p' : said < script_.size() ? script_[said] : 'x';
+        said += in_prompt ? 0 : 1;
         float* logits = logits_.data() + i * kVocabRows;
         if (token == kNanToken)
           logits[0] = std::numeric_limits<float>::quiet_NaN();
@@ -151,12 +156,12 @@ class ScriptedBackend final : public Backend {
     return {.logits = logits_, .hidden = {}};
   }
   void zero_state(int32_t slot) override { said_[static_cast<size_t>(slot)] = 0; }
-  void copy_state(int32_t, int32_t) override {}
+  void copy_state(int32_t from, int32_t to) override { slot(to) = slot(from); }
   void copy_page(int32_t, int32_t) override {}
   void store_page(int32_t, int32_t) override {}
   void load_page(int32_t, int32_t) override {}
-  void store_state(int32_t, int32_t) override {}
-  void load_state(int32_t, int32_t) override {}
+  void store_state(int32_t slot_id, int32_t host) override { host_slot(host) = slot(slot_id); }
+  void load_state(int32_t host, int32_t slot_id) override { slot(slot_id) = host_slot(host); }
   std::span<std::byte> host_page(int32_t) override { return {}; }
   std::span<std::byte> host_state(int32_t) override { return {}; }
   bool finite_page(int32_t) override { return true; }
@@ -167,7 +172,10 @@ class ScriptedBackend final : public Backend {
  private:
   std::vector<int32_t> script_;
   std::chrono::milliseconds pass_time_;
-  std::vector<size_t> said_;
+  size_t& slot(int32_t id) { return said_[static_cast<size_t>(id)]; }
+  size_t& host_slot(int32_t id) { return host_said_[static_cast<size_t>(id)]; }
+
+  std::vector<size_t> said_, host_said_;
   std::vector<float> logits_;
 };
 
