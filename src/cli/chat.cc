@@ -23,6 +23,7 @@ constexpr Option kOptions[] = {
     {"stats", "", "", "token counts and speed after each answer"},
     kMaxModelLenOption,
     kKvCacheBytesOption,
+    kMemoryShareOption,
     kMaxBatchedTokensOption,
     kBackendOption,
     kActivationsOption,

@@ -1,5 +1,6 @@
-// Pebble through the engine: tokens and the bits of their log-probabilities do not depend on what
-// runs beside a sequence, on when it came, or on how its prompt was cut.
+// Pebble through the engine, exact mode: token ids and the bits of their log-probabilities do not
+// depend on the batch, the slot, the cut of the prompt, the prefix cache, preemption or the host
+// tier. Every case is compared with the sequences alone.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -15,81 +16,185 @@ namespace {
 struct Said {
   std::vector<int32_t> tokens;
   std::vector<uint64_t> logprob_bits;
-  bool operator==(const Said&) const = default;
+  int32_t cached_tokens = 0;
+  bool operator==(const Said& other) const {
+    return tokens == other.tokens && logprob_bits == other.logprob_bits;
+  }
 };
 
-class EngineBits : public ::testing::Test {
- protected:
-  static constexpr int kSequences = 9;
-  static constexpr int32_t kTokens = 12;
+using Answers = std::map<uint64_t, Said>;
 
-  static LoadedModel load(int threads) {
-    auto model = load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
-                             .backend = "cpu",
-                             .options = {.threads = threads}});
-    CHECK(model.ok(), model.error().message);
-    return std::move(model).value();
+constexpr int32_t kTokens = 8;
+
+/// Random prompts: every third long, all with the same beginning but a few.
+std::vector<SequenceRequest> make_requests(int count, int32_t vocab_rows) {
+  std::mt19937 random(11);
+  const auto token = [&] {
+    return static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_rows));
+  };
+  std::vector<int32_t> system(140);
+  for (int32_t& id : system) id = token();
+  std::vector<SequenceRequest> made;
+  for (int i = 0; i < count; ++i) {
+    SequenceRequest request;
+    request.id = static_cast<uint64_t>(i) + 1;
+    if (i % 4 != 0) request.prompt = system;
+    const size_t more = i % 3 == 0 ? 150 + random() % 150 : 1 + random() % 70;
+    for (size_t k = 0; k < more; ++k) request.prompt.push_back(token());
+    request.max_tokens = kTokens;
+    request.sampling.temperature = i % 2 == 0 ? 0.0 : 1.3;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.top_logprobs = 0;
+    request.cache.boundaries = {140};
+    made.push_back(std::move(request));
   }
-  static std::vector<SequenceRequest> requests(int32_t vocab_rows) {
-    std::mt19937 random(11);
-    std::vector<SequenceRequest> made;
-    for (int i = 0; i < kSequences; ++i) {
-      SequenceRequest request;
-      request.id = static_cast<uint64_t>(i) + 1;
-      const size_t size = i % 3 == 0 ? 150 + random() % 150 : 1 + random() % 70;
-      while (request.prompt.size() < size)
-        request.prompt.push_back(
-            static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_rows)));
-      request.max_tokens = kTokens;
-      request.sampling.temperature = i % 2 == 0 ? 0.0 : 1.3;
-      request.sampling.seed = static_cast<uint64_t>(i);
-      request.sampling.top_logprobs = 0;
-      made.push_back(std::move(request));
+  return made;
+}
+
+struct Case {
+  int count = 6;
+  int32_t sequences_max = 4;
+  int32_t chunk = 0;  // prompt rows of a pass
+  int32_t pages = 96;
+  int32_t snapshots = 8;
+  int32_t host_pages = 0;
+  int32_t host_slots = 0;
+  CacheMode cache = CacheMode::exact;
+  size_t arrive = 64;     // per step
+  int rounds = 1;         // all requests again, on the warm cache; the last round counts
+  int preempt_step = -1;  // all that run are swapped out before this step
+  int threads = 2;
+};
+
+struct Outcome {
+  Answers answers;
+  EngineCounters engine;
+  PrefixCounters cache;
+};
+
+LoadedModel load(int threads) {
+  auto model = load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
+                           .backend = "cpu",
+                           .options = {.threads = threads}});
+  CHECK(model.ok(), model.error().message);
+  return std::move(model).value();
+}
+
+void take(const std::vector<EngineEvent>& events, Answers& answers) {
+  for (const EngineEvent& event : events) {
+    if (const auto* end = std::get_if<Finished>(&event)) {
+      CHECK(end->reason == FinishReason::length, "sequence ", end->id, ": ", end->error);
+      answers[end->id].cached_tokens = end->cached_tokens;
     }
-    return made;
+    const auto* fresh = std::get_if<NewTokens>(&event);
+    if (fresh == nullptr) continue;
+    Said& to = answers[fresh->id];
+    to.tokens.insert(to.tokens.end(), fresh->tokens.begin(), fresh->tokens.end());
+    for (const PositionLogprobs& position : fresh->logprobs)
+      to.logprob_bits.push_back(std::bit_cast<uint64_t>(position.chosen.logprob));
   }
-  /// Runs the sequences with the given ids; `arrive` sequences come before each step.
-  static std::map<uint64_t, Said> run(int32_t sequences_max, int32_t rows_max, size_t arrive,
-                                      int threads) {
-    LoadedModel model = load(threads);
-    const EngineSettings settings{
-        .pools = {.pages = 64, .state_slots = sequences_max, .rows_max = rows_max},
-        .sequences_max = sequences_max,
-        .context_max = 512,
-        .integrity = IntegrityChecks::every_step};
-    CHECK(model.backend->reserve(settings.pools).ok());
-    const int32_t vocab = model.config.vocab_rows;
-    EngineCore core(*model.backend, model.config, Sampler(vocab, Sampler::all_sampleable(vocab)),
-                    settings);
-    std::map<uint64_t, Said> said;
-    std::vector<SequenceRequest> waiting = requests(vocab);
-    while (!waiting.empty() || !core.idle()) {
-      for (size_t i = 0; i < arrive && !waiting.empty(); ++i) {
+}
+
+Outcome run(const Case& what) {
+  LoadedModel model = load(what.threads);
+  const EngineSettings settings{.pools = {.pages = what.pages,
+                                          .state_slots = what.sequences_max + what.snapshots,
+                                          .rows_max = 512 + what.sequences_max,
+                                          .host_pages = what.host_pages,
+                                          .host_slots = what.host_slots},
+                                .sequences_max = what.sequences_max,
+                                .context_max = 512,
+                                .cache = what.cache,
+                                .chunk_tokens_max = what.chunk,
+                                .step_ms = 1e6,  // the chunk alone cuts
+                                .integrity = IntegrityChecks::every_step};
+  CHECK(model.backend->reserve(settings.pools).ok());
+  const int32_t vocab = model.config.vocab_rows;
+  EngineCore core(*model.backend, model.config, Sampler(vocab, Sampler::all_sampleable(vocab)),
+                  settings);
+  Outcome result;
+  for (int round = 0; round < what.rounds; ++round) {
+    result.answers.clear();
+    std::vector<SequenceRequest> waiting = make_requests(what.count, vocab);
+    for (int step = 0; !waiting.empty() || !core.idle(); ++step) {
+      for (size_t i = 0; i < what.arrive && !waiting.empty(); ++i) {
         core.submit(std::move(waiting.back()));
         waiting.pop_back();
       }
-      for (const EngineEvent& event : core.step()) {
-        const auto* fresh = std::get_if<NewTokens>(&event);
-        if (fresh == nullptr) continue;
-        Said& to = said[fresh->id];
-        to.tokens.insert(to.tokens.end(), fresh->tokens.begin(), fresh->tokens.end());
-        for (const PositionLogprobs& position : fresh->logprobs)
-          to.logprob_bits.push_back(std::bit_cast<uint64_t>(position.chosen.logprob));
-      }
+      if (step == what.preempt_step)
+        for (int id = 1; id <= what.count; ++id) core.preempt(static_cast<uint64_t>(id));
+      take(core.step(), result.answers);
     }
-    return said;
   }
-};
+  result.engine = core.counters();
+  result.cache = core.memory().cache().counters();
+  return result;
+}
 
-TEST_F(EngineBits, BatchedIsAlone) {
-  const auto alone = run(1, 512, 1, 1);
-  ASSERT_EQ(alone.size(), size_t{kSequences});
-  for (const auto& [id, said] : alone) {
-    ASSERT_EQ(said.tokens.size(), size_t{kTokens});
-    ASSERT_EQ(said.logprob_bits.size(), size_t{kTokens});
+/// Each request in an engine of one sequence, without a cache.
+const Answers& alone() {
+  static const Answers answers =
+      run({.count = 64, .sequences_max = 1, .cache = CacheMode::off, .arrive = 1, .threads = 1})
+          .answers;
+  return answers;
+}
+
+void expect_alone(const Answers& answers, int count) {
+  ASSERT_EQ(answers.size(), static_cast<size_t>(count));
+  for (const auto& [id, said] : answers) {
+    ASSERT_EQ(said.tokens.size(), static_cast<size_t>(kTokens)) << "sequence " << id;
+    ASSERT_EQ(said.logprob_bits.size(), static_cast<size_t>(kTokens));
+    EXPECT_EQ(said, alone().at(id)) << "sequence " << id;
   }
-  EXPECT_EQ(run(8, 512, kSequences, 2), alone);  // all at once
-  EXPECT_EQ(run(4, 68, 1, 2), alone);            // prompts in pieces of 64, arrivals staggered
+}
+
+TEST(EngineBits, InBatchesOfAnySize) {
+  for (const int count : {2, 3, 8, 17, 64}) {
+    SCOPED_TRACE(count);
+    expect_alone(run({.count = count, .sequences_max = count, .pages = 480}).answers, count);
+  }
+  expect_alone(run({.count = 17, .sequences_max = 4, .arrive = 1}).answers, 17);  // other slots
+}
+
+TEST(EngineBits, HoweverPromptsAreCut) {
+  for (const int32_t chunk : {1, 64, 128, 512, 0}) {
+    SCOPED_TRACE(chunk);
+    expect_alone(run({.chunk = chunk, .arrive = 1}).answers, 6);
+  }
+}
+
+TEST(EngineBits, WhateverThePrefixCacheHolds) {
+  const Outcome cold = run({.count = 12});
+  expect_alone(cold.answers, 12);
+  const Outcome warm = run({.count = 12, .rounds = 2});
+  expect_alone(warm.answers, 12);
+  for (const auto& [id, said] : warm.answers) EXPECT_GE(said.cached_tokens, 0) << id;
+  EXPECT_GE(warm.cache.hits, 12);
+  const Outcome tight = run({.count = 12, .pages = 20, .snapshots = 3, .rounds = 3});
+  expect_alone(tight.answers, 12);
+  EXPECT_GT(tight.cache.pages_evicted + tight.cache.snapshots_evicted, 0);
+}
+
+TEST(EngineBits, RestoredFromTheHostTier) {
+  const Outcome restored = run(
+      {.count = 12, .pages = 20, .snapshots = 2, .host_pages = 64, .host_slots = 24, .rounds = 3});
+  expect_alone(restored.answers, 12);
+  EXPECT_GT(restored.cache.pages_loaded, 0);
+  EXPECT_GT(restored.cache.states_loaded, 0);
+}
+
+TEST(EngineBits, PreemptedAtEveryStep) {
+  for (int step = 0; step < kTokens + 8; ++step) {
+    SCOPED_TRACE(step);
+    const Outcome swapped = run({.chunk = 64, .host_pages = 64, .host_slots = 8, .preempt_step = step});
+    expect_alone(swapped.answers, 6);
+    const Outcome restarted = run({.chunk = 64, .preempt_step = step});  // no host memory
+    expect_alone(restarted.answers, 6);
+    if (step > 0 && step < kTokens) {
+      EXPECT_GT(swapped.engine.swaps_in, 0);
+      EXPECT_GT(restarted.engine.recomputes, 0);
+    }
+  }
 }
 
 }  // namespace

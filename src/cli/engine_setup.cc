@@ -2,6 +2,7 @@
 #include "cli/engine_setup.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <limits>
 
@@ -20,9 +21,55 @@ int64_t text_weight_bytes(const Checkpoint& checkpoint) {
   return bytes;
 }
 
-Result<std::optional<int64_t>> read_model_len(const Arguments& arguments) {
-  if (arguments.text(kMaxModelLenOption.name) == "auto") return std::optional<int64_t>();
-  return std::optional(TRY(arguments.integer(kMaxModelLenOption.name, 2, INT32_MAX)));
+/// "N", "auto" or "auto:SEQS".
+Result<void> read_model_len(const Arguments& arguments, MemoryRequest& request) {
+  constexpr std::string_view kAutomatic = "auto";
+  const std::string text = arguments.text(kMaxModelLenOption.name).value_or("auto");
+  if (text == kAutomatic) return {};
+  if (!text.starts_with("auto:")) {
+    request.model_len = TRY(arguments.integer(kMaxModelLenOption.name, 2, INT32_MAX));
+    return {};
+  }
+  int32_t count = 0;
+  const char* begin = text.data() + kAutomatic.size() + 1;
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size())
+    return make_error(ErrorCode::invalid_argument, {.what = "--max-model-len",
+                                                    .expected = "a number, auto, or auto:SEQUENCES",
+                                                    .found = text});
+  request.full_length_sequences = count;
+  return {};
+}
+
+Result<double> read_share(const Arguments& arguments) {
+  const std::string text = *arguments.text(kMemoryShareOption.name);
+  double share = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  if (error == std::errc() && end == text.data() + text.size() && share > 0.0 && share <= 1.0)
+    return share;
+  return make_error(ErrorCode::invalid_argument, {.what = "--gpu-memory-utilization",
+                                                  .expected = "a number above 0 and at most 1",
+                                                  .found = text});
+}
+
+/// What only a server takes.
+Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, EngineSetup& setup) {
+  constexpr int64_t kHostBytesMost = int64_t{4} << 30;
+  constexpr int64_t kHostShareDivisor = 8;
+  if (!arguments.enabled(kPrefixCachingOption.name)) {
+    setup.cache = CacheMode::off;
+    request.snapshots = 0;
+  } else if (TRY(arguments.choice(kCacheModeOption.name, {"exact", "fast"})) == "fast") {
+    setup.cache = CacheMode::fast;
+  }
+  if (arguments.text(kSnapshotsOption.name))
+    request.snapshots =
+        static_cast<int32_t>(TRY(arguments.integer(kSnapshotsOption.name, 0, 1 << 20)));
+  request.host_bytes = std::min(available_memory_bytes() / kHostShareDivisor, kHostBytesMost);
+  if (arguments.text(kHostCacheOption.name))
+    request.host_bytes = TRY(arguments.integer(kHostCacheOption.name, 0, INT64_MAX));
+  setup.step_ms = static_cast<double>(TRY(arguments.integer(kStepTimeOption.name, 1, 60000)));
+  return {};
 }
 
 }  // namespace
@@ -46,22 +93,29 @@ int64_t available_memory_bytes() {
 }
 
 EngineSettings EngineSetup::settings() const {
-  return {
-      .pools = plan.pools, .sequences_max = plan.sequences_max, .context_max = plan.context_max};
+  return {.pools = plan.pools,
+          .sequences_max = plan.sequences_max,
+          .context_max = plan.context_max,
+          .cache = cache,
+          .step_ms = step_ms};
 }
 
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
-                                  int32_t sequences_max) {
-  MemoryRequest request{.memory_bytes = available_memory_bytes(), .sequences_max = sequences_max};
-  request.model_len = TRY(read_model_len(arguments));
+                                  const EngineNeeds& needs) {
+  EngineSetup setup;
+  MemoryRequest request{.memory_bytes = available_memory_bytes(),
+                        .sequences_max = needs.sequences_max};
+  request.memory_bytes =
+      static_cast<int64_t>(static_cast<double>(request.memory_bytes) * TRY(read_share(arguments)));
+  TRY(read_model_len(arguments, request));
+  if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, setup));
   if (arguments.text(kKvCacheBytesOption.name))
     request.kv_cache_bytes = TRY(arguments.integer(kKvCacheBytesOption.name, 1, INT64_MAX));
-  request.rows_max = std::max(request.rows_max, sequences_max + kPageTokens);
+  request.rows_max = std::max(request.rows_max, needs.sequences_max + kPageTokens);
   if (arguments.text(kMaxBatchedTokensOption.name))
     request.rows_max = static_cast<int32_t>(
         TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
 
-  EngineSetup setup;
   const ModelRequest model = TRY(model_request(arguments, folder));
   setup.model = TRY(load_model(model));
   request.weight_bytes = text_weight_bytes(*setup.model.checkpoint);

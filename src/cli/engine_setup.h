@@ -13,23 +13,55 @@
 namespace nibble {
 
 // Rows for a verb's option table.
-inline constexpr Option kMaxModelLenOption = {"max-model-len", "N|auto", "auto",
-                                              "longest prompt + answer in tokens; auto: what fits"};
+inline constexpr Option kMaxModelLenOption = {
+    "max-model-len", "N|auto[:SEQS]", "auto",
+    "longest prompt + answer in tokens; auto: what fits, auto:4: four times at once"};
+inline constexpr Option kMemoryShareOption = {
+    "gpu-memory-utilization", "SHARE", "0.9",
+    "share of the memory there is (on a CPU: that is available) for weights, caches and workspace"};
 inline constexpr Option kKvCacheBytesOption = {
     "kv-cache-memory-bytes", "N", "", "bytes for the KV cache; default: by need, within memory"};
 inline constexpr Option kMaxBatchedTokensOption = {
     "max-num-batched-tokens", "N", "",
     "rows of one pass, prompt pieces and decoding sequences; default: 512, or as many as needed"};
 
+// Rows for a server's; the others take their defaults.
+inline constexpr Option kPrefixCachingOption = {"enable-prefix-caching", "", "true",
+                                                "prompts that begin alike are computed once"};
+inline constexpr Option kCacheModeOption = {
+    "cache-mode", "exact|fast", "exact",
+    "exact: an answer never depends on what ran before; fast: generated text is reused too"};
+inline constexpr Option kSnapshotsOption = {
+    "prefix-snapshots", "N", "", "states kept for the prefix cache; default: two per sequence"};
+inline constexpr Option kHostCacheOption = {
+    "host-cache-memory-bytes", "N", "",
+    "host memory for swapped sequences and the prefix cache's second tier; default: as the plan "
+    "says, at most 4G"};
+inline constexpr Option kStepTimeOption = {
+    "step-time-budget", "MS", "60",
+    "milliseconds of one pass while sequences wait for their next token"};
+
 struct EngineSetup {
   LoadedModel model;
   MemoryPlan plan;
+  CacheMode cache = CacheMode::exact;
+  double step_ms = 60.0;
   EngineSettings settings() const;
 };
 
-/// Loads the model and plans its memory from the rows above and those of model_loader.h.
+/// Whether sequences share: a server's engine has a prefix cache and a host tier, a single
+/// conversation's keeps only its own states.
+enum class EngineUse : uint8_t { single, serving };
+
+struct EngineNeeds {
+  EngineUse use = EngineUse::single;
+  int32_t sequences_max = 1;
+};
+
+/// Loads the model and plans its memory from the rows above and those of model_loader.h. `serving`
+/// reads the server's rows too.
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
-                                  int32_t sequences_max);
+                                  const EngineNeeds& needs);
 
 /// Memory this process may take, now: what the system has available, within its control group.
 int64_t available_memory_bytes();

@@ -32,6 +32,7 @@ constexpr Option kOptions[] = {
     {"stats", "", "true", "token counts and speed on standard error"},
     kMaxModelLenOption,
     kKvCacheBytesOption,
+    kMemoryShareOption,
     kMaxBatchedTokensOption,
     kBackendOption,
     kActivationsOption,
@@ -176,7 +177,8 @@ Result<int> run_ids(const Arguments& arguments, Terminal& terminal) {
   const std::string path = *arguments.text("ids");
   const std::string text = TRY(read_text_file(path, kIdsBytesMax));
   const Json json = TRY(parse_json(text, path));
-  EngineSetup setup = TRY(set_up_engine(arguments, arguments.positional(0), kIdsSequencesMax));
+  EngineSetup setup =
+      TRY(set_up_engine(arguments, arguments.positional(0), {.sequences_max = kIdsSequencesMax}));
   const auto prompts = TRY(parse_ids(json, setup.model.config.vocab_rows));
   auto requests = TRY(requests_of(arguments, prompts, setup));
   EngineSettings settings = setup.settings();

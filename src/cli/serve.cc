@@ -19,7 +19,13 @@ constexpr Option kOptions[] = {
     {"max-num-seqs", "N", "16", "sequences computed at once; more wait"},
     {"max-queued-requests", "N", "1024", "sequences that may wait; more get status 429"},
     kKvCacheBytesOption,
+    kMemoryShareOption,
+    kPrefixCachingOption,
+    kCacheModeOption,
+    kSnapshotsOption,
+    kHostCacheOption,
     kMaxBatchedTokensOption,
+    kStepTimeOption,
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
@@ -90,7 +96,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const std::filesystem::path folder = arguments.positional(0);
   const ServerOptions options = TRY(server_options(arguments, terminal));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
-  EngineSetup setup = TRY(set_up_engine(arguments, folder, sequences));
+  EngineSetup setup = TRY(
+      set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
   ServedModel served = TRY(served_model(arguments, setup, folder));
   EngineSettings settings = setup.settings();
   settings.waiting_max =

@@ -2,20 +2,47 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "engine/constraint_chain.h"
+#include "engine/planted_bug.h"
 #include "model/forward.h"
 
 namespace nibble {
+namespace {
+
+/// Waiting prompts looked up again per step: others may have published what they share.
+constexpr size_t kRefreshedPerStep = 4;
+
+double steady_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
+}
+
+EngineSettings with_clock(EngineSettings settings) {
+  if (!settings.clock_ms) settings.clock_ms = steady_ms;
+  return settings;
+}
+
+SchedulerLimits scheduler_limits(const EngineSettings& settings) {
+  SchedulerLimits limits;
+  limits.rows_max = settings.pools.rows_max;
+  limits.sequences_max = settings.sequences_max;
+  limits.chunk_tokens_max = settings.chunk_tokens_max;
+  limits.step_ms = settings.step_ms;
+  return limits;
+}
+
+}  // namespace
 
 EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
                        const EngineSettings& settings)
     : backend_(backend),
       config_(std::move(config)),
       sampler_(std::move(sampler)),
-      settings_(settings),
-      kv_pool_(settings.pools.pages),
-      state_pool_(settings.pools.state_slots) {
+      settings_(with_clock(settings)),
+      memory_(backend, settings.pools, settings.cache),
+      scheduler_(scheduler_limits(settings), CostModel{}) {
   CHECK(settings_.pools.rows_max >= settings_.sequences_max + kPageTokens, "rows_max ",
         settings_.pools.rows_max, " for ", settings_.sequences_max, " sequences");
   CHECK(sampler_.vocab_rows() == config_.vocab_rows, "sampler rows ", sampler_.vocab_rows());
@@ -44,12 +71,12 @@ Result<void> EngineCore::admissible(const SequenceRequest& request) const {
                    .found = concat(request.prompt.size(), " of prompt and ", request.max_tokens,
                                    " to generate"),
                    .advice = "shorten the prompt or lower max_tokens"});
-  if (KvPool::pages_for(total - 1) > kv_pool_.size())
-    return make_error(ErrorCode::no_memory,
-                      {.what = "the request can never fit the cache",
-                       .expected = concat("at most ", kv_pool_.size(), " pages of ", kPageTokens),
-                       .found = concat(total, " tokens"),
-                       .advice = "raise --kv-cache-memory-bytes"});
+  if (KvPool::pages_for(total - 1) > settings_.pools.pages)
+    return make_error(ErrorCode::no_memory, {.what = "the request can never fit the cache",
+                                             .expected = concat("at most ", settings_.pools.pages,
+                                                                " pages of ", kPageTokens),
+                                             .found = concat(total, " tokens"),
+                                             .advice = "raise --kv-cache-memory-bytes"});
   return {};
 }
 
@@ -58,6 +85,8 @@ void EngineCore::submit(SequenceRequest request) {
     CHECK(sequence->request.id != request.id, "sequence id ", request.id, " is live");
   auto sequence = std::make_unique<Sequence>();
   sequence->request = std::move(request);
+  sequence->arrival_ms = now_ms();
+  memory_.look_up(*sequence);
   live_.push_back(std::move(sequence));
 }
 
@@ -72,80 +101,237 @@ void EngineCore::cancel_all() {
   drop_finished();
 }
 
+Phase EngineCore::phase(uint64_t id) const {
+  for (const auto& sequence : live_)
+    if (sequence->request.id == id) return sequence->phase;
+  CHECK(false, "sequence ", id, " is not live");
+}
+
+void EngineCore::preempt(uint64_t id) { to_preempt_.push_back(id); }
+
 std::vector<EngineEvent> EngineCore::step() {
-  const Schedule schedule = plan();
-  for (const int32_t index : schedule.admitted) admit(*live_[static_cast<size_t>(index)]);
-  if (!schedule.rows.empty()) {
-    const Batch batch = build_batch(schedule);
-    absorb(schedule, forward(backend_, config_, batch));
+  const double begin_ms = now_ms();
+  end_expired(begin_ms);
+  refresh_matches();
+  views_ = views();
+  const Schedule schedule = scheduler_.next(views_, free_resources(), begin_ms);
+  carry_out(schedule, begin_ms);
+  const Pass pass = build_pass(schedule, begin_ms);
+  if (!pass.parts.empty()) {
+    const HeadOutput output = forward(backend_, config_, pass.batch);
+    absorb(pass, output, begin_ms);
+    scheduler_.observe(pass.shape, now_ms() - begin_ms);
+    ++counters_.passes;
   }
   drop_finished();
-  if (settings_.integrity == IntegrityChecks::every_step) check_integrity();
+  if (settings_.integrity == IntegrityChecks::every_step) {
+    memory_.poison_freed();
+    check_integrity();
+  }
   return std::exchange(events_, {});
 }
 
-Schedule EngineCore::plan() const {
+double EngineCore::first_token_ms(int32_t prompt_size) const {
+  return scheduler_.first_token_ms(views(), prompt_size);
+}
+
+std::vector<SequenceView> EngineCore::views() const {
   std::vector<SequenceView> views;
   views.reserve(live_.size());
-  for (const auto& s : live_)
-    views.push_back({.phase = s->phase,
-                     .prompt_size = s->prompt_size(),
-                     .cached = s->cached,
-                     .tokens_max = s->tokens_max()});
-  return schedule(views, {.pages = kv_pool_.free_count(), .state_slots = state_pool_.free_count()},
-                  {.rows_max = settings_.pools.rows_max, .sequences_max = settings_.sequences_max});
-}
-
-void EngineCore::admit(Sequence& sequence) {
-  auto pages = kv_pool_.allocate(KvPool::pages_for(sequence.tokens_max()));
-  const auto slot = state_pool_.allocate();
-  CHECK(pages && slot, "the scheduler admitted sequence ", sequence.request.id, " without room");
-  sequence.pages = std::move(*pages);
-  sequence.state_slot = *slot;
-  sequence.phase = Phase::prefill;
-  backend_.zero_state(*slot);
-}
-
-Batch EngineCore::build_batch(const Schedule& schedule) const {
-  Batch batch;
-  std::vector<int32_t> positions;
-  for (const ScheduledRows& piece : schedule.rows) {
-    const Sequence& s = *live_[static_cast<size_t>(piece.sequence)];
-    const int32_t end = s.cached + piece.rows;
-    const int32_t pages = KvPool::pages_for(end);
-    batch.sequences.push_back({.row_begin = batch.rows(),
-                               .row_count = piece.rows,
-                               .kv_begin = s.cached,
-                               .page_begin = static_cast<int32_t>(batch.pages.size()),
-                               .page_count = pages,
-                               .state_in = s.state_slot,
-                               .state_out = s.state_slot,
-                               .arithmetic = piece.arithmetic});
-    batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
-    for (int32_t i = s.cached; i < end; ++i) {
-      const bool in_prompt = i < s.prompt_size();
-      batch.tokens.push_back(in_prompt ? s.request.prompt[static_cast<size_t>(i)]
-                                       : s.generated[static_cast<size_t>(i - s.prompt_size())]);
-      positions.push_back(i);
+  for (const auto& s : live_) {
+    SequenceView view{.phase = s->phase,
+                      .prompt_size = s->prompt_size(),
+                      .cached = s->cached,
+                      .tokens_max = s->tokens_max(),
+                      .pages_held = static_cast<int32_t>(s->pages.size()),
+                      .tenant = s->request.urgency.tenant,
+                      .priority = s->request.urgency.priority,
+                      .arrival_ms = s->arrival_ms,
+                      .swapped_ms = s->swapped_ms,
+                      .times_swapped = s->times_swapped};
+    if (s->phase == Phase::waiting) {
+      view.cached = s->match.tokens;
+      view.pages_held = s->match.device_pages - s->match.idle_pages;
+    } else if (s->phase == Phase::swapped) {
+      view.pages_private = static_cast<int32_t>(s->host_pages.size());
+    } else {
+      view.pages_private = memory_.private_pages(*s);
     }
-    if (end >= s.prompt_size()) batch.logit_rows.push_back(batch.rows() - 1);
+    views.push_back(view);
   }
-  for (int axis = 0; axis < 3; ++axis)  // text: t, h and w are equal
-    batch.positions.insert(batch.positions.end(), positions.begin(), positions.end());
-  return batch;
+  return views;
 }
 
-void EngineCore::absorb(const Schedule& schedule, const HeadOutput& output) {
-  const size_t vocab = static_cast<size_t>(config_.vocab_rows);
-  size_t logit_row = 0;
+FreeResources EngineCore::free_resources() const {
+  const PrefixCache& cache = memory_.cache();
+  return {.pages = cache.available_pages(),
+          .state_slots = cache.available_slots(),
+          .host_pages = cache.available_host_pages(),
+          .host_slots = cache.available_host_slots()};
+}
+
+void EngineCore::end_expired(double now_ms) {
+  for (const auto& s : live_) {
+    const double deadline = s->request.urgency.deadline_ms;
+    if (deadline <= 0.0 || now_ms < deadline) continue;
+    finish(*s, FinishReason::deadline);
+    ++counters_.expired;
+  }
+  drop_finished();
+}
+
+void EngineCore::refresh_matches() {
+  for (size_t i = 0; i < std::min(kRefreshedPerStep, live_.size()); ++i) {
+    Sequence& s = *live_[next_refresh_++ % live_.size()];
+    if (s.phase == Phase::waiting) memory_.look_up(s);
+  }
+}
+
+void EngineCore::carry_out(const Schedule& schedule, double now_ms) {
+  for (const uint64_t id : std::exchange(to_preempt_, {}))
+    for (const auto& s : live_)
+      if (s->request.id == id && s->state_slot >= 0) swap_out_or_restart(*s, now_ms);
+  for (const int32_t index : schedule.swapped_out) {
+    Sequence& s = *live_[static_cast<size_t>(index)];
+    if (s.state_slot >= 0) swap_out_or_restart(s, now_ms);
+  }
+  // A pool may refuse (another one took what the scheduler counted on): then it stays as it is.
+  for (const Placement& place : schedule.resumed) {
+    const auto index = static_cast<size_t>(place.sequence);
+    const int32_t pages = views_[index].pages_held + place.pages;
+    if (memory_.swap_in(*live_[index], pages, now_ms) == Attempt::done) ++counters_.swaps_in;
+  }
+  for (const Placement& place : schedule.admitted) {
+    const auto index = static_cast<size_t>(place.sequence);
+    memory_.admit(*live_[index], views_[index].pages_held + place.pages, now_ms);
+  }
+}
+
+/// With no room on the host its tokens are kept and its cache is computed again later: the prompt
+/// in prompt arithmetic, the generated tokens in theirs, so the bits are the same.
+void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
+  if (memory_.swap_out(sequence, now_ms) == Attempt::done) {
+    ++counters_.swaps_out;
+    return;
+  }
+  memory_.release(sequence, now_ms);
+  sequence.phase = Phase::waiting;
+  sequence.cached = 0;
+  memory_.look_up(sequence);
+  ++sequence.times_swapped;
+  ++counters_.recomputes;
+}
+
+EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms) {
+  Pass pass;
   for (const ScheduledRows& piece : schedule.rows) {
     Sequence& s = *live_[static_cast<size_t>(piece.sequence)];
-    s.cached += piece.rows;
-    if (s.cached < s.prompt_size()) continue;
-    s.phase = Phase::decode;
-    advance(s, output.logits.subspan(logit_row * vocab, vocab));
-    ++logit_row;
+    if (s.phase != Phase::prefill && s.phase != Phase::decode) continue;
+    if (memory_.grow(s, s.cached + piece.rows, now_ms) == Attempt::no_room) {
+      ++counters_.sat_out;
+      continue;
+    }
+    append(pass, s, piece, now_ms);
   }
+  std::vector<int32_t> axis = std::move(pass.batch.positions);
+  for (int i = 0; i < 3; ++i)  // text: t, h and w are equal
+    pass.batch.positions.insert(pass.batch.positions.end(), axis.begin(), axis.end());
+  return pass;
+}
+
+void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, double now_ms) {
+  // The scheduler saw an estimate of what the cache holds: the piece is cut to what is left.
+  int32_t end = s.cached + piece.rows;
+  if (s.phase == Phase::prefill) end = std::min(end, s.prompt_size());
+  if (end < s.prompt_size()) end = end / kPageTokens * kPageTokens;
+  const int32_t rows = end - s.cached;
+  if (rows <= 0) return;
+  Batch& batch = pass.batch;
+  const int32_t pages = KvPool::pages_for(end);
+  batch.sequences.push_back({.row_begin = batch.rows(),
+                             .row_count = rows,
+                             .kv_begin = s.cached,
+                             .page_begin = static_cast<int32_t>(batch.pages.size()),
+                             .page_count = pages,
+                             .state_in = s.state_slot,
+                             .state_out = s.state_slot,
+                             .arithmetic = piece.arithmetic});
+  batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
+  Part part{.sequence = &s, .rows = rows, .logit_rows = wanted_logits(s, rows), .snapshots = {}};
+  part.snapshots = memory_.begin_snapshots(s, end, now_ms);
+  const int32_t early = planted(kBugSnapshotEarly) && rows > 1 ? 1 : 0;
+  for (const TakenSnapshot& snapshot : part.snapshots)
+    batch.snapshots.push_back(
+        {.row = batch.rows() + snapshot.tokens - s.cached - 1 - early, .slot = snapshot.slot});
+  for (int32_t i = s.cached; i < end; ++i) {
+    const bool in_prompt = i < s.prompt_size();
+    batch.tokens.push_back(in_prompt ? s.request.prompt[static_cast<size_t>(i)]
+                                     : s.generated[static_cast<size_t>(i - s.prompt_size())]);
+    batch.positions.push_back(i);
+  }
+  for (int32_t i = 0; i < part.logit_rows; ++i)
+    batch.logit_rows.push_back(batch.rows() - part.logit_rows + i);
+  if (piece.arithmetic == Arithmetic::generation)
+    ++pass.shape.decode_rows;
+  else
+    pass.shape.add_piece(s.cached, rows);
+  pass.parts.push_back(std::move(part));
+}
+
+/// Of the last rows of a piece: one if it ends with the newest token; all for prompt logprobs. A
+/// sequence that computes its cache again feeds its known tokens first.
+int32_t EngineCore::wanted_logits(const Sequence& s, int32_t rows) const {
+  const bool in_prompt = s.cached < s.prompt_size();
+  if (in_prompt && s.request.prompt_logprobs >= 0 && s.generated.empty()) return rows;
+  const int32_t known = s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size());
+  return s.cached + rows >= known ? 1 : 0;
+}
+
+void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_ms) {
+  const auto vocab = static_cast<size_t>(config_.vocab_rows);
+  size_t logit_row = 0;
+  for (const Part& part : pass.parts) {
+    Sequence& s = *part.sequence;
+    const auto rows = static_cast<size_t>(part.logit_rows);
+    const auto logits = output.logits.subspan(logit_row * vocab, rows * vocab);
+    logit_row += rows;
+    const int32_t begin = s.cached;
+    s.cached += part.rows;
+    if (s.cached >= s.prompt_size()) s.phase = Phase::decode;
+    if (memory_.publish(s, part.snapshots, now_ms) == SequenceMemory::Published::not_finite) {
+      end_not_finite(s, "the model computed a value that is not finite");
+      continue;
+    }
+    if (rows == 0) continue;
+    if (begin < s.prompt_size() && s.request.prompt_logprobs >= 0) {
+      if (const auto published = publish_prompt_logprobs(s, begin, logits); !published.ok()) {
+        end_not_finite(s, published.error().message);
+        continue;
+      }
+    }
+    if (s.cached >= s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
+      advance(s, logits.subspan((rows - 1) * vocab, vocab));
+  }
+}
+
+/// Row i of the piece tells of prompt token row_begin + i + 1. What was published before a restart
+/// is not published again.
+Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
+                                                 std::span<const float> logits) {
+  const auto vocab = static_cast<size_t>(config_.vocab_rows);
+  PromptLogprobs event{.id = s.request.id, .begin = s.prompt_logprobs_end, .positions = {}};
+  for (size_t i = 0; i * vocab < logits.size(); ++i) {
+    const int32_t next = row_begin + static_cast<int32_t>(i) + 1;
+    if (next < s.prompt_logprobs_end || next >= s.prompt_size()) continue;
+    auto position =
+        sampler_.logprobs(logits.subspan(i * vocab, vocab),
+                          s.request.prompt[static_cast<size_t>(next)], s.request.prompt_logprobs);
+    if (!position.ok()) return Error(position.error());
+    event.positions.push_back(std::move(position).value());
+  }
+  s.prompt_logprobs_end += static_cast<int32_t>(event.positions.size());
+  if (!event.positions.empty()) events_.emplace_back(std::move(event));
+  return {};
 }
 
 void EngineCore::advance(Sequence& sequence, std::span<const float> logits) {
@@ -154,7 +340,11 @@ void EngineCore::advance(Sequence& sequence, std::span<const float> logits) {
   auto sampled = sampler_.sample(logits, request.sampling, {request.prompt, sequence.generated},
                                  position, next_mask(sequence));
   if (!sampled.ok()) {
-    finish(sequence, FinishReason::error, {.error = sampled.error().message});
+    const Error& error = sampled.error();
+    if (error.code == ErrorCode::corrupt)
+      end_not_finite(sequence, error.message);
+    else
+      finish(sequence, FinishReason::error, {.error = error.message});
     return;
   }
   SampledToken& next = sampled.value();
@@ -189,46 +379,37 @@ std::span<const uint32_t> EngineCore::next_mask(Sequence& sequence) {
   return mask_;
 }
 
+void EngineCore::end_not_finite(Sequence& sequence, std::string error) {
+  memory_.condemn(sequence);
+  ++counters_.not_finite;
+  finish(sequence, FinishReason::error, {.error = std::move(error)});
+}
+
 void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished details) {
   details.id = sequence.request.id;
   details.reason = reason;
   details.prompt_tokens = sequence.prompt_size();
   details.completion_tokens = sequence.generated_size() + (details.stop_token >= 0 ? 1 : 0);
+  details.cached_tokens = sequence.hit_tokens;
   finished_.push_back(details.id);
   events_.emplace_back(std::move(details));
-}
-
-void EngineCore::release(Sequence& sequence) {
-  if (sequence.phase == Phase::waiting) return;
-  if (settings_.integrity == IntegrityChecks::every_step) {
-    for (const int32_t page : sequence.pages) backend_.poison_page(page);
-    backend_.poison_state(sequence.state_slot);
-  }
-  kv_pool_.release(sequence.pages);
-  state_pool_.release(sequence.state_slot);
 }
 
 void EngineCore::drop_finished() {
   if (finished_.empty()) return;
   std::erase_if(live_, [&](const std::unique_ptr<Sequence>& s) {
     if (std::ranges::find(finished_, s->request.id) == finished_.end()) return false;
-    release(*s);
+    memory_.release(*s, now_ms());
     return true;
   });
   finished_.clear();
 }
 
 void EngineCore::check_integrity() const {
-  std::vector<int32_t> pages;
-  std::vector<int32_t> slots;
-  for (const auto& s : live_) {
-    pages.insert(pages.end(), s->pages.begin(), s->pages.end());
-    if (s->phase != Phase::waiting) slots.push_back(s->state_slot);
-    CHECK(static_cast<int32_t>(s->pages.size()) >= KvPool::pages_for(s->cached), "sequence ",
-          s->request.id, " caches ", s->cached, " tokens in ", s->pages.size(), " pages");
-  }
-  kv_pool_.check_integrity(pages);
-  state_pool_.check_integrity(slots);
+  std::vector<const Sequence*> live;
+  live.reserve(live_.size());
+  for (const auto& s : live_) live.push_back(s.get());
+  memory_.check_integrity(live);
 }
 
 }  // namespace nibble

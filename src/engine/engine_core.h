@@ -1,18 +1,19 @@
-// EngineCore: the serving loop without its thread: one step = admit, one forward pass, sample,
-// publish. Deterministic: the same calls in the same order give the same events.
+// EngineCore: the serving loop without its thread: one step = schedule, one forward pass, sample,
+// publish. Deterministic: the same calls and the same clock give the same events; the tokens do
+// not depend on the clock at all.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/kv_pool.h"
 #include "engine/messages.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
-#include "engine/state_pool.h"
+#include "engine/sequence_memory.h"
 #include "model/backend.h"
 #include "model/config.h"
 
@@ -22,11 +23,27 @@ namespace nibble {
 enum class IntegrityChecks : uint8_t { off, every_step };
 
 struct EngineSettings {
-  PoolSizes pools;            // what the backend has reserved
-  int32_t sequences_max = 1;  // running at once
-  int32_t context_max = 0;    // prompt + generated tokens of one sequence
-  int32_t waiting_max = 1024;
+  PoolSizes pools;                                // what the backend has reserved
+  int32_t sequences_max = 1;                      // running at once
+  int32_t context_max = 0;                        // prompt + generated tokens of one sequence
+  int32_t waiting_max = 1024;                     // sequences that wait, and
+  int64_t waiting_tokens_max = int64_t{1} << 22;  // their prompt tokens, before more are refused
+  CacheMode cache = CacheMode::exact;
+  int32_t chunk_tokens_max = 0;  // prompt rows of one pass, rounded up to 64; 0: what fits
+  double step_ms = 60.0;         // time budget of a pass while others wait for their next token
   IntegrityChecks integrity = IntegrityChecks::off;
+  std::function<double()> clock_ms;  // monotonic; empty: the steady clock
+};
+
+/// Counts since the start, for tests and metrics.
+struct EngineCounters {
+  int64_t passes = 0;
+  int64_t swaps_out = 0;
+  int64_t swaps_in = 0;
+  int64_t recomputes = 0;  // preempted with no room in host memory
+  int64_t sat_out = 0;     // scheduled rows for which no page could be had
+  int64_t not_finite = 0;  // sequences ended by NaN or infinity
+  int64_t expired = 0;     // sequences ended by their deadline
 };
 
 class EngineCore {
@@ -53,35 +70,71 @@ class EngineCore {
   /// One pass over what the scheduler chose; nothing if idle. Returns every event since the last.
   std::vector<EngineEvent> step();
 
-  const KvPool& kv_pool() const { return kv_pool_; }
-  const StatePool& state_pool() const { return state_pool_; }
-  /// CHECKs that pages and slots of the live sequences are exactly the taken ones.
+  /// Milliseconds until a prompt of this size, submitted now, would see its first token.
+  double first_token_ms(int32_t prompt_size) const;
+
+  /// For tests: a running sequence is swapped out before the next pass, whatever the scheduler
+  /// says.
+  void preempt(uint64_t id);
+
+  /// Of a live sequence.
+  Phase phase(uint64_t id) const;
+
+  double now_ms() const { return settings_.clock_ms(); }
+  const EngineCounters& counters() const { return counters_; }
+  SequenceMemory& memory() { return memory_; }
+  const SequenceMemory& memory() const { return memory_; }
+  /// CHECKs that every page and slot is owned by exactly the live sequences and the cache.
   void check_integrity() const;
 
  private:
   using Sequences = std::vector<std::unique_ptr<Sequence>>;  // in order of arrival
+  /// One sequence's part of a pass.
+  struct Part {
+    Sequence* sequence = nullptr;
+    int32_t rows = 0;
+    int32_t logit_rows = 0;  // its last ones
+    std::vector<TakenSnapshot> snapshots;
+  };
+  struct Pass {
+    Batch batch;
+    std::vector<Part> parts;
+    PassShape shape;
+  };
 
-  Schedule plan() const;
-  void admit(Sequence& sequence);
-  Batch build_batch(const Schedule& schedule) const;
-  void absorb(const Schedule& schedule, const HeadOutput& output);
+  std::vector<SequenceView> views() const;
+  FreeResources free_resources() const;
+  void end_expired(double now_ms);
+  void refresh_matches();
+  void carry_out(const Schedule& schedule, double now_ms);
+  void swap_out_or_restart(Sequence& sequence, double now_ms);
+  Pass build_pass(const Schedule& schedule, double now_ms);
+  void append(Pass& pass, Sequence& sequence, const ScheduledRows& piece, double now_ms);
+  int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
+  void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
+  Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
+                                       std::span<const float> logits);
   /// Samples, applies constraint and stops, publishes; ends the sequence when it is over.
   void advance(Sequence& sequence, std::span<const float> logits);
   std::span<const uint32_t> next_mask(Sequence& sequence);
+  void end_not_finite(Sequence& sequence, std::string error);
   void finish(Sequence& sequence, FinishReason reason, Finished details = {});
-  void release(Sequence& sequence);
   void drop_finished();
 
   Backend& backend_;
   ModelConfig config_;
   Sampler sampler_;
   EngineSettings settings_;
-  KvPool kv_pool_;
-  StatePool state_pool_;
+  SequenceMemory memory_;
+  Scheduler scheduler_;
   Sequences live_;
+  std::vector<SequenceView> views_;  // of this step
   std::vector<uint64_t> finished_;
+  std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;
   std::vector<uint32_t> mask_;
+  size_t next_refresh_ = 0;
+  EngineCounters counters_;
 };
 
 }  // namespace nibble

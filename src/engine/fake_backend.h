@@ -1,13 +1,12 @@
 // FakeBackend, for tests: a "model" whose logits are a keyed hash of the whole token prefix. Half
 // of the prefix is read back from the KV pages, half is carried in the state slot, so a wrong page,
-// a stale page, a wrong or unzeroed state changes every later token.
+// a stale page, a wrong, early or unzeroed state changes every later token. Its NaN spreads as real
+// NaN does: through the state, through the pages, into the logits.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,12 +18,19 @@ namespace nibble {
 
 class FakeBackend final : public Backend {
  public:
-  static constexpr int32_t kVocab = 97;
-  static constexpr int32_t kPoison = -1;
-  static constexpr uint64_t kPoisonState = 0xDEAD;
+  static constexpr int32_t kVocab = 61;
+  static constexpr uint64_t kNan = ~uint64_t{0};
+  static constexpr uint64_t kPoison = kNan - 1;
 
-  /// Sequences whose prefix hash is divisible by `nan_every` compute NaN; 0: never.
-  explicit FakeBackend(uint64_t nan_every = 0) : nan_every_(nan_every) {}
+  struct Model {
+    /// A row whose state hash is divisible by it computes NaN; 0: never.
+    uint64_t nan_every = 0;
+    /// Whether generated tokens leave other bits than the same tokens of a prompt.
+    bool two_arithmetics = true;
+  };
+
+  FakeBackend() : FakeBackend(Model{}) {}
+  explicit FakeBackend(Model model) : model_(model) {}
 
   static ModelConfig config() {
     ModelConfig config;
@@ -36,25 +42,43 @@ class FakeBackend final : public Backend {
     return config;
   }
 
+  /// NaN stays NaN, poison becomes it.
   static uint64_t mix(uint64_t hash, uint64_t value) {
+    if (hash >= kPoison || value >= kPoison) return kNan;
     hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
-    return hash ^ (hash >> 29);
+    return (hash ^ (hash >> 29)) >> 1;
   }
 
-  /// The same function of the prefix, computed without pages, slots or batches.
-  static uint64_t prefix_hash(std::span<const int32_t> tokens) {
-    uint64_t state = 1;
-    uint64_t pages = 2;
-    for (const int32_t token : tokens) {
-      state = mix(state, static_cast<uint64_t>(token));
-      pages = mix(pages, static_cast<uint64_t>(token));
+  /// The same function of the prefix, one token at a time, without pages, slots or batches.
+  class Prefix {
+   public:
+    Prefix() : Prefix(Model{}) {}
+    explicit Prefix(const Model& model) : model_(model) {}
+    void add(int32_t token, Arithmetic arithmetic) {
+      if (size_ % kPageTokens == 0) {
+        before_ = pages();
+        page_ = page_seed(size_ / kPageTokens);
+      }
+      state_ = next_state(model_, state_, token, arithmetic);
+      page_ = mix(page_, cell(state_, token));
+      ++size_;
     }
-    return mix(state, pages);
-  }
+    uint64_t hash() const { return mix(state_, pages()); }
+    bool is_nan() const { return hash() == kNan; }
+
+   private:
+    uint64_t pages() const { return size_ == 0 ? kPagesSeed : mix(before_, page_); }
+    Model model_;
+    int32_t size_ = 0;
+    uint64_t state_ = kStateSeed;
+    uint64_t before_ = kPagesSeed;
+    uint64_t page_ = 0;
+  };
   static std::vector<float> logits_of(uint64_t hash) {
-    std::vector<float> logits;
+    std::vector<float> logits(kVocab, std::numeric_limits<float>::quiet_NaN());
+    if (hash == kNan) return logits;
     for (uint64_t token = 0; token < kVocab; ++token)
-      logits.push_back(static_cast<float>(mix(hash, token) >> 40) * 0x1.0p-22F);
+      logits[token] = static_cast<float>(mix(hash, token) >> 39) * 0x1.0p-22F;
     return logits;
   }
 
@@ -62,17 +86,18 @@ class FakeBackend final : public Backend {
   std::string description() const override { return "fake"; }
   Result<void> reserve(const PoolSizes& sizes) override {
     sizes_ = sizes;
-    page_tokens_.assign(static_cast<size_t>(sizes.pages) * kPageTokens, kPoison);
-    states_.assign(static_cast<size_t>(sizes.state_slots), kPoisonState);
+    pages_.assign(static_cast<size_t>(sizes.pages) * kPageTokens, kPoison);
+    states_.assign(static_cast<size_t>(sizes.state_slots), kPoison);
     host_ = HostPools(sizes, page_bytes(), state_slot_bytes());
     return {};
   }
-  int64_t page_bytes() const override { return kPageTokens * 4; }
+  int64_t page_bytes() const override { return kPageTokens * 8; }
   int64_t state_slot_bytes() const override { return 8; }
 
   Residual embed(const Batch& batch) override {
     validate_batch(batch, config(), sizes_);
     ++passes;
+    rows_computed += batch.rows();
     rows_largest = std::max(rows_largest, batch.rows());
     row_state_.assign(batch.tokens.size(), 0);
     row_pages_.assign(batch.tokens.size(), 0);
@@ -81,10 +106,11 @@ class FakeBackend final : public Backend {
   Residual delta_net_block(int, const Batch& batch, Residual h) override {
     for (const BatchSequence& s : batch.sequences) {
       uint64_t state = states_[static_cast<size_t>(s.state_in)];
-      if (s.kv_begin == 0) CHECK(state == 1, "a sequence starts in a used state");
       for (int32_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
-        state = mix(state, static_cast<uint64_t>(batch.tokens[static_cast<size_t>(row)]));
+        state = next_state(model_, state, batch.tokens[static_cast<size_t>(row)], s.arithmetic);
         row_state_[static_cast<size_t>(row)] = state;
+        for (const StateSnapshot& snapshot : batch.snapshots)
+          if (snapshot.row == row) states_[static_cast<size_t>(snapshot.slot)] = state;
       }
       states_[static_cast<size_t>(s.state_out)] = state;
     }
@@ -94,19 +120,20 @@ class FakeBackend final : public Backend {
     for (const BatchSequence& s : batch.sequences) {
       const bool whole = s.arithmetic == Arithmetic::generation || s.kv_begin % kPageTokens == 0;
       CHECK(whole, "a prompt was cut at ", s.kv_begin);
-      const auto cell = [&](int32_t index) -> int32_t& {
-        const size_t page = static_cast<size_t>(s.page_begin + index / kPageTokens);
-        return page_tokens_[static_cast<size_t>(batch.pages[page]) * kPageTokens +
-                            static_cast<size_t>(index % kPageTokens)];
-      };
-      for (int32_t row = 0; row < s.row_count; ++row) {
-        const size_t at = static_cast<size_t>(s.row_begin + row);
-        const int32_t index = s.kv_begin + row;
-        CHECK(batch.positions[at] == index, "position ", batch.positions[at], " at ", index);
-        cell(index) = batch.tokens[at];
-        uint64_t hash = 2;
-        for (int32_t i = 0; i <= index; ++i) hash = mix(hash, static_cast<uint64_t>(cell(i)));
-        row_pages_[at] = hash;
+      const int32_t* table = batch.pages.data() + s.page_begin;
+      uint64_t before = kPagesSeed;
+      for (int32_t p = 0; p < s.kv_begin / kPageTokens; ++p)
+        before = mix(before, page_cells(table[p])[kPageTokens - 1]);
+      for (int32_t i = 0; i < s.row_count; ++i) {
+        const auto row = static_cast<size_t>(s.row_begin + i);
+        const int32_t index = s.kv_begin + i;
+        CHECK(batch.positions[row] == index, "position ", batch.positions[row], " at ", index);
+        const auto cells = page_cells(table[index / kPageTokens]);
+        const auto at = static_cast<size_t>(index % kPageTokens);
+        const uint64_t last = at > 0 ? cells[at - 1] : page_seed(index / kPageTokens);
+        cells[at] = mix(last, cell(row_state_[row], batch.tokens[row]));
+        row_pages_[row] = mix(before, cells[at]);
+        if (at == kPageTokens - 1) before = row_pages_[row];
       }
     }
     return h;
@@ -116,28 +143,25 @@ class FakeBackend final : public Backend {
   HeadOutput head(const Batch& batch, Residual) override {
     logits_.clear();
     for (const int32_t row : batch.logit_rows) {
-      const size_t at = static_cast<size_t>(row);
-      const uint64_t hash = mix(row_state_[at], row_pages_[at]);
-      std::vector<float> logits = logits_of(hash);
-      if (nan_every_ > 0 && hash % nan_every_ == 0)
-        logits[3] = std::numeric_limits<float>::quiet_NaN();
+      const auto at = static_cast<size_t>(row);
+      const std::vector<float> logits = logits_of(mix(row_state_[at], row_pages_[at]));
       logits_.insert(logits_.end(), logits.begin(), logits.end());
     }
     return {.logits = logits_, .hidden = {}};
   }
 
-  void zero_state(int32_t slot) override { states_[static_cast<size_t>(slot)] = 1; }
+  void zero_state(int32_t slot) override { states_[static_cast<size_t>(slot)] = kStateSeed; }
   void copy_state(int32_t from, int32_t to) override {
     states_[static_cast<size_t>(to)] = states_[static_cast<size_t>(from)];
   }
   void copy_page(int32_t from, int32_t to) override {
-    std::ranges::copy(page_tokens(from), page_tokens(to).begin());
+    std::ranges::copy(page_cells(from), page_cells(to).begin());
   }
   void store_page(int32_t page, int32_t host_page) override {
-    std::ranges::copy(std::as_bytes(page_tokens(page)), host_.page(host_page).begin());
+    std::ranges::copy(std::as_bytes(page_cells(page)), host_.page(host_page).begin());
   }
   void load_page(int32_t host_page, int32_t page) override {
-    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(page_tokens(page)).begin());
+    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(page_cells(page)).begin());
   }
   void store_state(int32_t slot, int32_t host_slot) override {
     std::ranges::copy(std::as_bytes(state(slot)), host_.state(host_slot).begin());
@@ -148,30 +172,42 @@ class FakeBackend final : public Backend {
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
   std::span<std::byte> host_state(int32_t host_slot) override { return host_.state(host_slot); }
   bool finite_page(int32_t page) override {
-    return std::ranges::none_of(page_tokens(page), [](int32_t token) { return token < 0; });
+    return std::ranges::none_of(page_cells(page), [](uint64_t cell) { return cell >= kPoison; });
   }
-  bool finite_state(int32_t slot) override { return state(slot)[0] != kPoisonState; }
-  void poison_page(int32_t page) override {
-    std::ranges::fill(page_tokens(page), kPoison);
-  }
-  void poison_state(int32_t slot) override { states_[static_cast<size_t>(slot)] = kPoisonState; }
+  bool finite_state(int32_t slot) override { return state(slot)[0] < kPoison; }
+  void poison_page(int32_t page) override { std::ranges::fill(page_cells(page), kPoison); }
+  void poison_state(int32_t slot) override { state(slot)[0] = kPoison; }
 
   int passes = 0;
+  int64_t rows_computed = 0;
   int rows_largest = 0;
 
  private:
-  std::span<int32_t> page_tokens(int32_t page) {
-    return std::span(page_tokens_)
-        .subspan(static_cast<size_t>(page) * kPageTokens, static_cast<size_t>(kPageTokens));
+  static constexpr uint64_t kStateSeed = 1;
+  static constexpr uint64_t kPagesSeed = 2;
+  static uint64_t page_seed(int32_t index) { return mix(3, static_cast<uint64_t>(index)); }
+  static uint64_t next_state(const Model& model, uint64_t state, int32_t token,
+                             Arithmetic arithmetic) {
+    const bool other = model.two_arithmetics && arithmetic == Arithmetic::generation;
+    const uint64_t next = mix(state, static_cast<uint64_t>(token) + (other ? 500 : 0));
+    return model.nan_every > 0 && next % model.nan_every == 0 ? kNan : next;
+  }
+  /// What a token leaves in its page. A deeper layer's keys depend on the state below.
+  static uint64_t cell(uint64_t state, int32_t token) {
+    return mix(state, static_cast<uint64_t>(token) + 1000);
+  }
+  std::span<uint64_t> page_cells(int32_t page) {
+    return std::span(pages_).subspan(static_cast<size_t>(page) * kPageTokens,
+                                     static_cast<size_t>(kPageTokens));
   }
   std::span<uint64_t> state(int32_t slot) {
     return std::span(states_).subspan(static_cast<size_t>(slot), 1);
   }
 
-  uint64_t nan_every_;
+  Model model_;
   PoolSizes sizes_;
   HostPools host_;
-  std::vector<int32_t> page_tokens_;
+  std::vector<uint64_t> pages_;
   std::vector<uint64_t> states_;
   std::vector<uint64_t> row_state_;
   std::vector<uint64_t> row_pages_;

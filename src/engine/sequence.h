@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/token_constraint.h"
+#include "engine/prefix_cache.h"
 #include "engine/sampler.h"
 #include "engine/sampling_params.h"
 
@@ -52,16 +53,41 @@ enum class Phase : uint8_t {
   swapped,  // its state and private pages are in host memory
 };
 
+/// A snapshot to take when the prefill has reached `tokens`.
+struct PlannedSnapshot {
+  int32_t tokens = 0;
+  SnapshotPlace place = SnapshotPlace::boundary;
+};
+
 struct Sequence {
   SequenceRequest request;
   Phase phase = Phase::waiting;
   int32_t cached = 0;              // tokens in the pages and in the state
   std::vector<int32_t> generated;  // published ones; the last is not in the cache yet
+
+  // On the device, unless waiting or swapped.
   std::vector<int32_t> pages;
   int32_t state_slot = -1;
+  // In host memory, when swapped.
+  std::vector<int32_t> host_pages;
+  int32_t host_slot = -1;
+  Phase resumes_as = Phase::decode;
+
+  // Prefix cache.
+  PrefixCache::Match match;    // when waiting: what was found when last asked
+  int32_t hit_tokens = 0;      // taken over from the cache at admission
+  PrefixCache::Cursor cursor;  // last page it shares with the cache; empty: it publishes nothing
+  std::vector<PlannedSnapshot> snapshots;  // still to take, ascending
+  int32_t tail_slot = -1;  // fast mode: state at the last page boundary of the generated text
+
+  int32_t prompt_logprobs_end = 1;  // prompt tokens whose log-probabilities are published
+  double arrival_ms = 0.0;
+  double swapped_ms = 0.0;
+  int32_t times_swapped = 0;
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t generated_size() const { return static_cast<int32_t>(generated.size()); }
+  PrefixKey prompt_key() const { return {request.cache.salt, request.prompt, {}}; }
   /// Most tokens its cache will ever hold. The last token is never fed back.
   int32_t tokens_max() const { return prompt_size() + request.max_tokens - 1; }
 };

@@ -16,6 +16,8 @@ class StatePool {
   int32_t size() const { return static_cast<int32_t>(taken_.size()); }
   int32_t free_count() const { return static_cast<int32_t>(free_.size()); }
 
+  bool taken(int32_t slot) const { return taken_[static_cast<size_t>(slot)] != 0; }
+
   std::optional<int32_t> allocate();
   /// The slot must be taken.
   void release(int32_t slot);

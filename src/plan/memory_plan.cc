@@ -10,6 +10,12 @@ namespace {
 
 /// Share of the memory left after weights, state and workspace that pages take when nobody says.
 constexpr int64_t kKvShareDivisor = 2;
+/// Share of it that snapshots may take, and how many each running sequence can use: the end of its
+/// system prompt and of its last turn.
+constexpr int64_t kSnapshotShareDivisor = 4;
+constexpr int32_t kSnapshotsPerSequence = 2;
+/// Share of the host tier that states take; pages take the rest.
+constexpr int64_t kHostStateDivisor = 3;
 
 std::string megabytes(int64_t bytes) {
   char text[64];
@@ -50,6 +56,12 @@ Result<void> check_flags(const ModelConfig& config, const MemoryRequest& request
     return make_error(ErrorCode::invalid_argument, {.what = "--max-num-seqs",
                                                     .expected = "at least 1",
                                                     .found = concat(request.sequences_max)});
+  if (request.full_length_sequences < 1 || request.full_length_sequences > request.sequences_max)
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "--max-model-len auto:N",
+         .expected = concat("N from 1 to ", request.sequences_max, ", --max-num-seqs"),
+         .found = concat(request.full_length_sequences)});
   if (request.rows_max < request.sequences_max + kPageTokens)
     return make_error(ErrorCode::invalid_argument,
                       {.what = "--max-num-batched-tokens",
@@ -62,6 +74,29 @@ Result<void> check_flags(const ModelConfig& config, const MemoryRequest& request
                     {.what = "--max-model-len",
                      .expected = concat("2 to ", config.max_positions, ", the model's own length"),
                      .found = concat(*request.model_len)});
+}
+
+/// State slots beyond those of running sequences.
+int32_t choose_snapshots(const MemoryRequest& request, int64_t left) {
+  if (request.snapshots) return *request.snapshots;
+  const int64_t wanted = int64_t{request.sequences_max} * kSnapshotsPerSequence;
+  if (request.slot_bytes == 0) return static_cast<int32_t>(wanted);
+  return static_cast<int32_t>(std::min(wanted, left / kSnapshotShareDivisor / request.slot_bytes));
+}
+
+/// Host twins within request.host_bytes.
+void plan_host(const MemoryRequest& request, MemoryPlan& plan) {
+  if (request.host_bytes <= 0) return;
+  const auto fit = [](int64_t bytes, int64_t each, int64_t most) {
+    return static_cast<int32_t>(std::min(each == 0 ? most : bytes / each, most));
+  };
+  const int64_t states =
+      request.page_bytes == 0 ? request.host_bytes : request.host_bytes / kHostStateDivisor;
+  plan.pools.host_slots = fit(states, request.slot_bytes, int64_t{4} * plan.pools.state_slots);
+  const int64_t left = request.host_bytes - plan.pools.host_slots * request.slot_bytes;
+  plan.pools.host_pages = fit(left, request.page_bytes, int64_t{4} * plan.pools.pages);
+  plan.host_bytes =
+      plan.pools.host_slots * request.slot_bytes + plan.pools.host_pages * request.page_bytes;
 }
 
 /// Pages to reserve: what was asked for, or enough for every sequence within a share of `left`.
@@ -105,10 +140,17 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& r
   plan.pools.rows_max = request.rows_max;
   plan.state_bytes = request.slot_bytes * request.sequences_max;
   plan.workspace_bytes = workspace_bytes(config, plan.pools, request.sequences_max);
-  const int64_t left = request.memory_bytes - plan.total_bytes();
+  int64_t left = request.memory_bytes - plan.total_bytes();
   if (left < request.page_bytes)
     return too_small("the model does not fit in memory", plan.total_bytes() + request.page_bytes,
                      request.memory_bytes, "lower --max-num-seqs or use a smaller model");
+  plan.snapshots = choose_snapshots(request, left);
+  plan.pools.state_slots += plan.snapshots;
+  plan.state_bytes += plan.snapshots * request.slot_bytes;
+  left -= plan.snapshots * request.slot_bytes;
+  if (left < request.page_bytes)
+    return too_small(concat(plan.snapshots, " snapshots"), plan.total_bytes() + request.page_bytes,
+                     request.memory_bytes, "lower --prefix-snapshots");
   const int64_t pages = TRY(choose_pages(config, request, left));
   plan.pools.pages = static_cast<int32_t>(std::min<int64_t>(pages, INT32_MAX / kPageTokens));
   plan.kv_bytes = plan.pools.pages * request.page_bytes;
@@ -122,25 +164,43 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& r
   if (longest < 2)
     return too_small("the KV cache", request.page_bytes, request.kv_cache_bytes.value_or(left),
                      "raise --kv-cache-memory-bytes");
-  plan.context_max = static_cast<int32_t>(
-      std::min({request.model_len.value_or(config.max_positions), config.max_positions, longest}));
+  const int64_t each = int64_t{plan.pools.pages / request.full_length_sequences} * kPageTokens + 1;
+  if (each < 2)
+    return too_small(concat("the KV cache for ", request.full_length_sequences, " sequences"),
+                     request.full_length_sequences * request.page_bytes, plan.kv_bytes,
+                     "lower N of --max-model-len auto:N");
+  plan.context_max =
+      static_cast<int32_t>(std::min(request.model_len.value_or(each), config.max_positions));
+  plan_host(request, plan);
   return plan;
 }
 
-double MemoryPlan::concurrency() const {
-  const auto pages = static_cast<double>(std::max<int64_t>(pages_of(context_max - 1), 1));
+double MemoryPlan::concurrency(int64_t tokens) const {
+  const auto pages = static_cast<double>(std::max<int64_t>(pages_of(tokens - 1), 1));
   return std::min<double>(static_cast<double>(pools.pages) / pages, sequences_max);
 }
 
+double MemoryPlan::concurrency() const { return concurrency(context_max); }
+
 std::string MemoryPlan::table() const {
-  char full[32];
-  std::snprintf(full, sizeof full, "%.1f", concurrency());
-  return concat("memory: weights ", megabytes(weight_bytes), ", KV cache ", megabytes(kv_bytes),
-                " (", pools.pages, " pages of ", kPageTokens, " tokens), state ",
-                megabytes(state_bytes), " (", pools.state_slots, " slots), workspace ",
-                megabytes(workspace_bytes), "; total ", megabytes(total_bytes()), " of ",
-                megabytes(memory_bytes), "\ncontext: ", context_max, " tokens; ", sequences_max,
-                " sequences at once, ", full, " of them at full length\n");
+  std::string text = concat(
+      "memory: weights ", megabytes(weight_bytes), ", KV cache ", megabytes(kv_bytes), " (",
+      pools.pages, " pages of ", kPageTokens, " tokens), state ", megabytes(state_bytes), " (",
+      sequences_max, " slots + ", snapshots, " snapshots), workspace ", megabytes(workspace_bytes),
+      "; total ", megabytes(total_bytes()), " of ", megabytes(memory_bytes), "\n");
+  if (host_bytes > 0)
+    text += concat("host tier: ", megabytes(host_bytes), " (", pools.host_pages, " pages, ",
+                   pools.host_slots, " states)\n");
+  text += concat("context: ", context_max, " tokens; sequences at once by length:");
+  int64_t tokens = context_max;
+  for (int row = 0; row < 4 && tokens >= 2; ++row, tokens /= 4) {
+    char cell[48];
+    std::snprintf(cell, sizeof cell, " %lld: %.1f", static_cast<long long>(tokens),
+                  concurrency(tokens));
+    text += concat(row == 0 ? "" : ",", cell);
+    if (concurrency(tokens) >= sequences_max) break;
+  }
+  return text + "\n";
 }
 
 }  // namespace nibble

@@ -47,6 +47,50 @@ TEST(MemoryPlan, ReservesEnoughForAllWhereMemoryIsAmple) {
   EXPECT_EQ(plan.kv_bytes, plan.pools.pages * kv_page_bytes(config, 4));
   EXPECT_LE(plan.total_bytes(), plan.memory_bytes);
   EXPECT_GE(plan.pools.rows_max, plan.sequences_max + kPageTokens);
+  EXPECT_EQ(plan.snapshots, 8);
+  EXPECT_EQ(plan.pools.state_slots, 12);
+  EXPECT_EQ(plan.pools.host_pages, 0);
+}
+
+TEST(MemoryPlan, SolvesLengthForTheSequencesAsked) {
+  const ModelConfig config = big_config();
+  MemoryRequest request = request_for(config, int64_t{26} << 30);
+  const MemoryPlan one = plan_memory(config, request).value();
+  request.full_length_sequences = 3;
+  const MemoryPlan three = plan_memory(config, request).value();
+  EXPECT_EQ(three.pools.pages, one.pools.pages);
+  EXPECT_EQ(three.context_max, one.pools.pages / 3 * 64 + 1);
+  EXPECT_GE(three.concurrency(), 3.0);
+  EXPECT_EQ(one.concurrency(), 1.0);
+  request.full_length_sequences = 5;
+  EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(MemoryPlan, SnapshotsTakeAtMostAQuarter) {
+  const ModelConfig config = big_config();
+  MemoryRequest request = request_for(config, int64_t{24} << 30);
+  request.sequences_max = 8;
+  const MemoryPlan plan = plan_memory(config, request).value();
+  EXPECT_LT(plan.snapshots, 16);
+  const int64_t left = plan.memory_bytes - plan.weight_bytes - plan.workspace_bytes -
+                       plan.sequences_max * request.slot_bytes;
+  EXPECT_LE(plan.snapshots * request.slot_bytes, left / 4);
+  request.snapshots = 3;
+  EXPECT_EQ(plan_memory(config, request).value().pools.state_slots, 11);
+  request.snapshots = 100000;
+  EXPECT_EQ(plan_memory(config, request).error().code, ErrorCode::no_memory);
+}
+
+TEST(MemoryPlan, HostTierStaysWithinItsBytes) {
+  const ModelConfig config = big_config();
+  MemoryRequest request = request_for(config, int64_t{64} << 30);
+  request.host_bytes = int64_t{4} << 30;
+  const MemoryPlan plan = plan_memory(config, request).value();
+  EXPECT_LE(plan.host_bytes, request.host_bytes);
+  EXPECT_GT(plan.host_bytes, request.host_bytes * 9 / 10);
+  EXPECT_GT(plan.pools.host_pages, 0);
+  EXPECT_GT(plan.pools.host_slots, 0);
+  EXPECT_LE(plan.total_bytes(), plan.memory_bytes);
 }
 
 TEST(MemoryPlan, ShortensTheContextWhenAutomatic) {

@@ -1,0 +1,409 @@
+// One life: a random engine, random clients, an oracle.
+#include "engine/simulation.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "engine/engine_core.h"
+#include "engine/fake_backend.h"
+
+namespace nibble {
+namespace {
+
+class Life {
+ public:
+  Life(uint64_t seed, SimulationCounts& counts);
+  std::string run(int64_t steps_min);
+
+ private:
+  /// A sequence as its client sees it, with the model's own continuation beside it.
+  struct Client {
+    SequenceRequest request;  // a copy without constraint
+    FakeBackend::Prefix prefix;
+    std::vector<int32_t> tokens;
+    bool cancelled = false;
+    int64_t born_step = 0;
+    uint64_t text_hash = 5;  // of its tokens so far, without any arithmetic
+    int32_t text_size = 0;
+  };
+
+  int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool chance(double probability) { return std::bernoulli_distribution(probability)(random_); }
+  template <typename T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[pick(0, static_cast<int>(values.size()) - 1)];
+  }
+
+  static EngineSettings random_settings(std::mt19937_64& random);
+  std::vector<int32_t> random_tokens(int count);
+  SequenceRequest random_request();
+  void submit();
+  void cancel_one();
+  void preempt_one();
+  void take(const std::vector<EngineEvent>& events);
+  void take(const NewTokens& fresh);
+  void take(const Finished& end);
+  int32_t expected_token(const Client& client);
+  void add_to_text(Client& client, int32_t token);
+  void drain();
+  void collect_counts();
+  void fail(const std::string& what) {
+    if (failure_.empty()) failure_ = concat("step ", step_, ": ", what, "; ", description());
+  }
+  std::string description() const {
+    return concat("sequences ", settings_.sequences_max, ", pages ", settings_.pools.pages,
+                  ", slots ", settings_.pools.state_slots, ", host pages ",
+                  settings_.pools.host_pages, ", host slots ", settings_.pools.host_slots,
+                  ", cache mode ", static_cast<int>(settings_.cache), ", NaN every ",
+                  model_.nan_every, ", failing ", failure_chance_);
+  }
+
+  std::mt19937_64 random_;
+  SimulationCounts& counts_;
+  EngineSettings settings_;
+  FakeBackend::Model model_;
+  FakeBackend backend_;
+  Sampler oracle_sampler_;
+  std::unique_ptr<EngineCore> core_;
+  double now_ms_ = 1.0;
+  double failure_chance_ = 0.0;
+  int64_t failures_ = 0;
+  int64_t step_ = 0;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, Client> clients_;
+  std::vector<std::vector<int32_t>> texts_;  // finished conversations to continue
+  /// (salt, hash of a whole-page prefix) -> sequences that computed or took it.
+  std::map<std::pair<uint64_t, uint64_t>, int> seen_;
+  std::string failure_;
+};
+
+constexpr int kPagesMost = 28;
+constexpr int kPromptMost = 420;
+constexpr int kOutputMost = 150;
+/// No sequence lives longer: at most ten run and a few dozen wait.
+constexpr int64_t kStepsOfOneLife = 20000;
+
+EngineSettings Life::random_settings(std::mt19937_64& random) {
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  EngineSettings settings;
+  settings.sequences_max = pick(1, 6);
+  settings.pools.pages = pick(10, kPagesMost);
+  settings.pools.state_slots = settings.sequences_max + pick(0, 5);
+  settings.pools.host_pages = pick(0, 2) == 0 ? 0 : pick(1, 30);
+  settings.pools.host_slots = pick(0, 2) == 0 ? 0 : pick(1, 8);
+  settings.pools.rows_max = settings.sequences_max + 64 * pick(1, 5);
+  settings.context_max = 64 * settings.pools.pages;
+  settings.chunk_tokens_max = 64 * pick(0, 2);
+  settings.step_ms = pick(5, 60);
+  const int mode = pick(0, 9);
+  settings.cache = mode < 7 ? CacheMode::exact : mode < 9 ? CacheMode::fast : CacheMode::off;
+  settings.integrity = IntegrityChecks::every_step;
+  return settings;
+}
+
+FakeBackend::Model random_model(const EngineSettings& settings, std::mt19937_64& random) {
+  const bool with_nan = random() % 8 == 0;
+  return {.nan_every = with_nan ? uint64_t{2000} : 0,
+          .two_arithmetics = settings.cache != CacheMode::fast};
+}
+
+Life::Life(uint64_t seed, SimulationCounts& counts)
+    : random_(seed),
+      counts_(counts),
+      settings_(random_settings(random_)),
+      model_(random_model(settings_, random_)),
+      backend_(model_),
+      oracle_sampler_(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)) {
+  settings_.clock_ms = [this] { return now_ms_; };
+  const auto reserved = backend_.reserve(settings_.pools);
+  CHECK(reserved.ok(), "the fake model reserves");
+  core_ = std::make_unique<EngineCore>(
+      backend_, FakeBackend::config(),
+      Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)), settings_);
+  if (chance(0.3)) failure_chance_ = one_of({0.01, 0.1, 0.4});
+  core_->memory().fail_allocations([this] {
+    const bool fails = failure_chance_ > 0.0 && chance(failure_chance_);
+    failures_ += fails ? 1 : 0;
+    return fails;
+  });
+}
+
+std::vector<int32_t> Life::random_tokens(int count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int32_t& token : tokens) token = pick(0, FakeBackend::kVocab - 1);
+  return tokens;
+}
+
+SequenceRequest Life::random_request() {
+  SequenceRequest request;
+  request.id = next_id_++;
+  if (!texts_.empty() && chance(0.7)) {  // goes on where another was, or leaves it half-way
+    request.prompt = texts_[static_cast<size_t>(pick(0, static_cast<int>(texts_.size()) - 1))];
+    if (chance(0.4))
+      request.prompt.resize(static_cast<size_t>(pick(1, static_cast<int>(request.prompt.size()))));
+  }
+  const auto fresh = random_tokens(pick(request.prompt.empty() ? 1 : 0, kPromptMost / 2));
+  request.prompt.insert(request.prompt.end(), fresh.begin(), fresh.end());
+  const int longest = std::min(kPromptMost, settings_.context_max - kOutputMost - 1);
+  if (static_cast<int>(request.prompt.size()) > longest)
+    request.prompt.resize(static_cast<size_t>(longest));
+  request.max_tokens = pick(1, chance(0.3) ? kOutputMost : 20);
+  request.sampling.temperature = chance(0.5) ? 0.0 : 1.0;
+  request.sampling.seed = random_();
+  if (chance(0.2)) request.stop_ids = {pick(0, FakeBackend::kVocab - 1)};
+  request.cache.salt = chance(0.2) ? 7 : 0;
+  if (chance(0.5)) request.cache.boundaries = {pick(0, static_cast<int>(request.prompt.size()))};
+  if (chance(0.05)) request.cache.pinned_tokens = pick(0, static_cast<int>(request.prompt.size()));
+  request.urgency.tenant = static_cast<uint64_t>(pick(0, 2));
+  request.urgency.priority = chance(0.2) ? pick(-1, 1) : 0;
+  if (chance(0.03)) request.urgency.deadline_ms = now_ms_ + pick(1, 2000);
+  return request;
+}
+
+SequenceRequest copy_of(const SequenceRequest& request) {
+  SequenceRequest copy;
+  copy.id = request.id;
+  copy.prompt = request.prompt;
+  copy.max_tokens = request.max_tokens;
+  copy.stop_ids = request.stop_ids;
+  copy.sampling = request.sampling;
+  copy.cache = request.cache;
+  copy.urgency = request.urgency;
+  return copy;
+}
+
+void Life::submit() {
+  SequenceRequest request = random_request();
+  if (!core_->admissible(request).ok()) return;
+  Client client{.request = copy_of(request),
+                .prefix = FakeBackend::Prefix(model_),
+                .tokens = {},
+                .cancelled = false,
+                .born_step = step_};
+  for (const int32_t token : request.prompt) {
+    client.prefix.add(token, Arithmetic::prompt);
+    add_to_text(client, token);
+  }
+  clients_.emplace(request.id, std::move(client));
+  core_->submit(std::move(request));
+}
+
+void Life::cancel_one() {
+  if (clients_.empty()) return;
+  auto chosen = std::next(clients_.begin(), pick(0, static_cast<int>(clients_.size()) - 1));
+  if (chosen->second.cancelled) return;
+  chosen->second.cancelled = true;
+  switch (core_->phase(chosen->first)) {
+    case Phase::waiting:
+      ++counts_.cancelled_waiting;
+      break;
+    case Phase::prefill:
+      ++counts_.cancelled_prefill;
+      break;
+    case Phase::decode:
+      ++counts_.cancelled_decode;
+      break;
+    case Phase::swapped:
+      ++counts_.cancelled_swapped;
+      break;
+  }
+  core_->cancel(chosen->first);
+}
+
+void Life::preempt_one() {
+  if (clients_.empty()) return;
+  const auto at = pick(0, static_cast<int>(clients_.size()) - 1);
+  core_->preempt(std::next(clients_.begin(), at)->first);
+}
+
+int32_t Life::expected_token(const Client& client) {
+  const auto logits = FakeBackend::logits_of(client.prefix.hash());
+  const auto position = client.request.prompt.size() + client.tokens.size();
+  return oracle_sampler_
+      .sample(logits, client.request.sampling, {client.request.prompt, client.tokens}, position)
+      .value()
+      .token;
+}
+
+void Life::take(const NewTokens& fresh) {
+  const auto found = clients_.find(fresh.id);
+  if (found == clients_.end()) return fail(concat("tokens of unknown sequence ", fresh.id));
+  Client& client = found->second;
+  for (const int32_t token : fresh.tokens) {
+    ++counts_.tokens;
+    if (client.prefix.is_nan()) return fail(concat("a token after NaN in sequence ", fresh.id));
+    const int32_t expected = expected_token(client);
+    if (token != expected)
+      return fail(concat("sequence ", fresh.id, " token ", client.tokens.size(), ": expected ",
+                         expected, ", found ", token));
+    client.tokens.push_back(token);
+    client.prefix.add(token, Arithmetic::generation);
+    if (settings_.cache == CacheMode::fast) add_to_text(client, token);
+  }
+}
+
+/// Remembers which whole-page prefixes the sequences of each salt may have computed.
+void Life::add_to_text(Client& client, int32_t token) {
+  client.text_hash = FakeBackend::mix(client.text_hash, static_cast<uint64_t>(token));
+  if (++client.text_size % kPageTokens == 0) ++seen_[{client.request.cache.salt, client.text_hash}];
+}
+
+void Life::take(const Finished& end) {
+  const auto found = clients_.find(end.id);
+  if (found == clients_.end()) return fail(concat("end of unknown sequence ", end.id));
+  Client client = std::move(found->second);
+  clients_.erase(found);
+  ++counts_.finished;
+  const bool nan = client.prefix.is_nan();
+  switch (end.reason) {
+    case FinishReason::error:
+      if (!nan) fail(concat("sequence ", end.id, " failed: ", end.error));
+      return;
+    case FinishReason::cancelled:
+      if (!client.cancelled) fail(concat("sequence ", end.id, " was not cancelled"));
+      break;
+    case FinishReason::length:
+      if (static_cast<int>(client.tokens.size()) != client.request.max_tokens)
+        fail(concat("sequence ", end.id, " ended after ", client.tokens.size()));
+      break;
+    case FinishReason::stop:
+      if (nan || end.stop_token != expected_token(client))
+        fail(concat("sequence ", end.id, " stopped at ", end.stop_token));
+      break;
+    default:
+      break;
+  }
+  const auto hit = static_cast<size_t>(end.cached_tokens);
+  if (hit % kPageTokens != 0 || hit >= client.request.prompt.size())
+    return fail(concat("sequence ", end.id, " took ", hit, " tokens from the cache"));
+  if (hit > 0) {
+    uint64_t hash = 5;
+    for (size_t i = 0; i < hit; ++i)
+      hash = FakeBackend::mix(hash, static_cast<uint64_t>(client.request.prompt[i]));
+    if (seen_[{client.request.cache.salt, hash}] < 2)  // itself and another
+      fail(concat("sequence ", end.id, " took a prefix nobody of its salt had"));
+  }
+  std::vector<int32_t> text = client.request.prompt;
+  text.insert(text.end(), client.tokens.begin(), client.tokens.end());
+  if (texts_.size() < 12)
+    texts_.push_back(std::move(text));
+  else
+    texts_[static_cast<size_t>(pick(0, 11))] = std::move(text);
+}
+
+void Life::take(const std::vector<EngineEvent>& events) {
+  for (const EngineEvent& event : events) {
+    if (const auto* fresh = std::get_if<NewTokens>(&event)) take(*fresh);
+    if (const auto* end = std::get_if<Finished>(&event)) take(*end);
+  }
+}
+
+std::string Life::run(int64_t steps_min) {
+  const double arrivals = one_of({0.03, 0.1, 0.3});
+  const double cancels = one_of({0.0, 0.02, 0.1});
+  const double preempts = one_of({0.0, 0.02, 0.2});
+  for (; step_ < steps_min && failure_.empty(); ++step_) {
+    if (clients_.size() < 24 && chance(arrivals)) submit();
+    if (chance(cancels)) cancel_one();
+    if (chance(preempts)) preempt_one();
+    now_ms_ += pick(1, 40);
+    take(core_->step());
+  }
+  drain();
+  collect_counts();
+  return failure_;
+}
+
+void Life::drain() {
+  failure_chance_ = std::min(failure_chance_, 0.05);
+  for (; !core_->idle() && failure_.empty(); ++step_) {
+    now_ms_ += 10;
+    take(core_->step());
+    for (const auto& [id, client] : clients_)
+      if (step_ - client.born_step > kStepsOfOneLife) fail(concat("sequence ", id, " starves"));
+  }
+  if (!failure_.empty()) return;
+  if (!clients_.empty()) fail("the engine is idle and a client waits");
+  core_->memory().cache().clear();
+  const CachePools& pools = core_->memory().pools();
+  if (pools.pages.free_count() != pools.pages.size() ||
+      pools.slots.free_count() != pools.slots.size() ||
+      pools.host_pages.free_count() != pools.host_pages.size() ||
+      pools.host_slots.free_count() != pools.host_slots.size())
+    fail("pages or slots are lost");
+}
+
+void Life::collect_counts() {
+  const EngineCounters& engine = core_->counters();
+  const PrefixCounters& cache = core_->memory().cache().counters();
+  counts_.seeds += 1;
+  counts_.steps += step_;
+  counts_.swaps += engine.swaps_in;
+  counts_.recomputes += engine.recomputes;
+  counts_.not_finite += engine.not_finite;
+  counts_.deadlines += engine.expired;
+  counts_.cache_hits += cache.hits;
+  counts_.hit_tokens += cache.hit_tokens;
+  counts_.page_evictions += cache.pages_evicted;
+  counts_.snapshot_evictions += cache.snapshots_evicted;
+  counts_.tier_stores += cache.pages_stored + cache.states_stored;
+  counts_.tier_loads += cache.pages_loaded + cache.states_loaded;
+  counts_.allocation_failures += failures_;
+}
+
+}  // namespace
+
+void SimulationCounts::add(const SimulationCounts& o) {
+  seeds += o.seeds, steps += o.steps, tokens += o.tokens, finished += o.finished;
+  swaps += o.swaps, recomputes += o.recomputes;
+  cache_hits += o.cache_hits, hit_tokens += o.hit_tokens;
+  page_evictions += o.page_evictions, snapshot_evictions += o.snapshot_evictions;
+  tier_stores += o.tier_stores, tier_loads += o.tier_loads;
+  cancelled_waiting += o.cancelled_waiting, cancelled_prefill += o.cancelled_prefill;
+  cancelled_decode += o.cancelled_decode, cancelled_swapped += o.cancelled_swapped;
+  allocation_failures += o.allocation_failures;
+  not_finite += o.not_finite, deadlines += o.deadlines;
+}
+
+std::string SimulationCounts::text() const {
+  return concat(
+      "seeds ", seeds, "\nsteps ", steps, "\ntokens compared ", tokens, "\nsequences finished ",
+      finished, "\nswapped and brought back ", swaps, "\nstarted again (no host room) ", recomputes,
+      "\nprefix hits ", cache_hits, "\ntokens from the cache ", hit_tokens, "\npages evicted ",
+      page_evictions, "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ",
+      tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled waiting ", cancelled_waiting,
+      "\ncancelled in prefill ", cancelled_prefill, "\ncancelled in decode ", cancelled_decode,
+      "\ncancelled when swapped ", cancelled_swapped, "\nallocations made to fail ",
+      allocation_failures, "\nended by NaN ", not_finite, "\nended by deadline ", deadlines, "\n");
+}
+
+std::string SimulationCounts::too_rare() const {
+  std::string names;
+  const auto need = [&](const char* name, int64_t count, int64_t seeds_each) {
+    if (count * seeds_each < seeds) names += concat(names.empty() ? "" : ", ", name, " ", count);
+  };
+  need("swaps", swaps, 10);
+  need("recomputes", recomputes, 10);
+  need("cache hits", cache_hits, 1);
+  need("page evictions", page_evictions, 1);
+  need("snapshot evictions", snapshot_evictions, 1);
+  need("tier stores", tier_stores, 1);
+  need("tier loads", tier_loads, 10);
+  need("cancelled waiting", cancelled_waiting, 10);
+  need("cancelled prefill", cancelled_prefill, 10);
+  need("cancelled decode", cancelled_decode, 10);
+  need("cancelled swapped", cancelled_swapped, 20);
+  need("allocation failures", allocation_failures, 1);
+  need("NaN", not_finite, 100);
+  need("deadlines", deadlines, 100);
+  return names;
+}
+
+std::string simulate(uint64_t seed, int64_t steps_min, SimulationCounts& counts) {
+  return Life(seed, counts).run(steps_min);
+}
+
+}  // namespace nibble

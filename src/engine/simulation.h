@@ -1,0 +1,45 @@
+// Simulation of the serving loop: one seed is one random life of an engine over the fake model:
+// arrivals, shared prefixes, conversations, cancellations, preemptions, evictions, tier moves,
+// failing allocations, NaN, in virtual time. Every token is compared with the model's own
+// continuation of the same prefix, computed without pages, slots or batches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace nibble {
+
+/// What happened in one or many lives.
+struct SimulationCounts {
+  int64_t seeds = 0;
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  int64_t finished = 0;
+  int64_t swaps = 0;
+  int64_t recomputes = 0;
+  int64_t cache_hits = 0;
+  int64_t hit_tokens = 0;
+  int64_t page_evictions = 0;
+  int64_t snapshot_evictions = 0;
+  int64_t tier_stores = 0;
+  int64_t tier_loads = 0;
+  int64_t cancelled_waiting = 0;
+  int64_t cancelled_prefill = 0;
+  int64_t cancelled_decode = 0;
+  int64_t cancelled_swapped = 0;
+  int64_t allocation_failures = 0;
+  int64_t not_finite = 0;
+  int64_t deadlines = 0;
+
+  void add(const SimulationCounts& other);
+  /// One line per count.
+  std::string text() const;
+  /// Names of what happened less than once in ten seeds (NaN, deadlines: in a hundred).
+  std::string too_rare() const;
+};
+
+/// Runs one life of at least `steps_min` steps. Empty: all well. Else what went wrong. A broken
+/// CHECK ends the process; the program of the simulation prints the seed before.
+std::string simulate(uint64_t seed, int64_t steps_min, SimulationCounts& counts);
+
+}  // namespace nibble
