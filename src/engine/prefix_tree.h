@@ -90,7 +90,7 @@ class PrefixTree {
   PrefixNode& add_child(PrefixNode& parent, const PageKey& page);
   void lock(PrefixNode& node);       // node and all above
   void lock_one(PrefixNode& child);  // of a locked parent, whose lock it takes over
-  void unlock(PrefixNode& node);  // removes what only the lock kept
+  void unlock(PrefixNode& node);     // removes what only the lock kept
   void condemn(PrefixNode& node);
   void clear();
 
