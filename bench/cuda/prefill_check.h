@@ -1,0 +1,128 @@
+// What the prefill checks share: inputs that host and device compute from the same hash, so that a
+// reference needs no copies; error measures; timing. Device memory is poisoned with NaN patterns.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+namespace nibble::bench {
+
+inline void must(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::printf("%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(2);
+}
+
+__host__ __device__ inline uint32_t hash_bits(uint32_t seed, uint64_t i) {
+  uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ULL + seed * 0xD1B54A32D192ED03ULL;
+  x ^= x >> 32;
+  x *= 0xD6E8FEB86659FD93ULL;
+  x ^= x >> 32;
+  x *= 0xD6E8FEB86659FD93ULL;
+  return static_cast<uint32_t>(x >> 32);
+}
+
+/// About normal, standard deviation near 1: a sum of four bytes.
+__host__ __device__ inline float hash_normal(uint32_t seed, uint64_t i) {
+  const uint32_t b = hash_bits(seed, i);
+  const int sum = static_cast<int>((b & 255) + (b >> 8 & 255) + (b >> 16 & 255) + (b >> 24));
+  return static_cast<float>(sum - 510) / 148.0F;
+}
+__host__ __device__ inline float round_bf16(float x) {
+  return __bfloat162float(__float2bfloat16(x));
+}
+
+/// Device memory of n elements, filled with NaN bytes.
+template <typename T>
+T* device_array(int64_t n) {
+  void* p = nullptr;
+  const size_t bytes = static_cast<size_t>(n) * sizeof(T) + 256;
+  must(cudaMalloc(&p, bytes), "cudaMalloc");
+  must(cudaMemset(p, 0xFF, bytes), "cudaMemset");
+  return static_cast<T*>(p);
+}
+
+template <typename T>
+std::vector<T> to_host(const T* from, int64_t n) {
+  std::vector<T> out(static_cast<size_t>(n));
+  must(cudaMemcpy(out.data(), from, static_cast<size_t>(n) * sizeof(T), cudaMemcpyDeviceToHost),
+       "read back");
+  return out;
+}
+template <typename T>
+T* to_device(const std::vector<T>& from) {
+  T* to = device_array<T>(static_cast<int64_t>(from.size()));
+  must(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
+  return to;
+}
+
+template <typename F>
+__global__ void fill_kernel(F f, int64_t n) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < n;
+       i += int64_t{gridDim.x} * blockDim.x)
+    f(i);
+}
+inline void fill_normal(__nv_bfloat16* to, int64_t n, uint32_t seed, float scale) {
+  fill_kernel<<<1024, 256>>>(
+      [=] __device__(int64_t i) { to[i] = __float2bfloat16(scale * hash_normal(seed, i)); }, n);
+}
+inline void fill_normal(float* to, int64_t n, uint32_t seed, float scale, float shift = 0.0F) {
+  fill_kernel<<<1024, 256>>>(
+      [=] __device__(int64_t i) { to[i] = scale * hash_normal(seed, i) + shift; }, n);
+}
+inline void fill_bytes(uint8_t* to, int64_t n, uint32_t seed, uint32_t mask) {
+  fill_kernel<<<1024, 256>>>(
+      [=] __device__(int64_t i) { to[i] = static_cast<uint8_t>(hash_bits(seed, i) & mask); }, n);
+}
+
+/// ||out - reference|| / ||reference||; NaN never passes.
+struct Error {
+  double difference = 0.0;
+  double reference = 0.0;
+  void add(double out, double want) {
+    difference += (out - want) * (out - want);
+    reference += want * want;
+  }
+  double value() const { return std::sqrt(difference / reference); }
+};
+
+struct Tally {
+  int passed = 0;
+  int failed = 0;
+  void check(bool ok, const char* name, double value) {
+    ok ? ++passed : ++failed;
+    std::printf("%s %-64s %.3g\n", ok ? "ok  " : "FAIL", name, value);
+    std::fflush(stdout);
+  }
+};
+
+/// Median microseconds of one call: five batches of `calls`.
+inline double time_us(const std::function<void()>& run, int calls = 10) {
+  run();
+  must(cudaDeviceSynchronize(), "warm up");
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  std::vector<double> times;
+  for (int batch = 0; batch < 5; ++batch) {
+    cudaEventRecord(begin);
+    for (int i = 0; i < calls; ++i) run();
+    cudaEventRecord(end);
+    must(cudaEventSynchronize(end), "timing");
+    float ms = 0.0F;
+    cudaEventElapsedTime(&ms, begin, end);
+    times.push_back(ms * 1000.0 / calls);
+  }
+  std::sort(times.begin(), times.end());
+  return times[2];
+}
+
+}  // namespace nibble::bench

@@ -1,0 +1,458 @@
+// Prompt GEMMs and the expert path against double arithmetic on samples, with odd shapes; bits
+// equal whatever the number of tokens; timings at the shapes of the 35B. Usage: prefill_gemm_check
+// [time]
+#include <cstring>
+#include <string>
+
+#include "backend/cuda/grouped_gemm.h"
+#include "backend/cuda/prefill_gemm.h"
+#include "prefill_check.h"
+
+namespace nibble::bench {
+namespace {
+
+using namespace nibble::cuda;
+
+constexpr float kFp4[8] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
+
+float decode_e4m3(uint32_t b) {
+  const int exponent = static_cast<int>(b >> 3 & 15);
+  const float m = static_cast<float>(b & 7) / 8.0F;
+  const float v = exponent == 0 ? std::ldexp(m, -6) : std::ldexp(1.0F + m, exponent - 7);
+  return (b & 128) != 0 ? -v : v;
+}
+
+/// A weight whose elements the host can name: [E, N, K].
+struct HashWeight {
+  WeightFormat format;
+  Fp8Scales scales;
+  int experts, n, k;
+  uint32_t seed;
+  PrefillWeight device;
+
+  static HashWeight make(WeightFormat format, int experts, int n, int k, uint32_t seed,
+                         Fp8Scales scales = Fp8Scales::tensor);
+  double at(int e, int row, int col) const;
+  int64_t fp8_scale_index(int e, int row, int col) const {
+    if (scales == Fp8Scales::tensor) return e;
+    if (scales == Fp8Scales::row) return int64_t{e} * n + row;
+    return (int64_t{e} * ((n + 127) / 128) + row / 128) * ((k + 127) / 128) + col / 128;
+  }
+  int64_t fp8_scale_count() const { return fp8_scale_index(experts - 1, n - 1, k - 1) + 1; }
+  void free() const {
+    cudaFree(const_cast<void*>(device.values));
+    cudaFree(const_cast<void*>(device.scales));
+    cudaFree(const_cast<float*>(device.global));
+  }
+};
+
+HashWeight HashWeight::make(WeightFormat format, int experts, int n, int k, uint32_t seed,
+                            Fp8Scales scales) {
+  HashWeight w{format, scales, experts, n, k, seed, {.format = format, .fp8_scales = scales}};
+  const int64_t count = int64_t{experts} * n * k;
+  if (format == WeightFormat::bf16) {
+    auto* values = device_array<__nv_bfloat16>(count);
+    fill_normal(values, count, seed, 0.05F);
+    w.device.values = values;
+    return w;
+  }
+  const int64_t bytes = format == WeightFormat::nvfp4 ? count / 2 : count;
+  auto* values = device_array<uint8_t>(bytes);
+  fill_bytes(values, bytes, seed, format == WeightFormat::nvfp4 ? 0xFF : 0xBF);
+  w.device.values = values;
+  if (format == WeightFormat::nvfp4) {
+    auto* block = device_array<uint8_t>(count / 16);
+    fill_bytes(block, count / 16, seed + 1, 0x3F);
+    auto* global = device_array<float>(experts);
+    fill_normal(global, experts, seed + 2, 0.001F, 0.01F);
+    w.device.scales = block;
+    w.device.global = global;
+  } else {
+    auto* factors = device_array<float>(w.fp8_scale_count());
+    fill_normal(factors, w.fp8_scale_count(), seed + 1, 0.003F, 0.02F);
+    w.device.scales = factors;
+  }
+  return w;
+}
+
+double HashWeight::at(int e, int row, int col) const {
+  const uint64_t i = (uint64_t(e) * n + row) * k + col;
+  if (format == WeightFormat::bf16) return round_bf16(0.05F * hash_normal(seed, i));
+  if (format == WeightFormat::fp8) {
+    const float scale = 0.003F * hash_normal(seed + 1, fp8_scale_index(e, row, col)) + 0.02F;
+    return double{decode_e4m3(hash_bits(seed, i) & 0xBF)} * scale;
+  }
+  const uint32_t byte = hash_bits(seed, i / 2) & 255;
+  const uint32_t code = i % 2 == 0 ? byte & 15 : byte >> 4;
+  const double value = (code & 8) != 0 ? -kFp4[code & 7] : kFp4[code & 7];
+  const float global = 0.001F * hash_normal(seed + 2, e) + 0.01F;
+  return value * decode_e4m3(hash_bits(seed + 1, i / 16) & 0x3F) * global;
+}
+
+struct Check {
+  PrefillDevice device;
+  Tally tally;
+
+  void run_dense(const char* name, const HashWeight& w, GemmOutput output, int rows,
+                 MatrixUnit unit);
+  void run_moe(const char* name, WeightFormat format, int rows, int experts, int top_k, int hidden,
+               int width, MatrixUnit unit);
+  void time_dense(const char* name, WeightFormat format, GemmOutput output, int rows, int n, int k);
+  void time_moe(int rows);
+};
+
+double silu(double x) { return x / (1.0 + std::exp(-x)); }
+
+constexpr uint32_t kX = 11;
+constexpr uint32_t kY = 12;
+
+double x_at(int64_t row, int stride, int col) {
+  return round_bf16(hash_normal(kX, static_cast<uint64_t>(row * stride + col)));
+}
+
+double dot(const HashWeight& w, int e, int64_t row, int stride, int n) {
+  double sum = 0.0;
+  for (int c = 0; c < w.k; ++c) sum += x_at(row, stride, c) * w.at(e, n, c);
+  return sum;
+}
+
+void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, int rows,
+                      MatrixUnit unit) {
+  const int stride = (w.k + 15) / 8 * 8;
+  auto* x = device_array<__nv_bfloat16>(int64_t{rows} * stride);
+  fill_normal(x, int64_t{rows} * stride, kX, 1.0F);
+  const bool paired = output == GemmOutput::swiglu;
+  const HashWeight up = paired ? HashWeight::make(w.format, 1, w.n, w.k, w.seed + 10, w.scales) : w;
+  const bool wide = output == GemmOutput::f32;
+  const int64_t y_stride = w.n + (w.n % 4 == 0 ? 4 : 3);
+  const int64_t count = rows * y_stride;
+  auto* y = device_array<float>(count);
+  const auto launch = [&](int first, int number, void* out) {
+    if (output == GemmOutput::add_bf16)
+      fill_normal(static_cast<__nv_bfloat16*>(out), number * y_stride, kY, 1.0F);
+    must(prefill_gemm({.x = x + int64_t{first} * stride,
+                       .x_stride = stride,
+                       .rows = number,
+                       .n = w.n,
+                       .k = w.k,
+                       .weight = w.device,
+                       .up = up.device,
+                       .output = output,
+                       .y = out,
+                       .y_stride = y_stride},
+                      device, unit, nullptr),
+         name);
+    must(cudaDeviceSynchronize(), name);
+  };
+  launch(0, rows, y);
+  const auto bits = to_host(reinterpret_cast<uint16_t*>(y), count * (wide ? 2 : 1));
+  const auto value = [&](int64_t i) {
+    const uint32_t word = wide ? reinterpret_cast<const uint32_t*>(bits.data())[i]
+                               : uint32_t{bits[static_cast<size_t>(i)]} << 16;
+    float f;
+    std::memcpy(&f, &word, 4);
+    return f;
+  };
+  Error error;
+  for (int i = 0; i < 3000; ++i) {
+    const int t = static_cast<int>(hash_bits(3, i) % rows);
+    const int n = static_cast<int>(hash_bits(4, i) % w.n);
+    double want = dot(w, 0, t, stride, n);
+    if (paired) want = silu(want) * dot(up, 0, t, stride, n);
+    if (output == GemmOutput::add_bf16)
+      want += round_bf16(hash_normal(kY, static_cast<uint64_t>(t * y_stride + n)));
+    error.add(value(t * y_stride + n), want);
+  }
+  tally.check(error.value() < (wide ? (w.scales == Fp8Scales::block128 ? 3e-3 : 1e-5) : 3.5e-3),
+              name, error.value());
+  if (output != GemmOutput::add_bf16 && rows > 8) {
+    const int first = rows / 2;
+    const int number = std::min(5, rows - first);
+    auto* z = device_array<float>(number * y_stride);
+    launch(first, number, z);
+    const auto again = to_host(reinterpret_cast<uint16_t*>(z), number * y_stride * (wide ? 2 : 1));
+    int64_t different = 0;
+    const int width = wide ? 2 : 1;
+    for (int64_t r = 0; r < number; ++r)
+      for (int64_t c = 0; c < int64_t{w.n} * width; ++c)
+        different += again[r * y_stride * width + c] != bits[(first + r) * y_stride * width + c];
+    tally.check(different == 0, (std::string(name) + ": alone, to the bit").c_str(),
+                static_cast<double>(different));
+    cudaFree(z);
+  }
+  if (paired) up.free();
+  cudaFree(x);
+  cudaFree(y);
+}
+
+/// The whole expert path of `rows` tokens.
+struct Moe {
+  int rows, experts, top_k, hidden, width;
+  HashWeight gate, up, down;
+  __nv_bfloat16 *x, *inner, *y, *h;
+  float *logits, *weight;
+  int32_t *chosen, *scratch, *token, *position, *tile_count;
+  ExpertTile* tiles;
+
+  Moe(WeightFormat format, int t, int e, int k, int d, int f)
+      : rows(t),
+        experts(e),
+        top_k(k),
+        hidden(d),
+        width(f),
+        gate(HashWeight::make(format, e, f, d, 100)),
+        up(HashWeight::make(format, e, f, d, 200)),
+        down(HashWeight::make(format, e, d, f, 300)) {
+    const int64_t a = int64_t{t} * k;
+    x = device_array<__nv_bfloat16>(int64_t{t} * d);
+    h = device_array<__nv_bfloat16>(int64_t{t} * d);
+    inner = device_array<__nv_bfloat16>(a * f);
+    y = device_array<__nv_bfloat16>(a * d);
+    logits = device_array<float>(int64_t{t} * e);
+    weight = device_array<float>(a);
+    chosen = device_array<int32_t>(a);
+    scratch = device_array<int32_t>(route_scratch_ints(a, e));
+    token = device_array<int32_t>(a);
+    position = device_array<int32_t>(a);
+    tiles = device_array<ExpertTile>(route_tiles_max(a, e));
+    tile_count = device_array<int32_t>(1);
+    fill_normal(x, int64_t{t} * d, kX, 1.0F);
+    fill_normal(h, int64_t{t} * d, kY, 1.0F);
+    fill_normal(logits, int64_t{t} * e, 13, 1.5F);
+  }
+  ~Moe() {
+    for (void* p :
+         {static_cast<void*>(x), static_cast<void*>(h), static_cast<void*>(inner),
+          static_cast<void*>(y), static_cast<void*>(logits), static_cast<void*>(weight),
+          static_cast<void*>(chosen), static_cast<void*>(scratch), static_cast<void*>(token),
+          static_cast<void*>(position), static_cast<void*>(tiles), static_cast<void*>(tile_count)})
+      cudaFree(p);
+    gate.free();
+    up.free();
+    down.free();
+  }
+  void route() {
+    must(route_top_k({.logits = logits,
+                      .logits_stride = experts,
+                      .rows = rows,
+                      .experts = experts,
+                      .top_k = top_k,
+                      .chosen = chosen,
+                      .chosen_weight = weight},
+                     nullptr),
+         "top k");
+  }
+  void sort() {
+    must(route_sort({.chosen = chosen,
+                     .assignments = rows * top_k,
+                     .experts = experts,
+                     .top_k = top_k,
+                     .scratch = scratch,
+                     .token = token,
+                     .position = position,
+                     .tiles = tiles,
+                     .tile_count = tile_count},
+                    nullptr),
+         "sort");
+  }
+  void raise(const PrefillDevice& device, MatrixUnit unit) {
+    must(prefill_gemm({.x = x,
+                       .x_stride = hidden,
+                       .rows = rows * top_k,
+                       .n = width,
+                       .k = hidden,
+                       .weight = gate.device,
+                       .up = up.device,
+                       .output = GemmOutput::swiglu,
+                       .y = inner,
+                       .y_stride = width,
+                       .tiles = tiles,
+                       .tile_count = tile_count,
+                       .gather = token},
+                      device, unit, nullptr),
+         "gate and up");
+  }
+  void lower(const PrefillDevice& device, MatrixUnit unit) {
+    must(prefill_gemm({.x = inner,
+                       .x_stride = width,
+                       .rows = rows * top_k,
+                       .n = hidden,
+                       .k = width,
+                       .weight = down.device,
+                       .output = GemmOutput::bf16,
+                       .y = y,
+                       .y_stride = hidden,
+                       .tiles = tiles,
+                       .tile_count = tile_count},
+                      device, unit, nullptr),
+         "down");
+  }
+  void combine() {
+    must(combine_experts({.h = h,
+                          .y = y,
+                          .position = position,
+                          .chosen_weight = weight,
+                          .rows = rows,
+                          .hidden = hidden,
+                          .top_k = top_k},
+                         nullptr),
+         "combine");
+  }
+};
+
+void Check::run_moe(const char* name, WeightFormat format, int rows, int experts, int top_k,
+                    int hidden, int width, MatrixUnit unit) {
+  Moe moe(format, rows, experts, top_k, hidden, width);
+  moe.route();
+  moe.sort();
+  moe.raise(device, unit);
+  moe.lower(device, unit);
+  moe.combine();
+  must(cudaDeviceSynchronize(), name);
+  const auto out = to_host(moe.h, int64_t{rows} * hidden);
+  Error error;
+  const int samples = hidden > 1000 ? 4 : 24;
+  for (int i = 0; i < samples; ++i) {
+    const int t = static_cast<int>(hash_bits(5, i) % rows);
+    std::vector<std::pair<double, int>> order;
+    for (int e = 0; e < experts; ++e)
+      order.push_back({-1.5F * hash_normal(13, static_cast<uint64_t>(t) * experts + e), e});
+    std::sort(order.begin(), order.end());
+    double total = 0.0;
+    for (int s = 0; s < top_k; ++s) total += std::exp(-order[s].first);
+    std::vector<double> sum(hidden);
+    for (int s = 0; s < top_k; ++s) {
+      const int e = order[s].second;
+      std::vector<double> inner(width);
+      for (int f = 0; f < width; ++f)
+        inner[f] = silu(dot(moe.gate, e, t, hidden, f)) * dot(moe.up, e, t, hidden, f);
+      for (int d = 0; d < hidden; d += 7) {
+        double y = 0.0;
+        for (int f = 0; f < width; ++f) y += inner[f] * moe.down.at(e, d, f);
+        sum[d] += std::exp(-order[s].first) / total * y;
+      }
+    }
+    for (int d = 0; d < hidden; d += 7) {
+      const double base = round_bf16(hash_normal(kY, static_cast<uint64_t>(t) * hidden + d));
+      error.add(__bfloat162float(out[int64_t{t} * hidden + d]), base + sum[d]);
+    }
+  }
+  tally.check(error.value() < 4e-3, name, error.value());
+}
+
+void Check::time_dense(const char* name, WeightFormat format, GemmOutput output, int rows, int n,
+                       int k) {
+  const HashWeight w = HashWeight::make(format, 1, n, k, 50);
+  const HashWeight up = HashWeight::make(format, 1, n, k, 60);
+  auto* x = device_array<__nv_bfloat16>(int64_t{rows} * k);
+  fill_normal(x, int64_t{rows} * k, kX, 1.0F);
+  auto* y = device_array<float>(int64_t{rows} * n);
+  for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
+    const double us = time_us([&] {
+      must(prefill_gemm({.x = x,
+                         .x_stride = k,
+                         .rows = rows,
+                         .n = n,
+                         .k = k,
+                         .weight = w.device,
+                         .up = up.device,
+                         .output = output,
+                         .y = y,
+                         .y_stride = n},
+                        device, unit, nullptr),
+           name);
+    });
+    const double flops = 2.0 * rows * n * k * (output == GemmOutput::swiglu ? 2 : 1);
+    std::printf("time %-10s %-40s %9.1f us %7.1f TFLOP/s %5.1f %% of 790\n",
+                unit == MatrixUnit::portable ? "mma.sync" : "wgmma", name, us, flops / us * 1e-6,
+                flops / us * 1e-6 / 7.9);
+  }
+  w.free();
+  up.free();
+  cudaFree(x);
+  cudaFree(y);
+}
+
+void Check::time_moe(int rows) {
+  Moe moe(WeightFormat::nvfp4, rows, 256, 8, 2048, 512);
+  moe.route();
+  moe.sort();
+  const double up_flops = 2.0 * rows * 8 * 1024 * 2048;
+  for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
+    const char* name = unit == MatrixUnit::portable ? "mma.sync" : "wgmma";
+    const double raise = time_us([&] { moe.raise(device, unit); });
+    const double lower = time_us([&] { moe.lower(device, unit); });
+    std::printf("time %-10s experts T=%d gate+up %.1f us %.1f TFLOP/s, down %.1f us %.1f TFLOP/s\n",
+                name, rows, raise, up_flops / raise * 1e-6, lower, up_flops / 2 / lower * 1e-6);
+  }
+  std::printf("time experts T=%d top-k %.1f us, sort %.1f us, combine %.1f us\n", rows,
+              time_us([&] { moe.route(); }), time_us([&] { moe.sort(); }),
+              time_us([&] { moe.combine(); }));
+}
+
+void all_checks(Check& check) {
+  for (const auto unit : {MatrixUnit::portable, MatrixUnit::automatic}) {
+    const std::string tag = unit == MatrixUnit::portable ? "portable " : "automatic ";
+    for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4}) {
+      const char* formats[] = {"bf16", "fp8", "nvfp4"};
+      const std::string kind = tag + formats[static_cast<int>(format)];
+      const int shapes[][3] = {
+          {300, 512, 2048}, {130, 259, 192}, {1, 33, 64}, {70, 300, 80}, {257, 24, 112}};
+      for (const auto& [t, n, k] : shapes) {
+        const HashWeight w = HashWeight::make(format, 1, n, k, 40);
+        const std::string at =
+            " " + std::to_string(t) + "x" + std::to_string(n) + "x" + std::to_string(k);
+        check.run_dense((kind + at).c_str(), w, GemmOutput::bf16, t, unit);
+        check.run_dense((kind + at + " f32").c_str(), w, GemmOutput::f32, t, unit);
+        check.run_dense((kind + at + " add").c_str(), w, GemmOutput::add_bf16, t, unit);
+        check.run_dense((kind + at + " swiglu").c_str(), w, GemmOutput::swiglu, t, unit);
+        w.free();
+      }
+      check.run_moe((kind + " experts small").c_str(), format, 203, 16, 4, 256, 64, unit);
+      check.run_moe((kind + " experts odd").c_str(), format, 77, 24, 3, 136 + 24, 80, unit);
+    }
+    for (const auto scales : {Fp8Scales::row, Fp8Scales::block128}) {
+      const HashWeight w = HashWeight::make(WeightFormat::fp8, 1, 400, 320, 40, scales);
+      const std::string kind = tag + (scales == Fp8Scales::row ? "fp8 row" : "fp8 block128");
+      check.run_dense(kind.c_str(), w, GemmOutput::f32, 140, unit);
+      check.run_dense((kind + " swiglu").c_str(), w, GemmOutput::swiglu, 140, unit);
+      w.free();
+    }
+    check.run_moe((tag + "nvfp4 experts real").c_str(), WeightFormat::nvfp4, 1030, 256, 8, 2048,
+                  512, unit);
+  }
+}
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) {
+  using namespace nibble::bench;
+  Check check;
+  must(nibble::cuda::PrefillDevice::read(0, &check.device), "device");
+  must(nibble::cuda::prefill_gemm_prepare(check.device), "prepare");
+  all_checks(check);
+  if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
+    using nibble::cuda::GemmOutput;
+    using nibble::cuda::WeightFormat;
+    constexpr int kTokens = 8192;
+    check.time_dense("bf16 delta qkv 8192x2048", WeightFormat::bf16, GemmOutput::bf16, kTokens,
+                     8192, 2048);
+    check.time_dense("fp8 delta qkv 8192x2048", WeightFormat::fp8, GemmOutput::bf16, kTokens, 8192,
+                     2048);
+    check.time_dense("nvfp4 delta qkv 8192x2048", WeightFormat::nvfp4, GemmOutput::bf16, kTokens,
+                     8192, 2048);
+    check.time_dense("fp8 out 2048x4096 add", WeightFormat::fp8, GemmOutput::add_bf16, kTokens,
+                     2048, 4096);
+    check.time_dense("nvfp4 shared swiglu 512x2048", WeightFormat::nvfp4, GemmOutput::swiglu,
+                     kTokens, 512, 2048);
+    check.time_dense("bf16 router 256x2048 f32", WeightFormat::bf16, GemmOutput::f32, kTokens, 256,
+                     2048);
+    check.time_dense("bf16 gate 32x2048 f32", WeightFormat::bf16, GemmOutput::f32, kTokens, 32,
+                     2048);
+    check.time_moe(8192);
+    check.time_moe(1024);
+  }
+  std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
+  return check.tally.failed == 0 ? 0 : 1;
+}

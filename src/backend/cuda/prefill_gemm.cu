@@ -1,0 +1,114 @@
+// Launches of the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores.
+#include "backend/cuda/prefill_gemm.h"
+#include "backend/cuda/prefill_gemm_tile.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma>
+__global__ __launch_bounds__(kGemmThreads,
+                             1) void gemm_kernel(const __grid_constant__ GemmArgs args) {
+#if !defined(NIBBLE_HAS_WGMMA)
+  if constexpr (kWgmma) return;
+#endif
+  extern __shared__ __align__(1024) uint8_t shared[];
+  GemmBlock<kFormat, kOutput, kWgmma> block(args, shared);
+  block.run();
+}
+
+using Kernel = void (*)(GemmArgs);
+
+struct Choice {
+  Kernel kernel;
+  int shared_bytes;
+};
+
+template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma>
+Choice choice() {
+  return {gemm_kernel<kFormat, kOutput, kWgmma>, GemmBlock<kFormat, kOutput, kWgmma>::kSharedBytes};
+}
+
+template <WeightFormat kFormat, bool kWgmma>
+Choice choose_output(GemmOutput output) {
+  switch (output) {
+    case GemmOutput::f32:
+      return choice<kFormat, GemmOutput::f32, kWgmma>();
+    case GemmOutput::add_bf16:
+      return choice<kFormat, GemmOutput::add_bf16, kWgmma>();
+    case GemmOutput::swiglu:
+      return choice<kFormat, GemmOutput::swiglu, kWgmma>();
+    default:
+      return choice<kFormat, GemmOutput::bf16, kWgmma>();
+  }
+}
+
+template <bool kWgmma>
+Choice choose(WeightFormat format, GemmOutput output) {
+  if (format == WeightFormat::nvfp4) return choose_output<WeightFormat::nvfp4, kWgmma>(output);
+  if (format == WeightFormat::fp8) return choose_output<WeightFormat::fp8, kWgmma>(output);
+  return choose_output<WeightFormat::bf16, kWgmma>(output);
+}
+
+/// Whether the code of this kernel that the driver picked was built for sm_90a.
+bool use_wgmma(const PrefillDevice& device, MatrixUnit unit) {
+  return unit == MatrixUnit::automatic && device.compute_major == 9;
+}
+
+bool is_aligned(const PrefillWeight& weight, int k) {
+  const int row_bytes = weight.format == WeightFormat::nvfp4 ? k / 2
+                        : weight.format == WeightFormat::fp8 ? k
+                                                             : k * 2;
+  const bool scales = weight.format != WeightFormat::nvfp4 ||
+                      (k % 64 == 0 && reinterpret_cast<uintptr_t>(weight.scales) % 4 == 0);
+  return row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(weight.values) % 16 == 0 && scales;
+}
+
+}  // namespace
+
+cudaError_t PrefillDevice::read(int device, PrefillDevice* out) {
+  const auto get = [device](int* value, cudaDeviceAttr attribute) {
+    return cudaDeviceGetAttribute(value, attribute, device);
+  };
+  cudaError_t error = get(&out->compute_major, cudaDevAttrComputeCapabilityMajor);
+  if (error == cudaSuccess) error = get(&out->multiprocessors, cudaDevAttrMultiProcessorCount);
+  if (error == cudaSuccess)
+    error = get(&out->shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return error;
+}
+
+cudaError_t prefill_gemm_prepare(const PrefillDevice& device) {
+  for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4})
+    for (const auto output :
+         {GemmOutput::bf16, GemmOutput::f32, GemmOutput::add_bf16, GemmOutput::swiglu})
+      for (const bool wgmma : {false, true}) {
+        if (wgmma && device.compute_major != 9) continue;
+        const Choice it = wgmma ? choose<true>(format, output) : choose<false>(format, output);
+        const cudaError_t error = cudaFuncSetAttribute(
+            it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
+        if (error != cudaSuccess) return error;
+      }
+  return cudaSuccess;
+}
+
+cudaError_t prefill_gemm(const PrefillGemm& gemm, const PrefillDevice& device, MatrixUnit unit,
+                         cudaStream_t stream) {
+  if (gemm.rows == 0 || gemm.n == 0) return cudaSuccess;
+  const bool paired = gemm.output == GemmOutput::swiglu;
+  GemmArgs args{
+      .gemm = gemm,
+      .k_steps = (gemm.k + kStepColumns - 1) / kStepColumns,
+      .row_tiles = 0,
+      .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
+      .rows_per_tile = paired ? kTileRows / 2 : kTileRows,
+      .aligned = is_aligned(gemm.weight, gemm.k) && (!paired || is_aligned(gemm.up, gemm.k))};
+  args.row_tiles = (gemm.n + args.rows_per_tile - 1) / args.rows_per_tile;
+  const Choice it = use_wgmma(device, unit) ? choose<true>(gemm.weight.format, gemm.output)
+                                            : choose<false>(gemm.weight.format, gemm.output);
+  int blocks = device.multiprocessors;
+  if (gemm.tiles == nullptr && args.token_tiles * args.row_tiles < blocks)
+    blocks = args.token_tiles * args.row_tiles;
+  it.kernel<<<blocks, kGemmThreads, it.shared_bytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace nibble::cuda

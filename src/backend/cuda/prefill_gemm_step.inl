@@ -1,0 +1,205 @@
+// Members of GemmBlock: one K step on either matrix unit, and the epilogues.
+
+template <int kBuffer>
+__device__ void step() {
+  copy_async_wait<kDistance - 1>();
+#ifdef NIBBLE_HAS_WGMMA
+  if constexpr (kWgmma) fence_async_proxy();
+#endif
+  __syncthreads();
+  load_next();
+  if (k_step_ == 0) tile_ = slot_tiles_[use_slot_];
+  const uint8_t* stage = shared_ + use_slot_ * Shape::kBytes;
+  if constexpr (kWgmma)
+    multiply_wgmma<kBuffer>(stage);
+  else
+    multiply_portable(stage);
+  if (++use_slot_ == kStages) use_slot_ = 0;
+  if (++k_step_ == args_.k_steps) {
+    finish_tile();
+    k_step_ = 0;
+  }
+}
+
+template <int kBuffer>
+__device__ void multiply_wgmma(const uint8_t* stage) {
+#ifdef NIBBLE_HAS_WGMMA
+  StepScales scales;
+  load_step_scales(stage, scales);
+  constexpr int kUse = kWgmma ? kBuffer : 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int i = 0; i < kM16; ++i) load_fragment(stage, scales, i, j, fragments_[kUse][i][j]);
+  wgmma_fence();
+  const uint64_t tokens = wgmma_descriptor(shared_address(stage));
+  if (tile_.count <= 32)
+    issue_wgmma<4>(fragments_[kUse], tokens);
+  else
+    issue_wgmma<16>(fragments_[kUse], tokens);
+  wgmma_wait<1>();  // the step before: its stage and its fragments are free
+#endif
+}
+
+#ifdef NIBBLE_HAS_WGMMA
+template <int kTiles>
+__device__ void issue_wgmma(const uint32_t (&fragments)[kM16][4][4], uint64_t tokens) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int i = 0; i < kM16; ++i)
+      wgmma_bf16<kTiles>(sum_[i], fragments[i][j], tokens + j * 2, (k_step_ | j) != 0);
+  wgmma_commit();  // here: behind the join of two branches it would become a group of its own
+}
+#endif
+
+__device__ void multiply_portable(const uint8_t* stage) {
+  if (k_step_ == 0) {
+#pragma unroll
+    for (int i = 0; i < kM16; ++i)
+#pragma unroll
+      for (int e = 0; e < kN8 * 4; ++e) sum_[i][e] = 0.0F;
+  }
+  const int token0 = first_token();
+  if (token0 >= tile_.count) return;
+  StepScales scales;
+  load_step_scales(stage, scales);
+  const uint32_t tokens = shared_address(stage);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t b[kN8 / 2][4];
+#pragma unroll
+    for (int p = 0; p < kN8 / 2; ++p) {
+      const int row = token0 + p * 16 + (lane_ & 7) + (lane_ >> 4 << 3);
+      load_matrix_4(b[p], tokens + swizzled_offset(row, 2 * j + (lane_ >> 3 & 1)));
+    }
+#pragma unroll
+    for (int i = 0; i < kM16; ++i) {
+      uint32_t a[4];
+      load_fragment(stage, scales, i, j, a);
+#pragma unroll
+      for (int t = 0; t < kN8; ++t)
+        mma_bf16(&sum_[i][t * 4], a, b[t >> 1][(t & 1) * 2], b[t >> 1][(t & 1) * 2 + 1]);
+    }
+  }
+}
+
+/// First token of this warp within the tile.
+__device__ int first_token() const { return kWgmma ? 0 : (warp_ & 1) * 64; }
+
+/// What a row of the result is multiplied by: global scale, tensor scale or row scale.
+__device__ float row_multiplier(const PrefillWeight& w, int n) const {
+  if constexpr (kFormat == WeightFormat::nvfp4) return w.global[tile_.expert] * kNvfp4Unit;
+  if constexpr (kFormat == WeightFormat::fp8) {
+    const auto* scales = static_cast<const float*>(w.scales);
+    if (w.fp8_scales == Fp8Scales::tensor) return scales[tile_.expert];
+    if (w.fp8_scales == Fp8Scales::row && n < gemm_.n)
+      return scales[int64_t{tile_.expert} * gemm_.n + n];
+  }
+  return 1.0F;
+}
+
+__device__ void finish_tile() {
+#ifdef NIBBLE_HAS_WGMMA
+  if constexpr (kWgmma) wgmma_wait<0>();
+#endif
+  if constexpr (kOutput == GemmOutput::f32)
+    store_f32();
+  else if constexpr (kPaired)
+    store_paired();
+  else
+    store_plain();
+}
+
+__device__ void store_f32() {
+  const int q = lane_ & 3;
+#pragma unroll
+  for (int i = 0; i < kM16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int n = tile_.n0 + slot_of(i) * 16 + half * 8 + (lane_ >> 2);
+      if (n >= gemm_.n) continue;
+      const float scale = row_multiplier(gemm_.weight, n);
+#pragma unroll
+      for (int e = 0; e < kN8 * 2; ++e) {
+        const int token = first_token() + (e >> 1) * 8 + 2 * q + (e & 1);
+        if (token >= tile_.count) continue;
+        static_cast<float*>(gemm_.y)[(tile_.begin + token) * gemm_.y_stride + n] =
+            sum_[i][(e >> 1) * 4 + half * 2 + (e & 1)] * scale;
+      }
+    }
+}
+
+__device__ void store_plain() {
+#pragma unroll
+  for (int i = 0; i < kM16; ++i) {
+    const int n = tile_.n0 + slot_of(i) * 16;
+    const float low = row_multiplier(gemm_.weight, n + (lane_ >> 2));
+    const float high = row_multiplier(gemm_.weight, n + 8 + (lane_ >> 2));
+#pragma unroll
+    for (int t = 0; t < kN8; ++t) {
+      const float* d = &sum_[i][t * 4];
+      store_16(t, n, pack_bf16(d[0] * low, d[1] * low), pack_bf16(d[2] * high, d[3] * high));
+    }
+  }
+}
+
+/// silu(x), NaN stays NaN.
+__device__ static float silu(float x) { return x / (1.0F + __expf(-x)); }
+
+__device__ void store_paired() {
+  const float gate = row_multiplier(gemm_.weight, tile_.n0);  // one scale a tensor when paired
+  const float up = row_multiplier(gemm_.up, tile_.n0);
+#pragma unroll
+  for (int i = 0; i < kM16; i += 2)
+#pragma unroll
+    for (int t = 0; t < kN8; ++t) {
+      uint32_t packed[2];
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const float* d = &sum_[i + s][t * 4];
+        const int n = tile_.n0 + slot_of(i + s) * 8 + (lane_ >> 2);
+        const bool by_row = kFormat == WeightFormat::fp8;
+        const float g = by_row ? row_multiplier(gemm_.weight, n) : gate;
+        const float u = by_row ? row_multiplier(gemm_.up, n) : up;
+        packed[s] = pack_bf16(silu(d[0] * g) * (d[2] * u), silu(d[1] * g) * (d[3] * u));
+      }
+      store_16(t, tile_.n0 + slot_of(i) * 8, packed[0], packed[1]);
+    }
+}
+
+/// Sixteen features from n on of eight tokens, held as two 8x8 fragments [feature, token]: turned,
+/// then traded within pairs of lanes, so that a lane writes 8 bytes of a row.
+__device__ void store_16(int t, int n, uint32_t low, uint32_t high) {
+  const uint32_t a = move_matrix_transposed(low);   // features n + 2q, n + 2q + 1
+  const uint32_t b = move_matrix_transposed(high);  // features n + 8 + 2q ...
+  const bool odd = (lane_ & 1) != 0;
+  const uint32_t traded = __shfl_xor_sync(0xFFFFFFFFU, odd ? a : b, 1);
+  const uint2 out = odd ? make_uint2(traded, b) : make_uint2(a, traded);
+  const int token = first_token() + t * 8 + (lane_ >> 2);
+  const int feature = n + (odd ? 8 : 0) + (lane_ >> 1 & 1) * 4;
+  if (token >= tile_.count || feature >= gemm_.n) return;
+  auto* y = static_cast<__nv_bfloat16*>(gemm_.y) + (tile_.begin + token) * gemm_.y_stride + feature;
+  if (feature + 4 <= gemm_.n && (gemm_.y_stride & 3) == 0) {
+    store_8_bytes(y, out);
+  } else {
+    const uint32_t words[2] = {out.x, out.y};
+    for (int e = 0; e < 4 && feature + e < gemm_.n; ++e)
+      store_one(y + e, (e & 1) == 0 ? low_bf16(words[e >> 1]) : high_bf16(words[e >> 1]));
+  }
+}
+
+__device__ static void store_8_bytes(__nv_bfloat16* y, uint2 out) {
+  auto* to = reinterpret_cast<uint2*>(y);
+  if constexpr (kOutput == GemmOutput::add_bf16) {
+    const uint2 old = *to;
+    out.x = pack_bf16(low_bf16(old.x) + low_bf16(out.x), high_bf16(old.x) + high_bf16(out.x));
+    out.y = pack_bf16(low_bf16(old.y) + low_bf16(out.y), high_bf16(old.y) + high_bf16(out.y));
+  }
+  *to = out;
+}
+
+__device__ static void store_one(__nv_bfloat16* y, float value) {
+  if constexpr (kOutput == GemmOutput::add_bf16) value += __bfloat162float(*y);
+  *y = __float2bfloat16(value);
+}

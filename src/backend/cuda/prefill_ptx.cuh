@@ -1,0 +1,140 @@
+// The machine instructions the prefill kernels are made of, one function each: asynchronous copies,
+// matrix fragments, mma.sync (sm_80 up) and wgmma (sm_90a). Names follow the PTX manual.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace nibble::cuda {
+
+/// Lines of 128 bytes in shared memory, eight of them a swizzle atom: 16-byte chunk c of row r lies
+/// at chunk c ^ (r & 7). This is wgmma's 128-byte swizzle and free of conflicts for ldmatrix.
+__device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
+  return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/// 16 bytes, of which `bytes` are read and the rest are zero.
+__device__ __forceinline__ void copy_async_16(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+__device__ __forceinline__ void copy_async_4(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;"); }
+template <int kPending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ __forceinline__ void load_matrix_4(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+__device__ __forceinline__ void load_matrix_4_transposed(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+/// Transposes an 8x8 matrix of 16-bit numbers held by a warp as mma fragments.
+__device__ __forceinline__ uint32_t move_matrix_transposed(uint32_t x) {
+  uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+/// d [16, 8] += a [16, 16] b [16, 8].
+__device__ __forceinline__ void mma_bf16(float* d, const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Two floats rounded to BF16; `low` in the low half.
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+__device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_bf16(uint32_t pair) {
+  return __uint_as_float(pair & 0xFFFF0000U);
+}
+__device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a),
+                                         *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define NIBBLE_HAS_WGMMA 1
+
+__device__ __forceinline__ void fence_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Rows of 128 bytes, 128-byte swizzle, K along the row; the atom (8 rows) is 1,024-byte aligned.
+__device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kAtomStride = uint64_t{1024 >> 4} << 32;
+  constexpr uint64_t kLeading = uint64_t{1} << 16;
+  return kSwizzle128 | kAtomStride | kLeading | ((address & 0x3FFFF) >> 4);
+}
+
+#define NIBBLE_F4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define NIBBLE_F16(d, i) \
+  NIBBLE_F4(d, i), NIBBLE_F4(d, i + 4), NIBBLE_F4(d, i + 8), NIBBLE_F4(d, i + 12)
+
+/// d [64, 8 * kN8] (+)= a [64, 16] from registers, b [16, 8 * kN8] from shared memory.
+/// accumulate 0: d is overwritten.
+template <int kN8>
+__device__ __forceinline__ void wgmma_bf16(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                           int accumulate);
+
+template <>
+__device__ __forceinline__ void wgmma_bf16<16>(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                               int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"
+      "{%64,%65,%66,%67}, %68, p, 1, 1, 0;\n}\n"
+      : NIBBLE_F16(d, 0), NIBBLE_F16(d, 16), NIBBLE_F16(d, 32), NIBBLE_F16(d, 48)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+template <>
+__device__ __forceinline__ void wgmma_bf16<4>(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                              int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
+      "{%16,%17,%18,%19}, %20, p, 1, 1, 0;\n}\n"
+      : NIBBLE_F16(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+}  // namespace nibble::cuda
