@@ -1,0 +1,111 @@
+// For tests: a server over a raw socket, with a model that says a given script.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/server.h"
+#include "server/test_client.h"
+#include "server/test_model.h"
+
+namespace nibble::testing {
+
+inline constexpr const char* kChat = "/v1/chat/completions";
+inline constexpr const char* kCompletions = "/v1/completions";
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void start(const std::string& script, ServerOptions options = {}) {
+    start_script(script_of(script), std::move(options));
+  }
+  void start_script(std::vector<int32_t> script, ServerOptions options = {},
+                    std::chrono::milliseconds pass_time = {}) {
+    options.http.port = 0;
+    options.log = [this](std::string_view line) {
+      std::lock_guard lock(mutex_);
+      log_ += concat(line, "\n");
+    };
+    const EngineSettings settings{.pools = {.pages = 64, .state_slots = 4, .rows_max = 512},
+                                  .sequences_max = 4,
+                                  .context_max = 1024,
+                                  .waiting_max = 8,
+                                  .integrity = IntegrityChecks::every_step};
+    auto server = Server::start(std::make_unique<ScriptedBackend>(std::move(script), pass_time),
+                                model_config(), settings, served_model(), std::move(options));
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(server).value();
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  void TearDown() override {
+    if (!server_) return;
+    server_->terminate();
+    server_->terminate();
+    thread_.join();
+  }
+  std::string log() {
+    std::lock_guard lock(mutex_);
+    return log_;
+  }
+  void wait_for_log(std::string_view text) {
+    for (int i = 0; i < 500 && log().find(text) == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_NE(log().find(text), std::string::npos) << log();
+  }
+
+  /// Status and body of one request on its own connection.
+  std::pair<int, std::string> ask(const std::string& request) {
+    RawClient client(server_->port());
+    client.send(request);
+    std::string answer = client.read_until("\r\n\r\n");
+    const size_t body = answer.find("\r\n\r\n");
+    if (body == std::string::npos) return {0, answer};
+    const size_t length = answer.find("Content-Length: ");
+    if (length == std::string::npos || length > body) {
+      if (answer.find("0\r\n\r\n", body) == std::string::npos)
+        answer += client.read_until("0\r\n\r\n");
+    } else {
+      const size_t size = std::stoul(answer.substr(length + 16));
+      while (answer.size() < body + 4 + size) answer += client.read_until(std::string(1, '}'));
+    }
+    return {std::stoi(answer.substr(9, 3)), answer.substr(body + 4)};
+  }
+  Json chat(const std::string& fields) {
+    const auto [status, body] =
+        ask(post(kChat, concat(R"({"messages":[{"role":"user","content":"hi"}])", fields, "}")));
+    EXPECT_EQ(status, 200) << body;
+    return parse_json(body, "the answer").value();
+  }
+  /// The data of every event of a stream.
+  std::vector<std::string> events(const std::string& request) {
+    std::string body = ask(request).second;
+    std::vector<std::string> found;
+    for (size_t at = body.find("data: "); at != std::string::npos; at = body.find("data: ", at)) {
+      const size_t end = body.find("\n\n", at);
+      found.push_back(body.substr(at + 6, end - at - 6));
+      at = end;
+    }
+    return found;
+  }
+  static const Json& at(const Json& json, std::string_view key) {
+    const Json* found = json.find(key);
+    EXPECT_NE(found, nullptr) << key << " in " << json.dump();
+    static const Json none;
+    return found != nullptr ? *found : none;
+  }
+  static const Json& choice(const Json& answer, size_t index = 0) {
+    return at(answer, "choices").as_array().at(index);
+  }
+
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::string log_;
+};
+
+}  // namespace nibble::testing
