@@ -7,6 +7,8 @@
 #include <optional>
 #include <thread>
 
+#include "engine/prefix_writer.h"
+
 namespace nibble {
 
 struct Engine::State {
@@ -16,7 +18,9 @@ struct Engine::State {
         core(*backend, config, Sampler(config.vocab_rows, options.sampleable), options.settings) {}
 
   void run();
+  void restore_prefixes();
   bool take_inbox();
+  void predict();
   void publish(std::vector<EngineEvent> events);
 
   std::unique_ptr<Backend> backend;
@@ -30,19 +34,55 @@ struct Engine::State {
   std::vector<uint64_t> cancelled;
   std::optional<Shutdown> shutdown;
   int32_t live = 0;  // submitted and not yet published as finished
+  int64_t waiting_tokens = 0;  // of prompts submitted and not yet started
   std::vector<EngineEvent> outbox;
   bool stopped = false;
 
   std::atomic<uint64_t> id_counter{1};
+  std::atomic<double> retry_after_ms{0.0};
+  std::unique_ptr<PrefixWriter> writer;  // ends before options.store
   std::thread thread;
 };
 
 /// The serving loop: read the inbox, one pass, publish.
 void Engine::State::run() {
-  while (take_inbox()) publish(core.step());
+  while (take_inbox()) {
+    publish(core.step());
+    predict();
+  }
   std::lock_guard lock(mutex);
   stopped = true;
   outbox_changed.notify_all();
+}
+
+/// What earlier processes pinned. What does not fit or does not read is reported and left out.
+void Engine::State::restore_prefixes() {
+  if (!options.store || options.settings.cache == CacheMode::off) return;
+  const auto report = [&](const std::string& line) {
+    if (options.report) options.report(line);
+  };
+  for (const PrefixStore::Dropped& dropped : options.store->dropped()) report(dropped.message);
+  for (const PrefixStore::Entry& entry : options.store->entries()) {
+    const auto prefix = options.store->load(entry);
+    if (!prefix.ok())
+      report(prefix.error().message);
+    else if (core.memory().cache().restore(prefix.value(), core.now_ms()) ==
+             PrefixCache::Restore::no_room)
+      report(concat(entry.file.string(), ": no host memory for its ", entry.tokens,
+                    " tokens; raise --host-cache-memory-bytes"));
+  }
+  writer = std::make_unique<PrefixWriter>(*options.store, options.report);
+  core.memory().on_pinned([this](PrefixBytes prefix) { writer->save(std::move(prefix)); });
+}
+
+void Engine::State::predict() {
+  constexpr int32_t kMiddlingPrompt = 1024;
+  retry_after_ms = core.first_token_ms(kMiddlingPrompt);
+  const int64_t tokens = core.waiting_tokens();
+  const std::lock_guard lock(mutex);
+  waiting_tokens = tokens;
+  for (const SequenceRequest& request : submitted)
+    waiting_tokens += static_cast<int64_t>(request.prompt.size());
 }
 
 /// Waits for work when idle; false when it is time to end.
@@ -80,6 +120,7 @@ Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<Backend> backend, 
   TRY(backend->reserve(options.settings.pools));
   if (options.sampleable.empty()) options.sampleable = Sampler::all_sampleable(config.vocab_rows);
   auto state = std::make_unique<State>(std::move(backend), std::move(config), std::move(options));
+  state->restore_prefixes();
   State* running = state.get();
   state->thread = std::thread([running] { running->run(); });
   return std::make_unique<Engine>(std::move(state));
@@ -105,11 +146,24 @@ Result<void> Engine::submit(SequenceRequest request) {
     return make_error(ErrorCode::no_space, {.what = "the queue is full",
                                             .expected = concat("at most ", live_max, " sequences"),
                                             .advice = "try again later"});
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  // One prompt may always wait, however long.
+  if (state_->waiting_tokens > 0 &&
+      state_->waiting_tokens + tokens > settings.waiting_tokens_max)
+    return make_error(
+        ErrorCode::no_space,
+        {.what = "the queue is full",
+         .expected = concat("at most ", settings.waiting_tokens_max, " prompt tokens waiting"),
+         .found = concat(state_->waiting_tokens, " and ", tokens, " more"),
+         .advice = "try again later"});
+  state_->waiting_tokens += tokens;
   ++state_->live;
   state_->submitted.push_back(std::move(request));
   state_->inbox_changed.notify_one();
   return {};
 }
+
+double Engine::retry_after_ms() const { return state_->retry_after_ms; }
 
 void Engine::cancel(uint64_t id) {
   std::lock_guard lock(state_->mutex);

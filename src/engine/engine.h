@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "engine/prefix_store.h"
 
 namespace nibble {
 
@@ -22,6 +23,10 @@ class Engine {
     /// Called on the engine thread when the outbox stops being empty; must not block.
     std::function<void()> on_events;
     size_t outbox_max = 65536;  // events; a consumer that lets it fill stops the engine
+    /// Pinned prefixes of earlier processes are taken from here, new ones saved here. May be empty.
+    std::unique_ptr<PrefixStore> store;
+    /// One line about a prefix that could not be saved or taken. Any thread.
+    std::function<void(std::string)> report;
   };
 
   /// Reserves the pools of `backend` and starts the thread. Errors: those of Backend::reserve.
@@ -35,9 +40,12 @@ class Engine {
   // From any thread.
   /// A new id for SequenceRequest::id.
   uint64_t next_id();
-  /// Errors: those of EngineCore::admissible; no_space when waiting_max sequences already wait;
-  /// cancelled after shutdown.
+  /// Errors: those of EngineCore::admissible; no_space when waiting_max sequences or
+  /// waiting_tokens_max of their prompt tokens already wait; cancelled after shutdown.
   Result<void> submit(SequenceRequest request);
+  /// Milliseconds until a prompt of middling size, submitted now, would see its first token: when to
+  /// come again after `no_space`.
+  double retry_after_ms() const;
   /// Takes effect within one step; the sequence still ends with one Finished.
   void cancel(uint64_t id);
   void shutdown(Shutdown how);

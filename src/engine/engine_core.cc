@@ -135,6 +135,12 @@ double EngineCore::first_token_ms(int32_t prompt_size) const {
   return scheduler_.first_token_ms(views(), prompt_size);
 }
 
+int64_t EngineCore::waiting_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& s : live_) tokens += s->phase == Phase::waiting ? s->prompt_size() : 0;
+  return tokens;
+}
+
 std::vector<SequenceView> EngineCore::views() const {
   std::vector<SequenceView> views;
   views.reserve(live_.size());
@@ -142,6 +148,7 @@ std::vector<SequenceView> EngineCore::views() const {
     SequenceView view{.phase = s->phase,
                       .prompt_size = s->prompt_size(),
                       .cached = s->cached,
+                      .hit_tokens = s->hit_tokens,
                       .tokens_max = s->tokens_max(),
                       .pages_held = static_cast<int32_t>(s->pages.size()),
                       .tenant = s->request.urgency.tenant,

@@ -73,6 +73,9 @@ class EngineCore {
   /// Milliseconds until a prompt of this size, submitted now, would see its first token.
   double first_token_ms(int32_t prompt_size) const;
 
+  /// Prompt tokens of sequences that have not started.
+  int64_t waiting_tokens() const;
+
   /// For tests: a running sequence is swapped out before the next pass, whatever the scheduler
   /// says.
   void preempt(uint64_t id);

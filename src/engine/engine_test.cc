@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -129,6 +130,68 @@ TEST(Engine, TellsTheConsumerOncePerBatch) {
 TEST(Engine, RefusesImpossibleRequestsAtOnce) {
   auto engine = start();
   EXPECT_EQ(engine->submit(request(1, 600)).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Engine, RefusesPromptsBeyondTheQueuedTokens) {
+  Engine::Options options = small_options();
+  options.settings.waiting_tokens_max = 400;
+  options.settings.sequences_max = 1;
+  auto engine = start(std::move(options));
+  const auto submit = [&](uint64_t id, size_t prompt) {
+    SequenceRequest made = request(id, 200);
+    made.prompt.assign(prompt, 1);
+    return engine->submit(std::move(made));
+  };
+  ASSERT_TRUE(submit(1, 290).ok());
+  int accepted = 0;
+  std::optional<ErrorCode> refused;
+  for (uint64_t id = 2; id < 8; ++id) {
+    const auto result = submit(id, 290);
+    accepted += result.ok() ? 1 : 0;
+    if (!result.ok()) refused = result.error().code;
+  }
+  EXPECT_LE(accepted, 2);
+  EXPECT_EQ(refused, ErrorCode::no_space);
+}
+
+TEST(Engine, PinnedPrefixesSurviveARestart) {
+  const std::filesystem::path folder = ::testing::TempDir() + "nibble_engine_prefixes";
+  std::filesystem::remove_all(folder);
+  const auto with_store = [&] {
+    Engine::Options options = small_options();
+    options.settings.pools.host_pages = 16;
+    options.settings.pools.host_slots = 4;
+    options.settings.pools.state_slots = 6;
+    const FakeBackend backend;
+    auto store = PrefixStore::open(folder, {.fingerprint = {1, 2, 3, 4},
+                                            .page_bytes = backend.page_bytes(),
+                                            .state_slot_bytes = backend.state_slot_bytes(),
+                                            .bytes_max = 1 << 20});
+    options.store = std::make_unique<PrefixStore>(std::move(store).value());
+    return start(std::move(options));
+  };
+  std::vector<int32_t> said[2];
+  int32_t cached[2] = {};
+  for (int life = 0; life < 2; ++life) {
+    auto engine = with_store();
+    SequenceRequest made = request(1, 8);
+    for (int32_t i = 0; i < 250; ++i) made.prompt.push_back(i % FakeBackend::kVocab);
+    made.cache.pinned_tokens = 200;
+    ASSERT_TRUE(engine->submit(std::move(made)).ok());
+    for (bool over = false; !over;)
+      for (const EngineEvent& event : engine->take_events(std::chrono::milliseconds(50))) {
+        if (const auto* fresh = std::get_if<NewTokens>(&event))
+          said[life].insert(said[life].end(), fresh->tokens.begin(), fresh->tokens.end());
+        if (const auto* end = std::get_if<Finished>(&event)) {
+          cached[life] = end->cached_tokens;
+          over = true;
+        }
+      }
+  }
+  EXPECT_EQ(cached[0], 0);
+  EXPECT_EQ(cached[1], 192);
+  EXPECT_EQ(said[0].size(), 8U);
+  EXPECT_EQ(said[1], said[0]);
 }
 
 }  // namespace

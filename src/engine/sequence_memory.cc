@@ -217,11 +217,17 @@ SequenceMemory::Published SequenceMemory::publish(Sequence& sequence,
         sequence.tail_slot = taken[next].slot;
       } else {
         cache_.attach(sequence.cursor, taken[next].slot, taken[next].place, now_ms);
+        if (taken[next].place == SnapshotPlace::pinned) pin(sequence, now_ms);
       }
     }
   }
   CHECK(next == taken.size(), "snapshot at ", taken[next].tokens, " tokens is not on the path");
   return Published::ok;
+}
+
+void SequenceMemory::pin(const Sequence& sequence, double now_ms) {
+  if (cache_.pin(sequence.cursor, now_ms) != PrefixCache::Pin::done || !on_pinned_) return;
+  if (auto bytes = cache_.read(sequence.cursor, now_ms)) on_pinned_(std::move(*bytes));
 }
 
 void SequenceMemory::condemn(Sequence& sequence) {

@@ -64,6 +64,9 @@ class SequenceMemory {
   /// What was computed from this sequence's path was not finite: nobody shall find it again.
   void condemn(Sequence& sequence);
 
+  /// Where the bytes of each newly pinned prefix go. Empty: they are pinned in memory alone.
+  void on_pinned(std::function<void(PrefixBytes)> sink) { on_pinned_ = std::move(sink); }
+
   /// Pages that swapping `sequence` out would make available.
   int32_t private_pages(const Sequence& sequence) const;
 
@@ -82,6 +85,8 @@ class SequenceMemory {
   void give_back_host(Sequence& sequence);
   /// Fast mode: the state at the last page boundary becomes a snapshot.
   void attach_tail(Sequence& sequence, double now_ms);
+  /// Keeps the prefix that ends at the cursor, here and where on_pinned leads.
+  void pin(const Sequence& sequence, double now_ms);
   bool finite(const Sequence& sequence, int32_t page_begin, int32_t page_end,
               std::span<const TakenSnapshot> taken);
 
@@ -90,6 +95,7 @@ class SequenceMemory {
   CachePools pools_;
   PrefixCache cache_;
   std::function<bool()> fails_;
+  std::function<void(PrefixBytes)> on_pinned_;
   std::vector<uint8_t> pages_clean_;  // poisoned since last use
   std::vector<uint8_t> slots_clean_;
 };
