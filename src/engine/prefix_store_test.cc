@@ -143,12 +143,19 @@ TEST(PrefixStore, HeadersAreCheckedWordByWord) {
   const auto good = prefix_header_bytes(header, kOptions);
   EXPECT_TRUE(parse_prefix_header(good, bytes, kOptions).ok());
   const Case cases[] = {
-      {0, 1, ErrorCode::corrupt},          {1, 2, ErrorCode::unsupported},
-      {2, 9, ErrorCode::unsupported},      {7, 0, ErrorCode::corrupt},
-      {7, 100, ErrorCode::corrupt},        {7, ~0ULL - 63, ErrorCode::corrupt},
-      {7, 192, ErrorCode::unsupported},    {8, 1ULL << 62, ErrorCode::corrupt},
-      {8, 129, ErrorCode::corrupt},        {8, 3, ErrorCode::corrupt},
-      {9, 0, ErrorCode::unsupported},      {9, ~0ULL, ErrorCode::unsupported},
+      {0, 1, ErrorCode::corrupt},
+      {1, 2, ErrorCode::unsupported},
+      {2, 9, ErrorCode::unsupported},
+      {7, 0, ErrorCode::corrupt},
+      {7, 100, ErrorCode::corrupt},
+      {7, ~0ULL - 63, ErrorCode::corrupt},
+      {7, 192, ErrorCode::unsupported},
+      {8, (1ULL << 61) + 2, ErrorCode::corrupt},  // its bytes are those of 2, modulo 2^64
+      {8, 1ULL << 62, ErrorCode::corrupt},
+      {8, 129, ErrorCode::corrupt},
+      {8, 3, ErrorCode::corrupt},
+      {9, 0, ErrorCode::unsupported},
+      {9, ~0ULL, ErrorCode::unsupported},
       {10, ~0ULL, ErrorCode::unsupported},
   };
   for (const Case& c : cases) {
