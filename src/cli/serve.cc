@@ -1,5 +1,6 @@
 // nibble serve: the OpenAI-compatible server over one checkpoint.
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "cli/engine_setup.h"
@@ -24,6 +25,8 @@ constexpr Option kOptions[] = {
     kCacheModeOption,
     kSnapshotsOption,
     kHostCacheOption,
+    {"prefix-store", "FOLDER", "", "keeps pinned prefixes (cache_control) there, over restarts"},
+    {"prefix-store-max-bytes", "N", "10G", "size of that folder; the oldest prefixes go"},
     kMaxBatchedTokensOption,
     kStepTimeOption,
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
@@ -75,6 +78,51 @@ Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& 
   return served;
 }
 
+/// What the bytes of a cached prefix depend on: the checkpoint's files, the backend and how it
+/// computes, this program's version.
+std::array<uint64_t, 4> prefix_fingerprint(const std::filesystem::path& folder,
+                                           const EngineSetup& setup, const Arguments& arguments) {
+  std::vector<std::string> facts = {
+      std::string(setup.model.backend->name()), arguments.text("activations").value_or(""),
+      NIBBLE_VERSION, concat(setup.model.backend->page_bytes(), ":",
+                             setup.model.backend->state_slot_bytes())};
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(folder, ignored))
+    if (file.path().extension() == ".safetensors" || file.path().extension() == ".json")
+      facts.push_back(concat(file.path().filename().string(), ":", file.file_size(ignored), ":",
+                             file.last_write_time(ignored).time_since_epoch().count()));
+  std::ranges::sort(facts);
+  std::array<uint64_t, 4> fingerprint = {};
+  for (size_t lane = 0; lane < fingerprint.size(); ++lane) {
+    uint64_t hash = 0xCBF29CE484222325U + lane;  // FNV-1a, four offsets
+    for (const std::string& fact : facts)
+      for (const char c : concat(fact, "\n"))
+        hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3U;
+    fingerprint[lane] = hash;
+  }
+  return fingerprint;
+}
+
+Result<std::shared_ptr<PrefixStore>> open_prefix_store(const Arguments& arguments,
+                                                       const EngineSetup& setup,
+                                                       const std::filesystem::path& folder) {
+  const auto where = arguments.text("prefix-store");
+  if (!where) return std::shared_ptr<PrefixStore>();
+  if (setup.plan.pools.host_slots == 0 || setup.plan.pools.host_pages == 0)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "--prefix-store without host memory",
+                       .expected = "room for at least one state and one page",
+                       .found = concat(setup.plan.host_bytes, " bytes"),
+                       .advice = "raise --host-cache-memory-bytes"});
+  const auto bytes = TRY(arguments.integer("prefix-store-max-bytes", 1, INT64_MAX));
+  const PrefixStoreOptions options = {
+      .fingerprint = prefix_fingerprint(folder, setup, arguments),
+      .page_bytes = setup.model.backend->page_bytes(),
+      .state_slot_bytes = setup.model.backend->state_slot_bytes(),
+      .bytes_max = static_cast<uint64_t>(bytes)};
+  return std::make_shared<PrefixStore>(TRY(PrefixStore::open(*where, options)));
+}
+
 Result<ServerOptions> server_options(const Arguments& arguments, Terminal& terminal) {
   ServerOptions options;
   options.http.host = *arguments.text("host");
@@ -94,10 +142,11 @@ Result<ServerOptions> server_options(const Arguments& arguments, Terminal& termi
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
   const std::filesystem::path folder = arguments.positional(0);
-  const ServerOptions options = TRY(server_options(arguments, terminal));
+  ServerOptions options = TRY(server_options(arguments, terminal));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
+  options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
   ServedModel served = TRY(served_model(arguments, setup, folder));
   EngineSettings settings = setup.settings();
   settings.waiting_max =

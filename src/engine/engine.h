@@ -24,7 +24,7 @@ class Engine {
     std::function<void()> on_events;
     size_t outbox_max = 65536;  // events; a consumer that lets it fill stops the engine
     /// Pinned prefixes of earlier processes are taken from here, new ones saved here. May be empty.
-    std::unique_ptr<PrefixStore> store;
+    std::shared_ptr<PrefixStore> store;
     /// One line about a prefix that could not be saved or taken. Any thread.
     std::function<void(std::string)> report;
   };

@@ -167,7 +167,7 @@ TEST(Engine, PinnedPrefixesSurviveARestart) {
                                             .page_bytes = backend.page_bytes(),
                                             .state_slot_bytes = backend.state_slot_bytes(),
                                             .bytes_max = 1 << 20});
-    options.store = std::make_unique<PrefixStore>(std::move(store).value());
+    options.store = std::make_shared<PrefixStore>(std::move(store).value());
     return start(std::move(options));
   };
   std::vector<int32_t> said[2];

@@ -128,6 +128,10 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
         s->handle(std::move(request), std::move(exchange));
       }));
   Engine::Options engine_options{.settings = settings, .sampleable = s->model.sampleable()};
+  engine_options.store = s->options.prefix_store;
+  engine_options.report = [s](const std::string& line) {
+    if (s->options.log) s->options.log(line);
+  };
   engine_options.on_events = [s] { s->http->post([s] { s->pump(); }); };
   s->engine = TRY(Engine::start(std::move(backend), config, std::move(engine_options)));
   s->parser = std::make_unique<TaskThread>(kParsingMax);

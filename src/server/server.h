@@ -25,6 +25,8 @@ struct ServerOptions {
   std::chrono::milliseconds ping_every{10'000};
   std::chrono::milliseconds drain_wait{30'000};  // after the first signal
   std::function<void(std::string_view)> log;     // one line per finished generation; may be empty
+  /// Pinned prefixes on disk; empty: they live as long as the process.
+  std::shared_ptr<PrefixStore> prefix_store;
 };
 
 enum class Access : uint8_t { open, keyed };
