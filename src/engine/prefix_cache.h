@@ -125,7 +125,7 @@ class PrefixCache {
 
   /// The longest reusable prefix of at most `tokens_max` tokens. Changes nothing.
   Match match(const PrefixKey& key, int32_t tokens_max) const;
-  /// Another number whenever a match may have changed.
+  /// Another number whenever a match may have changed (but for its idle pages).
   int64_t version() const;
 
   struct Hit {

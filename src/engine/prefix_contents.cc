@@ -78,7 +78,8 @@ void PrefixTree::refresh(PrefixNode& node) {
   if (node.depth == 0) return;
   const bool on_device = node.page >= 0;
   std::optional<double> page, slot, host_page, host_slot;
-  if (on_device && node.device_children == 0 && node.locks == 0) page = page_score(node);
+  const bool held = node.locks > 0 && !planted(kBugEvictsHeldPage);
+  if (on_device && node.device_children == 0 && !held) page = page_score(node);
   if (node.slot >= 0) slot = snapshot_score(node);
   if (node.host_page >= 0) {
     if (on_device)
