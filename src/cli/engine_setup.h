@@ -38,14 +38,14 @@ inline constexpr Option kHostCacheOption = {
     "host memory for swapped sequences and the prefix cache's second tier; default: as the plan "
     "says, at most 4G"};
 inline constexpr Option kStepTimeOption = {
-    "step-time-budget", "MS", "60",
+    "step-time-budget", "MS", "75",
     "milliseconds of one pass while sequences wait for their next token"};
 
 struct EngineSetup {
   LoadedModel model;
   MemoryPlan plan;
   CacheMode cache = CacheMode::exact;
-  double step_ms = 60.0;
+  double step_ms = 75.0;
   EngineSettings settings() const;
 };
 

@@ -32,7 +32,10 @@ Standing ready(const SequenceView& s) {
   return s.cached < s.prompt_size ? Standing::prefill : Standing::decode;
 }
 
-bool is_long(const SequenceView& s) { return s.prompt_size - s.cached > kLongTokens; }
+/// Has a long prompt to compute.
+bool is_long(const SequenceView& s) {
+  return s.cached < s.prompt_size && size_class(s) == SizeClass::long_prompt;
+}
 
 }  // namespace
 
@@ -75,7 +78,7 @@ void Admission::grow(Schedule& schedule) {
                            [&](const Candidate& c) { return view(c.sequence).priority; });
   for (const Candidate& c : candidates_) {
     if (standing(c.sequence) != Standing::stalled) continue;  // gave way to another
-    if (counts_.free.pages < 1) {
+    if (counts_.free.pages < 1 && !planted(kBugGrowsWithoutPage)) {
       const int32_t victim = victim_for(c.sequence, Host::has_room);
       if (victim >= 0) swap_out(victim, schedule);
     }
@@ -85,7 +88,7 @@ void Admission::grow(Schedule& schedule) {
 }
 
 void Admission::grant(int32_t sequence) {
-  if (counts_.free.pages < 1) return;
+  if (counts_.free.pages < 1 && !planted(kBugGrowsWithoutPage)) return;
   --counts_.free.pages;
   --counts_.stalled;
   standing(sequence) = ready(view(sequence));
@@ -143,7 +146,7 @@ void Admission::swap_out(int32_t sequence, Schedule& schedule) {
   --counts_.running;
   if (is_long(s)) --counts_.long_prefills;
   if (may_grow(s)) --counts_.growing;
-  standing(sequence) = Standing::out;
+  if (!planted(kBugVictimStillRuns)) standing(sequence) = Standing::out;
   schedule.swapped_out.push_back(sequence);
 }
 
@@ -188,6 +191,7 @@ void Admission::place_candidates(Schedule& schedule) {
   for (const Candidate& c : candidates_) {
     const SequenceView& s = view(c.sequence);
     const bool waiting = s.phase == Phase::waiting;
+    if (planted(kBugNeverResumes) && !waiting) continue;
     if (waiting && is_long(s) && counts_.long_prefills >= kLongPrefillsMax) continue;
     if (place_one(c.sequence, schedule)) continue;
     if (passed == 0 && make_room(c.sequence, schedule) && place_one(c.sequence, schedule)) continue;
@@ -210,6 +214,7 @@ bool Admission::head_waited_long(const SequenceView& head) {
 int32_t Admission::pages_to_start(const SequenceView& s) const {
   const int64_t tokens = s.cached < s.prompt_size ? int64_t{s.prompt_size} + limits_.reserve_tokens
                                                   : int64_t{s.cached} + kResumeTokens;
+  if (planted(kBugResumesShort) && s.phase == Phase::swapped) return s.pages_private - 1;
   const int32_t back = s.phase == Phase::swapped ? s.pages_private : 0;
   const int32_t pages = std::min(whole_pages(s), KvPool::pages_for(tokens));
   return std::max(std::max(pages, back) - s.pages_held, 0);
@@ -218,6 +223,7 @@ int32_t Admission::pages_to_start(const SequenceView& s) const {
 bool Admission::fits(const SequenceView& s) const {
   // Beyond its own, a page for each that will ask for one; else they would swap it out again.
   const int32_t spare = counts_.running > 0 ? counts_.growing : 0;
+  if (planted(kBugAdmitsWithoutRoom)) return has_seat();
   return has_seat() && pages_to_start(s) + spare <= counts_.free.pages;
 }
 

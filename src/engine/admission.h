@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/planted_bug.h"
 #include "engine/scheduling.h"
 
 namespace nibble {
@@ -20,10 +21,7 @@ enum class Standing : uint8_t {
   prefill,
 };
 
-/// Prompts with more than this many tokens left are long; up to kShortTokens, short.
-inline constexpr int32_t kLongTokens = 32 * 1024;
-inline constexpr int32_t kShortTokens = 8 * 1024;
-inline constexpr int32_t kLongPrefillsMax = 2;  // running at once: their pages pile up meanwhile
+inline constexpr int32_t kLongPrefillsMax = 2;  // at once: their pages pile up meanwhile
 
 class Admission {
  public:
@@ -57,7 +55,8 @@ class Admission {
   }
   Standing& standing(int32_t sequence) { return standing_[static_cast<size_t>(sequence)]; }
   bool has_seat() const {
-    return counts_.running < limits_.sequences_max && counts_.free.state_slots > 0;
+    const bool seat = counts_.running < limits_.sequences_max || planted(kBugIgnoresSeats);
+    return seat && counts_.free.state_slots > 0;
   }
   bool host_has_room(const SequenceView& s) const;
   void swap_out(int32_t sequence, Schedule& schedule);

@@ -30,7 +30,7 @@ struct EngineSettings {
   int64_t waiting_tokens_max = int64_t{1} << 22;  // their prompt tokens, before more are refused
   CacheMode cache = CacheMode::exact;
   int32_t chunk_tokens_max = 0;  // prompt rows of one pass, rounded up to 64; 0: what fits
-  double step_ms = 60.0;         // time budget of a pass while others wait for their next token
+  double step_ms = 75.0;         // time budget of a pass while others wait for their next token
   IntegrityChecks integrity = IntegrityChecks::off;
   std::function<double()> clock_ms;  // monotonic; empty: the steady clock
 };

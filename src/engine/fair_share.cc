@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "engine/admission.h"
+#include "engine/planted_bug.h"
 
 namespace nibble {
 
@@ -15,11 +15,6 @@ namespace {
 constexpr double kAgeingMs = 1000.0;
 
 }  // namespace
-
-SizeClass size_class(int32_t tokens_left) {
-  if (tokens_left <= kShortTokens) return SizeClass::short_prompt;
-  return tokens_left <= kLongTokens ? SizeClass::medium : SizeClass::long_prompt;
-}
 
 FairShare::Account& FairShare::account(uint64_t tenant) {
   return const_cast<Account&>(std::as_const(*this).account(tenant));
@@ -37,7 +32,7 @@ void FairShare::begin(std::span<const PrefillTurn> turns) {
     auto found = std::ranges::lower_bound(accounts_, turn.tenant, {}, &Account::tenant);
     if (found == accounts_.end() || found->tenant != turn.tenant)
       found = accounts_.insert(found, Account{.tenant = turn.tenant});
-    ++found->prompts[static_cast<size_t>(size_class(turn.tokens_left))];
+    ++found->prompts[static_cast<size_t>(turn.size)];
   }
   std::erase_if(accounts_, [](const Account& a) {
     return std::ranges::all_of(a.prompts, [](int32_t count) { return count == 0; });
@@ -50,7 +45,9 @@ void FairShare::begin(std::span<const PrefillTurn> turns) {
 size_t FairShare::pick(std::span<const PrefillTurn> turns) const {
   const auto key = [&](const PrefillTurn& turn) {
     const Account& a = account(turn.tenant);
-    const auto size = static_cast<size_t>(size_class(turn.tokens_left));
+    const auto size = static_cast<size_t>(turn.size);
+    if (planted(kBugShortestAlways))
+      return std::tuple(turn.priority, 0.0, uint64_t{0}, 0.0, size_t{0}, turn.ms_left);
     return std::tuple(turn.priority, -a.owed_ms, turn.tenant, -a.class_owed_ms[size], size,
                       turn.ms_left / (1.0 + std::max(turn.waited_ms, 0.0) / kAgeingMs));
   };
@@ -77,7 +74,7 @@ void FairShare::charge(const PrefillTurn& turn, double ms) {
   own.owed_ms -= ms;
   for (size_t size = 0; size < kSizeClasses; ++size)
     own.class_owed_ms[size] += ms * share(own, size);
-  own.class_owed_ms[static_cast<size_t>(size_class(turn.tokens_left))] -= ms;
+  own.class_owed_ms[static_cast<size_t>(turn.size)] -= ms;
 }
 
 }  // namespace nibble

@@ -9,11 +9,9 @@
 #include <span>
 #include <vector>
 
-namespace nibble {
+#include "engine/scheduling.h"
 
-enum class SizeClass : uint8_t { short_prompt, medium, long_prompt };
-inline constexpr size_t kSizeClasses = 3;
-SizeClass size_class(int32_t tokens_left);
+namespace nibble {
 
 /// A prompt that could have the next piece.
 struct PrefillTurn {
@@ -22,6 +20,7 @@ struct PrefillTurn {
   int32_t tokens_left = 0;
   int32_t rows_max = 0;  // that its pages can take
   int32_t priority = 0;
+  SizeClass size = SizeClass::short_prompt;
   uint64_t tenant = 0;
   double ms_left = 0.0;  // of prefill, by the cost model
   double waited_ms = 0.0;

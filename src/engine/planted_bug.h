@@ -27,6 +27,14 @@ enum PlantedBug : int {
   kBugForgetsToStoreState = 13,  // the host slot keeps what was there before
   kBugMatchesBeyondLimit = 14,   // ignores tokens_max
   // scheduler: 20-29
+  kBugCutsAnywhere = 20,       // a prompt is cut off the 64 grid
+  kBugAdmitsWithoutRoom = 21,  // pages are not counted at admission
+  kBugResumesShort = 22,       // one that comes back gets a page too few
+  kBugNeverResumes = 23,       // who was swapped out stays out
+  kBugIgnoresSeats = 24,       // sequences_max is not looked at
+  kBugGrowsWithoutPage = 25,   // a row is scheduled that has no page
+  kBugVictimStillRuns = 26,    // rows for one that was swapped out in the same pass
+  kBugShortestAlways = 27,     // no shares and no ageing: long prompts starve
   // sampler and constraints: 30-39
   kBugRngIgnoresChoice = 30,      // choices of one request draw the same numbers
   kBugPaddingSampleable = 31,     // rows without a token may be sampled

@@ -53,6 +53,7 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
                       .tokens_left = s.prompt_size - s.cached,
                       .rows_max = rows_with_pages(s),
                       .priority = s.priority,
+                      .size = size_class(s),
                       .tenant = s.tenant,
                       .ms_left = cost_.piece_ms(s.cached, s.prompt_size - s.cached),
                       .waited_ms = now_ms - s.arrival_ms});
@@ -97,7 +98,9 @@ void Scheduler::schedule_prefill() {
 int32_t Scheduler::piece_rows(const PrefillTurn& turn, double budget_ms, int32_t rows_left) const {
   const int32_t rows =
       std::min({rows_left, turn.rows_max, cost_.rows_within(turn.depth, budget_ms)});
-  return turn.tokens_left <= rows ? turn.tokens_left : rows / kPageTokens * kPageTokens;
+  if (turn.tokens_left <= rows || planted(kBugCutsAnywhere))
+    return std::min(turn.tokens_left, rows);
+  return rows / kPageTokens * kPageTokens;
 }
 
 /// Milliseconds for prompt rows in this pass; negative: none, the pass is for decoding alone.

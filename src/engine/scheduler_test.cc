@@ -1,5 +1,5 @@
 // The scheduler by example; the two pools it counts. Its promises under load:
-// scheduling_model_test.
+// scheduler_progress_test.
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>

@@ -14,6 +14,7 @@ struct SequenceView {
   Phase phase = Phase::waiting;
   int32_t prompt_size = 0;
   int32_t cached = 0;         // tokens in its pages; when waiting, what a prefix hit would give
+  int32_t hit_tokens = 0;     // of the prompt, taken from the prefix cache when it was admitted
   int32_t tokens_max = 0;     // prompt and longest continuation
   int32_t pages_held = 0;     // device pages in its table; when waiting, those of a prefix hit that
                               // need no free page; when swapped, none
@@ -26,14 +27,28 @@ struct SequenceView {
   int32_t times_swapped = 0;
 };
 
+/// By the prompt tokens it had to compute when it started: a prompt that is nearly done does not
+/// fall back behind those that are short.
+enum class SizeClass : uint8_t { short_prompt, medium, long_prompt };
+inline constexpr size_t kSizeClasses = 3;
+inline constexpr int32_t kShortTokens = 8 * 1024;
+inline constexpr int32_t kMediumTokens = 32 * 1024;
+
+inline SizeClass size_class(const SequenceView& s) {
+  const int32_t known = s.phase == Phase::waiting ? s.cached : s.hit_tokens;
+  const int32_t tokens = s.prompt_size - known;
+  if (tokens <= kShortTokens) return SizeClass::short_prompt;
+  return tokens <= kMediumTokens ? SizeClass::medium : SizeClass::long_prompt;
+}
+
 struct SchedulerLimits {
   int32_t rows_max = 0;            // of one pass; at least sequences_max + kPageTokens
   int32_t sequences_max = 0;       // running at once
   int32_t chunk_tokens_max = 0;    // prompt rows of one pass, rounded up to 64; 0: rows_max
   int32_t reserve_tokens = 4096;   // of the continuation, reserved at admission
-  double step_ms = 60.0;           // time budget of a pass with decoding sequences
+  double step_ms = 75.0;           // time budget of a pass with decoding sequences
   double prefill_step_ms = 250.0;  // and of one without
-  double long_share = 0.40;        // of prefill time, for prompts with more than 32K tokens left
+  double long_share = 0.40;  // of a tenant's prefill time, while it has long prompts and others
 };
 
 struct FreeResources {
