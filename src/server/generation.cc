@@ -2,6 +2,7 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace nibble {
 
@@ -38,11 +39,19 @@ void Generation::start() {
     const uint64_t id = sequence.id;
     sequence.urgency.deadline_ms = deadline_ms;
     const auto accepted = engine_.submit(std::move(sequence));
-    if (!accepted.ok()) return fail(ApiError::from(accepted.error()));
+    if (!accepted.ok()) return fail(refusal_of(accepted.error()));
     ids_.push_back(id);
     choices_.emplace_back(request_.decoder(served_, index));
     ++unfinished_;
   }
+}
+
+ApiError Generation::refusal_of(const Error& error) const {
+  constexpr double kRetrySecondsMax = 600.0;
+  ApiError answer = ApiError::from(error);
+  const double seconds = std::ceil(engine_.retry_after_ms() / 1e3);
+  answer.retry_after_s = static_cast<int>(std::clamp(seconds, 1.0, kRetrySecondsMax));
+  return answer;
 }
 
 void Generation::fail(const ApiError& error) {

@@ -56,6 +56,8 @@ class Generation {
     bool end_sent = false;
   };
 
+  /// Of the engine, with its prediction of when there will be room.
+  ApiError refusal_of(const Error& error) const;
   void fail(const ApiError& error);
   void take_end(Choice& choice, Finished finished);
   const std::vector<int32_t>& prompt_of(size_t index) const;

@@ -140,7 +140,7 @@ TEST_F(ServingTest, BadTimeHeaderIsRefused) {
 }
 
 TEST_F(ServingTest, ARefusalForLackOfRoomSaysWhenToComeBack) {
-  start_script({});
+  start_script({}, {}, std::chrono::milliseconds(20));
   RawClient client(server_->port());
   client.send(post(kCompletions, R"({"prompt":"p","max_tokens":900,"n":13,"stream":true})"));
   const std::string answer = client.read_until("\r\n\r\n");
