@@ -3,9 +3,8 @@
 # forgotten.
 
 add_library(nibble_flags INTERFACE)
-target_compile_options(nibble_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
-                                              -Wno-missing-field-initializers
-                                              -ffp-contract=off)
+target_compile_options(nibble_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers;-ffp-contract=off>")
 target_include_directories(nibble_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(nibble_flags INTERFACE Threads::Threads)
 if(NIBBLE_SANITIZE)

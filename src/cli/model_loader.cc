@@ -2,6 +2,7 @@
 #include "cli/model_loader.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "model/weights.h"
 
@@ -17,20 +18,41 @@ Result<Activations> parse_activations(const Arguments& arguments, std::string_vi
 
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder) {
   ModelRequest request{.folder = std::move(folder)};
-  request.backend = TRY(arguments.choice("backend", {"cpu", "reference"}));
+  request.backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
   request.options.activations = TRY(parse_activations(arguments, "activations"));
   request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
   request.options.isa = arguments.text("isa").value_or("");
   return request;
 }
 
+namespace {
+
+/// auto is cuda where a usable card is, else cpu. Asked before anything is read.
+Result<std::string> choose_backend(const std::string& name) {
+  if (name != "auto" && name != "cuda") return name;
+  const Result<std::string> device = describe_cuda_device();
+  if (device.ok()) return std::string("cuda");
+  if (name == "auto") return std::string("cpu");
+  return device.error();
+}
+
+Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Weights& weights,
+                                              const ModelConfig& config,
+                                              const BackendOptions& options) {
+  if (name == "cuda") return make_cuda_backend(weights, config, options);
+  if (name == "reference") return make_reference_backend(weights, config, options);
+  return make_cpu_backend(weights, config, options);
+}
+
+}  // namespace
+
 Result<LoadedModel> load_model(const ModelRequest& request) {
+  const std::string backend = TRY(choose_backend(request.backend));
   LoadedModel model;
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
   model.config = TRY(ModelConfig::parse(model.checkpoint->config()));
   const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
-  const auto make = request.backend == "reference" ? make_reference_backend : make_cpu_backend;
-  model.backend = TRY(make(weights, model.config, request.options));
+  model.backend = TRY(make_backend(backend, weights, model.config, request.options));
   return model;
 }
 

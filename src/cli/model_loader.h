@@ -15,7 +15,7 @@ namespace nibble {
 
 struct ModelRequest {
   std::filesystem::path folder;
-  std::string backend;  // "cpu" or "reference"
+  std::string backend;  // "auto", "cuda", "cpu" or "reference"
   BackendOptions options;
 };
 
@@ -26,7 +26,8 @@ struct LoadedModel {
 };
 
 // Rows for a verb's option table.
-inline constexpr Option kBackendOption = {"backend", "NAME", "cpu", "cpu or reference"};
+inline constexpr Option kBackendOption = {
+    "backend", "NAME", "auto", "cuda, cpu or reference; auto is cuda where a usable card is"};
 inline constexpr Option kActivationsOption = {
     "activations", "MODE", "auto", "what meets the weights: auto, bf16, declared or f32"};
 inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};

@@ -1,0 +1,18 @@
+// The CUDA backend of a build without a CUDA toolkit.
+#include "backend/cuda/cuda_backend.h"
+
+namespace nibble {
+
+Result<std::string> describe_cuda_device() {
+  return make_error(ErrorCode::unsupported,
+                    {.what = "backend cuda",
+                     .found = "a build without CUDA",
+                     .advice = "configure with -DNIBBLE_CUDA=ON where nvcc is installed"});
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights&, const ModelConfig&,
+                                                   const BackendOptions&) {
+  return describe_cuda_device().error();
+}
+
+}  // namespace nibble

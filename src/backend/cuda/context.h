@@ -1,0 +1,46 @@
+// What every block of this backend works with. Blocks are free functions, one file each, named as
+// in the other backends; CudaBackend only forwards to them.
+#pragma once
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/device_batch.h"
+#include "backend/cuda/device_pools.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/weight_store.h"
+#include "backend/cuda/workspace.h"
+#include "model/config.h"
+
+namespace nibble::cuda {
+
+struct Context {
+  const ModelConfig& config;
+  const Device& device;
+  const WeightStore& weights;
+  const RopeView& rope;
+  const DevicePools& pools;
+  const Workspace& work;
+  BatchView batch;  // of the pass in work
+  int32_t splits_max = 1;
+  Launcher launcher;
+
+  const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
+};
+
+/// h += output, x = norm(h) with the norm that follows half `half` of `layer`: 0 the mixer, 1 the
+/// feed-forward. `args` says what the output is; rows begin at row_begin.
+enum class Half : uint8_t { mixer, feed_forward };
+void finish_half(const Context& context, int layer, Half half, int32_t row_begin, AddNormArgs args);
+/// One product of all rows.
+void product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
+             int64_t x_stride, float* y);
+
+// Each reads work.x, updates work.h and leaves the next block's input in work.x.
+void embed_block(const Context& context);
+void attention_block(const Context& context, int layer);
+void delta_net_block(const Context& context, int layer);
+void moe_block(const Context& context, int layer);
+void dense_mlp_block(const Context& context, int layer);
+/// Logits and hidden of at most kSlabRows rows; `rows` null: the first `count`.
+void head_block(const Context& context, const int32_t* rows, int32_t count);
+
+}  // namespace nibble::cuda

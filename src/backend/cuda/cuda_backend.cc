@@ -1,0 +1,349 @@
+// Owns weights, pools, workspace and graphs. A pass of single generated tokens is a recording of
+// the same walk, made once per number of rows in reserve(); every other pass is launched block by
+// block.
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "backend/cuda/context.h"
+#include "model/forward.h"
+#include "model/rope.h"
+
+namespace nibble {
+namespace {
+
+using namespace cuda;
+
+/// Rows of the recorded passes; a batch runs on the next larger one.
+constexpr std::array<int32_t, 12> kGraphRows = {1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const ModelConfig& config, Device device)
+      : config_(config), device_(std::move(device)) {}
+  ~CudaBackend() override;
+  Result<void> load(const Weights& weights);
+
+  std::string_view name() const override { return "cuda"; }
+  std::string description() const override {
+    return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
+                  ", ", device_.multiprocessors, " multiprocessors), ", weights_.bytes() >> 20,
+                  " MiB of weights, activations bf16, KV bf16, state f32");
+  }
+
+  Result<void> reserve(const PoolSizes& sizes) override;
+  int64_t page_bytes() const override { return DevicePools::page_bytes(config_); }
+  int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_); }
+
+  Residual embed(const Batch& batch) override;
+  Residual attention_block(int layer, const Batch&, Residual h) override {
+    if (launches_) cuda::attention_block(context_, layer);
+    return h;
+  }
+  Residual delta_net_block(int layer, const Batch&, Residual h) override {
+    if (launches_) cuda::delta_net_block(context_, layer);
+    return h;
+  }
+  Residual moe_block(int layer, const Batch&, Residual h) override {
+    if (launches_) cuda::moe_block(context_, layer);
+    return h;
+  }
+  Residual dense_mlp_block(int layer, const Batch&, Residual h) override {
+    if (launches_) cuda::dense_mlp_block(context_, layer);
+    return h;
+  }
+  HeadOutput head(const Batch& batch, Residual h) override;
+
+  void zero_state(int32_t slot) override {
+    CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, slot_size(), stream_));
+  }
+  void copy_state(int32_t from, int32_t to) override {
+    copy(pools_.slot(to), pools_.slot(from), slot_size(), cudaMemcpyDeviceToDevice);
+  }
+  void copy_page(int32_t from, int32_t to) override {
+    copy(pools_.page(to), pools_.page(from), page_size(), cudaMemcpyDeviceToDevice);
+  }
+  void store_page(int32_t page, int32_t host_page) override {
+    copy(pools_.host_page(host_page).data(), pools_.page(page), page_size(),
+         cudaMemcpyDeviceToHost);
+    finish();
+  }
+  void load_page(int32_t host_page, int32_t page) override {
+    copy(pools_.page(page), pools_.host_page(host_page).data(), page_size(),
+         cudaMemcpyHostToDevice);
+    finish();
+  }
+  void store_state(int32_t slot, int32_t host_slot) override {
+    copy(pools_.host_slot(host_slot).data(), pools_.slot(slot), slot_size(),
+         cudaMemcpyDeviceToHost);
+    finish();
+  }
+  void load_state(int32_t host_slot, int32_t slot) override {
+    copy(pools_.slot(slot), pools_.host_slot(host_slot).data(), slot_size(),
+         cudaMemcpyHostToDevice);
+    finish();
+  }
+  std::span<std::byte> host_page(int32_t id) override { return pools_.host_page(id); }
+  std::span<std::byte> host_state(int32_t id) override { return pools_.host_slot(id); }
+  bool finite_page(int32_t page) override {
+    return finite(reinterpret_cast<const uint16_t*>(pools_.page(page)), page_bytes() / 2);
+  }
+  bool finite_state(int32_t slot) override {
+    return finite(reinterpret_cast<const float*>(pools_.slot(slot)), state_slot_bytes() / 4);
+  }
+  /// All bits set is NaN in BF16 and in F32.
+  void poison_page(int32_t page) override {
+    CUDA_CHECK(cudaMemsetAsync(pools_.page(page), 0xFF, page_size(), stream_));
+  }
+  void poison_state(int32_t slot) override {
+    CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0xFF, slot_size(), stream_));
+  }
+
+ private:
+  size_t slot_size() const { return static_cast<size_t>(state_slot_bytes()); }
+  size_t page_size() const { return static_cast<size_t>(page_bytes()); }
+  void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_));
+  }
+  void finish() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  template <typename T>
+  bool finite(const T* values, int64_t count);
+
+  Result<void> upload_rope();
+  void record(int32_t rows);
+  /// The recording a batch can run on: its number of rows, or 0.
+  int32_t graph_rows(const Batch& batch) const;
+  void run_head(const Batch& batch);
+  /// Copies `count` rows of logits and hidden to row `to` of the host's results.
+  void fetch(const float* hidden, int32_t from, int32_t to, int32_t count);
+
+  ModelConfig config_;
+  Device device_;
+  cudaStream_t stream_ = nullptr;
+  WeightStore weights_;
+  DeviceBuffer rope_memory_;
+  RopeView rope_;
+  DevicePools pools_;
+  Workspace work_;
+  DeviceBatch batch_;
+  PoolSizes sizes_;
+  std::map<int32_t, cudaGraphExec_t> graphs_;
+  int32_t graph_ = 0;                       // rows of the recording this pass runs on; 0: none
+  bool recording_ = false;                  // this walk is captured, not run
+  bool launches_ = true;                    // this walk launches kernels block by block
+  PinnedBuffer host_logits_, host_hidden_;  // [kSlabRows]
+  std::vector<float> more_logits_, more_hidden_;  // of passes with more logit rows than that
+  float* logits_out_ = nullptr;
+  float* hidden_out_ = nullptr;
+  Context context_{.config = config_,
+                   .device = device_,
+                   .weights = weights_,
+                   .rope = rope_,
+                   .pools = pools_,
+                   .work = work_};
+};
+
+CudaBackend::~CudaBackend() {
+  for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+Result<void> CudaBackend::load(const Weights& weights) {
+  weights_ = TRY(WeightStore::load(weights, config_));
+  CUDA_CHECK(cudaDeviceSynchronize());
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  context_.launcher = {
+      .stream = stream_, .multiprocessors = device_.multiprocessors, .overlap = device_.overlaps()};
+  return upload_rope();
+}
+
+Result<void> CudaBackend::upload_rope() {
+  if (config_.count(LayerKind::attention) == 0) return {};
+  const RopeTable table = make_rope_table(config_.attention.rope);
+  const auto pairs = static_cast<size_t>(table.pairs());
+  rope_memory_ = TRY(DeviceBuffer::allocate(static_cast<int64_t>(pairs * 12), "rotary tables"));
+  auto* frequencies = rope_memory_.as<double>();
+  auto* axes = reinterpret_cast<int32_t*>(frequencies + pairs);
+  const std::vector<int32_t> wide(table.axes.begin(), table.axes.end());
+  CUDA_CHECK(cudaMemcpy(frequencies, table.inverse_frequencies.data(), pairs * sizeof(double),
+                        cudaMemcpyHostToDevice));
+  CUDA_CHECK(cudaMemcpy(axes, wide.data(), pairs * sizeof(int32_t), cudaMemcpyHostToDevice));
+  rope_ = {.inverse_frequencies = frequencies,
+           .axes = axes,
+           .pairs = table.pairs(),
+           .scale = static_cast<float>(table.scale)};
+  return {};
+}
+
+Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
+  for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
+  graphs_.clear();
+  sizes_ = sizes;
+  const int64_t tokens_max = int64_t{std::max(sizes.pages, 1)} * kPageTokens;
+  context_.splits_max = static_cast<int32_t>(
+      std::min(int64_t{kAttendSplitsMax}, (tokens_max + kAttendTokensMin - 1) / kAttendTokensMin));
+  pools_ = DevicePools();
+  work_ = Workspace();
+  TRY(pools_.reserve(config_, sizes));
+  work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max));
+  TRY(batch_.reserve(sizes));
+  const int64_t slab = std::min(sizes.rows_max, kSlabRows);
+  host_logits_ = TRY(PinnedBuffer::allocate(slab * config_.vocab_rows * 4, "logits"));
+  host_hidden_ = TRY(PinnedBuffer::allocate(slab * config_.hidden * 4, "hidden rows"));
+  CUDA_CHECK(cudaDeviceSynchronize());
+  for (const int32_t rows : kGraphRows)
+    if (rows <= sizes.rows_max) record(rows);
+  return {};
+}
+
+/// Once for real on padding alone, so that every kernel is loaded, then as a graph.
+void CudaBackend::record(int32_t rows) {
+  Batch padding;
+  padding.tokens = {0};
+  padding.positions = {0, 0, 0};
+  graph_ = rows;
+  recording_ = true;
+  launches_ = true;
+  batch_.upload(Batch(), rows, stream_);
+  for (const bool captured : {false, true}) {
+    if (captured) CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    forward(*this, config_, padding);
+    if (!captured) finish();
+  }
+  cudaGraph_t graph = nullptr;
+  CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t executable = nullptr;
+  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  CUDA_CHECK(cudaGraphDestroy(graph));
+  CUDA_CHECK(cudaGraphUpload(executable, stream_));
+  finish();
+  graphs_[rows] = executable;
+  recording_ = false;
+}
+
+int32_t CudaBackend::graph_rows(const Batch& batch) const {
+  for (const BatchSequence& sequence : batch.sequences)
+    if (sequence.row_count != 1 || sequence.arithmetic != Arithmetic::generation) return 0;
+  const auto found = graphs_.lower_bound(batch.rows());
+  return found == graphs_.end() ? 0 : found->first;
+}
+
+Residual CudaBackend::embed(const Batch& batch) {
+  if (!recording_) {
+    graph_ = graph_rows(batch);
+    launches_ = graph_ == 0;
+    batch_.upload(batch, graph_, stream_);
+  }
+  context_.batch = batch_.view();
+  if (launches_) embed_block(context_);
+  return {.data = work_.h.as<float>(), .rows = batch.rows()};
+}
+
+HeadOutput CudaBackend::head(const Batch& batch, Residual) {
+  if (recording_) {
+    head_block(context_, nullptr, context_.batch.rows);
+    return {};
+  }
+  const auto rows = static_cast<int32_t>(batch.logit_rows.size());
+  const auto vocab = static_cast<size_t>(config_.vocab_rows);
+  const auto hidden = static_cast<size_t>(config_.hidden);
+  const auto count = static_cast<size_t>(rows);
+  const bool fits = rows <= std::min(sizes_.rows_max, kSlabRows);
+  if (!fits) {
+    more_logits_.resize(count * vocab);
+    more_hidden_.resize(count * hidden);
+  }
+  logits_out_ = fits ? host_logits_.as<float>() : more_logits_.data();
+  hidden_out_ = fits ? host_hidden_.as<float>() : more_hidden_.data();
+  run_head(batch);
+  for (const DeviceBatch::Copy& copied : batch_.snapshot_copies())
+    copy_state(copied.from, copied.to);
+  finish();
+  return {.logits = {logits_out_, count * vocab}, .hidden = {hidden_out_, count * hidden}};
+}
+
+void CudaBackend::run_head(const Batch& batch) {
+  const auto rows = static_cast<int32_t>(batch.logit_rows.size());
+  if (graph_ > 0) {
+    CUDA_CHECK(cudaGraphLaunch(graphs_.at(graph_), stream_));
+    // Device rows are in batch order here, so runs of wanted rows are copied at once.
+    for (int32_t begin = 0; begin < rows;) {
+      const int32_t first = batch_.device_row(batch.logit_rows[static_cast<size_t>(begin)]);
+      int32_t count = 1;
+      while (begin + count < rows &&
+             batch_.device_row(batch.logit_rows[static_cast<size_t>(begin + count)]) ==
+                 first + count)
+        ++count;
+      fetch(work_.hidden.as<float>(), first, begin, count);
+      begin += count;
+    }
+    return;
+  }
+  for (int32_t begin = 0; begin < rows; begin += kSlabRows) {
+    const int32_t count = std::min(kSlabRows, rows - begin);
+    head_block(context_, context_.batch.logit_rows + begin, count);
+    fetch(work_.hidden_rows.as<float>(), 0, begin, count);
+  }
+}
+
+void CudaBackend::fetch(const float* hidden, int32_t from, int32_t to, int32_t count) {
+  const auto copy_rows = [&](float* out, const float* in, int64_t width) {
+    copy(out + to * width, in + from * width, static_cast<size_t>(count * width) * sizeof(float),
+         cudaMemcpyDeviceToHost);
+  };
+  copy_rows(logits_out_, work_.logits.as<float>(), config_.vocab_rows);
+  copy_rows(hidden_out_, hidden, config_.hidden);
+}
+
+template <typename T>
+bool CudaBackend::finite(const T* values, int64_t count) {
+  if (count == 0) return true;
+  auto* flag = work_.flag.as<int32_t>();
+  CUDA_CHECK(cudaMemsetAsync(flag, 0, sizeof(int32_t), stream_));
+  find_not_finite(values, count, flag, context_.launcher);
+  int32_t found = 0;
+  copy(&found, flag, sizeof(found), cudaMemcpyDeviceToHost);
+  finish();
+  return found == 0;
+}
+
+/// Shapes the kernels keep in registers or shared memory.
+Result<void> refuse_oversized(const ModelConfig& config) {
+  const auto at_most = [](std::string_view what, int limit, int found) -> Result<void> {
+    if (found <= limit) return {};
+    return make_error(ErrorCode::unsupported, {.what = concat(what, " on the cuda backend"),
+                                               .expected = concat("at most ", limit),
+                                               .found = concat(found),
+                                               .advice = "use --backend cpu"});
+  };
+  if (config.moe) {
+    TRY(at_most("experts", kRouteExpertsMax, config.moe->experts));
+    TRY(at_most("experts per token", kRouteTopKMax, config.moe->top_k));
+  }
+  if (config.count(LayerKind::attention) > 0)
+    TRY(at_most("head_dim", kHeadDimMax, config.attention.head_dim));
+  if (config.count(LayerKind::delta_net) == 0) return {};
+  TRY(at_most("key dimensions of the delta net", kDeltaDimMax, config.delta_net.k_dim));
+  TRY(at_most("value dimensions of the delta net", kDeltaDimMax, config.delta_net.v_dim));
+  return at_most("convolution taps", kConvTapsMax, config.delta_net.conv_kernel);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
+                                                   const ModelConfig& config,
+                                                   const BackendOptions& options) {
+  Device device = TRY(open_device());
+  if (options.activations != Activations::automatic && options.activations != Activations::bf16)
+    return make_error(ErrorCode::unsupported, {.what = "activations on the cuda backend",
+                                               .expected = "auto or bf16",
+                                               .found = activations_name(options.activations)});
+  TRY(refuse_oversized(config));
+  auto backend = std::make_unique<CudaBackend>(config, std::move(device));
+  TRY(backend->load(weights));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace nibble

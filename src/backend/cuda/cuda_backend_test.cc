@@ -1,0 +1,261 @@
+// The CUDA backend through the Backend interface alone. On a machine without a card only the
+// refusal is tested and the rest is skipped, by name.
+#include "backend/cuda/cuda_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "backend/cpu/cpu_backend.h"
+#include "checkpoint/checkpoint.h"
+#include "testing/golden_checks.h"
+
+namespace nibble {
+namespace {
+
+#define NEEDS_A_CARD()                                          \
+  if (const auto device = describe_cuda_device(); !device.ok()) \
+  GTEST_SKIP() << device.error().message
+
+TEST(CudaDevice, IsUsableOrOneLineSaysWhyNot) {
+  const Result<std::string> device = describe_cuda_device();
+  if (device.ok()) {
+    EXPECT_NE(device.value().find("compute capability"), std::string::npos) << device.value();
+    return;
+  }
+  const std::string& message = device.error().message;
+  EXPECT_EQ(message.find("backend cuda"), 0U) << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  const Golden golden = load_golden(golden_names().front());
+  const auto backend = make_cuda_backend(golden.weights, golden.config, {});
+  ASSERT_FALSE(backend.ok());
+  EXPECT_EQ(backend.error().message, message);
+}
+
+using Logits = std::vector<float>;
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return std::ranges::equal(a, b, [](float x, float y) {
+    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+  });
+}
+
+/// A checkpoint and one backend on it.
+struct Loaded {
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;
+  Weights weights;
+};
+
+Loaded open_folder(const std::string& folder) {
+  Loaded loaded;
+  loaded.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
+  loaded.config = ModelConfig::parse(loaded.checkpoint->config()).value();
+  loaded.weights = Weights::bind(*loaded.checkpoint, loaded.config).value();
+  return loaded;
+}
+
+/// Pebble, as it is, or what NIBBLE_TEST_MODEL names (for a quantized copy of it).
+Loaded open_pebble() {
+  const char* named = std::getenv("NIBBLE_TEST_MODEL");
+  return open_folder(named != nullptr ? named : NIBBLE_SOURCE_DIR "/pebble/model");
+}
+
+std::vector<int32_t> random_ids(int count, int vocab, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < count; ++i)
+    ids.push_back(static_cast<int32_t>(engine() % static_cast<uint32_t>(vocab)));
+  return ids;
+}
+
+class CudaGolden : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { NEEDS_A_CARD(); }
+};
+
+/// Odd shapes. BF16 activations and KV against F32 transformers: a wrong layout is far outside.
+TEST_P(CudaGolden, NearTransformers) {
+  GoldenChecks checks(GetParam(), make_cuda_backend, {}, 0.05);
+  checks.expect_prefill(0);
+  checks.expect_mixed_batch();
+  checks.report();
+}
+TEST_P(CudaGolden, SameBitsInPiecesAndMixed) {
+  GoldenChecks checks(GetParam(), make_cuda_backend, {}, 0.05);
+  checks.expect_same_bits();
+  checks.expect_snapshots();
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return golden_test_name(test.param); });
+
+class CudaPebble : public testing::Test {
+ protected:
+  void SetUp() override { NEEDS_A_CARD(); }
+  Loaded model_ = open_pebble();
+};
+
+double divergence(const float* p_logits, const float* q_logits, int count) {
+  const auto log_total = [count](const float* logits) {
+    const double highest = *std::max_element(logits, logits + count);
+    double total = 0.0;
+    for (int i = 0; i < count; ++i) total += std::exp(logits[i] - highest);
+    return highest + std::log(total);
+  };
+  const double p_total = log_total(p_logits);
+  const double q_total = log_total(q_logits);
+  double sum = 0.0;
+  for (int i = 0; i < count; ++i) {
+    const double p = p_logits[i] - p_total;
+    sum += std::exp(p) * (p - (q_logits[i] - q_total));
+  }
+  return sum;
+}
+
+int best(const float* logits, int count) {
+  return static_cast<int>(std::max_element(logits, logits + count) - logits);
+}
+
+/// Teacher-forced on the model's own samples: what it says, not noise.
+std::vector<int32_t> sampled_ids(Backend& backend, const ModelConfig& config, int count,
+                                 uint32_t seed) {
+  TestSession session(backend, config, {.sequences = 1, .tokens_max = count, .rows_max = 256});
+  std::mt19937 engine(seed);
+  std::vector<int32_t> ids = {static_cast<int32_t>(seed % 1900)};
+  while (static_cast<int>(ids.size()) < count) {
+    const std::vector<float> logits = session.pass(
+        {{.sequence = 0, .tokens = std::span(ids).last(1), .arithmetic = Arithmetic::generation}});
+    const double highest = *std::ranges::max_element(logits);
+    std::vector<double> weights;
+    for (const float logit : logits) weights.push_back(std::exp(logit - highest));
+    ids.push_back(std::discrete_distribution<int32_t>(weights.begin(), weights.end())(engine));
+  }
+  return ids;
+}
+
+TEST_F(CudaPebble, DivergenceFromTheCpuOverFourThousandPositions) {
+  constexpr int kLength = 1024;
+  const auto cpu = make_cpu_backend(model_.weights, model_.config, {}).value();
+  const auto cuda = make_cuda_backend(model_.weights, model_.config, {}).value();
+  const auto vocab = static_cast<size_t>(model_.config.vocab_rows);
+  for (const Arithmetic arithmetic : {Arithmetic::prompt, Arithmetic::generation}) {
+    double sum = 0.0;
+    int agreeing = 0;
+    int positions = 0;
+    for (uint32_t seed = 1; seed <= 4; ++seed) {
+      const std::vector<int32_t> ids = sampled_ids(*cuda, model_.config, kLength, seed);
+      const SessionLimits limits{.sequences = 1, .tokens_max = kLength, .rows_max = 256};
+      TestSession expected(*cpu, model_.config, limits);
+      TestSession found(*cuda, model_.config, limits);
+      for (size_t at = 0; at < ids.size(); at += 256) {
+        const TestSession::Feed feed{
+            .sequence = 0, .tokens = std::span(ids).subspan(at, 256), .arithmetic = arithmetic};
+        const Logits e = expected.pass({feed});
+        const Logits f = found.pass({feed});
+        for (size_t row = 0; row < 256; ++row, ++positions) {
+          const float* p = &e[row * vocab];
+          const float* q = &f[row * vocab];
+          sum += divergence(p, q, model_.config.vocab_rows);
+          agreeing += best(p, model_.config.vocab_rows) == best(q, model_.config.vocab_rows);
+        }
+      }
+    }
+    std::printf("mean KL %.3g, top-1 %.4f over %d positions\n", sum / positions,
+                static_cast<double>(agreeing) / positions, positions);
+    EXPECT_LE(sum / positions, 1e-3);
+    EXPECT_GE(agreeing, positions * 0.99);
+  }
+}
+
+/// Single generated rows run recorded; the same rows two at a time run block by block.
+TEST_F(CudaPebble, RecordedAndLaunchedPassesGiveTheSameBits) {
+  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
+  const std::vector<int32_t> ids = random_ids(96, model_.config.vocab_rows, 7);
+  const auto run = [&](size_t piece) {
+    TestSession session(*backend, model_.config, {.sequences = 1, .tokens_max = 128});
+    Logits all;
+    for (size_t at = 0; at < ids.size(); at += piece) {
+      const Logits some = session.pass({{.sequence = 0,
+                                         .tokens = std::span(ids).subspan(at, piece),
+                                         .arithmetic = Arithmetic::generation}});
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  };
+  const Logits single = run(1);
+  for (const size_t piece : {2U, 3U, 32U}) EXPECT_TRUE(same_bits(run(piece), single)) << piece;
+}
+
+/// Many sequences at once, ending apart, among prompts of others: each as if it were alone.
+TEST_F(CudaPebble, RowsDoNotDependOnTheirBatch) {
+  constexpr int kSequences = 70;  // more than one launch of the widest kernels
+  constexpr size_t kTokens = 12;
+  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
+  std::vector<std::vector<int32_t>> ids;
+  for (int s = 0; s < kSequences; ++s)
+    ids.push_back(random_ids(kTokens, model_.config.vocab_rows, 100U + static_cast<uint32_t>(s)));
+  const auto vocab = static_cast<size_t>(model_.config.vocab_rows);
+  std::vector<Logits> alone(kSequences);
+  {
+    TestSession session(*backend, model_.config, {.sequences = kSequences, .tokens_max = 64});
+    for (int s = 0; s < kSequences; ++s)
+      for (size_t i = 0; i < kTokens; ++i) {
+        const Logits some =
+            session.pass({{.sequence = s,
+                           .tokens = std::span(ids[static_cast<size_t>(s)]).subspan(i, 1),
+                           .arithmetic = Arithmetic::generation}});
+        auto& to = alone[static_cast<size_t>(s)];
+        to.insert(to.end(), some.begin(), some.end());
+      }
+  }
+  TestSession session(*backend, model_.config, {.sequences = kSequences, .tokens_max = 64});
+  for (size_t i = 0; i < kTokens; ++i) {
+    std::vector<TestSession::Feed> feeds;
+    for (int s = 0; s < kSequences; ++s)
+      if (i < 3 + static_cast<size_t>(s) % 10)  // between 3 and 12 tokens each
+        feeds.push_back({.sequence = s,
+                         .tokens = std::span(ids[static_cast<size_t>(s)]).subspan(i, 1),
+                         .arithmetic = Arithmetic::generation});
+    const Logits all = session.pass(feeds);
+    for (size_t f = 0; f < feeds.size(); ++f) {
+      const auto s = static_cast<size_t>(feeds[f].sequence);
+      EXPECT_TRUE(same_bits(std::span(all).subspan(f * vocab, vocab),
+                            std::span(alone[s]).subspan(i * vocab, vocab)))
+          << "sequence " << s << ", token " << i << " of a batch of " << feeds.size();
+    }
+  }
+}
+
+TEST_F(CudaPebble, PoolsMoveBytes) {
+  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
+  backend->reserve({.pages = 3, .state_slots = 3, .rows_max = 8, .host_pages = 2, .host_slots = 2})
+      .value();
+  EXPECT_TRUE(backend->finite_page(0));
+  backend->poison_page(0);
+  backend->poison_state(1);
+  EXPECT_FALSE(backend->finite_page(0));
+  EXPECT_FALSE(backend->finite_state(1));
+  EXPECT_TRUE(backend->finite_state(0));
+  for (std::byte& b : backend->host_page(1)) b = std::byte{0x3C};
+  backend->load_page(1, 2);
+  backend->copy_page(2, 1);
+  backend->store_page(1, 0);
+  EXPECT_TRUE(std::ranges::equal(backend->host_page(0), backend->host_page(1)));
+  for (std::byte& b : backend->host_state(1)) b = std::byte{0x3D};
+  backend->load_state(1, 2);
+  backend->copy_state(2, 1);
+  EXPECT_TRUE(backend->finite_state(1));
+  backend->store_state(1, 0);
+  EXPECT_TRUE(std::ranges::equal(backend->host_state(0), backend->host_state(1)));
+  backend->zero_state(1);
+  backend->store_state(1, 0);
+  EXPECT_TRUE(
+      std::ranges::all_of(backend->host_state(0), [](std::byte b) { return b == std::byte{0}; }));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,26 @@
+// The card: what it is and whether it can be used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace nibble::cuda {
+
+struct Device {
+  int index = 0;
+  std::string name;
+  int compute_major = 0;
+  int compute_minor = 0;
+  int multiprocessors = 0;
+  int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;
+  /// Kernels can start while the one before drains.
+  bool overlaps() const { return compute_major >= 9; }
+};
+
+/// The first card. Errors: unsupported, saying which of driver, card and capability is missing.
+Result<Device> open_device();
+
+}  // namespace nibble::cuda

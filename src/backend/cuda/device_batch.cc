@@ -1,0 +1,106 @@
+// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot, logit_rows], per
+// sequence [row_begin, row_count, state_in, state_out], then the page tables.
+#include "backend/cuda/device_batch.h"
+
+#include <algorithm>
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int64_t kRowFields = 8;
+constexpr int64_t kSequenceFields = 4;
+constexpr int64_t kPageTablesMax = int64_t{1} << 22;  // entries of all tables of one batch
+
+}  // namespace
+
+Result<void> DeviceBatch::reserve(const PoolSizes& sizes) {
+  rows_max_ = sizes.rows_max;
+  const int64_t tables =
+      std::min(int64_t{sizes.rows_max} * std::max(sizes.pages, 1), kPageTablesMax);
+  ints_max_ = (kRowFields + kSequenceFields) * sizes.rows_max + tables;
+  device_ = TRY(DeviceBuffer::allocate(ints_max_ * 4, "the batch"));
+  host_ = TRY(PinnedBuffer::allocate(ints_max_ * 4, "the batch"));
+  device_rows_.reserve(static_cast<size_t>(sizes.rows_max));
+  return {};
+}
+
+BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
+  BatchView view{.rows = rows, .sequences = sequences};
+  const int32_t* next = device_.as<int32_t>();
+  const auto take = [&next](int64_t count) {
+    const int32_t* field = next;
+    next += count;
+    return field;
+  };
+  view.tokens = take(rows);
+  view.positions = take(int64_t{3} * rows);
+  view.kv_index = take(rows);
+  view.page_begin = take(rows);
+  view.snapshot_slot = take(rows);
+  view.logit_rows = take(rows);
+  view.row_begin = take(sequences);
+  view.row_count = take(sequences);
+  view.state_in = take(sequences);
+  view.state_out = take(sequences);
+  view.pages = next;
+  return view;
+}
+
+void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block) {
+  const BatchSequence& sequence = batch.sequences[index];
+  at(block, view_.row_begin)[next_sequence_] = next_row_;
+  at(block, view_.row_count)[next_sequence_] = sequence.row_count;
+  at(block, view_.state_in)[next_sequence_] = sequence.state_in;
+  at(block, view_.state_out)[next_sequence_] = sequence.state_out;
+  ++next_sequence_;
+  for (int i = 0; i < sequence.row_count; ++i, ++next_row_) {
+    const auto from = static_cast<size_t>(sequence.row_begin + i);
+    at(block, view_.tokens)[next_row_] = batch.tokens[from];
+    for (size_t axis = 0; axis < 3; ++axis)
+      at(block,
+         view_.positions)[axis * static_cast<size_t>(view_.rows) + static_cast<size_t>(next_row_)] =
+          batch.positions[axis * batch.tokens.size() + from];
+    at(block, view_.kv_index)[next_row_] = sequence.kv_begin + i;
+    at(block, view_.page_begin)[next_row_] = sequence.page_begin;
+    device_rows_[from] = next_row_;
+  }
+}
+
+void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) {
+  const bool padded = rows > 0;
+  view_ = padded ? layout(rows, rows)
+                 : layout(batch.rows(), static_cast<int32_t>(batch.sequences.size()));
+  CHECK(view_.rows <= rows_max_ && batch.rows() <= view_.rows, "batch of ", batch.rows(),
+        " rows, reserved ", rows_max_);
+  const int64_t fixed = view_.pages - device_.as<int32_t>();
+  const int64_t ints = fixed + static_cast<int64_t>(batch.pages.size());
+  CHECK(ints <= ints_max_, "page tables of ", batch.pages.size(), " entries");
+  auto* block = host_.as<int32_t>();
+  std::fill_n(block, fixed, 0);
+  std::fill_n(at(block, view_.kv_index), view_.rows, -1);
+  std::fill_n(at(block, view_.snapshot_slot), view_.rows, -1);
+  device_rows_.resize(batch.tokens.size());
+  next_row_ = next_sequence_ = 0;
+  for (const Arithmetic arithmetic : {Arithmetic::generation, Arithmetic::prompt}) {
+    for (size_t i = 0; i < batch.sequences.size(); ++i)
+      if (batch.sequences[i].arithmetic == arithmetic) add_sequence(batch, i, block);
+    if (arithmetic == Arithmetic::generation) generation_rows_ = next_row_;
+    if (arithmetic == Arithmetic::generation) generation_sequences_ = next_sequence_;
+  }
+  copies_.clear();
+  for (const StateSnapshot& snapshot : batch.snapshots) {
+    int32_t& slot = at(block, view_.snapshot_slot)[device_row(snapshot.row)];
+    if (slot < 0) {
+      slot = snapshot.slot;
+    } else {
+      copies_.push_back({.from = slot, .to = snapshot.slot});
+    }
+  }
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i)
+    at(block, view_.logit_rows)[i] = device_row(batch.logit_rows[i]);
+  std::ranges::copy(batch.pages, at(block, view_.pages));
+  CUDA_CHECK(cudaMemcpyAsync(device_.as<int32_t>(), block, static_cast<size_t>(ints) * 4,
+                             cudaMemcpyHostToDevice, stream));
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,56 @@
+// DeviceBatch: a Batch as one block of integers on the device, uploaded in one copy. Sequences of
+// generation arithmetic come first; the addresses depend on the number of rows alone, so that a
+// recorded graph of so many rows reads the right ones.
+#pragma once
+
+#include <vector>
+
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/kernels.h"
+#include "model/backend.h"
+#include "model/batch.h"
+
+namespace nibble::cuda {
+
+class DeviceBatch {
+ public:
+  Result<void> reserve(const PoolSizes& sizes);
+
+  /// Lays out a batch on `rows` rows and as many sequences; those the batch lacks are padding.
+  /// rows 0: as many as it has. Then copies it to the device.
+  void upload(const Batch& batch, int32_t rows, cudaStream_t stream);
+  /// Where a batch of so many rows and sequences lies, without uploading one.
+  BatchView layout(int32_t rows, int32_t sequences) const;
+
+  const BatchView& view() const { return view_; }
+  int32_t generation_rows() const { return generation_rows_; }
+  int32_t generation_sequences() const { return generation_sequences_; }
+  /// Second and later snapshots of one row, to be copied from the first after the pass.
+  struct Copy {
+    int32_t from = 0;
+    int32_t to = 0;
+  };
+  const std::vector<Copy>& snapshot_copies() const { return copies_; }
+  /// Row on the device of a row of the batch.
+  int32_t device_row(int32_t row) const { return device_rows_[static_cast<size_t>(row)]; }
+
+ private:
+  void add_sequence(const Batch& batch, size_t index, int32_t* block);
+  int32_t* at(int32_t* block, const int32_t* field) const {
+    return block + (field - device_.as<int32_t>());
+  }
+
+  int64_t ints_max_ = 0;
+  int32_t rows_max_ = 0;
+  DeviceBuffer device_;
+  PinnedBuffer host_;
+  BatchView view_;
+  int32_t next_row_ = 0;
+  int32_t next_sequence_ = 0;
+  int32_t generation_rows_ = 0;
+  int32_t generation_sequences_ = 0;
+  std::vector<int32_t> device_rows_;
+  std::vector<Copy> copies_;
+};
+
+}  // namespace nibble::cuda

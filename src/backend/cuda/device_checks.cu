@@ -1,0 +1,97 @@
+// Looking for numbers that are not finite, and filling weights at random for benchmarks.
+#include "backend/cuda/device_math.cuh"
+#include "backend/cuda/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ __forceinline__ bool not_finite(float x) {
+  return (__float_as_uint(x) & 0x7F800000U) == 0x7F800000U;
+}
+__device__ __forceinline__ bool not_finite(uint16_t x) { return (x & 0x7F80U) == 0x7F80U; }
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    find_not_finite_kernel(const T* values, int64_t count, int32_t* found) {
+  wait_for_inputs();
+  bool bad = false;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads})
+    bad |= not_finite(values[i]);
+  if (bad) *found = 1;
+}
+
+__device__ __forceinline__ uint32_t scramble(uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return static_cast<uint32_t>(x >> 32);
+}
+
+/// BF16: normal. FP8: any finite code. NVFP4 codes: any.
+__global__ void fill_values_kernel(uint8_t* values, int64_t bytes, Format format, float deviation,
+                                   uint64_t seed) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < bytes / 4;
+       i += gridDim.x * int64_t{kThreads}) {
+    const uint32_t a = scramble(seed + static_cast<uint64_t>(i));
+    uint32_t word = a;
+    if (format == Format::fp8) {
+      word &= 0xBFBFBFBFU;  // magnitudes below 2
+    } else if (format == Format::bf16) {
+      const uint32_t b = scramble(~(seed + static_cast<uint64_t>(i)));
+      const float radius = deviation * sqrtf(-2.0F * logf((a + 1.0F) * 0x1p-32F + 1e-12F));
+      word = to_bf16_pair(radius * cospif(b * 0x1p-31F), radius * sinpif(b * 0x1p-31F));
+    }
+    reinterpret_cast<uint32_t*>(values)[i] = word;
+  }
+}
+
+/// E4M3 scales between 2^-1 and 2.
+__global__ void fill_scales_kernel(uint8_t* scales, int64_t count, uint64_t seed) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads})
+    scales[i] = static_cast<uint8_t>(0x30U + scramble(seed + static_cast<uint64_t>(i)) % 16U);
+}
+
+__global__ void fill_constant_kernel(float* values, int64_t count, float value) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads})
+    values[i] = value;
+}
+
+template <typename T>
+void find(const T* values, int64_t count, int32_t* found, const Launcher& launcher) {
+  const auto blocks = static_cast<unsigned>(min((count + kThreads - 1) / kThreads, int64_t{1056}));
+  launch(find_not_finite_kernel<T>, launcher, blocks, kThreads, 0, values, count, found);
+}
+
+}  // namespace
+
+void find_not_finite(const float* values, int64_t count, int32_t* found, const Launcher& launcher) {
+  find(values, count, found, launcher);
+}
+void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
+                     const Launcher& launcher) {
+  find(values, count, found, launcher);
+}
+
+void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
+                 const Launcher& launcher) {
+  const int64_t rows = matrices * weight.rows;
+  constexpr unsigned kBlocks = 1056;
+  launch(fill_values_kernel, launcher, kBlocks, kThreads, 0, const_cast<uint8_t*>(weight.values),
+         rows * value_bytes(weight.format, weight.cols), weight.format, deviation,
+         uint64_t{seed} << 34);
+  if (weight.format == Format::nvfp4)
+    launch(fill_scales_kernel, launcher, kBlocks, kThreads, 0, const_cast<uint8_t*>(weight.scales),
+           rows * (weight.cols / 16), (uint64_t{seed} << 34) + (uint64_t{1} << 33));
+  // Random E2M1 codes under such scales deviate by about 3.0, E4M3 codes as masked by about 0.8.
+  const float spread = weight.format == Format::nvfp4 ? 3.0F : 0.8F;
+  if (weight.factor_stride > 0)
+    launch(fill_constant_kernel, launcher, kBlocks, kThreads, 0, const_cast<float*>(weight.factors),
+           matrices * weight.factor_stride, deviation / spread);
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,83 @@
+// Device and pinned host memory that owns itself, and CUDA errors as this house's errors: what the
+// world can cause is a Result, what only a bug can cause is a CHECK.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "base/result.h"
+
+/// A call that fails only through a bug or a broken card.
+#define CUDA_CHECK(...)                                                                      \
+  do {                                                                                       \
+    const cudaError_t cuda_status_ = (__VA_ARGS__);                                          \
+    CHECK(cuda_status_ == cudaSuccess, #__VA_ARGS__ ": ", cudaGetErrorString(cuda_status_)); \
+  } while (false)
+
+namespace nibble::cuda {
+
+/// Zeroed device memory, 256-byte aligned.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  /// Errors: no_memory, with `what` it is for.
+  static Result<DeviceBuffer> allocate(int64_t bytes, std::string_view what);
+  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~DeviceBuffer();
+
+  int64_t bytes() const { return bytes_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void swap(DeviceBuffer& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+/// Page-locked host memory, uninitialised.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  static Result<PinnedBuffer> allocate(int64_t bytes, std::string_view what);
+  PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~PinnedBuffer();
+
+  int64_t bytes() const { return bytes_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::span<std::byte> part(int64_t begin, int64_t count) const {
+    CHECK(begin >= 0 && begin + count <= bytes_, "bytes ", begin, "+", count, " of ", bytes_);
+    return {as<std::byte>() + begin, static_cast<size_t>(count)};
+  }
+
+ private:
+  void swap(PinnedBuffer& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace nibble::cuda

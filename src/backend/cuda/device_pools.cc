@@ -1,0 +1,63 @@
+// Offsets into the two pools.
+#include "backend/cuda/device_pools.h"
+
+#include "model/batch.h"
+
+namespace nibble::cuda {
+namespace {
+
+int64_t head_elements(const ModelConfig& config) {
+  return int64_t{kPageTokens} * config.attention.head_dim;
+}
+int64_t state_floats(const DeltaNetConfig& d) { return int64_t{d.v_heads} * d.k_dim * d.v_dim; }
+int64_t conv_floats(const DeltaNetConfig& d) { return int64_t{d.conv_kernel - 1} * d.qkv_rows(); }
+int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
+
+}  // namespace
+
+int64_t DevicePools::page_bytes(const ModelConfig& config) {
+  return config.count(LayerKind::attention) * int64_t{2} * config.attention.kv_heads *
+         head_elements(config) * int64_t{sizeof(uint16_t)};
+}
+
+int64_t DevicePools::slot_bytes(const ModelConfig& config) {
+  const int64_t layers = config.count(LayerKind::delta_net);
+  if (layers == 0) return 0;
+  const DeltaNetConfig& d = config.delta_net;
+  return aligned(layers * (state_floats(d) + conv_floats(d))) * int64_t{sizeof(float)};
+}
+
+Result<void> DevicePools::reserve(const ModelConfig& config, const PoolSizes& sizes) {
+  config_ = &config;
+  page_bytes_ = page_bytes(config);
+  slot_bytes_ = slot_bytes(config);
+  pages_ = TRY(DeviceBuffer::allocate(sizes.pages * page_bytes_, "KV pages"));
+  slots_ = TRY(DeviceBuffer::allocate(sizes.state_slots * slot_bytes_, "recurrent states"));
+  host_pages_ = TRY(PinnedBuffer::allocate(sizes.host_pages * page_bytes_, "KV pages"));
+  host_slots_ = TRY(PinnedBuffer::allocate(sizes.host_slots * slot_bytes_, "recurrent states"));
+  return {};
+}
+
+KvView DevicePools::kv(int layer) const {
+  const int64_t part = config_->attention.kv_heads * head_elements(*config_);
+  auto* keys = pages_.as<uint16_t>() + int64_t{2} * layer * part;
+  return {
+      .keys = keys, .values = keys + part, .page_stride = page_bytes_ / int64_t{sizeof(uint16_t)}};
+}
+
+StateView DevicePools::state(int layer) const {
+  const DeltaNetConfig& d = config_->delta_net;
+  const int64_t layers = config_->count(LayerKind::delta_net);
+  auto* base = slots_.as<float>();
+  return {.state = base + layer * state_floats(d),
+          .conv = base + layers * state_floats(d) + layer * conv_floats(d),
+          .slot_stride = slot_bytes_ / int64_t{sizeof(float)}};
+}
+
+std::byte* DevicePools::at(const DeviceBuffer& buffer, int32_t id, int64_t bytes) {
+  CHECK(id >= 0 && (id + 1) * bytes <= buffer.bytes(), "id ", id, " of ", buffer.bytes(),
+        " bytes, ", bytes, " each");
+  return buffer.as<std::byte>() + id * bytes;
+}
+
+}  // namespace nibble::cuda

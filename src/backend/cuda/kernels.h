@@ -1,0 +1,207 @@
+// Launches of this backend's kernels: plain pointers and sizes in, work on a stream out. Every
+// kernel of generation arithmetic also takes prompt rows; only speed differs.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backend/cuda/device_weights.h"
+
+namespace nibble::cuda {
+
+/// How to launch: overlapped kernels start while the one before drains (compute capability 9.0 up).
+struct Launcher {
+  cudaStream_t stream = nullptr;
+  int multiprocessors = 0;
+  bool overlap = false;
+};
+
+/// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
+struct BatchView {
+  int32_t rows = 0;
+  int32_t sequences = 0;
+  const int32_t* tokens = nullptr;         // [rows]
+  const int32_t* positions = nullptr;      // [3][rows]
+  const int32_t* kv_index = nullptr;       // [rows], index of the row in its sequence; -1: padding
+  const int32_t* page_begin = nullptr;     // [rows], into pages
+  const int32_t* snapshot_slot = nullptr;  // [rows], -1: none
+  const int32_t* row_begin = nullptr;      // [sequences]
+  const int32_t* row_count = nullptr;      // [sequences], 0: padding
+  const int32_t* state_in = nullptr;       // [sequences]
+  const int32_t* state_out = nullptr;      // [sequences]
+  const int32_t* pages = nullptr;
+  const int32_t* logit_rows = nullptr;
+};
+
+/// h = embedding rows, x = norm(h).
+struct EmbedArgs {
+  BatchView batch;
+  DeviceLinear table;
+  int32_t hidden = 0;
+  float* h = nullptr;           // [rows][hidden]
+  const float* norm = nullptr;  // [hidden]
+  uint16_t* x = nullptr;        // [rows][x_stride]
+  int64_t x_stride = 0;
+  float eps = 0.0F;
+};
+void embed(const EmbedArgs& args, const Launcher& launcher);
+
+/// h += the block's output, x = norm(h): the seam between two blocks. The output is `y`, or the sum
+/// over the experts of a row by its choices, plus the shared expert.
+struct AddNormArgs {
+  int32_t rows = 0;
+  int32_t hidden = 0;
+  const float* y = nullptr;            // [rows][hidden]; with experts: [rows * top_k][hidden]
+  int32_t top_k = 0;                   // 0: no experts
+  const float* weights = nullptr;      // [rows][top_k]
+  const float* shared = nullptr;       // [rows][hidden], or null
+  const float* shared_gate = nullptr;  // [rows], logits at stride `gate_stride`
+  int64_t gate_stride = 0;
+  float* h = nullptr;
+  const float* norm = nullptr;
+  uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  float* hidden_out = nullptr;  // [rows][hidden] F32 norm(h), or null
+  float eps = 0.0F;
+};
+void add_norm(const AddNormArgs& args, const Launcher& launcher);
+
+/// y [rows][N] = x [rows][K] W^T in F32, for up to six matrices that share x.
+struct LinearOutput {
+  DeviceLinear weight;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+};
+inline constexpr int kLinearsMax = 6;
+struct LinearArgs {
+  LinearOutput outputs[kLinearsMax];
+  int32_t count = 0;
+  int32_t rows = 0;
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  const int32_t* gather = nullptr;  // row of x per row of y; null: the same
+};
+void linear(const LinearArgs& args, const Launcher& launcher);
+
+/// The rows of each chosen expert, grouped. `assignments` are row * top_k + rank.
+struct Routing {
+  int32_t* experts = nullptr;       // [rows][top_k]
+  float* weights = nullptr;         // [rows][top_k]
+  int32_t* active = nullptr;        // [experts], ids of experts with rows, ascending
+  int32_t* begin = nullptr;         // [experts + 1], by place in `active`, into `assignments`
+  int32_t* assignments = nullptr;   // [rows * top_k]
+  int32_t* active_count = nullptr;  // [1]
+};
+struct RouteArgs {
+  const float* logits = nullptr;  // [rows][stride]
+  int64_t stride = 0;
+  const int32_t* kv_index = nullptr;  // [rows], -1: padding, takes no expert
+  int32_t rows = 0;
+  int32_t experts = 0;
+  int32_t top_k = 0;
+  bool renormalize = true;
+  Routing routing;
+};
+inline constexpr int kRouteExpertsMax = 512;
+inline constexpr int kRouteTopKMax = 32;
+void route(const RouteArgs& args, const Launcher& launcher);
+
+/// One feed-forward: stacks of experts on their assignments, and a shared or dense matrix on all
+/// rows. gate_up: act = silu(x gate^T) * (x up^T); down: y = act down^T. Row of act and y: the
+/// assignment, or shared_begin + row.
+struct ExpertArgs {
+  DeviceLinear routed_low, routed_high;  // gate and up; for down both the same
+  DeviceLinear shared_low, shared_high;
+  Routing routing;
+  int32_t rows = 0;
+  int32_t experts = 0;
+  int32_t top_k = 0;
+  int64_t shared_begin = 0;
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  uint16_t* act = nullptr;
+  int64_t act_stride = 0;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+};
+void experts_gate_up(const ExpertArgs& args, const Launcher& launcher);
+void experts_down(const ExpertArgs& args, const Launcher& launcher);
+
+/// Rotary frequencies on the device.
+struct RopeView {
+  const double* inverse_frequencies = nullptr;  // [pairs]
+  const int32_t* axes = nullptr;                // [pairs]
+  int32_t pairs = 0;
+  float scale = 1.0F;
+};
+
+inline constexpr int kHeadDimMax = 256;
+inline constexpr int kAttendSplitsMax = 64;   // pieces of one row's history
+inline constexpr int kAttendTokensMin = 128;  // of one piece
+inline constexpr int kAttendRowsMax = 64;     // of one launch: the size of the partial results
+
+struct AttentionArgs {
+  BatchView batch;
+  int32_t q_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  bool output_gate = false;
+  float* q = nullptr;        // [rows][q_heads * (2) * head_dim]; per head [q | gate]
+  const float* k = nullptr;  // [rows][kv_heads * head_dim]
+  const float* v = nullptr;
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  float eps = 0.0F;
+  RopeView rope;
+  KvView kv;
+  int32_t splits_max = 1;    // enough for the longest row
+  float* partial = nullptr;  // [kAttendRowsMax][q_heads][splits][head_dim + 2]
+  uint16_t* out = nullptr;   // [rows][out_stride]
+  int64_t out_stride = 0;
+};
+/// Norm and rotation of q (in place) and k; k and v into their pages.
+void attention_prepare(const AttentionArgs& args, const Launcher& launcher);
+/// Softmax over the history, gated.
+void attention_attend(const AttentionArgs& args, const Launcher& launcher);
+
+inline constexpr int kDeltaDimMax = 128;
+inline constexpr int kConvTapsMax = 8;
+
+struct DeltaNetArgs {
+  BatchView batch;
+  int32_t k_heads = 0;
+  int32_t v_heads = 0;
+  int32_t k_dim = 0;
+  int32_t v_dim = 0;
+  int32_t taps = 0;
+  const float* qkv = nullptr;  // [rows][qkv_rows], raw
+  float* convolved = nullptr;  // [rows][qkv_rows]
+  const float* z = nullptr;    // [rows][v_heads * v_dim]
+  const float* a = nullptr;    // [rows] at stride gate_stride
+  const float* b = nullptr;
+  int64_t gate_stride = 0;
+  const float* conv = nullptr;  // [qkv_rows][taps]
+  const float* decay = nullptr;
+  const float* dt_bias = nullptr;
+  const float* norm = nullptr;
+  float eps = 0.0F;
+  StateView state;
+  uint16_t* out = nullptr;  // [rows][out_stride]
+  int64_t out_stride = 0;
+  constexpr int32_t qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
+};
+void delta_net(const DeltaNetArgs& args, const Launcher& launcher);
+
+/// hidden_out[i] = hidden[logit_rows[i]].
+void gather_rows(const float* from, const int32_t* rows, int32_t count, int32_t width, float* to,
+                 const Launcher& launcher);
+/// *found = 1 if a value is infinite or NaN.
+void find_not_finite(const float* values, int64_t count, int32_t* found, const Launcher& launcher);
+void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
+                     const Launcher& launcher);
+/// Random normal BF16, random codes, for benchmarks without files.
+void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
+                 const Launcher& launcher);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,82 @@
+// All weights of a model in device memory, in one block, bound to their roles.
+#pragma once
+
+#include <vector>
+
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/device_weights.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace nibble::cuda {
+
+struct AttentionWeights {
+  DeviceLinear q, k, v, o;
+  const float* q_norm = nullptr;  // [head_dim]
+  const float* k_norm = nullptr;
+};
+
+struct DeltaNetWeights {
+  DeviceLinear qkv, z, b, a, out;
+  const float* conv = nullptr;     // [qkv_rows][taps], as in the file
+  const float* decay = nullptr;    // [v_heads], exp(A_log)
+  const float* dt_bias = nullptr;  // [v_heads]
+  const float* norm = nullptr;     // [v_dim]
+};
+
+struct MlpWeights {
+  DeviceLinear gate, up, down;  // of experts: stacks
+};
+
+struct MoeWeights {
+  DeviceLinear router, shared_gate;
+  MlpWeights experts, shared;
+};
+
+/// Norm weights hold the 1 of a zero-centred norm already.
+struct LayerWeights {
+  const float* input_norm = nullptr;  // [hidden]
+  const float* post_norm = nullptr;
+  AttentionWeights attention;
+  DeltaNetWeights delta_net;
+  MlpWeights dense_mlp;
+  MoeWeights moe;
+};
+
+/// Where the values come from. Each call fills one tensor at `to` (device).
+class WeightFiller {
+ public:
+  virtual ~WeightFiller() = default;
+  /// `to` has room for one matrix of a stack; its padding is zero already.
+  virtual Result<void> linear(const LinearSource& source, const DeviceLinear& to) = 0;
+  enum class Change : uint8_t { none, add_one, exponent };
+  virtual Result<void> vector(const VectorSource& source, Change change, float* to) = 0;
+};
+
+/// The tensors a store is made of, as Weights has them.
+struct WeightSources {
+  const LinearSource& embedding;
+  const LinearSource& head;
+  const VectorSource& final_norm;
+  const std::vector<LayerSources>& layers;
+};
+
+class WeightStore {
+ public:
+  /// Errors: no_memory; those of the filler; unsupported for experts of mixed formats.
+  static Result<WeightStore> build(const WeightSources& sources, const ModelConfig& config,
+                                   WeightFiller& filler);
+  /// From a checkpoint.
+  static Result<WeightStore> load(const Weights& weights, const ModelConfig& config);
+
+  int64_t bytes() const { return memory_.bytes(); }
+
+  DeviceLinear embedding, head;
+  const float* final_norm = nullptr;
+  std::vector<LayerWeights> layers;
+
+ private:
+  DeviceBuffer memory_;
+};
+
+}  // namespace nibble::cuda

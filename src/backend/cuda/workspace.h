@@ -1,0 +1,42 @@
+// Device memory of one pass between the blocks and inside them; reserved once.
+#pragma once
+
+#include "backend/cuda/device_memory.h"
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace nibble::cuda {
+
+inline constexpr int32_t kSlabRows = 64;  // rows of one expert or head launch
+
+/// Row strides of BF16 inputs of linears are padded_columns(); the padding stays zero.
+struct Workspace {
+  static Result<Workspace> reserve(const ModelConfig& config, int32_t rows, int32_t splits_max);
+
+  int64_t x_stride = 0;      // of x
+  int64_t mixed_stride = 0;  // of mixed
+  int64_t act_stride = 0;    // of act
+  int64_t gate_stride = 0;   // of gates and router
+
+  DeviceBuffer h;        // F32 [rows][hidden], the residual stream
+  DeviceBuffer x;        // BF16 [rows], the normed input of a block
+  DeviceBuffer y;        // F32 [rows][hidden], the output of a mixer or dense MLP
+  DeviceBuffer mixed;    // BF16 [rows], what o_proj and out_proj read
+  DeviceBuffer hidden;   // F32 [rows][hidden], after the final norm
+  DeviceBuffer first;    // F32 [rows]: q with gate, or raw qkv
+  DeviceBuffer second;   // F32 [rows]: k, or convolved qkv
+  DeviceBuffer third;    // F32 [rows]: v, or z
+  DeviceBuffer gates;    // F32 [rows][a | b]
+  DeviceBuffer partial;  // F32, pieces of attention
+
+  DeviceBuffer router;    // F32 [slab][experts | shared gate]
+  DeviceBuffer act;       // BF16 [slab * (top_k + 1)], dense: [rows]
+  DeviceBuffer expert_y;  // F32 [slab * (top_k + 1)][hidden]
+  DeviceBuffer choices;   // Routing, see Routing in kernels.h
+  DeviceBuffer flag;      // I32 [1]
+
+  DeviceBuffer logits;       // F32 [slab][vocab]
+  DeviceBuffer hidden_rows;  // F32 [slab][hidden]
+};
+
+}  // namespace nibble::cuda
