@@ -198,8 +198,9 @@ void PrefixTree::clear() {
   std::vector<PrefixNode*> tops;
   for (const auto& [salt, node] : roots_) tops.push_back(node);
   for (PrefixNode* top : tops) {
-    for (PrefixNode* node : subtree(*top)) {
-      if (node->depth == 0) continue;
+    std::vector<PrefixNode*> nodes = subtree(*top);
+    nodes.pop_back();  // the root, which goes with its last child
+    for (PrefixNode* node : nodes) {
       if (node->locks == 0) {
         remove(*node);
         continue;
