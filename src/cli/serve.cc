@@ -29,6 +29,7 @@ constexpr Option kOptions[] = {
     {"prefix-store-max-bytes", "N", "10G", "size of that folder; the oldest prefixes go"},
     kMaxBatchedTokensOption,
     kStepTimeOption,
+    {"check-integrity", "", "false", "checks every page and slot when idle; ends if one is lost"},
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
@@ -149,6 +150,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
   ServedModel served = TRY(served_model(arguments, setup, folder));
   EngineSettings settings = setup.settings();
+  if (arguments.enabled("check-integrity")) settings.integrity = IntegrityChecks::at_idle;
   settings.waiting_max =
       static_cast<int32_t>(TRY(arguments.integer("max-queued-requests", 0, 1 << 20)));
 

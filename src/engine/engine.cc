@@ -87,6 +87,7 @@ void Engine::State::predict() {
 
 /// Waits for work when idle; false when it is time to end.
 bool Engine::State::take_inbox() {
+  if (core.idle() && options.settings.integrity != IntegrityChecks::off) core.check_integrity();
   std::unique_lock lock(mutex);
   inbox_changed.wait(lock, [&] {
     return !core.idle() || !submitted.empty() || !cancelled.empty() || shutdown.has_value();

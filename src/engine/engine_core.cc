@@ -116,9 +116,11 @@ std::vector<EngineEvent> EngineCore::step() {
   views_ = views();
   const Schedule schedule = scheduler_.next(views_, free_resources(), begin_ms);
   carry_out(schedule, begin_ms);
-  const Pass pass = build_pass(schedule, begin_ms);
+  Pass pass = build_pass(schedule, begin_ms);
   if (!pass.parts.empty()) {
-    const HeadOutput output = forward(backend_, config_, pass.batch);
+    const Residual h = run_layers(backend_, config_, pass.batch);  // a device computes from here
+    make_masks(pass);                                              // meanwhile
+    const HeadOutput output = backend_.head(pass.batch, h);        // waits
     absorb(pass, output, begin_ms);
     scheduler_.observe(pass.shape, now_ms() - begin_ms);
     ++counters_.passes;
@@ -317,7 +319,7 @@ void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_m
       }
     }
     if (s.cached >= s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
-      advance(s, logits.subspan((rows - 1) * vocab, vocab));
+      advance(s, logits.subspan((rows - 1) * vocab, vocab), part.mask);
   }
 }
 
@@ -341,11 +343,12 @@ Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
   return {};
 }
 
-void EngineCore::advance(Sequence& sequence, std::span<const float> logits) {
+void EngineCore::advance(Sequence& sequence, std::span<const float> logits,
+                         std::span<const uint32_t> mask) {
   const SequenceRequest& request = sequence.request;
   const auto position = static_cast<uint64_t>(sequence.prompt_size() + sequence.generated_size());
   auto sampled = sampler_.sample(logits, request.sampling, {request.prompt, sequence.generated},
-                                 position, next_mask(sequence));
+                                 position, mask);
   if (!sampled.ok()) {
     const Error& error = sampled.error();
     if (error.code == ErrorCode::corrupt)
@@ -373,17 +376,23 @@ void EngineCore::advance(Sequence& sequence, std::span<const float> logits) {
     finish(sequence, FinishReason::length);
 }
 
-std::span<const uint32_t> EngineCore::next_mask(Sequence& sequence) {
+/// Needs what was said before this pass only, so it can run while a device computes the pass.
+void EngineCore::make_masks(Pass& pass) {
+  for (Part& part : pass.parts)
+    if (part.logit_rows > 0) part.mask = next_mask(*part.sequence);
+}
+
+std::vector<uint32_t> EngineCore::next_mask(Sequence& sequence) {
   const SequenceRequest& request = sequence.request;
   const bool too_early = sequence.generated_size() < request.min_tokens;
   if (!request.constraint && !too_early) return {};
-  mask_ = Sampler::all_sampleable(config_.vocab_rows);
-  if (request.constraint) request.constraint->mask({}, mask_);
+  std::vector<uint32_t> mask = Sampler::all_sampleable(config_.vocab_rows);
+  if (request.constraint) request.constraint->mask({}, mask);
   if (too_early)
     for (const int32_t token : request.stop_ids)
       if (token >= 0 && token < config_.vocab_rows)
-        mask_[static_cast<size_t>(token) / 32] &= ~(1U << (static_cast<uint32_t>(token) % 32));
-  return mask_;
+        mask[static_cast<size_t>(token) / 32] &= ~(1U << (static_cast<uint32_t>(token) % 32));
+  return mask;
 }
 
 void EngineCore::end_not_finite(Sequence& sequence, std::string error) {

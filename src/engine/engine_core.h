@@ -19,8 +19,9 @@
 
 namespace nibble {
 
-/// every_step: pools are checked after each step, and freed pages and slots are filled with NaN.
-enum class IntegrityChecks : uint8_t { off, every_step };
+/// at_idle: pools are checked whenever nothing is live. every_step: after each step too, and freed
+/// pages and slots are filled with NaN.
+enum class IntegrityChecks : uint8_t { off, at_idle, every_step };
 
 struct EngineSettings {
   PoolSizes pools;                                // what the backend has reserved
@@ -98,6 +99,7 @@ class EngineCore {
     int32_t rows = 0;
     int32_t logit_rows = 0;  // its last ones
     std::vector<TakenSnapshot> snapshots;
+    std::vector<uint32_t> mask;  // what may be sampled after its last row; empty: everything
   };
   struct Pass {
     Batch batch;
@@ -118,8 +120,9 @@ class EngineCore {
   Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
                                        std::span<const float> logits);
   /// Samples, applies constraint and stops, publishes; ends the sequence when it is over.
-  void advance(Sequence& sequence, std::span<const float> logits);
-  std::span<const uint32_t> next_mask(Sequence& sequence);
+  void advance(Sequence& sequence, std::span<const float> logits, std::span<const uint32_t> mask);
+  void make_masks(Pass& pass);
+  std::vector<uint32_t> next_mask(Sequence& sequence);
   void end_not_finite(Sequence& sequence, std::string error);
   void finish(Sequence& sequence, FinishReason reason, Finished details = {});
   void drop_finished();
@@ -135,7 +138,6 @@ class EngineCore {
   std::vector<uint64_t> finished_;
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;
-  std::vector<uint32_t> mask_;
   size_t next_refresh_ = 0;
   EngineCounters counters_;
 };

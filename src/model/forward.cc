@@ -17,7 +17,7 @@ std::string_view activations_name(Activations mode) {
   CHECK(false, "activation mode ", static_cast<int>(mode));
 }
 
-HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& batch) {
+Residual run_layers(Backend& backend, const ModelConfig& config, const Batch& batch) {
   Residual h = backend.embed(batch);
   for (int layer = 0; layer < config.layer_count(); ++layer) {
     const bool attends = config.layers[static_cast<size_t>(layer)] == LayerKind::attention;
@@ -25,7 +25,11 @@ HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& bat
                 : backend.delta_net_block(layer, batch, h);
     h = config.moe ? backend.moe_block(layer, batch, h) : backend.dense_mlp_block(layer, batch, h);
   }
-  return backend.head(batch, h);
+  return h;
+}
+
+HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& batch) {
+  return backend.head(batch, run_layers(backend, config, batch));
 }
 
 void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSizes& sizes) {

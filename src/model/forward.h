@@ -5,7 +5,11 @@
 
 namespace nibble {
 
-/// One pass: h = embed; per layer h += mixer(norm(h)), h += mlp(norm(h)); logits = head(norm(h)).
+/// All of a pass but its head: h = embed; per layer h += mixer(norm(h)), h += mlp(norm(h)). A
+/// backend with a device of its own may return before the work is done; head() waits for it.
+Residual run_layers(Backend& backend, const ModelConfig& config, const Batch& batch);
+
+/// One pass: logits = head(norm(run_layers)).
 /// `batch` must be consistent (validate_batch); its ids, pages and slots inside the pools.
 HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& batch);
 
