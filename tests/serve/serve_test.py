@@ -193,6 +193,120 @@ class Checks:
         ]
         assert self.ask(history, tools=[TOOL]).choices[0].finish_reason in ("stop", "length")
 
+    def complete(self, prompt, **extra):
+        fields = {k: extra.pop(k) for k in ("n", "seed", "logprobs", "stream", "stop") if k in extra}
+        return self.client.completions.create(
+            model=self.name, prompt=prompt, max_tokens=extra.pop("max_tokens", 16),
+            temperature=extra.pop("temperature", 0), extra_body=extra, **fields,
+        )
+
+    def test_cached_tokens(self):
+        long = {"role": "system", "content": "You are a careful helper. " * 60}
+        cached = lambda answer: answer.usage.prompt_tokens_details.cached_tokens
+        turn = [long, {"role": "user", "content": "What is 12 + 34?"}]
+        salted = dict(max_tokens=40, extra_body={"cache_salt": "test_cached_tokens"})
+        first, again = self.ask(turn, **salted), self.ask(turn, **salted)
+        assert cached(first) == 0 < cached(again) <= again.usage.prompt_tokens
+        assert str(again.choices[0].message) == str(first.choices[0].message)
+        # Another question under the same system prompt, then the next turn of the first one.
+        other = self.ask([long, {"role": "user", "content": "What is 5 + 6?"}], **salted)
+        assert cached(other) >= 128, cached(other)
+        answer = {"role": "assistant", "content": first.choices[0].message.content}
+        following = turn + [answer, {"role": "user", "content": "And 7 + 8?"}]
+        assert cached(self.ask(following, **salted)) >= 128
+        assert cached(self.ask(turn, max_tokens=40, extra_body={"cache_salt": "another"})) == 0
+
+    def test_cache_control_is_accepted(self):
+        part = {"type": "text", "text": "Facts. " * 100, "cache_control": {"type": "ephemeral"}}
+        marked = [{"role": "system", "content": [part]}, *QUESTION]
+        tools = [{**TOOL, "cache_control": {"type": "ephemeral"}}]
+        plain = [{"role": "system", "content": part["text"]}, *QUESTION]
+        count = lambda m, t: self.ask(m, tools=t, max_tokens=1).usage.prompt_tokens
+        assert count(marked, tools) == count(plain, [TOOL])
+
+    def test_thinking_budget(self):
+        whole = self.ask(max_tokens=400)
+        assert whole.usage.completion_tokens_details.reasoning_tokens > 8
+        for name in ("thinking_token_budget", "max_thinking_tokens", "thinking_budget"):
+            answer = self.ask(max_tokens=400, extra_body={name: 4})
+            reasoning = answer.usage.completion_tokens_details.reasoning_tokens
+            assert 4 < reasoning <= 4 + 4, reasoning
+            full = whole.choices[0].message.reasoning_content
+            assert full.startswith(answer.choices[0].message.reasoning_content)
+            assert answer.choices[0].message.content
+        none = self.ask(max_tokens=400, extra_body={"thinking_token_budget": 0})
+        assert not getattr(none.choices[0].message, "reasoning_content", None)
+
+    def test_repetition_is_ended(self):
+        # A bias makes any model go round in circles.
+        loop = dict(max_tokens=100, logit_bias={"5": 100}, ignore_eos=True)
+        detect = {"max_pattern_size": 8, "min_count": 6}
+        answer = self.complete("a", **loop, repetition_detection=detect)
+        assert answer.choices[0].finish_reason == "repetition", answer
+        assert answer.choices[0].model_extra["stop_reason"] == "repetition_detected"
+        assert answer.usage.completion_tokens == 6
+        assert self.complete("a", **loop).choices[0].finish_reason == "length"
+
+    def test_prompt_logprobs_and_echo(self):
+        prompt = "one two three"
+        listed = self.complete(prompt, prompt_logprobs=2, max_tokens=1).choices[0]
+        entries = listed.model_extra["prompt_logprobs"]
+        assert entries[0] is None and len(entries) > 1
+        scored = self.complete(prompt, echo=True, logprobs=2, max_tokens=0)
+        choice = scored.choices[0]
+        assert choice.text == prompt and scored.usage.completion_tokens == 0
+        assert "".join(choice.logprobs.tokens) == prompt
+        assert choice.logprobs.token_logprobs[0] is None
+        assert len(choice.logprobs.tokens) == len(entries) == scored.usage.prompt_tokens
+        for entry, logprob in zip(entries[1:], choice.logprobs.token_logprobs[1:]):
+            chosen = next(iter(entry.values()))  # the prompt's own token comes first
+            assert chosen["logprob"] == logprob <= 0 and chosen["rank"] >= 1
+            best = max(entry.values(), key=lambda e: e["logprob"])
+            assert best["rank"] == 1
+        # What it would say next is what it gives for that text as a prompt.
+        said = self.complete(prompt, logprobs=0, max_tokens=8, ignore_eos=True).choices[0]
+        again = self.complete(prompt + said.text, echo=True, logprobs=0, max_tokens=0).choices[0]
+        if again.logprobs.tokens[-8:] == said.logprobs.tokens:
+            pairs = zip(again.logprobs.token_logprobs[-8:], said.logprobs.token_logprobs)
+            assert all(abs(a - b) < 0.05 for a, b in pairs), (again.logprobs, said.logprobs)
+        chat = self.ask(max_tokens=1, extra_body={"prompt_logprobs": 0})
+        assert len(chat.model_extra["prompt_logprobs"]) == chat.usage.prompt_tokens
+        streamed = list(self.complete(prompt, echo=True, stream=True, max_tokens=4))
+        assert streamed[0].choices[0].text == prompt
+
+    def test_choices_stream_as_they_are_whole(self):
+        fields = dict(n=3, seed=11, temperature=3, top_k=-1, max_tokens=12, ignore_eos=True)
+        whole = [c.text for c in self.complete("one", **fields).choices]
+        pieces = ["", "", ""]
+        for chunk in self.complete("one", stream=True, **fields):
+            for choice in chunk.choices:
+                pieces[choice.index] += choice.text
+        assert pieces == whole and len(set(whole)) == 3, (pieces, whole)
+
+    def test_min_tokens(self):
+        short = self.complete("one", max_tokens=1, stop_token_ids=[])
+        assert short.usage.completion_tokens == 1
+        fields = dict(max_tokens=40, min_tokens=30)
+        assert self.complete("What is 1 + 1?", **fields).usage.completion_tokens >= 30
+
+    def test_time_limit(self):
+        body = {"prompt": "a", "max_tokens": 8000, "ignore_eos": True, "max_time_ms": 300}
+        for headers in ({}, {"X-Request-Timeout": "0.3"}):
+            if headers:
+                del body["max_time_ms"]
+            begin = time.monotonic()
+            answer = self.post(body, "/v1/completions", headers=headers)
+            assert time.monotonic() - begin < 10
+            assert answer.status_code == 200, answer.text
+            choice = answer.json()["choices"][0]
+            assert choice["finish_reason"] == "length" and choice["stop_reason"] == "deadline"
+        bad = self.post(body, "/v1/completions", headers={"X-Request-Timeout": "soon"})
+        assert bad.status_code == 400 and "X-Request-Timeout" in bad.text
+
+    def test_priority_and_tiers_are_accepted(self):
+        for extra in ({"priority": -3}, {"service_tier": "flex"}, {"service_tier": "auto"}):
+            assert self.complete("one", max_tokens=2, **extra).usage.completion_tokens == 2
+
     def test_request_id_is_echoed(self):
         body = {"messages": QUESTION, "max_tokens": 1}
         answer = self.post(body, headers={"x-request-id": "abc-123"})
@@ -218,6 +332,11 @@ class Checks:
         error = self.refusal({**base, "temperature": "hot"}, 400, "temperature")
         assert error["param"] == "temperature"
         self.refusal({**base, "n": 1000}, 400, "1 to 128")
+        self.refusal({**base, "prompt_logprobs": 99}, 400, "0 to 20")
+        self.refusal({**base, "prompt_logprobs": 1, "stream": True}, 400, "stream")
+        self.refusal({**base, "thinking_token_budget": "much"}, 400, "whole number")
+        self.refusal({**base, "repetition_detection": {"max_pattern_size": 4}}, 400, "min_count")
+        self.refusal({**base, "cache_salt": "x" * 129}, 400, "128 bytes")
         self.refusal({**base, "response_format": {"type": "json_object"}}, 400, "not built yet")
         self.refusal({**base, "stream_options": {"include_usage": True}}, 400, "stream")
         part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
