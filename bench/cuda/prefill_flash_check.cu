@@ -1,0 +1,232 @@
+// Prompt attention over pages against double arithmetic on samples, with unused cache lines NaN;
+// bits equal however a prompt is cut; timings at the 35B's shape. Usage: prefill_flash_check [time]
+#include <cstring>
+#include <string>
+
+#include "backend/cuda/flash_prefill.h"
+#include "prefill_check.h"
+
+namespace nibble::bench {
+namespace {
+
+using namespace nibble::cuda;
+
+constexpr int kSharedBytesHopper = 232448;
+constexpr int kSharedBytesSmall = 101376;
+constexpr uint32_t kQ = 1, kK = 2, kV = 3;
+
+struct Case {
+  FlashShape shape;
+  std::vector<int> rows;
+  std::vector<int> kv_begin;
+};
+
+/// q rows are [head][q | gate]. Key i of sequence s at token t: hash of (s, t).
+struct Setup {
+  Case it;
+  Batch batch;
+  int total_pages = 0;
+  __nv_bfloat16 *q, *keys, *values, *out;
+  int64_t q_stride, out_stride, page_stride;
+
+  explicit Setup(const Case& c) : it(c) {
+    const FlashShape& s = it.shape;
+    int row = 0;
+    for (size_t i = 0; i < it.rows.size(); ++i) {
+      const int pages = (it.kv_begin[i] + it.rows[i] + 63) / 64;
+      batch.sequences.push_back({.row_begin = row,
+                                 .row_count = it.rows[i],
+                                 .kv_begin = it.kv_begin[i],
+                                 .page_begin = static_cast<int32_t>(batch.pages.size()),
+                                 .page_count = pages});
+      for (int p = 0; p < pages; ++p) batch.pages.push_back(0);
+      row += it.rows[i];
+    }
+    batch.tokens.resize(row);
+    total_pages = static_cast<int>(batch.pages.size());
+    for (int p = 0; p < total_pages; ++p) batch.pages[p] = total_pages - 1 - p;  // backwards
+    q_stride = int64_t{s.q_heads} * 2 * s.head_dim;
+    out_stride = int64_t{s.q_heads} * s.head_dim;
+    const int64_t page = int64_t{s.kv_heads} * 64 * s.head_dim;
+    page_stride = page + 64;
+    q = device_array<__nv_bfloat16>(row * q_stride);
+    keys = device_array<__nv_bfloat16>(total_pages * page_stride);
+    values = device_array<__nv_bfloat16>(total_pages * page_stride);
+    out = device_array<__nv_bfloat16>(row * out_stride);
+    fill_normal(q, row * q_stride, kQ, 1.0F);
+    for (const BatchSequence& sequence : batch.sequences)
+      for (int p = 0; p < sequence.page_count; ++p) {
+        const int64_t base = batch.pages[sequence.page_begin + p] * page_stride;
+        const int used = std::min(64, sequence.kv_begin + sequence.row_count - p * 64);
+        fill(keys + base, kK, sequence.page_begin + p, used);
+        fill(values + base, kV, sequence.page_begin + p, used);
+      }
+  }
+  ~Setup() {
+    for (void* p : {q, keys, values, out}) cudaFree(p);
+  }
+  void fill(__nv_bfloat16* to, uint32_t seed, int page, int used) const {
+    const int dim = it.shape.head_dim;
+    const int heads = it.shape.kv_heads;
+    fill_kernel<<<64, 256>>>(
+        [=] __device__(int64_t i) {
+          if (i / dim % 64 < used)
+            to[i] = __float2bfloat16(
+                hash_normal(seed, static_cast<uint64_t>(page) * heads * 64 * dim + i));
+        },
+        int64_t{heads} * 64 * dim);
+  }
+  /// Element of a key or value of the sequence whose pages begin at `page_begin`.
+  double cached(uint32_t seed, int page_begin, int token, int head, int d) const {
+    const uint64_t page = page_begin + token / 64;
+    const uint64_t i = (uint64_t(head) * 64 + token % 64) * it.shape.head_dim + d;
+    return round_bf16(hash_normal(seed, page * it.shape.kv_heads * 64 * it.shape.head_dim + i));
+  }
+  void launch(const Batch& run, int first_row, int shared_bytes) const {
+    const auto tiles = flash_tiles(run);
+    auto* device_tiles = to_device(tiles);
+    auto* pages = to_device(run.pages);
+    const __nv_bfloat16* from = q + first_row * q_stride;
+    must(flash_prefill({.shape = it.shape,
+                        .tiles = device_tiles,
+                        .tile_count = static_cast<int32_t>(tiles.size()),
+                        .pages = pages,
+                        .q = from,
+                        .q_stride = q_stride,
+                        .q_head_stride = 2 * it.shape.head_dim,
+                        .keys = keys,
+                        .values = values,
+                        .page_stride = page_stride,
+                        .gate = from + it.shape.head_dim,
+                        .gate_stride = q_stride,
+                        .gate_head_stride = 2 * it.shape.head_dim,
+                        .out = out + first_row * out_stride,
+                        .out_stride = out_stride},
+                       shared_bytes, nullptr),
+         "flash");
+    must(cudaDeviceSynchronize(), "flash");
+    cudaFree(device_tiles);
+    cudaFree(pages);
+  }
+};
+
+void compare(Tally& tally, const std::string& name, const Case& c, int shared_bytes) {
+  Setup setup(c);
+  setup.launch(setup.batch, 0, shared_bytes);
+  const auto out = to_host(setup.out, setup.batch.rows() * setup.out_stride);
+  const FlashShape& s = c.shape;
+  Error error;
+  int64_t nan = 0;
+  for (const auto& value : out) nan += std::isnan(__bfloat162float(value));
+  for (int n = 0; n < 60; ++n) {
+    const auto& sequence = setup.batch.sequences[n % c.rows.size()];
+    const int i = static_cast<int>(n < 10 ? 0 : hash_bits(7, n) % sequence.row_count);
+    const int head = static_cast<int>(hash_bits(8, n) % s.q_heads);
+    const int kv_head = head / (s.q_heads / s.kv_heads);
+    const int64_t row = sequence.row_begin + i;
+    const uint64_t q0 = row * setup.q_stride + head * 2 * s.head_dim;
+    std::vector<double> weight;
+    double highest = -INFINITY;
+    for (int t = 0; t <= sequence.kv_begin + i; ++t) {
+      double dot = 0.0;
+      for (int d = 0; d < s.head_dim; ++d)
+        dot += round_bf16(hash_normal(kQ, q0 + d)) *
+               setup.cached(kK, sequence.page_begin, t, kv_head, d);
+      weight.push_back(dot / std::sqrt(double(s.head_dim)));
+      highest = std::max(highest, weight.back());
+    }
+    double total = 0.0;
+    for (double& w : weight) total += w = std::exp(w - highest);
+    for (int d = 0; d < s.head_dim; d += 3) {
+      double sum = 0.0;
+      for (size_t t = 0; t < weight.size(); ++t)
+        sum += weight[t] * setup.cached(kV, sequence.page_begin, static_cast<int>(t), kv_head, d);
+      const double gate = round_bf16(hash_normal(kQ, q0 + s.head_dim + d));
+      error.add(__bfloat162float(out[row * setup.out_stride + head * s.head_dim + d]),
+                sum / total / (1.0 + std::exp(-gate)));
+    }
+  }
+  tally.check(error.value() < 4e-3 && nan == 0, name.c_str(), error.value());
+}
+
+/// One sequence whole, then cut at multiples of 64, then with a block of the other shape.
+void cut(Tally& tally, const FlashShape& shape) {
+  const int rows = 300;
+  Setup setup({shape, {rows}, {0}});
+  const auto bits = [&] {
+    return to_host(reinterpret_cast<const uint16_t*>(setup.out), rows * setup.out_stride);
+  };
+  setup.launch(setup.batch, 0, kSharedBytesHopper);
+  const auto whole = bits();
+  cudaMemset(setup.out, 0xFF, static_cast<size_t>(rows * setup.out_stride) * 2);
+  must(flash_prefill_prepare(kSharedBytesSmall), "prepare");
+  for (const auto& [begin, end] : {std::pair{0, 64}, {64, 192}, {192, rows}}) {
+    Batch part = setup.batch;
+    part.sequences[0].kv_begin = begin;
+    part.sequences[0].row_count = end - begin;
+    setup.launch(part, begin, kSharedBytesSmall);
+  }
+  must(flash_prefill_prepare(kSharedBytesHopper), "prepare");
+  const auto parts = bits();
+  int64_t different = 0;
+  for (size_t i = 0; i < whole.size(); ++i) different += whole[i] != parts[i];
+  tally.check(different == 0, "cut at multiples of 64 and 99 KB, to the bit",
+              static_cast<double>(different));
+}
+
+void time_shape(int rows, int kv_begin) {
+  Setup setup({{.q_heads = 16, .kv_heads = 2, .head_dim = 256}, {rows}, {kv_begin}});
+  const auto tiles = flash_tiles(setup.batch);
+  auto* device_tiles = to_device(tiles);
+  auto* pages = to_device(setup.batch.pages);
+  const FlashPrefill flash{.shape = setup.it.shape,
+                           .tiles = device_tiles,
+                           .tile_count = static_cast<int32_t>(tiles.size()),
+                           .pages = pages,
+                           .q = setup.q,
+                           .q_stride = setup.q_stride,
+                           .q_head_stride = 512,
+                           .keys = setup.keys,
+                           .values = setup.values,
+                           .page_stride = setup.page_stride,
+                           .gate = setup.q + 256,
+                           .gate_stride = setup.q_stride,
+                           .gate_head_stride = 512,
+                           .out = setup.out,
+                           .out_stride = setup.out_stride};
+  const double us =
+      time_us([&] { must(flash_prefill(flash, kSharedBytesHopper, nullptr), "flash"); }, 5);
+  const double pairs = (double(kv_begin) + rows / 2.0) * rows;
+  const double flops = 4.0 * pairs * 16 * 256;
+  std::printf("time flash T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790\n", rows, kv_begin, us,
+              flops / us * 1e-6, flops / us * 1e-6 / 7.9);
+}
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) {
+  using namespace nibble::bench;
+  using nibble::cuda::FlashShape;
+  Tally tally;
+  must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
+  const FlashShape real{.q_heads = 16, .kv_heads = 2, .head_dim = 256};
+  const FlashShape pebble{.q_heads = 8, .kv_heads = 2, .head_dim = 64};
+  const FlashShape single{.q_heads = 3, .kv_heads = 3, .head_dim = 128};
+  const std::vector<int> rows{200, 1, 63, 64, 65, 40}, begins{0, 64, 128, 640, 0, 100};
+  compare(tally, "35B", {real, rows, begins}, kSharedBytesHopper);
+  compare(tally, "pebble", {pebble, rows, begins}, kSharedBytesHopper);
+  compare(tally, "one head a group", {single, rows, begins}, kSharedBytesHopper);
+  compare(tally, "35B 2000 rows", {real, {2000}, {0}}, kSharedBytesHopper);
+  cut(tally, real);
+  cut(tally, pebble);
+  must(nibble::cuda::flash_prefill_prepare(kSharedBytesSmall), "prepare");
+  compare(tally, "35B, 99 KB", {real, rows, begins}, kSharedBytesSmall);
+  must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
+  if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
+    time_shape(8192, 0);
+    time_shape(2048, 30720);
+  }
+  std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
+  return tally.failed == 0 ? 0 : 1;
+}

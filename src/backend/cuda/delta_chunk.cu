@@ -1,0 +1,74 @@
+// The plan of chunks and the order of the launches.
+#include <algorithm>
+
+#include "backend/cuda/delta_chunk.h"
+#include "backend/cuda/delta_chunk_parts.cuh"
+#include "base/check.h"
+
+namespace nibble::cuda {
+namespace {
+
+bool holds_dim(int dim) { return dim == 32 || dim == 64 || dim == 128; }
+
+int32_t snapshot_of(const Batch& batch, int32_t row_begin, int32_t rows) {
+  int32_t slot = -1;
+  for (const StateSnapshot& snapshot : batch.snapshots) {
+    if (snapshot.row < row_begin || snapshot.row >= row_begin + rows) continue;
+    CHECK(snapshot.row == row_begin + rows - 1 && slot < 0);
+    slot = snapshot.slot;
+  }
+  return slot;
+}
+
+}  // namespace
+
+bool delta_chunk_supports(const DeltaShape& shape) {
+  return holds_dim(shape.k_dim) && holds_dim(shape.v_dim) && shape.taps == 4 && shape.k_heads > 0 &&
+         shape.v_heads % shape.k_heads == 0;
+}
+
+DeltaPlan DeltaPlan::of(const Batch& batch) {
+  DeltaPlan plan;
+  for (const BatchSequence& sequence : batch.sequences) {
+    if (sequence.arithmetic != Arithmetic::prompt) continue;
+    const auto index = static_cast<int32_t>(plan.sequences.size());
+    const auto chunk_begin = static_cast<int32_t>(plan.chunks.size());
+    for (int32_t i = 0; i < sequence.row_count;) {
+      const int32_t room = kDeltaChunkTokens - (sequence.kv_begin + i) % kDeltaChunkTokens;
+      const int32_t rows = std::min(room, sequence.row_count - i);
+      const int32_t row = sequence.row_begin + i;
+      plan.chunks.push_back({row, rows, index, i, snapshot_of(batch, row, rows)});
+      i += rows;
+    }
+    plan.sequences.push_back({chunk_begin, static_cast<int32_t>(plan.chunks.size()) - chunk_begin,
+                              sequence.state_in, sequence.state_out});
+  }
+  return plan;
+}
+
+int64_t delta_chunks_max(int64_t rows, int64_t sequences) {
+  return std::min(rows, rows / kDeltaChunkTokens + 2 * sequences);
+}
+
+int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks) {
+  DeltaWorkspace unused;
+  return carve_delta_workspace(shape, chunks, nullptr, &unused);
+}
+
+cudaError_t delta_chunk_prepare(int shared_bytes_max) {
+  const cudaError_t error = prepare_delta_within(shared_bytes_max);
+  return error != cudaSuccess ? error : prepare_delta_along(shared_bytes_max);
+}
+
+cudaError_t delta_prefill(const DeltaPrefill& prefill, int shared_bytes_max, cudaStream_t stream) {
+  if (prefill.chunk_count == 0) return cudaSuccess;
+  DeltaArgs args{.in = prefill, .work = {}};
+  carve_delta_workspace(prefill.shape, prefill.chunk_count, prefill.workspace, &args.work);
+  cudaError_t error = launch_delta_inputs(args, stream);
+  if (error == cudaSuccess) error = launch_delta_within(args, stream);
+  if (error == cudaSuccess) error = launch_delta_along(args, shared_bytes_max, stream);
+  if (error == cudaSuccess) error = launch_delta_outputs(args, stream);
+  return error;
+}
+
+}  // namespace nibble::cuda

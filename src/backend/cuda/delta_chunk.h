@@ -1,0 +1,90 @@
+// The gated delta rule over prompts, 64 tokens at a time on the tensor cores (model.md 2.4.7), with
+// the causal convolution, the gates, the unit lengths and the gated norm around it. Chunks lie at
+// absolute positions, so a token's arithmetic does not depend on how a prompt was cut at multiples
+// of 64, nor on the other sequences. State F32; operands BF16, the state as two BF16 terms.
+//
+//   convolve -> within chunks (parallel) -> along the chunks of a sequence -> gated norm
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "model/batch.h"
+
+namespace nibble::cuda {
+
+inline constexpr int kDeltaChunkTokens = 64;
+
+struct DeltaShape {
+  int32_t k_heads = 0;
+  int32_t v_heads = 0;
+  int32_t k_dim = 0;  // 32, 64 or 128
+  int32_t v_dim = 0;  // 32, 64 or 128
+  int32_t taps = 4;
+  int32_t qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
+};
+
+/// Whether these kernels hold the shape; else the recurrence goes token by token.
+bool delta_chunk_supports(const DeltaShape& shape);
+
+struct DeltaChunk {
+  int32_t row_begin;  // into the batch
+  int32_t rows;       // 1..64
+  int32_t sequence;   // into DeltaPlan::sequences
+  int32_t history;    // tokens of this pass before it; fewer than taps - 1: the slot has the rest
+  int32_t snapshot;   // slot that gets the state after its last row, or -1
+};
+
+struct DeltaSequence {
+  int32_t chunk_begin, chunk_count;
+  int32_t state_in, state_out;
+};
+
+/// The chunks of the prompt sequences of a batch. CHECKs that a snapshot ends a chunk.
+struct DeltaPlan {
+  std::vector<DeltaChunk> chunks;
+  std::vector<DeltaSequence> sequences;
+  static DeltaPlan of(const Batch& batch);
+};
+/// The most chunks of a batch of `rows` rows and `sequences` prompt sequences.
+int64_t delta_chunks_max(int64_t rows, int64_t sequences);
+
+struct DeltaPrefill {
+  DeltaShape shape;
+  const DeltaChunk* chunks = nullptr;  // device copies of a plan
+  const DeltaSequence* sequences = nullptr;
+  int32_t chunk_count = 0;
+  int32_t sequence_count = 0;
+
+  const __nv_bfloat16* qkv = nullptr;  // [T, qkv_rows] at qkv_stride, a multiple of 4
+  int64_t qkv_stride = 0;
+  const float* a = nullptr;  // [T, v_heads] at gate_stride, raw projections
+  const float* b = nullptr;
+  int64_t gate_stride = 0;
+  const float* conv_weight = nullptr;  // [qkv_rows, taps], oldest first
+  const float* a_log = nullptr;        // [v_heads]
+  const float* dt_bias = nullptr;      // [v_heads]
+
+  float* state = nullptr;  // slot s, head h: state + s * slot_stride + h * k_dim * v_dim, [k, v]
+  float* conv = nullptr;   // slot s: conv + s * slot_stride, [taps - 1, qkv_rows], oldest first
+  int64_t slot_stride = 0;
+
+  const __nv_bfloat16* z = nullptr;  // [T, v_heads * v_dim] at z_stride; null: no gated norm
+  int64_t z_stride = 0;
+  const float* norm_weight = nullptr;  // [v_dim]
+  float eps = 1e-6F;
+  __nv_bfloat16* out = nullptr;  // [T, v_heads * v_dim] at out_stride, a multiple of 4
+  int64_t out_stride = 0;
+
+  void* workspace = nullptr;  // delta_workspace_bytes, 256-byte aligned
+};
+
+int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks);
+/// Once per device, before the first launch.
+cudaError_t delta_chunk_prepare(int shared_bytes_max);
+cudaError_t delta_prefill(const DeltaPrefill& prefill, int shared_bytes_max, cudaStream_t stream);
+
+}  // namespace nibble::cuda

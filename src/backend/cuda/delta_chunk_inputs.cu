@@ -1,0 +1,218 @@
+// The delta-net prefill's edges: convolution with SiLU and unit lengths, the inputs that the next
+// pass needs, the gated norm. Bound: bytes; at T = 8192 and the 35B's 8,192 channels the
+// convolution reads and writes 134 MB each, the norm moves 201 MB.
+#include "backend/cuda/delta_chunk_parts.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kTaps = 4;
+constexpr int kRunRows = 16;  // rows of one warp, so that inputs are read about once
+constexpr float kUnitEps = 1e-6F;
+constexpr unsigned kAll = 0xFFFFFFFFU;
+
+__device__ float warp_sum(float x) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
+  return x;
+}
+__device__ float silu(float x) { return x / (1.0F + __expf(-x)); }
+
+/// kWidth adjacent channels of one lane, as floats.
+template <int kWidth>
+__device__ void load_bf16(float (&to)[kWidth], const __nv_bfloat16* from) {
+  if constexpr (kWidth == 4) {
+    const uint2 words = *reinterpret_cast<const uint2*>(from);
+    to[0] = low_bf16(words.x);
+    to[1] = high_bf16(words.x);
+    to[2] = low_bf16(words.y);
+    to[3] = high_bf16(words.y);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) to[i] = __bfloat162float(from[i]);
+  }
+}
+template <int kWidth>
+__device__ void store_bf16(__nv_bfloat16* to, const float (&from)[kWidth]) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<uint2*>(to) =
+        make_uint2(pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) to[i] = __float2bfloat16(from[i]);
+  }
+}
+
+/// What one warp convolves: the channels of a head, 16 rows of a chunk.
+struct HeadTarget {
+  int channel;         // first of the head
+  __nv_bfloat16* out;  // [64, dim] of this chunk and head
+  float unit;          // 0: as it is; else scaled to this length
+};
+
+/// Input of channel group `channel` at row `i` of the chunk (negative: before it).
+template <int kWidth>
+__device__ void load_input(const DeltaPrefill& in, const DeltaChunk& chunk, int i, int channel,
+                           float (&x)[kWidth]) {
+  if (i + chunk.history >= 0) {
+    load_bf16(x, in.qkv + (chunk.row_begin + i) * in.qkv_stride + channel);
+    return;
+  }
+  const int slot = in.sequences[chunk.sequence].state_in;
+  const int j = kTaps - 1 + i + chunk.history;
+  const float* from =
+      in.conv + slot * in.slot_stride + int64_t{j} * channels_of(in.shape) + channel;
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) x[e] = from[e];
+}
+
+template <int kWidth>
+__device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk,
+                             const HeadTarget& head, int row0) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int channel = head.channel + lane * kWidth;
+  float weight[kWidth][kTaps];
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e)
+#pragma unroll
+    for (int j = 0; j < kTaps; ++j) weight[e][j] = in.conv_weight[(channel + e) * kTaps + j];
+  float x[kTaps][kWidth];
+#pragma unroll
+  for (int j = 0; j < kTaps - 1; ++j)
+    load_input(in, chunk, row0 - kTaps + 1 + j, channel, x[j + 1]);
+#pragma unroll 4
+  for (int i = row0; i < row0 + kRunRows; ++i) {
+    float y[kWidth] = {};
+    if (i < chunk.rows) {
+      float squares = 0.0F;
+#pragma unroll
+      for (int j = 0; j < kTaps - 1; ++j)
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) x[j][e] = x[j + 1][e];
+      load_input(in, chunk, i, channel, x[kTaps - 1]);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        float sum = 0.0F;
+#pragma unroll
+        for (int j = 0; j < kTaps; ++j) sum += weight[e][j] * x[j][e];
+        y[e] = silu(sum);
+        squares += y[e] * y[e];
+      }
+      if (head.unit != 0.0F) {
+        const float scale = head.unit * rsqrtf(warp_sum(squares) + kUnitEps);
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) y[e] *= scale;
+      }
+    }
+    store_bf16(head.out + i * 32 * kWidth + lane * kWidth, y);
+  }
+}
+
+/// Grid (chunks, heads of one kind): q and k heads, or v heads. Four warps, 16 rows each.
+template <int kWidth>
+__global__ __launch_bounds__(kDeltaThreads) void convolve_kernel(DeltaArgs args, int first_head) {
+  const DeltaShape& shape = args.in.shape;
+  const int chunk_index = static_cast<int>(blockIdx.x);
+  const DeltaChunk chunk = args.in.chunks[chunk_index];
+  const int head = static_cast<int>(blockIdx.y) + first_head;
+  const int k_heads = shape.k_heads;
+  const int64_t size = kChunk * 32 * kWidth;
+  HeadTarget target;
+  if (head < 2 * k_heads) {
+    const int64_t index = int64_t{chunk_index} * k_heads + head % k_heads;
+    target = {head * shape.k_dim, (head < k_heads ? args.work.q : args.work.k) + index * size,
+              head < k_heads ? rsqrtf(static_cast<float>(shape.k_dim)) : 1.0F};
+  } else {
+    const int v_head = head - 2 * k_heads;
+    const int64_t index = int64_t{chunk_index} * shape.v_heads + v_head;
+    target = {2 * k_heads * shape.k_dim + v_head * shape.v_dim, args.work.v + index * size, 0.0F};
+  }
+  convolve_run<kWidth>(args.in, chunk, target, static_cast<int>(threadIdx.x) / 32 * kRunRows);
+}
+
+/// The last inputs of every sequence and snapshot. Grid (sequences, channels / 128). One thread
+/// walks a sequence, so that a slot may be read and written in one pass.
+__global__ void keep_inputs_kernel(DeltaPrefill in) {
+  const DeltaSequence sequence = in.sequences[blockIdx.x];
+  const int channel = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  const int channels = channels_of(in.shape);
+  if (channel >= channels) return;
+  float old[kTaps - 1];
+  for (int j = 0; j < kTaps - 1; ++j)
+    old[j] = in.conv[sequence.state_in * in.slot_stride + int64_t{j} * channels + channel];
+  const int first_row = in.chunks[sequence.chunk_begin].row_begin;
+  for (int n = 0; n < sequence.chunk_count; ++n) {
+    const DeltaChunk chunk = in.chunks[sequence.chunk_begin + n];
+    const int end = chunk.row_begin + chunk.rows - first_row;
+    const bool last = n + 1 == sequence.chunk_count;
+    for (int j = 0; j < kTaps - 1; ++j) {
+      const int i = end - kTaps + 1 + j;
+      const float value = i >= 0
+                              ? __bfloat162float(in.qkv[(first_row + i) * in.qkv_stride + channel])
+                              : old[kTaps - 1 + i];
+      const int64_t at = int64_t{j} * channels + channel;
+      if (chunk.snapshot >= 0) in.conv[chunk.snapshot * in.slot_stride + at] = value;
+      if (last) in.conv[sequence.state_out * in.slot_stride + at] = value;
+    }
+  }
+}
+
+/// One warp a row and head: out = norm(out) * w * silu(z), in place. Grid (chunks * 16, v_heads).
+template <int kWidth>
+__global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaPrefill in) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const DeltaChunk chunk = in.chunks[blockIdx.x / 16];
+  const int i = static_cast<int>(blockIdx.x % 16 * 4 + threadIdx.x / 32);
+  if (i >= chunk.rows) return;
+  const int64_t row = chunk.row_begin + i;
+  const int column = (static_cast<int>(blockIdx.y) * 32 + lane) * kWidth;
+  float o[kWidth], z[kWidth];
+  load_bf16(o, in.out + row * in.out_stride + column);
+  load_bf16(z, in.z + row * in.z_stride + column);
+  float squares = 0.0F;
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) squares += o[e] * o[e];
+  const float scale = rsqrtf(warp_sum(squares) / (32 * kWidth) + in.eps);
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e)
+    o[e] = o[e] * scale * in.norm_weight[lane * kWidth + e] * silu(z[e]);
+  store_bf16(in.out + row * in.out_stride + column, o);
+}
+
+template <typename Launch>
+void by_width(int dim, Launch launch) {
+  if (dim == 32) launch(std::integral_constant<int, 1>());
+  if (dim == 64) launch(std::integral_constant<int, 2>());
+  if (dim == 128) launch(std::integral_constant<int, 4>());
+}
+
+}  // namespace
+
+cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream) {
+  const DeltaShape& shape = args.in.shape;
+  const auto chunks = static_cast<unsigned>(args.in.chunk_count);
+  const auto qk_heads = static_cast<unsigned>(2 * shape.k_heads);
+  by_width(shape.k_dim, [&](auto width) {
+    convolve_kernel<width.value><<<dim3(chunks, qk_heads), kDeltaThreads, 0, stream>>>(args, 0);
+  });
+  by_width(shape.v_dim, [&](auto width) {
+    convolve_kernel<width.value>
+        <<<dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, stream>>>(
+            args, 2 * shape.k_heads);
+  });
+  const auto groups = static_cast<unsigned>((channels_of(shape) + 127) / 128);
+  keep_inputs_kernel<<<dim3(static_cast<unsigned>(args.in.sequence_count), groups), 128, 0,
+                       stream>>>(args.in);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_delta_outputs(const DeltaArgs& args, cudaStream_t stream) {
+  if (args.in.z == nullptr) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(args.in.chunk_count) * 16,
+                  static_cast<unsigned>(args.in.shape.v_heads));
+  by_width(args.in.shape.v_dim, [&](auto width) {
+    gated_norm_kernel<width.value><<<grid, kDeltaThreads, 0, stream>>>(args.in);
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace nibble::cuda
