@@ -19,6 +19,7 @@ constexpr Option kOptions[] = {
     kTopKOption,
     kMinPOption,
     kSeedOption,
+    kThinkingBudgetOption,
     {"history", "", "true", "keep typed lines for the next session"},
     {"stats", "", "", "token counts and speed after each answer"},
     kMaxModelLenOption,

@@ -108,6 +108,9 @@ Result<Json> sampling_body(const Arguments& arguments) {
   if (arguments.given("top-p")) body.set("top_p", Json(TRY(arguments.number("top-p", 0.0, 1.0))));
   if (arguments.given("top-k"))
     body.set("top_k", Json(TRY(arguments.integer("top-k", -1, INT32_MAX))));
+  if (arguments.given("thinking-budget"))
+    body.set("thinking_token_budget",
+             Json(TRY(arguments.integer("thinking-budget", 0, INT32_MAX))));
   if (arguments.given("min-p")) body.set("min_p", Json(TRY(arguments.number("min-p", 0.0, 1.0))));
   if (arguments.given("seed"))
     body.set("seed", Json(TRY(arguments.integer("seed", INT64_MIN, INT64_MAX))));

@@ -56,7 +56,10 @@ inline constexpr Option kTopKOption = {"top-k", "N", "", "of the N likeliest; li
 inline constexpr Option kMinPOption = {"min-p", "P", "", "of at least P times the best; likewise"};
 inline constexpr Option kSeedOption = {"seed", "N", "", "same seed, same answer; default: random"};
 
-/// The six rows above as fields of a request body; only those the user gave.
+inline constexpr Option kThinkingBudgetOption = {
+    "thinking-budget", "N", "", "most tokens of thinking; then it is closed by force"};
+
+/// The seven rows above as fields of a request body; only those the user gave.
 Result<Json> sampling_body(const Arguments& arguments);
 
 }  // namespace nibble

@@ -26,6 +26,7 @@ constexpr Option kOptions[] = {
     kTopKOption,
     kMinPOption,
     kSeedOption,
+    kThinkingBudgetOption,
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: continue these ids; needs no tokenizer"},
     {"ids-out", "FILE", "", "with --ids: write the new ids here; default: standard output"},
     {"ignore-eos", "", "", "go on after end-of-text ids"},

@@ -1,5 +1,6 @@
 // Fuzz entry: whatever a body says, parsing ends in a request the engine can take or in one short
 // line.
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -23,6 +24,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto total = static_cast<int64_t>(sequence.prompt.size()) + sequence.max_tokens;
       CHECK(!sequence.prompt.empty() && sequence.max_tokens > 0);
       CHECK(total <= model.context_max, "tokens ", total);
+      CHECK(std::ranges::is_sorted(sequence.cache.boundaries));
+      for (const int32_t tokens : sequence.cache.boundaries)
+        CHECK(tokens > 0 && tokens <= static_cast<int32_t>(sequence.prompt.size()));
+      if (sequence.constraint) {
+        std::vector<uint32_t> bits = model.sampleable();
+        sequence.constraint->mask({}, bits);
+        const std::vector<int32_t> said(40, 'a');
+        const size_t kept = sequence.constraint->accept(said).value_or(said.size());
+        sequence.constraint->rollback(kept / 2);
+      }
       for (const int32_t id : sequence.prompt) CHECK(id >= 0 && id < model.vocab_rows, "id ", id);
     }
   }

@@ -194,7 +194,8 @@ class Checks:
         assert self.ask(history, tools=[TOOL]).choices[0].finish_reason in ("stop", "length")
 
     def complete(self, prompt, **extra):
-        fields = {k: extra.pop(k) for k in ("n", "seed", "logprobs", "stream", "stop") if k in extra}
+        known = ("n", "seed", "logprobs", "stream", "stop")
+        fields = {k: extra.pop(k) for k in known if k in extra}
         return self.client.completions.create(
             model=self.name, prompt=prompt, max_tokens=extra.pop("max_tokens", 16),
             temperature=extra.pop("temperature", 0), extra_body=extra, **fields,
