@@ -69,6 +69,8 @@ Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, En
   if (arguments.text(kHostCacheOption.name))
     request.host_bytes = TRY(arguments.integer(kHostCacheOption.name, 0, INT64_MAX));
   setup.step_ms = static_cast<double>(TRY(arguments.integer(kStepTimeOption.name, 1, 60000)));
+  setup.long_prompt_tokens =
+      static_cast<int32_t>(TRY(arguments.integer(kLongPromptOption.name, 4, 1 << 30)));
   return {};
 }
 
@@ -97,7 +99,8 @@ EngineSettings EngineSetup::settings() const {
           .sequences_max = plan.sequences_max,
           .context_max = plan.context_max,
           .cache = cache,
-          .step_ms = step_ms};
+          .step_ms = step_ms,
+          .long_prompt_tokens = long_prompt_tokens};
 }
 
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,

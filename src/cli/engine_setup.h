@@ -41,11 +41,16 @@ inline constexpr Option kStepTimeOption = {
     "step-time-budget", "MS", "75",
     "milliseconds of one pass while sequences wait for their next token"};
 
+inline constexpr Option kLongPromptOption = {
+    "long-prefill-token-threshold", "N", "32768",
+    "prompts with more tokens to compute share 40 % of prefill time when there are others"};
+
 struct EngineSetup {
   LoadedModel model;
   MemoryPlan plan;
   CacheMode cache = CacheMode::exact;
   double step_ms = 75.0;
+  int32_t long_prompt_tokens = 32 * 1024;
   EngineSettings settings() const;
 };
 

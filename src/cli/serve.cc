@@ -29,6 +29,7 @@ constexpr Option kOptions[] = {
     {"prefix-store-max-bytes", "N", "10G", "size of that folder; the oldest prefixes go"},
     kMaxBatchedTokensOption,
     kStepTimeOption,
+    kLongPromptOption,
     {"check-integrity", "", "false", "checks every page and slot when idle; ends if one is lost"},
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},

@@ -32,11 +32,6 @@ Standing ready(const SequenceView& s) {
   return s.cached < s.prompt_size ? Standing::prefill : Standing::decode;
 }
 
-/// Has a long prompt to compute.
-bool is_long(const SequenceView& s) {
-  return s.cached < s.prompt_size && size_class(s) == SizeClass::long_prompt;
-}
-
 }  // namespace
 
 std::span<const Standing> Admission::place(std::span<const SequenceView> sequences,
@@ -54,6 +49,11 @@ std::span<const Standing> Admission::place(std::span<const SequenceView> sequenc
   // would go in circles.
   if (schedule.swapped_out.empty() && counts_.stalled == 0) place_candidates(schedule);
   return standing_;
+}
+
+/// Has a long prompt to compute.
+bool Admission::is_long(const SequenceView& s) const {
+  return s.cached < s.prompt_size && size_class(s, limits_.long_tokens) == SizeClass::long_prompt;
 }
 
 void Admission::count_running() {

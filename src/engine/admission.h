@@ -47,6 +47,7 @@ class Admission {
   /// Device pages to allocate for it.
   int32_t pages_to_start(const SequenceView& s) const;
   bool fits(const SequenceView& s) const;
+  bool is_long(const SequenceView& s) const;
   bool make_room(int32_t sequence, Schedule& schedule);
   bool head_waited_long(const SequenceView& head);
 

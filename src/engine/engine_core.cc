@@ -30,6 +30,7 @@ SchedulerLimits scheduler_limits(const EngineSettings& settings) {
   limits.sequences_max = settings.sequences_max;
   limits.chunk_tokens_max = settings.chunk_tokens_max;
   limits.step_ms = settings.step_ms;
+  limits.long_tokens = settings.long_prompt_tokens;
   return limits;
 }
 

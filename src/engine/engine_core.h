@@ -32,6 +32,7 @@ struct EngineSettings {
   CacheMode cache = CacheMode::exact;
   int32_t chunk_tokens_max = 0;  // prompt rows of one pass, rounded up to 64; 0: what fits
   double step_ms = 75.0;         // time budget of a pass while others wait for their next token
+  int32_t long_prompt_tokens = 32 * 1024;  // prompts with more to compute have a share of their own
   IntegrityChecks integrity = IntegrityChecks::off;
   std::function<double()> clock_ms;  // monotonic; empty: the steady clock
 };

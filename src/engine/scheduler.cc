@@ -34,6 +34,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, const CostModel& cost)
   CHECK(limits.sequences_max >= 1 && limits.reserve_tokens >= 0 && limits.chunk_tokens_max >= 0,
         "sequences_max ", limits.sequences_max);
   CHECK(limits.step_ms > 0.0 && limits.prefill_step_ms > 0.0, "step_ms ", limits.step_ms);
+  CHECK(limits.long_tokens >= 1, "long_tokens ", limits.long_tokens);
   CHECK(limits.long_share >= 0.0 && limits.long_share <= 1.0, "long_share ", limits.long_share);
 }
 
@@ -53,7 +54,7 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
                       .tokens_left = s.prompt_size - s.cached,
                       .rows_max = rows_with_pages(s),
                       .priority = s.priority,
-                      .size = size_class(s),
+                      .size = size_class(s, limits_.long_tokens),
                       .tenant = s.tenant,
                       .ms_left = cost_.piece_ms(s.cached, s.prompt_size - s.cached),
                       .waited_ms = now_ms - s.arrival_ms});

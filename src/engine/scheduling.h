@@ -31,23 +31,23 @@ struct SequenceView {
 /// fall back behind those that are short.
 enum class SizeClass : uint8_t { short_prompt, medium, long_prompt };
 inline constexpr size_t kSizeClasses = 3;
-inline constexpr int32_t kShortTokens = 8 * 1024;
-inline constexpr int32_t kMediumTokens = 32 * 1024;
 
-inline SizeClass size_class(const SequenceView& s) {
+/// Long: more than `long_tokens`; short: up to a quarter of it.
+inline SizeClass size_class(const SequenceView& s, int32_t long_tokens) {
   const int32_t known = s.phase == Phase::waiting ? s.cached : s.hit_tokens;
   const int32_t tokens = s.prompt_size - known;
-  if (tokens <= kShortTokens) return SizeClass::short_prompt;
-  return tokens <= kMediumTokens ? SizeClass::medium : SizeClass::long_prompt;
+  if (tokens <= long_tokens / 4) return SizeClass::short_prompt;
+  return tokens <= long_tokens ? SizeClass::medium : SizeClass::long_prompt;
 }
 
 struct SchedulerLimits {
-  int32_t rows_max = 0;            // of one pass; at least sequences_max + kPageTokens
-  int32_t sequences_max = 0;       // running at once
-  int32_t chunk_tokens_max = 0;    // prompt rows of one pass, rounded up to 64; 0: rows_max
-  int32_t reserve_tokens = 4096;   // of the continuation, reserved at admission
-  double step_ms = 75.0;           // time budget of a pass with decoding sequences
-  double prefill_step_ms = 250.0;  // and of one without
+  int32_t rows_max = 0;             // of one pass; at least sequences_max + kPageTokens
+  int32_t sequences_max = 0;        // running at once
+  int32_t chunk_tokens_max = 0;     // prompt rows of one pass, rounded up to 64; 0: rows_max
+  int32_t reserve_tokens = 4096;    // of the continuation, reserved at admission
+  double step_ms = 75.0;            // time budget of a pass with decoding sequences
+  double prefill_step_ms = 250.0;   // and of one without
+  int32_t long_tokens = 32 * 1024;  // a prompt with more to compute is long
   double long_share = 0.40;  // of a tenant's prefill time, while it has long prompts and others
 };
 
