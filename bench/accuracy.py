@@ -15,6 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -51,6 +52,7 @@ class Server:
                 break
         if self.url is None:
             sys.exit(f"accuracy: nibble serve {folder} ended with {self.process.wait()}")
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()  # never fills
 
     def ask(self, item):
         body = {"model": "m", "messages": item["messages"], "temperature": 0,

@@ -1,11 +1,13 @@
 // nibble serve: the OpenAI-compatible server over one checkpoint.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 
 #include "cli/engine_setup.h"
 #include "cli/verb.h"
 #include "server/server.h"
+#include "server/task_thread.h"
 
 namespace nibble {
 namespace {
@@ -136,8 +138,21 @@ Result<ServerOptions> server_options(const Arguments& arguments, Terminal& termi
       static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
   options.api_keys = split_list(arguments.text("api-key").value_or(""));
   options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
-  if (arguments.enabled("log-requests"))
-    options.log = [&terminal](std::string_view line) { terminal.err(concat(line, "\n")); };
+  if (arguments.enabled("log-requests")) {
+    // On its own thread: whoever stops reading standard error must not stop the server. Lines
+    // beyond the queue are counted and told of once there is room.
+    constexpr size_t kLinesMax = 4096;
+    auto writer = std::make_shared<TaskThread>(kLinesMax);
+    auto lost = std::make_shared<std::atomic<int64_t>>(0);
+    options.log = [&terminal, writer, lost](std::string_view line) {
+      const bool queued = writer->post([&terminal, lost, text = concat(line, "\n")] {
+        if (const int64_t count = lost->exchange(0); count > 0)
+          terminal.err(concat(count, " log lines lost: standard error was not read\n"));
+        terminal.err(text);
+      });
+      if (!queued) ++*lost;
+    };
+  }
   return options;
 }
 

@@ -40,7 +40,12 @@ Attempt SequenceMemory::admit(Sequence& sequence, int32_t pages_wanted, double n
         sequence.request.id, " is admitted twice");
   const auto slot = allocate_slot(now_ms);
   if (!slot) return Attempt::no_room;
-  look_up(sequence);
+  look_up(sequence);  // after the slot, whose eviction may have taken the snapshot
+  const PrefixCache::Match& match = sequence.match;
+  if (pages_wanted - match.device_pages > cache_.available_pages() - match.idle_pages) {
+    pools_.slots.release(*slot);
+    return Attempt::no_room;
+  }
   std::optional<PrefixCache::Hit> hit;
   if (sequence.match.tokens > 0)
     hit = cache_.acquire(sequence.prompt_key(), sequence.match.tokens, *slot, now_ms);
