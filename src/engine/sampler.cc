@@ -22,6 +22,11 @@ Result<void> check_finite(std::span<const float> logits) {
                                          .advice = "check the model with nibble verify"});
 }
 
+/// A strict order of candidates.
+constexpr auto better = [](const auto& a, const auto& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+};
+
 }  // namespace
 
 Sampler::Sampler(int32_t vocab_rows, std::vector<uint32_t> sampleable)
@@ -71,7 +76,7 @@ void Sampler::gather(std::span<const float> logits, std::span<const uint32_t> ma
     if (!has_token(sampleable_, token) && !planted(kBugPaddingSampleable)) continue;
     if (!mask.empty() && !has_token(mask, token)) continue;
     slot_of_token_[row] = static_cast<int32_t>(candidates_.size());
-    candidates_.push_back({static_cast<double>(logits[row]), token});
+    candidates_.push_back({.logit = static_cast<double>(logits[row]), .token = token});
   }
 }
 
@@ -109,47 +114,59 @@ void Sampler::apply_bias_and_penalties(const SamplingParams& params, const Token
 }
 
 int32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
-  const auto better = [](const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-  };
   // `better` is a strict order, so min_element finds the best.
   const Candidate best = *std::min_element(candidates_.begin(), candidates_.end(), better);
   if (params.greedy() || !std::isfinite(best.logit)) return best.token;
-
-  const double scale = 1.0 / params.temperature;
-  const auto weight = [&](const Candidate& c) { return std::exp((c.logit - best.logit) * scale); };
+  // min-p and top-k both keep the best so many, so their order is free: the cheaper one first.
+  const bool cut = params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size();
+  if (cut) keep_best(params.top_k);
+  for (Candidate& c : candidates_) c.weight = std::exp((c.logit - best.logit) / params.temperature);
   if (params.min_p > 0.0)
-    std::erase_if(candidates_, [&](const Candidate& c) { return weight(c) < params.min_p; });
-  const auto k = static_cast<size_t>(std::max(params.top_k, 0));
-  if (k > 0 && k < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(k),
-                     candidates_.end(), better);
-    candidates_.resize(k);
-  }
-  double total = 0.0;
-  if (params.top_p < 1.0) {
-    std::sort(candidates_.begin(), candidates_.end(), better);
-    for (const Candidate& c : candidates_) total += weight(c);
-    double before = 0.0;
-    size_t kept = 0;
-    while (kept < candidates_.size() && (kept == 0 || before < params.top_p * total))
-      before += weight(candidates_[kept++]);
-    if (planted(kBugTopPKeepsTail)) kept = std::min(kept + 1, candidates_.size());
-    candidates_.resize(kept);
-  }
-  // Inverse of the cumulative distribution, tokens in ascending order.
-  std::sort(candidates_.begin(), candidates_.end(),
-            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
-  total = 0.0;
-  for (const Candidate& c : candidates_) total += weight(c);
+    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params.min_p; });
+  if (params.top_p < 1.0) keep_nucleus(params.top_p);
+  if (cut || params.top_p < 1.0) std::ranges::sort(candidates_, {}, &Candidate::token);
   const uint32_t choice = planted(kBugRngIgnoresChoice) ? 0 : params.choice;
-  const double target = uniform_at(params.seed, choice, position) * total;
+  return pick(uniform_at(params.seed, choice, position));
+}
+
+void Sampler::keep_best(int32_t count) {
+  std::nth_element(candidates_.begin(), candidates_.begin() + count, candidates_.end(), better);
+  candidates_.resize(static_cast<size_t>(count));
+}
+
+/// A candidate stays while the mass of those before it, the best first, is below top_p. Sorts only
+/// as far as it looks.
+void Sampler::keep_nucleus(double top_p) {
+  constexpr size_t kSortedFirst = 256;
+  double total = 0.0;
+  for (const Candidate& c : candidates_) total += c.weight;
+  const auto begin = candidates_.begin();
+  double before = 0.0;
+  size_t kept = 0;
+  size_t sorted = 0;
+  while (kept < candidates_.size() && (kept == 0 || before < top_p * total)) {
+    if (kept == sorted) {
+      sorted = std::min(std::max(2 * sorted, kSortedFirst), candidates_.size());
+      const auto middle = begin + static_cast<ptrdiff_t>(sorted);
+      std::nth_element(begin + static_cast<ptrdiff_t>(kept), middle, candidates_.end(), better);
+      std::sort(begin + static_cast<ptrdiff_t>(kept), middle, better);
+    }
+    before += candidates_[kept++].weight;
+  }
+  if (planted(kBugTopPKeepsTail)) kept = std::min(kept + 1, candidates_.size());
+  candidates_.resize(kept);
+}
+
+/// Inverse of the cumulative distribution, tokens in ascending order; u in [0, 1).
+int32_t Sampler::pick(double u) const {
+  double total = 0.0;
+  for (const Candidate& c : candidates_) total += c.weight;
+  const double target = u * total;
   double cumulative = 0.0;
-  int32_t last_possible = best.token;
+  int32_t last_possible = candidates_.front().token;
   for (const Candidate& c : candidates_) {
-    const double w = weight(c);
-    if (w > 0.0) last_possible = c.token;
-    cumulative += w;
+    if (c.weight > 0.0) last_possible = c.token;
+    cumulative += c.weight;
     if (cumulative > target) return c.token;
   }
   return last_possible;  // rounding left the target at the very end
@@ -165,19 +182,19 @@ PositionLogprobs Sampler::raw_logprobs(std::span<const float> logits, int32_t ch
   const auto entry = [&](int32_t token) {
     return TokenLogprob{token, static_cast<double>(logit_of(token)) - log_total};
   };
-  const auto better = [&](int32_t a, int32_t b) {
+  const auto likelier = [&](int32_t a, int32_t b) {
     return logit_of(a) > logit_of(b) || (logit_of(a) == logit_of(b) && a < b);
   };
   PositionLogprobs result{.chosen = entry(chosen), .top = {}};
   std::vector<int32_t> tokens;
   for (int32_t token = 0; token < vocab_rows_; ++token) {
     if (!has_token(sampleable_, token)) continue;
-    result.rank += better(token, chosen) ? 1 : 0;
+    result.rank += likelier(token, chosen) ? 1 : 0;
     if (top > 0) tokens.push_back(token);
   }
   const size_t count = std::min(static_cast<size_t>(top), tokens.size());
   std::partial_sort(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count), tokens.end(),
-                    better);
+                    likelier);
   tokens.resize(count);
   for (const int32_t token : tokens) result.top.push_back(entry(token));
   return result;

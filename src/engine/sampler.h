@@ -61,11 +61,15 @@ class Sampler {
  private:
   struct Candidate {
     double logit = 0.0;
+    double weight = 0.0;  // its probability times an unknown constant; set by draw()
     int32_t token = 0;
   };
   void gather(std::span<const float> logits, std::span<const uint32_t> mask);
   void apply_bias_and_penalties(const SamplingParams& params, const TokenHistory& history);
   int32_t draw(const SamplingParams& params, uint64_t position);
+  void keep_best(int32_t count);
+  void keep_nucleus(double top_p);
+  int32_t pick(double u) const;
   PositionLogprobs raw_logprobs(std::span<const float> logits, int32_t chosen, int32_t top) const;
 
   int32_t vocab_rows_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -154,6 +155,42 @@ TEST(Sampler, TheDrawIsTheInverseOfTheCumulativeDistribution) {
     for (const auto& [token, p] : expected)
       if (wanted < 0 && (cumulative += p) > u) wanted = token;
     EXPECT_EQ(sampler.sample(logits, params, {}, position).value().token, wanted);
+  }
+}
+
+/// Many more candidates than are sorted at once.
+TEST(Sampler, NucleiOfALargeVocabularyAreExact) {
+  constexpr int32_t kRows = 5000;
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal(0.0F, 1.5F);
+  std::vector<float> logits(kRows);
+  for (float& logit : logits) logit = std::round(normal(random) * 64.0F) / 64.0F;  // with ties
+  std::vector<int32_t> order(kRows);
+  for (int32_t token = 0; token < kRows; ++token) order[static_cast<size_t>(token)] = token;
+  const auto p = [&](int32_t token) {
+    return std::exp(double{logits[static_cast<size_t>(token)]});
+  };
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return p(a) > p(b); });
+  double total = 0.0;
+  for (const int32_t token : order) total += p(token);
+  Sampler sampler(kRows, Sampler::all_sampleable(kRows));
+  for (const double top_p : {0.02, 0.3, 0.5, 0.8, 0.95, 0.999}) {
+    std::set<int32_t> nucleus;
+    double mass = 0.0;
+    for (size_t i = 0; i < order.size() && mass < top_p * total; ++i) {
+      nucleus.insert(order[i]);
+      mass += p(order[i]);
+    }
+    for (uint64_t position = 0; position < 50; ++position) {
+      const double target = uniform_at(3, 0, position) * mass;
+      double cumulative = 0.0;
+      int32_t wanted = -1;
+      for (const int32_t token : nucleus)
+        if (wanted < 0 && (cumulative += p(token)) > target) wanted = token;
+      const SamplingParams params{.top_p = top_p, .seed = 3};
+      EXPECT_EQ(sampler.sample(logits, params, {}, position).value().token, wanted)
+          << top_p << " at " << position << ", nucleus of " << nucleus.size();
+    }
   }
 }
 
