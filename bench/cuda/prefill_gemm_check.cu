@@ -6,6 +6,7 @@
 
 #include "backend/cuda/grouped_gemm.h"
 #include "backend/cuda/prefill_gemm.h"
+#include "backend/cuda/prefill_norm.h"
 #include "prefill_check.h"
 
 namespace nibble::bench {
@@ -50,6 +51,8 @@ HashWeight HashWeight::make(WeightFormat format, int experts, int n, int k, uint
                             Fp8Scales scales) {
   HashWeight w{format, scales, experts, n, k, seed, {.format = format, .fp8_scales = scales}};
   const int64_t count = int64_t{experts} * n * k;
+  w.device.scale_stride = w.fp8_scale_count() / experts;
+  if (format == WeightFormat::nvfp4) w.device.scale_stride = 1;
   if (format == WeightFormat::bf16) {
     auto* values = device_array<__nv_bfloat16>(count);
     fill_normal(values, count, seed, 0.05F);
@@ -110,6 +113,16 @@ double x_at(int64_t row, int stride, int col) {
   return round_bf16(hash_normal(kX, static_cast<uint64_t>(row * stride + col)));
 }
 
+/// x in packed column order, as the GEMMs read it.
+void fill_packed(__nv_bfloat16* x, int64_t rows, int stride) {
+  fill_kernel<<<1024, 256>>>(
+      [=] __device__(int64_t i) {
+        const int64_t column = packed_column(static_cast<int>(i % stride));
+        x[i] = __float2bfloat16(hash_normal(kX, i / stride * stride + column));
+      },
+      rows * stride);
+}
+
 double dot(const HashWeight& w, int e, int64_t row, int stride, int n) {
   double sum = 0.0;
   for (int c = 0; c < w.k; ++c) sum += x_at(row, stride, c) * w.at(e, n, c);
@@ -118,9 +131,9 @@ double dot(const HashWeight& w, int e, int64_t row, int stride, int n) {
 
 void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, int rows,
                       MatrixUnit unit) {
-  const int stride = (w.k + 15) / 8 * 8;
+  const int stride = w.k + 64;
   auto* x = device_array<__nv_bfloat16>(int64_t{rows} * stride);
-  fill_normal(x, int64_t{rows} * stride, kX, 1.0F);
+  fill_packed(x, rows, stride);
   const bool paired = output == GemmOutput::swiglu;
   const HashWeight up = paired ? HashWeight::make(w.format, 1, w.n, w.k, w.seed + 10, w.scales) : w;
   const bool wide = output == GemmOutput::f32;
@@ -128,8 +141,6 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
   const int64_t count = rows * y_stride;
   auto* y = device_array<float>(count);
   const auto launch = [&](int first, int number, void* out) {
-    if (output == GemmOutput::add_bf16)
-      fill_normal(static_cast<__nv_bfloat16*>(out), number * y_stride, kY, 1.0F);
     must(prefill_gemm({.x = x + int64_t{first} * stride,
                        .x_stride = stride,
                        .rows = number,
@@ -159,13 +170,11 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
     const int n = static_cast<int>(hash_bits(4, i) % w.n);
     double want = dot(w, 0, t, stride, n);
     if (paired) want = silu(want) * dot(up, 0, t, stride, n);
-    if (output == GemmOutput::add_bf16)
-      want += round_bf16(hash_normal(kY, static_cast<uint64_t>(t * y_stride + n)));
-    error.add(value(t * y_stride + n), want);
+    error.add(value(t * y_stride + (paired ? packed_position(n) : n)), want);
   }
   tally.check(error.value() < (wide ? (w.scales == Fp8Scales::block128 ? 3e-3 : 1e-5) : 3.5e-3),
               name, error.value());
-  if (output != GemmOutput::add_bf16 && rows > 8) {
+  if (rows > 8) {
     const int first = rows / 2;
     const int number = std::min(5, rows - first);
     auto* z = device_array<float>(number * y_stride);
@@ -189,7 +198,8 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
 struct Moe {
   int rows, experts, top_k, hidden, width;
   HashWeight gate, up, down;
-  __nv_bfloat16 *x, *inner, *y, *h;
+  __nv_bfloat16 *x, *inner, *y, *normed;
+  float *h, *norm;
   float *logits, *weight;
   int32_t *chosen, *scratch, *token, *position, *tile_count;
   ExpertTile* tiles;
@@ -205,7 +215,10 @@ struct Moe {
         down(HashWeight::make(format, e, d, f, 300)) {
     const int64_t a = int64_t{t} * k;
     x = device_array<__nv_bfloat16>(int64_t{t} * d);
-    h = device_array<__nv_bfloat16>(int64_t{t} * d);
+    h = device_array<float>(int64_t{t} * d);
+    normed = device_array<__nv_bfloat16>(int64_t{t} * d);
+    norm = device_array<float>(d);
+    fill_normal(norm, d, 14, 0.1F, 1.0F);
     inner = device_array<__nv_bfloat16>(a * f);
     y = device_array<__nv_bfloat16>(a * d);
     logits = device_array<float>(int64_t{t} * e);
@@ -216,13 +229,14 @@ struct Moe {
     position = device_array<int32_t>(a);
     tiles = device_array<ExpertTile>(route_tiles_max(a, e));
     tile_count = device_array<int32_t>(1);
-    fill_normal(x, int64_t{t} * d, kX, 1.0F);
+    fill_packed(x, t, d);
     fill_normal(h, int64_t{t} * d, kY, 1.0F);
     fill_normal(logits, int64_t{t} * e, 13, 1.5F);
   }
   ~Moe() {
     for (void* p :
-         {static_cast<void*>(x), static_cast<void*>(h), static_cast<void*>(inner),
+         {static_cast<void*>(x), static_cast<void*>(h), static_cast<void*>(norm),
+          static_cast<void*>(normed), static_cast<void*>(inner),
           static_cast<void*>(y), static_cast<void*>(logits), static_cast<void*>(weight),
           static_cast<void*>(chosen), static_cast<void*>(scratch), static_cast<void*>(token),
           static_cast<void*>(position), static_cast<void*>(tiles), static_cast<void*>(tile_count)})
@@ -288,14 +302,18 @@ struct Moe {
          "down");
   }
   void combine() {
-    must(combine_experts({.h = h,
-                          .y = y,
-                          .position = position,
-                          .chosen_weight = weight,
-                          .rows = rows,
-                          .hidden = hidden,
-                          .top_k = top_k},
-                         nullptr),
+    must(prefill_add_norm({.rows = rows,
+                           .hidden = hidden,
+                           .experts = {.y = y,
+                                       .position = position,
+                                       .weight = weight,
+                                       .top_k = top_k},
+                           .h = h,
+                           .weight = norm,
+                           .eps = 1e-6F,
+                           .x = normed,
+                           .x_stride = hidden},
+                          nullptr),
          "combine");
   }
 };
@@ -333,11 +351,24 @@ void Check::run_moe(const char* name, WeightFormat format, int rows, int experts
       }
     }
     for (int d = 0; d < hidden; d += 7) {
-      const double base = round_bf16(hash_normal(kY, static_cast<uint64_t>(t) * hidden + d));
-      error.add(__bfloat162float(out[int64_t{t} * hidden + d]), base + sum[d]);
+      const double base = hash_normal(kY, static_cast<uint64_t>(t) * hidden + d);
+      error.add(out[int64_t{t} * hidden + d], base + sum[d]);
     }
   }
   tally.check(error.value() < 4e-3, name, error.value());
+  const auto normed = to_host(moe.normed, int64_t{rows} * hidden);
+  Error norm_error;
+  for (int64_t t = 0; t < rows; t += 17) {
+    double squares = 0.0;
+    for (int d = 0; d < hidden; ++d)
+      squares += double{out[t * hidden + d]} * out[t * hidden + d];
+    for (int d = 0; d < hidden; ++d)
+      norm_error.add(__bfloat162float(normed[t * hidden + packed_position(d)]),
+                     out[t * hidden + d] / std::sqrt(squares / hidden + 1e-6) *
+                         (0.1F * hash_normal(14, d) + 1.0F));
+  }
+  tally.check(norm_error.value() < 2.5e-3, (std::string(name) + " norm").c_str(),
+              norm_error.value());
 }
 
 void Check::time_dense(const char* name, WeightFormat format, GemmOutput output, int rows, int n,
@@ -396,23 +427,23 @@ void all_checks(Check& check) {
     for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4}) {
       const char* formats[] = {"bf16", "fp8", "nvfp4"};
       const std::string kind = tag + formats[static_cast<int>(format)];
-      const int shapes[][3] = {
-          {300, 512, 2048}, {130, 259, 192}, {1, 33, 64}, {70, 300, 80}, {257, 24, 112}};
+      const int shapes[][3] = {{300, 512, 2048}, {130, 259, 192}, {1, 33, 64}, {70, 300, 128},
+                               {257, 24, 320}, {129, 192, 256}};
       for (const auto& [t, n, k] : shapes) {
         const HashWeight w = HashWeight::make(format, 1, n, k, 40);
         const std::string at =
             " " + std::to_string(t) + "x" + std::to_string(n) + "x" + std::to_string(k);
         check.run_dense((kind + at).c_str(), w, GemmOutput::bf16, t, unit);
         check.run_dense((kind + at + " f32").c_str(), w, GemmOutput::f32, t, unit);
-        check.run_dense((kind + at + " add").c_str(), w, GemmOutput::add_bf16, t, unit);
-        check.run_dense((kind + at + " swiglu").c_str(), w, GemmOutput::swiglu, t, unit);
+        if (n % 64 == 0)
+          check.run_dense((kind + at + " swiglu").c_str(), w, GemmOutput::swiglu, t, unit);
         w.free();
       }
       check.run_moe((kind + " experts small").c_str(), format, 203, 16, 4, 256, 64, unit);
-      check.run_moe((kind + " experts odd").c_str(), format, 77, 24, 3, 136 + 24, 80, unit);
+      check.run_moe((kind + " experts odd").c_str(), format, 77, 24, 3, 320, 192, unit);
     }
     for (const auto scales : {Fp8Scales::row, Fp8Scales::block128}) {
-      const HashWeight w = HashWeight::make(WeightFormat::fp8, 1, 400, 320, 40, scales);
+      const HashWeight w = HashWeight::make(WeightFormat::fp8, 1, 384, 320, 40, scales);
       const std::string kind = tag + (scales == Fp8Scales::row ? "fp8 row" : "fp8 block128");
       check.run_dense(kind.c_str(), w, GemmOutput::f32, 140, unit);
       check.run_dense((kind + " swiglu").c_str(), w, GemmOutput::swiglu, 140, unit);
@@ -431,8 +462,8 @@ int main(int argc, char** argv) {
   Check check;
   must(nibble::cuda::PrefillDevice::read(0, &check.device), "device");
   must(nibble::cuda::prefill_gemm_prepare(check.device), "prepare");
-  all_checks(check);
-  if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
+  if (argc < 2 || std::strcmp(argv[1], "only") != 0) all_checks(check);
+  if (argc > 1) {
     using nibble::cuda::GemmOutput;
     using nibble::cuda::WeightFormat;
     constexpr int kTokens = 8192;
@@ -442,7 +473,7 @@ int main(int argc, char** argv) {
                      2048);
     check.time_dense("nvfp4 delta qkv 8192x2048", WeightFormat::nvfp4, GemmOutput::bf16, kTokens,
                      8192, 2048);
-    check.time_dense("fp8 out 2048x4096 add", WeightFormat::fp8, GemmOutput::add_bf16, kTokens,
+    check.time_dense("fp8 out 2048x4096", WeightFormat::fp8, GemmOutput::bf16, kTokens,
                      2048, 4096);
     check.time_dense("nvfp4 shared swiglu 512x2048", WeightFormat::nvfp4, GemmOutput::swiglu,
                      kTokens, 512, 2048);

@@ -89,24 +89,46 @@ __global__ void __launch_bounds__(kWarps * 32)
 
 // --- attend
 
-/// 8 dimensions of a key or value; zero beyond head_dim.
+/// 8 dimensions of a key or value in BF16; zero beyond head_dim.
 template <bool kAligned>
-__device__ __forceinline__ void load_dims(const uint16_t* from, int head_dim,
-                                          float (&out)[kLaneDims]) {
+__device__ __forceinline__ uint4 load_dims(const uint16_t* from, int head_dim) {
   const int begin = static_cast<int>(threadIdx.x % 32) * kLaneDims;
   if constexpr (kAligned) {
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (begin < head_dim) v = *reinterpret_cast<const uint4*>(from + begin);
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      out[2 * i] = low_bf16(words[i]);
-      out[2 * i + 1] = high_bf16(words[i]);
-    }
+    if (begin >= head_dim) return make_uint4(0, 0, 0, 0);
+    return *reinterpret_cast<const uint4*>(from + begin);
   } else {
+    uint32_t words[4] = {};
 #pragma unroll
     for (int i = 0; i < kLaneDims; ++i)
-      out[i] = begin + i < head_dim ? from_bf16(from[begin + i]) : 0.0F;
+      if (begin + i < head_dim)
+        words[i / 2] |= static_cast<uint32_t>(from[begin + i]) << 16 * (i % 2);
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+__device__ __forceinline__ void widen_dims(const uint4& v, float (&out)[kLaneDims]) {
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    out[2 * i] = low_bf16(words[i]);
+    out[2 * i + 1] = high_bf16(words[i]);
+  }
+}
+
+/// Keys and values of the tokens of one step.
+struct TokenStep {
+  uint4 k[kStepTokens], v[kStepTokens];
+};
+
+/// Past the end the last token is read again; its weight will be zero.
+template <bool kAligned>
+__device__ __forceinline__ void load_tokens(const AttentionArgs& a, int row, int kv_head, int first,
+                                            int end, TokenStep& step) {
+#pragma unroll
+  for (int t = 0; t < kStepTokens; ++t) {
+    const int64_t at = page_offset(a, row, min(first + t, end - 1), kv_head);
+    step.k[t] = load_dims<kAligned>(a.kv.keys + at, a.head_dim);
+    step.v[t] = load_dims<kAligned>(a.kv.values + at, a.head_dim);
   }
 }
 
@@ -139,20 +161,14 @@ struct Running {
   float out[kHeads][kLaneDims] = {};
 };
 
-template <bool kAligned>
-__device__ __forceinline__ void take_tokens(const AttentionArgs& a, int row, int kv_head, int first,
-                                            int end, const float (&q)[kHeads][kLaneDims],
-                                            Running& run) {
+__device__ __forceinline__ void take_tokens(const TokenStep& step, int first, int end,
+                                            const float (&q)[kHeads][kLaneDims], Running& run) {
   const int lane = threadIdx.x % 32;
   float scores[32];
-  float v[kStepTokens][kLaneDims];
 #pragma unroll
   for (int t = 0; t < kStepTokens; ++t) {
-    // Past the end the last token is read again and its weight is zero.
-    const int64_t at = page_offset(a, row, min(first + t, end - 1), kv_head);
     float k[kLaneDims];
-    load_dims<kAligned>(a.kv.keys + at, a.head_dim, k);
-    load_dims<kAligned>(a.kv.values + at, a.head_dim, v[t]);
+    widen_dims(step.k[t], k);
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       float dot = 0.0F;
@@ -176,15 +192,18 @@ __device__ __forceinline__ void take_tokens(const AttentionArgs& a, int row, int
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     const float old = __shfl_sync(kAllLanes, rescale, h);
-    float p[kStepTokens];
 #pragma unroll
-    for (int t = 0; t < kStepTokens; ++t) p[t] = __shfl_sync(kAllLanes, weight, t * kHeads + h);
+    for (int i = 0; i < kLaneDims; ++i) run.out[h][i] *= old;
+  }
 #pragma unroll
-    for (int i = 0; i < kLaneDims; ++i) {
-      float o = run.out[h][i] * old;
+  for (int t = 0; t < kStepTokens; ++t) {
+    float v[kLaneDims];
+    widen_dims(step.v[t], v);
 #pragma unroll
-      for (int t = 0; t < kStepTokens; ++t) o = fmaf(p[t], v[t][i], o);
-      run.out[h][i] = o;
+    for (int h = 0; h < kHeads; ++h) {
+      const float p = __shfl_sync(kAllLanes, weight, t * kHeads + h);
+#pragma unroll
+      for (int i = 0; i < kLaneDims; ++i) run.out[h][i] = fmaf(p, v[i], run.out[h][i]);
     }
   }
 }
@@ -269,10 +288,17 @@ __global__ void __launch_bounds__(kWarps * 32)
     }
   }
   Running run;
-  const int step = kWarps * kStepTokens;
-  for (int first = begin + static_cast<int>(threadIdx.x) / 32 * kStepTokens; first < end;
-       first += step)
-    take_tokens<kAligned>(a, row, kv_head, first, end, q, run);
+  constexpr int kStride = kWarps * kStepTokens;
+  int first = begin + static_cast<int>(threadIdx.x) / 32 * kStepTokens;
+  TokenStep step;
+  if (first < end) load_tokens<kAligned>(a, row, kv_head, first, end, step);
+  while (first < end) {
+    TokenStep next;
+    if (first + kStride < end) load_tokens<kAligned>(a, row, kv_head, first + kStride, end, next);
+    take_tokens(step, first, end, q, run);
+    step = next;
+    first += kStride;
+  }
   write_partial(a, blockIdx.z, first_head, heads, blockIdx.x, run, shared);
 }
 
@@ -288,21 +314,35 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int pieces = (tokens + length - 1) / length;
   const float* first = partial_at(a, blockIdx.y, head, 0);
   const int stride = a.head_dim + 2;
-  float highest = -INFINITY;
-  for (int p = 0; p < pieces; ++p) highest = fmaxf(highest, first[p * stride + a.head_dim]);
+  __shared__ float scales[kAttendSplitsMax];
+  __shared__ float total;
+  if (threadIdx.x < 32) {  // two pieces per lane
+    static_assert(kAttendSplitsMax == 64);
+    const int p0 = threadIdx.x;
+    const int p1 = p0 + 32;
+    const float h0 = p0 < pieces ? first[p0 * stride + a.head_dim] : -INFINITY;
+    const float h1 = p1 < pieces ? first[p1 * stride + a.head_dim] : -INFINITY;
+    const float t0 = p0 < pieces ? first[p0 * stride + a.head_dim + 1] : 0.0F;
+    const float t1 = p1 < pieces ? first[p1 * stride + a.head_dim + 1] : 0.0F;
+    float highest = fmaxf(h0, h1);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, step));
+    scales[p0] = p0 < pieces ? exp2f(h0 - highest) : 0.0F;
+    scales[p1] = p1 < pieces ? exp2f(h1 - highest) : 0.0F;
+    const float sum = warp_sum(fmaf(scales[p0], t0, p1 < pieces ? scales[p1] * t1 : 0.0F));
+    if (threadIdx.x == 0) total = sum;
+  }
+  __syncthreads();
   const float* gate =
       a.q + (static_cast<int64_t>(row) * a.q_heads + head) * 2 * a.head_dim + a.head_dim;
   for (int i = threadIdx.x; i < a.head_dim; i += kWarps * 32) {
     float sum = 0.0F;
-    float total = 0.0F;
-    for (int p = 0; p < pieces; ++p) {
-      const float scale = exp2f(first[p * stride + a.head_dim] - highest);
-      sum = fmaf(scale, first[p * stride + i], sum);
-      total = fmaf(scale, first[p * stride + a.head_dim + 1], total);
-    }
+#pragma unroll 8
+    for (int p = 0; p < pieces; ++p) sum = fmaf(scales[p], first[p * stride + i], sum);
     float out = sum / total;
     if (a.output_gate) out *= sigmoid(gate[i]);
-    a.out[row * a.out_stride + head * a.head_dim + i] = to_bf16(out);
+    a.out[row * a.out_stride + x_place(head * a.head_dim + i)] = to_bf16(out);
   }
 }
 

@@ -17,14 +17,14 @@ void finish_half(const Context& context, int layer, Half half, int32_t row_begin
   args.x = work.x.as<uint16_t>() + row_begin * work.x_stride;
   args.x_stride = work.x_stride;
   if (last) args.hidden_out = work.hidden.as<float>() + int64_t{row_begin} * config.hidden;
-  add_norm(args, context.launcher);
+  add_norm(args, context.launcher.of(Step::finish));
 }
 
 void product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
              int64_t x_stride, float* y) {
   LinearArgs args{.count = 1, .rows = context.batch.rows, .x = x, .x_stride = x_stride};
   args.outputs[0] = {.weight = weight, .y = y, .y_stride = weight.rows};
-  linear(args, context.launcher);
+  linear(args, context.launcher.of(Step::project_out));
 }
 
 void embed_block(const Context& context) {
@@ -51,7 +51,7 @@ void attention_block(const Context& context, int layer) {
   in.outputs[0] = {.weight = w.q, .y = work.first.as<float>(), .y_stride = w.q.rows};
   in.outputs[1] = {.weight = w.k, .y = work.second.as<float>(), .y_stride = w.k.rows};
   in.outputs[2] = {.weight = w.v, .y = work.third.as<float>(), .y_stride = w.v.rows};
-  linear(in, context.launcher);
+  linear(in, context.launcher.of(Step::project));
   const AttentionArgs args{.batch = context.batch,
                            .q_heads = config.q_heads,
                            .kv_heads = config.kv_heads,
@@ -69,8 +69,8 @@ void attention_block(const Context& context, int layer) {
                            .partial = work.partial.as<float>(),
                            .out = work.mixed.as<uint16_t>(),
                            .out_stride = work.mixed_stride};
-  attention_prepare(args, context.launcher);
-  attention_attend(args, context.launcher);
+  attention_prepare(args, context.launcher.of(Step::attend));
+  attention_attend(args, context.launcher.of(Step::attend));
   product(context, w.o, work.mixed.as<uint16_t>(), work.mixed_stride, work.y.as<float>());
   finish_half(context, layer, Half::mixer, 0,
               {.rows = context.batch.rows, .y = work.y.as<float>()});
@@ -89,7 +89,7 @@ void delta_net_block(const Context& context, int layer) {
   in.outputs[1] = {.weight = w.z, .y = work.third.as<float>(), .y_stride = w.z.rows};
   in.outputs[2] = {.weight = w.a, .y = gates, .y_stride = work.gate_stride};
   in.outputs[3] = {.weight = w.b, .y = gates + w.a.rows, .y_stride = work.gate_stride};
-  linear(in, context.launcher);
+  linear(in, context.launcher.of(Step::project));
   delta_net({.batch = context.batch,
              .k_heads = config.k_heads,
              .v_heads = config.v_heads,
@@ -142,7 +142,7 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
   logits.outputs[0] = {.weight = w.router, .y = router, .y_stride = router_stride};
   logits.outputs[1] = {
       .weight = w.shared_gate, .y = router + config.experts, .y_stride = router_stride};
-  linear(logits, context.launcher);
+  linear(logits, context.launcher.of(Step::router));
   const Routing routing = routing_of(work, config, rows);
   route({.logits = router,
          .stride = router_stride,
@@ -152,7 +152,7 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
          .top_k = config.top_k,
          .renormalize = config.renormalize,
          .routing = routing},
-        context.launcher);
+        context.launcher.of(Step::route));
   auto* y = work.expert_y.as<float>();
   const int64_t shared_begin = int64_t{rows} * config.top_k;
   ExpertArgs args{.routed_low = w.experts.gate,
@@ -170,10 +170,10 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
                   .act_stride = work.act_stride,
                   .y = y,
                   .y_stride = context.config.hidden};
-  experts_gate_up(args, context.launcher);
+  experts_gate_up(args, context.launcher.of(Step::gate_up));
   args.routed_low = args.routed_high = w.experts.down;
   args.shared_low = args.shared_high = w.shared.down;
-  experts_down(args, context.launcher);
+  experts_down(args, context.launcher.of(Step::down));
   finish_half(context, layer, Half::feed_forward, row_begin,
               {.rows = rows,
                .y = y,
@@ -201,7 +201,7 @@ void dense_mlp_block(const Context& context, int layer) {
                   .x_stride = work.x_stride,
                   .act = work.act.as<uint16_t>(),
                   .act_stride = work.act_stride};
-  experts_gate_up(args, context.launcher);
+  experts_gate_up(args, context.launcher.of(Step::gate_up));
   product(context, w.down, work.act.as<uint16_t>(), work.act_stride, work.y.as<float>());
   finish_half(context, layer, Half::feed_forward, 0,
               {.rows = context.batch.rows, .y = work.y.as<float>()});
@@ -217,7 +217,7 @@ void head_block(const Context& context, const int32_t* rows, int32_t count) {
   args.outputs[0] = {.weight = context.weights.head,
                      .y = work.logits.as<float>(),
                      .y_stride = context.config.vocab_rows};
-  linear(args, context.launcher);
+  linear(args, context.launcher.of(Step::head));
   if (rows != nullptr)
     gather_rows(work.hidden.as<float>(), rows, count, context.config.hidden,
                 work.hidden_rows.as<float>(), context.launcher);

@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 
+#include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
 #include "model/forward.h"
 #include "model/rope.h"
@@ -24,7 +25,12 @@ class CudaBackend final : public Backend {
   CudaBackend(const ModelConfig& config, Device device)
       : config_(config), device_(std::move(device)) {}
   ~CudaBackend() override;
-  Result<void> load(const Weights& weights);
+  /// `make` gives the weights once the stream is there.
+  template <typename MakeWeights>
+  Result<void> load(const MakeWeights& make);
+  void skip(uint32_t steps) { context_.launcher.skipped = steps; }
+  int32_t active_experts();
+  double recorded_pass_us(int32_t rows, int repeats);
 
   std::string_view name() const override { return "cuda"; }
   std::string description() const override {
@@ -150,12 +156,13 @@ CudaBackend::~CudaBackend() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-Result<void> CudaBackend::load(const Weights& weights) {
-  weights_ = TRY(WeightStore::load(weights, config_));
-  CUDA_CHECK(cudaDeviceSynchronize());
+template <typename MakeWeights>
+Result<void> CudaBackend::load(const MakeWeights& make) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   context_.launcher = {
       .stream = stream_, .multiprocessors = device_.multiprocessors, .overlap = device_.overlaps()};
+  weights_ = TRY(make(context_.launcher));
+  CUDA_CHECK(cudaDeviceSynchronize());
   return upload_rope();
 }
 
@@ -309,6 +316,32 @@ bool CudaBackend::finite(const T* values, int64_t count) {
   return found == 0;
 }
 
+int32_t CudaBackend::active_experts() {
+  const int64_t slab = std::min(context_.batch.rows, kSlabRows);
+  const auto* count =
+      work_.choices.as<int32_t>() + 3 * slab * config_.moe->top_k + 2 * config_.moe->experts + 1;
+  int32_t active = 0;
+  copy(&active, count, sizeof(active), cudaMemcpyDeviceToHost);
+  finish();
+  return active;
+}
+
+double CudaBackend::recorded_pass_us(int32_t rows, int repeats) {
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  CUDA_CHECK(cudaEventCreate(&begin));
+  CUDA_CHECK(cudaEventCreate(&end));
+  CUDA_CHECK(cudaEventRecord(begin, stream_));
+  for (int i = 0; i < repeats; ++i) CUDA_CHECK(cudaGraphLaunch(graphs_.at(rows), stream_));
+  CUDA_CHECK(cudaEventRecord(end, stream_));
+  finish();
+  float ms = 0.0F;
+  CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+  CUDA_CHECK(cudaEventDestroy(begin));
+  CUDA_CHECK(cudaEventDestroy(end));
+  return 1e3 * static_cast<double>(ms) / repeats;
+}
+
 /// Shapes the kernels keep in registers or shared memory.
 Result<void> refuse_oversized(const ModelConfig& config) {
   const auto at_most = [](std::string_view what, int limit, int found) -> Result<void> {
@@ -318,6 +351,7 @@ Result<void> refuse_oversized(const ModelConfig& config) {
                                                .found = concat(found),
                                                .advice = "use --backend cpu"});
   };
+  TRY(at_most("hidden size", kHiddenMax, config.hidden));
   if (config.moe) {
     TRY(at_most("experts", kRouteExpertsMax, config.moe->experts));
     TRY(at_most("experts per token", kRouteTopKMax, config.moe->top_k));
@@ -342,8 +376,32 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                .found = activations_name(options.activations)});
   TRY(refuse_oversized(config));
   auto backend = std::make_unique<CudaBackend>(config, std::move(device));
-  TRY(backend->load(weights));
+  TRY(backend->load([&](const Launcher&) { return WeightStore::load(weights, config); }));
   return std::unique_ptr<Backend>(std::move(backend));
 }
+
+namespace cuda {
+
+Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,
+                                                         DummyRecipe recipe) {
+  Device device = TRY(open_device());
+  TRY(refuse_oversized(config));
+  auto backend = std::make_unique<CudaBackend>(config, std::move(device));
+  TRY(backend->load(
+      [&](const Launcher& launcher) { return WeightStore::random(config, recipe, launcher); }));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+void skip_steps(Backend& backend, uint32_t steps) {
+  static_cast<CudaBackend&>(backend).skip(steps);
+}
+int32_t active_experts(Backend& backend) {
+  return static_cast<CudaBackend&>(backend).active_experts();
+}
+double recorded_pass_us(Backend& backend, int32_t rows, int repeats) {
+  return static_cast<CudaBackend&>(backend).recorded_pass_us(rows, repeats);
+}
+
+}  // namespace cuda
 
 }  // namespace nibble

@@ -37,11 +37,18 @@ DeltaPlan DeltaPlan::of(const Batch& batch) {
       const int32_t room = kDeltaChunkTokens - (sequence.kv_begin + i) % kDeltaChunkTokens;
       const int32_t rows = std::min(room, sequence.row_count - i);
       const int32_t row = sequence.row_begin + i;
-      plan.chunks.push_back({row, rows, index, i, snapshot_of(batch, row, rows)});
+      plan.chunks.push_back({row, rows, index, i, snapshot_of(batch, row, rows), 1});
       i += rows;
     }
-    plan.sequences.push_back({chunk_begin, static_cast<int32_t>(plan.chunks.size()) - chunk_begin,
-                              sequence.state_in, sequence.state_out});
+    const auto chunk_count = static_cast<int32_t>(plan.chunks.size()) - chunk_begin;
+    int32_t keep = chunk_count - 1;
+    for (int32_t n = chunk_count - 2; n >= 0; --n) {
+      DeltaChunk& chunk = plan.chunks[static_cast<size_t>(chunk_begin + n)];
+      chunk.next_keep = keep - n;
+      if (chunk.snapshot >= 0) keep = n;
+    }
+    plan.sequences.push_back(
+        {chunk_begin, chunk_count, sequence.state_in, sequence.state_out, keep});
   }
   return plan;
 }
@@ -56,7 +63,7 @@ int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks) {
 }
 
 cudaError_t delta_chunk_prepare(int shared_bytes_max) {
-  const cudaError_t error = prepare_delta_within(shared_bytes_max);
+  const cudaError_t error = prepare_delta_within();
   return error != cudaSuccess ? error : prepare_delta_along(shared_bytes_max);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/prefill_order.h"
 #include "model/batch.h"
 
 namespace nibble::cuda {
@@ -36,11 +37,13 @@ struct DeltaChunk {
   int32_t sequence;   // into DeltaPlan::sequences
   int32_t history;    // tokens of this pass before it; fewer than taps - 1: the slot has the rest
   int32_t snapshot;   // slot that gets the state after its last row, or -1
+  int32_t next_keep;  // chunks to the next one that is last or has a snapshot
 };
 
 struct DeltaSequence {
   int32_t chunk_begin, chunk_count;
   int32_t state_in, state_out;
+  int32_t first_keep;  // of its chunks, the first that is last or has a snapshot
 };
 
 /// The chunks of the prompt sequences of a batch. CHECKs that a snapshot ends a chunk.
@@ -78,6 +81,7 @@ struct DeltaPrefill {
   float eps = 1e-6F;
   __nv_bfloat16* out = nullptr;  // [T, v_heads * v_dim] at out_stride, a multiple of 4
   int64_t out_stride = 0;
+  ColumnOrder order = ColumnOrder::packed;  // of out, if there is a gated norm
 
   void* workspace = nullptr;  // delta_workspace_bytes, 256-byte aligned
 };

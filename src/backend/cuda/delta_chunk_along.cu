@@ -1,9 +1,9 @@
 // Along the chunks of a sequence, one value head and 32 columns of its state a block; the state
 // stays in registers:
-//   Vn = U - W S      O = exp(c) q S + P Vn      S = exp(c_last) S + sum_i exp(c_last - c_i) k_i
-//   Vn_i^T
-// S enters products as high + low BF16 terms, 16 bits of mantissa. Bound: the chain of chunks, each
-// 1.8 MFLOP and 60 KB a block.
+//   R = V - exp(c) (K S)   Vn = T R   O = exp(c) (q S) + P Vn
+//   S = exp(c_last) S + sum_i exp(c_last - c_i) k_i Vn_i^T
+// S, R and Vn enter products as high + low BF16 terms, 16 bits of mantissa. Bound: the chain of
+// chunks; each moves 58 KB through shared memory and has three barriers.
 #include "backend/cuda/delta_chunk_parts.cuh"
 
 namespace nibble::cuda {
@@ -11,18 +11,23 @@ namespace {
 
 constexpr int kN = kValueColumns;
 constexpr int kN8 = kN / 8;
+constexpr int kThreads = kDeltaAlongThreads;
 
 template <int kKDim>
 struct AlongShared {
-  static constexpr int kW = 0;
-  static constexpr int kQ = kW + tile_bytes(kKDim);
+  static constexpr int kQ = 0;
   static constexpr int kK = kQ + tile_bytes(kKDim);
   static constexpr int kP = kK + tile_bytes(kKDim);
-  static constexpr int kU = kP + tile_bytes(kChunk);
-  static constexpr int kC = kU + tile_bytes(kN);
+  static constexpr int kT = kP + tile_bytes(kChunk);
+  static constexpr int kV = kT + tile_bytes(kChunk);
+  static constexpr int kC = kV + tile_bytes(kN);
   static constexpr int kStage = kC + 1024;
-  static constexpr int kStateTile = (kKDim + 63) / 64 * tile_bytes(kN);  // 64 rows a tile
-  static constexpr int kFixed = 2 * kStateTile + 2 * tile_bytes(kN);
+  /// Tiles of two terms: columns 0..31 high, 32..63 low.
+  static constexpr int kState = 0;  // 64 rows of S a tile
+  static constexpr int kRest = kState + (kKDim + 63) / 64 * tile_bytes(2 * kN);
+  static constexpr int kValues = kRest + tile_bytes(2 * kN);  // Vn
+  static constexpr int kLate = kValues + tile_bytes(2 * kN);  // exp(c_last - c) Vn
+  static constexpr int kFixed = kLate + tile_bytes(2 * kN);
   static constexpr int bytes(int stages) { return kFixed + stages * kStage; }
 };
 
@@ -30,9 +35,10 @@ template <int kKDim>
 class AlongBlock {
  public:
   using Shared = AlongShared<kKDim>;
-  static constexpr int kWarpsM = kKDim >= 64 ? 4 : kKDim / 16;  // warps over the rows of S
-  static constexpr int kM = kKDim / 16 / kWarpsM;
-  static constexpr int kWarpN8 = kN8 * kWarpsM / 4;
+  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kWarpsM = kKDim / 16 < kWarps ? kKDim / 16 : kWarps;  // over rows of S
+  static constexpr int kWarpN8 = kN8 * kWarpsM / kWarps;
+  static_assert(kKDim / 16 <= kWarps);
 
   __device__ AlongBlock(const DeltaArgs& args, uint8_t* shared, int stages)
       : in_(args.in),
@@ -57,12 +63,11 @@ class AlongBlock {
         load(n + 1);
       else
         copy_async_commit();
-      stage_ = stages_ == 2 ? n & 1 : 0;
+      const DeltaChunk chunk = in_.chunks[sequence_.chunk_begin + n];
       publish_state();
       copy_async_wait<1>();
       __syncthreads();
-      const DeltaChunk chunk = in_.chunks[sequence_.chunk_begin + n];
-      step(chunk);
+      step(chunk, stage_base(stages_ == 2 ? n & 1 : 0));
       if (chunk.snapshot >= 0) store_state(chunk.snapshot);
       __syncthreads();  // the stage and the tiles are read
       if (stages_ == 1 && n + 1 < sequence_.chunk_count) load(n + 1);
@@ -74,194 +79,238 @@ class AlongBlock {
   __device__ uint32_t stage_base(int stage) const {
     return base_ + Shared::kFixed + stage * Shared::kStage;
   }
-  __device__ uint32_t high() const { return base_; }
-  __device__ uint32_t low() const { return base_ + Shared::kStateTile; }
-  __device__ uint32_t values() const { return base_ + 2 * Shared::kStateTile; }
-  __device__ uint32_t late_values() const { return values() + tile_bytes(kN); }
   __device__ uint8_t* pointer(uint32_t address) const { return shared_ + (address - base_); }
 
   __device__ void load(int n) {
     const int64_t chunk = sequence_.chunk_begin + n;
     const uint32_t to = stage_base(stages_ == 2 ? n & 1 : 0);
-    const int64_t v = chunk * in_.shape.v_heads + v_head_;
-    const int64_t k = chunk * in_.shape.k_heads + k_head_;
-    copy_tile<kKDim>(to + Shared::kW, work_.w + v * kChunk * kKDim, kKDim);
-    copy_tile<kKDim>(to + Shared::kQ, work_.q + k * kChunk * kKDim, kKDim);
-    copy_tile<kKDim>(to + Shared::kK, work_.k + k * kChunk * kKDim, kKDim);
-    copy_tile<kChunk>(to + Shared::kP, work_.p + v * kChunk * kChunk, kChunk);
-    copy_tile<kN>(to + Shared::kU, work_.v + v * kChunk * in_.shape.v_dim + column0_,
-                  in_.shape.v_dim);
+    const int64_t v = (chunk * in_.shape.v_heads + v_head_) * kChunk;
+    const int64_t k = (chunk * in_.shape.k_heads + k_head_) * kChunk;
+    copy_tile_lines<kKDim, kThreads>(to + Shared::kQ, work_.q + k * kKDim, kKDim, 0, kChunk);
+    copy_tile_lines<kKDim, kThreads>(to + Shared::kK, work_.k + k * kKDim, kKDim, 0, kChunk);
+    copy_tile_lines<kChunk, kThreads>(to + Shared::kP, work_.p + v * kChunk, kChunk, 0, kChunk);
+    copy_tile_lines<kChunk, kThreads>(to + Shared::kT, work_.t + v * kChunk, kChunk, 0, kChunk);
+    copy_tile_lines<kN, kThreads>(to + Shared::kV, work_.v + v * in_.shape.v_dim + column0_,
+                                  in_.shape.v_dim, 0, kChunk);
     if (threadIdx.x < kChunk / 4)
-      copy_async_16(to + Shared::kC + threadIdx.x * 16, work_.c + v * kChunk + threadIdx.x * 4, 16);
+      copy_async_16(to + Shared::kC + threadIdx.x * 16, work_.c + v + threadIdx.x * 4, 16);
     copy_async_commit();
   }
 
-  // ---- the state: rows of S by m16, columns by n8, as a product's accumulators ----
+  // ---- the state: a warp holds 16 rows and kWarpN8 * 8 columns as a product's accumulators ----
 
-  __device__ int state_row(int m, int half) const {
-    return (warp_ % kWarpsM * kM + m) * 16 + half * 8 + (lane_ >> 2);
+  __device__ int state_row(int half) const {
+    return warp_ % kWarpsM * 16 + half * 8 + (lane_ >> 2);
   }
-  __device__ int state_n8(int n) const { return warp_ / kWarpsM * kWarpN8 + n; }
-  __device__ float* state_at(int slot, int m, int half, int n) const {
-    const int64_t row = int64_t{v_head_} * kKDim + state_row(m, half);
-    return in_.state + slot * in_.slot_stride + row * in_.shape.v_dim + column0_ + state_n8(n) * 8 +
-           (lane_ & 3) * 2;
+  __device__ int state_column(int n) const {
+    return (warp_ / kWarpsM * kWarpN8 + n) * 8 + (lane_ & 3) * 2;
+  }
+  __device__ float* state_at(int slot, int half, int n) const {
+    const int64_t row = int64_t{v_head_} * kKDim + state_row(half);
+    return in_.state + slot * in_.slot_stride + row * in_.shape.v_dim + column0_ +
+           state_column(n);
   }
   __device__ void load_state(int slot) {
 #pragma unroll
-    for (int m = 0; m < kM; ++m)
+    for (int n = 0; n < kWarpN8; ++n)
 #pragma unroll
-      for (int n = 0; n < kWarpN8; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float2 pair = *reinterpret_cast<const float2*>(state_at(slot, m, half, n));
-          state_[m][n][2 * half] = pair.x;
-          state_[m][n][2 * half + 1] = pair.y;
-        }
+      for (int half = 0; half < 2; ++half) {
+        const float2 pair = *reinterpret_cast<const float2*>(state_at(slot, half, n));
+        state_[n][2 * half] = pair.x;
+        state_[n][2 * half + 1] = pair.y;
+      }
   }
   __device__ void store_state(int slot) const {
 #pragma unroll
-    for (int m = 0; m < kM; ++m)
+    for (int n = 0; n < kWarpN8; ++n)
 #pragma unroll
-      for (int n = 0; n < kWarpN8; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          *reinterpret_cast<float2*>(state_at(slot, m, half, n)) =
-              make_float2(state_[m][n][2 * half], state_[m][n][2 * half + 1]);
+      for (int half = 0; half < 2; ++half)
+        *reinterpret_cast<float2*>(state_at(slot, half, n)) =
+            make_float2(state_[n][2 * half], state_[n][2 * half + 1]);
   }
 
-  /// S as two BF16 tiles: 64 rows of k a tile, 32 columns of v.
-  __device__ static uint32_t state_offset(int row, int column) {
-    return static_cast<uint32_t>((row >> 6) * tile_bytes(kN)) + element_offset(row & 63, column);
+  /// Two adjacent numbers as high and low terms of a tile.
+  __device__ void put(uint32_t tile, int row, int column, float x, float y) const {
+    const uint32_t high = pack_bf16(x, y);
+    const uint32_t low = pack_bf16(x - low_bf16(high), y - high_bf16(high));
+    *reinterpret_cast<uint32_t*>(pointer(tile + element_offset(row, column))) = high;
+    *reinterpret_cast<uint32_t*>(pointer(tile + element_offset(row, column + kN))) = low;
   }
-  __device__ void publish_state() {
+  __device__ uint32_t state_tile(int row) const {
+    return base_ + Shared::kState + static_cast<uint32_t>((row >> 6) * tile_bytes(2 * kN));
+  }
+  __device__ void publish_state() const {
 #pragma unroll
-    for (int m = 0; m < kM; ++m)
+    for (int n = 0; n < kWarpN8; ++n)
 #pragma unroll
-      for (int n = 0; n < kWarpN8; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float x = state_[m][n][2 * half];
-          const float y = state_[m][n][2 * half + 1];
-          const uint32_t top = pack_bf16(x, y);
-          const uint32_t rest = pack_bf16(x - low_bf16(top), y - high_bf16(top));
-          const uint32_t at = state_offset(state_row(m, half), state_n8(n) * 8 + (lane_ & 3) * 2);
-          *reinterpret_cast<uint32_t*>(pointer(high() + at)) = top;
-          *reinterpret_cast<uint32_t*>(pointer(low() + at)) = rest;
-        }
+      for (int half = 0; half < 2; ++half) {
+        const int row = state_row(half);
+        put(state_tile(row), row & 63, state_column(n), state_[n][2 * half],
+            state_[n][2 * half + 1]);
+      }
   }
 
-  // ---- one chunk ----
+  // ---- one chunk: a warp makes 16 rows and 16 columns of each [64, 32] product ----
 
-  __device__ void step(const DeltaChunk& chunk) {
-    const uint32_t stage = stage_base(stage_);
+  __device__ int row0() const { return (warp_ & 3) * 16; }
+  __device__ int half_column() const { return (warp_ >> 2) * 16; }
+
+  __device__ void step(const DeltaChunk& chunk, uint32_t stage) {
     const auto* c = reinterpret_cast<const float*>(pointer(stage + Shared::kC));
-    const int row0 = warp_ * 16;
-    float vn[kN8][4] = {};
-    float out[kN8][4] = {};
-    multiply_by_state(vn, stage + Shared::kW, row0);
-    multiply_by_state(out, stage + Shared::kQ, row0);
-    scale_and_subtract(vn, out, stage, c, row0);
+    float predicted[2][4] = {};
+    float out[2][4] = {};
+    multiply_by_state(predicted, out, stage);
+    put_rest(predicted, stage, c);
+    scale_rows(out, c);
+    __syncthreads();  // R is whole
+    float values[2][4] = {};
+    add_product(values, stage + Shared::kT, base_ + Shared::kRest);
+    put_values(values, c);
     __syncthreads();  // Vn is whole
-    add_within(out, stage + Shared::kP, row0);
-    store_out(out, chunk, row0);
+    add_product(out, stage + Shared::kP, base_ + Shared::kValues);
+    store_out(out, chunk);
     update_state(stage + Shared::kK, __expf(c[kChunk - 1]));
   }
 
-  __device__ void multiply_by_state(float (&sum)[kN8][4], uint32_t x, int row0) const {
+  /// predicted = K S, out = q S, sharing the loads of S.
+  __device__ void multiply_by_state(float (&predicted)[2][4], float (&out)[2][4],
+                                    uint32_t stage) const {
+    float low[2][2][4] = {};
 #pragma unroll
     for (int k0 = 0; k0 < kKDim; k0 += 16) {
-      uint32_t a[4];
-      load_left(a, x, row0, k0);
+      uint32_t k[4], q[4], high_term[4], low_term[4];
+      load_left(k, stage + Shared::kK, row0(), k0);
+      load_left(q, stage + Shared::kQ, row0(), k0);
+      load_right(high_term, state_tile(k0), k0 & 63, half_column());
+      load_right(low_term, state_tile(k0), k0 & 63, kN + half_column());
 #pragma unroll
-      for (int term = 0; term < 2; ++term) {
-        const uint32_t s =
-            (term == 0 ? high() : low()) + static_cast<uint32_t>((k0 >> 6) * tile_bytes(kN));
+      for (int n = 0; n < 2; ++n) {
+        mma_bf16(predicted[n], k, high_term[2 * n], high_term[2 * n + 1]);
+        mma_bf16(out[n], q, high_term[2 * n], high_term[2 * n + 1]);
+        mma_bf16(low[0][n], k, low_term[2 * n], low_term[2 * n + 1]);
+        mma_bf16(low[1][n], q, low_term[2 * n], low_term[2 * n + 1]);
+      }
+    }
 #pragma unroll
-        for (int n = 0; n < kN8; n += 2) {
-          uint32_t b[4];
-          load_right(b, s, k0 & 63, n * 8);
-          mma_bf16(sum[n], a, b[0], b[1]);
-          mma_bf16(sum[n + 1], a, b[2], b[3]);
-        }
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        predicted[n][e] += low[0][n][e];
+        out[n][e] += low[1][n][e];
+      }
+  }
+
+  /// sum += x y for a [64, 64] tile x and the two terms of y.
+  __device__ void add_product(float (&sum)[2][4], uint32_t x, uint32_t y) const {
+    float low[2][4] = {};
+#pragma unroll
+    for (int k0 = 0; k0 < kChunk; k0 += 16) {
+      uint32_t a[4], high_term[4], low_term[4];
+      load_left(a, x, row0(), k0);
+      load_right(high_term, y, k0, half_column());
+      load_right(low_term, y, k0, kN + half_column());
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        mma_bf16(sum[n], a, high_term[2 * n], high_term[2 * n + 1]);
+        mma_bf16(low[n], a, low_term[2 * n], low_term[2 * n + 1]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sum[n][e] += low[n][e];
+  }
+
+  __device__ int row_of(int half) const { return row0() + half * 8 + (lane_ >> 2); }
+  __device__ int column_of(int n) const { return half_column() + n * 8 + (lane_ & 3) * 2; }
+
+  __device__ void put_rest(const float (&predicted)[2][4], uint32_t stage, const float* c) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of(half);
+      const float here = __expf(c[row]);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const uint32_t at = element_offset(row, column_of(n));
+        const uint32_t v = *reinterpret_cast<const uint32_t*>(pointer(stage + Shared::kV + at));
+        put(base_ + Shared::kRest, row, column_of(n),
+            low_bf16(v) - here * predicted[n][2 * half],
+            high_bf16(v) - here * predicted[n][2 * half + 1]);
       }
     }
   }
 
-  /// vn: W S -> U - W S, shared as it is (for P) and times exp(c_last - c) (for S); out times
-  /// exp(c).
-  __device__ void scale_and_subtract(float (&vn)[kN8][4], float (&out)[kN8][4], uint32_t stage,
-                                     const float* c, int row0) const {
-    const float last = c[kChunk - 1];
+  __device__ void scale_rows(float (&out)[2][4], const float* c) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = row0 + half * 8 + (lane_ >> 2);
-      const float here = __expf(c[row]);
-      const float late = __expf(last - c[row]);
+      const float here = __expf(c[row_of(half)]);
 #pragma unroll
-      for (int n = 0; n < kN8; ++n) {
-        const uint32_t at = element_offset(row, n * 8 + (lane_ & 3) * 2);
-        const uint32_t u = *reinterpret_cast<const uint32_t*>(pointer(stage + Shared::kU + at));
-        const float x = low_bf16(u) - vn[n][2 * half];
-        const float y = high_bf16(u) - vn[n][2 * half + 1];
-        *reinterpret_cast<uint32_t*>(pointer(values() + at)) = pack_bf16(x, y);
-        *reinterpret_cast<uint32_t*>(pointer(late_values() + at)) = pack_bf16(late * x, late * y);
+      for (int n = 0; n < 2; ++n) {
         out[n][2 * half] *= here;
         out[n][2 * half + 1] *= here;
       }
     }
   }
 
-  __device__ void add_within(float (&out)[kN8][4], uint32_t p, int row0) const {
+  __device__ void put_values(const float (&values)[2][4], const float* c) const {
 #pragma unroll
-    for (int k0 = 0; k0 < kChunk; k0 += 16) {
-      uint32_t a[4];
-      load_left(a, p, row0, k0);
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_of(half);
+      const float late = __expf(c[kChunk - 1] - c[row]);
 #pragma unroll
-      for (int n = 0; n < kN8; n += 2) {
-        uint32_t b[4];
-        load_right(b, values(), k0, n * 8);
-        mma_bf16(out[n], a, b[0], b[1]);
-        mma_bf16(out[n + 1], a, b[2], b[3]);
+      for (int n = 0; n < 2; ++n) {
+        const float x = values[n][2 * half];
+        const float y = values[n][2 * half + 1];
+        put(base_ + Shared::kValues, row, column_of(n), x, y);
+        put(base_ + Shared::kLate, row, column_of(n), late * x, late * y);
       }
     }
   }
 
-  __device__ void store_out(const float (&out)[kN8][4], const DeltaChunk& chunk, int row0) const {
+  __device__ void store_out(const float (&out)[2][4], const DeltaChunk& chunk) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = row0 + half * 8 + (lane_ >> 2);
+      const int row = row_of(half);
       if (row >= chunk.rows) continue;
       __nv_bfloat16* to = in_.out + (chunk.row_begin + row) * in_.out_stride +
-                          v_head_ * in_.shape.v_dim + column0_ + (lane_ & 3) * 2;
+                          v_head_ * in_.shape.v_dim + column0_;
 #pragma unroll
-      for (int n = 0; n < kN8; ++n)
-        *reinterpret_cast<uint32_t*>(to + n * 8) =
+      for (int n = 0; n < 2; ++n)
+        *reinterpret_cast<uint32_t*>(to + column_of(n)) =
             pack_bf16(out[n][2 * half], out[n][2 * half + 1]);
     }
   }
 
   __device__ void update_state(uint32_t k, float decay) {
+    float low[kWarpN8][4] = {};
 #pragma unroll
-    for (int m = 0; m < kM; ++m)
+    for (int n = 0; n < kWarpN8; ++n)
 #pragma unroll
-      for (int n = 0; n < kWarpN8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) state_[m][n][e] *= decay;
+      for (int e = 0; e < 4; ++e) state_[n][e] *= decay;
+    const int column = warp_ / kWarpsM * kWarpN8 * 8;
 #pragma unroll
     for (int k0 = 0; k0 < kChunk; k0 += 16) {
-      uint32_t b[(kWarpN8 + 1) / 2][4];
+      uint32_t a[4];
+      load_left_transposed(a, k, warp_ % kWarpsM * 16, k0);
 #pragma unroll
-      for (int n = 0; n < kWarpN8; n += 2) load_right(b[n / 2], late_values(), k0, state_n8(n) * 8);
+      for (int n = 0; n < kWarpN8; n += 2) {
+        uint32_t high_term[4], low_term[4];
+        load_right(high_term, base_ + Shared::kLate, k0, (column + n * 8) & ~15);
+        load_right(low_term, base_ + Shared::kLate, k0, kN + ((column + n * 8) & ~15));
 #pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        uint32_t a[4];
-        load_left_transposed(a, k, (warp_ % kWarpsM * kM + m) * 16, k0);
-#pragma unroll
-        for (int n = 0; n < kWarpN8; ++n)
-          mma_bf16(state_[m][n], a, b[n / 2][(n & 1) * 2], b[n / 2][(n & 1) * 2 + 1]);
+        for (int i = 0; i < 2 && i < kWarpN8; ++i) {
+          const bool second = kWarpN8 == 1 ? (column & 8) != 0 : i == 1;
+          mma_bf16(state_[n + i], a, second ? high_term[2] : high_term[0],
+                   second ? high_term[3] : high_term[1]);
+          mma_bf16(low[n + i], a, second ? low_term[2] : low_term[0],
+                   second ? low_term[3] : low_term[1]);
+        }
       }
     }
+#pragma unroll
+    for (int n = 0; n < kWarpN8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) state_[n][e] += low[n][e];
   }
 
   const DeltaPrefill& in_;
@@ -274,15 +323,14 @@ class AlongBlock {
   int v_head_;
   int k_head_;
   int column0_;
-  int stage_ = 0;
   DeltaSequence sequence_;
-  float state_[kM][kWarpN8][4];
+  float state_[kWarpN8][4];
 };
 
 /// Grid (v_heads * v_dim / 32, sequences).
 template <int kKDim>
-__global__ __launch_bounds__(kDeltaThreads) void along_kernel(
-    const __grid_constant__ DeltaArgs args, int stages) {
+__global__ __launch_bounds__(kThreads) void along_kernel(const __grid_constant__ DeltaArgs args,
+                                                         int stages) {
   extern __shared__ __align__(1024) uint8_t shared[];
   AlongBlock<kKDim> block(args, shared, stages);
   block.run();
@@ -321,7 +369,7 @@ cudaError_t launch_delta_along(const DeltaArgs& args, int shared_bytes_max, cuda
   const Choice it = choose(shape.k_dim, shared_bytes_max);
   const dim3 grid(static_cast<unsigned>(shape.v_heads * shape.v_dim / kN),
                   static_cast<unsigned>(args.in.sequence_count));
-  it.kernel<<<grid, kDeltaThreads, it.shared_bytes, stream>>>(args, it.stages);
+  it.kernel<<<grid, kThreads, it.shared_bytes, stream>>>(args, it.stages);
   return cudaGetLastError();
 }
 

@@ -15,7 +15,7 @@ __device__ float warp_sum(float x) {
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
   return x;
 }
-__device__ float silu(float x) { return x / (1.0F + __expf(-x)); }
+__device__ float silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
 
 /// kWidth adjacent channels of one lane, as floats.
 template <int kWidth>
@@ -140,7 +140,7 @@ __global__ void keep_inputs_kernel(DeltaPrefill in) {
   for (int j = 0; j < kTaps - 1; ++j)
     old[j] = in.conv[sequence.state_in * in.slot_stride + int64_t{j} * channels + channel];
   const int first_row = in.chunks[sequence.chunk_begin].row_begin;
-  for (int n = 0; n < sequence.chunk_count; ++n) {
+  for (int n = sequence.first_keep; n < sequence.chunk_count;) {
     const DeltaChunk chunk = in.chunks[sequence.chunk_begin + n];
     const int end = chunk.row_begin + chunk.rows - first_row;
     const bool last = n + 1 == sequence.chunk_count;
@@ -153,6 +153,30 @@ __global__ void keep_inputs_kernel(DeltaPrefill in) {
       if (chunk.snapshot >= 0) in.conv[chunk.snapshot * in.slot_stride + at] = value;
       if (last) in.conv[sequence.state_out * in.slot_stride + at] = value;
     }
+    n += chunk.next_keep;
+  }
+}
+
+/// Columns column .. column + kWidth - 1 of a row, where the order wants them.
+template <int kWidth>
+__device__ void store_ordered(const DeltaPrefill& in, __nv_bfloat16* row, int column,
+                              const float (&x)[kWidth]) {
+  if (in.order == ColumnOrder::plain) {
+    store_bf16(row + column, x);
+  } else if constexpr (kWidth == 4) {
+    // Columns c and c + 4, of two neighbouring lanes, are neighbours there: each lane writes two
+    // of the four pairs.
+    const bool odd = (threadIdx.x & 1) != 0;
+    const float first = __shfl_xor_sync(kAll, odd ? x[0] : x[2], 1);
+    const float second = __shfl_xor_sync(kAll, odd ? x[1] : x[3], 1);
+    const int from = (column & ~4) + (odd ? 2 : 0);
+    *reinterpret_cast<uint32_t*>(row + packed_position(from)) =
+        odd ? pack_bf16(first, x[2]) : pack_bf16(x[0], first);
+    *reinterpret_cast<uint32_t*>(row + packed_position(from + 1)) =
+        odd ? pack_bf16(second, x[3]) : pack_bf16(x[1], second);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) row[packed_position(column + e)] = __float2bfloat16(x[e]);
   }
 }
 
@@ -167,6 +191,7 @@ __global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaPrefill 
   const int column = (static_cast<int>(blockIdx.y) * 32 + lane) * kWidth;
   float o[kWidth], z[kWidth];
   load_bf16(o, in.out + row * in.out_stride + column);
+  __syncwarp();
   load_bf16(z, in.z + row * in.z_stride + column);
   float squares = 0.0F;
 #pragma unroll
@@ -175,7 +200,7 @@ __global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaPrefill 
 #pragma unroll
   for (int e = 0; e < kWidth; ++e)
     o[e] = o[e] * scale * in.norm_weight[lane * kWidth + e] * silu(z[e]);
-  store_bf16(in.out + row * in.out_stride + column, o);
+  store_ordered(in, in.out + row * in.out_stride, column, o);
 }
 
 template <typename Launch>

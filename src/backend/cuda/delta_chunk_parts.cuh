@@ -8,15 +8,16 @@ namespace nibble::cuda {
 
 inline constexpr int kChunk = kDeltaChunkTokens;
 static_assert(kChunk == kTileLines);
-inline constexpr int kDeltaThreads = 128;
+inline constexpr int kDeltaThreads = 128;       // within a chunk, and per row
+inline constexpr int kDeltaAlongThreads = 256;  // along a sequence
 inline constexpr int kValueColumns = 32;  // of the state, one block's share along a sequence
 
 /// All per chunk and head, [64, columns] row-major, rows past the end zero.
 struct DeltaWorkspace {
   __nv_bfloat16* q;  // [chunks, k_heads, 64, k_dim], unit length times k_dim^-0.5
   __nv_bfloat16* k;  // [chunks, k_heads, 64, k_dim], unit length
-  __nv_bfloat16* v;  // [chunks, v_heads, 64, v_dim]; becomes U
-  __nv_bfloat16* w;  // [chunks, v_heads, 64, k_dim]
+  __nv_bfloat16* v;  // [chunks, v_heads, 64, v_dim]
+  __nv_bfloat16* t;  // [chunks, v_heads, 64, 64]: (I + A)^-1 diag(beta)
   __nv_bfloat16* p;  // [chunks, v_heads, 64, 64]: (q k^T) decay, lower triangle
   float* c;          // [chunks, v_heads, 64]: running sum of log alpha
 };
@@ -40,15 +41,10 @@ inline int64_t carve_delta_workspace(const DeltaShape& s, int64_t chunks, void* 
   out->q = static_cast<__nv_bfloat16*>(take(rows * s.k_heads * s.k_dim, 2));
   out->k = static_cast<__nv_bfloat16*>(take(rows * s.k_heads * s.k_dim, 2));
   out->v = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * s.v_dim, 2));
-  out->w = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * s.k_dim, 2));
+  out->t = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * kChunk, 2));
   out->p = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * kChunk, 2));
   out->c = static_cast<float*>(take(rows * s.v_heads, 4));
   return used;
-}
-
-template <int kColumns>
-__device__ __forceinline__ void copy_tile(uint32_t to, const __nv_bfloat16* from, int stride) {
-  copy_tile_lines<kColumns, kDeltaThreads>(to, from, stride, 0, kChunk);
 }
 
 struct DeltaArgs {
@@ -60,7 +56,7 @@ cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream);
 cudaError_t launch_delta_outputs(const DeltaArgs& args, cudaStream_t stream);
 cudaError_t launch_delta_within(const DeltaArgs& args, cudaStream_t stream);
 cudaError_t launch_delta_along(const DeltaArgs& args, int shared_bytes_max, cudaStream_t stream);
-cudaError_t prepare_delta_within(int shared_bytes_max);
+cudaError_t prepare_delta_within();
 cudaError_t prepare_delta_along(int shared_bytes_max);
 
 }  // namespace nibble::cuda

@@ -1,8 +1,8 @@
 // Within a chunk of one value head, all chunks in parallel:
-//   A_ij = beta_i (k_i . k_j) exp(c_i - c_j), j < i      T = (I + A)^-1, forward substitution in
-//   F32 W = T diag(beta exp(c)) K     U = T diag(beta) V     P_ij = (q_i . k_j) exp(c_i - c_j), j
-//   <= i
-// Bound at T = 8192, 32 heads of 128: 17 GFLOP and 0.5 GB, 0.12 ms at 4.3 TB/s.
+//   A_ij = beta_i (k_i . k_j) exp(c_i - c_j), j < i      P_ij = (q_i . k_j) exp(c_i - c_j), j <= i
+//   T = (I + A)^-1 diag(beta), forward substitution in F32
+// Elements of (I + A)^-1 are at most 1: it is a product of contractions. Bound at T = 8192, 32 heads
+// of 128: 8.6 GFLOP and 0.2 GB, 0.05 ms at 4.3 TB/s.
 #include "backend/cuda/delta_chunk_parts.cuh"
 
 namespace nibble::cuda {
@@ -11,13 +11,11 @@ namespace {
 constexpr float kLogAlphaMin = -100.0F;  // exp() of it is zero beside anything; keeps sums exact
 constexpr int kPitch = 68;               // floats of a row of A: 16-byte rows, no bank conflicts
 
-template <int kKDim, int kVDim>
+template <int kKDim>
 struct WithinShared {
   static constexpr int kK = 0;
-  static constexpr int kQ = kK + tile_bytes(kKDim);  // later T diag(beta), T diag(beta exp(c))
-  static constexpr int kV =
-      kQ + (tile_bytes(kKDim) > 2 * tile_bytes(64) ? tile_bytes(kKDim) : 2 * tile_bytes(64));
-  static constexpr int kA = kV + tile_bytes(kVDim);
+  static constexpr int kQ = kK + tile_bytes(kKDim);  // later T
+  static constexpr int kA = kQ + tile_bytes(kKDim);
   static constexpr int kGates = kA + kChunk * kPitch * 4;
   static constexpr int kBytes = kGates + 2 * kChunk * 4;
 };
@@ -103,12 +101,10 @@ __device__ void store_p(const float (&sum)[8][4], const Gates& gates, __nv_bfloa
     }
 }
 
-/// Column j of T = (I + A)^-1 by thread j: t_i = [i = j] - sum_{m < i} A_im t_m, in this order.
-/// Stored twice as BF16: times beta_j, and times beta_j exp(c_j).
-__device__ void invert(const float* a, const Gates& gates, uint8_t* t_u, uint8_t* t_w) {
+/// Column j of (I + A)^-1 by thread j: t_i = [i = j] - sum_{m < i} A_im t_m, in this order; stored
+/// as BF16 times beta_j.
+__device__ void invert(const float* a, float beta, uint8_t* tile) {
   const int j = static_cast<int>(threadIdx.x);
-  const float for_u = gates.beta[j];
-  const float for_w = for_u * __expf(gates.c[j]);
   float t[kChunk];
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) {
@@ -122,42 +118,22 @@ __device__ void invert(const float* a, const Gates& gates, uint8_t* t_u, uint8_t
       if (m + 3 < i) sum[3] -= row.w * t[m + 3];
     }
     t[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    *reinterpret_cast<__nv_bfloat16*>(t_u + element_offset(i, j)) = __float2bfloat16(t[i] * for_u);
-    *reinterpret_cast<__nv_bfloat16*>(t_w + element_offset(i, j)) = __float2bfloat16(t[i] * for_w);
+    *reinterpret_cast<__nv_bfloat16*>(tile + element_offset(i, j)) = __float2bfloat16(t[i] * beta);
   }
 }
 
-/// out [64, kColumns] = t [64, 64] x [64, kColumns], 16 rows a warp.
-template <int kColumns>
-__device__ void multiply_by_t(uint32_t t, uint32_t x, __nv_bfloat16* out, int row0) {
-  uint32_t a[4][4];
-#pragma unroll
-  for (int k = 0; k < 4; ++k) load_left(a[k], t, row0, k * 16);
-#pragma unroll
-  for (int n0 = 0; n0 < kColumns; n0 += 16) {
-    float sum[2][4] = {};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      uint32_t b[4];
-      load_right(b, x, k * 16, n0);
-      mma_bf16(sum[0], a[k], b[0], b[1]);
-      mma_bf16(sum[1], a[k], b[2], b[3]);
-    }
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        const auto [i, j] = place_of(row0, n, e);
-        *reinterpret_cast<uint32_t*>(out + i * kColumns + n0 + j) =
-            pack_bf16(sum[n][e], sum[n][e + 1]);
-      }
-  }
+/// A [64, 64] tile of shared memory to [64, 64] of global memory.
+__device__ void store_tile(const uint8_t* tile, __nv_bfloat16* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < kChunk * 8; i += kDeltaThreads)
+    reinterpret_cast<uint4*>(to)[i] =
+        *reinterpret_cast<const uint4*>(tile + tile_offset(i >> 3, i & 7));
 }
 
 /// Grid (chunks, v_heads).
-template <int kKDim, int kVDim>
-__global__ __launch_bounds__(kDeltaThreads) void within_kernel(DeltaArgs args) {
-  using Shared = WithinShared<kKDim, kVDim>;
+template <int kKDim>
+__global__ __launch_bounds__(kDeltaThreads) void within_kernel(
+    const __grid_constant__ DeltaArgs args) {
+  using Shared = WithinShared<kKDim>;
   extern __shared__ __align__(1024) uint8_t shared[];
   const DeltaShape& shape = args.in.shape;
   const int v_head = static_cast<int>(blockIdx.y);
@@ -165,17 +141,15 @@ __global__ __launch_bounds__(kDeltaThreads) void within_kernel(DeltaArgs args) {
   const int64_t k_index = int64_t{blockIdx.x} * shape.k_heads + k_head;
   const int64_t v_index = int64_t{blockIdx.x} * shape.v_heads + v_head;
   const uint32_t base = shared_address(shared);
-  copy_tile<kKDim>(base + Shared::kK, args.work.k + k_index * kChunk * kKDim, kKDim);
-  copy_tile<kKDim>(base + Shared::kQ, args.work.q + k_index * kChunk * kKDim, kKDim);
-  copy_async_commit();
-  copy_tile<kVDim>(base + Shared::kV, args.work.v + v_index * kChunk * kVDim, kVDim);
+  const int64_t keys = k_index * kChunk * kKDim;
+  copy_tile_lines<kKDim, kDeltaThreads>(base + Shared::kK, args.work.k + keys, kKDim, 0, kChunk);
+  copy_tile_lines<kKDim, kDeltaThreads>(base + Shared::kQ, args.work.q + keys, kKDim, 0, kChunk);
   copy_async_commit();
   auto* numbers = reinterpret_cast<float*>(shared + Shared::kGates);
   const Gates gates{numbers, numbers + kChunk};
-  const DeltaChunk chunk = args.in.chunks[blockIdx.x];
-  load_gates(args.in, chunk, v_head, gates);
+  load_gates(args.in, args.in.chunks[blockIdx.x], v_head, gates);
   if (threadIdx.x < kChunk) args.work.c[v_index * kChunk + threadIdx.x] = gates.c[threadIdx.x];
-  copy_async_wait<1>();
+  copy_async_wait<0>();
   __syncthreads();
 
   const int row0 = static_cast<int>(threadIdx.x) / 32 * 16;
@@ -190,15 +164,10 @@ __global__ __launch_bounds__(kDeltaThreads) void within_kernel(DeltaArgs args) {
     multiply_by_keys<kKDim>(sum, base + Shared::kQ, base + Shared::kK, row0);
     store_p(sum, gates, args.work.p + v_index * kChunk * kChunk, row0);
   }
-  copy_async_wait<0>();
   __syncthreads();  // A is whole, q is read
-  if (threadIdx.x < kChunk)
-    invert(a, gates, shared + Shared::kQ, shared + Shared::kQ + tile_bytes(64));
+  if (threadIdx.x < kChunk) invert(a, gates.beta[threadIdx.x], shared + Shared::kQ);
   __syncthreads();
-  multiply_by_t<kVDim>(base + Shared::kQ, base + Shared::kV, args.work.v + v_index * kChunk * kVDim,
-                       row0);
-  multiply_by_t<kKDim>(base + Shared::kQ + tile_bytes(64), base + Shared::kK,
-                       args.work.w + v_index * kChunk * kKDim, row0);
+  store_tile(shared + Shared::kQ, args.work.t + v_index * kChunk * kChunk);
 }
 
 struct Choice {
@@ -207,34 +176,31 @@ struct Choice {
 };
 
 template <int kKDim>
-Choice choose(int v_dim) {
-  if (v_dim == 32) return {within_kernel<kKDim, 32>, WithinShared<kKDim, 32>::kBytes};
-  if (v_dim == 64) return {within_kernel<kKDim, 64>, WithinShared<kKDim, 64>::kBytes};
-  return {within_kernel<kKDim, 128>, WithinShared<kKDim, 128>::kBytes};
+Choice choice() {
+  return {within_kernel<kKDim>, WithinShared<kKDim>::kBytes};
 }
-Choice choose(int k_dim, int v_dim) {
-  if (k_dim == 32) return choose<32>(v_dim);
-  return k_dim == 64 ? choose<64>(v_dim) : choose<128>(v_dim);
+Choice choose(int k_dim) {
+  if (k_dim == 32) return choice<32>();
+  return k_dim == 64 ? choice<64>() : choice<128>();
 }
 
 }  // namespace
 
-cudaError_t prepare_delta_within(int shared_bytes_max) {
-  for (const int k_dim : {32, 64, 128})
-    for (const int v_dim : {32, 64, 128}) {
-      const Choice it = choose(k_dim, v_dim);
-      if (it.shared_bytes > shared_bytes_max) continue;
-      const cudaError_t error = cudaFuncSetAttribute(
-          it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
-      if (error != cudaSuccess) return error;
-    }
+cudaError_t prepare_delta_within() {
+  for (const int k_dim : {32, 64, 128}) {
+    const Choice it = choose(k_dim);
+    const cudaError_t error = cudaFuncSetAttribute(
+        it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
+    if (error != cudaSuccess) return error;
+  }
   return cudaSuccess;
 }
 
 cudaError_t launch_delta_within(const DeltaArgs& args, cudaStream_t stream) {
   const DeltaShape& shape = args.in.shape;
-  const Choice it = choose(shape.k_dim, shape.v_dim);
-  const dim3 grid(static_cast<unsigned>(args.in.chunk_count), static_cast<unsigned>(shape.v_heads));
+  const Choice it = choose(shape.k_dim);
+  const dim3 grid(static_cast<unsigned>(args.in.chunk_count),
+                  static_cast<unsigned>(shape.v_heads));
   it.kernel<<<grid, kDeltaThreads, it.shared_bytes, stream>>>(args);
   return cudaGetLastError();
 }

@@ -16,12 +16,11 @@ constexpr int kWarpRows = kDeltaDimMax / kWarps;  // key rows of a warp
 /// One thread per channel: all rows of a sequence in order.
 __global__ void __launch_bounds__(kThreads)
     convolve_kernel(const __grid_constant__ DeltaNetArgs a) {
-  wait_for_inputs();
   const int channels = a.qkv_rows();
   const int channel = blockIdx.x * kThreads + threadIdx.x;
   const int sequence = blockIdx.y;
   const int rows = a.batch.row_count[sequence];
-  if (channel >= channels || rows == 0) return;
+  if (channel >= channels || rows == 0) return wait_for_inputs();
   float weights[kConvTapsMax];
   float inputs[kConvTapsMax];  // the last taps - 1, oldest first
   const int past = a.taps - 1;
@@ -31,6 +30,7 @@ __global__ void __launch_bounds__(kThreads)
     weights[j] = j < a.taps ? a.conv[channel * a.taps + j] : 0.0F;
     inputs[j] = j < past ? in[static_cast<int64_t>(j) * channels] : 0.0F;
   }
+  wait_for_inputs();
   const int first = a.batch.row_begin[sequence];
   for (int row = first; row < first + rows; ++row) {
     const float x = a.qkv[static_cast<int64_t>(row) * channels + channel];
@@ -198,7 +198,7 @@ __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_
   const float scale = rsqrtf(total / static_cast<float>(a.v_dim) + a.eps);
   const int at = v_head * a.v_dim + i;
   const float z = a.z[static_cast<int64_t>(row) * a.v_heads * a.v_dim + at];
-  a.out[row * a.out_stride + at] = to_bf16(o * scale * a.norm[i] * silu(z));
+  a.out[row * a.out_stride + x_place(at)] = to_bf16(o * scale * a.norm[i] * silu(z));
 }
 
 /// Block (value head, sequence).
@@ -208,14 +208,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ Scratch shared;
   const int v_head = blockIdx.x;
   const int sequence = blockIdx.y;
-  wait_for_inputs();
+  // The state was written by the pass before at the latest, so it is read ahead of the inputs.
   const int rows = a.batch.row_count[sequence];
-  if (rows == 0) return;
   const int64_t head_at = static_cast<int64_t>(v_head) * a.k_dim * a.v_dim;
   const int64_t slot_in = a.batch.state_in[sequence];
   const int64_t slot_out = a.batch.state_out[sequence];
   HeadState state;
-  load_state<kVector>(a, a.state.state + slot_in * a.state.slot_stride + head_at, state);
+  if (rows > 0)
+    load_state<kVector>(a, a.state.state + slot_in * a.state.slot_stride + head_at, state);
+  wait_for_inputs();
+  if (rows == 0) return;
   const int k_head = v_head / (a.v_heads / a.k_heads);
   const int first = a.batch.row_begin[sequence];
   for (int row = first; row < first + rows; ++row) {
@@ -235,11 +237,11 @@ void delta_net(const DeltaNetArgs& args, const Launcher& launcher) {
   const auto sequences = static_cast<unsigned>(args.batch.sequences);
   const dim3 channels(static_cast<unsigned>((args.qkv_rows() + kThreads - 1) / kThreads),
                       sequences);
-  launch(convolve_kernel, launcher, channels, kThreads, 0, args);
+  launch(convolve_kernel, launcher.of(Step::convolve), channels, kThreads, 0, args);
   const dim3 heads(static_cast<unsigned>(args.v_heads), sequences);
   const bool vector = args.v_dim % kLaneColumns == 0;
-  launch(vector ? recurrence_kernel<true> : recurrence_kernel<false>, launcher, heads, kThreads, 0,
-         args);
+  launch(vector ? recurrence_kernel<true> : recurrence_kernel<false>, launcher.of(Step::recur),
+         heads, kThreads, 0, args);
 }
 
 }  // namespace nibble::cuda

@@ -34,14 +34,16 @@ __global__ void __launch_bounds__(kNormThreads) embed_kernel(const __grid_consta
   wait_for_inputs();
   const int row = blockIdx.x;
   const int64_t token = a.batch.tokens[row];
-  float* h = a.h + static_cast<int64_t>(row) * a.hidden;
-  float squares = 0.0F;
-  for (int i = threadIdx.x; i < a.hidden; i += kNormThreads) {
-    const float value = element(a.table, token, i);
-    h[i] = value;
-    squares = fmaf(value, value, squares);
+  RowPart<1> h;
+#pragma unroll
+  for (int g = 0; g < RowPart<1>::kGroups; ++g) {
+    const int column = RowPart<1>::column(g);
+    if (column >= a.hidden) continue;
+    h.v[g][0] = element(a.table, token, column);
+    a.h[static_cast<int64_t>(row) * a.hidden + column] = h.v[g][0];
   }
-  norm_row(h, squares, a.hidden, a.norm, a.eps, a.x + row * a.x_stride, nullptr, scratch);
+  const ColumnOrder order = row < a.natural_from ? ColumnOrder::placed : ColumnOrder::natural;
+  norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, nullptr, scratch);
 }
 
 }  // namespace

@@ -199,7 +199,7 @@ class FlashBlock {
       const __nv_bfloat16* gate = in_.gate == nullptr ? nullptr
                                                       : in_.gate + row * in_.gate_stride +
                                                             head * in_.gate_head_stride + column;
-      __nv_bfloat16* to = in_.out + row * in_.out_stride + head * kDim + column;
+      __nv_bfloat16* to = in_.out + row * in_.out_stride + head * kDim;
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) {
         float x = out_[d][2 * half] / total;
@@ -208,7 +208,13 @@ class FlashBlock {
           x /= 1.0F + __expf(-__bfloat162float(gate[d * 8]));
           y /= 1.0F + __expf(-__bfloat162float(gate[d * 8 + 1]));
         }
-        *reinterpret_cast<uint32_t*>(to + d * 8) = pack_bf16(x, y);
+        const int at = d * 8 + column;
+        if (in_.order == ColumnOrder::plain) {
+          *reinterpret_cast<uint32_t*>(to + at) = pack_bf16(x, y);
+        } else {
+          to[packed_position(at)] = __float2bfloat16(x);
+          to[packed_position(at + 1)] = __float2bfloat16(y);
+        }
       }
     }
   }

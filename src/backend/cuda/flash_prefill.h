@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/prefill_order.h"
 #include "model/batch.h"
 
 namespace nibble::cuda {
@@ -51,6 +52,7 @@ struct FlashPrefill {
   int64_t gate_head_stride = 0;
   __nv_bfloat16* out = nullptr;  // [T, q_heads * head_dim] at out_stride, even
   int64_t out_stride = 0;
+  ColumnOrder order = ColumnOrder::packed;  // of out
 };
 
 /// Once per device, before the first launch.

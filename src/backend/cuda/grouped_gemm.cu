@@ -1,8 +1,5 @@
-// Routing and combining. Bound: bytes. At T = 8192, E = 256, k = 8, D = 2048 the combine reads
-// 268 MB of expert rows and 67 MB of streams: 0.08 ms at 4.3 TB/s.
+// Routing and sorting. Bound: latency; the logits of T = 8192 and E = 256 are 8 MB.
 #include "backend/cuda/grouped_gemm.h"
-#include "backend/cuda/prefill_ptx.cuh"
-
 namespace nibble::cuda {
 namespace {
 
@@ -187,39 +184,6 @@ __global__ __launch_bounds__(kSortThreads) void scatter_kernel(RouteSort sort) {
   sort.position[a] = at;
 }
 
-// ---- combine: one thread eight features of a token ----
-
-__device__ void add_row(float (&sum)[8], const __nv_bfloat16* row, float weight) {
-  const uint4 words = *reinterpret_cast<const uint4*>(row);
-  const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    sum[2 * i] += weight * low_bf16(pairs[i]);
-    sum[2 * i + 1] += weight * high_bf16(pairs[i]);
-  }
-}
-
-__global__ void combine_kernel(ExpertCombine c) {
-  const int per_row = c.hidden / 8;
-  const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int64_t row = index / per_row;
-  if (row >= c.rows) return;
-  const int64_t column = index % per_row * 8;
-  float sum[8] = {};
-  for (int s = 0; s < c.top_k; ++s) {
-    const int64_t a = row * c.top_k + s;
-    add_row(sum, c.y + int64_t{c.position[a]} * c.hidden + column, c.chosen_weight[a]);
-  }
-  if (c.shared != nullptr) {
-    const float gate = c.shared_gate[row * c.shared_gate_stride];
-    add_row(sum, c.shared + row * c.hidden + column, 1.0F / (1.0F + expf(-gate)));
-  }
-  __nv_bfloat16* h = c.h + row * c.hidden + column;
-  add_row(sum, h, 1.0F);
-  *reinterpret_cast<uint4*>(h) = make_uint4(pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]),
-                                            pack_bf16(sum[4], sum[5]), pack_bf16(sum[6], sum[7]));
-}
-
 int sort_blocks(int64_t assignments) {
   return static_cast<int>((assignments + kSortThreads - 1) / kSortThreads);
 }
@@ -258,15 +222,6 @@ cudaError_t route_sort(const RouteSort& sort, cudaStream_t stream) {
   if (blocks > 0) count_kernel<<<blocks, kSortThreads, shared, stream>>>(sort);
   place_kernel<<<1, kExpertsMax, 0, stream>>>(sort, blocks);
   if (blocks > 0) scatter_kernel<<<blocks, kSortThreads, shared, stream>>>(sort);
-  return cudaGetLastError();
-}
-
-cudaError_t combine_experts(const ExpertCombine& combine, cudaStream_t stream) {
-  constexpr int kThreads = 256;
-  const int64_t threads = int64_t{combine.rows} * (combine.hidden / 8);
-  if (threads == 0) return cudaSuccess;
-  combine_kernel<<<static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
-                   stream>>>(combine);
   return cudaGetLastError();
 }
 

@@ -1,8 +1,9 @@
-// Routing of prompt tokens to experts, and the sum of what the experts return. The products between
-// are prefill_gemm calls with tiles. Deterministic: ties go to the lower expert, assignments are
-// sorted stably, a token's experts are summed in the order of its choice; no float atomics.
+// Routing of prompt tokens to experts. The products are prefill_gemm calls with tiles, the sum of
+// what the experts return is prefill_norm.h's. Deterministic: ties go to the lower expert,
+// assignments are sorted stably.
 //
-//   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16) -> combine
+//   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16)
+//   -> prefill_add_norm(experts)
 #pragma once
 
 #include <cuda_bf16.h>
@@ -44,20 +45,5 @@ struct RouteSort {
 int64_t route_scratch_ints(int64_t assignments, int experts);
 int64_t route_tiles_max(int64_t assignments, int experts);
 cudaError_t route_sort(const RouteSort& sort, cudaStream_t stream);
-
-/// h[t] = bf16(h[t] + sum_s weight[t, s] y[position[t, s]] + sigmoid(shared_gate[t]) shared[t]).
-struct ExpertCombine {
-  __nv_bfloat16* h = nullptr;        // [T, D], contiguous
-  const __nv_bfloat16* y = nullptr;  // [A, D], contiguous
-  const int32_t* position = nullptr;
-  const float* chosen_weight = nullptr;
-  const __nv_bfloat16* shared = nullptr;  // [T, D], or null
-  const float* shared_gate = nullptr;     // [T] logits at stride shared_gate_stride
-  int64_t shared_gate_stride = 1;
-  int32_t rows = 0;
-  int32_t hidden = 0;  // D, a multiple of 8
-  int32_t top_k = 0;
-};
-cudaError_t combine_experts(const ExpertCombine& combine, cudaStream_t stream);
 
 }  // namespace nibble::cuda

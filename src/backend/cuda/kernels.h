@@ -10,11 +10,36 @@
 
 namespace nibble::cuda {
 
+/// The parts of a pass, as benchmarks name them.
+enum class Step : uint8_t {
+  embed,
+  project,  // what a mixer reads its input with
+  attend,   // norms, rotation, attention
+  convolve,
+  recur,
+  project_out,
+  finish,  // add and norm
+  router,
+  route,
+  gate_up,
+  down,
+  head,
+};
+inline constexpr int kStepCount = 12;
+
 /// How to launch: overlapped kernels start while the one before drains (compute capability 9.0 up).
 struct Launcher {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   bool overlap = false;
+  uint32_t skipped = 0;  // bit s: launches of Step s do nothing (benchmarks)
+  Step step = Step::embed;
+
+  constexpr Launcher of(Step which) const {
+    Launcher other = *this;
+    other.step = which;
+    return other;
+  }
 };
 
 /// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
@@ -34,6 +59,8 @@ struct BatchView {
   const int32_t* logit_rows = nullptr;
 };
 
+inline constexpr int kHiddenMax = 8192;
+
 /// h = embedding rows, x = norm(h).
 struct EmbedArgs {
   BatchView batch;
@@ -44,6 +71,7 @@ struct EmbedArgs {
   uint16_t* x = nullptr;        // [rows][x_stride]
   int64_t x_stride = 0;
   float eps = 0.0F;
+  int32_t natural_from = INT32_MAX;  // rows from here on get their x in natural column order
 };
 void embed(const EmbedArgs& args, const Launcher& launcher);
 
@@ -64,6 +92,7 @@ struct AddNormArgs {
   int64_t x_stride = 0;
   float* hidden_out = nullptr;  // [rows][hidden] F32 norm(h), or null
   float eps = 0.0F;
+  int32_t natural_from = INT32_MAX;  // as EmbedArgs
 };
 void add_norm(const AddNormArgs& args, const Launcher& launcher);
 
@@ -137,9 +166,9 @@ struct RopeView {
 };
 
 inline constexpr int kHeadDimMax = 256;
-inline constexpr int kAttendSplitsMax = 64;   // pieces of one row's history
-inline constexpr int kAttendTokensMin = 128;  // of one piece
-inline constexpr int kAttendRowsMax = 64;     // of one launch: the size of the partial results
+inline constexpr int kAttendSplitsMax = 64;  // pieces of one row's history
+inline constexpr int kAttendTokensMin = 64;  // of one piece
+inline constexpr int kAttendRowsMax = 64;    // of one launch: the size of the partial results
 
 struct AttentionArgs {
   BatchView batch;

@@ -11,6 +11,7 @@ namespace nibble::cuda {
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, dim3 block,
             size_t shared_bytes, Arguments&&... arguments) {
+  if ((launcher.skipped >> static_cast<int>(launcher.step) & 1U) != 0) return;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;

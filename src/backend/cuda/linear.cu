@@ -1,6 +1,8 @@
 // y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
-// 256. A block of 8 warps takes tiles of 16 rows of W; warp w adds up slices w, w + 8, ... of 256
-// columns, and the warps' sums are added in their order. Bound: the bytes of W.
+// 256. Work is cut into tiles of 16 rows of W. split: a block of 8 warps takes a tile, warp w adds
+// up slices w, w + 8, ... of the columns, and the warps' sums are added in their order; many loads
+// in flight for one short product. stream: a warp takes a tile and makes the same sums alone, the
+// next slice on its way; for much work. Both give the same bits. Bound: the bytes of W.
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp_matrix.cuh"
 
@@ -22,15 +24,14 @@ struct Plan {
   Segment segments[kLinearsMax];
   int32_t count = 0;
   int32_t tiles = 0;
-  int32_t slices = 0;
-  int32_t warps_per_tile = 0;  // min(slices, 8)
+  int32_t warps_per_tile = 0;
   int32_t rows = 0;
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
   const int32_t* gather = nullptr;
 };
 
-constexpr int loads_of(int mask) { return mask & kHasBf16 ? 8 : mask & kHasFp8 ? 4 : 2; }
+constexpr int loads_of(int mask) { return mask == kHasNvfp4 ? 2 : 4; }
 
 __device__ __forceinline__ int segment_of(const Plan& plan, int tile) {
   int s = 0;
@@ -39,37 +40,53 @@ __device__ __forceinline__ int segment_of(const Plan& plan, int tile) {
 }
 
 template <int kMask>
-__device__ __forceinline__ void load_tile(const Plan& plan, int tile, int slice,
+__device__ __forceinline__ bool is(const DeviceLinear& w, Format format, int bit) {
+  return (kMask & bit) != 0 && (kMask == bit || w.format == format);
+}
+
+template <int kMask>
+__device__ __forceinline__ int slices_of(const DeviceLinear& w) {
+  return is<kMask>(w, Format::bf16, kHasBf16) ? w.cols / slice_columns(Format::bf16)
+                                              : w.cols / slice_columns(Format::fp8);
+}
+
+template <Format kFormat, int kLoads>
+__device__ __forceinline__ void load_rows(const DeviceLinear& w, int first, int slice,
+                                          RawSlice<kLoads>& raw) {
+  load_slice<kFormat>(row_of<kFormat>(w, min(first, w.rows - 1)),
+                      row_of<kFormat>(w, min(first + 8, w.rows - 1)), slice, raw);
+}
+
+template <int kMask>
+__device__ __forceinline__ void load_tile(const Segment& segment, int tile, int slice,
                                           RawSlice<loads_of(kMask)>& raw) {
-  const Segment& segment = plan.segments[segment_of(plan, tile)];
   const DeviceLinear& w = segment.out.weight;
   const int first = (tile - segment.tile_begin) * kRowTile + static_cast<int>(threadIdx.x % 32) / 4;
-  const RowPointers low = row_of(w, min(first, w.rows - 1));
-  const RowPointers high = row_of(w, min(first + 8, w.rows - 1));
-  if ((kMask & kHasNvfp4) != 0 && (kMask == kHasNvfp4 || w.format == Format::nvfp4))
-    load_slice<Format::nvfp4>(low, high, slice, raw);
+  if constexpr ((kMask & kHasNvfp4) != 0)
+    if (is<kMask>(w, Format::nvfp4, kHasNvfp4)) load_rows<Format::nvfp4>(w, first, slice, raw);
   if constexpr ((kMask & kHasFp8) != 0)
-    if (kMask == kHasFp8 || w.format == Format::fp8) load_slice<Format::fp8>(low, high, slice, raw);
+    if (is<kMask>(w, Format::fp8, kHasFp8)) load_rows<Format::fp8>(w, first, slice, raw);
   if constexpr ((kMask & kHasBf16) != 0)
-    if (kMask == kHasBf16 || w.format == Format::bf16)
-      load_slice<Format::bf16>(low, high, slice, raw);
+    if (is<kMask>(w, Format::bf16, kHasBf16)) load_rows<Format::bf16>(w, first, slice, raw);
 }
 
 template <int kMask, int kTiles>
-__device__ __forceinline__ void multiply_tile(const Plan& plan, int tile, int slice,
+__device__ __forceinline__ void multiply_tile(const Segment& segment, int tile, int slice,
                                               const RawSlice<loads_of(kMask)>& raw,
                                               const uint16_t* const (&x)[kTiles],
                                               float (&acc)[kTiles][4]) {
-  const Segment& segment = plan.segments[segment_of(plan, tile)];
   const DeviceLinear& w = segment.out.weight;
+  const int column = slice * (is<kMask>(w, Format::bf16, kHasBf16) ? slice_columns(Format::bf16)
+                                                                   : slice_columns(Format::fp8));
   const uint16_t* at[kTiles];
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) at[j] = x[j] + slice * kColumnPad;
+  for (int j = 0; j < kTiles; ++j) at[j] = x[j] + column;
   float factors[2] = {1.0F, 1.0F};
-  if ((kMask & kHasNvfp4) != 0 && (kMask == kHasNvfp4 || w.format == Format::nvfp4))
-    multiply_slice<Format::nvfp4>(raw, at, factors, acc);
+  if constexpr ((kMask & kHasNvfp4) != 0)
+    if (is<kMask>(w, Format::nvfp4, kHasNvfp4))
+      multiply_slice<Format::nvfp4>(raw, at, factors, acc);
   if constexpr ((kMask & kHasFp8) != 0) {
-    if (kMask == kHasFp8 || w.format == Format::fp8) {
+    if (is<kMask>(w, Format::fp8, kHasFp8)) {
       if (w.layout == FactorLayout::block128) {
         const int block_row = (tile - segment.tile_begin) * kRowTile / 128;
         const float* f = w.factors + block_row * (w.cols / 128) + 2 * slice;
@@ -80,8 +97,7 @@ __device__ __forceinline__ void multiply_tile(const Plan& plan, int tile, int sl
     }
   }
   if constexpr ((kMask & kHasBf16) != 0)
-    if (kMask == kHasBf16 || w.format == Format::bf16)
-      multiply_slice<Format::bf16>(raw, at, factors, acc);
+    if (is<kMask>(w, Format::bf16, kHasBf16)) multiply_slice<Format::bf16>(raw, at, factors, acc);
 }
 
 __device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
@@ -90,8 +106,19 @@ __device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
   return w.format == Format::nvfp4 ? w.factors[0] * kNvfp4Unscale : w.factors[0];
 }
 
+/// The row of x of the tokens a lane multiplies.
+template <int kTiles>
+__device__ __forceinline__ void find_inputs(const Plan& plan, int row_begin,
+                                            const uint16_t* (&x)[kTiles]) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+    const int row = min(row_begin + 8 * j + static_cast<int>(threadIdx.x % 32) / 4, plan.rows - 1);
+    x[j] = plan.x + (plan.gather == nullptr ? row : plan.gather[row]) * plan.x_stride;
+  }
+}
+
 template <int kMask, int kTiles>
-__global__ void __launch_bounds__(kWarps * 32) linear_kernel(const __grid_constant__ Plan plan) {
+__global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constant__ Plan plan) {
   constexpr int kTokens = 8 * kTiles;
   __shared__ float sums[kWarps][kTokens][kRowTile + 1];
   const int warp = threadIdx.x / 32;
@@ -100,70 +127,152 @@ __global__ void __launch_bounds__(kWarps * 32) linear_kernel(const __grid_consta
   const int local_tile = warp / plan.warps_per_tile;
   const int first_slice = warp % plan.warps_per_tile;
   const int row_begin = blockIdx.y * kTokens;
-  const bool works = local_tile < tiles_per_block;
 
   int tile = blockIdx.x * tiles_per_block + local_tile;
   RawSlice<loads_of(kMask)> raw;
-  if (works && tile < plan.tiles) load_tile<kMask>(plan, tile, first_slice, raw);
+  const Segment* segment = &plan.segments[segment_of(plan, tile)];
+  const auto works = [&] {
+    return local_tile < tiles_per_block && tile < plan.tiles &&
+           first_slice < slices_of<kMask>(segment->out.weight);
+  };
+  if (works()) load_tile<kMask>(*segment, tile, first_slice, raw);
   wait_for_inputs();
-
   const uint16_t* x[kTiles];
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-    const int row = min(row_begin + 8 * j + lane / 4, plan.rows - 1);
-    x[j] = plan.x + (plan.gather == nullptr ? row : plan.gather[row]) * plan.x_stride;
-  }
+  find_inputs(plan, row_begin, x);
+  const int tokens = min(kTokens, plan.rows - row_begin);
   for (int base = blockIdx.x * tiles_per_block; base < plan.tiles;
        base += gridDim.x * tiles_per_block) {
-    tile = base + local_tile;
     float acc[kTiles][4] = {};
-    if (works && tile < plan.tiles) {
-      multiply_tile<kMask, kTiles>(plan, tile, first_slice, raw, x, acc);
-      for (int slice = first_slice + kWarps; slice < plan.slices; slice += kWarps) {
-        load_tile<kMask>(plan, tile, slice, raw);
-        multiply_tile<kMask, kTiles>(plan, tile, slice, raw, x, acc);
+    if (works()) {
+      multiply_tile<kMask, kTiles>(*segment, tile, first_slice, raw, x, acc);
+      for (int slice = first_slice + kWarps; slice < slices_of<kMask>(segment->out.weight);
+           slice += kWarps) {
+        load_tile<kMask>(*segment, tile, slice, raw);
+        multiply_tile<kMask, kTiles>(*segment, tile, slice, raw, x, acc);
       }
-      const int next = tile + gridDim.x * tiles_per_block;
-      if (next < plan.tiles) load_tile<kMask>(plan, next, first_slice, raw);
     }
+    tile += gridDim.x * tiles_per_block;
+    segment = &plan.segments[segment_of(plan, tile)];
+    if (works()) load_tile<kMask>(*segment, tile, first_slice, raw);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         sums[warp][8 * j + 2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
     __syncthreads();
-    const int tokens = min(kTokens, plan.rows - row_begin);
     for (int o = threadIdx.x; o < tiles_per_block * tokens * kRowTile; o += kWarps * 32) {
       const int t = o / (tokens * kRowTile);
       const int token = o / kRowTile % tokens;
       if (base + t >= plan.tiles) continue;
-      const Segment& segment = plan.segments[segment_of(plan, base + t)];
-      const int row = (base + t - segment.tile_begin) * kRowTile + o % kRowTile;
-      if (row >= segment.out.weight.rows) continue;
+      const Segment& of = plan.segments[segment_of(plan, base + t)];
+      const int row = (base + t - of.tile_begin) * kRowTile + o % kRowTile;
+      if (row >= of.out.weight.rows) continue;
       float total = 0.0F;
       for (int w = 0; w < plan.warps_per_tile; ++w)
         total += sums[t * plan.warps_per_tile + w][token][o % kRowTile];
-      segment.out.y[(row_begin + token) * segment.out.y_stride + row] =
-          total * row_factor(segment.out.weight, row);
+      of.out.y[(row_begin + token) * of.out.y_stride + row] =
+          total * row_factor(of.out.weight, row);
     }
     __syncthreads();
   }
 }
 
+/// Lane (g, t) holds rows g, g + 8 of tokens 2t, 2t + 1.
+template <int kTiles>
+__device__ __forceinline__ void write_tile(const Plan& plan, const Segment& segment, int tile,
+                                           int row_begin, const float (&total)[kTiles][4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = (tile - segment.tile_begin) * kRowTile + lane / 4 + 8 * half;
+    if (row >= segment.out.weight.rows) continue;
+    const float factor = row_factor(segment.out.weight, row);
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = row_begin + 8 * j + 2 * (lane % 4) + i;
+        if (token < plan.rows)
+          segment.out.y[token * segment.out.y_stride + row] = total[j][2 * half + i] * factor;
+      }
+  }
+}
+
+template <int kMask, int kTiles>
+__global__ void __launch_bounds__(kWarps * 32) stream_kernel(const __grid_constant__ Plan plan) {
+  const int row_begin = blockIdx.y * 8 * kTiles;
+  int tile = blockIdx.x * kWarps + threadIdx.x / 32;
+  int slice = 0;
+  const Segment* segment = &plan.segments[segment_of(plan, tile)];
+  RawSlice<loads_of(kMask)> raw;
+  if (tile < plan.tiles) load_tile<kMask>(*segment, tile, 0, raw);
+  wait_for_inputs();
+  const uint16_t* x[kTiles];
+  find_inputs(plan, row_begin, x);
+  float total[kTiles][4] = {};
+  float part[kTiles][4] = {};
+  while (tile < plan.tiles) {
+    const int slices = slices_of<kMask>(segment->out.weight);
+    int following = next_slice(slice, slices);
+    const bool part_ends = ends_part(slice, slices);
+    const bool tile_ends = part_ends && (following >= slices || following == 8);
+    int next_tile = tile;
+    const Segment* next_segment = segment;
+    if (tile_ends) {
+      following = 0;
+      next_tile = tile + gridDim.x * kWarps;
+      next_segment = &plan.segments[segment_of(plan, next_tile)];
+    }
+    RawSlice<loads_of(kMask)> next;
+    if (next_tile < plan.tiles) load_tile<kMask>(*next_segment, next_tile, following, next);
+    multiply_tile<kMask, kTiles>(*segment, tile, slice, raw, x, part);
+    if (part_ends) {
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          total[j][i] += part[j][i];
+          part[j][i] = 0.0F;
+        }
+    }
+    if (tile_ends) {
+      write_tile(plan, *segment, tile, row_begin, total);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[j][i] = 0.0F;
+    }
+    raw = next;
+    tile = next_tile;
+    slice = following;
+    segment = next_segment;
+  }
+}
+
+template <typename Kernel>
+int resident_blocks(Kernel kernel) {
+  int blocks = 1;
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, 0));
+  return blocks;
+}
+
+/// Enough tiles to keep every multiprocessor busy with one warp each.
+constexpr int kStreamTiles = 512;
+constexpr int kStreamTilesOfFewRows = 2048;
+
 template <int kMask, int kTiles>
 void launch_linear(const Plan& plan, const Launcher& launcher) {
-  static const int resident = [] {
-    int blocks = 1;
-    CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, linear_kernel<kMask, kTiles>,
-                                                             kWarps * 32, 0));
-    return blocks;
-  }();
-  const int tiles_per_block = kWarps / plan.warps_per_tile;
+  static const int split_resident = resident_blocks(split_kernel<kMask, kTiles>);
+  static const int stream_resident = resident_blocks(stream_kernel<kMask, kTiles>);
+  const bool streams = plan.tiles >= (kTiles > 1 ? kStreamTiles : kStreamTilesOfFewRows);
+  const int tiles_per_block = streams ? kWarps : kWarps / plan.warps_per_tile;
+  const int resident = streams ? stream_resident : split_resident;
   const int groups = (plan.tiles + tiles_per_block - 1) / tiles_per_block;
   const unsigned row_blocks = static_cast<unsigned>((plan.rows + 8 * kTiles - 1) / (8 * kTiles));
   const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
                   row_blocks);
-  launch(linear_kernel<kMask, kTiles>, launcher, grid, kWarps * 32, 0, plan);
+  launch(streams ? stream_kernel<kMask, kTiles> : split_kernel<kMask, kTiles>, launcher, grid,
+         kWarps * 32, 0, plan);
 }
 
 template <int kMask>
@@ -193,13 +302,13 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
     mask |= mask_of(w.format);
     plan.segments[i] = {.out = args.outputs[i], .tile_begin = plan.tiles};
     plan.tiles += (w.rows + kRowTile - 1) / kRowTile;
-    plan.slices = w.cols / kColumnPad;
+    plan.warps_per_tile = max(plan.warps_per_tile, warps_for(w.format, w.cols));
   }
   plan.count = args.count;
-  plan.warps_per_tile = min(plan.slices, kWarps);
   if (mask == kHasNvfp4) return launch_for_rows<kHasNvfp4>(plan, launcher);
   if (mask == kHasFp8) return launch_for_rows<kHasFp8>(plan, launcher);
   if (mask == kHasBf16) return launch_for_rows<kHasBf16>(plan, launcher);
+  if (mask == (kHasBf16 | kHasFp8)) return launch_for_rows<kHasBf16 | kHasFp8>(plan, launcher);
   launch_for_rows<kHasBf16 | kHasFp8 | kHasNvfp4>(plan, launcher);
 }
 

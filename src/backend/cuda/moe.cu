@@ -12,7 +12,7 @@ constexpr int kWarps = 8;
 constexpr int kTokens = 8;  // of one matrix instruction
 
 /// gate_up: a tile is 8 rows of gate and the same 8 of up. down: 16 rows.
-enum class Step : uint8_t { gate_up, down };
+enum class Part : uint8_t { gate_up, down };
 
 struct Plan {
   ExpertArgs args;
@@ -30,7 +30,7 @@ struct Item {
   int count = 0;  // tokens
 };
 
-template <Step kStep>
+template <Part kPart>
 __device__ __forceinline__ Item item_at(const Plan& plan, int flat, int active) {
   Item item;
   const ExpertArgs& a = plan.args;
@@ -55,33 +55,44 @@ __device__ __forceinline__ const DeviceLinear& high_of(const ExpertArgs& a, cons
   return item.expert < 0 ? a.shared_high : a.routed_high;
 }
 
-template <Step kStep>
+template <Part kPart>
 __device__ __forceinline__ int low_row(const Item& item, int g) {
-  return kStep == Step::gate_up ? 8 * item.tile + g : 16 * item.tile + g;
+  return kPart == Part::gate_up ? 8 * item.tile + g : 16 * item.tile + g;
 }
 
-template <Step kStep, Format kFormat>
-__device__ __forceinline__ void load_item(const Plan& plan, const Item& item, int slice,
-                                          RawSlice<load_count(kFormat)>& raw) {
+/// The rows a lane reads of an item's tile.
+struct ItemRows {
+  RowPointers low, high;
+};
+
+template <Part kPart, Format kFormat>
+__device__ __forceinline__ ItemRows rows_of(const Plan& plan, const Item& item) {
   const DeviceLinear& low = low_of(plan.args, item);
   const DeviceLinear& high = high_of(plan.args, item);
-  const int first = low_row<kStep>(item, static_cast<int>(threadIdx.x % 32) / 4);
-  const int second = kStep == Step::gate_up ? first : first + 8;
+  const int first = low_row<kPart>(item, static_cast<int>(threadIdx.x % 32) / 4);
+  const int second = kPart == Part::gate_up ? first : first + 8;
   const int64_t base = static_cast<int64_t>(max(item.expert, 0)) * low.rows;
-  load_slice<kFormat>(row_of(low, base + min(first, low.rows - 1)),
-                      row_of(high, base + min(second, high.rows - 1)), slice, raw);
+  return {.low = row_of<kFormat>(low, base + min(first, low.rows - 1)),
+          .high = row_of<kFormat>(high, base + min(second, high.rows - 1))};
+}
+
+template <Part kPart, Format kFormat>
+__device__ __forceinline__ void load_item(const Plan& plan, const Item& item, int slice,
+                                          RawSlice<load_count(kFormat)>& raw) {
+  const ItemRows rows = rows_of<kPart, kFormat>(plan, item);
+  load_slice<kFormat>(rows.low, rows.high, slice, raw);
 }
 
 /// The input row and the output row of token `index` of an item.
-template <Step kStep>
+template <Part kPart>
 __device__ __forceinline__ int64_t output_row(const ExpertArgs& a, const Item& item, int index) {
   if (item.expert < 0) return a.shared_begin + index;
   return a.routing.assignments[item.first + index];
 }
-template <Step kStep>
+template <Part kPart>
 __device__ __forceinline__ int64_t input_row(const ExpertArgs& a, const Item& item, int index) {
-  const int64_t row = output_row<kStep>(a, item, index);
-  if (kStep == Step::down) return row;
+  const int64_t row = output_row<kPart>(a, item, index);
+  if (kPart == Part::down) return row;
   return item.expert < 0 ? index : row / a.top_k;
 }
 
@@ -94,28 +105,28 @@ __device__ __forceinline__ float factor_of(const DeviceLinear& w, int expert, in
 
 /// Factors of the 128-column halves of a slice. gate_up: gate's in the tile's low rows and up's in
 /// its high rows would differ, so block scales are applied to each half of the sums.
-template <Step kStep>
+template <Part kPart>
 __device__ __forceinline__ void block_factors(const DeviceLinear& w, const Item& item, int slice,
                                               float (&factors)[2]) {
   factors[0] = factors[1] = 1.0F;
   if (w.layout != FactorLayout::block128) return;
   const float* f = w.factors + max(item.expert, 0) * w.factor_stride +
-                   low_row<kStep>(item, 0) / 128 * (w.cols / 128) + 2 * slice;
+                   low_row<kPart>(item, 0) / 128 * (w.cols / 128) + 2 * slice;
   factors[0] = f[0];
   factors[1] = f[1];
 }
 
-template <Step kStep, Format kFormat>
+template <Part kPart, Format kFormat>
 __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item, int slice,
                                               const RawSlice<load_count(kFormat)>& raw,
                                               const uint16_t* x, float (&acc)[1][4]) {
-  const uint16_t* const at[1] = {x + slice * kColumnPad};
+  const uint16_t* const at[1] = {x + slice * slice_columns(kFormat)};
   float factors[2];
-  block_factors<kStep>(low_of(plan.args, item), item, slice, factors);
-  if constexpr (kFormat == Format::fp8 && kStep == Step::gate_up) {
+  block_factors<kPart>(low_of(plan.args, item), item, slice, factors);
+  if constexpr (kFormat == Format::fp8 && kPart == Part::gate_up) {
     if (low_of(plan.args, item).layout == FactorLayout::block128) {
       float high_factors[2];
-      block_factors<kStep>(high_of(plan.args, item), item, slice, high_factors);
+      block_factors<kPart>(high_of(plan.args, item), item, slice, high_factors);
       float high[1][4] = {{0.0F, 0.0F, acc[0][2], acc[0][3]}};
       multiply_slice<kFormat>(raw, at, high_factors, high);
       multiply_slice<kFormat>(raw, at, factors, acc);
@@ -129,7 +140,7 @@ __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item
 
 using Sums = float[kWarps][kTokens][17];
 
-template <Step kStep>
+template <Part kPart>
 __device__ __forceinline__ void write_item(const Plan& plan, const Item& item, int group,
                                            const Sums& sums, int first_warp, int token, int row) {
   const ExpertArgs& a = plan.args;
@@ -138,23 +149,23 @@ __device__ __forceinline__ void write_item(const Plan& plan, const Item& item, i
   float high = 0.0F;
   for (int w = first_warp; w < first_warp + plan.warps_per_tile; ++w) {
     low += sums[w][token][row];
-    if (kStep == Step::gate_up) high += sums[w][token][row + 8];
+    if (kPart == Part::gate_up) high += sums[w][token][row + 8];
   }
-  const int64_t to = output_row<kStep>(a, item, group * kTokens + token);
-  const int n = low_row<kStep>(item, row);
+  const int64_t to = output_row<kPart>(a, item, group * kTokens + token);
+  const int n = low_row<kPart>(item, row);
   if (n >= low_of(a, item).rows) return;
   low *= factor_of(low_of(a, item), item.expert, n);
-  if constexpr (kStep == Step::down) {
+  if constexpr (kPart == Part::down) {
     a.y[to * a.y_stride + n] = low;
   } else {
     high *= factor_of(high_of(a, item), item.expert, n);
-    a.act[to * a.act_stride + n] = to_bf16(silu(low) * high);
+    a.act[to * a.act_stride + x_place(n)] = to_bf16(silu(low) * high);
   }
 }
 
-template <Step kStep, Format kFormat>
+template <Part kPart, Format kFormat>
 __global__ void __launch_bounds__(kWarps * 32) expert_kernel(const __grid_constant__ Plan plan) {
-  constexpr int kRows = kStep == Step::gate_up ? 8 : 16;
+  constexpr int kRows = kPart == Part::gate_up ? 8 : 16;
   __shared__ Sums sums;
   const ExpertArgs& a = plan.args;
   const int warp = threadIdx.x / 32;
@@ -169,42 +180,42 @@ __global__ void __launch_bounds__(kWarps * 32) expert_kernel(const __grid_consta
   const bool early = works && flat < plan.shared_tiles;
   Item item;
   if (early) {
-    item = item_at<kStep>(plan, flat, 0);
-    load_item<kStep, kFormat>(plan, item, first_slice, raw);
+    item = item_at<kPart>(plan, flat, 0);
+    load_item<kPart, kFormat>(plan, item, first_slice, raw);
   }
   wait_for_inputs();
   const int active = plan.routed_tiles == 0 ? 0 : *a.routing.active_count;
   const int tiles = plan.shared_tiles + active * plan.routed_tiles;
   if (works && !early && flat < tiles) {
-    item = item_at<kStep>(plan, flat, active);
-    load_item<kStep, kFormat>(plan, item, first_slice, raw);
+    item = item_at<kPart>(plan, flat, active);
+    load_item<kPart, kFormat>(plan, item, first_slice, raw);
   }
-  const uint16_t* input = kStep == Step::gate_up ? a.x : a.act;
-  const int64_t stride = kStep == Step::gate_up ? a.x_stride : a.act_stride;
+  const uint16_t* input = kPart == Part::gate_up ? a.x : a.act;
+  const int64_t stride = kPart == Part::gate_up ? a.x_stride : a.act_stride;
 
   for (int base = blockIdx.x * tiles_per_block; base < tiles; base += gridDim.x * tiles_per_block) {
     flat = base + local_tile;
     int groups = 0;  // of the tile of this block with the most tokens
     for (int t = 0; t < tiles_per_block; ++t)
-      groups = max(groups, (item_at<kStep>(plan, base + t, active).count + kTokens - 1) / kTokens);
+      groups = max(groups, (item_at<kPart>(plan, base + t, active).count + kTokens - 1) / kTokens);
     for (int group = 0; group < groups; ++group) {
       float acc[1][4] = {};
       if (works && flat < tiles && group * kTokens < item.count) {
         const int token = min(group * kTokens + lane / 4, item.count - 1);
-        const uint16_t* x = input + input_row<kStep>(a, item, token) * stride;
+        const uint16_t* x = input + input_row<kPart>(a, item, token) * stride;
         if (group > 0 && plan.slices > kWarps)
-          load_item<kStep, kFormat>(plan, item, first_slice, raw);
-        multiply_item<kStep, kFormat>(plan, item, first_slice, raw, x, acc);
+          load_item<kPart, kFormat>(plan, item, first_slice, raw);
+        multiply_item<kPart, kFormat>(plan, item, first_slice, raw, x, acc);
         for (int slice = first_slice + kWarps; slice < plan.slices; slice += kWarps) {
-          load_item<kStep, kFormat>(plan, item, slice, raw);
-          multiply_item<kStep, kFormat>(plan, item, slice, raw, x, acc);
+          load_item<kPart, kFormat>(plan, item, slice, raw);
+          multiply_item<kPart, kFormat>(plan, item, slice, raw, x, acc);
         }
       }
       const int next = flat + gridDim.x * tiles_per_block;
       Item next_item;
       if (works && group == groups - 1 && next < tiles) {
-        next_item = item_at<kStep>(plan, next, active);
-        load_item<kStep, kFormat>(plan, next_item, first_slice, raw);
+        next_item = item_at<kPart>(plan, next, active);
+        load_item<kPart, kFormat>(plan, next_item, first_slice, raw);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -213,7 +224,7 @@ __global__ void __launch_bounds__(kWarps * 32) expert_kernel(const __grid_consta
       for (int o = threadIdx.x; o < tiles_per_block * kTokens * kRows; o += kWarps * 32) {
         const int t = o / (kTokens * kRows);
         if (base + t < tiles)
-          write_item<kStep>(plan, item_at<kStep>(plan, base + t, active), group, sums,
+          write_item<kPart>(plan, item_at<kPart>(plan, base + t, active), group, sums,
                             t * plan.warps_per_tile, o / kRows % kTokens, o % kRows);
       }
       __syncthreads();
@@ -222,34 +233,167 @@ __global__ void __launch_bounds__(kWarps * 32) expert_kernel(const __grid_consta
   }
 }
 
-template <Step kStep, Format kFormat>
-void launch_experts(const Plan& plan, const Launcher& launcher) {
-  static const int resident = [] {
-    int blocks = 1;
-    CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, expert_kernel<kStep, kFormat>,
-                                                             kWarps * 32, 0));
-    return blocks;
-  }();
-  const ExpertArgs& a = plan.args;
-  const int tiles_per_block = kWarps / plan.warps_per_tile;
-  const int active_max = min(a.experts, a.rows * a.top_k);
-  const int tiles = plan.shared_tiles + plan.routed_tiles * active_max;
-  const int groups = (tiles + tiles_per_block - 1) / tiles_per_block;
-  const auto blocks = static_cast<unsigned>(min(groups, resident * launcher.multiprocessors));
-  launch(expert_kernel<kStep, kFormat>, launcher, blocks, kWarps * 32, 0, plan);
+/// The stream kernel takes 8 tokens of the shared matrix as one item, tiles of it first.
+struct StreamItem {
+  Item item;
+  int group = 0;   // of 8 tokens
+  int groups = 1;  // one past the last group of this item
+};
+
+template <Part kPart>
+__device__ __forceinline__ StreamItem stream_item_at(const Plan& plan, int flat, int active) {
+  const int shared_groups = (plan.args.rows + kTokens - 1) / kTokens;
+  const int shared_items = plan.shared_tiles * shared_groups;
+  StreamItem out;
+  if (flat < shared_items) {
+    out.item = item_at<kPart>(plan, flat % max(plan.shared_tiles, 1), active);
+    out.group = flat / max(plan.shared_tiles, 1);
+    out.groups = out.group + 1;
+    return out;
+  }
+  out.item = item_at<kPart>(plan, flat - shared_items + plan.shared_tiles, active);
+  out.groups = (out.item.count + kTokens - 1) / kTokens;
+  return out;
 }
 
-template <Step kStep>
+/// Lane (g, t) holds rows g and g + 8 of the tile for tokens 2t and 2t + 1. `row`: the output row
+/// of token g, -1 beyond the last.
+template <Part kPart>
+__device__ __forceinline__ void write_tokens(const Plan& plan, const Item& item, int64_t row,
+                                             const float (&total)[4]) {
+  const ExpertArgs& a = plan.args;
+  const int lane = threadIdx.x % 32;
+  const int n = low_row<kPart>(item, lane / 4);
+  const DeviceLinear& low = low_of(a, item);
+  const float low_factor = n < low.rows ? factor_of(low, item.expert, n) : 0.0F;
+  const int n_high = kPart == Part::gate_up ? n : n + 8;
+  const float high_factor =
+      n_high < low.rows ? factor_of(high_of(a, item), item.expert, n_high) : 0.0F;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int64_t to = __shfl_sync(kAllLanes, row, 4 * (2 * (lane % 4) + i));
+    if (to < 0) continue;
+    const float first = total[i] * low_factor;
+    const float second = total[2 + i] * high_factor;
+    if constexpr (kPart == Part::gate_up) {
+      if (n < low.rows) a.act[to * a.act_stride + x_place(n)] = to_bf16(silu(first) * second);
+    } else {
+      if (n < low.rows) a.y[to * a.y_stride + n] = first;
+      if (n_high < low.rows) a.y[to * a.y_stride + n_high] = second;
+    }
+  }
+}
+
+template <Part kPart, Format kFormat>
+__global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
+    expert_stream_kernel(const __grid_constant__ Plan plan) {
+  const ExpertArgs& a = plan.args;
+  const int lane = threadIdx.x % 32;
+  const int stride = gridDim.x * kWarps;
+  // Neighbouring warps of a block take neighbouring tiles; blocks take far ones.
+  int flat = blockIdx.x * kWarps + threadIdx.x / 32;
+  wait_for_inputs();
+  const int active = plan.routed_tiles == 0 ? 0 : *a.routing.active_count;
+  const int items =
+      plan.shared_tiles * ((a.rows + kTokens - 1) / kTokens) + active * plan.routed_tiles;
+  if (flat >= items) return;
+  const uint16_t* input = kPart == Part::gate_up ? a.x : a.act;
+  const int64_t input_stride = kPart == Part::gate_up ? a.x_stride : a.act_stride;
+  const auto token_row = [&](const StreamItem& of, bool output) -> int64_t {
+    const int index = of.group * kTokens + lane / 4;
+    if (index >= of.item.count)
+      return output ? -1 : input_row<kPart>(a, of.item, of.item.count - 1);
+    return output ? output_row<kPart>(a, of.item, index) : input_row<kPart>(a, of.item, index);
+  };
+
+  StreamItem now = stream_item_at<kPart>(plan, flat, active);
+  int slice = 0;
+  RawSlice<load_count(kFormat)> raw;
+  ItemRows rows = rows_of<kPart, kFormat>(plan, now.item);
+  load_slice<kFormat>(rows.low, rows.high, 0, raw);
+  const uint16_t* x = input + token_row(now, false) * input_stride;
+  int64_t out_row = token_row(now, true);
+  float total[4] = {};
+  float part[1][4] = {};
+  while (flat < items) {
+    StreamItem next = now;
+    int following = next_slice(slice, plan.slices);
+    const bool part_ends = ends_part(slice, plan.slices);
+    const bool group_ends = part_ends && (following >= plan.slices || following == 8);
+    if (group_ends) {
+      following = 0;
+      if (++next.group >= next.groups) {
+        flat += stride;
+        next = stream_item_at<kPart>(plan, min(flat, items - 1), active);
+        rows = rows_of<kPart, kFormat>(plan, next.item);
+      }
+    }
+    RawSlice<load_count(kFormat)> next_raw;
+    load_slice<kFormat>(rows.low, rows.high, following, next_raw);
+    const uint16_t* next_x = x;
+    int64_t next_out_row = out_row;
+    if (group_ends) {
+      next_x = input + token_row(next, false) * input_stride;
+      next_out_row = token_row(next, true);
+    }
+    multiply_item<kPart, kFormat>(plan, now.item, slice, raw, x, part);
+    if (part_ends) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        total[i] += part[0][i];
+        part[0][i] = 0.0F;
+      }
+    }
+    if (group_ends) {
+      write_tokens<kPart>(plan, now.item, out_row, total);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) total[i] = 0.0F;
+    }
+    raw = next_raw;
+    x = next_x;
+    out_row = next_out_row;
+    now = next;
+    slice = following;
+  }
+}
+
+template <typename Kernel>
+int resident_blocks(Kernel kernel) {
+  int blocks = 1;
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, 0));
+  return blocks;
+}
+
+constexpr int kSplitRowsMax = 2;  // above it there are tiles enough for a warp each
+
+template <Part kPart, Format kFormat>
+void launch_experts(const Plan& plan, const Launcher& launcher) {
+  static const int split_resident = resident_blocks(expert_kernel<kPart, kFormat>);
+  static const int stream_resident = resident_blocks(expert_stream_kernel<kPart, kFormat>);
+  const ExpertArgs& a = plan.args;
+  const bool streams = a.rows > kSplitRowsMax;
+  const int shared_items =
+      streams ? plan.shared_tiles * ((a.rows + kTokens - 1) / kTokens) : plan.shared_tiles;
+  const int items = shared_items + plan.routed_tiles * min(a.experts, a.rows * a.top_k);
+  const int items_per_block = streams ? kWarps : kWarps / plan.warps_per_tile;
+  const int groups = (items + items_per_block - 1) / items_per_block;
+  const int resident = streams ? stream_resident : split_resident;
+  const auto blocks = static_cast<unsigned>(min(groups, resident * launcher.multiprocessors));
+  launch(streams ? expert_stream_kernel<kPart, kFormat> : expert_kernel<kPart, kFormat>, launcher,
+         blocks, kWarps * 32, 0, plan);
+}
+
+template <Part kPart>
 void launch_plan(const Plan& plan, const Launcher& launcher) {
   const DeviceLinear& w =
       plan.args.routed_low.present() ? plan.args.routed_low : plan.args.shared_low;
   switch (w.format) {
     case Format::bf16:
-      return launch_experts<kStep, Format::bf16>(plan, launcher);
+      return launch_experts<kPart, Format::bf16>(plan, launcher);
     case Format::fp8:
-      return launch_experts<kStep, Format::fp8>(plan, launcher);
+      return launch_experts<kPart, Format::fp8>(plan, launcher);
     case Format::nvfp4:
-      return launch_experts<kStep, Format::nvfp4>(plan, launcher);
+      return launch_experts<kPart, Format::nvfp4>(plan, launcher);
   }
 }
 
@@ -257,34 +401,35 @@ bool together(const DeviceLinear& a, const DeviceLinear& b) {
   return a.format == b.format && a.cols == b.cols;
 }
 
-template <Step kStep>
+template <Part kPart>
 void run(const ExpertArgs& args, const Launcher& launcher) {
   const bool routed = args.routed_low.present();
   const bool shared = args.shared_low.present();
   if (routed && shared && !together(args.routed_low, args.shared_low)) {
     ExpertArgs part = args;
     part.shared_low = part.shared_high = {};
-    run<kStep>(part, launcher);
+    run<kPart>(part, launcher);
     part = args;
     part.routed_low = part.routed_high = {};
-    return run<kStep>(part, launcher);
+    return run<kPart>(part, launcher);
   }
-  constexpr int kRows = kStep == Step::gate_up ? 8 : 16;
+  constexpr int kRows = kPart == Part::gate_up ? 8 : 16;
   Plan plan = {.args = args};
   plan.routed_tiles = routed ? (args.routed_low.rows + kRows - 1) / kRows : 0;
   plan.shared_tiles = shared ? (args.shared_low.rows + kRows - 1) / kRows : 0;
-  plan.slices = (routed ? args.routed_low : args.shared_low).cols / kColumnPad;
+  const DeviceLinear& w = routed ? args.routed_low : args.shared_low;
+  plan.slices = w.cols / slice_columns(w.format);
   plan.warps_per_tile = min(plan.slices, kWarps);
-  launch_plan<kStep>(plan, launcher);
+  launch_plan<kPart>(plan, launcher);
 }
 
 }  // namespace
 
 void experts_gate_up(const ExpertArgs& args, const Launcher& launcher) {
-  run<Step::gate_up>(args, launcher);
+  run<Part::gate_up>(args, launcher);
 }
 void experts_down(const ExpertArgs& args, const Launcher& launcher) {
-  run<Step::down>(args, launcher);
+  run<Part::down>(args, launcher);
 }
 
 }  // namespace nibble::cuda

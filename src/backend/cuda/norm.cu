@@ -6,37 +6,60 @@
 namespace nibble::cuda {
 namespace {
 
+/// The block's output at kWidth columns of a row, experts in the order of their rank.
+template <int kWidth>
+__device__ __forceinline__ void block_output(const AddNormArgs& a, int row, int column,
+                                             const float* weights, float shared_weight,
+                                             float (&sum)[kWidth]) {
+  const int64_t at = static_cast<int64_t>(row) * a.hidden + column;
+  if (a.top_k == 0) return load_columns(a.y + at, sum);
+  const float* y = a.y + static_cast<int64_t>(row) * a.top_k * a.hidden + column;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) sum[i] = 0.0F;
+  float part[kWidth];
+#pragma unroll 8
+  for (int k = 0; k < a.top_k; ++k) {
+    load_columns(y + static_cast<int64_t>(k) * a.hidden, part);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum[i] = fmaf(weights[k], part[i], sum[i]);
+  }
+  if (a.shared == nullptr) return;
+  load_columns(a.shared + at, part);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) sum[i] = fmaf(shared_weight, part[i], sum[i]);
+}
+
+template <int kWidth>
 __global__ void __launch_bounds__(kNormThreads)
     add_norm_kernel(const __grid_constant__ AddNormArgs a) {
   __shared__ float scratch[kNormThreads / 32];
-  wait_for_inputs();
-  const int row = blockIdx.x;
-  float* h = a.h + static_cast<int64_t>(row) * a.hidden;
   __shared__ float weights[kRouteTopKMax];
+  const int row = blockIdx.x;
+  wait_for_inputs();
   if (threadIdx.x < a.top_k) weights[threadIdx.x] = a.weights[row * a.top_k + threadIdx.x];
-  __syncthreads();
   const float shared_weight =
       a.shared == nullptr ? 0.0F : sigmoid(a.shared_gate[row * a.gate_stride]);
-  float squares = 0.0F;
-  for (int i = threadIdx.x; i < a.hidden; i += kNormThreads) {
-    float sum = 0.0F;
-    if (a.top_k == 0) {
-      sum = a.y[static_cast<int64_t>(row) * a.hidden + i];
-    } else {
-      const float* y = a.y + static_cast<int64_t>(row) * a.top_k * a.hidden + i;
-#pragma unroll 8
-      for (int k = 0; k < a.top_k; ++k)
-        sum = fmaf(weights[k], y[static_cast<int64_t>(k) * a.hidden], sum);
-      if (a.shared != nullptr)
-        sum = fmaf(shared_weight, a.shared[static_cast<int64_t>(row) * a.hidden + i], sum);
-    }
-    const float value = h[i] + sum;
-    h[i] = value;
-    squares = fmaf(value, value, squares);
+  float* stream = a.h + static_cast<int64_t>(row) * a.hidden;
+  RowPart<kWidth> h;
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g)
+    if (RowPart<kWidth>::column(g) < a.hidden)
+      load_columns(stream + RowPart<kWidth>::column(g), h.v[g]);
+  if (a.top_k > 0) __syncthreads();
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
+    const int column = RowPart<kWidth>::column(g);
+    if (column >= a.hidden) continue;
+    float sum[kWidth];
+    block_output(a, row, column, weights, shared_weight, sum);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) h.v[g][i] += sum[i];
+    store_columns(h.v[g], stream + column);
   }
   float* wide =
       a.hidden_out == nullptr ? nullptr : a.hidden_out + static_cast<int64_t>(row) * a.hidden;
-  norm_row(h, squares, a.hidden, a.norm, a.eps, a.x + row * a.x_stride, wide, scratch);
+  const ColumnOrder order = row < a.natural_from ? ColumnOrder::placed : ColumnOrder::natural;
+  norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, wide, scratch);
 }
 
 __global__ void __launch_bounds__(kNormThreads)
@@ -50,7 +73,8 @@ __global__ void __launch_bounds__(kNormThreads)
 }  // namespace
 
 void add_norm(const AddNormArgs& args, const Launcher& launcher) {
-  launch(add_norm_kernel, launcher, static_cast<unsigned>(args.rows), kNormThreads, 0, args);
+  launch(args.hidden % 4 == 0 ? add_norm_kernel<4> : add_norm_kernel<1>, launcher,
+         static_cast<unsigned>(args.rows), kNormThreads, 0, args);
 }
 
 void gather_rows(const float* from, const int32_t* rows, int32_t count, int32_t width, float* to,

@@ -1,23 +1,82 @@
-// RMS norm of one row by one block, as the tail of the kernels that finish a row.
+// One row in the registers of one block of threads, and its RMS norm: the tail of every kernel that
+// finishes a row.
 #pragma once
 
 #include "backend/cuda/device_math.cuh"
+#include "backend/cuda/kernels.h"
 
 namespace nibble::cuda {
 
-inline constexpr int kNormThreads = 256;
+inline constexpr int kNormThreads = 512;
 
-/// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. `h`: this
-/// row in memory, written by this very block (each thread reads what it wrote: same stride).
-/// `squares`: this thread's share of sum(h^2). `scratch`: 8 floats.
-__device__ __forceinline__ void norm_row(const float* h, float squares, int hidden, const float* w,
-                                         float eps, uint16_t* x, float* wide, float* scratch) {
+/// Columns of a thread: groups of kWidth neighbours, kNormThreads groups apart.
+template <int kWidth>
+struct RowPart {
+  static constexpr int kGroups = kHiddenMax / kNormThreads / kWidth;
+  float v[kGroups][kWidth];
+
+  static __device__ __forceinline__ int column(int group) {
+    return (group * kNormThreads + static_cast<int>(threadIdx.x)) * kWidth;
+  }
+};
+
+template <int kWidth>
+__device__ __forceinline__ void load_columns(const float* from, float (&to)[kWidth]) {
+  if constexpr (kWidth == 4) {
+    const float4 v = *reinterpret_cast<const float4*>(from);
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
+  } else {
+    to[0] = *from;
+  }
+}
+template <int kWidth>
+__device__ __forceinline__ void store_columns(const float (&from)[kWidth], float* to) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+  } else {
+    *to = from[0];
+  }
+}
+
+/// How the columns of an input lie: as generation arithmetic reads them (x_place), or one after the
+/// other, as prompt arithmetic does.
+enum class ColumnOrder : uint8_t { placed, natural };
+
+/// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. `scratch`:
+/// 16 floats of shared memory.
+template <int kWidth>
+__device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden, const float* w,
+                                         float eps, ColumnOrder order, uint16_t* x, float* wide,
+                                         float* scratch) {
+  float squares = 0.0F;
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g)
+    if (RowPart<kWidth>::column(g) < hidden)
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) squares = fmaf(h.v[g][i], h.v[g][i], squares);
   const float total = block_sum<kNormThreads / 32>(squares, scratch);
   const float scale = rsqrtf(total / static_cast<float>(hidden) + eps);
-  for (int i = threadIdx.x; i < hidden; i += kNormThreads) {
-    const float y = h[i] * scale * w[i];
-    x[i] = to_bf16(y);
-    if (wide != nullptr) wide[i] = y;
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
+    const int column = RowPart<kWidth>::column(g);
+    if (column >= hidden) continue;
+    float y[kWidth];
+    load_columns(w + column, y);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) y[i] *= h.v[g][i] * scale;
+    if (wide != nullptr) store_columns(y, wide + column);
+    if (order == ColumnOrder::placed) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) x[x_place(column + i)] = to_bf16(y[i]);
+    } else if constexpr (kWidth == 4) {
+      *reinterpret_cast<uint2*>(x + column) =
+          make_uint2(to_bf16_pair(y[0], y[1]), to_bf16_pair(y[2], y[3]));
+    } else {
+      x[column] = to_bf16(y[0]);
+    }
   }
 }
 

@@ -33,8 +33,6 @@ Choice choose_output(GemmOutput output) {
   switch (output) {
     case GemmOutput::f32:
       return choice<kFormat, GemmOutput::f32, kWgmma>();
-    case GemmOutput::add_bf16:
-      return choice<kFormat, GemmOutput::add_bf16, kWgmma>();
     case GemmOutput::swiglu:
       return choice<kFormat, GemmOutput::swiglu, kWgmma>();
     default:
@@ -54,15 +52,6 @@ bool use_wgmma(const PrefillDevice& device, MatrixUnit unit) {
   return unit == MatrixUnit::automatic && device.compute_major == 9;
 }
 
-bool is_aligned(const PrefillWeight& weight, int k) {
-  const int row_bytes = weight.format == WeightFormat::nvfp4 ? k / 2
-                        : weight.format == WeightFormat::fp8 ? k
-                                                             : k * 2;
-  const bool scales = weight.format != WeightFormat::nvfp4 ||
-                      (k % 64 == 0 && reinterpret_cast<uintptr_t>(weight.scales) % 4 == 0);
-  return row_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(weight.values) % 16 == 0 && scales;
-}
-
 }  // namespace
 
 cudaError_t PrefillDevice::read(int device, PrefillDevice* out) {
@@ -78,8 +67,7 @@ cudaError_t PrefillDevice::read(int device, PrefillDevice* out) {
 
 cudaError_t prefill_gemm_prepare(const PrefillDevice& device) {
   for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4})
-    for (const auto output :
-         {GemmOutput::bf16, GemmOutput::f32, GemmOutput::add_bf16, GemmOutput::swiglu})
+    for (const auto output : {GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu})
       for (const bool wgmma : {false, true}) {
         if (wgmma && device.compute_major != 9) continue;
         const Choice it = wgmma ? choose<true>(format, output) : choose<false>(format, output);
@@ -93,14 +81,14 @@ cudaError_t prefill_gemm_prepare(const PrefillDevice& device) {
 cudaError_t prefill_gemm(const PrefillGemm& gemm, const PrefillDevice& device, MatrixUnit unit,
                          cudaStream_t stream) {
   if (gemm.rows == 0 || gemm.n == 0) return cudaSuccess;
+  if (gemm.k % kStepColumns != 0 || gemm.x_stride % 8 != 0) return cudaErrorInvalidValue;
   const bool paired = gemm.output == GemmOutput::swiglu;
-  GemmArgs args{
-      .gemm = gemm,
-      .k_steps = (gemm.k + kStepColumns - 1) / kStepColumns,
-      .row_tiles = 0,
-      .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
-      .rows_per_tile = paired ? kTileRows / 2 : kTileRows,
-      .aligned = is_aligned(gemm.weight, gemm.k) && (!paired || is_aligned(gemm.up, gemm.k))};
+  if (paired && gemm.n % kStepColumns != 0) return cudaErrorInvalidValue;
+  GemmArgs args{.gemm = gemm,
+                .k_steps = gemm.k / kStepColumns,
+                .row_tiles = 0,
+                .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
+                .rows_per_tile = paired ? kTileRows / 2 : kTileRows};
   args.row_tiles = (gemm.n + args.rows_per_tile - 1) / args.rows_per_tile;
   const Choice it = use_wgmma(device, unit) ? choose<true>(gemm.weight.format, gemm.output)
                                             : choose<false>(gemm.weight.format, gemm.output);

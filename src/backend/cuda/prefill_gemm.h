@@ -1,7 +1,7 @@
 // Matrix products of prompt arithmetic: y [T, N] = x [T, K] W^T with W in the format of the file,
-// for one weight (a linear) or a stack of experts over tokens sorted by expert. Plain pointers and
-// a stream; launches only. Bit-invariant: a row of y depends on its row of x alone, never on T, on
-// its place or on its neighbours (fixed tiles of 64 along K, one accumulator per output).
+// for one weight (a linear) or a stack of experts over tokens sorted by expert. Plain pointers and a
+// stream; launches only. Bit-invariant: a row of y depends on its row of x alone, never on T, on its
+// place or on its neighbours (fixed steps of 64 along K, one accumulator per output).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,30 +9,31 @@
 
 #include <cstdint>
 
+#include "backend/cuda/prefill_order.h"
+
 namespace nibble::cuda {
 
 enum class WeightFormat : uint8_t { bf16, fp8, nvfp4 };
 enum class Fp8Scales : uint8_t { tensor, row, block128 };
 
-/// The matrix instructions of a kernel. automatic: wgmma on compute capability 9.0 if the binary
-/// holds sm_90a code, else mma.sync. portable: mma.sync everywhere; the twin that tests force.
+/// The matrix instructions of a kernel. automatic: wgmma on compute capability 9.0 (such a binary
+/// must hold sm_90a code), else mma.sync. portable: mma.sync everywhere; the twin that tests force.
 enum class MatrixUnit : uint8_t { automatic, portable };
 
-/// W [N, K] in device memory, or E of them one after another.
+/// W [N, K] in device memory, 16-byte aligned, or E of them one after another.
 struct PrefillWeight {
   WeightFormat format = WeightFormat::bf16;
-  const void* values =
-      nullptr;  // bf16 [N, K]; e4m3 [N, K]; e2m1 [N, K/2], low nibble = even column
-  const void* scales = nullptr;              // nvfp4: e4m3 [N, K/16]; fp8: F32, by fp8_scales
-  const float* global = nullptr;             // nvfp4: [E] multipliers
-  Fp8Scales fp8_scales = Fp8Scales::tensor;  // [E], [E, N] or [E, ceil(N/128), ceil(K/128)]
+  const void* values = nullptr;  // bf16 [N, K]; e4m3 [N, K]; e2m1 [N, K/2], low nibble = even column
+  const void* scales = nullptr;  // nvfp4: e4m3 [N, K/16]; fp8: F32, by fp8_scales
+  const float* global = nullptr;  // nvfp4: multipliers, of expert e at e * scale_stride
+  Fp8Scales fp8_scales = Fp8Scales::tensor;  // [1], [N] or [ceil(N/128), ceil(K/128)]
+  int64_t scale_stride = 1;  // floats from one expert's F32 scales (or multiplier) to the next
 };
 
 enum class GemmOutput : uint8_t {
-  bf16,      // y = bf16(x W^T)
-  f32,       // y = x W^T
-  add_bf16,  // y = bf16(y + bf16(x W^T)), in place: the residual stream
-  swiglu,    // y = bf16(silu(x Wgate^T) * (x Wup^T)); weight = gate, up = up
+  bf16,    // y = bf16(x W^T)
+  f32,     // y = x W^T
+  swiglu,  // y = bf16(silu(x Wgate^T) * (x Wup^T)) in packed order; weight = gate, up = up
 };
 
 /// 128 rows or fewer of one expert.
@@ -43,15 +44,16 @@ struct ExpertTile {
 };
 
 inline constexpr int kTileTokens = 128;
+inline constexpr int kStepColumns = 64;
 
 struct PrefillGemm {
-  const __nv_bfloat16* x = nullptr;
-  int64_t x_stride = 0;  // elements between rows, a multiple of 8; x 16-byte aligned
-  int32_t rows = 0;      // T; with tiles: an upper bound of the assignments
-  int32_t n = 0;
-  int32_t k = 0;  // nvfp4: a multiple of 16; others of 8
+  const __nv_bfloat16* x = nullptr;  // in packed column order, 16-byte aligned
+  int64_t x_stride = 0;              // elements between rows, a multiple of 8
+  int32_t rows = 0;                  // T; with tiles: an upper bound of the assignments
+  int32_t n = 0;                     // swiglu: a multiple of 64
+  int32_t k = 0;                     // a multiple of 64 (pad with zeros)
   PrefillWeight weight;
-  PrefillWeight up;  // swiglu only; same format
+  PrefillWeight up;  // swiglu only; same format and kind of scales
   GemmOutput output = GemmOutput::bf16;
   void* y = nullptr;
   int64_t y_stride = 0;

@@ -24,13 +24,21 @@ __device__ void step() {
 template <int kBuffer>
 __device__ void multiply_wgmma(const uint8_t* stage) {
 #ifdef NIBBLE_HAS_WGMMA
-  StepScales scales;
-  load_step_scales(stage, scales);
   constexpr int kUse = kWgmma ? kBuffer : 0;
 #pragma unroll
-  for (int j = 0; j < 4; ++j)
+  for (int i = 0; i < kM16; ++i)
 #pragma unroll
-    for (int i = 0; i < kM16; ++i) load_fragment(stage, scales, i, j, fragments_[kUse][i][j]);
+    for (int half = 0; half < 2; ++half) {
+      const int line = line_of(i, half);
+      const uint32_t scale = line_scale(stage, line, half);
+      uint32_t words[Shape::kWords];
+      load_line(stage, line, words);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          fragments_[kUse][i][j][2 * r + half] = operand_pair(words_of(words, j), j, r, scale);
+    }
   wgmma_fence();
   const uint64_t tokens = wgmma_descriptor(shared_address(stage));
   if (tile_.count <= 32)
@@ -62,8 +70,12 @@ __device__ void multiply_portable(const uint8_t* stage) {
   }
   const int token0 = first_token();
   if (token0 >= tile_.count) return;
-  StepScales scales;
-  load_step_scales(stage, scales);
+  uint32_t scales[kM16][2];
+#pragma unroll
+  for (int i = 0; i < kM16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      scales[i][half] = line_scale(stage, line_of(i, half), half);
   const uint32_t tokens = shared_address(stage);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -76,7 +88,12 @@ __device__ void multiply_portable(const uint8_t* stage) {
 #pragma unroll
     for (int i = 0; i < kM16; ++i) {
       uint32_t a[4];
-      load_fragment(stage, scales, i, j, a);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Words words = load_words(stage, line_of(i, half), j);
+        a[half] = operand_pair(words, j, 0, scales[i][half]);
+        a[2 + half] = operand_pair(words, j, 1, scales[i][half]);
+      }
 #pragma unroll
       for (int t = 0; t < kN8; ++t)
         mma_bf16(&sum_[i][t * 4], a, b[t >> 1][(t & 1) * 2], b[t >> 1][(t & 1) * 2 + 1]);
@@ -89,12 +106,12 @@ __device__ int first_token() const { return kWgmma ? 0 : (warp_ & 1) * 64; }
 
 /// What a row of the result is multiplied by: global scale, tensor scale or row scale.
 __device__ float row_multiplier(const PrefillWeight& w, int n) const {
-  if constexpr (kFormat == WeightFormat::nvfp4) return w.global[tile_.expert] * kNvfp4Unit;
+  const int64_t first = tile_.expert * w.scale_stride;
+  if constexpr (kFormat == WeightFormat::nvfp4) return w.global[first] * kNvfp4Unit;
   if constexpr (kFormat == WeightFormat::fp8) {
-    const auto* scales = static_cast<const float*>(w.scales);
-    if (w.fp8_scales == Fp8Scales::tensor) return scales[tile_.expert];
-    if (w.fp8_scales == Fp8Scales::row && n < gemm_.n)
-      return scales[int64_t{tile_.expert} * gemm_.n + n];
+    const auto* scales = static_cast<const float*>(w.scales) + first;
+    if (w.fp8_scales == Fp8Scales::tensor) return scales[0];
+    if (w.fp8_scales == Fp8Scales::row && n < gemm_.n) return scales[n];
   }
   return 1.0F;
 }
@@ -145,7 +162,7 @@ __device__ void store_plain() {
 }
 
 /// silu(x), NaN stays NaN.
-__device__ static float silu(float x) { return x / (1.0F + __expf(-x)); }
+__device__ static float silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
 
 __device__ void store_paired() {
   const float gate = row_multiplier(gemm_.weight, tile_.n0);  // one scale a tensor when paired
@@ -158,7 +175,7 @@ __device__ void store_paired() {
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
         const float* d = &sum_[i + s][t * 4];
-        const int n = tile_.n0 + slot_of(i + s) * 8 + (lane_ >> 2);
+        const int n = tile_.n0 + packed_column(slot_of(i + s) * 8 + (lane_ >> 2));
         const bool by_row = kFormat == WeightFormat::fp8;
         const float g = by_row ? row_multiplier(gemm_.weight, n) : gate;
         const float u = by_row ? row_multiplier(gemm_.up, n) : up;
@@ -181,25 +198,10 @@ __device__ void store_16(int t, int n, uint32_t low, uint32_t high) {
   if (token >= tile_.count || feature >= gemm_.n) return;
   auto* y = static_cast<__nv_bfloat16*>(gemm_.y) + (tile_.begin + token) * gemm_.y_stride + feature;
   if (feature + 4 <= gemm_.n && (gemm_.y_stride & 3) == 0) {
-    store_8_bytes(y, out);
+    *reinterpret_cast<uint2*>(y) = out;
   } else {
     const uint32_t words[2] = {out.x, out.y};
     for (int e = 0; e < 4 && feature + e < gemm_.n; ++e)
-      store_one(y + e, (e & 1) == 0 ? low_bf16(words[e >> 1]) : high_bf16(words[e >> 1]));
+      y[e] = __ushort_as_bfloat16(static_cast<uint16_t>(words[e >> 1] >> (e & 1) * 16));
   }
-}
-
-__device__ static void store_8_bytes(__nv_bfloat16* y, uint2 out) {
-  auto* to = reinterpret_cast<uint2*>(y);
-  if constexpr (kOutput == GemmOutput::add_bf16) {
-    const uint2 old = *to;
-    out.x = pack_bf16(low_bf16(old.x) + low_bf16(out.x), high_bf16(old.x) + high_bf16(out.x));
-    out.y = pack_bf16(low_bf16(old.y) + low_bf16(out.y), high_bf16(old.y) + high_bf16(out.y));
-  }
-  *to = out;
-}
-
-__device__ static void store_one(__nv_bfloat16* y, float value) {
-  if constexpr (kOutput == GemmOutput::add_bf16) value += __bfloat162float(*y);
-  *y = __float2bfloat16(value);
 }

@@ -1,128 +1,153 @@
-// From router logits to the rows of each expert: softmax, top-k with ties to the lower id, then the
-// assignments grouped by expert in the order of their rows. One block; up to 64 rows at its best.
+// From router logits to the rows of each expert. choose: one block per row; the rank of an expert
+// is the number of experts with a larger logit (ties: lower id first), the top_k ranks are chosen,
+// weighted by softmax. group: one block lists the experts that have rows and their assignments (in
+// no fixed order: what an expert returns for a row does not depend on its neighbours).
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace nibble::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kPerLane = kRouteExpertsMax / 32;
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+static_assert(kThreads >= kRouteExpertsMax);
 
-/// Larger float, then lower id, has the larger key. NaN sorts above all and ends as NaN weights.
-__device__ __forceinline__ uint64_t key_of(float logit, int expert) {
-  uint32_t bits = __float_as_uint(logit);
-  bits = bits & 0x80000000U ? ~bits : bits | 0x80000000U;
-  return static_cast<uint64_t>(bits) << 32 | (0xFFFFFFFFU - static_cast<uint32_t>(expert));
+/// Order of floats as unsigned integers. NaN is largest, so its row ends with NaN weights.
+__device__ __forceinline__ uint32_t ordered(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return bits & 0x80000000U ? ~bits : bits | 0x80000000U;
 }
 
-/// One warp, one row.
-__device__ void choose(const RouteArgs& a, int row) {
-  const int lane = threadIdx.x % 32;
-  const float* logits = a.logits + row * a.stride;
-  uint64_t keys[kPerLane];
+/// Experts before `expert` in the order of choice. keys has kThreads entries, unused ones 0.
+__device__ __forceinline__ int rank_of(const uint32_t* keys, int expert, int experts) {
+  const uint32_t own = keys[expert];
+  const int first = expert / 32 * 32;
+  int rank = 0;
+  for (int j = 0; j < first; j += 4) {
+    const uint4 k = *reinterpret_cast<const uint4*>(keys + j);
+    rank += (k.x >= own) + (k.y >= own) + (k.z >= own) + (k.w >= own);
+  }
+#pragma unroll
+  for (int j = 0; j < 32; ++j) {
+    const uint32_t k = keys[first + j];
+    rank += k > own || (k == own && first + j < expert);
+  }
+  for (int j = first + 32; j < experts; j += 4) {
+    const uint4 k = *reinterpret_cast<const uint4*>(keys + j);
+    rank += (k.x > own) + (k.y > own) + (k.z > own) + (k.w > own);
+  }
+  return rank;
+}
+
+__device__ __forceinline__ float block_max(float x, float* scratch) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
   float highest = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int expert = lane + 32 * i;
-    keys[i] = 0;
-    if (expert >= a.experts) continue;
-    const float logit = logits[expert];
-    keys[i] = key_of(logit, expert);
-    highest = fmaxf(highest, logit);
-  }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, step));
-  float total = 0.0F;
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i)
-    if (lane + 32 * i < a.experts) total += expf(logits[lane + 32 * i] - highest);
-  total = warp_sum(total);
-
-  float mine = 0.0F;  // weight of the choice whose rank is this lane
-  int my_expert = 0;
-  float chosen = 0.0F;
-  for (int k = 0; k < a.top_k; ++k) {
-    uint64_t best = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) best = keys[i] > best ? keys[i] : best;
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      const uint64_t other = __shfl_xor_sync(kAllLanes, best, step);
-      best = other > best ? other : best;
-    }
-    const int expert = static_cast<int>(0xFFFFFFFFU - static_cast<uint32_t>(best));
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (expert == lane + 32 * i) keys[i] = 0;
-    const float weight = expf(logits[expert] - highest) / total;
-    chosen += weight;
-    if (lane == k) {
-      mine = weight;
-      my_expert = expert;
-    }
-  }
-  if (lane >= a.top_k) return;
-  a.routing.weights[row * a.top_k + lane] = a.renormalize ? mine / chosen : mine;
-  a.routing.experts[row * a.top_k + lane] = my_expert;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) highest = fmaxf(highest, scratch[w]);
+  return highest;
 }
 
-/// Exclusive sum over the block in thread order; `total` gets the sum of all.
-__device__ int exclusive_sum(int value, int* scratch, int* total) {
+/// One block per row, a thread per expert.
+__global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant__ RouteArgs a) {
+  __shared__ __align__(16) uint32_t keys[kThreads];
+  __shared__ float maxima[kWarps];
+  __shared__ float chosen_exp[kRouteTopKMax];
+  __shared__ float sums[kWarps];
+  wait_for_inputs();
+  const int row = blockIdx.x;
+  const int expert = threadIdx.x;
+  const bool present = expert < a.experts;
+  const float logit = present ? a.logits[row * a.stride + expert] : -INFINITY;
+  keys[expert] = present ? ordered(logit) : 0U;
+  const float highest = block_max(logit, maxima);  // and a barrier for keys
+  const float weight = present ? expf(logit - highest) : 0.0F;
+  const float warp_total = warp_sum(weight);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = warp_total;
+  const int rank = present ? rank_of(keys, expert, a.experts) : a.experts;
+  if (rank < a.top_k) chosen_exp[rank] = weight;
+  __syncthreads();
+  if (rank >= a.top_k) return;
+  float total = 0.0F;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) total += sums[w];
+  if (a.renormalize) {
+    total = 0.0F;
+    for (int k = 0; k < a.top_k; ++k) total += chosen_exp[k];
+  }
+  const int choice = row * a.top_k + rank;
+  a.routing.weights[choice] = weight / total;
+  a.routing.experts[choice] = expert;
+  if (a.rows > 1) return;
+  // A single row is its own grouping; padding rows take no expert.
+  const bool real = a.kv_index[0] >= 0;
+  a.routing.active[rank] = expert;
+  a.routing.begin[rank] = rank;
+  a.routing.assignments[rank] = rank;
+  if (rank == 0) {
+    a.routing.begin[a.top_k] = a.top_k;
+    *a.routing.active_count = real ? a.top_k : 0;
+  }
+}
+
+/// Exclusive sums of two numbers over the block, in thread order; then their totals.
+__device__ int2 exclusive_sums(int2 value, int2* scratch, int2* total) {
   const int lane = threadIdx.x % 32;
-  int inclusive = value;
+  int2 inclusive = value;
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    const int below = __shfl_up_sync(kAllLanes, inclusive, step);
-    if (lane >= step) inclusive += below;
+    const int x = __shfl_up_sync(kAllLanes, inclusive.x, step);
+    const int y = __shfl_up_sync(kAllLanes, inclusive.y, step);
+    if (lane >= step) inclusive.x += x, inclusive.y += y;
   }
-  __syncthreads();
   if (lane == 31) scratch[threadIdx.x / 32] = inclusive;
   __syncthreads();
-  int before = 0;
-  int all = 0;
-  for (int w = 0; w < kThreads / 32; ++w) {
+  int2 before = make_int2(0, 0);
+  int2 all = make_int2(0, 0);
+  for (int w = 0; w < kWarps; ++w) {
     if (w == threadIdx.x / 32) before = all;
-    all += scratch[w];
+    all.x += scratch[w].x;
+    all.y += scratch[w].y;
   }
   *total = all;
-  return before + inclusive - value;
+  return make_int2(before.x + inclusive.x - value.x, before.y + inclusive.y - value.y);
 }
 
-__global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ RouteArgs a) {
-  __shared__ int scratch[kThreads / 32];
-  wait_for_inputs();
-  const int warp = threadIdx.x / 32;
-  for (int row = warp; row < a.rows; row += kThreads / 32) choose(a, row);
+__global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__ RouteArgs a) {
+  __shared__ int counts[kThreads];
+  __shared__ int next[kThreads];
+  __shared__ int2 scratch[kWarps];
+  counts[threadIdx.x] = 0;
   __syncthreads();
-
-  const int expert = threadIdx.x;
+  wait_for_inputs();
   const int choices = a.rows * a.top_k;
-  int count = 0;
-  if (expert < a.experts)
-    for (int i = 0; i < choices; ++i)
-      count += a.routing.experts[i] == expert && a.kv_index[i / a.top_k] >= 0;
-  int assigned = 0;
-  int begin = exclusive_sum(count, scratch, &assigned);
-  int active = 0;
-  const int place = exclusive_sum(count > 0, scratch, &active);
-  if (threadIdx.x == 0) {
-    *a.routing.active_count = active;
-    a.routing.begin[active] = assigned;
+  for (int i = threadIdx.x; i < choices; i += kThreads)
+    if (a.kv_index[i / a.top_k] >= 0) atomicAdd(&counts[a.routing.experts[i]], 1);
+  __syncthreads();
+  const int count = counts[threadIdx.x];
+  int2 total;
+  const int2 place = exclusive_sums(make_int2(count, count > 0), scratch, &total);
+  next[threadIdx.x] = place.x;
+  if (count > 0) {
+    a.routing.active[place.y] = threadIdx.x;
+    a.routing.begin[place.y] = place.x;
   }
-  if (count == 0) return;
-  a.routing.active[place] = expert;
-  a.routing.begin[place] = begin;
-  for (int i = 0; i < choices; ++i)
-    if (a.routing.experts[i] == expert && a.kv_index[i / a.top_k] >= 0)
-      a.routing.assignments[begin++] = i;
+  if (threadIdx.x == 0) {
+    a.routing.begin[total.y] = total.x;
+    *a.routing.active_count = total.y;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < choices; i += kThreads)
+    if (a.kv_index[i / a.top_k] >= 0)
+      a.routing.assignments[atomicAdd(&next[a.routing.experts[i]], 1)] = i;
 }
 
 }  // namespace
 
 void route(const RouteArgs& args, const Launcher& launcher) {
-  launch(route_kernel, launcher, 1U, kThreads, 0, args);
+  const auto threads = static_cast<unsigned>((args.experts + 31) / 32 * 32);
+  launch(choose_kernel, launcher, static_cast<unsigned>(args.rows), threads, 0, args);
+  if (args.rows > 1) launch(group_kernel, launcher, 1U, kThreads, 0, args);
 }
 
 }  // namespace nibble::cuda

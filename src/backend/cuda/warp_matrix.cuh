@@ -4,7 +4,8 @@
 // alone, so a row's result is the same alone and in any batch.
 //
 // Lane (g, t) = (lane / 4, lane % 4) holds rows g and g + 8 and reads 16 consecutive bytes of each
-// per load; which columns those are differs by format, and x is read at the same columns.
+// per load; which columns those are differs by format, and x (stored as x_place says) is read at
+// the same columns.
 #pragma once
 
 #include "backend/cuda/device_math.cuh"
@@ -43,22 +44,26 @@ __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-/// Two E2M1 codes of byte `index` of a word as BF16 times 2^-126 (the fields fall into place).
-__device__ __forceinline__ uint32_t widen_e2m1(uint32_t word, int index) {
-  const uint32_t both = ((word >> (8 * index)) & 0xFFU) * 0x01001000U;
-  return (both & 0x80008000U) | ((both >> 6) & 0x01C001C0U);
+/// E2M1 codes kPair and kPair + 4 of a word of 8 as BF16 times 2^-126 (the fields fall into place).
+template <int kPair>
+__device__ __forceinline__ uint32_t widen_e2m1(uint32_t word) {
+  const uint32_t signs = word << (12 - 4 * kPair);
+  const uint32_t fields = kPair < 2 ? word << (6 - 4 * kPair) : word >> (4 * kPair - 6);
+  return (signs & 0x80008000U) | (fields & 0x01C001C0U);
 }
 /// What E2M1 fields times this are: code * scale * 2^-7. Exact: at most 6 significant bits.
 inline constexpr float kNvfp4Unscale = 128.0F;
 __device__ __forceinline__ uint32_t nvfp4_multiplier(uint32_t e4m3) {
-  // (e4m3 << 20) as F32 is the scale times 2^-120; the target is the scale times 2^119.
-  float scale = __uint_as_float((e4m3 & 0x7FU) << 20) * 0x1p120F * 0x1p119F;
-  if ((e4m3 & 0x7FU) == 0x7FU) scale = __uint_as_float(0x7FC00000U);
+  // (e4m3 << 20) as F32 is the scale times 2^-120; the target is the scale times 2^119. Scales are
+  // neither negative nor NaN: the loader refuses those.
+  const float scale = __uint_as_float(e4m3 << 20) * 0x1p120F * 0x1p119F;
   return to_bf16_pair(scale, scale);
 }
-/// Two E4M3 codes, bytes 2 * index and 2 * index + 1 of a word, as BF16.
-__device__ __forceinline__ uint32_t widen_e4m3(uint32_t word, int index) {
-  const uint32_t spread = __byte_perm(word, 0, index == 0 ? 0x1404 : 0x3424);
+/// E4M3 codes kPair of `low` and of `high`, words of 4, as BF16.
+template <int kPair>
+__device__ __forceinline__ uint32_t widen_e4m3(uint32_t low, uint32_t high) {
+  constexpr uint32_t kSelector = (4U + kPair) << 12 | (4U + kPair) << 8 | kPair << 4 | kPair;
+  const uint32_t spread = __byte_perm(low, high, kSelector);
   const uint32_t fields = (spread & 0x80008000U) | ((spread >> 4) & 0x07F007F0U);
   return multiply_pair(fields, 0x7B807B80U);  // 2^120
 }
@@ -69,18 +74,24 @@ struct RowPointers {
   const uint8_t* scales = nullptr;  // nvfp4
 };
 
+template <Format kFormat>
 __device__ __forceinline__ RowPointers row_of(const DeviceLinear& w, int64_t row) {
   RowPointers p;
-  p.values = w.values + row * value_bytes(w.format, w.cols);
-  if (w.format == Format::nvfp4) p.scales = w.scales + row * (w.cols / 16);
+  p.values = w.values + row * value_bytes(kFormat, w.cols);
+  if constexpr (kFormat == Format::nvfp4) p.scales = w.scales + row * (w.cols / 16);
   return p;
 }
 
-constexpr int load_count(Format format) {
-  return format == Format::bf16 ? 8 : format == Format::fp8 ? 4 : 2;
+/// Columns of a slice: what one warp holds in registers at a time.
+constexpr int slice_columns(Format format) { return format == Format::bf16 ? 128 : 256; }
+/// 16-byte loads of one row of a slice by one lane.
+constexpr int load_count(Format format) { return format == Format::nvfp4 ? 2 : 4; }
+/// Warps that split the columns of a matrix between them.
+constexpr int warps_for(Format format, int cols) {
+  return cols / slice_columns(format) < 8 ? cols / slice_columns(format) : 8;
 }
 
-/// The raw bytes of 16 rows x 256 columns, spread over a warp. kLoads: of the widest format used.
+/// The raw bytes of 16 rows of a slice, spread over a warp. kLoads: of the widest format used.
 template <int kLoads>
 struct RawSlice {
   uint4 low[kLoads], high[kLoads];  // rows g and g + 8
@@ -91,7 +102,8 @@ template <Format kFormat, int kLoads>
 __device__ __forceinline__ void load_slice(const RowPointers& low, const RowPointers& high,
                                            int slice, RawSlice<kLoads>& raw) {
   const int t = threadIdx.x % 4;
-  const int64_t at = static_cast<int64_t>(slice) * value_bytes(kFormat, kColumnPad) + 16 * t;
+  const int64_t at =
+      static_cast<int64_t>(slice) * value_bytes(kFormat, slice_columns(kFormat)) + 16 * t;
 #pragma unroll
   for (int i = 0; i < load_count(kFormat); ++i) {
     raw.low[i] = load_weights_16(low.values + at + 64 * i);
@@ -103,7 +115,7 @@ __device__ __forceinline__ void load_slice(const RowPointers& low, const RowPoin
   }
 }
 
-/// First of the 8 columns that a lane multiplies in step `unit` (0..7) of a slice.
+/// First of the 8 columns that a lane multiplies in step `unit` of a slice.
 template <Format kFormat>
 __device__ __forceinline__ int unit_column(int unit) {
   const int t = threadIdx.x % 4;
@@ -127,70 +139,89 @@ __device__ __forceinline__ void group_multipliers(uint32_t scales, int half, uin
   out[1] = nvfp4_multiplier((pair >> 8) & 0xFFU);
 }
 
+/// Pair kPair of the 8 columns of a lane: columns kPair and kPair + 4, as BF16.
+template <Format kFormat, int kPair>
+__device__ __forceinline__ uint32_t widen_pair(const uint4* raw, int unit, uint32_t scale) {
+  if constexpr (kFormat == Format::nvfp4) {
+    return multiply_pair(widen_e2m1<kPair>(word_of(raw[unit / 4], unit % 4)), scale);
+  } else if constexpr (kFormat == Format::fp8) {
+    return widen_e4m3<kPair>(word_of(raw[unit / 2], 2 * (unit % 2)),
+                             word_of(raw[unit / 2], 2 * (unit % 2) + 1));
+  } else {
+    const uint4& v = raw[unit];
+    return __byte_perm(kPair < 2 ? v.x : v.y, kPair < 2 ? v.z : v.w,
+                       kPair % 2 == 0 ? 0x5410 : 0x7632);
+  }
+}
+
+/// What a unit's A fragments are made of: 8 columns of rows g and g + 8.
+struct UnitRows {
+  uint32_t low[4], high[4];
+};
+
+template <Format kFormat, int kLoads>
+__device__ __forceinline__ void widen_unit(const RawSlice<kLoads>& raw, int unit,
+                                           uint32_t low_scale, uint32_t high_scale,
+                                           UnitRows& rows) {
+  rows.low[0] = widen_pair<kFormat, 0>(raw.low, unit, low_scale);
+  rows.low[1] = widen_pair<kFormat, 1>(raw.low, unit, low_scale);
+  rows.low[2] = widen_pair<kFormat, 2>(raw.low, unit, low_scale);
+  rows.low[3] = widen_pair<kFormat, 3>(raw.low, unit, low_scale);
+  rows.high[0] = widen_pair<kFormat, 0>(raw.high, unit, high_scale);
+  rows.high[1] = widen_pair<kFormat, 1>(raw.high, unit, high_scale);
+  rows.high[2] = widen_pair<kFormat, 2>(raw.high, unit, high_scale);
+  rows.high[3] = widen_pair<kFormat, 3>(raw.high, unit, high_scale);
+}
+
 /// acc[j] += rows x tokens of n-tile j over the slice. x[j]: the row of token g of n-tile j, moved
-/// to the first column of the slice. `low_factor`, `high_factor`: scales of the two 128-column
-/// halves (fp8; 1 where there are none).
+/// to the first column of the slice. factors: scales of the two 128-column halves (fp8; 1 where
+/// there are none).
 template <Format kFormat, int kLoads, int kTiles>
 __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
                                                const uint16_t* const (&x)[kTiles],
                                                const float (&factors)[2], float (&acc)[kTiles][4]) {
-  uint32_t low_scale[2];
-  uint32_t high_scale[2];
+  uint32_t low_scale[2] = {};
+  uint32_t high_scale[2] = {};
   float part[kTiles][4];
 #pragma unroll
-  for (int unit = 0; unit < 8; ++unit) {
-    if (unit % 4 == 0) {
-      if constexpr (kFormat == Format::nvfp4) {
+  for (int unit = 0; unit < slice_columns(kFormat) / 32; ++unit) {
+    if constexpr (kFormat == Format::nvfp4) {
+      if (unit % 4 == 0) {
         group_multipliers(raw.low_scales, unit / 4, low_scale);
         group_multipliers(raw.high_scales, unit / 4, high_scale);
       }
-      if constexpr (kFormat == Format::fp8) {
+    }
+    if constexpr (kFormat == Format::fp8) {
+      if (unit % 4 == 0)
 #pragma unroll
         for (int j = 0; j < kTiles; ++j) part[j][0] = part[j][1] = part[j][2] = part[j][3] = 0.0F;
-      }
     }
-    uint32_t low[4];
-    uint32_t high[4];
-    if constexpr (kFormat == Format::nvfp4) {
-      const uint32_t low_word = word_of(raw.low[unit / 4], unit % 4);
-      const uint32_t high_word = word_of(raw.high[unit / 4], unit % 4);
-      const int group = unit % 4 / 2;
-#pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        low[p] = multiply_pair(widen_e2m1(low_word, p), low_scale[group]);
-        high[p] = multiply_pair(widen_e2m1(high_word, p), high_scale[group]);
-      }
-    } else if constexpr (kFormat == Format::fp8) {
-#pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        const int word = 2 * (unit % 2) + p / 2;
-        low[p] = widen_e4m3(word_of(raw.low[unit / 2], word), p % 2);
-        high[p] = widen_e4m3(word_of(raw.high[unit / 2], word), p % 2);
-      }
-    } else {
-#pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        low[p] = word_of(raw.low[unit], p);
-        high[p] = word_of(raw.high[unit], p);
-      }
-    }
+    UnitRows rows;
+    widen_unit<kFormat>(raw, unit, low_scale[unit % 4 / 2], high_scale[unit % 4 / 2], rows);
     const int column = unit_column<kFormat>(unit);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
       const uint4 b = *reinterpret_cast<const uint4*>(x[j] + column);
       float(&sum)[4] = kFormat == Format::fp8 ? part[j] : acc[j];
-      multiply_fragment(sum, low[0], high[0], low[1], high[1], b.x, b.y);
-      multiply_fragment(sum, low[2], high[2], low[3], high[3], b.z, b.w);
+      multiply_fragment(sum, rows.low[0], rows.high[0], rows.low[1], rows.high[1], b.x, b.y);
+      multiply_fragment(sum, rows.low[2], rows.high[2], rows.low[3], rows.high[3], b.z, b.w);
     }
     if constexpr (kFormat == Format::fp8) {
-      if (unit % 4 == 3) {
+      if (unit % 4 == 3)
 #pragma unroll
         for (int j = 0; j < kTiles; ++j)
 #pragma unroll
           for (int i = 0; i < 4; ++i) acc[j][i] = fmaf(factors[unit / 4], part[j][i], acc[j][i]);
-      }
     }
   }
 }
+
+/// The slices of a matrix in the order in which one warp alone makes the same sums as kWarps warps
+/// that split them: 0, 8, 16, ..., then 1, 9, ...
+__device__ __forceinline__ int next_slice(int slice, int slices) {
+  return slice + 8 < slices ? slice + 8 : slice % 8 + 1;
+}
+/// Whether a slice is the last of its warp's.
+__device__ __forceinline__ bool ends_part(int slice, int slices) { return slice + 8 >= slices; }
 
 }  // namespace nibble::cuda

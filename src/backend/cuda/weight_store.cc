@@ -1,6 +1,7 @@
 // The layout is walked twice by the same code: once to count bytes, once to fill them.
 #include "backend/cuda/weight_store.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tensor/float_formats.h"
@@ -239,9 +240,16 @@ Result<void> FileFiller::linear(const LinearSource& source, const DeviceLinear& 
   } else {
     copy_rows(weight.values.as<uint8_t>(), bytes, to.values, padded, weight.rows);
   }
-  if (to.format == Format::nvfp4)
-    copy_rows(weight.scales.as<uint8_t>(), weight.cols / kNvfp4Group, to.scales,
-              to.cols / kNvfp4Group, weight.rows);
+  if (to.format == Format::nvfp4) {
+    const auto* scales = weight.scales.as<uint8_t>();
+    // Negative or NaN: the kernels do without those cases.
+    const auto bad = [](uint8_t code) { return code >= 0x7FU; };
+    if (std::any_of(scales, scales + weight.scales.bytes(), bad))
+      return make_error(
+          ErrorCode::corrupt,
+          {.what = source.module, .expected = "finite scales, zero or more", .found = "others"});
+    copy_rows(scales, weight.cols / kNvfp4Group, to.scales, to.cols / kNvfp4Group, weight.rows);
+  }
   if (to.factor_stride == 0) return {};
   const std::vector<float> values = factors(weight, to);
   CUDA_CHECK(cudaMemcpy(const_cast<float*>(to.factors), values.data(),

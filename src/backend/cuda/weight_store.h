@@ -10,6 +10,9 @@
 
 namespace nibble::cuda {
 
+enum class DummyRecipe : uint8_t;
+struct Launcher;
+
 struct AttentionWeights {
   DeviceLinear q, k, v, o;
   const float* q_norm = nullptr;  // [head_dim]
@@ -68,6 +71,10 @@ class WeightStore {
                                    WeightFiller& filler);
   /// From a checkpoint.
   static Result<WeightStore> load(const Weights& weights, const ModelConfig& config);
+
+  /// For benchmarks: see bench_access.h.
+  static Result<WeightStore> random(const ModelConfig& config, DummyRecipe recipe,
+                                    const Launcher& launcher);
 
   int64_t bytes() const { return memory_.bytes(); }
 

@@ -1,0 +1,216 @@
+// Decode speed of a real shape on random weights made on the device: tokens per second by batch,
+// share of the bytes' floor, and what each step of the pass costs (the pass without it).
+//   decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps]
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "backend/cuda/bench_access.h"
+#include "base/file.h"
+#include "model/forward.h"
+
+namespace nibble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double kBandwidth = 4.3e12;  // bytes per second this card copies at
+
+constexpr const char* kStepNames[cuda::kStepCount] = {"embed", "project",     "attend", "convolve",
+                                                      "recur", "project_out", "finish", "router",
+                                                      "route", "gate_up",     "down",   "head"};
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+/// Bytes a decode step must move, by part. Experts: those expected of independent uniform choices.
+struct Floor {
+  double weights = 0.0;
+  double experts = 0.0;
+  double state = 0.0;
+  double kv = 0.0;
+  double total() const { return weights + experts + state + kv; }
+};
+
+Floor floor_of(const ModelConfig& c, cuda::DummyRecipe recipe, int batch, int context) {
+  const bool plain = recipe == cuda::DummyRecipe::bf16;
+  const double fp4 = plain ? 2.0 : 0.5625;
+  const double delta = recipe == cuda::DummyRecipe::mixed ? 1.0 : 2.0;
+  const double attention = plain ? 2.0 : recipe == cuda::DummyRecipe::mixed ? 1.0 : fp4;
+  const double hidden = c.hidden;
+  const int deltas = c.count(LayerKind::delta_net);
+  const int attentions = c.count(LayerKind::attention);
+  const DeltaNetConfig& d = c.delta_net;
+  const AttentionConfig& a = c.attention;
+  Floor f;
+  f.weights += deltas * (d.qkv_rows() + 2.0 * d.z_rows()) * hidden * delta;
+  f.weights += deltas * 2.0 * d.v_heads * hidden * 2.0;
+  f.weights += attentions * (3.0 * a.q_heads + 2.0 * a.kv_heads) * a.head_dim * hidden * attention;
+  f.weights += static_cast<double>(c.vocab_rows) * hidden * fp4;
+  const MoeConfig& m = *c.moe;
+  const double layers = c.layer_count();
+  f.weights += layers * (m.experts + 1.0) * hidden * 2.0;
+  f.weights += layers * 3.0 * m.shared_width * hidden * fp4;
+  const double missed = std::pow(1.0 - static_cast<double>(m.top_k) / m.experts, batch);
+  f.experts = layers * m.experts * (1.0 - missed) * 3.0 * m.expert_width * hidden * fp4;
+  f.state = 8.0 * batch * deltas *
+            (static_cast<double>(d.v_heads) * d.k_dim * d.v_dim + 3.0 * d.qkv_rows());
+  f.kv = 2.0 * batch * attentions * 2.0 * a.kv_heads * a.head_dim * context;
+  return f;
+}
+
+Batch step_batch(const std::vector<int32_t>& tokens, int position, int pages_each) {
+  Batch batch;
+  batch.tokens = tokens;
+  batch.positions.assign(3 * tokens.size(), position);
+  for (int32_t s = 0; s < static_cast<int32_t>(tokens.size()); ++s) {
+    batch.sequences.push_back({.row_begin = s,
+                               .row_count = 1,
+                               .kv_begin = position,
+                               .page_begin = s * pages_each,
+                               .page_count = pages_each,
+                               .state_in = s,
+                               .state_out = s,
+                               .arithmetic = Arithmetic::generation});
+    for (int p = 0; p < pages_each; ++p) batch.pages.push_back(s * pages_each + p);
+    batch.logit_rows.push_back(s);
+  }
+  return batch;
+}
+
+struct Bench {
+  Backend& backend;
+  const ModelConfig& config;
+  cuda::DummyRecipe recipe;
+  int context;
+  int steps;
+  PoolSizes pools;
+  int pages_each;
+
+  void reserve(uint32_t skipped) {
+    cuda::skip_steps(backend, skipped);
+    backend.reserve(pools).value();
+    std::mt19937 engine(1);
+    for (size_t i = 0; auto& b : backend.host_page(0))  // BF16 below 2 in size
+      b = static_cast<std::byte>(i++ % 2 == 1 ? (engine() & 0xBFU) : engine());
+    for (int32_t p = 0; p < pools.pages; ++p) backend.load_page(0, p);
+  }
+  void decode(int batch);
+  void parts(int batch);
+};
+
+void Bench::decode(int batch) {
+  std::mt19937 engine(static_cast<unsigned>(batch));
+  const auto vocab = static_cast<size_t>(config.vocab_rows);
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < batch; ++i)
+    tokens.push_back(static_cast<int32_t>(engine() % static_cast<unsigned>(vocab)));
+  double distinct = 0.0;
+  double with_logits_ms = 0.0;
+  for (int step = 0; step < steps; ++step) {
+    const Batch b = step_batch(tokens, context + step, pages_each);
+    const auto begin = Clock::now();
+    const HeadOutput out = forward(backend, config, b);
+    with_logits_ms += step >= steps / 2 ? ms_since(begin) : 0.0;
+    distinct += cuda::active_experts(backend);
+    for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
+      const float* logits = out.logits.data() + row * vocab;
+      if (!std::isfinite(logits[0])) std::printf("NaN at batch %d step %d\n", batch, step);
+      size_t best = 0;  // the best of a random slice: a sampled token
+      const size_t first = engine() % (vocab - 1000);
+      for (size_t v = first; v < first + 1000; ++v)
+        if (logits[v] > logits[best] || best == 0) best = v;
+      tokens[row] = static_cast<int32_t>(best);
+    }
+  }
+  double best_us = 1e30;
+  double worst_us = 0.0;
+  for (int i = 0; i < 5; ++i) {
+    const double us = cuda::recorded_pass_us(backend, batch, 20);
+    best_us = std::min(best_us, us);
+    worst_us = std::max(worst_us, us);
+  }
+  const Floor floor = floor_of(config, recipe, batch, context);
+  const double floor_us = floor.total() / kBandwidth * 1e6;
+  std::printf(
+      "batch %3d: %8.1f us (%.1f..%.1f), %8.1f tok/s, floor %7.1f us (%.2f GB: weights %.2f, "
+      "experts %.2f, state %.2f, KV %.2f), %5.1f %%; with logits to host %8.1f us; experts %.1f\n",
+      batch, best_us, best_us, worst_us, batch / best_us * 1e6, floor_us, floor.total() * 1e-9,
+      floor.weights * 1e-9, floor.experts * 1e-9, floor.state * 1e-9, floor.kv * 1e-9,
+      100.0 * floor_us / best_us, with_logits_ms * 1e3 / (steps - steps / 2), distinct / steps);
+  std::fflush(stdout);
+}
+
+void Bench::parts(int batch) {
+  const auto measure = [&](uint32_t skipped) {
+    reserve(skipped);
+    std::vector<int32_t> tokens(static_cast<size_t>(batch));
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 997 % 100000);
+    forward(backend, config, step_batch(tokens, context, pages_each));
+    return std::min(cuda::recorded_pass_us(backend, batch, 20),
+                    cuda::recorded_pass_us(backend, batch, 20));
+  };
+  const double all = measure(0);
+  std::printf("batch %d, the pass without a step is shorter by (us, of %.1f):\n", batch, all);
+  for (int step = 0; step < cuda::kStepCount; ++step)
+    std::printf("  %-12s %8.1f\n", kStepNames[step], all - measure(1U << step));
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  const std::string recipe_name = argc > 2 ? argv[2] : "mixed";
+  const auto recipe = recipe_name == "bf16"    ? cuda::DummyRecipe::bf16
+                      : recipe_name == "nvfp4" ? cuda::DummyRecipe::nvfp4
+                                               : cuda::DummyRecipe::mixed;
+  const int context = argc > 3 ? std::atoi(argv[3]) : 2048;
+  const int steps = argc > 4 ? std::atoi(argv[4]) : 16;
+  const std::string batches = argc > 5 ? argv[5] : "1,8,32,64";
+  const std::string part_batches = argc > 6 ? argv[6] : "1,64";
+  const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
+  const ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
+  const auto begin = Clock::now();
+  auto backend = cuda::make_dummy_cuda_backend(config, recipe).value();
+  std::printf("%s, recipe %s, context %d, made in %.1f s\n", backend->description().c_str(),
+              recipe_name.c_str(), context, ms_since(begin) * 1e-3);
+  int batch_max = 1;
+  const auto each = [](const std::string& list, const auto& call) {
+    for (size_t at = 0; at < list.size(); at = list.find(',', at) + 1) {
+      call(std::atoi(list.c_str() + at));
+      if (list.find(',', at) == std::string::npos) break;
+    }
+  };
+  each(batches, [&](int batch) { batch_max = std::max(batch_max, batch); });
+  const int pages_each = (context + steps + 64) / kPageTokens;
+  Bench bench{.backend = *backend,
+              .config = config,
+              .recipe = recipe,
+              .context = context,
+              .steps = steps,
+              .pools = {.pages = batch_max * pages_each,
+                        .state_slots = batch_max,
+                        .rows_max = std::max(batch_max, 64),
+                        .host_pages = 1},
+              .pages_each = pages_each};
+  const auto reserve_begin = Clock::now();
+  bench.reserve(0);
+  std::printf("reserved in %.2f s\n", ms_since(reserve_begin) * 1e-3);
+  each(batches, [&](int batch) { bench.decode(batch); });
+  if (part_batches != "0") each(part_batches, [&](int batch) { bench.parts(batch); });
+  return 0;
+}
+
+}  // namespace
+}  // namespace nibble
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr,
+                 "decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] "
+                 "[batches] [batches whose steps are timed]\n");
+    return 2;
+  }
+  return nibble::run(argc, argv);
+}

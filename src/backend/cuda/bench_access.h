@@ -1,0 +1,30 @@
+// For benchmarks only: a backend of any shape on random weights, and its parts left out one by one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels.h"
+
+namespace nibble::cuda {
+
+enum class DummyRecipe : uint8_t {
+  mixed,  // NVFP4 experts, shared expert and head; FP8 projections; the rest BF16
+  nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16
+  bf16,
+};
+
+/// Deterministic normal weights made on the device; nothing is read. Errors: as make_cuda_backend.
+Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,
+                                                         DummyRecipe recipe);
+
+/// From the next reserve() on, passes leave out these steps: bit s is Step s. Both need a backend
+/// of make_cuda_backend or make_dummy_cuda_backend.
+void skip_steps(Backend& backend, uint32_t steps);
+/// Experts with rows in the last feed-forward of the last pass.
+int32_t active_experts(Backend& backend);
+/// Device time of one recorded pass of `rows` rows, mean of `repeats` back to back, in us.
+double recorded_pass_us(Backend& backend, int32_t rows, int repeats);
+
+}  // namespace nibble::cuda
