@@ -177,7 +177,7 @@ TEST(EngineBits, WhateverThePrefixCacheHolds) {
 TEST(EngineBits, RestoredFromTheHostTier) {
   const Outcome restored = run({.count = 9,
                                 .sequences_max = 2,
-                                .pages = 6,
+                                .pages = 4,
                                 .snapshots = 2,
                                 .host_pages = 64,
                                 .host_slots = 24,
