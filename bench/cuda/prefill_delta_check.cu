@@ -24,12 +24,13 @@ __host__ __device__ float dt_bias_at(uint64_t h) { return 0.7F * hash_normal(kBi
 struct Inputs {
   DeltaShape shape;
   int rows, slots;
-  int64_t channels, values, slot_floats, state_floats;
+  int64_t channels, values, out_columns, slot_floats, state_floats;
   DeltaPrefill in;
 
   Inputs(DeltaShape s, int t, int slot_count) : shape(s), rows(t), slots(slot_count) {
     channels = s.qkv_rows();
     values = int64_t{s.v_heads} * s.v_dim;
+    out_columns = (values + 63) / 64 * 64;  // packed order fills blocks of 64
     state_floats = values * s.k_dim;
     slot_floats = state_floats + 3 * channels;
     auto* qkv = device_array<__nv_bfloat16>(rows * channels);
@@ -49,7 +50,7 @@ struct Inputs {
     fill_normal(dt_bias, s.v_heads, kBias, 0.7F, -2.5F);
     fill_normal(norm, s.v_dim, kNorm, 0.2F, 1.0F);
     auto* slot = device_array<float>(slots * slot_floats);
-    auto* out = device_array<__nv_bfloat16>(rows * values);
+    auto* out = device_array<__nv_bfloat16>(rows * out_columns);
     in = {.shape = s,
           .qkv = qkv,
           .qkv_stride = channels,
@@ -66,7 +67,7 @@ struct Inputs {
           .z_stride = values,
           .norm_weight = norm,
           .out = out,
-          .out_stride = values};
+          .out_stride = out_columns};
   }
   ~Inputs() {
     for (const void* p :
@@ -89,7 +90,7 @@ struct Inputs {
           },
           size);
     }
-    cudaMemset(in.out, 0xFF, static_cast<size_t>(rows * values) * 2);
+    cudaMemset(in.out, 0xFF, static_cast<size_t>(rows * out_columns) * 2);
   }
   void launch(const Batch& batch, int shared_bytes) {
     const DeltaPlan plan = DeltaPlan::of(batch);
@@ -135,6 +136,9 @@ struct Recurrence {
       sum += double{0.5F * hash_normal(kConv, channel * 4 + j)} * raw(i - 3 + j, channel);
     return silu(sum);
   }
+  double rounded(int i, int64_t channel) const {
+    return round_bf16(static_cast<float>(convolved(i, channel)));
+  }
   std::vector<double> unit(int i, int64_t channel, double scale) const {
     std::vector<double> x(inputs.shape.k_dim);
     double squares = 0.0;
@@ -158,7 +162,8 @@ struct Recurrence {
     std::vector<double> o(s.v_dim);
     double squares = 0.0;
     for (int j = 0; j < s.v_dim; ++j) {
-      const double v = convolved(i, 2 * int64_t{s.k_heads} * s.k_dim + int64_t{head} * s.v_dim + j);
+      // As transformers: the convolution's result is BF16.
+      const double v = rounded(i, 2 * int64_t{s.k_heads} * s.k_dim + int64_t{head} * s.v_dim + j);
       double prediction = 0.0;
       for (int e = 0; e < s.k_dim; ++e) prediction += alpha * state[e * s.v_dim + j] * k[e];
       const double u = beta * (v - prediction);
@@ -211,7 +216,7 @@ void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
   Inputs inputs(shape, batch.rows(), 3 * n);
   inputs.reset_slots();
   inputs.launch(batch, shared_bytes);
-  const auto out = to_host(inputs.in.out, inputs.rows * inputs.values);
+  const auto out = to_host(inputs.in.out, inputs.rows * inputs.out_columns);
   const auto slots = to_host(inputs.in.state, 3 * n * inputs.slot_floats);
   Error error, state_error, snapshot_error;
   double history = 0.0;
@@ -225,8 +230,8 @@ void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
       for (int r = 0; r < sequence.row_count; ++r) {
         const auto o = truth.step(r);
         for (int j = 0; j < shape.v_dim; ++j)
-          error.add(__bfloat162float(
-                        out[(sequence.row_begin + r) * inputs.values + head * shape.v_dim + j]),
+          error.add(__bfloat162float(out[(sequence.row_begin + r) * inputs.out_columns +
+                                         packed_position(head * shape.v_dim + j)]),
                     o[j]);
         if (r == snapshot && r + 1 < sequence.row_count)
           for (size_t e = 0; e < size; ++e)
@@ -262,12 +267,13 @@ void cut(Tally& tally, const DeltaShape& shape, int shared_bytes) {
     inputs.in.z += begin * inputs.values;
     inputs.in.a += begin * shape.v_heads;
     inputs.in.b += begin * shape.v_heads;
-    inputs.in.out += begin * inputs.values;
+    inputs.in.out += begin * inputs.out_columns;
     inputs.launch(batch, shared_bytes);
     inputs.in = saved;
   };
   const auto bits = [&] {
-    auto out = to_host(reinterpret_cast<const uint16_t*>(inputs.in.out), kRows * inputs.values);
+    auto out =
+        to_host(reinterpret_cast<const uint16_t*>(inputs.in.out), kRows * inputs.out_columns);
     const auto slot =
         to_host(reinterpret_cast<const uint16_t*>(inputs.in.state), 2 * inputs.slot_floats);
     out.insert(out.end(), slot.begin(), slot.end());

@@ -142,8 +142,9 @@ void compare(Tally& tally, const std::string& name, const Case& c, int shared_by
       for (size_t t = 0; t < weight.size(); ++t)
         sum += weight[t] * setup.cached(kV, sequence.page_begin, static_cast<int>(t), kv_head, d);
       const double gate = round_bf16(hash_normal(kQ, q0 + s.head_dim + d));
-      error.add(__bfloat162float(out[row * setup.out_stride + head * s.head_dim + d]),
-                sum / total / (1.0 + std::exp(-gate)));
+      error.add(
+          __bfloat162float(out[row * setup.out_stride + packed_position(head * s.head_dim + d)]),
+          sum / total / (1.0 + std::exp(-gate)));
     }
   }
   tally.check(error.value() < 4e-3 && nan == 0, name.c_str(), error.value());

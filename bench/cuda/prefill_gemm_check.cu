@@ -236,10 +236,10 @@ struct Moe {
   ~Moe() {
     for (void* p :
          {static_cast<void*>(x), static_cast<void*>(h), static_cast<void*>(norm),
-          static_cast<void*>(normed), static_cast<void*>(inner),
-          static_cast<void*>(y), static_cast<void*>(logits), static_cast<void*>(weight),
-          static_cast<void*>(chosen), static_cast<void*>(scratch), static_cast<void*>(token),
-          static_cast<void*>(position), static_cast<void*>(tiles), static_cast<void*>(tile_count)})
+          static_cast<void*>(normed), static_cast<void*>(inner), static_cast<void*>(y),
+          static_cast<void*>(logits), static_cast<void*>(weight), static_cast<void*>(chosen),
+          static_cast<void*>(scratch), static_cast<void*>(token), static_cast<void*>(position),
+          static_cast<void*>(tiles), static_cast<void*>(tile_count)})
       cudaFree(p);
     gate.free();
     up.free();
@@ -302,18 +302,16 @@ struct Moe {
          "down");
   }
   void combine() {
-    must(prefill_add_norm({.rows = rows,
-                           .hidden = hidden,
-                           .experts = {.y = y,
-                                       .position = position,
-                                       .weight = weight,
-                                       .top_k = top_k},
-                           .h = h,
-                           .weight = norm,
-                           .eps = 1e-6F,
-                           .x = normed,
-                           .x_stride = hidden},
-                          nullptr),
+    must(prefill_add_norm(
+             {.rows = rows,
+              .hidden = hidden,
+              .experts = {.y = y, .position = position, .weight = weight, .top_k = top_k},
+              .h = h,
+              .weight = norm,
+              .eps = 1e-6F,
+              .x = normed,
+              .x_stride = hidden},
+             nullptr),
          "combine");
   }
 };
@@ -360,8 +358,7 @@ void Check::run_moe(const char* name, WeightFormat format, int rows, int experts
   Error norm_error;
   for (int64_t t = 0; t < rows; t += 17) {
     double squares = 0.0;
-    for (int d = 0; d < hidden; ++d)
-      squares += double{out[t * hidden + d]} * out[t * hidden + d];
+    for (int d = 0; d < hidden; ++d) squares += double{out[t * hidden + d]} * out[t * hidden + d];
     for (int d = 0; d < hidden; ++d)
       norm_error.add(__bfloat162float(normed[t * hidden + packed_position(d)]),
                      out[t * hidden + d] / std::sqrt(squares / hidden + 1e-6) *
@@ -427,8 +424,8 @@ void all_checks(Check& check) {
     for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4}) {
       const char* formats[] = {"bf16", "fp8", "nvfp4"};
       const std::string kind = tag + formats[static_cast<int>(format)];
-      const int shapes[][3] = {{300, 512, 2048}, {130, 259, 192}, {1, 33, 64}, {70, 300, 128},
-                               {257, 24, 320}, {129, 192, 256}};
+      const int shapes[][3] = {{300, 512, 2048}, {130, 259, 192}, {1, 33, 64},
+                               {70, 300, 128},   {257, 24, 320},  {129, 192, 256}};
       for (const auto& [t, n, k] : shapes) {
         const HashWeight w = HashWeight::make(format, 1, n, k, 40);
         const std::string at =
@@ -473,8 +470,7 @@ int main(int argc, char** argv) {
                      2048);
     check.time_dense("nvfp4 delta qkv 8192x2048", WeightFormat::nvfp4, GemmOutput::bf16, kTokens,
                      8192, 2048);
-    check.time_dense("fp8 out 2048x4096", WeightFormat::fp8, GemmOutput::bf16, kTokens,
-                     2048, 4096);
+    check.time_dense("fp8 out 2048x4096", WeightFormat::fp8, GemmOutput::bf16, kTokens, 2048, 4096);
     check.time_dense("nvfp4 shared swiglu 512x2048", WeightFormat::nvfp4, GemmOutput::swiglu,
                      kTokens, 512, 2048);
     check.time_dense("bf16 router 256x2048 f32", WeightFormat::bf16, GemmOutput::f32, kTokens, 256,

@@ -67,7 +67,7 @@ class AlongBlock {
       publish_state();
       copy_async_wait<1>();
       __syncthreads();
-      step(chunk, stage_base(stages_ == 2 ? n & 1 : 0));
+      step(chunk, sequence_.chunk_begin + n, stage_base(stages_ == 2 ? n & 1 : 0));
       if (chunk.snapshot >= 0) store_state(chunk.snapshot);
       __syncthreads();  // the stage and the tiles are read
       if (stages_ == 1 && n + 1 < sequence_.chunk_count) load(n + 1);
@@ -107,8 +107,7 @@ class AlongBlock {
   }
   __device__ float* state_at(int slot, int half, int n) const {
     const int64_t row = int64_t{v_head_} * kKDim + state_row(half);
-    return in_.state + slot * in_.slot_stride + row * in_.shape.v_dim + column0_ +
-           state_column(n);
+    return in_.state + slot * in_.slot_stride + row * in_.shape.v_dim + column0_ + state_column(n);
   }
   __device__ void load_state(int slot) {
 #pragma unroll
@@ -155,7 +154,7 @@ class AlongBlock {
   __device__ int row0() const { return (warp_ & 3) * 16; }
   __device__ int half_column() const { return (warp_ >> 2) * 16; }
 
-  __device__ void step(const DeltaChunk& chunk, uint32_t stage) {
+  __device__ void step(const DeltaChunk& chunk, int64_t index, uint32_t stage) {
     const auto* c = reinterpret_cast<const float*>(pointer(stage + Shared::kC));
     float predicted[2][4] = {};
     float out[2][4] = {};
@@ -168,7 +167,7 @@ class AlongBlock {
     put_values(values, c);
     __syncthreads();  // Vn is whole
     add_product(out, stage + Shared::kP, base_ + Shared::kValues);
-    store_out(out, chunk);
+    store_out(out, chunk, index);
     update_state(stage + Shared::kK, __expf(c[kChunk - 1]));
   }
 
@@ -233,8 +232,7 @@ class AlongBlock {
       for (int n = 0; n < 2; ++n) {
         const uint32_t at = element_offset(row, column_of(n));
         const uint32_t v = *reinterpret_cast<const uint32_t*>(pointer(stage + Shared::kV + at));
-        put(base_ + Shared::kRest, row, column_of(n),
-            low_bf16(v) - here * predicted[n][2 * half],
+        put(base_ + Shared::kRest, row, column_of(n), low_bf16(v) - here * predicted[n][2 * half],
             high_bf16(v) - here * predicted[n][2 * half + 1]);
       }
     }
@@ -267,13 +265,19 @@ class AlongBlock {
     }
   }
 
-  __device__ void store_out(const float (&out)[2][4], const DeltaChunk& chunk) const {
+  /// To the workspace for the gated norm, or as it is to the caller.
+  __device__ void store_out(const float (&out)[2][4], const DeltaChunk& chunk,
+                            int64_t index) const {
+    const int v_dim = in_.shape.v_dim;
+    const bool raw = in_.z != nullptr;
+    __nv_bfloat16* first = raw ? work_.o + (index * in_.shape.v_heads + v_head_) * kChunk * v_dim
+                               : in_.out + chunk.row_begin * in_.out_stride + v_head_ * v_dim;
+    const int64_t stride = raw ? v_dim : in_.out_stride;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = row_of(half);
       if (row >= chunk.rows) continue;
-      __nv_bfloat16* to = in_.out + (chunk.row_begin + row) * in_.out_stride +
-                          v_head_ * in_.shape.v_dim + column0_;
+      __nv_bfloat16* to = first + row * stride + column0_;
 #pragma unroll
       for (int n = 0; n < 2; ++n)
         *reinterpret_cast<uint32_t*>(to + column_of(n)) =

@@ -180,9 +180,10 @@ __device__ void store_ordered(const DeltaPrefill& in, __nv_bfloat16* row, int co
   }
 }
 
-/// One warp a row and head: out = norm(out) * w * silu(z), in place. Grid (chunks * 16, v_heads).
+/// One warp a row and head: out = norm(o) * w * silu(z). Grid (chunks * 16, v_heads).
 template <int kWidth>
-__global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaPrefill in) {
+__global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaArgs args) {
+  const DeltaPrefill& in = args.in;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const DeltaChunk chunk = in.chunks[blockIdx.x / 16];
   const int i = static_cast<int>(blockIdx.x % 16 * 4 + threadIdx.x / 32);
@@ -190,8 +191,8 @@ __global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaPrefill 
   const int64_t row = chunk.row_begin + i;
   const int column = (static_cast<int>(blockIdx.y) * 32 + lane) * kWidth;
   float o[kWidth], z[kWidth];
-  load_bf16(o, in.out + row * in.out_stride + column);
-  __syncwarp();
+  const int64_t tile = int64_t{blockIdx.x / 16} * in.shape.v_heads + blockIdx.y;
+  load_bf16(o, args.work.o + (tile * kChunk + i) * 32 * kWidth + lane * kWidth);
   load_bf16(z, in.z + row * in.z_stride + column);
   float squares = 0.0F;
 #pragma unroll
@@ -235,7 +236,7 @@ cudaError_t launch_delta_outputs(const DeltaArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.in.chunk_count) * 16,
                   static_cast<unsigned>(args.in.shape.v_heads));
   by_width(args.in.shape.v_dim, [&](auto width) {
-    gated_norm_kernel<width.value><<<grid, kDeltaThreads, 0, stream>>>(args.in);
+    gated_norm_kernel<width.value><<<grid, kDeltaThreads, 0, stream>>>(args);
   });
   return cudaGetLastError();
 }

@@ -10,7 +10,7 @@ inline constexpr int kChunk = kDeltaChunkTokens;
 static_assert(kChunk == kTileLines);
 inline constexpr int kDeltaThreads = 128;       // within a chunk, and per row
 inline constexpr int kDeltaAlongThreads = 256;  // along a sequence
-inline constexpr int kValueColumns = 32;  // of the state, one block's share along a sequence
+inline constexpr int kValueColumns = 32;        // of the state, one block's share along a sequence
 
 /// All per chunk and head, [64, columns] row-major, rows past the end zero.
 struct DeltaWorkspace {
@@ -20,6 +20,7 @@ struct DeltaWorkspace {
   __nv_bfloat16* t;  // [chunks, v_heads, 64, 64]: (I + A)^-1 diag(beta)
   __nv_bfloat16* p;  // [chunks, v_heads, 64, 64]: (q k^T) decay, lower triangle
   float* c;          // [chunks, v_heads, 64]: running sum of log alpha
+  __nv_bfloat16* o;  // [chunks, v_heads, 64, v_dim], before the gated norm
 };
 
 __host__ __device__ inline int channels_of(const DeltaShape& s) {
@@ -44,6 +45,7 @@ inline int64_t carve_delta_workspace(const DeltaShape& s, int64_t chunks, void* 
   out->t = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * kChunk, 2));
   out->p = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * kChunk, 2));
   out->c = static_cast<float*>(take(rows * s.v_heads, 4));
+  out->o = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * s.v_dim, 2));
   return used;
 }
 

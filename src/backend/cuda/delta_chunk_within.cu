@@ -1,8 +1,8 @@
 // Within a chunk of one value head, all chunks in parallel:
 //   A_ij = beta_i (k_i . k_j) exp(c_i - c_j), j < i      P_ij = (q_i . k_j) exp(c_i - c_j), j <= i
 //   T = (I + A)^-1 diag(beta), forward substitution in F32
-// Elements of (I + A)^-1 are at most 1: it is a product of contractions. Bound at T = 8192, 32 heads
-// of 128: 8.6 GFLOP and 0.2 GB, 0.05 ms at 4.3 TB/s.
+// Elements of (I + A)^-1 are at most 1: it is a product of contractions. Bound at T = 8192, 32
+// heads of 128: 8.6 GFLOP and 0.2 GB, 0.05 ms at 4.3 TB/s.
 #include "backend/cuda/delta_chunk_parts.cuh"
 
 namespace nibble::cuda {
@@ -199,8 +199,7 @@ cudaError_t prepare_delta_within() {
 cudaError_t launch_delta_within(const DeltaArgs& args, cudaStream_t stream) {
   const DeltaShape& shape = args.in.shape;
   const Choice it = choose(shape.k_dim);
-  const dim3 grid(static_cast<unsigned>(args.in.chunk_count),
-                  static_cast<unsigned>(shape.v_heads));
+  const dim3 grid(static_cast<unsigned>(args.in.chunk_count), static_cast<unsigned>(shape.v_heads));
   it.kernel<<<grid, kDeltaThreads, it.shared_bytes, stream>>>(args);
   return cudaGetLastError();
 }

@@ -5,14 +5,14 @@
 namespace nibble::cuda {
 namespace {
 
-template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma>
+template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 __global__ __launch_bounds__(kGemmThreads,
                              1) void gemm_kernel(const __grid_constant__ GemmArgs args) {
 #if !defined(NIBBLE_HAS_WGMMA)
   if constexpr (kWgmma) return;
 #endif
   extern __shared__ __align__(1024) uint8_t shared[];
-  GemmBlock<kFormat, kOutput, kWgmma> block(args, shared);
+  GemmBlock<kFormat, kOutput, kWgmma, kBlocks> block(args, shared);
   block.run();
 }
 
@@ -23,26 +23,29 @@ struct Choice {
   int shared_bytes;
 };
 
-template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma>
+template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 Choice choice() {
-  return {gemm_kernel<kFormat, kOutput, kWgmma>, GemmBlock<kFormat, kOutput, kWgmma>::kSharedBytes};
+  return {gemm_kernel<kFormat, kOutput, kWgmma, kBlocks>,
+          GemmBlock<kFormat, kOutput, kWgmma, kBlocks>::kSharedBytes};
 }
 
-template <WeightFormat kFormat, bool kWgmma>
+template <WeightFormat kFormat, bool kWgmma, bool kBlocks = false>
 Choice choose_output(GemmOutput output) {
   switch (output) {
     case GemmOutput::f32:
-      return choice<kFormat, GemmOutput::f32, kWgmma>();
+      return choice<kFormat, GemmOutput::f32, kWgmma, kBlocks>();
     case GemmOutput::swiglu:
-      return choice<kFormat, GemmOutput::swiglu, kWgmma>();
+      return choice<kFormat, GemmOutput::swiglu, kWgmma, kBlocks>();
     default:
-      return choice<kFormat, GemmOutput::bf16, kWgmma>();
+      return choice<kFormat, GemmOutput::bf16, kWgmma, kBlocks>();
   }
 }
 
 template <bool kWgmma>
-Choice choose(WeightFormat format, GemmOutput output) {
+Choice choose(WeightFormat format, GemmOutput output, Fp8Scales scales) {
   if (format == WeightFormat::nvfp4) return choose_output<WeightFormat::nvfp4, kWgmma>(output);
+  if (format == WeightFormat::fp8 && scales == Fp8Scales::block128)
+    return choose_output<WeightFormat::fp8, kWgmma, true>(output);
   if (format == WeightFormat::fp8) return choose_output<WeightFormat::fp8, kWgmma>(output);
   return choose_output<WeightFormat::bf16, kWgmma>(output);
 }
@@ -68,9 +71,12 @@ cudaError_t PrefillDevice::read(int device, PrefillDevice* out) {
 cudaError_t prefill_gemm_prepare(const PrefillDevice& device) {
   for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4})
     for (const auto output : {GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu})
-      for (const bool wgmma : {false, true}) {
+      for (const int kind : {0, 1, 2, 3}) {
+        const bool wgmma = kind % 2 == 1;
+        const Fp8Scales scales = kind < 2 ? Fp8Scales::tensor : Fp8Scales::block128;
         if (wgmma && device.compute_major != 9) continue;
-        const Choice it = wgmma ? choose<true>(format, output) : choose<false>(format, output);
+        const Choice it =
+            wgmma ? choose<true>(format, output, scales) : choose<false>(format, output, scales);
         const cudaError_t error = cudaFuncSetAttribute(
             it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
         if (error != cudaSuccess) return error;
@@ -90,8 +96,9 @@ cudaError_t prefill_gemm(const PrefillGemm& gemm, const PrefillDevice& device, M
                 .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
                 .rows_per_tile = paired ? kTileRows / 2 : kTileRows};
   args.row_tiles = (gemm.n + args.rows_per_tile - 1) / args.rows_per_tile;
-  const Choice it = use_wgmma(device, unit) ? choose<true>(gemm.weight.format, gemm.output)
-                                            : choose<false>(gemm.weight.format, gemm.output);
+  const Choice it = use_wgmma(device, unit)
+                        ? choose<true>(gemm.weight.format, gemm.output, gemm.weight.fp8_scales)
+                        : choose<false>(gemm.weight.format, gemm.output, gemm.weight.fp8_scales);
   int blocks = device.multiprocessors;
   if (gemm.tiles == nullptr && args.token_tiles * args.row_tiles < blocks)
     blocks = args.token_tiles * args.row_tiles;

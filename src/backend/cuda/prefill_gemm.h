@@ -1,7 +1,7 @@
 // Matrix products of prompt arithmetic: y [T, N] = x [T, K] W^T with W in the format of the file,
-// for one weight (a linear) or a stack of experts over tokens sorted by expert. Plain pointers and a
-// stream; launches only. Bit-invariant: a row of y depends on its row of x alone, never on T, on its
-// place or on its neighbours (fixed steps of 64 along K, one accumulator per output).
+// for one weight (a linear) or a stack of experts over tokens sorted by expert. Plain pointers and
+// a stream; launches only. Bit-invariant: a row of y depends on its row of x alone, never on T, on
+// its place or on its neighbours (fixed steps of 64 along K, one accumulator per output).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -23,9 +23,10 @@ enum class MatrixUnit : uint8_t { automatic, portable };
 /// W [N, K] in device memory, 16-byte aligned, or E of them one after another.
 struct PrefillWeight {
   WeightFormat format = WeightFormat::bf16;
-  const void* values = nullptr;  // bf16 [N, K]; e4m3 [N, K]; e2m1 [N, K/2], low nibble = even column
-  const void* scales = nullptr;  // nvfp4: e4m3 [N, K/16]; fp8: F32, by fp8_scales
-  const float* global = nullptr;  // nvfp4: multipliers, of expert e at e * scale_stride
+  const void* values =
+      nullptr;  // bf16 [N, K]; e4m3 [N, K]; e2m1 [N, K/2], low nibble = even column
+  const void* scales = nullptr;              // nvfp4: e4m3 [N, K/16]; fp8: F32, by fp8_scales
+  const float* global = nullptr;             // nvfp4: multipliers, of expert e at e * scale_stride
   Fp8Scales fp8_scales = Fp8Scales::tensor;  // [1], [N] or [ceil(N/128), ceil(K/128)]
   int64_t scale_stride = 1;  // floats from one expert's F32 scales (or multiplier) to the next
 };

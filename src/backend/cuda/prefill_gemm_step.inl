@@ -2,23 +2,42 @@
 
 template <int kBuffer>
 __device__ void step() {
-  copy_async_wait<kDistance - 1>();
-#ifdef NIBBLE_HAS_WGMMA
-  if constexpr (kWgmma) fence_async_proxy();
-#endif
-  __syncthreads();
-  load_next();
-  if (k_step_ == 0) tile_ = slot_tiles_[use_slot_];
+  wait_stage();
+  if (k_step_ == 0) next_tile();
   const uint8_t* stage = shared_ + use_slot_ * Shape::kBytes;
   if constexpr (kWgmma)
     multiply_wgmma<kBuffer>(stage);
   else
     multiply_portable(stage);
-  if (++use_slot_ == kStages) use_slot_ = 0;
+  if (++use_slot_ == kStages) {
+    use_slot_ = 0;
+    use_parity_ ^= 1;
+  }
   if (++k_step_ == args_.k_steps) {
     finish_tile();
     k_step_ = 0;
   }
+}
+
+__device__ void wait_stage() {
+  if constexpr (kWgmma) {
+#ifdef NIBBLE_HAS_WGMMA
+    load_next();
+    barrier_wait(full_barrier(use_slot_), use_parity_);
+    fence_async_proxy();
+#endif
+  } else {
+    copy_async_wait<kDistance - 1>();
+    __syncthreads();
+    load_next();
+  }
+}
+
+/// The one after is located early: its latency hides under this tile.
+__device__ void next_tile() {
+  tile_ = next_tile_;
+  use_index_ += static_cast<int>(gridDim.x);
+  if (use_index_ < tiles_total_) next_tile_ = locate(use_index_);
 }
 
 template <int kBuffer>
@@ -41,11 +60,14 @@ __device__ void multiply_wgmma(const uint8_t* stage) {
     }
   wgmma_fence();
   const uint64_t tokens = wgmma_descriptor(shared_address(stage));
-  if (tile_.count <= 32)
+  if (__shfl_sync(0xFFFFFFFFU, tile_.count, 0) <= 32)  // the compiler must see one way for a warp
     issue_wgmma<4>(fragments_[kUse], tokens);
   else
     issue_wgmma<16>(fragments_[kUse], tokens);
   wgmma_wait<1>();  // the step before: its stage and its fragments are free
+  if (started_ && lane_ == 0)
+    barrier_arrive(empty_barrier(use_slot_ == 0 ? kStages - 1 : use_slot_ - 1));
+  started_ = true;
 #endif
 }
 

@@ -1,5 +1,5 @@
-// One block's share of a prompt GEMM: tiles of 256 weight rows x 128 tokens x 64 columns, weights as
-// the left operand (dequantized in registers), tokens as the right one (shared memory). The walk
+// One block's share of a prompt GEMM: tiles of 256 weight rows x 128 tokens x 64 columns, weights
+// as the left operand (dequantized in registers), tokens as the right one (shared memory). The walk
 // over (tile, K step) is flat: copies of the next tile run under the end of this one. Two inner
 // loops over the same stages: wgmma (sm_90a) and mma.sync.
 // Exact: an E2M1 code times an E4M3 scale has 6 significant bits, a BF16 has 8.
@@ -33,7 +33,7 @@ struct StageShape {
   static constexpr int kChunks = kFormat == WeightFormat::nvfp4 ? 2
                                  : kFormat == WeightFormat::fp8 ? 4
                                                                 : 8;  // of 16 bytes, a row
-  static constexpr int kWords = kChunks;  // of 4 bytes, of a lane in a row: 16 columns
+  static constexpr int kWords = kChunks;            // of 4 bytes, of a lane in a row: 16 columns
   static constexpr int kCodes = kTileTokens * 128;  // byte offset
   static constexpr int kScales = kCodes + kTileRows * kChunks * 16;
   static constexpr int kBytes = kScales + (kFormat == WeightFormat::nvfp4 ? kTileRows * 4 : 0);
@@ -52,7 +52,8 @@ constexpr int stage_count(bool wgmma) {
   return wgmma ? 6 : 3;
 }
 
-template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma>
+/// kBlocks: FP8 with a scale for every 128 x 128.
+template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 class GemmBlock {
  public:
   using Shape = StageShape<kFormat>;
@@ -61,13 +62,12 @@ class GemmBlock {
   static constexpr int kDistance = kWgmma ? kStages - 2 : kStages - 1;  // steps copied ahead
   static constexpr int kM16 = kWgmma ? 2 : 4;                           // 16-row slots of a warp
   static constexpr int kN8 = kWgmma ? 16 : 8;                           // 8-token tiles of a warp
-  static constexpr int kSharedBytes = kStages * (Shape::kBytes + 16);
+  static constexpr int kSharedBytes = kStages * (Shape::kBytes + 16);   // and two barriers each
 
   __device__ GemmBlock(const GemmArgs& args, uint8_t* shared)
       : args_(args),
         gemm_(args.gemm),
         shared_(shared),
-        slot_tiles_(reinterpret_cast<GemmTile*>(shared + kStages * Shape::kBytes)),
         lane_(static_cast<int>(threadIdx.x) & 31),
         warp_(static_cast<int>(threadIdx.x) >> 5) {}
 
@@ -80,6 +80,9 @@ class GemmBlock {
     tiles_total_ = tiles;
     const int total = ((tiles - first + stride - 1) / stride) * args_.k_steps;
     load_index_ = first;
+    use_index_ = first;
+    next_tile_ = locate(first);
+    if constexpr (kWgmma) init_barriers();
 #pragma unroll 1
     for (int i = 0; i < kDistance; ++i) load_next();
 #pragma unroll 1
@@ -93,8 +96,7 @@ class GemmBlock {
   __device__ GemmTile locate(int index) const {
     if (gemm_.tiles != nullptr) {
       const ExpertTile tile = gemm_.tiles[index / args_.row_tiles];
-      return {tile.expert, tile.begin, tile.count,
-              index % args_.row_tiles * args_.rows_per_tile};
+      return {tile.expert, tile.begin, tile.count, index % args_.row_tiles * args_.rows_per_tile};
     }
     const int group_tiles = kRasterTokens * args_.row_tiles;
     const int group = index / group_tiles;
@@ -103,8 +105,7 @@ class GemmBlock {
     const int wide = left < kRasterTokens ? left : kRasterTokens;
     const int begin = (group * kRasterTokens + within % wide) * kTileTokens;
     const int rest = gemm_.rows - begin;
-    return {0, begin, rest < kTileTokens ? rest : kTileTokens,
-            within / wide * args_.rows_per_tile};
+    return {0, begin, rest < kTileTokens ? rest : kTileTokens, within / wide * args_.rows_per_tile};
   }
 
   // ---- copies: a thread copies the same places of every stage ----
@@ -114,6 +115,7 @@ class GemmBlock {
   __device__ void load_next() {
     if (load_index_ < tiles_total_) {
       if (load_step_ == 0) begin_tile();
+      if constexpr (kWgmma) wait_empty();
       const uint32_t stage = shared_address(shared_) + load_slot_ * Shape::kBytes;
       load_tokens(stage);
       load_codes(stage + Shape::kCodes);
@@ -126,20 +128,43 @@ class GemmBlock {
         load_step_ = 0;
         load_index_ += static_cast<int>(gridDim.x);
       }
+      if constexpr (kWgmma) copy_async_arrive(full_barrier(load_slot_));
     }
-    if (++load_slot_ == kStages) load_slot_ = 0;
-    copy_async_commit();
+    if (++load_slot_ == kStages) {
+      load_slot_ = 0;
+      load_parity_ ^= 1;
+    }
+    if constexpr (!kWgmma) copy_async_commit();
+  }
+
+  // Two barriers a stage: full (every thread's copies have landed) and empty (every warp has
+  // multiplied). So the two warpgroups drift apart: one dequantizes while the other multiplies.
+  __device__ uint32_t full_barrier(int slot) const {
+    return shared_address(shared_) + kStages * Shape::kBytes + slot * 16;
+  }
+  __device__ uint32_t empty_barrier(int slot) const { return full_barrier(slot) + 8; }
+  __device__ void init_barriers() const {
+#ifdef NIBBLE_HAS_WGMMA
+    if (threadIdx.x == 0)
+      for (int i = 0; i < kStages; ++i) {
+        barrier_init(full_barrier(i), kGemmThreads);
+        barrier_init(empty_barrier(i), kGemmThreads / 32);
+      }
+    __syncthreads();
+#endif
+  }
+  __device__ void wait_empty() const {
+#ifdef NIBBLE_HAS_WGMMA
+    barrier_wait(empty_barrier(load_slot_), load_parity_ ^ 1);
+#endif
   }
 
   /// The row of its matrix, within the tile, that goes to line `line` of a stage. Paired: lines
   /// 0..127 are gate, then up, in the order in which the packed result wants its features.
-  __device__ static int tile_row(int line) {
-    return kPaired ? packed_column(line & 127) : line;
-  }
+  __device__ static int tile_row(int line) { return kPaired ? packed_column(line & 127) : line; }
 
   __device__ void begin_tile() {
     const GemmTile tile = locate(load_index_);
-    if (threadIdx.x == 0) slot_tiles_[load_slot_] = tile;
     const int thread = static_cast<int>(threadIdx.x);
     valid_ = 0;
 #pragma unroll
@@ -148,8 +173,7 @@ class GemmBlock {
       const bool valid = token < tile.count;
       int row = tile.begin + (valid ? token : 0);
       if (gemm_.gather != nullptr) row = gemm_.gather[row];
-      x_from_[i] =
-          reinterpret_cast<const uint4*>(gemm_.x + row * gemm_.x_stride) + (thread & 7);
+      x_from_[i] = reinterpret_cast<const uint4*>(gemm_.x + row * gemm_.x_stride) + (thread & 7);
       valid_ |= valid ? 1U << i : 0U;
     }
     const int64_t first_row = int64_t{tile.expert} * gemm_.n + tile.n0;
@@ -181,8 +205,7 @@ class GemmBlock {
 
   __device__ void load_codes(uint32_t codes) {
     const int thread = static_cast<int>(threadIdx.x);
-    const uint32_t to =
-        codes + Shape::offset(thread / Shape::kChunks, thread % Shape::kChunks);
+    const uint32_t to = codes + Shape::offset(thread / Shape::kChunks, thread % Shape::kChunks);
     const int row_bytes = args_.k_steps * (Shape::kChunks * 16);
 #pragma unroll
     for (int i = 0; i < Shape::kChunks; ++i) {
@@ -202,20 +225,24 @@ class GemmBlock {
   const GemmArgs& args_;
   const PrefillGemm& gemm_;
   uint8_t* shared_;
-  GemmTile* slot_tiles_;
   int lane_;
   int warp_;
   int tiles_total_ = 0;
   int load_index_ = 0;
   int load_step_ = 0;
   int load_slot_ = 0;
+  uint32_t load_parity_ = 0;
+  int use_index_ = 0;
   int use_slot_ = 0;
+  uint32_t use_parity_ = 0;
   int k_step_ = 0;
+  bool started_ = false;
   const uint4* x_from_[4];
   const uint8_t* codes_from_[kPaired ? 2 : 1];
   const uint8_t* scales_from_;
   uint32_t valid_ = 0;  // bits 0..3 tokens, 8..15 codes, 16 scale
   GemmTile tile_ = {};
+  GemmTile next_tile_ = {};
   float sum_[kM16][kN8 * 4];
   uint32_t fragments_[kWgmma ? 2 : 1][kM16][4][4];
 };

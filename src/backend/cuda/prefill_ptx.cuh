@@ -26,6 +26,10 @@ __device__ __forceinline__ void copy_async_4(uint32_t to, const void* from, int 
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;"); }
+/// The barrier counts this thread in once all its copies so far have landed.
+__device__ __forceinline__ void copy_async_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
 template <int kPending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -76,6 +80,21 @@ __device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define NIBBLE_HAS_WGMMA 1
 
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// Returns once the phase of this parity is complete (of a fresh barrier, parity 1 is).
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nwait_%=:\n"
+      "mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
+      "@!p bra wait_%=;\n}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
 __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
