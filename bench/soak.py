@@ -135,8 +135,9 @@ class Soak:
             self.count("answered")
             if not body["stream"]:
                 usage = json.loads(data)["usage"]
+                cached = usage["prompt_tokens_details"]["cached_tokens"]
                 self.count("prompt tokens", usage["prompt_tokens"])
-                self.count("of them from the cache", usage["prompt_tokens_details"]["cached_tokens"])
+                self.count("of them from the cache", cached)
 
     def sing(self):
         """The canary: the same request, the same bytes."""
@@ -164,7 +165,8 @@ def main():
     options = parser.parse_args()
     server = Server(options.nibble, options.model)
     soak = Soak(server)
-    threads = [threading.Thread(target=soak.client, args=(seed,)) for seed in range(options.clients)]
+    threads = [threading.Thread(target=soak.client, args=(seed,))
+               for seed in range(options.clients)]
     threads.append(threading.Thread(target=soak.sing))
     for thread in threads:
         thread.start()

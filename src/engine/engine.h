@@ -43,8 +43,8 @@ class Engine {
   /// Errors: those of EngineCore::admissible; no_space when waiting_max sequences or
   /// waiting_tokens_max of their prompt tokens already wait; cancelled after shutdown.
   Result<void> submit(SequenceRequest request);
-  /// Milliseconds until a prompt of middling size, submitted now, would see its first token: when to
-  /// come again after `no_space`.
+  /// Milliseconds until a prompt of middling size, submitted now, would see its first token: when
+  /// to come again after `no_space`.
   double retry_after_ms() const;
   /// Takes effect within one step; the sequence still ends with one Finished.
   void cancel(uint64_t id);

@@ -54,7 +54,7 @@ int run(const Options& options) {
   std::vector<std::thread> threads;
   for (int i = 0; i < options.threads; ++i) threads.emplace_back(work, static_cast<size_t>(i));
   for (std::thread& thread : threads) thread.join();
-  std::printf("%s", total.text().c_str());
+  std::fputs(total.text().c_str(), stdout);
   if (failed) return 1;
   if (!options.minimum) return 0;
   const std::string rare = total.too_rare();
