@@ -141,7 +141,7 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
   const int64_t count = rows * y_stride;
   auto* y = device_array<float>(count);
   const auto launch = [&](int first, int number, void* out) {
-    must(prefill_gemm({.x = x + int64_t{first} * stride,
+    must(prefill_gemm({.packed_x = x + int64_t{first} * stride,
                        .x_stride = stride,
                        .rows = number,
                        .n = w.n,
@@ -270,7 +270,7 @@ struct Moe {
          "sort");
   }
   void raise(const PrefillDevice& device, MatrixUnit unit) {
-    must(prefill_gemm({.x = x,
+    must(prefill_gemm({.packed_x = x,
                        .x_stride = hidden,
                        .rows = rows * top_k,
                        .n = width,
@@ -287,7 +287,7 @@ struct Moe {
          "gate and up");
   }
   void lower(const PrefillDevice& device, MatrixUnit unit) {
-    must(prefill_gemm({.x = inner,
+    must(prefill_gemm({.packed_x = inner,
                        .x_stride = width,
                        .rows = rows * top_k,
                        .n = hidden,
@@ -377,7 +377,7 @@ void Check::time_dense(const char* name, WeightFormat format, GemmOutput output,
   auto* y = device_array<float>(int64_t{rows} * n);
   for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
     const double us = time_us([&] {
-      must(prefill_gemm({.x = x,
+      must(prefill_gemm({.packed_x = x,
                          .x_stride = k,
                          .rows = rows,
                          .n = n,

@@ -48,11 +48,14 @@ inline constexpr int kTileTokens = 128;
 inline constexpr int kStepColumns = 64;
 
 struct PrefillGemm {
-  const __nv_bfloat16* x = nullptr;  // in packed column order, 16-byte aligned
-  int64_t x_stride = 0;              // elements between rows, a multiple of 8
-  int32_t rows = 0;                  // T; with tiles: an upper bound of the assignments
-  int32_t n = 0;                     // swiglu: a multiple of 64
-  int32_t k = 0;                     // a multiple of 64 (pad with zeros)
+  /// x in PACKED column order (prefill_order.h), 16-byte aligned. Packed already: what swiglu,
+  /// delta_prefill, flash_prefill and prefill_add_norm write. Anything else, such as a norm of
+  /// another file, stores column p at packed_position(p) or goes through pack_columns (in place).
+  const __nv_bfloat16* packed_x = nullptr;
+  int64_t x_stride = 0;  // elements between rows, a multiple of 8
+  int32_t rows = 0;      // T; with tiles: an upper bound of the assignments
+  int32_t n = 0;         // swiglu: a multiple of 64
+  int32_t k = 0;         // a multiple of 64 (pad with zeros)
   PrefillWeight weight;
   PrefillWeight up;  // swiglu only; same format and kind of scales
   GemmOutput output = GemmOutput::bf16;

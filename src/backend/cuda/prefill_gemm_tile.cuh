@@ -173,7 +173,8 @@ class GemmBlock {
       const bool valid = token < tile.count;
       int row = tile.begin + (valid ? token : 0);
       if (gemm_.gather != nullptr) row = gemm_.gather[row];
-      x_from_[i] = reinterpret_cast<const uint4*>(gemm_.x + row * gemm_.x_stride) + (thread & 7);
+      x_from_[i] =
+          reinterpret_cast<const uint4*>(gemm_.packed_x + row * gemm_.x_stride) + (thread & 7);
       valid_ |= valid ? 1U << i : 0U;
     }
     const int64_t first_row = int64_t{tile.expert} * gemm_.n + tile.n0;
