@@ -112,6 +112,9 @@ TemplateInput up_to(const TemplateInput& input, const CacheMark& mark) {
   Json::Array& messages = other.messages.as_array();
   messages.resize(mark.message + 1);
   if (mark.part) messages.back().find("content")->as_array().resize(*mark.part + 1);
+  // Templates refuse a conversation in which no user speaks.
+  const auto speaks = [](const Json& message) { return role_of(message) == "user"; };
+  if (std::ranges::none_of(messages, speaks)) messages.push_back(message_of("user"));
   return other;
 }
 

@@ -176,6 +176,16 @@ TEST(CachePlaces, AMarkPinsWhatIsBeforeIt) {
   }
 }
 
+TEST(CachePlaces, AMarkedSystemPromptIsPinnedWhoeverAsks) {
+  const Prompts prompts = pebble();
+  std::mt19937 random(9);
+  TemplateInput input = conversation(random, words(random, 120), 0);
+  input.messages.as_array()[0] = marked(input.messages.as_array()[0]);
+  const CacheRequest cache = prompts.places(input);
+  EXPECT_GE(cache.pinned_tokens, 120);
+  EXPECT_EQ(cache.pinned_tokens, cache.boundaries.front());
+}
+
 TEST(CachePlaces, AMarkInsideAMessagePinsUpToThere) {
   const Prompts prompts = pebble();
   std::mt19937 random(7);

@@ -5,10 +5,14 @@ Loopback only. Exits 1 if a check fails; the last line counts.
 """
 import argparse
 import concurrent.futures
+import fcntl
 import http.client
 import json
+import re
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -448,6 +452,42 @@ class Checks:
                 begin = time.monotonic()
                 server.stop(signal.SIGINT)
                 assert time.monotonic() - begin < 5
+
+    def test_a_log_nobody_reads_does_not_stop_it(self):
+        command = [self.nibble, "serve", self.model, "--port", "0"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        try:
+            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+            url = None
+            while url is None:  # then nothing reads any more
+                found = re.match(rb"ready: (http://\S+)/v1 ", process.stderr.readline())
+                url = found.group(1).decode() if found else None
+            body = {"model": "model", "messages": QUESTION, "max_tokens": 1}
+            for _ in range(150):  # a line each, far more than the pipe holds
+                answer = httpx.post(url + "/v1/chat/completions", json=body, timeout=30)
+                assert answer.status_code == 200
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+    def test_pinned_prefixes_survive_a_restart(self):
+        marked = [{"type": "text", "text": "Remember every word of this. " * 40,
+                   "cache_control": {"type": "ephemeral"}}]
+        messages = [{"role": "system", "content": marked}, *QUESTION]
+        cached, said = [], []
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(2):
+                flags = ["--prefix-store", folder]
+                with RunningServer(self.nibble, self.model, flags) as server:
+                    client = openai.OpenAI(base_url=server.url + "/v1", api_key="x")
+                    answer = client.chat.completions.create(
+                        model=client.models.list().data[0].id, messages=messages, temperature=0)
+                    cached.append(answer.usage.prompt_tokens_details.cached_tokens)
+                    said.append(answer.choices[0].message.content)
+                    assert server.stop() == 0
+        assert cached[0] == 0 and cached[1] >= 64, cached
+        assert said[0] == said[1]
 
     def test_flags(self):
         flags = ["--served-model-name", "alpha,beta", "--max-model-len", "200",
