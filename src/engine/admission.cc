@@ -51,6 +51,11 @@ std::span<const Standing> Admission::place(std::span<const SequenceView> sequenc
   return standing_;
 }
 
+bool Admission::has_seat() const {
+  const bool seat = counts_.running < limits_.sequences_max || planted(kBugIgnoresSeats);
+  return seat && counts_.free.state_slots > 0;
+}
+
 /// Has a long prompt to compute.
 bool Admission::is_long(const SequenceView& s) const {
   return s.cached < s.prompt_size && size_class(s, limits_.long_tokens) == SizeClass::long_prompt;

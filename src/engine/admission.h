@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/planted_bug.h"
 #include "engine/scheduling.h"
 
 namespace nibble {
@@ -55,10 +54,7 @@ class Admission {
     return sequences_[static_cast<size_t>(sequence)];
   }
   Standing& standing(int32_t sequence) { return standing_[static_cast<size_t>(sequence)]; }
-  bool has_seat() const {
-    const bool seat = counts_.running < limits_.sequences_max || planted(kBugIgnoresSeats);
-    return seat && counts_.free.state_slots > 0;
-  }
+  bool has_seat() const;
   bool host_has_room(const SequenceView& s) const;
   void swap_out(int32_t sequence, Schedule& schedule);
   enum class Host : uint8_t { has_room, any };

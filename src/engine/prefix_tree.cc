@@ -37,7 +37,7 @@ PageKey PrefixTree::page_key(const PrefixKey& key, int32_t page_index) const {
   const int32_t begin = page_index * kPageTokens;
   PageKey page;
   page.tokens = key.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(kPageTokens));
-  uint64_t hash = mix(1, key.salt);
+  uint64_t hash = mix(1, planted(kBugIgnoresSalt) ? 0 : key.salt);
   for (size_t i = 0; i < page.tokens.size(); i += 2) {
     uint64_t two = 0;
     std::memcpy(&two, &page.tokens[i], sizeof(two));
