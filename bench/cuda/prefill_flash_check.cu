@@ -82,7 +82,8 @@ struct Setup {
     const uint64_t i = (uint64_t(head) * 64 + token % 64) * it.shape.head_dim + d;
     return round_bf16(hash_normal(seed, page * it.shape.kv_heads * 64 * it.shape.head_dim + i));
   }
-  void launch(const Batch& run, int first_row, int shared_bytes) const {
+  void launch(const Batch& run, int first_row, int shared_bytes,
+              MatrixUnit unit = MatrixUnit::automatic) const {
     const auto tiles = flash_tiles(run);
     auto* device_tiles = to_device(tiles);
     auto* pages = to_device(run.pages);
@@ -101,7 +102,8 @@ struct Setup {
                         .gate_stride = q_stride,
                         .gate_head_stride = 2 * it.shape.head_dim,
                         .out = out + first_row * out_stride,
-                        .out_stride = out_stride},
+                        .out_stride = out_stride,
+                        .unit = unit},
                        shared_bytes, nullptr),
          "flash");
     must(cudaDeviceSynchronize(), "flash");
@@ -110,9 +112,10 @@ struct Setup {
   }
 };
 
-void compare(Tally& tally, const std::string& name, const Case& c, int shared_bytes) {
+void compare(Tally& tally, const std::string& name, const Case& c, int shared_bytes,
+             MatrixUnit unit = MatrixUnit::automatic) {
   Setup setup(c);
-  setup.launch(setup.batch, 0, shared_bytes);
+  setup.launch(setup.batch, 0, shared_bytes, unit);
   const auto out = to_host(setup.out, setup.batch.rows() * setup.out_stride);
   const FlashShape& s = c.shape;
   Error error;
@@ -150,29 +153,29 @@ void compare(Tally& tally, const std::string& name, const Case& c, int shared_by
   tally.check(error.value() < 4e-3 && nan == 0, name.c_str(), error.value());
 }
 
-/// One sequence whole, then cut at multiples of 64, then with a block of the other shape.
-void cut(Tally& tally, const FlashShape& shape) {
+/// One sequence whole, then cut at multiples of 64; portable: with a block of another shape, too.
+void cut(Tally& tally, const FlashShape& shape, MatrixUnit unit) {
+  const int shared_bytes = unit == MatrixUnit::portable ? kSharedBytesSmall : kSharedBytesHopper;
   const int rows = 300;
   Setup setup({shape, {rows}, {0}});
   const auto bits = [&] {
     return to_host(reinterpret_cast<const uint16_t*>(setup.out), rows * setup.out_stride);
   };
-  setup.launch(setup.batch, 0, kSharedBytesHopper);
+  setup.launch(setup.batch, 0, kSharedBytesHopper, unit);
   const auto whole = bits();
   cudaMemset(setup.out, 0xFF, static_cast<size_t>(rows * setup.out_stride) * 2);
-  must(flash_prefill_prepare(kSharedBytesSmall), "prepare");
+  must(flash_prefill_prepare(shared_bytes), "prepare");
   for (const auto& [begin, end] : {std::pair{0, 64}, {64, 192}, {192, rows}}) {
     Batch part = setup.batch;
     part.sequences[0].kv_begin = begin;
     part.sequences[0].row_count = end - begin;
-    setup.launch(part, begin, kSharedBytesSmall);
+    setup.launch(part, begin, shared_bytes, unit);
   }
   must(flash_prefill_prepare(kSharedBytesHopper), "prepare");
   const auto parts = bits();
   int64_t different = 0;
   for (size_t i = 0; i < whole.size(); ++i) different += whole[i] != parts[i];
-  tally.check(different == 0, "cut at multiples of 64 and 99 KB, to the bit",
-              static_cast<double>(different));
+  tally.check(different == 0, "cut at multiples of 64, to the bit", static_cast<double>(different));
 }
 
 void time_shape(int rows, int kv_begin) {
@@ -209,6 +212,7 @@ void time_shape(int rows, int kv_begin) {
 int main(int argc, char** argv) {
   using namespace nibble::bench;
   using nibble::cuda::FlashShape;
+  using nibble::cuda::MatrixUnit;
   Tally tally;
   must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
   const FlashShape real{.q_heads = 16, .kv_heads = 2, .head_dim = 256};
@@ -219,8 +223,11 @@ int main(int argc, char** argv) {
   compare(tally, "pebble", {pebble, rows, begins}, kSharedBytesHopper);
   compare(tally, "one head a group", {single, rows, begins}, kSharedBytesHopper);
   compare(tally, "35B 2000 rows", {real, {2000}, {0}}, kSharedBytesHopper);
-  cut(tally, real);
-  cut(tally, pebble);
+  for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
+    cut(tally, real, unit);
+    cut(tally, pebble, unit);
+  }
+  compare(tally, "35B portable", {real, rows, begins}, kSharedBytesHopper, MatrixUnit::portable);
   must(nibble::cuda::flash_prefill_prepare(kSharedBytesSmall), "prepare");
   compare(tally, "35B, 99 KB", {real, rows, begins}, kSharedBytesSmall);
   must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");

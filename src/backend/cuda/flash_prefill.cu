@@ -1,6 +1,8 @@
 // Online softmax over pages; a warp holds 16 queries of one head, its scores and its result in
-// registers (mma.sync, sm_80 up). Two heads of a group share a block's keys and values where shared
-// memory allows. Bound: 4 T^2 / 2 * q_heads * head_dim FLOPs of a whole prompt at the BF16 rate.
+// registers. Two heads of a group share a block's keys and values where shared memory allows.
+// mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where the two warpgroups drift apart:
+// one softens while the other multiplies. Bound: 4 T^2 / 2 * q_heads * head_dim FLOPs of a whole
+// prompt at the BF16 rate.
 #include <algorithm>
 
 #include "backend/cuda/flash_prefill.h"
@@ -12,12 +14,15 @@ namespace {
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr unsigned kAll = 0xFFFFFFFFU;
 
-template <int kDim, int kHeads>
+template <int kDim, int kHeads, bool kWgmma>
 class FlashBlock {
  public:
   static constexpr int kThreads = kHeads * 128;
   static constexpr int kTile = tile_bytes(kDim);
-  static constexpr int shared_bytes(int stages) { return (kHeads + 2 * stages) * kTile; }
+  static constexpr int shared_bytes(int stages) {
+    return (kHeads + 2 * stages) * kTile + (kWgmma ? kBarrierBytes : 0);
+  }
+  static constexpr int kBarrierBytes = 64;
 
   __device__ FlashBlock(const FlashPrefill& flash, uint8_t* shared, int stages)
       : in_(flash),
@@ -36,12 +41,15 @@ class FlashBlock {
           base_ + h * kTile,
           in_.q + int64_t{tile_.row} * in_.q_stride + (head_ + h) * in_.q_head_stride, in_.q_stride,
           tile_.begin, tile_.end);
+#pragma unroll
+    for (int n = 0; n < kDim / 2; ++n) out_[n] = 0.0F;
+    if constexpr (kWgmma) {
+      walk_apart();
+      store();
+      return;
+    }
     load_keys(0);
     load_values(0);
-#pragma unroll
-    for (int n = 0; n < kDim / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) out_[n][e] = 0.0F;
     if (stages_ == 2)
       walk_two_stages();
     else
@@ -50,6 +58,74 @@ class FlashBlock {
   }
 
  private:
+  // ---- wgmma: barriers per stage, keys and values apart ----
+
+  enum : int { kKeysFull, kValuesFull, kKeysEmpty, kValuesEmpty };
+  __device__ uint32_t barrier(int which, int n) const {
+    return base_ + (kHeads + 4) * kTile + (which * 2 + (n & 1)) * 8;
+  }
+  __device__ void walk_apart() {
+#ifdef NIBBLE_HAS_WGMMA
+    if (threadIdx.x < 8)
+      barrier_init(base_ + (kHeads + 4) * kTile + threadIdx.x * 8,
+                   threadIdx.x < 4 ? kThreads : kThreads / 32);
+    __syncthreads();
+    load_apart(0);
+    copy_async_wait_all();
+    fence_async_proxy();
+    __syncthreads();  // the queries
+    for (int n = 0; n <= tile_.index; ++n) {
+      if (n < tile_.index) load_apart(n + 1);
+      const uint32_t parity = n >> 1 & 1;
+      barrier_wait(barrier(kKeysFull, n), parity);
+      fence_async_proxy();
+      float s[8][4];
+      multiply_queries(*reinterpret_cast<float(*)[32]>(&s), keys_at(n));
+      if (lane_ == 0) barrier_arrive(barrier(kKeysEmpty, n));
+      if (n == tile_.index) mask(s);
+      soften(s);
+      barrier_wait(barrier(kValuesFull, n), parity);
+      fence_async_proxy();
+      multiply_values(values_at(n));
+      if (lane_ == 0) barrier_arrive(barrier(kValuesEmpty, n));
+    }
+#endif
+  }
+#ifdef NIBBLE_HAS_WGMMA
+  /// Tile n into its stage once every warp is done with tile n - 2.
+  __device__ void load_apart(int n) const {
+    const uint32_t parity = (n >> 1 & 1) ^ 1;
+    barrier_wait(barrier(kKeysEmpty, n), parity);
+    load(keys_at(n), in_.keys, n);
+    copy_async_arrive(barrier(kKeysFull, n));
+    barrier_wait(barrier(kValuesEmpty, n), parity);
+    load(values_at(n), in_.values, n);
+    copy_async_arrive(barrier(kValuesFull, n));
+  }
+  __device__ void multiply_queries(float (&s)[32], uint32_t keys) const {
+    const uint64_t a = wgmma_descriptor(base_ + (warp_ >> 2) * kTile);
+    const uint64_t b = wgmma_descriptor(keys);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k) {
+      const int at = (k >> 2) * (kTileLines * 128 >> 4) + (k & 3) * 2;  // panel, 32 bytes of it
+      wgmma_bf16_shared(s, a + at, b + at, k != 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+  }
+  __device__ void multiply_values(uint32_t values) {
+    const uint64_t b = wgmma_descriptor_columns(values, kTileLines * 128);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) wgmma_bf16_columns(out_, probability_[k], b + k * (2048 >> 4));
+    wgmma_commit();
+    wgmma_wait<0>();
+  }
+#endif
+
+  // ---- mma.sync ----
+
   __device__ void walk_two_stages() {
     for (int n = 0; n <= tile_.index; ++n) {
       if (n < tile_.index) {
@@ -95,7 +171,7 @@ class FlashBlock {
     const __nv_bfloat16* from =
         pool + page * in_.page_stride + int64_t{kv_head_} * kTileLines * kDim;
     copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, n < tile_.index ? kTileLines : tile_.end);
-    copy_async_commit();
+    if constexpr (!kWgmma) copy_async_commit();
   }
   __device__ void load_keys(int n) const { load(keys_at(n), in_.keys, n); }
   __device__ void load_values(int n) const { load(values_at(n), in_.values, n); }
@@ -158,8 +234,8 @@ class FlashBlock {
       if (keep != 1.0F) {
 #pragma unroll
         for (int d = 0; d < kDim / 8; ++d) {
-          out_[d][2 * half] *= keep;
-          out_[d][2 * half + 1] *= keep;
+          out_[4 * d + 2 * half] *= keep;
+          out_[4 * d + 2 * half + 1] *= keep;
         }
       }
     }
@@ -180,8 +256,8 @@ class FlashBlock {
       for (int d = 0; d < kDim / 16; ++d) {
         uint32_t b[4];
         load_right(b, values, k * 16, d * 16);
-        mma_bf16(out_[2 * d], probability_[k], b[0], b[1]);
-        mma_bf16(out_[2 * d + 1], probability_[k], b[2], b[3]);
+        mma_bf16(&out_[8 * d], probability_[k], b[0], b[1]);
+        mma_bf16(&out_[8 * d + 4], probability_[k], b[2], b[3]);
       }
   }
 
@@ -202,8 +278,8 @@ class FlashBlock {
       __nv_bfloat16* to = in_.out + row * in_.out_stride + head * kDim;
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) {
-        float x = out_[d][2 * half] / total;
-        float y = out_[d][2 * half + 1] / total;
+        float x = out_[4 * d + 2 * half] / total;
+        float y = out_[4 * d + 2 * half + 1] / total;
         if (gate != nullptr) {
           x /= 1.0F + __expf(-__bfloat162float(gate[d * 8]));
           y /= 1.0F + __expf(-__bfloat162float(gate[d * 8 + 1]));
@@ -227,19 +303,22 @@ class FlashBlock {
   FlashTile tile_;
   int head_;
   int kv_head_;
-  float out_[kDim / 8][4];
+  float out_[kDim / 2];
   uint32_t probability_[4][4];
   float highest_[2] = {-INFINITY, -INFINITY};
   float total_[2] = {0.0F, 0.0F};  // of this lane's keys
 };
 
 /// Grid (tiles, q_heads / kHeads).
-template <int kDim, int kHeads>
+template <int kDim, int kHeads, bool kWgmma>
 __global__ __launch_bounds__(kHeads * 128,
                              1) void flash_kernel(const __grid_constant__ FlashPrefill flash,
                                                   int stages) {
+#if !defined(NIBBLE_HAS_WGMMA)
+  if constexpr (kWgmma) return;
+#endif
   extern __shared__ __align__(1024) uint8_t shared[];
-  FlashBlock<kDim, kHeads> block(flash, shared, stages);
+  FlashBlock<kDim, kHeads, kWgmma> block(flash, shared, stages);
   block.run();
 }
 
@@ -250,21 +329,24 @@ struct Choice {
   int shared_bytes;
 };
 
-template <int kDim, int kHeads>
+template <int kDim, int kHeads, bool kWgmma = false>
 Choice choice(int stages) {
-  return {flash_kernel<kDim, kHeads>, kHeads, stages,
-          FlashBlock<kDim, kHeads>::shared_bytes(stages)};
+  return {flash_kernel<kDim, kHeads, kWgmma>, kHeads, stages,
+          FlashBlock<kDim, kHeads, kWgmma>::shared_bytes(stages)};
 }
 
 template <int kDim>
 Choice choose(int group, int shared_bytes_max) {
-  if (group % 2 == 0 && FlashBlock<kDim, 2>::shared_bytes(2) <= shared_bytes_max)
+  if (group % 2 == 0 && FlashBlock<kDim, 2, false>::shared_bytes(2) <= shared_bytes_max)
     return choice<kDim, 2>(2);
-  if (FlashBlock<kDim, 1>::shared_bytes(2) <= shared_bytes_max) return choice<kDim, 1>(2);
+  if (FlashBlock<kDim, 1, false>::shared_bytes(2) <= shared_bytes_max) return choice<kDim, 1>(2);
   return choice<kDim, 1>(1);
 }
 
-Choice choose(int head_dim, int group, int shared_bytes_max) {
+Choice choose(int head_dim, int group, int shared_bytes_max, MatrixUnit unit) {
+  if (unit == MatrixUnit::automatic && head_dim == 256 && group % 2 == 0 &&
+      FlashBlock<256, 2, true>::shared_bytes(2) <= shared_bytes_max)
+    return choice<256, 2, true>(2);
   if (head_dim == 64) return choose<64>(group, shared_bytes_max);
   return head_dim == 128 ? choose<128>(group, shared_bytes_max)
                          : choose<256>(group, shared_bytes_max);
@@ -296,21 +378,43 @@ std::vector<FlashTile> flash_tiles(const Batch& batch) {
   return tiles;
 }
 
+namespace {
+
+/// automatic stays so only where wgmma exists.
+cudaError_t resolve(MatrixUnit* unit) {
+  int device = 0;
+  int major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (major != 9) *unit = MatrixUnit::portable;
+  return error;
+}
+
+}  // namespace
+
 cudaError_t flash_prefill_prepare(int shared_bytes_max) {
-  for (const int head_dim : {64, 128, 256})
-    for (const int group : {1, 2}) {
-      const Choice it = choose(head_dim, group, shared_bytes_max);
-      const cudaError_t error = cudaFuncSetAttribute(
-          it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
-      if (error != cudaSuccess) return error;
-    }
+  for (const auto wanted : {MatrixUnit::automatic, MatrixUnit::portable})
+    for (const int head_dim : {64, 128, 256})
+      for (const int group : {1, 2}) {
+        MatrixUnit unit = wanted;
+        cudaError_t error = resolve(&unit);
+        if (error != cudaSuccess) return error;
+        const Choice it = choose(head_dim, group, shared_bytes_max, unit);
+        error = cudaFuncSetAttribute(it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     it.shared_bytes);
+        if (error != cudaSuccess) return error;
+      }
   return cudaSuccess;
 }
 
 cudaError_t flash_prefill(const FlashPrefill& flash, int shared_bytes_max, cudaStream_t stream) {
   if (flash.tile_count == 0) return cudaSuccess;
   const FlashShape& shape = flash.shape;
-  const Choice it = choose(shape.head_dim, shape.q_heads / shape.kv_heads, shared_bytes_max);
+  MatrixUnit unit = flash.unit;
+  const cudaError_t error = resolve(&unit);
+  if (error != cudaSuccess) return error;
+  const Choice it = choose(shape.head_dim, shape.q_heads / shape.kv_heads, shared_bytes_max, unit);
   const dim3 grid(static_cast<unsigned>(flash.tile_count),
                   static_cast<unsigned>(shape.q_heads / it.heads));
   it.kernel<<<grid, static_cast<unsigned>(it.heads * 128), it.shared_bytes, stream>>>(flash,

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/prefill_gemm.h"
 #include "backend/cuda/prefill_order.h"
 #include "model/batch.h"
 
@@ -53,6 +54,7 @@ struct FlashPrefill {
   __nv_bfloat16* out = nullptr;  // [T, q_heads * head_dim] at out_stride, even
   int64_t out_stride = 0;
   ColumnOrder order = ColumnOrder::packed;  // of out
+  MatrixUnit unit = MatrixUnit::automatic;
 };
 
 /// Once per device, before the first launch.

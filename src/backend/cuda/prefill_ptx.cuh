@@ -30,6 +30,9 @@ __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.com
 __device__ __forceinline__ void copy_async_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
+__device__ __forceinline__ void copy_async_wait_all() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
 template <int kPending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -152,6 +155,46 @@ __device__ __forceinline__ void wgmma_bf16<4>(float (&d)[64], const uint32_t (&a
       "{%16,%17,%18,%19}, %20, p, 1, 1, 0;\n}\n"
       : NIBBLE_F16(d, 0)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
+
+/// Lines of 128 bytes that run along N: 64 columns a panel, `panel` bytes from one to the next.
+__device__ __forceinline__ uint64_t wgmma_descriptor_columns(uint32_t address, int panel) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kAtomStride = uint64_t{1024 >> 4} << 32;  // eight lines of K
+  return kSwizzle128 | kAtomStride | static_cast<uint64_t>(panel >> 4) << 16 |
+         ((address & 0x3FFFF) >> 4);
+}
+
+/// d [64, 64] (+)= a [64, 16] b [16, 64], both from shared memory, K along the lines.
+__device__ __forceinline__ void wgmma_bf16_shared(float (&d)[32], uint64_t a, uint64_t b,
+                                                  int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+      "%32, %33, p, 1, 1, 0, 0;\n}\n"
+      : NIBBLE_F16(d, 0), NIBBLE_F16(d, 16)
+      : "l"(a), "l"(b), "r"(accumulate));
+}
+
+/// d [64, 256] += a [64, 16] from registers, b [16, 256] from shared memory, N along the lines.
+__device__ __forceinline__ void wgmma_bf16_columns(float (&d)[128], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+      "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+      "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"
+      "{%128,%129,%130,%131}, %132, 1, 1, 1, 1;\n"
+      : NIBBLE_F16(d, 0), NIBBLE_F16(d, 16), NIBBLE_F16(d, 32), NIBBLE_F16(d, 48),
+        NIBBLE_F16(d, 64), NIBBLE_F16(d, 80), NIBBLE_F16(d, 96), NIBBLE_F16(d, 112)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
