@@ -1,6 +1,7 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
 //   decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps]
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -160,6 +161,35 @@ void Bench::parts(int batch) {
   std::fflush(stdout);
 }
 
+/// A prompt of `rows` tokens in one pass, on an empty context.
+void prefill(Backend& backend, const ModelConfig& config, int rows, uint32_t skipped) {
+  cuda::skip_steps(backend, skipped);
+  const int pages = (rows + kPageTokens - 1) / kPageTokens;
+  backend.reserve({.pages = pages, .state_slots = 1, .rows_max = rows}).value();
+  std::mt19937 engine(3);
+  Batch batch;
+  for (int i = 0; i < rows; ++i)
+    batch.tokens.push_back(
+        static_cast<int32_t>(engine() % static_cast<unsigned>(config.vocab_rows)));
+  for (int axis = 0; axis < 3; ++axis)
+    for (int i = 0; i < rows; ++i) batch.positions.push_back(i);
+  batch.sequences = {{.row_count = rows, .page_count = pages}};
+  for (int32_t p = 0; p < pages; ++p) batch.pages.push_back(p);
+  batch.logit_rows = {rows - 1};
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) {
+    backend.zero_state(0);
+    const auto begin = Clock::now();
+    const HeadOutput out = forward(backend, config, batch);
+    times.push_back(ms_since(begin));
+    if (!std::isfinite(out.logits[0])) std::printf("NaN in a prompt of %d\n", rows);
+  }
+  std::sort(times.begin(), times.end());
+  std::printf("prompt of %6d: %8.2f ms (%.2f..%.2f), %8.0f tok/s%s\n", rows, times[2], times[0],
+              times[4], rows / times[2] * 1e3, skipped ? "" : ", all steps");
+  std::fflush(stdout);
+}
+
 int run(int argc, char** argv) {
   const std::string recipe_name = argc > 2 ? argv[2] : "mixed";
   const auto recipe = recipe_name == "bf16"    ? cuda::DummyRecipe::bf16
@@ -199,6 +229,13 @@ int run(int argc, char** argv) {
   std::printf("reserved in %.2f s\n", ms_since(reserve_begin) * 1e-3);
   each(batches, [&](int batch) { bench.decode(batch); });
   if (part_batches != "0") each(part_batches, [&](int batch) { bench.parts(batch); });
+  const std::string prompts = argc > 7 ? argv[7] : "2048,8192";
+  if (prompts == "0") return 0;
+  each(prompts, [&](int rows) { prefill(*backend, config, rows, 0); });
+  for (int step = 0; step < cuda::kStepCount; ++step) {
+    std::printf("without %-12s ", kStepNames[step]);
+    prefill(*backend, config, 8192, 1U << step);
+  }
   return 0;
 }
 
@@ -209,7 +246,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
                  "decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] "
-                 "[batches] [batches whose steps are timed]\n");
+                 "[batches] [batches whose steps are timed] [prompt lengths]\n");
     return 2;
   }
   return nibble::run(argc, argv);

@@ -24,17 +24,24 @@ __device__ __forceinline__ int piece_tokens(int tokens) {
 
 // --- prepare
 
+__device__ __forceinline__ float value_of(float x) { return x; }
+__device__ __forceinline__ float value_of(uint16_t x) { return from_bf16(x); }
+__device__ __forceinline__ void set(float& to, float x) { to = x; }
+__device__ __forceinline__ void set(uint16_t& to, float x) { to = to_bf16(x); }
+
 /// x[0, head_dim) = rotate(norm(x)) of one head, by one warp in shared memory.
-__device__ void norm_and_rotate(const AttentionArgs& a, int row, const float* from,
-                                const float* weight, float* x) {
+template <typename T>
+__device__ void norm_and_rotate(const AttentionArgs& a, int row, const T* from, const float* weight,
+                                float* x) {
   const int lane = threadIdx.x % 32;
   float squares = 0.0F;
-  for (int i = lane; i < a.head_dim; i += 32) squares = fmaf(from[i], from[i], squares);
+  for (int i = lane; i < a.head_dim; i += 32)
+    squares = fmaf(value_of(from[i]), value_of(from[i]), squares);
   const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(a.head_dim) + a.eps);
-  for (int i = lane; i < a.head_dim; i += 32) x[i] = from[i] * scale * weight[i];
+  for (int i = lane; i < a.head_dim; i += 32) x[i] = value_of(from[i]) * scale * weight[i];
   __syncwarp();
   for (int i = lane; i < a.rope.pairs; i += 32) {
-    const int32_t position = a.batch.positions[a.rope.axes[i] * a.batch.rows + row];
+    const int32_t position = a.batch.positions[a.rope.axes[i] * a.batch.positions_stride + row];
     constexpr double kTurn = 6.283185307179586476925;
     double angle = position * a.rope.inverse_frequencies[i];
     angle -= kTurn * rint(angle / kTurn);
@@ -55,36 +62,48 @@ __device__ __forceinline__ int64_t page_offset(const AttentionArgs& a, int row, 
   return page * a.kv.page_stride + static_cast<int64_t>(head * kPage + token % kPage) * a.head_dim;
 }
 
-/// One warp per head of q, k or v.
-__global__ void __launch_bounds__(kWarps * 32)
-    prepare_kernel(const __grid_constant__ AttentionArgs a) {
-  __shared__ float scratch[kWarps][kHeadDimMax];
-  wait_for_inputs();
+/// One warp per head of q, k or v. q_scale: what the queries are multiplied with.
+template <typename T>
+__device__ __forceinline__ void prepare_head(const AttentionArgs& a, T* q_rows, const T* k_rows,
+                                             const T* v_rows, float q_scale, float* x) {
   const int row = blockIdx.y;
   const int lane = threadIdx.x % 32;
-  float* x = scratch[threadIdx.x / 32];
   int head = blockIdx.x * kWarps + threadIdx.x / 32;
   const int token = a.batch.kv_index[row];
   if (token < 0 || head >= a.q_heads + 2 * a.kv_heads) return;
   if (head < a.q_heads) {
     const int64_t stride = a.output_gate ? 2 * a.head_dim : a.head_dim;
-    float* q = a.q + (static_cast<int64_t>(row) * a.q_heads + head) * stride;
+    T* q = q_rows + (static_cast<int64_t>(row) * a.q_heads + head) * stride;
     norm_and_rotate(a, row, q, a.q_norm, x);
-    const float scale = rsqrtf(static_cast<float>(a.head_dim)) * kLog2E;
-    for (int i = lane; i < a.head_dim; i += 32) q[i] = x[i] * scale;
+    for (int i = lane; i < a.head_dim; i += 32) set(q[i], x[i] * q_scale);
     return;
   }
   head -= a.q_heads;
   const int kv_head = head % a.kv_heads;
-  const bool is_key = head < a.kv_heads;
-  const float* from =
-      (is_key ? a.k : a.v) + (static_cast<int64_t>(row) * a.kv_heads + kv_head) * a.head_dim;
-  uint16_t* to = (is_key ? a.kv.keys : a.kv.values) + page_offset(a, row, token, kv_head);
-  if (is_key) {
-    norm_and_rotate(a, row, from, a.k_norm, x);
-    from = x;
+  const int64_t at = (static_cast<int64_t>(row) * a.kv_heads + kv_head) * a.head_dim;
+  const int64_t to = page_offset(a, row, token, kv_head);
+  if (head < a.kv_heads) {
+    norm_and_rotate(a, row, k_rows + at, a.k_norm, x);
+    for (int i = lane; i < a.head_dim; i += 32) a.kv.keys[to + i] = to_bf16(x[i]);
+  } else {
+    for (int i = lane; i < a.head_dim; i += 32)
+      a.kv.values[to + i] = to_bf16(value_of(v_rows[at + i]));
   }
-  for (int i = lane; i < a.head_dim; i += 32) to[i] = to_bf16(from[i]);
+}
+
+__global__ void __launch_bounds__(kWarps * 32)
+    prepare_kernel(const __grid_constant__ AttentionArgs a) {
+  __shared__ float scratch[kWarps][kHeadDimMax];
+  wait_for_inputs();
+  const float scale = rsqrtf(static_cast<float>(a.head_dim)) * kLog2E;
+  prepare_head(a, a.q, a.k, a.v, scale, scratch[threadIdx.x / 32]);
+}
+
+__global__ void __launch_bounds__(kWarps * 32)
+    prepare_prompt_kernel(const __grid_constant__ PromptAttentionArgs a) {
+  __shared__ float scratch[kWarps][kHeadDimMax];
+  wait_for_inputs();
+  prepare_head(a.base, a.q, a.k, a.v, 1.0F, scratch[threadIdx.x / 32]);
 }
 
 // --- attend
@@ -359,11 +378,21 @@ void launch_attend(const AttentionArgs& args, const Launcher& launcher, int row_
 
 }  // namespace
 
-void attention_prepare(const AttentionArgs& args, const Launcher& launcher) {
+namespace {
+
+dim3 prepare_grid(const AttentionArgs& args) {
   const int heads = args.q_heads + 2 * args.kv_heads;
-  const dim3 grid(static_cast<unsigned>((heads + kWarps - 1) / kWarps),
-                  static_cast<unsigned>(args.batch.rows));
-  launch(prepare_kernel, launcher, grid, kWarps * 32, 0, args);
+  return {static_cast<unsigned>((heads + kWarps - 1) / kWarps),
+          static_cast<unsigned>(args.batch.rows)};
+}
+
+}  // namespace
+
+void attention_prepare(const AttentionArgs& args, const Launcher& launcher) {
+  launch(prepare_kernel, launcher, prepare_grid(args), kWarps * 32, 0, args);
+}
+void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher) {
+  launch(prepare_prompt_kernel, launcher, prepare_grid(args.base), kWarps * 32, 0, args);
 }
 
 void attention_attend(const AttentionArgs& args, const Launcher& launcher) {

@@ -3,8 +3,8 @@
 
 namespace nibble::cuda {
 
-void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
-                 AddNormArgs args) {
+AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t row_begin,
+                        AddNormArgs args) {
   const ModelConfig& config = context.config;
   const Workspace& work = context.work;
   const bool last = half == Half::feed_forward && layer + 1 == config.layer_count();
@@ -17,7 +17,14 @@ void finish_half(const Context& context, int layer, Half half, int32_t row_begin
   args.x = work.x.as<uint16_t>() + row_begin * work.x_stride;
   args.x_stride = work.x_stride;
   if (last) args.hidden_out = work.hidden.as<float>() + int64_t{row_begin} * config.hidden;
-  add_norm(args, context.launcher.of(Step::finish));
+  // The head reads every row as generation arithmetic does.
+  if (row_begin >= context.batch.rows && !last) args.packed_from = 0;
+  return args;
+}
+
+void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
+                 const AddNormArgs& args) {
+  add_norm(finish_args(context, layer, half, row_begin, args), context.launcher.of(Step::finish));
 }
 
 void product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
@@ -29,18 +36,21 @@ void product(const Context& context, const DeviceLinear& weight, const uint16_t*
 
 void embed_block(const Context& context) {
   const Workspace& work = context.work;
-  embed({.batch = context.batch,
+  embed({.batch = context.all,
          .table = context.weights.embedding,
          .hidden = context.config.hidden,
          .h = work.h.as<float>(),
          .norm = context.layer(0).input_norm,
          .x = work.x.as<uint16_t>(),
          .x_stride = work.x_stride,
-         .eps = context.config.rms_eps},
+         .eps = context.config.rms_eps,
+         .packed_from = context.batch.rows},
         context.launcher);
 }
 
 void attention_block(const Context& context, int layer) {
+  if (context.prompts.rows > 0) prompt_attention_block(context, layer);
+  if (context.batch.rows == 0) return;
   const Workspace& work = context.work;
   const AttentionConfig& config = context.config.attention;
   const AttentionWeights& w = context.layer(layer).attention;
@@ -77,6 +87,8 @@ void attention_block(const Context& context, int layer) {
 }
 
 void delta_net_block(const Context& context, int layer) {
+  if (context.prompts.rows > 0) prompt_delta_net_block(context, layer);
+  if (context.batch.rows == 0) return;
   const Workspace& work = context.work;
   const DeltaNetConfig& config = context.config.delta_net;
   const DeltaNetWeights& w = context.layer(layer).delta_net;
@@ -187,11 +199,15 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
 }  // namespace
 
 void moe_block(const Context& context, int layer) {
+  if (context.prompts.rows > 0) prompt_moe_block(context, layer);
+  if (context.batch.rows == 0) return;
   for (int32_t begin = 0; begin < context.batch.rows; begin += kSlabRows)
     moe_slab(context, layer, begin, std::min(kSlabRows, context.batch.rows - begin));
 }
 
 void dense_mlp_block(const Context& context, int layer) {
+  if (context.prompts.rows > 0) prompt_dense_mlp_block(context, layer);
+  if (context.batch.rows == 0) return;
   const Workspace& work = context.work;
   const MlpWeights& w = context.layer(layer).dense_mlp;
   ExpertArgs args{.shared_low = w.gate,

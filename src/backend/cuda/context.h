@@ -6,6 +6,7 @@
 #include "backend/cuda/device_batch.h"
 #include "backend/cuda/device_pools.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/prompt_plan.h"
 #include "backend/cuda/weight_store.h"
 #include "backend/cuda/workspace.h"
 #include "model/config.h"
@@ -19,7 +20,10 @@ struct Context {
   const RopeView& rope;
   const DevicePools& pools;
   const Workspace& work;
-  BatchView batch;  // of the pass in work
+  const PromptPlan& plan;
+  BatchView batch;    // the rows of generation arithmetic of the pass in work
+  BatchView prompts;  // those of prompt arithmetic, after them; none if no prompt kernel fits
+  BatchView all;
   int32_t splits_max = 1;
   Launcher launcher;
 
@@ -29,7 +33,10 @@ struct Context {
 /// h += output, x = norm(h) with the norm that follows half `half` of `layer`: 0 the mixer, 1 the
 /// feed-forward. `args` says what the output is; rows begin at row_begin.
 enum class Half : uint8_t { mixer, feed_forward };
-void finish_half(const Context& context, int layer, Half half, int32_t row_begin, AddNormArgs args);
+AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t row_begin,
+                        AddNormArgs args);
+void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
+                 const AddNormArgs& args);
 /// One product of all rows.
 void product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
              int64_t x_stride, float* y);
@@ -40,6 +47,11 @@ void attention_block(const Context& context, int layer);
 void delta_net_block(const Context& context, int layer);
 void moe_block(const Context& context, int layer);
 void dense_mlp_block(const Context& context, int layer);
+// The prompt rows of each block, in prompt arithmetic.
+void prompt_attention_block(const Context& context, int layer);
+void prompt_delta_net_block(const Context& context, int layer);
+void prompt_moe_block(const Context& context, int layer);
+void prompt_dense_mlp_block(const Context& context, int layer);
 /// Logits and hidden of at most kSlabRows rows; `rows` null: the first `count`.
 void head_block(const Context& context, const int32_t* rows, int32_t count);
 

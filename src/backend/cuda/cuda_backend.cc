@@ -118,6 +118,8 @@ class CudaBackend final : public Backend {
   bool finite(const T* values, int64_t count);
 
   Result<void> upload_rope();
+  /// Which rows go through which arithmetic in this pass.
+  void split_rows(const Batch& batch);
   void record(int32_t rows);
   /// The recording a batch can run on: its number of rows, or 0.
   int32_t graph_rows(const Batch& batch) const;
@@ -134,6 +136,8 @@ class CudaBackend final : public Backend {
   DevicePools pools_;
   Workspace work_;
   DeviceBatch batch_;
+  PromptPlan plan_;
+  bool prompts_ = false;  // the prompt kernels hold the shapes of this model
   PoolSizes sizes_;
   std::map<int32_t, cudaGraphExec_t> graphs_;
   int32_t graph_ = 0;                       // rows of the recording this pass runs on; 0: none
@@ -148,7 +152,8 @@ class CudaBackend final : public Backend {
                    .weights = weights_,
                    .rope = rope_,
                    .pools = pools_,
-                   .work = work_};
+                   .work = work_,
+                   .plan = plan_};
 };
 
 CudaBackend::~CudaBackend() {
@@ -196,6 +201,9 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   TRY(pools_.reserve(config_, sizes));
   work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max));
   TRY(batch_.reserve(sizes));
+  plan_ = PromptPlan();
+  prompts_ = PromptPlan::supports(config_);
+  if (prompts_) TRY(plan_.reserve(config_, sizes, work_.act_stride));
   const int64_t slab = std::min(sizes.rows_max, kSlabRows);
   host_logits_ = TRY(PinnedBuffer::allocate(slab * config_.vocab_rows * 4, "logits"));
   host_hidden_ = TRY(PinnedBuffer::allocate(slab * config_.hidden * 4, "hidden rows"));
@@ -243,9 +251,27 @@ Residual CudaBackend::embed(const Batch& batch) {
     launches_ = graph_ == 0;
     batch_.upload(batch, graph_, stream_);
   }
-  context_.batch = batch_.view();
+  split_rows(batch);
   if (launches_) embed_block(context_);
   return {.data = work_.h.as<float>(), .rows = batch.rows()};
+}
+
+void CudaBackend::split_rows(const Batch& batch) {
+  const BatchView& all = batch_.view();
+  context_.all = context_.batch = all;
+  context_.prompts = BatchView();
+  const int32_t generated = batch_.generation_rows();
+  if (recording_ || graph_ > 0 || !prompts_ || generated == all.rows) return;
+  context_.batch.rows = generated;
+  context_.batch.sequences = batch_.generation_sequences();
+  context_.prompts = all;
+  context_.prompts.rows = all.rows - generated;
+  for (const int32_t** field :
+       {&context_.prompts.tokens, &context_.prompts.positions, &context_.prompts.kv_index,
+        &context_.prompts.page_begin, &context_.prompts.snapshot_slot})
+    *field += generated;
+  plan_.upload(
+      batch, generated, [&](int32_t row) { return batch_.device_row(row); }, stream_);
 }
 
 HeadOutput CudaBackend::head(const Batch& batch, Residual) {

@@ -25,7 +25,7 @@ Result<void> DeviceBatch::reserve(const PoolSizes& sizes) {
 }
 
 BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
-  BatchView view{.rows = rows, .sequences = sequences};
+  BatchView view{.rows = rows, .sequences = sequences, .positions_stride = rows};
   const int32_t* next = device_.as<int32_t>();
   const auto take = [&next](int64_t count) {
     const int32_t* field = next;

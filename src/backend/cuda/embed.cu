@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kNormThreads) embed_kernel(const __grid_consta
     h.v[g][0] = element(a.table, token, column);
     a.h[static_cast<int64_t>(row) * a.hidden + column] = h.v[g][0];
   }
-  const ColumnOrder order = row < a.natural_from ? ColumnOrder::placed : ColumnOrder::natural;
+  const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;
   norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, nullptr, scratch);
 }
 

@@ -46,8 +46,9 @@ struct Launcher {
 struct BatchView {
   int32_t rows = 0;
   int32_t sequences = 0;
-  const int32_t* tokens = nullptr;         // [rows]
-  const int32_t* positions = nullptr;      // [3][rows]
+  const int32_t* tokens = nullptr;     // [rows]
+  const int32_t* positions = nullptr;  // [3][positions_stride]
+  int32_t positions_stride = 0;
   const int32_t* kv_index = nullptr;       // [rows], index of the row in its sequence; -1: padding
   const int32_t* page_begin = nullptr;     // [rows], into pages
   const int32_t* snapshot_slot = nullptr;  // [rows], -1: none
@@ -71,7 +72,7 @@ struct EmbedArgs {
   uint16_t* x = nullptr;        // [rows][x_stride]
   int64_t x_stride = 0;
   float eps = 0.0F;
-  int32_t natural_from = INT32_MAX;  // rows from here on get their x in natural column order
+  int32_t packed_from = INT32_MAX;  // rows from here on get x as prompts want it
 };
 void embed(const EmbedArgs& args, const Launcher& launcher);
 
@@ -92,9 +93,18 @@ struct AddNormArgs {
   int64_t x_stride = 0;
   float* hidden_out = nullptr;  // [rows][hidden] F32 norm(h), or null
   float eps = 0.0F;
-  int32_t natural_from = INT32_MAX;  // as EmbedArgs
+  int32_t packed_from = INT32_MAX;  // as EmbedArgs
 };
 void add_norm(const AddNormArgs& args, const Launcher& launcher);
+
+/// add_norm for prompts: the experts' results in BF16, sorted by expert.
+struct CombineNormArgs {
+  AddNormArgs base;                   // its y and shared unused
+  const uint16_t* y = nullptr;        // [rows * top_k][hidden]
+  const int32_t* position = nullptr;  // [rows * top_k] -> row of y
+  const uint16_t* shared = nullptr;   // [rows][hidden], or null
+};
+void combine_norm(const CombineNormArgs& args, const Launcher& launcher);
 
 /// y [rows][N] = x [rows][K] W^T in F32, for up to six matrices that share x.
 struct LinearOutput {
@@ -189,6 +199,14 @@ struct AttentionArgs {
   uint16_t* out = nullptr;   // [rows][out_stride]
   int64_t out_stride = 0;
 };
+/// The same in BF16, as prompt arithmetic has them; q is not scaled.
+struct PromptAttentionArgs {
+  AttentionArgs base;     // its q, k, v unused
+  uint16_t* q = nullptr;  // [rows][q_heads * (2) * head_dim]
+  const uint16_t* k = nullptr;
+  const uint16_t* v = nullptr;
+};
+void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher);
 /// Norm and rotation of q (in place) and k; k and v into their pages.
 void attention_prepare(const AttentionArgs& args, const Launcher& launcher);
 /// Softmax over the history, gated.

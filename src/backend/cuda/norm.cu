@@ -58,7 +58,61 @@ __global__ void __launch_bounds__(kNormThreads)
   }
   float* wide =
       a.hidden_out == nullptr ? nullptr : a.hidden_out + static_cast<int64_t>(row) * a.hidden;
-  const ColumnOrder order = row < a.natural_from ? ColumnOrder::placed : ColumnOrder::natural;
+  const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;
+  norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, wide, scratch);
+}
+
+/// Four BF16 columns.
+__device__ __forceinline__ void load_narrow(const uint16_t* from, float (&to)[4]) {
+  const uint2 v = *reinterpret_cast<const uint2*>(from);
+  to[0] = low_bf16(v.x);
+  to[1] = high_bf16(v.x);
+  to[2] = low_bf16(v.y);
+  to[3] = high_bf16(v.y);
+}
+
+__global__ void __launch_bounds__(kNormThreads)
+    combine_norm_kernel(const __grid_constant__ CombineNormArgs c) {
+  const AddNormArgs& a = c.base;
+  __shared__ float scratch[kNormThreads / 32];
+  __shared__ float weights[kRouteTopKMax];
+  __shared__ int places[kRouteTopKMax];
+  const int row = blockIdx.x;
+  wait_for_inputs();
+  if (threadIdx.x < a.top_k) {
+    weights[threadIdx.x] = a.weights[row * a.top_k + threadIdx.x];
+    places[threadIdx.x] = c.position[row * a.top_k + threadIdx.x];
+  }
+  const float shared_weight =
+      c.shared == nullptr ? 0.0F : sigmoid(a.shared_gate[row * a.gate_stride]);
+  __syncthreads();
+  float* stream = a.h + static_cast<int64_t>(row) * a.hidden;
+  RowPart<4> h;
+#pragma unroll
+  for (int g = 0; g < RowPart<4>::kGroups; ++g) {
+    const int column = RowPart<4>::column(g);
+    if (column >= a.hidden) continue;
+    float sum[4] = {};
+    float part[4];
+#pragma unroll 8
+    for (int k = 0; k < a.top_k; ++k) {
+      load_narrow(c.y + static_cast<int64_t>(places[k]) * a.hidden + column, part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[i] = fmaf(weights[k], part[i], sum[i]);
+    }
+    if (c.shared != nullptr) {
+      load_narrow(c.shared + static_cast<int64_t>(row) * a.hidden + column, part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[i] = fmaf(shared_weight, part[i], sum[i]);
+    }
+    load_columns(stream + column, h.v[g]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) h.v[g][i] += sum[i];
+    store_columns(h.v[g], stream + column);
+  }
+  float* wide =
+      a.hidden_out == nullptr ? nullptr : a.hidden_out + static_cast<int64_t>(row) * a.hidden;
+  const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;
   norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, wide, scratch);
 }
 
@@ -75,6 +129,12 @@ __global__ void __launch_bounds__(kNormThreads)
 void add_norm(const AddNormArgs& args, const Launcher& launcher) {
   launch(args.hidden % 4 == 0 ? add_norm_kernel<4> : add_norm_kernel<1>, launcher,
          static_cast<unsigned>(args.rows), kNormThreads, 0, args);
+}
+
+void combine_norm(const CombineNormArgs& args, const Launcher& launcher) {
+  CHECK(args.base.hidden % 4 == 0, "hidden size ", args.base.hidden);
+  launch(combine_norm_kernel, launcher, static_cast<unsigned>(args.base.rows), kNormThreads, 0,
+         args);
 }
 
 void gather_rows(const float* from, const int32_t* rows, int32_t count, int32_t width, float* to,

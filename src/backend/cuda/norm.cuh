@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/prefill_order.h"
 
 namespace nibble::cuda {
 
@@ -41,15 +42,15 @@ __device__ __forceinline__ void store_columns(const float (&from)[kWidth], float
   }
 }
 
-/// How the columns of an input lie: as generation arithmetic reads them (x_place), or one after the
-/// other, as prompt arithmetic does.
-enum class ColumnOrder : uint8_t { placed, natural };
+/// How the columns of an input lie: as generation arithmetic reads them (x_place), or as prompt
+/// arithmetic does (packed_position).
+enum class InputOrder : uint8_t { placed, packed };
 
 /// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. `scratch`:
 /// 16 floats of shared memory.
 template <int kWidth>
 __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden, const float* w,
-                                         float eps, ColumnOrder order, uint16_t* x, float* wide,
+                                         float eps, InputOrder order, uint16_t* x, float* wide,
                                          float* scratch) {
   float squares = 0.0F;
 #pragma unroll
@@ -68,14 +69,10 @@ __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden, c
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) y[i] *= h.v[g][i] * scale;
     if (wide != nullptr) store_columns(y, wide + column);
-    if (order == ColumnOrder::placed) {
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) x[x_place(column + i)] = to_bf16(y[i]);
-    } else if constexpr (kWidth == 4) {
-      *reinterpret_cast<uint2*>(x + column) =
-          make_uint2(to_bf16_pair(y[0], y[1]), to_bf16_pair(y[2], y[3]));
-    } else {
-      x[column] = to_bf16(y[0]);
+    for (int i = 0; i < kWidth; ++i) {
+      const int c = column + i;
+      x[order == InputOrder::placed ? x_place(c) : packed_position(c)] = to_bf16(y[i]);
     }
   }
 }

@@ -160,6 +160,7 @@ Result<void> build_layer(Builder& builder, const LayerSources& sources, LayerKin
     TRY(builder.linear(s.a, d.a));
     TRY(builder.linear(s.out, d.out));
     TRY(builder.vector(s.conv, Change::none, d.conv));
+    TRY(builder.vector(s.a_log, Change::none, d.a_log));
     TRY(builder.vector(s.a_log, Change::exponent, d.decay));
     TRY(builder.vector(s.dt_bias, Change::none, d.dt_bias));
     TRY(builder.vector(s.norm, Change::none, d.norm));

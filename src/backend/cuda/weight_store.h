@@ -22,6 +22,7 @@ struct AttentionWeights {
 struct DeltaNetWeights {
   DeviceLinear qkv, z, b, a, out;
   const float* conv = nullptr;     // [qkv_rows][taps], as in the file
+  const float* a_log = nullptr;    // [v_heads]
   const float* decay = nullptr;    // [v_heads], exp(A_log)
   const float* dt_bias = nullptr;  // [v_heads]
   const float* norm = nullptr;     // [v_dim]

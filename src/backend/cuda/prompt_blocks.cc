@@ -1,0 +1,291 @@
+// The blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for each.
+#include "backend/cuda/context.h"
+
+namespace nibble::cuda {
+namespace {
+
+PrefillWeight weight_of(const DeviceLinear& w) {
+  PrefillWeight weight{.values = w.values, .scale_stride = w.factor_stride};
+  switch (w.format) {
+    case Format::bf16:
+      weight.format = WeightFormat::bf16;
+      break;
+    case Format::nvfp4:
+      weight.format = WeightFormat::nvfp4;
+      weight.scales = w.scales;
+      weight.global = w.factors;
+      break;
+    case Format::fp8:
+      weight.format = WeightFormat::fp8;
+      weight.scales = w.factors;
+      weight.fp8_scales = w.layout == FactorLayout::row        ? Fp8Scales::row
+                          : w.layout == FactorLayout::block128 ? Fp8Scales::block128
+                                                               : Fp8Scales::tensor;
+      break;
+  }
+  return weight;
+}
+
+/// The prompt rows of buffers that hold `width` F32 or BF16 per row of the batch.
+template <typename T>
+T* rows_of(const Context& context, const DeviceBuffer& buffer, int64_t width) {
+  return buffer.as<T>() + context.batch.rows * width;
+}
+
+struct Input {
+  const void* x = nullptr;
+  int64_t stride = 0;
+};
+struct Output {
+  void* y = nullptr;
+  int64_t stride = 0;
+  GemmOutput kind = GemmOutput::bf16;
+};
+
+PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear& w,
+                    const Output& out) {
+  return {.packed_x = static_cast<const __nv_bfloat16*>(in.x),
+          .x_stride = in.stride,
+          .rows = context.prompts.rows,
+          .n = w.rows,
+          .k = w.cols,
+          .weight = weight_of(w),
+          .output = out.kind,
+          .y = out.y,
+          .y_stride = out.stride};
+}
+
+void run(const Context& context, const PrefillGemm& gemm, Step step) {
+  if ((context.launcher.skipped >> static_cast<int>(step) & 1U) != 0) return;
+  CUDA_CHECK(
+      prefill_gemm(gemm, context.plan.device(), MatrixUnit::automatic, context.launcher.stream));
+}
+
+Input block_input(const Context& context) {
+  const Workspace& work = context.work;
+  return {rows_of<uint16_t>(context, work.x, work.x_stride), work.x_stride};
+}
+Input mixed_input(const Context& context) {
+  const Workspace& work = context.work;
+  return {rows_of<uint16_t>(context, work.mixed, work.mixed_stride), work.mixed_stride};
+}
+
+/// h += mixed W^T and the norm after it.
+void close_mixer(const Context& context, int layer, const DeviceLinear& w) {
+  float* y = rows_of<float>(context, context.work.y, context.config.hidden);
+  run(context,
+      gemm_of(context, mixed_input(context), w, {y, context.config.hidden, GemmOutput::f32}),
+      Step::project_out);
+  finish_half(context, layer, Half::mixer, context.batch.rows,
+              {.rows = context.prompts.rows, .y = y});
+}
+
+}  // namespace
+
+void prompt_attention_block(const Context& context, int layer) {
+  const Workspace& work = context.work;
+  const AttentionConfig& config = context.config.attention;
+  const AttentionWeights& w = context.layer(layer).attention;
+  // The F32 buffers of generation arithmetic, as BF16.
+  auto* q = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.first, w.q.rows));
+  auto* k = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.second, w.k.rows));
+  auto* v = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.v.rows));
+  const Input x = block_input(context);
+  run(context, gemm_of(context, x, w.q, {q, w.q.rows}), Step::project);
+  run(context, gemm_of(context, x, w.k, {k, w.k.rows}), Step::project);
+  run(context, gemm_of(context, x, w.v, {v, w.v.rows}), Step::project);
+  const KvView kv = context.pools.kv(context.config.kind_index(layer));
+  attention_prepare(PromptAttentionArgs{.base = {.batch = context.prompts,
+                                                 .q_heads = config.q_heads,
+                                                 .kv_heads = config.kv_heads,
+                                                 .head_dim = config.head_dim,
+                                                 .output_gate = config.output_gate,
+                                                 .q_norm = w.q_norm,
+                                                 .k_norm = w.k_norm,
+                                                 .eps = context.config.rms_eps,
+                                                 .rope = context.rope,
+                                                 .kv = kv},
+                                        .q = q,
+                                        .k = k,
+                                        .v = v},
+                    context.launcher.of(Step::attend));
+  const int64_t head_stride = config.output_gate ? 2 * config.head_dim : config.head_dim;
+  const auto* queries = reinterpret_cast<const __nv_bfloat16*>(q);
+  const FlashPrefill flash{.shape = {.q_heads = config.q_heads,
+                                     .kv_heads = config.kv_heads,
+                                     .head_dim = config.head_dim},
+                           .tiles = context.plan.tiles(),
+                           .tile_count = context.plan.tile_count(),
+                           .pages = context.prompts.pages,
+                           .q = queries,
+                           .q_stride = w.q.rows,
+                           .q_head_stride = head_stride,
+                           .keys = reinterpret_cast<const __nv_bfloat16*>(kv.keys),
+                           .values = reinterpret_cast<const __nv_bfloat16*>(kv.values),
+                           .page_stride = kv.page_stride,
+                           .gate = config.output_gate ? queries + config.head_dim : nullptr,
+                           .gate_stride = w.q.rows,
+                           .gate_head_stride = head_stride,
+                           .out = rows_of<__nv_bfloat16>(context, work.mixed, work.mixed_stride),
+                           .out_stride = work.mixed_stride};
+  if ((context.launcher.skipped >> static_cast<int>(Step::attend) & 1U) == 0)
+    CUDA_CHECK(
+        flash_prefill(flash, context.plan.device().shared_bytes_max, context.launcher.stream));
+  close_mixer(context, layer, w.o);
+}
+
+void prompt_delta_net_block(const Context& context, int layer) {
+  const Workspace& work = context.work;
+  const DeltaNetWeights& w = context.layer(layer).delta_net;
+  auto* qkv = reinterpret_cast<__nv_bfloat16*>(rows_of<float>(context, work.first, w.qkv.rows));
+  auto* z = reinterpret_cast<__nv_bfloat16*>(rows_of<float>(context, work.third, w.z.rows));
+  float* gates = rows_of<float>(context, work.gates, work.gate_stride);
+  const Input x = block_input(context);
+  run(context, gemm_of(context, x, w.qkv, {qkv, w.qkv.rows}), Step::project);
+  run(context, gemm_of(context, x, w.z, {z, w.z.rows}), Step::project);
+  run(context, gemm_of(context, x, w.a, {gates, work.gate_stride, GemmOutput::f32}), Step::project);
+  run(context, gemm_of(context, x, w.b, {gates + w.a.rows, work.gate_stride, GemmOutput::f32}),
+      Step::project);
+  const StateView state = context.pools.state(context.config.kind_index(layer));
+  const DeltaPrefill prefill{.shape = delta_shape(context.config),
+                             .chunks = context.plan.chunks(),
+                             .sequences = context.plan.sequences(),
+                             .chunk_count = context.plan.chunk_count(),
+                             .sequence_count = context.plan.sequence_count(),
+                             .qkv = qkv,
+                             .qkv_stride = w.qkv.rows,
+                             .a = gates,
+                             .b = gates + w.a.rows,
+                             .gate_stride = work.gate_stride,
+                             .conv_weight = w.conv,
+                             .a_log = w.a_log,
+                             .dt_bias = w.dt_bias,
+                             .state = state.state,
+                             .conv = state.conv,
+                             .slot_stride = state.slot_stride,
+                             .z = z,
+                             .z_stride = w.z.rows,
+                             .norm_weight = w.norm,
+                             .eps = context.config.rms_eps,
+                             .out = rows_of<__nv_bfloat16>(context, work.mixed, work.mixed_stride),
+                             .out_stride = work.mixed_stride,
+                             .workspace = context.plan.delta_workspace()};
+  if ((context.launcher.skipped >> static_cast<int>(Step::recur) & 1U) == 0)
+    CUDA_CHECK(
+        delta_prefill(prefill, context.plan.device().shared_bytes_max, context.launcher.stream));
+  close_mixer(context, layer, w.out);
+}
+
+namespace {
+
+/// The router's logits, the choices and the assignments sorted by expert.
+void prompt_route(const Context& context, const MoeWeights& w) {
+  const MoeConfig& config = *context.config.moe;
+  const PromptMlpMemory& memory = context.plan.mlp();
+  const cudaStream_t stream = context.launcher.stream;
+  const int64_t stride = config.experts + 1;
+  const Input x = block_input(context);
+  auto* logits = memory.router.as<float>();
+  run(context, gemm_of(context, x, w.router, {logits, stride, GemmOutput::f32}), Step::router);
+  if (config.shared_width > 0)
+    run(context,
+        gemm_of(context, x, w.shared_gate, {logits + config.experts, stride, GemmOutput::f32}),
+        Step::router);
+  CUDA_CHECK(route_top_k({.logits = logits,
+                          .logits_stride = stride,
+                          .rows = context.prompts.rows,
+                          .experts = config.experts,
+                          .top_k = config.top_k,
+                          .weights = config.renormalize ? RouteTopK::Weights::renormalized
+                                                        : RouteTopK::Weights::softmax,
+                          .chosen = memory.chosen.as<int32_t>(),
+                          .chosen_weight = memory.chosen_weight.as<float>()},
+                         stream));
+  CUDA_CHECK(route_sort({.chosen = memory.chosen.as<int32_t>(),
+                         .assignments = context.prompts.rows * config.top_k,
+                         .experts = config.experts,
+                         .top_k = config.top_k,
+                         .scratch = memory.scratch.as<int32_t>(),
+                         .token = memory.token.as<int32_t>(),
+                         .position = memory.position.as<int32_t>(),
+                         .tiles = memory.tiles.as<ExpertTile>(),
+                         .tile_count = memory.tile_count.as<int32_t>()},
+                        stream));
+}
+
+/// act = silu(x gate^T) * (x up^T), y = act down^T.
+struct Mlp {
+  const MlpWeights& weights;
+  Input x;
+  uint16_t* act = nullptr;
+  Output y;
+};
+
+void run_mlp(const Context& context, const Mlp& mlp, const PromptMlpMemory* experts) {
+  const int64_t act_stride = context.work.act_stride;
+  PrefillGemm up =
+      gemm_of(context, mlp.x, mlp.weights.gate, {mlp.act, act_stride, GemmOutput::swiglu});
+  up.up = weight_of(mlp.weights.up);
+  PrefillGemm down = gemm_of(context, {mlp.act, act_stride}, mlp.weights.down, mlp.y);
+  if (experts != nullptr) {
+    const int32_t assignments = context.prompts.rows * context.config.moe->top_k;
+    for (PrefillGemm* gemm : {&up, &down}) {
+      gemm->rows = assignments;
+      gemm->tiles = experts->tiles.as<ExpertTile>();
+      gemm->tile_count = experts->tile_count.as<int32_t>();
+    }
+    up.gather = experts->token.as<int32_t>();
+  }
+  run(context, up, Step::gate_up);
+  run(context, down, Step::down);
+}
+
+}  // namespace
+
+void prompt_moe_block(const Context& context, int layer) {
+  const MoeConfig& config = *context.config.moe;
+  const MoeWeights& w = context.layer(layer).moe;
+  const PromptMlpMemory& memory = context.plan.mlp();
+  const int32_t rows = context.prompts.rows;
+  const int64_t hidden = context.config.hidden;
+  const int64_t assignments = int64_t{rows} * config.top_k;
+  const bool shared = config.shared_width > 0;
+  prompt_route(context, w);
+  auto* act = memory.act.as<uint16_t>();
+  auto* y = memory.y.as<uint16_t>();
+  uint16_t* shared_y = y + assignments * hidden;
+  const Input x = block_input(context);
+  run_mlp(context, {.weights = w.experts, .x = x, .act = act, .y = {y, hidden}}, &memory);
+  if (shared)
+    run_mlp(context,
+            {.weights = w.shared,
+             .x = x,
+             .act = act + assignments * context.work.act_stride,
+             .y = {shared_y, hidden}},
+            nullptr);
+  const AddNormArgs base = finish_args(context, layer, Half::feed_forward, context.batch.rows,
+                                       {.rows = rows,
+                                        .top_k = config.top_k,
+                                        .weights = memory.chosen_weight.as<float>(),
+                                        .shared_gate = memory.router.as<float>() + config.experts,
+                                        .gate_stride = config.experts + 1});
+  combine_norm({.base = base,
+                .y = y,
+                .position = memory.position.as<int32_t>(),
+                .shared = shared ? shared_y : nullptr},
+               context.launcher.of(Step::finish));
+}
+
+void prompt_dense_mlp_block(const Context& context, int layer) {
+  float* y = rows_of<float>(context, context.work.y, context.config.hidden);
+  run_mlp(context,
+          {.weights = context.layer(layer).dense_mlp,
+           .x = block_input(context),
+           .act = context.plan.mlp().act.as<uint16_t>(),
+           .y = {y, context.config.hidden, GemmOutput::f32}},
+          nullptr);
+  finish_half(context, layer, Half::feed_forward, context.batch.rows,
+              {.rows = context.prompts.rows, .y = y});
+}
+
+}  // namespace nibble::cuda
