@@ -12,6 +12,7 @@ namespace {
 constexpr int kN = kValueColumns;
 constexpr int kN8 = kN / 8;
 constexpr int kThreads = kDeltaAlongThreads;
+constexpr int kPart = kChunk * kN * 2;  // bytes of 32 columns of v
 
 template <int kKDim>
 struct AlongShared {
@@ -20,7 +21,7 @@ struct AlongShared {
   static constexpr int kP = kK + tile_bytes(kKDim);
   static constexpr int kT = kP + tile_bytes(kChunk);
   static constexpr int kV = kT + tile_bytes(kChunk);
-  static constexpr int kC = kV + tile_bytes(kN);
+  static constexpr int kC = kV + kPart;
   static constexpr int kStage = kC + 1024;
   /// Tiles of two terms: columns 0..31 high, 32..63 low.
   static constexpr int kState = 0;  // 64 rows of S a tile
@@ -84,16 +85,18 @@ class AlongBlock {
   __device__ void load(int n) {
     const int64_t chunk = sequence_.chunk_begin + n;
     const uint32_t to = stage_base(stages_ == 2 ? n & 1 : 0);
-    const int64_t v = (chunk * in_.shape.v_heads + v_head_) * kChunk;
-    const int64_t k = (chunk * in_.shape.k_heads + k_head_) * kChunk;
-    copy_tile_lines<kKDim, kThreads>(to + Shared::kQ, work_.q + k * kKDim, kKDim, 0, kChunk);
-    copy_tile_lines<kKDim, kThreads>(to + Shared::kK, work_.k + k * kKDim, kKDim, 0, kChunk);
-    copy_tile_lines<kChunk, kThreads>(to + Shared::kP, work_.p + v * kChunk, kChunk, 0, kChunk);
-    copy_tile_lines<kChunk, kThreads>(to + Shared::kT, work_.t + v * kChunk, kChunk, 0, kChunk);
-    copy_tile_lines<kN, kThreads>(to + Shared::kV, work_.v + v * in_.shape.v_dim + column0_,
-                                  in_.shape.v_dim, 0, kChunk);
+    const int64_t v = chunk * in_.shape.v_heads + v_head_;
+    const int64_t k = chunk * in_.shape.k_heads + k_head_;
+    constexpr int kBytes = tile_bytes(kKDim);
+    constexpr int kSquare = tile_bytes(kChunk);
+    copy_image<kBytes, kThreads>(to + Shared::kQ, work_.q + k * kBytes);
+    copy_image<kBytes, kThreads>(to + Shared::kK, work_.k + k * kBytes);
+    copy_image<kSquare, kThreads>(to + Shared::kP, work_.p + v * kSquare);
+    copy_image<kSquare, kThreads>(to + Shared::kT, work_.t + v * kSquare);
+    copy_image<kPart, kThreads>(to + Shared::kV,
+                                work_.v + (v * in_.shape.v_dim + column0_) * kChunk);
     if (threadIdx.x < kChunk / 4)
-      copy_async_16(to + Shared::kC + threadIdx.x * 16, work_.c + v + threadIdx.x * 4, 16);
+      copy_async_16(to + Shared::kC + threadIdx.x * 16, work_.c + v * kChunk + threadIdx.x * 4, 16);
     copy_async_commit();
   }
 
@@ -230,7 +233,7 @@ class AlongBlock {
       const float here = __expf(c[row]);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const uint32_t at = element_offset(row, column_of(n));
+        const uint32_t at = static_cast<uint32_t>(row * kN + column_of(n)) * 2;
         const uint32_t v = *reinterpret_cast<const uint32_t*>(pointer(stage + Shared::kV + at));
         put(base_ + Shared::kRest, row, column_of(n), low_bf16(v) - here * predicted[n][2 * half],
             high_bf16(v) - here * predicted[n][2 * half + 1]);

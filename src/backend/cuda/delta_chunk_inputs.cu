@@ -42,14 +42,13 @@ __device__ void store_bf16(__nv_bfloat16* to, const float (&from)[kWidth]) {
   }
 }
 
-/// What one warp convolves: the channels of a head, 16 rows of a chunk.
-struct HeadTarget {
-  int channel;         // first of the head
-  __nv_bfloat16* out;  // [64, dim] of this chunk and head
-  float unit;          // 0: as it is; else scaled to this length
+/// kWidth adjacent channels of a row as they are.
+template <int kWidth>
+struct alignas(2 * kWidth) RawRow {
+  __nv_bfloat16 channel[kWidth];
 };
 
-/// Input of channel group `channel` at row `i` of the chunk (negative: before it).
+/// Input of `channel` on at row `i` of the chunk, which may be before it or before this pass.
 template <int kWidth>
 __device__ void load_input(const DeltaPrefill& in, const DeltaChunk& chunk, int i, int channel,
                            float (&x)[kWidth]) {
@@ -65,11 +64,20 @@ __device__ void load_input(const DeltaPrefill& in, const DeltaChunk& chunk, int 
   for (int e = 0; e < kWidth; ++e) x[e] = from[e];
 }
 
-template <int kWidth>
-__device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk,
-                             const HeadTarget& head, int row0) {
+/// Sixteen rows of a chunk, the channels of one head: store(row, values) for each. unit 0: as they
+/// are; else scaled to this length.
+template <int kWidth, typename Store>
+__device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk, int first_channel,
+                             float unit, Store store) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int channel = head.channel + lane * kWidth;
+  const int row0 = static_cast<int>(threadIdx.x) / 32 * kRunRows;
+  const int channel = first_channel + lane * kWidth;
+  RawRow<kWidth> raw[kRunRows];
+#pragma unroll
+  for (int i = 0; i < kRunRows; ++i)
+    if (row0 + i < chunk.rows)
+      raw[i] = *reinterpret_cast<const RawRow<kWidth>*>(
+          in.qkv + (chunk.row_begin + row0 + i) * in.qkv_stride + channel);
   float weight[kWidth][kTaps];
 #pragma unroll
   for (int e = 0; e < kWidth; ++e)
@@ -79,54 +87,63 @@ __device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk,
 #pragma unroll
   for (int j = 0; j < kTaps - 1; ++j)
     load_input(in, chunk, row0 - kTaps + 1 + j, channel, x[j + 1]);
-#pragma unroll 4
-  for (int i = row0; i < row0 + kRunRows; ++i) {
-    float y[kWidth] = {};
-    if (i < chunk.rows) {
-      float squares = 0.0F;
 #pragma unroll
-      for (int j = 0; j < kTaps - 1; ++j)
+  for (int i = 0; i < kRunRows; ++i) {
+    float y[kWidth];
+    float squares = 0.0F;
 #pragma unroll
-        for (int e = 0; e < kWidth; ++e) x[j][e] = x[j + 1][e];
-      load_input(in, chunk, i, channel, x[kTaps - 1]);
+    for (int e = 0; e < kWidth; ++e) {
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        float sum = 0.0F;
+      for (int j = 0; j < kTaps - 1; ++j) x[j][e] = x[j + 1][e];
+      x[kTaps - 1][e] = __bfloat162float(raw[i].channel[e]);
+      float sum = 0.0F;
 #pragma unroll
-        for (int j = 0; j < kTaps; ++j) sum += weight[e][j] * x[j][e];
-        y[e] = silu(sum);
-        squares += y[e] * y[e];
-      }
-      if (head.unit != 0.0F) {
-        const float scale = head.unit * rsqrtf(warp_sum(squares) + kUnitEps);
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) y[e] *= scale;
-      }
+      for (int j = 0; j < kTaps; ++j) sum += weight[e][j] * x[j][e];
+      y[e] = row0 + i < chunk.rows ? silu(sum) : 0.0F;
+      squares += y[e] * y[e];
     }
-    store_bf16(head.out + i * 32 * kWidth + lane * kWidth, y);
+    if (unit != 0.0F) {
+      const float scale = unit * rsqrtf(warp_sum(squares) + kUnitEps);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) y[e] *= scale;
+    }
+    store(row0 + i, y);
   }
 }
 
-/// Grid (chunks, heads of one kind): q and k heads, or v heads. Four warps, 16 rows each.
+/// Grid (chunks, 2 k_heads): queries, then keys. Four warps, 16 rows each.
 template <int kWidth>
-__global__ __launch_bounds__(kDeltaThreads) void convolve_kernel(DeltaArgs args, int first_head) {
+__global__ __launch_bounds__(kDeltaThreads) void convolve_unit_kernel(
+    const __grid_constant__ DeltaArgs args) {
   const DeltaShape& shape = args.in.shape;
-  const int chunk_index = static_cast<int>(blockIdx.x);
-  const DeltaChunk chunk = args.in.chunks[chunk_index];
-  const int head = static_cast<int>(blockIdx.y) + first_head;
-  const int k_heads = shape.k_heads;
-  const int64_t size = kChunk * 32 * kWidth;
-  HeadTarget target;
-  if (head < 2 * k_heads) {
-    const int64_t index = int64_t{chunk_index} * k_heads + head % k_heads;
-    target = {head * shape.k_dim, (head < k_heads ? args.work.q : args.work.k) + index * size,
-              head < k_heads ? rsqrtf(static_cast<float>(shape.k_dim)) : 1.0F};
-  } else {
-    const int v_head = head - 2 * k_heads;
-    const int64_t index = int64_t{chunk_index} * shape.v_heads + v_head;
-    target = {2 * k_heads * shape.k_dim + v_head * shape.v_dim, args.work.v + index * size, 0.0F};
-  }
-  convolve_run<kWidth>(args.in, chunk, target, static_cast<int>(threadIdx.x) / 32 * kRunRows);
+  const DeltaChunk chunk = args.in.chunks[blockIdx.x];
+  const int head = static_cast<int>(blockIdx.y);
+  const bool query = head < shape.k_heads;
+  const int64_t index = int64_t{blockIdx.x} * shape.k_heads + (query ? head : head - shape.k_heads);
+  uint8_t* tile = (query ? args.work.q : args.work.k) + index * tile_bytes(32 * kWidth);
+  const int column = (static_cast<int>(threadIdx.x) & 31) * kWidth;
+  convolve_run<kWidth>(
+      args.in, chunk, head * shape.k_dim, query ? rsqrtf(static_cast<float>(shape.k_dim)) : 1.0F,
+      [&](int row, const float(&y)[kWidth]) {
+        store_bf16(reinterpret_cast<__nv_bfloat16*>(tile + element_offset(row, column)), y);
+      });
+}
+
+/// Grid (chunks, v_heads).
+template <int kWidth>
+__global__ __launch_bounds__(kDeltaThreads) void convolve_value_kernel(
+    const __grid_constant__ DeltaArgs args) {
+  const DeltaShape& shape = args.in.shape;
+  const DeltaChunk chunk = args.in.chunks[blockIdx.x];
+  const int head = static_cast<int>(blockIdx.y);
+  __nv_bfloat16* v =
+      args.work.v + (int64_t{blockIdx.x} * shape.v_heads + head) * kChunk * 32 * kWidth;
+  const int column = (static_cast<int>(threadIdx.x) & 31) * kWidth;
+  __nv_bfloat16* part = v + column / kValueColumns * kChunk * kValueColumns;
+  convolve_run<kWidth>(args.in, chunk, 2 * shape.k_heads * shape.k_dim + head * shape.v_dim, 0.0F,
+                       [&](int row, const float(&y)[kWidth]) {
+                         store_bf16(part + row * kValueColumns + column % kValueColumns, y);
+                       });
 }
 
 /// The last inputs of every sequence and snapshot. Grid (sequences, channels / 128). One thread
@@ -218,12 +235,11 @@ cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream) {
   const auto chunks = static_cast<unsigned>(args.in.chunk_count);
   const auto qk_heads = static_cast<unsigned>(2 * shape.k_heads);
   by_width(shape.k_dim, [&](auto width) {
-    convolve_kernel<width.value><<<dim3(chunks, qk_heads), kDeltaThreads, 0, stream>>>(args, 0);
+    convolve_unit_kernel<width.value><<<dim3(chunks, qk_heads), kDeltaThreads, 0, stream>>>(args);
   });
   by_width(shape.v_dim, [&](auto width) {
-    convolve_kernel<width.value>
-        <<<dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, stream>>>(
-            args, 2 * shape.k_heads);
+    convolve_value_kernel<width.value>
+        <<<dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, stream>>>(args);
   });
   const auto groups = static_cast<unsigned>((channels_of(shape) + 127) / 128);
   keep_inputs_kernel<<<dim3(static_cast<unsigned>(args.in.sequence_count), groups), 128, 0,

@@ -12,13 +12,14 @@ inline constexpr int kDeltaThreads = 128;       // within a chunk, and per row
 inline constexpr int kDeltaAlongThreads = 256;  // along a sequence
 inline constexpr int kValueColumns = 32;        // of the state, one block's share along a sequence
 
-/// All per chunk and head, [64, columns] row-major, rows past the end zero.
+/// All per chunk and head; rows past the end are zero. q, k, p and t are images of tiles
+/// (prefill_tile.cuh), v is parts of 32 columns, [v_dim / 32, 64, 32].
 struct DeltaWorkspace {
-  __nv_bfloat16* q;  // [chunks, k_heads, 64, k_dim], unit length times k_dim^-0.5
-  __nv_bfloat16* k;  // [chunks, k_heads, 64, k_dim], unit length
-  __nv_bfloat16* v;  // [chunks, v_heads, 64, v_dim]
-  __nv_bfloat16* t;  // [chunks, v_heads, 64, 64]: (I + A)^-1 diag(beta)
-  __nv_bfloat16* p;  // [chunks, v_heads, 64, 64]: (q k^T) decay, lower triangle
+  uint8_t* q;        // [chunks, k_heads], unit length times k_dim^-0.5
+  uint8_t* k;        // [chunks, k_heads], unit length
+  uint8_t* p;        // [chunks, v_heads]: (q k^T) decay, lower triangle
+  uint8_t* t;        // [chunks, v_heads]: (I + A)^-1 diag(beta)
+  __nv_bfloat16* v;  // [chunks, v_heads]
   float* c;          // [chunks, v_heads, 64]: running sum of log alpha
   __nv_bfloat16* o;  // [chunks, v_heads, 64, v_dim], before the gated norm
 };
@@ -38,14 +39,15 @@ inline int64_t carve_delta_workspace(const DeltaShape& s, int64_t chunks, void* 
     used += round_256(elements * size);
     return static_cast<void*>(p);
   };
-  const int64_t rows = chunks * kChunk;
-  out->q = static_cast<__nv_bfloat16*>(take(rows * s.k_heads * s.k_dim, 2));
-  out->k = static_cast<__nv_bfloat16*>(take(rows * s.k_heads * s.k_dim, 2));
-  out->v = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * s.v_dim, 2));
-  out->t = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * kChunk, 2));
-  out->p = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * kChunk, 2));
-  out->c = static_cast<float*>(take(rows * s.v_heads, 4));
-  out->o = static_cast<__nv_bfloat16*>(take(rows * s.v_heads * s.v_dim, 2));
+  const int64_t k_tiles = chunks * s.k_heads;
+  const int64_t v_tiles = chunks * s.v_heads;
+  out->q = static_cast<uint8_t*>(take(k_tiles * tile_bytes(s.k_dim), 1));
+  out->k = static_cast<uint8_t*>(take(k_tiles * tile_bytes(s.k_dim), 1));
+  out->p = static_cast<uint8_t*>(take(v_tiles * tile_bytes(kChunk), 1));
+  out->t = static_cast<uint8_t*>(take(v_tiles * tile_bytes(kChunk), 1));
+  out->v = static_cast<__nv_bfloat16*>(take(v_tiles * kChunk * s.v_dim, 2));
+  out->c = static_cast<float*>(take(v_tiles * kChunk, 4));
+  out->o = static_cast<__nv_bfloat16*>(take(v_tiles * kChunk * s.v_dim, 2));
   return used;
 }
 

@@ -89,7 +89,8 @@ __device__ void store_a(const float (&sum)[8][4], const Gates& gates, float* a, 
     }
 }
 
-__device__ void store_p(const float (&sum)[8][4], const Gates& gates, __nv_bfloat16* p, int row0) {
+/// As an image of a tile.
+__device__ void store_p(const float (&sum)[8][4], const Gates& gates, uint8_t* p, int row0) {
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
@@ -97,7 +98,7 @@ __device__ void store_p(const float (&sum)[8][4], const Gates& gates, __nv_bfloa
       const auto [i, j] = place_of(row0, n, e);
       const float low = j <= i ? sum[n][e] * __expf(gates.c[i] - gates.c[j]) : 0.0F;
       const float high = j + 1 <= i ? sum[n][e + 1] * __expf(gates.c[i] - gates.c[j + 1]) : 0.0F;
-      *reinterpret_cast<uint32_t*>(p + i * kChunk + j) = pack_bf16(low, high);
+      *reinterpret_cast<uint32_t*>(p + element_offset(i, j)) = pack_bf16(low, high);
     }
 }
 
@@ -122,13 +123,6 @@ __device__ void invert(const float* a, float beta, uint8_t* tile) {
   }
 }
 
-/// A [64, 64] tile of shared memory to [64, 64] of global memory.
-__device__ void store_tile(const uint8_t* tile, __nv_bfloat16* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * 8; i += kDeltaThreads)
-    reinterpret_cast<uint4*>(to)[i] =
-        *reinterpret_cast<const uint4*>(tile + tile_offset(i >> 3, i & 7));
-}
-
 /// Grid (chunks, v_heads).
 template <int kKDim>
 __global__ __launch_bounds__(kDeltaThreads) void within_kernel(
@@ -141,9 +135,9 @@ __global__ __launch_bounds__(kDeltaThreads) void within_kernel(
   const int64_t k_index = int64_t{blockIdx.x} * shape.k_heads + k_head;
   const int64_t v_index = int64_t{blockIdx.x} * shape.v_heads + v_head;
   const uint32_t base = shared_address(shared);
-  const int64_t keys = k_index * kChunk * kKDim;
-  copy_tile_lines<kKDim, kDeltaThreads>(base + Shared::kK, args.work.k + keys, kKDim, 0, kChunk);
-  copy_tile_lines<kKDim, kDeltaThreads>(base + Shared::kQ, args.work.q + keys, kKDim, 0, kChunk);
+  constexpr int kBytes = tile_bytes(kKDim);
+  copy_image<kBytes, kDeltaThreads>(base + Shared::kK, args.work.k + k_index * kBytes);
+  copy_image<kBytes, kDeltaThreads>(base + Shared::kQ, args.work.q + k_index * kBytes);
   copy_async_commit();
   auto* numbers = reinterpret_cast<float*>(shared + Shared::kGates);
   const Gates gates{numbers, numbers + kChunk};
@@ -162,12 +156,15 @@ __global__ __launch_bounds__(kDeltaThreads) void within_kernel(
   {
     float sum[8][4] = {};
     multiply_by_keys<kKDim>(sum, base + Shared::kQ, base + Shared::kK, row0);
-    store_p(sum, gates, args.work.p + v_index * kChunk * kChunk, row0);
+    store_p(sum, gates, args.work.p + v_index * tile_bytes(kChunk), row0);
   }
   __syncthreads();  // A is whole, q is read
   if (threadIdx.x < kChunk) invert(a, gates.beta[threadIdx.x], shared + Shared::kQ);
   __syncthreads();
-  store_tile(shared + Shared::kQ, args.work.t + v_index * kChunk * kChunk);
+  constexpr int kTileUnits = tile_bytes(kChunk) / 16;
+  auto* t = reinterpret_cast<uint4*>(args.work.t) + v_index * kTileUnits;
+  for (int i = static_cast<int>(threadIdx.x); i < kTileUnits; i += kDeltaThreads)
+    t[i] = reinterpret_cast<const uint4*>(shared + Shared::kQ)[i];
 }
 
 struct Choice {

@@ -35,6 +35,18 @@ __device__ __forceinline__ void copy_tile_lines(uint32_t to, const __nv_bfloat16
   }
 }
 
+/// Copies a tile that lies in global memory as it will lie here. All kThreads threads.
+template <int kBytes, int kThreads>
+__device__ __forceinline__ void copy_image(uint32_t to, const void* from) {
+  static_assert(kBytes % 16 == 0);
+  const auto* at = static_cast<const uint8_t*>(from) + threadIdx.x * 16;
+  to += threadIdx.x * 16;
+#pragma unroll
+  for (int i = 0; i < kBytes; i += kThreads * 16)
+    if (i + kThreads * 16 <= kBytes || threadIdx.x * 16 + i < kBytes)
+      copy_async_16(to + i, at + i, 16);
+}
+
 /// Left operand [16, 16]: rows row0.., columns column0.. of a tile.
 __device__ __forceinline__ void load_left(uint32_t (&a)[4], uint32_t tile, int row0, int column0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
