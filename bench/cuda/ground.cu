@@ -143,6 +143,17 @@ void launch_with(cudaStream_t stream, bool overlap, int blocks, Kernel kernel,
   CHECKED(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
+void time_host_copies(const uint4* pool) {
+  void* host = nullptr;
+  CHECKED(cudaMallocHost(&host, int64_t{256} << 20));
+  for (const int64_t bytes : {int64_t{1} << 20, int64_t{64} << 20}) {
+    const float us =
+        median_us([&] { CHECKED(cudaMemcpyAsync(host, pool, bytes, cudaMemcpyDeviceToHost, 0)); });
+    std::printf("device to page-locked host, %lld MiB: %.1f GB/s (%.1f us)\n",
+                static_cast<long long>(bytes >> 20), bytes / us * 1e-3, us);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -210,13 +221,6 @@ int main() {
   });
   std::printf("flag hand-off between two multiprocessors: %.2f us\n", flag_us / (2 * kRounds));
 
-  void* host = nullptr;
-  CHECKED(cudaMallocHost(&host, int64_t{256} << 20));
-  for (const int64_t bytes : {int64_t{1} << 20, int64_t{64} << 20}) {
-    const float us =
-        median_us([&] { CHECKED(cudaMemcpyAsync(host, pool, bytes, cudaMemcpyDeviceToHost, 0)); });
-    std::printf("device to page-locked host, %lld MiB: %.1f GB/s (%.1f us)\n",
-                static_cast<long long>(bytes >> 20), bytes / us * 1e-3, us);
-  }
+  time_host_copies(pool);
   return 0;
 }

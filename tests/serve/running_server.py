@@ -1,9 +1,12 @@
-"""Starts `nibble serve` on a free loopback port and stops it."""
+"""Starts `nibble serve` on a free loopback port and stops it; runs checks against it."""
+import argparse
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
+import traceback
 
 
 class RunningServer:
@@ -59,3 +62,35 @@ class RunningServer:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def run_checks(checks_of, description):
+    """Every test_* of `checks_of(server, nibble, model)`, with one running keyless server. The exit
+    code."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--nibble", required=True, help="path of the program")
+    parser.add_argument("--model", required=True, help="checkpoint folder")
+    parser.add_argument("--only", default="", help="run the checks whose name contains this")
+    options = parser.parse_args()
+    passed, failed = 0, 0
+    with RunningServer(options.nibble, options.model) as server:
+        checks = checks_of(server, options.nibble, options.model)
+        for name in [n for n in vars(checks_of) if n.startswith("test_") and options.only in n]:
+            begin = time.monotonic()
+            try:
+                getattr(checks, name)()
+            except Exception:
+                failed += 1
+                print(f"FAIL  {name}")
+                traceback.print_exc(file=sys.stdout)
+            else:
+                passed += 1
+                print(f"ok    {name} ({time.monotonic() - begin:.1f} s)")
+        checks.close()
+        code = server.stop()
+        if code != 0:
+            failed += 1
+            print(f"FAIL  the server left with {code}:\n" + "".join(server.log[-40:]))
+    print(f"ready after {server.ready_ms} ms")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0

@@ -3,24 +3,17 @@
 
 Loopback only. Exits 1 if a check fails; the last line counts.
 """
-import argparse
 import concurrent.futures
-import fcntl
 import http.client
 import json
-import re
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 
 import httpx
 import openai
 
-from running_server import RunningServer
+from running_server import run_checks
 
 QUESTION = [{"role": "user", "content": "What is 12 + 34?"}]
 TOOL = {
@@ -47,6 +40,9 @@ class Checks:
         self.client = openai.OpenAI(base_url=server.url + "/v1", api_key="anything", max_retries=0)
         self.name = self.client.models.list().data[0].id
         self.http = httpx.Client(base_url=server.url, timeout=60)
+
+    def close(self):
+        self.http.close()
 
     def ask(self, messages=None, **fields):
         fields = {"temperature": 0, "max_tokens": 200, **fields}
@@ -406,130 +402,6 @@ class Checks:
             codes = list(pool.map(status, range(200)))
         assert codes == [200] * 200
 
-    # With servers of their own.
-
-    def test_api_key(self):
-        with RunningServer(self.nibble, self.model, ["--api-key", "sesame"]) as server:
-            base = server.url + "/v1"
-            client = lambda key: openai.OpenAI(base_url=base, api_key=key, max_retries=0)
-            for wrong in ("x", "sesam", "sesamee", "SESAME"):
-                try:
-                    client(wrong).models.list()
-                except openai.AuthenticationError:
-                    continue
-                raise AssertionError(f"the key {wrong} was accepted")
-            assert client("sesame").models.list().data
-            assert httpx.get(server.url + "/health").status_code == 200
-            assert httpx.get(server.url + "/v1/models").status_code == 401
-            assert server.stop() == 0
-
-    def test_drains_on_sigterm(self):
-        with RunningServer(self.nibble, self.model, ["--log-requests"]) as server:
-            body = {"prompt": "a", "max_tokens": 150, "stream": True, "ignore_eos": True}
-            lines = []
-            started = threading.Event()
-
-            def read():
-                with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
-                    for line in answer.iter_lines():
-                        lines.append(line)
-                        started.set()
-
-            reader = threading.Thread(target=read)
-            reader.start()
-            assert started.wait(20)
-            assert server.stop(signal.SIGTERM) == 0
-            reader.join(20)
-            assert lines[-2:] == ["data: [DONE]", ""] or lines[-1] == "data: [DONE]", lines[-3:]
-
-    def test_second_signal_ends_at_once(self):
-        with RunningServer(self.nibble, self.model, ["--max-model-len", "16000"]) as server:
-            body = {"prompt": "a", "max_tokens": 15000, "stream": True, "ignore_eos": True}
-            with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
-                next(answer.iter_lines())
-                server.process.send_signal(signal.SIGINT)
-                time.sleep(0.2)
-                begin = time.monotonic()
-                server.stop(signal.SIGINT)
-                assert time.monotonic() - begin < 5
-
-    def test_a_log_nobody_reads_does_not_stop_it(self):
-        command = [self.nibble, "serve", self.model, "--port", "0"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        try:
-            fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
-            url = None
-            while url is None:  # then nothing reads any more
-                found = re.match(rb"ready: (http://\S+)/v1 ", process.stderr.readline())
-                url = found.group(1).decode() if found else None
-            body = {"model": "model", "messages": QUESTION, "max_tokens": 1}
-            for _ in range(150):  # a line each, far more than the pipe holds
-                answer = httpx.post(url + "/v1/chat/completions", json=body, timeout=30)
-                assert answer.status_code == 200
-        finally:
-            process.kill()
-            process.wait()
-            process.stderr.close()
-
-    def test_pinned_prefixes_survive_a_restart(self):
-        marked = [{"type": "text", "text": "Remember every word of this. " * 40,
-                   "cache_control": {"type": "ephemeral"}}]
-        messages = [{"role": "system", "content": marked}, *QUESTION]
-        cached, said = [], []
-        with tempfile.TemporaryDirectory() as folder:
-            for _ in range(2):
-                flags = ["--prefix-store", folder]
-                with RunningServer(self.nibble, self.model, flags) as server:
-                    client = openai.OpenAI(base_url=server.url + "/v1", api_key="x")
-                    answer = client.chat.completions.create(
-                        model=client.models.list().data[0].id, messages=messages, temperature=0)
-                    cached.append(answer.usage.prompt_tokens_details.cached_tokens)
-                    said.append(answer.choices[0].message.content)
-                    assert server.stop() == 0
-        assert cached[0] == 0 and cached[1] >= 64, cached
-        assert said[0] == said[1]
-
-    def test_flags(self):
-        flags = ["--served-model-name", "alpha,beta", "--max-model-len", "200",
-                 "--default-chat-template-kwargs", '{"enable_thinking": false}']
-        with RunningServer(self.nibble, self.model, flags) as server:
-            client = openai.OpenAI(base_url=server.url + "/v1", api_key="x", max_retries=0)
-            assert [m.id for m in client.models.list().data] == ["alpha", "beta"]
-            answer = client.chat.completions.create(model="beta", messages=QUESTION, temperature=0)
-            assert answer.model == "beta"
-            assert not getattr(answer.choices[0].message, "reasoning_content", None)
-            assert client.models.retrieve("alpha").max_model_len == 200
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nibble", required=True, help="path of the program")
-    parser.add_argument("--model", required=True, help="checkpoint folder")
-    parser.add_argument("--only", default="", help="run the checks whose name contains this")
-    options = parser.parse_args()
-    passed, failed = 0, 0
-    with RunningServer(options.nibble, options.model) as server:
-        checks = Checks(server, options.nibble, options.model)
-        for name in [n for n in vars(Checks) if n.startswith("test_") and options.only in n]:
-            begin = time.monotonic()
-            try:
-                getattr(checks, name)()
-            except Exception:
-                failed += 1
-                print(f"FAIL  {name}")
-                traceback.print_exc(file=sys.stdout)
-            else:
-                passed += 1
-                print(f"ok    {name} ({time.monotonic() - begin:.1f} s)")
-        checks.http.close()
-        code = server.stop()
-        if code != 0:
-            failed += 1
-            print(f"FAIL  the server left with {code}:\n" + "".join(server.log[-40:]))
-    print(f"ready after {server.ready_ms} ms")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_checks(Checks, __doc__))

@@ -168,7 +168,7 @@ TEST_F(CudaPebble, DivergenceFromTheCpuOverFourThousandPositions) {
         }
       }
     }
-    std::printf("mean KL %.3g, top-1 %.4f over %d positions\n", sum / positions,
+    std::fprintf(stderr, "mean KL %.3g, top-1 %.4f over %d positions\n", sum / positions,
                 static_cast<double>(agreeing) / positions, positions);
     EXPECT_LE(sum / positions, 1e-3);
     EXPECT_GE(agreeing, positions * 0.99);
