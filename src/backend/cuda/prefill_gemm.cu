@@ -6,7 +6,7 @@ namespace nibble::cuda {
 namespace {
 
 template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
-__global__ __launch_bounds__(kGemmThreads,
+__global__ __launch_bounds__(GemmBlock<kFormat, kOutput, kWgmma, kBlocks>::kThreads,
                              1) void gemm_kernel(const __grid_constant__ GemmArgs args) {
 #if !defined(NIBBLE_HAS_WGMMA)
   if constexpr (kWgmma) return;
@@ -20,13 +20,14 @@ using Kernel = void (*)(GemmArgs);
 
 struct Choice {
   Kernel kernel;
+  int threads;
   int shared_bytes;
 };
 
 template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 Choice choice() {
-  return {gemm_kernel<kFormat, kOutput, kWgmma, kBlocks>,
-          GemmBlock<kFormat, kOutput, kWgmma, kBlocks>::kSharedBytes};
+  using Block = GemmBlock<kFormat, kOutput, kWgmma, kBlocks>;
+  return {gemm_kernel<kFormat, kOutput, kWgmma, kBlocks>, Block::kThreads, Block::kSharedBytes};
 }
 
 template <WeightFormat kFormat, bool kWgmma, bool kBlocks = false>
@@ -102,7 +103,7 @@ cudaError_t prefill_gemm(const PrefillGemm& gemm, const PrefillDevice& device, M
   int blocks = device.multiprocessors;
   if (gemm.tiles == nullptr && args.token_tiles * args.row_tiles < blocks)
     blocks = args.token_tiles * args.row_tiles;
-  it.kernel<<<blocks, kGemmThreads, it.shared_bytes, stream>>>(args);
+  it.kernel<<<blocks, it.threads, it.shared_bytes, stream>>>(args);
   return cudaGetLastError();
 }
 

@@ -4,7 +4,7 @@
 /// A 16-row slot: rows r and r + 8 of the fragment are two adjacent groups of eight lines, or,
 /// paired, the same eight features of gate and up.
 __device__ int slot_of(int i) const {
-  if constexpr (kWgmma) return warp_ * 2 + i;
+  if constexpr (kWgmma) return warp_ + i;
   return (warp_ >> 1) * 4 + i;
 }
 __device__ int line_of(int i, int half) const {

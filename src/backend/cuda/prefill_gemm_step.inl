@@ -1,12 +1,11 @@
 // Members of GemmBlock: one K step on either matrix unit, and the epilogues.
 
-template <int kBuffer>
 __device__ void step() {
   wait_stage();
   if (k_step_ == 0) next_tile();
   const uint8_t* stage = shared_ + use_slot_ * Shape::kBytes;
   if constexpr (kWgmma)
-    multiply_wgmma<kBuffer>(stage);
+    multiply_wgmma(stage);
   else
     multiply_portable(stage);
   if (++use_slot_ == kStages) {
@@ -40,10 +39,8 @@ __device__ void next_tile() {
   if (use_index_ < tiles_total_) next_tile_ = locate(use_index_);
 }
 
-template <int kBuffer>
 __device__ void multiply_wgmma(const uint8_t* stage) {
 #ifdef NIBBLE_HAS_WGMMA
-  constexpr int kUse = kWgmma ? kBuffer : 0;
 #pragma unroll
   for (int i = 0; i < kM16; ++i)
 #pragma unroll
@@ -56,18 +53,16 @@ __device__ void multiply_wgmma(const uint8_t* stage) {
       for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int r = 0; r < 2; ++r)
-          fragments_[kUse][i][j][2 * r + half] = operand_pair(words_of(words, j), j, r, scale);
+          fragments_[i][j][2 * r + half] = operand_pair(words_of(words, j), j, r, scale);
     }
   wgmma_fence();
   const uint64_t tokens = wgmma_descriptor(shared_address(stage));
   if (__shfl_sync(0xFFFFFFFFU, tile_.count, 0) <= 32)  // the compiler must see one way for a warp
-    issue_wgmma<4>(fragments_[kUse], tokens);
+    issue_wgmma<4>(fragments_, tokens);
   else
-    issue_wgmma<16>(fragments_[kUse], tokens);
-  wgmma_wait<1>();  // the step before: its stage and its fragments are free
-  if (started_ && lane_ == 0)
-    barrier_arrive(empty_barrier(use_slot_ == 0 ? kStages - 1 : use_slot_ - 1));
-  started_ = true;
+    issue_wgmma<16>(fragments_, tokens);
+  wgmma_wait<0>();
+  if (lane_ == 0) barrier_arrive(empty_barrier(use_slot_));
 #endif
 }
 
@@ -139,9 +134,6 @@ __device__ float row_multiplier(const PrefillWeight& w, int n) const {
 }
 
 __device__ void finish_tile() {
-#ifdef NIBBLE_HAS_WGMMA
-  if constexpr (kWgmma) wgmma_wait<0>();
-#endif
   if constexpr (kOutput == GemmOutput::f32)
     store_f32();
   else if constexpr (kPaired)
@@ -190,20 +182,21 @@ __device__ void store_paired() {
   const float gate = row_multiplier(gemm_.weight, tile_.n0);  // one scale a tensor when paired
   const float up = row_multiplier(gemm_.up, tile_.n0);
 #pragma unroll
-  for (int i = 0; i < kM16; i += 2)
+  for (int i = 0; i < kM16; ++i)
 #pragma unroll
     for (int t = 0; t < kN8; ++t) {
-      uint32_t packed[2];
-#pragma unroll
-      for (int s = 0; s < 2; ++s) {
-        const float* d = &sum_[i + s][t * 4];
-        const int n = tile_.n0 + packed_column(slot_of(i + s) * 8 + (lane_ >> 2));
-        const bool by_row = kFormat == WeightFormat::fp8;
-        const float g = by_row ? row_multiplier(gemm_.weight, n) : gate;
-        const float u = by_row ? row_multiplier(gemm_.up, n) : up;
-        packed[s] = pack_bf16(silu(d[0] * g) * (d[2] * u), silu(d[1] * g) * (d[3] * u));
-      }
-      store_16(t, tile_.n0 + slot_of(i) * 8, packed[0], packed[1]);
+      const float* d = &sum_[i][t * 4];
+      const int n = tile_.n0 + packed_column(slot_of(i) * 8 + (lane_ >> 2));
+      const bool by_row = kFormat == WeightFormat::fp8;
+      const float g = by_row ? row_multiplier(gemm_.weight, n) : gate;
+      const float u = by_row ? row_multiplier(gemm_.up, n) : up;
+      const uint32_t turned = move_matrix_transposed(
+          pack_bf16(silu(d[0] * g) * (d[2] * u), silu(d[1] * g) * (d[3] * u)));
+      const int token = first_token() + t * 8 + (lane_ >> 2);
+      const int feature = tile_.n0 + slot_of(i) * 8 + (lane_ & 3) * 2;
+      if (token < tile_.count && feature < gemm_.n)
+        *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(gemm_.y) +
+                                     (tile_.begin + token) * gemm_.y_stride + feature) = turned;
     }
 }
 

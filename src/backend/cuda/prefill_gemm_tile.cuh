@@ -11,7 +11,6 @@
 
 namespace nibble::cuda {
 
-inline constexpr int kGemmThreads = 256;
 inline constexpr int kTileRows = 256;
 inline constexpr int kRasterTokens = 8;      // token tiles walked together, for the L2
 inline constexpr float kNvfp4Unit = 256.0F;  // dequantized codes carry 2^-8
@@ -59,8 +58,10 @@ class GemmBlock {
   using Shape = StageShape<kFormat>;
   static constexpr bool kPaired = kOutput == GemmOutput::swiglu;
   static constexpr int kStages = stage_count<kFormat>(kWgmma);
+  /// Four warpgroups hide each other's dequantization: a wgmma that reads registers holds its warp.
+  static constexpr int kThreads = kWgmma ? 512 : 256;
   static constexpr int kDistance = kWgmma ? kStages - 2 : kStages - 1;  // steps copied ahead
-  static constexpr int kM16 = kWgmma ? 2 : 4;                           // 16-row slots of a warp
+  static constexpr int kM16 = kWgmma ? 1 : 4;                           // 16-row slots of a warp
   static constexpr int kN8 = kWgmma ? 16 : 8;                           // 8-token tiles of a warp
   static constexpr int kSharedBytes = kStages * (Shape::kBytes + 16);   // and two barriers each
 
@@ -86,10 +87,7 @@ class GemmBlock {
 #pragma unroll 1
     for (int i = 0; i < kDistance; ++i) load_next();
 #pragma unroll 1
-    for (int s = 0; s < total; s += 2) {
-      step<0>();
-      if (s + 1 < total) step<1>();
-    }
+    for (int s = 0; s < total; ++s) step();
   }
 
  private:
@@ -110,7 +108,9 @@ class GemmBlock {
 
   // ---- copies: a thread copies the same places of every stage ----
 
-  static constexpr int kPassRows = kGemmThreads / Shape::kChunks;
+  static constexpr int kPassRows = kThreads / Shape::kChunks;
+  static constexpr int kCodePasses = kTileRows / kPassRows;
+  static constexpr int kTokenPasses = kTileTokens * 8 / kThreads;
 
   __device__ void load_next() {
     if (load_index_ < tiles_total_) {
@@ -147,8 +147,8 @@ class GemmBlock {
 #ifdef NIBBLE_HAS_WGMMA
     if (threadIdx.x == 0)
       for (int i = 0; i < kStages; ++i) {
-        barrier_init(full_barrier(i), kGemmThreads);
-        barrier_init(empty_barrier(i), kGemmThreads / 32);
+        barrier_init(full_barrier(i), kThreads);
+        barrier_init(empty_barrier(i), kThreads / 32);
       }
     __syncthreads();
 #endif
@@ -168,8 +168,8 @@ class GemmBlock {
     const int thread = static_cast<int>(threadIdx.x);
     valid_ = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = (thread >> 3) + 32 * i;
+    for (int i = 0; i < kTokenPasses; ++i) {
+      const int token = (thread >> 3) + kThreads / 8 * i;
       const bool valid = token < tile.count;
       int row = tile.begin + (valid ? token : 0);
       if (gemm_.gather != nullptr) row = gemm_.gather[row];
@@ -181,16 +181,19 @@ class GemmBlock {
     const int64_t row_bytes = args_.k_steps * (Shape::kChunks * 16);
     const int line = thread / Shape::kChunks;
     const int64_t at = (first_row + tile_row(line)) * row_bytes + thread % Shape::kChunks * 16;
-    codes_from_[0] = static_cast<const uint8_t*>(gemm_.weight.values) + at;
+    const bool all_up = kPaired && line >= 128;  // where one pass copies both matrices
+    codes_from_[0] =
+        static_cast<const uint8_t*>(all_up ? gemm_.up.values : gemm_.weight.values) + at;
     if constexpr (kPaired) codes_from_[1] = static_cast<const uint8_t*>(gemm_.up.values) + at;
 #pragma unroll
-    for (int i = 0; i < Shape::kChunks; ++i)
+    for (int i = 0; i < kCodePasses; ++i)
       if (tile.n0 + tile_row(line + i * kPassRows) < gemm_.n) valid_ |= 1U << (8 + i);
     if constexpr (kFormat == WeightFormat::nvfp4) {
       const bool up = kPaired && thread >= 128;
+      const int scale_line = thread & (kTileRows - 1);
       scales_from_ = static_cast<const uint8_t*>(up ? gemm_.up.scales : gemm_.weight.scales) +
-                     (first_row + tile_row(thread)) * args_.k_steps * 4;
-      if (tile.n0 + tile_row(thread) < gemm_.n) valid_ |= 1U << 16;
+                     (first_row + tile_row(scale_line)) * args_.k_steps * 4;
+      if (thread < kTileRows && tile.n0 + tile_row(scale_line) < gemm_.n) valid_ |= 1U << 16;
     }
   }
 
@@ -198,8 +201,8 @@ class GemmBlock {
     const int thread = static_cast<int>(threadIdx.x);
     const uint32_t to = stage + swizzled_offset(thread >> 3, thread & 7);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((valid_ >> i & 1) != 0) copy_async_16(to + i * 4096, x_from_[i], 16);
+    for (int i = 0; i < kTokenPasses; ++i) {
+      if ((valid_ >> i & 1) != 0) copy_async_16(to + i * kThreads * 16, x_from_[i], 16);
       x_from_[i] += 8;
     }
   }
@@ -209,12 +212,12 @@ class GemmBlock {
     const uint32_t to = codes + Shape::offset(thread / Shape::kChunks, thread % Shape::kChunks);
     const int row_bytes = args_.k_steps * (Shape::kChunks * 16);
 #pragma unroll
-    for (int i = 0; i < Shape::kChunks; ++i) {
+    for (int i = 0; i < kCodePasses; ++i) {
       // Paired: pass i begins at line i * kPassRows of 256, the second half of them up's.
-      const bool second = kPaired && 2 * i >= Shape::kChunks;
+      const bool second = kPaired && i > 0 && 2 * i >= kCodePasses;
       const int row = kPaired ? packed_column(i * kPassRows & 127) : i * kPassRows;
       const uint8_t* from = codes_from_[second ? 1 : 0] + row * row_bytes;
-      if ((valid_ >> (8 + i) & 1) != 0) copy_async_16(to + i * 4096, from, 16);
+      if ((valid_ >> (8 + i) & 1) != 0) copy_async_16(to + i * kThreads * 16, from, 16);
     }
     codes_from_[0] += Shape::kChunks * 16;
     if constexpr (kPaired) codes_from_[1] += Shape::kChunks * 16;
@@ -237,15 +240,14 @@ class GemmBlock {
   int use_slot_ = 0;
   uint32_t use_parity_ = 0;
   int k_step_ = 0;
-  bool started_ = false;
-  const uint4* x_from_[4];
+  const uint4* x_from_[kTokenPasses];
   const uint8_t* codes_from_[kPaired ? 2 : 1];
   const uint8_t* scales_from_;
   uint32_t valid_ = 0;  // bits 0..3 tokens, 8..15 codes, 16 scale
   GemmTile tile_ = {};
   GemmTile next_tile_ = {};
   float sum_[kM16][kN8 * 4];
-  uint32_t fragments_[kWgmma ? 2 : 1][kM16][4][4];
+  uint32_t fragments_[kM16][4][4];
 };
 
 }  // namespace nibble::cuda
