@@ -114,7 +114,7 @@ std::vector<EngineEvent> EngineCore::step() {
   const double begin_ms = now_ms();
   end_expired(begin_ms);
   refresh_matches();
-  views_ = views();
+  choose_candidates();
   const Schedule schedule = scheduler_.next(views_, free_resources(), begin_ms);
   carry_out(schedule, begin_ms);
   Pass pass = build_pass(schedule, begin_ms);
@@ -135,7 +135,7 @@ std::vector<EngineEvent> EngineCore::step() {
 }
 
 double EngineCore::first_token_ms(int32_t prompt_size) const {
-  return scheduler_.first_token_ms(views(), prompt_size);
+  return scheduler_.first_token_ms(all_views(), prompt_size);
 }
 
 int64_t EngineCore::waiting_tokens() const {
@@ -144,32 +144,59 @@ int64_t EngineCore::waiting_tokens() const {
   return tokens;
 }
 
-std::vector<SequenceView> EngineCore::views() const {
+/// A sequence whose whole prompt an earlier one computes or will, as the choices of one request do,
+/// waits for it and finds it in the cache.
+bool EngineCore::waits_for_twin(const Sequence& sequence) const {
+  if (sequence.phase != Phase::waiting || settings_.cache == CacheMode::off) return false;
+  const SequenceRequest& request = sequence.request;
+  if (sequence.prompt_size() <= kPageTokens || request.prompt_logprobs >= 0) return false;
+  return std::ranges::any_of(candidates_, [&](const Sequence* other) {  // those before it
+    const bool computes =
+        other->phase == Phase::waiting || (other->phase == Phase::prefill && other->cursor);
+    return computes && other->request.cache.salt == request.cache.salt &&
+           other->request.urgency.priority <= request.urgency.priority &&
+           other->request.prompt == request.prompt;
+  });
+}
+
+void EngineCore::choose_candidates() {
+  candidates_.clear();
+  views_.clear();
+  for (const auto& s : live_) {
+    if (waits_for_twin(*s)) continue;
+    candidates_.push_back(s.get());
+    views_.push_back(view_of(*s));
+  }
+}
+
+std::vector<SequenceView> EngineCore::all_views() const {
   std::vector<SequenceView> views;
   views.reserve(live_.size());
-  for (const auto& s : live_) {
-    SequenceView view{.phase = s->phase,
-                      .prompt_size = s->prompt_size(),
-                      .cached = s->cached,
-                      .hit_tokens = s->hit_tokens,
-                      .tokens_max = s->tokens_max(),
-                      .pages_held = static_cast<int32_t>(s->pages.size()),
-                      .tenant = s->request.urgency.tenant,
-                      .priority = s->request.urgency.priority,
-                      .arrival_ms = s->arrival_ms,
-                      .swapped_ms = s->swapped_ms,
-                      .times_swapped = s->times_swapped};
-    if (s->phase == Phase::waiting) {
-      view.cached = s->match.tokens;
-      view.pages_held = s->match.device_pages - s->match.idle_pages;
-    } else if (s->phase == Phase::swapped) {
-      view.pages_private = static_cast<int32_t>(s->host_pages.size());
-    } else {
-      view.pages_private = memory_.private_pages(*s);
-    }
-    views.push_back(view);
-  }
+  for (const auto& s : live_) views.push_back(view_of(*s));
   return views;
+}
+
+SequenceView EngineCore::view_of(const Sequence& s) const {
+  SequenceView view{.phase = s.phase,
+                    .prompt_size = s.prompt_size(),
+                    .cached = s.cached,
+                    .hit_tokens = s.hit_tokens,
+                    .tokens_max = s.tokens_max(),
+                    .pages_held = static_cast<int32_t>(s.pages.size()),
+                    .tenant = s.request.urgency.tenant,
+                    .priority = s.request.urgency.priority,
+                    .arrival_ms = s.arrival_ms,
+                    .swapped_ms = s.swapped_ms,
+                    .times_swapped = s.times_swapped};
+  if (s.phase == Phase::waiting) {
+    view.cached = s.match.tokens;
+    view.pages_held = s.match.device_pages - s.match.idle_pages;
+  } else if (s.phase == Phase::swapped) {
+    view.pages_private = static_cast<int32_t>(s.host_pages.size());
+  } else {
+    view.pages_private = memory_.private_pages(s);
+  }
+  return view;
 }
 
 FreeResources EngineCore::free_resources() const {
@@ -202,18 +229,18 @@ void EngineCore::carry_out(const Schedule& schedule, double now_ms) {
     for (const auto& s : live_)
       if (s->request.id == id && s->state_slot >= 0) swap_out_or_restart(*s, now_ms);
   for (const int32_t index : schedule.swapped_out) {
-    Sequence& s = *live_[static_cast<size_t>(index)];
+    Sequence& s = *candidates_[static_cast<size_t>(index)];
     if (s.state_slot >= 0) swap_out_or_restart(s, now_ms);
   }
   // A pool may refuse (another one took what the scheduler counted on): then it stays as it is.
   for (const Placement& place : schedule.resumed) {
     const auto index = static_cast<size_t>(place.sequence);
     const int32_t pages = views_[index].pages_held + place.pages;
-    if (memory_.swap_in(*live_[index], pages, now_ms) == Attempt::done) ++counters_.swaps_in;
+    if (memory_.swap_in(*candidates_[index], pages, now_ms) == Attempt::done) ++counters_.swaps_in;
   }
   for (const Placement& place : schedule.admitted) {
     const auto index = static_cast<size_t>(place.sequence);
-    memory_.admit(*live_[index], views_[index].pages_held + place.pages, now_ms);
+    memory_.admit(*candidates_[index], views_[index].pages_held + place.pages, now_ms);
   }
 }
 
@@ -235,7 +262,7 @@ void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
 EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms) {
   Pass pass;
   for (const ScheduledRows& piece : schedule.rows) {
-    Sequence& s = *live_[static_cast<size_t>(piece.sequence)];
+    Sequence& s = *candidates_[static_cast<size_t>(piece.sequence)];
     if (s.phase != Phase::prefill && s.phase != Phase::decode) continue;
     if (memory_.grow(s, s.cached + piece.rows, now_ms) == Attempt::no_room) {
       ++counters_.sat_out;

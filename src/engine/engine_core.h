@@ -108,7 +108,10 @@ class EngineCore {
     PassShape shape;
   };
 
-  std::vector<SequenceView> views() const;
+  void choose_candidates();
+  bool waits_for_twin(const Sequence& sequence) const;
+  SequenceView view_of(const Sequence& sequence) const;
+  std::vector<SequenceView> all_views() const;
   FreeResources free_resources() const;
   void end_expired(double now_ms);
   void refresh_matches();
@@ -135,7 +138,9 @@ class EngineCore {
   SequenceMemory memory_;
   Scheduler scheduler_;
   Sequences live_;
-  std::vector<SequenceView> views_;  // of this step
+  // Of this step: what the scheduler may choose from, and how it looks.
+  std::vector<Sequence*> candidates_;
+  std::vector<SequenceView> views_;
   std::vector<uint64_t> finished_;
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;

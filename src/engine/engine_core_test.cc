@@ -268,6 +268,27 @@ TEST(EngineCore, ReusesThePromptOfTheTurnBefore) {
   EXPECT_EQ(fixture.outcomes[3].finished->cached_tokens, 0);
 }
 
+TEST(EngineCore, ChoicesOfOnePromptComputeItOnce) {
+  EngineSettings settings = Fixture::small();
+  settings.pools.state_slots = 8;
+  Fixture fixture(settings);
+  std::mt19937 random(11);
+  const auto prompt = random_prompt(random, 300);
+  const auto choice = [&](uint64_t id) {
+    SequenceRequest request = greedy(id, prompt, 10);
+    request.sampling.temperature = 1.0;
+    request.sampling.choice = static_cast<uint32_t>(id);
+    return request;
+  };
+  for (uint64_t id = 1; id <= 4; ++id) fixture.core->submit(choice(id));
+  fixture.run();
+  for (uint64_t id = 1; id <= 4; ++id) {
+    EXPECT_EQ(fixture.outcomes[id].tokens, expected_tokens(choice(id)));
+    EXPECT_EQ(fixture.outcomes[id].finished->cached_tokens, id == 1 ? 0 : 256);
+  }
+  EXPECT_EQ(fixture.backend.rows_computed, 300 + 3 * (300 - 256) + 4 * 9);
+}
+
 TEST(EngineCore, ACancelledPrefillIsContinuedByTheRetry) {
   Fixture fixture;
   std::mt19937 random(7);

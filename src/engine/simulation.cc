@@ -145,7 +145,10 @@ SequenceRequest Life::random_request() {
     if (chance(0.4))
       request.prompt.resize(static_cast<size_t>(pick(1, static_cast<int>(request.prompt.size()))));
   }
-  const auto fresh = random_tokens(pick(request.prompt.empty() ? 1 : 0, kPromptMost / 2));
+  const bool twin = !clients_.empty() && chance(0.1);  // as the choices of one request
+  if (twin) request.prompt = clients_.rbegin()->second.request.prompt;
+  const int most = twin ? 0 : kPromptMost / 2;
+  const auto fresh = random_tokens(pick(request.prompt.empty() ? 1 : 0, most));
   request.prompt.insert(request.prompt.end(), fresh.begin(), fresh.end());
   const int longest = std::min(kPromptMost, settings_.context_max - kOutputMost - 1);
   if (static_cast<int>(request.prompt.size()) > longest)

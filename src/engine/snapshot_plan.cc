@@ -36,7 +36,8 @@ std::vector<PlannedSnapshot> plan_snapshots(const CacheRequest& request, int32_t
     if (whole > cached && whole <= prompt_size) places.push_back({whole, place});
   };
   add(request.pinned_tokens, SnapshotPlace::pinned);
-  add(prompt_size, SnapshotPlace::boundary);  // what the next turn continues from
+  add(prompt_size, SnapshotPlace::boundary);      // what the next turn continues from
+  add(prompt_size - 1, SnapshotPlace::boundary);  // and the same prompt again
   for (const int32_t boundary : request.boundaries) add(boundary, SnapshotPlace::boundary);
   add(known_tokens, SnapshotPlace::junction);
   for (int32_t at = kSnapshotIntervalTokens; at <= prompt_size; at += kSnapshotIntervalTokens)

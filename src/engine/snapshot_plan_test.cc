@@ -19,6 +19,7 @@ TEST(SnapshotPlan, EndsAtWholePages) {
   EXPECT_EQ(places({}, 63, 0, 0), Places{});
   EXPECT_EQ(places({}, 64, 0, 0), Places{64});
   EXPECT_EQ(places({}, 300, 0, 0), Places{256});
+  EXPECT_EQ(places({}, 320, 0, 0), (Places{256, 320}));
   EXPECT_EQ(places({}, 300, 256, 0), Places{});
   EXPECT_EQ(places({.boundaries = {130, 200}}, 300, 0, 0), (Places{128, 192, 256}));
   EXPECT_EQ(places({.boundaries = {130, 200}}, 300, 128, 0), (Places{192, 256}));
