@@ -242,8 +242,8 @@ TEST(EngineCore, NanInAPromptIsNeverPublished) {
 TEST(EngineCore, ReusesThePromptOfTheTurnBefore) {
   Fixture fixture;
   std::mt19937 random(6);
-  auto first = greedy(1, random_prompt(random, 300), 20);
-  fixture.core->submit(greedy(1, first.prompt, 20));
+  auto first = greedy(1, random_prompt(random, 300), 40);
+  fixture.core->submit(greedy(1, first.prompt, 40));
   for (int i = 0; i < 100 && !fixture.core->idle(); ++i) fixture.take(fixture.core->step());
   EXPECT_EQ(fixture.outcomes[1].finished->cached_tokens, 0);
 
@@ -260,12 +260,61 @@ TEST(EngineCore, ReusesThePromptOfTheTurnBefore) {
   for (int i = 0; i < 100 && !fixture.core->idle(); ++i) fixture.take(fixture.core->step());
   EXPECT_EQ(fixture.outcomes[2].tokens, expected);
   EXPECT_EQ(fixture.outcomes[2].finished->cached_tokens, 256);  // 300 in whole pages
-  EXPECT_EQ(fixture.backend.rows_computed - rows_before, 370 - 256 + 19);
+  EXPECT_EQ(fixture.backend.rows_computed - rows_before, 390 - 256 + 19);
 
   fixture.core->submit(std::move(stranger));
   fixture.run();
   EXPECT_EQ(fixture.outcomes[3].tokens, expected);
   EXPECT_EQ(fixture.outcomes[3].finished->cached_tokens, 0);
+}
+
+/// Runs three sequences, of which all that run are preempted before step `at`.
+void preempt_all(const EngineSettings& settings, int at, int64_t EngineCounters::*expected) {
+  Fixture fixture(settings);
+  std::mt19937 random(12);
+  std::vector<SequenceRequest> copies;
+  for (uint64_t id = 1; id <= 3; ++id) {
+    copies.push_back(greedy(id, random_prompt(random, 40 + 70 * static_cast<int>(id)), 12));
+    fixture.core->submit(greedy(id, copies.back().prompt, 12));
+  }
+  for (int step = 0; step < at; ++step) fixture.take(fixture.core->step());
+  for (uint64_t id = 1; id <= 3; ++id) fixture.core->preempt(id);
+  fixture.run();
+  for (const SequenceRequest& request : copies)
+    EXPECT_EQ(fixture.outcomes[request.id].tokens, expected_tokens(request)) << at;
+  EXPECT_GT(fixture.core->counters().*expected, 0) << at;
+}
+
+TEST(EngineCore, SwappedSequencesGoOnAsIfNothingHadBeen) {
+  EngineSettings settings = Fixture::small();
+  settings.pools.host_pages = 24;
+  settings.pools.host_slots = 4;
+  for (int at = 1; at < 10; ++at) preempt_all(settings, at, &EngineCounters::swaps_in);
+}
+
+TEST(EngineCore, RestartedSequencesGoOnAsIfNothingHadBeen) {
+  for (int at = 1; at < 10; ++at) preempt_all(Fixture::small(), at, &EngineCounters::recomputes);
+}
+
+TEST(EngineCore, AFailedAdmissionGivesBackWhatItTook) {
+  EngineSettings settings = Fixture::small();
+  settings.pools.state_slots = 8;
+  for (int failing = 0; failing < 12; ++failing) {
+    Fixture fixture(settings);
+    std::mt19937 random(13);
+    const auto prompt = random_prompt(random, 200);
+    fixture.core->submit(greedy(1, prompt, 4));
+    for (int i = 0; i < 100 && !fixture.core->idle(); ++i) fixture.take(fixture.core->step());
+    int call = 0;
+    fixture.core->memory().fail_allocations([&] { return call++ == failing; });
+    auto longer = greedy(2, prompt, 4);
+    const auto more = random_prompt(random, 100);
+    longer.prompt.insert(longer.prompt.end(), more.begin(), more.end());
+    const auto expected = expected_tokens(longer);
+    fixture.core->submit(std::move(longer));
+    fixture.run();
+    EXPECT_EQ(fixture.outcomes[2].tokens, expected) << failing;
+  }
 }
 
 TEST(EngineCore, ChoicesOfOnePromptComputeItOnce) {

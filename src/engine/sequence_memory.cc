@@ -272,6 +272,10 @@ void SequenceMemory::poison_freed() {
 void SequenceMemory::check_integrity(std::span<const Sequence* const> live) const {
   PrefixCache::Owned owned;
   cache_.check_integrity(owned);
+  for (const int32_t page : owned.pages)
+    CHECK(backend_.finite_page(page), "the cache holds page ", page, ", which is not finite");
+  for (const int32_t slot : owned.slots)
+    CHECK(backend_.finite_state(slot), "the cache holds state ", slot, ", which is not finite");
   for (const Sequence* s : live) {
     owned.pages.insert(owned.pages.end(), s->pages.begin(), s->pages.end());
     owned.host_pages.insert(owned.host_pages.end(), s->host_pages.begin(), s->host_pages.end());
