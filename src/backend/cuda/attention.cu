@@ -300,10 +300,18 @@ __global__ void __launch_bounds__(kWarps * 32)
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     const float* from = a.q + (static_cast<int64_t>(row) * a.q_heads + first_head + h) * stride;
+    const int d = lane * kLaneDims;
+    if constexpr (kAligned) {
+      const bool present = h < heads && d < a.head_dim;
+      const float4 zero = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      const float4 x = present ? *reinterpret_cast<const float4*>(from + d) : zero;
+      const float4 y = present ? *reinterpret_cast<const float4*>(from + d + 4) : zero;
+      q[h][0] = x.x, q[h][1] = x.y, q[h][2] = x.z, q[h][3] = x.w;
+      q[h][4] = y.x, q[h][5] = y.y, q[h][6] = y.z, q[h][7] = y.w;
+    } else {
 #pragma unroll
-    for (int i = 0; i < kLaneDims; ++i) {
-      const int d = lane * kLaneDims + i;
-      q[h][i] = h < heads && d < a.head_dim ? from[d] : 0.0F;
+      for (int i = 0; i < kLaneDims; ++i)
+        q[h][i] = h < heads && d + i < a.head_dim ? from[d + i] : 0.0F;
     }
   }
   Running run;

@@ -177,7 +177,7 @@ struct RopeView {
 
 inline constexpr int kHeadDimMax = 256;
 inline constexpr int kAttendSplitsMax = 64;  // pieces of one row's history
-inline constexpr int kAttendTokensMin = 64;  // of one piece
+inline constexpr int kAttendTokensMin = 128;  // of one piece
 inline constexpr int kAttendRowsMax = 64;    // of one launch: the size of the partial results
 
 struct AttentionArgs {

@@ -1,8 +1,8 @@
 // y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
-// 256. Work is cut into tiles of 16 rows of W. split: a block of 8 warps takes a tile, warp w adds
-// up slices w, w + 8, ... of the columns, and the warps' sums are added in their order; many loads
-// in flight for one short product. stream: a warp takes a tile and makes the same sums alone, the
-// next slice on its way; for much work. Both give the same bits. Bound: the bytes of W.
+// 256. Work is cut into tiles of 16 rows of W. split: a block of 8 or 16 warps takes a tile, warp w
+// adds up slices w, w + 8, ... of the columns, and the warps' sums are added in their order; many
+// loads in flight for one short product. stream: a warp takes a tile and makes the same sums alone,
+// the next slice on its way; for much work. Both give the same bits. Bound: the bytes of W.
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp_matrix.cuh"
 
@@ -10,6 +10,7 @@ namespace nibble::cuda {
 namespace {
 
 constexpr int kWarps = 8;
+constexpr int kPartsMax = 16;
 constexpr int kRowTile = 16;
 
 enum FormatMask : int { kHasBf16 = 1, kHasFp8 = 2, kHasNvfp4 = 4 };
@@ -117,13 +118,14 @@ __device__ __forceinline__ void find_inputs(const Plan& plan, int row_begin,
   }
 }
 
-template <int kMask, int kTiles>
-__global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constant__ Plan plan) {
+template <int kMask, int kTiles, int kBlockWarps>
+__global__ void __launch_bounds__(kBlockWarps * 32)
+    split_kernel(const __grid_constant__ Plan plan) {
   constexpr int kTokens = 8 * kTiles;
-  __shared__ float sums[kWarps][kTokens][kRowTile + 1];
+  __shared__ float sums[kBlockWarps][kTokens][kRowTile + 1];
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  const int tiles_per_block = kWarps / plan.warps_per_tile;
+  const int tiles_per_block = kBlockWarps / plan.warps_per_tile;
   const int local_tile = warp / plan.warps_per_tile;
   const int first_slice = warp % plan.warps_per_tile;
   const int row_begin = blockIdx.y * kTokens;
@@ -145,8 +147,8 @@ __global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constan
     float acc[kTiles][4] = {};
     if (works()) {
       multiply_tile<kMask, kTiles>(*segment, tile, first_slice, raw, x, acc);
-      for (int slice = first_slice + kWarps; slice < slices_of<kMask>(segment->out.weight);
-           slice += kWarps) {
+      for (int slice = first_slice + plan.warps_per_tile;
+           slice < slices_of<kMask>(segment->out.weight); slice += plan.warps_per_tile) {
         load_tile<kMask>(*segment, tile, slice, raw);
         multiply_tile<kMask, kTiles>(*segment, tile, slice, raw, x, acc);
       }
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(kWarps * 32) split_kernel(const __grid_constan
       for (int i = 0; i < 4; ++i)
         sums[warp][8 * j + 2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
     __syncthreads();
-    for (int o = threadIdx.x; o < tiles_per_block * tokens * kRowTile; o += kWarps * 32) {
+    for (int o = threadIdx.x; o < tiles_per_block * tokens * kRowTile; o += kBlockWarps * 32) {
       const int t = o / (tokens * kRowTile);
       const int token = o / kRowTile % tokens;
       if (base + t >= plan.tiles) continue;
@@ -199,7 +201,8 @@ __device__ __forceinline__ void write_tile(const Plan& plan, const Segment& segm
 }
 
 template <int kMask, int kTiles>
-__global__ void __launch_bounds__(kWarps * 32) stream_kernel(const __grid_constant__ Plan plan) {
+__global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4 ? 3 : 1)
+    stream_kernel(const __grid_constant__ Plan plan) {
   const int row_begin = blockIdx.y * 8 * kTiles;
   int tile = blockIdx.x * kWarps + threadIdx.x / 32;
   int slice = 0;
@@ -213,9 +216,10 @@ __global__ void __launch_bounds__(kWarps * 32) stream_kernel(const __grid_consta
   float part[kTiles][4] = {};
   while (tile < plan.tiles) {
     const int slices = slices_of<kMask>(segment->out.weight);
-    int following = next_slice(slice, slices);
-    const bool part_ends = ends_part(slice, slices);
-    const bool tile_ends = part_ends && (following >= slices || following == 8);
+    const int parts = min(slices, plan.warps_per_tile);
+    int following = next_slice(slice, slices, parts);
+    const bool part_ends = ends_part(slice, slices, parts);
+    const bool tile_ends = part_ends && (following >= slices || following == parts);
     int next_tile = tile;
     const Segment* next_segment = segment;
     if (tile_ends) {
@@ -250,10 +254,34 @@ __global__ void __launch_bounds__(kWarps * 32) stream_kernel(const __grid_consta
 }
 
 template <typename Kernel>
-int resident_blocks(Kernel kernel) {
+int resident_blocks(Kernel kernel, int threads) {
   int blocks = 1;
-  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, 0));
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0));
   return blocks;
+}
+
+unsigned row_blocks(const Plan& plan, int tiles) {
+  return static_cast<unsigned>((plan.rows + 8 * tiles - 1) / (8 * tiles));
+}
+
+template <int kMask, int kTiles, int kBlockWarps>
+void launch_split(const Plan& plan, const Launcher& launcher) {
+  static const int resident =
+      resident_blocks(split_kernel<kMask, kTiles, kBlockWarps>, kBlockWarps * 32);
+  const int tiles_per_block = kBlockWarps / plan.warps_per_tile;
+  const int groups = (plan.tiles + tiles_per_block - 1) / tiles_per_block;
+  const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
+                  row_blocks(plan, kTiles));
+  launch(split_kernel<kMask, kTiles, kBlockWarps>, launcher, grid, kBlockWarps * 32, 0, plan);
+}
+
+template <int kMask, int kTiles>
+void launch_stream(const Plan& plan, const Launcher& launcher) {
+  static const int resident = resident_blocks(stream_kernel<kMask, kTiles>, kWarps * 32);
+  const int groups = (plan.tiles + kWarps - 1) / kWarps;
+  const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
+                  row_blocks(plan, kTiles));
+  launch(stream_kernel<kMask, kTiles>, launcher, grid, kWarps * 32, 0, plan);
 }
 
 /// Enough tiles to keep every multiprocessor busy with one warp each.
@@ -262,17 +290,11 @@ constexpr int kStreamTilesOfFewRows = 2048;
 
 template <int kMask, int kTiles>
 void launch_linear(const Plan& plan, const Launcher& launcher) {
-  static const int split_resident = resident_blocks(split_kernel<kMask, kTiles>);
-  static const int stream_resident = resident_blocks(stream_kernel<kMask, kTiles>);
-  const bool streams = plan.tiles >= (kTiles > 1 ? kStreamTiles : kStreamTilesOfFewRows);
-  const int tiles_per_block = streams ? kWarps : kWarps / plan.warps_per_tile;
-  const int resident = streams ? stream_resident : split_resident;
-  const int groups = (plan.tiles + tiles_per_block - 1) / tiles_per_block;
-  const unsigned row_blocks = static_cast<unsigned>((plan.rows + 8 * kTiles - 1) / (8 * kTiles));
-  const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
-                  row_blocks);
-  launch(streams ? stream_kernel<kMask, kTiles> : split_kernel<kMask, kTiles>, launcher, grid,
-         kWarps * 32, 0, plan);
+  if (plan.tiles >= (kTiles > 1 ? kStreamTiles : kStreamTilesOfFewRows))
+    return launch_stream<kMask, kTiles>(plan, launcher);
+  if (plan.warps_per_tile <= kWarps) return launch_split<kMask, kTiles, kWarps>(plan, launcher);
+  launch_split<kMask, (kTiles < 4 ? kTiles : 4), kPartsMax>(
+      plan, launcher);  // fits 48 KB of shared memory
 }
 
 template <int kMask>
@@ -302,7 +324,8 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
     mask |= mask_of(w.format);
     plan.segments[i] = {.out = args.outputs[i], .tile_begin = plan.tiles};
     plan.tiles += (w.rows + kRowTile - 1) / kRowTile;
-    plan.warps_per_tile = max(plan.warps_per_tile, warps_for(w.format, w.cols));
+    // The first matrix is the largest; the others make do with its parts.
+    if (i == 0) plan.warps_per_tile = parts_of(w.format, w.cols, kPartsMax);
   }
   plan.count = args.count;
   if (mask == kHasNvfp4) return launch_for_rows<kHasNvfp4>(plan, launcher);

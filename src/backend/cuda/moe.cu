@@ -140,31 +140,52 @@ __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item
 
 using Sums = float[kWarps][kTokens][17];
 
+/// Where a thread writes one row of a tile; found before the sums are there.
+struct Destination {
+  Item item;
+  int row = 0;  // of the tile
+  int n = 0;    // of the matrix
+  float low_factor = 0.0F, high_factor = 0.0F;
+};
+
 template <Part kPart>
-__device__ __forceinline__ void write_item(const Plan& plan, const Item& item, int group,
-                                           const Sums& sums, int first_warp, int token, int row) {
+__device__ __forceinline__ Destination destination_of(const Plan& plan, int flat, int row,
+                                                      int active) {
   const ExpertArgs& a = plan.args;
-  if (group * kTokens + token >= item.count) return;
-  float low = 0.0F;
-  float high = 0.0F;
-  for (int w = first_warp; w < first_warp + plan.warps_per_tile; ++w) {
-    low += sums[w][token][row];
-    if (kPart == Part::gate_up) high += sums[w][token][row + 8];
-  }
-  const int64_t to = output_row<kPart>(a, item, group * kTokens + token);
-  const int n = low_row<kPart>(item, row);
-  if (n >= low_of(a, item).rows) return;
-  low *= factor_of(low_of(a, item), item.expert, n);
-  if constexpr (kPart == Part::down) {
-    a.y[to * a.y_stride + n] = low;
-  } else {
-    high *= factor_of(high_of(a, item), item.expert, n);
-    a.act[to * a.act_stride + x_place(n)] = to_bf16(silu(low) * high);
+  Destination to{.item = item_at<kPart>(plan, flat, active), .row = row};
+  to.n = low_row<kPart>(to.item, row);
+  if (to.n >= low_of(a, to.item).rows) to.item.count = 0;
+  if (to.item.count == 0) return to;
+  to.low_factor = factor_of(low_of(a, to.item), to.item.expert, to.n);
+  if (kPart == Part::gate_up) to.high_factor = factor_of(high_of(a, to.item), to.item.expert, to.n);
+  return to;
+}
+
+template <Part kPart>
+__device__ __forceinline__ void write_item(const Plan& plan, const Destination& to, int group,
+                                           const Sums& sums, int first_warp) {
+  const ExpertArgs& a = plan.args;
+  const int tokens = min(kTokens, to.item.count - group * kTokens);
+  for (int token = 0; token < tokens; ++token) {
+    const int64_t at = output_row<kPart>(a, to.item, group * kTokens + token);
+    float low = 0.0F;
+    float high = 0.0F;
+    for (int w = first_warp; w < first_warp + plan.warps_per_tile; ++w) {
+      low += sums[w][token][to.row];
+      if (kPart == Part::gate_up) high += sums[w][token][to.row + 8];
+    }
+    low *= to.low_factor;
+    if constexpr (kPart == Part::down) {
+      a.y[at * a.y_stride + to.n] = low;
+    } else {
+      a.act[at * a.act_stride + x_place(to.n)] = to_bf16(silu(low) * (high * to.high_factor));
+    }
   }
 }
 
 template <Part kPart, Format kFormat>
-__global__ void __launch_bounds__(kWarps * 32) expert_kernel(const __grid_constant__ Plan plan) {
+__global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
+    expert_kernel(const __grid_constant__ Plan plan) {
   constexpr int kRows = kPart == Part::gate_up ? 8 : 16;
   __shared__ Sums sums;
   const ExpertArgs& a = plan.args;
@@ -195,6 +216,11 @@ __global__ void __launch_bounds__(kWarps * 32) expert_kernel(const __grid_consta
 
   for (int base = blockIdx.x * tiles_per_block; base < tiles; base += gridDim.x * tiles_per_block) {
     flat = base + local_tile;
+    const int write_tile = threadIdx.x / kRows;  // the rows of all tiles, a thread each
+    const Destination to =
+        write_tile < tiles_per_block && base + write_tile < tiles
+            ? destination_of<kPart>(plan, base + write_tile, threadIdx.x % kRows, active)
+            : Destination();
     int groups = 0;  // of the tile of this block with the most tokens
     for (int t = 0; t < tiles_per_block; ++t)
       groups = max(groups, (item_at<kPart>(plan, base + t, active).count + kTokens - 1) / kTokens);
@@ -221,12 +247,8 @@ __global__ void __launch_bounds__(kWarps * 32) expert_kernel(const __grid_consta
       for (int i = 0; i < 4; ++i)
         sums[warp][2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[0][i];
       __syncthreads();
-      for (int o = threadIdx.x; o < tiles_per_block * kTokens * kRows; o += kWarps * 32) {
-        const int t = o / (kTokens * kRows);
-        if (base + t < tiles)
-          write_item<kPart>(plan, item_at<kPart>(plan, base + t, active), group, sums,
-                            t * plan.warps_per_tile, o / kRows % kTokens, o % kRows);
-      }
+      if (to.item.count > 0)
+        write_item<kPart>(plan, to, group, sums, write_tile * plan.warps_per_tile);
       __syncthreads();
       if (group == groups - 1) item = next_item;
     }
@@ -285,7 +307,7 @@ __device__ __forceinline__ void write_tokens(const Plan& plan, const Item& item,
 }
 
 template <Part kPart, Format kFormat>
-__global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
+__global__ void __launch_bounds__(kWarps * 32, 2)
     expert_stream_kernel(const __grid_constant__ Plan plan) {
   const ExpertArgs& a = plan.args;
   const int lane = threadIdx.x % 32;
@@ -317,9 +339,9 @@ __global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
   float part[1][4] = {};
   while (flat < items) {
     StreamItem next = now;
-    int following = next_slice(slice, plan.slices);
-    const bool part_ends = ends_part(slice, plan.slices);
-    const bool group_ends = part_ends && (following >= plan.slices || following == 8);
+    int following = next_slice(slice, plan.slices, kWarps);
+    const bool part_ends = ends_part(slice, plan.slices, kWarps);
+    const bool group_ends = part_ends && (following >= plan.slices || following == kWarps);
     if (group_ends) {
       following = 0;
       if (++next.group >= next.groups) {

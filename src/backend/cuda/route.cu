@@ -18,23 +18,17 @@ __device__ __forceinline__ uint32_t ordered(float x) {
   return bits & 0x80000000U ? ~bits : bits | 0x80000000U;
 }
 
-/// Experts before `expert` in the order of choice. keys has kThreads entries, unused ones 0.
-__device__ __forceinline__ int rank_of(const uint32_t* keys, int expert, int experts) {
+/// Experts of [begin, begin + count) before `expert` in the order of choice; count a multiple of 4.
+__device__ __forceinline__ int rank_among(const uint32_t* keys, int expert, int begin, int count) {
   const uint32_t own = keys[expert];
-  const int first = expert / 32 * 32;
   int rank = 0;
-  for (int j = 0; j < first; j += 4) {
+#pragma unroll 4
+  for (int j = begin; j < begin + count; j += 4) {
     const uint4 k = *reinterpret_cast<const uint4*>(keys + j);
-    rank += (k.x >= own) + (k.y >= own) + (k.z >= own) + (k.w >= own);
-  }
-#pragma unroll
-  for (int j = 0; j < 32; ++j) {
-    const uint32_t k = keys[first + j];
-    rank += k > own || (k == own && first + j < expert);
-  }
-  for (int j = first + 32; j < experts; j += 4) {
-    const uint4 k = *reinterpret_cast<const uint4*>(keys + j);
-    rank += (k.x > own) + (k.y > own) + (k.z > own) + (k.w > own);
+    rank += k.x > own || (k.x == own && j < expert);
+    rank += k.y > own || (k.y == own && j + 1 < expert);
+    rank += k.z > own || (k.z == own && j + 2 < expert);
+    rank += k.w > own || (k.w == own && j + 3 < expert);
   }
   return rank;
 }
@@ -49,23 +43,36 @@ __device__ __forceinline__ float block_max(float x, float* scratch) {
   return highest;
 }
 
-/// One block per row, a thread per expert.
-__global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant__ RouteArgs a) {
+constexpr int kChooseThreads = 1024;
+
+/// One block per row. Each expert has a thread, and as many as fit share the comparing.
+__global__ void __launch_bounds__(kChooseThreads)
+    choose_kernel(const __grid_constant__ RouteArgs a) {
   __shared__ __align__(16) uint32_t keys[kThreads];
-  __shared__ float maxima[kWarps];
+  __shared__ int ranks[kThreads];
+  __shared__ float maxima[kChooseThreads / 32];
   __shared__ float chosen_exp[kRouteTopKMax];
-  __shared__ float sums[kWarps];
+  __shared__ float sums[kChooseThreads / 32];
   wait_for_inputs();
   const int row = blockIdx.x;
-  const int expert = threadIdx.x;
-  const bool present = expert < a.experts;
+  const int padded = (a.experts + 31) / 32 * 32;
+  const int expert = threadIdx.x % padded;
+  const bool first = threadIdx.x < padded;
+  const bool present = first && expert < a.experts;
   const float logit = present ? a.logits[row * a.stride + expert] : -INFINITY;
-  keys[expert] = present ? ordered(logit) : 0U;
+  if (first) {
+    keys[expert] = present ? ordered(logit) : 0U;
+    ranks[expert] = 0;
+  }
   const float highest = block_max(logit, maxima);  // and a barrier for keys
   const float weight = present ? expf(logit - highest) : 0.0F;
   const float warp_total = warp_sum(weight);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = warp_total;
-  const int rank = present ? rank_of(keys, expert, a.experts) : a.experts;
+  const int shares = blockDim.x / padded;
+  const int count = padded / shares;
+  atomicAdd(&ranks[expert], rank_among(keys, expert, threadIdx.x / padded * count, count));
+  __syncthreads();
+  const int rank = present ? ranks[expert] : a.experts;
   if (rank < a.top_k) chosen_exp[rank] = weight;
   __syncthreads();
   if (rank >= a.top_k) return;
@@ -145,7 +152,10 @@ __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__
 }  // namespace
 
 void route(const RouteArgs& args, const Launcher& launcher) {
-  const auto threads = static_cast<unsigned>((args.experts + 31) / 32 * 32);
+  const int padded = (args.experts + 31) / 32 * 32;
+  int shares = 1;  // a power of two that divides the experts in fours
+  while (shares < 4 && 2 * shares * padded <= kChooseThreads) shares *= 2;
+  const auto threads = static_cast<unsigned>(shares * padded);
   launch(choose_kernel, launcher, static_cast<unsigned>(args.rows), threads, 0, args);
   if (args.rows > 1) launch(group_kernel, launcher, 1U, kThreads, 0, args);
 }

@@ -86,9 +86,11 @@ __device__ __forceinline__ RowPointers row_of(const DeviceLinear& w, int64_t row
 constexpr int slice_columns(Format format) { return format == Format::bf16 ? 128 : 256; }
 /// 16-byte loads of one row of a slice by one lane.
 constexpr int load_count(Format format) { return format == Format::nvfp4 ? 2 : 4; }
-/// Warps that split the columns of a matrix between them.
-constexpr int warps_for(Format format, int cols) {
-  return cols / slice_columns(format) < 8 ? cols / slice_columns(format) : 8;
+/// Parts in which the columns of a matrix are added up, at most `limit`: slice s belongs to part
+/// s % parts.
+constexpr int parts_of(Format format, int cols, int limit) {
+  const int slices = cols / slice_columns(format);
+  return slices < limit ? slices : limit;
 }
 
 /// The raw bytes of 16 rows of a slice, spread over a warp. kLoads: of the widest format used.
@@ -183,8 +185,13 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
   uint32_t low_scale[2] = {};
   uint32_t high_scale[2] = {};
   float part[kTiles][4];
+  constexpr int kUnits = slice_columns(kFormat) / 32;
+  uint4 now[kTiles];  // x of this unit; that of the next is on its way
 #pragma unroll
-  for (int unit = 0; unit < slice_columns(kFormat) / 32; ++unit) {
+  for (int j = 0; j < kTiles; ++j)
+    now[j] = *reinterpret_cast<const uint4*>(x[j] + unit_column<kFormat>(0));
+#pragma unroll
+  for (int unit = 0; unit < kUnits; ++unit) {
     if constexpr (kFormat == Format::nvfp4) {
       if (unit % 4 == 0) {
         group_multipliers(raw.low_scales, unit / 4, low_scale);
@@ -196,12 +203,17 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
 #pragma unroll
         for (int j = 0; j < kTiles; ++j) part[j][0] = part[j][1] = part[j][2] = part[j][3] = 0.0F;
     }
+    uint4 next[kTiles];
+    if (unit + 1 < kUnits)
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+        next[j] = *reinterpret_cast<const uint4*>(x[j] + unit_column<kFormat>(unit + 1));
     UnitRows rows;
     widen_unit<kFormat>(raw, unit, low_scale[unit % 4 / 2], high_scale[unit % 4 / 2], rows);
-    const int column = unit_column<kFormat>(unit);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
-      const uint4 b = *reinterpret_cast<const uint4*>(x[j] + column);
+      const uint4 b = now[j];
+      now[j] = next[j];
       float(&sum)[4] = kFormat == Format::fp8 ? part[j] : acc[j];
       multiply_fragment(sum, rows.low[0], rows.high[0], rows.low[1], rows.high[1], b.x, b.y);
       multiply_fragment(sum, rows.low[2], rows.high[2], rows.low[3], rows.high[3], b.z, b.w);
@@ -216,12 +228,14 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
   }
 }
 
-/// The slices of a matrix in the order in which one warp alone makes the same sums as kWarps warps
-/// that split them: 0, 8, 16, ..., then 1, 9, ...
-__device__ __forceinline__ int next_slice(int slice, int slices) {
-  return slice + 8 < slices ? slice + 8 : slice % 8 + 1;
+/// The slices of a matrix in the order in which one warp alone makes the same sums as warps that
+/// take a part each: 0, parts, 2 parts, ..., then 1, parts + 1, ...
+__device__ __forceinline__ int next_slice(int slice, int slices, int parts) {
+  return slice + parts < slices ? slice + parts : slice % parts + 1;
 }
-/// Whether a slice is the last of its warp's.
-__device__ __forceinline__ bool ends_part(int slice, int slices) { return slice + 8 >= slices; }
+/// Whether a slice is the last of its part.
+__device__ __forceinline__ bool ends_part(int slice, int slices, int parts) {
+  return slice + parts >= slices;
+}
 
 }  // namespace nibble::cuda
