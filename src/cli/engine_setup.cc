@@ -6,6 +6,8 @@
 #include <fstream>
 #include <limits>
 
+#include "backend/cuda/cuda_backend.h"
+
 namespace nibble {
 
 namespace {
@@ -108,8 +110,8 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   EngineSetup setup;
   MemoryRequest request{.memory_bytes = available_memory_bytes(),
                         .sequences_max = needs.sequences_max};
-  request.memory_bytes =
-      static_cast<int64_t>(static_cast<double>(request.memory_bytes) * TRY(read_share(arguments)));
+  const double share = TRY(read_share(arguments));
+  request.memory_bytes = static_cast<int64_t>(static_cast<double>(request.memory_bytes) * share);
   TRY(read_model_len(arguments, request));
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, setup));
   if (arguments.text(kKvCacheBytesOption.name))
@@ -122,8 +124,12 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   const ModelRequest model = TRY(model_request(arguments, folder));
   setup.model = TRY(load_model(model));
   request.weight_bytes = text_weight_bytes(*setup.model.checkpoint);
-  request.page_bytes = setup.model.backend->page_bytes();
-  request.slot_bytes = setup.model.backend->state_slot_bytes();
+  Backend& backend = *setup.model.backend;
+  if (backend.name() == "cuda")
+    request.memory_bytes = static_cast<int64_t>(
+        static_cast<double>(cuda_pool_bytes(backend, request.rows_max)) * share);
+  request.page_bytes = backend.page_bytes();
+  request.slot_bytes = backend.state_slot_bytes();
   setup.plan = TRY(plan_memory(setup.model.config, request));
   return setup;
 }

@@ -1,5 +1,6 @@
 // The CUDA backend of a build without a CUDA toolkit.
 #include "backend/cuda/cuda_backend.h"
+#include "base/check.h"
 
 namespace nibble {
 
@@ -13,6 +14,10 @@ Result<std::string> describe_cuda_device() {
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights&, const ModelConfig&,
                                                    const BackendOptions&) {
   return describe_cuda_device().error();
+}
+
+int64_t cuda_pool_bytes(Backend& backend, int32_t) {
+  CHECK(false, "no CUDA in this build, but a backend ", backend.name());
 }
 
 }  // namespace nibble

@@ -29,6 +29,7 @@ class CudaBackend final : public Backend {
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
+  int64_t pool_bytes(int32_t rows_max);
   int32_t active_experts();
   double recorded_pass_us(int32_t rows, int repeats);
 
@@ -342,6 +343,28 @@ bool CudaBackend::finite(const T* values, int64_t count) {
   return found == 0;
 }
 
+/// The workspace is reserved for a moment and counted by what is left.
+int64_t CudaBackend::pool_bytes(int32_t rows_max) {
+  constexpr int64_t kGraphBytes = int64_t{192}
+                                  << 20;  // recorded passes, and what the driver rounds
+  constexpr int32_t kSequencesMost = 256;
+  const PoolSizes sizes{.pages = kPageTokens,
+                        .state_slots = std::min(rows_max, kSequencesMost),
+                        .rows_max = rows_max};
+  const auto free_bytes = [] {
+    size_t free_now = 0;
+    size_t all = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free_now, &all));
+    return static_cast<int64_t>(free_now);
+  };
+  const Result<Workspace> work = Workspace::reserve(config_, rows_max, kAttendSplitsMax);
+  PromptPlan plan;
+  const bool fits = work.ok() && (!PromptPlan::supports(config_) ||
+                                  plan.reserve(config_, sizes, work.value().act_stride).ok());
+  const int64_t left = fits ? free_bytes() - kGraphBytes : 0;
+  return weights_.bytes() + std::max(left, int64_t{0});
+}
+
 int32_t CudaBackend::active_experts() {
   const int64_t slab = std::min(context_.batch.rows, kSlabRows);
   const auto* count =
@@ -404,6 +427,11 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
   auto backend = std::make_unique<CudaBackend>(config, std::move(device));
   TRY(backend->load([&](const Launcher&) { return WeightStore::load(weights, config); }));
   return std::unique_ptr<Backend>(std::move(backend));
+}
+
+int64_t cuda_pool_bytes(Backend& backend, int32_t rows_max) {
+  CHECK(backend.name() == "cuda", "a backend ", backend.name());
+  return static_cast<CudaBackend&>(backend).pool_bytes(rows_max);
 }
 
 namespace cuda {

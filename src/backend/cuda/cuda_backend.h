@@ -24,4 +24,9 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options);
 
+/// Device bytes that weights, pages and state slots may take together when passes have up to
+/// rows_max rows: what is free now, with the weights, without the workspace of such passes.
+/// `backend` must be of make_cuda_backend and not yet reserved.
+int64_t cuda_pool_bytes(Backend& backend, int32_t rows_max);
+
 }  // namespace nibble

@@ -58,11 +58,7 @@ Loaded open_folder(const std::string& folder) {
   return loaded;
 }
 
-/// Pebble, as it is, or what NIBBLE_TEST_MODEL names (for a quantized copy of it).
-Loaded open_pebble() {
-  const char* named = std::getenv("NIBBLE_TEST_MODEL");
-  return open_folder(named != nullptr ? named : NIBBLE_SOURCE_DIR "/pebble/model");
-}
+Loaded open_pebble() { return open_folder(NIBBLE_SOURCE_DIR "/pebble/model"); }
 
 std::vector<int32_t> random_ids(int count, int vocab, uint32_t seed) {
   std::mt19937 engine(seed);
@@ -95,6 +91,19 @@ TEST_P(CudaGolden, SameBitsInPiecesAndMixed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaGolden, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return golden_test_name(test.param); });
+
+class CudaQuantized : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { NEEDS_A_CARD(); }
+};
+
+TEST_P(CudaQuantized, NearTransformersWithTheSameWeights) {
+  GoldenChecks checks(GetParam(), make_cuda_backend, {});
+  checks.expect_divergence(GoldenChecks::Distributions::weights_only);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaQuantized, testing::ValuesIn(quantized_golden_names()),
                          [](const auto& test) { return golden_test_name(test.param); });
 
 class CudaPebble : public testing::Test {
@@ -169,7 +178,7 @@ TEST_F(CudaPebble, DivergenceFromTheCpuOverFourThousandPositions) {
       }
     }
     std::fprintf(stderr, "mean KL %.3g, top-1 %.4f over %d positions\n", sum / positions,
-                static_cast<double>(agreeing) / positions, positions);
+                 static_cast<double>(agreeing) / positions, positions);
     EXPECT_LE(sum / positions, 1e-3);
     EXPECT_GE(agreeing, positions * 0.99);
   }
