@@ -102,7 +102,8 @@ EngineSettings EngineSetup::settings() const {
           .context_max = plan.context_max,
           .cache = cache,
           .step_ms = step_ms,
-          .long_prompt_tokens = long_prompt_tokens};
+          .long_prompt_tokens = long_prompt_tokens,
+          .sampling_threads = sampling_threads};
 }
 
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
@@ -122,6 +123,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
         TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
 
   const ModelRequest model = TRY(model_request(arguments, folder));
+  setup.sampling_threads = model.options.threads;
   setup.model = TRY(load_model(model));
   request.weight_bytes = text_weight_bytes(*setup.model.checkpoint);
   Backend& backend = *setup.model.backend;

@@ -51,6 +51,7 @@ struct EngineSetup {
   CacheMode cache = CacheMode::exact;
   double step_ms = 75.0;
   int32_t long_prompt_tokens = 32 * 1024;
+  int sampling_threads = 0;  // as --threads
   EngineSettings settings() const;
 };
 

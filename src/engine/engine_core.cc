@@ -40,13 +40,13 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
                        const EngineSettings& settings)
     : backend_(backend),
       config_(std::move(config)),
-      sampler_(std::move(sampler)),
+      sampler_(sampler, settings.sampling_threads),
       settings_(with_clock(settings)),
       memory_(backend, settings.pools, settings.cache),
       scheduler_(scheduler_limits(settings), CostModel{}) {
   CHECK(settings_.pools.rows_max >= settings_.sequences_max + kPageTokens, "rows_max ",
         settings_.pools.rows_max, " for ", settings_.sequences_max, " sequences");
-  CHECK(sampler_.vocab_rows() == config_.vocab_rows, "sampler rows ", sampler_.vocab_rows());
+  CHECK(sampler.vocab_rows() == config_.vocab_rows, "sampler rows ", sampler.vocab_rows());
 }
 
 EngineCore::~EngineCore() = default;
@@ -123,6 +123,8 @@ std::vector<EngineEvent> EngineCore::step() {
     make_masks(pass);                                              // meanwhile
     const HeadOutput output = backend_.head(pass.batch, h);        // waits
     absorb(pass, output, begin_ms);
+    sampler_.sample(rows_);
+    for (size_t i = 0; i < rows_.size(); ++i) advance(*sampled_[i], *rows_[i].sampled);
     scheduler_.observe(pass.shape, now_ms() - begin_ms);
     ++counters_.passes;
   }
@@ -325,6 +327,8 @@ int32_t EngineCore::wanted_logits(const Sequence& s, int32_t rows) const {
 }
 
 void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_ms) {
+  rows_.clear();
+  sampled_.clear();
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
   size_t logit_row = 0;
   for (const Part& part : pass.parts) {
@@ -346,8 +350,15 @@ void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_m
         continue;
       }
     }
-    if (s.cached >= s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
-      advance(s, logits.subspan((rows - 1) * vocab, vocab), part.mask);
+    if (s.cached < s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
+      continue;
+    sampled_.push_back(&s);
+    rows_.push_back({.logits = logits.subspan((rows - 1) * vocab, vocab),
+                     .params = &s.request.sampling,
+                     .history = {s.request.prompt, s.generated},
+                     .position = static_cast<uint64_t>(s.prompt_size() + s.generated_size()),
+                     .mask = part.mask,
+                     .sampled = {}});
   }
 }
 
@@ -360,9 +371,9 @@ Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
   for (size_t i = 0; i * vocab < logits.size(); ++i) {
     const int32_t next = row_begin + static_cast<int32_t>(i) + 1;
     if (next < s.prompt_logprobs_end || next >= s.prompt_size()) continue;
-    auto position =
-        sampler_.logprobs(logits.subspan(i * vocab, vocab),
-                          s.request.prompt[static_cast<size_t>(next)], s.request.prompt_logprobs);
+    auto position = sampler_.sampler().logprobs(logits.subspan(i * vocab, vocab),
+                                                s.request.prompt[static_cast<size_t>(next)],
+                                                s.request.prompt_logprobs);
     if (!position.ok()) return Error(position.error());
     event.positions.push_back(std::move(position).value());
   }
@@ -371,12 +382,8 @@ Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
   return {};
 }
 
-void EngineCore::advance(Sequence& sequence, std::span<const float> logits,
-                         std::span<const uint32_t> mask) {
+void EngineCore::advance(Sequence& sequence, Result<SampledToken>& sampled) {
   const SequenceRequest& request = sequence.request;
-  const auto position = static_cast<uint64_t>(sequence.prompt_size() + sequence.generated_size());
-  auto sampled = sampler_.sample(logits, request.sampling, {request.prompt, sequence.generated},
-                                 position, mask);
   if (!sampled.ok()) {
     const Error& error = sampled.error();
     if (error.code == ErrorCode::corrupt)

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "engine/messages.h"
+#include "engine/row_sampler.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -33,6 +34,7 @@ struct EngineSettings {
   int32_t chunk_tokens_max = 0;  // prompt rows of one pass, rounded up to 64; 0: what fits
   double step_ms = 75.0;         // time budget of a pass while others wait for their next token
   int32_t long_prompt_tokens = 32 * 1024;  // prompts with more to compute have a share of their own
+  int sampling_threads = 1;                // with the engine's own; 0: one per usable core
   IntegrityChecks integrity = IntegrityChecks::off;
   std::function<double()> clock_ms;  // monotonic; empty: the steady clock
 };
@@ -120,11 +122,12 @@ class EngineCore {
   Pass build_pass(const Schedule& schedule, double now_ms);
   void append(Pass& pass, Sequence& sequence, const ScheduledRows& piece, double now_ms);
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
+  /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
   Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
                                        std::span<const float> logits);
-  /// Samples, applies constraint and stops, publishes; ends the sequence when it is over.
-  void advance(Sequence& sequence, std::span<const float> logits, std::span<const uint32_t> mask);
+  /// Applies constraint and stops, publishes; ends the sequence when it is over.
+  void advance(Sequence& sequence, Result<SampledToken>& sampled);
   void make_masks(Pass& pass);
   std::vector<uint32_t> next_mask(Sequence& sequence);
   void end_not_finite(Sequence& sequence, std::string error);
@@ -133,7 +136,7 @@ class EngineCore {
 
   Backend& backend_;
   ModelConfig config_;
-  Sampler sampler_;
+  RowSampler sampler_;
   EngineSettings settings_;
   SequenceMemory memory_;
   Scheduler scheduler_;
@@ -141,6 +144,8 @@ class EngineCore {
   // Of this step: what the scheduler may choose from, and how it looks.
   std::vector<Sequence*> candidates_;
   std::vector<SequenceView> views_;
+  std::vector<SampleRow> rows_;
+  std::vector<Sequence*> sampled_;
   std::vector<uint64_t> finished_;
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;
