@@ -83,11 +83,11 @@ __device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk, in
   for (int e = 0; e < kWidth; ++e)
 #pragma unroll
     for (int j = 0; j < kTaps; ++j) weight[e][j] = in.conv_weight[(channel + e) * kTaps + j];
-  float x[kTaps][kWidth] = {};
+  float x[kTaps][kWidth];
 #pragma unroll
   for (int j = 0; j < kTaps - 1; ++j)
-    if (row0 - kTaps + 1 + j < chunk.rows)  // a run past the end has no rows to read
-      load_input(in, chunk, row0 - kTaps + 1 + j, channel, x[j + 1]);
+    // A run past the end has no rows to read, nor does it need any.
+    load_input(in, chunk, min(row0 - kTaps + 1 + j, chunk.rows - 1), channel, x[j + 1]);
 #pragma unroll
   for (int i = 0; i < kRunRows; ++i) {
     float y[kWidth];

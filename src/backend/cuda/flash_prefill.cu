@@ -170,7 +170,15 @@ class FlashBlock {
     const int64_t page = in_.pages[tile_.page_begin + n];
     const __nv_bfloat16* from =
         pool + page * in_.page_stride + int64_t{kv_head_} * kTileLines * kDim;
-    copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, n < tile_.index ? kTileLines : tile_.end);
+    const int lines = n < tile_.index ? kTileLines : tile_.end;
+    if constexpr (kThreads / (kDim / 8) % 8 == 0) {
+      if (lines == kTileLines)
+        copy_tile_rows<kDim, kThreads>(to, from);
+      else
+        copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
+    } else {
+      copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
+    }
     if constexpr (!kWgmma) copy_async_commit();
   }
   __device__ void load_keys(int n) const { load(keys_at(n), in_.keys, n); }

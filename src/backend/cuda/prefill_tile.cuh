@@ -35,6 +35,21 @@ __device__ __forceinline__ void copy_tile_lines(uint32_t to, const __nv_bfloat16
   }
 }
 
+/// Copies 64 adjacent rows of kColumns. All kThreads threads; one address, the rest are constants.
+template <int kColumns, int kThreads>
+__device__ __forceinline__ void copy_tile_rows(uint32_t to, const __nv_bfloat16* from) {
+  constexpr int kChunks = kColumns / 8;
+  constexpr int kRows = kThreads / kChunks;  // of one pass
+  static_assert(kRows % 8 == 0);
+  const int row = static_cast<int>(threadIdx.x) / kChunks;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  to += tile_offset(row, chunk);
+  from += row * kColumns + chunk * 8;
+#pragma unroll
+  for (int i = 0; i < kTileLines / kRows; ++i)
+    copy_async_16(to + i * kRows * 128, from + i * kRows * kColumns, 16);
+}
+
 /// Copies a tile that lies in global memory as it will lie here. All kThreads threads.
 template <int kBytes, int kThreads>
 __device__ __forceinline__ void copy_image(uint32_t to, const void* from) {
