@@ -3,7 +3,7 @@
 //   R = V - exp(c) (K S)   Vn = T R   O = exp(c) (q S) + P Vn
 //   S = exp(c_last) S + sum_i exp(c_last - c_i) k_i Vn_i^T
 // S, R and Vn enter products as high + low BF16 terms, 16 bits of mantissa. Bound: the chain of
-// chunks; each moves 58 KB through shared memory and has three barriers.
+// chunks, 2.7 us each on an H200: 54 KB through shared memory and four barriers.
 #include "backend/cuda/delta_chunk_parts.cuh"
 
 namespace nibble::cuda {
