@@ -3,6 +3,8 @@
 // row.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/cuda/delta_chunk.h"
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/flash_prefill.h"
@@ -45,10 +47,13 @@ class PromptPlan {
       prompts.sequences.push_back(sequence);
       prompts.sequences.back().row_begin = device_row(sequence.row_begin) - first_row;
     }
-    for (const StateSnapshot& snapshot : batch.snapshots)
-      if (device_row(snapshot.row) >= first_row)
-        prompts.snapshots.push_back(
-            {.row = device_row(snapshot.row) - first_row, .slot = snapshot.slot});
+    for (const StateSnapshot& snapshot : batch.snapshots) {
+      const int32_t row = device_row(snapshot.row) - first_row;
+      // Later snapshots of a row are copied from its first after the pass (DeviceBatch).
+      const bool taken = std::ranges::any_of(
+          prompts.snapshots, [row](const StateSnapshot& other) { return other.row == row; });
+      if (row >= 0 && !taken) prompts.snapshots.push_back({.row = row, .slot = snapshot.slot});
+    }
     copy(prompts, stream);
   }
 
