@@ -228,7 +228,7 @@ TEST(EngineCore, NotANumberEndsThatSequenceOnly) {
 TEST(EngineCore, NanInAPromptIsNeverPublished) {
   constexpr uint64_t kNanEvery = 150;
   Fixture fixture(Fixture::small(), kNanEvery);
-  std::mt19937 random(5);
+  std::mt19937 random(7);  // NaN at token 210, in the middle of the prefill
   const auto prompt = random_prompt(random, 600);
   ASSERT_TRUE(expected_tokens(greedy(1, prompt, 1), kNanEvery).empty());
   for (uint64_t id = 1; id <= 2; ++id) {
