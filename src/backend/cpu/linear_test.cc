@@ -193,6 +193,10 @@ TEST(PackedLinear, RefusesWhatIsNotFinite) {
   packed.scales.as<uint8_t>()[3] = 0x81;
   EXPECT_FALSE(PackedLinear::pack(packed, kernels).ok());
   LinearWeight fp8 = random.linear(4, 32, WeightFormat::fp8_channel);
+  EXPECT_TRUE(PackedLinear::pack(fp8, kernels).ok());
+  fp8.values.as<uint8_t>()[5] = 0xFF;
+  EXPECT_FALSE(PackedLinear::pack(fp8, kernels).ok());
+  fp8.values.as<uint8_t>()[5] = 0;
   fp8.scales.as<float>()[2] = std::numeric_limits<float>::infinity();
   EXPECT_FALSE(PackedLinear::pack(fp8, kernels).ok());
 }
