@@ -19,6 +19,14 @@ double steady_ms() {
   return std::chrono::duration<double, std::milli>(now).count();
 }
 
+/// FNV-1a over whole tokens.
+uint64_t hash_of(const SequenceRequest& request) {
+  uint64_t hash = 0xCBF29CE484222325U ^ request.cache.salt;
+  for (const int32_t token : request.prompt)
+    hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001B3U;
+  return hash;
+}
+
 EngineSettings with_clock(EngineSettings settings) {
   if (!settings.clock_ms) settings.clock_ms = steady_ms;
   return settings;
@@ -86,6 +94,7 @@ void EngineCore::submit(SequenceRequest request) {
     CHECK(sequence->request.id != request.id, "sequence id ", request.id, " is live");
   auto sequence = std::make_unique<Sequence>();
   sequence->request = std::move(request);
+  sequence->prompt_hash = hash_of(sequence->request);
   sequence->arrival_ms = now_ms();
   memory_.look_up(*sequence);
   live_.push_back(std::move(sequence));
@@ -137,7 +146,7 @@ std::vector<EngineEvent> EngineCore::step() {
 }
 
 double EngineCore::first_token_ms(int32_t prompt_size) const {
-  return scheduler_.first_token_ms(all_views(), prompt_size);
+  return scheduler_.first_token_ms(views_, prompt_size);
 }
 
 int64_t EngineCore::waiting_tokens() const {
@@ -152,30 +161,25 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
   if (sequence.phase != Phase::waiting || settings_.cache == CacheMode::off) return false;
   const SequenceRequest& request = sequence.request;
   if (sequence.prompt_size() <= kPageTokens || request.prompt_logprobs >= 0) return false;
-  return std::ranges::any_of(candidates_, [&](const Sequence* other) {  // those before it
-    const bool computes =
-        other->phase == Phase::waiting || (other->phase == Phase::prefill && other->cursor);
-    return computes && other->request.cache.salt == request.cache.salt &&
-           other->request.urgency.priority <= request.urgency.priority &&
-           other->request.prompt == request.prompt;
+  const auto [begin, end] = computing_.equal_range(sequence.prompt_hash);
+  return std::any_of(begin, end, [&](const auto& entry) {
+    const SequenceRequest& other = entry.second->request;
+    return other.cache.salt == request.cache.salt &&
+           other.urgency.priority <= request.urgency.priority && other.prompt == request.prompt;
   });
 }
 
 void EngineCore::choose_candidates() {
   candidates_.clear();
   views_.clear();
+  computing_.clear();
   for (const auto& s : live_) {
     if (waits_for_twin(*s)) continue;
     candidates_.push_back(s.get());
     views_.push_back(view_of(*s));
+    if (s->phase == Phase::waiting || (s->phase == Phase::prefill && s->cursor))
+      computing_.emplace(s->prompt_hash, s.get());
   }
-}
-
-std::vector<SequenceView> EngineCore::all_views() const {
-  std::vector<SequenceView> views;
-  views.reserve(live_.size());
-  for (const auto& s : live_) views.push_back(view_of(*s));
-  return views;
 }
 
 SequenceView EngineCore::view_of(const Sequence& s) const {

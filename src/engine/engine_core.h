@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -74,7 +75,8 @@ class EngineCore {
   /// One pass over what the scheduler chose; nothing if idle. Returns every event since the last.
   std::vector<EngineEvent> step();
 
-  /// Milliseconds until a prompt of this size, submitted now, would see its first token.
+  /// Milliseconds until a prompt of this size, submitted at the last step, would see its first
+  /// token.
   double first_token_ms(int32_t prompt_size) const;
 
   /// Prompt tokens of sequences that have not started.
@@ -113,7 +115,6 @@ class EngineCore {
   void choose_candidates();
   bool waits_for_twin(const Sequence& sequence) const;
   SequenceView view_of(const Sequence& sequence) const;
-  std::vector<SequenceView> all_views() const;
   FreeResources free_resources() const;
   void end_expired(double now_ms);
   void refresh_matches();
@@ -144,6 +145,7 @@ class EngineCore {
   // Of this step: what the scheduler may choose from, and how it looks.
   std::vector<Sequence*> candidates_;
   std::vector<SequenceView> views_;
+  std::unordered_multimap<uint64_t, const Sequence*> computing_;  // by prompt_hash
   std::vector<SampleRow> rows_;
   std::vector<Sequence*> sampled_;
   std::vector<uint64_t> finished_;

@@ -81,6 +81,7 @@ struct Sequence {
   int32_t tail_slot = -1;  // fast mode: state at the last page boundary of the generated text
 
   int32_t prompt_logprobs_end = 1;  // prompt tokens whose log-probabilities are published
+  uint64_t prompt_hash = 0;  // of salt and tokens, to find equal prompts
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;
   int32_t times_swapped = 0;
