@@ -1,0 +1,128 @@
+// The sums, in an order that threads cannot change: each element is added up by one thread.
+#include "model/taps.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace nibble {
+namespace {
+
+/// Pointers to the rows without NaN and infinity; updates the largest magnitude.
+std::vector<const float*> sound_rows(const float* x, int64_t rows, int64_t stride, int64_t cols,
+                                     float& amax) {
+  std::vector<const float*> sound;
+  for (int64_t t = 0; t < rows; ++t) {
+    const float* row = x + t * stride;
+    float largest = 0;
+    bool finite = true;
+    for (int64_t i = 0; i < cols; ++i) {
+      finite = finite && std::isfinite(row[i]);
+      largest = std::max(largest, std::fabs(row[i]));
+    }
+    if (!finite) continue;
+    amax = std::max(amax, largest);
+    sound.push_back(row);
+  }
+  return sound;
+}
+
+/// sum[j] += x_i x_j for j in [begin, end), one token after the other.
+void add_products(const std::vector<const float*>& rows, int64_t i, int64_t begin, int64_t end,
+                  double* sum) {
+  size_t t = 0;
+  for (; t + 4 <= rows.size(); t += 4) {
+    const float *a = rows[t], *b = rows[t + 1], *c = rows[t + 2], *d = rows[t + 3];
+    const double ai = a[i], bi = b[i], ci = c[i], di = d[i];
+    for (int64_t j = begin; j < end; ++j) {
+      double s = sum[j - begin];
+      s += ai * static_cast<double>(a[j]);
+      s += bi * static_cast<double>(b[j]);
+      s += ci * static_cast<double>(c[j]);
+      s += di * static_cast<double>(d[j]);
+      sum[j - begin] = s;
+    }
+  }
+  for (; t < rows.size(); ++t) {
+    const double xi = rows[t][i];
+    for (int64_t j = begin; j < end; ++j) sum[j - begin] += xi * static_cast<double>(rows[t][j]);
+  }
+}
+
+}  // namespace
+
+int64_t moment_count(SecondMoment kind, int64_t cols) {
+  switch (kind) {
+    case SecondMoment::none:
+      return 0;
+    case SecondMoment::diagonal:
+      return cols;
+    case SecondMoment::blocks:
+      CHECK(cols % kMomentBlock == 0, "columns ", cols);
+      return cols * kMomentBlock;
+    case SecondMoment::full:
+      return cols * cols;
+  }
+  CHECK(false, "second moment ", static_cast<int>(kind));
+}
+
+InputStatistics::InputStatistics(int64_t columns, SecondMoment wanted)
+    : cols(columns), kind(wanted), moment(static_cast<size_t>(moment_count(wanted, columns))) {}
+
+double InputStatistics::square(int64_t i) const { return product(i, i); }
+
+double InputStatistics::product(int64_t i, int64_t j) const {
+  CHECK(kind != SecondMoment::none, "no sums were asked for");
+  if (kind == SecondMoment::diagonal) {
+    CHECK(i == j, "only squares were asked for: ", i, ", ", j);
+    return moment[static_cast<size_t>(i)];
+  }
+  if (kind == SecondMoment::full)
+    return moment[static_cast<size_t>(std::min(i, j) * cols + std::max(i, j))];
+  CHECK(i / kMomentBlock == j / kMomentBlock, "not in one block: ", i, ", ", j);
+  return moment[static_cast<size_t>(i * kMomentBlock + j % kMomentBlock)];
+}
+
+void InputStatistics::add(const float* x, int64_t rows, int64_t stride, ThreadPool& threads) {
+  const std::vector<const float*> sound = sound_rows(x, rows, stride, cols, amax);
+  tokens += static_cast<int64_t>(sound.size());
+  bad_tokens += rows - static_cast<int64_t>(sound.size());
+  if (kind == SecondMoment::none || sound.empty()) return;
+  threads.parallel_for(static_cast<size_t>(cols), 16, [&](size_t first, size_t last) {
+    for (auto i = static_cast<int64_t>(first); i < static_cast<int64_t>(last); ++i) {
+      const int64_t block = i / kMomentBlock * kMomentBlock;
+      if (kind == SecondMoment::diagonal)
+        add_products(sound, i, i, i + 1, &moment[static_cast<size_t>(i)]);
+      else if (kind == SecondMoment::blocks)
+        add_products(sound, i, block, block + kMomentBlock,
+                     &moment[static_cast<size_t>(i * kMomentBlock)]);
+      else
+        add_products(sound, i, i, cols, &moment[static_cast<size_t>(i * cols + i)]);
+    }
+  });
+}
+
+void Taps::want(std::string module, int64_t cols, SecondMoment kind) {
+  const bool added = taps_.try_emplace(module, InputStatistics(cols, kind)).second;
+  CHECK(added, "tapped twice: ", module);
+}
+
+InputStatistics* Taps::find(std::string_view module) {
+  const auto at = taps_.find(module);
+  return at == taps_.end() ? nullptr : &at->second;
+}
+
+const InputStatistics* Taps::find(std::string_view module) const {
+  const auto at = taps_.find(module);
+  return at == taps_.end() ? nullptr : &at->second;
+}
+
+int64_t Taps::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [module, tap] : taps_)
+    bytes += static_cast<int64_t>(tap.moment.size() * sizeof(double));
+  return bytes;
+}
+
+}  // namespace nibble
