@@ -23,8 +23,22 @@ namespace nibble {
 enum class Activations : uint8_t { automatic, bf16, declared, f32 };
 std::string_view activations_name(Activations mode);
 
+/// How keys and values are kept. automatic: BF16 on a card, F32 on a CPU. fp8: E4M3 with scale 1,
+/// finite numbers beyond its range become the largest it has.
+enum class KvCache : uint8_t { automatic, bf16, fp8 };
+std::string_view kv_cache_name(KvCache kind);
+
+/// A smaller card to imitate; zeros limit nothing.
+struct CardLimit {
+  int64_t memory_bytes = 0;       // that this process may take, context included
+  int32_t shared_bytes = 0;       // of one block
+  bool portable_kernels = false;  // none of a newer architecture's own instructions
+};
+
 struct BackendOptions {
   Activations activations = Activations::automatic;
+  KvCache kv_cache = KvCache::automatic;
+  CardLimit card;
   int threads = 0;  // 0: one per usable core
   std::string isa;  // of the CPU backend: avx512, avx2, scalar; empty: the fastest usable
 };
@@ -88,6 +102,12 @@ class Backend {
   /// Fills with NaN, so that a stale read is loud. For tests.
   virtual void poison_page(int32_t page) = 0;
   virtual void poison_state(int32_t slot) = 0;
+
+  /// Gives the device's memory back: weights go to host memory, caches lose what they hold. Until
+  /// wake() nothing else may be called. Errors: unsupported, no_memory.
+  virtual Result<void> sleep();
+  /// Takes the same memory again; pages and states are zero. Errors: no_memory.
+  virtual Result<void> wake();
 };
 
 }  // namespace nibble

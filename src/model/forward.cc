@@ -17,6 +17,24 @@ std::string_view activations_name(Activations mode) {
   CHECK(false, "activation mode ", static_cast<int>(mode));
 }
 
+std::string_view kv_cache_name(KvCache kind) {
+  switch (kind) {
+    case KvCache::automatic:
+      return "auto";
+    case KvCache::bf16:
+      return "bf16";
+    case KvCache::fp8:
+      return "fp8";
+  }
+  CHECK(false, "KV cache ", static_cast<int>(kind));
+}
+
+Result<void> Backend::sleep() {
+  return make_error(ErrorCode::unsupported, {.what = concat("sleep of the backend ", name()),
+                                             .found = "no device memory to give back"});
+}
+Result<void> Backend::wake() { return {}; }
+
 Residual run_layers(Backend& backend, const ModelConfig& config, const Batch& batch) {
   Residual h = backend.embed(batch);
   for (int layer = 0; layer < config.layer_count(); ++layer) {
