@@ -87,12 +87,13 @@ class FakeBackend final : public Backend {
   Result<void> reserve(const PoolSizes& sizes) override {
     sizes_ = sizes;
     pages_.assign(static_cast<size_t>(sizes.pages) * kPageTokens, kPoison);
-    states_.assign(static_cast<size_t>(sizes.state_slots), kPoison);
-    host_ = HostPools(sizes, page_bytes(), state_slot_bytes());
+    states_.assign(static_cast<size_t>(sizes.state_slots) * slot_words(), kPoison);
+    host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
     return {};
   }
   int64_t page_bytes() const override { return kPageTokens * 8; }
   int64_t state_slot_bytes() const override { return 8; }
+  int64_t replay_row_bytes() const override { return 8; }
 
   Residual embed(const Batch& batch) override {
     validate_batch(batch, config(), sizes_);
@@ -105,14 +106,20 @@ class FakeBackend final : public Backend {
   }
   Residual delta_net_block(int, const Batch& batch, Residual h) override {
     for (const BatchSequence& s : batch.sequences) {
-      uint64_t state = states_[static_cast<size_t>(s.state_in)];
+      uint64_t state = this->state(s.state_in)[0];
+      for (int32_t i = 0; i < s.replay; ++i)
+        state = replayed(state, this->state(s.state_in)[1 + static_cast<size_t>(i)]);
+      this->state(s.state_out)[0] = state;
       for (int32_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
         state = next_state(model_, state, batch.tokens[static_cast<size_t>(row)], s.arithmetic);
         row_state_[static_cast<size_t>(row)] = state;
         for (const StateSnapshot& snapshot : batch.snapshots)
-          if (snapshot.row == row) states_[static_cast<size_t>(snapshot.slot)] = state;
+          if (snapshot.row == row) this->state(snapshot.slot)[0] = state;
+        if (s.write == StateWrite::replayed)
+          this->state(s.state_out)[1 + static_cast<size_t>(row - s.row_begin)] =
+              static_cast<uint64_t>(batch.tokens[static_cast<size_t>(row)]);
       }
-      states_[static_cast<size_t>(s.state_out)] = state;
+      if (s.write == StateWrite::rows) this->state(s.state_out)[0] = state;
     }
     return h;
   }
@@ -150,9 +157,9 @@ class FakeBackend final : public Backend {
     return {.logits = logits_, .hidden = {}};
   }
 
-  void zero_state(int32_t slot) override { states_[static_cast<size_t>(slot)] = kStateSeed; }
+  void zero_state(int32_t slot) override { state(slot)[0] = kStateSeed; }
   void copy_state(int32_t from, int32_t to) override {
-    states_[static_cast<size_t>(to)] = states_[static_cast<size_t>(from)];
+    std::ranges::copy(state(from), state(to).begin());
   }
   void copy_page(int32_t from, int32_t to) override {
     std::ranges::copy(page_cells(from), page_cells(to).begin());
@@ -170,13 +177,15 @@ class FakeBackend final : public Backend {
     std::ranges::copy(host_.state(host_slot), std::as_writable_bytes(state(slot)).begin());
   }
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
-  std::span<std::byte> host_state(int32_t host_slot) override { return host_.state(host_slot); }
+  std::span<std::byte> host_state(int32_t host_slot) override {
+    return host_.state(host_slot).first(static_cast<size_t>(state_slot_bytes()));
+  }
   bool finite_page(int32_t page) override {
     return std::ranges::none_of(page_cells(page), [](uint64_t cell) { return cell >= kPoison; });
   }
   bool finite_state(int32_t slot) override { return state(slot)[0] < kPoison; }
   void poison_page(int32_t page) override { std::ranges::fill(page_cells(page), kPoison); }
-  void poison_state(int32_t slot) override { state(slot)[0] = kPoison; }
+  void poison_state(int32_t slot) override { std::ranges::fill(state(slot), kPoison); }
 
   int passes = 0;
   int64_t rows_computed = 0;
@@ -192,6 +201,11 @@ class FakeBackend final : public Backend {
     const uint64_t next = mix(state, static_cast<uint64_t>(token) + (other ? 500 : 0));
     return model.nan_every > 0 && next % model.nan_every == 0 ? kNan : next;
   }
+  /// Saved inputs are of generated tokens; poison is none.
+  uint64_t replayed(uint64_t state, uint64_t saved) const {
+    if (saved >= kPoison) return kNan;
+    return next_state(model_, state, static_cast<int32_t>(saved), Arithmetic::generation);
+  }
   /// What a token leaves in its page. A deeper layer's keys depend on the state below.
   static uint64_t cell(uint64_t state, int32_t token) {
     return mix(state, static_cast<uint64_t>(token) + 1000);
@@ -201,8 +215,9 @@ class FakeBackend final : public Backend {
                                      static_cast<size_t>(kPageTokens));
   }
   std::span<uint64_t> state(int32_t slot) {
-    return std::span(states_).subspan(static_cast<size_t>(slot), 1);
+    return std::span(states_).subspan(static_cast<size_t>(slot) * slot_words(), slot_words());
   }
+  size_t slot_words() const { return 1 + static_cast<size_t>(sizes_.replay_rows); }
 
   Model model_;
   PoolSizes sizes_;

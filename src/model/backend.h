@@ -50,6 +50,8 @@ struct PoolSizes {
   int32_t rows_max = 0;     // rows of the largest batch
   int32_t host_pages = 0;   // the same in host memory: swapped sequences, the prefix cache's second
   int32_t host_slots = 0;   // tier
+  // Rows of a pass with StateWrite::replayed, whose inputs a slot has room for; 0: no such passes.
+  int32_t replay_rows = 0;
 };
 
 /// The residual stream of one pass, [T, hidden]; memory of the backend, valid until the next embed.
@@ -71,10 +73,13 @@ class Backend {
   /// What runs: instruction set, threads, activation precision. One line for people.
   virtual std::string description() const = 0;
 
-  /// Allocates all pools and workspace. Once, before the first pass. Errors: no_memory.
+  /// Allocates all pools and workspace. Once, before the first pass. Errors: no_memory, unsupported
+  /// (replay_rows on a backend that cannot replay).
   virtual Result<void> reserve(const PoolSizes& sizes) = 0;
   virtual int64_t page_bytes() const = 0;
   virtual int64_t state_slot_bytes() const = 0;
+  /// What the saved inputs of one row add to a slot; 0: the backend cannot replay.
+  virtual int64_t replay_row_bytes() const { return 0; }
 
   // One pass: embed, then per layer a mixer and a feed-forward block, then head.
   virtual Residual embed(const Batch& batch) = 0;
@@ -88,7 +93,8 @@ class Backend {
   virtual void zero_state(int32_t slot) = 0;
   virtual void copy_state(int32_t from, int32_t to) = 0;
   virtual void copy_page(int32_t from, int32_t to) = 0;
-  /// Copies between the device and the host pools; complete when the call returns.
+  /// Copies between the device and the host pools, saved inputs included; complete when the call
+  /// returns.
   virtual void store_page(int32_t page, int32_t host_page) = 0;
   virtual void load_page(int32_t host_page, int32_t page) = 0;
   virtual void store_state(int32_t slot, int32_t host_slot) = 0;
@@ -96,7 +102,8 @@ class Backend {
   /// The host copies themselves, page_bytes() and state_slot_bytes() long, for the disk tier.
   virtual std::span<std::byte> host_page(int32_t host_page) = 0;
   virtual std::span<std::byte> host_state(int32_t host_slot) = 0;
-  /// Whether every number in it is finite. Nothing else may be published for reuse.
+  /// Whether every number in it is finite (of a slot: its state). Nothing else may be published for
+  /// reuse.
   virtual bool finite_page(int32_t page) = 0;
   virtual bool finite_state(int32_t slot) = 0;
   /// Fills with NaN, so that a stale read is loud. For tests.

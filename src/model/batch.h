@@ -13,6 +13,13 @@ inline constexpr int kPageTokens = 64;  // tokens of one KV page
 /// is bit-invariant to batch, slot and schedule. A backend may make both the same.
 enum class Arithmetic : uint8_t { prompt, generation };
 
+/// What a pass leaves in a sequence's state slot.
+enum class StateWrite : uint8_t {
+  rows,      // the state after the last row
+  replayed,  // the state after `replay` saved inputs; the inputs of this pass's rows are saved
+             // beside it: they are drafts, and the next pass replays those that were accepted
+};
+
 struct BatchSequence {
   int32_t row_begin = 0;   // first of its rows
   int32_t row_count = 0;   // 1..n
@@ -22,6 +29,14 @@ struct BatchSequence {
   int32_t state_in = 0;    // state slot read before the first row
   int32_t state_out = 0;   // state slot written after the last row (may equal state_in)
   Arithmetic arithmetic = Arithmetic::prompt;
+  int32_t replay = 0;  // saved inputs in state_in, applied in order before the first row
+  StateWrite write = StateWrite::rows;
+};
+
+/// A row whose embedding is not its token's row of the table: one of an image or a video.
+struct EmbeddingOverride {
+  int32_t row = 0;
+  const float* embedding = nullptr;  // [hidden], host memory, valid during embed
 };
 
 /// Copy of the recurrent state after a row, taken during the pass.
@@ -31,12 +46,13 @@ struct StateSnapshot {
 };
 
 struct Batch {
-  std::vector<int32_t> tokens;           // [T] host ids
-  std::vector<int32_t> positions;        // [3, T] rotary positions: t, h, w
-  std::vector<BatchSequence> sequences;  // [B]
-  std::vector<int32_t> pages;            // page tables, concatenated
-  std::vector<StateSnapshot> snapshots;
-  std::vector<int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  std::vector<int32_t> tokens;                // [T] host ids
+  std::vector<int32_t> positions;             // [3, T] rotary positions: t, h, w
+  std::vector<BatchSequence> sequences;       // [B]
+  std::vector<int32_t> pages;                 // page tables, concatenated
+  std::vector<StateSnapshot> snapshots;       // of rows whose state is written
+  std::vector<EmbeddingOverride> embeddings;  // ascending rows
+  std::vector<int32_t> logit_rows;            // rows whose logits are wanted, ascending
 
   int rows() const { return static_cast<int>(tokens.size()); }
 };

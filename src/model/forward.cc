@@ -50,6 +50,21 @@ HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& bat
   return backend.head(batch, run_layers(backend, config, batch));
 }
 
+namespace {
+
+void validate_replay(const BatchSequence& s, const Batch& batch, const PoolSizes& sizes) {
+  CHECK(s.replay >= 0 && s.replay <= sizes.replay_rows, "replay of ", s.replay, " rows, ",
+        sizes.replay_rows, " can be saved");
+  if (s.write == StateWrite::rows) return;
+  CHECK(s.row_count <= sizes.replay_rows && s.arithmetic == Arithmetic::generation, "a pass of ",
+        s.row_count, " drafted rows, ", sizes.replay_rows, " can be saved");
+  for (const StateSnapshot& snapshot : batch.snapshots)
+    CHECK(snapshot.row < s.row_begin || snapshot.row >= s.row_begin + s.row_count,
+          "snapshot of row ", snapshot.row, ", whose state is not written");
+}
+
+}  // namespace
+
 void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSizes& sizes) {
   const int rows = batch.rows();
   CHECK(rows > 0 && rows <= sizes.rows_max, "rows ", rows, " of at most ", sizes.rows_max);
@@ -66,10 +81,17 @@ void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSiz
           s.page_count, " for ", s.kv_begin + s.row_count, " tokens");
     CHECK(s.state_in >= 0 && s.state_in < sizes.state_slots, "state slot ", s.state_in);
     CHECK(s.state_out >= 0 && s.state_out < sizes.state_slots, "state slot ", s.state_out);
+    validate_replay(s, batch, sizes);
   }
   CHECK(next_row == rows, "sequences cover ", next_row, " of ", rows, " rows");
   for (const int32_t page : batch.pages) CHECK(page >= 0 && page < sizes.pages, "page ", page);
   for (const int32_t row : batch.logit_rows) CHECK(row >= 0 && row < rows, "logit row ", row);
+  int32_t next_override = 0;
+  for (const EmbeddingOverride& media : batch.embeddings) {
+    CHECK(media.row >= next_override && media.row < rows && media.embedding, "embedding of row ",
+          media.row);
+    next_override = media.row + 1;
+  }
 }
 
 }  // namespace nibble

@@ -5,11 +5,12 @@
 
 namespace nibble {
 
-HostPools::HostPools(const PoolSizes& sizes, int64_t page_bytes, int64_t slot_bytes)
+HostPools::HostPools(const PoolSizes& sizes, int64_t page_bytes, int64_t state_bytes,
+                     int64_t replay_row_bytes)
     : page_bytes_(page_bytes),
-      slot_bytes_(slot_bytes),
-      pages_(sizes.host_pages * page_bytes),
-      slots_(sizes.host_slots * slot_bytes) {}
+      slot_bytes_(state_bytes + sizes.replay_rows * replay_row_bytes),
+      pages_(sizes.host_pages * page_bytes_),
+      slots_(sizes.host_slots * slot_bytes_) {}
 
 std::span<std::byte> HostPools::at(Buffer& buffer, int32_t id, int64_t bytes) {
   CHECK(id >= 0 && (id + 1) * bytes <= buffer.bytes(), "host id ", id, " of ", buffer.bytes(),

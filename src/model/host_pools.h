@@ -13,10 +13,13 @@ namespace nibble {
 class HostPools {
  public:
   HostPools() = default;
-  /// sizes.host_pages x page_bytes + sizes.host_slots x slot_bytes.
-  HostPools(const PoolSizes& sizes, int64_t page_bytes, int64_t slot_bytes);
+  /// sizes.host_pages x page_bytes + sizes.host_slots x (state_bytes + sizes.replay_rows x
+  /// replay_row_bytes).
+  HostPools(const PoolSizes& sizes, int64_t page_bytes, int64_t state_bytes,
+            int64_t replay_row_bytes = 0);
 
   std::span<std::byte> page(int32_t id) { return at(pages_, id, page_bytes_); }
+  /// The state, then the saved inputs.
   std::span<std::byte> state(int32_t id) { return at(slots_, id, slot_bytes_); }
 
  private:

@@ -153,6 +153,52 @@ void GoldenChecks::expect_snapshots() {
   }
 }
 
+void GoldenChecks::expect_drafts() {
+  constexpr int kDrafted = 4;
+  const auto vocab = static_cast<size_t>(golden_.config.vocab_rows);
+  const auto& golden = golden_.sequences[0];
+  const auto feed = [&](std::span<const int32_t> ids, size_t at) {
+    return TestSession::Feed{.tokens = ids,
+                             .positions = std::span(golden.positions).subspan(at, ids.size()),
+                             .arithmetic = Arithmetic::generation};
+  };
+  const SessionLimits limits{
+      .sequences = 1, .tokens_max = kTokensMax, .rows_max = kTokensMax, .replay_rows = kDrafted};
+  const size_t prompt = golden.ids.size() / 2;
+  const auto ids = std::span(golden.ids);
+  std::vector<float> one_by_one;
+  TestSession plain(*backend_, golden_.config, limits);
+  plain.pass(
+      {{.tokens = ids.first(prompt), .positions = std::span(golden.positions).first(prompt)}});
+  for (size_t at = prompt; at < ids.size(); ++at) {
+    const auto row = plain.pass({feed(ids.subspan(at, 1), at)});
+    one_by_one.insert(one_by_one.end(), row.begin(), row.end());
+  }
+  TestSession drafting(*backend_, golden_.config, limits);
+  drafting.pass(
+      {{.tokens = ids.first(prompt), .positions = std::span(golden.positions).first(prompt)}});
+  size_t at = prompt;
+  for (size_t round = 0; at < ids.size(); ++round) {
+    const size_t count = std::min<size_t>(kDrafted, ids.size() - at);
+    const size_t accepted = 1 + round * 7 % count;  // the first row is no draft
+    std::vector<int32_t> rows(ids.begin() + static_cast<ptrdiff_t>(at),
+                              ids.begin() + static_cast<ptrdiff_t>(at + count));
+    for (size_t i = accepted; i < count; ++i)
+      rows[i] = (rows[i] + 1) % static_cast<int32_t>(golden_.config.vocab_rows);
+    TestSession::Feed draft = feed(rows, at);
+    draft.write = round % 4 == 3 ? StateWrite::rows : StateWrite::replayed;
+    if (draft.write == StateWrite::rows) draft.tokens = draft.tokens.first(1);
+    const auto logits = drafting.pass({draft});
+    const size_t kept = draft.write == StateWrite::rows ? 1 : accepted;
+    const auto expected = std::span(one_by_one).subspan((at - prompt) * vocab, kept * vocab);
+    EXPECT_TRUE(std::ranges::equal(std::span(logits).first(kept * vocab), expected))
+        << golden_.name << ": drafts change the bits of tokens " << at << ".." << at + kept;
+    if (draft.write == StateWrite::replayed) drafting.accept(0, static_cast<int>(kept));
+    at += kept;
+  }
+  expect_logits(one_by_one, 0, prompt);
+}
+
 void GoldenChecks::expect_greedy() {
   if (golden_.greedy.empty()) return;
   ASSERT_GE(golden_.greedy.size(), 32U);

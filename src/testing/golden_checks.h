@@ -23,6 +23,9 @@ class GoldenChecks {
   void expect_same_bits();
   /// A state kept inside a piece and restored later gives the same logits again.
   void expect_snapshots();
+  /// Drafts, some of them wrong: the accepted rows have the bits of rows fed one by one, and the
+  /// rejected ones leave no trace.
+  void expect_drafts();
   /// Greedy continuation token by token. A differing token is accepted, and reported, only when the
   /// two logits are within 1e-3 of the logits' standard deviation; the comparison ends there.
   void expect_greedy();

@@ -28,13 +28,15 @@ TestSession::TestSession(Backend& backend, const ModelConfig& config, const Sess
   const int pages_each = (limits.tokens_max + kPageTokens - 1) / kPageTokens;
   sizes_ = {.pages = limits.sequences * pages_each + 3,
             .state_slots = 3 * limits.sequences + 1,
-            .rows_max = limits.rows_max};
+            .rows_max = limits.rows_max,
+            .replay_rows = limits.replay_rows};
   backend_.reserve(sizes_).value();
   for (int32_t page = 0; page < sizes_.pages; ++page) backend_.poison_page(page);
   for (int32_t slot = 0; slot < sizes_.state_slots; ++slot) backend_.poison_state(slot);
   free_pages_ = scattered(sizes_.pages);
   free_slots_ = scattered(sizes_.state_slots);
   lengths_.resize(count);
+  replays_.resize(count);
   pages_.resize(count);
   snapshots_.assign(count, -1);
   snapshot_lengths_.resize(count);
@@ -84,7 +86,9 @@ std::vector<float> TestSession::pass(const std::vector<Feed>& feeds) {
                            .page_begin = static_cast<int32_t>(batch.pages.size()),
                            .state_in = slots_[at],
                            .state_out = free_slot(),
-                           .arithmetic = feed.arithmetic};
+                           .arithmetic = feed.arithmetic,
+                           .replay = replays_[at],
+                           .write = feed.write};
     for (int i = 0; i < sequence.row_count; ++i) {
       const int32_t p = lengths_[at] + i;
       positions.push_back(feed.positions.empty() ? std::array<int32_t, 3>{p, p, p}
@@ -107,9 +111,16 @@ std::vector<float> TestSession::pass(const std::vector<Feed>& feeds) {
     backend_.poison_state(slots_[at]);
     free_slots_.push_back(slots_[at]);
     slots_[at] = batch.sequences[i].state_out;
-    lengths_[at] += batch.sequences[i].row_count;
+    replays_[at] = 0;
+    if (feeds[i].write == StateWrite::rows) lengths_[at] += batch.sequences[i].row_count;
   }
   return logits;
+}
+
+void TestSession::accept(int sequence, int count) {
+  const auto at = static_cast<size_t>(sequence);
+  lengths_[at] += count;
+  replays_[at] = count;
 }
 
 void TestSession::restore(int sequence) {
@@ -117,6 +128,7 @@ void TestSession::restore(int sequence) {
   CHECK(snapshots_[at] >= 0, "sequence ", sequence, " has no snapshot");
   backend_.copy_state(snapshots_[at], slots_[at]);
   lengths_[at] = snapshot_lengths_[at];
+  replays_[at] = 0;
 }
 
 }  // namespace nibble

@@ -16,6 +16,7 @@ struct SessionLimits {
   int sequences = 1;
   int tokens_max = 256;  // of one sequence
   int rows_max = 256;    // of one pass
+  int replay_rows = 0;   // drafted rows of one sequence in a pass
 };
 
 class TestSession {
@@ -26,7 +27,8 @@ class TestSession {
     std::span<const int32_t> tokens;
     std::span<const std::array<int32_t, 3>> positions;  // empty: 0, 1, 2, ... of the sequence
     Arithmetic arithmetic = Arithmetic::prompt;
-    int snapshot_after = -1;  // index into tokens: keep the state after it
+    int snapshot_after = -1;              // index into tokens: keep the state after it
+    StateWrite write = StateWrite::rows;  // replayed: drafts; accept() says how many count
   };
 
   /// Reserves the backend's pools. CHECKs what fails.
@@ -34,6 +36,8 @@ class TestSession {
 
   /// One forward pass. Logits of every row, [T, vocab_rows], in feed order.
   std::vector<float> pass(const std::vector<Feed>& feeds);
+  /// Of the drafts of the sequence's last pass, the first `count` become part of it.
+  void accept(int sequence, int count);
   int tokens(int sequence) const { return lengths_[static_cast<size_t>(sequence)]; }
   /// Rewinds a sequence to its last snapshot: later tokens are forgotten.
   void restore(int sequence);
@@ -47,6 +51,7 @@ class TestSession {
   const ModelConfig& config_;
   PoolSizes sizes_;
   std::vector<int> lengths_;                 // tokens in the cache, per sequence
+  std::vector<int> replays_;                 // of those, not in the state yet
   std::vector<std::vector<int32_t>> pages_;  // page tables
   std::vector<int32_t> free_pages_;
   std::vector<int32_t> slots_;         // current state slot, per sequence

@@ -39,7 +39,7 @@ void Attention::store_row(const BatchSequence& sequence, int i) const {
   const int64_t row = sequence.row_begin + i;
   const int token = sequence.kv_begin + i;
   const int32_t id = batch.pages[static_cast<size_t>(sequence.page_begin + token / kPageTokens)];
-  float* page = context.pools.page(id);
+  float* page = context.pools.page(id).data();
   const int slot = token % kPageTokens;
   for (int h = 0; h < shape.q_heads; ++h)
     turn(work.q.row(row) + h * q_stride(), weights.q_norm, row);

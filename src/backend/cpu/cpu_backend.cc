@@ -45,7 +45,10 @@ class CpuBackend final : public Backend {
     return cpu::Pools::page_floats(config_) * int64_t{sizeof(float)};
   }
   int64_t state_slot_bytes() const override {
-    return cpu::Pools::slot_floats(config_) * int64_t{sizeof(float)};
+    return cpu::Pools::state_floats(config_) * int64_t{sizeof(float)};
+  }
+  int64_t replay_row_bytes() const override {
+    return cpu::Pools::saved_row_floats(config_) * int64_t{sizeof(float)};
   }
 
   Residual embed(const Batch& batch) override {
@@ -72,47 +75,36 @@ class CpuBackend final : public Backend {
   }
   HeadOutput head(const Batch& batch, Residual) override { return cpu::head(context_, batch); }
 
-  void zero_state(int32_t slot) override { fill_slot(slot, 0.0F); }
-  void poison_state(int32_t slot) override {
-    fill_slot(slot, std::numeric_limits<float>::quiet_NaN());
-  }
+  void zero_state(int32_t slot) override { std::ranges::fill(pools_.state(slot), 0.0F); }
+  void poison_state(int32_t slot) override { std::ranges::fill(pools_.slot(slot), kPoison); }
   void copy_state(int32_t from, int32_t to) override {
-    std::copy_n(pools_.slot(from), cpu::Pools::slot_floats(config_), pools_.slot(to));
+    std::ranges::copy(pools_.slot(from), pools_.slot(to).begin());
   }
   void copy_page(int32_t from, int32_t to) override {
-    std::copy_n(pools_.page(from), cpu::Pools::page_floats(config_), pools_.page(to));
+    std::ranges::copy(pools_.page(from), pools_.page(to).begin());
   }
   void store_page(int32_t page, int32_t host_page) override {
-    std::ranges::copy(std::as_bytes(page_values(page)), host_.page(host_page).begin());
+    std::ranges::copy(std::as_bytes(pools_.page(page)), host_.page(host_page).begin());
   }
   void load_page(int32_t host_page, int32_t page) override {
-    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(page_values(page)).begin());
+    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(pools_.page(page)).begin());
   }
   void store_state(int32_t slot, int32_t host_slot) override {
-    std::ranges::copy(std::as_bytes(slot_values(slot)), host_.state(host_slot).begin());
+    std::ranges::copy(std::as_bytes(pools_.slot(slot)), host_.state(host_slot).begin());
   }
   void load_state(int32_t host_slot, int32_t slot) override {
-    std::ranges::copy(host_.state(host_slot), std::as_writable_bytes(slot_values(slot)).begin());
+    std::ranges::copy(host_.state(host_slot), std::as_writable_bytes(pools_.slot(slot)).begin());
   }
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
-  std::span<std::byte> host_state(int32_t host_slot) override { return host_.state(host_slot); }
-  bool finite_page(int32_t page) override { return all_finite(page_values(page)); }
-  bool finite_state(int32_t slot) override { return all_finite(slot_values(slot)); }
-  void poison_page(int32_t page) override {
-    std::fill_n(pools_.page(page), cpu::Pools::page_floats(config_),
-                std::numeric_limits<float>::quiet_NaN());
+  std::span<std::byte> host_state(int32_t host_slot) override {
+    return host_.state(host_slot).first(static_cast<size_t>(state_slot_bytes()));
   }
+  bool finite_page(int32_t page) override { return all_finite(pools_.page(page)); }
+  bool finite_state(int32_t slot) override { return all_finite(pools_.state(slot)); }
+  void poison_page(int32_t page) override { std::ranges::fill(pools_.page(page), kPoison); }
 
  private:
-  std::span<float> page_values(int32_t page) {
-    return {pools_.page(page), static_cast<size_t>(cpu::Pools::page_floats(config_))};
-  }
-  std::span<float> slot_values(int32_t slot) {
-    return {pools_.slot(slot), static_cast<size_t>(cpu::Pools::slot_floats(config_))};
-  }
-  void fill_slot(int32_t slot, float value) {
-    std::fill_n(pools_.slot(slot), cpu::Pools::slot_floats(config_), value);
-  }
+  static constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
   ModelConfig config_;
   const cpu::KernelTable& kernels_;
@@ -140,8 +132,8 @@ class CpuBackend final : public Backend {
 
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
   pools_ = cpu::Pools(config_, sizes);
-  host_ = HostPools(sizes, page_bytes(), state_slot_bytes());
-  work_ = cpu::Workspace(config_, sizes.rows_max);
+  host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
+  work_ = cpu::Workspace(config_, sizes.rows_max, sizes.replay_rows);
   size_t calls = 4;
   if (config_.moe) {
     const auto experts = static_cast<size_t>(config_.moe->experts);

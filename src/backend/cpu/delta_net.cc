@@ -1,5 +1,6 @@
 // h += Wout (gated_norm(delta_rule(conv(qkv)), z)) with all projections from norm(h). model.md 2.4.
-// A sequence's state is copied to its output slot first and then updated there in place.
+// A sequence's state is copied to its output slot first and then updated there in place; drafted
+// rows run on a copy of it.
 #include <algorithm>
 #include <cmath>
 
@@ -11,6 +12,18 @@ namespace {
 
 constexpr float kUnitEps = 1e-6F;
 
+/// Rows of one sequence on their way through the convolution and the recurrence: rows of the pass,
+/// or saved ones that are replayed.
+struct Rows {
+  Matrix& raw;           // convolution inputs
+  Matrix& qkv;           // its outputs
+  Matrix &alpha, &beta;  // gates
+  Matrix& out;
+  int64_t first = 0;
+  int count = 0;
+  int32_t before = 0;  // slot with the state before row 0
+};
+
 /// One delta-net layer of one pass.
 struct DeltaNet {
   const Context& context;
@@ -21,29 +34,34 @@ struct DeltaNet {
 
   int history() const { return shape.conv_kernel - 1; }
   int k_rows() const { return shape.k_heads * shape.k_dim; }
+  int64_t state_floats() const { return int64_t{shape.k_dim} * shape.v_dim; }
 
-  /// Raw convolution input of row i of a sequence; negative rows are its history.
-  const float* input(const BatchSequence& sequence, int i) const;
-  void convolve_row(const BatchSequence& sequence, int i) const;
+  /// Raw convolution input of row i; negative rows are its history.
+  const float* input(const Rows& rows, int i) const;
+  void convolve_row(const Rows& rows, int i) const;
   void make_gates(int64_t row) const;
-  void prepare(const BatchSequence& sequence) const;
-  void save_inputs(const BatchSequence& sequence, int row_count, int32_t slot) const;
-  void save_all_inputs() const;
-  void run_head(const BatchSequence& sequence, int v_head) const;
+  void convolve(const Rows& rows) const;
+  void save_history(const Rows& rows, int row_count, int32_t slot) const;
+  void recur(const Rows& rows, int32_t slot) const;
+  /// `state` is the head's, before row 0 and then after the last.
+  void run_head(const Rows& rows, int v_head, float* state) const;
+
+  void replay(const BatchSequence& sequence) const;
+  void save_inputs(const BatchSequence& sequence) const;
+  void run(const BatchSequence& sequence) const;
   void gate_row(int64_t row) const;
 };
 
-const float* DeltaNet::input(const BatchSequence& sequence, int i) const {
-  if (i >= 0) return context.work.qkv_raw.row(sequence.row_begin + i);
-  return context.pools.conv_state(sequence.state_in, index) +
-         int64_t{history() + i} * shape.qkv_rows();
+const float* DeltaNet::input(const Rows& rows, int i) const {
+  if (i >= 0) return rows.raw.row(rows.first + i);
+  return context.pools.conv_state(rows.before, index) + int64_t{history() + i} * shape.qkv_rows();
 }
 
 /// Convolution, SiLU and the unit lengths of q and k.
-void DeltaNet::convolve_row(const BatchSequence& sequence, int i) const {
+void DeltaNet::convolve_row(const Rows& rows, int i) const {
   const float* taps[kConvTapsMax];
-  for (int j = 0; j < shape.conv_kernel; ++j) taps[j] = input(sequence, i - history() + j);
-  float* out = context.work.qkv.row(sequence.row_begin + i);
+  for (int j = 0; j < shape.conv_kernel; ++j) taps[j] = input(rows, i - history() + j);
+  float* out = rows.qkv.row(rows.first + i);
   context.kernels.conv_silu(taps, weights.conv.data(), shape.conv_kernel, out, shape.qkv_rows());
   const auto q_scale = static_cast<float>(1.0 / std::sqrt(shape.k_dim));
   for (int h = 0; h < shape.k_heads; ++h) {
@@ -64,68 +82,120 @@ void DeltaNet::make_gates(int64_t row) const {
   }
 }
 
-void DeltaNet::prepare(const BatchSequence& sequence) const {
-  const int64_t cost = shape.qkv_rows() * 3 + shape.v_heads * 200;
-  split(context.pool, sequence.row_count, cost, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      convolve_row(sequence, static_cast<int>(i));
-      make_gates(sequence.row_begin + i);
-    }
+void DeltaNet::convolve(const Rows& rows) const {
+  split(context.pool, rows.count, shape.qkv_rows() * 3, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) convolve_row(rows, static_cast<int>(i));
   });
 }
 
 /// The history after `row_count` rows. Ascending, so that it may shift in place.
-void DeltaNet::save_inputs(const BatchSequence& sequence, int row_count, int32_t slot) const {
+void DeltaNet::save_history(const Rows& rows, int row_count, int32_t slot) const {
   float* to = context.pools.conv_state(slot, index);
   for (int j = 0; j < history(); ++j, to += shape.qkv_rows()) {
-    const float* from = input(sequence, row_count - history() + j);
+    const float* from = input(rows, row_count - history() + j);
     if (from != to) std::copy_n(from, shape.qkv_rows(), to);
   }
 }
 
-void DeltaNet::save_all_inputs() const {
-  for (const BatchSequence& sequence : batch.sequences) {
-    for (const StateSnapshot& snapshot : batch.snapshots) {
-      const int i = snapshot.row - sequence.row_begin;
-      if (i >= 0 && i < sequence.row_count) save_inputs(sequence, i + 1, snapshot.slot);
-    }
-    save_inputs(sequence, sequence.row_count, sequence.state_out);
-  }
-}
-
 /// The recurrence of one value head, stopping at rows whose state is wanted.
-void DeltaNet::run_head(const BatchSequence& sequence, int v_head) const {
-  Workspace& work = context.work;
-  Pools& pools = context.pools;
-  const int64_t state_floats = int64_t{shape.k_dim} * shape.v_dim;
-  float* state = pools.delta_state(sequence.state_out, index, v_head);
-  if (sequence.state_in != sequence.state_out)
-    std::copy_n(pools.delta_state(sequence.state_in, index, v_head), state_floats, state);
+void DeltaNet::run_head(const Rows& rows, int v_head, float* state) const {
   const int k_head = v_head / (shape.v_heads / shape.k_heads);
-  const int row_end = sequence.row_begin + sequence.row_count;
-  for (int row = sequence.row_begin; row < row_end;) {
-    int stop = row_end;
+  const bool of_pass = &rows.qkv == &context.work.qkv;
+  const int64_t row_end = rows.first + rows.count;
+  for (int64_t row = rows.first; row < row_end;) {
+    int64_t stop = row_end;
     for (const StateSnapshot& snapshot : batch.snapshots)
-      if (snapshot.row >= row) stop = std::min(stop, snapshot.row + 1);
-    float* qkv = work.qkv.row(row);
-    context.kernels.delta_rule({.rows = stop - row,
+      if (of_pass && snapshot.row >= row) stop = std::min<int64_t>(stop, snapshot.row + 1);
+    float* qkv = rows.qkv.row(row);
+    context.kernels.delta_rule({.rows = static_cast<int>(stop - row),
                                 .k_dim = shape.k_dim,
                                 .v_dim = shape.v_dim,
                                 .q = qkv + k_head * shape.k_dim,
                                 .k = qkv + k_rows() + k_head * shape.k_dim,
                                 .v = qkv + 2 * k_rows() + v_head * shape.v_dim,
-                                .qkv_stride = work.qkv.stride(),
-                                .alpha = work.alpha.row(row) + v_head,
-                                .beta = work.beta.row(row) + v_head,
-                                .gate_stride = work.alpha.stride(),
-                                .out = work.delta_out.row(row) + v_head * shape.v_dim,
-                                .out_stride = work.delta_out.stride(),
+                                .qkv_stride = rows.qkv.stride(),
+                                .alpha = rows.alpha.row(row) + v_head,
+                                .beta = rows.beta.row(row) + v_head,
+                                .gate_stride = rows.alpha.stride(),
+                                .out = rows.out.row(row) + v_head * shape.v_dim,
+                                .out_stride = rows.out.stride(),
                                 .state = state});
     for (const StateSnapshot& snapshot : batch.snapshots)
-      if (snapshot.row + 1 == stop)
-        std::copy_n(state, state_floats, pools.delta_state(snapshot.slot, index, v_head));
+      if (of_pass && snapshot.row + 1 == stop)
+        std::copy_n(state, state_floats(), context.pools.delta_state(snapshot.slot, index, v_head));
     row = stop;
   }
+}
+
+/// All heads, from the state in rows.before to that in `slot`; -1: to nowhere.
+void DeltaNet::recur(const Rows& rows, int32_t slot) const {
+  Pools& pools = context.pools;
+  const int64_t token_cost = state_floats() / 3;
+  split(context.pool, shape.v_heads, token_cost * rows.count, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto head = static_cast<int>(i);
+      const float* from = pools.delta_state(rows.before, index, head);
+      float* state =
+          slot < 0 ? context.work.draft_state.row(head) : pools.delta_state(slot, index, head);
+      if (state != from) std::copy_n(from, state_floats(), state);
+      run_head(rows, head, state);
+    }
+  });
+}
+
+/// Applies saved inputs: the state moves from state_in to state_out.
+void DeltaNet::replay(const BatchSequence& sequence) const {
+  Workspace& work = context.work;
+  for (int i = 0; i < sequence.replay; ++i) {
+    const float* saved = context.pools.saved_row(sequence.state_in, index, i);
+    std::copy_n(saved, shape.qkv_rows(), work.replay_raw.row(i));
+    std::copy_n(saved + shape.qkv_rows(), shape.v_heads, work.replay_alpha.row(i));
+    std::copy_n(saved + shape.qkv_rows() + shape.v_heads, shape.v_heads, work.replay_beta.row(i));
+  }
+  const Rows rows{.raw = work.replay_raw,
+                  .qkv = work.replay_qkv,
+                  .alpha = work.replay_alpha,
+                  .beta = work.replay_beta,
+                  .out = work.replay_out,
+                  .count = sequence.replay,
+                  .before = sequence.state_in};
+  convolve(rows);
+  recur(rows, sequence.state_out);
+  save_history(rows, rows.count, sequence.state_out);
+}
+
+void DeltaNet::save_inputs(const BatchSequence& sequence) const {
+  Workspace& work = context.work;
+  for (int i = 0; i < sequence.row_count; ++i) {
+    float* to = context.pools.saved_row(sequence.state_out, index, i);
+    const int64_t row = sequence.row_begin + i;
+    to = std::copy_n(work.qkv_raw.row(row), shape.qkv_rows(), to);
+    to = std::copy_n(work.alpha.row(row), shape.v_heads, to);
+    std::copy_n(work.beta.row(row), shape.v_heads, to);
+  }
+}
+
+void DeltaNet::run(const BatchSequence& sequence) const {
+  Workspace& work = context.work;
+  const bool drafted = sequence.write == StateWrite::replayed;
+  const bool moved = sequence.replay > 0 || (drafted && sequence.state_in != sequence.state_out);
+  if (moved) replay(sequence);
+  const Rows rows{.raw = work.qkv_raw,
+                  .qkv = work.qkv,
+                  .alpha = work.alpha,
+                  .beta = work.beta,
+                  .out = work.delta_out,
+                  .first = sequence.row_begin,
+                  .count = sequence.row_count,
+                  .before = moved ? sequence.state_out : sequence.state_in};
+  convolve(rows);
+  recur(rows, drafted ? -1 : sequence.state_out);
+  if (drafted) return save_inputs(sequence);
+  for (const StateSnapshot& snapshot : batch.snapshots) {
+    const int i = snapshot.row - sequence.row_begin;
+    if (i >= 0 && i < sequence.row_count) save_history(rows, i + 1, snapshot.slot);
+  }
+  save_history(rows, sequence.row_count, sequence.state_out);
 }
 
 void DeltaNet::gate_row(int64_t row) const {
@@ -139,16 +209,6 @@ void DeltaNet::gate_row(int64_t row) const {
                                 .eps = context.config.rms_eps},
                                work.z.row(row) + h * shape.v_dim);
   }
-}
-
-void recur(const DeltaNet& net) {
-  const DeltaNetConfig& shape = net.shape;
-  const int64_t token_cost = int64_t{shape.k_dim} * shape.v_dim / 3;
-  for (const BatchSequence& sequence : net.batch.sequences)
-    split(net.context.pool, shape.v_heads, token_cost * sequence.row_count,
-          [&](int64_t begin, int64_t end) {
-            for (int64_t h = begin; h < end; ++h) net.run_head(sequence, static_cast<int>(h));
-          });
 }
 
 }  // namespace
@@ -168,9 +228,10 @@ void delta_net_block(const Context& context, int layer, const Batch& batch) {
       product(w.qkv, work.normed, work.qkv_raw, rows), product(w.z, work.normed, work.z, rows),
       product(w.b, work.normed, work.beta, rows), product(w.a, work.normed, work.alpha, rows)};
   context.linears.run(inputs);
-  for (const BatchSequence& sequence : batch.sequences) net.prepare(sequence);
-  net.save_all_inputs();
-  recur(net);
+  split(context.pool, rows, net.shape.v_heads * 200, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) net.make_gates(r);
+  });
+  for (const BatchSequence& sequence : batch.sequences) net.run(sequence);
   split(context.pool, rows, 3 * net.shape.z_rows(), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) net.gate_row(r);
   });

@@ -1,4 +1,6 @@
 // Token ids to rows of the embedding, and the angles of the pass.
+#include <algorithm>
+
 #include "backend/cpu/context.h"
 #include "backend/cpu/rope.h"
 
@@ -17,6 +19,8 @@ void embed(const Context& context, const Batch& batch) {
       context.kernels.unpack_row(weights.head.view(), token, out);
     }
   }
+  for (const EmbeddingOverride& media : batch.embeddings)
+    std::copy_n(media.embedding, context.config.hidden, work.hidden.row(media.row));
   if (context.config.count(LayerKind::attention) > 0)
     fill_angles(context.rope, batch, work.cos, work.sin);
 }

@@ -40,6 +40,7 @@ TEST_P(CpuGolden, PrefillInPieces) {
 }
 TEST_P(CpuGolden, MixedBatch) { checks_.expect_mixed_batch(); }
 TEST_P(CpuGolden, Snapshots) { checks_.expect_snapshots(); }
+TEST_P(CpuGolden, Drafts) { checks_.expect_drafts(); }
 TEST_P(CpuGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuGolden, testing::ValuesIn(golden_names()),

@@ -7,7 +7,8 @@ namespace nibble::cpu {
 namespace {
 
 int64_t conv_floats(const DeltaNetConfig& d) { return int64_t{d.conv_kernel - 1} * d.qkv_rows(); }
-int64_t state_floats(const DeltaNetConfig& d) { return int64_t{d.k_dim} * d.v_dim; }
+int64_t head_state_floats(const DeltaNetConfig& d) { return int64_t{d.k_dim} * d.v_dim; }
+int64_t saved_floats(const DeltaNetConfig& d) { return int64_t{d.qkv_rows()} + 2 * d.v_heads; }
 constexpr int64_t kFloat = sizeof(float);
 
 }  // namespace
@@ -17,19 +18,25 @@ int64_t Pools::page_floats(const ModelConfig& config) {
   return int64_t{config.count(LayerKind::attention)} * a.kv_heads * 2 * kPageTokens * a.head_dim;
 }
 
-int64_t Pools::slot_floats(const ModelConfig& config) {
+int64_t Pools::state_floats(const ModelConfig& config) {
   const DeltaNetConfig& d = config.delta_net;
-  return config.count(LayerKind::delta_net) * (conv_floats(d) + d.v_heads * state_floats(d));
+  return config.count(LayerKind::delta_net) * (conv_floats(d) + d.v_heads * head_state_floats(d));
+}
+
+int64_t Pools::saved_row_floats(const ModelConfig& config) {
+  return config.count(LayerKind::delta_net) * saved_floats(config.delta_net);
 }
 
 Pools::Pools(const ModelConfig& config, const PoolSizes& sizes)
     : sizes_(sizes),
       page_floats_(page_floats(config)),
-      slot_floats_(slot_floats(config)),
+      slot_floats_(state_floats(config) + sizes.replay_rows * saved_row_floats(config)),
+      all_states_floats_(state_floats(config)),
+      saved_row_floats_(saved_floats(config.delta_net)),
       kv_heads_(config.attention.kv_heads),
       head_floats_(int64_t{kPageTokens} * config.attention.head_dim),
       conv_floats_(conv_floats(config.delta_net)),
-      state_floats_(state_floats(config.delta_net)),
+      state_floats_(head_state_floats(config.delta_net)),
       layer_floats_(conv_floats_ + config.delta_net.v_heads * state_floats_),
       pages_(sizes.pages * page_floats_ * kFloat),
       slots_(sizes.state_slots * slot_floats_ * kFloat) {}
@@ -42,20 +49,32 @@ int64_t Pools::v_offset(int layer, int kv_head) const {
   return k_offset(layer, kv_head) + head_floats_;
 }
 
-float* Pools::page(int32_t id) {
+std::span<float> Pools::page(int32_t id) {
   CHECK(id >= 0 && id < sizes_.pages, "page ", id, " of ", sizes_.pages);
-  return reinterpret_cast<float*>(pages_.data()) + id * page_floats_;
+  return {reinterpret_cast<float*>(pages_.data()) + id * page_floats_,
+          static_cast<size_t>(page_floats_)};
 }
 
-float* Pools::slot(int32_t id) {
+std::span<float> Pools::slot(int32_t id) {
   CHECK(id >= 0 && id < sizes_.state_slots, "state slot ", id, " of ", sizes_.state_slots);
-  return reinterpret_cast<float*>(slots_.data()) + id * slot_floats_;
+  return {reinterpret_cast<float*>(slots_.data()) + id * slot_floats_,
+          static_cast<size_t>(slot_floats_)};
 }
 
-float* Pools::conv_state(int32_t id, int layer) { return slot(id) + layer * layer_floats_; }
+std::span<float> Pools::state(int32_t id) {
+  return slot(id).first(static_cast<size_t>(all_states_floats_));
+}
+
+float* Pools::conv_state(int32_t id, int layer) { return slot(id).data() + layer * layer_floats_; }
 
 float* Pools::delta_state(int32_t id, int layer, int v_head) {
   return conv_state(id, layer) + conv_floats_ + v_head * state_floats_;
+}
+
+float* Pools::saved_row(int32_t id, int layer, int row) {
+  CHECK(row >= 0 && row < sizes_.replay_rows, "saved row ", row, " of ", sizes_.replay_rows);
+  return slot(id).data() + all_states_floats_ +
+         (int64_t{layer} * sizes_.replay_rows + row) * saved_row_floats_;
 }
 
 }  // namespace nibble::cpu

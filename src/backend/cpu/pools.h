@@ -2,9 +2,11 @@
 //   [layer][kv head]{ keys [head_dim][64], values [64][head_dim] }
 // Keys lie transposed, so that 16 keys meet one query element in one instruction. A state slot:
 //   [layer]{ convolution inputs [taps - 1][qkv_rows], oldest first; state [v head][k_dim][v_dim] }
+//   [layer][replay row]{ raw qkv [qkv_rows]; alpha [v_heads]; beta [v_heads] }, saved inputs
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "model/backend.h"
 #include "tensor/tensor.h"
@@ -17,7 +19,8 @@ class Pools {
   Pools(const ModelConfig& config, const PoolSizes& sizes);
 
   static int64_t page_floats(const ModelConfig& config);
-  static int64_t slot_floats(const ModelConfig& config);
+  static int64_t state_floats(const ModelConfig& config);
+  static int64_t saved_row_floats(const ModelConfig& config);
 
   const PoolSizes& sizes() const { return sizes_; }
   const float* pages() const { return reinterpret_cast<const float*>(pages_.data()); }
@@ -25,17 +28,21 @@ class Pools {
   /// Offsets in a page. `layer` counts attention layers only.
   int64_t k_offset(int layer, int kv_head) const;
   int64_t v_offset(int layer, int kv_head) const;
-  float* page(int32_t id);
+  std::span<float> page(int32_t id);
 
-  float* slot(int32_t id);
+  std::span<float> slot(int32_t id);   // state and saved inputs
+  std::span<float> state(int32_t id);  // without them
   /// `layer` counts delta-net layers only.
   float* conv_state(int32_t slot, int layer);
   float* delta_state(int32_t slot, int layer, int v_head);
+  float* saved_row(int32_t slot, int layer, int row);
 
  private:
   PoolSizes sizes_;
   int64_t page_floats_ = 0;
   int64_t slot_floats_ = 0;
+  int64_t all_states_floats_ = 0;  // of a slot
+  int64_t saved_row_floats_ = 0;   // of one layer
   int kv_heads_ = 0;
   int64_t head_floats_ = 0;   // keys (or values) of one head in a page
   int64_t conv_floats_ = 0;   // of one layer

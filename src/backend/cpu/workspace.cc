@@ -30,7 +30,7 @@ int64_t block_input_floats(const ModelConfig& config, int64_t rows) {
   return rows * most;
 }
 
-Workspace::Workspace(const ModelConfig& config, int64_t rows)
+Workspace::Workspace(const ModelConfig& config, int64_t rows, int64_t replay_rows)
     : hidden(rows, config.hidden),
       normed(rows, config.hidden),
       head_in(rows, config.hidden),
@@ -55,6 +55,12 @@ Workspace::Workspace(const ModelConfig& config, int64_t rows)
     alpha = Matrix(rows, d.v_heads);
     beta = Matrix(rows, d.v_heads);
     delta_out = Matrix(rows, d.z_rows());
+    replay_raw = Matrix(replay_rows, d.qkv_rows());
+    replay_qkv = Matrix(replay_rows, d.qkv_rows());
+    replay_alpha = Matrix(replay_rows, d.v_heads);
+    replay_beta = Matrix(replay_rows, d.v_heads);
+    replay_out = Matrix(replay_rows, d.z_rows());
+    if (replay_rows > 0) draft_state = Matrix(d.v_heads, int64_t{d.k_dim} * d.v_dim);
   }
   int64_t width = config.dense_width;
   if (config.moe) {

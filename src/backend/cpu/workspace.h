@@ -44,6 +44,9 @@ struct Workspace {
   Matrix z;             // [T, z_rows]
   Matrix alpha, beta;   // [T, v_heads]; first a and b, then the gates made of them
   Matrix delta_out;     // [T, z_rows]
+  // The same of the rows that one sequence replays, and the state that its drafts run on.
+  Matrix replay_raw, replay_qkv, replay_alpha, replay_beta, replay_out;
+  Matrix draft_state;  // [v_heads, k_dim * v_dim]
 
   Matrix router;                              // [T, experts + 1]: logits, last the shared gate
   Matrix probabilities;                       // [T, experts]
@@ -58,7 +61,7 @@ struct Workspace {
   Buffer head_hidden;
 
   Workspace() = default;
-  Workspace(const ModelConfig& config, int64_t rows);
+  Workspace(const ModelConfig& config, int64_t rows, int64_t replay_rows);
 };
 
 }  // namespace nibble::cpu

@@ -191,6 +191,10 @@ Result<void> CudaBackend::upload_rope() {
 }
 
 Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
+  if (sizes.replay_rows > 0)
+    return make_error(ErrorCode::unsupported, {.what = "drafted rows on CUDA",
+                                               .expected = "no speculation",
+                                               .advice = "leave --speculative-config out"});
   for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
   graphs_.clear();
   sizes_ = sizes;
@@ -247,6 +251,7 @@ int32_t CudaBackend::graph_rows(const Batch& batch) const {
 }
 
 Residual CudaBackend::embed(const Batch& batch) {
+  CHECK(batch.embeddings.empty(), "rows of media have no kernel yet");
   if (!recording_) {
     graph_ = graph_rows(batch);
     launches_ = graph_ == 0;

@@ -25,6 +25,10 @@ size_t conv_floats(const DeltaNetConfig& delta) {
   return static_cast<size_t>(delta.conv_kernel - 1) * static_cast<size_t>(delta.qkv_rows());
 }
 
+size_t saved_floats(const DeltaNetConfig& delta) {
+  return static_cast<size_t>(delta.qkv_rows() + 2 * delta.v_heads);
+}
+
 }  // namespace
 
 void KvPages::reserve(const ModelConfig& config, int32_t pages) {
@@ -60,13 +64,18 @@ void KvPages::poison(int32_t page) {
   std::fill_n(&data_[static_cast<size_t>(page) * page_floats_], page_floats_, kPoison);
 }
 
-void StateSlots::reserve(const ModelConfig& config, int32_t slots) {
+void StateSlots::reserve(const ModelConfig& config, const PoolSizes& sizes) {
   const DeltaNetConfig& delta = config.delta_net;
   const auto layers = static_cast<size_t>(config.count(LayerKind::delta_net));
-  DeltaState zero;
-  if (layers > 0) zero.recurrent.resize(recurrent_floats(delta));
-  if (layers > 0) zero.conv.resize(conv_floats(delta));
-  slots_.assign(static_cast<size_t>(slots), std::vector<DeltaState>(layers, zero));
+  Slot zero;
+  if (layers > 0) {
+    const DeltaState state{.recurrent = std::vector<float>(recurrent_floats(delta)),
+                           .conv = std::vector<float>(conv_floats(delta))};
+    const auto rows = static_cast<size_t>(sizes.replay_rows);
+    zero.layers.assign(layers, state);
+    zero.saved.assign(layers, SavedInputs(rows * saved_floats(delta)));
+  }
+  slots_.assign(static_cast<size_t>(sizes.state_slots), zero);
 }
 
 int64_t StateSlots::bytes(const ModelConfig& config) {
@@ -75,39 +84,52 @@ int64_t StateSlots::bytes(const ModelConfig& config) {
   return static_cast<int64_t>(floats * sizeof(float)) * config.count(LayerKind::delta_net);
 }
 
+int64_t StateSlots::saved_row_bytes(const ModelConfig& config) {
+  if (config.count(LayerKind::delta_net) == 0) return 0;
+  return static_cast<int64_t>(saved_floats(config.delta_net) * sizeof(float)) *
+         config.count(LayerKind::delta_net);
+}
+
 void StateSlots::copy(int32_t from, int32_t to) {
   slots_[static_cast<size_t>(to)] = slots_[static_cast<size_t>(from)];
 }
 
 void StateSlots::fill(int32_t slot, float value) {
-  for (auto& state : slots_[static_cast<size_t>(slot)]) {
-    std::fill(state.recurrent.begin(), state.recurrent.end(), value);
-    std::fill(state.conv.begin(), state.conv.end(), value);
+  Slot& values = slots_[static_cast<size_t>(slot)];
+  for (DeltaState& state : values.layers) {
+    std::ranges::fill(state.recurrent, value);
+    std::ranges::fill(state.conv, value);
   }
+  for (SavedInputs& inputs : values.saved) std::ranges::fill(inputs, value);
 }
 
-void StateSlots::store(int32_t slot, std::span<std::byte> to) const {
-  for (const DeltaState& state : slots_[static_cast<size_t>(slot)]) {
-    for (const auto* values : {&state.recurrent, &state.conv}) {
-      const auto bytes = std::as_bytes(std::span(*values));
-      std::ranges::copy(bytes, to.begin());
-      to = to.subspan(bytes.size());
-    }
+std::vector<std::span<float>> StateSlots::values(int32_t slot) {
+  Slot& all = slots_[static_cast<size_t>(slot)];
+  std::vector<std::span<float>> out;
+  for (DeltaState& state : all.layers) {
+    out.emplace_back(state.recurrent);
+    out.emplace_back(state.conv);
+  }
+  out.insert(out.end(), all.saved.begin(), all.saved.end());
+  return out;
+}
+
+void StateSlots::store(int32_t slot, std::span<std::byte> to) {
+  for (const std::span<float> part : values(slot)) {
+    std::ranges::copy(std::as_bytes(part), to.begin());
+    to = to.subspan(part.size_bytes());
   }
 }
 
 void StateSlots::load(std::span<const std::byte> from, int32_t slot) {
-  for (DeltaState& state : slots_[static_cast<size_t>(slot)]) {
-    for (auto* values : {&state.recurrent, &state.conv}) {
-      const auto bytes = std::as_writable_bytes(std::span(*values));
-      std::ranges::copy(from.first(bytes.size()), bytes.begin());
-      from = from.subspan(bytes.size());
-    }
+  for (const std::span<float> part : values(slot)) {
+    std::ranges::copy(from.first(part.size_bytes()), std::as_writable_bytes(part).begin());
+    from = from.subspan(part.size_bytes());
   }
 }
 
 bool StateSlots::finite(int32_t slot) const {
-  return std::ranges::all_of(slots_[static_cast<size_t>(slot)], [](const DeltaState& state) {
+  return std::ranges::all_of(slots_[static_cast<size_t>(slot)].layers, [](const DeltaState& state) {
     return all_finite(state.recurrent) && all_finite(state.conv);
   });
 }

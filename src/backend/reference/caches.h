@@ -41,23 +41,36 @@ struct DeltaState {
   std::vector<float> conv;
 };
 
+/// Inputs of rows to replay, one row after the other: raw qkv [qkv_rows], b and a [v_heads] each.
+using SavedInputs = std::vector<float>;
+
 class StateSlots {
  public:
-  void reserve(const ModelConfig& config, int32_t slots);
+  void reserve(const ModelConfig& config, const PoolSizes& sizes);
   static int64_t bytes(const ModelConfig& config);
+  static int64_t saved_row_bytes(const ModelConfig& config);
   /// `layer` counts delta-net layers only.
   DeltaState& state(int32_t slot, int layer) {
-    return slots_[static_cast<size_t>(slot)][static_cast<size_t>(layer)];
+    return slots_[static_cast<size_t>(slot)].layers[static_cast<size_t>(layer)];
+  }
+  SavedInputs& saved(int32_t slot, int layer) {
+    return slots_[static_cast<size_t>(slot)].saved[static_cast<size_t>(layer)];
   }
   void copy(int32_t from, int32_t to);
   void fill(int32_t slot, float value);
-  /// All values of a slot, in order, to and from plain memory of bytes() bytes.
-  void store(int32_t slot, std::span<std::byte> to) const;
+  /// All values of a slot, the saved inputs last, to and from plain memory.
+  void store(int32_t slot, std::span<std::byte> to);
   void load(std::span<const std::byte> from, int32_t slot);
   bool finite(int32_t slot) const;
 
  private:
-  std::vector<std::vector<DeltaState>> slots_;
+  std::vector<std::span<float>> values(int32_t slot);
+
+  struct Slot {
+    std::vector<DeltaState> layers;
+    std::vector<SavedInputs> saved;  // by layer
+  };
+  std::vector<Slot> slots_;
 };
 
 }  // namespace nibble::reference

@@ -46,15 +46,43 @@ std::vector<float> DeltaNet::run(const Batch& batch, int layer, const std::vecto
   std::vector<float> o(in.z.size());
   for (const auto& sequence : batch.sequences) {
     DeltaState state = slots.state(sequence.state_in, layer);
+    replay(slots.saved(sequence.state_in, layer), sequence.replay, state);
+    const DeltaState replayed = state;
     for (int i = 0; i < sequence.row_count; ++i) {
       const int row = sequence.row_begin + i;
       token(in, static_cast<size_t>(row), state, &o[static_cast<size_t>(row) * width]);
       for (const auto& snapshot : batch.snapshots)
         if (snapshot.row == row) slots.state(snapshot.slot, layer) = state;
     }
-    slots.state(sequence.state_out, layer) = state;
+    const bool drafted = sequence.write == StateWrite::replayed;
+    slots.state(sequence.state_out, layer) = drafted ? replayed : state;
+    if (drafted) save(in, sequence, slots.saved(sequence.state_out, layer));
   }
   return out_.apply(o);
+}
+
+void DeltaNet::save(const Projected& in, const BatchSequence& sequence, SavedInputs& saved) const {
+  auto to = saved.begin();
+  for (int i = 0; i < sequence.row_count; ++i)
+    for (const auto* values : {&in.qkv, &in.b, &in.a}) {
+      const auto width = values == &in.qkv ? config_.qkv_rows() : config_.v_heads;
+      to = std::copy_n(values->begin() + int64_t{sequence.row_begin + i} * width, width, to);
+    }
+}
+
+void DeltaNet::replay(const SavedInputs& saved, int rows, DeltaState& state) const {
+  Projected in{
+      .qkv = {}, .z = std::vector<float>(static_cast<size_t>(config_.z_rows())), .b = {}, .a = {}};
+  std::vector<float> unused(in.z.size());
+  auto from = saved.begin();
+  for (int i = 0; i < rows; ++i) {
+    for (auto* values : {&in.qkv, &in.b, &in.a}) {
+      const auto width = values == &in.qkv ? config_.qkv_rows() : config_.v_heads;
+      values->assign(from, from + width);
+      from += width;
+    }
+    token(in, 0, state, unused.data());
+  }
 }
 
 void DeltaNet::token(const Projected& in, size_t row, DeltaState& state, float* out) const {

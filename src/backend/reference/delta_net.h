@@ -20,8 +20,8 @@ class DeltaNet {
   static Result<DeltaNet> load(const Weights& weights, const DeltaNetSources& sources,
                                const ModelConfig& config, Activations mode);
 
-  /// x [T, hidden], normed -> [T, hidden]. Reads state_in, writes state_out and the snapshots.
-  /// `layer` counts delta-net layers.
+  /// x [T, hidden], normed -> [T, hidden]. Reads state_in, writes state_out and the snapshots;
+  /// saves and replays inputs as the batch says. `layer` counts delta-net layers.
   std::vector<float> run(const Batch& batch, int layer, const std::vector<float>& x,
                          StateSlots& slots) const;
 
@@ -29,6 +29,9 @@ class DeltaNet {
   struct Projected {  // [T, ..]
     std::vector<float> qkv, z, b, a;
   };
+  void save(const Projected& in, const BatchSequence& sequence, SavedInputs& saved) const;
+  /// Applies the first `rows` saved inputs to the state.
+  void replay(const SavedInputs& saved, int rows, DeltaState& state) const;
   void token(const Projected& in, size_t row, DeltaState& state, float* out) const;
   /// Convolution and SiLU of one token [qkv_rows]; shifts the token into the conv state.
   std::vector<double> convolve(const float* qkv, DeltaState& state) const;

@@ -23,6 +23,7 @@ TEST_P(ReferenceGolden, PrefillInPieces) {
 TEST_P(ReferenceGolden, MixedBatch) { checks_.expect_mixed_batch(); }
 TEST_P(ReferenceGolden, SameBitsInEveryPiece) { checks_.expect_same_bits(); }
 TEST_P(ReferenceGolden, Snapshots) { checks_.expect_snapshots(); }
+TEST_P(ReferenceGolden, Drafts) { checks_.expect_drafts(); }
 TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceGolden, testing::ValuesIn(golden_names()),

@@ -37,6 +37,9 @@ class ReferenceBackend final : public Backend {
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return reference::KvPages::bytes(config_); }
   int64_t state_slot_bytes() const override { return reference::StateSlots::bytes(config_); }
+  int64_t replay_row_bytes() const override {
+    return reference::StateSlots::saved_row_bytes(config_);
+  }
 
   Residual embed(const Batch& batch) override;
   Residual attention_block(int layer, const Batch& batch, Residual h) override;
@@ -61,7 +64,9 @@ class ReferenceBackend final : public Backend {
     slots_.load(host_.state(host_slot), slot);
   }
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
-  std::span<std::byte> host_state(int32_t host_slot) override { return host_.state(host_slot); }
+  std::span<std::byte> host_state(int32_t host_slot) override {
+    return host_.state(host_slot).first(static_cast<size_t>(state_slot_bytes()));
+  }
   bool finite_page(int32_t page) override { return all_finite(pages_.page(page)); }
   bool finite_state(int32_t slot) override { return slots_.finite(slot); }
   void poison_page(int32_t page) override { pages_.poison(page); }
@@ -121,8 +126,8 @@ std::string ReferenceBackend::description() const {
 Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
   try {
     pages_.reserve(config_, sizes.pages);
-    slots_.reserve(config_, sizes.state_slots);
-    host_ = HostPools(sizes, page_bytes(), state_slot_bytes());
+    slots_.reserve(config_, sizes);
+    host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::no_memory,
                       {.what = "cache pools",
