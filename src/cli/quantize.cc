@@ -14,7 +14,7 @@ namespace {
 
 constexpr Option kOptions[] = {
     {"recipe", "NAME|FILE", kDefaultRecipe,
-     "what becomes NVFP4: w4a16, experts-only, w4a4, or a YAML file"},
+     "what becomes what: mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8, or a YAML file"},
     {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
     {"algorithm", "NAME", "search", "block scales: search (least error) or amax (amax/6)"},
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},

@@ -37,6 +37,44 @@ Shape fp8_scale_shape(WeightFormat format, int64_t rows, Dialect dialect) {
   return dialect == Dialect::modelopt ? Shape{rows} : Shape{rows, 1};
 }
 
+QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect) {
+  constexpr QuantScheme kStatic = {WeightFormat::fp8_tensor, ActivationFormat::fp8_tensor};
+  if (scheme == kStatic && dialect == Dialect::compressed_tensors)
+    return {WeightFormat::fp8_tensor, ActivationFormat::fp8_token};
+  return scheme;
+}
+
+std::vector<TensorPlan> stored_tensors(std::string_view module, int64_t rows, int64_t cols,
+                                       const QuantScheme& scheme, Dialect dialect) {
+  CHECK(dialect_can_say(scheme, dialect), module);
+  const Shape scalar = scale_shape(dialect);
+  if (scheme.weights == WeightFormat::nvfp4) {
+    const Nvfp4Names names = nvfp4_names(module, dialect);
+    std::vector<TensorPlan> out = {{names.codes, DType::u8, {rows, cols / 2}},
+                                   {names.scales, DType::f8_e4m3, {rows, cols / kNvfp4Group}},
+                                   {names.global, DType::f32, scalar}};
+    if (scheme.activations == ActivationFormat::nvfp4)
+      out.push_back({names.input_scale, DType::f32, scalar});
+    return out;
+  }
+  const auto tiles = [](int64_t size) { return (size + kFp8Block - 1) / kFp8Block; };
+  const Shape scales = scheme.weights == WeightFormat::fp8_block
+                           ? Shape{tiles(rows), tiles(cols)}
+                           : fp8_scale_shape(scheme.weights, rows, dialect);
+  std::vector<TensorPlan> out = {{concat(module, ".weight"), DType::f8_e4m3, {rows, cols}},
+                                 {concat(module, ".weight_scale"), DType::f32, scales}};
+  if (scheme.activations == ActivationFormat::fp8_tensor)
+    out.push_back({concat(module, ".input_scale"), DType::f32, scalar});
+  return out;
+}
+
+int64_t stored_bytes(int64_t rows, int64_t cols, const QuantScheme& scheme, Dialect dialect) {
+  int64_t bytes = 0;
+  for (const TensorPlan& tensor : stored_tensors("", rows, cols, scheme, dialect))
+    bytes += dtype_bytes(tensor.dtype, tensor.shape.count());
+  return bytes;
+}
+
 Nvfp4Names nvfp4_names(std::string_view module, Dialect dialect) {
   if (dialect == Dialect::modelopt)
     return {.codes = concat(module, ".weight"),

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "tensor/quant_scheme.h"
 #include "tensor/tensor.h"
 
@@ -32,9 +33,20 @@ struct Nvfp4Names {
 };
 Nvfp4Names nvfp4_names(std::string_view module, Dialect dialect);
 
+/// The tensors of a linear [rows, cols] in a scheme that the dialect can say (CHECK): values,
+/// scales, then what NVFP4 and static activations need beside them. All but the values are small.
+std::vector<TensorPlan> stored_tensors(std::string_view module, int64_t rows, int64_t cols,
+                                       const QuantScheme& scheme, Dialect dialect);
+int64_t stored_bytes(int64_t rows, int64_t cols, const QuantScheme& scheme, Dialect dialect);
+
+/// What a recipe's scheme is in a dialect: FP8 per tensor meets activations per token, computed at
+/// run time, in compressed-tensors, and a static input_scale in ModelOpt, which knows no other.
+QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect);
+
 /// True if both the declaration and the tensors of a scheme have a known form in the dialect: NVFP4
-/// with high or 4-bit activations; FP8 per tensor with static activations; FP8 per channel with
-/// activations per token. FP8 in 128x128 blocks has none in ModelOpt that readers agree on.
+/// with high or 4-bit activations; FP8 per tensor with static activations (compressed-tensors: or
+/// per token); FP8 per channel with activations per token. FP8 in 128x128 blocks has none in
+/// ModelOpt that readers agree on.
 bool dialect_can_say(const QuantScheme& scheme, Dialect dialect);
 /// Shape of the scales of an FP8 linear with `rows` rows, per tensor or per channel.
 Shape fp8_scale_shape(WeightFormat format, int64_t rows, Dialect dialect);

@@ -34,6 +34,7 @@ class Planner {
  private:
   Result<void> apply_recipe();
   Result<PlannedLinear> apply_rules(const LinearSource& source);
+  Result<void> check_linear(const PlannedLinear& linear) const;
   Result<void> check_group(const FusedGroup& group) const;
   Result<void> check_rules_used() const;
   void sort_by_file();
@@ -69,19 +70,31 @@ Result<PlannedLinear> Planner::apply_rules(const LinearSource& source) {
       used_rules_.insert(i);
       linear.becomes = recipe_.rules[static_cast<size_t>(i)].gives;  // the last match wins
     }
+  linear.becomes.scheme = dialect_scheme(linear.becomes.scheme, plan_.dialect);
   return linear;
+}
+
+Result<void> Planner::check_linear(const PlannedLinear& linear) const {
+  const QuantScheme& scheme = linear.becomes.scheme;
+  if (scheme.weights == WeightFormat::plain) return {};
+  if (scheme.weights == WeightFormat::nvfp4 && linear.source.cols % kNvfp4Group != 0)
+    return make_error(ErrorCode::unsupported,
+                      {.what = concat(recipe_.source, ": ", linear.source.module),
+                       .expected = "columns in groups of 16 for NVFP4",
+                       .found = concat(linear.source.cols, " columns"),
+                       .advice = "add a later rule with \"weights: keep\" for it"});
+  if (dialect_can_say(scheme, plan_.dialect)) return {};
+  return make_error(ErrorCode::unsupported,
+                    {.what = concat(recipe_.source, ": ", linear.source.module),
+                     .expected = concat("a scheme that ", dialect_name(plan_.dialect), " can say"),
+                     .found = "FP8 in blocks of 128 x 128",
+                     .advice = "use --format compressed-tensors, or \"weights: fp8\""});
 }
 
 Result<void> Planner::check_group(const FusedGroup& group) const {
   const PlannedLinear& first = group.linears.front();
   for (const PlannedLinear& linear : group.linears) {
-    const bool rounded = linear.becomes.scheme.weights != WeightFormat::plain;
-    if (rounded && linear.source.cols % kNvfp4Group != 0)
-      return make_error(ErrorCode::unsupported,
-                        {.what = concat(recipe_.source, ": ", linear.source.module),
-                         .expected = "columns in groups of 16 for NVFP4",
-                         .found = concat(linear.source.cols, " columns"),
-                         .advice = "add a later rule with \"weights: keep\" for it"});
+    TRY(check_linear(linear));
     if (linear.becomes.scheme == first.becomes.scheme &&
         linear.becomes.input_scale == first.becomes.input_scale)
       continue;
@@ -96,8 +109,8 @@ Result<void> Planner::check_group(const FusedGroup& group) const {
 
 Result<void> Planner::check_rules_used() const {
   for (int i = 0; i < static_cast<int>(recipe_.rules.size()); ++i) {
-    if (used_rules_.contains(i)) continue;
     const RecipeRule& rule = recipe_.rules[static_cast<size_t>(i)];
+    if (rule.optional || used_rules_.contains(i)) continue;
     return make_error(
         ErrorCode::invalid_argument,
         {.what = concat(recipe_.source, " line ", rule.line, ": \"", rule.match.text(),
@@ -158,12 +171,9 @@ void Planner::lay_out_linear(const PlannedLinear& linear) {
     add_output(source.module + ".weight", entry(linear).dtype, {source.rows, source.cols});
     return;
   }
-  const Nvfp4Names names = nvfp4_names(source.module, plan_.dialect);
-  add_output(names.codes, DType::u8, {source.rows, source.cols / 2});
-  add_output(names.scales, DType::f8_e4m3, {source.rows, source.cols / kNvfp4Group});
-  add_output(names.global, DType::f32, scale_shape(plan_.dialect));
-  if (linear.becomes.scheme.activations == ActivationFormat::nvfp4)
-    add_output(names.input_scale, DType::f32, scale_shape(plan_.dialect));
+  for (TensorPlan& tensor : stored_tensors(source.module, source.rows, source.cols,
+                                           linear.becomes.scheme, plan_.dialect))
+    add_output(std::move(tensor.name), tensor.dtype, tensor.shape);
 }
 
 /// Output tensors stand where their sources stood.
@@ -201,7 +211,7 @@ Result<QuantPlan> Planner::plan(Dialect dialect) {
   if (plan_.rounded.empty())
     return make_error(ErrorCode::invalid_argument,
                       {.what = concat(recipe_.source, " leaves every linear as it is"),
-                       .expected = "at least one with \"weights: nvfp4\""});
+                       .expected = "at least one with \"weights: nvfp4\" or FP8"});
   declare_other_areas(checkpoint_, weights_, plan_.declaration);
   lay_out();
   return std::move(plan_);

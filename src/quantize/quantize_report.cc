@@ -82,11 +82,11 @@ std::vector<KindReport> rounded_rows(const QuantPlan& plan) {
       row.kind = linear.kind;
       row.scheme = scheme;
       const int64_t count = linear.source.rows * linear.source.cols;
-      const bool four_bit = linear.becomes.scheme.activations == ActivationFormat::nvfp4;
       ++row.tensors;
       row.weights += count;
       row.bytes_in += group.bytes / group_weights * count;
-      row.bytes_out += count / 2 + count / kNvfp4Group + (four_bit ? 8 : 4);
+      row.bytes_out +=
+          stored_bytes(linear.source.rows, linear.source.cols, linear.becomes.scheme, plan.dialect);
     }
   }
   std::vector<KindReport> out;
@@ -105,6 +105,10 @@ double KindReport::amax_relative_error() const {
 
 std::string scheme_text(const QuantScheme& scheme) {
   if (scheme.weights == WeightFormat::plain) return "as it was";
+  if (scheme.weights == WeightFormat::fp8_block) return "FP8 128x128";
+  if (scheme.weights == WeightFormat::fp8_channel) return "FP8 per channel";
+  if (scheme.weights == WeightFormat::fp8_tensor)
+    return scheme.activations == ActivationFormat::fp8_tensor ? "FP8, static activations" : "FP8";
   return scheme.activations == ActivationFormat::nvfp4 ? "NVFP4, 4-bit activations" : "NVFP4";
 }
 
@@ -180,7 +184,8 @@ QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAl
     report.warnings.push_back(
         concat("recipe ", recipe.name, " has status ", recipe_status_name(recipe.status)));
   if (std::ranges::any_of(plan.declaration.quantized, [](const auto& module) {
-        return module.scheme.activations == ActivationFormat::nvfp4;
+        return module.scheme.activations == ActivationFormat::nvfp4 ||
+               module.scheme.activations == ActivationFormat::fp8_tensor;
       }))
     report.warnings.emplace_back(
         "input scales are the recipe's constants: no activation was measured");

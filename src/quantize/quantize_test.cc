@@ -24,7 +24,7 @@ Recipe recipe_of(const std::string& rules) {
 }
 
 struct Asked {
-  Recipe recipe = load_recipe(kDefaultRecipe).value();
+  Recipe recipe = load_recipe("w4a16").value();
   Dialect dialect = Dialect::compressed_tensors;
   QuantizeOptions options = {};
 };
@@ -247,6 +247,80 @@ TEST(Quantize, FourBitActivationsAreDeclaredWithTheRecipesScale) {
               (QuantScheme{WeightFormat::nvfp4, ActivationFormat::high}));
     EXPECT_EQ(report.value().warnings.size(), 1U);
   }
+}
+
+TEST(Quantize, MixedHasEightBitsWhereItSaysAndOneScalePerFusedGroup) {
+  const Folder folder;
+  test::write_model(
+      folder / "in", Layout::fused_experts, [](const std::string& name, int64_t, float w) {
+        const bool first =
+            name.find("q_proj") != std::string::npos || name.find("in_proj_z") != std::string::npos;
+        return first ? 40 * w : w;
+      });
+  const Recipe mixed = load_recipe("mixed").value();
+  for (const auto dialect : {Dialect::compressed_tensors, Dialect::modelopt}) {
+    const auto output = folder / std::string(dialect_name(dialect));
+    const auto report = run(folder / "in", output, {.recipe = mixed, .dialect = dialect});
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    const Opened source(folder / "in"), model(output);
+    const bool modelopt = dialect == Dialect::modelopt;
+    const QuantScheme fp8 = {WeightFormat::fp8_tensor,
+                             modelopt ? ActivationFormat::fp8_tensor : ActivationFormat::fp8_token};
+    const QuantScheme nvfp4 = {WeightFormat::nvfp4, ActivationFormat::high};
+    const LayerSources& delta = model.weights.layers()[0];
+    const LayerSources& full = model.weights.layers()[1];
+    for (const LinearSource* linear :
+         {&delta.delta_net.qkv, &delta.delta_net.z, &delta.delta_net.out, &full.attention.q,
+          &full.attention.k, &full.attention.v, &full.attention.o}) {
+      EXPECT_EQ(linear->scheme, fp8) << linear->module;
+      EXPECT_EQ(model.weights.load(*linear).value().input_scale.value, 1.0F);
+    }
+    for (const LinearSource* linear :
+         {&model.weights.head(), &full.moe.experts[2].down, &delta.moe.shared.gate})
+      EXPECT_EQ(linear->scheme, nvfp4) << linear->module;
+    for (const LinearSource* linear : {&delta.delta_net.a, &delta.delta_net.b, &full.moe.router})
+      EXPECT_EQ(linear->scheme.weights, WeightFormat::plain) << linear->module;
+    const auto scale = [&](const LinearSource& linear) {
+      return *model.weights.load(linear).value().scales.view().as<float>();
+    };
+    EXPECT_EQ(scale(full.attention.q), scale(full.attention.k));
+    EXPECT_EQ(scale(full.attention.q), scale(full.attention.v));
+    EXPECT_NE(scale(full.attention.q), scale(full.attention.o));
+    EXPECT_EQ(scale(delta.delta_net.qkv), scale(delta.delta_net.z));
+    const double error = relative_error(decoded(source, source.weights.layers()[1].attention.q),
+                                        decoded(model, full.attention.q));
+    EXPECT_GT(error, 0.01);
+    EXPECT_LT(error, 0.03);
+    // The constant input scale is said only where it is written.
+    EXPECT_EQ(report.value().warnings.size(), modelopt ? 1U : 0U);
+  }
+}
+
+TEST(Quantize, AnFp8HeadLeavesEveryNvfp4TensorAsItIs) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  ASSERT_TRUE(run(folder / "in", folder / "a", {.recipe = load_recipe("w4a4").value()}).ok());
+  const Recipe fp8_head = load_recipe("w4a4-fp8-head").value();
+  ASSERT_TRUE(run(folder / "in", folder / "b", {.recipe = fp8_head}).ok());
+  const Opened a(folder / "a"), b(folder / "b");
+  EXPECT_EQ(b.weights.head().scheme,
+            (QuantScheme{WeightFormat::fp8_block, ActivationFormat::fp8_group}));
+  int same = 0;
+  for (const TensorEntry& entry : a.checkpoint.entries()) {
+    if (entry.name.starts_with("lm_head")) continue;
+    const Tensor x = a.checkpoint.read(entry).value();
+    const Tensor y = b.checkpoint.read(*b.checkpoint.find(entry.name)).value();
+    ASSERT_EQ(x.bytes(), y.bytes()) << entry.name;
+    ASSERT_EQ(std::memcmp(x.view().data, y.view().data, static_cast<size_t>(x.bytes())), 0);
+    ++same;
+  }
+  EXPECT_EQ(same + 2, static_cast<int>(b.checkpoint.entries().size()));
+  const auto refused =
+      run(folder / "in", folder / "c", {.recipe = fp8_head, .dialect = Dialect::modelopt});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("lm_head: expected a scheme that modelopt can say"),
+            std::string::npos)
+      << refused.error().message;
 }
 
 TEST(Quantize, ZeroAndTinyMatricesAreDefined) {

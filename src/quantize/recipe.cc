@@ -12,8 +12,6 @@
 namespace nibble {
 namespace {
 
-constexpr uint64_t kRecipeBytesMax = uint64_t{1} << 20;
-
 /// Edits (insert, delete, replace) that turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -42,6 +40,7 @@ class RecipeReader {
   Result<std::string> text(const YAML::Node& map, std::string_view key) const;
   Result<size_t> choice(const YAML::Node& map, std::string_view key, Names choices) const;
   Result<RecipeRule> rule(const YAML::Node& node) const;
+  Result<void> activations(const YAML::Node& node, RecipeRule& rule) const;
   Result<float> input_scale(const YAML::Node& node) const;
   std::string at(const YAML::Node& node) const {
     return concat(source_, " line ", std::max(node.Mark().line, 0) + 1);
@@ -107,29 +106,45 @@ Result<float> RecipeReader::input_scale(const YAML::Node& node) const {
 }
 
 Result<RecipeRule> RecipeReader::rule(const YAML::Node& node) const {
-  TRY(check_keys(node, {"match", "weights", "activations", "input_scale"}));
+  TRY(check_keys(node, {"match", "weights", "activations", "input_scale", "optional"}));
   const std::string match = TRY(text(node, "match"));
+  if (match.size() > kRecipePatternMax)
+    return wrong(node["match"], {.what = "\"match\"",
+                                 .expected = concat("at most ", kRecipePatternMax, " characters"),
+                                 .found = concat(match.size())});
   auto pattern = ModulePattern::compressed_tensors(match);
   if (!pattern.ok() || pattern.value().kind() == ModulePattern::Kind::every_linear)
     return wrong(node["match"], {.what = "\"match\"",
                                  .expected = "a module name, or re: and a regular expression",
                                  .found = match});
   RecipeRule rule{.match = std::move(pattern).value(), .gives = {}, .line = node.Mark().line + 1};
-  constexpr WeightFormat kWeights[] = {WeightFormat::nvfp4, WeightFormat::plain};
-  rule.gives.scheme.weights = kWeights[TRY(choice(node, "weights", {"nvfp4", "keep"}))];
-  if (node["activations"]) {
-    constexpr ActivationFormat kActivations[] = {ActivationFormat::nvfp4, ActivationFormat::high};
-    rule.gives.scheme.activations =
-        kActivations[TRY(choice(node, "activations", {"nvfp4", "high"}))];
-  }
-  const bool four_bit = rule.gives.scheme.activations == ActivationFormat::nvfp4;
-  if (four_bit && rule.gives.scheme.weights == WeightFormat::plain)
-    return wrong(node,
-                 {.what = "\"activations: nvfp4\"", .expected = "\"weights: nvfp4\" with it"});
-  if (four_bit) rule.gives.input_scale = TRY(input_scale(node));
-  if (!four_bit && node["input_scale"])
-    return wrong(node, {.what = "\"input_scale\"", .expected = "\"activations: nvfp4\" with it"});
+  constexpr QuantScheme kSchemes[] = {{WeightFormat::nvfp4, ActivationFormat::high},
+                                      {WeightFormat::fp8_tensor, ActivationFormat::fp8_tensor},
+                                      {WeightFormat::fp8_block, ActivationFormat::fp8_group},
+                                      {WeightFormat::plain, ActivationFormat::high}};
+  rule.gives.scheme = kSchemes[TRY(choice(node, "weights", {"nvfp4", "fp8", "fp8-block", "keep"}))];
+  TRY(activations(node, rule));
+  if (node["optional"]) rule.optional = TRY(choice(node, "optional", {"true", "false"})) == 0;
   return rule;
+}
+
+/// FP8 weights bring the activations of their kind; only NVFP4 has a choice.
+Result<void> RecipeReader::activations(const YAML::Node& node, RecipeRule& rule) const {
+  QuantScheme& scheme = rule.gives.scheme;
+  if (node["activations"]) {
+    const bool four_bit = TRY(choice(node, "activations", {"nvfp4", "high"})) == 0;
+    if (scheme.weights != WeightFormat::nvfp4)
+      return wrong(node, {.what = "\"activations\"",
+                          .expected = "\"weights: nvfp4\" with it; FP8 weights bring their own"});
+    if (four_bit) scheme.activations = ActivationFormat::nvfp4;
+  }
+  const bool scaled = scheme.activations == ActivationFormat::nvfp4 ||
+                      scheme.activations == ActivationFormat::fp8_tensor;
+  if (scaled) rule.gives.input_scale = TRY(input_scale(node));
+  if (!scaled && node["input_scale"])
+    return wrong(node, {.what = "\"input_scale\"",
+                        .expected = "\"activations: nvfp4\" or \"weights: fp8\" with it"});
+  return {};
 }
 
 Result<Recipe> RecipeReader::read(const YAML::Node& root) const {
@@ -143,8 +158,33 @@ Result<Recipe> RecipeReader::read(const YAML::Node& root) const {
   const YAML::Node rules = root["rules"];
   if (!rules || !rules.IsSequence() || rules.size() == 0)
     return wrong(rules ? rules : root, {.what = "\"rules\"", .expected = "a list of rules"});
+  if (rules.size() > kRecipeRulesMax)
+    return wrong(rules, {.what = "\"rules\"",
+                         .expected = concat("at most ", kRecipeRulesMax),
+                         .found = concat(rules.size())});
   for (const auto& node : rules) recipe.rules.push_back(TRY(rule(node)));
   return recipe;
+}
+
+Result<Recipe> read_document(std::string_view text, std::string_view source) {
+  try {
+    Recipe recipe = TRY(RecipeReader(source).read(YAML::Load(std::string(text))));
+    recipe.text = text;
+    return recipe;
+  } catch (const YAML::Exception& failure) {
+    return make_error(ErrorCode::corrupt, {.what = concat(source, " line ", failure.mark.line + 1),
+                                           .expected = "YAML",
+                                           .found = failure.msg});
+  }
+}
+
+/// Words of the file come back in messages: without what would break the line, and not endless.
+std::string one_line(std::string text) {
+  constexpr size_t kMessageMax = 400;
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  if (text.size() > kMessageMax) text = text.substr(0, kMessageMax) + "...";
+  return text;
 }
 
 }  // namespace
@@ -161,15 +201,14 @@ int Recipe::find(std::string_view module) const {
 }
 
 Result<Recipe> parse_recipe(std::string_view text, std::string_view source) {
-  try {
-    Recipe recipe = TRY(RecipeReader(source).read(YAML::Load(std::string(text))));
-    recipe.text = text;
-    return recipe;
-  } catch (const YAML::Exception& failure) {
-    return make_error(ErrorCode::corrupt, {.what = concat(source, " line ", failure.mark.line + 1),
-                                           .expected = "YAML",
-                                           .found = failure.msg});
-  }
+  if (text.size() > kRecipeBytesMax)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = source,
+                       .expected = concat("a recipe of at most ", kRecipeBytesMax, " bytes"),
+                       .found = concat(text.size())});
+  auto recipe = read_document(text, source);
+  if (recipe.ok()) return recipe;
+  return Error{recipe.error().code, one_line(recipe.error().message)};
 }
 
 Result<Recipe> load_recipe(std::string_view name_or_file) {

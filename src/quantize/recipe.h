@@ -20,15 +20,18 @@ std::string_view recipe_status_name(RecipeStatus status);
 
 /// What a rule gives to a linear.
 struct RecipeScheme {
+  /// FP8 per tensor says fp8_tensor activations here; a dialect that prefers dynamic ones has them
+  /// per token instead (dialect_scheme).
   QuantScheme scheme;
   /// Multiply direction, a power of two, so both dialects say it exactly. Meaningful if the scheme
-  /// declares 4-bit activations; never measured in a data-free run.
+  /// declares static or 4-bit activations; never measured in a data-free run.
   float input_scale = 1.0F;
 };
 
 struct RecipeRule {
   ModulePattern match;  // an exact module name, or re:<regex anchored at the start>
   RecipeScheme gives;
+  bool optional = false;  // may match nothing: models without a delta net, tied heads
   int line = 0;
 };
 
@@ -55,7 +58,12 @@ struct BuiltinRecipe {
 /// The files of recipes/, compiled in.
 std::span<const BuiltinRecipe> builtin_recipes();
 
-inline constexpr std::string_view kDefaultRecipe = "w4a16";
+/// Beyond these a recipe is refused.
+inline constexpr size_t kRecipeBytesMax = size_t{1} << 18;
+inline constexpr size_t kRecipeRulesMax = 1000;
+inline constexpr size_t kRecipePatternMax = 400;
+
+inline constexpr std::string_view kDefaultRecipe = "mixed";
 
 /// A built-in recipe by name, or a file. Errors: not_found lists the names.
 Result<Recipe> load_recipe(std::string_view name_or_file);

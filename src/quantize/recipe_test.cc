@@ -19,21 +19,57 @@ TEST(Recipe, BuiltinOnesRead) {
     EXPECT_FALSE(recipe.value().about.empty());
     names.push_back(builtin.name);
   }
-  EXPECT_EQ(names, (std::vector<std::string_view>{"experts-only", "w4a16", "w4a4"}));
+  EXPECT_EQ(names, (std::vector<std::string_view>{"experts-only", "fp8", "mixed", "w4a16",
+                                                  "w4a4-fp8-head", "w4a4"}));
 }
 
-TEST(Recipe, DefaultTakesExpertsMlpsAndAttention) {
-  const Recipe recipe = load_recipe(kDefaultRecipe).value();
-  for (const char* module :
-       {"model.language_model.layers.3.mlp.experts.17.gate_proj", "model.layers.3.mlp.up_proj",
-        "model.language_model.layers.3.mlp.shared_expert.down_proj",
-        "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.o_proj"})
-    EXPECT_GE(recipe.find(module), 0) << module;
-  for (const char* module :
-       {"lm_head", "model.layers.0.mlp.gate", "model.layers.0.mlp.shared_expert_gate",
-        "model.layers.0.linear_attn.in_proj_qkv", "model.layers.0.linear_attn.out_proj",
-        "model.embed_tokens"})
-    EXPECT_EQ(recipe.find(module), -1) << module;
+/// What a recipe makes of a module: a letter per weight format.
+char letter_of(const Recipe& recipe, const char* module) {
+  const int rule = recipe.find(module);
+  if (rule < 0) return '-';
+  switch (recipe.rules[static_cast<size_t>(rule)].gives.scheme.weights) {
+    case WeightFormat::nvfp4:
+      return '4';
+    case WeightFormat::fp8_tensor:
+      return '8';
+    case WeightFormat::fp8_block:
+      return 'b';
+    default:
+      return '?';
+  }
+}
+
+TEST(Recipe, BuiltinOnesTakeWhatTheySay) {
+  struct Row {
+    const char* module;
+    const char* letters;  // mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8
+  };
+  constexpr Row kRows[] = {
+      {"model.language_model.layers.3.mlp.experts.17.gate_proj", "444448"},
+      {"model.layers.3.mlp.up_proj", "4444-8"},
+      {"model.language_model.layers.3.mlp.shared_expert.down_proj", "4444-8"},
+      {"model.layers.0.self_attn.q_proj", "8444-8"},
+      {"model.layers.0.self_attn.o_proj", "8444-8"},
+      {"model.layers.0.linear_attn.in_proj_qkv", "8----8"},
+      {"model.layers.0.linear_attn.in_proj_z", "8----8"},
+      {"model.layers.0.linear_attn.out_proj", "8----8"},
+      {"lm_head", "4--b--"},
+      {"model.layers.0.linear_attn.in_proj_a", "------"},
+      {"model.layers.0.linear_attn.in_proj_b", "------"},
+      {"model.layers.0.linear_attn.conv1d", "------"},
+      {"model.layers.0.mlp.gate", "------"},
+      {"model.layers.0.mlp.shared_expert_gate", "------"},
+      {"model.embed_tokens", "------"},
+  };
+  const char* kNames[] = {"mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8"};
+  EXPECT_EQ(kDefaultRecipe, kNames[0]);
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    const Recipe recipe = load_recipe(kNames[i]).value();
+    for (const Row& row : kRows)
+      EXPECT_EQ(letter_of(recipe, row.module), row.letters[i]) << kNames[i] << " " << row.module;
+  }
+  for (const char* name : {"w4a4", "w4a4-fp8-head"})
+    EXPECT_EQ(load_recipe(name).value().status, RecipeStatus::free_text);
 }
 
 TEST(Recipe, LastMatchWins) {
@@ -86,13 +122,27 @@ TEST(Recipe, BadOnesAreRefused) {
       {rules, "r line 4: key \"weights\" is missing"},
       {rules + "    weight: nvfp4\n",
        "r line 5: unknown key \"weight\"; did you mean \"weights\"?"},
-      {rules + "    weights: nvfp5\n", "r line 5: \"weights\": expected nvfp4, keep, found nvfp5"},
+      {rules + "    weights: nvfp5\n",
+       "r line 5: \"weights\": expected nvfp4, fp8, fp8-block, keep, found nvfp5"},
       {rules + "    weights: keep\n    activations: nvfp4\n",
-       "r line 4: \"activations: nvfp4\": expected \"weights: nvfp4\" with it"},
+       "r line 4: \"activations\": expected \"weights: nvfp4\" with it; FP8 weights bring their "
+       "own"},
+      {rules + "    weights: fp8\n    activations: nvfp4\n    input_scale: 1\n",
+       "FP8 weights bring their own"},
+      {rules + "    weights: fp8\n", "r line 4: key \"input_scale\" is missing"},
+      {rules + "    weights: fp8-block\n    input_scale: 1\n",
+       "expected \"activations: nvfp4\" or \"weights: fp8\" with it"},
+      {rules + "    weights: nvfp4\n    optional: maybe\n",
+       "r line 6: \"optional\": expected true, false, found maybe"},
+      {rules + "    weights: nvfp4\n    optinal: true\n", "did you mean \"optional\"?"},
+      {head + "rules:\n  - match: " + std::string(401, 'x') + "\n    weights: nvfp4\n",
+       "r line 4: \"match\": expected at most 400 characters, found 401"},
+      {std::string(kRecipeBytesMax + 1, '#'), "r: expected a recipe of at most 262144 bytes"},
+      {head + "rules: " + std::string(5000, '['), "r line 3: expected YAML"},
       {rules + "    weights: nvfp4\n    activations: nvfp4\n",
        "r line 4: key \"input_scale\" is missing"},
       {rules + "    weights: nvfp4\n    input_scale: 1\n",
-       "r line 4: \"input_scale\": expected \"activations: nvfp4\" with it"},
+       "r line 4: \"input_scale\": expected \"activations: nvfp4\" or \"weights: fp8\" with it"},
       {rules + "    weights: nvfp4\n    activations: nvfp4\n    input_scale: 3\n",
        "r line 7: \"input_scale\": expected a power of two such as 1, 0.5 or 0.0625, found 3"},
       {rules + "    weights: nvfp4\n    activations: nvfp4\n    input_scale: -1\n", "found -1"},
@@ -114,9 +164,10 @@ TEST(Recipe, LoadedByNameOrFile) {
   const test::Folder folder;
   const auto unknown = load_recipe("w4a17");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(unknown.error().message,
-            "recipe \"w4a17\": expected one of experts-only, w4a16, w4a4, or a YAML file, found "
-            "neither");
+  EXPECT_EQ(
+      unknown.error().message,
+      "recipe \"w4a17\": expected one of experts-only, fp8, mixed, w4a16, w4a4-fp8-head, w4a4, or "
+      "a YAML file, found neither");
   write_file_atomically(folder / "mine.yaml",
                         concat(kHead, "rules:\n  - match: x\n    weights: nvfp4\n"))
       .value();

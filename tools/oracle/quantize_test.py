@@ -1,9 +1,10 @@
 """Holds what `nibble quantize` writes against compressed-tensors and transformers.
 
 quantize_test.py NIBBLE MODEL: quantizes MODEL (BF16) and checks, module by module, that the
-package's decompression gives our weights exactly and that plain amax/6 gives the package's codes
-and scales; then that transformers, with weights as the package reads them, gives the logits of
-`nibble score` in both dialects. Prints 'N passed, N failed'. Part of ./test --full: needs torch.
+package's decompression gives our weights exactly and that plain amax/6 (and FP8) gives the
+package's codes and scales; that the package finds the same modules quantized as the file holds;
+then that transformers, with weights as the package reads them, gives the logits of `nibble score`
+in both dialects. Prints 'N passed, N failed'. Part of ./test --full: needs torch.
 """
 
 import json
@@ -17,11 +18,13 @@ import transformers
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
 from compressed_tensors.quantization.utils import calculate_qparams
+from compressed_tensors.utils.match import match_name
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers.utils.quantization_config import CompressedTensorsConfig
 
 LOGITS_BAR = 1e-3  # rms difference over the standard deviation of the logits
+E4M3 = torch.float8_e4m3fn
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
 
 
@@ -62,21 +65,41 @@ class Quantized:
         self.tensors = tensors_of(folder)
         config = json.loads((folder / "config.json").read_text())["quantization_config"]
         self.config = QuantizationConfig(**config)
-        self.scheme = self.config.config_groups["group_0"]
-        self.compressor = BaseCompressor.get_value_from_registry(self.scheme.format)
-        suffix = ".weight_packed"
-        self.modules = sorted(n.removesuffix(suffix) for n in self.tensors if n.endswith(suffix))
+        self.modules = sorted(
+            [n.removesuffix(".weight_packed") for n in self.tensors if n.endswith(".weight_packed")]
+            + [n.removesuffix(".weight") for n, t in self.tensors.items() if t.dtype == E4M3
+               and n.endswith(".weight")])
+
+    def scheme(self, module):
+        """The group whose targets name the module, as the package matches names."""
+        if any(match_name(module, target) for target in self.config.ignore):
+            return None
+        found = [group for group in self.config.config_groups.values()
+                 if any(target == "Linear" or match_name(module, target)
+                        for target in group.targets)]
+        assert len(found) < 2, module
+        return found[0] if found else None
+
+    def compressor(self, module):
+        return BaseCompressor.get_value_from_registry(self.scheme(module).format)
 
     def parts(self, module):
-        names = ("weight_packed", "weight_scale", "weight_global_scale")
-        return {name: self.tensors[f"{module}.{name}"] for name in names}
+        names = ("weight", "weight_packed", "weight_scale", "weight_global_scale")
+        return {name: self.tensors[f"{module}.{name}"] for name in names
+                if f"{module}.{name}" in self.tensors}
 
     def decompressed(self, module):
-        return self.compressor.decompress(self.parts(module), self.scheme)["weight"]
+        return self.compressor(module).decompress(self.parts(module), self.scheme(module))["weight"]
 
     def exact(self, module):
-        """code * scale / global in float64, from the format's definition alone."""
+        """code * scale, from the format's definition alone."""
         parts = self.parts(module)
+        if "weight" in parts:
+            rows, cols = parts["weight"].shape
+            scales = parts["weight_scale"]
+            if scales.numel() > 1:
+                scales = scales.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :cols]
+            return (parts["weight"].float() * scales).double()  # rounded once, to F32
         packed = parts["weight_packed"]
         codes = torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2).long()
         values = E2M1[codes & 7] * torch.where(codes >= 8, -1.0, 1.0)
@@ -84,12 +107,21 @@ class Quantized:
         return values * scales / parts["weight_global_scale"].double()
 
 
-def check_decoding(results, quantized):
+def check_declaration(results, name, quantized):
+    """Every linear of the text model: declared quantized there if and only if it is in the file."""
+    linears = {n.removesuffix(".weight") for n, t in quantized.tensors.items()
+               if n.endswith(".weight") and t.ndim == 2 and "embed" not in n}
+    wrong = [m for m in linears | set(quantized.modules)
+             if (quantized.scheme(m) is not None) != (m in quantized.modules)]
+    results.check(not wrong, f"{name}: the package finds what is quantized among {len(linears)} "
+                  f"linears{wrong[:3] or ''}")
+
+
+def check_decoding(results, name, quantized):
     differing = [m for m in quantized.modules
                  if not torch.equal(quantized.decompressed(m).double(), quantized.exact(m))]
-    dtype = quantized.decompressed(quantized.modules[0]).dtype
-    results.check(not differing, f"{len(quantized.modules)} modules: decompressed there, in "
-                  f"{dtype}, gives the exact weight; {len(differing)} differ")
+    results.check(not differing, f"{name}: {len(quantized.modules)} modules: decompressed there, "
+                  f"they give the exact weight; {len(differing)} differ")
 
 
 def canonical(packed):
@@ -99,19 +131,26 @@ def canonical(packed):
     return low | high << 4
 
 
-def check_amax(results, quantized, source):
+def check_amax(results, name, quantized, source):
     """The package, given our global scale and F32 weights, makes our scales and codes. The one
     documented difference: a block scale that rounds to zero is 2^-9 here and 0.125 there."""
     scales_differ = codes_differ = blocks = floor_blocks = 0
     for module in quantized.modules:
         ours = quantized.parts(module)
         weight = source_weight(source, module).float()
+        scheme, compressor = quantized.scheme(module), quantized.compressor(module)
+        if "weight" in ours:
+            state = {"weight": weight, "weight_scale": ours["weight_scale"]}
+            packed = compressor.compress(state, scheme)["weight"]
+            codes_differ += int((packed.float() != ours["weight"].float()).sum())
+            blocks += 1
+            continue
         groups = weight.unflatten(-1, (-1, 16))
-        theirs, _ = calculate_qparams(groups.amin(-1), groups.amax(-1), quantized.scheme.weights,
+        theirs, _ = calculate_qparams(groups.amin(-1), groups.amax(-1), scheme.weights,
                                       global_scale=ours["weight_global_scale"])
         state = {"weight": weight, "weight_scale": theirs,
                  "weight_global_scale": ours["weight_global_scale"]}
-        packed = quantized.compressor.compress(state, quantized.scheme)
+        packed = compressor.compress(state, scheme)
         floor = (ours["weight_scale"].float() == 2**-9) | (groups.abs().amax(-1) == 0)
         same = (packed["weight_scale"].float() == ours["weight_scale"].float()) | floor
         scales_differ += int((~same).sum())
@@ -119,28 +158,44 @@ def check_amax(results, quantized, source):
         codes_differ += int((~equal.unflatten(-1, (-1, 8)).all(-1) & ~floor).sum())
         blocks += same.numel()
         floor_blocks += int(floor.sum())
-    results.check(scales_differ == 0, f"amax: {scales_differ} of {blocks} block scales differ from "
-                  f"the package's ({floor_blocks} zero or at the floor, not compared)")
-    results.check(codes_differ == 0, f"amax: {codes_differ} of {blocks} blocks have other codes")
+    results.check(scales_differ == 0, f"{name}, amax: {scales_differ} of {blocks} block scales "
+                  f"differ from the package's ({floor_blocks} zero or at the floor, not compared)")
+    results.check(codes_differ == 0, f"{name}, amax: {codes_differ} of {blocks} blocks have "
+                  "other codes")
 
 
-def reference_logits(folder, quantized, ids):
-    """transformers reads the checkpoint; experts are then set from the package's decompression,
-    because transformers 5.23 leaves the global scale out when it fuses NVFP4 experts."""
+def load_there(folder, source):
+    """transformers 5.23 reads a folder with one scheme. Of several it takes one for all dense
+    layers, so a mixed file's weights are set into the source's model instead."""
+    mixed = len(json.loads((folder / "config.json").read_text())
+                ["quantization_config"]["config_groups"]) > 1
+    config = {} if mixed else {"quantization_config": CompressedTensorsConfig(dequantize=True)}
     model, info = transformers.AutoModelForImageTextToText.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True,
-        quantization_config=CompressedTensorsConfig(dequantize=True))
+        source if mixed else folder, dtype=torch.float32, output_loading_info=True, **config)
     assert not info["missing_keys"], info["missing_keys"]
+    return model.float()
+
+
+def reference_logits(folder, source, quantized, ids):
+    """Every quantized weight is what the package decompresses; of a file with one scheme
+    transformers reads the dense ones itself. It leaves the global scale out when it fuses NVFP4
+    experts (5.23)."""
+    model = load_there(folder, source)
+    parameters = dict(model.named_parameters())
     with torch.no_grad():
-        for name, experts in model.named_modules():
-            if not name.endswith(".mlp.experts") or f"{name}.0.gate_proj" not in quantized.modules:
+        for module in quantized.modules:
+            weight = quantized.decompressed(module).float()
+            if f"{module}.weight" in parameters:
+                parameters[f"{module}.weight"].copy_(weight)
                 continue
-            for e in range(experts.gate_up_proj.shape[0]):
-                gate, up, down = (quantized.decompressed(f"{name}.{e}.{projection}_proj")
-                                  for projection in ("gate", "up", "down"))
-                experts.gate_up_proj.data[e] = torch.cat((gate, up)).to(experts.gate_up_proj)
-                experts.down_proj.data[e] = down.to(experts.down_proj)
-        return model.float()(input_ids=torch.tensor([ids])).logits[0]
+            layer, expert, projection = module.rsplit(".", 2)
+            if projection == "down_proj":
+                parameters[f"{layer}.down_proj"][int(expert)] = weight
+                continue
+            gate_up = parameters[f"{layer}.gate_up_proj"][int(expert)]
+            rows = gate_up.shape[0] // 2
+            gate_up[slice(0, rows) if projection == "gate_proj" else slice(rows, None)] = weight
+        return model(input_ids=torch.tensor([ids])).logits[0]
 
 
 def score(nibble, folder, ids, work):
@@ -151,38 +206,48 @@ def score(nibble, folder, ids, work):
     return load_file(out)["logits"]
 
 
-def check_logits(results, nibble, folders, quantized, work):
+def check_logits(results, nibble, source, folders, quantized, work):
     config = json.loads((folders["compressed-tensors"] / "config.json").read_text())
     rows = config.get("text_config", config)["vocab_size"]
     random = torch.Generator().manual_seed(1)
     ids = torch.randint(0, rows * 9 // 10, (96,), generator=random).tolist()
-    theirs = reference_logits(folders["compressed-tensors"], quantized, ids)
+    theirs = reference_logits(folders["compressed-tensors"], source, quantized, ids)
     ours = {name: score(nibble, folder, ids, work) for name, folder in folders.items()}
-    for name, logits in ours.items():
+    for folder_name, logits in ours.items():
         error = float((logits - theirs).pow(2).mean().sqrt() / theirs.std())
-        results.check(error < LOGITS_BAR, f"{name}: logits differ from transformers' by "
-                      f"{error:.2e} of their deviation")
-    first, second = ours.values()
-    results.check(torch.equal(first, second), "both dialects give the same logits to the last bit")
+        results.check(error < LOGITS_BAR, f"{folders[folder_name].name}: logits differ from "
+                      f"transformers' by {error:.2e} of their deviation")
+    if len(ours) == 2:
+        first, second = ours.values()
+        results.check(torch.equal(first, second), "both dialects: the same logits to the last bit")
+
+
+RECIPES = {"mixed": ("compressed-tensors", "modelopt"), "w4a16": ("compressed-tensors", "modelopt"),
+           "w4a4-fp8-head": ("compressed-tensors",)}
+
+
+def check_recipe(results, nibble, model, recipe, work):
+    def quantize(name, *flags):
+        folder = work / f"{recipe}-{name}"
+        subprocess.run([nibble, "quantize", model, folder, "--recipe", recipe, "--no-progress",
+                        *flags], check=True, capture_output=True)
+        return folder
+
+    folders = {dialect: quantize(dialect, "--format", dialect) for dialect in RECIPES[recipe]}
+    quantized = Quantized(folders["compressed-tensors"])
+    check_declaration(results, recipe, quantized)
+    check_decoding(results, recipe, quantized)
+    check_amax(results, recipe, Quantized(quantize("amax", "--algorithm", "amax")),
+               tensors_of(model))
+    check_logits(results, nibble, model, folders, quantized, work)
 
 
 def main():
     nibble, model = sys.argv[1], pathlib.Path(sys.argv[2])
     results = Results()
-    source = tensors_of(model)
     with tempfile.TemporaryDirectory() as name:
-        work = pathlib.Path(name)
-        folders = {}
-        for kind, flags in (("compressed-tensors", ()), ("modelopt", ("--format", "modelopt")),
-                            ("amax", ("--algorithm", "amax"))):
-            folders[kind] = work / kind
-            subprocess.run([nibble, "quantize", model, folders[kind], "--no-progress", *flags],
-                           check=True, capture_output=True)
-        amax = folders.pop("amax")
-        quantized = Quantized(folders["compressed-tensors"])
-        check_decoding(results, quantized)
-        check_amax(results, Quantized(amax), source)
-        check_logits(results, nibble, folders, quantized, work)
+        for recipe in RECIPES:
+            check_recipe(results, nibble, model, recipe, pathlib.Path(name))
     print(f"{results.passed} passed, {results.failed} failed")
     return 1 if results.failed else 0
 

@@ -1,0 +1,203 @@
+// Blocks in, codes and scales out.
+#include "quantize/group_rounder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "quantize/fp8_round.h"
+#include "tensor/fp8.h"
+
+namespace nibble {
+namespace {
+
+template <typename T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+std::span<const std::byte> bytes_of(const float& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+TensorView rows_of(const Tensor& values, int64_t begin, int64_t rows) {
+  const int64_t cols = values.shape()[1];
+  return {values.view().data + dtype_bytes(values.dtype(), begin * cols), values.dtype(),
+          Shape{rows, cols}};
+}
+
+}  // namespace
+
+std::vector<GroupRounder::RowBlock> GroupRounder::cut(const FusedGroup& group) const {
+  std::vector<RowBlock> blocks;
+  for (size_t i = 0; i < group.linears.size(); ++i) {
+    const LinearSource& source = group.linears[i].source;
+    const DType dtype = checkpoint_.find(source.values)->dtype;
+    int64_t step = std::max<int64_t>(1, kBlockBytes / dtype_bytes(dtype, source.cols));
+    if (group.linears[i].becomes.scheme.weights == WeightFormat::fp8_block)
+      step = std::max(kFp8Block, step / kFp8Block * kFp8Block);  // whole bands of tiles
+    for (int64_t row = 0; row < source.rows; row += step)
+      blocks.push_back({.linear = i, .begin = row, .rows = std::min(step, source.rows - row)});
+  }
+  return blocks;
+}
+
+Result<Tensor> GroupRounder::read_rows(const LinearSource& source, int64_t begin,
+                                       int64_t rows) const {
+  const TensorEntry& from = *checkpoint_.find(source.values);
+  Tensor values(from.dtype, {rows, source.cols});
+  const int64_t at = dtype_bytes(from.dtype, (source.row_begin + begin) * source.cols);
+  TRY(checkpoint_.read_bytes(from, at, values.span()));
+  return values;
+}
+
+/// Names the first weight that is no weight.
+Error GroupRounder::bad_weight(const PlannedLinear& linear, const RowBlock& block) const {
+  const int64_t size = dtype_bytes(block.values.dtype(), 1);
+  const int64_t count = block.values.shape().count();
+  int64_t i = 0;
+  float magnitude = 0;
+  for (; i < count; ++i) {
+    magnitude = largest_magnitude(block.values.view().data + i * size, block.values.dtype(), 1);
+    if (!(magnitude <= kWeightMax)) break;
+  }
+  const int64_t row = block.begin + i / linear.source.cols;
+  return make_error(ErrorCode::corrupt,
+                    {.what = concat("tensor ", linear.source.values, " (", linear.source.module,
+                                    " row ", row, " column ", i % linear.source.cols, ")"),
+                     .expected = "a finite weight below 2^127",
+                     .found = std::isnan(magnitude) ? std::string("NaN") : concat(magnitude),
+                     .advice = "the source is damaged: fetch it again"});
+}
+
+/// The first pass. Keeps the blocks of a group that may be held.
+Result<float> GroupRounder::largest(const FusedGroup& group, std::vector<RowBlock>& blocks) const {
+  float amax = 0;
+  for (RowBlock& block : blocks) {
+    TRY(options_.check());
+    const PlannedLinear& linear = group.linears[block.linear];
+    block.values = TRY(read_rows(linear.source, block.begin, block.rows));
+    const float found = largest_magnitude(block.values.view().data, block.values.dtype(),
+                                          block.values.shape().count());
+    if (!(found <= kWeightMax)) return bad_weight(linear, block);
+    amax = std::max(amax, found);
+    if (group.bytes > options_.held_bytes_max) block.values = Tensor();
+  }
+  return amax;
+}
+
+Rounding GroupRounder::prepare(const PlannedLinear& linear) const {
+  return prepare_rounding(
+      {.algorithm = options_.algorithm,
+       .cols = linear.source.cols,
+       .statistics = options_.statistics ? options_.statistics(linear.source) : nullptr,
+       .path = best_round_path()});
+}
+
+Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
+                                                  const RowBlock& block, const GroupScale& scale,
+                                                  const RowRounder& rounder,
+                                                  ThreadPool& threads) const {
+  const int64_t cols = linear.source.cols;
+  std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols / 2));
+  std::vector<uint8_t> scales(static_cast<size_t>(block.rows * cols / kNvfp4Group));
+  std::vector<RoundStatistics> by_row(static_cast<size_t>(block.rows));
+  threads.parallel_for(by_row.size(), 8, [&](size_t begin, size_t end) {
+    const auto code_bytes = static_cast<size_t>(cols / 2);
+    const auto scale_bytes = static_cast<size_t>(cols / kNvfp4Group);
+    for (size_t row = begin; row < end; ++row)
+      by_row[row] =
+          rounder.round(rows_of(block.values, static_cast<int64_t>(row), 1), scale.exponent,
+                        std::span(codes).subspan(row * code_bytes, code_bytes),
+                        std::span(scales).subspan(row * scale_bytes, scale_bytes));
+  });
+  RoundStatistics statistics;
+  for (const RoundStatistics& row : by_row) statistics += row;
+  const Nvfp4Names names = nvfp4_names(linear.source.module, options_.dialect);
+  TRY(writer_.append(names.codes, bytes_of(codes)));
+  TRY(writer_.append(names.scales, bytes_of(scales)));
+  return statistics;
+}
+
+/// In bands of 128 rows, also where there is one scale: sums of errors are then the same.
+Result<RoundStatistics> GroupRounder::write_fp8(const PlannedLinear& linear, const RowBlock& block,
+                                                const GroupScale& scale,
+                                                ThreadPool& threads) const {
+  const int64_t cols = linear.source.cols;
+  const bool tiled = linear.becomes.scheme.weights == WeightFormat::fp8_block;
+  const auto tiles = static_cast<size_t>((cols + kFp8Block - 1) / kFp8Block);
+  const auto bands = static_cast<size_t>((block.rows + kFp8Block - 1) / kFp8Block);
+  std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols));
+  std::vector<float> scales(tiled ? bands * tiles : 0);
+  std::vector<RoundStatistics> by_band(bands);
+  threads.parallel_for(bands, 1, [&](size_t begin, size_t end) {
+    for (size_t band = begin; band < end; ++band) {
+      const int64_t row = static_cast<int64_t>(band) * kFp8Block;
+      const int64_t rows = std::min(kFp8Block, block.rows - row);
+      const TensorView weights = rows_of(block.values, row, rows);
+      const auto out = std::span(codes).subspan(static_cast<size_t>(row * cols),
+                                                static_cast<size_t>(rows * cols));
+      by_band[band] =
+          tiled ? round_fp8_band(weights, out, std::span(scales).subspan(band * tiles, tiles))
+                : round_fp8_rows(weights, scale.fp8, out);
+    }
+  });
+  RoundStatistics statistics;
+  for (const RoundStatistics& band : by_band) statistics += band;
+  TRY(writer_.append(concat(linear.source.module, ".weight"), bytes_of(codes)));
+  if (tiled) TRY(writer_.append(concat(linear.source.module, ".weight_scale"), bytes_of(scales)));
+  return statistics;
+}
+
+/// The same scale for every linear of the group: written from one number.
+Result<void> GroupRounder::write_scales(const PlannedLinear& linear,
+                                        const GroupScale& scale) const {
+  const QuantScheme& scheme = linear.becomes.scheme;
+  const std::string& module = linear.source.module;
+  if (scheme.weights == WeightFormat::nvfp4) {
+    const auto direction = scale_direction(options_.dialect);
+    const float global = power_of_two_global(scale.exponent, direction).value;
+    CHECK(std::isfinite(global) && global > 0, "global scale ", global);
+    const Nvfp4Names names = nvfp4_names(module, options_.dialect);
+    TRY(writer_.append(names.global, bytes_of(global)));
+    if (scheme.activations != ActivationFormat::nvfp4) return {};
+    const bool divides = direction == GlobalScale::Direction::divide;
+    const float input = divides ? 1.0F / linear.becomes.input_scale : linear.becomes.input_scale;
+    return writer_.append(names.input_scale, bytes_of(input));
+  }
+  if (scheme.weights == WeightFormat::fp8_tensor)
+    TRY(writer_.append(concat(module, ".weight_scale"), bytes_of(scale.fp8)));
+  if (scheme.activations == ActivationFormat::fp8_tensor)
+    TRY(writer_.append(concat(module, ".input_scale"), bytes_of(linear.becomes.input_scale)));
+  return {};
+}
+
+/// Two passes over the group: its largest magnitude, then rounding under the scale it gives.
+Result<std::vector<LinearOutcome>> GroupRounder::round(const FusedGroup& group,
+                                                       ThreadPool& threads) const {
+  std::vector<RowBlock> blocks = cut(group);
+  const float amax = TRY(largest(group, blocks));
+  const GroupScale scale{.exponent = global_exponent(amax), .fp8 = fp8_scale(amax)};
+  std::vector<LinearOutcome> outcomes(group.linears.size());
+  std::vector<Rounding> roundings(group.linears.size());
+  const bool four_bit = group.linears.front().becomes.scheme.weights == WeightFormat::nvfp4;
+  for (RowBlock& block : blocks) {
+    TRY(options_.check());
+    const PlannedLinear& linear = group.linears[block.linear];
+    LinearOutcome& outcome = outcomes[block.linear];
+    Rounding& rounding = roundings[block.linear];
+    if (four_bit && block.begin == 0) {
+      rounding = prepare(linear);
+      outcome.fallback = rounding.fallback;
+    }
+    if (group.bytes > options_.held_bytes_max)
+      block.values = TRY(read_rows(linear.source, block.begin, block.rows));
+    outcome.statistics += four_bit ? TRY(write_nvfp4(linear, block, scale, *rounding.rows, threads))
+                                   : TRY(write_fp8(linear, block, scale, threads));
+    block.values = Tensor();
+    if (block.begin + block.rows == linear.source.rows) rounding = Rounding();
+  }
+  for (const PlannedLinear& linear : group.linears) TRY(write_scales(linear, scale));
+  return outcomes;
+}
+
+}  // namespace nibble

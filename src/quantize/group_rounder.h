@@ -1,0 +1,76 @@
+// Rounds the linears of one fused group and appends what they become to the output. Reads the group
+// in row blocks: once if it may be held, else once for its largest magnitude and once to round.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "quantize/quant_plan.h"
+#include "quantize/rounding.h"
+
+namespace nibble {
+
+/// Read, rounded or copied in one piece.
+inline constexpr int64_t kBlockBytes = int64_t{8} << 20;
+
+struct GroupRounderOptions {
+  RoundAlgorithm algorithm = RoundAlgorithm::search;
+  Dialect dialect = Dialect::compressed_tensors;
+  int64_t held_bytes_max = 0;
+  /// What calibration saw of a linear's input; empty: nothing.
+  std::function<const InputStatistics*(const LinearSource&)> statistics = {};
+  /// Asked before each block; an error stops the work.
+  std::function<Result<void>()> check = {};
+};
+
+/// What became of one linear.
+struct LinearOutcome {
+  RoundStatistics statistics;
+  std::string fallback;  // why it was rounded without data, or empty
+};
+
+class GroupRounder {
+ public:
+  GroupRounder(const Checkpoint& checkpoint, CheckpointWriter& writer, GroupRounderOptions options)
+      : checkpoint_(checkpoint), writer_(writer), options_(std::move(options)) {}
+
+  /// One outcome per linear. Errors: corrupt names a tensor, row and column that is no weight;
+  /// io.
+  Result<std::vector<LinearOutcome>> round(const FusedGroup& group, ThreadPool& threads) const;
+
+  /// Rows [begin, begin + rows) of a linear, as they are in the file.
+  Result<Tensor> read_rows(const LinearSource& source, int64_t begin, int64_t rows) const;
+
+ private:
+  struct RowBlock {
+    size_t linear = 0;
+    int64_t begin = 0;
+    int64_t rows = 0;
+    Tensor values = {};
+  };
+  /// What the linears of a group have in common.
+  struct GroupScale {
+    int exponent = 0;  // NVFP4
+    float fp8 = 1.0F;  // FP8 per tensor
+  };
+  std::vector<RowBlock> cut(const FusedGroup& group) const;
+  Result<float> largest(const FusedGroup& group, std::vector<RowBlock>& blocks) const;
+  Error bad_weight(const PlannedLinear& linear, const RowBlock& block) const;
+  Rounding prepare(const PlannedLinear& linear) const;
+  Result<RoundStatistics> write_nvfp4(const PlannedLinear& linear, const RowBlock& block,
+                                      const GroupScale& scale, const RowRounder& rounder,
+                                      ThreadPool& threads) const;
+  Result<RoundStatistics> write_fp8(const PlannedLinear& linear, const RowBlock& block,
+                                    const GroupScale& scale, ThreadPool& threads) const;
+  Result<void> write_scales(const PlannedLinear& linear, const GroupScale& scale) const;
+
+  const Checkpoint& checkpoint_;
+  CheckpointWriter& writer_;
+  GroupRounderOptions options_;
+};
+
+}  // namespace nibble
