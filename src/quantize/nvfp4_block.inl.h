@@ -56,6 +56,9 @@ struct BlockTables {
 };
 extern const BlockTables kBlockTables;
 
+/// One row as F32, times `factor` (a power of two).
+void load_row(const TensorView& weights, int64_t row, float factor, std::span<float> out);
+
 #define NIBBLE_INLINE inline __attribute__((always_inline))
 
 /// 2^22 * 2^e for x in [2^e, 2^(e+1)), e >= 0: adding it rounds x to the E2M1 grid, ties to even.
@@ -186,6 +189,7 @@ struct Chunk {
   float amax[kBlocks];
   int lo[kBlocks];         // first scale code of the window
   int amax_lane[kBlocks];  // where in the window the code nearest to amax/6 is
+  int four_lane[kBlocks];  // the same of amax/4; at most 12, as 8.5/4 is 9 codes above 1
   int lane[kBlocks];       // the chosen one
   alignas(64) float errors[kBlocks * 16];
 };
@@ -198,6 +202,7 @@ NIBBLE_INLINE void measure_chunk(const float* u, int blocks, Chunk& chunk) {
     const int below = code_at_or_below(chunk.amax[b] * (1.0F / 8.5F));
     chunk.lo[b] = below < 1 ? 1 : below;
     chunk.amax_lane[b] = code_nearest(chunk.amax[b] / 6.0F) - chunk.lo[b];
+    chunk.four_lane[b] = code_nearest(chunk.amax[b] / 4.0F) - chunk.lo[b];
   }
   for (int b = 0; b < blocks; ++b) {
     alignas(64) float exact[16];
@@ -212,9 +217,14 @@ NIBBLE_INLINE void measure_chunk(const float* u, int blocks, Chunk& chunk) {
 template <int W>
 NIBBLE_INLINE void encode_chunk(const float* u, int blocks, RoundAlgorithm algorithm, Chunk& chunk,
                                 uint8_t* codes, uint8_t* scales) {
-  for (int b = 0; b < blocks; ++b)
-    chunk.lane[b] = algorithm == RoundAlgorithm::search ? least_lane<W>(chunk.errors + b * 16)
-                                                        : chunk.amax_lane[b];
+  for (int b = 0; b < blocks; ++b) {
+    const float* errors = chunk.errors + b * 16;
+    chunk.lane[b] =
+        algorithm == RoundAlgorithm::search ? least_lane<W>(errors) : chunk.amax_lane[b];
+    if (algorithm == RoundAlgorithm::four_over_six &&
+        errors[chunk.four_lane[b]] < errors[chunk.amax_lane[b]])
+      chunk.lane[b] = chunk.four_lane[b];
+  }
   for (int b = 0; b < blocks; ++b) {
     const int code = chunk.lo[b] + chunk.lane[b];
     alignas(64) int32_t elements[16] = {};

@@ -27,6 +27,23 @@ constexpr BlockTables make_tables() {
 }
 }  // namespace
 constexpr BlockTables kBlockTables = make_tables();
+
+void load_row(const TensorView& weights, int64_t row, float factor, std::span<float> out) {
+  const int64_t begin = row * static_cast<int64_t>(out.size());
+  if (weights.dtype == DType::f32) {
+    const float* in = weights.as<float>() + begin;
+    for (size_t i = 0; i < out.size(); ++i) out[i] = in[i] * factor;
+    return;
+  }
+  const uint16_t* in = weights.as<uint16_t>() + begin;
+  if (weights.dtype == DType::bf16) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_float(in[i]) * factor;
+    return;
+  }
+  CHECK(weights.dtype == DType::f16, "weights of dtype ", dtype_info(weights.dtype).name);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = f16_to_float(in[i]) * factor;
+}
+
 }  // namespace detail
 
 namespace {
@@ -60,23 +77,6 @@ RowFunction row_function([[maybe_unused]] RoundPath path) {
   return row_portable;
 }
 
-/// One row as F32, times `factor` (a power of two).
-void load_row(const TensorView& weights, int64_t row, float factor, std::span<float> out) {
-  const int64_t begin = row * static_cast<int64_t>(out.size());
-  if (weights.dtype == DType::f32) {
-    const float* in = weights.as<float>() + begin;
-    for (size_t i = 0; i < out.size(); ++i) out[i] = in[i] * factor;
-    return;
-  }
-  const uint16_t* in = weights.as<uint16_t>() + begin;
-  if (weights.dtype == DType::bf16) {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_float(in[i]) * factor;
-    return;
-  }
-  CHECK(weights.dtype == DType::f16, "weights of dtype ", dtype_info(weights.dtype).name);
-  for (size_t i = 0; i < out.size(); ++i) out[i] = f16_to_float(in[i]) * factor;
-}
-
 template <typename Bits>
 Bits largest_bits(const std::byte* values, int64_t count) {
   const Bits* bits = reinterpret_cast<const Bits*>(values);
@@ -90,14 +90,19 @@ Bits largest_bits(const std::byte* values, int64_t count) {
 }  // namespace
 
 std::string_view round_algorithm_name(RoundAlgorithm algorithm) {
-  return algorithm == RoundAlgorithm::search ? "search" : "amax";
+  constexpr std::string_view kNames[] = {"search",   "amax",   "four-over-six",
+                                         "diagonal", "blocks", "gptq"};
+  return kNames[static_cast<size_t>(algorithm)];
 }
 
 Result<RoundAlgorithm> parse_round_algorithm(std::string_view name) {
-  for (const auto algorithm : {RoundAlgorithm::search, RoundAlgorithm::amax})
+  std::string names;
+  for (const auto algorithm : kRoundAlgorithms) {
     if (round_algorithm_name(algorithm) == name) return algorithm;
+    names += concat(names.empty() ? "" : ", ", round_algorithm_name(algorithm));
+  }
   return make_error(ErrorCode::invalid_argument,
-                    {.what = "algorithm", .expected = "search or amax", .found = name});
+                    {.what = "algorithm", .expected = names, .found = name});
 }
 
 std::string_view round_path_name(RoundPath path) {
@@ -152,6 +157,12 @@ RoundStatistics& RoundStatistics::operator+=(const RoundStatistics& other) {
   return *this;
 }
 
+void RoundStatistics::scale_by(double factor) {
+  weight_squares *= factor;
+  error_squares *= factor;
+  amax_error_squares *= factor;
+}
+
 RoundStatistics round_nvfp4_rows(const TensorView& weights, const RoundRequest& request,
                                  std::span<uint8_t> codes, std::span<uint8_t> scales) {
   const int64_t rows = weights.shape[0], cols = weights.shape[1];
@@ -160,19 +171,18 @@ RoundStatistics round_nvfp4_rows(const TensorView& weights, const RoundRequest& 
             static_cast<int64_t>(scales.size()) == rows * cols / kNvfp4Group,
         "rows ", rows, " columns ", cols);
   CHECK(round_path_available(request.path), round_path_name(request.path));
+  CHECK(request.algorithm <= RoundAlgorithm::four_over_six, round_algorithm_name(request.algorithm),
+        " needs data");
   const RowFunction round_row = row_function(request.path);
   const float factor = std::ldexp(1.0F, -request.exponent);
   std::vector<float> row(static_cast<size_t>(cols));
   RoundStatistics total;
   for (int64_t n = 0; n < rows; ++n) {
-    load_row(weights, n, factor, row);
+    detail::load_row(weights, n, factor, row);
     total += round_row(row.data(), cols, request.algorithm, codes.data() + n * (cols / 2),
                        scales.data() + n * (cols / kNvfp4Group));
   }
-  const double unit = std::ldexp(1.0, 2 * request.exponent);
-  total.weight_squares *= unit;
-  total.error_squares *= unit;
-  total.amax_error_squares *= unit;
+  total.scale_by(std::ldexp(1.0, 2 * request.exponent));
   return total;
 }
 

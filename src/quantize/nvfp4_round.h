@@ -19,7 +19,15 @@ namespace nibble {
 /// F32 in column order over the weights' 20 leading significant bits (all that BF16 and F16 have);
 /// the lowest code if several tie.
 /// amax: the code nearest to amax/6, what most tools write; code 1 if that is zero.
-enum class RoundAlgorithm : uint8_t { search, amax };
+/// four_over_six: of the codes nearest to amax/6 and to amax/4 the one with the smaller error, as
+/// above; the first if they tie (arXiv 2512.02010).
+/// With data (rounding.h): diagonal and blocks, the search with errors weighted by the input's
+/// second moment; gptq, the same with error feedback along the row.
+enum class RoundAlgorithm : uint8_t { search, amax, four_over_six, diagonal, blocks, gptq };
+inline constexpr RoundAlgorithm kRoundAlgorithms[] = {
+    RoundAlgorithm::search,   RoundAlgorithm::amax,   RoundAlgorithm::four_over_six,
+    RoundAlgorithm::diagonal, RoundAlgorithm::blocks, RoundAlgorithm::gptq};
+/// "search", "amax", "four-over-six", "diagonal", "blocks", "gptq".
 std::string_view round_algorithm_name(RoundAlgorithm algorithm);
 /// Errors: invalid_argument.
 Result<RoundAlgorithm> parse_round_algorithm(std::string_view name);
@@ -49,6 +57,8 @@ struct RoundStatistics {
   int64_t zero_blocks = 0;        // blocks of zeros in the source
   int64_t flushed_blocks = 0;     // blocks with weights, all rounded to zero
   RoundStatistics& operator+=(const RoundStatistics& other);
+  /// Multiplies the squares.
+  void scale_by(double factor);
 };
 
 /// Instruction sets; all give the same bytes.
@@ -60,6 +70,7 @@ RoundPath best_round_path();
 
 struct RoundRequest {
   int exponent = 0;  // of the global scale
+  /// One that needs no data (CHECK).
   RoundAlgorithm algorithm = RoundAlgorithm::search;
   RoundPath path = RoundPath::portable;
 };

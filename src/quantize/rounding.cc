@@ -1,7 +1,11 @@
 // Which algorithm a linear gets: the one asked for, or the search when its data do not suffice.
 #include "quantize/rounding.h"
 
+#include <cmath>
+
 #include "base/check.h"
+#include "base/concat.h"
+#include "quantize/row_rounders.h"
 
 namespace nibble {
 namespace {
@@ -20,15 +24,74 @@ class DataFreeRounder final : public RowRounder {
   RoundPath path_;
 };
 
+/// Why these statistics do not carry the algorithm, or empty.
+std::string trouble(const RoundingRequest& request) {
+  const InputStatistics* statistics = request.statistics;
+  if (statistics == nullptr) return "no calibration";
+  CHECK(statistics->cols == request.cols && statistics->kind == moment_needed(request.algorithm),
+        "statistics of ", statistics->cols, " columns for ", request.cols);
+  if (statistics->tokens < request.tokens_min)
+    return concat(statistics->tokens, " tokens of ", request.tokens_min);
+  const double mean = mean_square(*statistics);
+  if (!(mean > 0.0)) return "its inputs were all zero";
+  if (!std::isfinite(mean)) return "the squares of its inputs overflow";
+  return "";
+}
+
+std::unique_ptr<RowRounder> make_rounder(const RoundingRequest& request) {
+  switch (request.algorithm) {
+    case RoundAlgorithm::diagonal:
+      return make_diagonal_rounder(*request.statistics, request.path);
+    case RoundAlgorithm::blocks:
+      return make_block_rounder(*request.statistics, request.path);
+    case RoundAlgorithm::gptq:
+      return make_gptq_rounder(*request.statistics, request.path);
+    default:
+      return std::make_unique<DataFreeRounder>(request.algorithm, request.path);
+  }
+}
+
 }  // namespace
 
-SecondMoment moment_needed(RoundAlgorithm) { return SecondMoment::none; }
+double mean_square(const InputStatistics& statistics) {
+  double total = 0;
+  for (int64_t i = 0; i < statistics.cols; ++i) total += statistics.square(i);
+  return total / static_cast<double>(statistics.cols) / static_cast<double>(statistics.tokens);
+}
+
+std::vector<float> column_weights(const InputStatistics& statistics) {
+  const double unit = mean_square(statistics) * static_cast<double>(statistics.tokens);
+  std::vector<float> weights;
+  for (int64_t i = 0; i < statistics.cols; ++i)
+    weights.push_back(static_cast<float>(statistics.square(i) / unit + kDamping));
+  return weights;
+}
+
+SecondMoment moment_needed(RoundAlgorithm algorithm) {
+  switch (algorithm) {
+    case RoundAlgorithm::diagonal:
+      return SecondMoment::diagonal;
+    case RoundAlgorithm::blocks:
+      return SecondMoment::blocks;
+    case RoundAlgorithm::gptq:
+      return SecondMoment::full;
+    default:
+      return SecondMoment::none;
+  }
+}
 
 Rounding prepare_rounding(const RoundingRequest& request) {
   CHECK(request.cols % kNvfp4Group == 0, "columns ", request.cols);
-  return {.algorithm = request.algorithm,
-          .fallback = {},
-          .rows = std::make_unique<DataFreeRounder>(request.algorithm, request.path)};
+  Rounding rounding = {.algorithm = request.algorithm, .fallback = {}, .rows = {}};
+  if (!is_data_free(request.algorithm)) rounding.fallback = trouble(request);
+  if (rounding.fallback.empty()) {
+    rounding.rows = make_rounder(request);
+    if (rounding.rows == nullptr) rounding.fallback = "its second moment cannot be factorised";
+  }
+  if (rounding.fallback.empty()) return rounding;
+  rounding.algorithm = RoundAlgorithm::search;
+  rounding.rows = std::make_unique<DataFreeRounder>(RoundAlgorithm::search, request.path);
+  return rounding;
 }
 
 RoundedMatrix round_matrix(const Rounding& rounding, const TensorView& weights, int exponent) {
