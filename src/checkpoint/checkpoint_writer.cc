@@ -5,17 +5,23 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <optional>
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_index.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/safetensors_header.h"
+#include "checkpoint/shard_file.h"
 #include "checkpoint/shard_layout.h"
+#include "checkpoint/write_journal.h"
 
 namespace nibble {
 
 namespace fs = std::filesystem;
+
+using Clock = std::chrono::steady_clock;
 
 struct CheckpointWriter::State {
   fs::path folder;
@@ -24,23 +30,33 @@ struct CheckpointWriter::State {
   CheckpointWriterOptions options;
   std::vector<size_t> by_name;    // plan indices, sorted by name
   std::vector<int64_t> appended;  // bytes per plan entry
-  std::vector<File> shards;
+  std::vector<ShardFile> shards;
   std::vector<fs::path> made_folders;  // innermost first
   std::vector<fs::path> made_files;
+  std::optional<WriteJournal> journal;
+  std::vector<WriteJournal::Record> pending;  // finished, not yet in the journal
+  Clock::time_point noted = Clock::now();
+  bool noting = false;  // some thread is at it
+  std::mutex journal_mutex;
   std::mutex progress_mutex;
   int64_t done = 0;
   int64_t total = 0;
-  bool finished = false;
+  bool kept = false;  // finished, or suspended
 
   ~State() { remove_unfinished(); }
   void remove_unfinished();
+  size_t index_of(std::string_view name) const;
+  void advance(int64_t bytes);
+  Result<void> make_shards();
+  Result<void> note_pending();
 };
 
 void CheckpointWriter::State::remove_unfinished() {
-  if (finished) return;
+  if (kept) return;
   shards.clear();
   std::error_code ignored;
   for (const auto& file : made_files) fs::remove(file, ignored);
+  if (journal) fs::remove(folder / kJournalFile, ignored);
   for (const auto& made : made_folders) fs::remove(made, ignored);
 }
 
@@ -55,22 +71,27 @@ Error refuse_output(const fs::path& folder, std::string_view expected, std::stri
                      .advice = advice});
 }
 
-/// What a killed run leaves behind: shards, but no config.json.
+/// What a killed run without a journal leaves behind: shards, but no config.json.
 bool looks_unfinished(const fs::path& folder) {
   std::error_code failure;
   if (fs::exists(folder / kConfigFile, failure)) return false;
   return list_safetensors(folder).ok();
 }
 
-Result<void> check_output(const fs::path& folder, const std::vector<fs::path>& inputs) {
+Result<void> check_output(const fs::path& folder, const CheckpointWriterOptions& options) {
   std::error_code failure;
   if (!fs::exists(folder, failure)) return {};
-  for (const auto& input : inputs) {
+  for (const auto& input : options.inputs) {
     if (fs::equivalent(folder, input, failure)) {
       return refuse_output(folder, "an output other than the input", "the same folder");
     }
   }
   if (!fs::is_directory(folder, failure)) return refuse_output(folder, "a new folder", "a file");
+  if (fs::exists(folder / kJournalFile, failure)) {
+    if (options.work.is_object()) return {};  // the journal will say whether it may be
+    return refuse_output(folder, "a new or an empty folder", "the unfinished output of another run",
+                         "run that command again to finish it, or remove the folder");
+  }
   if (looks_unfinished(folder)) {
     return refuse_output(folder, "a new or an empty folder",
                          "an unfinished checkpoint (no config.json)",
@@ -111,6 +132,21 @@ std::vector<size_t> sorted_by_name(const std::vector<TensorPlan>& plan) {
   return order;
 }
 
+/// What writing a file through a temporary one leaves when it is killed: "report.json.tmp.4711".
+void remove_leftovers(const fs::path& folder) {
+  std::error_code failure;
+  std::vector<fs::path> leftovers;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    const std::string name = at->path().filename().string();
+    const size_t mark = name.rfind(".tmp.");
+    if (mark != std::string::npos &&
+        name.find_first_not_of("0123456789", mark + 5) == std::string::npos)
+      leftovers.push_back(at->path());
+  }
+  for (const auto& leftover : leftovers) fs::remove(leftover, failure);
+}
+
 /// So that the new names survive a power cut.
 Result<void> sync_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -134,7 +170,7 @@ Result<CheckpointWriter> CheckpointWriter::create(const fs::path& folder,
                                                   CheckpointWriterOptions options) {
   CHECK(!tensors.empty(), "a checkpoint without tensors");
   CHECK(options.shard_bytes_max > 0, options.shard_bytes_max);
-  TRY(check_output(folder, options.inputs));
+  TRY(check_output(folder, options));
   auto state = std::make_unique<State>();
   state->folder = folder;
   state->plan = std::move(tensors);
@@ -144,32 +180,106 @@ Result<CheckpointWriter> CheckpointWriter::create(const fs::path& folder,
   state->layout = lay_out_shards(state->plan, state->options.shard_bytes_max);
   for (const auto& place : state->layout.places) state->total += place.bytes;
   TRY(make_folders(folder, state->made_folders));
-  for (const ShardLayout& shard : state->layout.shards) {
+  if (state->options.work.is_object()) {
+    auto journal = WriteJournal::open(folder, state->options.work);
+    if (!journal.ok()) {
+      state->kept = true;  // nothing here is ours to remove
+      return journal.error();
+    }
+    state->journal = std::move(journal).value();
+    if (state->journal->resumed()) remove_leftovers(folder);
+  }
+  TRY(state->make_shards());
+  return CheckpointWriter(std::move(state));
+}
+
+/// New ones, or those of the run before: then with the same head over the same head.
+Result<void> CheckpointWriter::State::make_shards() {
+  const auto mode = journal && journal->resumed() ? ShardFileMode::continued : ShardFileMode::fresh;
+  for (const ShardLayout& shard : layout.shards) {
     const fs::path path = folder / shard.file;
-    File file = TRY(File::create_new(path));
-    state->made_files.push_back(path);
+    ShardFile file = TRY(ShardFile::open(path, mode));
+    made_files.push_back(path);
     TRY(file.reserve(shard.head.size() + static_cast<uint64_t>(shard.data_bytes)));
     TRY(file.write_at(std::as_bytes(std::span(shard.head)), 0));
-    state->shards.push_back(std::move(file));
+    shards.push_back(std::move(file));
   }
-  return CheckpointWriter(std::move(state));
+  return {};
+}
+
+size_t CheckpointWriter::State::index_of(std::string_view name) const {
+  const auto name_of = [&](size_t i) { return std::string_view(plan[i].name); };
+  const auto found = std::ranges::lower_bound(by_name, name, {}, name_of);
+  CHECK(found != by_name.end() && name_of(*found) == name, "not in the plan: ", name);
+  return *found;
+}
+
+void CheckpointWriter::State::advance(int64_t bytes) {
+  const std::lock_guard lock(progress_mutex);
+  done += bytes;
+  if (options.progress) options.progress(done, total);
+}
+
+bool CheckpointWriter::resumed() const { return state_->journal && state_->journal->resumed(); }
+
+const Json* CheckpointWriter::find_finished(std::string_view unit) const {
+  return state_->journal ? state_->journal->find(unit) : nullptr;
+}
+
+void CheckpointWriter::keep(std::string_view name) {
+  const size_t index = state_->index_of(name);
+  const int64_t bytes = state_->layout.places[index].bytes;
+  CHECK(state_->appended[index] == 0, name, ": ", state_->appended[index]);
+  state_->appended[index] = bytes;
+  state_->advance(bytes);
+}
+
+/// The data first, then the note of it.
+Result<void> CheckpointWriter::State::note_pending() {
+  std::vector<WriteJournal::Record> records;
+  {
+    const std::lock_guard lock(journal_mutex);
+    records.swap(pending);
+  }
+  for (ShardFile& shard : shards) TRY(shard.sync());
+  return journal->append(records);
+}
+
+Result<void> CheckpointWriter::note_finished(std::string_view unit, Json facts) {
+  State& state = *state_;
+  if (!state.journal) return {};
+  {
+    const std::lock_guard lock(state.journal_mutex);
+    state.pending.push_back({std::string(unit), std::move(facts)});
+    const std::chrono::duration<double> since = Clock::now() - state.noted;
+    if (state.noting || since.count() < state.options.journal_seconds) return {};
+    state.noting = true;
+  }
+  auto noted = state.note_pending();
+  const std::lock_guard lock(state.journal_mutex);
+  state.noting = false;
+  state.noted = Clock::now();
+  return noted;
+}
+
+Result<bool> CheckpointWriter::suspend() {
+  if (!state_->journal) return false;
+  state_->kept = true;
+  TRY(state_->note_pending());
+  return true;
 }
 
 Result<void> CheckpointWriter::append(std::string_view name, std::span<const std::byte> data) {
   State& state = *state_;
-  const auto name_of = [&](size_t i) { return std::string_view(state.plan[i].name); };
-  const auto found = std::ranges::lower_bound(state.by_name, name, {}, name_of);
-  CHECK(found != state.by_name.end() && name_of(*found) == name, "not in the plan: ", name);
-  const TensorPlace& place = state.layout.places[*found];
-  int64_t& appended = state.appended[*found];
+  const size_t index = state.index_of(name);
+  const TensorPlace& place = state.layout.places[index];
+  int64_t& appended = state.appended[index];
   const auto bytes = static_cast<int64_t>(data.size());
   CHECK(bytes <= place.bytes - appended, name, ": ", appended, " + ", bytes, " of ", place.bytes);
   TRY(state.shards[static_cast<size_t>(place.shard)].write_at(
       data, place.offset + static_cast<uint64_t>(appended)));
   appended += bytes;
-  const std::lock_guard lock(state.progress_mutex);
-  state.done += bytes;
-  if (state.options.progress) state.options.progress(state.done, state.total);
+  state.advance(bytes);
   return {};
 }
 
@@ -179,6 +289,8 @@ Result<void> CheckpointWriter::copy_other_files(const fs::path& from) {
     if (std::ranges::find(state_->made_files, to) != state_->made_files.end()) continue;
     TRY(make_folders(to.parent_path(), state_->made_folders));
     state_->made_files.push_back(to);
+    std::error_code failure;
+    if (resumed()) fs::remove(to, failure);  // perhaps half of it
     TRY(copy_bytes(from / relative, to));
   }
   return {};
@@ -193,7 +305,7 @@ Result<void> CheckpointWriter::add_file(std::string_view name, std::string_view 
 
 Result<void> CheckpointWriter::finish(const Json& config) {
   State& state = *state_;
-  CHECK(!state.finished, "finish() twice");
+  CHECK(!state.kept, "finish() twice");
   for (size_t i = 0; i < state.plan.size(); ++i) {
     if (state.appended[i] == state.layout.places[i].bytes) continue;
     return make_error(ErrorCode::internal,
@@ -201,13 +313,16 @@ Result<void> CheckpointWriter::finish(const Json& config) {
                        .expected = concat(state.layout.places[i].bytes, " bytes"),
                        .found = concat(state.appended[i])});
   }
-  for (File& shard : state.shards) TRY(shard.sync());
+  for (ShardFile& shard : state.shards) TRY(shard.sync());
   if (state.shards.size() > 1) TRY(add_file(kIndexFile, index_text(state.plan, state.layout)));
   TRY(sync_folder(state.folder));
   state.made_files.push_back(state.folder / kConfigFile);
   TRY(write_file_atomically(state.folder / kConfigFile, config.dump_pretty()));
   TRY(sync_folder(state.folder));
-  state.finished = true;
+  state.kept = true;
+  if (!state.journal) return {};
+  TRY(state.journal->remove());
+  TRY(sync_folder(state.folder));
   return {};
 }
 

@@ -1,7 +1,7 @@
 // CheckpointWriter: a new Hugging Face folder, written as a stream. The tensors are declared first,
 // so headers are known, disk space is reserved before the work, and nothing is held in memory.
 // config.json comes last: a folder without it is not a checkpoint, so nothing half-written looks
-// whole. What is not finished is removed again.
+// whole. What is not finished is removed again or, with a journal, can be gone on with.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ struct TensorPlan {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
+  /// Stem of a file for this and others like it, "model_mtp"; empty: the numbered shards.
+  std::string file = {};
 };
 
 struct CheckpointWriterOptions {
@@ -32,21 +34,39 @@ struct CheckpointWriterOptions {
   std::vector<std::filesystem::path> inputs = {};
   /// Called after each append with the bytes written so far and in all. One call at a time.
   std::function<void(int64_t done, int64_t total)> progress = {};
+  /// What the work is, as an object; with it the output has a journal (write_journal.h), and an
+  /// unfinished output of the same work is gone on with. Null: no journal.
+  Json work = {};
+  /// Finished units reach the journal this often; a kill costs at most the work since then.
+  double journal_seconds = 2.0;
 };
 
 class CheckpointWriter {
  public:
   /// Makes `folder` (it may exist if empty), lays the tensors out in shards in the given order,
   /// writes headers and reserves the space of all shards. Names must be unique (CHECK).
-  /// Errors: invalid_argument (not empty, same as an input), no_space, io.
+  /// Errors: invalid_argument (not empty, same as an input, another process or other work there),
+  /// no_space, io.
   static Result<CheckpointWriter> create(const std::filesystem::path& folder,
                                          std::vector<TensorPlan> tensors,
                                          CheckpointWriterOptions options = {});
 
   CheckpointWriter(CheckpointWriter&&) noexcept;
   CheckpointWriter& operator=(CheckpointWriter&&) noexcept;
-  /// Removes everything it made unless finish() succeeded.
+  /// Removes everything it made unless finish() succeeded or suspend() was called.
   ~CheckpointWriter();
+
+  /// True if an earlier run's output is gone on with.
+  bool resumed() const;
+  /// What an earlier run noted of a finished unit; nullptr: it is to be done.
+  const Json* find_finished(std::string_view unit) const;
+  /// Counts a tensor of a finished unit as written.
+  void keep(std::string_view name);
+  /// Notes a unit, all bytes of which were appended. From any thread. Does nothing without journal.
+  Result<void> note_finished(std::string_view unit, Json facts);
+  /// Puts on disk and notes what is finished, and leaves the output to be gone on with. False
+  /// without a journal: the output will be removed.
+  Result<bool> suspend();
 
   /// The next bytes of a declared tensor; tensors in any order, interleaved as you like. Several
   /// threads may append to different tensors. An unknown name or too many bytes is a CHECK.
@@ -61,7 +81,8 @@ class CheckpointWriter {
   Result<void> add_file(std::string_view name, std::string_view text);
 
   /// Flushes the shards, writes the index (only when there are several shards) and, last,
-  /// config.json. Every declared byte must have been appended (else internal).
+  /// config.json; then the journal is removed. Every declared byte must have been appended (else
+  /// internal).
   Result<void> finish(const Json& config);
 
   /// Bytes of all files that hold tensors, headers included.

@@ -18,6 +18,7 @@ std::vector<std::vector<int>> fill_shards(std::span<const TensorPlan> plan, int6
   std::vector<std::vector<int>> shards(1);
   int64_t filled = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
+    if (!plan[i].file.empty()) continue;
     const int64_t bytes = plan_bytes(plan[i]);
     if (!shards.back().empty() && filled + bytes > bytes_max) {
       shards.emplace_back();
@@ -29,8 +30,21 @@ std::vector<std::vector<int>> fill_shards(std::span<const TensorPlan> plan, int6
   return shards;
 }
 
-std::string shard_file(size_t number, size_t count) {
-  if (count == 1) return "model.safetensors";
+/// Tensors with a file of their own, by file, in order of appearance.
+std::vector<std::pair<std::string, std::vector<int>>> own_files(std::span<const TensorPlan> plan) {
+  std::vector<std::pair<std::string, std::vector<int>>> files;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    if (plan[i].file.empty()) continue;
+    auto found = std::ranges::find(files, plan[i].file, &decltype(files)::value_type::first);
+    if (found == files.end()) found = files.insert(files.end(), {plan[i].file, {}});
+    found->second.push_back(static_cast<int>(i));
+  }
+  return files;
+}
+
+/// Readers take a "model.safetensors" for the whole, so one of several files is never called that.
+std::string shard_file(size_t number, size_t count, size_t others) {
+  if (count == 1 && others == 0) return "model.safetensors";
   const auto five = [](size_t value) {
     const std::string digits = concat(value);
     return std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits;
@@ -68,6 +82,15 @@ CheckpointLayout lay_out_shards(std::span<const TensorPlan> plan, int64_t shard_
   CheckpointLayout layout;
   layout.places.resize(plan.size());
   auto shards = fill_shards(plan, shard_bytes_max);
+  const auto own = own_files(plan);
+  if (shards.front().empty() && !own.empty()) shards.clear();
+  std::vector<std::string> names;
+  for (size_t number = 0; number < shards.size(); ++number)
+    names.push_back(shard_file(number, shards.size(), own.size()));
+  for (const auto& [stem, tensors] : own) {
+    names.push_back(stem + ".safetensors");
+    shards.push_back(tensors);
+  }
   for (size_t number = 0; number < shards.size(); ++number) {
     std::vector<int>& order = shards[number];
     std::ranges::sort(order, [&](int a, int b) {
@@ -77,7 +100,7 @@ CheckpointLayout lay_out_shards(std::span<const TensorPlan> plan, int64_t shard_
       const int y_bits = dtype_info(y.dtype).bits;
       return x_bits != y_bits ? x_bits > y_bits : x.name < y.name;
     });
-    ShardLayout shard = {.file = shard_file(number, shards.size()),
+    ShardLayout shard = {.file = names[number],
                          .head = header_bytes(plan, order),
                          .data_bytes = 0,
                          .tensors = order};
@@ -98,8 +121,8 @@ std::string index_text(std::span<const TensorPlan> plan, const CheckpointLayout&
   std::vector<size_t> order(plan.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t i) { return std::string_view(plan[i].name); });
-  int64_t total = 0;
-  for (const auto& place : layout.places) total += place.bytes;
+  double total = 0;  // a float, as in Qwen3.6's own index
+  for (const auto& place : layout.places) total += static_cast<double>(place.bytes);
   Json::Object map;
   for (const size_t i : order) {
     map.push_back({plan[i].name, layout.shards[static_cast<size_t>(layout.places[i].shard)].file});
