@@ -33,7 +33,7 @@ struct Engine::State {
   std::vector<SequenceRequest> submitted;
   std::vector<uint64_t> cancelled;
   std::optional<Shutdown> shutdown;
-  int32_t live = 0;  // submitted and not yet published as finished
+  int32_t live = 0;            // submitted and not yet published as finished
   int64_t waiting_tokens = 0;  // of prompts submitted and not yet started
   std::vector<EngineEvent> outbox;
   bool stopped = false;
@@ -149,8 +149,7 @@ Result<void> Engine::submit(SequenceRequest request) {
                                             .advice = "try again later"});
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   // One prompt may always wait, however long.
-  if (state_->waiting_tokens > 0 &&
-      state_->waiting_tokens + tokens > settings.waiting_tokens_max)
+  if (state_->waiting_tokens > 0 && state_->waiting_tokens + tokens > settings.waiting_tokens_max)
     return make_error(
         ErrorCode::no_space,
         {.what = "the queue is full",

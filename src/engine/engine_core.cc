@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/constraint_chain.h"
 #include "engine/planted_bug.h"
 #include "model/forward.h"
 
@@ -55,6 +54,7 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
   CHECK(settings_.pools.rows_max >= settings_.sequences_max + kPageTokens, "rows_max ",
         settings_.pools.rows_max, " for ", settings_.sequences_max, " sequences");
   CHECK(sampler.vocab_rows() == config_.vocab_rows, "sampler rows ", sampler.vocab_rows());
+  CHECK(settings_.pools.replay_rows != 1, "a pass drafts its first row and at least one more");
 }
 
 EngineCore::~EngineCore() = default;
@@ -73,6 +73,7 @@ Result<void> EngineCore::admissible(const SequenceRequest& request) const {
   if (request.max_tokens < 1)
     return refuse(
         {.what = "max_tokens", .expected = "at least 1", .found = concat(request.max_tokens)});
+  TRY(admissible_media(request));
   const int64_t total = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   if (total > settings_.context_max)
     return refuse({.what = "the request is longer than the context",
@@ -89,12 +90,51 @@ Result<void> EngineCore::admissible(const SequenceRequest& request) const {
   return {};
 }
 
+Result<void> EngineCore::admissible_media(const SequenceRequest& request) const {
+  const auto refuse = [](const ErrorParts& parts) {
+    return make_error(ErrorCode::invalid_argument, parts);
+  };
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  int64_t end = 0;
+  for (const MediaRows& media : request.media) {
+    const MediaSpan& span = media.span;
+    if (span.begin < end || span.count < 1 || int64_t{span.begin} + span.count > prompt)
+      return refuse({.what = "media rows",
+                     .expected = concat("ascending, disjoint, within ", prompt, " prompt tokens"),
+                     .found = concat(span.count, " at ", span.begin)});
+    end = int64_t{span.begin} + span.count;
+    const auto values = static_cast<size_t>(span.count) * static_cast<size_t>(config_.hidden);
+    if (!media.embeddings || media.embeddings->size() != values)
+      return refuse({.what = "media embeddings", .expected = concat(values, " values")});
+  }
+  if (!request.positions.empty() && static_cast<int64_t>(request.positions.size()) != prompt)
+    return refuse({.what = "prompt positions",
+                   .expected = concat(prompt),
+                   .found = concat(request.positions.size())});
+  for (const auto& position : request.positions)
+    for (const int32_t axis : position)
+      if (axis < 0 || axis >= prompt)
+        return refuse({.what = "a prompt position",
+                       .expected = concat("0 to ", prompt - 1),
+                       .found = concat(axis)});
+  return {};
+}
+
 void EngineCore::submit(SequenceRequest request) {
   for (const auto& sequence : live_)
     CHECK(sequence->request.id != request.id, "sequence id ", request.id, " is live");
   auto sequence = std::make_unique<Sequence>();
   sequence->request = std::move(request);
   sequence->prompt_hash = hash_of(sequence->request);
+  for (const MediaRows& media : sequence->request.media)
+    sequence->media_spans.push_back(media.span);
+  sequence->next_position = sequence->prompt_size();
+  if (!sequence->request.positions.empty()) {
+    int32_t last = -1;
+    for (const auto& position : sequence->request.positions)
+      last = std::max(last, *std::ranges::max_element(position));
+    sequence->next_position = last + 1;
+  }
   sequence->arrival_ms = now_ms();
   memory_.look_up(*sequence);
   live_.push_back(std::move(sequence));
@@ -133,7 +173,7 @@ std::vector<EngineEvent> EngineCore::step() {
     const HeadOutput output = backend_.head(pass.batch, h);        // waits
     absorb(pass, output, begin_ms);
     sampler_.sample(rows_);
-    for (size_t i = 0; i < rows_.size(); ++i) advance(*sampled_[i], *rows_[i].sampled);
+    for (const Sampled& sampled : sampled_) accept(sampled);
     scheduler_.observe(pass.shape, now_ms() - begin_ms);
     ++counters_.passes;
   }
@@ -165,7 +205,8 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
   return std::any_of(begin, end, [&](const auto& entry) {
     const SequenceRequest& other = entry.second->request;
     return other.cache.salt == request.cache.salt &&
-           other.urgency.priority <= request.urgency.priority && other.prompt == request.prompt;
+           other.urgency.priority <= request.urgency.priority && other.prompt == request.prompt &&
+           other.media.empty() && request.media.empty();
   });
 }
 
@@ -175,6 +216,7 @@ void EngineCore::choose_candidates() {
   computing_.clear();
   for (const auto& s : live_) {
     if (waits_for_twin(*s)) continue;
+    draft(*s);
     candidates_.push_back(s.get());
     views_.push_back(view_of(*s));
     if (s->phase == Phase::waiting || (s->phase == Phase::prefill && s->cursor))
@@ -193,7 +235,9 @@ SequenceView EngineCore::view_of(const Sequence& s) const {
                     .priority = s.request.urgency.priority,
                     .arrival_ms = s.arrival_ms,
                     .swapped_ms = s.swapped_ms,
-                    .times_swapped = s.times_swapped};
+                    .times_swapped = s.times_swapped,
+                    .drafts = static_cast<int32_t>(s.drafts.size()),
+                    .draft_odds = s.draft_odds};
   if (s.phase == Phase::waiting) {
     view.cached = s.match.tokens;
     view.pages_held = s.match.device_pages - s.match.idle_pages;
@@ -259,7 +303,7 @@ void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
   }
   memory_.release(sequence, now_ms);
   sequence.phase = Phase::waiting;
-  sequence.cached = 0;
+  sequence.cached = sequence.replay = 0;
   memory_.look_up(sequence);
   ++sequence.times_swapped;
   ++counters_.recomputes;
@@ -276,9 +320,7 @@ EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms)
     }
     append(pass, s, piece, now_ms);
   }
-  std::vector<int32_t> axis = std::move(pass.batch.positions);
-  for (int i = 0; i < 3; ++i)  // text: t, h and w are equal
-    pass.batch.positions.insert(pass.batch.positions.end(), axis.begin(), axis.end());
+  set_positions(pass);
   return pass;
 }
 
@@ -289,6 +331,7 @@ void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, dou
   if (end < s.prompt_size()) end = end / kPageTokens * kPageTokens;
   const int32_t rows = end - s.cached;
   if (rows <= 0) return;
+  const bool drafted = s.phase == Phase::decode && rows > 1;
   Batch& batch = pass.batch;
   const int32_t pages = KvPool::pages_for(end);
   batch.sequences.push_back({.row_begin = batch.rows(),
@@ -298,146 +341,60 @@ void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, dou
                              .page_count = pages,
                              .state_in = s.state_slot,
                              .state_out = s.state_slot,
-                             .arithmetic = piece.arithmetic});
+                             .arithmetic = piece.arithmetic,
+                             .replay = planted(kBugForgetsReplay) ? 0 : s.replay,
+                             .write = drafted ? StateWrite::replayed : StateWrite::rows});
   batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
   Part part{.sequence = &s, .rows = rows, .logit_rows = wanted_logits(s, rows), .snapshots = {}};
-  part.snapshots = memory_.begin_snapshots(s, end, now_ms);
+  part.drafted = drafted;
+  if (!drafted) part.snapshots = memory_.begin_snapshots(s, end, now_ms);
   const int32_t early = planted(kBugSnapshotEarly) && rows > 1 ? 1 : 0;
   for (const TakenSnapshot& snapshot : part.snapshots)
     batch.snapshots.push_back(
         {.row = batch.rows() + snapshot.tokens - s.cached - 1 - early, .slot = snapshot.slot});
-  for (int32_t i = s.cached; i < end; ++i) {
-    const bool in_prompt = i < s.prompt_size();
-    batch.tokens.push_back(in_prompt ? s.request.prompt[static_cast<size_t>(i)]
-                                     : s.generated[static_cast<size_t>(i - s.prompt_size())]);
-    batch.positions.push_back(i);
-  }
+  append_tokens(batch, s, end);
   for (int32_t i = 0; i < part.logit_rows; ++i)
     batch.logit_rows.push_back(batch.rows() - part.logit_rows + i);
   if (piece.arithmetic == Arithmetic::generation)
-    ++pass.shape.decode_rows;
+    pass.shape.decode_rows += rows;
   else
     pass.shape.add_piece(s.cached, rows);
   pass.parts.push_back(std::move(part));
 }
 
-/// Of the last rows of a piece: one if it ends with the newest token; all for prompt logprobs. A
-/// sequence that computes its cache again feeds its known tokens first.
-int32_t EngineCore::wanted_logits(const Sequence& s, int32_t rows) const {
-  const bool in_prompt = s.cached < s.prompt_size();
-  if (in_prompt && s.request.prompt_logprobs >= 0 && s.generated.empty()) return rows;
-  const int32_t known = s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size());
-  return s.cached + rows >= known ? 1 : 0;
+/// Tokens [cached, end) of prompt, generated ones and drafts.
+void EngineCore::append_tokens(Batch& batch, const Sequence& s, int32_t end) {
+  const auto at = [](const std::vector<int32_t>& tokens, int32_t i) {
+    return tokens[static_cast<size_t>(i)];
+  };
+  const int32_t row_begin = batch.rows();
+  for (int32_t i = s.cached; i < end; ++i) {
+    const int32_t said = i - s.prompt_size();
+    batch.tokens.push_back(said < 0                    ? at(s.request.prompt, i)
+                           : said < s.generated_size() ? at(s.generated, said)
+                                                       : at(s.drafts, said - s.generated_size()));
+  }
+  for (const MediaRows& media : s.request.media) {
+    const int32_t last = std::min(media.span.begin + media.span.count, end);
+    const auto hidden = static_cast<size_t>(config_.hidden);
+    for (int32_t i = std::max(media.span.begin, s.cached); i < last; ++i)
+      batch.embeddings.push_back(
+          {.row = row_begin + i - s.cached,
+           .embedding = &(*media.embeddings)[static_cast<size_t>(i - media.span.begin) * hidden]});
+  }
 }
 
-void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_ms) {
-  rows_.clear();
-  sampled_.clear();
-  const auto vocab = static_cast<size_t>(config_.vocab_rows);
-  size_t logit_row = 0;
-  for (const Part& part : pass.parts) {
-    Sequence& s = *part.sequence;
-    const auto rows = static_cast<size_t>(part.logit_rows);
-    const auto logits = output.logits.subspan(logit_row * vocab, rows * vocab);
-    logit_row += rows;
-    const int32_t begin = s.cached;
-    s.cached += part.rows;
-    if (s.cached >= s.prompt_size()) s.phase = Phase::decode;
-    if (memory_.publish(s, part.snapshots, now_ms) == SequenceMemory::Published::not_finite) {
-      end_not_finite(s, "the model computed a value that is not finite");
-      continue;
+/// [3, T], from the rows of all parts.
+void EngineCore::set_positions(Pass& pass) {
+  const auto rows = static_cast<size_t>(pass.batch.rows());
+  pass.batch.positions.resize(3 * rows);
+  size_t row = 0;
+  for (const Part& part : pass.parts)
+    for (int32_t i = 0; i < part.rows; ++i, ++row) {
+      const auto position = part.sequence->position(part.sequence->cached + i);
+      for (size_t axis = 0; axis < 3; ++axis)
+        pass.batch.positions[axis * rows + row] = position[axis];
     }
-    if (rows == 0) continue;
-    if (begin < s.prompt_size() && s.request.prompt_logprobs >= 0) {
-      if (const auto published = publish_prompt_logprobs(s, begin, logits); !published.ok()) {
-        end_not_finite(s, published.error().message);
-        continue;
-      }
-    }
-    if (s.cached < s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
-      continue;
-    sampled_.push_back(&s);
-    rows_.push_back({.logits = logits.subspan((rows - 1) * vocab, vocab),
-                     .params = &s.request.sampling,
-                     .history = {s.request.prompt, s.generated},
-                     .position = static_cast<uint64_t>(s.prompt_size() + s.generated_size()),
-                     .mask = part.mask,
-                     .sampled = {}});
-  }
-}
-
-/// Row i of the piece tells of prompt token row_begin + i + 1. What was published before a restart
-/// is not published again.
-Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
-                                                 std::span<const float> logits) {
-  const auto vocab = static_cast<size_t>(config_.vocab_rows);
-  PromptLogprobs event{.id = s.request.id, .begin = s.prompt_logprobs_end, .positions = {}};
-  for (size_t i = 0; i * vocab < logits.size(); ++i) {
-    const int32_t next = row_begin + static_cast<int32_t>(i) + 1;
-    if (next < s.prompt_logprobs_end || next >= s.prompt_size()) continue;
-    auto position = sampler_.sampler().logprobs(logits.subspan(i * vocab, vocab),
-                                                s.request.prompt[static_cast<size_t>(next)],
-                                                s.request.prompt_logprobs);
-    if (!position.ok()) return Error(position.error());
-    event.positions.push_back(std::move(position).value());
-  }
-  s.prompt_logprobs_end += static_cast<int32_t>(event.positions.size());
-  if (!event.positions.empty()) events_.emplace_back(std::move(event));
-  return {};
-}
-
-void EngineCore::advance(Sequence& sequence, Result<SampledToken>& sampled) {
-  const SequenceRequest& request = sequence.request;
-  if (!sampled.ok()) {
-    const Error& error = sampled.error();
-    if (error.code == ErrorCode::corrupt)
-      end_not_finite(sequence, error.message);
-    else
-      finish(sequence, FinishReason::error, {.error = error.message});
-    return;
-  }
-  SampledToken& next = sampled.value();
-  const int32_t token = next.token;
-  if (std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
-    finish(sequence, FinishReason::stop, {.stop_token = token});
-    return;
-  }
-  const auto stop = request.constraint ? request.constraint->accept({&token, 1}) : std::nullopt;
-  if (stop != size_t{0}) {
-    sequence.generated.push_back(token);
-    NewTokens event{.id = request.id, .tokens = {token}, .logprobs = {}};
-    if (next.logprobs) event.logprobs.push_back(std::move(*next.logprobs));
-    events_.emplace_back(std::move(event));
-  }
-  if (stop)
-    finish(sequence, finish_reason_of(*request.constraint));
-  else if (sequence.generated_size() >= request.max_tokens)
-    finish(sequence, FinishReason::length);
-}
-
-/// Needs what was said before this pass only, so it can run while a device computes the pass.
-void EngineCore::make_masks(Pass& pass) {
-  for (Part& part : pass.parts)
-    if (part.logit_rows > 0) part.mask = next_mask(*part.sequence);
-}
-
-std::vector<uint32_t> EngineCore::next_mask(Sequence& sequence) {
-  const SequenceRequest& request = sequence.request;
-  const bool too_early = sequence.generated_size() < request.min_tokens;
-  if (!request.constraint && !too_early) return {};
-  std::vector<uint32_t> mask = Sampler::all_sampleable(config_.vocab_rows);
-  if (request.constraint) request.constraint->mask({}, mask);
-  if (too_early)
-    for (const int32_t token : request.stop_ids)
-      if (token >= 0 && token < config_.vocab_rows)
-        mask[static_cast<size_t>(token) / 32] &= ~(1U << (static_cast<uint32_t>(token) % 32));
-  return mask;
-}
-
-void EngineCore::end_not_finite(Sequence& sequence, std::string error) {
-  memory_.condemn(sequence);
-  ++counters_.not_finite;
-  finish(sequence, FinishReason::error, {.error = std::move(error)});
 }
 
 void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished details) {

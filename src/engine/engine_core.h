@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/drafter.h"
 #include "engine/messages.h"
 #include "engine/row_sampler.h"
 #include "engine/sampler.h"
@@ -34,6 +35,9 @@ struct EngineSettings {
   CacheMode cache = CacheMode::exact;
   int32_t chunk_tokens_max = 0;  // prompt rows of one pass, rounded up to 64; 0: what fits
   double step_ms = 75.0;         // time budget of a pass while others wait for their next token
+  /// Speculation, with pools.replay_rows drafted rows at most in a pass (the newest token's among
+  /// them). Empty: none. Outputs do not depend on it.
+  std::shared_ptr<Drafter> drafter;
   int32_t long_prompt_tokens = 32 * 1024;  // prompts with more to compute have a share of their own
   int sampling_threads = 1;                // with the engine's own; 0: one per usable core
   IntegrityChecks integrity = IntegrityChecks::off;
@@ -45,10 +49,12 @@ struct EngineCounters {
   int64_t passes = 0;
   int64_t swaps_out = 0;
   int64_t swaps_in = 0;
-  int64_t recomputes = 0;  // preempted with no room in host memory
-  int64_t sat_out = 0;     // scheduled rows for which no page could be had
-  int64_t not_finite = 0;  // sequences ended by NaN or infinity
-  int64_t expired = 0;     // sequences ended by their deadline
+  int64_t recomputes = 0;    // preempted with no room in host memory
+  int64_t sat_out = 0;       // scheduled rows for which no page could be had
+  int64_t not_finite = 0;    // sequences ended by NaN or infinity
+  int64_t expired = 0;       // sequences ended by their deadline
+  int64_t drafted = 0;       // tokens proposed and computed, and
+  int64_t drafts_right = 0;  // those that the model agreed with
 };
 
 class EngineCore {
@@ -97,15 +103,26 @@ class EngineCore {
   void check_integrity() const;
 
  private:
+  Result<void> admissible_media(const SequenceRequest& request) const;
+
   using Sequences = std::vector<std::unique_ptr<Sequence>>;  // in order of arrival
   /// One sequence's part of a pass.
   struct Part {
     Sequence* sequence = nullptr;
     int32_t rows = 0;
     int32_t logit_rows = 0;  // its last ones
+    bool drafted = false;    // its rows are the newest token and drafts
     std::vector<TakenSnapshot> snapshots;
-    std::vector<uint32_t> mask;  // what may be sampled after its last row; empty: everything
+    /// What may be sampled after its last row, or after each drafted one; empty: everything.
+    std::vector<std::vector<uint32_t>> masks;
   };
+  /// Rows of rows_ that one sequence may advance by.
+  struct Sampled {
+    Sequence* sequence = nullptr;
+    size_t row_begin = 0;
+    size_t row_count = 0;
+  };
+  enum class Life : uint8_t { goes_on, over };
   struct Pass {
     Batch batch;
     std::vector<Part> parts;
@@ -122,15 +139,20 @@ class EngineCore {
   void swap_out_or_restart(Sequence& sequence, double now_ms);
   Pass build_pass(const Schedule& schedule, double now_ms);
   void append(Pass& pass, Sequence& sequence, const ScheduledRows& piece, double now_ms);
+  void append_tokens(Batch& batch, const Sequence& sequence, int32_t end);
+  static void set_positions(Pass& pass);
+  void draft(Sequence& sequence);
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
   /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
+  void add_sample_rows(const Part& part, std::span<const float> logits);
+  void accept(const Sampled& sampled);
   Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
                                        std::span<const float> logits);
   /// Applies constraint and stops, publishes; ends the sequence when it is over.
-  void advance(Sequence& sequence, Result<SampledToken>& sampled);
+  Life advance(Sequence& sequence, Result<SampledToken>& sampled);
   void make_masks(Pass& pass);
-  std::vector<uint32_t> next_mask(Sequence& sequence);
+  std::vector<uint32_t> next_mask(const Sequence& sequence, std::span<const int32_t> drafted) const;
   void end_not_finite(Sequence& sequence, std::string error);
   void finish(Sequence& sequence, FinishReason reason, Finished details = {});
   void drop_finished();
@@ -147,7 +169,7 @@ class EngineCore {
   std::vector<SequenceView> views_;
   std::unordered_multimap<uint64_t, const Sequence*> computing_;  // by prompt_hash
   std::vector<SampleRow> rows_;
-  std::vector<Sequence*> sampled_;
+  std::vector<Sampled> sampled_;
   std::vector<uint64_t> finished_;
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -55,12 +57,15 @@ class FakeBackend final : public Backend {
     Prefix() : Prefix(Model{}) {}
     explicit Prefix(const Model& model) : model_(model) {}
     void add(int32_t token, Arithmetic arithmetic) {
+      add_value(static_cast<uint64_t>(token), arithmetic);
+    }
+    void add_value(uint64_t value, Arithmetic arithmetic) {
       if (size_ % kPageTokens == 0) {
         before_ = pages();
         page_ = page_seed(size_ / kPageTokens);
       }
-      state_ = next_state(model_, state_, token, arithmetic);
-      page_ = mix(page_, cell(state_, token));
+      state_ = next_state(model_, state_, value, arithmetic);
+      page_ = mix(page_, cell(state_, value));
       ++size_;
     }
     uint64_t hash() const { return mix(state_, pages()); }
@@ -74,6 +79,16 @@ class FakeBackend final : public Backend {
     uint64_t before_ = kPagesSeed;
     uint64_t page_ = 0;
   };
+  /// What the model sees of a row: its token, or its embedding; another where it lies not at its
+  /// index.
+  static uint64_t row_value(int32_t token, const float* embedding, int32_t index,
+                            const std::array<int32_t, 3>& position) {
+    uint64_t value = static_cast<uint64_t>(token);
+    if (embedding != nullptr) value = mix(4, std::bit_cast<uint32_t>(*embedding));
+    if (position == std::array<int32_t, 3>{index, index, index}) return value;
+    for (const int32_t axis : position) value = mix(value, static_cast<uint64_t>(axis));
+    return value;
+  }
   static std::vector<float> logits_of(uint64_t hash) {
     std::vector<float> logits(kVocab, std::numeric_limits<float>::quiet_NaN());
     if (hash == kNan) return logits;
@@ -100,6 +115,7 @@ class FakeBackend final : public Backend {
     ++passes;
     rows_computed += batch.rows();
     rows_largest = std::max(rows_largest, batch.rows());
+    set_values(batch);
     row_state_.assign(batch.tokens.size(), 0);
     row_pages_.assign(batch.tokens.size(), 0);
     return {.data = nullptr, .rows = batch.rows()};
@@ -111,13 +127,13 @@ class FakeBackend final : public Backend {
         state = replayed(state, this->state(s.state_in)[1 + static_cast<size_t>(i)]);
       this->state(s.state_out)[0] = state;
       for (int32_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
-        state = next_state(model_, state, batch.tokens[static_cast<size_t>(row)], s.arithmetic);
+        const uint64_t value = row_values_[static_cast<size_t>(row)];
+        state = next_state(model_, state, value, s.arithmetic);
         row_state_[static_cast<size_t>(row)] = state;
         for (const StateSnapshot& snapshot : batch.snapshots)
           if (snapshot.row == row) this->state(snapshot.slot)[0] = state;
         if (s.write == StateWrite::replayed)
-          this->state(s.state_out)[1 + static_cast<size_t>(row - s.row_begin)] =
-              static_cast<uint64_t>(batch.tokens[static_cast<size_t>(row)]);
+          this->state(s.state_out)[1 + static_cast<size_t>(row - s.row_begin)] = value;
       }
       if (s.write == StateWrite::rows) this->state(s.state_out)[0] = state;
     }
@@ -134,11 +150,10 @@ class FakeBackend final : public Backend {
       for (int32_t i = 0; i < s.row_count; ++i) {
         const auto row = static_cast<size_t>(s.row_begin + i);
         const int32_t index = s.kv_begin + i;
-        CHECK(batch.positions[row] == index, "position ", batch.positions[row], " at ", index);
         const auto cells = page_cells(table[index / kPageTokens]);
         const auto at = static_cast<size_t>(index % kPageTokens);
         const uint64_t last = at > 0 ? cells[at - 1] : page_seed(index / kPageTokens);
-        cells[at] = mix(last, cell(row_state_[row], batch.tokens[row]));
+        cells[at] = mix(last, cell(row_state_[row], row_values_[row]));
         row_pages_[row] = mix(before, cells[at]);
         if (at == kPageTokens - 1) before = row_pages_[row];
       }
@@ -195,20 +210,32 @@ class FakeBackend final : public Backend {
   static constexpr uint64_t kStateSeed = 1;
   static constexpr uint64_t kPagesSeed = 2;
   static uint64_t page_seed(int32_t index) { return mix(3, static_cast<uint64_t>(index)); }
-  static uint64_t next_state(const Model& model, uint64_t state, int32_t token,
+  static uint64_t next_state(const Model& model, uint64_t state, uint64_t value,
                              Arithmetic arithmetic) {
     const bool other = model.two_arithmetics && arithmetic == Arithmetic::generation;
-    const uint64_t next = mix(state, static_cast<uint64_t>(token) + (other ? 500 : 0));
+    const uint64_t next = mix(state, value + (other ? 500 : 0));
     return model.nan_every > 0 && next % model.nan_every == 0 ? kNan : next;
   }
   /// Saved inputs are of generated tokens; poison is none.
   uint64_t replayed(uint64_t state, uint64_t saved) const {
     if (saved >= kPoison) return kNan;
-    return next_state(model_, state, static_cast<int32_t>(saved), Arithmetic::generation);
+    return next_state(model_, state, saved, Arithmetic::generation);
   }
   /// What a token leaves in its page. A deeper layer's keys depend on the state below.
-  static uint64_t cell(uint64_t state, int32_t token) {
-    return mix(state, static_cast<uint64_t>(token) + 1000);
+  static uint64_t cell(uint64_t state, uint64_t value) { return mix(state, value + 1000); }
+  void set_values(const Batch& batch) {
+    const auto rows = batch.tokens.size();
+    std::vector<const float*> embeddings(rows);
+    for (const EmbeddingOverride& media : batch.embeddings)
+      embeddings[static_cast<size_t>(media.row)] = media.embedding;
+    row_values_.clear();
+    for (const BatchSequence& s : batch.sequences)
+      for (int32_t i = 0; i < s.row_count; ++i) {
+        const auto row = static_cast<size_t>(s.row_begin + i);
+        const auto& p = batch.positions;
+        row_values_.push_back(row_value(batch.tokens[row], embeddings[row], s.kv_begin + i,
+                                        {p[row], p[rows + row], p[2 * rows + row]}));
+      }
   }
   std::span<uint64_t> page_cells(int32_t page) {
     return std::span(pages_).subspan(static_cast<size_t>(page) * kPageTokens,
@@ -224,6 +251,7 @@ class FakeBackend final : public Backend {
   HostPools host_;
   std::vector<uint64_t> pages_;
   std::vector<uint64_t> states_;
+  std::vector<uint64_t> row_values_;
   std::vector<uint64_t> row_state_;
   std::vector<uint64_t> row_pages_;
   std::vector<float> logits_;

@@ -54,6 +54,9 @@ enum PlantedBug : int {
   kBugSnapshotEarly = 47,       // snapshots are taken a row too early
   kBugReplaySamples = 48,       // a sequence that computes its cache again samples too soon
   kBugCancelKeepsSlot = 49,     // a cancelled sequence keeps its state slot
+  kBugForgetsReplay = 50,       // accepted drafts never reach the state
+  kBugReplaysRejected = 51,     // rejected ones do
+  kBugAcceptsWrongDraft = 52,   // a draft counts though another token was sampled
 };
 
 constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }

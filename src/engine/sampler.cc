@@ -92,8 +92,9 @@ void Sampler::apply_bias_and_penalties(const SamplingParams& params, const Token
   const bool additive = params.presence_penalty != 0.0 || params.frequency_penalty != 0.0;
   if (repetition == 1.0 && !additive) return;
   constexpr int32_t kOnlyInPrompt = -1;  // in count_of_token_
-  for (const int32_t token : history.generated)
-    if (slot(token) >= 0) ++count_of_token_[static_cast<size_t>(token)];
+  for (const auto said : {history.generated, history.drafted})
+    for (const int32_t token : said)
+      if (slot(token) >= 0) ++count_of_token_[static_cast<size_t>(token)];
   for (const int32_t token : history.prompt)
     if (slot(token) >= 0 && count_of_token_[static_cast<size_t>(token)] == 0)
       count_of_token_[static_cast<size_t>(token)] =
@@ -109,8 +110,8 @@ void Sampler::apply_bias_and_penalties(const SamplingParams& params, const Token
     if (count > 0) logit -= params.presence_penalty + params.frequency_penalty * count;
     count = 0;
   };
-  for (const int32_t token : history.generated) penalize(token);
-  for (const int32_t token : history.prompt) penalize(token);
+  for (const auto said : {history.generated, history.drafted, history.prompt})
+    for (const int32_t token : said) penalize(token);
 }
 
 int32_t Sampler::draw(const SamplingParams& params, uint64_t position) {

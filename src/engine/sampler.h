@@ -33,6 +33,7 @@ struct SampledToken {
 struct TokenHistory {
   std::span<const int32_t> prompt;
   std::span<const int32_t> generated;
+  std::span<const int32_t> drafted = {};  // after them, not accepted yet
 };
 
 class Sampler {

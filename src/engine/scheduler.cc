@@ -59,12 +59,31 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
                       .ms_left = cost_.piece_ms(s.cached, s.prompt_size - s.cached),
                       .waited_ms = now_ms - s.arrival_ms});
   }
+  grant_drafts(sequences);
   schedule_prefill();
   return schedule_;
 }
 
-void Scheduler::schedule_prefill() {
+/// A drafted row is worth the chance that it gives a token times what a token costs without it.
+void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
   const auto decode_rows = static_cast<int32_t>(schedule_.rows.size());
+  const int32_t kept = turns_.empty() ? 0 : kPageTokens;
+  int32_t rows_left = limits_.rows_max - kept - decode_rows;
+  const double token_ms = cost_.ms({.decode_rows = decode_rows}) / std::max(decode_rows, 1);
+  for (ScheduledRows& piece : schedule_.rows) {
+    const SequenceView& s = sequences[static_cast<size_t>(piece.sequence)];
+    double odds = s.draft_odds;
+    for (int32_t i = 0; i < s.drafts && rows_left > 0; ++i, odds *= s.draft_odds) {
+      if (odds * token_ms < cost_.parameters().decode_row) break;
+      ++piece.rows;
+      --rows_left;
+    }
+  }
+}
+
+void Scheduler::schedule_prefill() {
+  int32_t decode_rows = 0;
+  for (const ScheduledRows& piece : schedule_.rows) decode_rows += piece.rows;
   if (turns_.empty()) {
     passes_without_prefill_ = kDecodePassesMax;
     return;

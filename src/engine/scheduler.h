@@ -1,8 +1,9 @@
 // Scheduler: who runs in the next pass, and by how many rows. Decides from what it is shown: no
 // device, no clock, no tokens. Deterministic; its only memory is what it owes and what it learned
 // of the cost of a pass.
-// Policy: every decoding sequence advances by one row; prompts fill the rest of a time budget in
-// milliseconds, from a cost model fitted to measured passes. See docs/scheduling.md.
+// Policy: every decoding sequence advances by one row, and by drafted ones that are likely to pay;
+// prompts fill the rest of a time budget in milliseconds, from a cost model fitted to measured
+// passes. See docs/scheduling.md.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ class Scheduler {
   const SchedulerLimits& limits() const { return limits_; }
 
  private:
+  void grant_drafts(std::span<const SequenceView> sequences);
   void schedule_prefill();
   double prefill_budget_ms(int32_t decode_rows) const;
   double cheapest_piece_ms() const;

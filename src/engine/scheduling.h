@@ -25,6 +25,8 @@ struct SequenceView {
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;  // when it was last swapped out
   int32_t times_swapped = 0;
+  int32_t drafts = 0;       // rows it could use beside its one when decoding, and
+  double draft_odds = 0.0;  // the chance of each, given that those before it were right
 };
 
 /// By the prompt tokens it had to compute when it started: a prompt that is nearly done does not

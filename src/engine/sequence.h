@@ -2,6 +2,7 @@
 // a phase. A request with n choices is n sequences. No text here.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +22,9 @@ struct CacheRequest {
   /// tools, before the assistant's turn. Ascending; rounded down to whole pages.
   std::vector<int32_t> boundaries;
   int32_t pinned_tokens = 0;  // a prefix the caller asks to keep, also on disk
+  /// Fast mode: where one of these is generated (a tool call begins), the state before it is kept:
+  /// clients write calls anew, and the next turn leaves this text there.
+  std::vector<int32_t> anchor_ids;
 };
 
 /// Who it is for and how urgent.
@@ -28,6 +32,12 @@ struct Urgency {
   uint64_t tenant = 0;
   int32_t priority = 0;      // lower goes first
   double deadline_ms = 0.0;  // on the engine's clock; 0: none. Past it the sequence ends
+};
+
+/// Prompt rows whose embeddings are given: an image or a video in place of placeholder tokens.
+struct MediaRows {
+  MediaSpan span;                                        // of the prompt
+  std::shared_ptr<const std::vector<float>> embeddings;  // [span.count, hidden]
 };
 
 /// What a caller asks the engine for.
@@ -42,6 +52,10 @@ struct SequenceRequest {
   CacheRequest cache;
   Urgency urgency;
   int32_t prompt_logprobs = -1;  // -1: none; 0: of each prompt token; n: also of the n best
+  std::vector<MediaRows> media;  // ascending, disjoint
+  /// Rotary positions (t, h, w) of the prompt; empty: 0, 1, 2, ... on all axes. Generated tokens go
+  /// on after the largest.
+  std::vector<std::array<int32_t, 3>> positions;
 };
 
 enum class FinishReason : uint8_t { stop, length, cancelled, error, deadline, repetition };
@@ -68,6 +82,7 @@ struct Sequence {
   // On the device, unless waiting or swapped.
   std::vector<int32_t> pages;
   int32_t state_slot = -1;
+  int32_t replay = 0;  // of `cached`, the last so many are saved inputs beside the state
   // In host memory, when swapped.
   std::vector<int32_t> host_pages;
   int32_t host_slot = -1;
@@ -81,14 +96,28 @@ struct Sequence {
   int32_t tail_slot = -1;  // fast mode: state at the last page boundary of the generated text
 
   int32_t prompt_logprobs_end = 1;  // prompt tokens whose log-probabilities are published
-  uint64_t prompt_hash = 0;  // of salt and tokens, to find equal prompts
+  uint64_t prompt_hash = 0;         // of salt and tokens, to find equal prompts
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;
   int32_t times_swapped = 0;
 
+  // Speculation.
+  std::vector<int32_t> drafts;  // proposed for the next pass
+  double draft_odds = 0.5;      // decayed share of accepted ones
+
+  std::vector<MediaSpan> media_spans;  // of request.media, for the key
+  int32_t next_position = 0;           // rotary position of the first generated token
+
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t generated_size() const { return static_cast<int32_t>(generated.size()); }
-  PrefixKey prompt_key() const { return {request.cache.salt, request.prompt, {}}; }
+  PrefixKey prompt_key() const { return {request.cache.salt, request.prompt, media_spans}; }
+  /// Rotary position of token `index` of prompt and generated ones.
+  std::array<int32_t, 3> position(int32_t index) const {
+    if (index < prompt_size() && !request.positions.empty())
+      return request.positions[static_cast<size_t>(index)];
+    const int32_t p = index < prompt_size() ? index : next_position + index - prompt_size();
+    return {p, p, p};
+  }
   /// Most tokens its cache will ever hold. The last token is never fed back.
   int32_t tokens_max() const { return prompt_size() + request.max_tokens - 1; }
 };

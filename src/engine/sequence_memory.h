@@ -61,6 +61,8 @@ class SequenceMemory {
   /// not_finite: none of this pass went there and the sequence's path was taken out; it must not go
   /// on.
   Published publish(Sequence& sequence, std::span<const TakenSnapshot> taken, double now_ms);
+  /// The state at the last whole page of the generated text, if one is held, goes to the cache.
+  void attach_tail(Sequence& sequence, double now_ms);
   /// What was computed from this sequence's path was not finite: nobody shall find it again.
   void condemn(Sequence& sequence);
 
@@ -84,7 +86,6 @@ class SequenceMemory {
   void give_back_device(Sequence& sequence);
   void give_back_host(Sequence& sequence);
   /// Fast mode: the state at the last page boundary becomes a snapshot.
-  void attach_tail(Sequence& sequence, double now_ms);
   /// Keeps the prefix that ends at the cursor, here and where on_pinned leads.
   void pin(const Sequence& sequence, double now_ms);
   bool finite(const Sequence& sequence, int32_t page_begin, int32_t page_end,

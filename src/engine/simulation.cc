@@ -41,10 +41,17 @@ class Life {
   void submit();
   void cancel_one();
   void preempt_one();
+  /// What a client's text will go on with, or, by chance, something else.
+  void propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts);
   void take(const std::vector<EngineEvent>& events);
   void take(const NewTokens& fresh);
   void take(const Finished& end);
-  int32_t expected_token(const Client& client);
+  /// The model's own continuation of a client's text.
+  int32_t expected_token(const SequenceRequest& request, const FakeBackend::Prefix& prefix,
+                         const std::vector<int32_t>& tokens);
+  int32_t expected_token(const Client& client) {
+    return expected_token(client.request, client.prefix, client.tokens);
+  }
   void add_to_text(Client& client, int32_t token);
   void drain();
   void collect_counts();
@@ -68,6 +75,7 @@ class Life {
   std::unique_ptr<EngineCore> core_;
   double now_ms_ = 1.0;
   double failure_chance_ = 0.0;
+  double draft_right_chance_ = 0.0;
   int64_t failures_ = 0;
   int64_t step_ = 0;
   uint64_t next_id_ = 1;
@@ -98,6 +106,7 @@ EngineSettings Life::random_settings(std::mt19937_64& random) {
   settings.context_max = 64 * settings.pools.pages;
   settings.chunk_tokens_max = 64 * pick(0, 2);
   settings.step_ms = pick(5, 60);
+  settings.pools.replay_rows = pick(0, 1) == 0 ? 0 : pick(2, 6);
   const int mode = pick(0, 9);
   settings.cache = mode < 7 ? CacheMode::exact : mode < 9 ? CacheMode::fast : CacheMode::off;
   settings.integrity = IntegrityChecks::every_step;
@@ -110,6 +119,18 @@ FakeBackend::Model random_model(const EngineSettings& settings, std::mt19937_64&
           .two_arithmetics = settings.cache != CacheMode::fast};
 }
 
+class DrafterOf final : public Drafter {
+ public:
+  using Propose = std::function<void(const Sequence&, int32_t, std::vector<int32_t>&)>;
+  explicit DrafterOf(Propose propose) : propose_(std::move(propose)) {}
+  void propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts) override {
+    propose_(sequence, count_max, drafts);
+  }
+
+ private:
+  Propose propose_;
+};
+
 Life::Life(uint64_t seed, SimulationCounts& counts)
     : random_(seed),
       counts_(counts),
@@ -118,6 +139,10 @@ Life::Life(uint64_t seed, SimulationCounts& counts)
       backend_(model_),
       oracle_sampler_(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)) {
   settings_.clock_ms = [this] { return now_ms_; };
+  if (settings_.pools.replay_rows > 0)
+    settings_.drafter = std::make_shared<DrafterOf>(
+        [this](const Sequence& s, int32_t most, std::vector<int32_t>& d) { propose(s, most, d); });
+  draft_right_chance_ = one_of({0.0, 0.5, 0.9, 1.0});
   const auto reserved = backend_.reserve(settings_.pools);
   CHECK(reserved.ok(), "the fake model reserves");
   core_ = std::make_unique<EngineCore>(
@@ -222,11 +247,24 @@ void Life::preempt_one() {
   core_->preempt(std::next(clients_.begin(), at)->first);
 }
 
-int32_t Life::expected_token(const Client& client) {
-  const auto logits = FakeBackend::logits_of(client.prefix.hash());
-  const auto position = client.request.prompt.size() + client.tokens.size();
-  return oracle_sampler_
-      .sample(logits, client.request.sampling, {client.request.prompt, client.tokens}, position)
+void Life::propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts) {
+  const Client& client = clients_.at(sequence.request.id);
+  FakeBackend::Prefix prefix = client.prefix;
+  std::vector<int32_t> tokens = client.tokens;
+  const int32_t count = pick(0, count_max);
+  while (static_cast<int32_t>(drafts.size()) < count && !prefix.is_nan()) {
+    const int32_t right = expected_token(client.request, prefix, tokens);
+    drafts.push_back(chance(draft_right_chance_) ? right : pick(0, FakeBackend::kVocab - 1));
+    tokens.push_back(right);
+    prefix.add(right, Arithmetic::generation);
+  }
+}
+
+int32_t Life::expected_token(const SequenceRequest& request, const FakeBackend::Prefix& prefix,
+                             const std::vector<int32_t>& tokens) {
+  const auto logits = FakeBackend::logits_of(prefix.hash());
+  const auto position = request.prompt.size() + tokens.size();
+  return oracle_sampler_.sample(logits, request.sampling, {request.prompt, tokens}, position)
       .value()
       .token;
 }
@@ -355,6 +393,8 @@ void Life::collect_counts() {
   counts_.tier_stores += cache.pages_stored + cache.states_stored;
   counts_.tier_loads += cache.pages_loaded + cache.states_loaded;
   counts_.allocation_failures += failures_;
+  counts_.drafts_right += engine.drafts_right;
+  counts_.drafts_wrong += engine.drafted - engine.drafts_right;
 }
 
 }  // namespace
@@ -369,6 +409,7 @@ void SimulationCounts::add(const SimulationCounts& o) {
   cancelled_decode += o.cancelled_decode, cancelled_swapped += o.cancelled_swapped;
   allocation_failures += o.allocation_failures;
   not_finite += o.not_finite, deadlines += o.deadlines;
+  drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
 }
 
 std::string SimulationCounts::text() const {
@@ -380,7 +421,8 @@ std::string SimulationCounts::text() const {
       tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled waiting ", cancelled_waiting,
       "\ncancelled in prefill ", cancelled_prefill, "\ncancelled in decode ", cancelled_decode,
       "\ncancelled when swapped ", cancelled_swapped, "\nallocations made to fail ",
-      allocation_failures, "\nended by NaN ", not_finite, "\nended by deadline ", deadlines, "\n");
+      allocation_failures, "\nended by NaN ", not_finite, "\nended by deadline ", deadlines,
+      "\ndrafts right ", drafts_right, "\ndrafts wrong ", drafts_wrong, "\n");
 }
 
 std::string SimulationCounts::too_rare() const {
@@ -402,6 +444,8 @@ std::string SimulationCounts::too_rare() const {
   need("allocation failures", allocation_failures, 1);
   need("NaN", not_finite, 100);
   need("deadlines", deadlines, 100);
+  need("right drafts", drafts_right, 1);
+  need("wrong drafts", drafts_wrong, 1);
   return names;
 }
 

@@ -1,7 +1,7 @@
 // Simulation of the serving loop: one seed is one random life of an engine over the fake model:
 // arrivals, shared prefixes, conversations, cancellations, preemptions, evictions, tier moves,
-// failing allocations, NaN, in virtual time. Every token is compared with the model's own
-// continuation of the same prefix, computed without pages, slots or batches.
+// failing allocations, drafts right and wrong, NaN, in virtual time. Every token is compared with
+// the model's own continuation of the same prefix, computed without pages, slots or batches.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,8 @@ struct SimulationCounts {
   int64_t allocation_failures = 0;
   int64_t not_finite = 0;
   int64_t deadlines = 0;
+  int64_t drafts_right = 0;
+  int64_t drafts_wrong = 0;
 
   void add(const SimulationCounts& other);
   /// One line per count.

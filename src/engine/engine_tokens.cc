@@ -1,0 +1,193 @@
+// From logits to tokens: masks, sampled rows, accepted drafts, ends. The other half of EngineCore.
+#include <algorithm>
+
+#include "engine/constraint_chain.h"
+#include "engine/engine_core.h"
+#include "engine/planted_bug.h"
+
+namespace nibble {
+
+namespace {
+
+constexpr double kOddsDecay = 0.9;  // of what earlier drafts told
+constexpr double kOddsMin = 0.05;   // one that was always wrong is tried again now and then
+
+}  // namespace
+
+/// Proposals for a sequence that feeds its newest token next. Rows that complete a page are never
+/// drafted: its state is wanted, and only committed rows write theirs.
+void EngineCore::draft(Sequence& s) {
+  s.drafts.clear();
+  if (!settings_.drafter || settings_.pools.replay_rows == 0 || s.phase != Phase::decode) return;
+  const int32_t known = s.prompt_size() + s.generated_size();
+  if (s.cached != known - 1) return;  // it computes its cache again
+  const int32_t count_max =
+      std::min({settings_.pools.replay_rows - 1, kPageTokens - 2 - s.cached % kPageTokens,
+                s.request.max_tokens - s.generated_size() - 1});
+  if (count_max > 0) settings_.drafter->propose(s, count_max, s.drafts);
+  CHECK(static_cast<int32_t>(s.drafts.size()) <= std::max(count_max, 0), "drafts ", s.drafts.size(),
+        " of at most ", count_max);
+}
+
+/// Of the last rows of a piece: those from the newest token on (one, and the drafts); all for
+/// prompt logprobs. A sequence that computes its cache again feeds its known tokens first.
+int32_t EngineCore::wanted_logits(const Sequence& s, int32_t rows) const {
+  const bool in_prompt = s.cached < s.prompt_size();
+  if (in_prompt && s.request.prompt_logprobs >= 0 && s.generated.empty()) return rows;
+  const int32_t known = s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size());
+  return std::max(s.cached + rows - known + 1, 0);
+}
+
+void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_ms) {
+  rows_.clear();
+  sampled_.clear();
+  const auto vocab = static_cast<size_t>(config_.vocab_rows);
+  size_t logit_row = 0;
+  for (const Part& part : pass.parts) {
+    Sequence& s = *part.sequence;
+    const auto rows = static_cast<size_t>(part.logit_rows);
+    const auto logits = output.logits.subspan(logit_row * vocab, rows * vocab);
+    logit_row += rows;
+    const int32_t begin = s.cached;
+    if (!part.drafted) s.cached += part.rows, s.replay = 0;
+    if (s.cached >= s.prompt_size()) s.phase = Phase::decode;
+    if (memory_.publish(s, part.snapshots, now_ms) == SequenceMemory::Published::not_finite) {
+      end_not_finite(s, "the model computed a value that is not finite");
+      continue;
+    }
+    if (rows == 0) continue;
+    if (begin < s.prompt_size() && s.request.prompt_logprobs >= 0) {
+      if (const auto published = publish_prompt_logprobs(s, begin, logits); !published.ok()) {
+        end_not_finite(s, published.error().message);
+        continue;
+      }
+    }
+    if (!part.drafted &&
+        s.cached < s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
+      continue;
+    add_sample_rows(part, part.drafted ? logits : logits.subspan((rows - 1) * vocab));
+  }
+}
+
+/// `logits` of the newest token and of the drafts after it.
+void EngineCore::add_sample_rows(const Part& part, std::span<const float> logits) {
+  Sequence& s = *part.sequence;
+  const auto vocab = static_cast<size_t>(config_.vocab_rows);
+  const size_t count = logits.size() / vocab;
+  sampled_.push_back({.sequence = &s, .row_begin = rows_.size(), .row_count = count});
+  for (size_t i = 0; i < count; ++i)
+    rows_.push_back({.logits = logits.subspan(i * vocab, vocab),
+                     .params = &s.request.sampling,
+                     .history = {s.request.prompt, s.generated, std::span(s.drafts).first(i)},
+                     .position = static_cast<uint64_t>(s.prompt_size() + s.generated_size()) + i,
+                     .mask = part.masks.empty() ? std::span<const uint32_t>() : part.masks[i],
+                     .sampled = {}});
+}
+
+/// Row i of the piece tells of prompt token row_begin + i + 1. What was published before a restart
+/// is not published again.
+Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
+                                                 std::span<const float> logits) {
+  const auto vocab = static_cast<size_t>(config_.vocab_rows);
+  PromptLogprobs event{.id = s.request.id, .begin = s.prompt_logprobs_end, .positions = {}};
+  for (size_t i = 0; i * vocab < logits.size(); ++i) {
+    const int32_t next = row_begin + static_cast<int32_t>(i) + 1;
+    if (next < s.prompt_logprobs_end || next >= s.prompt_size()) continue;
+    auto position = sampler_.sampler().logprobs(logits.subspan(i * vocab, vocab),
+                                                s.request.prompt[static_cast<size_t>(next)],
+                                                s.request.prompt_logprobs);
+    if (!position.ok()) return Error(position.error());
+    event.positions.push_back(std::move(position).value());
+  }
+  s.prompt_logprobs_end += static_cast<int32_t>(event.positions.size());
+  if (!event.positions.empty()) events_.emplace_back(std::move(event));
+  return {};
+}
+
+/// Token after token while the drafts agree with what is sampled. A token does not depend on how
+/// many rows were drafted: each is sampled from the logits, history, mask and draw of its position.
+void EngineCore::accept(const Sampled& sampled) {
+  Sequence& s = *sampled.sequence;
+  const size_t drafts = sampled.row_count - 1;
+  size_t right = 0;
+  for (size_t i = 0; i < sampled.row_count; ++i) {
+    if (advance(s, *rows_[sampled.row_begin + i].sampled) == Life::over) return;
+    if (i == drafts) break;
+    const bool agrees = s.generated.back() == s.drafts[i];
+    if (!agrees && !(planted(kBugAcceptsWrongDraft) && i > 0)) break;
+    ++right;
+  }
+  if (drafts == 0) return;
+  s.replay = static_cast<int32_t>(planted(kBugReplaysRejected) ? drafts + 1 : right + 1);
+  s.cached += static_cast<int32_t>(right) + 1;
+  counters_.drafted += static_cast<int64_t>(drafts);
+  counters_.drafts_right += static_cast<int64_t>(right);
+  for (size_t i = 0; i < std::min(right + 1, drafts); ++i)
+    s.draft_odds = kOddsDecay * s.draft_odds + (i < right ? 1.0 - kOddsDecay : 0.0);
+  s.draft_odds = std::max(s.draft_odds, kOddsMin);
+}
+
+EngineCore::Life EngineCore::advance(Sequence& sequence, Result<SampledToken>& sampled) {
+  const SequenceRequest& request = sequence.request;
+  if (!sampled.ok()) {
+    const Error& error = sampled.error();
+    if (error.code == ErrorCode::corrupt)
+      end_not_finite(sequence, error.message);
+    else
+      finish(sequence, FinishReason::error, {.error = error.message});
+    return Life::over;
+  }
+  SampledToken& next = sampled.value();
+  const int32_t token = next.token;
+  if (std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
+    finish(sequence, FinishReason::stop, {.stop_token = token});
+    return Life::over;
+  }
+  const std::vector<int32_t>& anchors = request.cache.anchor_ids;
+  if (std::ranges::find(anchors, token) != anchors.end()) memory_.attach_tail(sequence, now_ms());
+  const auto stop = request.constraint ? request.constraint->accept({&token, 1}) : std::nullopt;
+  if (stop != size_t{0}) {
+    sequence.generated.push_back(token);
+    NewTokens event{.id = request.id, .tokens = {token}, .logprobs = {}};
+    if (next.logprobs) event.logprobs.push_back(std::move(*next.logprobs));
+    events_.emplace_back(std::move(event));
+  }
+  const bool full = sequence.generated_size() >= request.max_tokens;
+  if (!stop && !full) return Life::goes_on;
+  finish(sequence, stop ? finish_reason_of(*request.constraint) : FinishReason::length);
+  return Life::over;
+}
+
+/// Needs what was said before this pass only, so it can run while a device computes the pass.
+void EngineCore::make_masks(Pass& pass) {
+  for (Part& part : pass.parts) {
+    const Sequence& s = *part.sequence;
+    if (part.logit_rows == 0 || (!s.request.constraint && s.request.min_tokens == 0)) continue;
+    const size_t rows = part.drafted ? static_cast<size_t>(part.rows) : 1;
+    for (size_t i = 0; i < rows; ++i)
+      part.masks.push_back(next_mask(s, std::span(s.drafts).first(i)));
+  }
+}
+
+std::vector<uint32_t> EngineCore::next_mask(const Sequence& sequence,
+                                            std::span<const int32_t> drafted) const {
+  const SequenceRequest& request = sequence.request;
+  const bool too_early =
+      sequence.generated_size() + static_cast<int32_t>(drafted.size()) < request.min_tokens;
+  if (!request.constraint && !too_early) return {};
+  std::vector<uint32_t> mask = Sampler::all_sampleable(config_.vocab_rows);
+  if (request.constraint) request.constraint->mask(drafted, mask);
+  if (too_early)
+    for (const int32_t token : request.stop_ids)
+      if (token >= 0 && token < config_.vocab_rows)
+        mask[static_cast<size_t>(token) / 32] &= ~(1U << (static_cast<uint32_t>(token) % 32));
+  return mask;
+}
+
+void EngineCore::end_not_finite(Sequence& sequence, std::string error) {
+  memory_.condemn(sequence);
+  ++counters_.not_finite;
+  finish(sequence, FinishReason::error, {.error = std::move(error)});
+}
+
+}  // namespace nibble

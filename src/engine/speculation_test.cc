@@ -1,0 +1,304 @@
+// Drafted rows: what the scheduler grants them, what is proposed, what is accepted; media rows.
+// Over the fake model; random lives are in simulation.h.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "engine/constraint_chain.h"
+#include "engine/engine_core.h"
+#include "engine/fake_backend.h"
+#include "engine/token_bits.h"
+
+namespace nibble {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+Sequence saying(Tokens prompt, Tokens generated) {
+  Sequence s;
+  s.request.prompt = std::move(prompt);
+  s.generated = std::move(generated);
+  return s;
+}
+
+Tokens proposed(const Sequence& s, int32_t count, const NgramDrafter::Options& options = {}) {
+  Tokens drafts;
+  NgramDrafter(options).propose(s, count, drafts);
+  return drafts;
+}
+
+TEST(NgramDrafter, RepeatsWhatFollowedTheLongestMatch) {
+  const Sequence s = saying({1, 2, 3, 4, 5, 9, 3, 4, 6, 7}, {2, 3, 4});
+  EXPECT_EQ(proposed(s, 3), (Tokens{5, 9, 3}));  // after "2 3 4", not after the later "3 4"
+  EXPECT_EQ(proposed(s, 1), (Tokens{5}));
+  EXPECT_EQ(proposed(s, 3, {.match_min = 2, .match_max = 2}), (Tokens{6, 7, 2}));  // the latest
+  EXPECT_EQ(proposed(s, 3, {.match_min = 4, .match_max = 5}), Tokens{});
+  EXPECT_EQ(proposed(s, 3, {.look_back_max = 6}), Tokens{});
+}
+
+TEST(NgramDrafter, MatchesMayOverlapTheEnd) {
+  EXPECT_EQ(proposed(saying({8}, {7, 7, 7, 7}), 4), (Tokens{7}));
+  EXPECT_EQ(proposed(saying({1, 2, 1, 2, 1}, {2}), 4), (Tokens{1, 2}));
+  EXPECT_EQ(proposed(saying({5}, {}), 4), Tokens{});
+  EXPECT_EQ(proposed(saying({5, 5}, {}), 4), Tokens{});
+}
+
+TEST(SchedulerDrafts, AreGrantedWhileTheyPay) {
+  const CostModel cost;  // of a GPU: 4.5 ms a pass, 0.08 ms a row
+  const auto granted = [&](int count, double odds, int32_t rows_max = 1024) {
+    Scheduler scheduler({.rows_max = rows_max, .sequences_max = count}, cost);
+    const SequenceView view{.phase = Phase::decode,
+                            .prompt_size = 1,
+                            .cached = 10,
+                            .tokens_max = 60,
+                            .pages_held = 1,
+                            .pages_private = 1,
+                            .drafts = 5,
+                            .draft_odds = odds};
+    const std::vector<SequenceView> views(static_cast<size_t>(count), view);
+    int32_t rows = 0;
+    for (const ScheduledRows& piece : scheduler.next(views, {.pages = 9}, 0.0).rows)
+      rows += piece.rows - 1;
+    return rows;
+  };
+  EXPECT_EQ(granted(1, 0.9), 5);
+  EXPECT_EQ(granted(1, 0.1), 1);         // 0.1 x 4.58 ms pays for 0.08 ms, 0.01 x 4.58 does not
+  EXPECT_EQ(granted(64, 0.85), 64 * 3);  // a token costs 0.15 ms: 0.85^4 is worth 0.52 of it
+  EXPECT_EQ(granted(64, 0.3), 0);
+  EXPECT_EQ(granted(4, 0.9, 4 + 64), 4 * 5);
+}
+
+/// Proposes what a table says comes at each place, and counts what it was asked.
+class TableDrafter final : public Drafter {
+ public:
+  explicit TableDrafter(Tokens text) : text_(std::move(text)) {}
+  void propose(const Sequence& s, int32_t count_max, Tokens& drafts) override {
+    for (size_t i = s.generated.size(); i < text_.size() && std::cmp_less(drafts.size(), count_max);
+         ++i)
+      drafts.push_back(text_[i]);
+  }
+
+ private:
+  Tokens text_;
+};
+
+class Asked {
+ public:
+  explicit Asked(std::shared_ptr<Drafter> drafter, CacheMode mode = CacheMode::exact)
+      : core_([&] {
+          EngineSettings settings{
+              .pools = {.pages = 24, .state_slots = 8, .rows_max = 132, .replay_rows = 5},
+              .sequences_max = 4,
+              .context_max = 1024,
+              .cache = mode,
+              .drafter = std::move(drafter),
+              .integrity = IntegrityChecks::every_step,
+              .clock_ms = [] { return 1.0; }};  // costs stay those assumed
+          EXPECT_TRUE(backend_.reserve(settings.pools).ok());
+          constexpr int32_t kVocab = FakeBackend::kVocab;
+          return EngineCore(backend_, FakeBackend::config(),
+                            Sampler(kVocab, Sampler::all_sampleable(kVocab)), settings);
+        }()) {}
+
+  Tokens finish(SequenceRequest request) {
+    Tokens tokens;
+    EXPECT_TRUE(core_.admissible(request).ok());
+    core_.submit(std::move(request));
+    while (!core_.idle())
+      for (const EngineEvent& event : core_.step()) {
+        if (const auto* fresh = std::get_if<NewTokens>(&event))
+          tokens.insert(tokens.end(), fresh->tokens.begin(), fresh->tokens.end());
+        if (const auto* end = std::get_if<Finished>(&event)) end_ = *end;
+      }
+    return tokens;
+  }
+  const EngineCounters& counters() const { return core_.counters(); }
+  const Finished& end() const { return end_; }
+  EngineCore& core() { return core_; }
+
+ private:
+  FakeBackend backend_;
+  EngineCore core_;
+  Finished end_;
+};
+
+SequenceRequest ask(int32_t max_tokens) {
+  SequenceRequest request;
+  request.id = 1;
+  for (int32_t i = 0; i < 70; ++i) request.prompt.push_back(i * 7 % FakeBackend::kVocab);
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0.0;
+  return request;
+}
+
+TEST(Speculation, RightDraftsSavePassesAndWrongOnesChangeNothing) {
+  Asked plain(nullptr);
+  const Tokens text = plain.finish(ask(100));
+  Asked right(std::make_shared<TableDrafter>(text));
+  EXPECT_EQ(right.finish(ask(100)), text);
+  EXPECT_EQ(right.counters().drafted, right.counters().drafts_right);
+  EXPECT_LT(right.counters().passes, plain.counters().passes / 3);
+  Tokens wrong = text;
+  for (size_t i = 0; i < wrong.size(); i += 3) wrong[i] = (wrong[i] + 1) % FakeBackend::kVocab;
+  Asked mixed(std::make_shared<TableDrafter>(wrong));
+  EXPECT_EQ(mixed.finish(ask(100)), text);
+  EXPECT_GT(mixed.counters().drafts_right, 10);
+  EXPECT_GT(mixed.counters().drafted - mixed.counters().drafts_right, 10);
+}
+
+TEST(Speculation, PenaltiesAndMinTokensSeeTheDrafts) {
+  SequenceRequest request = ask(60);
+  request.sampling.temperature = 1.0;
+  request.sampling.presence_penalty = 1.5;
+  request.sampling.repetition_penalty = 1.2;
+  request.min_tokens = 30;
+  for (int32_t id = 0; id < 20; ++id) request.stop_ids.push_back(id);
+  const auto again = [&] {
+    SequenceRequest copy = ask(60);
+    copy.sampling = request.sampling;
+    copy.min_tokens = request.min_tokens;
+    copy.stop_ids = request.stop_ids;
+    return copy;
+  };
+  Asked plain(nullptr);
+  const Tokens text = plain.finish(again());
+  EXPECT_GE(text.size(), 30U);
+  Asked drafted(std::make_shared<TableDrafter>(text));
+  EXPECT_EQ(drafted.finish(again()), text);
+  EXPECT_EQ(drafted.end().stop_token, plain.end().stop_token);
+  EXPECT_GT(drafted.counters().drafts_right, 10);
+}
+
+/// Only tokens of the other parity may follow a token; ends at the first above a limit.
+class Alternates final : public TokenConstraint {
+ public:
+  MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override {
+    const int32_t last = !drafted.empty() ? drafted.back() : last_;
+    for (int32_t token = last % 2; token < FakeBackend::kVocab; token += 2)
+      forbid_token(bits, token);
+    return MaskState::limited;
+  }
+  std::optional<size_t> accept(std::span<const int32_t> tokens) override {
+    for (size_t i = 0; i < tokens.size(); ++i, ++count_) {
+      EXPECT_NE(tokens[i] % 2, last_ % 2);
+      last_ = tokens[i];
+      if (count_ == 45) return i + 1;
+    }
+    return std::nullopt;
+  }
+  void rollback(size_t) override { FAIL(); }
+
+ private:
+  int32_t last_ = 0;
+  int count_ = 0;
+};
+
+TEST(Speculation, AConstraintMasksEveryDraftedRow) {
+  const auto request = [] {
+    SequenceRequest asked = ask(100);
+    asked.constraint = std::make_unique<Alternates>();
+    return asked;
+  };
+  Asked plain(nullptr);
+  const Tokens text = plain.finish(request());
+  EXPECT_EQ(text.size(), 46U);
+  Asked drafted(std::make_shared<TableDrafter>(text));
+  EXPECT_EQ(drafted.finish(request()), text);
+  EXPECT_GT(drafted.counters().drafts_right, 20);
+}
+
+TEST(Speculation, AnAnchorKeepsTheStateBeforeItInFastMode) {
+  const auto matched_after = [](bool anchored) {
+    Asked run(nullptr, CacheMode::fast);
+    SequenceRequest first = ask(200);
+    const Tokens text = run.finish(ask(200));
+    run.core().memory().cache().clear();
+    if (anchored) first.cache.anchor_ids = {text[80]};
+    const auto where = std::ranges::find(text, text[80]) - text.begin();
+    const Tokens said = run.finish(std::move(first));
+    SequenceRequest next = ask(1);  // leaves the text right after that token
+    next.prompt.insert(next.prompt.end(), said.begin(), said.begin() + where + 1);
+    for (int i = 0; i < 70; ++i) next.prompt.push_back(60);
+    run.finish(std::move(next));
+    return std::pair(run.end().cached_tokens, (70 + static_cast<int32_t>(where)) / 64 * 64);
+  };
+  const auto [without, page] = matched_after(false);
+  EXPECT_EQ(without, 64);  // the prompt's own
+  const auto [with, expected] = matched_after(true);
+  EXPECT_GT(expected, 64);
+  EXPECT_EQ(with, expected);
+}
+
+struct WithMedia {
+  SequenceRequest request;
+  Tokens expected;
+};
+
+/// 30 tokens of text, 50 rows of an image, 20 of text; positions as of a grid 10 wide.
+WithMedia with_media(float first_value, uint64_t digest) {
+  WithMedia made{.request = ask(10), .expected = {}};
+  SequenceRequest& request = made.request;
+  request.prompt.assign(100, 3);
+  auto values = std::make_shared<std::vector<float>>(50);
+  for (size_t i = 0; i < 50; ++i) (*values)[i] = first_value + static_cast<float>(i);
+  request.media = {
+      {.span = {.begin = 30, .count = 50, .digest = {digest, 1}}, .embeddings = values}};
+  for (int32_t i = 0; i < 100; ++i) {
+    const bool image = i >= 30 && i < 80;
+    const int32_t p = i < 30 ? i : i - 80 + 40;
+    request.positions.push_back(image ? std::array<int32_t, 3>{30, 30 + (i - 30) / 10, 30 + i % 10}
+                                      : std::array<int32_t, 3>{p, p, p});
+  }
+  FakeBackend::Prefix prefix;
+  for (int32_t i = 0; i < 100; ++i) {
+    const bool image = i >= 30 && i < 80;
+    const float* embedding = image ? &(*values)[static_cast<size_t>(i - 30)] : nullptr;
+    prefix.add_value(
+        FakeBackend::row_value(3, embedding, i, request.positions[static_cast<size_t>(i)]),
+        Arithmetic::prompt);
+  }
+  for (int32_t i = 0; i < 10; ++i) {
+    const auto logits = FakeBackend::logits_of(prefix.hash());
+    const auto best = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+    made.expected.push_back(best);
+    const int32_t p = 60 + i;  // after the text's last position, 59
+    prefix.add_value(FakeBackend::row_value(best, nullptr, 100 + i, {p, p, p}),
+                     Arithmetic::generation);
+  }
+  return made;
+}
+
+TEST(MediaRows, BringTheirEmbeddingsAndPositionsAndAreToldApartInTheCache) {
+  Asked run(std::make_shared<NgramDrafter>(NgramDrafter::Options{}));
+  WithMedia one = with_media(1.0F, 11);
+  WithMedia other = with_media(2.0F, 22);
+  EXPECT_EQ(run.finish(std::move(one.request)), one.expected);
+  EXPECT_EQ(run.finish(std::move(other.request)), other.expected);
+  EXPECT_EQ(run.end().cached_tokens, 0);
+  EXPECT_EQ(run.finish(with_media(1.0F, 11).request), one.expected);
+  EXPECT_EQ(run.end().cached_tokens, 64);
+  EXPECT_NE(one.expected, other.expected);
+}
+
+TEST(MediaRows, RefusesWhatDoesNotFit) {
+  Asked run(nullptr);
+  const auto refused = [&](const std::function<void(SequenceRequest&)>& change) {
+    SequenceRequest request = std::move(with_media(1.0F, 1).request);
+    change(request);
+    const auto admissible = run.core().admissible(request);
+    return admissible.ok() ? std::string() : admissible.error().message;
+  };
+  EXPECT_EQ(refused([](auto&) {}), "");
+  EXPECT_NE(refused([](auto& r) { r.media[0].span.count = 71; }), "");
+  EXPECT_NE(refused([](auto& r) { r.media[0].span.count = 49; }), "");
+  EXPECT_NE(refused([](auto& r) { r.media[0].span.begin = -1; }), "");
+  EXPECT_NE(refused([](auto& r) { r.media.push_back(r.media[0]); }), "");
+  EXPECT_NE(refused([](auto& r) { r.media[0].embeddings = nullptr; }), "");
+  EXPECT_NE(refused([](auto& r) { r.positions.pop_back(); }), "");
+  EXPECT_NE(refused([](auto& r) { r.positions[3][1] = 100; }), "");
+}
+
+}  // namespace
+}  // namespace nibble
