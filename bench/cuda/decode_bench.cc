@@ -1,6 +1,6 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
-//   decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps]
+//   decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] ... [KV: bf16|fp8]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -36,7 +36,7 @@ struct Floor {
   double total() const { return weights + experts + state + kv; }
 };
 
-Floor floor_of(const ModelConfig& c, cuda::DummyRecipe recipe, int batch, int context) {
+Floor floor_of(const ModelConfig& c, cuda::DummyRecipe recipe, int batch, int context, KvCache kv) {
   const bool plain = recipe == cuda::DummyRecipe::bf16;
   const double fp4 = plain ? 2.0 : 0.5625;
   const double delta = recipe == cuda::DummyRecipe::mixed ? 1.0 : 2.0;
@@ -59,7 +59,8 @@ Floor floor_of(const ModelConfig& c, cuda::DummyRecipe recipe, int batch, int co
   f.experts = layers * m.experts * (1.0 - missed) * 3.0 * m.expert_width * hidden * fp4;
   f.state = 8.0 * batch * deltas *
             (static_cast<double>(d.v_heads) * d.k_dim * d.v_dim + 3.0 * d.qkv_rows());
-  f.kv = 2.0 * batch * attentions * 2.0 * a.kv_heads * a.head_dim * context;
+  f.kv = (kv == KvCache::fp8 ? 1.0 : 2.0) * batch * attentions * 2.0 * a.kv_heads * a.head_dim *
+         context;
   return f;
 }
 
@@ -88,6 +89,7 @@ struct Bench {
   cuda::DummyRecipe recipe;
   int context;
   int steps;
+  KvCache kv;
   PoolSizes pools;
   int pages_each;
 
@@ -95,8 +97,9 @@ struct Bench {
     cuda::skip_steps(backend, skipped);
     backend.reserve(pools).value();
     std::mt19937 engine(1);
-    for (size_t i = 0; auto& b : backend.host_page(0))  // BF16 below 2 in size
-      b = static_cast<std::byte>(i++ % 2 == 1 ? (engine() & 0xBFU) : engine());
+    for (size_t i = 0; auto& b : backend.host_page(0))  // BF16 or E4M3 below 2 in size
+      b = static_cast<std::byte>(i++ % 2 == 1 || kv == KvCache::fp8 ? (engine() & 0xBFU)
+                                                                    : engine());
     for (int32_t p = 0; p < pools.pages; ++p) backend.load_page(0, p);
   }
   void decode(int batch);
@@ -134,7 +137,7 @@ void Bench::decode(int batch) {
     best_us = std::min(best_us, us);
     worst_us = std::max(worst_us, us);
   }
-  const Floor floor = floor_of(config, recipe, batch, context);
+  const Floor floor = floor_of(config, recipe, batch, context, kv);
   const double floor_us = floor.total() / kBandwidth * 1e6;
   std::printf(
       "batch %3d: %8.1f us (%.1f..%.1f), %8.1f tok/s, floor %7.1f us (%.2f GB: weights %.2f, "
@@ -202,7 +205,9 @@ int run(int argc, char** argv) {
   const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
   const ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
   const auto begin = Clock::now();
-  auto backend = cuda::make_dummy_cuda_backend(config, recipe).value();
+  const bool narrow = argc > 8 && std::string(argv[8]) == "fp8";
+  const KvCache kv = narrow ? KvCache::fp8 : KvCache::bf16;
+  auto backend = cuda::make_dummy_cuda_backend(config, recipe, {.kv_cache = kv}).value();
   std::printf("%s, recipe %s, context %d, made in %.1f s\n", backend->description().c_str(),
               recipe_name.c_str(), context, ms_since(begin) * 1e-3);
   int batch_max = 1;
@@ -219,6 +224,7 @@ int run(int argc, char** argv) {
               .recipe = recipe,
               .context = context,
               .steps = steps,
+              .kv = kv,
               .pools = {.pages = batch_max * pages_each,
                         .state_slots = batch_max,
                         .rows_max = std::max(batch_max, 64),
@@ -246,7 +252,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
                  "decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] "
-                 "[batches] [batches whose steps are timed] [prompt lengths]\n");
+                 "[batches] [batches whose steps are timed] [prompt lengths] [KV: bf16|fp8]\n");
     return 2;
   }
   return nibble::run(argc, argv);

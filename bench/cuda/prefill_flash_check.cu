@@ -1,5 +1,7 @@
 // Prompt attention over pages against double arithmetic on samples, with unused cache lines NaN;
 // bits equal however a prompt is cut; timings at the 35B's shape. Usage: prefill_flash_check [time]
+#include <cuda_fp8.h>
+
 #include <cstring>
 #include <string>
 
@@ -19,14 +21,22 @@ struct Case {
   FlashShape shape;
   std::vector<int> rows;
   std::vector<int> kv_begin;
+  KvFormat format = KvFormat::bf16;
 };
+
+/// What a cache of a format keeps of a number.
+__host__ __device__ inline double round_e4m3(float x) {
+  const __nv_fp8_e4m3 code(x);
+  return static_cast<double>(static_cast<float>(code));
+}
 
 /// q rows are [head][q | gate]. Key i of sequence s at token t: hash of (s, t).
 struct Setup {
   Case it;
   Batch batch;
   int total_pages = 0;
-  __nv_bfloat16 *q, *keys, *values, *out;
+  __nv_bfloat16 *q, *out;
+  uint8_t *keys, *values;
   int64_t q_stride, out_stride, page_stride;
 
   explicit Setup(const Case& c) : it(c) {
@@ -48,10 +58,10 @@ struct Setup {
     q_stride = int64_t{s.q_heads} * 2 * s.head_dim;
     out_stride = int64_t{s.q_heads} * s.head_dim;
     const int64_t page = int64_t{s.kv_heads} * 64 * s.head_dim;
-    page_stride = page + 64;
+    page_stride = (page + 64) * kv_element_bytes(it.format);
     q = device_array<__nv_bfloat16>(row * q_stride);
-    keys = device_array<__nv_bfloat16>(total_pages * page_stride);
-    values = device_array<__nv_bfloat16>(total_pages * page_stride);
+    keys = device_array<uint8_t>(total_pages * page_stride);
+    values = device_array<uint8_t>(total_pages * page_stride);
     out = device_array<__nv_bfloat16>(row * out_stride);
     fill_normal(q, row * q_stride, kQ, 1.0F);
     for (const BatchSequence& sequence : batch.sequences)
@@ -63,16 +73,23 @@ struct Setup {
       }
   }
   ~Setup() {
-    for (void* p : {q, keys, values, out}) cudaFree(p);
+    for (void* p : {static_cast<void*>(q), static_cast<void*>(out), static_cast<void*>(keys),
+                    static_cast<void*>(values)})
+      cudaFree(p);
   }
-  void fill(__nv_bfloat16* to, uint32_t seed, int page, int used) const {
+  void fill(uint8_t* to, uint32_t seed, int page, int used) const {
+    const bool narrow = it.format == KvFormat::fp8;
     const int dim = it.shape.head_dim;
     const int heads = it.shape.kv_heads;
     fill_kernel<<<64, 256>>>(
         [=] __device__(int64_t i) {
-          if (i / dim % 64 < used)
-            to[i] = __float2bfloat16(
-                hash_normal(seed, static_cast<uint64_t>(page) * heads * 64 * dim + i));
+          if (i / dim % 64 >= used) return;
+          const float x = hash_normal(seed, static_cast<uint64_t>(page) * heads * 64 * dim + i);
+          if (narrow) {
+            reinterpret_cast<__nv_fp8_e4m3*>(to)[i] = __nv_fp8_e4m3(x);
+          } else {
+            reinterpret_cast<__nv_bfloat16*>(to)[i] = __float2bfloat16(x);
+          }
         },
         int64_t{heads} * 64 * dim);
   }
@@ -80,7 +97,8 @@ struct Setup {
   double cached(uint32_t seed, int page_begin, int token, int head, int d) const {
     const uint64_t page = page_begin + token / 64;
     const uint64_t i = (uint64_t(head) * 64 + token % 64) * it.shape.head_dim + d;
-    return round_bf16(hash_normal(seed, page * it.shape.kv_heads * 64 * it.shape.head_dim + i));
+    const float x = hash_normal(seed, page * it.shape.kv_heads * 64 * it.shape.head_dim + i);
+    return it.format == KvFormat::fp8 ? round_e4m3(x) : round_bf16(x);
   }
   void launch(const Batch& run, int first_row, int shared_bytes,
               MatrixUnit unit = MatrixUnit::automatic) const {
@@ -95,9 +113,10 @@ struct Setup {
                         .q = from,
                         .q_stride = q_stride,
                         .q_head_stride = 2 * it.shape.head_dim,
-                        .keys = keys,
-                        .values = values,
-                        .page_stride = page_stride,
+                        .kv = {.keys = keys,
+                               .values = values,
+                               .page_stride = page_stride,
+                               .format = it.format},
                         .gate = from + it.shape.head_dim,
                         .gate_stride = q_stride,
                         .gate_head_stride = 2 * it.shape.head_dim,
@@ -154,10 +173,10 @@ void compare(Tally& tally, const std::string& name, const Case& c, int shared_by
 }
 
 /// One sequence whole, then cut at multiples of 64; portable: with a block of another shape, too.
-void cut(Tally& tally, const FlashShape& shape, MatrixUnit unit) {
+void cut(Tally& tally, const FlashShape& shape, MatrixUnit unit, KvFormat format) {
   const int shared_bytes = unit == MatrixUnit::portable ? kSharedBytesSmall : kSharedBytesHopper;
   const int rows = 300;
-  Setup setup({shape, {rows}, {0}});
+  Setup setup({shape, {rows}, {0}, format});
   const auto bits = [&] {
     return to_host(reinterpret_cast<const uint16_t*>(setup.out), rows * setup.out_stride);
   };
@@ -178,8 +197,8 @@ void cut(Tally& tally, const FlashShape& shape, MatrixUnit unit) {
   tally.check(different == 0, "cut at multiples of 64, to the bit", static_cast<double>(different));
 }
 
-void time_shape(int rows, int kv_begin) {
-  Setup setup({{.q_heads = 16, .kv_heads = 2, .head_dim = 256}, {rows}, {kv_begin}});
+void time_shape(int rows, int kv_begin, KvFormat format) {
+  Setup setup({{.q_heads = 16, .kv_heads = 2, .head_dim = 256}, {rows}, {kv_begin}, format});
   const auto tiles = flash_tiles(setup.batch);
   auto* device_tiles = to_device(tiles);
   auto* pages = to_device(setup.batch.pages);
@@ -190,9 +209,10 @@ void time_shape(int rows, int kv_begin) {
                            .q = setup.q,
                            .q_stride = setup.q_stride,
                            .q_head_stride = 512,
-                           .keys = setup.keys,
-                           .values = setup.values,
-                           .page_stride = setup.page_stride,
+                           .kv = {.keys = setup.keys,
+                                  .values = setup.values,
+                                  .page_stride = setup.page_stride,
+                                  .format = format},
                            .gate = setup.q + 256,
                            .gate_stride = setup.q_stride,
                            .gate_head_stride = 512,
@@ -202,8 +222,9 @@ void time_shape(int rows, int kv_begin) {
       time_us([&] { must(flash_prefill(flash, kSharedBytesHopper, nullptr), "flash"); }, 5);
   const double pairs = (double(kv_begin) + rows / 2.0) * rows;
   const double flops = 4.0 * pairs * 16 * 256;
-  std::printf("time flash T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790\n", rows, kv_begin, us,
-              flops / us * 1e-6, flops / us * 1e-6 / 7.9);
+  std::printf("time flash %s T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790\n",
+              format == KvFormat::fp8 ? "fp8" : "bf16", rows, kv_begin, us, flops / us * 1e-6,
+              flops / us * 1e-6 / 7.9);
 }
 
 }  // namespace
@@ -212,6 +233,7 @@ void time_shape(int rows, int kv_begin) {
 int main(int argc, char** argv) {
   using namespace nibble::bench;
   using nibble::cuda::FlashShape;
+  using nibble::cuda::KvFormat;
   using nibble::cuda::MatrixUnit;
   Tally tally;
   must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
@@ -224,16 +246,27 @@ int main(int argc, char** argv) {
   compare(tally, "one head a group", {single, rows, begins}, kSharedBytesHopper);
   compare(tally, "35B 2000 rows", {real, {2000}, {0}}, kSharedBytesHopper);
   for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
-    cut(tally, real, unit);
-    cut(tally, pebble, unit);
+    for (const auto format : {KvFormat::bf16, KvFormat::fp8}) {
+      cut(tally, real, unit, format);
+      cut(tally, pebble, unit, format);
+    }
   }
+  constexpr auto kFp8 = KvFormat::fp8;
+  compare(tally, "35B, FP8", {real, rows, begins, kFp8}, kSharedBytesHopper);
+  compare(tally, "pebble, FP8", {pebble, rows, begins, kFp8}, kSharedBytesHopper);
+  compare(tally, "one head a group, FP8", {single, rows, begins, kFp8}, kSharedBytesHopper);
+  compare(tally, "35B portable, FP8", {real, rows, begins, kFp8}, kSharedBytesHopper,
+          MatrixUnit::portable);
   compare(tally, "35B portable", {real, rows, begins}, kSharedBytesHopper, MatrixUnit::portable);
   must(nibble::cuda::flash_prefill_prepare(kSharedBytesSmall), "prepare");
   compare(tally, "35B, 99 KB", {real, rows, begins}, kSharedBytesSmall);
+  compare(tally, "35B, 99 KB, FP8", {real, rows, begins, kFp8}, kSharedBytesSmall);
   must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
   if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
-    time_shape(8192, 0);
-    time_shape(2048, 30720);
+    for (const auto format : {KvFormat::bf16, KvFormat::fp8}) {
+      time_shape(8192, 0, format);
+      time_shape(2048, 30720, format);
+    }
   }
   std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
   return tally.failed == 0 ? 0 : 1;

@@ -28,6 +28,7 @@ constexpr Option kOptions[] = {
     kMaxBatchedTokensOption,
     kBackendOption,
     kActivationsOption,
+    kKvCacheOption,
     kThreadsOption,
     kIsaOption,
 };

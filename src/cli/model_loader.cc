@@ -16,10 +16,31 @@ Result<Activations> parse_activations(const Arguments& arguments, std::string_vi
   return Activations::f32;
 }
 
+namespace {
+
+Result<KvCache> parse_kv_cache(const Arguments& arguments) {
+  const std::string name =
+      TRY(arguments.choice("kv-cache-dtype", {"auto", "bf16", "bfloat16", "fp8", "fp8_e4m3"}));
+  if (name == "auto") return KvCache::automatic;
+  return name.starts_with("fp8") ? KvCache::fp8 : KvCache::bf16;
+}
+
+/// The CPU backends keep F32 alone. Asked before anything is read.
+Result<void> check_kv_cache(const std::string& backend, KvCache kind) {
+  if (backend == "cuda" || kind == KvCache::automatic) return {};
+  return make_error(ErrorCode::unsupported,
+                    {.what = "--kv-cache-dtype",
+                     .expected = concat("auto (F32) with --backend ", backend),
+                     .found = kv_cache_name(kind)});
+}
+
+}  // namespace
+
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder) {
   ModelRequest request{.folder = std::move(folder)};
   request.backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
   request.options.activations = TRY(parse_activations(arguments, "activations"));
+  request.options.kv_cache = TRY(parse_kv_cache(arguments));
   request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
   request.options.isa = arguments.text("isa").value_or("");
   return request;
@@ -48,6 +69,7 @@ Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Wei
 
 Result<LoadedModel> load_model(const ModelRequest& request) {
   const std::string backend = TRY(choose_backend(request.backend));
+  TRY(check_kv_cache(backend, request.options.kv_cache));
   LoadedModel model;
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
   model.config = TRY(ModelConfig::parse(model.checkpoint->config()));

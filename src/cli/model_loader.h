@@ -30,11 +30,14 @@ inline constexpr Option kBackendOption = {
     "backend", "NAME", "auto", "cuda, cpu or reference; auto is cuda where a usable card is"};
 inline constexpr Option kActivationsOption = {
     "activations", "MODE", "auto", "what meets the weights: auto, bf16, declared or f32"};
+inline constexpr Option kKvCacheOption = {
+    "kv-cache-dtype", "TYPE", "auto",
+    "keys and values on a card: auto and bf16 are BF16, fp8 (or fp8_e4m3) is E4M3 with scale 1"};
 inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
 inline constexpr Option kIsaOption = {
     "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
 
-/// Reads the four options above. Errors: invalid_argument.
+/// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);
 
 /// The activation mode in option `name`. Errors: invalid_argument.

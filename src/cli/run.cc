@@ -37,6 +37,7 @@ constexpr Option kOptions[] = {
     kMaxBatchedTokensOption,
     kBackendOption,
     kActivationsOption,
+    kKvCacheOption,
     kThreadsOption,
     kIsaOption,
 };

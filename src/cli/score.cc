@@ -20,6 +20,7 @@ constexpr Option kOptions[] = {
     {"reference-activations", "MODE", "", "of the reference; default: as --activations"},
     kBackendOption,
     kActivationsOption,
+    kKvCacheOption,
     kThreadsOption,
     kIsaOption,
     {"json", "", "", "print one JSON object"},

@@ -41,6 +41,7 @@ constexpr Option kOptions[] = {
     {"log-requests", "", "true", "one line on standard error per request"},
     kBackendOption,
     kActivationsOption,
+    kKvCacheOption,
     kThreadsOption,
     kIsaOption,
 };

@@ -17,7 +17,8 @@ enum class DummyRecipe : uint8_t {
 
 /// Deterministic normal weights made on the device; nothing is read. Errors: as make_cuda_backend.
 Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,
-                                                         DummyRecipe recipe);
+                                                         DummyRecipe recipe,
+                                                         const BackendOptions& options = {});
 
 /// From the next reserve() on, passes leave out these steps: bit s is Step s. Both need a backend
 /// of make_cuda_backend or make_dummy_cuda_backend.

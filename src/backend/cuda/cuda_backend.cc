@@ -22,8 +22,10 @@ constexpr std::array<int32_t, 12> kGraphRows = {1, 2, 4, 8, 12, 16, 24, 32, 40, 
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const ModelConfig& config, Device device)
-      : config_(config), device_(std::move(device)) {}
+  CudaBackend(const ModelConfig& config, Device device, const BackendOptions& options)
+      : config_(config),
+        device_(std::move(device)),
+        kv_(options.kv_cache == KvCache::fp8 ? KvFormat::fp8 : KvFormat::bf16) {}
   ~CudaBackend() override;
   /// `make` gives the weights once the stream is there.
   template <typename MakeWeights>
@@ -37,11 +39,12 @@ class CudaBackend final : public Backend {
   std::string description() const override {
     return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
                   ", ", device_.multiprocessors, " multiprocessors), ", weights_.bytes() >> 20,
-                  " MiB of weights, activations bf16, KV bf16, state f32");
+                  " MiB of weights, activations bf16, KV ",
+                  kv_ == KvFormat::fp8 ? "fp8 (e4m3)" : "bf16", ", state f32");
   }
 
   Result<void> reserve(const PoolSizes& sizes) override;
-  int64_t page_bytes() const override { return DevicePools::page_bytes(config_); }
+  int64_t page_bytes() const override { return DevicePools::page_bytes(config_, kv_); }
   int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_); }
 
   Residual embed(const Batch& batch) override;
@@ -95,12 +98,15 @@ class CudaBackend final : public Backend {
   std::span<std::byte> host_page(int32_t id) override { return pools_.host_page(id); }
   std::span<std::byte> host_state(int32_t id) override { return pools_.host_slot(id); }
   bool finite_page(int32_t page) override {
-    return finite(reinterpret_cast<const uint16_t*>(pools_.page(page)), page_bytes() / 2);
+    const std::byte* bytes = pools_.page(page);
+    return kv_ == KvFormat::fp8
+               ? finite(reinterpret_cast<const uint8_t*>(bytes), page_bytes())
+               : finite(reinterpret_cast<const uint16_t*>(bytes), page_bytes() / 2);
   }
   bool finite_state(int32_t slot) override {
     return finite(reinterpret_cast<const float*>(pools_.slot(slot)), state_slot_bytes() / 4);
   }
-  /// All bits set is NaN in BF16 and in F32.
+  /// All bits set is NaN in E4M3, BF16 and F32.
   void poison_page(int32_t page) override {
     CUDA_CHECK(cudaMemsetAsync(pools_.page(page), 0xFF, page_size(), stream_));
   }
@@ -130,6 +136,7 @@ class CudaBackend final : public Backend {
 
   ModelConfig config_;
   Device device_;
+  KvFormat kv_;
   cudaStream_t stream_ = nullptr;
   WeightStore weights_;
   DeviceBuffer rope_memory_;
@@ -203,7 +210,7 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
       std::min(int64_t{kAttendSplitsMax}, (tokens_max + kAttendTokensMin - 1) / kAttendTokensMin));
   pools_ = DevicePools();
   work_ = Workspace();
-  TRY(pools_.reserve(config_, sizes));
+  TRY(pools_.reserve(config_, kv_, sizes));
   work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max));
   TRY(batch_.reserve(sizes));
   plan_ = PromptPlan();
@@ -429,7 +436,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                .expected = "auto or bf16",
                                                .found = activations_name(options.activations)});
   TRY(refuse_oversized(config));
-  auto backend = std::make_unique<CudaBackend>(config, std::move(device));
+  auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
   TRY(backend->load([&](const Launcher&) { return WeightStore::load(weights, config); }));
   return std::unique_ptr<Backend>(std::move(backend));
 }
@@ -442,10 +449,11 @@ int64_t cuda_pool_bytes(Backend& backend, int32_t rows_max) {
 namespace cuda {
 
 Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,
-                                                         DummyRecipe recipe) {
+                                                         DummyRecipe recipe,
+                                                         const BackendOptions& options) {
   Device device = TRY(open_device());
   TRY(refuse_oversized(config));
-  auto backend = std::make_unique<CudaBackend>(config, std::move(device));
+  auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
   TRY(backend->load(
       [&](const Launcher& launcher) { return WeightStore::random(config, recipe, launcher); }));
   return std::unique_ptr<Backend>(std::move(backend));

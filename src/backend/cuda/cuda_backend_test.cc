@@ -112,6 +112,16 @@ class CudaPebble : public testing::Test {
   Loaded model_ = open_pebble();
 };
 
+class CudaPebbleCache : public CudaPebble, public testing::WithParamInterface<KvCache> {
+ protected:
+  std::unique_ptr<Backend> make(KvCache kind) {
+    return make_cuda_backend(model_.weights, model_.config, {.kv_cache = kind}).value();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaPebbleCache, testing::Values(KvCache::bf16, KvCache::fp8),
+                         [](const auto& test) { return std::string(kv_cache_name(test.param)); });
+
 double divergence(const float* p_logits, const float* q_logits, int count) {
   const auto log_total = [count](const float* logits) {
     const double highest = *std::max_element(logits, logits + count);
@@ -184,12 +194,48 @@ TEST_F(CudaPebble, DivergenceFromTheCpuOverFourThousandPositions) {
   }
 }
 
+/// What FP8 keys and values cost in quality, in both arithmetics; the figures are printed.
+TEST_F(CudaPebble, DivergenceOfFp8KeysAndValues) {
+  constexpr int kLength = 1024;
+  const auto wide = make_cuda_backend(model_.weights, model_.config, {}).value();
+  const auto narrow =
+      make_cuda_backend(model_.weights, model_.config, {.kv_cache = KvCache::fp8}).value();
+  const auto vocab = static_cast<size_t>(model_.config.vocab_rows);
+  EXPECT_EQ(2 * narrow->page_bytes(), wide->page_bytes());
+  for (const Arithmetic arithmetic : {Arithmetic::prompt, Arithmetic::generation}) {
+    double sum = 0.0;
+    int agreeing = 0;
+    int positions = 0;
+    for (uint32_t seed = 1; seed <= 4; ++seed) {
+      const std::vector<int32_t> ids = sampled_ids(*wide, model_.config, kLength, seed);
+      const SessionLimits limits{.sequences = 1, .tokens_max = kLength, .rows_max = 256};
+      TestSession expected(*wide, model_.config, limits);
+      TestSession found(*narrow, model_.config, limits);
+      for (size_t at = 0; at < ids.size(); at += 256) {
+        const TestSession::Feed feed{
+            .sequence = 0, .tokens = std::span(ids).subspan(at, 256), .arithmetic = arithmetic};
+        const Logits e = expected.pass({feed});
+        const Logits f = found.pass({feed});
+        for (size_t row = 0; row < 256; ++row, ++positions) {
+          sum += divergence(&e[row * vocab], &f[row * vocab], model_.config.vocab_rows);
+          agreeing += best(&e[row * vocab], model_.config.vocab_rows) ==
+                      best(&f[row * vocab], model_.config.vocab_rows);
+        }
+      }
+    }
+    std::fprintf(stderr, "FP8 KV: mean KL %.3g, top-1 %.4f over %d positions\n", sum / positions,
+                 static_cast<double>(agreeing) / positions, positions);
+    EXPECT_GT(sum, 0.0);  // it is in use
+    EXPECT_LE(sum / positions, 2e-2);
+  }
+}
+
 /// Single generated rows run recorded; the same rows two at a time run block by block.
-TEST_F(CudaPebble, RecordedAndLaunchedPassesGiveTheSameBits) {
-  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
-  const std::vector<int32_t> ids = random_ids(96, model_.config.vocab_rows, 7);
+TEST_P(CudaPebbleCache, RecordedAndLaunchedPassesGiveTheSameBits) {
+  const auto backend = make(GetParam());
+  const std::vector<int32_t> ids = random_ids(288, model_.config.vocab_rows, 7);
   const auto run = [&](size_t piece) {
-    TestSession session(*backend, model_.config, {.sequences = 1, .tokens_max = 128});
+    TestSession session(*backend, model_.config, {.sequences = 1, .tokens_max = 384});
     Logits all;
     for (size_t at = 0; at < ids.size(); at += piece) {
       const Logits some = session.pass({{.sequence = 0,
@@ -204,8 +250,8 @@ TEST_F(CudaPebble, RecordedAndLaunchedPassesGiveTheSameBits) {
 }
 
 /// A prompt cut at multiples of 64, alone and beside other prompts and generated rows.
-TEST_F(CudaPebble, PromptsDoNotDependOnTheirPieces) {
-  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
+TEST_P(CudaPebbleCache, PromptsDoNotDependOnTheirPieces) {
+  const auto backend = make(GetParam());
   const std::vector<int32_t> ids = random_ids(300, model_.config.vocab_rows, 11);
   const std::vector<int32_t> other = random_ids(500, model_.config.vocab_rows, 12);
   const auto run = [&](size_t piece, bool beside) {
@@ -240,10 +286,10 @@ TEST_F(CudaPebble, PromptsDoNotDependOnTheirPieces) {
 }
 
 /// Many sequences at once, ending apart, among prompts of others: each as if it were alone.
-TEST_F(CudaPebble, RowsDoNotDependOnTheirBatch) {
+TEST_P(CudaPebbleCache, RowsDoNotDependOnTheirBatch) {
   constexpr int kSequences = 70;  // more than one launch of the widest kernels
   constexpr size_t kTokens = 12;
-  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
+  const auto backend = make(GetParam());
   std::vector<std::vector<int32_t>> ids;
   for (int s = 0; s < kSequences; ++s)
     ids.push_back(random_ids(kTokens, model_.config.vocab_rows, 100U + static_cast<uint32_t>(s)));
@@ -279,8 +325,8 @@ TEST_F(CudaPebble, RowsDoNotDependOnTheirBatch) {
   }
 }
 
-TEST_F(CudaPebble, PoolsMoveBytes) {
-  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
+TEST_P(CudaPebbleCache, PoolsMoveBytes) {
+  const auto backend = make(GetParam());
   backend->reserve({.pages = 3, .state_slots = 3, .rows_max = 8, .host_pages = 2, .host_slots = 2})
       .value();
   EXPECT_TRUE(backend->finite_page(0));

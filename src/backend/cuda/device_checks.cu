@@ -11,6 +11,7 @@ __device__ __forceinline__ bool not_finite(float x) {
   return (__float_as_uint(x) & 0x7F800000U) == 0x7F800000U;
 }
 __device__ __forceinline__ bool not_finite(uint16_t x) { return (x & 0x7F80U) == 0x7F80U; }
+__device__ __forceinline__ bool not_finite(uint8_t e4m3) { return (e4m3 & 0x7FU) == 0x7FU; }
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -75,6 +76,9 @@ void find_not_finite(const float* values, int64_t count, int32_t* found, const L
 void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
                      const Launcher& launcher) {
   find(values, count, found, launcher);
+}
+void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher) {
+  find(e4m3, count, found, launcher);
 }
 
 void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,

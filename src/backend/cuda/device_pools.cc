@@ -15,9 +15,9 @@ int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
 
 }  // namespace
 
-int64_t DevicePools::page_bytes(const ModelConfig& config) {
+int64_t DevicePools::page_bytes(const ModelConfig& config, KvFormat format) {
   return config.count(LayerKind::attention) * int64_t{2} * config.attention.kv_heads *
-         head_elements(config) * int64_t{sizeof(uint16_t)};
+         head_elements(config) * kv_element_bytes(format);
 }
 
 int64_t DevicePools::slot_bytes(const ModelConfig& config) {
@@ -27,9 +27,11 @@ int64_t DevicePools::slot_bytes(const ModelConfig& config) {
   return aligned(layers * (state_floats(d) + conv_floats(d))) * int64_t{sizeof(float)};
 }
 
-Result<void> DevicePools::reserve(const ModelConfig& config, const PoolSizes& sizes) {
+Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat format,
+                                  const PoolSizes& sizes) {
   config_ = &config;
-  page_bytes_ = page_bytes(config);
+  format_ = format;
+  page_bytes_ = page_bytes(config, format);
   slot_bytes_ = slot_bytes(config);
   pages_ = TRY(DeviceBuffer::allocate(sizes.pages * page_bytes_, "KV pages"));
   slots_ = TRY(DeviceBuffer::allocate(sizes.state_slots * slot_bytes_, "recurrent states"));
@@ -39,10 +41,10 @@ Result<void> DevicePools::reserve(const ModelConfig& config, const PoolSizes& si
 }
 
 KvView DevicePools::kv(int layer) const {
-  const int64_t part = config_->attention.kv_heads * head_elements(*config_);
-  auto* keys = pages_.as<uint16_t>() + int64_t{2} * layer * part;
-  return {
-      .keys = keys, .values = keys + part, .page_stride = page_bytes_ / int64_t{sizeof(uint16_t)}};
+  const int64_t part =
+      config_->attention.kv_heads * head_elements(*config_) * kv_element_bytes(format_);
+  uint8_t* keys = pages_.as<uint8_t>() + int64_t{2} * layer * part;
+  return {.keys = keys, .values = keys + part, .page_stride = page_bytes_, .format = format_};
 }
 
 StateView DevicePools::state(int layer) const {

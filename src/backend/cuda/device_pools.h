@@ -11,10 +11,10 @@ namespace nibble::cuda {
 
 class DevicePools {
  public:
-  static int64_t page_bytes(const ModelConfig& config);
+  static int64_t page_bytes(const ModelConfig& config, KvFormat format);
   static int64_t slot_bytes(const ModelConfig& config);
 
-  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes);
+  Result<void> reserve(const ModelConfig& config, KvFormat format, const PoolSizes& sizes);
 
   /// `layer` counts layers of its kind.
   KvView kv(int layer) const;
@@ -33,6 +33,7 @@ class DevicePools {
   static std::byte* at(const DeviceBuffer& buffer, int32_t id, int64_t bytes);
 
   const ModelConfig* config_ = nullptr;
+  KvFormat format_ = KvFormat::bf16;
   int64_t page_bytes_ = 0;
   int64_t slot_bytes_ = 0;
   DeviceBuffer pages_, slots_;

@@ -11,7 +11,7 @@
 // up [E][F][D], down [E][D][F]; `factors` then has `factor_stride` floats per expert.
 // An input of a linear is BF16 [T][K], its padding columns zero.
 //
-// KV page (BF16), one contiguous block of `page_stride` elements for all attention layers:
+// KV page (BF16 or E4M3), one contiguous block of `page_stride` bytes for all attention layers:
 //   [attention layer][keys, values][kv head][64 tokens][head_dim]
 // State slot (F32), one contiguous block of `slot_stride` floats for all delta-net layers:
 //   [layer][v head][k_dim][v_dim], then [layer][taps - 1][qkv_rows] raw inputs, oldest first
@@ -55,12 +55,16 @@ constexpr int64_t value_bytes(Format format, int64_t cols) {
   return format == Format::bf16 ? 2 * cols : format == Format::fp8 ? cols : cols / 2;
 }
 
-/// The keys or values of one attention layer: element (page, head, token, i) is at
-/// base[page * page_stride + (head * 64 + token) * head_dim + i].
+enum class KvFormat : uint8_t { bf16, fp8 };
+constexpr int64_t kv_element_bytes(KvFormat format) { return format == KvFormat::fp8 ? 1 : 2; }
+
+/// The keys or values of one attention layer: element (page, head, token, i) is at byte
+/// page * page_stride + ((head * 64 + token) * head_dim + i) * kv_element_bytes(format).
 struct KvView {
-  uint16_t* keys = nullptr;  // BF16 bits
-  uint16_t* values = nullptr;
-  int64_t page_stride = 0;  // elements
+  uint8_t* keys = nullptr;
+  uint8_t* values = nullptr;
+  int64_t page_stride = 0;  // bytes
+  KvFormat format = KvFormat::bf16;
 };
 
 /// One delta-net layer's part of the slots: state (slot, v head, k, v) is at

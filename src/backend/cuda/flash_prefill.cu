@@ -1,8 +1,12 @@
 // Online softmax over pages; a warp holds 16 queries of one head, its scores and its result in
 // registers. Two heads of a group share a block's keys and values where shared memory allows.
 // mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where the two warpgroups drift apart:
-// one softens while the other multiplies. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt
+// one softens while the other multiplies. A cache in FP8 is widened to BF16 on its way into shared
+// memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt
 // at the BF16 rate; reached on an H200: 52 % at 8,192 tokens, 62 % at 32,768.
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 #include <algorithm>
 
 #include "backend/cuda/flash_prefill.h"
@@ -14,7 +18,15 @@ namespace {
 constexpr float kLog2E = 1.4426950408889634F;
 constexpr unsigned kAll = 0xFFFFFFFFU;
 
-template <int kDim, int kHeads, bool kWgmma>
+/// Two E4M3 codes as BF16, which holds them exactly.
+__device__ __forceinline__ uint32_t bf16_of_codes(uint32_t codes) {
+  const __half2_raw half =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
+  const float2 wide = __half22float2(__half2(half));
+  return pack_bf16(wide.x, wide.y);
+}
+
+template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
 class FlashBlock {
  public:
   static constexpr int kThreads = kHeads * 128;
@@ -23,6 +35,8 @@ class FlashBlock {
     return (kHeads + 2 * stages) * kTile + (kWgmma ? kBarrierBytes : 0);
   }
   static constexpr int kBarrierBytes = 64;
+  static constexpr bool kConverts = kFormat == KvFormat::fp8;
+  static constexpr int kCodeLoads = kConverts ? kTileLines * kDim / 16 / kThreads : 1;
 
   __device__ FlashBlock(const FlashPrefill& flash, uint8_t* shared, int stages)
       : in_(flash),
@@ -71,36 +85,63 @@ class FlashBlock {
                    threadIdx.x < 4 ? kThreads : kThreads / 32);
     __syncthreads();
     load_apart(0);
+    if constexpr (kConverts) finish_apart(0);
     copy_async_wait_all();
     fence_async_proxy();
     __syncthreads();  // the queries
     for (int n = 0; n <= tile_.index; ++n) {
-      if (n < tile_.index) load_apart(n + 1);
+      const bool more = n < tile_.index;
+      if (more) load_apart(n + 1);
       const uint32_t parity = n >> 1 & 1;
       barrier_wait(barrier(kKeysFull, n), parity);
       fence_async_proxy();
       float s[8][4];
       multiply_queries(*reinterpret_cast<float(*)[32]>(&s), keys_at(n));
       if (lane_ == 0) barrier_arrive(barrier(kKeysEmpty, n));
+      if (kConverts && more) convert_keys_apart(n + 1);
       if (n == tile_.index) mask(s);
       soften(s);
       barrier_wait(barrier(kValuesFull, n), parity);
       fence_async_proxy();
       multiply_values(values_at(n));
       if (lane_ == 0) barrier_arrive(barrier(kValuesEmpty, n));
+      if (kConverts && more) convert_values_apart(n + 1);
     }
 #endif
   }
 #ifdef NIBBLE_HAS_WGMMA
-  /// Tile n into its stage once every warp is done with tile n - 2.
-  __device__ void load_apart(int n) const {
+  /// Tile n into its stage once every warp is done with tile n - 2. Of a cache in FP8 the keys only
+  /// come on their way, into registers.
+  __device__ void load_apart(int n) {
+    if constexpr (kConverts) {
+      fetch(in_.kv.keys, n);
+      return;
+    }
     const uint32_t parity = (n >> 1 & 1) ^ 1;
     barrier_wait(barrier(kKeysEmpty, n), parity);
-    load(keys_at(n), in_.keys, n);
+    load(keys_at(n), in_.kv.keys, n);
     copy_async_arrive(barrier(kKeysFull, n));
     barrier_wait(barrier(kValuesEmpty, n), parity);
-    load(values_at(n), in_.values, n);
+    load(values_at(n), in_.kv.values, n);
     copy_async_arrive(barrier(kValuesFull, n));
+  }
+  /// The keys of tile n from registers to their stage; then its values come on their way.
+  __device__ void convert_keys_apart(int n) {
+    barrier_wait(barrier(kKeysEmpty, n), (n >> 1 & 1) ^ 1);
+    convert(keys_at(n));
+    fence_async_proxy();
+    barrier_arrive(barrier(kKeysFull, n));
+    fetch(in_.kv.values, n);
+  }
+  __device__ void convert_values_apart(int n) {
+    barrier_wait(barrier(kValuesEmpty, n), (n >> 1 & 1) ^ 1);
+    convert(values_at(n));
+    fence_async_proxy();
+    barrier_arrive(barrier(kValuesFull, n));
+  }
+  __device__ void finish_apart(int n) {
+    convert_keys_apart(n);
+    convert_values_apart(n);
   }
   __device__ void multiply_queries(float (&s)[32], uint32_t keys) const {
     const uint64_t a = wgmma_descriptor(base_ + (warp_ >> 2) * kTile);
@@ -165,12 +206,24 @@ class FlashBlock {
   }
   __device__ uint32_t values_at(int n) const { return keys_at(n) + stages_ * kTile; }
 
-  /// Lines past the cached tokens are zero: a probability of zero must meet a finite value.
-  __device__ void load(uint32_t to, const __nv_bfloat16* pool, int n) const {
+  __device__ const uint8_t* page_lines(const uint8_t* pool, int n) const {
     const int64_t page = in_.pages[tile_.page_begin + n];
-    const __nv_bfloat16* from =
-        pool + page * in_.page_stride + int64_t{kv_head_} * kTileLines * kDim;
-    const int lines = n < tile_.index ? kTileLines : tile_.end;
+    return pool + page * in_.kv.page_stride +
+           int64_t{kv_head_} * kTileLines * kDim * kv_element_bytes(kFormat);
+  }
+  __device__ int lines_of(int n) const { return n < tile_.index ? kTileLines : tile_.end; }
+
+  /// Lines past the cached tokens are zero: a probability of zero must meet a finite value.
+  __device__ void load(uint32_t to, const uint8_t* pool, int n) {
+    if constexpr (kConverts) {
+      fetch(pool, n);
+      convert(to);
+    } else {
+      copy(to, reinterpret_cast<const __nv_bfloat16*>(page_lines(pool, n)), lines_of(n));
+    }
+    if constexpr (!kWgmma) copy_async_commit();
+  }
+  __device__ void copy(uint32_t to, const __nv_bfloat16* from, int lines) const {
     if constexpr (kThreads / (kDim / 8) % 8 == 0) {
       if (lines == kTileLines)
         copy_tile_rows<kDim, kThreads>(to, from);
@@ -179,10 +232,41 @@ class FlashBlock {
     } else {
       copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
     }
-    if constexpr (!kWgmma) copy_async_commit();
   }
-  __device__ void load_keys(int n) const { load(keys_at(n), in_.keys, n); }
-  __device__ void load_values(int n) const { load(values_at(n), in_.values, n); }
+  /// A tile of E4M3 codes into the registers of the block, 16 a time ...
+  __device__ void fetch(const uint8_t* pool, int n) {
+    const uint8_t* lines = page_lines(pool, n);
+    const int end = lines_of(n) * kDim;
+#pragma unroll
+    for (int i = 0; i < kCodeLoads; ++i) {
+      const int at = (i * kThreads + static_cast<int>(threadIdx.x)) * 16;
+      codes_[i] = at < end ? *reinterpret_cast<const uint4*>(lines + at) : make_uint4(0, 0, 0, 0);
+    }
+  }
+  /// ... and from there as BF16 to a tile in shared memory.
+  __device__ void convert(uint32_t to) const {
+#pragma unroll
+    for (int i = 0; i < kCodeLoads; ++i) {
+      const int at = (i * kThreads + static_cast<int>(threadIdx.x)) * 16;
+      const int chunk = at % kDim / 8;
+      store_wide(to + tile_offset(at / kDim, chunk), codes_[i].x, codes_[i].y);
+      store_wide(to + tile_offset(at / kDim, chunk + 1), codes_[i].z, codes_[i].w);
+    }
+  }
+  static __device__ void store_wide(uint32_t to, uint32_t low, uint32_t high) {
+    uint32_t wide[4];
+    widen_codes(low, wide[0], wide[1]);
+    widen_codes(high, wide[2], wide[3]);
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(wide[0]), "r"(wide[1]),
+                 "r"(wide[2]), "r"(wide[3])
+                 : "memory");
+  }
+  static __device__ void widen_codes(uint32_t codes, uint32_t& first, uint32_t& second) {
+    first = bf16_of_codes(codes & 0xFFFFU);
+    second = bf16_of_codes(codes >> 16);
+  }
+  __device__ void load_keys(int n) { load(keys_at(n), in_.kv.keys, n); }
+  __device__ void load_values(int n) { load(values_at(n), in_.kv.values, n); }
 
   __device__ int query0() const { return (warp_ & 3) * 16; }
 
@@ -313,12 +397,13 @@ class FlashBlock {
   int kv_head_;
   float out_[kDim / 2];
   uint32_t probability_[4][4];
+  uint4 codes_[kCodeLoads];  // of a tile on its way, FP8 alone
   float highest_[2] = {-INFINITY, -INFINITY};
   float total_[2] = {0.0F, 0.0F};  // of this lane's keys
 };
 
 /// Grid (tiles, q_heads / kHeads).
-template <int kDim, int kHeads, bool kWgmma>
+template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
 __global__ __launch_bounds__(kHeads * 128,
                              1) void flash_kernel(const __grid_constant__ FlashPrefill flash,
                                                   int stages) {
@@ -326,7 +411,7 @@ __global__ __launch_bounds__(kHeads * 128,
   if constexpr (kWgmma) return;
 #endif
   extern __shared__ __align__(1024) uint8_t shared[];
-  FlashBlock<kDim, kHeads, kWgmma> block(flash, shared, stages);
+  FlashBlock<kDim, kHeads, kWgmma, kFormat> block(flash, shared, stages);
   block.run();
 }
 
@@ -337,27 +422,38 @@ struct Choice {
   int shared_bytes;
 };
 
-template <int kDim, int kHeads, bool kWgmma = false>
+template <KvFormat kFormat, int kDim, int kHeads, bool kWgmma = false>
 Choice choice(int stages) {
-  return {flash_kernel<kDim, kHeads, kWgmma>, kHeads, stages,
-          FlashBlock<kDim, kHeads, kWgmma>::shared_bytes(stages)};
+  return {flash_kernel<kDim, kHeads, kWgmma, kFormat>, kHeads, stages,
+          FlashBlock<kDim, kHeads, kWgmma, kFormat>::shared_bytes(stages)};
 }
 
-template <int kDim>
+template <int kDim, int kHeads, bool kWgmma = false>
+constexpr int shared_bytes_of(int stages) {
+  return FlashBlock<kDim, kHeads, kWgmma, KvFormat::bf16>::shared_bytes(stages);
+}
+
+template <KvFormat kFormat, int kDim>
 Choice choose(int group, int shared_bytes_max) {
-  if (group % 2 == 0 && FlashBlock<kDim, 2, false>::shared_bytes(2) <= shared_bytes_max)
-    return choice<kDim, 2>(2);
-  if (FlashBlock<kDim, 1, false>::shared_bytes(2) <= shared_bytes_max) return choice<kDim, 1>(2);
-  return choice<kDim, 1>(1);
+  if (group % 2 == 0 && shared_bytes_of<kDim, 2>(2) <= shared_bytes_max)
+    return choice<kFormat, kDim, 2>(2);
+  if (shared_bytes_of<kDim, 1>(2) <= shared_bytes_max) return choice<kFormat, kDim, 1>(2);
+  return choice<kFormat, kDim, 1>(1);
 }
 
+template <KvFormat kFormat>
 Choice choose(int head_dim, int group, int shared_bytes_max, MatrixUnit unit) {
   if (unit == MatrixUnit::automatic && head_dim == 256 && group % 2 == 0 &&
-      FlashBlock<256, 2, true>::shared_bytes(2) <= shared_bytes_max)
-    return choice<256, 2, true>(2);
-  if (head_dim == 64) return choose<64>(group, shared_bytes_max);
-  return head_dim == 128 ? choose<128>(group, shared_bytes_max)
-                         : choose<256>(group, shared_bytes_max);
+      shared_bytes_of<256, 2, true>(2) <= shared_bytes_max)
+    return choice<kFormat, 256, 2, true>(2);
+  if (head_dim == 64) return choose<kFormat, 64>(group, shared_bytes_max);
+  return head_dim == 128 ? choose<kFormat, 128>(group, shared_bytes_max)
+                         : choose<kFormat, 256>(group, shared_bytes_max);
+}
+
+Choice choose(KvFormat format, int head_dim, int group, int shared_bytes_max, MatrixUnit unit) {
+  return format == KvFormat::fp8 ? choose<KvFormat::fp8>(head_dim, group, shared_bytes_max, unit)
+                                 : choose<KvFormat::bf16>(head_dim, group, shared_bytes_max, unit);
 }
 
 }  // namespace
@@ -403,16 +499,17 @@ cudaError_t resolve(MatrixUnit* unit) {
 
 cudaError_t flash_prefill_prepare(int shared_bytes_max) {
   for (const auto wanted : {MatrixUnit::automatic, MatrixUnit::portable})
-    for (const int head_dim : {64, 128, 256})
-      for (const int group : {1, 2}) {
-        MatrixUnit unit = wanted;
-        cudaError_t error = resolve(&unit);
-        if (error != cudaSuccess) return error;
-        const Choice it = choose(head_dim, group, shared_bytes_max, unit);
-        error = cudaFuncSetAttribute(it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     it.shared_bytes);
-        if (error != cudaSuccess) return error;
-      }
+    for (const auto format : {KvFormat::bf16, KvFormat::fp8})
+      for (const int head_dim : {64, 128, 256})
+        for (const int group : {1, 2}) {
+          MatrixUnit unit = wanted;
+          cudaError_t error = resolve(&unit);
+          if (error != cudaSuccess) return error;
+          const Choice it = choose(format, head_dim, group, shared_bytes_max, unit);
+          error = cudaFuncSetAttribute(it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       it.shared_bytes);
+          if (error != cudaSuccess) return error;
+        }
   return cudaSuccess;
 }
 
@@ -422,7 +519,8 @@ cudaError_t flash_prefill(const FlashPrefill& flash, int shared_bytes_max, cudaS
   MatrixUnit unit = flash.unit;
   const cudaError_t error = resolve(&unit);
   if (error != cudaSuccess) return error;
-  const Choice it = choose(shape.head_dim, shape.q_heads / shape.kv_heads, shared_bytes_max, unit);
+  const Choice it = choose(flash.kv.format, shape.head_dim, shape.q_heads / shape.kv_heads,
+                           shared_bytes_max, unit);
   const dim3 grid(static_cast<unsigned>(flash.tile_count),
                   static_cast<unsigned>(shape.q_heads / it.heads));
   it.kernel<<<grid, static_cast<unsigned>(it.heads * 128), it.shared_bytes, stream>>>(flash,

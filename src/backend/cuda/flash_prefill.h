@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/cuda/device_weights.h"
 #include "backend/cuda/prefill_gemm.h"
 #include "backend/cuda/prefill_order.h"
 #include "model/batch.h"
@@ -43,10 +44,7 @@ struct FlashPrefill {
   const __nv_bfloat16* q = nullptr;  // row t, head h: q + t * q_stride + h * q_head_stride
   int64_t q_stride = 0;              // multiples of 8; q 16-byte aligned
   int64_t q_head_stride = 0;
-  /// Element (page, head, token, i) at base + page * page_stride + (head * 64 + token) * dim + i.
-  const __nv_bfloat16* keys = nullptr;
-  const __nv_bfloat16* values = nullptr;
-  int64_t page_stride = 0;  // a multiple of 8
+  KvView kv;  // its page_stride a multiple of 16
 
   const __nv_bfloat16* gate = nullptr;  // logits, laid out like q; null: no gate
   int64_t gate_stride = 0;

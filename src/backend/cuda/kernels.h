@@ -176,9 +176,11 @@ struct RopeView {
 };
 
 inline constexpr int kHeadDimMax = 256;
-inline constexpr int kAttendSplitsMax = 64;  // pieces of one row's history
+inline constexpr int kAttendSplitsMax = 128;  // pieces of one row's history
 inline constexpr int kAttendTokensMin = 128;  // of one piece
-inline constexpr int kAttendRowsMax = 64;    // of one launch: the size of the partial results
+inline constexpr int kAttendRowsMax = 32;     // of one launch: the size of the partial results
+/// Floats of one partial result: out, then its maximum and total, padded to 16 bytes.
+constexpr int64_t attend_partial_floats(int64_t head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
 
 struct AttentionArgs {
   BatchView batch;
@@ -195,7 +197,7 @@ struct AttentionArgs {
   RopeView rope;
   KvView kv;
   int32_t splits_max = 1;    // enough for the longest row
-  float* partial = nullptr;  // [kAttendRowsMax][q_heads][splits][head_dim + 2]
+  float* partial = nullptr;  // [kAttendRowsMax][q_heads][splits][attend_partial_floats]
   uint16_t* out = nullptr;   // [rows][out_stride]
   int64_t out_stride = 0;
 };
@@ -247,6 +249,7 @@ void gather_rows(const float* from, const int32_t* rows, int32_t count, int32_t 
 void find_not_finite(const float* values, int64_t count, int32_t* found, const Launcher& launcher);
 void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
                      const Launcher& launcher);
+void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher);
 /// Random normal BF16, random codes, for benchmarks without files.
 void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
                  const Launcher& launcher);

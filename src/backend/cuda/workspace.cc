@@ -25,7 +25,7 @@ Result<void> reserve_mixers(const ModelConfig& config, int64_t rows, int64_t spl
     second = third = int64_t{a.kv_heads} * a.head_dim;
     mixed = q;
     work.partial = TRY(DeviceBuffer::allocate(
-        kAttendRowsMax * a.q_heads * splits * (a.head_dim + 2) * kF32, kWhat));
+        kAttendRowsMax * a.q_heads * splits * attend_partial_floats(a.head_dim) * kF32, kWhat));
   }
   if (config.count(LayerKind::delta_net) > 0) {
     const DeltaNetConfig& d = config.delta_net;
