@@ -88,6 +88,10 @@ class Backend {
   virtual Residual moe_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual dense_mlp_block(int layer, const Batch& batch, Residual h) = 0;
   virtual HeadOutput head(const Batch& batch, Residual h) = 0;
+  /// Whether the backend heeds Batch::taps and can read_residual: what calibration needs.
+  virtual bool calibrates() const { return false; }
+  /// The residual stream in F32, [T, hidden].
+  virtual void read_residual(Residual h, std::span<float> out);
 
   // Cache bytes move here; the layout is the backend's own.
   virtual void zero_state(int32_t slot) = 0;

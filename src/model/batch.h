@@ -7,6 +7,8 @@
 
 namespace nibble {
 
+class Taps;  // model/taps.h
+
 inline constexpr int kPageTokens = 64;  // tokens of one KV page
 
 /// Prompt tokens are computed in prompt arithmetic, generated ones in generation arithmetic; each
@@ -53,6 +55,7 @@ struct Batch {
   std::vector<StateSnapshot> snapshots;       // of rows whose state is written
   std::vector<EmbeddingOverride> embeddings;  // ascending rows
   std::vector<int32_t> logit_rows;            // rows whose logits are wanted, ascending
+  Taps* taps = nullptr;  // what calibration wants to know of this pass; most backends know none
 
   int rows() const { return static_cast<int>(tokens.size()); }
 };

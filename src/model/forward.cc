@@ -35,6 +35,10 @@ Result<void> Backend::sleep() {
 }
 Result<void> Backend::wake() { return {}; }
 
+void Backend::read_residual(Residual, std::span<float>) {
+  CHECK(false, name(), " does not show its residual stream");
+}
+
 Residual run_layers(Backend& backend, const ModelConfig& config, const Batch& batch) {
   Residual h = backend.embed(batch);
   for (int layer = 0; layer < config.layer_count(); ++layer) {

@@ -191,4 +191,12 @@ Result<Weights> Weights::bind(const Checkpoint& checkpoint, const ModelConfig& c
   return weights;
 }
 
+Weights Weights::only(int layer) const {
+  Weights part;
+  part.checkpoint_ = checkpoint_;
+  part.final_norm_ = final_norm_;
+  part.layers_ = {layers_[static_cast<size_t>(layer)]};
+  return part;
+}
+
 }  // namespace nibble

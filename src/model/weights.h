@@ -94,6 +94,9 @@ class Weights {
   const VectorSource& final_norm() const { return final_norm_; }
   const std::vector<LayerSources>& layers() const { return layers_; }
 
+  /// One layer alone, without embedding and head: for work layer by layer.
+  Weights only(int layer) const;
+
   Result<LinearWeight> load(const LinearSource& source) const;
   Result<std::vector<float>> load(const VectorSource& source) const;
 

@@ -54,6 +54,7 @@ class CpuBackend final : public Backend {
   Residual embed(const Batch& batch) override {
     CHECK(batch.rows() <= work_.hidden.rows(), "batch of ", batch.rows(), " rows, reserved ",
           work_.hidden.rows());
+    linears_.show_inputs(batch.taps);
     cpu::embed(context_, batch);
     return {.data = work_.hidden.data(), .rows = batch.rows()};
   }
@@ -75,6 +76,12 @@ class CpuBackend final : public Backend {
   }
   HeadOutput head(const Batch& batch, Residual) override { return cpu::head(context_, batch); }
 
+  bool calibrates() const override { return true; }
+  void read_residual(Residual h, std::span<float> out) override {
+    CHECK(static_cast<int64_t>(out.size()) == h.rows * config_.hidden, "residual of ", h.rows);
+    for (int64_t r = 0; r < h.rows; ++r)
+      std::copy_n(work_.hidden.row(r), config_.hidden, out.begin() + r * config_.hidden);
+  }
   void zero_state(int32_t slot) override { std::ranges::fill(pools_.state(slot), 0.0F); }
   void poison_state(int32_t slot) override { std::ranges::fill(pools_.slot(slot), kPoison); }
   void copy_state(int32_t from, int32_t to) override {

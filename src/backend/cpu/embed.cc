@@ -9,18 +9,19 @@ namespace nibble::cpu {
 void embed(const Context& context, const Batch& batch) {
   const CpuWeights& weights = context.weights;
   Workspace& work = context.work;
+  auto own = batch.embeddings.begin();
   for (int row = 0; row < batch.rows(); ++row) {
     const int32_t token = batch.tokens[static_cast<size_t>(row)];
     float* out = work.hidden.row(row);
-    if (weights.embedding) {
+    if (own != batch.embeddings.end() && own->row == row) {
+      std::copy_n(own++->embedding, context.config.hidden, out);
+    } else if (weights.embedding) {
       dequantize_rows(*weights.embedding, token, token + 1, out);
     } else {
       // Tied: unpacks padded columns too, which are zero as the row's own padding must be.
       context.kernels.unpack_row(weights.head.view(), token, out);
     }
   }
-  for (const EmbeddingOverride& media : batch.embeddings)
-    std::copy_n(media.embedding, context.config.hidden, work.hidden.row(media.row));
   if (context.config.count(LayerKind::attention) > 0)
     fill_angles(context.rope, batch, work.cos, work.sin);
 }

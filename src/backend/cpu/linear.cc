@@ -67,7 +67,14 @@ void LinearRunner::reserve(size_t calls, int64_t input_floats) {
   rounded_.resize(static_cast<size_t>(input_floats));
 }
 
+void LinearRunner::tap(std::span<const LinearCall> calls) {
+  for (const LinearCall& call : calls)
+    if (InputStatistics* wanted = taps_->find(call.weight->module()))
+      wanted->add(call.x, call.rows, call.x_stride, pool_);
+}
+
 void LinearRunner::run(std::span<const LinearCall> calls) {
+  if (taps_ != nullptr) tap(calls);
   if (rounds()) {
     run_rounded(calls);
   } else {

@@ -9,6 +9,7 @@
 #include "backend/cpu/packed_linear.h"
 #include "base/thread_pool.h"
 #include "model/backend.h"
+#include "model/taps.h"
 
 namespace nibble::cpu {
 
@@ -32,6 +33,8 @@ class LinearRunner {
   /// each counted once per product, hold up to `input_floats` padded values.
   void reserve(size_t calls, int64_t input_floats);
 
+  /// The inputs of calls from now on are shown to `taps`; nullptr: to nobody.
+  void show_inputs(Taps* taps) { taps_ = taps; }
   /// All calls, in any order and split over the threads; outputs must not overlap.
   void run(std::span<const LinearCall> calls);
 
@@ -39,12 +42,14 @@ class LinearRunner {
   bool rounds() const {
     return activations_ == Activations::bf16 || activations_ == Activations::declared;
   }
+  void tap(std::span<const LinearCall> calls);
   void run_rounded(std::span<const LinearCall> calls);
   void compute(std::span<const LinearCall> calls);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   Activations activations_;
+  Taps* taps_ = nullptr;
   std::vector<int64_t> unit_begin_;  // work units before each call
   std::vector<LinearCall> rounded_calls_;
   std::vector<float> rounded_;  // inputs in reduced precision; unused for F32 activations

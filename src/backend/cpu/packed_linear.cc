@@ -124,6 +124,7 @@ void PackedLinear::pack_nvfp4_scales(const LinearWeight& weight) {
 Result<PackedLinear> PackedLinear::pack(const LinearWeight& weight, const KernelTable& kernels) {
   TRY(check_sound(weight));
   PackedLinear packed;
+  packed.module_ = weight.module;
   packed.rows_ = weight.rows;
   packed.cols_ = weight.cols;
   packed.activations_ = weight.scheme.activations;

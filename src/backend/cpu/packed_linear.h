@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "backend/cpu/kernels.h"
 #include "base/result.h"
@@ -27,12 +28,14 @@ class PackedLinear {
   int64_t panels() const { return (rows_ + kPanelRows - 1) / kPanelRows; }
   int64_t bytes() const { return panels_.bytes() + scales_.bytes() + final_scale_.bytes(); }
   PanelFormat format() const { return format_; }
+  const std::string& module() const { return module_; }
   ActivationFormat activations() const { return activations_; }
   GlobalScale input_scale() const { return input_scale_; }
   /// The weight's part of a kernel call.
   LinearPanels view() const;
 
  private:
+  std::string module_;
   int64_t rows_ = 0;
   int64_t cols_ = 0;
   PanelFormat format_ = PanelFormat::f32;

@@ -9,14 +9,14 @@
 namespace nibble::reference {
 
 Result<Attention> Attention::load(const Weights& weights, const AttentionSources& sources,
-                                  const ModelConfig& config, Activations mode) {
+                                  const ModelConfig& config, const LinearOptions& options) {
   Attention attention;
   attention.config_ = config.attention;
   attention.rope_ = make_rope_table(config.attention.rope);
-  attention.q_ = TRY(Linear::load(weights, sources.q, mode));
-  attention.k_ = TRY(Linear::load(weights, sources.k, mode));
-  attention.v_ = TRY(Linear::load(weights, sources.v, mode));
-  attention.o_ = TRY(Linear::load(weights, sources.o, mode));
+  attention.q_ = TRY(Linear::load(weights, sources.q, options));
+  attention.k_ = TRY(Linear::load(weights, sources.k, options));
+  attention.v_ = TRY(Linear::load(weights, sources.v, options));
+  attention.o_ = TRY(Linear::load(weights, sources.o, options));
   attention.q_norm_ = TRY(RmsNorm::load(weights, sources.q_norm, config));
   attention.k_norm_ = TRY(RmsNorm::load(weights, sources.k_norm, config));
   return attention;

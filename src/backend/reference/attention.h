@@ -14,7 +14,7 @@ namespace nibble::reference {
 class Attention {
  public:
   static Result<Attention> load(const Weights& weights, const AttentionSources& sources,
-                                const ModelConfig& config, Activations mode);
+                                const ModelConfig& config, const LinearOptions& options);
 
   /// x [T, hidden], normed -> [T, hidden]. Writes keys and values of every row into its page, then
   /// attends: softmax(q k / sqrt(Dh)) over tokens 0..own index. `layer` counts attention layers.

@@ -23,14 +23,14 @@ std::vector<double> unit_length(const double* x, size_t count, double scale) {
 }  // namespace
 
 Result<DeltaNet> DeltaNet::load(const Weights& weights, const DeltaNetSources& sources,
-                                const ModelConfig& config, Activations mode) {
+                                const ModelConfig& config, const LinearOptions& options) {
   DeltaNet net;
   net.config_ = config.delta_net;
-  net.qkv_ = TRY(Linear::load(weights, sources.qkv, mode));
-  net.z_ = TRY(Linear::load(weights, sources.z, mode));
-  net.b_ = TRY(Linear::load(weights, sources.b, mode));
-  net.a_ = TRY(Linear::load(weights, sources.a, mode));
-  net.out_ = TRY(Linear::load(weights, sources.out, mode));
+  net.qkv_ = TRY(Linear::load(weights, sources.qkv, options));
+  net.z_ = TRY(Linear::load(weights, sources.z, options));
+  net.b_ = TRY(Linear::load(weights, sources.b, options));
+  net.a_ = TRY(Linear::load(weights, sources.a, options));
+  net.out_ = TRY(Linear::load(weights, sources.out, options));
   net.conv_ = TRY(weights.load(sources.conv));
   net.a_log_ = TRY(weights.load(sources.a_log));
   net.dt_bias_ = TRY(weights.load(sources.dt_bias));

@@ -18,7 +18,7 @@ namespace nibble::reference {
 class DeltaNet {
  public:
   static Result<DeltaNet> load(const Weights& weights, const DeltaNetSources& sources,
-                               const ModelConfig& config, Activations mode);
+                               const ModelConfig& config, const LinearOptions& options);
 
   /// x [T, hidden], normed -> [T, hidden]. Reads state_in, writes state_out and the snapshots;
   /// saves and replays inputs as the batch says. `layer` counts delta-net layers.

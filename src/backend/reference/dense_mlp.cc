@@ -6,11 +6,11 @@
 namespace nibble::reference {
 
 Result<DenseMlp> DenseMlp::load(const Weights& weights, const MlpSources& sources,
-                                Activations mode) {
+                                const LinearOptions& options) {
   DenseMlp mlp;
-  mlp.gate = TRY(Linear::load(weights, sources.gate, mode));
-  mlp.up = TRY(Linear::load(weights, sources.up, mode));
-  mlp.down = TRY(Linear::load(weights, sources.down, mode));
+  mlp.gate = TRY(Linear::load(weights, sources.gate, options));
+  mlp.up = TRY(Linear::load(weights, sources.up, options));
+  mlp.down = TRY(Linear::load(weights, sources.down, options));
   return mlp;
 }
 

@@ -10,7 +10,8 @@ namespace nibble::reference {
 struct DenseMlp {
   Linear gate, up, down;
 
-  static Result<DenseMlp> load(const Weights& weights, const MlpSources& sources, Activations mode);
+  static Result<DenseMlp> load(const Weights& weights, const MlpSources& sources,
+                               const LinearOptions& options);
   /// x [T, hidden] -> [T, hidden].
   std::vector<float> run(const std::vector<float>& x) const;
 };

@@ -8,7 +8,7 @@
 
 namespace nibble::reference {
 
-/// [T, hidden]; no scale.
-std::vector<float> embed(const Linear& embedding, const Batch& batch);
+/// [T, hidden]; no scale. Rows that bring their own embedding are not looked up.
+std::vector<float> embed(const Linear& embedding, const Batch& batch, int hidden);
 
 }  // namespace nibble::reference

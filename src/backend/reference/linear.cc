@@ -6,18 +6,19 @@
 
 namespace nibble::reference {
 
-Result<Linear> Linear::load(const Weights& weights, const LinearSource& source, Activations mode) {
+Result<Linear> Linear::load(const Weights& weights, const LinearSource& source,
+                            const LinearOptions& options) {
   Linear linear;
-  linear.mode_ = mode;
+  linear.options_ = options;
   if (source.present()) linear.weight_ = TRY(weights.load(source));
   return linear;
 }
 
 void Linear::round_input(float* x) const {
   const int64_t k = weight_.cols;
-  if (mode_ == Activations::bf16)
+  if (options_.mode == Activations::bf16)
     for (int64_t i = 0; i < k; ++i) x[i] = round_to_bf16(x[i]);
-  if (mode_ != Activations::declared) return;
+  if (options_.mode != Activations::declared) return;
   switch (weight_.scheme.activations) {
     case ActivationFormat::high:
       return;
@@ -36,11 +37,20 @@ void Linear::round_input(float* x) const {
   }
 }
 
+void Linear::tap(const std::vector<float>& x) const {
+  if (options_.taps == nullptr || *options_.taps == nullptr) return;
+  InputStatistics* wanted = (*options_.taps)->find(weight_.module);
+  if (wanted == nullptr) return;
+  ThreadPool alone(1);
+  wanted->add(x.data(), static_cast<int64_t>(x.size()) / weight_.cols, weight_.cols, alone);
+}
+
 std::vector<float> Linear::apply(const std::vector<float>& x) const {
   const auto k = static_cast<size_t>(weight_.cols);
   const auto n = static_cast<size_t>(weight_.rows);
   CHECK(k > 0 && x.size() % k == 0, weight_.module, ": input of ", x.size(), " for K ", k);
   const size_t tokens = x.size() / k;
+  tap(x);
   std::vector<float> inputs = x;
   for (size_t t = 0; t < tokens; ++t) round_input(&inputs[t * k]);
   std::vector<float> y(tokens * n);

@@ -6,14 +6,21 @@
 
 #include "base/result.h"
 #include "model/backend.h"
+#include "model/taps.h"
 #include "model/weights.h"
 
 namespace nibble::reference {
 
+struct LinearOptions {
+  Activations mode = Activations::f32;
+  Taps* const* taps = nullptr;  // where the taps of the pass under way are, or none
+};
+
 class Linear {
  public:
   /// An absent source gives an empty linear that must not be applied.
-  static Result<Linear> load(const Weights& weights, const LinearSource& source, Activations mode);
+  static Result<Linear> load(const Weights& weights, const LinearSource& source,
+                             const LinearOptions& options);
 
   int64_t rows() const { return weight_.rows; }
   int64_t cols() const { return weight_.cols; }
@@ -26,9 +33,10 @@ class Linear {
   /// Inputs as the multiplication sees them: f32 and auto unchanged, bf16 rounded to BF16, declared
   /// through the scheme's own quantization.
   void round_input(float* x) const;
+  void tap(const std::vector<float>& x) const;
 
   LinearWeight weight_;
-  Activations mode_ = Activations::f32;
+  LinearOptions options_;
 };
 
 }  // namespace nibble::reference

@@ -71,9 +71,9 @@ TEST_F(LinearCases, OutputsAgree) {
     SCOPED_TRACE(source.module);
     const auto x = read_floats(source.module + "/x");
     const auto expected = read_floats(source.module + "/y");
-    const auto linear = Linear::load(golden_.weights, source, Activations::declared).value();
+    const auto linear = Linear::load(golden_.weights, source, {.mode = Activations::declared}).value();
     EXPECT_LE(relative_error(linear.apply(x), expected), 1e-5);
-    const auto plain = Linear::load(golden_.weights, source, Activations::f32).value();
+    const auto plain = Linear::load(golden_.weights, source, {.mode = Activations::f32}).value();
     EXPECT_GT(relative_error(plain.apply(x), expected), 1e-3);  // the activations do matter
   }
 }
@@ -81,8 +81,8 @@ TEST_F(LinearCases, OutputsAgree) {
 TEST_F(LinearCases, Bf16ModeRoundsTheInputs) {
   const LinearSource source = sources()[0];
   auto x = read_floats(source.module + "/x");
-  const auto rounding = Linear::load(golden_.weights, source, Activations::bf16).value();
-  const auto plain = Linear::load(golden_.weights, source, Activations::f32).value();
+  const auto rounding = Linear::load(golden_.weights, source, {.mode = Activations::bf16}).value();
+  const auto plain = Linear::load(golden_.weights, source, {.mode = Activations::f32}).value();
   EXPECT_EQ(rounding.apply(x), plain.apply(x));  // BF16 values stay as they are
   for (float& value : x) value *= 1.003F;
   EXPECT_NE(rounding.apply(x), plain.apply(x));

@@ -9,14 +9,14 @@
 namespace nibble::reference {
 
 Result<Moe> Moe::load(const Weights& weights, const MoeSources& sources, const ModelConfig& config,
-                      Activations mode) {
+                      const LinearOptions& options) {
   Moe moe;
   moe.config_ = *config.moe;
-  moe.router_ = TRY(Linear::load(weights, sources.router, mode));
+  moe.router_ = TRY(Linear::load(weights, sources.router, options));
   for (const auto& expert : sources.experts)
-    moe.experts_.push_back(TRY(DenseMlp::load(weights, expert, mode)));
-  moe.shared_ = TRY(DenseMlp::load(weights, sources.shared, mode));
-  moe.shared_gate_ = TRY(Linear::load(weights, sources.shared_gate, mode));
+    moe.experts_.push_back(TRY(DenseMlp::load(weights, expert, options)));
+  moe.shared_ = TRY(DenseMlp::load(weights, sources.shared, options));
+  moe.shared_gate_ = TRY(Linear::load(weights, sources.shared_gate, options));
   return moe;
 }
 

@@ -13,7 +13,7 @@ namespace nibble::reference {
 class Moe {
  public:
   static Result<Moe> load(const Weights& weights, const MoeSources& sources,
-                          const ModelConfig& config, Activations mode);
+                          const ModelConfig& config, const LinearOptions& options);
 
   /// x [T, hidden], normed -> sum over the top-k experts of p_e expert_e(x), plus
   /// sigmoid(shared_gate x) shared(x) where there is a shared expert.

@@ -29,7 +29,8 @@ struct Layer {
 
 class ReferenceBackend final : public Backend {
  public:
-  ReferenceBackend(const ModelConfig& config, Activations mode) : config_(config), mode_(mode) {}
+  ReferenceBackend(const ModelConfig& config, Activations mode)
+      : config_(config), options_{.mode = mode, .taps = &taps_} {}
   Result<void> load(const Weights& weights);
 
   std::string_view name() const override { return "reference"; }
@@ -48,6 +49,11 @@ class ReferenceBackend final : public Backend {
   Residual dense_mlp_block(int layer, const Batch& batch, Residual h) override;
   HeadOutput head(const Batch& batch, Residual h) override;
 
+  bool calibrates() const override { return true; }
+  void read_residual(Residual, std::span<float> out) override {
+    CHECK(out.size() == h_.size(), "residual of ", h_.size());
+    std::ranges::copy(h_, out.begin());
+  }
   void zero_state(int32_t slot) override { slots_.fill(slot, 0.0F); }
   void copy_state(int32_t from, int32_t to) override { slots_.copy(from, to); }
   void copy_page(int32_t from, int32_t to) override { pages_.copy(from, to); }
@@ -80,7 +86,8 @@ class ReferenceBackend final : public Backend {
   Residual add(const std::vector<float>& y);
 
   ModelConfig config_;
-  Activations mode_;
+  Taps* taps_ = nullptr;  // of the pass under way
+  reference::LinearOptions options_;
   Linear embedding_, output_;
   RmsNorm final_norm_;
   std::vector<Layer> layers_;
@@ -92,35 +99,36 @@ class ReferenceBackend final : public Backend {
 };
 
 Result<Layer> load_layer(const Weights& weights, const ModelConfig& config, size_t index,
-                         Activations mode) {
+                         const reference::LinearOptions& options) {
   const LayerSources& sources = weights.layers()[index];
   Layer layer;
   layer.input_norm = TRY(RmsNorm::load(weights, sources.input_norm, config));
   layer.post_norm = TRY(RmsNorm::load(weights, sources.post_norm, config));
   if (config.layers[index] == LayerKind::attention) {
-    layer.attention = TRY(reference::Attention::load(weights, sources.attention, config, mode));
+    layer.attention = TRY(reference::Attention::load(weights, sources.attention, config, options));
   } else {
-    layer.delta_net = TRY(reference::DeltaNet::load(weights, sources.delta_net, config, mode));
+    layer.delta_net = TRY(reference::DeltaNet::load(weights, sources.delta_net, config, options));
   }
   if (config.moe) {
-    layer.moe = TRY(reference::Moe::load(weights, sources.moe, config, mode));
+    layer.moe = TRY(reference::Moe::load(weights, sources.moe, config, options));
   } else {
-    layer.dense_mlp = TRY(reference::DenseMlp::load(weights, sources.dense_mlp, mode));
+    layer.dense_mlp = TRY(reference::DenseMlp::load(weights, sources.dense_mlp, options));
   }
   return layer;
 }
 
 Result<void> ReferenceBackend::load(const Weights& weights) {
-  embedding_ = TRY(Linear::load(weights, weights.embedding(), mode_));
-  output_ = TRY(Linear::load(weights, weights.head(), mode_));
+  embedding_ = TRY(Linear::load(weights, weights.embedding(), options_));
+  output_ = TRY(Linear::load(weights, weights.head(), options_));
   final_norm_ = TRY(RmsNorm::load(weights, weights.final_norm(), config_));
   for (size_t i = 0; i < config_.layers.size(); ++i)
-    layers_.push_back(TRY(load_layer(weights, config_, i, mode_)));
+    layers_.push_back(TRY(load_layer(weights, config_, i, options_)));
   return {};
 }
 
 std::string ReferenceBackend::description() const {
-  return concat("reference: scalar, one thread, F32 caches, activations ", activations_name(mode_));
+  return concat("reference: scalar, one thread, F32 caches, activations ",
+                activations_name(options_.mode));
 }
 
 Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
@@ -138,7 +146,8 @@ Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
 }
 
 Residual ReferenceBackend::embed(const Batch& batch) {
-  h_ = reference::embed(embedding_, batch);
+  taps_ = batch.taps;
+  h_ = reference::embed(embedding_, batch, config_.hidden);
   return {.data = h_.data(), .rows = batch.rows()};
 }
 
