@@ -27,7 +27,9 @@ Taps wanted(const Weights& weights) {
   for (const LayerSources& layer : weights.layers()) {
     for (const LinearSource* linear :
          {&layer.attention.q, &layer.attention.o, &layer.delta_net.qkv, &layer.delta_net.out})
-      if (linear->present()) taps.want(linear->module, linear->cols, SecondMoment::blocks);
+      if (linear->present())
+        taps.want(linear->module, linear->cols,
+                  linear->cols % kMomentBlock == 0 ? SecondMoment::blocks : SecondMoment::full);
     add_mlp(taps, layer.dense_mlp);
     add_mlp(taps, layer.moe.shared);
     for (const MlpSources& expert : layer.moe.experts) add_mlp(taps, expert);
