@@ -18,6 +18,10 @@ constexpr Option kOptions[] = {
     {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
     {"algorithm", "NAME", "search", "block scales: search (least error) or amax (amax/6)"},
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
+    {"one-file", "", "",
+     "write model.safetensors alone; default: shards, and own files for head and MTP"},
+    {"memory-limit", "BYTES", "", "hold no more than this beside the program, or refuse"},
+    {"journal-every", "SECONDS", "2", "a kill costs at most the work of this time"},
     {"threads", "N", "", "default: one per usable core"},
     {"dry-run", "", "",
      "show what would become of each kind of tensor, and the costs; write nothing"},
@@ -42,6 +46,8 @@ Result<Request> read_request(const Arguments& arguments) {
   if (arguments.given("threads"))
     request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 1, 1024)));
   if (request.options.threads == 0) request.options.threads = usable_cores();
+  if (arguments.enabled("one-file")) request.options.files = OutputFiles::one;
+  request.options.journal_seconds = TRY(arguments.number("journal-every", 0, 3600));
   return request;
 }
 
@@ -112,6 +118,10 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   Request request = TRY(read_request(arguments));
   const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
   const QuantPlan plan = TRY(plan_quantization(checkpoint, request.recipe, request.dialect));
+  if (arguments.given("memory-limit")) {
+    const int64_t limit = TRY(arguments.integer("memory-limit", 1, int64_t{1} << 50));
+    TRY(fit_memory(plan, limit, request.options));
+  }
   terminal.err(estimate(request, plan));
   if (arguments.enabled("dry-run")) return dry_run(request, plan, terminal);
 

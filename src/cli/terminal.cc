@@ -81,7 +81,7 @@ Progress::~Progress() { finish(); }
 
 std::string Progress::line(uint64_t done, uint64_t total, double seconds) const {
   const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0.0;
+  const double rate = seconds > 0 ? static_cast<double>(done - first_done_) / seconds : 0.0;
   std::string tail = concat(
       " ", fixed(share * 100, 0), "%  ", fixed(static_cast<double>(done) / look_.unit_scale, 1),
       "/", fixed(static_cast<double>(total) / look_.unit_scale, 1), " ", look_.unit, "  ",
@@ -103,6 +103,7 @@ void Progress::update(uint64_t done, uint64_t total) {
   const bool person = terminal_.err_watcher() == Watcher::person;
   const std::chrono::duration<double> since = now - std::max(last_shown_, start_);
   const std::chrono::duration<double> elapsed = now - start_;
+  if (last_line_.empty() || done < first_done_) first_done_ = done;
   last_line_ = line(done, total, elapsed.count());
   if (since.count() < (person ? kBarSeconds : kLogSeconds)) return;
   last_shown_ = now;

@@ -55,6 +55,7 @@ class Progress {
   Terminal& terminal_;
   Look look_;
   Clock::time_point start_ = Clock::now();
+  uint64_t first_done_ = 0;  // by an earlier run, or in the first call
   Clock::time_point last_shown_ = {};
   std::string last_line_;
   bool finished_ = false;

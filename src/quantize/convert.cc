@@ -26,6 +26,13 @@ struct Move {
   std::optional<Shape> shape = {};  // another one, of the same elements
 };
 
+std::string_view unsayable(const QuantScheme& scheme) {
+  if (scheme.weights == WeightFormat::fp8_block) return "FP8 weights in blocks";
+  if (scheme == QuantScheme{WeightFormat::fp8_tensor, ActivationFormat::fp8_token})
+    return "FP8 weights with activations per token";
+  return "a scheme that is not known there";
+}
+
 class Converter {
  public:
   Converter(const Checkpoint& checkpoint, Dialect target, const ConvertOptions& options)
@@ -43,6 +50,7 @@ class Converter {
     return target_ == Dialect::modelopt ? Dialect::compressed_tensors : Dialect::modelopt;
   }
   Result<void> plan_rest();
+  std::string own_file(const TensorEntry& entry) const;
   Result<void> move(const TensorEntry& entry, CheckpointWriter& writer);
   Result<void> copy(const TensorEntry& entry, const std::string& to,
                     CheckpointWriter& writer) const;
@@ -104,9 +112,7 @@ Result<void> Converter::plan_linear(const LinearSource& linear) {
     return {};
   }
   if (!dialect_can_say(linear.scheme, target_))
-    return refuse(linear.module, linear.scheme.weights == WeightFormat::fp8_block
-                                     ? "FP8 weights in blocks"
-                                     : "a scheme that is not known there");
+    return refuse(linear.module, unsayable(linear.scheme));
   declaration_.quantized.push_back({linear.module, linear.scheme});
   ++report_.linears;
   if (linear.scheme.weights == WeightFormat::nvfp4) {
@@ -146,6 +152,12 @@ void Converter::plan_fp8(const LinearSource& linear) {
     moves_[input] = {.to = input, .shape = scale_shape(target_)};
 }
 
+/// "model_mtp" of a file model_mtp.safetensors; empty for numbered shards.
+std::string Converter::own_file(const TensorEntry& entry) const {
+  const std::string& file = checkpoint_.files()[static_cast<size_t>(entry.file)];
+  return file.starts_with("model_") ? file.substr(0, file.rfind('.')) : std::string();
+}
+
 /// All other tensors are copied, unless they are quantized in a place that is not known here.
 Result<void> Converter::plan_rest() {
   std::vector<const TensorEntry*> in_order;
@@ -158,12 +170,12 @@ Result<void> Converter::plan_rest() {
       if (entry->dtype == DType::u8 || entry->dtype == DType::f8_e4m3 ||
           entry->name.ends_with("_scale"))
         return refuse(entry->name, "a quantized tensor outside of the text model's linears");
-      outputs_.push_back({entry->name, entry->dtype, entry->shape});
+      outputs_.push_back({entry->name, entry->dtype, entry->shape, own_file(*entry)});
     } else if (found->second.kind != Move::Kind::leave_out) {
       const Move& move = found->second;
       const bool scalar = move.kind == Move::Kind::reciprocal;
-      outputs_.push_back(
-          {move.to, scalar ? DType::f32 : entry->dtype, move.shape.value_or(entry->shape)});
+      outputs_.push_back({move.to, scalar ? DType::f32 : entry->dtype,
+                          move.shape.value_or(entry->shape), own_file(*entry)});
     }
   }
   return {};

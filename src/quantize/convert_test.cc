@@ -44,7 +44,9 @@ TEST(Convert, GivesTheFileThatQuantizeWouldHaveWritten) {
         ASSERT_TRUE(report.ok()) << report.error().message;
         EXPECT_EQ(report.value().inexact_scales, 0);
         ASSERT_TRUE(convert_folder(folder / "converted", dialect, folder / "back").ok());
-        for (const char* file : {"model.safetensors", "config.json", "tokenizer.json"}) {
+        for (const char* file :
+             {"model-00001-of-00001.safetensors", "model_head.safetensors", "model_mtp.safetensors",
+              "model.safetensors.index.json", "config.json", "tokenizer.json"}) {
           EXPECT_EQ(test::file_text(folder / "converted" / file),
                     test::file_text(folder / "there" / file))
               << file;
@@ -215,6 +217,26 @@ TEST(Convert, Fp8LinearsBesideNvfp4GoBothWays) {
     EXPECT_EQ(test::file_text(folder / "mixed" / "model.safetensors"),
               test::file_text(folder / "back" / "model.safetensors"));
   }
+}
+
+TEST(Convert, MixedGoesBothWaysFromModelOptAndIsRefusedFromDynamicActivations) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  quantize_into(folder / "in", folder / "q", "mixed", Dialect::modelopt);
+  const auto there = convert_folder(folder / "q", Dialect::compressed_tensors, folder / "there");
+  ASSERT_TRUE(there.ok()) << there.error().message;
+  ASSERT_TRUE(convert_folder(folder / "there", Dialect::modelopt, folder / "back").ok());
+  for (const char* file : {"model-00001-of-00001.safetensors", "config.json",
+                           "hf_quant_config.json", "model.safetensors.index.json"})
+    EXPECT_EQ(test::file_text(folder / "q" / file), test::file_text(folder / "back" / file))
+        << file;
+  quantize_into(folder / "in", folder / "dynamic", "mixed", Dialect::compressed_tensors);
+  const auto refused = convert_folder(folder / "dynamic", Dialect::modelopt, folder / "no");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("linear_attn.in_proj_qkv: expected something modelopt can "
+                                         "say here, found FP8 weights with activations per token"),
+            std::string::npos)
+      << refused.error().message;
 }
 
 TEST(Convert, InputScalesThatNothingReadsStayBehind) {

@@ -27,6 +27,31 @@ TensorView rows_of(const Tensor& values, int64_t begin, int64_t rows) {
 
 }  // namespace
 
+Json LinearOutcome::json() const {
+  return Json::Array{Json(statistics.weight_squares),     Json(statistics.error_squares),
+                     Json(statistics.amax_error_squares), Json(statistics.zero_blocks),
+                     Json(statistics.flushed_blocks),     Json(fallback)};
+}
+
+Result<LinearOutcome> LinearOutcome::parse(const Json& json) {
+  const bool sound = json.is_array() && json.as_array().size() == 6 &&
+                     json.as_array()[0].is_number() && json.as_array()[1].is_number() &&
+                     json.as_array()[2].is_number() && json.as_array()[3].is_int() &&
+                     json.as_array()[4].is_int() && json.as_array()[5].is_string();
+  if (!sound)
+    return make_error(ErrorCode::corrupt, {.what = "the journal of an unfinished output",
+                                           .expected = "six facts about a linear",
+                                           .found = json.dump().substr(0, 60),
+                                           .advice = "remove the output and begin again"});
+  const Json::Array& facts = json.as_array();
+  return LinearOutcome{.statistics = {.weight_squares = facts[0].as_double(),
+                                      .error_squares = facts[1].as_double(),
+                                      .amax_error_squares = facts[2].as_double(),
+                                      .zero_blocks = facts[3].as_int(),
+                                      .flushed_blocks = facts[4].as_int()},
+                       .fallback = facts[5].as_string()};
+}
+
 std::vector<GroupRounder::RowBlock> GroupRounder::cut(const FusedGroup& group) const {
   std::vector<RowBlock> blocks;
   for (size_t i = 0; i < group.linears.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
@@ -31,6 +32,10 @@ struct GroupRounderOptions {
 struct LinearOutcome {
   RoundStatistics statistics;
   std::string fallback;  // why it was rounded without data, or empty
+
+  Json json() const;
+  /// Of what json() gave, in this run or an earlier one; errors: corrupt.
+  static Result<LinearOutcome> parse(const Json& json);
 };
 
 class GroupRounder {

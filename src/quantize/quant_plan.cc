@@ -20,6 +20,13 @@ std::string expert_list(std::string_view module) {
                                       : std::string(module.substr(0, at + kExperts.size() - 1));
 }
 
+/// The head and the MTP layer have files of their own: `convert --head` exchanges the one and links
+/// the rest; llm-compressor writes the other so.
+std::string own_file(std::string_view tensor) {
+  if (tensor.starts_with("lm_head.")) return "model_head";
+  return tensor.starts_with("mtp.") ? "model_mtp" : "";
+}
+
 /// True for a linear that shares its tensor with others.
 bool in_fused_tensor(const LinearSource& source) {
   return source.values != source.module + ".weight";
@@ -162,7 +169,8 @@ void Planner::place(const FusedGroup& group) {
 
 void Planner::add_output(std::string name, DType dtype, const Shape& shape) {
   plan_.bytes_out += dtype_bytes(dtype, shape.count());
-  plan_.outputs.push_back({std::move(name), dtype, shape});
+  std::string file = own_file(name);
+  plan_.outputs.push_back({std::move(name), dtype, shape, std::move(file)});
 }
 
 void Planner::lay_out_linear(const PlannedLinear& linear) {

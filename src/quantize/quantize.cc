@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/sha256.h"
+#include "checkpoint/source_fingerprint.h"
 #include "quantize/group_rounder.h"
 
 namespace nibble {
@@ -31,15 +32,29 @@ class QuantizeRun {
                  {.algorithm = options.algorithm,
                   .dialect = plan.dialect,
                   .held_bytes_max = options.held_bytes_max,
+                  .statistics = options.statistics,
                   .check = [this] { return check_cancelled(); }}),
         outcomes_(plan.rounded.size()) {}
 
   Result<void> run();
   /// One per linear, in the plan's order.
   const std::vector<std::vector<LinearOutcome>>& outcomes() const { return outcomes_; }
+  RoundAlgorithm algorithm() const { return options_.algorithm; }
 
  private:
-  Result<void> round_group(size_t index, ThreadPool& threads);
+  /// A piece of work that is done or not, and what it writes.
+  struct Unit {
+    std::string name;
+    int64_t bytes = 0;  // of its source
+    std::vector<std::string> tensors;
+    std::function<Result<Json>(ThreadPool&)> work;         // gives the facts for the journal
+    std::function<Result<void>(const Json&)> recall = {};  // takes those of an earlier run
+  };
+  std::vector<Unit> units();
+  Unit group_unit(size_t index);
+  Result<void> finish(const Unit& unit, ThreadPool& threads);
+  Result<bool> recall(const Unit& unit);
+  Result<void> run_small(const std::vector<const Unit*>& small, ThreadPool& threads);
   Result<void> copy_tensor(const TensorEntry& entry);
   Result<void> separate(const PlannedLinear& linear);
   Result<void> check_cancelled() const;
@@ -54,12 +69,7 @@ class QuantizeRun {
 
 Result<void> QuantizeRun::check_cancelled() const {
   if (!options_.cancelled || !options_.cancelled()) return {};
-  return Error{ErrorCode::cancelled, "stopped; the unfinished output was removed"};
-}
-
-Result<void> QuantizeRun::round_group(size_t index, ThreadPool& threads) {
-  outcomes_[index] = TRY(rounder_.round(plan_.rounded[index], threads));
-  return {};
+  return Error{ErrorCode::cancelled, "stopped; the same command goes on where it stopped"};
 }
 
 Result<void> QuantizeRun::copy_tensor(const TensorEntry& from) {
@@ -79,32 +89,125 @@ Result<void> QuantizeRun::separate(const PlannedLinear& linear) {
   return writer_.append(linear.source.module + ".weight", values.span());
 }
 
-Result<void> QuantizeRun::run() {
-  const int count = options_.threads > 0 ? options_.threads : usable_cores();
-  ThreadPool threads(count);
-  std::vector<std::function<Result<void>(ThreadPool&)>> small, large;
-  for (size_t i = 0; i < plan_.rounded.size(); ++i)
-    (plan_.rounded[i].bytes > options_.held_bytes_max / 8 ? large : small)
-        .push_back([this, i](ThreadPool& pool) { return round_group(i, pool); });
-  for (const PlannedLinear& linear : plan_.separated)
-    small.push_back([this, &linear](ThreadPool&) { return separate(linear); });
-  for (const TensorEntry* tensor : plan_.copied)
-    small.push_back([this, tensor](ThreadPool&) { return copy_tensor(*tensor); });
+QuantizeRun::Unit QuantizeRun::group_unit(size_t index) {
+  const FusedGroup& group = plan_.rounded[index];
+  Unit unit{.name = concat("g", index), .bytes = group.bytes};
+  for (const PlannedLinear& linear : group.linears)
+    for (TensorPlan& tensor :
+         stored_tensors(linear.source.module, linear.source.rows, linear.source.cols,
+                        linear.becomes.scheme, plan_.dialect))
+      unit.tensors.push_back(std::move(tensor.name));
+  unit.work = [this, index](ThreadPool& threads) -> Result<Json> {
+    outcomes_[index] = TRY(rounder_.round(plan_.rounded[index], threads));
+    Json facts{Json::Array()};
+    for (const LinearOutcome& outcome : outcomes_[index]) facts.push_back(outcome.json());
+    return facts;
+  };
+  unit.recall = [this, index](const Json& facts) -> Result<void> {
+    const size_t count = plan_.rounded[index].linears.size();
+    if (!facts.is_array() || facts.as_array().size() != count)
+      return LinearOutcome::parse(facts).error();
+    for (const Json& one : facts.as_array())
+      outcomes_[index].push_back(TRY(LinearOutcome::parse(one)));
+    return {};
+  };
+  return unit;
+}
 
-  for (const auto& unit : large) TRY(unit(threads));
+std::vector<QuantizeRun::Unit> QuantizeRun::units() {
+  std::vector<Unit> all;
+  for (size_t i = 0; i < plan_.rounded.size(); ++i) all.push_back(group_unit(i));
+  for (size_t i = 0; i < plan_.separated.size(); ++i) {
+    const PlannedLinear& linear = plan_.separated[i];
+    all.push_back({.name = concat("s", i),
+                   .tensors = {linear.source.module + ".weight"},
+                   .work = [this, &linear](ThreadPool&) -> Result<Json> {
+                     TRY(separate(linear));
+                     return Json();
+                   }});
+  }
+  for (size_t i = 0; i < plan_.copied.size(); ++i) {
+    const TensorEntry* tensor = plan_.copied[i];
+    all.push_back({.name = concat("c", i),
+                   .tensors = {tensor->name},
+                   .work = [this, tensor](ThreadPool&) -> Result<Json> {
+                     TRY(copy_tensor(*tensor));
+                     return Json();
+                   }});
+  }
+  return all;
+}
+
+/// True if an earlier run did it.
+Result<bool> QuantizeRun::recall(const Unit& unit) {
+  const Json* facts = writer_.find_finished(unit.name);
+  if (facts == nullptr) return false;
+  if (unit.recall) TRY(unit.recall(*facts));
+  for (const std::string& tensor : unit.tensors) writer_.keep(tensor);
+  return true;
+}
+
+Result<void> QuantizeRun::finish(const Unit& unit, ThreadPool& threads) {
+  Json facts = TRY(unit.work(threads));
+  return writer_.note_finished(unit.name, std::move(facts));
+}
+
+/// One thread each.
+Result<void> QuantizeRun::run_small(const std::vector<const Unit*>& small, ThreadPool& threads) {
   std::mutex mutex;
   std::atomic<bool> failed = false;
   Result<void> first = {};
   threads.parallel_for(small.size(), 1, [&](size_t begin, size_t end) {
     ThreadPool alone(1);
     for (size_t i = begin; i < end && !failed; ++i) {
-      auto done = small[i](alone);
+      auto done = finish(*small[i], alone);
       if (done.ok()) continue;
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) first = std::move(done);
     }
   });
   return first;
+}
+
+Result<void> QuantizeRun::run() {
+  ThreadPool threads(options_.threads > 0 ? options_.threads : usable_cores());
+  const std::vector<Unit> all = units();
+  std::vector<const Unit*> small;
+  std::vector<const Unit*> large;
+  for (const Unit& unit : all) {
+    if (TRY(recall(unit))) continue;
+    (unit.bytes > options_.held_bytes_max / 8 ? large : small).push_back(&unit);
+  }
+  for (const Unit* unit : large) TRY(finish(*unit, threads));
+  return run_small(small, threads);
+}
+
+/// All that decides the bytes of the output.
+Json work_of(const Checkpoint& checkpoint, const std::string& source, const QuantPlan& plan,
+             const Recipe& recipe, const QuantizeOptions& options) {
+  Sha256 layout;
+  for (const TensorPlan& tensor : plan.outputs)
+    layout.add(concat(tensor.name, " ", dtype_info(tensor.dtype).name, tensor.shape.text(), "\n"));
+  for (const FusedGroup& group : plan.rounded)
+    for (const PlannedLinear& linear : group.linears)
+      layout.add(concat(linear.becomes.input_scale, "\n"));
+  Json work;
+  work.set("program", concat("nibble ", NIBBLE_VERSION));
+  work.set("source", concat(checkpoint.folder().filename().string(), " ", source));
+  work.set("recipe", concat(recipe.name, " ", sha256_hex(recipe.text)));
+  work.set("format", dialect_name(plan.dialect));
+  work.set("algorithm", round_algorithm_name(options.algorithm));
+  work.set("calibration", options.data_hash);
+  work.set("files", concat(options.files == OutputFiles::one ? "one" : "several", ", at most ",
+                           options.shard_bytes_max, " bytes"));
+  work.set("layout", layout.hex());
+  return work;
+}
+
+/// What another attempt may well get past.
+bool worth_going_on(ErrorCode code) {
+  return code == ErrorCode::cancelled || code == ErrorCode::io || code == ErrorCode::no_space ||
+         code == ErrorCode::no_memory;
 }
 
 std::string recipe_text(const Recipe& recipe, const QuantizeReport& report) {
@@ -140,17 +243,32 @@ int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& opti
   return std::max(largest, options.threads * each) + options.threads * kBlockBytes + kKeptBytes;
 }
 
-Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& plan,
-                                const Recipe& recipe, const std::filesystem::path& output,
-                                const QuantizeOptions& options) {
-  CheckpointWriter writer =
-      TRY(CheckpointWriter::create(output, plan.outputs,
-                                   {.shard_bytes_max = options.shard_bytes_max,
-                                    .inputs = {checkpoint.folder()},
-                                    .progress = options.progress}));
-  QuantizeRun run(checkpoint, plan, options, writer);
-  TRY(run.run());
-  QuantizeReport report = start_report(plan, recipe, options.algorithm);
+Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOptions& options) {
+  QuantizeOptions fitted = options;
+  while (quantize_memory_bytes(plan, fitted) > limit_bytes) {
+    if (fitted.held_bytes_max > kBlockBytes) {
+      fitted.held_bytes_max /= 2;
+    } else if (fitted.threads > 1) {
+      --fitted.threads;
+    } else {
+      return make_error(ErrorCode::no_memory,
+                        {.what = "--memory-limit",
+                         .expected = concat("at least ", quantize_memory_bytes(plan, fitted),
+                                            " bytes for this checkpoint"),
+                         .found = concat(limit_bytes)});
+    }
+  }
+  options = fitted;
+  return {};
+}
+
+namespace {
+
+/// Everything beside the weights.
+Result<QuantizeReport> write_rest(const Checkpoint& checkpoint, const QuantPlan& plan,
+                                  const Recipe& recipe, const QuantizeRun& run,
+                                  CheckpointWriter& writer) {
+  QuantizeReport report = start_report(plan, recipe, run.algorithm());
   add_outcomes(report, plan, run.outcomes());
   finish_report(report);
   TRY(writer.copy_other_files(checkpoint.folder()));
@@ -161,6 +279,44 @@ Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& p
   Json config = checkpoint.config();
   config.set("quantization_config", quantization_config(plan.declaration, plan.dialect));
   TRY(writer.finish(config));
+  return report;
+}
+
+Result<void> check_unchanged(const Checkpoint& checkpoint, const std::string& before) {
+  const std::string now = TRY(source_fingerprint(checkpoint));
+  if (now == before) return {};
+  return make_error(ErrorCode::corrupt, {.what = checkpoint.folder().string(),
+                                         .expected = "the files as they were at the start",
+                                         .found = "changed ones",
+                                         .advice = "begin again when nobody writes there"});
+}
+
+}  // namespace
+
+Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& plan,
+                                const Recipe& recipe, const std::filesystem::path& output,
+                                const QuantizeOptions& options) {
+  const std::string source = TRY(source_fingerprint(checkpoint));
+  std::vector<TensorPlan> outputs = plan.outputs;
+  const bool one = options.files == OutputFiles::one;
+  if (one)
+    for (TensorPlan& tensor : outputs) tensor.file.clear();
+  CheckpointWriter writer = TRY(CheckpointWriter::create(
+      output, std::move(outputs),
+      {.shard_bytes_max = one ? std::numeric_limits<int64_t>::max() : options.shard_bytes_max,
+       .inputs = {checkpoint.folder()},
+       .progress = options.progress,
+       .work = work_of(checkpoint, source, plan, recipe, options),
+       .journal_seconds = options.journal_seconds}));
+  QuantizeRun run(checkpoint, plan, options, writer);
+  auto done = run.run();
+  if (done.ok()) done = check_unchanged(checkpoint, source);
+  if (!done.ok()) {
+    if (worth_going_on(done.error().code)) TRY(writer.suspend());
+    return done.error();
+  }
+  auto report = write_rest(checkpoint, plan, recipe, run, writer);
+  if (!report.ok() && worth_going_on(report.error().code)) TRY(writer.suspend());
   return report;
 }
 

@@ -1,39 +1,58 @@
-// quantize: runs a plan. Data-free: rounds every planned group, copies the rest, writes a complete
-// checkpoint or nothing. Memory: the largest group and what the threads hold (DESIGN: + 300 MB).
+// quantize: runs a plan: rounds every planned group, copies the rest, writes a complete checkpoint
+// or one that the same call goes on with after a kill, to the same bytes. Memory: the largest group
+// and what the threads hold (DESIGN: + 300 MB).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "model/taps.h"
 #include "quantize/nvfp4_round.h"
 #include "quantize/quant_plan.h"
 #include "quantize/quantize_report.h"
 
 namespace nibble {
 
+enum class OutputFiles : uint8_t { several, one };
+
 struct QuantizeOptions {
   RoundAlgorithm algorithm = RoundAlgorithm::search;
   int threads = 0;  // 0: one per usable core
   int64_t shard_bytes_max = int64_t{5} << 30;
+  /// several: shards, and files of their own for the head and the MTP layer. one:
+  /// model.safetensors.
+  OutputFiles files = OutputFiles::several;
   /// A fused group with more source bytes is read twice instead of held; one of more than an eighth
   /// of this is worked on by all threads together instead of by one.
   int64_t held_bytes_max = int64_t{256} << 20;
   /// Output bytes done and in all; one call at a time, from any thread.
   std::function<void(int64_t done, int64_t total)> progress = {};
-  /// Asked often; true stops the work with `cancelled`, leaving nothing behind.
+  /// Asked often; true stops the work with `cancelled`; the same call goes on where it stopped.
   std::function<bool()> cancelled = {};
+  /// What calibration saw of a linear's input; empty: nothing. It has to be the same when work is
+  /// gone on with: `data_hash` says what it was made from.
+  std::function<const InputStatistics*(const LinearSource&)> statistics = {};
+  std::string data_hash = {};
+  /// A kill costs at most the work of this time.
+  double journal_seconds = 2.0;
 };
 
 /// Bytes the run holds at most beside the program itself. `options.threads` must be set (CHECK).
 int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options);
+/// Lowers held_bytes_max, then threads, until the run holds at most `limit_bytes`. Errors:
+/// no_memory with the least that would do.
+Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOptions& options);
 
 /// Writes `output`: shards, index, config.json with the declaration, hf_quant_config.json for
 /// ModelOpt, recipe.yaml, quantize_report.json and every companion file of the source.
-/// Errors: corrupt names a tensor with NaN, infinite or absurd weights; invalid_argument for an
-/// output that is not empty or is the source; no_space; io; cancelled.
+/// Errors: corrupt names a tensor with NaN, infinite or absurd weights, or a source that changed;
+/// invalid_argument for an output that is not empty, is the source, or was begun from another
+/// source or with other settings; no_space; io; cancelled. The last two, and a disk that fills up
+/// later, leave an output to go on with; the others leave nothing.
 Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& plan,
                                 const Recipe& recipe, const std::filesystem::path& output,
                                 const QuantizeOptions& options);

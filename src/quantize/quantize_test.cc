@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "model/config.h"
 #include "model/quant_config.h"
@@ -83,6 +86,22 @@ int expect_close(const Opened& source, const Opened& output, double bound) {
       }
     }
   return quantized;
+}
+
+using Files = std::map<std::string, std::string>;
+
+/// Every file of a folder, by name.
+Files files_of(const std::filesystem::path& folder) {
+  Files files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files[entry.path().filename().string()] = test::file_text(entry.path());
+  return files;
+}
+
+std::vector<std::string> names_of(const Files& files) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : files) names.push_back(name);
+  return names;
 }
 
 TEST(Quantize, EveryLayoutInBothDialectsReopensCloseToTheSource) {
@@ -173,9 +192,13 @@ TEST(Quantize, ThreadsAndShardsDoNotChangeTensors) {
   ASSERT_TRUE(run(folder / "in", folder / "c", {.options = {.shard_bytes_max = 20000}}).ok());
   // Groups that are too large to hold, and those that all threads share.
   ASSERT_TRUE(run(folder / "in", folder / "d", {.options = {.held_bytes_max = 10000}}).ok());
-  for (const char* file : {"model.safetensors", "config.json", "quantize_report.json"})
-    for (const char* other : {"b", "d"})
-      EXPECT_EQ(test::file_text(folder / "a" / file), test::file_text(folder / other / file));
+  const auto expected = files_of(folder / "a");
+  EXPECT_EQ(names_of(expected),
+            (std::vector<std::string>{"config.json", "model-00001-of-00001.safetensors",
+                                      "model.safetensors.index.json", "model_head.safetensors",
+                                      "model_mtp.safetensors", "quantize_report.json",
+                                      "recipe.yaml", "tokenizer.json"}));
+  for (const char* other : {"b", "d"}) EXPECT_TRUE(files_of(folder / other) == expected) << other;
   const Opened a(folder / "a"), c(folder / "c");
   EXPECT_GT(c.checkpoint.files().size(), 3U);
   ASSERT_EQ(a.checkpoint.entries().size(), c.checkpoint.entries().size());
@@ -373,16 +396,121 @@ TEST(Quantize, CopiedTensorsMayHoldAnything) {
   EXPECT_TRUE(run(folder / "in", folder / "out").ok());
 }
 
-TEST(Quantize, CancelledLeavesNothing) {
+TEST(Quantize, OneFileHoldsEverythingWhenAskedTo) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  ASSERT_TRUE(run(folder / "in", folder / "a", {.options = {.files = OutputFiles::one}}).ok());
+  const Opened model(folder / "a");
+  ASSERT_EQ(model.checkpoint.files().size(), 1U);
+  EXPECT_EQ(model.checkpoint.files()[0], "model.safetensors");
+  EXPECT_NE(model.checkpoint.find("mtp.fc.weight"), nullptr);
+}
+
+/// Runs until `asks` questions whether to stop, then stops.
+Asked stopping_after(int asks, std::atomic<int>& asked_count) {
+  Asked asked;
+  asked.recipe = load_recipe("mixed").value();
+  asked.options.threads = 2;
+  asked.options.journal_seconds = 0;
+  asked.options.cancelled = [asks, &asked_count] { return ++asked_count > asks; };
+  return asked;
+}
+
+TEST(Quantize, WorkThatWasStoppedGoesOnToTheSameBytes) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  std::atomic<int> all = 0;
+  ASSERT_TRUE(run(folder / "in", folder / "whole", stopping_after(1 << 30, all)).ok());
+  const auto expected = files_of(folder / "whole");
+  for (const int step : {9, 40}) {
+    const auto output = folder / concat("step", step);
+    int stops = 0;
+    for (;; ++stops) {
+      ASSERT_LT(stops, 20);
+      std::atomic<int> asks = 0;
+      const auto report = run(folder / "in", output, stopping_after(step << stops, asks));
+      if (report.ok()) {
+        EXPECT_LT(asks, all) << "what was finished is not done again";
+        break;
+      }
+      ASSERT_EQ(report.error().code, ErrorCode::cancelled) << report.error().message;
+      EXPECT_FALSE(std::filesystem::exists(output / "config.json"));
+      EXPECT_TRUE(std::filesystem::exists(output / ".nibble-journal"));
+    }
+    EXPECT_GT(stops, 0);
+    EXPECT_TRUE(files_of(output) == expected) << step;
+  }
+}
+
+TEST(Quantize, WorkGoesOnOnlyIfNothingChanged) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const auto stop = [&] {
+    std::atomic<int> asks = 0;
+    EXPECT_FALSE(run(folder / "in", folder / "out", stopping_after(30, asks)).ok());
+  };
+  const auto refused = [&](const Asked& asked, const char* words) {
+    const auto report = run(folder / "in", folder / "out", asked);
+    ASSERT_FALSE(report.ok()) << words;
+    EXPECT_NE(report.error().message.find(words), std::string::npos) << report.error().message;
+    EXPECT_TRUE(std::filesystem::exists(folder / "out/.nibble-journal")) << "nothing is lost";
+  };
+  stop();
+  std::atomic<int> asks = 0;
+  Asked asked = stopping_after(1 << 30, asks);
+  refused({.recipe = load_recipe("fp8").value()}, "expected the recipe it was begun with, mixed ");
+  asked.options.algorithm = RoundAlgorithm::amax;
+  refused(asked, "expected the algorithm it was begun with, search, found amax");
+  asked.options.algorithm = RoundAlgorithm::search;
+  asked.options.data_hash = "x";
+  refused(asked, "expected the calibration it was begun with");
+  asked.options.data_hash = "";
+  asked.dialect = Dialect::modelopt;
+  refused(asked, "expected the format it was begun with, compressed-tensors, found modelopt");
+  asked.dialect = Dialect::compressed_tensors;
+  std::filesystem::remove_all(folder / "in");
+  test::write_model(folder / "in", Layout::fused_experts,
+                    [](const std::string&, int64_t, float w) { return 2 * w; });
+  refused(asked, "expected the source it was begun with, in ");
+  std::filesystem::remove_all(folder / "out");
+  EXPECT_TRUE(run(folder / "in", folder / "out", asked).ok());
+}
+
+TEST(Quantize, ASourceThatChangesMeanwhileIsRefused) {
   const Folder folder;
   test::write_model(folder / "in", Layout::fused_experts);
   Asked asked;
-  std::atomic<int> asks = 0;
-  asked.options.cancelled = [&] { return ++asks > 20; };
+  bool touched = false;
+  asked.options.progress = [&](int64_t done, int64_t total) {
+    if (done * 2 < total || std::exchange(touched, true)) return;
+    const auto file = folder / "in" / "model-00001-of-00005.safetensors";
+    ASSERT_TRUE(std::filesystem::exists(file));
+    std::filesystem::last_write_time(
+        file, std::filesystem::last_write_time(file) + std::chrono::seconds(5));
+  };
   const auto report = run(folder / "in", folder / "out", asked);
   ASSERT_FALSE(report.ok());
-  EXPECT_EQ(report.error().code, ErrorCode::cancelled);
+  EXPECT_NE(report.error().message.find("found changed ones"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+TEST(Quantize, MemoryIsFittedOrRefused) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const Checkpoint checkpoint = Checkpoint::open(folder / "in").value();
+  const QuantPlan plan =
+      plan_quantization(checkpoint, load_recipe("mixed").value(), Dialect::compressed_tensors)
+          .value();
+  QuantizeOptions options{.threads = 8};
+  const int64_t before = quantize_memory_bytes(plan, options);
+  ASSERT_TRUE(fit_memory(plan, before, options).ok());
+  EXPECT_EQ(options.threads, 8);
+  ASSERT_TRUE(fit_memory(plan, int64_t{90} << 20, options).ok());
+  EXPECT_LE(quantize_memory_bytes(plan, options), int64_t{90} << 20);
+  EXPECT_LT(options.threads, 8);
+  const auto refused = fit_memory(plan, 1 << 20, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
 }
 
 struct Refusal {

@@ -1,0 +1,97 @@
+"""Kills `nibble quantize` at random moments and lets it go on, until it is done; every file must
+then be that of an undisturbed run.
+
+crash_test.py --nibble NIBBLE --model MODEL [--kills N] [--seed S]. Prints 'N passed, N failed'.
+"""
+
+import argparse
+import hashlib
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+
+def hashes(folder):
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+class Crashes:
+    def __init__(self, nibble, model, work, seed):
+        self.nibble, self.model, self.work = nibble, model, work
+        self.random = random.Random(seed)
+        self.kills = self.resumed = self.passed = self.failed = 0
+
+    def command(self, output, flags):
+        return [self.nibble, "quantize", self.model, output, "--no-progress", "--journal-every",
+                "0.002", *flags]
+
+    def undisturbed(self, output, flags):
+        begin = time.monotonic()
+        subprocess.run(self.command(output, flags), check=True, capture_output=True)
+        return time.monotonic() - begin
+
+    def killed(self, output, flags, seconds):
+        """One run with a kill in its time; True if it was still at work."""
+        run = subprocess.Popen(self.command(output, flags), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)
+        time.sleep(self.random.uniform(0, seconds))
+        run.send_signal(signal.SIGKILL)
+        error = run.communicate()[1].decode()
+        if run.returncode > 0:
+            raise AssertionError(f"exit {run.returncode}: {error}")
+        return run.returncode == -signal.SIGKILL
+
+    def life(self, name, flags, whole, seconds):
+        """Kills until a run gets through, at most 12 times; then lets it finish."""
+        output = self.work / name
+        done = False
+        for _ in range(self.random.randint(1, 12)):
+            if not self.killed(output, flags, seconds):
+                done = True
+                break
+            self.kills += 1
+            self.resumed += (output / ".nibble-journal").exists()
+        if not done and not (output / "config.json").exists():
+            self.undisturbed(output, flags)
+        elif (output / ".nibble-journal").exists():
+            self.undisturbed(output, flags)
+        same = hashes(output) == whole
+        self.passed += same
+        self.failed += not same
+        if not same:
+            print("FAIL  ", name, {k for k in hashes(output).items() ^ whole.items()})
+        shutil.rmtree(output)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nibble", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        crashes = Crashes(args.nibble, args.model, work, args.seed)
+        variants = ([], ["--format", "modelopt", "--max-shard-size", "3M"])
+        begun = []
+        for i, flags in enumerate(variants):
+            seconds = crashes.undisturbed(work / f"whole{i}", flags)
+            begun.append((flags, hashes(work / f"whole{i}"), seconds))
+        life = 0
+        while crashes.kills < args.kills:
+            flags, whole, seconds = begun[life % len(begun)]
+            crashes.life(f"life{life}", flags, whole, seconds * 1.1)
+            life += 1
+    print(f"{crashes.kills} kills in {life} lives, {crashes.resumed} of them left a journal")
+    print(f"{crashes.passed} passed, {crashes.failed} failed")
+    return 1 if crashes.failed or crashes.resumed == 0 else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
