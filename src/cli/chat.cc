@@ -5,6 +5,7 @@
 
 #include "cli/line_reader.h"
 #include "cli/local_session.h"
+#include "cli/speculation.h"
 
 namespace nibble {
 namespace {
@@ -26,6 +27,7 @@ constexpr Option kOptions[] = {
     kKvCacheBytesOption,
     kMemoryShareOption,
     kMaxBatchedTokensOption,
+    kSpeculativeOption,
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,

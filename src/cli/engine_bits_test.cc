@@ -65,6 +65,7 @@ struct Case {
   int rounds = 1;         // all requests again, on the warm cache; the last round counts
   int preempt_step = -1;  // all that run are swapped out before this step
   int threads = 2;
+  std::shared_ptr<Drafter> drafter = nullptr;
 };
 
 struct Outcome {
@@ -102,12 +103,14 @@ Outcome run(const Case& what) {
                                           .state_slots = what.sequences_max + what.snapshots,
                                           .rows_max = 512 + what.sequences_max,
                                           .host_pages = what.host_pages,
-                                          .host_slots = what.host_slots},
+                                          .host_slots = what.host_slots,
+                                          .replay_rows = what.drafter ? 4 : 0},
                                 .sequences_max = what.sequences_max,
                                 .context_max = 512,
                                 .cache = what.cache,
                                 .chunk_tokens_max = what.chunk,
                                 .step_ms = 1e6,  // the chunk alone cuts
+                                .drafter = what.drafter,
                                 .integrity = IntegrityChecks::every_step};
   CHECK(model.backend->reserve(settings.pools).ok());
   const int32_t vocab = model.config.vocab_rows;
@@ -185,6 +188,35 @@ TEST(EngineBits, RestoredFromTheHostTier) {
   expect_alone(restored.answers, 9);
   EXPECT_GT(restored.cache.pages_loaded, 0);
   EXPECT_GT(restored.cache.states_loaded, 0);
+}
+
+/// Proposes what the sequence says alone, with every fourth token wrong.
+class NearlyRight final : public Drafter {
+ public:
+  void propose(const Sequence& s, int32_t count_max, std::vector<int32_t>& drafts) override {
+    const std::vector<int32_t>& text = alone().at(s.request.id).tokens;
+    for (size_t i = s.generated.size();
+         i < text.size() && static_cast<int32_t>(drafts.size()) < count_max; ++i)
+      drafts.push_back((s.request.id + i) % 4 == 0 ? (text[i] + 1) % 256 : text[i]);
+  }
+};
+
+TEST(EngineBits, WithDraftsRightAndWrong) {
+  alone();
+  const auto drafter = std::make_shared<NearlyRight>();
+  const Outcome drafted = run({.count = 9, .arrive = 1, .drafter = drafter});
+  expect_alone(drafted.answers, 9);
+  EXPECT_GT(drafted.engine.drafts_right, 5);
+  EXPECT_GT(drafted.engine.drafted, drafted.engine.drafts_right);
+  for (int step = 1; step < kTokens; ++step)
+    expect_alone(run({.count = 3,
+                      .chunk = 64,
+                      .host_pages = step % 2 == 0 ? 64 : 0,
+                      .host_slots = 8,
+                      .preempt_step = step,
+                      .drafter = drafter})
+                     .answers,
+                 3);
 }
 
 TEST(EngineBits, PreemptedAtEveryStep) {

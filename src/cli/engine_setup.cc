@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backend/cuda/cuda_backend.h"
+#include "cli/speculation.h"
 
 namespace nibble {
 
@@ -102,6 +103,7 @@ EngineSettings EngineSetup::settings() const {
           .context_max = plan.context_max,
           .cache = cache,
           .step_ms = step_ms,
+          .drafter = drafter,
           .long_prompt_tokens = long_prompt_tokens,
           .sampling_threads = sampling_threads};
 }
@@ -122,6 +124,12 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
     request.rows_max = static_cast<int32_t>(
         TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
 
+  if (const auto json = arguments.text(kSpeculativeOption.name)) {
+    const Speculation speculation = TRY(read_speculation(*json));
+    setup.drafter = std::make_shared<NgramDrafter>(speculation.lookup);
+    request.replay_rows = speculation.tokens + 1;
+  }
+
   const ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
   setup.model = TRY(load_model(model));
@@ -131,7 +139,8 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
     request.memory_bytes = static_cast<int64_t>(
         static_cast<double>(cuda_pool_bytes(backend, request.rows_max)) * share);
   request.page_bytes = backend.page_bytes();
-  request.slot_bytes = backend.state_slot_bytes();
+  request.slot_bytes =
+      backend.state_slot_bytes() + request.replay_rows * backend.replay_row_bytes();
   setup.plan = TRY(plan_memory(setup.model.config, request));
   return setup;
 }

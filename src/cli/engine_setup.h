@@ -52,6 +52,7 @@ struct EngineSetup {
   double step_ms = 75.0;
   int32_t long_prompt_tokens = 32 * 1024;
   int sampling_threads = 0;  // as --threads
+  std::shared_ptr<Drafter> drafter;
   EngineSettings settings() const;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "cli/local_session.h"
+#include "cli/speculation.h"
 #include "eval/score.h"
 
 namespace nibble {
@@ -35,6 +36,7 @@ constexpr Option kOptions[] = {
     kKvCacheBytesOption,
     kMemoryShareOption,
     kMaxBatchedTokensOption,
+    kSpeculativeOption,
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "cli/engine_setup.h"
+#include "cli/speculation.h"
 #include "cli/verb.h"
 #include "server/server.h"
 #include "server/task_thread.h"
@@ -30,6 +31,7 @@ constexpr Option kOptions[] = {
     {"prefix-store", "FOLDER", "", "keeps pinned prefixes (cache_control) there, over restarts"},
     {"prefix-store-max-bytes", "N", "10G", "size of that folder; the oldest prefixes go"},
     kMaxBatchedTokensOption,
+    kSpeculativeOption,
     kStepTimeOption,
     kLongPromptOption,
     {"check-integrity", "", "false", "checks every page and slot when idle; ends if one is lost"},
@@ -89,8 +91,8 @@ std::array<uint64_t, 4> prefix_fingerprint(const std::filesystem::path& folder,
                                            const EngineSetup& setup, const Arguments& arguments) {
   std::vector<std::string> facts = {
       std::string(setup.model.backend->name()), arguments.text("activations").value_or(""),
-      NIBBLE_VERSION, concat(setup.model.backend->page_bytes(), ":",
-                             setup.model.backend->state_slot_bytes())};
+      NIBBLE_VERSION,
+      concat(setup.model.backend->page_bytes(), ":", setup.model.backend->state_slot_bytes())};
   std::error_code ignored;
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored))
     if (file.path().extension() == ".safetensors" || file.path().extension() == ".json")
@@ -120,11 +122,10 @@ Result<std::shared_ptr<PrefixStore>> open_prefix_store(const Arguments& argument
                        .found = concat(setup.plan.host_bytes, " bytes"),
                        .advice = "raise --host-cache-memory-bytes"});
   const auto bytes = TRY(arguments.integer("prefix-store-max-bytes", 1, INT64_MAX));
-  const PrefixStoreOptions options = {
-      .fingerprint = prefix_fingerprint(folder, setup, arguments),
-      .page_bytes = setup.model.backend->page_bytes(),
-      .state_slot_bytes = setup.model.backend->state_slot_bytes(),
-      .bytes_max = static_cast<uint64_t>(bytes)};
+  const PrefixStoreOptions options = {.fingerprint = prefix_fingerprint(folder, setup, arguments),
+                                      .page_bytes = setup.model.backend->page_bytes(),
+                                      .state_slot_bytes = setup.model.backend->state_slot_bytes(),
+                                      .bytes_max = static_cast<uint64_t>(bytes)};
   return std::make_shared<PrefixStore>(TRY(PrefixStore::open(*where, options)));
 }
 

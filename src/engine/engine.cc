@@ -40,6 +40,7 @@ struct Engine::State {
 
   std::atomic<uint64_t> id_counter{1};
   std::atomic<double> retry_after_ms{0.0};
+  std::atomic<double> wait_ms{0.0};      // of the shortest prompt, until its first token
   std::unique_ptr<PrefixWriter> writer;  // ends before options.store
   std::thread thread;
 };
@@ -78,6 +79,7 @@ void Engine::State::restore_prefixes() {
 void Engine::State::predict() {
   constexpr int32_t kMiddlingPrompt = 1024;
   retry_after_ms = core.first_token_ms(kMiddlingPrompt);
+  wait_ms = core.idle() ? 0.0 : core.first_token_ms(1);
   const int64_t tokens = core.waiting_tokens();
   const std::lock_guard lock(mutex);
   waiting_tokens = tokens;
@@ -147,6 +149,15 @@ Result<void> Engine::submit(SequenceRequest request) {
     return make_error(ErrorCode::no_space, {.what = "the queue is full",
                                             .expected = concat("at most ", live_max, " sequences"),
                                             .advice = "try again later"});
+  const double deadline_ms = request.urgency.deadline_ms;
+  const double left_ms = deadline_ms - state_->core.now_ms();
+  if (deadline_ms > 0.0 && state_->live > 0 && left_ms < state_->wait_ms)
+    return make_error(
+        ErrorCode::no_space,
+        {.what = "the queue is too long for the request's own time limit",
+         .expected = concat("a first token within ", static_cast<int64_t>(left_ms), " ms"),
+         .found = concat("about ", static_cast<int64_t>(state_->wait_ms), " ms of waiting"),
+         .advice = "try again later or allow more time"});
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   // One prompt may always wait, however long.
   if (state_->waiting_tokens > 0 && state_->waiting_tokens + tokens > settings.waiting_tokens_max)

@@ -41,7 +41,8 @@ class Engine {
   /// A new id for SequenceRequest::id.
   uint64_t next_id();
   /// Errors: those of EngineCore::admissible; no_space when waiting_max sequences or
-  /// waiting_tokens_max of their prompt tokens already wait; cancelled after shutdown.
+  /// waiting_tokens_max of their prompt tokens already wait, or when what waits is predicted to
+  /// take longer than the request's deadline allows; cancelled after shutdown.
   Result<void> submit(SequenceRequest request);
   /// Milliseconds until a prompt of middling size, submitted now, would see its first token: when
   /// to come again after `no_space`.

@@ -186,7 +186,7 @@ std::vector<EngineEvent> EngineCore::step() {
 }
 
 double EngineCore::first_token_ms(int32_t prompt_size) const {
-  return scheduler_.first_token_ms(views_, prompt_size);
+  return scheduler_.first_token_ms(views_, prompt_size, mean_output_tokens_);
 }
 
 int64_t EngineCore::waiting_tokens() const {
@@ -404,6 +404,9 @@ void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished detail
   details.completion_tokens = sequence.generated_size() + (details.stop_token >= 0 ? 1 : 0);
   details.cached_tokens = sequence.hit_tokens;
   finished_.push_back(details.id);
+  constexpr double kDecay = 0.95;
+  if (reason == FinishReason::stop || reason == FinishReason::length)
+    mean_output_tokens_ = kDecay * mean_output_tokens_ + (1.0 - kDecay) * sequence.generated_size();
   events_.emplace_back(std::move(details));
 }
 

@@ -174,6 +174,7 @@ class EngineCore {
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;
   size_t next_refresh_ = 0;
+  double mean_output_tokens_ = 128.0;  // of answers lately; what is assumed before the first
   EngineCounters counters_;
 };
 

@@ -132,6 +132,28 @@ TEST(Engine, RefusesImpossibleRequestsAtOnce) {
   EXPECT_EQ(engine->submit(request(1, 600)).error().code, ErrorCode::invalid_argument);
 }
 
+TEST(Engine, RefusesWhatCannotMeetItsOwnDeadline) {
+  Engine::Options options = small_options();
+  options.settings.sequences_max = 1;
+  double now_ms = 1000.0;
+  options.settings.clock_ms = [&] { return now_ms; };  // costs stay those assumed: 4.6 ms a pass
+  options.outbox_max = 1;                              // nobody reads: the first never ends
+  auto engine = start(std::move(options));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->submit(request(engine->next_id(), 200)).ok());
+  for (int i = 0; i < 2000 && engine->retry_after_ms() < 1000.0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  SequenceRequest hurried = request(engine->next_id(), 200);
+  hurried.urgency.deadline_ms = now_ms + 100.0;  // two answers are ahead, 0.6 s each
+  const auto refused = engine->submit(std::move(hurried));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+  EXPECT_NE(refused.error().message.find("own time limit"), std::string::npos);
+  SequenceRequest patient = request(engine->next_id(), 200);
+  patient.urgency.deadline_ms = now_ms + 60000.0;
+  EXPECT_TRUE(engine->submit(std::move(patient)).ok());
+  engine->shutdown(Shutdown::cancel_running);
+}
+
 TEST(Engine, RefusesPromptsBeyondTheQueuedTokens) {
   Engine::Options options = small_options();
   options.settings.waiting_tokens_max = 400;

@@ -159,10 +159,10 @@ PassShape Scheduler::shape(const Schedule& schedule, std::span<const SequenceVie
   return shape;
 }
 
-double Scheduler::first_token_ms(std::span<const SequenceView> sequences,
-                                 int32_t prompt_size) const {
+double Scheduler::first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size,
+                                 double mean_output_tokens) const {
   int32_t decode_rows = 0;
-  double ahead_ms = cost_.piece_ms(0, prompt_size);
+  double ahead_ms = 0.0;
   for (const SequenceView& s : sequences) {
     if (s.cached < s.prompt_size)
       ahead_ms += cost_.piece_ms(s.cached, s.prompt_size - s.cached);
@@ -170,10 +170,16 @@ double Scheduler::first_token_ms(std::span<const SequenceView> sequences,
       ++decode_rows;
   }
   // Of a pass, the part that is prefill.
-  const double fixed_ms = cost_.ms({.decode_rows = decode_rows}) + cost_.parameters().prefill;
+  const double decode_ms = cost_.ms({.decode_rows = decode_rows});
+  const double fixed_ms = decode_ms + cost_.parameters().prefill;
   const double pass_ms = decode_rows > 0 ? limits_.step_ms : limits_.prefill_step_ms;
   const double part = std::clamp(1.0 - fixed_ms / pass_ms, 0.1, 1.0);
-  return fixed_ms + ahead_ms / part;
+  // Seats come free as answers end, meanwhile the prompts ahead are computed.
+  const auto live = static_cast<double>(sequences.size());
+  const double ends = std::max(live + 1.0 - limits_.sequences_max, 0.0);
+  const double token_ms = ahead_ms > 0.0 ? limits_.step_ms : decode_ms;
+  const double seat_ms = ends * mean_output_tokens * token_ms / limits_.sequences_max;
+  return fixed_ms + std::max(ahead_ms / part, seat_ms) + cost_.piece_ms(0, prompt_size) / part;
 }
 
 }  // namespace nibble

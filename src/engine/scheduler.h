@@ -29,8 +29,9 @@ class Scheduler {
   /// What the rows of a schedule are, for the cost model.
   static PassShape shape(const Schedule& schedule, std::span<const SequenceView> sequences);
   /// Milliseconds until a prompt of `prompt_size` tokens submitted now would see its first token,
-  /// if seats and pages were free when its turn comes.
-  double first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size) const;
+  /// if answers go on being so long and pages are free when its turn comes.
+  double first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size,
+                        double mean_output_tokens) const;
 
   const CostModel& cost() const { return cost_; }
   const SchedulerLimits& limits() const { return limits_; }

@@ -206,12 +206,18 @@ TEST(Scheduler, DearPrefillTakesTurnsWithDecoding) {
 
 TEST(Scheduler, PredictsTheFirstToken) {
   const Scheduler scheduler({.rows_max = 2048, .sequences_max = 8}, CostModel());
-  const double alone = scheduler.first_token_ms({}, 1000);
+  const double alone = scheduler.first_token_ms({}, 1000, 100.0);
   const double cost = scheduler.cost().piece_ms(0, 1000);
   EXPECT_GT(alone, cost + 14.5);
   EXPECT_LT(alone, 1.1 * cost + 20.0);
   const std::vector<SequenceView> busy = {waiting(1000, 1100), decoding(10)};
-  EXPECT_GT(scheduler.first_token_ms(busy, 1000), 2.0 * alone);
+  EXPECT_GT(scheduler.first_token_ms(busy, 1000, 100.0), 2.0 * alone);
+  // All eight seats are taken: an answer of 400 tokens must end first, of eight that run.
+  const std::vector<SequenceView> full(8, decoding(10));
+  const double pass_ms = scheduler.cost().ms({.decode_rows = 8});
+  EXPECT_NEAR(
+      scheduler.first_token_ms(full, 1000, 400.0) - scheduler.first_token_ms(full, 1000, 0.0),
+      400.0 * pass_ms / 8.0, 1e-6);
 }
 
 TEST(KvPool, GivesEachPageOnce) {

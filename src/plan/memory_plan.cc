@@ -37,8 +37,8 @@ int64_t workspace_bytes(const ModelConfig& config, const PoolSizes& pools, int32
   }
   constexpr int64_t kLiveIntermediates = 6;
   constexpr int64_t kFloatBytes = 4;
-  return kFloatBytes *
-         (pools.rows_max * widest * kLiveIntermediates + int64_t{sequences} * config.vocab_rows);
+  return kFloatBytes * (pools.rows_max * widest * kLiveIntermediates +
+                        int64_t{sequences} * std::max(pools.replay_rows, 1) * config.vocab_rows);
 }
 
 Error too_small(std::string_view what, int64_t need, int64_t have, std::string_view advice) {
@@ -138,6 +138,7 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& r
   plan.weight_bytes = request.weight_bytes;
   plan.pools.state_slots = request.sequences_max;
   plan.pools.rows_max = request.rows_max;
+  plan.pools.replay_rows = request.replay_rows;
   plan.state_bytes = request.slot_bytes * request.sequences_max;
   plan.workspace_bytes = workspace_bytes(config, plan.pools, request.sequences_max);
   int64_t left = request.memory_bytes - plan.total_bytes();

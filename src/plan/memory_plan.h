@@ -31,6 +31,7 @@ struct MemoryRequest {
   int64_t host_bytes = 0;                 // for swapped sequences and the cache's second tier
   std::optional<int64_t> kv_cache_bytes;  // absent: enough for all, within a share of memory
   int32_t rows_max = 512;                 // of one pass, prompt pieces and decoding sequences
+  int32_t replay_rows = 0;                // as PoolSizes; slot_bytes has room for them
 };
 
 struct MemoryPlan {

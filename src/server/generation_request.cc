@@ -76,6 +76,7 @@ SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t in
   sequence.constraint = constraint(served, index);
   sequence.cache = cache;
   sequence.cache.salt = cache_salt_of(tenant, cache_salt);
+  if (served.tags.tool_begin) sequence.cache.anchor_ids = {*served.tags.tool_begin};
   sequence.urgency = {.tenant = tenant, .priority = priority, .deadline_ms = 0.0};
   sequence.prompt_logprobs = prompt_logprobs_wanted();
   return sequence;

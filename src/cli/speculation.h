@@ -1,0 +1,29 @@
+// --speculative-config: vLLM's flag, for the proposers that are here.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "cli/verb.h"
+#include "engine/drafter.h"
+
+namespace nibble {
+
+inline constexpr Option kSpeculativeOption = {
+    "speculative-config", "JSON", "",
+    "draft tokens and verify several in one pass, with equal outputs: {\"method\": \"ngram\"} "
+    "proposes "
+    "what followed in the text before; num_speculative_tokens (4), prompt_lookup_max (4), "
+    "prompt_lookup_min (2)"};
+
+struct Speculation {
+  int32_t tokens = 4;  // drafted at most
+  NgramDrafter::Options lookup;
+};
+
+/// Errors: invalid_argument (not such JSON, an unknown key, a value out of range), unsupported
+/// (another method).
+Result<Speculation> read_speculation(std::string_view json);
+
+}  // namespace nibble
