@@ -14,57 +14,21 @@
 #include "model/config.h"
 #include "model/quant_config.h"
 #include "quantize/model_linears.h"
-#include "quantize/test_model.h"
+#include "quantize/test_runs.h"
 
 namespace nibble {
 namespace {
 
+using test::Asked;
+using test::decoded;
+using test::files_of;
 using test::Folder;
 using test::Layout;
-
-Recipe recipe_of(const std::string& rules) {
-  return parse_recipe(concat("name: test\nstatus: production\nrules:\n", rules), "test").value();
-}
-
-struct Asked {
-  Recipe recipe = load_recipe("w4a16").value();
-  Dialect dialect = Dialect::compressed_tensors;
-  QuantizeOptions options = {};
-};
-
-Result<QuantizeReport> run(const std::filesystem::path& source, const std::filesystem::path& output,
-                           const Asked& asked = {}) {
-  const Checkpoint checkpoint = TRY(Checkpoint::open(source));
-  const QuantPlan plan = TRY(plan_quantization(checkpoint, asked.recipe, asked.dialect));
-  return quantize(checkpoint, plan, asked.recipe, output, asked.options);
-}
-
-/// A checkpoint with its bound weights.
-struct Opened {
-  explicit Opened(const std::filesystem::path& folder)
-      : checkpoint(Checkpoint::open(folder).value()),
-        weights(
-            Weights::bind(checkpoint, ModelConfig::parse(checkpoint.config()).value()).value()) {}
-  Checkpoint checkpoint;
-  Weights weights;
-};
-
-std::vector<float> decoded(const Opened& model, const LinearSource& source) {
-  const LinearWeight weight = model.weights.load(source).value();
-  std::vector<float> out(static_cast<size_t>(source.rows * source.cols));
-  dequantize_rows(weight, 0, source.rows, out.data());
-  return out;
-}
-
-double relative_error(const std::vector<float>& truth, const std::vector<float>& found) {
-  double error = 0, square = 0;
-  for (size_t i = 0; i < truth.size(); ++i) {
-    const double d = static_cast<double>(truth[i]) - static_cast<double>(found[i]);
-    error += d * d;
-    square += static_cast<double>(truth[i]) * static_cast<double>(truth[i]);
-  }
-  return std::sqrt(error / square);
-}
+using test::names_of;
+using test::Opened;
+using test::recipe_of;
+using test::relative_error;
+using test::run;
 
 /// Compares every linear of two models; returns how many are quantized in the second.
 int expect_close(const Opened& source, const Opened& output, double bound) {
@@ -86,22 +50,6 @@ int expect_close(const Opened& source, const Opened& output, double bound) {
       }
     }
   return quantized;
-}
-
-using Files = std::map<std::string, std::string>;
-
-/// Every file of a folder, by name.
-Files files_of(const std::filesystem::path& folder) {
-  Files files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    files[entry.path().filename().string()] = test::file_text(entry.path());
-  return files;
-}
-
-std::vector<std::string> names_of(const Files& files) {
-  std::vector<std::string> names;
-  for (const auto& [name, text] : files) names.push_back(name);
-  return names;
 }
 
 TEST(Quantize, EveryLayoutInBothDialectsReopensCloseToTheSource) {
@@ -404,76 +352,6 @@ TEST(Quantize, OneFileHoldsEverythingWhenAskedTo) {
   ASSERT_EQ(model.checkpoint.files().size(), 1U);
   EXPECT_EQ(model.checkpoint.files()[0], "model.safetensors");
   EXPECT_NE(model.checkpoint.find("mtp.fc.weight"), nullptr);
-}
-
-/// Runs until `asks` questions whether to stop, then stops.
-Asked stopping_after(int asks, std::atomic<int>& asked_count) {
-  Asked asked;
-  asked.recipe = load_recipe("mixed").value();
-  asked.options.threads = 2;
-  asked.options.journal_seconds = 0;
-  asked.options.cancelled = [asks, &asked_count] { return ++asked_count > asks; };
-  return asked;
-}
-
-TEST(Quantize, WorkThatWasStoppedGoesOnToTheSameBytes) {
-  const Folder folder;
-  test::write_model(folder / "in", Layout::fused_experts);
-  std::atomic<int> all = 0;
-  ASSERT_TRUE(run(folder / "in", folder / "whole", stopping_after(1 << 30, all)).ok());
-  const auto expected = files_of(folder / "whole");
-  for (const int step : {9, 40}) {
-    const auto output = folder / concat("step", step);
-    int stops = 0;
-    for (;; ++stops) {
-      ASSERT_LT(stops, 20);
-      std::atomic<int> asks = 0;
-      const auto report = run(folder / "in", output, stopping_after(step << stops, asks));
-      if (report.ok()) {
-        EXPECT_LT(asks, all) << "what was finished is not done again";
-        break;
-      }
-      ASSERT_EQ(report.error().code, ErrorCode::cancelled) << report.error().message;
-      EXPECT_FALSE(std::filesystem::exists(output / "config.json"));
-      EXPECT_TRUE(std::filesystem::exists(output / ".nibble-journal"));
-    }
-    EXPECT_GT(stops, 0);
-    EXPECT_TRUE(files_of(output) == expected) << step;
-  }
-}
-
-TEST(Quantize, WorkGoesOnOnlyIfNothingChanged) {
-  const Folder folder;
-  test::write_model(folder / "in", Layout::fused_experts);
-  const auto stop = [&] {
-    std::atomic<int> asks = 0;
-    EXPECT_FALSE(run(folder / "in", folder / "out", stopping_after(30, asks)).ok());
-  };
-  const auto refused = [&](const Asked& asked, const char* words) {
-    const auto report = run(folder / "in", folder / "out", asked);
-    ASSERT_FALSE(report.ok()) << words;
-    EXPECT_NE(report.error().message.find(words), std::string::npos) << report.error().message;
-    EXPECT_TRUE(std::filesystem::exists(folder / "out/.nibble-journal")) << "nothing is lost";
-  };
-  stop();
-  std::atomic<int> asks = 0;
-  Asked asked = stopping_after(1 << 30, asks);
-  refused({.recipe = load_recipe("fp8").value()}, "expected the recipe it was begun with, mixed ");
-  asked.options.algorithm = RoundAlgorithm::amax;
-  refused(asked, "expected the algorithm it was begun with, search, found amax");
-  asked.options.algorithm = RoundAlgorithm::search;
-  asked.options.data_hash = "x";
-  refused(asked, "expected the calibration it was begun with");
-  asked.options.data_hash = "";
-  asked.dialect = Dialect::modelopt;
-  refused(asked, "expected the format it was begun with, compressed-tensors, found modelopt");
-  asked.dialect = Dialect::compressed_tensors;
-  std::filesystem::remove_all(folder / "in");
-  test::write_model(folder / "in", Layout::fused_experts,
-                    [](const std::string&, int64_t, float w) { return 2 * w; });
-  refused(asked, "expected the source it was begun with, in ");
-  std::filesystem::remove_all(folder / "out");
-  EXPECT_TRUE(run(folder / "in", folder / "out", asked).ok());
 }
 
 TEST(Quantize, ASourceThatChangesMeanwhileIsRefused) {
