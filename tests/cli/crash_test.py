@@ -46,19 +46,20 @@ class Crashes:
             raise AssertionError(f"exit {run.returncode}: {error}")
         return run.returncode == -signal.SIGKILL
 
+    @staticmethod
+    def complete(output):
+        """Killed in the verification at the end, or in none of its time."""
+        return (output / "config.json").exists() and not (output / ".nibble-journal").exists()
+
     def life(self, name, flags, whole, seconds):
         """Kills until a run gets through, at most 12 times; then lets it finish."""
         output = self.work / name
-        done = False
         for _ in range(self.random.randint(1, 12)):
-            if not self.killed(output, flags, seconds):
-                done = True
+            if self.complete(output) or not self.killed(output, flags, seconds):
                 break
             self.kills += 1
             self.resumed += (output / ".nibble-journal").exists()
-        if not done and not (output / "config.json").exists():
-            self.undisturbed(output, flags)
-        elif (output / ".nibble-journal").exists():
+        if not self.complete(output):
             self.undisturbed(output, flags)
         same = hashes(output) == whole
         self.passed += same
