@@ -27,7 +27,10 @@ BUDGET_S = 0.075  # --step-time-budget by default, live and simulated
 
 
 def stream(url, path, body):
-    """Seconds to the first token, and the gaps between the events after it."""
+    """Seconds to the first token, the gaps before each later event of exactly one token, the text.
+
+    A character of several tokens comes when it is whole: the gap before it is several passes long
+    and says nothing of one."""
     where = urllib.parse.urlparse(url)
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=600)
     begin = time.perf_counter()
@@ -36,7 +39,7 @@ def stream(url, path, body):
     answer = connection.getresponse()
     if answer.status != 200:
         raise RuntimeError(f"{answer.status}: {answer.read().decode()}")
-    times, text = [], ""
+    times, counts, text = [], [], ""
     for line in answer:
         if not line.startswith(b"data: {"):
             continue
@@ -46,18 +49,22 @@ def stream(url, path, body):
         choice = event["choices"][0] if event.get("choices") else {}
         delta = choice.get("delta", {})
         piece = choice.get("text") or delta.get("content") or delta.get("reasoning_content")
-        if piece:
+        tokens = len((choice.get("logprobs") or {}).get("tokens") or [])
+        if piece or tokens:
             times.append(time.perf_counter())
-            text += piece
+            counts.append(tokens)
+            text += piece or ""
     connection.close()
     times = times or [time.perf_counter()]  # nothing printable
-    return times[0] - begin, [b - a for a, b in zip(times, times[1:])], text
+    gaps = [b - a for a, b, n in zip(times, times[1:], counts[1:]) if n == 1]
+    return times[0] - begin, gaps, text
 
 
 def complete(url, prompt, tokens):
     ids = [random.randrange(300, 2000) for _ in range(prompt)]
     return stream(url, "/v1/completions",
-                  {"prompt": ids, "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
+                  {"prompt": ids, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+                   "logprobs": 0})
 
 
 class Load:

@@ -11,10 +11,9 @@ TEST(SpeculativeConfig, TakesPromptLookup) {
   EXPECT_EQ(plain.tokens, 4);
   EXPECT_EQ(plain.lookup.match_max, 4);
   EXPECT_EQ(plain.lookup.match_min, 2);
-  const Speculation all =
-      read_speculation(
-          R"({"num_speculative_tokens":7,"prompt_lookup_max":9,"prompt_lookup_min":3,"method":"ngram"})")
-          .value();
+  const Speculation all = read_speculation(R"({"num_speculative_tokens":7,"prompt_lookup_max":9,)"
+                                           R"("prompt_lookup_min":3,"method":"ngram"})")
+                              .value();
   EXPECT_EQ(all.tokens, 7);
   EXPECT_EQ(all.lookup.match_max, 9);
   EXPECT_EQ(all.lookup.match_min, 3);
