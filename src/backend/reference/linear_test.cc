@@ -71,7 +71,8 @@ TEST_F(LinearCases, OutputsAgree) {
     SCOPED_TRACE(source.module);
     const auto x = read_floats(source.module + "/x");
     const auto expected = read_floats(source.module + "/y");
-    const auto linear = Linear::load(golden_.weights, source, {.mode = Activations::declared}).value();
+    const auto linear =
+        Linear::load(golden_.weights, source, {.mode = Activations::declared}).value();
     EXPECT_LE(relative_error(linear.apply(x), expected), 1e-5);
     const auto plain = Linear::load(golden_.weights, source, {.mode = Activations::f32}).value();
     EXPECT_GT(relative_error(plain.apply(x), expected), 1e-3);  // the activations do matter

@@ -1,0 +1,94 @@
+// Calibration: the model run layer by layer over given samples, to learn what the inputs of its
+// linears are like. One layer is loaded at a time; the hidden states of all tokens are kept in
+// BF16. Sums that do not fit beside them are gathered in several parts of a layer, each its own
+// pass over it. The states are those of the unquantized model, without any KV-cache quantization:
+// nothing that is written depends on the order of work.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/backend.h"
+#include "model/taps.h"
+#include "quantize/calibration_data.h"
+
+namespace nibble {
+
+/// Makes the backend that runs a layer. It must calibrate().
+using BackendFactory =
+    std::function<Result<std::unique_ptr<Backend>>(const Weights&, const ModelConfig&)>;
+
+struct CalibrationOptions {
+  SecondMoment moment = SecondMoment::none;  // what the rounding algorithm needs of each linear
+  /// Which linears need it; the others are only looked at for their largest input.
+  std::function<bool(const std::string& module)> wants_moment = {};
+  BackendFactory make_backend;
+  /// For sums; one part of a layer holds at most so much (or one input's, if that is more).
+  int64_t moment_bytes_max = int64_t{2} << 30;
+  /// Asked before each pass; an error stops the work.
+  std::function<Result<void>()> check = {};
+  /// Rows through layers so far, and in all.
+  std::function<void(int64_t done, int64_t total)> progress = {};
+};
+
+/// What a run holds at most, beside the backend of one layer.
+struct CalibrationMemory {
+  int64_t hidden_bytes = 0;  // tokens x hidden in BF16
+  int64_t moment_bytes = 0;  // of the largest part
+};
+
+/// Of one expert of a layer.
+struct ExpertTokens {
+  std::string module;  // "model.layers.3.mlp.experts.17"
+  int64_t tokens = 0;
+};
+
+class Calibration {
+ public:
+  /// Reads the embeddings of the samples. Everything given must outlive the result. Errors:
+  /// unsupported (a backend that does not calibrate, an id beyond the vocabulary), no_memory, io.
+  static Result<Calibration> start(const Checkpoint& checkpoint, const Weights& weights,
+                                   const ModelConfig& config, const CalibrationData& data,
+                                   CalibrationOptions options);
+  ~Calibration();
+  Calibration(Calibration&&) noexcept;
+
+  /// In the order they must be run: layer after layer, the head last.
+  int parts() const;
+  /// The part that knows the input of a linear, or -1: never looked at (an embedding).
+  int part_of(const std::string& module) const;
+  /// Runs part `index`, the next one; find() then knows its linears, until the next run. Errors:
+  /// corrupt when more than a tenth of a linear's inputs are no numbers; those of the backend.
+  Result<void> run(int index);
+
+  /// Of the last part run. Linears that share an input share this; nullptr: not of this part.
+  const InputStatistics* find(const std::string& module) const;
+  /// Largest input seen so far by a linear of a finished part; of an expert's: by any expert of its
+  /// layer. Zero when never seen.
+  float amax(const std::string& module) const;
+
+  CalibrationMemory memory() const;
+  /// Routed tokens, of all layers run so far.
+  const std::vector<ExpertTokens>& expert_tokens() const;
+  int64_t bad_tokens() const;  // inputs with NaN or infinity, over all linears
+
+ private:
+  struct State;
+  explicit Calibration(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// Global scale of 4-bit activations, multiply direction: the power of two at or above
+/// headroom * amax / 2688. Too large costs nothing, too small clips (docs/formats.md). 1 if amax is
+/// 0 or not finite.
+float nvfp4_input_scale(float amax);
+/// Static scale of FP8 activations: the power of two at or above headroom * amax / 448; 1 likewise.
+float fp8_input_scale(float amax);
+inline constexpr float kNvfp4Headroom = 8.0F;
+inline constexpr float kFp8Headroom = 2.0F;
+
+}  // namespace nibble
