@@ -4,7 +4,7 @@
     python3 bench/soak.py [--minutes 30] [--clients 8] [--nibble PROGRAM] [MODEL]
 
 Starts `nibble serve MODEL --check-integrity` with small pools, so that the prefix cache evicts and
-sequences are swapped. Clients send chats that share prefixes, long prompts and several choices;
+sequences are swapped, and with drafts from prompt lookup. Clients send chats that share prefixes, long prompts and several choices;
 one request in five is dropped by its client while it waits, computes or speaks. A canary request,
 alone in what it asks, must give the same bytes every time. At the end, idle, the server checks
 that every page and slot is accounted for (it ends with an error if one is not), and must stop
@@ -32,6 +32,7 @@ class Server:
              "--max-num-seqs", "6", "--max-model-len", "4096",
              "--kv-cache-memory-bytes", str(12 << 20), "--prefix-snapshots", "8",
              "--host-cache-memory-bytes", str(16 << 20), "--max-queued-requests", "64",
+             "--speculative-config", '{"method": "ngram"}',
              "--served-model-name", "m"], stderr=subprocess.PIPE, text=True)
         self.port = 0
         for line in self.process.stderr:
