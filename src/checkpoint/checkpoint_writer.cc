@@ -48,6 +48,7 @@ struct CheckpointWriter::State {
   size_t index_of(std::string_view name) const;
   void advance(int64_t bytes);
   Result<void> make_shards();
+  Result<void> link_files();
   Result<void> note_pending();
 };
 
@@ -190,6 +191,7 @@ Result<CheckpointWriter> CheckpointWriter::create(const fs::path& folder,
     if (state->journal->resumed()) remove_leftovers(folder);
   }
   TRY(state->make_shards());
+  TRY(state->link_files());
   return CheckpointWriter(std::move(state));
 }
 
@@ -203,6 +205,18 @@ Result<void> CheckpointWriter::State::make_shards() {
     TRY(file.reserve(shard.head.size() + static_cast<uint64_t>(shard.data_bytes)));
     TRY(file.write_at(std::as_bytes(std::span(shard.head)), 0));
     shards.push_back(std::move(file));
+  }
+  return {};
+}
+
+Result<void> CheckpointWriter::State::link_files() {
+  for (const LinkedFile& file : options.linked) {
+    const fs::path to = folder / file.path.filename();
+    std::error_code failure;
+    const fs::path from = fs::canonical(file.path, failure);  // hub caches are made of links
+    if (!failure) fs::create_hard_link(from, to, failure);
+    if (failure) TRY(copy_bytes(file.path, to));
+    made_files.push_back(to);
   }
   return {};
 }
@@ -314,7 +328,8 @@ Result<void> CheckpointWriter::finish(const Json& config) {
                        .found = concat(state.appended[i])});
   }
   for (ShardFile& shard : state.shards) TRY(shard.sync());
-  if (state.shards.size() > 1) TRY(add_file(kIndexFile, index_text(state.plan, state.layout)));
+  if (state.shards.size() + state.options.linked.size() > 1)
+    TRY(add_file(kIndexFile, index_text(state.plan, state.layout, state.options.linked)));
   TRY(sync_folder(state.folder));
   state.made_files.push_back(state.folder / kConfigFile);
   TRY(write_file_atomically(state.folder / kConfigFile, config.dump_pretty()));

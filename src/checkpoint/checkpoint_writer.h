@@ -27,9 +27,18 @@ struct TensorPlan {
   std::string file = {};
 };
 
+/// A finished weight file that becomes part of the output as it is.
+struct LinkedFile {
+  std::filesystem::path path;
+  std::vector<std::string> tensors;
+  int64_t bytes = 0;  // of them
+};
+
 struct CheckpointWriterOptions {
   /// Limit of one shard's tensors; a larger tensor gets a shard of its own.
   int64_t shard_bytes_max = int64_t{5} << 30;
+  /// Hard-linked under their own names; copied where the file system cannot.
+  std::vector<LinkedFile> linked = {};
   /// Folders that are read during the work; the output may be none of them.
   std::vector<std::filesystem::path> inputs = {};
   /// Called after each append with the bytes written so far and in all. One call at a time.

@@ -2,7 +2,7 @@
 #include "checkpoint/shard_layout.h"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 
 #include "base/json.h"
 
@@ -117,16 +117,20 @@ CheckpointLayout lay_out_shards(std::span<const TensorPlan> plan, int64_t shard_
   return layout;
 }
 
-std::string index_text(std::span<const TensorPlan> plan, const CheckpointLayout& layout) {
-  std::vector<size_t> order(plan.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::sort(order, {}, [&](size_t i) { return std::string_view(plan[i].name); });
+std::string index_text(std::span<const TensorPlan> plan, const CheckpointLayout& layout,
+                       std::span<const LinkedFile> linked) {
+  std::map<std::string_view, std::string> files;
   double total = 0;  // a float, as in Qwen3.6's own index
-  for (const auto& place : layout.places) total += static_cast<double>(place.bytes);
-  Json::Object map;
-  for (const size_t i : order) {
-    map.push_back({plan[i].name, layout.shards[static_cast<size_t>(layout.places[i].shard)].file});
+  for (size_t i = 0; i < plan.size(); ++i) {
+    total += static_cast<double>(layout.places[i].bytes);
+    files[plan[i].name] = layout.shards[static_cast<size_t>(layout.places[i].shard)].file;
   }
+  for (const LinkedFile& file : linked) {
+    total += static_cast<double>(file.bytes);
+    for (const std::string& tensor : file.tensors) files[tensor] = file.path.filename().string();
+  }
+  Json::Object map;
+  for (const auto& [tensor, file] : files) map.push_back({std::string(tensor), file});
   Json metadata;
   metadata.set("total_size", total);
   Json index;

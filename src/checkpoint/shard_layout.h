@@ -32,6 +32,7 @@ struct CheckpointLayout {
 CheckpointLayout lay_out_shards(std::span<const TensorPlan> plan, int64_t shard_bytes_max);
 
 /// The text of model.safetensors.index.json.
-std::string index_text(std::span<const TensorPlan> plan, const CheckpointLayout& layout);
+std::string index_text(std::span<const TensorPlan> plan, const CheckpointLayout& layout,
+                       std::span<const LinkedFile> linked);
 
 }  // namespace nibble

@@ -1,15 +1,19 @@
-// nibble convert: the other NVFP4 dialect.
+// nibble convert: the other NVFP4 dialect, or another head.
 #include "quantize/convert.h"
 
+#include <cstdio>
 #include <filesystem>
 
 #include "cli/verb.h"
+#include "quantize/convert_head.h"
 
 namespace nibble {
 namespace {
 
 constexpr Option kOptions[] = {
-    {"format", "DIALECT", "", "compressed-tensors or modelopt; required"},
+    {"format", "DIALECT", "", "the other dialect: compressed-tensors or modelopt"},
+    {"head", "FORMAT", "", "another head instead: bf16, fp8-block or nvfp4; needs --source"},
+    {"source", "DIR", "", "with --head: the unquantized checkpoint"},
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"progress", "", "true", "show progress on standard error"},
 };
@@ -28,11 +32,33 @@ std::string summary(const ConvertReport& report, Dialect target) {
   return text;
 }
 
+Result<int> run_head(const Arguments& arguments, Terminal& terminal) {
+  const HeadFormat format = TRY(parse_head_format(*arguments.text("head")));
+  if (!arguments.given("source"))
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "--head",
+                       .expected = "--source DIR with it, the unquantized checkpoint",
+                       .found = "none"});
+  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
+  const Checkpoint source = TRY(Checkpoint::open(*arguments.text("source")));
+  const HeadReport report = TRY(convert_head(checkpoint, source, format, arguments.positional(1)));
+  char error[32];
+  std::snprintf(error, sizeof error, "%.3f %%", 100 * report.relative_error);
+  TRY(terminal.out(concat("lm_head: ", report.bytes_before, " -> ", report.bytes_after,
+                          " bytes, relative error ", error, "; ", report.linked_files,
+                          " other weight files are shared with ", arguments.positional(0), "\n")));
+  return kExitOk;
+}
+
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
-  if (!arguments.given("format"))
-    return make_error(
-        ErrorCode::invalid_argument,
-        {.what = "--format", .expected = "compressed-tensors or modelopt", .found = "nothing"});
+  if (arguments.given("head") != arguments.given("format")) {
+    if (arguments.given("head")) return run_head(arguments, terminal);
+  } else {
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "what to convert",
+                       .expected = "either --format DIALECT or --head FORMAT",
+                       .found = arguments.given("head") ? "both" : "neither"});
+  }
   const Dialect target = TRY(parse_dialect(*arguments.text("format")));
   ConvertOptions options{.cancelled = interrupted};
   options.shard_bytes_max = TRY(arguments.integer("max-shard-size", 1 << 20, int64_t{1} << 50));
@@ -53,10 +79,11 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 
 }  // namespace
 
-const Verb kConvertVerb = {.name = "convert",
-                           .positionals = "SRC DST",
-                           .summary = "Rewrites an NVFP4 checkpoint in the other dialect",
-                           .options = kOptions,
-                           .run = run};
+const Verb kConvertVerb = {
+    .name = "convert",
+    .positionals = "SRC DST",
+    .summary = "Rewrites an NVFP4 checkpoint in the other dialect, or with another head",
+    .options = kOptions,
+    .run = run};
 
 }  // namespace nibble

@@ -106,14 +106,9 @@ Result<void> Converter::check_cache_declaration() const {
 }
 
 Result<void> Converter::plan_linear(const LinearSource& linear) {
-  if (linear.scheme.weights == WeightFormat::plain) {
-    if (checkpoint_.find(linear.module + ".weight") != nullptr)
-      declaration_.plain.push_back(linear.module);
-    return {};
-  }
+  if (linear.scheme.weights == WeightFormat::plain) return {};
   if (!dialect_can_say(linear.scheme, target_))
     return refuse(linear.module, unsayable(linear.scheme));
-  declaration_.quantized.push_back({linear.module, linear.scheme});
   ++report_.linears;
   if (linear.scheme.weights == WeightFormat::nvfp4) {
     plan_nvfp4(linear);
@@ -189,6 +184,7 @@ Result<void> Converter::plan() {
   for (const auto& group : fused_linears(weights))
     for (const LinearSource* linear : group) TRY(plan_linear(*linear));
   if (report_.linears == 0) return refuse(checkpoint_.folder().string(), "no quantized linear");
+  declaration_ = stored_declaration(checkpoint_, weights);
   declare_other_areas(checkpoint_, weights, declaration_);
   return plan_rest();
 }

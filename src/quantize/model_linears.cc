@@ -43,6 +43,24 @@ Groups fused_linears(const Weights& weights) {
   return groups;
 }
 
+QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights& weights) {
+  QuantDeclaration declaration;
+  std::set<std::string> stacks;
+  for (const auto& group : fused_linears(weights)) {
+    for (const LinearSource* linear : group) {
+      if (linear->scheme.weights != WeightFormat::plain) {
+        declaration.quantized.push_back({linear->module, linear->scheme});
+      } else if (checkpoint.find(linear->module + ".weight") != nullptr) {
+        declaration.plain.push_back(linear->module);
+      } else {
+        const std::string stack = linear->module.substr(0, linear->module.find(".experts.") + 8);
+        if (stacks.insert(stack).second) declaration.plain.push_back(stack);
+      }
+    }
+  }
+  return declaration;
+}
+
 std::string linear_kind(std::string_view module) {
   const size_t layers = module.find("layers.");
   if (layers != std::string_view::npos) module.remove_prefix(layers + 7);

@@ -18,6 +18,10 @@ std::vector<std::vector<const LinearSource*>> fused_linears(const Weights& weigh
 /// "model.language_model.layers.3.mlp.experts.7.up_proj" -> "mlp.experts.up_proj".
 std::string linear_kind(std::string_view module);
 
+/// What a bound checkpoint holds, as its config should say it: quantized linears with their
+/// schemes, plain ones by name, experts in a fused tensor as "...mlp.experts". Other areas: below.
+QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights& weights);
+
 /// Adds what lies outside of the text model (vision tower, MTP head) to a declaration as plain: its
 /// linears by the look of their tensors (a ".weight" of rank 2 that is no embedding table), and its
 /// areas.
