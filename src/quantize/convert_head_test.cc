@@ -22,11 +22,12 @@ Result<HeadReport> convert_folder(const std::filesystem::path& folder,
   return convert_head(checkpoint, from, format, output);
 }
 
-/// Recipe and report tell how a file was made, not what it holds.
+/// Recipe, report and card tell how a file was made, not what it holds.
 test::Files contents(const std::filesystem::path& folder) {
   test::Files files = files_of(folder);
-  files.erase("recipe.yaml");
-  files.erase("quantize_report.json");
+  for (const char* name :
+       {"recipe.yaml", "quantize_report.json", "quantize_report.svg", "README.md"})
+    files.erase(name);
   return files;
 }
 

@@ -102,6 +102,7 @@ Result<Inspection> inspect_checkpoint(const std::filesystem::path& folder) {
     out.bytes += row.bytes;
   }
   for (const TensorEntry& entry : checkpoint.entries()) {
+    out.stored_elements += entry.shape.count();
     out.tensors.push_back({entry.name, entry.dtype, entry.shape, entry.bytes,
                            checkpoint.files()[static_cast<size_t>(entry.file)]});
   }

@@ -51,6 +51,9 @@ struct Inspection {
   std::vector<InspectTensor> tensors;  // by name
   int64_t parameters = 0;
   int64_t bytes = 0;
+  /// Elements of all tensors as their headers count them: two NVFP4 codes are one U8 element, and
+  /// scales count. What hub pages show as the number of parameters.
+  int64_t stored_elements = 0;
   std::optional<ActiveCost> per_token;
 };
 

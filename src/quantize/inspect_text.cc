@@ -139,6 +139,11 @@ std::string inspection_text(const Inspection& inspection) {
                        concat(scaled(inspection.per_token->parameters, ""), " parameters active, ",
                               scaled(inspection.per_token->bytes, "B"), " read"));
   }
+  if (inspection.stored_elements != inspection.parameters)
+    facts.emplace_back("stored",
+                       concat(scaled(inspection.stored_elements, ""),
+                              " elements, what hub pages count: two 4-bit weights are one "
+                              "byte, and scales count"));
   for (const auto& [name, fact] : facts) {
     text +=
         concat("  ", name, std::string(14 - std::min<size_t>(13, name.size()), ' '), fact, "\n");
@@ -170,6 +175,7 @@ Json inspection_json(const Inspection& inspection, TensorList list) {
   json.set("parameters", inspection.parameters);
   json.set("bytes", inspection.bytes);
   json.set("bits_per_parameter", bits_per_parameter(inspection.bytes, inspection.parameters));
+  json.set("stored_elements", inspection.stored_elements);
   if (inspection.per_token) {
     Json cost;
     cost.set("parameters", inspection.per_token->parameters);

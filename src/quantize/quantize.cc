@@ -5,19 +5,23 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <mutex>
 
+#include "base/file.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/sha256.h"
 #include "checkpoint/source_fingerprint.h"
 #include "quantize/group_rounder.h"
+#include "quantize/model_card.h"
 
 namespace nibble {
 namespace {
 
+constexpr uint64_t kReadmeBytesMax = uint64_t{4} << 20;
 constexpr int64_t kKeptBytes = int64_t{64} << 20;  // freed, but kept by the allocator for later
 
 class QuantizeRun {
@@ -40,6 +44,7 @@ class QuantizeRun {
   /// One per linear, in the plan's order.
   const std::vector<std::vector<LinearOutcome>>& outcomes() const { return outcomes_; }
   RoundAlgorithm algorithm() const { return options_.algorithm; }
+  const std::string& data_hash() const { return options_.data_hash; }
 
  private:
   /// A piece of work that is done or not, and what it writes.
@@ -219,19 +224,28 @@ std::string recipe_text(const Recipe& recipe, const QuantizeReport& report) {
   return text + recipe.text;
 }
 
+/// 3 of "model.language_model.layers.3.mlp.gate"; -1 of a linear in no layer.
+int layer_of(const std::string& module) {
+  const size_t at = module.find("layers.");
+  return at == std::string::npos ? -1 : std::atoi(module.c_str() + at + 7);
+}
+
 void add_outcomes(QuantizeReport& report, const QuantPlan& plan,
                   const std::vector<std::vector<LinearOutcome>>& outcomes) {
   std::map<std::pair<std::string, std::string>, KindReport*> rows;
+  std::map<std::pair<std::string, int>, RoundStatistics> layers;
   for (KindReport& row : report.kinds) rows[{row.kind, row.scheme}] = &row;
   for (size_t i = 0; i < plan.rounded.size(); ++i)
     for (size_t j = 0; j < plan.rounded[i].linears.size(); ++j) {
       const PlannedLinear& linear = plan.rounded[i].linears[j];
       rows.at({linear.kind, scheme_text(linear.becomes.scheme)})->rounding +=
           outcomes[i][j].statistics;
+      layers[{linear.kind, layer_of(linear.source.module)}] += outcomes[i][j].statistics;
       if (!outcomes[i][j].fallback.empty())
-        report.warnings.push_back(
-            concat(linear.source.module, ": rounded without data: ", outcomes[i][j].fallback));
+        report.fallbacks.emplace_back(linear.source.module, outcomes[i][j].fallback);
     }
+  for (const auto& [key, statistics] : layers)
+    report.layers.push_back({.kind = key.first, .layer = key.second, .rounding = statistics});
 }
 
 }  // namespace
@@ -264,16 +278,37 @@ Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOpti
 
 namespace {
 
+/// Our README.md; the source's own is kept beside it.
+Result<void> write_card(const Checkpoint& checkpoint, const QuantPlan& plan, const Recipe& recipe,
+                        const QuantizeReport& report, CheckpointWriter& writer) {
+  std::string base;
+  const auto readme = checkpoint.folder() / "README.md";
+  std::error_code failure;
+  if (std::filesystem::exists(readme, failure)) {
+    base = TRY(read_text_file(readme, kReadmeBytesMax));
+    TRY(writer.add_file("README.base.md", base));
+  }
+  return writer.add_file("README.md", model_card({.base_name = hub_name(checkpoint.folder()),
+                                                  .base_card = base,
+                                                  .recipe = recipe,
+                                                  .plan = plan,
+                                                  .report = report,
+                                                  .config = checkpoint.config()}));
+}
+
 /// Everything beside the weights.
 Result<QuantizeReport> write_rest(const Checkpoint& checkpoint, const QuantPlan& plan,
                                   const Recipe& recipe, const QuantizeRun& run,
                                   CheckpointWriter& writer) {
   QuantizeReport report = start_report(plan, recipe, run.algorithm());
+  report.data_hash = run.data_hash();
   add_outcomes(report, plan, run.outcomes());
   finish_report(report);
   TRY(writer.copy_other_files(checkpoint.folder()));
   TRY(writer.add_file("recipe.yaml", recipe_text(recipe, report)));
   TRY(writer.add_file("quantize_report.json", report.json().dump_pretty()));
+  TRY(writer.add_file("quantize_report.svg", report.chart()));
+  TRY(write_card(checkpoint, plan, recipe, report, writer));
   if (plan.dialect == Dialect::modelopt)
     TRY(writer.add_file("hf_quant_config.json", modelopt_file(plan.declaration).dump_pretty()));
   Json config = checkpoint.config();

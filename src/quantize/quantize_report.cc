@@ -135,12 +135,30 @@ Json QuantizeReport::json() const {
   out.set("recipe_status", recipe_status_name(status));
   out.set("format", dialect_name(dialect));
   out.set("algorithm", round_algorithm_name(algorithm));
+  if (!data_hash.empty()) out.set("calibration_sha256", data_hash);
   out.set("tensor_bytes_in", bytes_in);
   out.set("tensor_bytes_out", bytes_out);
   out.set("total", row_json(total_rounded()));
   Json rows{Json::Array()};
   for (const KindReport& kind : kinds) rows.push_back(row_json(kind));
   out.set("kinds", std::move(rows));
+  Json by_layer{Json::Array()};
+  for (const LayerReport& layer : layers) {
+    Json row;
+    row.set("kind", layer.kind);
+    row.set("layer", layer.layer);
+    row.set("relative_error", ratio(layer.rounding.error_squares, layer.rounding.weight_squares));
+    by_layer.push_back(std::move(row));
+  }
+  out.set("layers", std::move(by_layer));
+  Json without_data{Json::Array()};
+  for (const auto& [module, reason] : fallbacks) {
+    Json row;
+    row.set("linear", module);
+    row.set("reason", reason);
+    without_data.push_back(std::move(row));
+  }
+  out.set("rounded_without_data", std::move(without_data));
   Json lines{Json::Array()};
   for (const std::string& warning : warnings) lines.push_back(warning);
   out.set("warnings", std::move(lines));
@@ -200,6 +218,10 @@ void finish_report(QuantizeReport& report) {
     report.warnings.push_back(
         concat(all.flushed_blocks,
                " blocks of 16 weights are too small beside their matrix and became zero"));
+  if (!report.fallbacks.empty())
+    report.warnings.push_back(
+        concat(report.fallbacks.size(), " linears were rounded without data, first ",
+               report.fallbacks.front().first, ": ", report.fallbacks.front().second));
 }
 
 }  // namespace nibble

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -25,18 +26,31 @@ struct KindReport {
   double amax_relative_error() const;
 };
 
+/// The linears of one kind in one layer (all experts together).
+struct LayerReport {
+  std::string kind;
+  int layer = 0;  // -1: in none, as lm_head
+  RoundStatistics rounding;
+};
+
 struct QuantizeReport {
   std::string recipe;
   RecipeStatus status = RecipeStatus::production;
   Dialect dialect = Dialect::compressed_tensors;
   RoundAlgorithm algorithm = RoundAlgorithm::search;
-  std::vector<KindReport> kinds;  // quantized ones by name, then what stayed
+  std::string data_hash = {};       // of what calibration read; empty: nothing
+  std::vector<KindReport> kinds;    // quantized ones by name, then what stayed
+  std::vector<LayerReport> layers;  // by kind, then layer
+  /// Linears rounded without data although data was asked for, and why.
+  std::vector<std::pair<std::string, std::string>> fallbacks;
   std::vector<std::string> warnings;
   int64_t bytes_in = 0;  // of tensors
   int64_t bytes_out = 0;
 
   KindReport total_rounded() const;
   Json json() const;
+  /// Relative error by layer, a line per kind, as an SVG picture.
+  std::string chart() const;
   /// The table for people, with the warnings below it.
   std::string table() const;
 };

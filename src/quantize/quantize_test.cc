@@ -142,10 +142,10 @@ TEST(Quantize, ThreadsAndShardsDoNotChangeTensors) {
   ASSERT_TRUE(run(folder / "in", folder / "d", {.options = {.held_bytes_max = 10000}}).ok());
   const auto expected = files_of(folder / "a");
   EXPECT_EQ(names_of(expected),
-            (std::vector<std::string>{"config.json", "model-00001-of-00001.safetensors",
-                                      "model.safetensors.index.json", "model_head.safetensors",
-                                      "model_mtp.safetensors", "quantize_report.json",
-                                      "recipe.yaml", "tokenizer.json"}));
+            (std::vector<std::string>{
+                "README.md", "config.json", "model-00001-of-00001.safetensors",
+                "model.safetensors.index.json", "model_head.safetensors", "model_mtp.safetensors",
+                "quantize_report.json", "quantize_report.svg", "recipe.yaml", "tokenizer.json"}));
   for (const char* other : {"b", "d"}) EXPECT_TRUE(files_of(folder / other) == expected) << other;
   const Opened a(folder / "a"), c(folder / "c");
   EXPECT_GT(c.checkpoint.files().size(), 3U);

@@ -24,7 +24,11 @@ struct Finding {
   std::string text;     // one line
 };
 
+/// all: reads every byte. headers: names, types, shapes, config; for a look before a download ends.
+enum class VerifyDepth : uint8_t { all, headers };
+
 struct VerifyOptions {
+  VerifyDepth depth = VerifyDepth::all;
   /// Bytes of tensors read so far and in all.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };

@@ -84,11 +84,26 @@ void check_ignored_names(const VerifySubject& subject, Findings& findings) {
               first, "; with a wrong prefix other engines quantize what is not")});
 }
 
+/// Scales calibrated for the KV cache have ruined files; a declaration without them is a riddle.
+void check_cache_scheme(const VerifySubject& subject, Findings& findings) {
+  const Json* section = subject.checkpoint.config().find("quantization_config");
+  const Json* scheme = section == nullptr ? nullptr : section->find("kv_cache_scheme");
+  if (scheme == nullptr || scheme->is_null()) return;
+  const bool scaled = std::ranges::any_of(subject.checkpoint.entries(), [](const auto& entry) {
+    return entry.name.ends_with(".k_scale") || entry.name.ends_with(".v_scale");
+  });
+  if (scaled) return;
+  findings.push_back({Severity::warning, "config.json",
+                      "kv_cache_scheme is declared, but there are no k_scale and v_scale tensors: "
+                      "engines run the cache at scale 1, or refuse"});
+}
+
 }  // namespace
 
 void check_declaration(const VerifySubject& subject, Findings& findings) {
   for (const StoredModule& module : subject.modules) check_module(subject, module, findings);
   check_ignored_names(subject, findings);
+  check_cache_scheme(subject, findings);
 }
 
 }  // namespace nibble

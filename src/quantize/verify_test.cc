@@ -189,9 +189,47 @@ const Defect kDefects[] = {
                      [](const auto& item) { return item.first.starts_with("model.visual."); });
      },
      kWarning, "promises a vision tower"},
+    // Bugs of published files: numbers are of the trackers' issues.
+    {"infinite_input_scale",  // compressed-tensors 595: an expert that saw no token
+     [](Tiny t) { set_float(t.at(attention("o_proj.input_global_scale")), INFINITY); }, kError,
+     "o_proj.input_global_scale: expected a positive finite scale, found inf"},
+    {"mtp_not_ignored",  // vLLM 41994: engines build quantized MTP parameters
+     [](Tiny t) {
+       std::erase_if(declaration(t).find("ignore")->as_array(), [](const Json& name) {
+         return name.as_string().find("mtp") != std::string::npos;
+       });
+     },
+     kError, "mtp.fc.weight: is BF16, but config.json"},
+    {"swizzled_block_scales",  // a layout of kernels, padded to 128 rows
+     [](Tiny t) {
+       t.at(attention("k_proj.weight_scale")) = {DType::f8_e4m3, {128, 4}, std::string(512, 0x38)};
+     },
+     kError, "k_proj.weight_scale"},
+    {"stacked_quantized_experts",  // Model-Optimizer 2334: no loader reads packed 3-D experts
+     [](Tiny t) {
+       t.tensors[concat(TinyCheckpoint::kLayers, "0.mlp.experts.gate_up_proj")] = {
+           DType::u8, {2, 32, 16}, std::string(1024, 1)};
+     },
+     kError, "expected fused or separate experts"},
+    {"cache_scheme_without_scales",
+     [](Tiny t) {
+       declaration(t).set("kv_cache_scheme", parse_json("{\"num_bits\":8}", "").value());
+     },
+     kWarning, "kv_cache_scheme is declared, but there are no k_scale and v_scale tensors"},
+    {"unknown_transform",
+     [](Tiny t) {
+       declaration(t).set("transform_config",
+                          parse_json("{\"config_groups\":{\"u\":1}}", "").value());
+     },
+     kError, "transform_config"},
+    {"awq_scale_left_in", [](Tiny t) { t.add(attention("o_proj.pre_quant_scale"), {32}); }, kError,
+     "o_proj.pre_quant_scale: expected a linear without this tensor"},
+    {"both_dialects_names", [](Tiny t) { t.add_scalar(attention("o_proj.weight_scale_2"), 1.0F); },
+     kWarning, "o_proj.weight_scale_2"},
 };
 
 TEST(Verify, EveryPlantedDefectIsFound) {
+  EXPECT_GE(std::size(kDefects), 42U);
   for (const Defect& defect : kDefects) {
     TinyCheckpoint tiny = TinyCheckpoint::nvfp4();
     defect.plant(tiny);
@@ -226,6 +264,19 @@ TEST(Verify, WarnsAboutMissingTokenizer) {
   const VerifyReport report = verify_checkpoint(root / "model").value();
   EXPECT_TRUE(report.sound());
   EXPECT_NE(listing(report).find("tokenizer.json: is missing"), std::string::npos);
+}
+
+TEST(Verify, HeadersAloneNeedNoValues) {
+  const TemporaryFolder root;
+  TinyCheckpoint tiny = TinyCheckpoint::nvfp4();
+  tiny.at("lm_head.weight").as<uint16_t>()[37] = 0x7FC0;  // NaN
+  tiny.write(root / "model");
+  const VerifyOptions headers{.depth = VerifyDepth::headers};
+  EXPECT_TRUE(verify_checkpoint(root / "model", headers).value().findings.empty());
+  EXPECT_FALSE(verify_checkpoint(root / "model").value().sound());
+  tiny.tensors.erase(expert("up_proj.weight_packed"));
+  tiny.write(root / "broken");
+  EXPECT_FALSE(verify_checkpoint(root / "broken", headers).value().sound());
 }
 
 }  // namespace

@@ -1,0 +1,60 @@
+// The card and the picture of an output: front matter first, nothing invented.
+#include "quantize/model_card.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "quantize/test_runs.h"
+
+namespace nibble {
+namespace {
+
+TEST(ModelCard, FrontMatterIsReadFromTheBase) {
+  const char* card =
+      "---\nlicense: apache-2.0\nlicense_link: \"https://x/LICENSE\"\nempty:\n---\n# T\n"
+      "license: no\n";
+  EXPECT_EQ(front_matter(card, "license"), "apache-2.0");
+  EXPECT_EQ(front_matter(card, "license_link"), "https://x/LICENSE");
+  EXPECT_EQ(front_matter(card, "empty"), "");
+  EXPECT_EQ(front_matter(card, "lic"), "");
+  EXPECT_EQ(front_matter("license: mit\n", "license"), "");
+}
+
+TEST(ModelCard, NamesOfHubCachesAreTheHubs) {
+  EXPECT_EQ(hub_name("/c/models--Qwen--Qwen3.6-35B-A3B/snapshots/abc"), "Qwen/Qwen3.6-35B-A3B");
+  EXPECT_EQ(hub_name("/c/my-model/"), "my-model");
+  EXPECT_EQ(hub_name("/c/my-model"), "my-model");
+}
+
+TEST(ModelCard, EveryOutputHasACardAndAPicture) {
+  const test::Folder folder;
+  test::write_model(folder / "in", test::Layout::fused_experts);
+  write_file_atomically(folder / "in" / "README.md", "---\nlicense: mit\n---\nBase card.\n")
+      .value();
+  write_file_atomically(folder / "in" / "LICENSE", "words").value();
+  ASSERT_TRUE(
+      test::run(folder / "in", folder / "out", {.recipe = load_recipe("w4a4").value()}).ok());
+  const std::string card = test::file_text(folder / "out" / "README.md");
+  for (const char* words :
+       {"---\nlicense: mit\nbase_model: in\n", "- nvfp4\n- compressed-tensors\n",
+        "status free text only", "No calibration data was used", "recipe's constants",
+        "| mlp.experts.up_proj | NVFP4, 4-bit activations | 8 |", "--activations bf16",
+        "vllm serve DIR\n"})
+    EXPECT_NE(card.find(words), std::string::npos) << words << "\n" << card;
+  EXPECT_EQ(test::file_text(folder / "out" / "README.base.md"),
+            "---\nlicense: mit\n---\nBase card.\n");
+  EXPECT_EQ(test::file_text(folder / "out" / "LICENSE"), "words");
+  const std::string picture = test::file_text(folder / "out" / "quantize_report.svg");
+  EXPECT_TRUE(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+  size_t lines = 0;
+  for (size_t at = picture.find("<polyline"); at != std::string::npos;
+       at = picture.find("<polyline", at + 1))
+    ++lines;
+  EXPECT_EQ(lines, 10U) << "a line per kind";
+  const Json report =
+      parse_json(test::file_text(folder / "out" / "quantize_report.json"), "report").value();
+  EXPECT_EQ(report.find("layers")->as_array().size(), 6U * 2 + 4);
+}
+
+}  // namespace
+}  // namespace nibble
