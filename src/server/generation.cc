@@ -14,6 +14,20 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(now).count();
 }
 
+std::string_view id_prefix(Api api) {
+  switch (api) {
+    case Api::chat:
+      return "chatcmpl-";
+    case Api::completions:
+      return "cmpl-";
+    case Api::messages:
+      return "msg_";
+    case Api::responses:
+      return "resp_";
+  }
+  CHECK(false, "API ", static_cast<int>(api));
+}
+
 }  // namespace
 
 Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequest request,
@@ -24,11 +38,12 @@ Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequ
       exchange_(std::move(exchange)),
       request_id_(std::move(request_id)) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  head_ = {.id = random_id(request_.api == Api::chat ? "chatcmpl-" : "cmpl-"),
+  head_ = {.id = random_id(id_prefix(request_.api)),
            .api = request_.api,
            .delivery = request_.delivery,
            .model = request_.model.empty() ? served.names.front() : request_.model,
            .created = std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+  writer_ = make_answer_writer(head_, request_.echoed);
 }
 
 void Generation::start() {
@@ -59,10 +74,11 @@ void Generation::fail(const ApiError& error) {
   done_ = true;
   outcome_ = concat("error ", error.status);
   if (streaming_) {
-    exchange_->write(concat("data: ", error.json().dump(), "\n\n"));
+    exchange_->write(writer_ ? writer_->error(error)
+                             : concat("data: ", error.json().dump(), "\n\n"));
     exchange_->finish_stream();
   } else {
-    HttpResponse response = error.response();
+    HttpResponse response = error_response(request_.api, error);
     response.headers.push_back({"x-request-id", request_id_});
     exchange_->respond(std::move(response));
   }
@@ -143,6 +159,7 @@ bool Generation::shown(const OutputEvent& event) const {
 void Generation::flush() {
   if (done_) return;
   if (request_.delivery == Delivery::whole) {
+    if (writer_) write_blocks();
     for (Choice& choice : choices_)
       for (const OutputEvent& event : choice.decoder.take())
         if (shown(event)) choice.text.add(event);
@@ -150,7 +167,10 @@ void Generation::flush() {
     return;
   }
   if (!streaming_) begin_stream();
-  for (size_t i = 0; i < choices_.size(); ++i) stream_choice(static_cast<int32_t>(i));
+  if (writer_)
+    pending_ += write_blocks();
+  else
+    for (size_t i = 0; i < choices_.size(); ++i) stream_choice(static_cast<int32_t>(i));
   if (unfinished_ == 0) finish_stream();
   if (!pending_.empty()) {
     exchange_->write(std::exchange(pending_, {}));
@@ -169,6 +189,7 @@ void Generation::begin_stream() {
                            .headers = {{"Cache-Control", "no-cache"},
                                        {"X-Accel-Buffering", "no"},
                                        {"x-request-id", request_id_}}});
+  if (writer_) pending_ += writer_->begin(counts());
   if (request_.api != Api::chat) return;
   for (size_t i = 0; i < choices_.size(); ++i)
     send(head_.object({role_choice(static_cast<int32_t>(i))}));
@@ -200,6 +221,12 @@ bool Generation::send_echo(size_t index) {
   return true;
 }
 
+std::string Generation::write_blocks() {
+  std::string events;
+  for (const OutputEvent& event : choices_.front().decoder.take()) events += writer_->add(event);
+  return events;
+}
+
 void Generation::stream_choice(int32_t index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (!send_echo(static_cast<size_t>(index))) return;
@@ -218,7 +245,12 @@ void Generation::stream_choice(int32_t index) {
 }
 
 void Generation::finish_stream() {
-  outcome_ = end_of(choices_.front()).finish_reason;
+  const ChoiceEnd end = end_of(choices_.front());
+  outcome_ = end.finish_reason;
+  if (writer_) {
+    pending_ += writer_->finish(end, counts());
+    return;
+  }
   if (request_.include_usage) {
     Json last = head_.object({});
     last.set("usage", counts().usage());
@@ -228,6 +260,14 @@ void Generation::finish_stream() {
 }
 
 void Generation::answer_whole() {
+  if (writer_) {
+    const ChoiceEnd end = end_of(choices_.front());
+    writer_->finish(end, counts());
+    outcome_ = end.finish_reason;
+    done_ = true;
+    return exchange_->respond(
+        {.body = writer_->whole().dump(), .headers = {{"x-request-id", request_id_}}});
+  }
   Json::Array choices;
   for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_of(i));
   Json answer = head_.object(std::move(choices));
@@ -265,7 +305,7 @@ void Generation::ping() {
   if (done_ || request_.delivery != Delivery::stream) return;
   if (!std::exchange(wrote_since_ping_, false)) {
     if (!streaming_) begin_stream();
-    exchange_->write(std::exchange(pending_, {}) + ": ping\n\n");
+    exchange_->write(std::exchange(pending_, {}) + (writer_ ? writer_->ping() : ": ping\n\n"));
   }
 }
 

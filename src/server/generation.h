@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/answer_writer.h"
 #include "server/generation_request.h"
 #include "server/http.h"
 #include "server/prompt_logprobs.h"
@@ -70,6 +71,8 @@ class Generation {
   void begin_stream();
   void send(const Json& object);
   void stream_choice(int32_t index);
+  /// What the only choice has said since the last time, in the writer's words.
+  std::string write_blocks();
   void finish_stream();
   void answer_whole();
   ChoiceEnd end_of(const Choice& choice) const;
@@ -85,7 +88,8 @@ class Generation {
   std::vector<uint64_t> ids_;
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;
-  std::string pending_;  // SSE bytes of this flush
+  std::unique_ptr<AnswerWriter> writer_;  // messages and responses: they have one choice
+  std::string pending_;                   // SSE bytes of this flush
   bool streaming_ = false;
   bool wrote_since_ping_ = false;
   bool done_ = false;

@@ -5,11 +5,15 @@
 
 #include "engine/thinking_budget.h"
 #include "server/cache_salt.h"
+#include "server/chat_translation.h"
 #include "server/request_fields.h"
 
 namespace nibble {
 
 namespace {
+
+/// Clients of the Messages API ask for models by these names, some for several; one is served.
+constexpr std::string_view kAnthropicModels = "claude";
 
 ApiError too_long(std::string_view param, std::string message) {
   return {.message = std::move(message),
@@ -20,7 +24,7 @@ ApiError too_long(std::string_view param, std::string message) {
 /// Settles max_tokens against every prompt and the context.
 std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLimits& limits,
                                        GenerationRequest& request) {
-  const char* param = request.api == Api::chat ? "messages" : "prompt";
+  const char* param = request.api == Api::completions ? "prompt" : "messages";
   const size_t total = request.prompts.size() * static_cast<size_t>(request.choices);
   if (total > static_cast<size_t>(limits.choices_max))
     return ApiError::field("n", {.what = "n times the number of prompts",
@@ -39,6 +43,9 @@ std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLi
         param, concat("the prompt is too long: expected at most ", context - 1, " tokens, found ",
                       longest, "; shorten it or raise ", "--max-model-len"));
   const size_t room = context - longest;
+  // Agents ask for the most that any model gives, and cannot know the context.
+  const bool lowered = request.api == Api::messages || request.api == Api::responses;
+  if (lowered) request.max_tokens = std::min(request.max_tokens, static_cast<int32_t>(room));
   if (static_cast<size_t>(request.max_tokens) > room)
     return too_long("max_tokens", concat("max_tokens is too large: expected at most ", room,
                                          " after a prompt of ", longest, " tokens in a context of ",
@@ -114,31 +121,41 @@ ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index
                                  .parse_tools = parse_tools,
                                  .schemas = schemas,
                                  .skip_special = skip_special};
-  options.split = api == Api::chat ? SplitReasoning::yes : SplitReasoning::no;
-  if (api == Api::chat)
+  options.split = api == Api::completions ? SplitReasoning::no : SplitReasoning::yes;
+  if (api != Api::completions)
     options.start = start_of(served, prompts[index / static_cast<size_t>(choices)]);
   return ChoiceDecoder(served, std::move(options));
 }
 
 ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
-                                       const RequestLimits& limits) {
-  const auto json = parse_json(body, "the request body",
-                               {.bytes_max = body.size() + 1, .depth_max = limits.json_depth_max});
+                                       const RequestLimits& limits, Lengths lengths) {
+  auto json = parse_json(body, "the request body",
+                         {.bytes_max = body.size() + 1, .depth_max = limits.json_depth_max});
   if (!json.ok()) return ApiError{.message = json.error().message};
   if (!json.value().is_object())
     return ApiError{.message = concat("the request body: expected a JSON object, found ",
                                       json.value().type_name())};
-  FieldReader fields(json.value());
   GenerationRequest request{.api = api};
+  Json body_as_chat = std::move(json).value();
+  if (api == Api::messages || api == Api::responses) {
+    if (api == Api::responses) request.echoed = echoed_members(body_as_chat);
+    TranslatedBody translated =
+        api == Api::messages ? chat_of_messages(body_as_chat) : chat_of_responses(body_as_chat);
+    if (auto* error = std::get_if<ApiError>(&translated)) return std::move(*error);
+    body_as_chat = std::move(std::get<Json>(translated));
+  }
+  FieldReader fields(body_as_chat);
   read_common_fields(fields, model, limits, request);
   if (fields.error()) return *fields.error();
-  if (!request.model.empty() && std::ranges::find(model.names, request.model) == model.names.end())
-    return unknown_model(request.model);
-  if (api == Api::chat)
-    read_chat_fields(fields, model, limits, request);
-  else
+  const bool known = std::ranges::find(model.names, request.model) != model.names.end();
+  const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
+  if (!request.model.empty() && !known && !meant) return unknown_model(request.model);
+  if (api == Api::completions)
     read_completion_fields(fields, model, limits, request);
+  else
+    read_chat_fields(fields, model, limits, request);
   if (fields.error()) return *fields.error();
+  if (lengths == Lengths::any) return request;
   if (auto error = settle_lengths(model, limits, request)) return *error;
   return request;
 }

@@ -1,4 +1,4 @@
-// GenerationRequest: a chat or completion request, validated and bounded, with its prompt as token
+// GenerationRequest: a request of any of the APIs, validated and bounded, with its prompt as token
 // ids. Parsing touches no socket and no engine.
 #pragma once
 
@@ -17,7 +17,9 @@
 
 namespace nibble {
 
-enum class Api : uint8_t { chat, completions };
+/// OpenAI's chat completions, completions and responses; Anthropic's messages. All but completions
+/// are conversations.
+enum class Api : uint8_t { chat, completions, messages, responses };
 enum class Delivery : uint8_t { whole, stream };
 enum class Echo : uint8_t { none, prompt };
 /// dropped: max_tokens 0, for the sake of the prompt's log-probabilities.
@@ -60,6 +62,7 @@ struct GenerationRequest {
   uint64_t tenant = 0;
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
+  Json echoed;         // responses: members of the request that the answer repeats
 
   /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.
   int32_t prompt_logprobs_wanted() const;
@@ -84,9 +87,13 @@ std::optional<ApiError> apply_client(const ClientFacts& client, GenerationReques
 /// A request or the reason why not.
 using ParsedRequest = std::variant<GenerationRequest, ApiError>;
 
+/// settled: prompt and max_tokens must fit the context. any: only the prompt is wanted.
+enum class Lengths : uint8_t { settled, any };
+
 /// Parses a body, renders the template, tokenises, applies the model's defaults. May take long for
 /// long prompts; call it off the io thread.
 ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
-                                       const RequestLimits& limits = {});
+                                       const RequestLimits& limits = {},
+                                       Lengths lengths = Lengths::settled);
 
 }  // namespace nibble

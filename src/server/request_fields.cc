@@ -129,7 +129,7 @@ void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   for (const char* name : {"include_stop_str_in_output", "use_beam_search", "return_token_ids",
                            "return_tokens_as_token_ids", "continue_final_message"})
     fields.unsupported(name, {off});
-  if (request.api == Api::chat) fields.unsupported("echo", {off});
+  if (request.api != Api::completions) fields.unsupported("echo", {off});
   fields.unsupported("length_penalty", {Json(1.0), Json(1)});
   fields.unsupported("suffix", {Json("")});
   fields.unsupported("best_of", {Json(1)});

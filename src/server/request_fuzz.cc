@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace nibble;
   static const ServedModel model = nibble::testing::served_model();
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const Api api : {Api::chat, Api::completions}) {
+  for (const Api api : {Api::chat, Api::completions, Api::messages, Api::responses}) {
     const auto parsed = parse_generation_request(api, body, model);
     if (const auto* error = std::get_if<ApiError>(&parsed)) {
       CHECK(error->status >= 400 && error->status < 500, error->status, " ", error->message);

@@ -5,10 +5,12 @@
 #include <charconv>
 #include <map>
 
+#include "server/answer_writer.h"
 #include "server/api_error.h"
 #include "server/cache_salt.h"
 #include "server/generation.h"
 #include "server/task_thread.h"
+#include "server/text_routes.h"
 
 namespace nibble {
 
@@ -24,6 +26,18 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models/", Access::keyed},
     {"POST", "/v1/chat/completions", Access::keyed},
     {"POST", "/v1/completions", Access::keyed},
+    {"POST", "/v1/messages", Access::keyed},
+    {"POST", "/v1/messages/count_tokens", Access::keyed},
+    {"POST", "/v1/responses", Access::keyed},
+    {"POST", "/v1/responses/input_tokens", Access::keyed},
+    {"POST", "/tokenize", Access::keyed},
+    {"POST", "/detokenize", Access::keyed},
+    {"POST", "/apply-template", Access::keyed},
+    {"GET", "/tokenizer_info", Access::keyed},
+    {"GET", "/load", Access::keyed},
+    {"GET", "/live", Access::open},
+    {"GET", "/ready", Access::open},
+    {"POST", "/v1/embeddings", Access::keyed},
 };
 
 /// Time depends on the lengths only.
@@ -60,6 +74,32 @@ bool is_json(std::string_view content_type) {
          (type.starts_with("application/") && type.ends_with("+json"));
 }
 
+/// The API whose words answers and errors on a path use.
+Api api_of(std::string_view path) {
+  if (path.starts_with("/v1/messages")) return Api::messages;
+  if (path.starts_with("/v1/responses")) return Api::responses;
+  return path == "/v1/completions" ? Api::completions : Api::chat;
+}
+
+HttpResponse too_busy(Api api) {
+  return error_response(
+      api, ApiError::from({ErrorCode::no_space, "too many requests are waiting; try again later"}));
+}
+
+std::string_view name_of(Api api) {
+  switch (api) {
+    case Api::chat:
+      return "chat";
+    case Api::completions:
+      return "completion";
+    case Api::messages:
+      return "message";
+    case Api::responses:
+      return "response";
+  }
+  CHECK(false, "API ", static_cast<int>(api));
+}
+
 /// %2F and the like as the bytes they stand for; what is malformed stays as it is.
 std::string percent_decoded(std::string_view text) {
   std::string out;
@@ -94,6 +134,7 @@ struct Server::State : std::enable_shared_from_this<State> {
   std::optional<ApiError> refusal(const HttpRequest& request, const Route*& route) const;
   bool authorised(const HttpRequest& request) const;
   ClientFacts client_of(const HttpRequest& request) const;
+  void answer_text(TextRoute answer, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   void generate(Api api, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   void start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
              std::string request_id);
@@ -200,7 +241,7 @@ ClientFacts Server::State::client_of(const HttpRequest& request) const {
 void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const Route* route = nullptr;
   if (const auto error = refusal(request, route)) {
-    HttpResponse response = error->response();
+    HttpResponse response = error_response(api_of(request.path), *error);
     if (error->status == 405)
       for (const Route& candidate : kRoutes)
         if (matches(candidate, request.path))
@@ -214,8 +255,30 @@ void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> ex
   if (route->path == "/v1/models/")
     return exchange->respond(
         one_model(percent_decoded(std::string_view(request.path).substr(route->path.size()))));
-  const Api api = route->path == "/v1/completions" ? Api::completions : Api::chat;
-  generate(api, std::move(request), std::move(exchange));
+  if (route->path == "/live") return exchange->respond({.body = "{\"status\":\"ok\"}"});
+  if (route->path == "/ready") return exchange->respond(health());
+  if (route->path == "/load")
+    return exchange->respond({.body = concat("{\"server_load\":", sequences.size(), "}")});
+  if (route->path == "/tokenizer_info") return exchange->respond(tokenizer_info(model));
+  if (route->path == "/v1/embeddings")
+    return exchange->respond(ApiError{
+        .status = 501, .type = "not_supported", .message = "this model makes text, not embeddings"}
+                                 .response());
+  if (TextRoute answer = text_route(route->path))
+    return answer_text(std::move(answer), std::move(request), std::move(exchange));
+  generate(api_of(route->path), std::move(request), std::move(exchange));
+}
+
+/// Off the io thread.
+void Server::State::answer_text(TextRoute answer, HttpRequest request,
+                                std::shared_ptr<HttpExchange> exchange) {
+  const auto shared = std::make_shared<HttpRequest>(std::move(request));
+  const bool queued = parser->post([this, answer = std::move(answer), shared, exchange] {
+    const auto response =
+        std::make_shared<HttpResponse>(answer(shared->body, model, options.limits));
+    http->post([response, exchange] { exchange->respond(std::move(*response)); });
+  });
+  if (!queued) exchange->respond(too_busy(api_of(shared->path)));
 }
 
 HttpResponse Server::State::health() const {
@@ -253,7 +316,7 @@ HttpResponse Server::State::one_model(std::string_view id) const {
 void Server::State::generate(Api api, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   if (signals > 0) {
     const ApiError error = ApiError::from({ErrorCode::cancelled, "the server is shutting down"});
-    return exchange->respond(error.response());
+    return exchange->respond(error_response(api, error));
   }
   const auto shared = std::make_shared<HttpRequest>(std::move(request));
   const bool queued = parser->post([this, api, shared, exchange] {
@@ -261,16 +324,13 @@ void Server::State::generate(Api api, HttpRequest request, std::shared_ptr<HttpE
         parse_generation_request(api, shared->body, model, options.limits));
     if (auto* sound = std::get_if<GenerationRequest>(parsed.get()))
       if (auto error = apply_client(client_of(*shared), *sound)) *parsed = std::move(*error);
-    http->post([this, parsed, shared, exchange] {
+    http->post([this, api, parsed, shared, exchange] {
       if (const auto* error = std::get_if<ApiError>(parsed.get()))
-        return exchange->respond(error->response());
+        return exchange->respond(error_response(api, *error));
       start(std::move(std::get<GenerationRequest>(*parsed)), exchange, request_id_of(*shared));
     });
   });
-  if (!queued)
-    exchange->respond(
-        ApiError::from({ErrorCode::no_space, "too many requests are waiting; try again later"})
-            .response());
+  if (!queued) exchange->respond(too_busy(api));
 }
 
 void Server::State::start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
@@ -306,8 +366,8 @@ void Server::State::pump() {
 void Server::State::forget(const std::shared_ptr<Generation>& generation) {
   if (!options.log) return;
   const TokenCounts counts = generation->counts();
-  options.log(concat(generation->api() == Api::chat ? "chat" : "completion", ": ", counts.prompt,
-                     " prompt tokens, ", counts.completion, " generated, ", generation->outcome()));
+  options.log(concat(name_of(generation->api()), ": ", counts.prompt, " prompt tokens, ",
+                     counts.completion, " generated, ", generation->outcome()));
 }
 
 void Server::State::ping() {
