@@ -8,6 +8,8 @@ step "bad input at the command line" "$python" tests/cli/bad_input_test.py \
   --nibble "$nibble" --model pebble/model
 step "a real client of the server" "$python" tests/serve/serve_test.py \
   --nibble "$nibble" --model pebble/model
+step "clients of the other APIs" "$python" tests/serve/other_apis_test.py \
+  --nibble "$nibble" --model pebble/model
 step "the server as a process" "$python" tests/serve/process_test.py \
   --nibble "$nibble" --model pebble/model
 step "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
