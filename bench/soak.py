@@ -4,7 +4,8 @@
     python3 bench/soak.py [--minutes 30] [--clients 8] [--nibble PROGRAM] [MODEL]
 
 Starts `nibble serve MODEL --check-integrity` with small pools, so that the prefix cache evicts and
-sequences are swapped, and with drafts from prompt lookup. Clients send chats that share prefixes, long prompts and several choices;
+sequences are swapped, and with drafts from prompt lookup. Clients send chats that share
+prefixes, long prompts and several choices;
 one request in five is dropped by its client while it waits, computes or speaks. A canary request,
 alone in what it asks, must give the same bytes every time. At the end, idle, the server checks
 that every page and slot is accounted for (it ends with an error if one is not), and must stop

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Messages and Responses APIs through the clients people use: the anthropic and openai packages.
+"""The Messages and Responses APIs through the anthropic and openai packages.
 
 Loopback only. Exits 1 if a check fails; the last line counts.
 """
