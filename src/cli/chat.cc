@@ -31,6 +31,8 @@ constexpr Option kOptions[] = {
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
+    kLoadFormatOption,
+    kCardLimitOption,
     kThreadsOption,
     kIsaOption,
 };

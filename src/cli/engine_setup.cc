@@ -13,17 +13,6 @@ namespace nibble {
 
 namespace {
 
-/// Bytes of the tensors a text engine loads, as stored.
-int64_t text_weight_bytes(const Checkpoint& checkpoint) {
-  int64_t bytes = 0;
-  for (const TensorEntry& entry : checkpoint.entries()) {
-    const bool other =
-        entry.name.find("visual.") != std::string::npos || entry.name.starts_with("mtp.");
-    if (!other) bytes += entry.bytes;
-  }
-  return bytes;
-}
-
 /// "N", "auto" or "auto:SEQS".
 Result<void> read_model_len(const Arguments& arguments, MemoryRequest& request) {
   constexpr std::string_view kAutomatic = "auto";
@@ -74,6 +63,21 @@ Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, En
   setup.step_ms = static_cast<double>(TRY(arguments.integer(kStepTimeOption.name, 1, 60000)));
   setup.long_prompt_tokens =
       static_cast<int32_t>(TRY(arguments.integer(kLongPromptOption.name, 4, 1 << 30)));
+  return {};
+}
+
+/// `share` of the card, and what is taken of it beside weights and caches.
+Result<void> read_card(Backend& backend, double share, MemoryRequest& request) {
+  constexpr int32_t kSnapshotsEach = 2;  // as the plan has them
+  const CudaMemory card = cuda_memory(backend);
+  request.workspace_bytes = TRY(cuda_workspace_bytes(
+      backend, {.pages = 1 << 20,
+                .state_slots = request.sequences_max +
+                               request.snapshots.value_or(kSnapshotsEach * request.sequences_max),
+                .rows_max = request.rows_max,
+                .replay_rows = request.replay_rows}));
+  request.driver_bytes = card.driver + card.recorded;
+  request.memory_bytes = static_cast<int64_t>(static_cast<double>(card.card) * share);
   return {};
 }
 
@@ -133,11 +137,9 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   const ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
   setup.model = TRY(load_model(model));
-  request.weight_bytes = text_weight_bytes(*setup.model.checkpoint);
+  request.weight_bytes = setup.model.weight_bytes;
   Backend& backend = *setup.model.backend;
-  if (backend.name() == "cuda")
-    request.memory_bytes = static_cast<int64_t>(
-        static_cast<double>(cuda_pool_bytes(backend, request.rows_max)) * share);
+  if (backend.name() == "cuda") TRY(read_card(backend, share, request));
   request.page_bytes = backend.page_bytes();
   request.slot_bytes =
       backend.state_slot_bytes() + request.replay_rows * backend.replay_row_bytes();

@@ -4,7 +4,11 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
+#include "base/file.h"
+#include "model/quant_config.h"
+#include "model/synthetic_weights.h"
 #include "model/weights.h"
+#include "plan/card_limit.h"
 
 namespace nibble {
 
@@ -25,6 +29,14 @@ Result<KvCache> parse_kv_cache(const Arguments& arguments) {
   return name.starts_with("fp8") ? KvCache::fp8 : KvCache::bf16;
 }
 
+Result<std::optional<std::string>> parse_load_format(const Arguments& arguments) {
+  const std::string name = TRY(arguments.choice(
+      "load-format", {"auto", "safetensors", "dummy", "dummy:mixed", "dummy:nvfp4", "dummy:bf16"}));
+  constexpr std::string_view kDummy = "dummy";
+  if (!name.starts_with(kDummy)) return std::optional<std::string>();
+  return std::optional(name.size() > kDummy.size() ? name.substr(kDummy.size() + 1) : "");
+}
+
 /// The CPU backends keep F32 alone. Asked before anything is read.
 Result<void> check_kv_cache(const std::string& backend, KvCache kind) {
   if (backend == "cuda" || kind == KvCache::automatic) return {};
@@ -41,6 +53,8 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
   request.options.activations = TRY(parse_activations(arguments, "activations"));
   request.options.kv_cache = TRY(parse_kv_cache(arguments));
+  request.options.card = TRY(card_limit(arguments.text("card-limit").value_or("")));
+  request.dummy = TRY(parse_load_format(arguments));
   request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
   request.options.isa = arguments.text("isa").value_or("");
   return request;
@@ -65,16 +79,59 @@ Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Wei
   return make_cpu_backend(weights, config, options);
 }
 
+/// Bytes of the tensors a text engine loads, as stored.
+int64_t text_weight_bytes(const Checkpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const TensorEntry& entry : checkpoint.entries()) {
+    const bool other =
+        entry.name.find("visual.") != std::string::npos || entry.name.starts_with("mtp.");
+    if (!other) bytes += entry.bytes;
+  }
+  return bytes;
+}
+
+/// What a config.json declares, or a layout by name.
+Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
+  if (!layout.empty()) return formats_of(TRY(parse_weight_layout(layout)));
+  auto declared = std::make_shared<QuantConfig>(TRY(QuantConfig::parse(config, nullptr)));
+  return FormatOf([declared](std::string_view module) {
+    const DeclaredScheme* scheme = declared->find(module);
+    return scheme == nullptr          ? WeightFormat::plain
+           : scheme->weight_bits == 4 ? WeightFormat::nvfp4
+                                      : WeightFormat::fp8_tensor;
+  });
+}
+
+Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
+  constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
+  const auto path = request.folder / "config.json";
+  const Json config = TRY(parse_json(TRY(read_text_file(path, kConfigBytesMax)), path.string()));
+  LoadedModel model;
+  model.config = TRY(ModelConfig::parse(config));
+  const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
+  model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
+  model.weight_bytes = cuda_memory(*model.backend).weights;
+  return model;
+}
+
 }  // namespace
 
 Result<LoadedModel> load_model(const ModelRequest& request) {
   const std::string backend = TRY(choose_backend(request.backend));
   TRY(check_kv_cache(backend, request.options.kv_cache));
+  if (request.dummy) {
+    if (backend == "cuda") return make_dummy_model(request);
+    return make_error(ErrorCode::unsupported, {.what = "--load-format dummy",
+                                               .expected = "--backend cuda, where weights are made",
+                                               .found = backend});
+  }
   LoadedModel model;
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
   model.config = TRY(ModelConfig::parse(model.checkpoint->config()));
   const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
+  model.weight_bytes = backend == "cuda" ? cuda_memory(*model.backend).weights
+                                         : text_weight_bytes(*model.checkpoint);
   return model;
 }
 

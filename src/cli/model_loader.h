@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
@@ -16,12 +17,16 @@ namespace nibble {
 struct ModelRequest {
   std::filesystem::path folder;
   std::string backend;  // "auto", "cuda", "cpu" or "reference"
+  /// Random weights made on the card; the folder then needs no weights. By name: as its config
+  /// declares, or a WeightLayout.
+  std::optional<std::string> dummy;
   BackendOptions options;
 };
 
 struct LoadedModel {
-  std::unique_ptr<Checkpoint> checkpoint;  // tokenizer and templates are in its folder
+  std::unique_ptr<Checkpoint> checkpoint;  // null for random weights
   ModelConfig config;
+  int64_t weight_bytes = 0;          // on the card: as the backend holds them; else as stored
   std::unique_ptr<Backend> backend;  // not yet reserved
 };
 
@@ -33,6 +38,13 @@ inline constexpr Option kActivationsOption = {
 inline constexpr Option kKvCacheOption = {
     "kv-cache-dtype", "TYPE", "auto",
     "keys and values on a card: auto and bf16 are BF16, fp8 (or fp8_e4m3) is E4M3 with scale 1"};
+inline constexpr Option kLoadFormatOption = {
+    "load-format", "NAME", "auto",
+    "auto reads the weights; dummy makes random ones on the card, stored as config.json declares; "
+    "dummy:mixed, dummy:nvfp4, dummy:bf16 in that layout"};
+inline constexpr Option kCardLimitOption = {
+    "card-limit", "CARD|BYTES", "",
+    "imitates a smaller card: its memory, shared memory and portable kernels, e.g. rtx5090"};
 inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
 inline constexpr Option kIsaOption = {
     "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};

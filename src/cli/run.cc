@@ -40,6 +40,8 @@ constexpr Option kOptions[] = {
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
+    kLoadFormatOption,
+    kCardLimitOption,
     kThreadsOption,
     kIsaOption,
 };

@@ -21,6 +21,8 @@ constexpr Option kOptions[] = {
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
+    kLoadFormatOption,
+    kCardLimitOption,
     kThreadsOption,
     kIsaOption,
     {"json", "", "", "print one JSON object"},

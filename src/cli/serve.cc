@@ -44,6 +44,8 @@ constexpr Option kOptions[] = {
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
+    kLoadFormatOption,
+    kCardLimitOption,
     kThreadsOption,
     kIsaOption,
 };

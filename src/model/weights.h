@@ -84,6 +84,13 @@ struct LayerSources {
   MoeSources moe;
 };
 
+/// Bytes of a tensor in its file.
+struct StoredBytes {
+  const TensorEntry* entry = nullptr;
+  int64_t begin = 0;  // in the tensor
+  int64_t bytes = 0;
+};
+
 class Weights {
  public:
   /// Binds every text tensor of the model. The checkpoint must outlive the result.
@@ -99,6 +106,16 @@ class Weights {
 
   Result<LinearWeight> load(const LinearSource& source) const;
   Result<std::vector<float>> load(const VectorSource& source) const;
+
+  // For backends that move the large tensors themselves.
+  /// The values of a bound linear, in the layout of LinearWeight::values.
+  StoredBytes values_of(const LinearSource& source) const;
+  /// The block scales of a bound NVFP4 linear.
+  StoredBytes block_scales_of(const LinearSource& source) const;
+  /// A linear without its values and NVFP4 block scales.
+  Result<LinearWeight> load_factors(const LinearSource& source) const;
+  /// out.size() bytes from `begin` on. Several threads may read at once.
+  Result<void> read(const StoredBytes& stored, int64_t begin, std::span<std::byte> out) const;
 
  private:
   const Checkpoint* checkpoint_ = nullptr;

@@ -20,14 +20,22 @@ const TensorEntry& bound_entry(const Checkpoint& checkpoint, const std::string& 
   return *entry;
 }
 
+int64_t packed_cols(const LinearSource& source) {
+  return source.scheme.weights == WeightFormat::nvfp4 ? source.cols / 2 : source.cols;
+}
+
 /// The rows of a 2-D or fused 3-D tensor that one linear owns, in the file's type.
-Result<Tensor> read_rows(const Checkpoint& checkpoint, const LinearSource& source) {
+StoredBytes stored_rows(const Checkpoint& checkpoint, const LinearSource& source) {
   const TensorEntry& entry = bound_entry(checkpoint, source.values);
-  const int64_t packed_cols =
-      source.scheme.weights == WeightFormat::nvfp4 ? source.cols / 2 : source.cols;
-  Tensor values(entry.dtype, {source.rows, packed_cols});
-  const int64_t begin = dtype_bytes(entry.dtype, source.row_begin * packed_cols);
-  TRY(checkpoint.read_bytes(entry, begin, values.span()));
+  return {.entry = &entry,
+          .begin = dtype_bytes(entry.dtype, source.row_begin * packed_cols(source)),
+          .bytes = dtype_bytes(entry.dtype, source.rows * packed_cols(source))};
+}
+
+Result<Tensor> read_rows(const Checkpoint& checkpoint, const LinearSource& source) {
+  const StoredBytes stored = stored_rows(checkpoint, source);
+  Tensor values(stored.entry->dtype, {source.rows, packed_cols(source)});
+  TRY(checkpoint.read_bytes(*stored.entry, stored.begin, values.span()));
   return values;
 }
 
@@ -52,21 +60,27 @@ Result<GlobalScale> read_scalar(const Checkpoint& checkpoint, const std::string&
   return GlobalScale{.value = value, .direction = direction};
 }
 
-}  // namespace
-
-Result<LinearWeight> load_linear(const Checkpoint& checkpoint, const LinearSource& source) {
-  CHECK(source.present(), "load of an absent linear");
+Result<LinearWeight> read_factors(const Checkpoint& checkpoint, const LinearSource& source) {
   LinearWeight weight{
       .module = source.module, .rows = source.rows, .cols = source.cols, .scheme = source.scheme};
-  weight.values = TRY(read_rows(checkpoint, source));
   if (source.scheme.weights == WeightFormat::nvfp4) {
-    weight.scales = TRY(checkpoint.read(bound_entry(checkpoint, source.scales)));
     weight.global_scale = TRY(read_scalar(checkpoint, source.global_scale, source.direction));
   } else if (!source.scales.empty()) {
     weight.scales = TRY(read_fp8_scales(checkpoint, source));
   }
   if (!source.input_scale.empty())
     weight.input_scale = TRY(read_scalar(checkpoint, source.input_scale, source.direction));
+  return weight;
+}
+
+}  // namespace
+
+Result<LinearWeight> load_linear(const Checkpoint& checkpoint, const LinearSource& source) {
+  CHECK(source.present(), "load of an absent linear");
+  LinearWeight weight = TRY(read_factors(checkpoint, source));
+  weight.values = TRY(read_rows(checkpoint, source));
+  if (source.scheme.weights == WeightFormat::nvfp4)
+    weight.scales = TRY(checkpoint.read(bound_entry(checkpoint, source.scales)));
   return weight;
 }
 
@@ -81,6 +95,23 @@ Result<LinearWeight> Weights::load(const LinearSource& source) const {
 }
 Result<std::vector<float>> Weights::load(const VectorSource& source) const {
   return load_vector(*checkpoint_, source);
+}
+
+StoredBytes Weights::values_of(const LinearSource& source) const {
+  return stored_rows(*checkpoint_, source);
+}
+StoredBytes Weights::block_scales_of(const LinearSource& source) const {
+  const TensorEntry& entry = bound_entry(*checkpoint_, source.scales);
+  return {.entry = &entry, .bytes = entry.bytes};
+}
+Result<LinearWeight> Weights::load_factors(const LinearSource& source) const {
+  return read_factors(*checkpoint_, source);
+}
+Result<void> Weights::read(const StoredBytes& stored, int64_t begin,
+                           std::span<std::byte> out) const {
+  CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= stored.bytes, "bytes ", begin,
+        "+", out.size(), " of ", stored.bytes);
+  return checkpoint_->read_bytes(*stored.entry, stored.begin + begin, out);
 }
 
 }  // namespace nibble

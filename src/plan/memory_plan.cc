@@ -140,7 +140,9 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& r
   plan.pools.rows_max = request.rows_max;
   plan.pools.replay_rows = request.replay_rows;
   plan.state_bytes = request.slot_bytes * request.sequences_max;
-  plan.workspace_bytes = workspace_bytes(config, plan.pools, request.sequences_max);
+  plan.workspace_bytes =
+      request.workspace_bytes.value_or(workspace_bytes(config, plan.pools, request.sequences_max));
+  plan.driver_bytes = request.driver_bytes;
   int64_t left = request.memory_bytes - plan.total_bytes();
   if (left < request.page_bytes)
     return too_small("the model does not fit in memory", plan.total_bytes() + request.page_bytes,
@@ -188,7 +190,8 @@ std::string MemoryPlan::table() const {
       "memory: weights ", megabytes(weight_bytes), ", KV cache ", megabytes(kv_bytes), " (",
       pools.pages, " pages of ", kPageTokens, " tokens), state ", megabytes(state_bytes), " (",
       sequences_max, " slots + ", snapshots, " snapshots), workspace ", megabytes(workspace_bytes),
-      "; total ", megabytes(total_bytes()), " of ", megabytes(memory_bytes), "\n");
+      driver_bytes > 0 ? concat(", driver ", megabytes(driver_bytes)) : "", "; total ",
+      megabytes(total_bytes()), " of ", megabytes(memory_bytes), "\n");
   if (host_bytes > 0)
     text += concat("host tier: ", megabytes(host_bytes), " (", pools.host_pages, " pages, ",
                    pools.host_slots, " states)\n");

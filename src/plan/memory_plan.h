@@ -20,18 +20,20 @@ int64_t kv_page_bytes(const ModelConfig& config, int64_t element_bytes);
 int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes);
 
 struct MemoryRequest {
-  int64_t memory_bytes = 0;               // what the process may use in all
-  int64_t weight_bytes = 0;               // as the backend holds them
-  int64_t page_bytes = 0;                 // of the backend; kv_page_bytes() if it adds nothing
-  int64_t slot_bytes = 0;                 // likewise
-  std::optional<int64_t> model_len;       // prompt + output of one request; absent: auto
-  int32_t full_length_sequences = 1;      // that auto must hold at once
-  int32_t sequences_max = 16;             // running at once
-  std::optional<int32_t> snapshots;       // of the state, for the prefix cache; absent: auto
-  int64_t host_bytes = 0;                 // for swapped sequences and the cache's second tier
-  std::optional<int64_t> kv_cache_bytes;  // absent: enough for all, within a share of memory
-  int32_t rows_max = 512;                 // of one pass, prompt pieces and decoding sequences
-  int32_t replay_rows = 0;                // as PoolSizes; slot_bytes has room for them
+  int64_t memory_bytes = 0;                // what the process may use in all
+  int64_t weight_bytes = 0;                // as the backend holds them
+  int64_t page_bytes = 0;                  // of the backend; kv_page_bytes() if it adds nothing
+  int64_t slot_bytes = 0;                  // likewise
+  std::optional<int64_t> model_len;        // prompt + output of one request; absent: auto
+  int32_t full_length_sequences = 1;       // that auto must hold at once
+  int32_t sequences_max = 16;              // running at once
+  std::optional<int32_t> snapshots;        // of the state, for the prefix cache; absent: auto
+  int64_t host_bytes = 0;                  // for swapped sequences and the cache's second tier
+  std::optional<int64_t> kv_cache_bytes;   // absent: enough for all, within a share of memory
+  int32_t rows_max = 512;                  // of one pass, prompt pieces and decoding sequences
+  std::optional<int64_t> workspace_bytes;  // as the backend knows it; absent: an upper estimate
+  int64_t driver_bytes = 0;                // of a card: the driver's context, recorded passes
+  int32_t replay_rows = 0;                 // as PoolSizes; slot_bytes has room for them
 };
 
 struct MemoryPlan {
@@ -43,10 +45,13 @@ struct MemoryPlan {
   int64_t state_bytes = 0;      // of live sequences and snapshots
   int64_t host_bytes = 0;       // in host memory; not part of total_bytes()
   int32_t snapshots = 0;        // state slots beyond sequences_max
-  int64_t workspace_bytes = 0;  // activations of one pass; an upper estimate
+  int64_t workspace_bytes = 0;  // activations of one pass
+  int64_t driver_bytes = 0;     // as requested
   int64_t memory_bytes = 0;
 
-  int64_t total_bytes() const { return weight_bytes + kv_bytes + state_bytes + workspace_bytes; }
+  int64_t total_bytes() const {
+    return weight_bytes + kv_bytes + state_bytes + workspace_bytes + driver_bytes;
+  }
   /// Sequences of full length that fit the pages at once.
   double concurrency() const;
   /// Sequences of `tokens` tokens that fit at once.

@@ -16,8 +16,17 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights&, const ModelCo
   return describe_cuda_device().error();
 }
 
-int64_t cuda_pool_bytes(Backend& backend, int32_t) {
+Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig&, const FormatOf&,
+                                                          const BackendOptions&) {
+  return describe_cuda_device().error();
+}
+
+CudaMemory cuda_memory(Backend& backend) {
   CHECK(false, "no CUDA in this build, but a backend ", backend.name());
+}
+
+Result<int64_t> cuda_workspace_bytes(Backend&, const PoolSizes&) {
+  return describe_cuda_device().error();
 }
 
 }  // namespace nibble

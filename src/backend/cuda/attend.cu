@@ -1,7 +1,7 @@
 // Attention of single rows over paged keys and values, on tensor cores (mma.sync, sm_80 up): keys
 // are the rows of the left operand, the query heads of a KV head the 8 columns. The history of a
 // row is cut into pieces whose length depends on the row's position alone; a block of 4 warps takes
-// one piece of one KV head after another, the next 16 tokens of each warp on their way; combine
+// one piece of one KV head after another, the next tokens of each warp on their way; combine
 // adds the pieces of a row in order and applies the gate. head_dim up to 256, any number of query
 // heads per KV head. Bound: the bytes of keys and values.
 #include "backend/cuda/attention_codes.cuh"
@@ -12,10 +12,9 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kPage = 64;
-constexpr int kBlockTokens = kWarps * kAttendTokens;
 constexpr int kBlocksPerMultiprocessor = 2;
 static_assert(kAttendRowsMax == 32, "a lane keeps each row of a launch");
-static_assert(kAttendTokensMin % kPage == 0 && kBlockTokens == kPage);
+static_assert(kAttendTokensMin % kPage == 0);
 
 /// Length of the pieces of a history of `tokens`: at most kAttendSplitsMax of them.
 __device__ __forceinline__ int piece_tokens(int tokens) {
@@ -86,7 +85,7 @@ class Pieces {
     read_ids(piece, 0);
     return piece;
   }
-  /// Line of token `first`, a multiple of 16.
+  /// Line of token `first`, the first of a step.
   __device__ int64_t line(Piece& piece, int first, int64_t line_bytes) const {
     const int page = (first - piece.begin) / kPage;
     if (page > 0 && page % 32 == 0) read_ids(piece, page);
@@ -109,6 +108,9 @@ class Pieces {
 template <KvFormat kFormat, int kDim, bool kExact>
 class AttendBlock {
   using Step = KvStep<kFormat, kDim, kExact>;
+  static constexpr int kGroups = Step::kGroups;
+  static constexpr int kBlockTokens = kWarps * Step::kTokens;
+  static_assert(kAttendTokensMin % kBlockTokens == 0 && kPage % Step::kTokens == 0);
   static constexpr int kQueryStride = kDim + 32;  // 16-bit numbers: free of bank conflicts
   static constexpr int kOutStride = kDim + 4;     // out, maximum, total
 
@@ -133,8 +135,8 @@ class AttendBlock {
     int number = static_cast<int>(blockIdx.x);
     Piece piece = pieces_.at(number);
     bool loaded = false;
-    const int ahead = piece.begin + warp_ * kAttendTokens;
-    if (ahead + kAttendTokens <= piece.end - fresh) {
+    const int ahead = piece.begin + warp_ * Step::kTokens;
+    if (ahead + Step::kTokens <= piece.end - fresh) {
       begin_loads(piece, ahead);
       loaded = true;
     }
@@ -153,7 +155,7 @@ class AttendBlock {
   /// The next tokens to load; their page is looked up here.
   __device__ __forceinline__ void aim(Piece& piece, int first) {
     line_ = pieces_.line(piece, first, line_bytes_);
-    tokens_ = min(kAttendTokens, piece.end - first);
+    tokens_ = min(Step::kTokens, piece.end - first);
   }
   __device__ __forceinline__ void load_keys(int half) {
     step_.load_keys(a_.kv.keys + line_, line_bytes_, tokens_, half);
@@ -176,16 +178,15 @@ class AttendBlock {
     for (int i = 0; i < Step::kTiles; ++i)
 #pragma unroll
       for (int e = 0; e < 4; ++e) out_[i][e] = 0.0F;
-    int first = piece.begin + warp_ * kAttendTokens;
+    int first = piece.begin + warp_ * Step::kTokens;
     if (first >= piece.end) return false;
-    if (!loaded) {
-      begin_loads(piece, first);
-    }
-    const int next_first = next.begin + warp_ * kAttendTokens;
+    if (!loaded) begin_loads(piece, first);
+    const int next_first = next.begin + warp_ * Step::kTokens;
     const bool next_has = next_first < next.end;
     for (;;) {
-      float s[4];
-      score(s);
+      float s[kGroups][4];
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) score(group, s[group]);
       load_values(1);
       const int left = piece.end - first;
       const bool more = left > kBlockTokens;
@@ -196,7 +197,7 @@ class AttendBlock {
         aim(next, next_first);
       }
       if (goes_on) load_keys(0);
-      uint32_t weights[2];
+      uint32_t weights[kGroups][2];
       soften(s, left, weights);
       accumulate<0>(weights);
       if (goes_on) load_keys(1);
@@ -237,7 +238,7 @@ class AttendBlock {
   }
 
   /// s: token g of heads 2q, 2q+1, then token g + 8. Four sums, added at the end.
-  __device__ __forceinline__ void score(float (&s)[4]) const {
+  __device__ __forceinline__ void score(int group, float (&s)[4]) const {
     constexpr int kSums = Step::kProducts < 4 ? Step::kProducts : 4;
     float sums[kSums][4] = {};
     const uint16_t* queries = shared_.queries + g_ * kQueryStride;
@@ -245,9 +246,9 @@ class AttendBlock {
     for (int k = 0; k < Step::kProducts; k += 2) {
       const uint4 b = *reinterpret_cast<const uint4*>(queries + Step::query_dims(k, q_));
       uint32_t x[4];
-      step_.key_operand(k, x);
+      step_.key_operand(group, k, x);
       mma_16x8x16<kFormat>(sums[k % kSums], x[0], x[1], x[2], x[3], b.x, b.y);
-      step_.key_operand(k + 1, x);
+      step_.key_operand(group, k + 1, x);
       mma_16x8x16<kFormat>(sums[(k + 1) % kSums], x[0], x[1], x[2], x[3], b.z, b.w);
     }
 #pragma unroll
@@ -259,25 +260,39 @@ class AttendBlock {
   }
 
   /// Scores to weights relative to the running maximum. left: tokens from the first on.
-  __device__ __forceinline__ void soften(float (&s)[4], int left, uint32_t (&weights)[2]) {
-    if (g_ >= left) s[0] = s[1] = -INFINITY;
-    if (g_ + 8 >= left) s[2] = s[3] = -INFINITY;
+  __device__ __forceinline__ void soften(float (&s)[kGroups][4], int left,
+                                         uint32_t (&weights)[kGroups][2]) {
     float rescale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float top = fmaxf(s[h], s[h + 2]);
+      float top = -INFINITY;
+#pragma unroll
+      for (int e = 0; e < 2 * kGroups; ++e) {
+        float& score = s[e / 2][e % 2 * 2 + h];
+        if (g_ + 8 * e >= left) score = -INFINITY;
+        top = fmaxf(top, score);
+      }
 #pragma unroll
       for (int step = 4; step < 32; step *= 2)
         top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
       top = fmaxf(top, highest_[h]);
       rescale[h] = exp2f(highest_[h] - top);
       highest_[h] = top;
-      s[h] = g_ >= left ? 0.0F : exp2f(s[h] - top);
-      s[h + 2] = g_ + 8 >= left ? 0.0F : exp2f(s[h + 2] - top);
-      total_[h] = fmaf(total_[h], rescale[h], s[h] + s[h + 2]);
+      float sum = 0.0F;
+#pragma unroll
+      for (int e = 0; e < 2 * kGroups; ++e) {
+        float& score = s[e / 2][e % 2 * 2 + h];
+        score = g_ + 8 * e >= left ? 0.0F : exp2f(score - top);
+        sum += score;
+      }
+      total_[h] = fmaf(total_[h], rescale[h], sum);
     }
-    weights[0] = transpose_8x8(operand_pair<kFormat>(s[0], s[1]));
-    weights[1] = transpose_8x8(operand_pair<kFormat>(s[2], s[3]));
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        weights[group][e] =
+            transpose_8x8(operand_pair<kFormat>(s[group][2 * e], s[group][2 * e + 1]));
     if (__any_sync(kAllLanes, rescale[0] != 1.0F || rescale[1] != 1.0F)) {
 #pragma unroll
       for (int i = 0; i < Step::kTiles; ++i)
@@ -286,14 +301,17 @@ class AttendBlock {
     }
   }
 
+  /// The values of one half, as load_values() has them.
   template <int kHalf>
-  __device__ __forceinline__ void accumulate(const uint32_t (&weights)[2]) {
-    constexpr int kBegin = kHalf * (Step::kTiles / 2);
+  __device__ __forceinline__ void accumulate(const uint32_t (&weights)[kGroups][2]) {
+    constexpr int kGroup = kGroups == 2 ? kHalf : 0;
+    constexpr int kBegin = kGroups == 2 ? 0 : kHalf * Step::kTiles / 2;
+    constexpr int kEnd = kGroups == 2 ? Step::kTiles : (kHalf + 1) * Step::kTiles / 2;
 #pragma unroll
-    for (int i = kBegin; i < kBegin + Step::kTiles / 2; ++i) {
+    for (int i = kBegin; i < kEnd; ++i) {
       uint32_t x[4];
-      step_.value_operand(i, x);
-      mma_16x8x16<kFormat>(out_[i], x[0], x[1], x[2], x[3], weights[0], weights[1]);
+      step_.value_operand(kGroup, i, x);
+      mma_16x8x16<kFormat>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][0], weights[kGroup][1]);
     }
   }
 

@@ -1,5 +1,5 @@
-// How generation attention reads its cache: 16 tokens of keys as left operands of
-// mma.m16n8k16, 16 tokens of values as their transposed ones, straight from memory into registers.
+// How generation attention reads its cache: groups of 16 tokens of keys as left operands of
+// mma.m16n8k16, of values as their transposed ones, straight from memory into registers.
 // BF16 codes are multiplied as BF16, E4M3 codes as F16, which holds them exactly.
 //
 // Lane 4 g + q of a warp. Keys: rows g and g + 8, 16 bytes at 64 c + 16 q of chunk c. Values:
@@ -15,8 +15,7 @@
 
 namespace nibble::cuda {
 
-inline constexpr int kAttendTokens = 16;  // of one step of a warp
-inline constexpr int kAttendHeads = 8;    // query heads of one pass over the keys
+inline constexpr int kAttendHeads = 8;  // query heads of one pass over the keys
 
 template <KvFormat kFormat>
 __device__ __forceinline__ void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
@@ -85,55 +84,65 @@ __device__ __forceinline__ uint4 load_16_bytes_within(const uint8_t* line, int a
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// Keys and values of 16 tokens. kDim: head_dim, or (not kExact) the next larger 64, 128, 256.
+/// Keys and values of one step of a warp: kGroups groups of 16 tokens. kDim: head_dim, or (not
+/// kExact) the next larger 64, 128, 256.
 template <KvFormat kFormat, int kDim, bool kExact>
 struct KvStep {
   static constexpr int kBytes = kDim * static_cast<int>(kv_element_bytes(kFormat));
+  static constexpr int kGroups = kBytes == 512 ? 1 : 2;  // so that as many bytes are on their way
+  static constexpr int kTokens = 16 * kGroups;
   static constexpr int kKeyChunks = kBytes / 64;
   static constexpr int kValueChunks = (kBytes + 127) / 128;
   static constexpr int kTiles = kValueChunks * (kFormat == KvFormat::bf16 ? 4 : 8);  // of 16 dims
   static constexpr int kProducts = kDim / 16;
 
-  uint4 keys[2][kKeyChunks];
-  uint4 values[4][kValueChunks];
+  uint4 keys[2 * kGroups][kKeyChunks];  // of each 8 tokens
+  uint4 values[kGroups][4][kValueChunks];
 
-  /// `line` of the first token; the last of `tokens` (1..16) stands in for those past the end.
-  /// half: tokens 0-7 or 8-15.
+  /// `line` of the first token; the last of `tokens` (1..kTokens) stands in for those past the end.
+  /// Half 0 or 1 of the tokens.
   __device__ __forceinline__ void load_keys(const uint8_t* line, int64_t line_bytes, int tokens,
                                             int half) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int q = static_cast<int>(threadIdx.x) % 4;
-    const uint8_t* from = line + min(g + 8 * half, tokens - 1) * line_bytes;
 #pragma unroll
-    for (int c = 0; c < kKeyChunks; ++c)
-      keys[half][c] = load(from, 64 * c + 16 * q, static_cast<int>(line_bytes));
+    for (int e = half * kGroups; e < (half + 1) * kGroups; ++e) {
+      const uint8_t* from = line + min(g + 8 * e, tokens - 1) * line_bytes;
+#pragma unroll
+      for (int c = 0; c < kKeyChunks; ++c)
+        keys[e][c] = load(from, 64 * c + 16 * q, static_cast<int>(line_bytes));
+    }
   }
-  /// half: of the dimensions, as value_operand() wants tiles; all in the first if there is one
-  /// chunk.
+  /// Half 0 or 1: of the tokens if there are two groups, else of the dimensions.
   __device__ __forceinline__ void load_values(const uint8_t* line, int64_t line_bytes, int tokens,
                                               int half) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int q = static_cast<int>(threadIdx.x) % 4;
+    const int group = kGroups == 2 ? half : 0;
+    const int begin = kGroups == 2 ? 0 : half * kValueChunks / 2;
+    const int end = kGroups == 2 ? kValueChunks : (half + 1) * kValueChunks / 2;
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
-      const uint8_t* from = line + min(2 * q + t % 2 + t / 2 * 8, tokens - 1) * line_bytes;
+      const int token = 16 * group + 2 * q + t % 2 + t / 2 * 8;
+      const uint8_t* from = line + min(token, tokens - 1) * line_bytes;
 #pragma unroll
-      for (int c = half * (kValueChunks + 1) / 2; c < (half + 1) * (kValueChunks + 1) / 2; ++c)
-        if (c < kValueChunks)
-          values[t][c] = load(from, 128 * c + 16 * g, static_cast<int>(line_bytes));
+      for (int c = begin; c < end; ++c)
+        values[group][t][c] = load(from, 128 * c + 16 * g, static_cast<int>(line_bytes));
     }
   }
 
-  /// Left operand of product s of the scores; its lane's dimensions are query_dims(s) .. + 3.
-  __device__ __forceinline__ void key_operand(int s, uint32_t (&a)[4]) const {
+  /// Left operand of product s of a group's scores; its lane's dimensions are query_dims(s) .. + 3.
+  __device__ __forceinline__ void key_operand(int group, int s, uint32_t (&a)[4]) const {
+    const auto& first = keys[2 * group];
+    const auto& second = keys[2 * group + 1];
     if constexpr (kFormat == KvFormat::bf16) {
-      a[0] = word(keys[0][s / 2], 2 * (s % 2));
-      a[1] = word(keys[1][s / 2], 2 * (s % 2));
-      a[2] = word(keys[0][s / 2], 2 * (s % 2) + 1);
-      a[3] = word(keys[1][s / 2], 2 * (s % 2) + 1);
+      a[0] = word(first[s / 2], 2 * (s % 2));
+      a[1] = word(second[s / 2], 2 * (s % 2));
+      a[2] = word(first[s / 2], 2 * (s % 2) + 1);
+      a[3] = word(second[s / 2], 2 * (s % 2) + 1);
     } else {
-      const uint32_t low = word(keys[0][s / 4], s % 4);
-      const uint32_t high = word(keys[1][s / 4], s % 4);
+      const uint32_t low = word(first[s / 4], s % 4);
+      const uint32_t high = word(second[s / 4], s % 4);
       a[0] = widen_e4m3_pair(low & 0xFFFFU);
       a[1] = widen_e4m3_pair(high & 0xFFFFU);
       a[2] = widen_e4m3_pair(low >> 16);
@@ -145,13 +154,14 @@ struct KvStep {
                                      : s / 4 * 64 + q * 16 + s % 4 * 4;
   }
 
-  /// Left operand of tile i of the result; its lane's dimensions are out_dims(i) and the next.
-  __device__ __forceinline__ void value_operand(int i, uint32_t (&a)[4]) const {
+  /// Left operand of tile i of a group's result; its lane's dimensions are out_dims(i) and the
+  /// next.
+  __device__ __forceinline__ void value_operand(int group, int i, uint32_t (&a)[4]) const {
     const int c = kFormat == KvFormat::bf16 ? i / 4 : i / 8;
     const int w = kFormat == KvFormat::bf16 ? i % 4 : i % 8 / 2;
     uint32_t t[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) t[k] = word(values[k][c], w);
+    for (int k = 0; k < 4; ++k) t[k] = word(values[group][k][c], w);
     if constexpr (kFormat == KvFormat::bf16) {
       a[0] = __byte_perm(t[0], t[1], 0x5410);
       a[1] = __byte_perm(t[0], t[1], 0x7632);
@@ -159,12 +169,12 @@ struct KvStep {
       a[3] = __byte_perm(t[2], t[3], 0x7632);
     } else {
       const unsigned pick = i % 2 == 0 ? 0x5140 : 0x7362;
-      const uint32_t first = __byte_perm(t[0], t[1], pick);
-      const uint32_t second = __byte_perm(t[2], t[3], pick);
-      a[0] = widen_e4m3_pair(first & 0xFFFFU);
-      a[1] = widen_e4m3_pair(first >> 16);
-      a[2] = widen_e4m3_pair(second & 0xFFFFU);
-      a[3] = widen_e4m3_pair(second >> 16);
+      const uint32_t low = __byte_perm(t[0], t[1], pick);
+      const uint32_t high = __byte_perm(t[2], t[3], pick);
+      a[0] = widen_e4m3_pair(low & 0xFFFFU);
+      a[1] = widen_e4m3_pair(low >> 16);
+      a[2] = widen_e4m3_pair(high & 0xFFFFU);
+      a[3] = widen_e4m3_pair(high >> 16);
     }
   }
   static __device__ __forceinline__ int out_dims(int i, int g) {

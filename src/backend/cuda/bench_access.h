@@ -6,14 +6,11 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels.h"
+#include "model/synthetic_weights.h"
 
 namespace nibble::cuda {
 
-enum class DummyRecipe : uint8_t {
-  mixed,  // NVFP4 experts, shared expert and head; FP8 projections; the rest BF16
-  nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16
-  bf16,
-};
+using DummyRecipe = WeightLayout;
 
 /// Deterministic normal weights made on the device; nothing is read. Errors: as make_cuda_backend.
 Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,

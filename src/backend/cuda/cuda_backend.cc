@@ -8,6 +8,7 @@
 #include <map>
 
 #include "backend/cuda/bench_access.h"
+#include "backend/cuda/card.h"
 #include "backend/cuda/context.h"
 #include "model/forward.h"
 #include "model/rope.h"
@@ -25,13 +26,15 @@ class CudaBackend final : public Backend {
   CudaBackend(const ModelConfig& config, Device device, const BackendOptions& options)
       : config_(config),
         device_(std::move(device)),
+        card_(options.card),
         kv_(options.kv_cache == KvCache::fp8 ? KvFormat::fp8 : KvFormat::bf16) {}
   ~CudaBackend() override;
   /// `make` gives the weights once the stream is there.
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
-  int64_t pool_bytes(int32_t rows_max);
+  CudaMemory memory() const;
+  Result<int64_t> workspace_bytes(const PoolSizes& sizes);
   int32_t active_experts();
   double recorded_pass_us(int32_t rows, int repeats);
 
@@ -76,24 +79,16 @@ class CudaBackend final : public Backend {
     copy(pools_.page(to), pools_.page(from), page_size(), cudaMemcpyDeviceToDevice);
   }
   void store_page(int32_t page, int32_t host_page) override {
-    copy(pools_.host_page(host_page).data(), pools_.page(page), page_size(),
-         cudaMemcpyDeviceToHost);
-    finish();
+    store(pools_.host_page(host_page), pools_.page(page));
   }
   void load_page(int32_t host_page, int32_t page) override {
-    copy(pools_.page(page), pools_.host_page(host_page).data(), page_size(),
-         cudaMemcpyHostToDevice);
-    finish();
+    load_from(pools_.host_page(host_page), pools_.page(page));
   }
   void store_state(int32_t slot, int32_t host_slot) override {
-    copy(pools_.host_slot(host_slot).data(), pools_.slot(slot), slot_size(),
-         cudaMemcpyDeviceToHost);
-    finish();
+    store(pools_.host_slot(host_slot), pools_.slot(slot));
   }
   void load_state(int32_t host_slot, int32_t slot) override {
-    copy(pools_.slot(slot), pools_.host_slot(host_slot).data(), slot_size(),
-         cudaMemcpyHostToDevice);
-    finish();
+    load_from(pools_.host_slot(host_slot), pools_.slot(slot));
   }
   std::span<std::byte> host_page(int32_t id) override { return pools_.host_page(id); }
   std::span<std::byte> host_state(int32_t id) override { return pools_.host_slot(id); }
@@ -106,6 +101,8 @@ class CudaBackend final : public Backend {
   bool finite_state(int32_t slot) override {
     return finite(reinterpret_cast<const float*>(pools_.slot(slot)), state_slot_bytes() / 4);
   }
+  Result<void> sleep() override;
+  Result<void> wake() override;
   /// All bits set is NaN in E4M3, BF16 and F32.
   void poison_page(int32_t page) override {
     CUDA_CHECK(cudaMemsetAsync(pools_.page(page), 0xFF, page_size(), stream_));
@@ -121,13 +118,23 @@ class CudaBackend final : public Backend {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_));
   }
   void finish() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  void store(std::span<std::byte> host, const std::byte* device) {
+    copy(host.data(), device, host.size(), cudaMemcpyDeviceToHost);
+    finish();
+  }
+  void load_from(std::span<const std::byte> host, std::byte* device) {
+    copy(device, host.data(), host.size(), cudaMemcpyHostToDevice);
+    finish();
+  }
   template <typename T>
   bool finite(const T* values, int64_t count);
 
   Result<void> upload_rope();
   /// Which rows go through which arithmetic in this pass.
   void split_rows(const Batch& batch);
-  void record(int32_t rows);
+  Result<void> record(int32_t rows);
+  /// All that reserve() takes but the pools.
+  Result<void> reserve_workspace(const PoolSizes& sizes);
   /// The recording a batch can run on: its number of rows, or 0.
   int32_t graph_rows(const Batch& batch) const;
   void run_head(const Batch& batch);
@@ -136,9 +143,11 @@ class CudaBackend final : public Backend {
 
   ModelConfig config_;
   Device device_;
+  CardLimit card_;
   KvFormat kv_;
   cudaStream_t stream_ = nullptr;
   WeightStore weights_;
+  PinnedBuffer asleep_;  // the weights while the card is free
   DeviceBuffer rope_memory_;
   RopeView rope_;
   DevicePools pools_;
@@ -172,8 +181,9 @@ CudaBackend::~CudaBackend() {
 template <typename MakeWeights>
 Result<void> CudaBackend::load(const MakeWeights& make) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  context_.launcher = {
-      .stream = stream_, .multiprocessors = device_.multiprocessors, .overlap = device_.overlaps()};
+  context_.launcher = {.stream = stream_,
+                       .multiprocessors = device_.multiprocessors,
+                       .overlap = device_.overlaps() && !card_.portable_kernels};
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
   return upload_rope();
@@ -199,34 +209,39 @@ Result<void> CudaBackend::upload_rope() {
 
 Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   if (sizes.replay_rows > 0)
-    return make_error(ErrorCode::unsupported, {.what = "drafted rows on CUDA",
-                                               .expected = "no speculation",
-                                               .advice = "leave --speculative-config out"});
+    return make_error(ErrorCode::unsupported, {.what = "drafted rows on the cuda backend",
+                                               .advice = "leave out --speculative-config"});
   for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
   graphs_.clear();
-  sizes_ = sizes;
-  const int64_t tokens_max = int64_t{std::max(sizes.pages, 1)} * kPageTokens;
-  context_.splits_max = static_cast<int32_t>(
-      std::min(int64_t{kAttendSplitsMax}, (tokens_max + kAttendTokensMin - 1) / kAttendTokensMin));
   pools_ = DevicePools();
-  work_ = Workspace();
+  TRY(reserve_workspace(sizes));
   TRY(pools_.reserve(config_, kv_, sizes));
-  work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max));
-  TRY(batch_.reserve(sizes));
-  plan_ = PromptPlan();
-  prompts_ = PromptPlan::supports(config_);
-  if (prompts_) TRY(plan_.reserve(config_, sizes, work_.act_stride));
   const int64_t slab = std::min(sizes.rows_max, kSlabRows);
   host_logits_ = TRY(PinnedBuffer::allocate(slab * config_.vocab_rows * 4, "logits"));
   host_hidden_ = TRY(PinnedBuffer::allocate(slab * config_.hidden * 4, "hidden rows"));
   CUDA_CHECK(cudaDeviceSynchronize());
   for (const int32_t rows : kGraphRows)
-    if (rows <= sizes.rows_max) record(rows);
+    if (rows <= sizes.rows_max) TRY(record(rows));
   return {};
 }
 
+Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
+  sizes_ = sizes;
+  const int64_t tokens_max = int64_t{std::max(sizes.pages, 1)} * kPageTokens;
+  context_.splits_max = static_cast<int32_t>(
+      std::min(int64_t{kAttendSplitsMax}, (tokens_max + kAttendTokensMin - 1) / kAttendTokensMin));
+  work_ = Workspace();
+  batch_ = DeviceBatch();
+  plan_ = PromptPlan();
+  work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max));
+  TRY(batch_.reserve(sizes));
+  prompts_ = PromptPlan::supports(config_);
+  if (!prompts_) return {};
+  return plan_.reserve(config_, sizes, work_.act_stride, card_);
+}
+
 /// Once for real on padding alone, so that every kernel is loaded, then as a graph.
-void CudaBackend::record(int32_t rows) {
+Result<void> CudaBackend::record(int32_t rows) {
   Batch padding;
   padding.tokens = {0};
   padding.positions = {0, 0, 0};
@@ -242,12 +257,20 @@ void CudaBackend::record(int32_t rows) {
   cudaGraph_t graph = nullptr;
   CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
   cudaGraphExec_t executable = nullptr;
-  CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
   CUDA_CHECK(cudaGraphDestroy(graph));
+  recording_ = false;
+  if (made != cudaSuccess) {
+    cudaGetLastError();  // not sticky
+    return make_error(ErrorCode::no_memory,
+                      {.what = concat("the recorded pass of ", rows, " rows"),
+                       .found = cudaGetErrorString(made),
+                       .advice = "leave the card more room: lower --gpu-memory-utilization"});
+  }
+  graphs_[rows] = executable;
   CUDA_CHECK(cudaGraphUpload(executable, stream_));
   finish();
-  graphs_[rows] = executable;
-  recording_ = false;
+  return {};
 }
 
 int32_t CudaBackend::graph_rows(const Batch& batch) const {
@@ -355,26 +378,33 @@ bool CudaBackend::finite(const T* values, int64_t count) {
   return found == 0;
 }
 
-/// The workspace is reserved for a moment and counted by what is left.
-int64_t CudaBackend::pool_bytes(int32_t rows_max) {
-  constexpr int64_t kGraphBytes = int64_t{192}
-                                  << 20;  // recorded passes, and what the driver rounds
-  constexpr int32_t kSequencesMost = 256;
-  const PoolSizes sizes{.pages = kPageTokens,
-                        .state_slots = std::min(rows_max, kSequencesMost),
-                        .rows_max = rows_max};
-  const auto free_bytes = [] {
-    size_t free_now = 0;
-    size_t all = 0;
-    CUDA_CHECK(cudaMemGetInfo(&free_now, &all));
-    return static_cast<int64_t>(free_now);
-  };
-  const Result<Workspace> work = Workspace::reserve(config_, rows_max, kAttendSplitsMax);
-  PromptPlan plan;
-  const bool fits = work.ok() && (!PromptPlan::supports(config_) ||
-                                  plan.reserve(config_, sizes, work.value().act_stride).ok());
-  const int64_t left = fits ? free_bytes() - kGraphBytes : 0;
-  return weights_.bytes() + std::max(left, int64_t{0});
+/// Addresses stay, so recorded passes do too.
+Result<void> CudaBackend::sleep() {
+  finish();
+  asleep_ = TRY(PinnedBuffer::allocate(weights_.bytes(), "the weights of a sleeping model"));
+  CUDA_CHECK(cudaMemcpy(asleep_.as<void>(), weights_.memory().as<void>(),
+                        static_cast<size_t>(weights_.bytes()), cudaMemcpyDeviceToHost));
+  weights_.memory().sleep();
+  pools_.sleep();
+  return {};
+}
+
+Result<void> CudaBackend::wake() {
+  if (asleep_.bytes() == 0) return {};
+  TRY(weights_.memory().wake("the weights"));
+  TRY(pools_.wake());
+  CUDA_CHECK(cudaMemcpy(weights_.memory().as<void>(), asleep_.as<void>(),
+                        static_cast<size_t>(weights_.bytes()), cudaMemcpyHostToDevice));
+  asleep_ = PinnedBuffer();
+  return {};
+}
+
+CudaMemory CudaBackend::memory() const { return card_memory(device_, card_, weights_.bytes()); }
+
+Result<int64_t> CudaBackend::workspace_bytes(const PoolSizes& sizes) {
+  const int64_t before = device_ledger().used_bytes;
+  TRY(reserve_workspace(sizes));
+  return device_ledger().used_bytes - before;
 }
 
 int32_t CudaBackend::active_experts() {
@@ -403,26 +433,23 @@ double CudaBackend::recorded_pass_us(int32_t rows, int repeats) {
   return 1e3 * static_cast<double>(ms) / repeats;
 }
 
-/// Shapes the kernels keep in registers or shared memory.
-Result<void> refuse_oversized(const ModelConfig& config) {
-  const auto at_most = [](std::string_view what, int limit, int found) -> Result<void> {
-    if (found <= limit) return {};
-    return make_error(ErrorCode::unsupported, {.what = concat(what, " on the cuda backend"),
-                                               .expected = concat("at most ", limit),
-                                               .found = concat(found),
-                                               .advice = "use --backend cpu"});
-  };
-  TRY(at_most("hidden size", kHiddenMax, config.hidden));
-  if (config.moe) {
-    TRY(at_most("experts", kRouteExpertsMax, config.moe->experts));
-    TRY(at_most("experts per token", kRouteTopKMax, config.moe->top_k));
-  }
-  if (config.count(LayerKind::attention) > 0)
-    TRY(at_most("head_dim", kHeadDimMax, config.attention.head_dim));
-  if (config.count(LayerKind::delta_net) == 0) return {};
-  TRY(at_most("key dimensions of the delta net", kDeltaDimMax, config.delta_net.k_dim));
-  TRY(at_most("value dimensions of the delta net", kDeltaDimMax, config.delta_net.v_dim));
-  return at_most("convolution taps", kConvTapsMax, config.delta_net.conv_kernel);
+/// `make_weights` gives a WeightStore once there is a device and a stream.
+template <typename MakeWeights>
+Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
+                                              const BackendOptions& options,
+                                              const MakeWeights& make_weights) {
+  Device device = TRY(open_device());
+  if (options.activations != Activations::automatic && options.activations != Activations::bf16)
+    return make_error(ErrorCode::unsupported, {.what = "activations on the cuda backend",
+                                               .expected = "auto or bf16",
+                                               .found = activations_name(options.activations)});
+  TRY(refuse_oversized(config));
+  const int64_t limit = options.card.memory_bytes;
+  limit_device_memory(
+      limit > 0 ? std::max<int64_t>(limit - (device.memory_bytes - device.free_bytes), 1) : 0);
+  auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
+  TRY(backend->load(make_weights));
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
 }  // namespace
@@ -430,43 +457,40 @@ Result<void> refuse_oversized(const ModelConfig& config) {
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options) {
-  Device device = TRY(open_device());
-  if (options.activations != Activations::automatic && options.activations != Activations::bf16)
-    return make_error(ErrorCode::unsupported, {.what = "activations on the cuda backend",
-                                               .expected = "auto or bf16",
-                                               .found = activations_name(options.activations)});
-  TRY(refuse_oversized(config));
-  auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
-  TRY(backend->load([&](const Launcher&) { return WeightStore::load(weights, config); }));
-  return std::unique_ptr<Backend>(std::move(backend));
+  return make_backend(config, options, [&](const Launcher& launcher) {
+    return WeightStore::load(weights, config, launcher);
+  });
 }
 
-int64_t cuda_pool_bytes(Backend& backend, int32_t rows_max) {
+Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,
+                                                          const FormatOf& formats,
+                                                          const BackendOptions& options) {
+  return make_backend(config, options, [&](const Launcher& launcher) {
+    return WeightStore::random(config, formats, launcher);
+  });
+}
+
+namespace {
+
+CudaBackend& as_cuda(Backend& backend) {
   CHECK(backend.name() == "cuda", "a backend ", backend.name());
-  return static_cast<CudaBackend&>(backend).pool_bytes(rows_max);
+  return static_cast<CudaBackend&>(backend);
+}
+
+}  // namespace
+
+CudaMemory cuda_memory(Backend& backend) { return as_cuda(backend).memory(); }
+
+Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes) {
+  return as_cuda(backend).workspace_bytes(sizes);
 }
 
 namespace cuda {
 
-Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,
-                                                         DummyRecipe recipe,
-                                                         const BackendOptions& options) {
-  Device device = TRY(open_device());
-  TRY(refuse_oversized(config));
-  auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
-  TRY(backend->load(
-      [&](const Launcher& launcher) { return WeightStore::random(config, recipe, launcher); }));
-  return std::unique_ptr<Backend>(std::move(backend));
-}
-
-void skip_steps(Backend& backend, uint32_t steps) {
-  static_cast<CudaBackend&>(backend).skip(steps);
-}
-int32_t active_experts(Backend& backend) {
-  return static_cast<CudaBackend&>(backend).active_experts();
-}
+void skip_steps(Backend& backend, uint32_t steps) { as_cuda(backend).skip(steps); }
+int32_t active_experts(Backend& backend) { return as_cuda(backend).active_experts(); }
 double recorded_pass_us(Backend& backend, int32_t rows, int repeats) {
-  return static_cast<CudaBackend&>(backend).recorded_pass_us(rows, repeats);
+  return as_cuda(backend).recorded_pass_us(rows, repeats);
 }
 
 }  // namespace cuda

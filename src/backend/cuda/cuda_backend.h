@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "model/backend.h"
 #include "model/config.h"
+#include "model/synthetic_weights.h"
 #include "model/weights.h"
 
 namespace nibble {
@@ -24,9 +25,25 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options);
 
-/// Device bytes that weights, pages and state slots may take together when passes have up to
-/// rows_max rows: what is free now, with the weights, without the workspace of such passes.
-/// `backend` must be of make_cuda_backend and not yet reserved.
-int64_t cuda_pool_bytes(Backend& backend, int32_t rows_max);
+/// The same without a checkpoint: deterministic random weights of the config's shape, stored as
+/// `formats` says, made on the device. Errors: as make_cuda_backend.
+Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,
+                                                          const FormatOf& formats,
+                                                          const BackendOptions& options);
+
+/// What a backend of this file takes of the card, in bytes.
+struct CudaMemory {
+  int64_t card = 0;         // all of it, or of the smaller one that is imitated
+  int64_t free = 0;         // of that, now
+  int64_t weights = 0;      // as held
+  int64_t driver = 0;       // taken before anything was allocated: the context, other processes
+  int64_t recorded = 0;     // that recorded passes and rounding add, at most
+  int64_t allocated = 0;    // by this process, weights included
+  int64_t allocations = 0;  // that this process ever made
+};
+CudaMemory cuda_memory(Backend& backend);
+/// What reserve() allocates beside pages and states for passes of up to rows_max rows: measured by
+/// doing so, before the first reserve(). Errors: no_memory.
+Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes);
 
 }  // namespace nibble

@@ -24,6 +24,37 @@ __global__ void __launch_bounds__(kThreads)
   if (bad) *found = 1;
 }
 
+/// 16 bytes a thread at a time; both ends need not be aligned.
+__global__ void __launch_bounds__(kThreads)
+    find_not_sound_kernel(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found) {
+  const auto bad_byte = [kind](uint32_t x) {
+    return kind == Soundness::e4m3 ? (x & 0x7FU) == 0x7FU : x >= 0x7FU;
+  };
+  bool bad = false;
+  const auto bad_word = [&](uint32_t word) {
+    if (kind == Soundness::bf16)
+      return not_finite(static_cast<uint16_t>(word)) ||
+             not_finite(static_cast<uint16_t>(word >> 16));
+    return bad_byte(word & 0xFFU) || bad_byte(word >> 8 & 0xFFU) || bad_byte(word >> 16 & 0xFFU) ||
+           bad_byte(word >> 24);
+  };
+  const int64_t stride = gridDim.x * int64_t{kThreads};
+  const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  const bool aligned = reinterpret_cast<uintptr_t>(values) % 16 == 0;
+  const int64_t whole = aligned ? bytes / 16 : 0;
+  for (int64_t i = thread; i < whole; i += stride) {
+    const uint4 v = reinterpret_cast<const uint4*>(values)[i];
+    bad |= bad_word(v.x) || bad_word(v.y) || bad_word(v.z) || bad_word(v.w);
+  }
+  if (kind == Soundness::bf16) {
+    for (int64_t i = whole * 8 + thread; i < bytes / 2; i += stride)
+      bad |= not_finite(reinterpret_cast<const uint16_t*>(values)[i]);
+  } else {
+    for (int64_t i = whole * 16 + thread; i < bytes; i += stride) bad |= bad_byte(values[i]);
+  }
+  if (bad) *found = 1;
+}
+
 __device__ __forceinline__ uint32_t scramble(uint64_t x) {  // splitmix64
   x += 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -79,6 +110,12 @@ void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
 }
 void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher) {
   find(e4m3, count, found, launcher);
+}
+
+void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,
+                    const Launcher& launcher) {
+  const auto blocks = static_cast<unsigned>(min(bytes / 16 / kThreads + 1, int64_t{1056}));
+  launch(find_not_sound_kernel, launcher, blocks, kThreads, 0, values, bytes, kind, found);
 }
 
 void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,

@@ -21,7 +21,16 @@
 
 namespace nibble::cuda {
 
-/// Zeroed device memory, 256-byte aligned.
+/// What this process holds of the card through DeviceBuffer; one card, so one ledger.
+struct DeviceLedger {
+  int64_t used_bytes = 0;
+  int64_t allocations = 0;  // so far
+};
+DeviceLedger device_ledger();
+/// Allocations that would pass this many bytes fail as on a full card; 0: no limit.
+void limit_device_memory(int64_t bytes);
+
+/// Zeroed device memory, 256-byte aligned. Its address stays when it sleeps.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -40,13 +49,23 @@ class DeviceBuffer {
     return static_cast<T*>(data_);
   }
 
+  /// Large buffers give their memory back and keep their address; small ones do nothing. Nothing
+  /// may use it until wake(). The device is idle.
+  void sleep();
+  /// Zeroed memory at the same address. Errors: no_memory.
+  Result<void> wake(std::string_view what);
+
  private:
   void swap(DeviceBuffer& other) {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(mapped_bytes_, other.mapped_bytes_);
+    std::swap(handle_, other.handle_);
   }
   void* data_ = nullptr;
   int64_t bytes_ = 0;
+  int64_t mapped_bytes_ = 0;  // of a large buffer, address and memory apart
+  uint64_t handle_ = 0;       // of that memory; 0 while it sleeps
 };
 
 /// Page-locked host memory, uninitialised.

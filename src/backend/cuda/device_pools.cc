@@ -40,6 +40,15 @@ Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat format,
   return {};
 }
 
+void DevicePools::sleep() {
+  pages_.sleep();
+  slots_.sleep();
+}
+Result<void> DevicePools::wake() {
+  TRY(pages_.wake("KV pages"));
+  return slots_.wake("recurrent states");
+}
+
 KvView DevicePools::kv(int layer) const {
   const int64_t part =
       config_->attention.kv_heads * head_elements(*config_) * kv_element_bytes(format_);

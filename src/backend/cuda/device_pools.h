@@ -16,6 +16,10 @@ class DevicePools {
 
   Result<void> reserve(const ModelConfig& config, KvFormat format, const PoolSizes& sizes);
 
+  /// As DeviceBuffer: what pages and states held is lost, they are zero afterwards.
+  void sleep();
+  Result<void> wake();
+
   /// `layer` counts layers of its kind.
   KvView kv(int layer) const;
   StateView state(int layer) const;

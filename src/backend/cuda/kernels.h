@@ -250,6 +250,11 @@ void find_not_finite(const float* values, int64_t count, int32_t* found, const L
 void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
                      const Launcher& launcher);
 void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher);
+/// What a file may hold: finite numbers, and for NVFP4 block scales that are not negative.
+enum class Soundness : uint8_t { bf16, e4m3, nvfp4_scale };
+/// *found = 1 if one of the values is not sound. `bytes` a multiple of 2 for BF16.
+void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,
+                    const Launcher& launcher);
 /// Random normal BF16, random codes, for benchmarks without files.
 void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
                  const Launcher& launcher);

@@ -58,7 +58,7 @@ PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear&
 void run(const Context& context, const PrefillGemm& gemm, Step step) {
   if ((context.launcher.skipped >> static_cast<int>(step) & 1U) != 0) return;
   CUDA_CHECK(
-      prefill_gemm(gemm, context.plan.device(), MatrixUnit::automatic, context.launcher.stream));
+      prefill_gemm(gemm, context.plan.device(), context.plan.unit(), context.launcher.stream));
 }
 
 Input block_input(const Context& context) {
@@ -125,7 +125,8 @@ void prompt_attention_block(const Context& context, int layer) {
                            .gate_stride = w.q.rows,
                            .gate_head_stride = head_stride,
                            .out = rows_of<__nv_bfloat16>(context, work.mixed, work.mixed_stride),
-                           .out_stride = work.mixed_stride};
+                           .out_stride = work.mixed_stride,
+                           .unit = context.plan.unit()};
   if ((context.launcher.skipped >> static_cast<int>(Step::attend) & 1U) == 0)
     CUDA_CHECK(
         flash_prefill(flash, context.plan.device().shared_bytes_max, context.launcher.stream));

@@ -49,8 +49,11 @@ bool PromptPlan::supports(const ModelConfig& config) {
 }
 
 Result<void> PromptPlan::reserve(const ModelConfig& config, const PoolSizes& sizes,
-                                 int64_t act_stride) {
+                                 int64_t act_stride, const CardLimit& card) {
   CUDA_CHECK(PrefillDevice::read(0, &device_));
+  if (card.shared_bytes > 0)
+    device_.shared_bytes_max = std::min(device_.shared_bytes_max, card.shared_bytes);
+  if (card.portable_kernels) unit_ = MatrixUnit::portable;
   CUDA_CHECK(prefill_gemm_prepare(device_));
   attends_ = config.count(LayerKind::attention) > 0;
   recurs_ = config.count(LayerKind::delta_net) > 0;

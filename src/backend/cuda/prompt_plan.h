@@ -35,7 +35,8 @@ class PromptPlan {
   /// ones.
   static bool supports(const ModelConfig& config);
 
-  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes, int64_t act_stride);
+  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes, int64_t act_stride,
+                       const CardLimit& card);
   /// Plans the prompt sequences of a batch, of which the first row is `first_row` on the device.
   /// `device_row` maps rows of the batch.
   template <typename DeviceRow>
@@ -58,6 +59,7 @@ class PromptPlan {
   }
 
   const PrefillDevice& device() const { return device_; }
+  MatrixUnit unit() const { return unit_; }
   const PromptMlpMemory& mlp() const { return mlp_; }
   const DeltaChunk* chunks() const { return chunks_.as<DeltaChunk>(); }
   const DeltaSequence* sequences() const { return sequences_.as<DeltaSequence>(); }
@@ -72,6 +74,7 @@ class PromptPlan {
   Result<void> reserve_mlp(const ModelConfig& config, int64_t rows, int64_t act_stride);
 
   PrefillDevice device_;
+  MatrixUnit unit_ = MatrixUnit::automatic;
   PromptMlpMemory mlp_;
   DeviceBuffer chunks_, sequences_, tiles_, delta_workspace_;
   PinnedBuffer host_;

@@ -2,10 +2,6 @@
 #include "backend/cuda/weight_store.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include "model/sound_weights.h"
-#include "tensor/float_formats.h"
 
 namespace nibble::cuda {
 namespace {
@@ -189,82 +185,6 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
   return {};
 }
 
-/// Copies rows to their padded place.
-void copy_rows(const void* from, int64_t from_bytes, const uint8_t* to, int64_t to_bytes,
-               int64_t rows) {
-  CUDA_CHECK(cudaMemcpy2D(const_cast<uint8_t*>(to), static_cast<size_t>(to_bytes), from,
-                          static_cast<size_t>(from_bytes), static_cast<size_t>(from_bytes),
-                          static_cast<size_t>(rows), cudaMemcpyHostToDevice));
-}
-
-/// Reads a checkpoint.
-class FileFiller final : public WeightFiller {
- public:
-  explicit FileFiller(const Weights& weights) : weights_(weights) {}
-  Result<void> linear(const LinearSource& source, const DeviceLinear& to) override;
-  Result<void> vector(const VectorSource& source, Change change, float* to) override;
-
- private:
-  static std::vector<uint16_t> as_bf16(const LinearWeight& weight);
-  static std::vector<float> factors(const LinearWeight& weight, const DeviceLinear& to);
-  const Weights& weights_;
-};
-
-/// F16 and F32 files are rounded once.
-std::vector<uint16_t> FileFiller::as_bf16(const LinearWeight& weight) {
-  const auto count = static_cast<size_t>(weight.rows * weight.cols);
-  std::vector<float> wide(count);
-  dequantize_rows(weight, 0, weight.rows, wide.data());
-  std::vector<uint16_t> narrow(count);
-  for (size_t i = 0; i < count; ++i) narrow[i] = float_to_bf16(wide[i]);
-  return narrow;
-}
-
-std::vector<float> FileFiller::factors(const LinearWeight& weight, const DeviceLinear& to) {
-  if (to.format == Format::nvfp4) return {weight.global_scale.apply(1.0F)};
-  const auto* scales = weight.scales.as<float>();
-  const auto count = static_cast<size_t>(weight.scales.shape().count());
-  if (to.layout != FactorLayout::block128) return {scales, scales + count};
-  const int64_t from = (weight.cols + kFp8Block - 1) / kFp8Block;
-  const int64_t width = to.cols / kFp8Block;
-  std::vector<float> padded(static_cast<size_t>(to.factor_stride), 0.0F);
-  for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
-    padded[static_cast<size_t>(i / from * width + i % from)] = scales[i];
-  return padded;
-}
-
-Result<void> FileFiller::linear(const LinearSource& source, const DeviceLinear& to) {
-  const LinearWeight weight = TRY(weights_.load(source));
-  TRY(check_sound(weight));  // the kernels do without cases for NaN
-  const int64_t bytes = value_bytes(to.format, weight.cols);
-  const int64_t padded = value_bytes(to.format, to.cols);
-  if (to.format == Format::bf16 && weight.values.dtype() != DType::bf16) {
-    copy_rows(as_bf16(weight).data(), bytes, to.values, padded, weight.rows);
-  } else {
-    copy_rows(weight.values.as<uint8_t>(), bytes, to.values, padded, weight.rows);
-  }
-  if (to.format == Format::nvfp4) {
-    const auto* scales = weight.scales.as<uint8_t>();
-    copy_rows(scales, weight.cols / kNvfp4Group, to.scales, to.cols / kNvfp4Group, weight.rows);
-  }
-  if (to.factor_stride == 0) return {};
-  const std::vector<float> values = factors(weight, to);
-  CUDA_CHECK(cudaMemcpy(const_cast<float*>(to.factors), values.data(),
-                        values.size() * sizeof(float), cudaMemcpyHostToDevice));
-  return {};
-}
-
-Result<void> FileFiller::vector(const VectorSource& source, Change change, float* to) {
-  std::vector<float> values = TRY(weights_.load(source));
-  for (float& value : values) {
-    if (change == Change::add_one) value += 1.0F;
-    if (change == Change::exponent)
-      value = static_cast<float>(std::exp(static_cast<double>(value)));
-  }
-  CUDA_CHECK(cudaMemcpy(to, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));
-  return {};
-}
-
 }  // namespace
 
 Result<WeightStore> WeightStore::build(const WeightSources& sources, const ModelConfig& config,
@@ -275,16 +195,8 @@ Result<WeightStore> WeightStore::build(const WeightSources& sources, const Model
   store.memory_ = TRY(DeviceBuffer::allocate(counter.used(), "the weights"));
   Builder builder(store.memory_.as<uint8_t>(), filler);
   TRY(build_all(builder, sources, config, store));
+  TRY(filler.finish());
   return store;
-}
-
-Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig& config) {
-  FileFiller filler(weights);
-  return build({.embedding = weights.embedding(),
-                .head = weights.head(),
-                .final_norm = weights.final_norm(),
-                .layers = weights.layers()},
-               config, filler);
 }
 
 }  // namespace nibble::cuda

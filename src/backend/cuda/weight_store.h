@@ -6,11 +6,11 @@
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/device_weights.h"
 #include "model/config.h"
+#include "model/synthetic_weights.h"
 #include "model/weights.h"
 
 namespace nibble::cuda {
 
-enum class DummyRecipe : uint8_t;
 struct Launcher;
 
 struct AttentionWeights {
@@ -47,7 +47,8 @@ struct LayerWeights {
   MoeWeights moe;
 };
 
-/// Where the values come from. Each call fills one tensor at `to` (device).
+/// Where the values come from. Each call fills one tensor at `to` (device), at the latest in
+/// finish().
 class WeightFiller {
  public:
   virtual ~WeightFiller() = default;
@@ -55,6 +56,7 @@ class WeightFiller {
   virtual Result<void> linear(const LinearSource& source, const DeviceLinear& to) = 0;
   enum class Change : uint8_t { none, add_one, exponent };
   virtual Result<void> vector(const VectorSource& source, Change change, float* to) = 0;
+  virtual Result<void> finish() { return {}; }
 };
 
 /// The tensors a store is made of, as Weights has them.
@@ -70,14 +72,16 @@ class WeightStore {
   /// Errors: no_memory; those of the filler; unsupported for experts of mixed formats.
   static Result<WeightStore> build(const WeightSources& sources, const ModelConfig& config,
                                    WeightFiller& filler);
-  /// From a checkpoint.
-  static Result<WeightStore> load(const Weights& weights, const ModelConfig& config);
-
-  /// For benchmarks: see bench_access.h.
-  static Result<WeightStore> random(const ModelConfig& config, DummyRecipe recipe,
+  /// From a checkpoint, by many threads. Errors also: corrupt for numbers that are not finite.
+  static Result<WeightStore> load(const Weights& weights, const ModelConfig& config,
+                                  const Launcher& launcher);
+  /// Deterministic normal weights made on the device; nothing is read.
+  static Result<WeightStore> random(const ModelConfig& config, const FormatOf& formats,
                                     const Launcher& launcher);
 
   int64_t bytes() const { return memory_.bytes(); }
+  /// All of it in one block, to be put to sleep and filled again.
+  DeviceBuffer& memory() { return memory_; }
 
   DeviceLinear embedding, head;
   const float* final_norm = nullptr;

@@ -70,8 +70,8 @@ void Attention::store(const Batch& batch, int layer, const std::vector<float>& x
       }
       const int32_t* table = &batch.pages[static_cast<size_t>(sequence.page_begin)];
       const int64_t token = int64_t{sequence.kv_begin} + i;
-      std::copy_n(&k[at], width, pages.key(table, layer, token));
-      std::copy_n(&v[at], width, pages.value(table, layer, token));
+      pages.keep(&k[at], pages.key(table, layer, token));
+      pages.keep(&v[at], pages.value(table, layer, token));
     }
 }
 

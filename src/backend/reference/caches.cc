@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "model/host_pools.h"
+#include "tensor/float_formats.h"
 
 namespace nibble::reference {
 namespace {
@@ -53,6 +54,14 @@ float* KvPages::key(const int32_t* page_table, int layer, int64_t token) {
 }
 float* KvPages::value(const int32_t* page_table, int layer, int64_t token) {
   return at(page_table, 2 * layer + 1, token);
+}
+
+void KvPages::keep(const float* from, float* to) const {
+  std::copy_n(from, width_, to);
+  for (size_t i = 0; i < width_; ++i) {
+    if (kind_ == KvCache::bf16) to[i] = bf16_to_float(float_to_bf16(to[i]));
+    if (kind_ == KvCache::fp8) to[i] = e4m3_to_float(float_to_e4m3(to[i]));
+  }
 }
 
 void KvPages::copy(int32_t from, int32_t to) {

@@ -15,12 +15,16 @@ namespace nibble::reference {
 /// Page layout: [attention layer][k | v][kPageTokens][kv_heads * head_dim].
 class KvPages {
  public:
+  /// automatic keeps F32; the other kinds are rounded to when kept.
+  explicit KvPages(KvCache kind = KvCache::automatic) : kind_(kind) {}
   void reserve(const ModelConfig& config, int32_t pages);
   static int64_t bytes(const ModelConfig& config);
   /// Keys or values of one token, [kv_heads * head_dim]. `layer` counts attention layers only;
   /// `token` is the index inside the sequence that owns the page table.
   float* key(const int32_t* page_table, int layer, int64_t token);
   float* value(const int32_t* page_table, int layer, int64_t token);
+  /// Keeps one token's keys or values, as the kind of cache would, at `to`.
+  void keep(const float* from, float* to) const;
   void copy(int32_t from, int32_t to);
   void poison(int32_t page);
   std::span<float> page(int32_t id) {
@@ -29,6 +33,7 @@ class KvPages {
 
  private:
   float* at(const int32_t* page_table, int part, int64_t token);
+  KvCache kind_;
   size_t width_ = 0;  // of one token's keys
   size_t page_floats_ = 0;
   std::vector<float> data_;

@@ -29,8 +29,8 @@ struct Layer {
 
 class ReferenceBackend final : public Backend {
  public:
-  ReferenceBackend(const ModelConfig& config, Activations mode)
-      : config_(config), options_{.mode = mode, .taps = &taps_} {}
+  ReferenceBackend(const ModelConfig& config, Activations mode, KvCache kv)
+      : config_(config), options_{.mode = mode, .taps = &taps_}, pages_(kv) {}
   Result<void> load(const Weights& weights);
 
   std::string_view name() const override { return "reference"; }
@@ -186,7 +186,7 @@ Result<std::unique_ptr<Backend>> make_reference_backend(const Weights& weights,
                                                         const BackendOptions& options) {
   const bool automatic = options.activations == Activations::automatic;  // no FP4 hardware here
   const Activations mode = automatic ? Activations::f32 : options.activations;
-  auto backend = std::make_unique<ReferenceBackend>(config, mode);
+  auto backend = std::make_unique<ReferenceBackend>(config, mode, options.kv_cache);
   TRY(backend->load(weights));
   return std::unique_ptr<Backend>(std::move(backend));
 }

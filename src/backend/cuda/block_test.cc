@@ -1,0 +1,297 @@
+// Each block of the CUDA backend alone against the reference, which rounds the inputs of linears to
+// BF16 too: synthetic models of one layer in which all but the block in question gives zero, and
+// the embedding is small against what the block adds. Inputs come from fresh seeds, printed when a
+// test fails; caches are full of NaN beforehand. Needs a card.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/reference/reference_backend.h"
+#include "checkpoint/checkpoint.h"
+#include "model/synthetic_checkpoint.h"
+#include "testing/test_files.h"
+#include "testing/test_session.h"
+
+namespace nibble {
+namespace {
+
+constexpr double kErrorMax = 4e-3;  // relative rms, BF16
+// Prompts have q, k, v and z of the delta net in BF16 between the products, as transformers in BF16
+// has; the reference keeps them in F32. The state left behind reaches the rows after.
+constexpr double kDeltaPromptErrorMax = 8e-3;
+constexpr double kAfterDeltaPromptErrorMax = 6e-3;
+constexpr int kVocab = 512;
+
+enum class Block : uint8_t { embed_and_head, attention, delta_net, moe, dense_mlp };
+
+/// One layer of a shape.
+struct Case {
+  const char* name;
+  Block block;
+  WeightLayout layout = WeightLayout::bf16;
+  int hidden = 2048;
+  int q_heads = 16, kv_heads = 2, head_dim = 256;
+  int k_heads = 16, v_heads = 32, k_dim = 128, v_dim = 128;
+  int experts = 256, top_k = 8, width = 512, shared_width = 512;
+  int prompt = 24;  // rows; then four generated ones
+  KvCache kv = KvCache::bf16;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+const Case kCases[] = {
+    {.name = "attention_35b", .block = Block::attention},
+    {.name = "attention_35b_fp8", .block = Block::attention, .layout = WeightLayout::mixed},
+    {.name = "attention_35b_kv_fp8", .block = Block::attention, .kv = KvCache::fp8},
+    {.name = "attention_long_kv_fp8",
+     .block = Block::attention,
+     .hidden = 128,
+     .q_heads = 4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .prompt = 700,
+     .kv = KvCache::fp8},
+    {.name = "attention_odd_kv_fp8",
+     .block = Block::attention,
+     .hidden = 96,
+     .q_heads = 3,
+     .kv_heads = 1,
+     .head_dim = 20,
+     .prompt = 150,
+     .kv = KvCache::fp8},
+    {.name = "delta_net_35b", .block = Block::delta_net, .prompt = 70},
+    {.name = "delta_net_35b_fp8", .block = Block::delta_net, .layout = WeightLayout::mixed},
+    {.name = "moe_35b_nvfp4", .block = Block::moe, .layout = WeightLayout::mixed},
+    {.name = "moe_35b_bf16", .block = Block::moe, .experts = 64},
+    {.name = "embed_and_head", .block = Block::embed_and_head},
+    {.name = "embed_and_head_nvfp4",
+     .block = Block::embed_and_head,
+     .layout = WeightLayout::mixed,
+     .hidden = 320},
+    {.name = "attention_27b",
+     .block = Block::attention,
+     .hidden = 5120,
+     .q_heads = 24,
+     .kv_heads = 4,
+     .prompt = 5},
+    {.name = "dense_27b",
+     .block = Block::dense_mlp,
+     .layout = WeightLayout::mixed,
+     .hidden = 5120,
+     .width = 17408,
+     .prompt = 3},
+    {.name = "attention_long",
+     .block = Block::attention,
+     .hidden = 128,
+     .q_heads = 4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .prompt = 700},
+    {.name = "attention_odd",
+     .block = Block::attention,
+     .hidden = 96,
+     .q_heads = 3,
+     .kv_heads = 1,
+     .head_dim = 20,
+     .prompt = 150},
+    {.name = "attention_wide_group",
+     .block = Block::attention,
+     .hidden = 192,
+     .q_heads = 10,
+     .kv_heads = 1,
+     .head_dim = 64,
+     .prompt = 130},
+    {.name = "delta_net_odd",
+     .block = Block::delta_net,
+     .hidden = 96,
+     .k_heads = 1,
+     .v_heads = 3,
+     .k_dim = 24,
+     .v_dim = 40,
+     .prompt = 150},
+    {.name = "delta_net_small",
+     .block = Block::delta_net,
+     .hidden = 128,
+     .k_heads = 2,
+     .v_heads = 4,
+     .k_dim = 32,
+     .v_dim = 32,
+     .prompt = 200},
+    {.name = "moe_odd",
+     .block = Block::moe,
+     .hidden = 160,
+     .experts = 7,
+     .top_k = 3,
+     .width = 48,
+     .shared_width = 80,
+     .prompt = 90},
+    {.name = "moe_without_shared",
+     .block = Block::moe,
+     .layout = WeightLayout::mixed,
+     .hidden = 128,
+     .experts = 16,
+     .top_k = 4,
+     .width = 64,
+     .shared_width = 64,
+     .prompt = 90},
+    {.name = "dense_odd", .block = Block::dense_mlp, .hidden = 224, .width = 208, .prompt = 90},
+};
+
+std::string config_text(const Case& c) {
+  const bool moe = c.block == Block::moe;
+  const bool mixes = c.block == Block::attention;
+  const int head_dim = mixes ? c.head_dim : 32;
+  const int pairs = head_dim / 4;
+  return concat(R"({"architectures": [")",
+                moe ? "Qwen3_5MoeForConditionalGeneration" : "Qwen3_5ForConditionalGeneration",
+                R"("], "model_type": ")", moe ? "qwen3_5_moe" : "qwen3_5",
+                R"(", "tie_word_embeddings": false, "text_config": {"hidden_size": )", c.hidden,
+                R"(, "num_hidden_layers": 1, "layer_types": [")",
+                c.block == Block::delta_net ? "linear_attention" : "full_attention",
+                R"("], "num_attention_heads": )", mixes ? c.q_heads : 2,
+                R"(, "num_key_value_heads": )", mixes ? c.kv_heads : 1, R"(, "head_dim": )",
+                head_dim, R"(, "linear_num_key_heads": )", c.k_heads,
+                R"(, "linear_num_value_heads": )", c.v_heads, R"(, "linear_key_head_dim": )",
+                c.k_dim, R"(, "linear_value_head_dim": )", c.v_dim,
+                R"(, "linear_conv_kernel_dim": 4, "num_experts": )", c.experts,
+                R"(, "num_experts_per_tok": )", c.top_k, R"(, "moe_intermediate_size": )", c.width,
+                R"(, "shared_expert_intermediate_size": )", c.shared_width,
+                R"(, "intermediate_size": )", c.block == Block::dense_mlp ? c.width : 64,
+                R"(, "vocab_size": )", kVocab, R"(, "max_position_embeddings": 4096,
+  "rms_norm_eps": 1e-06, "hidden_act": "silu", "attn_output_gate": true, "eos_token_id": 1,
+  "rope_parameters": {"rope_type": "default", "rope_theta": 10000000,
+    "partial_rotary_factor": 0.5, "mrope_interleaved": true, "mrope_section": [)",
+                pairs - 2 * (pairs / 3), ", ", pairs / 3, ", ", pairs / 3, "]}}}");
+}
+
+/// Modules that give zero, so that one block is left.
+std::vector<std::string> silenced(Block block) {
+  switch (block) {
+    case Block::attention:
+    case Block::delta_net:
+      return {"down_proj"};
+    case Block::moe:
+    case Block::dense_mlp:
+      return {"o_proj"};
+    case Block::embed_and_head:
+      return {"down_proj", "o_proj"};
+  }
+  return {};
+}
+
+struct Model {
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;
+  Weights weights;
+};
+
+/// Tokens whose expert choice rounding cannot change: the last chosen expert is clearly ahead.
+std::vector<int32_t> decided_tokens(const Model& model) {
+  std::vector<int32_t> tokens;
+  const auto hidden = static_cast<size_t>(model.config.hidden);
+  const auto rows_of = [&](const LinearSource& source) {
+    const LinearWeight weight = model.weights.load(source).value();
+    std::vector<float> rows(static_cast<size_t>(weight.rows * weight.cols));
+    dequantize_rows(weight, 0, weight.rows, rows.data());
+    return rows;
+  };
+  const std::vector<float> table = rows_of(model.weights.embedding());
+  const std::vector<float> router = rows_of(model.weights.layers()[0].moe.router);
+  const std::vector<float> norm = model.weights.load(model.weights.layers()[0].post_norm).value();
+  for (int32_t token = 0; token < kVocab; ++token) {
+    const float* h = &table[static_cast<size_t>(token) * hidden];
+    double squares = 0.0;
+    for (size_t i = 0; i < hidden; ++i) squares += double{h[i]} * h[i];
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(hidden) + 1e-6);
+    std::vector<double> logits;
+    for (size_t e = 0; e < static_cast<size_t>(model.config.moe->experts); ++e) {
+      double sum = 0.0;
+      for (size_t i = 0; i < hidden; ++i)
+        sum += router[e * hidden + i] * h[i] * scale * (1.0 + norm[i]);
+      logits.push_back(sum);
+    }
+    std::ranges::sort(logits, std::greater());
+    const auto k = static_cast<size_t>(model.config.moe->top_k);
+    if (k == logits.size() || logits[k - 1] - logits[k] > 0.03) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+double relative_rms(std::span<const float> found, std::span<const float> expected) {
+  double error = 0.0;
+  double size = 0.0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    error += std::pow(double{found[i]} - expected[i], 2);
+    size += std::pow(double{expected[i]}, 2);
+  }
+  return std::sqrt(error / size);
+}
+
+class CudaBlock : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (const auto device = describe_cuda_device(); !device.ok())
+      GTEST_SKIP() << device.error().message;
+  }
+  Model open(uint64_t seed) {
+    const Case& c = GetParam();
+    const auto folder = folder_.path() / c.name;
+    write_synthetic_checkpoint(
+        parse_json(config_text(c), c.name).value(), folder,
+        {.layout = c.layout, .seed = seed, .embedding_deviation = 0.02F, .zero = silenced(c.block)})
+        .value();
+    Model model;
+    model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
+    model.config = ModelConfig::parse(model.checkpoint->config()).value();
+    model.weights = Weights::bind(*model.checkpoint, model.config).value();
+    return model;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_P(CudaBlock, NearTheReference) {
+  const Case& c = GetParam();
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(concat("seed ", seed));
+  const Model model = open(seed);
+  std::vector<int32_t> from(kVocab);
+  std::iota(from.begin(), from.end(), 0);
+  if (c.block == Block::moe) from = decided_tokens(model);
+  ASSERT_GE(from.size(), 32U);
+  std::mt19937_64 engine(seed);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < c.prompt + 4; ++i) ids.push_back(from[engine() % from.size()]);
+
+  const auto reference =
+      make_reference_backend(model.weights, model.config,
+                             {.activations = Activations::bf16, .kv_cache = c.kv})
+          .value();
+  const auto cuda = make_cuda_backend(model.weights, model.config, {.kv_cache = c.kv}).value();
+  const SessionLimits limits{
+      .sequences = 1, .tokens_max = c.prompt + 64, .rows_max = c.prompt + 64};
+  TestSession expected(*reference, model.config, limits);
+  TestSession found(*cuda, model.config, limits);
+  const auto prompt = static_cast<size_t>(c.prompt);
+  const auto compare = [&](size_t begin, size_t count, Arithmetic arithmetic, const char* what) {
+    const TestSession::Feed feed{
+        .sequence = 0, .tokens = std::span(ids).subspan(begin, count), .arithmetic = arithmetic};
+    const double error = relative_rms(found.pass({feed}), expected.pass({feed}));
+    std::fprintf(stderr, "%s, %s: relative rms %.2e\n", c.name, what, error);
+    const double most = c.block != Block::delta_net        ? kErrorMax
+                        : arithmetic == Arithmetic::prompt ? kDeltaPromptErrorMax
+                                                           : kAfterDeltaPromptErrorMax;
+    EXPECT_LE(error, most) << what;
+  };
+  compare(0, prompt, Arithmetic::prompt, "prompt");
+  compare(prompt, 1, Arithmetic::generation, "one generated row, recorded");
+  compare(prompt + 1, 3, Arithmetic::generation, "three generated rows");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlock, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,16 @@
+// What a model may ask of the card: shapes the kernels hold, and memory.
+#pragma once
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/device.h"
+#include "model/config.h"
+
+namespace nibble::cuda {
+
+/// Errors: unsupported for shapes beyond what kernels keep in registers or shared memory.
+Result<void> refuse_oversized(const ModelConfig& config);
+
+/// `limit`: the smaller card that is imitated, if any.
+CudaMemory card_memory(const Device& device, const CardLimit& limit, int64_t weight_bytes);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,124 @@
+// The card's memory: what is taken is what was said, nothing is taken after reserve(), a full card
+// is an error at whatever step it shows, and a sleeping model gives its memory back and wakes the
+// same.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <random>
+
+#include "backend/cuda/cuda_backend.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "model/forward.h"
+#include "testing/test_session.h"
+
+namespace nibble {
+namespace {
+
+class CudaMemoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto device = describe_cuda_device(); !device.ok())
+      GTEST_SKIP() << device.error().message;
+    const std::string path = NIBBLE_SOURCE_DIR "/tests/golden/configs/qwen3.5-4b.json";
+    const std::string text = read_text_file(path, uint64_t{1} << 20).value();
+    config_ = ModelConfig::parse(parse_json(text, path).value()).value();
+  }
+  std::unique_ptr<Backend> make() {
+    return make_random_cuda_backend(config_, formats_of(WeightLayout::mixed), {}).value();
+  }
+  /// Bits of the logits of a prompt and some generated rows.
+  std::vector<uint32_t> run(TestSession& session, int sequence) {
+    std::mt19937 engine(5);
+    std::vector<int32_t> ids(100);
+    for (int32_t& id : ids) id = static_cast<int32_t>(engine() % 100000);
+    std::vector<uint32_t> bits;
+    const auto feed = [&](size_t begin, size_t count, Arithmetic arithmetic) {
+      const std::vector<float> logits =
+          session.pass({{.sequence = sequence,
+                         .tokens = std::span(ids).subspan(begin, count),
+                         .arithmetic = arithmetic}});
+      for (const float x : std::span(logits).last(1000)) bits.push_back(std::bit_cast<uint32_t>(x));
+    };
+    feed(0, 97, Arithmetic::prompt);
+    for (size_t i = 97; i < 100; ++i) feed(i, 1, Arithmetic::generation);
+    return bits;
+  }
+  ModelConfig config_;
+};
+
+TEST_F(CudaMemoryTest, TheLedgerIsTheCard) {
+  const auto backend = make();
+  const CudaMemory loaded = cuda_memory(*backend);
+  EXPECT_GE(loaded.allocated, loaded.weights);
+  PoolSizes sizes{.pages = 4096, .state_slots = 64, .rows_max = 512};
+  const int64_t workspace = cuda_workspace_bytes(*backend, sizes).value();
+  backend->reserve(sizes).value();
+  const CudaMemory ready = cuda_memory(*backend);
+  const int64_t planned = ready.driver + ready.recorded + loaded.weights + workspace +
+                          sizes.pages * backend->page_bytes() +
+                          sizes.state_slots * backend->state_slot_bytes();
+  const int64_t taken = ready.card - ready.free;
+  std::fprintf(stderr,
+               "driver %.1f MB, weights %.1f, workspace %.1f, recorded at most %.1f; planned %.1f, "
+               "taken %.1f\n",
+               1e-6 * static_cast<double>(ready.driver), 1e-6 * static_cast<double>(loaded.weights),
+               1e-6 * static_cast<double>(workspace), 1e-6 * static_cast<double>(ready.recorded),
+               1e-6 * static_cast<double>(planned), 1e-6 * static_cast<double>(taken));
+  EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(taken), 1.0, 0.01);
+}
+
+TEST_F(CudaMemoryTest, NothingIsTakenAfterReserve) {
+  const auto backend = make();
+  TestSession session(*backend, config_, {.sequences = 3, .tokens_max = 512, .rows_max = 256});
+  const CudaMemory before = cuda_memory(*backend);
+  for (int sequence = 0; sequence < 3; ++sequence) run(session, sequence);
+  EXPECT_EQ(cuda_memory(*backend).allocations, before.allocations);
+  EXPECT_EQ(cuda_memory(*backend).free, before.free);
+}
+
+TEST_F(CudaMemoryTest, SleepGivesTheMemoryBackAndWakeIsTheSame) {
+  const auto backend = make();
+  TestSession session(*backend, config_, {.sequences = 4, .tokens_max = 8192, .rows_max = 256});
+  const std::vector<uint32_t> expected = run(session, 0);
+  const CudaMemory awake = cuda_memory(*backend);
+  for (int sequence = 1; sequence < 3; ++sequence) {
+    backend->sleep().value();
+    EXPECT_GE(cuda_memory(*backend).free, awake.free + awake.weights);
+    backend->wake().value();
+    EXPECT_EQ(cuda_memory(*backend).free, awake.free);
+    EXPECT_EQ(run(session, sequence), expected);
+  }
+}
+
+/// Pebble, so that all allocations are small and many.
+TEST_F(CudaMemoryTest, AFullCardIsAnErrorAtEveryStep) {
+  const Checkpoint checkpoint = Checkpoint::open(NIBBLE_SOURCE_DIR "/pebble/model").value();
+  const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  const Weights weights = Weights::bind(checkpoint, config).value();
+  const PoolSizes sizes{.pages = 16, .state_slots = 4, .rows_max = 128};
+  CudaMemory all;
+  {
+    const auto backend = make_cuda_backend(weights, config, {}).value();
+    backend->reserve(sizes).value();
+    all = cuda_memory(*backend);
+  }
+  const auto attempt = [&](int64_t bytes) -> Result<void> {
+    const auto backend =
+        TRY(make_cuda_backend(weights, config, {.card = {.memory_bytes = all.driver + bytes}}));
+    return backend->reserve(sizes);
+  };
+  constexpr int kSteps = 60;
+  for (int step = 1; step < kSteps; ++step) {
+    const Result<void> outcome = attempt(all.allocated * step / kSteps);
+    ASSERT_FALSE(outcome.ok()) << step;
+    EXPECT_EQ(outcome.error().code, ErrorCode::no_memory);
+    EXPECT_EQ(outcome.error().message.find('\n'), std::string::npos);
+  }
+  const auto backend = make_cuda_backend(weights, config, {}).value();
+  backend->reserve(sizes).value();
+  EXPECT_EQ(cuda_memory(*backend).allocated, all.allocated) << "a failure kept something";
+}
+
+}  // namespace
+}  // namespace nibble

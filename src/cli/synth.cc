@@ -1,0 +1,38 @@
+// nibble synth: a random-weight checkpoint of a real shape, for capacity and load tests without a
+// download.
+#include "base/file.h"
+#include "cli/verb.h"
+#include "model/synthetic_checkpoint.h"
+
+namespace nibble {
+namespace {
+
+constexpr Option kOptions[] = {
+    {"layout", "NAME", "mixed", "mixed (NVFP4 experts and head, FP8 projections), nvfp4 or bf16"},
+    {"seed", "N", "1", "of the random numbers"},
+    {"threads", "N", "0", "threads; 0 is one per usable core"},
+};
+
+Result<int> run(const Arguments& arguments, Terminal& terminal) {
+  constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
+  const std::string path = arguments.positional(0);
+  SyntheticOptions options;
+  options.layout = TRY(parse_weight_layout(*arguments.text("layout")));
+  options.seed = static_cast<uint64_t>(TRY(arguments.integer("seed", 0, INT64_MAX)));
+  options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
+  const Json config = TRY(parse_json(TRY(read_text_file(path, kConfigBytesMax)), path));
+  TRY(write_synthetic_checkpoint(config, arguments.positional(1), options));
+  terminal.err(concat("written: ", arguments.positional(1), ", random weights, layout ",
+                      weight_layout_name(options.layout), "\n"));
+  return kExitOk;
+}
+
+}  // namespace
+
+const Verb kSynthVerb = {.name = "synth",
+                         .positionals = "CONFIG.json OUT",
+                         .summary = "Writes a random-weight checkpoint of a model's shape",
+                         .options = kOptions,
+                         .run = run};
+
+}  // namespace nibble

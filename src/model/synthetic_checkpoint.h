@@ -1,0 +1,28 @@
+// Writes a checkpoint of any shape with random weights: for capacity and load tests without a
+// download, and for tests of single blocks. The numbers are normal, deterministic in the seed, and
+// repeat after some millions; the model says nothing sensible.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "model/synthetic_weights.h"
+
+namespace nibble {
+
+struct SyntheticOptions {
+  WeightLayout layout = WeightLayout::mixed;
+  uint64_t seed = 1;
+  float embedding_deviation = 1.0F;  // linears: 1 / sqrt(columns)
+  std::vector<std::string> zero;     // modules that end so have BF16 zeros for weights
+  int threads = 0;                   // 0: one per usable core
+};
+
+/// `config` is a config.json; a quantization_config in it is replaced by that of the layout.
+/// Errors: those of ModelConfig::parse and of writing.
+Result<void> write_synthetic_checkpoint(const Json& config, const std::filesystem::path& folder,
+                                        const SyntheticOptions& options);
+
+}  // namespace nibble

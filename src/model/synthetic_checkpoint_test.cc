@@ -1,0 +1,91 @@
+// What synth writes binds, loads and is sound, in every layout; the same seed gives the same bytes.
+#include "model/synthetic_checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint.h"
+#include "model/sound_weights.h"
+#include "testing/test_files.h"
+#include "testing/tiny_checkpoint.h"
+
+namespace nibble {
+namespace {
+
+struct Opened {
+  std::unique_ptr<Checkpoint> checkpoint;
+  ModelConfig config;
+  Weights weights;
+};
+
+Opened write_and_open(const std::filesystem::path& folder, const SyntheticOptions& options) {
+  Json config = TinyCheckpoint::moe().config;
+  write_synthetic_checkpoint(config, folder, options).value();
+  Opened opened;
+  opened.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
+  opened.config = ModelConfig::parse(opened.checkpoint->config()).value();
+  opened.weights = Weights::bind(*opened.checkpoint, opened.config).value();
+  return opened;
+}
+
+class SyntheticCheckpoint : public testing::TestWithParam<WeightLayout> {
+ protected:
+  TemporaryFolder folder_;
+};
+
+TEST_P(SyntheticCheckpoint, BindsAsItWasNamedAndIsSound) {
+  const Opened opened = write_and_open(folder_ / "model", {.layout = GetParam(), .threads = 2});
+  const SyntheticWeights named = synthetic_weights(opened.config, formats_of(GetParam()));
+  const auto same = [&](const LinearSource& bound, const LinearSource& source) {
+    EXPECT_EQ(bound.module, source.module);
+    EXPECT_EQ(bound.scheme, source.scheme) << source.module;
+    EXPECT_EQ(bound.values, source.values);
+    EXPECT_EQ(bound.scales, source.scales);
+    const LinearWeight weight = opened.weights.load(bound).value();
+    EXPECT_TRUE(check_sound(weight).ok());
+    std::vector<float> values(static_cast<size_t>(weight.rows * weight.cols));
+    dequantize_rows(weight, 0, weight.rows, values.data());
+    double squares = 0.0;
+    for (const float x : values) squares += double{x} * x;
+    const double deviation = std::sqrt(squares / static_cast<double>(values.size()));
+    const double expected = bound.module.ends_with("embed_tokens")
+                                ? 1.0
+                                : 1.0 / std::sqrt(static_cast<double>(weight.cols));
+    EXPECT_NEAR(deviation / expected, 1.0, 0.35) << source.module;
+  };
+  same(opened.weights.embedding(), named.embedding);
+  same(opened.weights.head(), named.head);
+  for (size_t i = 0; i < named.layers.size(); ++i) {
+    const LayerSources& bound = opened.weights.layers()[i];
+    const LayerSources& source = named.layers[i];
+    if (source.attention.q.present()) same(bound.attention.q, source.attention.q);
+    if (source.delta_net.qkv.present()) same(bound.delta_net.qkv, source.delta_net.qkv);
+    if (source.delta_net.a.present()) same(bound.delta_net.a, source.delta_net.a);
+    same(bound.moe.router, source.moe.router);
+    for (size_t e = 0; e < source.moe.experts.size(); ++e)
+      same(bound.moe.experts[e].down, source.moe.experts[e].down);
+    same(bound.moe.shared.gate, source.moe.shared.gate);
+  }
+}
+
+TEST_P(SyntheticCheckpoint, DependsOnItsSeedAlone) {
+  const auto head_of = [&](const char* name, uint64_t seed, int threads) {
+    const Opened opened =
+        write_and_open(folder_ / name, {.layout = GetParam(), .seed = seed, .threads = threads});
+    const LinearWeight weight = opened.weights.load(opened.weights.head()).value();
+    const auto* bytes = weight.values.as<std::byte>();
+    return std::vector<std::byte>(bytes, bytes + weight.values.bytes());
+  };
+  const auto first = head_of("a", 1, 1);
+  EXPECT_EQ(first, head_of("b", 1, 2));
+  EXPECT_NE(first, head_of("c", 2, 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SyntheticCheckpoint,
+                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
+                                         WeightLayout::bf16),
+                         [](const auto& test) {
+                           return std::string(weight_layout_name(test.param));
+                         });
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,38 @@
+// Where every tensor of a model would live in a checkpoint that this program could have written
+// (compressed-tensors names): what weights without a file, and files without a training run, are
+// made after. Holds no numbers.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace nibble {
+
+/// How the linears are stored.
+enum class WeightLayout : uint8_t {
+  mixed,  // NVFP4 experts, shared expert, dense MLP and head; FP8 projections; the rest BF16
+  nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16
+  bf16,
+};
+std::string_view weight_layout_name(WeightLayout layout);
+/// Errors: invalid_argument.
+Result<WeightLayout> parse_weight_layout(std::string_view name);
+
+/// Format of a linear by its module name.
+using FormatOf = std::function<WeightFormat(std::string_view module)>;
+FormatOf formats_of(WeightLayout layout);
+
+struct SyntheticWeights {
+  LinearSource embedding;  // BF16
+  LinearSource head;       // the embedding when tied
+  VectorSource final_norm;
+  std::vector<LayerSources> layers;
+};
+SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& formats);
+
+}  // namespace nibble
