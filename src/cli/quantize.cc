@@ -1,11 +1,13 @@
 // nibble quantize: estimate, work with a progress bar, table, verification.
 #include "quantize/quantize.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 
 #include "base/thread_pool.h"
+#include "cli/calibration_options.h"
 #include "cli/verb.h"
 #include "quantize/verify.h"
 
@@ -16,7 +18,14 @@ constexpr Option kOptions[] = {
     {"recipe", "NAME|FILE", kDefaultRecipe,
      "what becomes what: mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8, or a YAML file"},
     {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
-    {"algorithm", "NAME", "search", "block scales: search (least error) or amax (amax/6)"},
+    {"algorithm", "NAME", "search",
+     "of 4-bit weights: search, amax, four-over-six; with --calib diagonal, blocks or gptq"},
+    kCalibOption,
+    kCalibFolderOption,
+    kCalibSamplesOption,
+    kCalibLengthOption,
+    kCalibSeedOption,
+    kCalibMapOption,
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"one-file", "", "",
      "write model.safetensors alone; default: shards, and own files for head and MTP"},
@@ -118,11 +127,22 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   Request request = TRY(read_request(arguments));
   const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
   const QuantPlan plan = TRY(plan_quantization(checkpoint, request.recipe, request.dialect));
+  CalibrationNeeds needs{.algorithm = request.options.algorithm,
+                         .threads = request.options.threads};
   if (arguments.given("memory-limit")) {
     const int64_t limit = TRY(arguments.integer("memory-limit", 1, int64_t{1} << 50));
-    TRY(fit_memory(plan, limit, request.options));
+    // With data, half is for the calibration.
+    TRY(fit_memory(plan, arguments.given("calib") ? limit / 2 : limit, request.options));
+    needs.memory_bytes_max =
+        std::max<int64_t>(1, limit - quantize_memory_bytes(plan, request.options));
   }
+  const auto calibration = TRY(prepare_calibration(arguments, checkpoint, plan, needs));
   terminal.err(estimate(request, plan));
+  if (calibration != nullptr) {
+    terminal.err(calibration->text());
+    request.options.calibration = &*calibration->run;
+    request.options.data_hash = calibration->hash();
+  }
   if (arguments.enabled("dry-run")) return dry_run(request, plan, terminal);
 
   const auto start = std::chrono::steady_clock::now();

@@ -1,6 +1,4 @@
 // The walk: parts, passes of a part, what is tapped in each.
-#include "quantize/calibration.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,36 +6,13 @@
 #include <set>
 
 #include "model/forward.h"
+#include "quantize/calibration_state.h"
 #include "tensor/float_formats.h"
 #include "tensor/fp8.h"
 #include "tensor/nvfp4.h"
 
 namespace nibble {
 namespace {
-
-constexpr int64_t kPassRows = 512;
-
-/// An input that several linears share; named after the first.
-struct TappedInput {
-  std::string module;
-  int64_t cols = 0;
-  SecondMoment kind = SecondMoment::none;
-  std::string expert;  // "…mlp.experts.3", for the tokens routed to it; else empty
-  std::string shared;  // linears with the same key have one largest input: a layer's experts
-};
-
-struct Part {
-  int layer = 0;      // config.layer_count(): the head
-  bool last = false;  // of its layer: hidden states move on
-  std::vector<TappedInput> inputs;
-};
-
-/// A stretch of one sample in one pass.
-struct Piece {
-  size_t sample = 0;
-  int64_t begin = 0;
-  int64_t count = 0;
-};
 
 bool all_zero_or_bad(float amax) { return !(amax > 0.0F) || !std::isfinite(amax); }
 
@@ -48,125 +23,6 @@ float power_of_two_at_least(float value) {
 }
 
 }  // namespace
-
-struct Calibration::State {
-  const Checkpoint& checkpoint;
-  const Weights& weights;
-  const ModelConfig& config;
-  const CalibrationData& data;
-  CalibrationOptions options;
-
-  std::vector<Part> parts = {};
-  std::map<std::string, std::string> leader = {};  // linear -> the input it shares
-  std::map<std::string, int> part_index = {};      // input -> part
-  std::vector<uint16_t> hidden = {};               // [tokens, hidden], BF16
-  std::vector<int64_t> first_row = {};             // of each sample
-  std::unique_ptr<Backend> backend = {};
-  int backend_layer = -1;
-  ModelConfig one = {};  // the config of that layer
-  PoolSizes pools = {};
-  Taps taps = {};
-  std::map<std::string, float> largest = {};  // by TappedInput::shared
-  std::map<std::string, std::string> shared_key = {};
-  std::vector<ExpertTokens> experts = {};
-  int64_t bad = 0;
-  int64_t rows_done = 0;
-  int current = -1;
-
-  void plan();
-  std::vector<TappedInput> layer_inputs(int layer);
-  void tap_mlp(const MlpSources& mlp, const std::string& shared, std::vector<TappedInput>& out);
-  TappedInput tapped(std::initializer_list<const LinearSource*> linears);
-  Result<void> embed();
-  Result<void> open_layer(int layer);
-  Result<void> run_layer(const Part& part);
-  Result<void> run_pass(const std::vector<Piece>& pieces, const Part& part);
-  Result<void> run_head(const Part& part);
-  Result<void> finish(const Part& part);
-  std::vector<std::vector<Piece>> passes() const;
-  int64_t total_rows() const;
-};
-
-// ---- what is tapped ----
-
-TappedInput Calibration::State::tapped(std::initializer_list<const LinearSource*> linears) {
-  const LinearSource& first = **linears.begin();
-  TappedInput input{.module = first.module, .cols = first.cols};
-  for (const LinearSource* linear : linears) {
-    if (!linear->present()) continue;
-    leader[linear->module] = first.module;
-    if (options.wants_moment && options.wants_moment(linear->module)) input.kind = options.moment;
-  }
-  if (input.cols % kMomentBlock != 0) input.kind = SecondMoment::none;
-  input.shared = first.module;
-  return input;
-}
-
-void Calibration::State::tap_mlp(const MlpSources& mlp, const std::string& shared,
-                                 std::vector<TappedInput>& out) {
-  out.push_back(tapped({&mlp.gate, &mlp.up}));
-  out.push_back(tapped({&mlp.down}));
-  if (shared.empty()) return;
-  const std::string expert = mlp.gate.module.substr(0, mlp.gate.module.rfind('.'));
-  out[out.size() - 2].expert = expert;
-  out[out.size() - 2].shared = shared + ".gate_proj";
-  out[out.size() - 1].shared = shared + ".down_proj";
-}
-
-std::vector<TappedInput> Calibration::State::layer_inputs(int layer) {
-  const LayerSources& sources = weights.layers()[static_cast<size_t>(layer)];
-  std::vector<TappedInput> out;
-  if (config.layers[static_cast<size_t>(layer)] == LayerKind::attention) {
-    const AttentionSources& a = sources.attention;
-    out.push_back(tapped({&a.q, &a.k, &a.v}));
-    out.push_back(tapped({&a.o}));
-  } else {
-    const DeltaNetSources& d = sources.delta_net;
-    out.push_back(tapped({&d.qkv, &d.z, &d.b, &d.a}));
-    out.push_back(tapped({&d.out}));
-  }
-  if (!config.moe) {
-    tap_mlp(sources.dense_mlp, "", out);
-    return out;
-  }
-  const MoeSources& moe = sources.moe;
-  if (moe.shared.gate.present()) {
-    tap_mlp(moe.shared, "", out);
-    for (const LinearSource* linear : {&moe.router, &moe.shared_gate})
-      leader[linear->module] = moe.shared.gate.module;
-  } else {
-    out.push_back(tapped({&moe.router}));
-  }
-  const std::string shared = concat("layer ", layer, " experts");
-  for (const MlpSources& expert : moe.experts) tap_mlp(expert, shared, out);
-  return out;
-}
-
-void Calibration::State::plan() {
-  for (int layer = 0; layer < config.layer_count(); ++layer) {
-    Part part{.layer = layer};
-    int64_t bytes = 0;
-    for (TappedInput& input : layer_inputs(layer)) {
-      const int64_t more = moment_count(input.kind, input.cols) * int64_t{sizeof(double)};
-      if (!part.inputs.empty() && bytes + more > options.moment_bytes_max) {
-        parts.push_back(std::move(part));
-        part = {.layer = layer};
-        bytes = 0;
-      }
-      bytes += more;
-      part.inputs.push_back(std::move(input));
-    }
-    part.last = true;
-    parts.push_back(std::move(part));
-  }
-  parts.push_back({.layer = config.layer_count(), .last = true, .inputs = {}});
-  if (!config.tied_head) parts.back().inputs.push_back(tapped({&weights.head()}));
-  for (size_t i = 0; i < parts.size(); ++i)
-    for (const TappedInput& input : parts[i].inputs) {
-      part_index[input.module] = static_cast<int>(i);
-      shared_key[input.module] = input.shared;
-    }
-}
 
 // ---- running ----
 
@@ -390,7 +246,7 @@ Result<Calibration> Calibration::start(const Checkpoint& checkpoint, const Weigh
                                              .config = config,
                                              .data = data,
                                              .options = std::move(options)});
-  state->plan();
+  TRY(state->fit());
   TRY(state->embed());
   return Calibration(std::move(state));
 }
@@ -436,19 +292,35 @@ float Calibration::amax(const std::string& module) const {
   return found == state_->largest.end() ? 0.0F : found->second;
 }
 
-CalibrationMemory Calibration::memory() const {
-  CalibrationMemory memory{.hidden_bytes = static_cast<int64_t>(state_->hidden.size()) * 2};
-  for (const Part& part : state_->parts) {
-    int64_t bytes = 0;
-    for (const TappedInput& input : part.inputs)
-      bytes += moment_count(input.kind, input.cols) * int64_t{sizeof(double)};
-    memory.moment_bytes = std::max(memory.moment_bytes, bytes);
-  }
-  return memory;
-}
+CalibrationMemory Calibration::memory() const { return state_->memory(); }
 
 const std::vector<ExpertTokens>& Calibration::expert_tokens() const { return state_->experts; }
 int64_t Calibration::bad_tokens() const { return state_->bad; }
+
+Json Calibration::json() const {
+  Json out = state_->data.json();
+  out.set("inputs_with_nan_or_infinity", state_->bad);
+  Json few{Json::Array{}};
+  std::map<std::string, std::pair<int64_t, int64_t>> layers;  // least and most tokens
+  for (const ExpertTokens& expert : state_->experts) {
+    const std::string layer = expert.module.substr(0, expert.module.rfind('.'));
+    auto& [least, most] = layers.try_emplace(layer, expert.tokens, expert.tokens).first->second;
+    least = std::min(least, expert.tokens);
+    most = std::max(most, expert.tokens);
+    if (expert.tokens >= state_->options.tokens_few) continue;
+    Json one;
+    one.set("expert", expert.module);
+    one.set("tokens", expert.tokens);
+    few.push_back(std::move(one));
+  }
+  if (layers.empty()) return out;
+  Json tokens;
+  for (const auto& [layer, range] : layers)
+    tokens.set(layer, Json(Json::Array{Json(range.first), Json(range.second)}));
+  out.set("tokens_of_experts_least_and_most", std::move(tokens));
+  out.set(concat("experts_below_", state_->options.tokens_few, "_tokens"), std::move(few));
+  return out;
+}
 
 float nvfp4_input_scale(float amax) {
   return all_zero_or_bad(amax)

@@ -27,6 +27,10 @@ struct CalibrationOptions {
   /// Which linears need it; the others are only looked at for their largest input.
   std::function<bool(const std::string& module)> wants_moment = {};
   BackendFactory make_backend;
+  /// Of an expert, for json(): fewer tokens than this are few.
+  int64_t tokens_few = 256;
+  /// Hidden states, sums and a layer; more is refused. 0: no limit.
+  int64_t memory_bytes_max = 0;
   /// For sums; one part of a layer holds at most so much (or one input's, if that is more).
   int64_t moment_bytes_max = int64_t{2} << 30;
   /// Asked before each pass; an error stops the work.
@@ -39,6 +43,8 @@ struct CalibrationOptions {
 struct CalibrationMemory {
   int64_t hidden_bytes = 0;  // tokens x hidden in BF16
   int64_t moment_bytes = 0;  // of the largest part
+  int64_t layer_bytes = 0;   // of the largest layer, as stored
+  int64_t total() const { return hidden_bytes + moment_bytes + layer_bytes; }
 };
 
 /// Of one expert of a layer.
@@ -75,6 +81,8 @@ class Calibration {
   /// Routed tokens, of all layers run so far.
   const std::vector<ExpertTokens>& expert_tokens() const;
   int64_t bad_tokens() const;  // inputs with NaN or infinity, over all linears
+  /// The data, and for the report what experts saw: the least of each layer and those with few.
+  Json json() const;
 
  private:
   struct State;

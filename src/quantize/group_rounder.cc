@@ -10,6 +10,8 @@
 namespace nibble {
 namespace {
 
+constexpr int64_t kTileRows = 8;
+
 template <typename T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
@@ -125,18 +127,23 @@ Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
   const int64_t cols = linear.source.cols;
   std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols / 2));
   std::vector<uint8_t> scales(static_cast<size_t>(block.rows * cols / kNvfp4Group));
-  std::vector<RoundStatistics> by_row(static_cast<size_t>(block.rows));
-  threads.parallel_for(by_row.size(), 8, [&](size_t begin, size_t end) {
-    const auto code_bytes = static_cast<size_t>(cols / 2);
-    const auto scale_bytes = static_cast<size_t>(cols / kNvfp4Group);
-    for (size_t row = begin; row < end; ++row)
-      by_row[row] =
-          rounder.round(rows_of(block.values, static_cast<int64_t>(row), 1), scale.exponent,
-                        std::span(codes).subspan(row * code_bytes, code_bytes),
-                        std::span(scales).subspan(row * scale_bytes, scale_bytes));
+  // In tiles of rows, as sums of errors must not depend on the threads.
+  const auto tiles = static_cast<size_t>((block.rows + kTileRows - 1) / kTileRows);
+  std::vector<RoundStatistics> by_tile(tiles);
+  threads.parallel_for(tiles, 1, [&](size_t begin, size_t end) {
+    for (size_t tile = begin; tile < end; ++tile) {
+      const int64_t row = static_cast<int64_t>(tile) * kTileRows;
+      const int64_t rows = std::min(kTileRows, block.rows - row);
+      const auto part = [&](std::vector<uint8_t>& all, int64_t per_row) {
+        return std::span(all).subspan(static_cast<size_t>(row * per_row),
+                                      static_cast<size_t>(rows * per_row));
+      };
+      by_tile[tile] = rounder.round(rows_of(block.values, row, rows), scale.exponent,
+                                    part(codes, cols / 2), part(scales, cols / kNvfp4Group));
+    }
   });
   RoundStatistics statistics;
-  for (const RoundStatistics& row : by_row) statistics += row;
+  for (const RoundStatistics& tile : by_tile) statistics += tile;
   const Nvfp4Names names = nvfp4_names(linear.source.module, options_.dialect);
   TRY(writer_.append(names.codes, bytes_of(codes)));
   TRY(writer_.append(names.scales, bytes_of(scales)));
@@ -178,6 +185,8 @@ Result<void> GroupRounder::write_scales(const PlannedLinear& linear,
                                         const GroupScale& scale) const {
   const QuantScheme& scheme = linear.becomes.scheme;
   const std::string& module = linear.source.module;
+  const float input_scale =
+      options_.input_scale ? options_.input_scale(linear) : linear.becomes.input_scale;
   if (scheme.weights == WeightFormat::nvfp4) {
     const auto direction = scale_direction(options_.dialect);
     const float global = power_of_two_global(scale.exponent, direction).value;
@@ -186,13 +195,13 @@ Result<void> GroupRounder::write_scales(const PlannedLinear& linear,
     TRY(writer_.append(names.global, bytes_of(global)));
     if (scheme.activations != ActivationFormat::nvfp4) return {};
     const bool divides = direction == GlobalScale::Direction::divide;
-    const float input = divides ? 1.0F / linear.becomes.input_scale : linear.becomes.input_scale;
+    const float input = divides ? 1.0F / input_scale : input_scale;
     return writer_.append(names.input_scale, bytes_of(input));
   }
   if (scheme.weights == WeightFormat::fp8_tensor)
     TRY(writer_.append(concat(module, ".weight_scale"), bytes_of(scale.fp8)));
   if (scheme.activations == ActivationFormat::fp8_tensor)
-    TRY(writer_.append(concat(module, ".input_scale"), bytes_of(linear.becomes.input_scale)));
+    TRY(writer_.append(concat(module, ".input_scale"), bytes_of(input_scale)));
   return {};
 }
 

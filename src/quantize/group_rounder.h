@@ -24,6 +24,8 @@ struct GroupRounderOptions {
   int64_t held_bytes_max = 0;
   /// What calibration saw of a linear's input; empty: nothing.
   std::function<const InputStatistics*(const LinearSource&)> statistics = {};
+  /// FP32 scale of the inputs, multiply direction; empty: what the recipe says.
+  std::function<float(const PlannedLinear&)> input_scale = {};
   /// Asked before each block; an error stops the work.
   std::function<Result<void>()> check = {};
 };

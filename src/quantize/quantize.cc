@@ -36,7 +36,8 @@ class QuantizeRun {
                  {.algorithm = options.algorithm,
                   .dialect = plan.dialect,
                   .held_bytes_max = options.held_bytes_max,
-                  .statistics = options.statistics,
+                  .statistics = statistics(),
+                  .input_scale = input_scale(),
                   .check = [this] { return check_cancelled(); }}),
         outcomes_(plan.rounded.size()) {}
 
@@ -45,6 +46,7 @@ class QuantizeRun {
   const std::vector<std::vector<LinearOutcome>>& outcomes() const { return outcomes_; }
   RoundAlgorithm algorithm() const { return options_.algorithm; }
   const std::string& data_hash() const { return options_.data_hash; }
+  const Calibration* calibration() const { return options_.calibration; }
 
  private:
   /// A piece of work that is done or not, and what it writes.
@@ -52,13 +54,18 @@ class QuantizeRun {
     std::string name;
     int64_t bytes = 0;  // of its source
     std::vector<std::string> tensors;
-    std::function<Result<Json>(ThreadPool&)> work;         // gives the facts for the journal
+    int part = -1;                                  // of the calibration that it needs; -1: none
+    std::function<Result<Json>(ThreadPool&)> work;  // gives the facts for the journal
     std::function<Result<void>(const Json&)> recall = {};  // takes those of an earlier run
   };
+  using Statistics = std::function<const InputStatistics*(const LinearSource&)>;
+  Statistics statistics() const;
+  std::function<float(const PlannedLinear&)> input_scale() const;
   std::vector<Unit> units();
   Unit group_unit(size_t index);
   Result<void> finish(const Unit& unit, ThreadPool& threads);
   Result<bool> recall(const Unit& unit);
+  Result<void> run_part(const std::vector<Unit>& all, int part, ThreadPool& threads);
   Result<void> run_small(const std::vector<const Unit*>& small, ThreadPool& threads);
   Result<void> copy_tensor(const TensorEntry& entry);
   Result<void> separate(const PlannedLinear& linear);
@@ -75,6 +82,22 @@ class QuantizeRun {
 Result<void> QuantizeRun::check_cancelled() const {
   if (!options_.cancelled || !options_.cancelled()) return {};
   return Error{ErrorCode::cancelled, "stopped; the same command goes on where it stopped"};
+}
+
+QuantizeRun::Statistics QuantizeRun::statistics() const {
+  if (options_.calibration == nullptr) return {};
+  return [this](const LinearSource& source) { return options_.calibration->find(source.module); };
+}
+
+/// The measured scale, or the recipe's where nothing was measured.
+std::function<float(const PlannedLinear&)> QuantizeRun::input_scale() const {
+  if (options_.calibration == nullptr) return {};
+  return [this](const PlannedLinear& linear) {
+    const float amax = options_.calibration->amax(linear.source.module);
+    if (!(amax > 0.0F)) return linear.becomes.input_scale;
+    const bool fp8 = linear.becomes.scheme.activations == ActivationFormat::fp8_tensor;
+    return fp8 ? fp8_input_scale(amax) : nvfp4_input_scale(amax);
+  };
 }
 
 Result<void> QuantizeRun::copy_tensor(const TensorEntry& from) {
@@ -97,6 +120,8 @@ Result<void> QuantizeRun::separate(const PlannedLinear& linear) {
 QuantizeRun::Unit QuantizeRun::group_unit(size_t index) {
   const FusedGroup& group = plan_.rounded[index];
   Unit unit{.name = concat("g", index), .bytes = group.bytes};
+  if (options_.calibration != nullptr)
+    unit.part = options_.calibration->part_of(group.linears.front().source.module);
   for (const PlannedLinear& linear : group.linears)
     for (TensorPlan& tensor :
          stored_tensors(linear.source.module, linear.source.rows, linear.source.cols,
@@ -174,17 +199,29 @@ Result<void> QuantizeRun::run_small(const std::vector<const Unit*>& small, Threa
   return first;
 }
 
-Result<void> QuantizeRun::run() {
-  ThreadPool threads(options_.threads > 0 ? options_.threads : usable_cores());
-  const std::vector<Unit> all = units();
+Result<void> QuantizeRun::run_part(const std::vector<Unit>& all, int part, ThreadPool& threads) {
   std::vector<const Unit*> small;
   std::vector<const Unit*> large;
   for (const Unit& unit : all) {
-    if (TRY(recall(unit))) continue;
+    if (unit.part != part || TRY(recall(unit))) continue;
     (unit.bytes > options_.held_bytes_max / 8 ? large : small).push_back(&unit);
   }
   for (const Unit* unit : large) TRY(finish(*unit, threads));
   return run_small(small, threads);
+}
+
+/// First what needs no data, then what each part of the calibration tells about. Work that is gone
+/// on with calibrates anew, as the report holds what was seen.
+Result<void> QuantizeRun::run() {
+  ThreadPool threads(options_.threads > 0 ? options_.threads : usable_cores());
+  const std::vector<Unit> all = units();
+  TRY(run_part(all, -1, threads));
+  const int parts = options_.calibration == nullptr ? 0 : options_.calibration->parts();
+  for (int part = 0; part < parts; ++part) {
+    TRY(options_.calibration->run(part));
+    TRY(run_part(all, part, threads));
+  }
+  return {};
 }
 
 /// All that decides the bytes of the output.
@@ -303,6 +340,7 @@ Result<QuantizeReport> write_rest(const Checkpoint& checkpoint, const QuantPlan&
   QuantizeReport report = start_report(plan, recipe, run.algorithm());
   report.data_hash = run.data_hash();
   add_outcomes(report, plan, run.outcomes());
+  if (run.calibration() != nullptr) report.calibration = run.calibration()->json();
   finish_report(report);
   TRY(writer.copy_other_files(checkpoint.folder()));
   TRY(writer.add_file("recipe.yaml", recipe_text(recipe, report)));

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
-#include "model/taps.h"
+#include "quantize/calibration.h"
 #include "quantize/nvfp4_round.h"
 #include "quantize/quant_plan.h"
 #include "quantize/quantize_report.h"
@@ -33,9 +33,9 @@ struct QuantizeOptions {
   std::function<void(int64_t done, int64_t total)> progress = {};
   /// Asked often; true stops the work with `cancelled`; the same call goes on where it stopped.
   std::function<bool()> cancelled = {};
-  /// What calibration saw of a linear's input; empty: nothing. It has to be the same when work is
-  /// gone on with: `data_hash` says what it was made from.
-  std::function<const InputStatistics*(const LinearSource&)> statistics = {};
+  /// Begun but not run; nullptr: none. Its parts are run as the work needs them. `data_hash` says
+  /// what it is made from: work is gone on with only if that is the same.
+  Calibration* calibration = nullptr;
   std::string data_hash = {};
   /// A kill costs at most the work of this time.
   double journal_seconds = 2.0;

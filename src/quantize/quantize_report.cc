@@ -9,6 +9,9 @@
 namespace nibble {
 namespace {
 
+constexpr std::string_view kUnmeasured =
+    "input scales are the recipe's constants: no activation was measured";
+
 std::string megabytes(int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", static_cast<double>(bytes) / 1e6);
@@ -162,6 +165,7 @@ Json QuantizeReport::json() const {
   Json lines{Json::Array()};
   for (const std::string& warning : warnings) lines.push_back(warning);
   out.set("warnings", std::move(lines));
+  if (!calibration.is_null()) out.set("calibration", calibration);
   return out;
 }
 
@@ -205,12 +209,12 @@ QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAl
         return module.scheme.activations == ActivationFormat::nvfp4 ||
                module.scheme.activations == ActivationFormat::fp8_tensor;
       }))
-    report.warnings.emplace_back(
-        "input scales are the recipe's constants: no activation was measured");
+    report.warnings.emplace_back(kUnmeasured);
   return report;
 }
 
 void finish_report(QuantizeReport& report) {
+  if (!report.calibration.is_null()) std::erase(report.warnings, kUnmeasured);
   const RoundStatistics all = report.total_rounded().rounding;
   if (all.zero_blocks > 0)
     report.warnings.push_back(concat(all.zero_blocks, " blocks of 16 weights are all zero"));

@@ -44,7 +44,8 @@ struct QuantizeReport {
   /// Linears rounded without data although data was asked for, and why.
   std::vector<std::pair<std::string, std::string>> fallbacks;
   std::vector<std::string> warnings;
-  int64_t bytes_in = 0;  // of tensors
+  Json calibration = {};  // what was seen, or null
+  int64_t bytes_in = 0;                // of tensors
   int64_t bytes_out = 0;
 
   KindReport total_rounded() const;

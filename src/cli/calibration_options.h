@@ -1,0 +1,53 @@
+// The --calib options of `nibble quantize`: data, and what gathers sums over it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/verb.h"
+#include "quantize/calibration.h"
+#include "quantize/quant_plan.h"
+#include "quantize/rounding.h"
+
+namespace nibble {
+
+inline constexpr Option kCalibOption = {
+    "calib", "FILES|MIX", "",
+    "samples: FILE.jsonl[:COUNT],FILE.txt, a mix by name, or its YAML file"};
+inline constexpr Option kCalibFolderOption = {"calib-folder", "DIR", ".",
+                                              "where the files of a mix are"};
+inline constexpr Option kCalibSamplesOption = {"calib-samples", "N", "512",
+                                               "samples, over all files that name no count"};
+inline constexpr Option kCalibLengthOption = {"calib-length", "N", "2048",
+                                              "tokens of a sample at most; a mix has its own"};
+inline constexpr Option kCalibSeedOption = {"calib-seed", "N", "0", "which samples are chosen"};
+inline constexpr Option kCalibMapOption = {
+    "calib-map", "NAME=FIELD", "", "fields of records by other names: prompt=query,response=reply"};
+
+/// Everything a calibrated run needs, at addresses that stay.
+struct PreparedCalibration {
+  ModelConfig config;
+  Weights weights;
+  CalibrationData data;
+  std::optional<Calibration> run;
+  /// Hash of all that decides what is seen.
+  std::string hash() const;
+  /// One line for people: tokens, memory.
+  std::string text() const;
+};
+
+struct CalibrationNeeds {
+  RoundAlgorithm algorithm = RoundAlgorithm::search;
+  int threads = 0;
+  int64_t memory_bytes_max = 0;  // 0: no limit
+};
+
+/// nullptr without --calib. Errors: invalid_argument (an algorithm that needs data and gets none,
+/// or options without --calib), those of read_calibration and Calibration::start.
+Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments& arguments,
+                                                                 const Checkpoint& checkpoint,
+                                                                 const QuantPlan& plan,
+                                                                 const CalibrationNeeds& needs);
+
+}  // namespace nibble
