@@ -6,7 +6,9 @@ step "quantized goldens are what compressed-tensors gives" "$python" \
 step "compressed-tensors and transformers read what quantize writes" "$python" \
   tools/oracle/quantize_test.py build/test/src/cli/nibble pebble/model
 must "configure release" cmake --preset release
-must "build release" cmake --build build/release --target nibble
+must "build release" cmake --build build/release --target nibble nibble_quantize_test
+step "headers of published checkpoints" build/release/src/quantize/nibble_quantize_test \
+  --gtest_also_run_disabled_tests --gtest_filter="*Published*"
 step "relocatable install" tests/install_test.sh build/release
 step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble
 step "quantize goes on after 200 kills" "$python" tests/cli/crash_test.py \
