@@ -1,13 +1,33 @@
-// nibble verify: sound or not, and why.
+// nibble verify: sound or not, and why; against its source, how far from it.
 #include "quantize/verify.h"
 
+#include <cstdio>
+#include <optional>
+
 #include "cli/verb.h"
+#include "cli/verify_against.h"
 
 namespace nibble {
 namespace {
 
 constexpr Option kOptions[] = {
     {"limit", "N", "100", "findings to print; 0 prints all"},
+    {"headers", "", "", "names, types, shapes and config only: no values are read"},
+    {"against", "SRC", "",
+     "the unquantized checkpoint: error of every matrix, identity of the rest"},
+    {"text", "FILE", "",
+     "with --against: KL divergence, top-1 agreement and perplexity on this text"},
+    {"max-tokens", "N", "4096", "of that text"},
+    {"max-error", "E", "0.15", "largest relative error of a matrix"},
+    {"max-kl", "KL", "0.1", "largest mean KL divergence"},
+    {"min-top1", "SHARE", "0.85", "least share of positions with the same likeliest token"},
+    kBackendOption,
+    kActivationsOption,
+    kKvCacheOption,
+    kLoadFormatOption,
+    kCardLimitOption,
+    kThreadsOption,
+    kIsaOption,
 };
 
 std::string_view severity_name(Severity severity) {
@@ -33,6 +53,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const int64_t limit = TRY(arguments.integer("limit", 0, int64_t{1} << 40));
   const std::string& folder = arguments.positional(0);
   VerifyOptions options;
+  if (arguments.enabled("headers")) options.depth = VerifyDepth::headers;
   Progress progress(terminal, {.label = "verify", .unit = "MB", .unit_scale = 1e6});
   options.progress = [&](int64_t done, int64_t total) {
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
@@ -44,7 +65,9 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
       folder, report.sound() ? " is sound: " : " is not sound: ", report.tensors, " tensors, ",
       report.bytes, " bytes, ", report.quantized_modules, " quantized linears; ",
       report.count(Severity::error), " errors, ", report.count(Severity::warning), " warnings\n")));
-  return report.sound() ? kExitOk : kExitFailure;
+  if (!report.sound() || !arguments.given("against"))
+    return report.sound() ? kExitOk : kExitFailure;
+  return verify_against(arguments, terminal);
 }
 
 }  // namespace

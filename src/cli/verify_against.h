@@ -1,0 +1,13 @@
+// The second half of `nibble verify --against SRC`: how far a quantized checkpoint is from its
+// source, in weights and, on a text, in distributions.
+#pragma once
+
+#include "cli/model_loader.h"
+#include "cli/verb.h"
+
+namespace nibble {
+
+/// Prints figures and what is past a threshold; kExitFailure if anything is.
+Result<int> verify_against(const Arguments& arguments, Terminal& terminal);
+
+}  // namespace nibble
