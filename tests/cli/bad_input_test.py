@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 
 def shards(folder):
@@ -310,9 +311,77 @@ class Table:
         self.expect("prompt longer than the context",
                     ["run", self.model, "7 " * longest], [2], [str(longest - 1)])
 
+    def recipes(self):
+        recipe = self.work / "recipe.yaml"
+        head = "name: mine\nstatus: lab\nrules:\n"
+        rule = "  - match: lm_head\n    weights: nvfp4\n"
+        for text, pieces in ((head + rule + "    wieghts: x\n", ["line 6", "\"weights\"?"]),
+                             (head + rule + "  - match: 're:.*no_such'\n    weights: fp8-block\n",
+                              ["line 6", "matches no linear"]),
+                             (head + rule.replace("nvfp4", "int4"), ["nvfp4, fp8", "int4"]),
+                             (head, ["rules"]), ("", ["recipe"]), ("\x00", ["YAML"]),
+                             (head + "  - match: 're:.*q_proj'\n    weights: nvfp4\n",
+                              ["q_proj", "k_proj", "fuse"])):
+            recipe.write_text(text)
+            out = self.work / "recipe-out"
+            self.expect(f"recipe {text[-30:]!r}", ["quantize", self.model, out, "--recipe", recipe],
+                        [1, 2], pieces, gone=out)
+        for words, pieces in (
+                (["--recipe", "w4a4-fp8-head", "--format", "modelopt"], ["lm_head", "modelopt"]),
+                (["--memory-limit", "1M"], ["--memory-limit", "at least"])):
+            self.expect(" ".join(words), ["quantize", self.model, self.work / "o", *words], [1, 2],
+                        pieces, gone=self.work / "o")
+
+    def unfinished(self):
+        """A run that is killed in the middle, then asked to go on with something else."""
+        source, out = self.damaged(no_damage), self.work / "unfinished"
+        command = [self.nibble, "quantize", source, out, "--journal-every", "0", "--no-progress"]
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        journal = out / ".nibble-journal"
+        while run.poll() is None and not (journal.exists() and journal.stat().st_size > 2000):
+            time.sleep(0.001)
+        self.expect("two writers", command[1:], [2], ["another process at work"], gone=out)
+        run.kill()
+        run.wait()
+        rows = [("another recipe", ["--recipe", "fp8"], ["recipe", "mixed"]),
+                ("another format", ["--format", "modelopt"], ["format", "modelopt"])]
+        for name, words, pieces in rows:
+            self.expect(name, command[1:] + words, [2], ["go on"] + pieces, gone=out)
+        self.expect("convert into it", ["convert", source, out, "--format", "modelopt"], [1, 2], [],
+                    gone=out)
+        time_before = shards(source)[0].stat().st_mtime_ns
+        os.utime(shards(source)[0], ns=(time_before, time_before + 10**9))
+        self.expect("changed source", command[1:], [2], ["go on", "source"], gone=out)
+        os.utime(shards(source)[0], ns=(time_before, time_before))
+        done = subprocess.run(command, capture_output=True)
+        fine = done.returncode == 0 and not journal.exists()
+        self.passed += fine
+        self.failed += not fine
+        if not fine:
+            print("FAIL nothing was lost:", done.returncode, done.stderr[-400:])
+
+    def conversions(self):
+        made = self.work / "w4a4"
+        subprocess.run([self.nibble, "quantize", self.model, made, "--recipe", "w4a4"], check=True,
+                       capture_output=True)
+        out = self.work / "converted"
+        for words, codes, pieces in (
+                ([], [2], ["--format", "--head", "neither"]),
+                (["--format", "modelopt", "--head", "bf16"], [2], ["both"]),
+                (["--head", "bf16"], [2], ["--source"]),
+                (["--head", "int4", "--source", self.model], [2], ["nvfp4", "int4"]),
+                (["--head", "bf16", "--source", self.work / "none"], [1], ["none"]),
+                (["--format", "compressed-tensors"], [1], ["compressed-tensors"])):
+            self.expect(f"convert {' '.join(map(str, words))}", ["convert", made, out, *words],
+                        codes, pieces, gone=out)
+        self.expect("verify against nothing", ["verify", made, "--against", self.work / "none"],
+                    [1], ["none"])
+        self.expect("verify against a quantized one", ["verify", made, "--against", made], [1],
+                    ["unquantized"])
+
     def run(self):
-        for part in (self.words, self.files, self.outputs, self.weights, self.tokenizers,
-                     self.checkpoints):
+        for part in (self.words, self.files, self.recipes, self.unfinished, self.conversions,
+                     self.outputs, self.weights, self.tokenizers, self.checkpoints):
             part()
         shutil.rmtree(self.work, ignore_errors=True)
         print(f"{self.passed} passed, {self.failed} failed")

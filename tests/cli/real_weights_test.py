@@ -87,7 +87,8 @@ def main():
     passed = failed = 0
     with tempfile.TemporaryDirectory() as work:
         environment = os.environ | {
-            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}", "HF_HOME": work + "/home",
+            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
+            "HF_HOME": work + "/home",
             "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
         prose = ROOT / "pebble/tasks/prose.jsonl"
         texts = [json.loads(line)["text"] for line in prose.read_text().splitlines()[:20]]
