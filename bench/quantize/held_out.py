@@ -1,0 +1,103 @@
+"""Held-out chats of Pebble as token ids, fresh calibration data, and what logits say about both.
+
+Not a program: quality.py and others_quality.py use it. Needs the packages of the test venv.
+"""
+
+import json
+import pathlib
+import struct
+import sys
+
+import numpy as np
+from tokenizers import Tokenizer
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "pebble/model"
+sys.path.insert(0, str(ROOT / "tools/pebble"))
+
+import corpus  # noqa: E402
+from item import Item  # noqa: E402
+
+TOKENS_MAX = 300   # longer items cost much and say the same
+SHARE = 3          # one item in three
+PROSE = 40
+
+
+def held_out_items():
+    """(ids, first answer index) of chats with a known answer, then of prose (no answer: None)."""
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    template = corpus.chat_template(MODEL)
+
+    def encode(text):
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    def prepared(message):
+        calls = [{**call, "function": {**call["function"], "arguments": json.loads(
+            call["function"]["arguments"])}} for call in message.get("tool_calls", [])]
+        return {**message, "tool_calls": calls} if calls else message
+
+    found = []
+    for path in sorted((ROOT / "pebble/tasks").glob("*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        if path.stem == "prose":
+            found += [(encode(row["text"]), None) for row in rows[:PROSE]]
+            continue
+        for row in rows[::SHARE]:
+            call = row["answer"] if row.get("check") == "tool_call" else None
+            if row["thinking"] or "image" in row or not (call or isinstance(row["answer"], str)):
+                continue
+            item = Item(task=row["task"], messages=[prepared(m) for m in row["messages"]], answer=row["answer"],
+                        thinking=False, tools=row.get("tools"), call=call)
+            prompt, completion = corpus.render(template, item)
+            head, tail = encode(prompt), encode(completion)
+            if len(head) + len(tail) <= TOKENS_MAX:
+                found.append((head + tail, len(head)))
+    return found
+
+
+def write_calibration(path, seed, samples):
+    """Documents of the training mixture (never of held-out contents), without pictures."""
+    source = corpus.Corpus(MODEL, 10_000 + seed, 1024)
+    with open(path, "w", encoding="utf-8") as out:
+        written = 0
+        while written < samples:
+            ids, _, picture = source.document()
+            if picture is None:
+                out.write(json.dumps({"input_ids": ids}) + "\n")
+                written += 1
+
+
+def read_logits(path):
+    """All rows of a logits file, [T, V]: it holds one tensor for each sequence, in order."""
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+        entries = sorted((value for key, value in header.items() if key != "__metadata__"),
+                         key=lambda entry: entry["data_offsets"][0])
+        file.seek(8 + size)
+        width = entries[0]["shape"][-1]
+        return np.fromfile(file, "<f4").reshape(-1, width)
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted, dtype=np.float64).sum(-1, keepdims=True))
+
+
+def quality(items, reference, logits):
+    """Per chat and per prose text: mean KL(reference || model); per chat: answered right or not.
+
+    An answer is right if every one of its tokens is the most probable one given the right tokens
+    before it: what greedy decoding would then write."""
+    chat, prose, right = [], [], []
+    row = 0
+    for ids, answer in items:
+        ours, theirs = logits[row:row + len(ids)], reference[row:row + len(ids)]
+        row += len(ids)
+        p, q = log_softmax(theirs), log_softmax(ours)
+        kl = float((np.exp(p) * (p - q)).sum(-1).mean())
+        (prose if answer is None else chat).append(kl)
+        if answer is not None:
+            chosen = ours[answer - 1:len(ids) - 1].argmax(-1)
+            right.append(bool((chosen == np.array(ids[answer:])).all()))
+    return np.array(chat), np.array(prose), np.array(right)
