@@ -6,6 +6,7 @@
 
 #include "cli/engine_setup.h"
 #include "cli/speculation.h"
+#include "cli/recipe_notice.h"
 #include "cli/verb.h"
 #include "server/server.h"
 #include "server/task_thread.h"
@@ -176,6 +177,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 
   terminal.err(concat("model: ", served.names[0], " on ", setup.model.backend->description(), "\n",
                       setup.plan.table()));
+  terminal.err(recipe_notice(folder));
   if (!served.chat_template)
     terminal.err("no chat template in this checkpoint: only /v1/completions answers\n");
   const auto server = TRY(Server::start(std::move(setup.model.backend), setup.model.config,
