@@ -2,7 +2,7 @@
 """Parquet files of a data hub as JSON lines: parquet_to_jsonl.py FILE.parquet... > OUT.jsonl
 
 One object per row with the columns' names, in the order of the files; --columns A,B keeps only
-those, --rows N stops after N. `nibble quantize --calib` reads the result. Needs pyarrow (pip install pyarrow).
+those, --rows N stops after N. `nibble quantize --calib` reads the result. Needs pyarrow.
 """
 
 import argparse

@@ -44,10 +44,11 @@ def held_out_items():
             continue
         for row in rows[::SHARE]:
             call = row["answer"] if row.get("check") == "tool_call" else None
-            if row["thinking"] or "image" in row or not (call or isinstance(row["answer"], str)):
+            known = call or isinstance(row["answer"], str)
+            if row["thinking"] or "image" in row or not known:
                 continue
-            item = Item(task=row["task"], messages=[prepared(m) for m in row["messages"]], answer=row["answer"],
-                        thinking=False, tools=row.get("tools"), call=call)
+            item = Item(task=row["task"], messages=[prepared(m) for m in row["messages"]],
+                        answer=row["answer"], thinking=False, tools=row.get("tools"), call=call)
             prompt, completion = corpus.render(template, item)
             head, tail = encode(prompt), encode(completion)
             if len(head) + len(tail) <= TOKENS_MAX:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Other quantizers' Pebble beside ours: others_quality.py NIBBLE WORK PYTHON NAME=FOLDER... > table
 
-Each folder is scored on held-out chats and prose by `nibble score`, weights only and with activations as
-declared, and, if it is in the compressed-tensors dialect, by transformers (weights only) run by
-PYTHON; a folder in ModelOpt's dialect is given to transformers as `nibble convert` writes it.
+Each folder is scored on held-out chats and prose by `nibble score`, weights only and with
+activations as declared, and by transformers (weights only) run by PYTHON; a folder in ModelOpt's
+dialect is given to transformers as `nibble convert` writes it.
 """
 
 import json
@@ -49,7 +49,8 @@ def verdict(nibble, folder):
 
 
 def main():
-    nibble, work, python = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), sys.argv[3]
+    nibble, work = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
+    python = sys.argv[3]
     work.mkdir(parents=True, exist_ok=True)
     items = held_out.held_out_items()
     (work / "ids.json").write_text(json.dumps({"ids": [ids for ids, _ in items]}))

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/cpu/machine_bounds.h"
-#include "quantize/nvfp4_round.h"
+#include "quantize/rounding.h"
 
 namespace nibble {
 namespace {
@@ -40,6 +40,37 @@ void measure(RoundPath path, const TensorView& weights) {
   std::printf("\n");
 }
 
+/// Inputs of ordinary size with a common direction.
+InputStatistics statistics_for(RoundAlgorithm algorithm) {
+  constexpr int64_t kTokens = 512;
+  std::mt19937_64 random(2);
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<float> x(static_cast<size_t>(kTokens * kCols));
+  float common = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i % kCols == 0) common = normal(random);
+    x[i] = normal(random) + 0.5F * common;
+  }
+  InputStatistics statistics(kCols, moment_needed(algorithm));
+  ThreadPool threads(0);
+  statistics.add(x.data(), kTokens, kCols, threads);
+  return statistics;
+}
+
+void measure(RoundAlgorithm algorithm, const TensorView& weights) {
+  const InputStatistics statistics = statistics_for(algorithm);
+  const Rounding rounding = prepare_rounding({.algorithm = algorithm,
+                                              .cols = kCols,
+                                              .statistics = &statistics,
+                                              .path = best_round_path()});
+  CHECK(rounding.fallback.empty(), rounding.fallback);
+  const float amax = largest_magnitude(weights.data, weights.dtype, kRows * kCols);
+  const double seconds = bench::fastest_s(
+      kSecondsEach, [&] { round_matrix(rounding, weights, global_exponent(amax)); });
+  std::printf("%-13s %7.1f M weights/s\n", round_algorithm_name(algorithm).data(),
+              static_cast<double>(kRows * kCols) / seconds / 1e6);
+}
+
 }  // namespace
 }  // namespace nibble
 
@@ -50,4 +81,5 @@ int main() {
   for (const auto path :
        {nibble::RoundPath::avx512, nibble::RoundPath::avx2, nibble::RoundPath::portable})
     if (nibble::round_path_available(path)) nibble::measure(path, view);
+  for (const auto algorithm : nibble::kRoundAlgorithms) nibble::measure(algorithm, view);
 }

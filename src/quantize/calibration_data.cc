@@ -18,11 +18,11 @@ constexpr size_t kLineBytesMax = size_t{64} << 20;
 constexpr uint64_t kTextBytesMax = uint64_t{256} << 20;
 
 Error source_error(const std::filesystem::path& file, const ErrorParts& parts) {
-  return make_error(ErrorCode::invalid_argument,
-                    {.what = concat("calibration file ", file.string(), ": ", parts.what),
-                     .expected = parts.expected,
-                     .found = parts.found,
-                     .advice = parts.advice});
+  return one_line(make_error(ErrorCode::invalid_argument,
+                             {.what = concat("calibration file ", file.string(), ": ", parts.what),
+                              .expected = parts.expected,
+                              .found = parts.found,
+                              .advice = parts.advice}));
 }
 
 bool is_blank(std::string_view line) {
@@ -262,8 +262,9 @@ Result<std::vector<CalibrationSource>> parse_calibration_sources(std::string_vie
     sources.push_back(std::move(source));
   }
   if (!sources.empty()) return sources;
-  return make_error(ErrorCode::invalid_argument,
-                    {.what = "calibration", .expected = "FILE.jsonl or FILE.txt", .found = text});
+  return one_line(
+      make_error(ErrorCode::invalid_argument,
+                 {.what = "calibration", .expected = "FILE.jsonl or FILE.txt", .found = text}));
 }
 
 Result<std::map<std::string, std::string, std::less<>>> parse_field_map(std::string_view text) {
@@ -272,10 +273,10 @@ Result<std::map<std::string, std::string, std::less<>>> parse_field_map(std::str
     const size_t equals = part.find('=');
     const std::string_view name = part.substr(0, std::min(equals, part.size()));
     if (equals == part.npos || !is_record_field(name) || equals + 1 == part.size())
-      return make_error(ErrorCode::invalid_argument,
-                        {.what = "field map",
-                         .expected = "pairs like prompt=query of a known name and a field",
-                         .found = part});
+      return one_line(make_error(ErrorCode::invalid_argument,
+                                 {.what = "field map",
+                                  .expected = "pairs like prompt=query of a known name and a field",
+                                  .found = part}));
     fields.emplace(name, part.substr(equals + 1));
   }
   return fields;

@@ -107,6 +107,16 @@ Result<CalibrationRequest> MixReader::read(const YAML::Node& root) const {
   return request;
 }
 
+Result<CalibrationRequest> read_document(std::string_view text, std::string_view source,
+                                         const std::filesystem::path& folder) {
+  try {
+    return MixReader(source, folder).read(YAML::Load(std::string(text)));
+  } catch (const YAML::Exception& failure) {
+    return Error{ErrorCode::corrupt,
+                 concat(source, " line ", failure.mark.line + 1, ": ", failure.msg)};
+  }
+}
+
 }  // namespace
 
 Result<CalibrationRequest> parse_calibration_mix(std::string_view text, std::string_view source,
@@ -114,12 +124,9 @@ Result<CalibrationRequest> parse_calibration_mix(std::string_view text, std::str
   if (text.size() > kMixBytesMax)
     return make_error(ErrorCode::invalid_argument,
                       {.what = source, .expected = concat("at most ", kMixBytesMax, " bytes")});
-  try {
-    return MixReader(source, folder).read(YAML::Load(std::string(text)));
-  } catch (const YAML::Exception& failure) {
-    return Error{ErrorCode::corrupt,
-                 concat(source, " line ", failure.mark.line + 1, ": ", failure.msg)};
-  }
+  auto mix = read_document(text, source, folder);
+  if (mix.ok()) return mix;
+  return one_line(mix.error());
 }
 
 }  // namespace nibble

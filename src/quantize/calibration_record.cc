@@ -102,6 +102,15 @@ std::string keys_of(const Json& record) {
 
 }  // namespace
 
+Error one_line(Error error) {
+  constexpr size_t kMessageMax = 400;
+  for (char& c : error.message)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  if (error.message.size() > kMessageMax)
+    error.message = error.message.substr(0, kMessageMax) + "...";
+  return error;
+}
+
 bool is_record_field(std::string_view name) {
   return std::ranges::find(kFields, name) != std::end(kFields);
 }
@@ -166,13 +175,13 @@ Result<std::vector<int32_t>> RecordEncoder::encode(const Json& record,
     }
     return ids;
   }
-  return make_error(
+  return one_line(make_error(
       ErrorCode::invalid_argument,
       {.what = "record",
        .expected = "messages, prompt and completion, question and answer, instruction "
                    "and output, inputs and targets, article, text or input_ids",
        .found = keys_of(record),
-       .advice = "name its fields with --calib-map, as in prompt=query,response=reply"});
+       .advice = "name its fields with --calib-map, as in prompt=query,response=reply"}));
 }
 
 }  // namespace nibble

@@ -36,6 +36,9 @@ class RecordEncoder {
   std::optional<ChatTemplate> template_;
 };
 
+/// Words of a file may hold anything; a message stays short, and in one line.
+Error one_line(Error error);
+
 /// The conversation a record holds, as OpenAI messages; null if it is none.
 Json record_messages(const Json& record, const FieldMap& fields);
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""NVFP4 by ModelOpt with a preset of its own: quantize_modelopt.py MODEL CALIB.jsonl OUT [--preset NAME]
+"""NVFP4 by ModelOpt with a preset of its own:
+quantize_modelopt.py MODEL CALIB.jsonl OUT [--preset NAME]
 
 Run with the Python of tools/others/install.sh. CPU is enough for Pebble.
 """
