@@ -40,6 +40,9 @@ constexpr Option kOptions[] = {
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
     {"max-connections", "N", "1024", "open connections; more are turned away"},
+    {"sleep-idle", "SECONDS", "0",
+     "after so long without a request the weights go to host memory and the card is free; the next "
+     "request wakes it; 0: never"},
     {"shutdown-timeout", "SECONDS", "30", "how long running answers may take after a signal"},
     {"log-requests", "", "true", "one line on standard error per request"},
     kBackendOption,
@@ -142,6 +145,7 @@ Result<ServerOptions> server_options(const Arguments& arguments, Terminal& termi
   options.http.limits.connections_max =
       static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
   options.api_keys = split_list(arguments.text("api-key").value_or(""));
+  options.sleep_idle = std::chrono::seconds(TRY(arguments.integer("sleep-idle", 0, 86400 * 365)));
   options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
   if (arguments.enabled("log-requests")) {
     // On its own thread: whoever stops reading standard error must not stop the server. Lines

@@ -20,6 +20,9 @@ struct Engine::State {
   void run();
   void restore_prefixes();
   bool take_inbox();
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
+  void change_rest(std::unique_lock<std::mutex>& lock);
+  Result<void> change_to(Rest wanted);
   void predict();
   void publish(std::vector<EngineEvent> events);
 
@@ -32,6 +35,12 @@ struct Engine::State {
   std::condition_variable outbox_changed;
   std::vector<SequenceRequest> submitted;
   std::vector<uint64_t> cancelled;
+  struct RestRequest {
+    Rest wanted = Rest::awake;
+    std::function<void(Result<void>)> done;
+  };
+  std::vector<RestRequest> rests;
+  Rest resting = Rest::awake;
   std::optional<Shutdown> shutdown;
   int32_t live = 0;            // submitted and not yet published as finished
   int64_t waiting_tokens = 0;  // of prompts submitted and not yet started
@@ -91,15 +100,67 @@ void Engine::State::predict() {
 bool Engine::State::take_inbox() {
   if (core.idle() && options.settings.integrity != IntegrityChecks::off) core.check_integrity();
   std::unique_lock lock(mutex);
-  inbox_changed.wait(lock, [&] {
-    return !core.idle() || !submitted.empty() || !cancelled.empty() || shutdown.has_value();
-  });
+  wait_for_work(lock);
+  change_rest(lock);
   for (SequenceRequest& request : submitted) core.submit(std::move(request));
   submitted.clear();
   for (const uint64_t id : cancelled) core.cancel(id);
   cancelled.clear();
-  if (shutdown == Shutdown::cancel_running) core.cancel_all();
+  // A backend that could not wake runs nothing; core.step() then only ends what was cancelled.
+  if (shutdown == Shutdown::cancel_running || resting == Rest::sleeping) core.cancel_all();
   return !shutdown || live > 0;
+}
+
+/// Sleeps, if it may, when nothing comes for long.
+void Engine::State::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const auto work = [&] {
+    return !core.idle() || !submitted.empty() || !cancelled.empty() || !rests.empty() ||
+           shutdown.has_value();
+  };
+  if (options.sleep_idle_ms <= 0.0 || resting == Rest::sleeping)
+    return inbox_changed.wait(lock, work);
+  const auto wait = std::chrono::duration<double, std::milli>(options.sleep_idle_ms);
+  if (inbox_changed.wait_for(lock, wait, work)) return;
+  rests.push_back({.wanted = Rest::sleeping, .done = [this](const Result<void>& outcome) {
+                     if (!outcome.ok() && options.report) options.report(outcome.error().message);
+                     if (!outcome.ok()) options.sleep_idle_ms = 0.0;
+                   }});
+}
+
+/// Carries out what rest() asked for; requests wake the backend first.
+void Engine::State::change_rest(std::unique_lock<std::mutex>& lock) {
+  std::vector<RestRequest> requests = std::exchange(rests, {});
+  if (resting == Rest::sleeping && !submitted.empty())
+    requests.push_back({.wanted = Rest::awake, .done = [this](const Result<void>& outcome) {
+                          if (!outcome.ok() && options.report)
+                            options.report(outcome.error().message);
+                        }});
+  for (const RestRequest& request : requests) {
+    Result<void> outcome;
+    if (request.wanted != resting) {
+      const bool busy = !submitted.empty() && request.wanted == Rest::sleeping;
+      lock.unlock();
+      outcome = busy
+                    ? make_error(ErrorCode::unsupported,
+                                 {.what = "sleep", .expected = "no live requests", .found = "some"})
+                    : change_to(request.wanted);
+      lock.lock();
+      if (outcome.ok()) resting = request.wanted;
+    }
+    lock.unlock();
+    request.done(std::move(outcome));
+    lock.lock();
+  }
+}
+
+Result<void> Engine::State::change_to(Rest wanted) {
+  if (wanted == Rest::awake) return backend->wake();
+  if (!core.idle())
+    return make_error(
+        ErrorCode::unsupported,
+        {.what = "sleep", .expected = "no live requests", .found = concat(core.live_count())});
+  core.memory().cache().clear();
+  return backend->sleep();
 }
 
 void Engine::State::publish(std::vector<EngineEvent> events) {
@@ -187,6 +248,17 @@ void Engine::shutdown(Shutdown how) {
   if (state_->shutdown != Shutdown::cancel_running) state_->shutdown = how;
   state_->inbox_changed.notify_one();
   state_->outbox_changed.notify_all();
+}
+
+void Engine::rest(Rest wanted, std::function<void(Result<void>)> done) {
+  std::lock_guard lock(state_->mutex);
+  state_->rests.push_back({.wanted = wanted, .done = std::move(done)});
+  state_->inbox_changed.notify_one();
+}
+
+Engine::Rest Engine::resting() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->resting;
 }
 
 bool Engine::stopped() const {

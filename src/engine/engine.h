@@ -25,6 +25,7 @@ class Engine {
     size_t outbox_max = 65536;  // events; a consumer that lets it fill stops the engine
     /// Pinned prefixes of earlier processes are taken from here, new ones saved here. May be empty.
     std::shared_ptr<PrefixStore> store;
+    double sleep_idle_ms = 0.0;  // the backend sleeps after so long without work; 0: never
     /// One line about a prefix that could not be saved or taken. Any thread.
     std::function<void(std::string)> report;
   };
@@ -50,6 +51,12 @@ class Engine {
   /// Takes effect within one step; the sequence still ends with one Finished.
   void cancel(uint64_t id);
   void shutdown(Shutdown how);
+  /// Puts the backend to sleep (what caches hold is lost), or wakes it; requests wake it too.
+  /// `done` is called on the engine thread, must not block, and is told at once if nothing is to
+  /// do. Errors: unsupported while sequences are live; those of Backend::sleep and wake.
+  enum class Rest : uint8_t { sleeping, awake };
+  void rest(Rest wanted, std::function<void(Result<void>)> done);
+  Rest resting() const;
   /// Whether the thread has ended: after shutdown, with nothing live.
   bool stopped() const;
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -214,6 +215,63 @@ TEST(Engine, PinnedPrefixesSurviveARestart) {
   EXPECT_EQ(cached[1], 192);
   EXPECT_EQ(said[0].size(), 8U);
   EXPECT_EQ(said[1], said[0]);
+}
+
+/// Asks and waits for the answer.
+Result<void> rest(Engine& engine, Engine::Rest wanted) {
+  std::promise<Result<void>> answer;
+  engine.rest(wanted, [&](Result<void> outcome) { answer.set_value(std::move(outcome)); });
+  return answer.get_future().get();
+}
+
+TEST(Engine, SleepsWhenAskedAndRequestsWakeIt) {
+  auto engine = start();
+  const auto& fake = static_cast<const FakeBackend&>(engine->backend());
+  Tally tally;
+  const auto run = [&](uint64_t id) {
+    ASSERT_TRUE(engine->submit(request(id, 5)).ok());
+    while (!tally.ends.contains(id)) tally.take(*engine, std::chrono::milliseconds(10));
+    EXPECT_EQ(tally.ends[id], FinishReason::length);
+  };
+  run(1);
+  EXPECT_TRUE(rest(*engine, Engine::Rest::sleeping).ok());
+  EXPECT_TRUE(rest(*engine, Engine::Rest::sleeping).ok());
+  EXPECT_EQ(engine->resting(), Engine::Rest::sleeping);
+  EXPECT_EQ(fake.sleeps, 1);
+  run(1 + FakeBackend::kVocab);  // the same prompt: nothing cached before may be found
+  EXPECT_EQ(engine->resting(), Engine::Rest::awake);
+  EXPECT_TRUE(rest(*engine, Engine::Rest::sleeping).ok());
+  EXPECT_TRUE(rest(*engine, Engine::Rest::awake).ok());
+  EXPECT_EQ(engine->resting(), Engine::Rest::awake);
+  run(2);
+}
+
+TEST(Engine, DoesNotSleepOverLiveRequests) {
+  auto engine = start();
+  ASSERT_TRUE(engine->submit(request(1, 400)).ok());
+  Tally tally;
+  while (tally.tokens[1] == 0) tally.take(*engine, std::chrono::milliseconds(10));
+  const Result<void> outcome = rest(*engine, Engine::Rest::sleeping);
+  EXPECT_EQ(outcome.ok(), tally.ends.contains(1));
+  while (!tally.ends.contains(1)) tally.take(*engine, std::chrono::milliseconds(10));
+  EXPECT_EQ(tally.tokens[1], 400U);
+}
+
+TEST(Engine, SleepsByItselfWhenIdle) {
+  Engine::Options options = small_options();
+  options.sleep_idle_ms = 20.0;
+  auto engine = start(std::move(options));
+  const auto until = [&](Engine::Rest wanted) {
+    for (int i = 0; i < 500 && engine->resting() != wanted; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(engine->resting(), wanted);
+  };
+  until(Engine::Rest::sleeping);
+  ASSERT_TRUE(engine->submit(request(1, 5)).ok());
+  Tally tally;
+  while (!tally.ends.contains(1)) tally.take(*engine, std::chrono::milliseconds(10));
+  EXPECT_EQ(tally.tokens[1], 5U);
+  until(Engine::Rest::sleeping);
 }
 
 }  // namespace

@@ -111,6 +111,7 @@ class FakeBackend final : public Backend {
   int64_t replay_row_bytes() const override { return 8; }
 
   Residual embed(const Batch& batch) override {
+    CHECK(!asleep, "a pass while asleep");
     validate_batch(batch, config(), sizes_);
     ++passes;
     rows_computed += batch.rows();
@@ -202,6 +203,20 @@ class FakeBackend final : public Backend {
   void poison_page(int32_t page) override { std::ranges::fill(page_cells(page), kPoison); }
   void poison_state(int32_t slot) override { std::ranges::fill(state(slot), kPoison); }
 
+  Result<void> sleep() override {
+    asleep = true;
+    ++sleeps;
+    for (int32_t page = 0; page < sizes_.pages; ++page) poison_page(page);
+    for (int32_t slot = 0; slot < sizes_.state_slots; ++slot) poison_state(slot);
+    return {};
+  }
+  Result<void> wake() override {
+    asleep = false;
+    return {};
+  }
+
+  bool asleep = false;
+  int sleeps = 0;
   int passes = 0;
   int64_t rows_computed = 0;
   int rows_largest = 0;

@@ -38,6 +38,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/live", Access::open},
     {"GET", "/ready", Access::open},
     {"POST", "/v1/embeddings", Access::keyed},
+    {"POST", "/sleep", Access::keyed},
+    {"POST", "/wake_up", Access::keyed},
+    {"GET", "/is_sleeping", Access::keyed},
 };
 
 /// Time depends on the lengths only.
@@ -147,6 +150,7 @@ struct Server::State : std::enable_shared_from_this<State> {
   HttpResponse models() const;
   HttpResponse one_model(std::string_view id) const;
   HttpResponse health() const;
+  void rest(Engine::Rest wanted, std::shared_ptr<HttpExchange> exchange);
 
   ServedModel model;
   ServerOptions options;
@@ -170,6 +174,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
       }));
   Engine::Options engine_options{.settings = settings, .sampleable = s->model.sampleable()};
   engine_options.store = s->options.prefix_store;
+  engine_options.sleep_idle_ms = static_cast<double>(s->options.sleep_idle.count());
   engine_options.report = [s](const std::string& line) {
     if (s->options.log) s->options.log(line);
   };
@@ -219,7 +224,9 @@ std::optional<ApiError> Server::State::refusal(const HttpRequest& request,
     return ApiError{.status = 405,
                     .message = concat("method ", request.method.substr(0, 20),
                                       " is not allowed on ", request.path.substr(0, 100))};
-  if (method == "POST" && !is_json(request.header("content-type")))
+  const bool bodiless =
+      request.body.empty() && (route->path == "/sleep" || route->path == "/wake_up");
+  if (method == "POST" && !bodiless && !is_json(request.header("content-type")))
     return ApiError{.status = 415, .message = "send the body as Content-Type: application/json"};
   return std::nullopt;
 }
@@ -259,6 +266,12 @@ void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> ex
   if (route->path == "/ready") return exchange->respond(health());
   if (route->path == "/load")
     return exchange->respond({.body = concat("{\"server_load\":", sequences.size(), "}")});
+  if (route->path == "/is_sleeping")
+    return exchange->respond({.body = engine->resting() == Engine::Rest::sleeping
+                                          ? "{\"is_sleeping\":true}"
+                                          : "{\"is_sleeping\":false}"});
+  if (route->path == "/sleep") return rest(Engine::Rest::sleeping, std::move(exchange));
+  if (route->path == "/wake_up") return rest(Engine::Rest::awake, std::move(exchange));
   if (route->path == "/tokenizer_info") return exchange->respond(tokenizer_info(model));
   if (route->path == "/v1/embeddings")
     return exchange->respond(ApiError{
@@ -279,6 +292,16 @@ void Server::State::answer_text(TextRoute answer, HttpRequest request,
     http->post([response, exchange] { exchange->respond(std::move(*response)); });
   });
   if (!queued) exchange->respond(too_busy(api_of(shared->path)));
+}
+
+/// Answers when it is done; 409 while requests run.
+void Server::State::rest(Engine::Rest wanted, std::shared_ptr<HttpExchange> exchange) {
+  engine->rest(wanted, [this, exchange](const Result<void>& outcome) {
+    const auto response = std::make_shared<HttpResponse>(HttpResponse{.body = "{}"});
+    if (!outcome.ok())
+      *response = ApiError{.status = 409, .message = outcome.error().message}.response();
+    http->post([response, exchange] { exchange->respond(std::move(*response)); });
+  });
 }
 
 HttpResponse Server::State::health() const {

@@ -24,7 +24,8 @@ struct ServerOptions {
   RequestLimits limits;
   std::chrono::milliseconds ping_every{10'000};
   std::chrono::milliseconds drain_wait{30'000};  // after the first signal
-  std::function<void(std::string_view)> log;     // one line per finished generation; may be empty
+  std::chrono::milliseconds sleep_idle{0};    // the card is freed after so long without a request
+  std::function<void(std::string_view)> log;  // one line per finished generation; may be empty
   /// Pinned prefixes on disk; empty: they live as long as the process.
   std::shared_ptr<PrefixStore> prefix_store;
 };

@@ -217,6 +217,23 @@ TEST_F(ServerTest, EveryRouteButTheOpenOnesNeedsTheKey) {
   EXPECT_EQ(ask(get("/v1/models", "x-api-key: other-key\r\n")).first, 200);
 }
 
+TEST_F(ServerTest, SleepsAndIsWokenByARequest) {
+  start("x");
+  const auto rest = [&](const char* path) {
+    return ask(concat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")).first;
+  };
+  const auto sleeping = [&] { return ask(get("/is_sleeping")).second; };
+  EXPECT_EQ(sleeping(), R"({"is_sleeping":false})");
+  EXPECT_EQ(rest("/sleep?level=1"), 200);
+  EXPECT_EQ(sleeping(), R"({"is_sleeping":true})");
+  EXPECT_EQ(ask(get("/health")).first, 200);
+  chat("");
+  EXPECT_EQ(sleeping(), R"({"is_sleeping":false})");
+  EXPECT_EQ(rest("/sleep"), 200);
+  EXPECT_EQ(rest("/wake_up"), 200);
+  EXPECT_EQ(sleeping(), R"({"is_sleeping":false})");
+}
+
 TEST_F(ServerTest, WithoutKeysAnyTokenPasses) {
   start("x");
   EXPECT_EQ(ask(get("/v1/models", "Authorization: Bearer whatever\r\n")).first, 200);

@@ -168,6 +168,7 @@ class ScriptedBackend final : public Backend {
   bool finite_state(int32_t) override { return true; }
   void poison_page(int32_t) override {}
   void poison_state(int32_t) override {}
+  Result<void> sleep() override { return {}; }
 
  private:
   std::vector<int32_t> script_;

@@ -113,10 +113,12 @@ class AttendBlock {
   static_assert(kAttendTokensMin % kBlockTokens == 0 && kPage % Step::kTokens == 0);
   static constexpr int kQueryStride = kDim + 32;  // 16-bit numbers: free of bank conflicts
   static constexpr int kOutStride = kDim + 4;     // out, maximum, total
+  /// BF16 has 8 bits, too few for queries and weights: each is a sum of two operands.
+  static constexpr int kParts = kFormat == KvFormat::bf16 ? 2 : 1;
 
  public:
   struct Shared {
-    uint16_t queries[kAttendHeads * kQueryStride];
+    uint16_t queries[kParts][kAttendHeads * kQueryStride];
     float out[kWarps][kAttendHeads][kOutStride];
   };
 
@@ -197,7 +199,7 @@ class AttendBlock {
         aim(next, next_first);
       }
       if (goes_on) load_keys(0);
-      uint32_t weights[kGroups][2];
+      uint32_t weights[kGroups][kParts][2];
       soften(s, left, weights);
       accumulate<0>(weights);
       if (goes_on) load_keys(1);
@@ -231,8 +233,13 @@ class AttendBlock {
           if (d + 3 < a_.head_dim) x.w = at[3];
         }
       }
-      *reinterpret_cast<uint2*>(&shared_.queries[head * kQueryStride + d]) =
+      const int at = head * kQueryStride + d;
+      const uint2 pairs =
           make_uint2(operand_pair<kFormat>(x.x, x.y), operand_pair<kFormat>(x.z, x.w));
+      *reinterpret_cast<uint2*>(&shared_.queries[0][at]) = pairs;
+      if constexpr (kParts == 2)
+        *reinterpret_cast<uint2*>(&shared_.queries[1][at]) = make_uint2(
+            operand_rest<kFormat>(x.x, x.y, pairs.x), operand_rest<kFormat>(x.z, x.w, pairs.y));
     }
     __syncthreads();
   }
@@ -241,15 +248,18 @@ class AttendBlock {
   __device__ __forceinline__ void score(int group, float (&s)[4]) const {
     constexpr int kSums = Step::kProducts < 4 ? Step::kProducts : 4;
     float sums[kSums][4] = {};
-    const uint16_t* queries = shared_.queries + g_ * kQueryStride;
 #pragma unroll
     for (int k = 0; k < Step::kProducts; k += 2) {
-      const uint4 b = *reinterpret_cast<const uint4*>(queries + Step::query_dims(k, q_));
-      uint32_t x[4];
-      step_.key_operand(group, k, x);
-      mma_16x8x16<kFormat>(sums[k % kSums], x[0], x[1], x[2], x[3], b.x, b.y);
-      step_.key_operand(group, k + 1, x);
-      mma_16x8x16<kFormat>(sums[(k + 1) % kSums], x[0], x[1], x[2], x[3], b.z, b.w);
+      uint32_t x[2][4];
+      step_.key_operand(group, k, x[0]);
+      step_.key_operand(group, k + 1, x[1]);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const uint4 b = *reinterpret_cast<const uint4*>(shared_.queries[part] + g_ * kQueryStride +
+                                                        Step::query_dims(k, q_));
+        mma_16x8x16<kFormat>(sums[k % kSums], x[0][0], x[0][1], x[0][2], x[0][3], b.x, b.y);
+        mma_16x8x16<kFormat>(sums[(k + 1) % kSums], x[1][0], x[1][1], x[1][2], x[1][3], b.z, b.w);
+      }
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -261,7 +271,7 @@ class AttendBlock {
 
   /// Scores to weights relative to the running maximum. left: tokens from the first on.
   __device__ __forceinline__ void soften(float (&s)[kGroups][4], int left,
-                                         uint32_t (&weights)[kGroups][2]) {
+                                         uint32_t (&weights)[kGroups][kParts][2]) {
     float rescale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -290,9 +300,13 @@ class AttendBlock {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
 #pragma unroll
-      for (int e = 0; e < 2; ++e)
-        weights[group][e] =
-            transpose_8x8(operand_pair<kFormat>(s[group][2 * e], s[group][2 * e + 1]));
+      for (int e = 0; e < 2; ++e) {
+        const uint32_t pair = operand_pair<kFormat>(s[group][2 * e], s[group][2 * e + 1]);
+        weights[group][0][e] = transpose_8x8(pair);
+        if constexpr (kParts == 2)
+          weights[group][1][e] =
+              transpose_8x8(operand_rest<kFormat>(s[group][2 * e], s[group][2 * e + 1], pair));
+      }
     if (__any_sync(kAllLanes, rescale[0] != 1.0F || rescale[1] != 1.0F)) {
 #pragma unroll
       for (int i = 0; i < Step::kTiles; ++i)
@@ -303,7 +317,7 @@ class AttendBlock {
 
   /// The values of one half, as load_values() has them.
   template <int kHalf>
-  __device__ __forceinline__ void accumulate(const uint32_t (&weights)[kGroups][2]) {
+  __device__ __forceinline__ void accumulate(const uint32_t (&weights)[kGroups][kParts][2]) {
     constexpr int kGroup = kGroups == 2 ? kHalf : 0;
     constexpr int kBegin = kGroups == 2 ? 0 : kHalf * Step::kTiles / 2;
     constexpr int kEnd = kGroups == 2 ? Step::kTiles : (kHalf + 1) * Step::kTiles / 2;
@@ -311,7 +325,10 @@ class AttendBlock {
     for (int i = kBegin; i < kEnd; ++i) {
       uint32_t x[4];
       step_.value_operand(kGroup, i, x);
-      mma_16x8x16<kFormat>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][0], weights[kGroup][1]);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        mma_16x8x16<kFormat>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
+                             weights[kGroup][part][1]);
     }
   }
 

@@ -50,6 +50,13 @@ __device__ __forceinline__ uint32_t operand_pair(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+/// What that rounding left of them, as another pair. F16 leaves little enough to do without.
+template <KvFormat kFormat>
+__device__ __forceinline__ uint32_t operand_rest(float low, float high, uint32_t pair) {
+  static_assert(kFormat == KvFormat::bf16);
+  return to_bf16_pair(low - low_bf16(pair), high - high_bf16(pair));
+}
+
 /// Two E4M3 codes as F16, the first in the low half.
 __device__ __forceinline__ uint32_t widen_e4m3_pair(uint32_t codes) {
   const __half2_raw wide =

@@ -20,10 +20,12 @@ namespace nibble {
 namespace {
 
 constexpr double kErrorMax = 4e-3;  // relative rms, BF16
-// Prompts have q, k, v and z of the delta net in BF16 between the products, as transformers in BF16
-// has; the reference keeps them in F32. The state left behind reaches the rows after.
-constexpr double kDeltaPromptErrorMax = 8e-3;
-constexpr double kAfterDeltaPromptErrorMax = 6e-3;
+// Prompts of shapes the prompt kernels hold have q, k, v and z in BF16 between the products, as
+// transformers in BF16 has; the reference keeps them in F32. What they leave in caches reaches the
+// rows after. An FP8 code that such a difference moves by one is another number by 6 %.
+constexpr double kPromptErrorMax = 8e-3;
+constexpr double kAfterPromptErrorMax = 7e-3;
+constexpr double kFp8CacheErrorMax = 4e-2;
 constexpr int kVocab = 512;
 
 enum class Block : uint8_t { embed_and_head, attention, delta_net, moe, dense_mlp };
@@ -39,6 +41,7 @@ struct Case {
   int experts = 256, top_k = 8, width = 512, shared_width = 512;
   int prompt = 24;  // rows; then four generated ones
   KvCache kv = KvCache::bf16;
+  bool odd = false;  // the prompt kernels do not hold the shape: generation arithmetic throughout
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -61,7 +64,8 @@ const Case kCases[] = {
      .kv_heads = 1,
      .head_dim = 20,
      .prompt = 150,
-     .kv = KvCache::fp8},
+     .kv = KvCache::fp8,
+     .odd = true},
     {.name = "delta_net_35b", .block = Block::delta_net, .prompt = 70},
     {.name = "delta_net_35b_fp8", .block = Block::delta_net, .layout = WeightLayout::mixed},
     {.name = "moe_35b_nvfp4", .block = Block::moe, .layout = WeightLayout::mixed},
@@ -96,7 +100,8 @@ const Case kCases[] = {
      .q_heads = 3,
      .kv_heads = 1,
      .head_dim = 20,
-     .prompt = 150},
+     .prompt = 150,
+     .odd = true},
     {.name = "attention_wide_group",
      .block = Block::attention,
      .hidden = 192,
@@ -111,7 +116,8 @@ const Case kCases[] = {
      .v_heads = 3,
      .k_dim = 24,
      .v_dim = 40,
-     .prompt = 150},
+     .prompt = 150,
+     .odd = true},
     {.name = "delta_net_small",
      .block = Block::delta_net,
      .hidden = 128,
@@ -230,6 +236,13 @@ double relative_rms(std::span<const float> found, std::span<const float> expecte
   return std::sqrt(error / size);
 }
 
+double error_max(const Case& c, Arithmetic arithmetic) {
+  const bool mixes = c.block == Block::attention || c.block == Block::delta_net;
+  if (!mixes || c.odd) return kErrorMax;
+  if (c.kv == KvCache::fp8) return kFp8CacheErrorMax;
+  return arithmetic == Arithmetic::prompt ? kPromptErrorMax : kAfterPromptErrorMax;
+}
+
 class CudaBlock : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -280,10 +293,7 @@ TEST_P(CudaBlock, NearTheReference) {
         .sequence = 0, .tokens = std::span(ids).subspan(begin, count), .arithmetic = arithmetic};
     const double error = relative_rms(found.pass({feed}), expected.pass({feed}));
     std::fprintf(stderr, "%s, %s: relative rms %.2e\n", c.name, what, error);
-    const double most = c.block != Block::delta_net        ? kErrorMax
-                        : arithmetic == Arithmetic::prompt ? kDeltaPromptErrorMax
-                                                           : kAfterDeltaPromptErrorMax;
-    EXPECT_LE(error, most) << what;
+    EXPECT_LE(error, error_max(c, arithmetic)) << what;
   };
   compare(0, prompt, Arithmetic::prompt, "prompt");
   compare(prompt, 1, Arithmetic::generation, "one generated row, recorded");
