@@ -27,6 +27,20 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
+/// Clocks and power right after a run, as nvidia-smi has them; empty where it is not.
+std::string card_state() {
+  FILE* pipe = popen(
+      "nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw --format=csv,noheader 2>/dev/null",
+      "r");
+  if (pipe == nullptr) return {};
+  char line[128] = {};
+  const bool read = std::fgets(line, sizeof(line), pipe) != nullptr;
+  pclose(pipe);
+  std::string text = read ? line : "";
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
 /// Bytes a decode step must move, by part. Experts: those expected of independent uniform choices.
 struct Floor {
   double weights = 0.0;
@@ -112,14 +126,16 @@ void Bench::decode(int batch) {
   std::vector<int32_t> tokens;
   for (int i = 0; i < batch; ++i)
     tokens.push_back(static_cast<int32_t>(engine() % static_cast<unsigned>(vocab)));
-  double distinct = 0.0;
+  int64_t met_before = 0;  // behind the first step
+  int64_t met = 0;
   double with_logits_ms = 0.0;
   for (int step = 0; step < steps; ++step) {
     const Batch b = step_batch(tokens, context + step, pages_each);
     const auto begin = Clock::now();
     const HeadOutput out = forward(backend, config, b);
     with_logits_ms += step >= steps / 2 ? ms_since(begin) : 0.0;
-    distinct += cuda::active_experts(backend);
+    met = cuda::experts_met(backend);
+    if (step == 0) met_before = met;
     for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
       const float* logits = out.logits.data() + row * vocab;
       if (!std::isfinite(logits[0])) std::printf("NaN at batch %d step %d\n", batch, step);
@@ -130,21 +146,30 @@ void Bench::decode(int batch) {
       tokens[row] = static_cast<int32_t>(best);
     }
   }
-  double best_us = 1e30;
-  double worst_us = 0.0;
-  for (int i = 0; i < 5; ++i) {
-    const double us = cuda::recorded_pass_us(backend, batch, 20);
-    best_us = std::min(best_us, us);
-    worst_us = std::max(worst_us, us);
+  const MoeConfig& moe = *config.moe;
+  const double distinct =
+      static_cast<double>(met - met_before) / (config.layer_count() * std::max(steps - 1, 1));
+  const double expected =
+      moe.experts * (1.0 - std::pow(1.0 - static_cast<double>(moe.top_k) / moe.experts, batch));
+  if (distinct < 0.95 * expected) {
+    std::printf("batch %3d: refused: %.1f distinct experts a layer, independent tokens meet %.1f\n",
+                batch, distinct, expected);
+    return;
   }
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) times.push_back(cuda::recorded_pass_us(backend, batch, 20));
+  std::sort(times.begin(), times.end());
+  const double median_us = times[2];
   const Floor floor = floor_of(config, recipe, batch, context, kv);
   const double floor_us = floor.total() / kBandwidth * 1e6;
   std::printf(
       "batch %3d: %8.1f us (%.1f..%.1f), %8.1f tok/s, floor %7.1f us (%.2f GB: weights %.2f, "
-      "experts %.2f, state %.2f, KV %.2f), %5.1f %%; with logits to host %8.1f us; experts %.1f\n",
-      batch, best_us, best_us, worst_us, batch / best_us * 1e6, floor_us, floor.total() * 1e-9,
-      floor.weights * 1e-9, floor.experts * 1e-9, floor.state * 1e-9, floor.kv * 1e-9,
-      100.0 * floor_us / best_us, with_logits_ms * 1e3 / (steps - steps / 2), distinct / steps);
+      "experts %.2f, state %.2f, KV %.2f), %5.1f %%; with logits to host %8.1f us; experts a layer "
+      "%.1f of %.1f; %s\n",
+      batch, median_us, times.front(), times.back(), batch / median_us * 1e6, floor_us,
+      floor.total() * 1e-9, floor.weights * 1e-9, floor.experts * 1e-9, floor.state * 1e-9,
+      floor.kv * 1e-9, 100.0 * floor_us / median_us, with_logits_ms * 1e3 / (steps - steps / 2),
+      distinct, expected, card_state().c_str());
   std::fflush(stdout);
 }
 

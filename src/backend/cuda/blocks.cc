@@ -1,4 +1,7 @@
 // The blocks as sequences of launches in generation arithmetic.
+#include <algorithm>
+#include <initializer_list>
+
 #include "backend/cuda/context.h"
 
 namespace nibble::cuda {
@@ -27,12 +30,65 @@ void finish_half(const Context& context, int layer, Half half, int32_t row_begin
   add_norm(finish_args(context, layer, half, row_begin, args), context.launcher.of(Step::finish));
 }
 
-void product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
-             int64_t x_stride, float* y) {
+void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
+                 int64_t x_stride) {
   LinearArgs args{.count = 1, .rows = context.batch.rows, .x = x, .x_stride = x_stride};
-  args.outputs[0] = {.weight = weight, .y = y, .y_stride = weight.rows};
+  args.outputs[0] = {.weight = weight,
+                     .y = context.work.h.as<float>(),
+                     .y_stride = context.config.hidden,
+                     .finish = Finish::add};
   linear(args, context.launcher.of(Step::project_out));
 }
+
+namespace {
+
+/// The norm that precedes a half, for a single row: its readers make it themselves.
+NormInput norm_before(const Context& context, int layer, Half half) {
+  const LayerWeights& w = context.layer(layer);
+  return {.h = context.work.h.as<float>(),
+          .weight = half == Half::mixer ? w.input_norm : w.post_norm,
+          .columns = context.config.hidden,
+          .eps = context.config.rms_eps};
+}
+
+/// Whether a half can take the norm of a single row as its input.
+bool takes_norm(const Context& context, int layer, Half half) {
+  if (context.batch.rows != 1 || context.config.hidden % 4 != 0) return false;
+  const LayerWeights& w = context.layer(layer);
+  const auto all_held = [](std::initializer_list<const DeviceLinear*> weights) {
+    return std::ranges::all_of(weights,
+                               [](const DeviceLinear* x) { return !x->present() || held(*x); });
+  };
+  if (half == Half::mixer)
+    return w.delta_net.qkv.present()
+               ? all_held({&w.delta_net.qkv, &w.delta_net.z, &w.delta_net.a, &w.delta_net.b})
+               : all_held({&w.attention.q, &w.attention.k, &w.attention.v});
+  if (!context.config.moe || !all_held({&w.moe.router, &w.moe.shared_gate})) return false;
+  const MlpWeights& experts = w.moe.experts;
+  const MlpWeights& shared = w.moe.shared;
+  const int32_t top_k = context.config.moe->top_k;
+  return experts_take_a_row({.routed_low = experts.gate,
+                             .routed_high = experts.up,
+                             .shared_low = shared.gate,
+                             .shared_high = shared.up,
+                             .top_k = top_k},
+                            {.routed_low = experts.down,
+                             .routed_high = experts.down,
+                             .shared_low = shared.down,
+                             .shared_high = shared.down,
+                             .top_k = top_k});
+}
+
+/// After half `half` of `layer` wrote h: its norm, unless the next half makes it itself.
+void norm_after(const Context& context, int layer, Half half) {
+  const bool last = half == Half::feed_forward && layer + 1 == context.config.layer_count();
+  const int next_layer = half == Half::mixer ? layer : layer + 1;
+  const Half next = half == Half::mixer ? Half::feed_forward : Half::mixer;
+  if (last || !takes_norm(context, next_layer, next))
+    finish_half(context, layer, half, 0, {.rows = context.batch.rows});
+}
+
+}  // namespace
 
 void embed_block(const Context& context) {
   const Workspace& work = context.work;
@@ -61,6 +117,7 @@ void attention_block(const Context& context, int layer) {
   in.outputs[0] = {.weight = w.q, .y = work.first.as<float>(), .y_stride = w.q.rows};
   in.outputs[1] = {.weight = w.k, .y = work.second.as<float>(), .y_stride = w.k.rows};
   in.outputs[2] = {.weight = w.v, .y = work.third.as<float>(), .y_stride = w.v.rows};
+  if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
   linear(in, context.launcher.of(Step::project));
   const AttentionArgs args{.batch = context.batch,
                            .q_heads = config.q_heads,
@@ -81,10 +138,19 @@ void attention_block(const Context& context, int layer) {
                            .out_stride = work.mixed_stride};
   attention_prepare(args, context.launcher.of(Step::attend));
   attention_attend(args, context.launcher.of(Step::attend));
-  product(context, w.o, work.mixed.as<uint16_t>(), work.mixed_stride, work.y.as<float>());
-  finish_half(context, layer, Half::mixer, 0,
-              {.rows = context.batch.rows, .y = work.y.as<float>()});
+  add_product(context, w.o, work.mixed.as<uint16_t>(), work.mixed_stride);
+  norm_after(context, layer, Half::mixer);
 }
+
+namespace {
+
+/// Every sequence has one row and the projection ends with the convolution.
+bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
+  return context.batch.rows == context.batch.sequences && context.batch.rows <= kConvolveRowsMax &&
+         held(qkv) && context.config.delta_net.conv_kernel <= kConvolveTapsMax;
+}
+
+}  // namespace
 
 void delta_net_block(const Context& context, int layer) {
   if (context.prompts.rows > 0) prompt_delta_net_block(context, layer);
@@ -97,10 +163,21 @@ void delta_net_block(const Context& context, int layer) {
                 .rows = context.batch.rows,
                 .x = work.x.as<uint16_t>(),
                 .x_stride = work.x_stride};
-  in.outputs[0] = {.weight = w.qkv, .y = work.first.as<float>(), .y_stride = w.qkv.rows};
+  const StateView state = context.pools.state(context.config.kind_index(layer));
+  const bool convolves = convolves_inline(context, w.qkv);
+  in.outputs[0] = {.weight = w.qkv,
+                   .y = (convolves ? work.second : work.first).as<float>(),
+                   .y_stride = w.qkv.rows,
+                   .finish = convolves ? Finish::convolve : Finish::store};
+  in.convolve = {.batch = context.batch,
+                 .state = state,
+                 .weights = w.conv,
+                 .taps = config.conv_kernel,
+                 .channels = config.qkv_rows()};
   in.outputs[1] = {.weight = w.z, .y = work.third.as<float>(), .y_stride = w.z.rows};
   in.outputs[2] = {.weight = w.a, .y = gates, .y_stride = work.gate_stride};
   in.outputs[3] = {.weight = w.b, .y = gates + w.a.rows, .y_stride = work.gate_stride};
+  if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
   linear(in, context.launcher.of(Step::project));
   delta_net({.batch = context.batch,
              .k_heads = config.k_heads,
@@ -108,7 +185,7 @@ void delta_net_block(const Context& context, int layer) {
              .k_dim = config.k_dim,
              .v_dim = config.v_dim,
              .taps = config.conv_kernel,
-             .qkv = work.first.as<float>(),
+             .qkv = convolves ? nullptr : work.first.as<float>(),
              .convolved = work.second.as<float>(),
              .z = work.third.as<float>(),
              .a = gates,
@@ -119,13 +196,12 @@ void delta_net_block(const Context& context, int layer) {
              .dt_bias = w.dt_bias,
              .norm = w.norm,
              .eps = context.config.rms_eps,
-             .state = context.pools.state(context.config.kind_index(layer)),
+             .state = state,
              .out = work.mixed.as<uint16_t>(),
              .out_stride = work.mixed_stride},
             context.launcher);
-  product(context, w.out, work.mixed.as<uint16_t>(), work.mixed_stride, work.y.as<float>());
-  finish_half(context, layer, Half::mixer, 0,
-              {.rows = context.batch.rows, .y = work.y.as<float>()});
+  add_product(context, w.out, work.mixed.as<uint16_t>(), work.mixed_stride);
+  norm_after(context, layer, Half::mixer);
 }
 
 namespace {
@@ -134,12 +210,17 @@ namespace {
 Routing routing_of(const Workspace& work, const MoeConfig& config, int32_t slab) {
   const int64_t places = int64_t{slab} * config.top_k;
   auto* ints = work.choices.as<int32_t>();
+  auto* counts = ints + 3 * places + 2 * config.experts + 1;
+  auto* items = ints + choice_ints(slab, config.top_k, config.experts) - 4 * places;
   return {.experts = ints,
           .weights = reinterpret_cast<float*>(ints + places),
           .active = ints + 3 * places,
           .begin = ints + 3 * places + config.experts,
           .assignments = ints + 2 * places,
-          .active_count = ints + 3 * places + 2 * config.experts + 1};
+          .active_count = counts,
+          .active_sum = counts + 1,
+          .items = reinterpret_cast<int4*>(items),
+          .item_count = counts + 2};
 }
 
 void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows) {
@@ -154,17 +235,20 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
   logits.outputs[0] = {.weight = w.router, .y = router, .y_stride = router_stride};
   logits.outputs[1] = {
       .weight = w.shared_gate, .y = router + config.experts, .y_stride = router_stride};
+  const bool alone = takes_norm(context, layer, Half::feed_forward);
+  if (alone) logits.norm = norm_before(context, layer, Half::feed_forward);
   linear(logits, context.launcher.of(Step::router));
   const Routing routing = routing_of(work, config, rows);
-  route({.logits = router,
-         .stride = router_stride,
-         .kv_index = context.batch.kv_index + row_begin,
-         .rows = rows,
-         .experts = config.experts,
-         .top_k = config.top_k,
-         .renormalize = config.renormalize,
-         .routing = routing},
-        context.launcher.of(Step::route));
+  if (!alone)
+    route({.logits = router,
+           .stride = router_stride,
+           .kv_index = context.batch.kv_index + row_begin,
+           .rows = rows,
+           .experts = config.experts,
+           .top_k = config.top_k,
+           .renormalize = config.renormalize,
+           .routing = routing},
+          context.launcher.of(Step::route));
   auto* y = work.expert_y.as<float>();
   const int64_t shared_begin = int64_t{rows} * config.top_k;
   ExpertArgs args{.routed_low = w.experts.gate,
@@ -181,11 +265,17 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
                   .act = work.act.as<uint16_t>(),
                   .act_stride = work.act_stride,
                   .y = y,
-                  .y_stride = context.config.hidden};
+                  .y_stride = context.config.hidden,
+                  .norm = logits.norm,
+                  .logits = router,
+                  .shared_gate = router + config.experts,
+                  .renormalize = config.renormalize};
   experts_gate_up(args, context.launcher.of(Step::gate_up));
   args.routed_low = args.routed_high = w.experts.down;
   args.shared_low = args.shared_high = w.shared.down;
+  if (alone) args.h = work.h.as<float>();
   experts_down(args, context.launcher.of(Step::down));
+  if (alone) return norm_after(context, layer, Half::feed_forward);
   finish_half(context, layer, Half::feed_forward, row_begin,
               {.rows = rows,
                .y = y,
@@ -218,9 +308,8 @@ void dense_mlp_block(const Context& context, int layer) {
                   .act = work.act.as<uint16_t>(),
                   .act_stride = work.act_stride};
   experts_gate_up(args, context.launcher.of(Step::gate_up));
-  product(context, w.down, work.act.as<uint16_t>(), work.act_stride, work.y.as<float>());
-  finish_half(context, layer, Half::feed_forward, 0,
-              {.rows = context.batch.rows, .y = work.y.as<float>()});
+  add_product(context, w.down, work.act.as<uint16_t>(), work.act_stride);
+  norm_after(context, layer, Half::feed_forward);
 }
 
 void head_block(const Context& context, const int32_t* rows, int32_t count) {

@@ -37,9 +37,9 @@ AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t ro
                         AddNormArgs args);
 void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
                  const AddNormArgs& args);
-/// One product of all rows.
-void product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
-             int64_t x_stride, float* y);
+/// h += x W^T of all rows of generation arithmetic.
+void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
+                 int64_t x_stride);
 
 // Each reads work.x, updates work.h and leaves the next block's input in work.x.
 void embed_block(const Context& context);

@@ -35,7 +35,7 @@ class CudaBackend final : public Backend {
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
   CudaMemory memory() const;
   Result<int64_t> workspace_bytes(const PoolSizes& sizes);
-  int32_t active_experts();
+  int64_t experts_met();
   double recorded_pass_us(int32_t rows, int repeats);
 
   std::string_view name() const override { return "cuda"; }
@@ -407,14 +407,14 @@ Result<int64_t> CudaBackend::workspace_bytes(const PoolSizes& sizes) {
   return device_ledger().used_bytes - before;
 }
 
-int32_t CudaBackend::active_experts() {
+int64_t CudaBackend::experts_met() {
   const int64_t slab = std::min(context_.batch.rows, kSlabRows);
-  const auto* count =
-      work_.choices.as<int32_t>() + 3 * slab * config_.moe->top_k + 2 * config_.moe->experts + 1;
-  int32_t active = 0;
-  copy(&active, count, sizeof(active), cudaMemcpyDeviceToHost);
+  const auto* sum =
+      work_.choices.as<int32_t>() + 3 * slab * config_.moe->top_k + 2 * config_.moe->experts + 2;
+  int32_t met = 0;
+  copy(&met, sum, sizeof(met), cudaMemcpyDeviceToHost);
   finish();
-  return active;
+  return met;
 }
 
 double CudaBackend::recorded_pass_us(int32_t rows, int repeats) {
@@ -488,7 +488,7 @@ Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes) {
 namespace cuda {
 
 void skip_steps(Backend& backend, uint32_t steps) { as_cuda(backend).skip(steps); }
-int32_t active_experts(Backend& backend) { return as_cuda(backend).active_experts(); }
+int64_t experts_met(Backend& backend) { return as_cuda(backend).experts_met(); }
 double recorded_pass_us(Backend& backend, int32_t rows, int repeats) {
   return as_cuda(backend).recorded_pass_us(rows, repeats);
 }

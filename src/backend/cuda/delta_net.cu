@@ -4,6 +4,7 @@
 // and v_dim up to 128. Bound: the bytes of the state, twice.
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/recurrence_stream.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -233,11 +234,38 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
+namespace {
+
+/// Whether the states fit recurrence_stream.cuh: bulk copies need 16-byte alignment.
+bool streams(const DeltaNetArgs& args, const Launcher& launcher) {
+  return launcher.overlap && args.kernels == DeltaNetKernels::automatic &&
+         args.k_dim == kStreamDim && args.v_dim == kStreamDim && args.state.slot_stride % 4 == 0;
+}
+
+void launch_stream(const DeltaNetArgs& args, const Launcher& launcher) {
+  constexpr int kBytes = sizeof(StreamShared) + 128;
+  static const bool prepared = [] {
+    CUDA_CHECK(cudaFuncSetAttribute(recurrence_stream_kernel,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    return true;
+  }();
+  CHECK(prepared, "shared memory of the recurrence");
+  const int items = args.v_heads * args.batch.sequences;
+  launch(recurrence_stream_kernel, launcher,
+         static_cast<unsigned>(min(items, kStreamBlocks * launcher.multiprocessors)),
+         kStreamThreads, kBytes, args);
+}
+
+}  // namespace
+
 void delta_net(const DeltaNetArgs& args, const Launcher& launcher) {
   const auto sequences = static_cast<unsigned>(args.batch.sequences);
-  const dim3 channels(static_cast<unsigned>((args.qkv_rows() + kThreads - 1) / kThreads),
-                      sequences);
-  launch(convolve_kernel, launcher.of(Step::convolve), channels, kThreads, 0, args);
+  if (args.qkv != nullptr) {
+    const dim3 channels(static_cast<unsigned>((args.qkv_rows() + kThreads - 1) / kThreads),
+                        sequences);
+    launch(convolve_kernel, launcher.of(Step::convolve), channels, kThreads, 0, args);
+  }
+  if (streams(args, launcher)) return launch_stream(args, launcher.of(Step::recur));
   const dim3 heads(static_cast<unsigned>(args.v_heads), sequences);
   const bool vector = args.v_dim % kLaneColumns == 0;
   launch(vector ? recurrence_kernel<true> : recurrence_kernel<false>, launcher.of(Step::recur),

@@ -29,18 +29,20 @@ __device__ __forceinline__ float element(const DeviceLinear& w, int64_t row, int
   return value * w.factors[row / 128 * (w.cols / 128) + column / 128];
 }
 
+template <int kWidth>
 __global__ void __launch_bounds__(kNormThreads) embed_kernel(const __grid_constant__ EmbedArgs a) {
-  __shared__ float scratch[kNormThreads / 32];
+  __shared__ NormScratch<kWidth> scratch;
   wait_for_inputs();
   const int row = blockIdx.x;
   const int64_t token = a.batch.tokens[row];
-  RowPart<1> h;
+  RowPart<kWidth> h;
 #pragma unroll
-  for (int g = 0; g < RowPart<1>::kGroups; ++g) {
-    const int column = RowPart<1>::column(g);
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
+    const int column = RowPart<kWidth>::column(g);
     if (column >= a.hidden) continue;
-    h.v[g][0] = element(a.table, token, column);
-    a.h[static_cast<int64_t>(row) * a.hidden + column] = h.v[g][0];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) h.v[g][i] = element(a.table, token, column + i);
+    store_columns(h.v[g], a.h + static_cast<int64_t>(row) * a.hidden + column);
   }
   const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;
   norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, nullptr, scratch);
@@ -49,7 +51,8 @@ __global__ void __launch_bounds__(kNormThreads) embed_kernel(const __grid_consta
 }  // namespace
 
 void embed(const EmbedArgs& args, const Launcher& launcher) {
-  launch(embed_kernel, launcher, static_cast<unsigned>(args.batch.rows), kNormThreads, 0, args);
+  launch(args.hidden % 4 == 0 ? embed_kernel<4> : embed_kernel<1>, launcher,
+         static_cast<unsigned>(args.batch.rows), kNormThreads, 0, args);
 }
 
 }  // namespace nibble::cuda

@@ -81,7 +81,8 @@ void embed(const EmbedArgs& args, const Launcher& launcher);
 struct AddNormArgs {
   int32_t rows = 0;
   int32_t hidden = 0;
-  const float* y = nullptr;            // [rows][hidden]; with experts: [rows * top_k][hidden]
+  const float* y = nullptr;            // [rows][hidden]; with experts: [rows * top_k][hidden];
+                                       // null: h has it already
   int32_t top_k = 0;                   // 0: no experts
   const float* weights = nullptr;      // [rows][top_k]
   const float* shared = nullptr;       // [rows][hidden], or null
@@ -106,11 +107,34 @@ struct CombineNormArgs {
 };
 void combine_norm(const CombineNormArgs& args, const Launcher& launcher);
 
+/// The input of a single row as what it is the norm of: x = bf16(norm(h)), in columns of 4.
+struct NormInput {
+  const float* h = nullptr;  // null: x is there
+  const float* weight = nullptr;
+  int32_t columns = 0;
+  float eps = 0.0F;
+};
+
+/// A causal convolution with SiLU as the end of a product of up to kConvolveRowsMax rows, one of
+/// each sequence, and up to kConvolveTapsMax taps. It reads and writes what delta_net's own
+/// convolution would.
+inline constexpr int kConvolveTapsMax = 4;
+inline constexpr int kConvolveRowsMax = 8;
+struct ConvolveOutput {
+  BatchView batch;
+  StateView state;
+  const float* weights = nullptr;  // [channels][taps]
+  int32_t taps = 0;
+  int32_t channels = 0;
+};
+
 /// y [rows][N] = x [rows][K] W^T in F32, for up to six matrices that share x.
+enum class Finish : uint8_t { store, add, convolve };  // add: y += x W^T
 struct LinearOutput {
   DeviceLinear weight;
   float* y = nullptr;
   int64_t y_stride = 0;
+  Finish finish = Finish::store;
 };
 inline constexpr int kLinearsMax = 6;
 struct LinearArgs {
@@ -120,8 +144,13 @@ struct LinearArgs {
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
   const int32_t* gather = nullptr;  // row of x per row of y; null: the same
+  NormInput norm;                   // of a single row, if all outputs are held()
+  ConvolveOutput convolve;          // of outputs that are held() and finish so
 };
 void linear(const LinearArgs& args, const Launcher& launcher);
+/// Whether linear() keeps the inputs of this shape in registers (held.cuh): it has 16 slices at
+/// most.
+bool held(const DeviceLinear& weight);
 
 /// The rows of each chosen expert, grouped. `assignments` are row * top_k + rank.
 struct Routing {
@@ -131,6 +160,10 @@ struct Routing {
   int32_t* begin = nullptr;         // [experts + 1], by place in `active`, into `assignments`
   int32_t* assignments = nullptr;   // [rows * top_k]
   int32_t* active_count = nullptr;  // [1]
+  int32_t* active_sum = nullptr;    // [1], over all feed-forwards since reserve()
+  int4* items = nullptr;            // [rows * top_k]: 8 or fewer assignments of one expert each:
+                                    // (expert, first, count, 0)
+  int32_t* item_count = nullptr;    // [1]
 };
 struct RouteArgs {
   const float* logits = nullptr;  // [rows][stride]
@@ -163,7 +196,15 @@ struct ExpertArgs {
   int64_t act_stride = 0;
   float* y = nullptr;
   int64_t y_stride = 0;
+  // A single row alone: gate_up makes x and the choice itself, down adds the weighted sum to h.
+  NormInput norm;                      // h null: x, routing and y are used
+  const float* logits = nullptr;       // [experts]
+  const float* shared_gate = nullptr;  // [1], logit
+  bool renormalize = true;
+  float* h = nullptr;
 };
+/// Whether experts_gate_up and experts_down can take a single row from its norm to its sum.
+bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down);
 void experts_gate_up(const ExpertArgs& args, const Launcher& launcher);
 void experts_down(const ExpertArgs& args, const Launcher& launcher);
 
@@ -217,6 +258,9 @@ void attention_attend(const AttentionArgs& args, const Launcher& launcher);
 inline constexpr int kDeltaDimMax = 128;
 inline constexpr int kConvTapsMax = 8;
 
+/// portable: what runs from compute capability 8.0 up, for any shape; the twin that tests force.
+enum class DeltaNetKernels : uint8_t { automatic, portable };
+
 struct DeltaNetArgs {
   BatchView batch;
   int32_t k_heads = 0;
@@ -224,7 +268,7 @@ struct DeltaNetArgs {
   int32_t k_dim = 0;
   int32_t v_dim = 0;
   int32_t taps = 0;
-  const float* qkv = nullptr;  // [rows][qkv_rows], raw
+  const float* qkv = nullptr;  // [rows][qkv_rows], raw; null: convolved is there
   float* convolved = nullptr;  // [rows][qkv_rows]
   const float* z = nullptr;    // [rows][v_heads * v_dim]
   const float* a = nullptr;    // [rows] at stride gate_stride
@@ -238,6 +282,7 @@ struct DeltaNetArgs {
   StateView state;
   uint16_t* out = nullptr;  // [rows][out_stride]
   int64_t out_stride = 0;
+  DeltaNetKernels kernels = DeltaNetKernels::automatic;
   constexpr int32_t qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
 };
 void delta_net(const DeltaNetArgs& args, const Launcher& launcher);

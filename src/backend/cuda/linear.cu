@@ -1,9 +1,12 @@
 // y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
-// 256. Work is cut into tiles of 16 rows of W. split: a block of 8 or 16 warps takes a tile, warp w
-// adds up slices w, w + 8, ... of the columns, and the warps' sums are added in their order; many
-// loads in flight for one short product. stream: a warp takes a tile and makes the same sums alone,
-// the next slice on its way; for much work. Both give the same bits. Bound: the bytes of W.
+// 256. Inputs of up to 16 slices are held in registers (linear_held.cu). For longer ones, work is
+// cut into tiles of 16 rows of W. split: a block of 8 or 16 warps takes a tile, warp w adds up
+// slices w, w + 8, ... of the columns, and the warps' sums are added in their order; many loads in
+// flight for one short product. stream: a warp takes a tile and makes the same sums alone, the next
+// slice on its way; for much work. Both give the same bits. Bound: the bytes of W.
+#include "backend/cuda/held.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/linear_held.h"
 #include "backend/cuda/warp_matrix.cuh"
 
 namespace nibble::cuda {
@@ -11,7 +14,6 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kPartsMax = 16;
-constexpr int kRowTile = 16;
 
 enum FormatMask : int { kHasBf16 = 1, kHasFp8 = 2, kHasNvfp4 = 4 };
 
@@ -107,6 +109,11 @@ __device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
   return w.format == Format::nvfp4 ? w.factors[0] * kNvfp4Unscale : w.factors[0];
 }
 
+__device__ __forceinline__ void put(const LinearOutput& out, int token, int row, float value) {
+  float* y = out.y + token * out.y_stride + row;
+  *y = out.finish == Finish::add ? __fadd_rn(*y, value) : value;
+}
+
 /// The row of x of the tokens a lane multiplies.
 template <int kTiles>
 __device__ __forceinline__ void find_inputs(const Plan& plan, int row_begin,
@@ -172,8 +179,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
       float total = 0.0F;
       for (int w = 0; w < plan.warps_per_tile; ++w)
         total += sums[t * plan.warps_per_tile + w][token][o % kRowTile];
-      of.out.y[(row_begin + token) * of.out.y_stride + row] =
-          total * row_factor(of.out.weight, row);
+      put(of.out, row_begin + token, row, __fmul_rn(total, row_factor(of.out.weight, row)));
     }
     __syncthreads();
   }
@@ -195,7 +201,7 @@ __device__ __forceinline__ void write_tile(const Plan& plan, const Segment& segm
       for (int i = 0; i < 2; ++i) {
         const int token = row_begin + 8 * j + 2 * (lane % 4) + i;
         if (token < plan.rows)
-          segment.out.y[token * segment.out.y_stride + row] = total[j][2 * half + i] * factor;
+          put(segment.out, token, row, __fmul_rn(total[j][2 * half + i], factor));
       }
   }
 }
@@ -305,34 +311,61 @@ void launch_for_rows(const Plan& plan, const Launcher& launcher) {
   launch_linear<kMask, 8>(plan, launcher);
 }
 
-int mask_of(Format format) {
-  return format == Format::bf16 ? kHasBf16 : format == Format::fp8 ? kHasFp8 : kHasNvfp4;
-}
-
-}  // namespace
-
-void linear(const LinearArgs& args, const Launcher& launcher) {
+/// One launch for outputs of one format.
+void launch_streamed(const LinearArgs& args, Format format, const Launcher& launcher) {
   Plan plan;
   plan.rows = args.rows;
   plan.x = args.x;
   plan.x_stride = args.x_stride;
   plan.gather = args.gather;
-  int mask = 0;
   for (int i = 0; i < args.count; ++i) {
     const DeviceLinear& w = args.outputs[i].weight;
-    CHECK(w.cols == args.outputs[0].weight.cols, "columns ", w.cols);
-    mask |= mask_of(w.format);
-    plan.segments[i] = {.out = args.outputs[i], .tile_begin = plan.tiles};
+    if (w.format != format) continue;
+    plan.segments[plan.count++] = {.out = args.outputs[i], .tile_begin = plan.tiles};
     plan.tiles += (w.rows + kRowTile - 1) / kRowTile;
-    // The first matrix is the largest; the others make do with its parts.
-    if (i == 0) plan.warps_per_tile = parts_of(w.format, w.cols, kPartsMax);
+    plan.warps_per_tile = parts_of(w.format, w.cols, kPartsMax);
   }
-  plan.count = args.count;
-  if (mask == kHasNvfp4) return launch_for_rows<kHasNvfp4>(plan, launcher);
-  if (mask == kHasFp8) return launch_for_rows<kHasFp8>(plan, launcher);
-  if (mask == kHasBf16) return launch_for_rows<kHasBf16>(plan, launcher);
-  if (mask == (kHasBf16 | kHasFp8)) return launch_for_rows<kHasBf16 | kHasFp8>(plan, launcher);
-  launch_for_rows<kHasBf16 | kHasFp8 | kHasNvfp4>(plan, launcher);
+  if (plan.count == 0) return;
+  if (format == Format::nvfp4) return launch_for_rows<kHasNvfp4>(plan, launcher);
+  if (format == Format::fp8) return launch_for_rows<kHasFp8>(plan, launcher);
+  launch_for_rows<kHasBf16>(plan, launcher);
+}
+
+/// Outputs go together if they are of the first one's format, or held in BF16 beside a held one.
+void launch_some(const LinearArgs& args, const Launcher& launcher) {
+  const DeviceLinear& first = args.outputs[0].weight;
+  LinearArgs together = args;
+  LinearArgs rest = args;
+  together.count = rest.count = 0;
+  const bool pairs = held(first) && first.format != Format::bf16 &&
+                     first.cols / slice_columns(first.format) <= kWarps;
+  for (int i = 0; i < args.count; ++i) {
+    const LinearOutput& out = args.outputs[i];
+    const bool with = out.weight.format == first.format ||
+                      (pairs && out.weight.format == Format::bf16 && held(out.weight));
+    LinearArgs& to = with ? together : rest;
+    to.outputs[to.count++] = out;
+  }
+  if (held(first)) {
+    linear_held(together, launcher);
+  } else {
+    CHECK(args.norm.h == nullptr, "the norm of ", first.cols, " columns");
+    launch_streamed(together, first.format, launcher);
+  }
+  if (rest.count > 0) launch_some(rest, launcher);
+}
+
+}  // namespace
+
+bool held(const DeviceLinear& weight) {
+  return weight.cols / slice_columns(weight.format) <= kHeldSlicesMax;
+}
+
+void linear(const LinearArgs& args, const Launcher& launcher) {
+  for (int i = 0; i < args.count; ++i)
+    CHECK(args.outputs[i].weight.cols == args.outputs[0].weight.cols, "columns ",
+          args.outputs[i].weight.cols);
+  launch_some(args, launcher);
 }
 
 }  // namespace nibble::cuda

@@ -1,7 +1,8 @@
 // The feed-forward of chosen experts and of the shared expert (or of a dense MLP) in generation
-// arithmetic. A block of 8 warps takes tiles of 16 rows of one expert's matrix and all tokens of
-// that expert, 8 at a time; sums are made as in linear.cu. Bound: the bytes of the experts that
-// have tokens, each read once.
+// arithmetic: those whose inputs registers hold in experts_held.cu, the rest here. A block of 8
+// warps takes tiles of 16 rows of one expert's matrix and all tokens of that expert, 8 at a time;
+// sums are made as in linear.cu. Bound: the bytes of the experts that have tokens, each read once.
+#include "backend/cuda/experts_held.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/warp_matrix.cuh"
 
@@ -448,9 +449,12 @@ void run(const ExpertArgs& args, const Launcher& launcher) {
 }  // namespace
 
 void experts_gate_up(const ExpertArgs& args, const Launcher& launcher) {
+  if (experts_held(args)) return launch_experts_held(ExpertPart::gate_up, args, launcher);
   run<Part::gate_up>(args, launcher);
 }
 void experts_down(const ExpertArgs& args, const Launcher& launcher) {
+  if (args.h != nullptr) return launch_down_sum(args, launcher);
+  if (experts_held(args)) return launch_experts_held(ExpertPart::down, args, launcher);
   run<Part::down>(args, launcher);
 }
 

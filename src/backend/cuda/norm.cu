@@ -32,7 +32,7 @@ __device__ __forceinline__ void block_output(const AddNormArgs& a, int row, int 
 template <int kWidth>
 __global__ void __launch_bounds__(kNormThreads)
     add_norm_kernel(const __grid_constant__ AddNormArgs a) {
-  __shared__ float scratch[kNormThreads / 32];
+  __shared__ NormScratch<kWidth> scratch;
   __shared__ float weights[kRouteTopKMax];
   const int row = blockIdx.x;
   wait_for_inputs();
@@ -49,11 +49,11 @@ __global__ void __launch_bounds__(kNormThreads)
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
     const int column = RowPart<kWidth>::column(g);
-    if (column >= a.hidden) continue;
+    if (column >= a.hidden || a.y == nullptr) continue;
     float sum[kWidth];
     block_output(a, row, column, weights, shared_weight, sum);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) h.v[g][i] += sum[i];
+    for (int i = 0; i < kWidth; ++i) h.v[g][i] = __fadd_rn(h.v[g][i], sum[i]);
     store_columns(h.v[g], stream + column);
   }
   float* wide =
@@ -74,7 +74,7 @@ __device__ __forceinline__ void load_narrow(const uint16_t* from, float (&to)[4]
 __global__ void __launch_bounds__(kNormThreads)
     combine_norm_kernel(const __grid_constant__ CombineNormArgs c) {
   const AddNormArgs& a = c.base;
-  __shared__ float scratch[kNormThreads / 32];
+  __shared__ NormScratch<4> scratch;
   __shared__ float weights[kRouteTopKMax];
   __shared__ int places[kRouteTopKMax];
   const int row = blockIdx.x;

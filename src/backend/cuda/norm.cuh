@@ -46,19 +46,33 @@ __device__ __forceinline__ void store_columns(const float (&from)[kWidth], float
 /// arithmetic does (packed_position).
 enum class InputOrder : uint8_t { placed, packed };
 
-/// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. `scratch`:
-/// 16 floats of shared memory.
+/// Shared memory of norm_row: the sums of neighbouring columns held by one warp.
+template <int kWidth>
+struct NormScratch {
+  float pieces[kHiddenMax / 32 / kWidth];
+};
+
+/// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. Squares are
+/// added up by pieces of 32 kWidth columns, the pieces in order, whatever the size of the block.
 template <int kWidth>
 __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden, const float* w,
                                          float eps, InputOrder order, uint16_t* x, float* wide,
-                                         float* scratch) {
-  float squares = 0.0F;
+                                         NormScratch<kWidth>& scratch) {
+  constexpr int kWarps = kNormThreads / 32;
 #pragma unroll
-  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g)
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
+    const int piece = g * kWarps + static_cast<int>(threadIdx.x) / 32;
+    if (piece * 32 * kWidth >= hidden) continue;
+    float squares = 0.0F;
     if (RowPart<kWidth>::column(g) < hidden)
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) squares = fmaf(h.v[g][i], h.v[g][i], squares);
-  const float total = block_sum<kNormThreads / 32>(squares, scratch);
+    squares = warp_sum(squares);
+    if (threadIdx.x % 32 == 0) scratch.pieces[piece] = squares;
+  }
+  __syncthreads();
+  float total = 0.0F;
+  for (int piece = 0; piece * 32 * kWidth < hidden; ++piece) total += scratch.pieces[piece];
   const float scale = rsqrtf(total / static_cast<float>(hidden) + eps);
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
@@ -67,7 +81,7 @@ __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden, c
     float y[kWidth];
     load_columns(w + column, y);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y[i] *= h.v[g][i] * scale;
+    for (int i = 0; i < kWidth; ++i) y[i] = __fmul_rn(y[i], __fmul_rn(h.v[g][i], scale));
     if (wide != nullptr) store_columns(y, wide + column);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {

@@ -2,7 +2,7 @@
 // is the number of experts with a larger logit (ties: lower id first), the top_k ranks are chosen,
 // weighted by softmax. group: one block lists the experts that have rows and their assignments (in
 // no fixed order: what an expert returns for a row does not depend on its neighbours).
-#include "backend/cuda/device_math.cuh"
+#include "backend/cuda/choose.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace nibble::cuda {
@@ -10,13 +10,8 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
+constexpr int kItemRows = 8;  // of one item
 static_assert(kThreads >= kRouteExpertsMax);
-
-/// Order of floats as unsigned integers. NaN is largest, so its row ends with NaN weights.
-__device__ __forceinline__ uint32_t ordered(float x) {
-  const uint32_t bits = __float_as_uint(x);
-  return bits & 0x80000000U ? ~bits : bits | 0x80000000U;
-}
 
 /// Experts of [begin, begin + count) before `expert` in the order of choice; count a multiple of 4.
 __device__ __forceinline__ int rank_among(const uint32_t* keys, int expert, int begin, int count) {
@@ -91,9 +86,11 @@ __global__ void __launch_bounds__(kChooseThreads)
   a.routing.active[rank] = expert;
   a.routing.begin[rank] = rank;
   a.routing.assignments[rank] = rank;
+  a.routing.items[rank] = make_int4(expert, rank, 1, 0);
   if (rank == 0) {
     a.routing.begin[a.top_k] = a.top_k;
-    *a.routing.active_count = real ? a.top_k : 0;
+    *a.routing.active_count = *a.routing.item_count = real ? a.top_k : 0;
+    *a.routing.active_sum += *a.routing.active_count;
   }
 }
 
@@ -133,15 +130,22 @@ __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__
   __syncthreads();
   const int count = counts[threadIdx.x];
   int2 total;
-  const int2 place = exclusive_sums(make_int2(count, count > 0), scratch, &total);
+  constexpr int kItem = 1 << 16;  // experts with rows below, items above
+  const int items = (count + kItemRows - 1) / kItemRows;
+  const int2 place = exclusive_sums(make_int2(count, items * kItem + (count > 0)), scratch, &total);
   next[threadIdx.x] = place.x;
   if (count > 0) {
-    a.routing.active[place.y] = threadIdx.x;
-    a.routing.begin[place.y] = place.x;
+    a.routing.active[place.y % kItem] = threadIdx.x;
+    a.routing.begin[place.y % kItem] = place.x;
   }
+  for (int i = 0; i < items; ++i)
+    a.routing.items[place.y / kItem + i] =
+        make_int4(threadIdx.x, place.x + i * kItemRows, min(kItemRows, count - i * kItemRows), 0);
   if (threadIdx.x == 0) {
-    a.routing.begin[total.y] = total.x;
-    *a.routing.active_count = total.y;
+    a.routing.begin[total.y % kItem] = total.x;
+    *a.routing.active_count = total.y % kItem;
+    *a.routing.active_sum += total.y % kItem;
+    *a.routing.item_count = total.y / kItem;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < choices; i += kThreads)

@@ -17,8 +17,7 @@ namespace nibble::cuda {
 __device__ __forceinline__ void multiply_fragment(float (&d)[4], uint32_t a0, uint32_t a1,
                                                   uint32_t a2, uint32_t a3, uint32_t b0,
                                                   uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -32,10 +31,8 @@ __device__ __forceinline__ uint4 load_weights_16(const uint8_t* from) {
                : "l"(from));
   return v;
 }
-__device__ __forceinline__ uint32_t load_weights_4(const uint8_t* from) {
-  uint32_t v;
-  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(from));
-  return v;
+__device__ __forceinline__ uint32_t load_weights_2(const uint8_t* from) {
+  return __ldg(reinterpret_cast<const unsigned short*>(from));
 }
 
 __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
@@ -44,20 +41,22 @@ __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-/// E2M1 codes kPair and kPair + 4 of a word of 8 as BF16 times 2^-126 (the fields fall into place).
+/// E2M1 codes kPair and kPair + 4 of a word of 8 as BF16 times 2^-126: a product lays sign and
+/// magnitude where they belong, on a pipe that is idle otherwise. `shifted`: word >> 8.
 template <int kPair>
-__device__ __forceinline__ uint32_t widen_e2m1(uint32_t word) {
-  const uint32_t signs = word << (12 - 4 * kPair);
-  const uint32_t fields = kPair < 2 ? word << (6 - 4 * kPair) : word >> (4 * kPair - 6);
-  return (signs & 0x80008000U) | (fields & 0x01C001C0U);
+__device__ __forceinline__ uint32_t widen_e2m1(uint32_t word, uint32_t shifted) {
+  const uint32_t of = kPair < 2 ? word : shifted;
+  const uint32_t spread =
+      kPair % 2 == 0 ? (of & 0x000F000FU) * 0x1040U : (of & 0x00F000F0U) * 0x104U;
+  return spread & 0x81C081C0U;
 }
-/// What E2M1 fields times this are: code * scale * 2^-7. Exact: at most 6 significant bits.
-inline constexpr float kNvfp4Unscale = 128.0F;
+/// What E2M1 fields times this are: code * scale * 2^-8. Exact: at most 6 significant bits.
+inline constexpr float kNvfp4Unscale = 256.0F;
 __device__ __forceinline__ uint32_t nvfp4_multiplier(uint32_t e4m3) {
-  // (e4m3 << 20) as F32 is the scale times 2^-120; the target is the scale times 2^119. Scales are
+  // (e4m3 << 4) as BF16 is the scale times 2^-120; the target is the scale times 2^118. Scales are
   // neither negative nor NaN: the loader refuses those.
-  const float scale = __uint_as_float(e4m3 << 20) * 0x1p120F * 0x1p119F;
-  return to_bf16_pair(scale, scale);
+  constexpr uint32_t k2p119 = 0x7B007B00U;
+  return multiply_pair(multiply_pair(e4m3 * 0x00100010U, k2p119), k2p119);
 }
 /// E4M3 codes kPair of `low` and of `high`, words of 4, as BF16.
 template <int kPair>
@@ -96,8 +95,8 @@ constexpr int parts_of(Format format, int cols, int limit) {
 /// The raw bytes of 16 rows of a slice, spread over a warp. kLoads: of the widest format used.
 template <int kLoads>
 struct RawSlice {
-  uint4 low[kLoads], high[kLoads];  // rows g and g + 8
-  uint32_t low_scales, high_scales;
+  uint4 low[kLoads], high[kLoads];         // rows g and g + 8
+  uint32_t low_scales[2], high_scales[2];  // nvfp4: of a lane's two groups in each half
 };
 
 template <Format kFormat, int kLoads>
@@ -112,8 +111,11 @@ __device__ __forceinline__ void load_slice(const RowPointers& low, const RowPoin
     raw.high[i] = load_weights_16(high.values + at + 64 * i);
   }
   if constexpr (kFormat == Format::nvfp4) {
-    raw.low_scales = load_weights_4(low.scales + slice * 16 + 4 * t);
-    raw.high_scales = load_weights_4(high.scales + slice * 16 + 4 * t);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      raw.low_scales[half] = load_weights_2(low.scales + slice * 16 + 8 * half + 2 * t);
+      raw.high_scales[half] = load_weights_2(high.scales + slice * 16 + 8 * half + 2 * t);
+    }
   }
 }
 
@@ -130,22 +132,18 @@ __device__ __forceinline__ uint32_t word_of(const uint4& v, int index) {
   return index == 0 ? v.x : index == 1 ? v.y : index == 2 ? v.z : v.w;
 }
 
-/// Multipliers of the two scale groups of a lane's 32 columns in half `half` of a slice. The scale
-/// bytes of 256 columns lie 4 in each of the 4 lanes of a row.
-__device__ __forceinline__ void group_multipliers(uint32_t scales, int half, uint32_t (&out)[2]) {
-  const int lane = threadIdx.x % 32;
-  const int t = lane % 4;
-  const uint32_t word = __shfl_sync(kAllLanes, scales, (lane & ~3) | (2 * half + t / 2));
-  const uint32_t pair = word >> (16 * (t % 2));
+/// Multipliers of the two scale groups of a lane's 32 columns in a half of a slice.
+__device__ __forceinline__ void group_multipliers(uint32_t pair, uint32_t (&out)[2]) {
   out[0] = nvfp4_multiplier(pair & 0xFFU);
-  out[1] = nvfp4_multiplier((pair >> 8) & 0xFFU);
+  out[1] = nvfp4_multiplier(pair >> 8);
 }
 
 /// Pair kPair of the 8 columns of a lane: columns kPair and kPair + 4, as BF16.
 template <Format kFormat, int kPair>
 __device__ __forceinline__ uint32_t widen_pair(const uint4* raw, int unit, uint32_t scale) {
   if constexpr (kFormat == Format::nvfp4) {
-    return multiply_pair(widen_e2m1<kPair>(word_of(raw[unit / 4], unit % 4)), scale);
+    const uint32_t word = word_of(raw[unit / 4], unit % 4);
+    return multiply_pair(widen_e2m1<kPair>(word, word >> 8), scale);
   } else if constexpr (kFormat == Format::fp8) {
     return widen_e4m3<kPair>(word_of(raw[unit / 2], 2 * (unit % 2)),
                              word_of(raw[unit / 2], 2 * (unit % 2) + 1));
@@ -194,8 +192,8 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
   for (int unit = 0; unit < kUnits; ++unit) {
     if constexpr (kFormat == Format::nvfp4) {
       if (unit % 4 == 0) {
-        group_multipliers(raw.low_scales, unit / 4, low_scale);
-        group_multipliers(raw.high_scales, unit / 4, high_scale);
+        group_multipliers(raw.low_scales[unit / 4], low_scale);
+        group_multipliers(raw.high_scales[unit / 4], high_scale);
       }
     }
     if constexpr (kFormat == Format::fp8) {

@@ -57,7 +57,7 @@ Result<void> reserve_mlp(const ModelConfig& config, int64_t rows, Workspace& wor
   work.act = TRY(DeviceBuffer::allocate(places * work.act_stride * kBf16, kWhat));
   work.expert_y = TRY(DeviceBuffer::allocate(places * config.hidden * kF32, kWhat));
   work.router = TRY(DeviceBuffer::allocate(slab * (m.experts + 1) * kF32, kWhat));
-  const int64_t ints = 3 * slab * m.top_k + 2 * m.experts + 2;
+  const int64_t ints = choice_ints(slab, m.top_k, m.experts);
   work.choices = TRY(DeviceBuffer::allocate(ints * int64_t{sizeof(int32_t)}, kWhat));
   return {};
 }

@@ -1,0 +1,225 @@
+// Generation arithmetic with the inputs held: a block shares the columns of a matrix, warp w
+// multiplies slice w of every tile of 16 rows it takes, and the inputs lie in shared memory as the
+// fragments the tensor cores want, from tile to tile, so that the inner loop reads weights alone
+// from outside. The warps' sums of a tile meet in shared memory and are added in the order of the
+// slices. Also the RMS norm of a single row as a block's prologue. Which slices a matrix has
+// depends on its shape alone.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/warp_matrix.cuh"
+
+namespace nibble::cuda {
+
+inline constexpr int kRowTile = 16;
+inline constexpr int kTokenTile = 8;
+inline constexpr int kHeldWarps = 8;  // of a block; 16 where a matrix has more slices
+inline constexpr int kHeldSlicesMax = 16;
+
+constexpr int unit_count(Format format) { return slice_columns(format) / 32; }
+/// Shared memory of 8 kTiles inputs of `slices` slices, in uint4: [slice][unit][tile][lane].
+constexpr int held_words(Format format, int slices, int tiles) {
+  return slices * unit_count(format) * tiles * 32;
+}
+
+/// x holds 8 columns as 0 4 1 5 2 6 3 7. fp8 pairs columns two apart (what a word of codes widens
+/// to most cheaply), bf16 neighbours.
+template <Format kFormat>
+__device__ __forceinline__ uint4 pair_inputs(const uint4& v) {
+  constexpr uint32_t kLow = 0x5410;
+  constexpr uint32_t kHigh = 0x7632;
+  if constexpr (kFormat == Format::fp8)
+    return make_uint4(__byte_perm(v.x, v.z, kLow), __byte_perm(v.y, v.w, kLow),
+                      __byte_perm(v.x, v.z, kHigh), __byte_perm(v.y, v.w, kHigh));
+  if constexpr (kFormat == Format::bf16)
+    return make_uint4(__byte_perm(v.x, v.y, kLow), __byte_perm(v.z, v.w, kLow),
+                      __byte_perm(v.x, v.y, kHigh), __byte_perm(v.z, v.w, kHigh));
+  return v;
+}
+
+/// Fragments of all slices by all threads; row_of(token) is where the input of a token lies.
+/// Between two barriers.
+template <Format kFormat, int kTiles, typename RowOf>
+__device__ __forceinline__ void hold(const RowOf& row_of, int slices, uint4* to) {
+  const int lane = threadIdx.x % 32;
+  const uint16_t* x[kTiles];
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) x[j] = row_of(kTokenTile * j + lane / 4);
+#pragma unroll 1
+  for (int slice = threadIdx.x / 32; slice < slices; slice += blockDim.x / 32)
+#pragma unroll
+    for (int unit = 0; unit < unit_count(kFormat); ++unit)
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        const int column = slice * slice_columns(kFormat) + unit_column<kFormat>(unit);
+        to[((slice * unit_count(kFormat) + unit) * kTiles + j) * 32 + lane] =
+            pair_inputs<kFormat>(*reinterpret_cast<const uint4*>(x[j] + column));
+      }
+}
+
+/// Bytes 0 and 2 (kOdd: 1 and 3) of a word of E4M3 codes as BF16.
+template <bool kOdd>
+__device__ __forceinline__ uint32_t widen_alternate(uint32_t word) {
+  const uint32_t signs = kOdd ? word : word * 256U;
+  const uint32_t fields = kOdd ? word >> 4 : word * 16U;
+  return multiply_pair((signs & 0x80008000U) | (fields & 0x07F007F0U), 0x7B807B80U);  // 2^120
+}
+
+/// 8 columns of one row as A fragments, paired as pair_inputs pairs x.
+template <Format kFormat>
+__device__ __forceinline__ void widen_held(const uint4* raw, int unit, uint32_t scale,
+                                           uint32_t (&out)[4]) {
+  if constexpr (kFormat == Format::nvfp4) {
+    const uint32_t word = word_of(raw[unit / 4], unit % 4);
+    const uint32_t shifted = word >> 8;
+    out[0] = multiply_pair(widen_e2m1<0>(word, shifted), scale);
+    out[1] = multiply_pair(widen_e2m1<1>(word, shifted), scale);
+    out[2] = multiply_pair(widen_e2m1<2>(word, shifted), scale);
+    out[3] = multiply_pair(widen_e2m1<3>(word, shifted), scale);
+  } else if constexpr (kFormat == Format::fp8) {
+    const uint32_t low = word_of(raw[unit / 2], 2 * (unit % 2));
+    const uint32_t high = word_of(raw[unit / 2], 2 * (unit % 2) + 1);
+    out[0] = widen_alternate<false>(low);
+    out[1] = widen_alternate<true>(low);
+    out[2] = widen_alternate<false>(high);
+    out[3] = widen_alternate<true>(high);
+  } else {
+    const uint4& v = raw[unit];
+    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
+  }
+}
+
+/// acc[j] = rows x tokens of n-tile j over one slice; x: the slice's fragments. kBlocks: fp8 with a
+/// factor for each 128 columns. Neighbouring products go to different sums: one waits for the
+/// other.
+template <Format kFormat, bool kBlocks, int kLoads, int kTiles>
+__device__ __forceinline__ void multiply_held(const RawSlice<kLoads>& raw, const uint4* x,
+                                              const float (&factors)[2], float (&acc)[kTiles][4]) {
+  uint32_t low_scale[2] = {};
+  uint32_t high_scale[2] = {};
+  float odd[kTiles][4];
+  float first[kTiles][4];
+  x += threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) acc[j][i] = odd[j][i] = 0.0F;
+#pragma unroll
+  for (int unit = 0; unit < unit_count(kFormat); ++unit) {
+    if constexpr (kFormat == Format::nvfp4) {
+      if (unit % 4 == 0) {
+        group_multipliers(raw.low_scales[unit / 4], low_scale);
+        group_multipliers(raw.high_scales[unit / 4], high_scale);
+      }
+    }
+    if (kBlocks && unit == 4) {
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          first[j][i] = acc[j][i] + odd[j][i];
+          acc[j][i] = odd[j][i] = 0.0F;
+        }
+    }
+    uint32_t low[4];
+    uint32_t high[4];
+    widen_held<kFormat>(raw.low, unit, low_scale[unit % 4 / 2], low);
+    widen_held<kFormat>(raw.high, unit, high_scale[unit % 4 / 2], high);
+    uint4 b[kTiles];
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) b[j] = x[(unit * kTiles + j) * 32];
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+      multiply_fragment(acc[j], low[0], high[0], low[1], high[1], b[j].x, b[j].y);
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+      multiply_fragment(odd[j], low[2], high[2], low[3], high[3], b[j].z, b[j].w);
+  }
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      acc[j][i] += odd[j][i];
+      if (kBlocks) acc[j][i] = fmaf(factors[1], acc[j][i], __fmul_rn(factors[0], first[j][i]));
+    }
+}
+
+/// A lane's four sums of a tile lie together: float o of a tile is of row tile_row(o), token
+/// tile_token(o).
+using TileSums = float4[32];
+
+__device__ __forceinline__ int tile_token(int o) { return 2 * (o >> 2 & 3) + (o & 1); }
+/// Which row of 16 lane group g's low (0) or high (1) row is: neighbours of a store are neighbours.
+__device__ __forceinline__ int lane_row(int g, int high) {
+  return 4 * (g >> 1) + (g & 1) + 2 * high;
+}
+__device__ __forceinline__ int tile_row(int o) { return lane_row(o >> 4, o >> 1 & 1); }
+
+template <int kTiles>
+__device__ __forceinline__ void store_sums(TileSums* to, const float (&acc)[kTiles][4]) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j)
+    to[j][threadIdx.x % 32] = make_float4(acc[j][0], acc[j][1], acc[j][2], acc[j][3]);
+}
+/// Float o of a tile over `parts` slices whose sums lie `stride` tiles apart.
+__device__ __forceinline__ float add_parts(const TileSums* from, int parts, int stride, int o) {
+  float total = 0.0F;
+#pragma unroll 8
+  for (int p = 0; p < parts; ++p) total += reinterpret_cast<const float*>(from[p * stride])[o];
+  return total;
+}
+
+/// The longest row a prologue norms, and the sums of its pieces of 128 columns.
+inline constexpr int kHeldColumnsMax = 4096;
+struct HeldRow {
+  __align__(16) uint16_t x[kHeldColumnsMax];
+  float pieces[kHeldColumnsMax / 128];
+};
+
+/// x = bf16(norm(h)) of one row in shared memory, padded with zeros; the bits of norm_row. All
+/// threads of a block of kWarps; ends with a barrier.
+template <int kWarps>
+__device__ __forceinline__ void hold_norm(const NormInput& in, int padded, HeldRow& row) {
+  constexpr int kPieces = kHeldColumnsMax / 128 / kWarps;
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  float4 h[kPieces];
+  float4 w[kPieces];
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int column = (warp + kWarps * i) * 128 + 4 * lane;
+    h[i] = w[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    if (column >= in.columns) continue;
+    h[i] = *reinterpret_cast<const float4*>(in.h + column);
+    w[i] = *reinterpret_cast<const float4*>(in.weight + column);
+  }
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int piece = warp + kWarps * i;
+    if (piece * 128 >= in.columns) break;
+    float squares = fmaf(h[i].x, h[i].x, 0.0F);
+    squares = fmaf(h[i].y, h[i].y, squares);
+    squares = fmaf(h[i].z, h[i].z, squares);
+    squares = warp_sum(fmaf(h[i].w, h[i].w, squares));
+    if (lane == 0) row.pieces[piece] = squares;
+  }
+  __syncthreads();
+  float total = 0.0F;
+#pragma unroll 16
+  for (int piece = 0; piece < (in.columns + 127) / 128; ++piece) total += row.pieces[piece];
+  const float scale = rsqrtf(total / static_cast<float>(in.columns) + in.eps);
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int column = (warp + kWarps * i) * 128 + 4 * lane;
+    if (column >= padded) break;
+    // x_place keeps the halves of 8 columns apart by one.
+    uint16_t* x = row.x + x_place(column);
+    x[0] = to_bf16(__fmul_rn(w[i].x, __fmul_rn(h[i].x, scale)));
+    x[2] = to_bf16(__fmul_rn(w[i].y, __fmul_rn(h[i].y, scale)));
+    x[4] = to_bf16(__fmul_rn(w[i].z, __fmul_rn(h[i].z, scale)));
+    x[6] = to_bf16(__fmul_rn(w[i].w, __fmul_rn(h[i].w, scale)));
+  }
+  __syncthreads();
+}
+
+}  // namespace nibble::cuda

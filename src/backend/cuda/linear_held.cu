@@ -1,0 +1,401 @@
+// Products in generation arithmetic with the inputs held in shared memory: y = x W^T stored, added
+// to y or convolved. A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens; matrices
+// of two formats share a launch by their blocks. Bound: the bytes of W.
+#include "backend/cuda/held.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/linear_held.h"
+
+namespace nibble::cuda {
+namespace {
+
+struct Segment {
+  LinearOutput out;
+  int32_t tile_begin = 0;
+};
+
+/// Matrices of one format and one number of columns.
+struct Group {
+  Segment segments[kLinearsMax];
+  int32_t count = 0;
+  int32_t tiles = 0;
+  int32_t slices = 0;
+  int32_t blocks = 0;      // of one group of tokens
+  int32_t row_groups = 0;  // of tokens
+};
+
+struct Plan {
+  Group first, second;
+  int32_t rows = 0;
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  const int32_t* gather = nullptr;
+  NormInput norm;
+  ConvolveOutput convolve;
+};
+
+__device__ __forceinline__ const Segment& segment_of(const Group& group, int tile) {
+  int s = 0;
+#pragma unroll 1
+  while (s + 1 < group.count && tile >= group.segments[s + 1].tile_begin) ++s;
+  return group.segments[s];
+}
+
+__device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
+  if (w.layout == FactorLayout::row) return w.factors[row];
+  if (w.layout != FactorLayout::scalar) return 1.0F;
+  return w.format == Format::nvfp4 ? w.factors[0] * kNvfp4Unscale : w.factors[0];
+}
+
+/// What a thread needs to finish one output, on its way while the product is made.
+struct Ahead {
+  float* y = nullptr;  // null: nothing to write
+  float factor = 1.0F;
+  float old = 0.0F;
+  Finish finish = Finish::store;
+};
+struct ConvolveAhead {
+  float weights[kConvolveTapsMax];
+  float past[kConvolveTapsMax];
+  float* out[2] = {nullptr, nullptr};  // where the state goes
+};
+
+/// False: a row of padding.
+__device__ __forceinline__ bool look_ahead(const ConvolveOutput& c, int row, int token,
+                                           ConvolveAhead& to) {
+  if (c.batch.row_count[token] == 0) return false;
+  const int64_t slot = c.batch.state_in[token];
+  const float* in = c.state.conv + slot * c.state.slot_stride + row;
+#pragma unroll
+  for (int j = 0; j < kConvolveTapsMax; ++j) {
+    to.weights[j] = j < c.taps ? c.weights[row * c.taps + j] : 0.0F;
+    to.past[j] = j + 1 < c.taps ? in[static_cast<int64_t>(j) * c.channels] : 0.0F;
+  }
+  const int64_t slots[2] = {c.batch.snapshot_slot[token], c.batch.state_out[token]};
+#pragma unroll
+  for (int k = 0; k < 2; ++k)
+    to.out[k] = slots[k] < 0 ? nullptr : c.state.conv + slots[k] * c.state.slot_stride + row;
+  return true;
+}
+
+/// The sum of a convolution and its state, as convolve_kernel of delta_net.cu makes them.
+__device__ __forceinline__ float convolve(const ConvolveOutput& c, const ConvolveAhead& of,
+                                          float x) {
+  const int past = c.taps - 1;
+  float sum = 0.0F;
+#pragma unroll
+  for (int j = 0; j < kConvolveTapsMax; ++j)
+    if (j < past) sum = fmaf(of.weights[j], of.past[j], sum);
+#pragma unroll
+  for (int j = 0; j < kConvolveTapsMax; ++j)
+    if (j == past) sum = fmaf(of.weights[j], x, sum);
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    if (of.out[k] == nullptr) continue;
+#pragma unroll
+    for (int j = 0; j + 1 < kConvolveTapsMax; ++j)
+      if (j < past)
+        of.out[k][static_cast<int64_t>(j) * c.channels] = j + 1 == past ? x : of.past[j + 1];
+  }
+  return silu(sum);
+}
+
+/// How a block of kWarps works on a group: kParts slices a warp, kAhead outputs a thread looked up
+/// under the product, kRing slices of weights a warp has in registers.
+template <Format kFormat, int kTiles, int kWarps, int kParts>
+struct Shape {
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRing = kParts == 1 && kFormat == Format::nvfp4 && kTiles <= 2 ? 2 : 1;
+  static constexpr int kAhead = kTiles * 128 <= kThreads ? 1 : kTiles * 128 / kThreads;
+  static constexpr int kSums = 2 * kRing * kWarps * kParts * kTiles * 512;
+};
+
+/// One block's tiles of a group for 8 kTiles tokens from row_begin on.
+template <Format kFormat, int kTiles, int kWarps, int kParts, bool kBlocks, bool kConvolves>
+class Body {
+ public:
+  using Sizes = Shape<kFormat, kTiles, kWarps, kParts>;
+  using Raw = RawSlice<load_count(kFormat)>;
+  static constexpr int kRing = Sizes::kRing;
+
+  __device__ __forceinline__ Body(const Plan& plan, const Group& group, int block, int row_begin,
+                                  uint8_t* memory)
+      : plan_(plan),
+        group_(group),
+        row_begin_(row_begin),
+        tokens_(min(kTokenTile * kTiles, plan.rows - row_begin)),
+        sums_(reinterpret_cast<TileSums*>(memory)),
+        x_(reinterpret_cast<uint4*>(memory + Sizes::kSums)) {
+    const int warp = threadIdx.x / 32;
+    per_step_ = kParts == 1 ? kWarps / group.slices : 1;
+    local_ = kParts == 1 ? warp / group.slices : 0;
+    slice_ = kParts == 1 ? warp % group.slices : warp;
+    const int steps = (group.tiles + per_step_ - 1) / per_step_;
+    begin_ = static_cast<int>(static_cast<int64_t>(steps) * block / group.blocks);
+    end_ = static_cast<int>(static_cast<int64_t>(steps) * (block + 1) / group.blocks);
+  }
+
+  __device__ __forceinline__ void run(HeldRow* row) {
+    Raw raw[kRing];
+#pragma unroll
+    for (int r = 0; r < kRing; ++r) load(begin_ + r, 0, raw[r]);
+    wait_for_inputs();
+    if (kTiles == 1 && plan_.norm.h != nullptr) {
+      hold_norm<kWarps>(plan_.norm, group_.slices * slice_columns(kFormat), *row);
+      hold<kFormat, kTiles>([&](int) { return row->x; }, group_.slices, x_);
+    } else {
+      hold<kFormat, kTiles>(
+          [&](int index) {
+            const int token = min(row_begin_ + index, plan_.rows - 1);
+            return plan_.x +
+                   (plan_.gather == nullptr ? token : plan_.gather[token]) * plan_.x_stride;
+          },
+          group_.slices, x_);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int step = begin_; step < end_; step += kRing) {
+      Ahead ahead[Sizes::kAhead];
+      ConvolveAhead convolve;
+      look_ahead_all(step, ahead, convolve);
+#pragma unroll
+      for (int r = 0; r < kRing; ++r) multiply(step, r, raw[r]);
+      __syncthreads();
+      finish(step, ahead, convolve);
+      turn_ ^= 1;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ bool works(int step, int part) const {
+    return step < end_ && local_ < per_step_ && slice_ + kWarps * part < group_.slices &&
+           step * per_step_ + local_ < group_.tiles;
+  }
+  __device__ __forceinline__ void load(int step, int part, Raw& raw) const {
+    if (!works(step, part)) return;
+    const int tile = step * per_step_ + local_;
+    const Segment& segment = segment_of(group_, tile);
+    const DeviceLinear& w = segment.out.weight;
+    const int low = (tile - segment.tile_begin) * kRowTile +
+                    lane_row(static_cast<int>(threadIdx.x % 32) / 4, 0);
+    load_slice<kFormat>(row_of<kFormat>(w, min(low, w.rows - 1)),
+                        row_of<kFormat>(w, min(low + 2, w.rows - 1)), slice_ + kWarps * part, raw);
+  }
+  /// Sums of a part of a tile: [turn][ring][warp + kWarps * part][tile of tokens].
+  __device__ __forceinline__ TileSums* sums_of(int r, int part) const {
+    return sums_ + ((turn_ * kRing + r) * kParts + part) * (kWarps * kTiles);
+  }
+  __device__ __forceinline__ void multiply(int step, int r, Raw& raw) {
+    const int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      float acc[kTiles][4] = {};
+      if (works(step + r, part)) {
+        float factors[2] = {1.0F, 1.0F};
+        if constexpr (kBlocks) block_factors(step + r, part, factors);
+        multiply_held<kFormat, kBlocks>(
+            raw, x_ + (slice_ + kWarps * part) * (unit_count(kFormat) * kTiles * 32), factors, acc);
+      }
+      load(part + 1 < kParts ? step + r : step + r + kRing, (part + 1) % kParts, raw);
+      store_sums(sums_of(r, part) + warp * kTiles, acc);
+    }
+  }
+  __device__ __forceinline__ void block_factors(int step, int part, float (&factors)[2]) const {
+    const int tile = step * per_step_ + local_;
+    const Segment& segment = segment_of(group_, tile);
+    const DeviceLinear& w = segment.out.weight;
+    if (w.layout != FactorLayout::block128) return;
+    const float* f = w.factors + (tile - segment.tile_begin) * kRowTile / 128 * (w.cols / 128) +
+                     2 * (slice_ + kWarps * part);
+    factors[0] = f[0];
+    factors[1] = f[1];
+  }
+  __device__ __forceinline__ int outputs_of_step() const { return per_step_ * kTiles * 128; }
+  /// Output o of the steps from `step` on: its place, and what finishing it takes.
+  __device__ __forceinline__ Ahead output_at(int step, int o, ConvolveAhead& convolve) const {
+    Ahead to;
+    const int at = step + o / outputs_of_step();
+    const int tile = at * per_step_ + o % outputs_of_step() / (kTiles * 128);
+    const int token = o / 128 % kTiles * kTokenTile + tile_token(o % 128);
+    if (o >= kRing * outputs_of_step() || at >= end_ || tile >= group_.tiles || token >= tokens_)
+      return to;
+    const Segment& segment = segment_of(group_, tile);
+    const LinearOutput& out = segment.out;
+    const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
+    if (row >= out.weight.rows) return to;
+    to.finish = out.finish;
+    to.factor = row_factor(out.weight, row);
+    float* y = out.y + (row_begin_ + token) * out.y_stride + row;
+    if (out.finish == Finish::add) to.old = *y;
+    if (kConvolves && out.finish == Finish::convolve &&
+        !look_ahead(plan_.convolve, row, row_begin_ + token, convolve))
+      return to;
+    to.y = y;
+    return to;
+  }
+  __device__ __forceinline__ void look_ahead_all(int step, Ahead (&ahead)[Sizes::kAhead],
+                                                 ConvolveAhead& convolve) const {
+#pragma unroll
+    for (int i = 0; i < Sizes::kAhead; ++i)
+      ahead[i] = output_at(step, threadIdx.x + i * Sizes::kThreads, convolve);
+  }
+  __device__ __forceinline__ void write(int o, const Ahead& to, const ConvolveAhead& of) const {
+    if (to.y == nullptr) return;
+    const int per_tile = kTiles * 128;
+    const int local = o % outputs_of_step() / per_tile;
+    const TileSums* from =
+        sums_of(o / outputs_of_step(), 0) + local * group_.slices * kTiles + o / 128 % kTiles;
+    const float value = __fmul_rn(add_parts(from, group_.slices, kTiles, o % 128), to.factor);
+    if (to.finish == Finish::store) {
+      *to.y = value;
+    } else if (to.finish == Finish::add) {
+      *to.y = __fadd_rn(to.old, value);
+    } else if (kConvolves) {
+      *to.y = convolve(plan_.convolve, of, value);
+    }
+  }
+  __device__ __forceinline__ void finish(int step, const Ahead (&ahead)[Sizes::kAhead],
+                                         const ConvolveAhead& convolve) const {
+#pragma unroll
+    for (int i = 0; i < Sizes::kAhead; ++i)
+      write(threadIdx.x + i * Sizes::kThreads, ahead[i], convolve);
+#pragma unroll 1
+    for (int o = threadIdx.x + Sizes::kAhead * Sizes::kThreads; o < kRing * outputs_of_step();
+         o += Sizes::kThreads) {
+      ConvolveAhead late;
+      const Ahead to = output_at(step, o, late);
+      write(o, to, late);
+    }
+  }
+
+  const Plan& plan_;
+  const Group& group_;
+  int row_begin_, tokens_;
+  TileSums* sums_;
+  uint4* x_;
+  int per_step_, local_, slice_, begin_, end_;
+  int turn_ = 0;
+};
+
+/// Tokens of a block's second format, in BF16.
+constexpr int second_tiles(int tiles) { return tiles < 2 ? tiles : 2; }
+constexpr int blocks_wanted(Format format, int tiles, int warps) {
+  return tiles > 1 || warps > 8 ? 1 : 2;
+}
+
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
+__global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kWarps))
+    held_kernel(const __grid_constant__ Plan plan) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ HeldRow row;
+  const int block = blockIdx.x;
+  const int first_blocks = plan.first.blocks * plan.first.row_groups;
+  if constexpr (kMixed) {
+    constexpr int kSecond = second_tiles(kTiles);
+    if (block >= first_blocks) {
+      const int at = block - first_blocks;
+      const int group = at % plan.second.row_groups;
+      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false> body(
+          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kSecond, memory);
+      return body.run(&row);
+    }
+  }
+  const int group = block % plan.first.row_groups;
+  Body<kFormat, kTiles, kWarps, 1, kBlocks, kTiles == 1> body(
+      plan, plan.first, block / plan.first.row_groups, group * kTokenTile * kTiles, memory);
+  body.run(&row);
+}
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+/// Blocks of a group so that all of them are resident with `others`.
+void spread(Group& group, int per_step, int resident, int others) {
+  const int steps = ceil_div(group.tiles, per_step);
+  group.blocks = max(1, min(steps, (resident - others) / group.row_groups));
+}
+
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
+void launch_held(Plan plan, const Launcher& launcher) {
+  constexpr int kSecond = second_tiles(kTiles);
+  constexpr int kSecondParts = kWarps == 8 ? 2 : 1;
+  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
+  // Room for the most slices there are, so that the launch is prepared once.
+  constexpr int kFirst = Shape<kFormat, kTiles, kWarps, 1>::kSums +
+                         held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * 16;
+  constexpr int kOther = kMixed ? Shape<Format::bf16, kSecond, kWarps, kSecondParts>::kSums +
+                                      held_words(Format::bf16, 16, kSecond) * 16
+                                : 0;
+  constexpr int kBytes = kFirst > kOther ? kFirst : kOther;
+  static_assert(kBytes + (kTiles == 1 ? sizeof(HeldRow) : 0) <= 227 * 1024);
+  static const int blocks_each = [&] {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    int blocks = 1;
+    CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, kBytes));
+    return max(blocks, 1);
+  }();
+  const int resident = blocks_each * launcher.multiprocessors;
+  plan.first.row_groups = ceil_div(plan.rows, kTokenTile * kTiles);
+  plan.second.row_groups = ceil_div(plan.rows, kTokenTile * kSecond);
+  int second = 0;
+  if (kMixed) {
+    spread(plan.second, 1, resident / 2, 0);
+    second = plan.second.blocks * plan.second.row_groups;
+  }
+  spread(plan.first, kWarps / plan.first.slices, resident, second);
+  const int blocks = plan.first.blocks * plan.first.row_groups + second;
+  launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32, kBytes, plan);
+}
+
+/// Tokens of a block: as many as shared memory holds.
+template <Format kFormat, bool kBlocks, bool kMixed>
+void launch_rows(const Plan& plan, const Launcher& launcher) {
+  if (plan.first.slices > 8) {
+    if constexpr (!kMixed) {
+      if (plan.rows <= 8) return launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher);
+      launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
+    }
+    return;
+  }
+  if (plan.rows <= 8) return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
+  if (plan.rows <= 16 || kBlocks || kFormat == Format::bf16)
+    return launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
+  if constexpr (!kBlocks && kFormat != Format::bf16)
+    launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
+}
+
+template <Format kFormat, bool kBlocks>
+void launch_format(const Plan& plan, const Launcher& launcher) {
+  if (plan.second.count == 0) return launch_rows<kFormat, kBlocks, false>(plan, launcher);
+  CHECK(plan.first.slices <= 8, "two formats with ", plan.first.slices, " slices");
+  if constexpr (kFormat != Format::bf16) launch_rows<kFormat, kBlocks, true>(plan, launcher);
+}
+
+void add(Group& group, const LinearOutput& out) {
+  group.segments[group.count++] = {.out = out, .tile_begin = group.tiles};
+  group.tiles += ceil_div(out.weight.rows, kRowTile);
+  group.slices = out.weight.cols / slice_columns(out.weight.format);
+}
+
+}  // namespace
+
+void linear_held(const LinearArgs& args, const Launcher& launcher) {
+  Plan plan;
+  plan.rows = args.rows;
+  plan.x = args.x;
+  plan.x_stride = args.x_stride;
+  plan.gather = args.gather;
+  plan.norm = args.norm;
+  plan.convolve = args.convolve;
+  const Format format = args.outputs[0].weight.format;
+  bool blocks = false;
+  for (int i = 0; i < args.count; ++i) {
+    const DeviceLinear& w = args.outputs[i].weight;
+    add(w.format == format ? plan.first : plan.second, args.outputs[i]);
+    blocks |= w.layout == FactorLayout::block128;
+  }
+  if (format == Format::bf16) return launch_format<Format::bf16, false>(plan, launcher);
+  if (format == Format::nvfp4) return launch_format<Format::nvfp4, false>(plan, launcher);
+  if (blocks) return launch_format<Format::fp8, true>(plan, launcher);
+  launch_format<Format::fp8, false>(plan, launcher);
+}
+
+}  // namespace nibble::cuda

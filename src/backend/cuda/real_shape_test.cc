@@ -1,0 +1,80 @@
+// Generation at the shapes of Qwen3.6-35B-A3B, four layers of it on random weights: which kernels
+// run there small models do not show. Skipped without a card.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "backend/cuda/bench_access.h"
+#include "backend/cuda/cuda_backend.h"
+#include "base/file.h"
+#include "testing/golden_checks.h"
+
+namespace nibble {
+namespace {
+
+/// The last layers of one period: delta nets, then attention.
+ModelConfig four_layers() {
+  const std::string path = NIBBLE_SOURCE_DIR "/tests/golden/configs/qwen3.6-35b-a3b.json";
+  const std::string text = read_text_file(path, uint64_t{1} << 20).value();
+  ModelConfig config = ModelConfig::parse(parse_json(text, path).value()).value();
+  config.layers.resize(4);
+  return config;
+}
+
+class CudaRealShape : public testing::TestWithParam<cuda::DummyRecipe> {
+ protected:
+  void SetUp() override {
+    if (const auto device = describe_cuda_device(); !device.ok())
+      GTEST_SKIP() << device.error().message;
+  }
+};
+
+/// Sixty-four sequences alone, by threes, by twenties and all at once: one row has one result.
+TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
+  constexpr int kSequences = 64;
+  constexpr int kTokens = 2;
+  const ModelConfig config = four_layers();
+  const auto backend = cuda::make_dummy_cuda_backend(config, GetParam()).value();
+  std::mt19937 engine(std::random_device{}());
+  std::vector<std::vector<int32_t>> ids(kSequences);
+  for (auto& sequence : ids)
+    for (int i = 0; i < kTokens; ++i)
+      sequence.push_back(static_cast<int32_t>(engine() % static_cast<uint32_t>(config.vocab_rows)));
+  const auto run = [&](int together) {
+    TestSession session(*backend, config, {.sequences = kSequences, .tokens_max = 64});
+    std::vector<float> last;
+    for (int i = 0; i < kTokens; ++i) {
+      last.clear();
+      for (int begin = 0; begin < kSequences; begin += together) {
+        std::vector<TestSession::Feed> feeds;
+        for (int s = begin; s < std::min(begin + together, kSequences); ++s)
+          feeds.push_back(
+              {.sequence = s,
+               .tokens = std::span(ids[static_cast<size_t>(s)]).subspan(static_cast<size_t>(i), 1),
+               .arithmetic = Arithmetic::generation});
+        const std::vector<float> some = session.pass(feeds);
+        last.insert(last.end(), some.begin(), some.end());
+      }
+    }
+    return last;
+  };
+  const std::vector<float> alone = run(1);
+  EXPECT_TRUE(std::ranges::all_of(alone, [](float x) { return std::isfinite(x); }));
+  for (const int together : {3, 12, 20, kSequences}) {
+    const std::vector<float> found = run(together);
+    EXPECT_TRUE(std::ranges::equal(
+        found, alone,
+        [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); }))
+        << together << " rows at once";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, CudaRealShape,
+                         testing::Values(cuda::DummyRecipe::mixed, cuda::DummyRecipe::nvfp4,
+                                         cuda::DummyRecipe::bf16));
+
+}  // namespace
+}  // namespace nibble

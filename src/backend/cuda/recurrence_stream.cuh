@@ -1,0 +1,227 @@
+// The recurrence of delta_net.cu for heads of 128 x 128 on cards that copy in bulk (compute
+// capability 9.0): a block walks heads of sequences, the next state on its way into shared memory
+// while one is in registers; two blocks a multiprocessor. A warp owns 16 value columns whole, so
+// sums over keys stay inside it. Bound: the bytes of the state, read and written once.
+#pragma once
+
+#include "backend/cuda/device_math.cuh"
+#include "backend/cuda/kernels.h"
+
+namespace nibble::cuda {
+
+inline constexpr int kStreamDim = 128;
+inline constexpr int kStreamThreads = 256;
+inline constexpr int kStreamWarps = kStreamThreads / 32;
+inline constexpr int kStreamBlocks = 2;  // a multiprocessor
+inline constexpr int kStreamStateBytes = kStreamDim * kStreamDim * 4;
+
+struct StreamShared {
+  alignas(128) float state[kStreamDim * kStreamDim];
+  float q[kStreamWarps][kStreamDim];
+  float k[kStreamWarps][kStreamDim];
+  float squares[2][kStreamWarps];
+  uint64_t full;
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint32_t shared_of(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ void copy_state(void* to, const float* from, uint64_t* full) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_of(full)),
+               "r"(kStreamStateBytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_of(to)),
+      "l"(from), "r"(kStreamStateBytes), "r"(shared_of(full))
+      : "memory");
+}
+__device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nwait_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra wait_%=;\n}\n" ::"r"(shared_of(full)),
+      "r"(parity)
+      : "memory");
+}
+#else
+__device__ __forceinline__ void copy_state(void*, const float*, uint64_t*) {}
+__device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
+#endif
+
+__device__ __forceinline__ float4 sum_over_keys(float4 v) {
+#pragma unroll
+  for (int step = 4; step < 32; step *= 2) {
+    v.x += __shfl_xor_sync(kAllLanes, v.x, step);
+    v.y += __shfl_xor_sync(kAllLanes, v.y, step);
+    v.z += __shfl_xor_sync(kAllLanes, v.z, step);
+    v.w += __shfl_xor_sync(kAllLanes, v.w, step);
+  }
+  return v;
+}
+__device__ __forceinline__ float4 scale_add(float a, const float4& x, const float4& y) {
+  return make_float4(fmaf(a, x.x, y.x), fmaf(a, x.y, y.y), fmaf(a, x.z, y.z), fmaf(a, x.w, y.w));
+}
+__device__ __forceinline__ float sum_of_squares(const float4& v) {
+  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, 0.0F))));
+}
+
+/// What a thread reads of one row for one head.
+struct StreamRow {
+  float4 q, k;  // elements 4 lane ..
+  float4 v;     // of the warp's columns 4 (lane % 4) ..
+  float a, b, z;
+};
+
+/// Thread (warp, lane): keys lane / 4 + 8 i, value columns 16 warp + 4 (lane % 4) + c.
+class StreamHead {
+ public:
+  __device__ __forceinline__ StreamHead(const DeltaNetArgs& a, StreamShared& shared, int v_head)
+      : a_(a), shared_(shared), v_head_(v_head), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
+    column_ = 16 * warp_ + 4 * (lane_ % 4);
+    decay_ = a.decay[v_head];
+    dt_bias_ = a.dt_bias[v_head];
+  }
+  /// The columns whose output this thread writes; the keys' lanes share them.
+  __device__ __forceinline__ int own_column() const { return column_ + lane_ / 4 % 4; }
+
+  __device__ __forceinline__ StreamRow load_row(int row) const {
+    const float* qkv = a_.convolved + static_cast<int64_t>(row) * a_.qkv_rows();
+    const int k_head = v_head_ / (a_.v_heads / a_.k_heads);
+    StreamRow r;
+    r.q = *reinterpret_cast<const float4*>(qkv + k_head * kStreamDim + 4 * lane_);
+    r.k = *reinterpret_cast<const float4*>(qkv + (a_.k_heads + k_head) * kStreamDim + 4 * lane_);
+    r.v = *reinterpret_cast<const float4*>(qkv + (2 * a_.k_heads + v_head_) * kStreamDim + column_);
+    r.a = a_.a[row * a_.gate_stride + v_head_];
+    r.b = a_.b[row * a_.gate_stride + v_head_];
+    r.z = a_.z[(static_cast<int64_t>(row) * a_.v_heads + v_head_) * kStreamDim + own_column()];
+    return r;
+  }
+  __device__ __forceinline__ void take_state(const float* from) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      s_[i] = *reinterpret_cast<const float4*>(from + (lane_ / 4 + 8 * i) * kStreamDim + column_);
+  }
+  __device__ __forceinline__ void store_state(float* to) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      *reinterpret_cast<float4*>(to + (lane_ / 4 + 8 * i) * kStreamDim + column_) = s_[i];
+  }
+  __device__ __forceinline__ void advance(const StreamRow& in, int row, int turn) {
+    hold_q_k(in);
+    const float beta = sigmoid(in.b);
+    const float pre = in.a + dt_bias_;
+    const float step = pre > 20.0F ? pre : log1pf(expf(pre));
+    const float alpha = expf(-decay_ * step);
+    const float* k = shared_.k[warp_] + lane_ / 4;
+    const float* q = shared_.q[warp_] + lane_ / 4;
+    float4 found = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      s_[i].x *= alpha, s_[i].y *= alpha, s_[i].z *= alpha, s_[i].w *= alpha;
+      found = scale_add(k[8 * i], s_[i], found);
+    }
+    found = sum_over_keys(found);
+    const float4 update = make_float4(beta * (in.v.x - found.x), beta * (in.v.y - found.y),
+                                      beta * (in.v.z - found.z), beta * (in.v.w - found.w));
+    float4 out = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      s_[i] = scale_add(k[8 * i], update, s_[i]);
+      out = scale_add(q[8 * i], s_[i], out);
+    }
+    write_out(sum_over_keys(out), in.z, row, turn);
+  }
+
+ private:
+  /// Unit-length q (times 1 / sqrt(k_dim)) and k, a copy for each warp.
+  __device__ __forceinline__ void hold_q_k(const StreamRow& in) const {
+    const float of_q =
+        rsqrtf(warp_sum(sum_of_squares(in.q)) + 1e-6F) * rsqrtf(static_cast<float>(kStreamDim));
+    const float of_k = rsqrtf(warp_sum(sum_of_squares(in.k)) + 1e-6F);
+    __syncwarp();
+    reinterpret_cast<float4*>(shared_.q[warp_])[lane_] =
+        make_float4(in.q.x * of_q, in.q.y * of_q, in.q.z * of_q, in.q.w * of_q);
+    reinterpret_cast<float4*>(shared_.k[warp_])[lane_] =
+        make_float4(in.k.x * of_k, in.k.y * of_k, in.k.z * of_k, in.k.w * of_k);
+    __syncwarp();
+  }
+  /// norm(o) * silu(z); the only barrier of a row.
+  __device__ __forceinline__ void write_out(const float4& o, float z, int row, int turn) const {
+    float squares = sum_of_squares(o);
+    squares += __shfl_xor_sync(kAllLanes, squares, 1);
+    squares += __shfl_xor_sync(kAllLanes, squares, 2);
+    if (lane_ == 0) shared_.squares[turn][warp_] = squares;
+    __syncthreads();
+    if (lane_ >= 16) return;
+    float total = 0.0F;
+#pragma unroll
+    for (int w = 0; w < kStreamWarps; ++w) total += shared_.squares[turn][w];
+    const float scale = rsqrtf(total / static_cast<float>(kStreamDim) + a_.eps);
+    const int c = lane_ / 4;
+    const float own = c == 0 ? o.x : c == 1 ? o.y : c == 2 ? o.z : o.w;
+    const int at = v_head_ * kStreamDim + own_column();
+    a_.out[row * a_.out_stride + x_place(at)] =
+        to_bf16(own * scale * a_.norm[own_column()] * silu(z));
+  }
+
+  const DeltaNetArgs& a_;
+  StreamShared& shared_;
+  int v_head_, warp_, lane_, column_;
+  float decay_, dt_bias_;
+  float4 s_[16];
+};
+
+/// Items are (sequence, value head), a block's own ones gridDim.x apart.
+__global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
+    recurrence_stream_kernel(const __grid_constant__ DeltaNetArgs a) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) uint8_t memory[];
+  StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
+  const int items = a.v_heads * a.batch.sequences;
+  const auto state_of = [&](int item, int64_t slot) {
+    return a.state.state + slot * a.state.slot_stride +
+           static_cast<int64_t>(item % a.v_heads) * (kStreamDim * kStreamDim);
+  };
+  const auto load = [&](int item) {
+    if (threadIdx.x == 0 && item < items)
+      copy_state(shared.state, state_of(item, a.batch.state_in[item / a.v_heads]), &shared.full);
+  };
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_of(&shared.full))
+                 : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  // The states were written by the pass before at the latest, so they are read ahead of the inputs.
+  load(blockIdx.x);
+  wait_for_inputs();
+  uint32_t parity = 0;
+  int turn = 0;
+#pragma unroll 1
+  for (int item = blockIdx.x; item < items; item += gridDim.x) {
+    const int sequence = item / a.v_heads;
+    const int rows = a.batch.row_count[sequence];
+    const int first = a.batch.row_begin[sequence];
+    StreamHead head(a, shared, item % a.v_heads);
+    StreamRow in = head.load_row(first);
+    wait_state(&shared.full, parity);
+    head.take_state(shared.state);
+    __syncthreads();
+    load(item + gridDim.x);
+#pragma unroll 1
+    for (int row = first; row < first + rows; ++row) {
+      if (row > first) in = head.load_row(row);
+      head.advance(in, row, turn);
+      turn ^= 1;
+      const int snapshot = a.batch.snapshot_slot[row];
+      if (snapshot >= 0) head.store_state(state_of(item, snapshot));
+    }
+    if (rows > 0) head.store_state(state_of(item, a.batch.state_out[sequence]));
+    parity ^= 1;
+  }
+#endif
+}
+
+}  // namespace nibble::cuda
