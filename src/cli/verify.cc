@@ -18,6 +18,7 @@ constexpr Option kOptions[] = {
     {"text", "FILE", "",
      "with --against: KL divergence, top-1 agreement and perplexity on this text"},
     {"max-tokens", "N", "4096", "of that text"},
+    {"card", "", "", "with --text: write the figures into the checkpoint's README.md"},
     {"max-error", "E", "0.15", "largest relative error of a matrix"},
     {"max-kl", "KL", "0.1", "largest mean KL divergence"},
     {"min-top1", "SHARE", "0.85", "least share of positions with the same likeliest token"},

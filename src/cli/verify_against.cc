@@ -7,8 +7,10 @@
 #include <map>
 
 #include "base/file.h"
+#include "checkpoint/sha256.h"
 #include "eval/score.h"
 #include "quantize/compare.h"
+#include "quantize/model_card.h"
 #include "text/tokenizer.h"
 
 namespace nibble {
@@ -117,6 +119,32 @@ Result<void> judge_text(const Arguments& arguments, const ScoreResult& scored, V
   return {};
 }
 
+/// Puts the figures into README.md.
+Result<void> record(const Arguments& arguments, const std::string& file,
+                    const ScoreResult& scored) {
+  const std::filesystem::path card = std::filesystem::path(arguments.positional(0)) / "README.md";
+  const std::string before = TRY(read_text_file(card, kTextBytesMax));
+  const std::string text = TRY(read_text_file(file, kTextBytesMax));
+  const DivergenceSummary& d = *scored.divergence;
+  const std::string after =
+      card_with_measurement(before, {.text = std::filesystem::path(file).filename().string(),
+                                     .text_sha256 = sha256_hex(text),
+                                     .positions = d.positions,
+                                     .activations = *arguments.text("activations"),
+                                     .kl_mean = d.kl_mean,
+                                     .kl_median = d.kl_median,
+                                     .kl_p99 = d.kl_p99,
+                                     .top1 = d.top1_agreement,
+                                     .perplexity = scored.text.perplexity(),
+                                     .base_perplexity = scored.reference_text->perplexity()});
+  if (before.find("## Quality\n\n") == std::string::npos)
+    return make_error(ErrorCode::unsupported, {.what = card.string(),
+                                               .expected = "a card with a section \"Quality\"",
+                                               .found = "none",
+                                               .advice = "leave out --card"});
+  return write_file_atomically(card, after);
+}
+
 }  // namespace
 
 Result<int> verify_against(const Arguments& arguments, Terminal& terminal) {
@@ -139,6 +167,7 @@ Result<int> verify_against(const Arguments& arguments, Terminal& terminal) {
   if (arguments.given("text")) {
     const ScoreResult scored = TRY(score_text(arguments, *arguments.text("text"), terminal));
     TRY(judge_text(arguments, scored, verdict));
+    if (arguments.enabled("card")) TRY(record(arguments, *arguments.text("text"), scored));
   }
   TRY(terminal.out(verdict.text));
   return verdict.bad == 0 ? kExitOk : kExitFailure;

@@ -89,7 +89,7 @@ std::string making(const ModelCard& card) {
 std::string quality(const ModelCard& card) {
   std::string out = concat(
       "## Quality\n\nMeasure it against the base on your text (KL divergence, perplexity, top-1 "
-      "agreement, error of every matrix):\n\n    nibble verify . --against BASE --text FILE\n");
+      "agreement, error of every matrix):\n\n    nibble verify . --against BASE --text FILE --card\n");
   if (has_four_bit_activations(card.plan))
     out +=
         "\nThis file declares 4-bit activations. Hardware without FP4 multipliers runs it with "
@@ -126,6 +126,36 @@ std::string front_matter(std::string_view card, std::string_view key) {
     return std::string(line.substr(first, line.find_last_not_of(kAround) - first + 1));
   }
   return "";
+}
+
+std::string card_with_measurement(std::string card, const CardMeasurement& measured) {
+  constexpr std::string_view kSection = "## Quality\n\n";
+  constexpr std::string_view kHeader =
+      "| text | positions | activations | mean KL | median KL | p99 KL | same top-1 | perplexity | "
+      "of "
+      "the base |\n|---|---|---|---|---|---|---|---|---|\n";
+  const size_t section = card.find(kSection);
+  if (section == std::string::npos) return card;
+  size_t at = section + kSection.size();
+  if (card.compare(at, kHeader.size(), kHeader) != 0) card.insert(at, concat(kHeader, "\n"));
+  at += kHeader.size();
+  char figures[256];
+  std::snprintf(figures, sizeof figures, "%.6f | %.6f | %.4f | %.2f %% | %.4f | %.4f |\n",
+                measured.kl_mean, measured.kl_median, measured.kl_p99, 100 * measured.top1,
+                measured.perplexity, measured.base_perplexity);
+  const std::string text =
+      concat("| ", measured.text, " (SHA-256 ", measured.text_sha256.substr(0, 12), ") | ");
+  const std::string row =
+      concat(text, measured.positions, " | ", measured.activations, " | ", figures);
+  while (card.compare(at, 2, "| ") == 0) {  // the rows that are there
+    const size_t next = card.find('\n', at) + 1;
+    const std::string there = card.substr(at, next - at);
+    const bool same = there.starts_with(text) &&
+                      there.find(concat(" | ", measured.activations, " | ")) != std::string::npos;
+    if (same) return card.replace(at, next - at, row);
+    at = next;
+  }
+  return card.insert(at, row);
 }
 
 std::string hub_name(const std::filesystem::path& folder) {

@@ -23,6 +23,21 @@ struct ModelCard {
 /// Markdown with Hugging Face front matter (licence and its link are the base card's, if it says).
 std::string model_card(const ModelCard& card);
 
+/// What `verify --against --text` measured.
+struct CardMeasurement {
+  std::string text;         // file name of the corpus
+  std::string text_sha256;  // of its bytes
+  int64_t positions = 0;
+  std::string activations;  // "declared", "bf16", ...
+  double kl_mean = 0, kl_median = 0, kl_p99 = 0;
+  double top1 = 0;  // share
+  double perplexity = 0, base_perplexity = 0;
+};
+
+/// The card with a row in the table of its section "Quality", which is made if need be. A row of
+/// the same text and activations is replaced. A card without that section comes back as it was.
+std::string card_with_measurement(std::string card, const CardMeasurement& measured);
+
 /// "org/name" of a hub cache folder (.../models--org--name/snapshots/REV); else the folder's name.
 std::string hub_name(const std::filesystem::path& folder);
 

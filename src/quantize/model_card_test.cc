@@ -26,6 +26,31 @@ TEST(ModelCard, NamesOfHubCachesAreTheHubs) {
   EXPECT_EQ(hub_name("/c/my-model"), "my-model");
 }
 
+TEST(ModelCard, MeasurementsBecomeRows) {
+  const std::string card = "# T\n\n## Quality\n\nMeasure it.\n\n## Run it\n";
+  CardMeasurement measured{.text = "a.txt",
+                           .text_sha256 = std::string(64, 'e'),
+                           .positions = 100,
+                           .activations = "bf16",
+                           .kl_mean = 0.25,
+                           .top1 = 0.5};
+  const std::string one = card_with_measurement(card, measured);
+  const std::string row = "| a.txt (SHA-256 eeeeeeeeeeee) | 100 | bf16 | 0.250000 |";
+  EXPECT_NE(one.find("|\n" + row), std::string::npos) << one;
+  EXPECT_TRUE(one.ends_with("|\n\nMeasure it.\n\n## Run it\n")) << one;
+  measured.kl_mean = 0.125;
+  const std::string again = card_with_measurement(one, measured);
+  EXPECT_EQ(again.size(), one.size());
+  EXPECT_NE(again.find("| bf16 | 0.125000 |"), std::string::npos);
+  measured.activations = "declared";
+  const std::string both = card_with_measurement(again, measured);
+  EXPECT_NE(both.find("| bf16 | 0.125000 |"), std::string::npos);
+  EXPECT_NE(both.find("|\n| a.txt (SHA-256 eeeeeeeeeeee) | 100 | declared | 0.125000 |"),
+            std::string::npos)
+      << both;
+  EXPECT_EQ(card_with_measurement("no section", measured), "no section");
+}
+
 TEST(ModelCard, EveryOutputHasACardAndAPicture) {
   const test::Folder folder;
   test::write_model(folder / "in", test::Layout::fused_experts);

@@ -1,4 +1,4 @@
-"""The five commands of docs/real-weights.md against a hub on this machine that serves a small model.
+"""The five commands of docs/real-weights.md against a local hub that serves a small model.
 
 real_weights_test.py --nibble NIBBLE --model MODEL --hf HF. Prints 'N passed, N failed'.
 """
