@@ -89,7 +89,8 @@ std::string making(const ModelCard& card) {
 std::string quality(const ModelCard& card) {
   std::string out = concat(
       "## Quality\n\nMeasure it against the base on your text (KL divergence, perplexity, top-1 "
-      "agreement, error of every matrix):\n\n    nibble verify . --against BASE --text FILE --card\n");
+      "agreement, error of every matrix):\n\n"
+      "    nibble verify . --against BASE --text FILE --card\n");
   if (has_four_bit_activations(card.plan))
     out +=
         "\nThis file declares 4-bit activations. Hardware without FP4 multipliers runs it with "
