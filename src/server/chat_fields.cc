@@ -94,16 +94,59 @@ Json read_tools(FieldReader& fields, const RequestLimits& limits) {
   return kept.empty() ? Json() : Json(std::move(kept));
 }
 
-enum class ToolChoice : uint8_t { none, automatic };
+enum class ToolChoice : uint8_t { none, automatic, required };
+struct ReadToolChoice {
+  ToolChoice choice = ToolChoice::automatic;
+  std::string function;  // the one that must be called; empty: any
+};
 
-ToolChoice read_tool_choice(FieldReader& fields) {
+/// "auto", "none", "required", or {"type":"function","function":{"name":...}}.
+ReadToolChoice read_tool_choice(FieldReader& fields, const Json& tools) {
   const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr || *choice == Json("auto")) return ToolChoice::automatic;
-  if (*choice == Json("none")) return ToolChoice::none;
-  fields.refuse("tool_choice", {.what = "tool_choice: forced calls are not built yet",
-                                .expected = "\"auto\" or \"none\"",
-                                .found = shown(*choice)});
-  return ToolChoice::none;
+  if (choice == nullptr || *choice == Json("auto")) return {};
+  if (*choice == Json("none")) return {.choice = ToolChoice::none};
+  ReadToolChoice read{.choice = ToolChoice::required};
+  const Json* function = choice->find("function");
+  const Json* name = function != nullptr ? function->find("name") : nullptr;
+  const bool named = name != nullptr && name->is_string();
+  if (named) read.function = name->as_string();
+  if (!named && *choice != Json("required"))
+    fields.refuse("tool_choice", {.what = "tool_choice",
+                                  .expected = "auto, none, required, or {\"type\": \"function\", "
+                                              "\"function\": {\"name\": ...}}",
+                                  .found = shown(*choice)});
+  bool known = false;
+  if (tools.is_array())
+    for (const Json& tool : tools.as_array())
+      known |= read.function.empty() || *tool.find("function")->find("name") == Json(read.function);
+  if (!known)
+    fields.refuse("tool_choice", {.what = "tool_choice asks for a call",
+                                  .expected = "such a function among tools",
+                                  .found = read.function.empty() ? "none" : read.function});
+  return read;
+}
+
+/// What the answer must be for the sake of its calls: forced, or sound because a tool is strict.
+std::optional<GrammarSource> call_grammar(const ServedModel& model, const Json& tools,
+                                          const ReadToolChoice& choice, bool parallel) {
+  if (!model.tags.tool_begin || !model.tags.tool_end) return std::nullopt;
+  GrammarSource source{.kind = GrammarSource::Kind::free_calls,
+                       .parallel_calls = parallel,
+                       .tool_begin = *model.tags.tool_begin,
+                       .tool_end = *model.tags.tool_end};
+  bool strict = false;
+  for (const Json& tool : tools.as_array()) {
+    const Json& function = *tool.find("function");
+    const std::string& name = function.find("name")->as_string();
+    const Json* parameters = function.find("parameters");
+    const Json* is_strict = function.find("strict");
+    strict |= is_strict != nullptr && *is_strict == Json(true);
+    if (choice.function.empty() || choice.function == name)
+      source.tools.push_back({name, parameters != nullptr ? *parameters : Json()});
+  }
+  if (choice.choice == ToolChoice::required) source.kind = GrammarSource::Kind::tool_calls;
+  if (choice.choice != ToolChoice::required && !strict) return std::nullopt;
+  return source;
 }
 
 /// Server defaults, then the request's chat_template_kwargs, then enable_thinking and
@@ -130,14 +173,17 @@ Json read_kwargs(FieldReader& fields, const ServedModel& model) {
 
 }  // namespace
 
-void read_chat_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
-                      GenerationRequest& request) {
-  if (!model.chat_template)
-    return fields.refuse("messages", {.what = "this checkpoint has no chat template",
-                                      .advice = "use /v1/completions"});
+std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedModel& model,
+                                              const RequestLimits& limits,
+                                              GenerationRequest& request) {
+  if (!model.chat_template) {
+    fields.refuse("messages", {.what = "this checkpoint has no chat template",
+                               .advice = "use /v1/completions"});
+    return std::nullopt;
+  }
   const Json* messages = read_messages(fields, limits);
   Json tools = read_tools(fields, limits);
-  const ToolChoice choice = read_tool_choice(fields);
+  const ReadToolChoice choice = read_tool_choice(fields, tools);
   const Json kwargs = read_kwargs(fields, model);
   const bool parallel = fields.flag("parallel_tool_calls").value_or(true);
   request.include_reasoning = fields.flag("include_reasoning").value_or(true);
@@ -147,11 +193,13 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
   fields.unsupported("functions", {Json(Json::Array{})});
   fields.unsupported("audio");
   fields.unsupported("modalities", {Json(Json::Array{Json("text")})});
-  if (fields.error() || messages == nullptr) return;
+  if (fields.error() || messages == nullptr) return std::nullopt;
 
   const bool tools_marked = !tools.is_null() && strip_cache_marks(tools);
-  const bool with_tools = !tools.is_null() && choice == ToolChoice::automatic;
+  const bool with_tools = !tools.is_null() && choice.choice != ToolChoice::none;
+  std::optional<GrammarSource> calls;
   if (with_tools) {
+    calls = call_grammar(model, tools, choice, parallel);
     request.parse_tools = ParseTools::yes;
     request.schemas = ToolSchemas(tools);
     // One call only: the answer ends where it does.
@@ -162,6 +210,7 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
     if (error.code == ErrorCode::corrupt) answer.status = 400;
     answer.param = "messages";
     fields.set_error(std::move(answer));
+    return std::optional<GrammarSource>();
   };
   auto prepared = prepare_messages(*messages);
   if (!prepared.ok()) return fail(prepared.error());
@@ -174,13 +223,14 @@ void read_chat_fields(FieldReader& fields, const ServedModel& model, const Reque
   if (!prompt.ok()) return fail(prompt.error());
   size_t bytes = 0;
   for (const TextPiece& piece : prompt.value().pieces) bytes += piece.text.size();
-  if (!check_prompt_bytes(fields, model, "messages", bytes)) return;
+  if (!check_prompt_bytes(fields, model, "messages", bytes)) return std::nullopt;
   auto ids = model.tokenizer.encode(prompt.value().pieces);
   if (!ids.ok()) return fail(ids.error());
   request.cache =
       find_cache_places(*model.chat_template, model.tokenizer, input, prompt.value().pieces,
                         ids.value(), tools_marked ? ToolsMarked::yes : ToolsMarked::no);
   request.prompts.push_back(std::move(ids).value());
+  return calls;
 }
 
 }  // namespace nibble

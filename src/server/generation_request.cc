@@ -110,6 +110,12 @@ std::unique_ptr<TokenConstraint> GenerationRequest::constraint(const ServedModel
   }
   if (!stops.empty())
     members.push_back(std::make_unique<StopStrings>(served.tokenizer, stops, min_tokens));
+  if (grammar) {
+    const auto& prompt = prompts[index / static_cast<size_t>(choices)];
+    const bool thinking = api != Api::completions && start_of(served, prompt) == StartIn::reasoning;
+    members.push_back(
+        make_grammar_constraint(grammar, thinking ? served.tags.think_end.value_or(-1) : -1));
+  }
   if (repetition) members.push_back(std::make_unique<RepetitionStop>(*repetition));
   return chained(std::move(members));
 }
@@ -150,10 +156,13 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
   const bool known = std::ranges::find(model.names, request.model) != model.names.end();
   const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
   if (!request.model.empty() && !known && !meant) return unknown_model(request.model);
+  std::optional<GrammarSource> calls;
   if (api == Api::completions)
     read_completion_fields(fields, model, limits, request);
   else
-    read_chat_fields(fields, model, limits, request);
+    calls = read_chat_fields(fields, model, limits, request);
+  if (fields.error()) return *fields.error();
+  read_structure(fields, model, request, std::move(calls));
   if (fields.error()) return *fields.error();
   if (lengths == Lengths::any) return request;
   if (auto error = settle_lengths(model, limits, request)) return *error;

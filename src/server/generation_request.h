@@ -62,7 +62,8 @@ struct GenerationRequest {
   uint64_t tenant = 0;
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
-  Json echoed;         // responses: members of the request that the answer repeats
+  std::shared_ptr<const Grammar> grammar;  // what the answer must be; empty: anything
+  Json echoed;  // responses: members of the request that the answer repeats
 
   /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.
   int32_t prompt_logprobs_wanted() const;

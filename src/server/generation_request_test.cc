@@ -238,7 +238,7 @@ TEST(GenerationRequest, RefusesByNameWhatIsNotBuilt) {
   for (const char* field :
        {R"("response_format":{"type":"json_object"})",
         R"("response_format":{"type":"json_schema"})", R"("tool_choice":"required")",
-        R"("tool_choice":{"type":"function"})", R"("guided_json":{})", R"("structured_outputs":{})",
+        R"("tool_choice":{"type":"function"})", R"("structured_outputs":{"structural_tag":{}})",
         R"("bad_words":["x"])", R"("use_beam_search":true)", R"("best_of":2)", R"("echo":true)",
         R"("suffix":"x")", R"("chat_template":"x")", R"("continue_final_message":true)",
         R"("documents":[{}])"}) {

@@ -118,9 +118,6 @@ void read_streaming(FieldReader& fields, GenerationRequest& request) {
 void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   const Json off(false);
   const Json zero(0);
-  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "grammar", "json_schema", "regex", "ebnf"})
-    fields.unsupported(name);
   for (const char* name : {"bad_words", "allowed_token_ids"})
     fields.unsupported(name, {Json(Json::Array{})});
   for (const char* name : {"truncate_prompt_tokens", "logprob_token_ids", "kv_transfer_params",
@@ -133,13 +130,6 @@ void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   fields.unsupported("length_penalty", {Json(1.0), Json(1)});
   fields.unsupported("suffix", {Json("")});
   fields.unsupported("best_of", {Json(1)});
-  const Json* format = fields.find("response_format");
-  if (format == nullptr) return;
-  const Json* type = format->find("type");
-  if (type != nullptr && *type == Json("text")) return;
-  fields.refuse("response_format", {.what = "response_format: structured output is not built yet",
-                                    .expected = "{\"type\": \"text\"}",
-                                    .found = type != nullptr ? shown(*type) : shown(*format)});
 }
 
 }  // namespace

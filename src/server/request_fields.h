@@ -16,9 +16,14 @@ void read_serving_fields(FieldReader& fields, const ServedModel& model, const Re
 /// Refuses text that is too long to be worth tokenising.
 bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::string_view field,
                         size_t bytes);
-/// messages, tools, template: fills prompts, parse_tools, schemas.
-void read_chat_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
-                      GenerationRequest& request);
+/// messages, tools, template: fills prompts, parse_tools, schemas. What the tools ask of the
+/// answer: a forced call, sound calls of strict functions, or nothing.
+std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedModel& model,
+                                              const RequestLimits& limits,
+                                              GenerationRequest& request);
+/// response_format and its like, or `calls` if none is there: compiles request.grammar.
+void read_structure(FieldReader& fields, const ServedModel& model, GenerationRequest& request,
+                    std::optional<GrammarSource> calls);
 /// prompt: a string, a list of strings, ids, or lists of ids.
 void read_completion_fields(FieldReader& fields, const ServedModel& model,
                             const RequestLimits& limits, GenerationRequest& request);

@@ -72,6 +72,17 @@ std::vector<uint32_t> ServedModel::sampleable() const {
   return bits;
 }
 
+GrammarCompiler::Vocabulary ServedModel::grammar_vocabulary() const {
+  GrammarCompiler::Vocabulary vocabulary{.tokens = {}, .stop_ids = stop_ids, .tags = {}};
+  vocabulary.tokens.resize(static_cast<size_t>(vocab_rows));
+  for (int32_t id = 0; id < vocab_rows; ++id)
+    if (tokenizer.exists(id) && !tokenizer.is_added(id))
+      vocabulary.tokens[static_cast<size_t>(id)] = tokenizer.id_to_token_bytes(id).value_or("");
+  for (const auto tag : {tags.tool_begin, tags.tool_end})
+    if (tag) vocabulary.tags.push_back(*tag);
+  return vocabulary;
+}
+
 Result<ServedModel> load_served_model(const std::filesystem::path& folder,
                                       const ModelConfig& config) {
   ServedModel model{.tokenizer = TRY(Tokenizer::load(folder))};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/sampling_params.h"
+#include "grammar/grammar_compiler.h"
 #include "model/config.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -35,10 +36,14 @@ struct ServedModel {
   int32_t vocab_rows = 0;
   size_t token_bytes_max = 1;  // of any one token
   int64_t created = 0;         // seconds since 1970
+  /// Compiles what answers must be; the server's. Empty: requests for structure are refused.
+  std::shared_ptr<GrammarCompiler> grammars;
 
   /// Text of more bytes than this cannot fit the context, whatever its tokens: refused before the
   /// work of tokenising it. Normalisation may shrink text; four is more than it can.
   size_t prompt_bytes_max() const { return 4 * token_bytes_max * static_cast<size_t>(context_max); }
+  /// What a grammar may be made of: the text of every token that is no tag.
+  GrammarCompiler::Vocabulary grammar_vocabulary() const;
   /// One bit per vocabulary row: ids the tokenizer knows.
   std::vector<uint32_t> sampleable() const;
 };

@@ -180,6 +180,8 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   };
   engine_options.on_events = [s] { s->http->post([s] { s->pump(); }); };
   s->engine = TRY(Engine::start(std::move(backend), config, std::move(engine_options)));
+  s->model.grammars =
+      std::make_shared<GrammarCompiler>([s] { return s->model.grammar_vocabulary(); });
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   s->http->on_terminate([s] { s->terminate(); });
   s->http->post_after(s->options.ping_every, [s] { s->ping(); });

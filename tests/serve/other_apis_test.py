@@ -101,6 +101,59 @@ class Checks:
             except expected as error:
                 assert error.body["type"] == "error" and error.body["error"]["message"], error.body
 
+    # Structure, which Pebble alone would not keep to.
+
+    PERSON = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 20},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+            "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3},
+        },
+        "required": ["name", "age", "tags"],
+        "additionalProperties": False,
+    }
+
+    def check_person(self, text):
+        person = json.loads(text)
+        assert list(person) == ["name", "age", "tags"], person
+        assert len(person["name"]) <= 20 and 0 <= person["age"] <= 130, person
+        assert len(person["tags"]) <= 3 and set(person["tags"]) <= {"red", "blue"}, person
+
+    def test_structured_output(self):
+        asked = [{"role": "user", "content": "Tell me of a person."}]
+        form = {"type": "json_schema",
+                "json_schema": {"name": "person", "schema": self.PERSON, "strict": True}}
+        for seed in range(10):
+            answer = self.client.chat.completions.create(
+                model=self.name, messages=asked, response_format=form, seed=seed, temperature=1.5,
+                max_tokens=2000, extra_body={"thinking_token_budget": 30})
+            assert answer.choices[0].finish_reason == "stop", answer
+            self.check_person(answer.choices[0].message.content)
+        stream = self.client.chat.completions.create(
+            model=self.name, messages=asked, response_format=form, stream=True, temperature=0,
+            extra_body={"enable_thinking": False})
+        self.check_person("".join(c.choices[0].delta.content or "" for c in stream))
+        response = self.client.responses.create(
+            model=self.name, input="Tell me of a person.", reasoning={"effort": "none"},
+            text={"format": {"type": "json_schema", "name": "p", "schema": self.PERSON}})
+        self.check_person(response.output_text)
+
+    def test_forced_calls_keep_to_their_schema(self):
+        tool = {"type": "function", "function": {"name": "enlist", "parameters": self.PERSON}}
+        for seed in range(10):
+            answer = self.client.chat.completions.create(
+                model=self.name, messages=QUESTION, tools=[tool, TOOL], seed=seed, temperature=1.5,
+                tool_choice={"type": "function", "function": {"name": "enlist"}},
+                parallel_tool_calls=False, max_tokens=2000,
+                extra_body={"thinking_token_budget": 30})
+            call, = answer.choices[0].message.tool_calls
+            assert call.function.name == "enlist" and not answer.choices[0].message.content
+            self.check_person(call.function.arguments)
+        message = self.message(tools=[self.TOOL_OF_ANTHROPIC], tool_choice={"type": "any"})
+        assert message.stop_reason == "tool_use", message
+        assert isinstance(message.content[-1].input["place"], str), message
+
     # The responses API.
 
     def test_responses(self):

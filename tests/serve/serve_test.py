@@ -338,7 +338,7 @@ class Checks:
         self.refusal({**base, "thinking_token_budget": "much"}, 400, "whole number")
         self.refusal({**base, "repetition_detection": {"max_pattern_size": 4}}, 400, "min_count")
         self.refusal({**base, "cache_salt": "x" * 129}, 400, "128 bytes")
-        self.refusal({**base, "response_format": {"type": "json_object"}}, 400, "not built yet")
+        self.refusal({**base, "response_format": {"type": "yaml"}}, 400, "json_schema")
         self.refusal({**base, "stream_options": {"include_usage": True}}, 400, "stream")
         part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
         self.refusal({"messages": [{"role": "user", "content": [part]}]}, 400, "image_url")

@@ -1,0 +1,33 @@
+# The C++ core of xgrammar (Apache-2.0), from the source distribution on PyPI: no Debian package has it.
+# Fetched once into build/cache, pinned by its hash; -DNIBBLE_XGRAMMAR_DIR=FOLDER takes an unpacked one.
+set(xgrammar_name xgrammar-0.2.8)
+set(xgrammar_url
+    https://files.pythonhosted.org/packages/03/0f/29f521535729be740779c2c98b630ef6607cf28be9b669895dd2b821ff63/${xgrammar_name}.tar.gz)
+set(xgrammar_sha256 8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80)
+set(NIBBLE_XGRAMMAR_DIR ${PROJECT_SOURCE_DIR}/build/cache/${xgrammar_name} CACHE PATH
+    "source of xgrammar; fetched if it is not there")
+
+if(NOT EXISTS ${NIBBLE_XGRAMMAR_DIR}/include/xgrammar/compiler.h)
+  set(archive ${PROJECT_SOURCE_DIR}/build/cache/${xgrammar_name}.tar.gz)
+  message(STATUS "fetching ${xgrammar_url}")
+  file(DOWNLOAD ${xgrammar_url} ${archive} EXPECTED_HASH SHA256=${xgrammar_sha256} STATUS status
+       INACTIVITY_TIMEOUT 60)
+  list(GET status 0 code)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "cannot fetch ${xgrammar_name}: ${status}. Unpack it yourself (sha256 "
+                        "${xgrammar_sha256}) and set -DNIBBLE_XGRAMMAR_DIR=FOLDER.")
+  endif()
+  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${PROJECT_SOURCE_DIR}/build/cache)
+endif()
+
+file(GLOB_RECURSE xgrammar_sources ${NIBBLE_XGRAMMAR_DIR}/cpp/*.cc)
+list(FILTER xgrammar_sources EXCLUDE REGEX "/cpp/tvm_ffi/.*\\.cc$")
+add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
+set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17)
+# Its messages come to us (src/grammar/xgrammar_log.cc): a warning there is an error here.
+target_compile_definitions(xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1)
+target_compile_options(xgrammar PRIVATE -w -O2 -g0)
+target_include_directories(xgrammar SYSTEM PUBLIC
+  ${NIBBLE_XGRAMMAR_DIR}/include ${NIBBLE_XGRAMMAR_DIR}/3rdparty/picojson
+  ${NIBBLE_XGRAMMAR_DIR}/3rdparty/dlpack/include)
+target_link_libraries(xgrammar PUBLIC Threads::Threads)

@@ -1,0 +1,277 @@
+// One thread compiles, callers wait. Compiled grammars are kept, the least recently used go first.
+#include "grammar/grammar_compiler.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "grammar/compiled_grammar.h"
+#include "grammar/schema_check.h"
+#include "grammar/xgrammar_log.h"
+
+namespace nibble {
+
+namespace {
+
+constexpr int kWhitespaceMax = 24;  // characters in a row between the parts of a JSON text
+
+Json object_of(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
+
+Json const_string(std::string_view text) {
+  return object_of({{"type", Json("const_string")}, {"value", Json(text)}});
+}
+Json sequence(Json::Array elements) {
+  return object_of({{"type", Json("sequence")}, {"elements", Json(std::move(elements))}});
+}
+Json any_of(Json::Array elements) {
+  return object_of({{"type", Json("or")}, {"elements", Json(std::move(elements))}});
+}
+Json token(int32_t id) { return object_of({{"type", Json("token")}, {"token", Json(id)}}); }
+
+/// A function and its parameters, any of those there are.
+Json function_format(const GrammarSource& source) {
+  Json::Array functions;
+  for (const CallableTool& tool : source.tools) {
+    const Json any = object_of({{"type", Json("object")}, {"additionalProperties", Json(true)}});
+    functions.push_back(
+        sequence({const_string(concat("\n<function=", tool.name, ">\n")),
+                  object_of({{"type", Json("json_schema")},
+                             {"json_schema", tool.parameters.is_object() ? tool.parameters : any},
+                             {"style", Json("qwen_xml")},
+                             {"max_whitespace_cnt", Json(kWhitespaceMax)}}),
+                  const_string("\n</function>\n")}));
+  }
+  return any_of(std::move(functions));
+}
+
+/// The tags by id.
+Json call_format(const GrammarSource& source) {
+  return sequence({token(source.tool_begin), function_format(source), token(source.tool_end)});
+}
+
+Json free_calls_format(const GrammarSource& source) {
+  const Json tag = object_of({{"type", Json("tag")},
+                              {"begin", token(source.tool_begin)},
+                              {"content", function_format(source)},
+                              {"end", token(source.tool_end)}});
+  return object_of({{"type", Json("token_triggered_tags")},
+                    {"trigger_tokens", Json(Json::Array{Json(source.tool_begin)})},
+                    {"tags", Json(Json::Array{tag})},
+                    {"stop_after_first", Json(!source.parallel_calls)}});
+}
+
+Json calls_format(const GrammarSource& source) {
+  if (!source.parallel_calls) return call_format(source);
+  const Json more = sequence({const_string("\n"), call_format(source)});
+  return sequence({call_format(source), object_of({{"type", Json("star")}, {"content", more}})});
+}
+
+Json format_of(const GrammarSource& source) {
+  if (source.kind == GrammarSource::Kind::tool_calls) return calls_format(source);
+  if (source.kind == GrammarSource::Kind::free_calls) return free_calls_format(source);
+  Json::Array choices;
+  for (const std::string& choice : source.choices) choices.push_back(const_string(choice));
+  return any_of(std::move(choices));
+}
+
+xgrammar::Grammar grammar_of(const GrammarSource& source,
+                             const xgrammar::TokenizerInfo& tokenizer) {
+  using Kind = GrammarSource::Kind;
+  const auto schema = [](const std::string& text, bool strict) {
+    return xgrammar::Grammar::FromJSONSchema(text, true, std::nullopt, std::nullopt, strict,
+                                             kWhitespaceMax);
+  };
+  if (source.kind == Kind::json_object) return schema(R"({"type":"object"})", false);
+  if (source.kind == Kind::json_schema) return schema(source.text, true);
+  if (source.kind == Kind::regex) return xgrammar::Grammar::FromRegex(source.text);
+  if (source.kind == Kind::ebnf) return xgrammar::Grammar::FromEBNF(source.text);
+  const Json tag = object_of({{"type", Json("structural_tag")}, {"format", format_of(source)}});
+  auto made = xgrammar::Grammar::FromStructuralTag(tag.dump(), tokenizer);
+  if (const auto* error = std::get_if<xgrammar::StructuralTagError>(&made))
+    std::visit([](const auto& e) { throw std::runtime_error(e.what()); }, *error);
+  return std::get<xgrammar::Grammar>(made);
+}
+
+/// What tells sources apart.
+std::string key_of(const GrammarSource& source) {
+  Json::Array tools;
+  for (const CallableTool& tool : source.tools)
+    tools.push_back(Json(Json::Array{Json(tool.name), tool.parameters}));
+  Json::Array choices;
+  for (const std::string& choice : source.choices) choices.push_back(Json(choice));
+  return Json(Json::Array{Json(static_cast<int>(source.kind)), Json(source.text),
+                          Json(std::move(choices)), Json(std::move(tools)),
+                          Json(source.parallel_calls)})
+      .dump();
+}
+
+Error refusal(std::string_view what, std::string_view why) {
+  return make_error(ErrorCode::invalid_argument, {.what = what, .found = why});
+}
+
+Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
+  size_t bytes = source.text.size();
+  for (const std::string& choice : source.choices) bytes += choice.size();
+  for (const CallableTool& tool : source.tools) bytes += tool.parameters.dump().size();
+  if (bytes > limits.text_bytes_max || source.choices.size() > limits.choices_max)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "the structure asked for is too large",
+                       .expected = concat("at most ", limits.text_bytes_max, " bytes"),
+                       .found = concat(bytes)});
+  if (source.kind == GrammarSource::Kind::choice && source.choices.empty())
+    return refusal("a choice", "nothing to choose from");
+  if (source.kind == GrammarSource::Kind::json_schema)
+    TRY(check_schema(TRY(parse_json(source.text, "the schema"))));
+  for (const CallableTool& tool : source.tools)
+    if (tool.parameters.is_object())
+      if (const auto sound = check_schema(tool.parameters); !sound.ok())
+        return refusal(concat("parameters of the function ", tool.name), sound.error().message);
+  return {};
+}
+
+}  // namespace
+
+struct GrammarCompiler::State {
+  using Compiled = Result<std::shared_ptr<const Grammar>>;
+  struct Task {
+    GrammarSource source;
+    std::string key;
+    std::promise<Compiled> promise;
+  };
+  struct Kept {
+    std::string key;
+    std::shared_ptr<const Grammar> grammar;
+    size_t bytes = 0;
+  };
+
+  void run();
+  Compiled compile(const GrammarSource& source);
+  void keep(const std::string& key, const std::shared_ptr<const Grammar>& grammar);
+  std::shared_ptr<const Grammar> find(const std::string& key);
+
+  std::function<Vocabulary()> vocabulary;
+  GrammarLimits limits;
+  std::unique_ptr<xgrammar::GrammarCompiler> compiler;  // of the thread
+  std::unique_ptr<xgrammar::TokenizerInfo> tokenizer;
+  std::vector<Grammar::LineBreak> line_breaks;
+
+  std::mutex mutex;  // guards everything below
+  std::condition_variable changed;
+  std::deque<Task> tasks;
+  bool stopping = false;
+  std::list<Kept> kept;  // latest first
+  std::unordered_map<std::string, std::list<Kept>::iterator> by_key;
+  size_t kept_bytes = 0;
+  std::thread thread;
+};
+
+GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSource& source) {
+  if (!compiler) {
+    Vocabulary words = vocabulary();
+    const auto size = static_cast<int>(words.tokens.size());
+    // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it.
+    for (const int32_t tag : words.tags) words.tokens[static_cast<size_t>(tag)] = "\xFF";
+    for (int32_t id = 0; id < size; ++id) {
+      const std::string& word = words.tokens[static_cast<size_t>(id)];
+      if (word == "\n" || word == "\n\n")
+        line_breaks.push_back({id, static_cast<int>(word.size())});
+    }
+    tokenizer = std::make_unique<xgrammar::TokenizerInfo>(words.tokens, xgrammar::VocabType::RAW,
+                                                          size, words.stop_ids);
+    compiler = std::make_unique<xgrammar::GrammarCompiler>(*tokenizer, limits.threads, false);
+  }
+  take_xgrammar_warnings();
+  try {
+    const xgrammar::Grammar grammar = grammar_of(source, *tokenizer);
+    if (const auto warnings = take_xgrammar_warnings(); !warnings.empty())
+      return refusal("the structure asked for cannot be enforced", warnings.front());
+    return std::make_shared<const Grammar>(Grammar{.compiled = compiler->CompileGrammar(grammar),
+                                                   .vocab_size = tokenizer->GetVocabSize(),
+                                                   .line_breaks = line_breaks});
+  } catch (const std::exception& error) {
+    std::string why = error.what();
+    std::ranges::replace(why, '\n', ' ');
+    return refusal("the structure asked for is not valid", why.substr(0, 300));
+  }
+}
+
+std::shared_ptr<const Grammar> GrammarCompiler::State::find(const std::string& key) {
+  const auto found = by_key.find(key);
+  if (found == by_key.end()) return nullptr;
+  kept.splice(kept.begin(), kept, found->second);
+  return found->second->grammar;
+}
+
+void GrammarCompiler::State::keep(const std::string& key,
+                                  const std::shared_ptr<const Grammar>& grammar) {
+  const size_t bytes = grammar->compiled.MemorySizeBytes() + key.size();
+  kept.push_front({.key = key, .grammar = grammar, .bytes = bytes});
+  by_key[key] = kept.begin();
+  kept_bytes += bytes;
+  while (kept_bytes > limits.cache_bytes_max) {
+    kept_bytes -= kept.back().bytes;
+    by_key.erase(kept.back().key);
+    kept.pop_back();
+  }
+}
+
+void GrammarCompiler::State::run() {
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return stopping || !tasks.empty(); });
+    if (stopping) return;
+    Task task = std::move(tasks.front());
+    tasks.pop_front();
+    if (auto known = find(task.key)) {
+      task.promise.set_value(std::move(known));
+      continue;
+    }
+    lock.unlock();
+    Compiled compiled = compile(task.source);
+    lock.lock();
+    if (compiled.ok()) keep(task.key, compiled.value());
+    task.promise.set_value(std::move(compiled));
+  }
+}
+
+GrammarCompiler::GrammarCompiler(std::function<Vocabulary()> vocabulary,
+                                 const GrammarLimits& limits)
+    : state_(std::make_unique<State>()) {
+  state_->vocabulary = std::move(vocabulary);
+  state_->limits = limits;
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+GrammarCompiler::~GrammarCompiler() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->changed.notify_all();
+  state_->thread.join();
+}
+
+Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source) {
+  TRY(check(source, state_->limits));
+  State::Task task{.source = source, .key = key_of(source), .promise = {}};
+  auto answer = task.promise.get_future();
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (auto known = state_->find(task.key)) return known;
+    state_->tasks.push_back(std::move(task));
+  }
+  state_->changed.notify_all();
+  if (answer.wait_for(state_->limits.time_max) != std::future_status::ready)
+    return make_error(ErrorCode::no_space,
+                      {.what = "the structure asked for takes too long to compile",
+                       .expected = concat("at most ", state_->limits.time_max.count(), " ms"),
+                       .advice = "make it simpler or try again later"});
+  return answer.get();
+}
+
+}  // namespace nibble

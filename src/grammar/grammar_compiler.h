@@ -1,0 +1,87 @@
+// GrammarCompiler: from what an answer must be (a JSON Schema, a regular expression, a choice, a
+// grammar, tool calls) to something that says which tokens may come next. The parser is xgrammar's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "base/token_constraint.h"
+
+namespace nibble {
+
+/// A function that may be called. Parameters without strict are any that its names allow.
+struct CallableTool {
+  std::string name;
+  Json parameters;  // a JSON Schema of an object, or null: any
+};
+
+/// What an answer must be.
+struct GrammarSource {
+  enum class Kind : uint8_t {
+    json_object,  // any JSON object
+    json_schema,  // text: the schema
+    regex,        // text
+    choice,       // one of `choices`
+    ebnf,         // text: xgrammar's notation (GBNF's is close), from `root`
+    tool_calls,   // one or more calls of `tools`, in Qwen's form
+    free_calls,   // any text, and calls of `tools` in it
+  };
+  Kind kind = Kind::json_object;
+  std::string text;
+  std::vector<std::string> choices;
+  std::vector<CallableTool> tools;
+  bool parallel_calls = true;
+  int32_t tool_begin = -1;  // ids of <tool_call> and </tool_call>
+  int32_t tool_end = -1;
+};
+
+struct GrammarLimits {
+  size_t text_bytes_max = 65536;
+  size_t choices_max = 1024;
+  std::chrono::milliseconds time_max{10'000};  // of one compilation
+  size_t cache_bytes_max = size_t{256} << 20;
+  int threads = 2;
+};
+
+/// A compiled grammar; immutable, shared.
+class Grammar;
+
+class GrammarCompiler {
+ public:
+  /// The bytes of every token, empty for those that are no text (tags, padding), and the ids that
+  /// may end an answer.
+  struct Vocabulary {
+    std::vector<std::string> tokens;
+    std::vector<int32_t> stop_ids;
+    std::vector<int32_t> tags;  // those of tokens that a source may name: tool_begin, tool_end
+  };
+  /// `vocabulary` is called once, before the first compilation.
+  explicit GrammarCompiler(std::function<Vocabulary()> vocabulary,
+                           const GrammarLimits& limits = {});
+  ~GrammarCompiler();
+  GrammarCompiler(const GrammarCompiler&) = delete;
+  GrammarCompiler& operator=(const GrammarCompiler&) = delete;
+
+  /// Any thread; waits for its turn and its result. Errors: invalid_argument (what cannot be
+  /// enforced or understood, by its place in a schema; too large), no_space (it took longer than
+  /// time_max, or others did).
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The answer follows `grammar`: from its first token, or, if the prompt left off inside thinking,
+/// from after the token `think_end`, where up to two line breaks may come first. `think_end` -1:
+/// from the first token.
+std::unique_ptr<TokenConstraint> make_grammar_constraint(std::shared_ptr<const Grammar> grammar,
+                                                         int32_t think_end);
+
+}  // namespace nibble

@@ -1,0 +1,324 @@
+// What may be said under each kind of structure, over a vocabulary of bytes, a few longer tokens
+// and tags; what is refused, and where.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "grammar/grammar_compiler.h"
+#include "grammar/schema_check.h"
+
+namespace nibble {
+namespace {
+
+constexpr int32_t kEnd = 256, kThinkEnd = 257, kToolBegin = 258, kToolEnd = 259;
+constexpr int32_t kVocab = 264;  // then three longer tokens, then padding
+
+std::vector<std::string> tokens() {
+  std::vector<std::string> made(kVocab);
+  for (int byte = 0; byte < 256; ++byte)
+    made[static_cast<size_t>(byte)] = std::string(1, static_cast<char>(byte));
+  made[260] = "{\"";
+  made[261] = "\":";
+  made[262] = "true";
+  return made;
+}
+
+GrammarCompiler& compiler() {
+  static GrammarCompiler made([] {
+    return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
+  });
+  return made;
+}
+
+using Bits = std::vector<uint32_t>;
+constexpr size_t kWords = (kVocab + 31) / 32;
+
+bool allowed(TokenConstraint& constraint, int32_t token, std::span<const int32_t> drafted = {}) {
+  Bits bits(kWords, ~0U);
+  constraint.mask(drafted, bits);
+  return (bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0;
+}
+
+std::vector<int32_t> ids(const std::string& text) {
+  std::vector<int32_t> out;
+  for (const char c : text) out.push_back(static_cast<unsigned char>(c));
+  return out;
+}
+
+/// Whether `said`, token by token, passes the masks, and may end there.
+bool passes(const GrammarSource& source, const std::vector<int32_t>& said) {
+  const auto constraint = make_grammar_constraint(compiler().compile(source).value(), -1);
+  for (const int32_t token : said) {
+    if (!allowed(*constraint, token)) return false;
+    EXPECT_EQ(constraint->accept({&token, 1}), std::nullopt);
+  }
+  return allowed(*constraint, kEnd);
+}
+bool passes(const GrammarSource& source, const std::string& text) {
+  return passes(source, ids(text));
+}
+
+GrammarSource schema(const std::string& text) {
+  return {.kind = GrammarSource::Kind::json_schema, .text = text};
+}
+constexpr const char* kPerson =
+    R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},)"
+    R"("required":["name","age"],"additionalProperties":false})";
+
+TEST(Grammar, JsonSchema) {
+  EXPECT_TRUE(passes(schema(kPerson), R"({"name": "Ada", "age": 36})"));
+  EXPECT_TRUE(passes(schema(kPerson), "{\n  \"name\":\"\xC3\x89lu\",\"age\":-3}"));
+  EXPECT_TRUE(passes(schema(kPerson), "{\"name\":\"\",\"age\":0}"));
+  EXPECT_FALSE(passes(schema(kPerson), R"({"name": "Ada"})"));
+  EXPECT_FALSE(passes(schema(kPerson), R"({"name": "Ada", "age": "36"})"));
+  EXPECT_FALSE(passes(schema(kPerson), R"({"name": "Ada", "age": 3.5})"));
+  EXPECT_FALSE(passes(schema(kPerson), R"({"name": "Ada", "age": 36} yes)"));
+  EXPECT_FALSE(passes(schema(kPerson), "Sure: {"));
+  std::vector<int32_t> longer = {260};
+  for (const int32_t id : ids("name")) longer.push_back(id);
+  longer.push_back(261);
+  for (const int32_t id : ids("\"x\",\"age\":1}")) longer.push_back(id);
+  EXPECT_TRUE(passes(schema(kPerson), longer));
+}
+
+TEST(Grammar, OtherKinds) {
+  const GrammarSource object{.kind = GrammarSource::Kind::json_object};
+  EXPECT_TRUE(passes(object, R"({"a": [1, {"b": null}], "c": "d"})"));
+  EXPECT_FALSE(passes(object, R"([1])"));
+  const GrammarSource regex{.kind = GrammarSource::Kind::regex, .text = "[A-Z]{2}-[0-9]+"};
+  EXPECT_TRUE(passes(regex, "AB-123"));
+  EXPECT_FALSE(passes(regex, "AB-"));
+  const GrammarSource choice{.kind = GrammarSource::Kind::choice,
+                             .choices = {"yes", "no", "\"q\""}};
+  EXPECT_TRUE(passes(choice, "no"));
+  EXPECT_TRUE(passes(choice, "\"q\""));
+  EXPECT_FALSE(passes(choice, "maybe"));
+  const GrammarSource ebnf{.kind = GrammarSource::Kind::ebnf,
+                           .text = "root ::= sum\nsum ::= [0-9]+ (\"+\" sum)?"};
+  EXPECT_TRUE(passes(ebnf, "1+22+333"));
+  EXPECT_FALSE(passes(ebnf, "1+"));
+}
+
+GrammarSource calls(bool parallel) {
+  GrammarSource source{.kind = GrammarSource::Kind::tool_calls,
+                       .parallel_calls = parallel,
+                       .tool_begin = kToolBegin,
+                       .tool_end = kToolEnd};
+  const char* weather = R"({"type":"object","properties":{"at":{"type":"string"},
+      "days":{"type":"integer"}},"required":["at"]})";
+  source.tools = {{.name = "weather", .parameters = parse_json(weather, "t").value()},
+                  {.name = "now", .parameters = {}}};
+  return source;
+}
+
+std::vector<int32_t> call(const std::string& inside) {
+  std::vector<int32_t> said = {kToolBegin};
+  for (const int32_t id : ids(inside)) said.push_back(id);
+  said.push_back(kToolEnd);
+  return said;
+}
+
+TEST(Grammar, ToolCallsByTagId) {
+  const auto one = call(
+      "\n<function=weather>\n<parameter=at>\nRome\n</parameter>\n<parameter=days>\n3\n</"
+      "parameter>\n"
+      "</function>\n");
+  EXPECT_TRUE(passes(calls(false), one));
+  EXPECT_TRUE(passes(calls(false), call("\n<function=now>\n\n</function>\n")));
+  EXPECT_FALSE(passes(calls(false), call("\n<function=other>\n\n</function>\n")));
+  EXPECT_FALSE(passes(calls(false), call("\n<function=weather>\n<parameter=days>\n3\n</parameter>\n"
+                                         "</function>\n")));  // `at` is required
+  EXPECT_FALSE(passes(calls(false), "<tool_call>"));          // the text of the tag is no tag
+  EXPECT_FALSE(passes(calls(false), ids("")));
+  std::vector<int32_t> two = one;
+  two.push_back('\n');
+  two.insert(two.end(), one.begin(), one.end());
+  EXPECT_TRUE(passes(calls(true), two));
+  EXPECT_FALSE(passes(calls(false), two));
+}
+
+TEST(Grammar, FreeTextWithSoundCalls) {
+  GrammarSource source = calls(true);
+  source.kind = GrammarSource::Kind::free_calls;
+  EXPECT_TRUE(passes(source, "no call at all: {<tool"));
+  std::vector<int32_t> said = ids("I look.");
+  for (const int32_t id :
+       call("\n<function=weather>\n<parameter=at>\nRome\n</parameter>\n</function>\n"))
+    said.push_back(id);
+  EXPECT_TRUE(passes(source, said));
+  const auto spoken = ids("\nAnd more.");
+  said.insert(said.end(), spoken.begin(), spoken.end());
+  EXPECT_TRUE(passes(source, said));
+  EXPECT_FALSE(passes(source, call("\n<function=weather>\n</function>\n")));
+}
+
+TEST(Grammar, BeginsAfterThinking) {
+  const auto constraint =
+      make_grammar_constraint(compiler().compile(schema(kPerson)).value(), kThinkEnd);
+  for (const int32_t token : ids("let me see")) {
+    EXPECT_TRUE(allowed(*constraint, token));
+    EXPECT_EQ(constraint->accept({&token, 1}), std::nullopt);
+  }
+  const int32_t end[] = {kThinkEnd};
+  EXPECT_FALSE(allowed(*constraint, 'S', end));  // a draft that ends thinking
+  EXPECT_TRUE(allowed(*constraint, '{', end));
+  EXPECT_TRUE(allowed(*constraint, 'S'));
+  EXPECT_EQ(constraint->accept(end), std::nullopt);
+  EXPECT_FALSE(allowed(*constraint, 'S'));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(allowed(*constraint, '\n'));
+    const int32_t line = '\n';
+    EXPECT_EQ(constraint->accept({&line, 1}), std::nullopt);
+  }
+  EXPECT_TRUE(allowed(*constraint, '{'));
+  EXPECT_FALSE(allowed(*constraint, '\n'));
+  constraint->rollback(3);
+  EXPECT_TRUE(allowed(*constraint, 'S'));
+}
+
+/// Random walks that roll back and look ahead give the masks of a walk that never did.
+TEST(Grammar, DraftsAndRollbacksLeaveNoTrace) {
+  std::mt19937 random(3);
+  const auto grammar = compiler().compile(schema(kPerson)).value();
+  for (int walk = 0; walk < 30; ++walk) {
+    const auto plain = make_grammar_constraint(grammar, -1);
+    const auto tried = make_grammar_constraint(grammar, -1);
+    for (int step = 0; step < 60; ++step) {
+      Bits expected(kWords, ~0U);
+      plain->mask({}, expected);
+      Bits found(kWords, ~0U);
+      tried->mask({}, found);
+      ASSERT_EQ(found, expected) << "walk " << walk << ", step " << step;
+      std::vector<int32_t> may;
+      for (int32_t token = 0; token < kVocab; ++token)
+        if ((expected[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0)
+          may.push_back(token);
+      ASSERT_FALSE(may.empty());
+      const int32_t token = may[random() % may.size()];
+      if (token == kEnd) break;
+      const int32_t wrong = may[random() % may.size()];
+      if (wrong != kEnd) {
+        Bits ahead(kWords, ~0U);
+        tried->mask({&wrong, 1}, ahead);
+        EXPECT_EQ(tried->accept({&wrong, 1}), std::nullopt);
+        tried->rollback(1);
+      }
+      EXPECT_EQ(plain->accept({&token, 1}), std::nullopt);
+      EXPECT_EQ(tried->accept({&token, 1}), std::nullopt);
+    }
+  }
+}
+
+/// Whatever is chosen among what may come, the result parses and is what the schema says.
+TEST(Grammar, EveryWalkEndsInTheSchema) {
+  std::mt19937 random(5);
+  const auto grammar = compiler().compile(schema(kPerson)).value();
+  for (int walk = 0; walk < 50; ++walk) {
+    const auto constraint = make_grammar_constraint(grammar, -1);
+    std::string said;
+    for (int step = 0; step < 400; ++step) {
+      std::vector<int32_t> may;
+      for (int32_t token = 0; token < kVocab; ++token)
+        if (allowed(*constraint, token)) may.push_back(token);
+      ASSERT_FALSE(may.empty()) << said;
+      // Mostly what closes strings and numbers, so that walks end.
+      int32_t token = may[random() % may.size()];
+      for (const int32_t closing : {kEnd, static_cast<int32_t>('}'), static_cast<int32_t>('"')})
+        if (random() % 3 != 0 && std::ranges::find(may, closing) != may.end()) token = closing;
+      if (token == kEnd) break;
+      EXPECT_EQ(constraint->accept({&token, 1}), std::nullopt);
+      said += tokens()[static_cast<size_t>(token)];
+    }
+    if (!allowed(*constraint, kEnd)) continue;  // long strings
+    const auto json = parse_json(said, "the walk");
+    ASSERT_TRUE(json.ok()) << json.error().message << "\n" << said;
+    EXPECT_TRUE(json.value().find("name")->is_string()) << said;
+    EXPECT_TRUE(json.value().find("age")->is_int() || json.value().find("age")->is_double())
+        << said;
+    EXPECT_EQ(json.value().as_object().size(), 2U) << said;
+  }
+}
+
+TEST(Grammar, RefusesWithReasons) {
+  const auto why = [](const GrammarSource& source) {
+    const auto compiled = compiler().compile(source);
+    return compiled.ok() ? std::string() : compiled.error().message;
+  };
+  EXPECT_NE(why(schema("{")).find("the schema is not valid JSON"), std::string::npos);
+  EXPECT_NE(why({.kind = GrammarSource::Kind::regex, .text = "(a"}), "");
+  EXPECT_NE(why({.kind = GrammarSource::Kind::ebnf, .text = "root ::= other"}), "");
+  EXPECT_NE(why({.kind = GrammarSource::Kind::choice}), "");
+  EXPECT_NE(why({.kind = GrammarSource::Kind::regex, .text = std::string(70000, 'a')}), "");
+  const struct {
+    const char* schema;
+    const char* place;
+  } cases[] = {
+      {R"({"type":"array","uniqueItems":true})", "#/uniqueItems"},
+      {R"({"properties":{"a/b":{"not":{}}}})", "#/properties/a~1b/not"},
+      {R"({"anyOf":[{"type":"string"},{"if":{}}]})", "#/anyOf/1/if"},
+      {R"({"type":"number","multipleOf":0.5})", "#/multipleOf"},
+      {R"({"type":"string","pattern":"a+","maxLength":3})", "#/maxLength"},
+      {R"({"type":"string","format":"colour"})", "#/format"},
+      {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "oneOf with overlapping"},
+      {R"({"allOf":[{},{}]})", "#/allOf"},
+      {R"({"$ref":"http://x/y"})", "#/$ref"},
+      {R"({"$ref":"#/$defs/none"})", "#/$ref"},
+      {R"({"type":"array","maxItems":5000})", "#/maxItems"},
+      {R"({"enum":[]})", "#/enum"},
+      {R"({"items":7})", "#/items"},
+      {R"(7)", "the schema at #"},
+  };
+  for (const auto& bad : cases)
+    EXPECT_NE(why(schema(bad.schema)).find(bad.place), std::string::npos)
+        << bad.schema << ": " << why(schema(bad.schema));
+  GrammarSource tools = calls(true);
+  tools.tools[0].parameters = parse_json(R"({"type":"object","not":{}})", "t").value();
+  EXPECT_NE(why(tools).find("function weather"), std::string::npos) << why(tools);
+}
+
+TEST(Grammar, TakesWhatSchemasSay) {
+  for (
+      const char* good :
+      {R"({"type":"array","items":{"$ref":"#/$defs/n"},"$defs":{"n":{"type":"object","properties":)"
+       R"({"next":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}}}}})",
+       R"({"type":["string","null"],"description":"d","default":null})",
+       R"({"type":"string","enum":["a","b"]})", R"({"const":{"a":1}})",
+       R"({"type":"object","additionalProperties":{"type":"integer"}})",
+       R"({"type":"string","format":"date-time"})",
+       R"({"type":"string","minLength":2,"maxLength":4})",
+       R"({"type":"integer","minimum":3,"exclusiveMaximum":9})",
+       R"({"type":"array","prefixItems":[{"type":"string"}],"items":false,"uniqueItems":false})",
+       R"({"oneOf":[{"type":"string"},{"type":"integer"}]})", R"({"allOf":[{"type":"string"}]})",
+       R"(true)", R"({})"}) {
+    const auto compiled = compiler().compile(schema(good));
+    EXPECT_TRUE(compiled.ok()) << good << ": " << compiled.error().message;
+  }
+  EXPECT_TRUE(passes(schema(R"({"type":"string","minLength":2,"maxLength":4})"), "\"abc\""));
+  EXPECT_FALSE(passes(schema(R"({"type":"string","minLength":2,"maxLength":4})"), "\"abcde\""));
+  EXPECT_FALSE(passes(schema(R"({"type":"integer","minimum":3,"exclusiveMaximum":9})"), "9"));
+}
+
+TEST(Grammar, CompilesOnceAndForgetsTheOldest) {
+  const auto first = compiler().compile(schema(kPerson)).value();
+  EXPECT_EQ(compiler().compile(schema(kPerson)).value(), first);
+  GrammarCompiler small(
+      [] {
+        return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
+      },
+      {.cache_bytes_max = 1});
+  const auto once = small.compile(schema(kPerson)).value();
+  EXPECT_NE(small.compile(schema(kPerson)).value(), once);
+}
+
+TEST(Grammar, AnIgnoredStopEndsTheAnswer) {
+  const auto constraint = make_grammar_constraint(
+      compiler().compile({.kind = GrammarSource::Kind::choice, .choices = {"no"}}).value(), -1);
+  const auto no = ids("no");
+  EXPECT_EQ(constraint->accept(no), std::nullopt);
+  const int32_t end = kEnd;
+  EXPECT_EQ(constraint->accept({&end, 1}), size_t{0});
+}
+
+}  // namespace
+}  // namespace nibble

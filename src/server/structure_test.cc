@@ -1,0 +1,104 @@
+// Structured output over HTTP: the model would say its script, the structure decides what it may
+// say.
+#include <gtest/gtest.h>
+
+#include "server/test_server.h"
+
+namespace nibble {
+namespace {
+
+using namespace testing;
+
+constexpr const char* kTools =
+    R"("tools":[{"type":"function","function":{"name":"w","parameters":{"type":"object",)"
+    R"("properties":{"at":{"enum":["Rome"]}},"required":["at"]}}},)"
+    R"({"type":"function","function":{"name":"now"}}])";
+
+class StructureTest : public ServerTest {
+ protected:
+  std::string content(const std::string& fields) {
+    return at(at(choice(chat(fields)), "message"), "content").as_string();
+  }
+  Json refused(const std::string& fields) {
+    const auto [status, body] =
+        ask(post(kChat, concat(R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":50)",
+                               fields, "}")));
+    EXPECT_EQ(status, 400) << body;
+    return at(parse_json(body, "the answer").value(), "error");
+  }
+};
+
+TEST_F(StructureTest, EverySpelling) {
+  start("thinking as I like</think>\n\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+  const std::string schema =
+      R"({"type":"object","properties":{"a":{"enum":[1]}},"required":["a"]})";
+  for (const std::string& asked :
+       {concat(R"(,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":)",
+               schema, "}}"),
+        concat(R"(,"guided_json":)", schema),
+        concat(R"(,"structured_outputs":{"json":)", schema, "}"),
+        concat(R"(,"json_schema":)", Json(schema).dump())}) {
+    const Json made = parse_json(content(concat(R"(,"max_tokens":300)", asked)), asked).value();
+    EXPECT_EQ(at(made, "a").as_int(), 1) << asked;
+  }
+  for (const char* asked :
+       {R"(,"guided_choice":["no"])", R"(,"structured_outputs":{"choice":["no"]})",
+        R"(,"regex":"no")", R"(,"structured_outputs":{"regex":"n[o]"})",
+        R"(,"grammar":"root ::= \"no\"")", R"(,"guided_grammar":"root ::= \"no\"")",
+        R"(,"ebnf":"root ::= \"no\"")"})
+    EXPECT_EQ(content(asked), "no") << asked;
+}
+
+TEST_F(StructureTest, RuledFromTheFirstTokenWithoutThinking) {
+  start("xxxxxxxxxxxxxxxxxxxxx");
+  EXPECT_EQ(content(R"(,"guided_choice":["yes"],"enable_thinking":false)"), "yes");
+  const auto [status, body] =
+      ask(post(kCompletions, R"({"prompt":"p","max_tokens":20,"guided_choice":["yes"]})"));
+  ASSERT_EQ(status, 200) << body;
+  EXPECT_EQ(at(choice(parse_json(body, "a").value()), "text").as_string(), "yes");
+}
+
+TEST_F(StructureTest, ForcedCalls) {
+  start("x</think>\n\nI would rather talk xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+  const auto called = [&](const std::string& tool_choice) {
+    const Json answer =
+        chat(concat(R"(,"max_tokens":700,"parallel_tool_calls":false,"tool_choice":)", tool_choice,
+                    ",", kTools));
+    EXPECT_EQ(at(choice(answer), "finish_reason").as_string(), "tool_calls");
+    const Json& call = at(at(choice(answer), "message"), "tool_calls").as_array().at(0);
+    return at(call, "function");
+  };
+  const Json named = called(R"({"type":"function","function":{"name":"w"}})");
+  EXPECT_EQ(at(named, "name").as_string(), "w");
+  EXPECT_EQ(at(parse_json(at(named, "arguments").as_string(), "a").value(), "at").as_string(),
+            "Rome");
+  const std::string any = at(called(R"("required")"), "name").as_string();
+  EXPECT_TRUE(any == "w" || any == "now") << any;
+}
+
+TEST_F(StructureTest, Refusals) {
+  start("x");
+  const auto param = [&](const std::string& fields) {
+    const Json error = refused(fields);
+    EXPECT_LT(at(error, "message").as_string().size(), 500U);
+    return at(error, "param").as_string();
+  };
+  EXPECT_EQ(param(R"(,"response_format":{"type":"yaml"})"), "response_format");
+  EXPECT_EQ(param(R"(,"response_format":{"type":"json_schema"})"), "response_format");
+  EXPECT_EQ(param(R"(,"response_format":7)"), "response_format");
+  EXPECT_EQ(param(R"(,"guided_choice":[])"), "guided_choice");
+  EXPECT_EQ(param(R"(,"guided_choice":"no")"), "guided_choice");
+  EXPECT_EQ(param(R"(,"guided_regex":7)"), "guided_regex");
+  EXPECT_EQ(param(R"(,"guided_regex":"a","guided_choice":["b"])"), "guided_choice");
+  EXPECT_EQ(param(R"(,"tool_choice":"required")"), "tool_choice");
+  EXPECT_EQ(param(concat(R"(,"tool_choice":{"type":"function","function":{"name":"z"}},)", kTools)),
+            "tool_choice");
+  EXPECT_EQ(param(concat(R"(,"tool_choice":"required","guided_regex":"a",)", kTools)),
+            "guided_regex");
+  const Json error = refused(R"(,"guided_json":{"properties":{"a":{"not":{}}}})");
+  EXPECT_EQ(at(error, "code").as_string(), "unsupported_schema");
+  EXPECT_NE(at(error, "message").as_string().find("#/properties/a/not"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nibble
