@@ -2,6 +2,7 @@
 #include "server/tool_schema.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace nibble {
@@ -46,6 +47,21 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
+/// The one of the schema's strings, of enum or const, that the text means: white space around it is of
+/// the form, not of the value. Nothing: it names none, or not this.
+std::optional<std::string> named_string(const Json& schema, std::string_view text) {
+  std::vector<std::string> strings;
+  const auto add = [&](const Json& value) {
+    if (value.is_string()) strings.push_back(value.as_string());
+  };
+  if (const Json* options = schema.find("enum"); options != nullptr && options->is_array())
+    std::ranges::for_each(options->as_array(), add);
+  if (const Json* only = schema.find("const")) add(*only);
+  for (const std::string_view meant : {text, trimmed(text)})
+    if (has(strings, meant)) return std::string(meant);
+  return std::nullopt;
+}
+
 std::string quoted(std::string_view text) {
   std::string out;
   append_json_string(out, text);
@@ -70,13 +86,10 @@ const Json* ToolSchemas::schema(std::string_view function, std::string_view para
 ParameterKind ToolSchemas::kind(std::string_view function, std::string_view parameter) const {
   const Json* found = schema(function, parameter);
   if (found == nullptr) return ParameterKind::text;
+  if (found->find("enum") != nullptr || found->find("const") != nullptr)
+    return ParameterKind::value;  // one of few: looked at whole
   const auto types = declared_types(*found);
-  if (types.empty()) {
-    const Json* options = found->find("enum");
-    const bool strings = options != nullptr && options->is_array() &&
-                         std::ranges::all_of(options->as_array(), &Json::is_string);
-    return strings ? ParameterKind::text : ParameterKind::value;
-  }
+  if (types.empty()) return ParameterKind::value;
   const bool only_text = std::ranges::all_of(types, [](const auto& t) { return t == "string"; });
   return only_text ? ParameterKind::text : ParameterKind::value;
 }
@@ -85,6 +98,7 @@ std::string ToolSchemas::json_of(std::string_view function, std::string_view par
                                  std::string_view text) const {
   const Json* found = schema(function, parameter);
   if (found == nullptr || kind(function, parameter) == ParameterKind::text) return quoted(text);
+  if (const auto named = named_string(*found, text)) return quoted(*named);
   const auto types = declared_types(*found);
   const std::string_view value = trimmed(text);
   // Templates print Python's words.
