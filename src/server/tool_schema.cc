@@ -47,8 +47,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-/// The one of the schema's strings, of enum or const, that the text means: white space around it is of
-/// the form, not of the value. Nothing: it names none, or not this.
+/// The one of the schema's strings, of enum or const, that the text means: white space around it is
+/// of the form, not of the value. Nothing: it names none, or not this.
 std::optional<std::string> named_string(const Json& schema, std::string_view text) {
   std::vector<std::string> strings;
   const auto add = [&](const Json& value) {
