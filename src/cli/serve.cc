@@ -4,9 +4,10 @@
 #include <atomic>
 #include <chrono>
 
+#include "backend/cuda/cuda_backend.h"
 #include "cli/engine_setup.h"
-#include "cli/speculation.h"
 #include "cli/recipe_notice.h"
+#include "cli/speculation.h"
 #include "cli/verb.h"
 #include "server/server.h"
 #include "server/task_thread.h"
@@ -181,6 +182,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 
   terminal.err(concat("model: ", served.names[0], " on ", setup.model.backend->description(), "\n",
                       setup.plan.table()));
+  if (setup.model.backend->name() == "cuda") terminal.err(cuda_kernel_table(*setup.model.backend));
   terminal.err(recipe_notice(folder));
   if (!served.chat_template)
     terminal.err("no chat template in this checkpoint: only /v1/completions answers\n");

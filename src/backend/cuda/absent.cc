@@ -25,6 +25,8 @@ CudaMemory cuda_memory(Backend& backend) {
   CHECK(false, "no CUDA in this build, but a backend ", backend.name());
 }
 
+std::string cuda_kernel_table(Backend&) { return {}; }
+
 Result<int64_t> cuda_workspace_bytes(Backend&, const PoolSizes&) {
   return describe_cuda_device().error();
 }

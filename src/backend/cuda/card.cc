@@ -29,6 +29,42 @@ Result<void> refuse_oversized(const ModelConfig& config) {
   return at_most("convolution taps", kConvTapsMax, config.delta_net.conv_kernel);
 }
 
+std::string kernel_table(const Device& device, const CardLimit& limit, const ModelConfig& config,
+                         KvFormat kv) {
+  const bool hopper = device.compute_major == 9 && !limit.portable_kernels;
+  const bool native_fp8 = device.compute_major >= 9 || device.compute_minor == 9;
+  const char* matrix = hopper ? "wgmma, native" : "mma.sync, portable";
+  const bool measured = hopper && device.name.find("H200") != std::string::npos;
+  const auto share = [&](const char* text) {
+    return measured ? concat(", ", text) : std::string(", share of the bound not measured here");
+  };
+  const auto line = [](std::string_view block, const std::string& text) {
+    std::string name = concat("  ", block);
+    name.resize(30, ' ');
+    return concat(name, text, "\n");
+  };
+  std::string table = "kernels (4-bit and 8-bit weights are widened to bf16, exactly):\n";
+  table += line("prompt linears, experts", concat(matrix, share("see docs/kernels/prefill.md")));
+  if (config.count(LayerKind::attention) > 0) {
+    table +=
+        line("prompt attention",
+             concat(matrix, kv == KvFormat::fp8 ? ", FP8 pages widened to bf16" : "",
+                    share(kv == KvFormat::fp8 ? "40 % of FLOPs at 8K" : "52 % of FLOPs at 8K")));
+    const char* pages = kv != KvFormat::fp8 ? ""
+                        : native_fp8        ? ", FP8 converted in hardware"
+                                            : ", FP8 converted in software";
+    table += line(
+        "generation attention",
+        concat("mma.sync, native", pages,
+               share(kv == KvFormat::fp8 ? "68 % of bytes at 128K" : "87 % of bytes at 128K")));
+  }
+  if (config.count(LayerKind::delta_net) > 0)
+    table += line("delta net", concat("mma.sync and F32, native", share("65 % of bytes")));
+  table += line("generation linears, experts",
+                concat("mma.sync, native", share("see docs/kernels/decode.md")));
+  return table;
+}
+
 CudaMemory card_memory(const Device& device, const CardLimit& limit, int64_t weight_bytes) {
   // What recorded passes, and the driver's rounding, add on an H200.
   constexpr int64_t kRecordedBytes = int64_t{64} << 20;

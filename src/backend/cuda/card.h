@@ -3,6 +3,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/device_weights.h"
 #include "model/config.h"
 
 namespace nibble::cuda {
@@ -12,5 +13,9 @@ Result<void> refuse_oversized(const ModelConfig& config);
 
 /// `limit`: the smaller card that is imitated, if any.
 CudaMemory card_memory(const Device& device, const CardLimit& limit, int64_t weight_bytes);
+
+/// See cuda_kernel_table().
+std::string kernel_table(const Device& device, const CardLimit& limit, const ModelConfig& config,
+                         KvFormat kv);
 
 }  // namespace nibble::cuda

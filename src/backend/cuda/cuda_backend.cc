@@ -10,6 +10,7 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/card.h"
 #include "backend/cuda/context.h"
+#include "backend/cuda/host_copy.h"
 #include "model/forward.h"
 #include "model/rope.h"
 
@@ -34,6 +35,7 @@ class CudaBackend final : public Backend {
   Result<void> load(const MakeWeights& make);
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
   CudaMemory memory() const;
+  std::string kernels() const { return kernel_table(device_, card_, config_, kv_); }
   Result<int64_t> workspace_bytes(const PoolSizes& sizes);
   int64_t experts_met();
   double recorded_pass_us(int32_t rows, int repeats);
@@ -147,7 +149,7 @@ class CudaBackend final : public Backend {
   KvFormat kv_;
   cudaStream_t stream_ = nullptr;
   WeightStore weights_;
-  PinnedBuffer asleep_;  // the weights while the card is free
+  HostCopy asleep_;  // the weights while the card is free
   DeviceBuffer rope_memory_;
   RopeView rope_;
   DevicePools pools_;
@@ -381,21 +383,18 @@ bool CudaBackend::finite(const T* values, int64_t count) {
 /// Addresses stay, so recorded passes do too.
 Result<void> CudaBackend::sleep() {
   finish();
-  asleep_ = TRY(PinnedBuffer::allocate(weights_.bytes(), "the weights of a sleeping model"));
-  CUDA_CHECK(cudaMemcpy(asleep_.as<void>(), weights_.memory().as<void>(),
-                        static_cast<size_t>(weights_.bytes()), cudaMemcpyDeviceToHost));
+  asleep_ = TRY(HostCopy::of(weights_.memory()));
   weights_.memory().sleep();
   pools_.sleep();
   return {};
 }
 
 Result<void> CudaBackend::wake() {
-  if (asleep_.bytes() == 0) return {};
+  if (asleep_.empty()) return {};
   TRY(weights_.memory().wake("the weights"));
   TRY(pools_.wake());
-  CUDA_CHECK(cudaMemcpy(weights_.memory().as<void>(), asleep_.as<void>(),
-                        static_cast<size_t>(weights_.bytes()), cudaMemcpyHostToDevice));
-  asleep_ = PinnedBuffer();
+  TRY(asleep_.restore(weights_.memory()));
+  asleep_ = HostCopy();
   return {};
 }
 
@@ -480,6 +479,7 @@ CudaBackend& as_cuda(Backend& backend) {
 }  // namespace
 
 CudaMemory cuda_memory(Backend& backend) { return as_cuda(backend).memory(); }
+std::string cuda_kernel_table(Backend& backend) { return as_cuda(backend).kernels(); }
 
 Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes) {
   return as_cuda(backend).workspace_bytes(sizes);

@@ -42,6 +42,9 @@ struct CudaMemory {
   int64_t allocations = 0;  // that this process ever made
 };
 CudaMemory cuda_memory(Backend& backend);
+/// A few lines for people: block, kernel, native to the card or the portable twin, and the share of
+/// its bound that it reached on an H200. Each ends in a newline.
+std::string cuda_kernel_table(Backend& backend);
 /// What reserve() allocates beside pages and states for passes of up to rows_max rows: measured by
 /// doing so, before the first reserve(). Errors: no_memory.
 Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes);
