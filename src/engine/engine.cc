@@ -24,6 +24,7 @@ struct Engine::State {
   void change_rest(std::unique_lock<std::mutex>& lock);
   Result<void> change_to(Rest wanted);
   void predict();
+  EngineStats count_stats() const;
   void publish(std::vector<EngineEvent> events);
 
   std::unique_ptr<Backend> backend;
@@ -46,6 +47,7 @@ struct Engine::State {
   int64_t waiting_tokens = 0;  // of prompts submitted and not yet started
   std::vector<EngineEvent> outbox;
   bool stopped = false;
+  EngineStats stats;
 
   std::atomic<uint64_t> id_counter{1};
   std::atomic<double> retry_after_ms{0.0};
@@ -85,12 +87,34 @@ void Engine::State::restore_prefixes() {
   core.memory().on_pinned([this](PrefixBytes prefix) { writer->save(std::move(prefix)); });
 }
 
+EngineStats Engine::State::count_stats() const {
+  const SequenceMemory& memory = core.memory();
+  const PrefixCache& cache = memory.cache();
+  const auto pool = [](int32_t available, int32_t size) {
+    return EngineStats::Pool{.used = size - available, .total = size};
+  };
+  const PoolSizes& sizes = options.settings.pools;
+  return {.waiting = core.count(Phase::waiting),
+          .prefill = core.count(Phase::prefill),
+          .decode = core.count(Phase::decode),
+          .swapped = core.count(Phase::swapped),
+          .pages = pool(cache.available_pages(), sizes.pages),
+          .slots = pool(cache.available_slots(), sizes.state_slots),
+          .host_pages = pool(cache.available_host_pages(), sizes.host_pages),
+          .host_slots = pool(cache.available_host_slots(), sizes.host_slots),
+          .engine = core.counters(),
+          .prefix = cache.counters(),
+          .first_token_ms = retry_after_ms};
+}
+
 void Engine::State::predict() {
   constexpr int32_t kMiddlingPrompt = 1024;
   retry_after_ms = core.first_token_ms(kMiddlingPrompt);
   wait_ms = core.idle() ? 0.0 : core.first_token_ms(1);
   const int64_t tokens = core.waiting_tokens();
+  const EngineStats counted = count_stats();
   const std::lock_guard lock(mutex);
+  stats = counted;
   waiting_tokens = tokens;
   for (const SequenceRequest& request : submitted)
     waiting_tokens += static_cast<int64_t>(request.prompt.size());
@@ -274,6 +298,11 @@ std::vector<EngineEvent> Engine::take_events(std::chrono::milliseconds wait) {
   lock.unlock();
   state_->outbox_changed.notify_all();
   return events;
+}
+
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->stats;
 }
 
 const Backend& Engine::backend() const { return *state_->backend; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "engine/engine_stats.h"
 #include "engine/prefix_store.h"
 
 namespace nibble {
@@ -64,6 +65,9 @@ class Engine {
   std::vector<EngineEvent> take_events(std::chrono::milliseconds wait = {});
 
   const Backend& backend() const;
+
+  /// As of the last step.
+  EngineStats stats() const;
 
  private:
   struct State;

@@ -189,6 +189,10 @@ double EngineCore::first_token_ms(int32_t prompt_size) const {
   return scheduler_.first_token_ms(views_, prompt_size, mean_output_tokens_);
 }
 
+int64_t EngineCore::count(Phase phase) const {
+  return std::ranges::count_if(live_, [&](const auto& s) { return s->phase == phase; });
+}
+
 int64_t EngineCore::waiting_tokens() const {
   int64_t tokens = 0;
   for (const auto& s : live_) tokens += s->phase == Phase::waiting ? s->prompt_size() : 0;

@@ -88,6 +88,9 @@ class EngineCore {
   /// Prompt tokens of sequences that have not started.
   int64_t waiting_tokens() const;
 
+  /// Live sequences in a phase.
+  int64_t count(Phase phase) const;
+
   /// For tests: a running sequence is swapped out before the next pass, whatever the scheduler
   /// says.
   void preempt(uint64_t id);

@@ -9,6 +9,7 @@
 #include "server/api_error.h"
 #include "server/cache_salt.h"
 #include "server/generation.h"
+#include "server/metrics.h"
 #include "server/task_thread.h"
 #include "server/text_routes.h"
 
@@ -35,6 +36,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/apply-template", Access::keyed},
     {"GET", "/tokenizer_info", Access::keyed},
     {"GET", "/load", Access::keyed},
+    {"GET", "/metrics", Access::keyed},
     {"GET", "/live", Access::open},
     {"GET", "/ready", Access::open},
     {"POST", "/v1/embeddings", Access::keyed},
@@ -158,6 +160,7 @@ struct Server::State : std::enable_shared_from_this<State> {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TaskThread> parser;
   std::map<uint64_t, std::shared_ptr<Generation>> sequences;  // live ones
+  Metrics metrics;
   int signals = 0;
 };
 
@@ -274,6 +277,9 @@ void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> ex
                                           : "{\"is_sleeping\":false}"});
   if (route->path == "/sleep") return rest(Engine::Rest::sleeping, std::move(exchange));
   if (route->path == "/wake_up") return rest(Engine::Rest::awake, std::move(exchange));
+  if (route->path == "/metrics")
+    return exchange->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                              .body = metrics.text(engine->stats(), model.names.front())});
   if (route->path == "/tokenizer_info") return exchange->respond(tokenizer_info(model));
   if (route->path == "/v1/embeddings")
     return exchange->respond(ApiError{
@@ -350,8 +356,10 @@ void Server::State::generate(Api api, HttpRequest request, std::shared_ptr<HttpE
     if (auto* sound = std::get_if<GenerationRequest>(parsed.get()))
       if (auto error = apply_client(client_of(*shared), *sound)) *parsed = std::move(*error);
     http->post([this, api, parsed, shared, exchange] {
-      if (const auto* error = std::get_if<ApiError>(parsed.get()))
+      if (const auto* error = std::get_if<ApiError>(parsed.get())) {
+        metrics.refuse(error->status);
         return exchange->respond(error_response(api, *error));
+      }
       start(std::move(std::get<GenerationRequest>(*parsed)), exchange, request_id_of(*shared));
     });
   });
@@ -363,7 +371,11 @@ void Server::State::start(GenerationRequest request, std::shared_ptr<HttpExchang
   auto generation = std::make_shared<Generation>(model, *engine, std::move(request), exchange,
                                                  std::move(request_id));
   generation->start();
-  for (const uint64_t id : generation->ids()) sequences[id] = generation;
+  for (const uint64_t id : generation->ids()) {
+    sequences[id] = generation;
+    metrics.begin(id, Metrics::Time::clock::now());
+  }
+  if (generation->done() && generation->ids().empty()) metrics.refuse(429);
   const std::weak_ptr<Generation> weak = generation;
   exchange->on_gone([weak] {
     if (const auto alive = weak.lock()) alive->abandon();
@@ -372,12 +384,14 @@ void Server::State::start(GenerationRequest request, std::shared_ptr<HttpExchang
 
 /// Takes everything the engine has published, then lets each request send once.
 void Server::State::pump() {
+  const auto now = Metrics::Time::clock::now();
   std::vector<std::shared_ptr<Generation>> touched;
   for (EngineEvent& event : engine->take_events()) {
     const uint64_t id = std::visit([](const auto& e) { return e.id; }, event);
     const auto found = sequences.find(id);
     CHECK(found != sequences.end(), "an event of the unknown sequence ", id);
     const std::shared_ptr<Generation> generation = found->second;
+    metrics.take(event, now);
     if (std::holds_alternative<Finished>(event)) sequences.erase(found);
     generation->take(std::move(event));
     if (std::ranges::find(touched, generation) == touched.end()) touched.push_back(generation);

@@ -1,0 +1,72 @@
+// Histograms, names, labels; what a server counts.
+#include "server/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include "server/test_server.h"
+
+namespace nibble {
+namespace {
+
+using namespace testing;
+
+TEST(Histogram, CountsUpToEachBound) {
+  constexpr double kBounds[] = {1.0, 2.0, 4.0};
+  Histogram histogram(kBounds);
+  for (const double value : {0.5, 1.0, 3.0, 9.0}) histogram.add(value);
+  histogram.add(2.0, 3);
+  EXPECT_EQ(histogram.counts()[0], 2);
+  EXPECT_EQ(histogram.counts()[1], 5);
+  EXPECT_EQ(histogram.counts()[2], 6);
+  EXPECT_EQ(histogram.count(), 7);
+  EXPECT_DOUBLE_EQ(histogram.sum(), 19.5);
+}
+
+TEST(Metrics, TimesTokensFromSubmission) {
+  Metrics metrics;
+  const auto start = Metrics::Time::clock::now();
+  const auto after = [&](int ms) { return start + std::chrono::milliseconds(ms); };
+  metrics.begin(7, start);
+  metrics.take(NewTokens{.id = 7, .tokens = {1}, .logprobs = {}}, after(40));
+  metrics.take(NewTokens{.id = 7, .tokens = {1, 2}, .logprobs = {}}, after(240));  // drafts
+  metrics.take(Finished{.id = 7,
+                        .reason = FinishReason::length,
+                        .prompt_tokens = 10,
+                        .completion_tokens = 3,
+                        .cached_tokens = 4},
+               after(250));
+  metrics.take(NewTokens{.id = 9, .tokens = {1}, .logprobs = {}}, after(300));  // not ours
+  metrics.refuse(400);
+  EngineStats engine;
+  engine.decode = 2;
+  engine.pages = {.used = 1, .total = 4};
+  const std::string text = metrics.text(engine, "a b");
+  for (const char* line :
+       {"vllm:num_requests_running{model_name=\"a b\"} 2\n",
+        "nibble_kv_cache_usage_perc{model_name=\"a b\"} 0.25\n",
+        "vllm:time_to_first_token_seconds_bucket{model_name=\"a b\",le=\"0.025\"} 0\n",
+        "vllm:time_to_first_token_seconds_bucket{model_name=\"a b\",le=\"0.05\"} 1\n",
+        "vllm:inter_token_latency_seconds_count{model_name=\"a b\"} 2\n",
+        "vllm:inter_token_latency_seconds_sum{model_name=\"a b\"} 0.2\n",
+        "vllm:prompt_tokens_total{model_name=\"a b\"} 10\n",
+        "vllm:prefix_cache_hits_total{model_name=\"a b\"} 4\n", "finished_reason=\"length\"} 1\n",
+        "status=\"400\"} 1\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  EXPECT_NE(metrics.text(engine, "\"").find(R"({model_name="\""})"), std::string::npos);
+}
+
+TEST_F(ServerTest, MetricsCountRequests) {
+  start("yes");
+  EXPECT_EQ(ask(post(kCompletions, R"({"prompt":"p","max_tokens":5})")).first, 200);
+  EXPECT_EQ(ask(post(kCompletions, R"({"prompt":7})")).first, 400);
+  const auto [status, text] = ask(get("/metrics"));
+  EXPECT_EQ(status, 200);
+  EXPECT_NE(text.find("vllm:generation_tokens_total{model_name=\"tiny\"} 4\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("nibble_requests_refused_total{model_name=\"tiny\",status=\"400\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("nibble_pages_total{model_name=\"tiny\"} 64\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nibble
