@@ -76,7 +76,8 @@ bool takes_norm(const Context& context, int layer, Half half) {
                              .routed_high = experts.down,
                              .shared_low = shared.down,
                              .shared_high = shared.down,
-                             .top_k = top_k});
+                             .top_k = top_k},
+                            context.launcher);
 }
 
 /// After half `half` of `layer` wrote h: its norm, unless the next half makes it itself.

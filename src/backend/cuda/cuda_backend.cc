@@ -185,7 +185,8 @@ Result<void> CudaBackend::load(const MakeWeights& make) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   context_.launcher = {.stream = stream_,
                        .multiprocessors = device_.multiprocessors,
-                       .overlap = device_.overlaps() && !card_.portable_kernels};
+                       .overlap = device_.overlaps() && !card_.portable_kernels,
+                       .shared_bytes = card_.shared_bytes};
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
   return upload_rope();

@@ -293,6 +293,8 @@ __global__ void __launch_bounds__(kThreads, blocks_wanted(kPart))
 }
 
 constexpr int kSumWarpsMax = 32;
+constexpr int kSumStaticBytes = kSumWarpsMax * (static_cast<int>(sizeof(TileSums)) + 8);
+constexpr int sum_bytes(int warps) { return held_words(Format::nvfp4, warps, 1) * 16; }
 
 /// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last.
 template <Format kFormat>
@@ -399,12 +401,13 @@ bool experts_held(const ExpertArgs& args) {
          (routed.format == shared.format && routed.cols == shared.cols);
 }
 
-bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down) {
+bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
+                        const Launcher& launcher) {
   if (!gate_up.routed_low.present() || !experts_held(gate_up) || !experts_held(down)) return false;
   const int slices = down.routed_low.cols / slice_columns(down.routed_low.format);
-  const int experts = down.top_k + (down.shared_low.present() ? 1 : 0);
-  return experts * slices <= kSumWarpsMax && down.routed_low.rows % 4 == 0 &&
-         gate_up.routed_low.cols <= kHeldColumnsMax;
+  const int warps = slices * (down.top_k + (down.shared_low.present() ? 1 : 0));
+  return warps <= kSumWarpsMax && sum_bytes(warps) + kSumStaticBytes <= shared_limit(launcher) &&
+         down.routed_low.rows % 4 == 0 && gate_up.routed_low.cols <= kHeldColumnsMax;
 }
 
 void launch_experts_held(ExpertPart part, const ExpertArgs& args, const Launcher& launcher) {
@@ -422,16 +425,15 @@ void launch_down_sum(const ExpertArgs& args, const Launcher& launcher) {
   const int warps = (args.top_k + (args.shared_low.present() ? 1 : 0)) * plan.slices;
   const bool nvfp4 = args.routed_low.format == Format::nvfp4;
   const auto kernel = nvfp4 ? down_sum_kernel<Format::nvfp4> : down_sum_kernel<Format::fp8>;
-  constexpr int kWordBytes = 16;
   static_assert(unit_count(Format::nvfp4) == unit_count(Format::fp8));
+  const int bytes = sum_bytes(warps);
   static const bool prepared = [] {
-    constexpr int kMost = held_words(Format::nvfp4, kSumWarpsMax, 1) * kWordBytes;
+    const int most = min(sum_bytes(kSumWarpsMax), shared_limit({}) - kSumStaticBytes);
     for (const auto each : {down_sum_kernel<Format::nvfp4>, down_sum_kernel<Format::fp8>})
-      CUDA_CHECK(cudaFuncSetAttribute(each, cudaFuncAttributeMaxDynamicSharedMemorySize, kMost));
+      CUDA_CHECK(cudaFuncSetAttribute(each, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
     return true;
   }();
   CHECK(prepared, "shared memory of the experts");
-  const int bytes = held_words(Format::nvfp4, warps, 1) * kWordBytes;
   launch(kernel, launcher, static_cast<unsigned>(plan.routed_tiles),
          static_cast<unsigned>(32 * warps), static_cast<size_t>(bytes), plan);
 }

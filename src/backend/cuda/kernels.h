@@ -32,7 +32,8 @@ struct Launcher {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   bool overlap = false;
-  uint32_t skipped = 0;  // bit s: launches of Step s do nothing (benchmarks)
+  int32_t shared_bytes = 0;  // a limit for one block below the card's own; 0: none
+  uint32_t skipped = 0;      // bit s: launches of Step s do nothing (benchmarks)
   Step step = Step::embed;
 
   constexpr Launcher of(Step which) const {
@@ -204,7 +205,8 @@ struct ExpertArgs {
   float* h = nullptr;
 };
 /// Whether experts_gate_up and experts_down can take a single row from its norm to its sum.
-bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down);
+bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
+                        const Launcher& launcher);
 void experts_gate_up(const ExpertArgs& args, const Launcher& launcher);
 void experts_down(const ExpertArgs& args, const Launcher& launcher);
 

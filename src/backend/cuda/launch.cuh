@@ -8,6 +8,19 @@
 
 namespace nibble::cuda {
 
+/// Shared memory that one block may have.
+inline int shared_limit(const Launcher& launcher) {
+  static const int of_card = [] {
+    int device = 0;
+    int bytes = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return bytes;
+  }();
+  return launcher.shared_bytes > 0 && launcher.shared_bytes < of_card ? launcher.shared_bytes
+                                                                      : of_card;
+}
+
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, dim3 block,
             size_t shared_bytes, Arguments&&... arguments) {

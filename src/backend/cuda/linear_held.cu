@@ -104,7 +104,8 @@ __device__ __forceinline__ float convolve(const ConvolveOutput& c, const Convolv
 template <Format kFormat, int kTiles, int kWarps, int kParts>
 struct Shape {
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRing = kParts == 1 && kFormat == Format::nvfp4 && kTiles <= 2 ? 2 : 1;
+  static constexpr int kRing =
+      kParts == 1 && kWarps == 8 && kFormat == Format::nvfp4 && kTiles <= 2 ? 2 : 1;
   static constexpr int kAhead = kTiles * 128 <= kThreads ? 1 : kTiles * 128 / kThreads;
   static constexpr int kSums = 2 * kRing * kWarps * kParts * kTiles * 512;
 };
@@ -313,19 +314,27 @@ void spread(Group& group, int per_step, int resident, int others) {
   group.blocks = max(1, min(steps, (resident - others) / group.row_groups));
 }
 
-template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
-void launch_held(Plan plan, const Launcher& launcher) {
+/// Shared memory of a block with room for the most slices, so that a kernel is prepared once.
+template <Format kFormat, int kTiles, int kWarps, bool kMixed>
+constexpr int held_bytes() {
   constexpr int kSecond = second_tiles(kTiles);
   constexpr int kSecondParts = kWarps == 8 ? 2 : 1;
-  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
-  // Room for the most slices there are, so that the launch is prepared once.
   constexpr int kFirst = Shape<kFormat, kTiles, kWarps, 1>::kSums +
                          held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * 16;
   constexpr int kOther = kMixed ? Shape<Format::bf16, kSecond, kWarps, kSecondParts>::kSums +
                                       held_words(Format::bf16, 16, kSecond) * 16
                                 : 0;
   constexpr int kBytes = kFirst > kOther ? kFirst : kOther;
-  static_assert(kBytes + (kTiles == 1 ? sizeof(HeldRow) : 0) <= 227 * 1024);
+  static_assert(kBytes + sizeof(HeldRow) <= 227 * 1024);
+  static_assert(kTiles > 1 || kBytes + sizeof(HeldRow) <= 99 * 1024);  // runs everywhere
+  return kBytes;
+}
+
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
+void launch_held(Plan plan, const Launcher& launcher) {
+  constexpr int kSecond = second_tiles(kTiles);
+  constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
+  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
   static const int blocks_each = [&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     int blocks = 1;
@@ -348,18 +357,21 @@ void launch_held(Plan plan, const Launcher& launcher) {
 /// Tokens of a block: as many as shared memory holds.
 template <Format kFormat, bool kBlocks, bool kMixed>
 void launch_rows(const Plan& plan, const Launcher& launcher) {
+  const int limit = shared_limit(launcher);
   if (plan.first.slices > 8) {
     if constexpr (!kMixed) {
-      if (plan.rows <= 8) return launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher);
+      if (plan.rows <= 8 || held_bytes<kFormat, 2, 16, false>() > limit)
+        return launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher);
       launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
     }
     return;
   }
-  if (plan.rows <= 8) return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
-  if (plan.rows <= 16 || kBlocks || kFormat == Format::bf16)
-    return launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
+  if (plan.rows <= 8 || held_bytes<kFormat, 2, 8, kMixed>() > limit)
+    return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
   if constexpr (!kBlocks && kFormat != Format::bf16)
-    launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
+    if (plan.rows > 16 && held_bytes<kFormat, 4, 16, kMixed>() <= limit)
+      return launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
+  launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
 }
 
 template <Format kFormat, bool kBlocks>

@@ -43,8 +43,8 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
   for (auto& sequence : ids)
     for (int i = 0; i < kTokens; ++i)
       sequence.push_back(static_cast<int32_t>(engine() % static_cast<uint32_t>(config.vocab_rows)));
-  const auto run = [&](int together) {
-    TestSession session(*backend, config, {.sequences = kSequences, .tokens_max = 64});
+  const auto run = [&](Backend& of, int together) {
+    TestSession session(of, config, {.sequences = kSequences, .tokens_max = 64});
     std::vector<float> last;
     for (int i = 0; i < kTokens; ++i) {
       last.clear();
@@ -61,15 +61,21 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
     }
     return last;
   };
-  const std::vector<float> alone = run(1);
+  const std::vector<float> alone = run(*backend, 1);
   EXPECT_TRUE(std::ranges::all_of(alone, [](float x) { return std::isfinite(x); }));
-  for (const int together : {3, 12, 20, kSequences}) {
-    const std::vector<float> found = run(together);
+  const auto expect_the_same = [&](Backend& of, int together) {
+    const std::vector<float> found = run(of, together);
     EXPECT_TRUE(std::ranges::equal(
         found, alone,
         [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); }))
         << together << " rows at once";
-  }
+  };
+  for (const int together : {3, 12, 20, kSequences}) expect_the_same(*backend, together);
+  // Blocks of fewer tokens, as a card with less shared memory runs them.
+  const auto smaller =
+      cuda::make_dummy_cuda_backend(config, GetParam(), {.card = {.shared_bytes = 99 << 10}})
+          .value();
+  expect_the_same(*smaller, kSequences);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaRealShape,
