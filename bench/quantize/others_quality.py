@@ -18,6 +18,8 @@ import held_out
 from quality import run, scored
 
 HERE = pathlib.Path(__file__).parent
+EVERY = 8        # one item in eight
+EVERY_SLOW = 24  # for transformers, which is slow on a CPU
 
 
 def by_transformers(python, work, folder):
@@ -43,32 +45,54 @@ def cells(items, reference, logits):
 
 
 def verdict(nibble, folder):
-    """How many errors `nibble verify` finds."""
+    """How many errors and warnings `nibble verify` finds."""
     done = subprocess.run([nibble, "verify", folder], capture_output=True, text=True)
-    return sum(line.startswith("error") for line in (done.stdout + done.stderr).splitlines())
+    lines = (done.stdout + done.stderr).splitlines()
+    return " | ".join(str(sum(line.startswith(word) for line in lines))
+                      for word in ("error", "warning"))
+
+
+def chosen(work, every):
+    items = held_out.held_out_items()[::every]
+    (work / "ids.json").write_text(json.dumps({"ids": [ids for ids, _ in items]}))
+    chats = sum(answer is not None for _, answer in items)
+    print(f"{chats} chats, {len(items) - chats} texts, {sum(len(i) for i, _ in items)} tokens.\n")
+    return items
+
+
+def table_of_nibble(nibble, work, folders):
+    items = chosen(work, EVERY)
+    reference = scored(nibble, work, held_out.MODEL, "f32")
+    print("| file | activations | KL of chats | KL of prose | answers right, % | errors | warnings "
+          "of verify |\n|---|---|---|---|---|---|---|", flush=True)
+    for name, folder in folders:
+        found = verdict(nibble, folder)
+        for mode in ("f32", "declared"):
+            logits = scored(nibble, work, folder, mode)
+            print(f"| {name} | {mode} | {cells(items, reference, logits)} | {found} |", flush=True)
+
+
+def table_of_transformers(nibble, work, python, folders):
+    items = chosen(work, EVERY_SLOW)
+    reference = scored(nibble, work, held_out.MODEL, "f32")
+    theirs = by_transformers(python, work, held_out.MODEL)
+    print("| file | KL of chats by nibble | KL of prose | answers right, % | by transformers | | |\n"
+          "|---|---|---|---|---|---|---|", flush=True)
+    for name, folder in folders:
+        logits = scored(nibble, work, folder, "f32")
+        other = by_transformers(python, work, readable(nibble, work, folder))
+        print(f"| {name} | {cells(items, reference, logits)} | {cells(items, theirs, other)} |",
+              flush=True)
 
 
 def main():
     nibble, work = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
-    python = sys.argv[3]
     work.mkdir(parents=True, exist_ok=True)
-    items = held_out.held_out_items()
-    (work / "ids.json").write_text(json.dumps({"ids": [ids for ids, _ in items]}))
-    reference = scored(nibble, work, held_out.MODEL, "f32")
-    theirs = by_transformers(python, work, held_out.MODEL)
-    print("| file | scored by | KL of chats | KL of prose | answers right, % | errors of verify |\n"
-          "|---|---|---|---|---|---|")
-    for word in sys.argv[4:]:
-        name, folder = word.split("=", 1)
-        folder = pathlib.Path(folder).resolve()
-        errors = verdict(nibble, folder)
-        for mode, shown in (("f32", "nibble, weights only"), ("declared", "nibble, as declared")):
-            logits = scored(nibble, work, folder, mode)
-            print(f"| {name} | {shown} | {cells(items, reference, logits)} | {errors} |",
-                  flush=True)
-        logits = by_transformers(python, work, readable(nibble, work, folder))
-        print(f"| {name} | transformers, weights only | {cells(items, theirs, logits)} | |",
-              flush=True)
+    folders = [(name, pathlib.Path(folder).resolve())
+               for name, folder in (word.split("=", 1) for word in sys.argv[4:])]
+    table_of_nibble(nibble, work, folders)
+    print()
+    table_of_transformers(nibble, work, sys.argv[3], folders)
 
 
 if __name__ == "__main__":

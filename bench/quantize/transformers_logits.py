@@ -20,8 +20,8 @@ def decompressed(folder):
     if "quantization_config" in config:
         from transformers import CompressedTensorsConfig
         extra["quantization_config"] = CompressedTensorsConfig(run_compressed=False)
-    model = Qwen3_5MoeForConditionalGeneration.from_pretrained(folder, dtype=torch.float32, **extra)
-    return model.eval()
+    model = Qwen3_5MoeForConditionalGeneration.from_pretrained(folder, dtype=torch.bfloat16, **extra)
+    return model.float().eval()
 
 
 def main():
