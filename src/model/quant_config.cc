@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
+#include <unordered_map>
 
 #include "base/file.h"
 #include "model/config_section.h"
@@ -233,8 +235,17 @@ Result<QuantConfig> QuantConfigParser::parse(const Json& config, const Json* mod
   return std::move(config_);
 }
 
+struct QuantConfig::Answers {
+  bool experts_alike = false;
+  std::mutex mutex;                                 // guards the map
+  std::unordered_map<std::string, size_t> by_name;  // -> scheme
+};
+
 Result<QuantConfig> QuantConfig::parse(const Json& config, const Json* modelopt) {
-  return QuantConfigParser().parse(config, modelopt);
+  QuantConfig parsed = TRY(QuantConfigParser().parse(config, modelopt));
+  parsed.answers_ = std::make_shared<Answers>();
+  parsed.answers_->experts_alike = parsed.experts_alike();
+  return parsed;
 }
 
 Result<QuantConfig> QuantConfig::read(const Checkpoint& checkpoint) {
@@ -245,20 +256,46 @@ Result<QuantConfig> QuantConfig::read(const Checkpoint& checkpoint) {
   return parse(checkpoint.config(), &json);
 }
 
+/// No pattern has a digit after the word "experts": none can mean one of them and not another.
+bool QuantConfig::experts_alike() const {
+  const auto alike = [](const ModulePattern& pattern) {
+    const size_t at = pattern.text().find("experts");
+    if (at == std::string::npos) return true;
+    return std::none_of(pattern.text().begin() + static_cast<ptrdiff_t>(at), pattern.text().end(),
+                        [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return std::all_of(ignored_.begin(), ignored_.end(), alike) &&
+         std::all_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return alike(r.pattern); });
+}
+
 const DeclaredScheme* QuantConfig::find(std::string_view module) const {
+  const auto scheme = [&](size_t i) { return i == kNone ? nullptr : &schemes_[i]; };
   if (empty()) return nullptr;
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t begin = module.find(kExperts);
+  const size_t number = begin == std::string_view::npos ? begin : begin + kExperts.size();
+  const size_t end = number == std::string_view::npos ? number : module.find('.', number);
+  if (!answers_->experts_alike || end == std::string_view::npos) return scheme(match(module));
+  const std::string name = concat(module.substr(0, number), module.substr(end));
+  const std::lock_guard lock(answers_->mutex);
+  const auto [found, fresh] = answers_->by_name.try_emplace(name, kNone);
+  if (fresh) found->second = match(module);
+  return scheme(found->second);
+}
+
+size_t QuantConfig::match(std::string_view module) const {
   const auto names = spellings(module);
   const auto matches = [&](const ModulePattern& pattern) {
     return std::any_of(names.begin(), names.end(),
                        [&](const std::string& name) { return pattern.matches(name); });
   };
-  if (std::any_of(ignored_.begin(), ignored_.end(), matches)) return nullptr;
+  if (std::any_of(ignored_.begin(), ignored_.end(), matches)) return kNone;
   const Rule* best = nullptr;
   for (const auto& rule : rules_) {
     if (best != nullptr && best->pattern.kind() <= rule.pattern.kind()) continue;
     if (matches(rule.pattern)) best = &rule;
   }
-  return best == nullptr ? nullptr : &schemes_[best->scheme];
+  return best == nullptr ? kNone : best->scheme;
 }
 
 }  // namespace nibble

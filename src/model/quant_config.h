@@ -3,6 +3,7 @@
 // precision the activations have, and lets a contradiction be found.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,9 +34,19 @@ class QuantConfig {
   bool empty() const { return rules_.empty(); }
   /// What is declared for a linear. nullptr: it stays unquantized. `module` as the checkpoint
   /// spells it; names written with the other prefix of the text model match too.
+  /// Experts of a layer share their answer, kept from the first, unless a pattern tells them apart:
+  /// a 35B file has 31,000 of them, and regular expressions are slow. Any thread.
   const DeclaredScheme* find(std::string_view module) const;
 
  private:
+  /// Index of its scheme, or kNone.
+  size_t match(std::string_view module) const;
+  static constexpr size_t kNone = ~size_t{0};
+  bool experts_alike() const;
+  /// Answers by module name, the expert's number left out. Shared by copies of the config.
+  struct Answers;
+  std::shared_ptr<Answers> answers_;
+
   struct Rule {
     ModulePattern pattern;
     size_t scheme;

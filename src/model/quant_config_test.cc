@@ -177,6 +177,28 @@ TEST(QuantConfig, BadDeclarationsAreRefusedByName) {
   }
 }
 
+TEST(QuantConfig, ExpertsShareAnAnswerUnlessAPatternTellsThemApart) {
+  const auto find = [](const char* ignored, const char* module) {
+    const std::string text = concat(
+        R"({"quantization_config":{"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized",)",
+        R"("config_groups":{"g":{"targets":["re:.*experts\\.\\d+\\.(up|down)_proj$"],"weights":)",
+        R"({"num_bits":4,"type":"float","group_size":16,"strategy":"tensor_group","symmetric":true}}},)",
+        R"("ignore":[)", ignored, "]}}");
+    const auto config = QuantConfig::parse(parse_json(text, "t").value(), nullptr).value();
+    const QuantConfig copy = config;
+    const auto seen = [&](const char* name) { return copy.find(name) != nullptr; };
+    const bool first = seen("model.layers.0.mlp.experts.0.up_proj");
+    EXPECT_FALSE(seen("model.layers.0.mlp.experts.0.gate_proj"));
+    EXPECT_EQ(seen("model.layers.0.mlp.experts.0.up_proj"), first);
+    return std::pair(first, seen(module));
+  };
+  const char* other = "model.layers.0.mlp.experts.7.up_proj";
+  EXPECT_EQ(find("", other), std::pair(true, true));
+  EXPECT_EQ(find(R"("model.layers.0.mlp.experts.7.up_proj")", other), std::pair(true, false));
+  EXPECT_EQ(find(R"("re:.*experts\\.[7]\\.up_proj")", other), std::pair(true, false));
+  EXPECT_EQ(find(R"("re:.*experts\\.\\d+\\.up_proj")", other), std::pair(false, false));
+}
+
 TEST(ModulePattern, HostileRegexesEndQuickly) {
   const std::string name(300, 'a');
   const auto nested = ModulePattern::compressed_tensors("re:(a*)*(a*)*(a*)*b").value();
