@@ -6,6 +6,7 @@
 #include "engine/thinking_budget.h"
 #include "server/cache_salt.h"
 #include "server/chat_translation.h"
+#include "server/profiles.h"
 #include "server/request_fields.h"
 
 namespace nibble {
@@ -143,6 +144,11 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
                                       json.value().type_name())};
   GenerationRequest request{.api = api};
   Json body_as_chat = std::move(json).value();
+  const Json* named = body_as_chat.find("model");
+  const Profile* profile = named != nullptr && named->is_string()
+                               ? profile_of(named->as_string(), model.names)
+                               : nullptr;
+  if (profile != nullptr) apply_profile(*profile, api, body_as_chat);
   if (api == Api::messages || api == Api::responses) {
     if (api == Api::responses) request.echoed = echoed_members(body_as_chat);
     TranslatedBody translated =
@@ -155,7 +161,8 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
   if (fields.error()) return *fields.error();
   const bool known = std::ranges::find(model.names, request.model) != model.names.end();
   const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
-  if (!request.model.empty() && !known && !meant) return unknown_model(request.model);
+  if (!request.model.empty() && !known && !meant && profile == nullptr)
+    return unknown_model(request.model);
   std::optional<GrammarSource> calls;
   if (api == Api::completions)
     read_completion_fields(fields, model, limits, request);

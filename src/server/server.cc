@@ -10,6 +10,7 @@
 #include "server/cache_salt.h"
 #include "server/generation.h"
 #include "server/metrics.h"
+#include "server/profiles.h"
 #include "server/task_thread.h"
 #include "server/text_routes.h"
 
@@ -328,15 +329,15 @@ Json Server::State::model_card(std::string_view name) const {
 
 HttpResponse Server::State::models() const {
   Json::Array cards;
-  for (const std::string& name : model.names) cards.push_back(model_card(name));
+  for (const std::string& name : servable_names(model.names)) cards.push_back(model_card(name));
   return {
       .body =
           Json(Json::Object{{"object", Json("list")}, {"data", Json(std::move(cards))}}).dump()};
 }
 
 HttpResponse Server::State::one_model(std::string_view id) const {
-  if (std::ranges::find(model.names, id) != model.names.end())
-    return {.body = model_card(id).dump()};
+  const std::vector<std::string> names = servable_names(model.names);
+  if (std::ranges::find(names, id) != names.end()) return {.body = model_card(id).dump()};
   return ApiError{.status = 404,
                   .message = concat("the model \"", id.substr(0, 100), "\" is not served here"),
                   .param = "model",
