@@ -9,7 +9,12 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace nibble;
-  static const ServedModel model = nibble::testing::served_model();
+  static const ServedModel model = [] {
+    ServedModel made = nibble::testing::served_model();
+    const auto words = made.grammar_vocabulary();
+    made.grammars = std::make_shared<GrammarCompiler>([words] { return words; });
+    return made;
+  }();
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   for (const Api api : {Api::chat, Api::completions, Api::messages, Api::responses}) {
     const auto parsed = parse_generation_request(api, body, model);
