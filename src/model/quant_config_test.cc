@@ -180,10 +180,11 @@ TEST(QuantConfig, BadDeclarationsAreRefusedByName) {
 TEST(QuantConfig, ExpertsShareAnAnswerUnlessAPatternTellsThemApart) {
   const auto find = [](const char* ignored, const char* module) {
     const std::string text = concat(
-        R"({"quantization_config":{"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized",)",
+        R"({"quantization_config":{"quant_method":"compressed-tensors",)",
+        R"("format":"nvfp4-pack-quantized",)",
         R"("config_groups":{"g":{"targets":["re:.*experts\\.\\d+\\.(up|down)_proj$"],"weights":)",
-        R"({"num_bits":4,"type":"float","group_size":16,"strategy":"tensor_group","symmetric":true}}},)",
-        R"("ignore":[)", ignored, "]}}");
+        R"({"num_bits":4,"type":"float","group_size":16,"strategy":"tensor_group",)",
+        R"("symmetric":true}}},)", R"("ignore":[)", ignored, "]}}");
     const auto config = QuantConfig::parse(parse_json(text, "t").value(), nullptr).value();
     const QuantConfig copy = config;
     const auto seen = [&](const char* name) { return copy.find(name) != nullptr; };
