@@ -7,9 +7,9 @@
 #include <cmath>
 #include <random>
 
-#include "backend/cuda/bench_access.h"
 #include "backend/cuda/cuda_backend.h"
 #include "base/file.h"
+#include "model/synthetic_weights.h"
 #include "testing/golden_checks.h"
 
 namespace nibble {
@@ -24,7 +24,7 @@ ModelConfig four_layers() {
   return config;
 }
 
-class CudaRealShape : public testing::TestWithParam<cuda::DummyRecipe> {
+class CudaRealShape : public testing::TestWithParam<WeightLayout> {
  protected:
   void SetUp() override {
     if (const auto device = describe_cuda_device(); !device.ok())
@@ -37,7 +37,7 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
   constexpr int kSequences = 64;
   constexpr int kTokens = 2;
   const ModelConfig config = four_layers();
-  const auto backend = cuda::make_dummy_cuda_backend(config, GetParam()).value();
+  const auto backend = make_random_cuda_backend(config, formats_of(GetParam()), {}).value();
   std::mt19937 engine(std::random_device{}());
   std::vector<std::vector<int32_t>> ids(kSequences);
   for (auto& sequence : ids)
@@ -73,14 +73,14 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
   for (const int together : {3, 12, 20, kSequences}) expect_the_same(*backend, together);
   // Blocks of fewer tokens, as a card with less shared memory runs them.
   const auto smaller =
-      cuda::make_dummy_cuda_backend(config, GetParam(), {.card = {.shared_bytes = 99 << 10}})
+      make_random_cuda_backend(config, formats_of(GetParam()), {.card = {.shared_bytes = 99 << 10}})
           .value();
   expect_the_same(*smaller, kSequences);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaRealShape,
-                         testing::Values(cuda::DummyRecipe::mixed, cuda::DummyRecipe::nvfp4,
-                                         cuda::DummyRecipe::bf16));
+                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
+                                         WeightLayout::bf16));
 
 }  // namespace
 }  // namespace nibble
