@@ -18,27 +18,26 @@ void NgramDrafter::propose(const Sequence& sequence, int32_t count_max,
   drafts.clear();
   const std::vector<int32_t>& prompt = sequence.request.prompt;
   const std::vector<int32_t>& generated = sequence.generated;
-  const auto most = static_cast<size_t>(options_.look_back_max);
-  const size_t of_prompt = std::min(prompt.size(), most - std::min(most, generated.size()));
-  const size_t of_generated = std::min(generated.size(), most);
-  text_.assign(prompt.end() - static_cast<ptrdiff_t>(of_prompt), prompt.end());
-  text_.insert(text_.end(), generated.end() - static_cast<ptrdiff_t>(of_generated),
-               generated.end());
-  const size_t size = text_.size();
+  const auto at = [&](size_t i) {
+    return i < prompt.size() ? prompt[i] : generated[i - prompt.size()];
+  };
+  const size_t size = prompt.size() + generated.size();
+  if (size < 2) return;
+  const size_t begin = size - std::min(size, static_cast<size_t>(options_.look_back_max));
+  const int32_t last = at(size - 1);
   const auto match_max = static_cast<size_t>(options_.match_max);
   size_t best = static_cast<size_t>(options_.match_min) - 1;
   size_t best_end = 0;  // what follows it is proposed
-  for (size_t end = size - std::min<size_t>(size, 1); end > best && best < match_max; --end) {
-    if (text_[end - 1] != text_[size - 1]) continue;
+  for (size_t end = size - 1; end > begin + best && best < match_max; --end) {
+    if (at(end - 1) != last) continue;
     size_t match = 1;
-    while (match < match_max && match < end && text_[end - 1 - match] == text_[size - 1 - match])
+    while (match < match_max && match < end - begin && at(end - 1 - match) == at(size - 1 - match))
       ++match;
     if (match > best) best = match, best_end = end;
   }
   if (best_end == 0) return;
-  const size_t count = std::min(static_cast<size_t>(count_max), size - best_end);
-  drafts.assign(text_.begin() + static_cast<ptrdiff_t>(best_end),
-                text_.begin() + static_cast<ptrdiff_t>(best_end + count));
+  for (size_t i = best_end; i < size && static_cast<int32_t>(drafts.size()) < count_max; ++i)
+    drafts.push_back(at(i));
 }
 
 }  // namespace nibble

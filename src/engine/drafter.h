@@ -33,7 +33,6 @@ class NgramDrafter final : public Drafter {
 
  private:
   Options options_;
-  std::vector<int32_t> text_;  // scratch: the end of prompt and generated
 };
 
 }  // namespace nibble

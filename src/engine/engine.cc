@@ -94,10 +94,12 @@ EngineStats Engine::State::count_stats() const {
     return EngineStats::Pool{.used = size - available, .total = size};
   };
   const PoolSizes& sizes = options.settings.pools;
-  return {.waiting = core.count(Phase::waiting),
-          .prefill = core.count(Phase::prefill),
-          .decode = core.count(Phase::decode),
-          .swapped = core.count(Phase::swapped),
+  const auto phases = core.count_phases();
+  const auto in = [&](Phase phase) { return phases[static_cast<size_t>(phase)]; };
+  return {.waiting = in(Phase::waiting),
+          .prefill = in(Phase::prefill),
+          .decode = in(Phase::decode),
+          .swapped = in(Phase::swapped),
           .pages = pool(cache.available_pages(), sizes.pages),
           .slots = pool(cache.available_slots(), sizes.state_slots),
           .host_pages = pool(cache.available_host_pages(), sizes.host_pages),

@@ -189,8 +189,10 @@ double EngineCore::first_token_ms(int32_t prompt_size) const {
   return scheduler_.first_token_ms(views_, prompt_size, mean_output_tokens_);
 }
 
-int64_t EngineCore::count(Phase phase) const {
-  return std::ranges::count_if(live_, [&](const auto& s) { return s->phase == phase; });
+std::array<int64_t, 4> EngineCore::count_phases() const {
+  std::array<int64_t, 4> counts = {};
+  for (const auto& s : live_) ++counts[static_cast<size_t>(s->phase)];
+  return counts;
 }
 
 int64_t EngineCore::waiting_tokens() const {

@@ -3,6 +3,7 @@
 // not depend on the clock at all.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -88,8 +89,8 @@ class EngineCore {
   /// Prompt tokens of sequences that have not started.
   int64_t waiting_tokens() const;
 
-  /// Live sequences in a phase.
-  int64_t count(Phase phase) const;
+  /// Live sequences, by Phase.
+  std::array<int64_t, 4> count_phases() const;
 
   /// For tests: a running sequence is swapped out before the next pass, whatever the scheduler
   /// says.

@@ -73,6 +73,7 @@ void Generation::fail(const ApiError& error) {
   if (done_) return;
   done_ = true;
   outcome_ = concat("error ", error.status);
+  error_status_ = error.status;
   if (streaming_) {
     exchange_->write(writer_ ? writer_->error(error)
                              : concat("data: ", error.json().dump(), "\n\n"));

@@ -42,6 +42,8 @@ class Generation {
   /// For a log line: counts and reasons.
   TokenCounts counts() const;
   std::string outcome() const { return outcome_; }
+  /// The status it was refused or failed with; 0: it was not.
+  int error_status() const { return error_status_; }
   Api api() const { return request_.api; }
 
  private:
@@ -94,6 +96,7 @@ class Generation {
   bool wrote_since_ping_ = false;
   bool done_ = false;
   std::string outcome_;
+  int error_status_ = 0;
 };
 
 }  // namespace nibble

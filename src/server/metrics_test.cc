@@ -59,11 +59,14 @@ TEST_F(ServerTest, MetricsCountRequests) {
   start("yes");
   EXPECT_EQ(ask(post(kCompletions, R"({"prompt":"p","max_tokens":5})")).first, 200);
   EXPECT_EQ(ask(post(kCompletions, R"({"prompt":7})")).first, 400);
+  EXPECT_EQ(ask(get("/nothing")).first, 404);
   const auto [status, text] = ask(get("/metrics"));
   EXPECT_EQ(status, 200);
   EXPECT_NE(text.find("vllm:generation_tokens_total{model_name=\"tiny\"} 4\n"), std::string::npos)
       << text;
   EXPECT_NE(text.find("nibble_requests_refused_total{model_name=\"tiny\",status=\"400\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("nibble_requests_refused_total{model_name=\"tiny\",status=\"404\"} 1\n"),
             std::string::npos);
   EXPECT_NE(text.find("nibble_pages_total{model_name=\"tiny\"} 64\n"), std::string::npos);
 }

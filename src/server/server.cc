@@ -254,6 +254,7 @@ ClientFacts Server::State::client_of(const HttpRequest& request) const {
 void Server::State::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const Route* route = nullptr;
   if (const auto error = refusal(request, route)) {
+    metrics.refuse(error->status);
     HttpResponse response = error_response(api_of(request.path), *error);
     if (error->status == 405)
       for (const Route& candidate : kRoutes)
@@ -376,7 +377,7 @@ void Server::State::start(GenerationRequest request, std::shared_ptr<HttpExchang
     sequences[id] = generation;
     metrics.begin(id, Metrics::Time::clock::now());
   }
-  if (generation->done() && generation->ids().empty()) metrics.refuse(429);
+  if (generation->done()) metrics.refuse(generation->error_status());
   const std::weak_ptr<Generation> weak = generation;
   exchange->on_gone([weak] {
     if (const auto alive = weak.lock()) alive->abandon();
