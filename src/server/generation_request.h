@@ -62,7 +62,11 @@ struct GenerationRequest {
   uint64_t tenant = 0;
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
-  std::shared_ptr<const Grammar> grammar;  // what the answer must be; empty: anything
+  /// What the answer must be, and the field that asked; compile_structure() makes the grammar of
+  /// it.
+  std::optional<GrammarSource> structure;
+  std::string structure_field;
+  std::shared_ptr<const Grammar> grammar;
   Json echoed;  // responses: members of the request that the answer repeats
 
   /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.
@@ -84,6 +88,10 @@ struct ClientFacts {
 };
 /// The shorter of two time limits counts.
 std::optional<ApiError> apply_client(const ClientFacts& client, GenerationRequest& request);
+
+/// Makes request.grammar of request.structure. May take seconds: not where others wait to be
+/// parsed.
+std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request);
 
 /// A request or the reason why not.
 using ParsedRequest = std::variant<GenerationRequest, ApiError>;

@@ -21,7 +21,7 @@ bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::stri
 std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedModel& model,
                                               const RequestLimits& limits,
                                               GenerationRequest& request);
-/// response_format and its like, or `calls` if none is there: compiles request.grammar.
+/// response_format and its like, or `calls` if none is there: fills request.structure.
 void read_structure(FieldReader& fields, const ServedModel& model, GenerationRequest& request,
                     std::optional<GrammarSource> calls);
 /// prompt: a string, a list of strings, ids, or lists of ids.

@@ -17,7 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   for (const Api api : {Api::chat, Api::completions, Api::messages, Api::responses}) {
-    const auto parsed = parse_generation_request(api, body, model);
+    auto parsed = parse_generation_request(api, body, model);
+    if (auto* sound = std::get_if<GenerationRequest>(&parsed))
+      if (auto why = compile_structure(model, *sound)) parsed = std::move(*why);
     if (const auto* error = std::get_if<ApiError>(&parsed)) {
       CHECK(error->status >= 400 && error->status < 500, error->status, " ", error->message);
       CHECK(parse_json(error->json().dump(), "the error").ok(), error->message);

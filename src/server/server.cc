@@ -18,7 +18,8 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t kParsingMax = 256;  // bodies waiting to be parsed
+constexpr size_t kParsingMax = 256;   // bodies waiting to be parsed
+constexpr size_t kCompilingMax = 16;  // structures waiting to be compiled
 constexpr size_t kRequestIdBytesMax = 128;
 
 constexpr Route kRoutes[] = {
@@ -159,6 +160,7 @@ struct Server::State : std::enable_shared_from_this<State> {
   ServerOptions options;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<TaskThread> compiler;  // of structures, which may take seconds
   std::unique_ptr<TaskThread> parser;
   std::map<uint64_t, std::shared_ptr<Generation>> sequences;  // live ones
   Metrics metrics;
@@ -186,6 +188,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   s->engine = TRY(Engine::start(std::move(backend), config, std::move(engine_options)));
   s->model.grammars =
       std::make_shared<GrammarCompiler>([s] { return s->model.grammar_vocabulary(); });
+  s->compiler = std::make_unique<TaskThread>(kCompilingMax);
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   s->http->on_terminate([s] { s->terminate(); });
   s->http->post_after(s->options.ping_every, [s] { s->ping(); });
@@ -195,8 +198,9 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
 Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Server::~Server() {
-  state_->parser.reset();  // its tasks post to http
-  state_->engine.reset();  // likewise
+  state_->parser.reset();    // its tasks post to compiler and http
+  state_->compiler.reset();  // its tasks post to http
+  state_->engine.reset();    // likewise
   state_->http.reset();
 }
 
@@ -355,15 +359,27 @@ void Server::State::generate(Api api, HttpRequest request, std::shared_ptr<HttpE
   const bool queued = parser->post([this, api, shared, exchange] {
     auto parsed = std::make_shared<ParsedRequest>(
         parse_generation_request(api, shared->body, model, options.limits));
-    if (auto* sound = std::get_if<GenerationRequest>(parsed.get()))
-      if (auto error = apply_client(client_of(*shared), *sound)) *parsed = std::move(*error);
-    http->post([this, api, parsed, shared, exchange] {
-      if (const auto* error = std::get_if<ApiError>(parsed.get())) {
-        metrics.refuse(error->status);
-        return exchange->respond(error_response(api, *error));
+    auto* sound = std::get_if<GenerationRequest>(parsed.get());
+    std::optional<ApiError> error;
+    if (sound != nullptr) error = apply_client(client_of(*shared), *sound);
+    if (error) *parsed = std::move(*error);
+    sound = std::get_if<GenerationRequest>(parsed.get());
+    const auto begin = [this, api, parsed, shared, exchange] {
+      if (const auto* refused = std::get_if<ApiError>(parsed.get())) {
+        metrics.refuse(refused->status);
+        return exchange->respond(error_response(api, *refused));
       }
       start(std::move(std::get<GenerationRequest>(*parsed)), exchange, request_id_of(*shared));
+    };
+    if (sound == nullptr || !sound->structure) return http->post(begin);
+    const bool taken = compiler->post([this, parsed, begin] {
+      if (auto why = compile_structure(model, std::get<GenerationRequest>(*parsed)))
+        *parsed = std::move(*why);
+      http->post(begin);
     });
+    if (taken) return;
+    *parsed = ApiError::from({ErrorCode::no_space, "too many structures are being compiled"});
+    http->post(begin);
   });
   if (!queued) exchange->respond(too_busy(api));
 }

@@ -125,15 +125,19 @@ void read_structure(FieldReader& fields, const ServedModel& model, GenerationReq
   if (!source || fields.error()) return;
   if (!model.grammars)
     return fields.refuse(name, {.what = concat(name, ": this server has no grammars")});
-  auto compiled = model.grammars->compile(*source);
-  if (compiled.ok()) {
-    request.grammar = std::move(compiled).value();
-    return;
-  }
-  ApiError error{.message = concat(name, ": ", compiled.error().message),
-                 .param = name,
-                 .code = "unsupported_schema"};
-  fields.set_error(std::move(error));
+  request.structure = std::move(source);
+  request.structure_field = std::move(name);
+}
+
+std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request) {
+  if (!request.structure) return std::nullopt;
+  auto compiled = model.grammars->compile(*request.structure);
+  if (!compiled.ok())
+    return ApiError{.message = concat(request.structure_field, ": ", compiled.error().message),
+                    .param = request.structure_field,
+                    .code = "unsupported_schema"};
+  request.grammar = std::move(compiled).value();
+  return std::nullopt;
 }
 
 }  // namespace nibble
