@@ -12,6 +12,10 @@
 namespace nibble {
 
 struct Engine::State {
+  struct RestRequest {
+    Rest wanted = Rest::awake;
+    std::function<void(Result<void>)> done;
+  };
   State(std::unique_ptr<Backend> owned, ModelConfig config, Options given)
       : backend(std::move(owned)),
         options(std::move(given)),
@@ -22,6 +26,7 @@ struct Engine::State {
   bool take_inbox();
   void wait_for_work(std::unique_lock<std::mutex>& lock);
   void change_rest(std::unique_lock<std::mutex>& lock);
+  void carry_out(const RestRequest& request, std::unique_lock<std::mutex>& lock);
   Result<void> change_to(Rest wanted);
   void predict();
   EngineStats count_stats() const;
@@ -36,10 +41,6 @@ struct Engine::State {
   std::condition_variable outbox_changed;
   std::vector<SequenceRequest> submitted;
   std::vector<uint64_t> cancelled;
-  struct RestRequest {
-    Rest wanted = Rest::awake;
-    std::function<void(Result<void>)> done;
-  };
   std::vector<RestRequest> rests;
   Rest resting = Rest::awake;
   std::optional<Shutdown> shutdown;
@@ -153,30 +154,39 @@ void Engine::State::wait_for_work(std::unique_lock<std::mutex>& lock) {
                    }});
 }
 
-/// Carries out what rest() asked for; requests wake the backend first.
+/// Carries out what rest() asked for, then wakes the backend for requests. Both may come while the
+/// lock is open, so it goes on until there is neither.
 void Engine::State::change_rest(std::unique_lock<std::mutex>& lock) {
-  std::vector<RestRequest> requests = std::exchange(rests, {});
-  if (resting == Rest::sleeping && !submitted.empty())
-    requests.push_back({.wanted = Rest::awake, .done = [this](const Result<void>& outcome) {
-                          if (!outcome.ok() && options.report)
-                            options.report(outcome.error().message);
-                        }});
-  for (const RestRequest& request : requests) {
-    Result<void> outcome;
-    if (request.wanted != resting) {
-      const bool busy = !submitted.empty() && request.wanted == Rest::sleeping;
-      lock.unlock();
-      outcome = busy
-                    ? make_error(ErrorCode::unsupported,
-                                 {.what = "sleep", .expected = "no live requests", .found = "some"})
-                    : change_to(request.wanted);
-      lock.lock();
-      if (outcome.ok()) resting = request.wanted;
-    }
-    lock.unlock();
-    request.done(std::move(outcome));
-    lock.lock();
+  bool woke = true;
+  while (woke) {
+    for (const RestRequest& request : std::exchange(rests, {})) carry_out(request, lock);
+    if (resting == Rest::sleeping && !submitted.empty())
+      carry_out({.wanted = Rest::awake,
+                 .done =
+                     [&](const Result<void>& outcome) {
+                       woke = outcome.ok();
+                       if (!woke && options.report) options.report(outcome.error().message);
+                     }},
+                lock);
+    else if (rests.empty())
+      return;
   }
+}
+
+void Engine::State::carry_out(const RestRequest& request, std::unique_lock<std::mutex>& lock) {
+  const bool busy = !submitted.empty() && request.wanted == Rest::sleeping;
+  const bool change = request.wanted != resting;
+  lock.unlock();
+  Result<void> outcome;
+  if (change)
+    outcome = busy ? make_error(ErrorCode::unsupported,
+                                {.what = "sleep", .expected = "no live requests", .found = "some"})
+                   : change_to(request.wanted);
+  lock.lock();
+  if (outcome.ok()) resting = request.wanted;
+  lock.unlock();
+  request.done(std::move(outcome));
+  lock.lock();
 }
 
 Result<void> Engine::State::change_to(Rest wanted) {
