@@ -53,6 +53,12 @@ Result<File> File::create_new(const std::filesystem::path& path) {
   return File(descriptor, path);
 }
 
+Result<File> File::open_write(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) return system_error("open", path);
+  return File(descriptor, path);
+}
+
 Result<uint64_t> File::size() const {
   struct stat facts = {};
   if (::fstat(descriptor_, &facts) != 0) return system_error("inspect", path_);
@@ -91,10 +97,14 @@ Result<void> File::write_at(std::span<const std::byte> data, uint64_t offset) {
 }
 
 Result<void> File::reserve(uint64_t bytes) {
-  const int code = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
-  if (code == 0 || code == EOPNOTSUPP || code == EINVAL) return {};  // not every file system can
-  errno = code;
-  return system_error("reserve space for", path_);
+  const auto size = static_cast<off_t>(bytes);
+  const int code = ::posix_fallocate(descriptor_, 0, size);
+  if (code != 0 && code != EOPNOTSUPP && code != EINVAL) {  // not every file system can
+    errno = code;
+    return system_error("reserve space for", path_);
+  }
+  if (::ftruncate(descriptor_, size) != 0) return system_error("size", path_);
+  return {};
 }
 
 Result<void> File::sync() {
@@ -113,6 +123,18 @@ Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t b
   std::string text(size, '\0');
   TRY(file.read_at(std::as_writable_bytes(std::span(text)), 0));
   return text;
+}
+
+Result<void> sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return system_error("open", folder);
+  const int outcome = ::fsync(descriptor);
+  const int code = errno;
+  ::close(descriptor);
+  errno = code;
+  // Some file systems cannot flush a folder (EINVAL); the files themselves are flushed.
+  if (outcome != 0 && code != EINVAL) return system_error("flush", folder);
+  return {};
 }
 
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view data) {

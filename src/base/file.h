@@ -19,6 +19,8 @@ class File {
   static Result<File> open_read(const std::filesystem::path& path);
   /// Fails if the file exists (invalid_argument): nothing is overwritten by accident.
   static Result<File> create_new(const std::filesystem::path& path);
+  /// To go on writing: what the file holds stays; it is made if it is missing.
+  static Result<File> open_write(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -29,7 +31,8 @@ class File {
   /// Fills `out` from `offset`; a short file is `corrupt`.
   Result<void> read_at(std::span<std::byte> out, uint64_t offset) const;
   Result<void> write_at(std::span<const std::byte> data, uint64_t offset);
-  /// Reserves disk space now, so that a full disk is found before the work (no_space).
+  /// Gives it this size and reserves the space, so that a full disk is found before the work
+  /// (no_space).
   Result<void> reserve(uint64_t bytes);
   /// fsync.
   Result<void> sync();
@@ -45,6 +48,9 @@ Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t b
 
 /// Writes `path` through a temporary neighbour, fsync and rename. Replaces an existing file.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view data);
+
+/// Flushes the folder itself, so that names made or changed in it survive a power cut.
+Result<void> sync_folder(const std::filesystem::path& folder);
 
 /// Error of the last failed system call on `path`: names errno; ENOSPC is no_space.
 Error system_error(std::string_view action, const std::filesystem::path& path);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -102,6 +103,11 @@ inline Json::Json(std::string_view value) : value_(std::string(value)) {}
 inline Json::Json(const char* value) : value_(std::string(value)) {}
 inline Json::Json(Array value) : value_(std::move(value)) {}
 inline Json::Json(Object value) : value_(std::move(value)) {}
+
+/// An object of these members, in this order.
+inline Json json_object(std::initializer_list<Json::Member> members) {
+  return Json(Json::Object(members));
+}
 
 enum class DuplicateKeys { reject, keep_last };
 

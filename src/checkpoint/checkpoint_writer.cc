@@ -1,7 +1,6 @@
 // The life of an output folder: made, filled, finished, or taken away again.
 #include "checkpoint/checkpoint_writer.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 #include "checkpoint/checkpoint_index.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/safetensors_header.h"
-#include "checkpoint/shard_file.h"
 #include "checkpoint/shard_layout.h"
 #include "checkpoint/write_journal.h"
 
@@ -30,7 +28,7 @@ struct CheckpointWriter::State {
   CheckpointWriterOptions options;
   std::vector<size_t> by_name;    // plan indices, sorted by name
   std::vector<int64_t> appended;  // bytes per plan entry
-  std::vector<ShardFile> shards;
+  std::vector<File> shards;
   std::vector<fs::path> made_folders;  // innermost first
   std::vector<fs::path> made_files;
   std::optional<WriteJournal> journal;
@@ -148,17 +146,6 @@ void remove_leftovers(const fs::path& folder) {
   for (const auto& leftover : leftovers) fs::remove(leftover, failure);
 }
 
-/// So that the new names survive a power cut.
-Result<void> sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return system_error("open", folder);
-  const int outcome = ::fsync(descriptor);
-  ::close(descriptor);
-  // Some file systems cannot flush a folder (EINVAL); the files themselves are flushed.
-  if (outcome != 0 && errno != EINVAL) return system_error("flush", folder);
-  return {};
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -197,10 +184,10 @@ Result<CheckpointWriter> CheckpointWriter::create(const fs::path& folder,
 
 /// New ones, or those of the run before: then with the same head over the same head.
 Result<void> CheckpointWriter::State::make_shards() {
-  const auto mode = journal && journal->resumed() ? ShardFileMode::continued : ShardFileMode::fresh;
+  const bool goes_on = journal && journal->resumed();
   for (const ShardLayout& shard : layout.shards) {
     const fs::path path = folder / shard.file;
-    ShardFile file = TRY(ShardFile::open(path, mode));
+    File file = goes_on ? TRY(File::open_write(path)) : TRY(File::create_new(path));
     made_files.push_back(path);
     TRY(file.reserve(shard.head.size() + static_cast<uint64_t>(shard.data_bytes)));
     TRY(file.write_at(std::as_bytes(std::span(shard.head)), 0));
@@ -255,7 +242,7 @@ Result<void> CheckpointWriter::State::note_pending() {
     const std::lock_guard lock(journal_mutex);
     records.swap(pending);
   }
-  for (ShardFile& shard : shards) TRY(shard.sync());
+  for (File& shard : shards) TRY(shard.sync());
   return journal->append(records);
 }
 
@@ -327,7 +314,7 @@ Result<void> CheckpointWriter::finish(const Json& config) {
                        .expected = concat(state.layout.places[i].bytes, " bytes"),
                        .found = concat(state.appended[i])});
   }
-  for (ShardFile& shard : state.shards) TRY(shard.sync());
+  for (File& shard : state.shards) TRY(shard.sync());
   if (state.shards.size() + state.options.linked.size() > 1)
     TRY(add_file(kIndexFile, index_text(state.plan, state.layout, state.options.linked)));
   TRY(sync_folder(state.folder));

@@ -1,11 +1,7 @@
 // The folder of prefix files.
 #include "engine/prefix_store.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
 
 #include "base/check.h"
@@ -28,17 +24,6 @@ std::string file_name(const PrefixBytes& prefix, std::span<const std::byte> medi
   for (int shift = 60; shift >= 0; shift -= 4)
     name += "0123456789abcdef"[(sum.value() >> shift) & 15];
   return name;
-}
-
-/// So that a new name survives a power cut.
-Result<void> sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return system_error("open", folder);
-  const int outcome = ::fsync(descriptor);
-  ::close(descriptor);
-  // Some file systems cannot flush a folder (EINVAL); the file itself is flushed.
-  if (outcome != 0 && errno != EINVAL) return system_error("flush", folder);
-  return {};
 }
 
 Result<PrefixFileHeader> read_header(const File& file, const PrefixStoreOptions& options) {

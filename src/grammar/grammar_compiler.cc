@@ -20,30 +20,28 @@ namespace {
 
 constexpr int kWhitespaceMax = 24;  // characters in a row between the parts of a JSON text
 
-Json object_of(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
-
 Json const_string(std::string_view text) {
-  return object_of({{"type", Json("const_string")}, {"value", Json(text)}});
+  return json_object({{"type", Json("const_string")}, {"value", Json(text)}});
 }
 Json sequence(Json::Array elements) {
-  return object_of({{"type", Json("sequence")}, {"elements", Json(std::move(elements))}});
+  return json_object({{"type", Json("sequence")}, {"elements", Json(std::move(elements))}});
 }
 Json any_of(Json::Array elements) {
-  return object_of({{"type", Json("or")}, {"elements", Json(std::move(elements))}});
+  return json_object({{"type", Json("or")}, {"elements", Json(std::move(elements))}});
 }
-Json token(int32_t id) { return object_of({{"type", Json("token")}, {"token", Json(id)}}); }
+Json token(int32_t id) { return json_object({{"type", Json("token")}, {"token", Json(id)}}); }
 
 /// A function and its parameters, any of those there are.
 Json function_format(const GrammarSource& source) {
   Json::Array functions;
   for (const CallableTool& tool : source.tools) {
-    const Json any = object_of({{"type", Json("object")}, {"additionalProperties", Json(true)}});
+    const Json any = json_object({{"type", Json("object")}, {"additionalProperties", Json(true)}});
     functions.push_back(
         sequence({const_string(concat("\n<function=", tool.name, ">\n")),
-                  object_of({{"type", Json("json_schema")},
-                             {"json_schema", tool.parameters.is_object() ? tool.parameters : any},
-                             {"style", Json("qwen_xml")},
-                             {"max_whitespace_cnt", Json(kWhitespaceMax)}}),
+                  json_object({{"type", Json("json_schema")},
+                               {"json_schema", tool.parameters.is_object() ? tool.parameters : any},
+                               {"style", Json("qwen_xml")},
+                               {"max_whitespace_cnt", Json(kWhitespaceMax)}}),
                   const_string("\n</function>\n")}));
   }
   return any_of(std::move(functions));
@@ -55,20 +53,20 @@ Json call_format(const GrammarSource& source) {
 }
 
 Json free_calls_format(const GrammarSource& source) {
-  const Json tag = object_of({{"type", Json("tag")},
-                              {"begin", token(source.tool_begin)},
-                              {"content", function_format(source)},
-                              {"end", token(source.tool_end)}});
-  return object_of({{"type", Json("token_triggered_tags")},
-                    {"trigger_tokens", Json(Json::Array{Json(source.tool_begin)})},
-                    {"tags", Json(Json::Array{tag})},
-                    {"stop_after_first", Json(!source.parallel_calls)}});
+  const Json tag = json_object({{"type", Json("tag")},
+                                {"begin", token(source.tool_begin)},
+                                {"content", function_format(source)},
+                                {"end", token(source.tool_end)}});
+  return json_object({{"type", Json("token_triggered_tags")},
+                      {"trigger_tokens", Json(Json::Array{Json(source.tool_begin)})},
+                      {"tags", Json(Json::Array{tag})},
+                      {"stop_after_first", Json(!source.parallel_calls)}});
 }
 
 Json calls_format(const GrammarSource& source) {
   if (!source.parallel_calls) return call_format(source);
   const Json more = sequence({const_string("\n"), call_format(source)});
-  return sequence({call_format(source), object_of({{"type", Json("star")}, {"content", more}})});
+  return sequence({call_format(source), json_object({{"type", Json("star")}, {"content", more}})});
 }
 
 Json format_of(const GrammarSource& source) {
@@ -90,7 +88,7 @@ xgrammar::Grammar grammar_of(const GrammarSource& source,
   if (source.kind == Kind::json_schema) return schema(source.text, true);
   if (source.kind == Kind::regex) return xgrammar::Grammar::FromRegex(source.text);
   if (source.kind == Kind::ebnf) return xgrammar::Grammar::FromEBNF(source.text);
-  const Json tag = object_of({{"type", Json("structural_tag")}, {"format", format_of(source)}});
+  const Json tag = json_object({{"type", Json("structural_tag")}, {"format", format_of(source)}});
   auto made = xgrammar::Grammar::FromStructuralTag(tag.dump(), tokenizer);
   if (const auto* error = std::get_if<xgrammar::StructuralTagError>(&made))
     std::visit([](const auto& e) { throw std::runtime_error(e.what()); }, *error);

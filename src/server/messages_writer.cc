@@ -5,8 +5,6 @@ namespace nibble {
 
 namespace {
 
-Json object_of(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
-
 struct Block {
   OutputEvent::Kind kind = OutputEvent::Kind::content;  // reasoning, content or tool_begin
   std::string text;                                     // or the JSON of a call's arguments
@@ -25,7 +23,7 @@ class MessagesWriter final : public AnswerWriter {
   std::string begin(const TokenCounts& counts) override {
     Json message = answer(Json(), Json(), counts);
     return named_event("message_start",
-                       object_of({{"type", Json("message_start")}, {"message", message}}));
+                       json_object({{"type", Json("message_start")}, {"message", message}}));
   }
 
   std::string add(const OutputEvent& event) override {
@@ -53,11 +51,11 @@ class MessagesWriter final : public AnswerWriter {
     if (stop_string) stop_sequence_ = end.stop_reason;
     counts_ = counts;
     events += named_event("message_delta",
-                          object_of({{"type", Json("message_delta")},
-                                     {"delta", object_of({{"stop_reason", stop_reason_},
-                                                          {"stop_sequence", stop_sequence_}})},
-                                     {"usage", usage(counts)}}));
-    return events + named_event("message_stop", object_of({{"type", Json("message_stop")}}));
+                          json_object({{"type", Json("message_delta")},
+                                       {"delta", json_object({{"stop_reason", stop_reason_},
+                                                              {"stop_sequence", stop_sequence_}})},
+                                       {"usage", usage(counts)}}));
+    return events + named_event("message_stop", json_object({{"type", Json("message_stop")}}));
   }
 
   Json whole() const override {
@@ -69,7 +67,7 @@ class MessagesWriter final : public AnswerWriter {
   }
 
   std::string ping() const override {
-    return named_event("ping", object_of({{"type", Json("ping")}}));
+    return named_event("ping", json_object({{"type", Json("ping")}}));
   }
   std::string error(const ApiError& error) const override {
     return named_event("error", anthropic_error(error));
@@ -78,43 +76,43 @@ class MessagesWriter final : public AnswerWriter {
  private:
   /// input_tokens are those that were computed; the rest was read from the cache.
   static Json usage(const TokenCounts& counts) {
-    return object_of({{"input_tokens", Json(counts.prompt - counts.cached)},
-                      {"cache_creation_input_tokens", Json(0)},
-                      {"cache_read_input_tokens", Json(counts.cached)},
-                      {"output_tokens", Json(counts.completion)}});
+    return json_object({{"input_tokens", Json(counts.prompt - counts.cached)},
+                        {"cache_creation_input_tokens", Json(0)},
+                        {"cache_read_input_tokens", Json(counts.cached)},
+                        {"output_tokens", Json(counts.completion)}});
   }
 
   Json answer(const Json& stop_reason, const Json& stop_sequence, const TokenCounts& counts) const {
-    return object_of({{"id", Json(head_.id)},
-                      {"type", Json("message")},
-                      {"role", Json("assistant")},
-                      {"model", Json(head_.model)},
-                      {"content", Json(Json::Array{})},
-                      {"stop_reason", stop_reason},
-                      {"stop_sequence", stop_sequence},
-                      {"usage", usage(counts)}});
+    return json_object({{"id", Json(head_.id)},
+                        {"type", Json("message")},
+                        {"role", Json("assistant")},
+                        {"model", Json(head_.model)},
+                        {"content", Json(Json::Array{})},
+                        {"stop_reason", stop_reason},
+                        {"stop_sequence", stop_sequence},
+                        {"usage", usage(counts)}});
   }
 
   /// Thinking is signed where it ends, with the answer's id: clients send it back as it is.
   Json whole_block(const Block& block) const {
     if (block.kind == OutputEvent::Kind::reasoning)
-      return object_of({{"type", Json("thinking")},
-                        {"thinking", Json(block.text)},
-                        {"signature", Json(head_.id)}});
+      return json_object({{"type", Json("thinking")},
+                          {"thinking", Json(block.text)},
+                          {"signature", Json(head_.id)}});
     if (block.kind == OutputEvent::Kind::content)
-      return object_of({{"type", Json("text")}, {"text", Json(block.text)}});
+      return json_object({{"type", Json("text")}, {"text", Json(block.text)}});
     const auto input = parse_json(block.text, "the arguments");  // cut short: no object
-    return object_of({{"type", Json("tool_use")},
-                      {"id", Json(block.id)},
-                      {"name", Json(block.name)},
-                      {"input", input.ok() ? input.value() : Json(Json::Object{})}});
+    return json_object({{"type", Json("tool_use")},
+                        {"id", Json(block.id)},
+                        {"name", Json(block.name)},
+                        {"input", input.ok() ? input.value() : Json(Json::Object{})}});
   }
 
   Json index() const { return Json(static_cast<int64_t>(blocks_.size()) - 1); }
 
   std::string open(OutputEvent::Kind kind, const OutputEvent& event) {
     Block block{.kind = kind};
-    Json start = object_of({{"type", Json(type_of(kind))}});
+    Json start = json_object({{"type", Json(type_of(kind))}});
     if (kind == OutputEvent::Kind::tool_begin) {
       block.id = random_id("toolu_");
       block.name = event.text;
@@ -127,9 +125,9 @@ class MessagesWriter final : public AnswerWriter {
     }
     blocks_.push_back(std::move(block));
     open_ = true;
-    return named_event("content_block_start", object_of({{"type", Json("content_block_start")},
-                                                         {"index", index()},
-                                                         {"content_block", std::move(start)}}));
+    return named_event("content_block_start", json_object({{"type", Json("content_block_start")},
+                                                           {"index", index()},
+                                                           {"content_block", std::move(start)}}));
   }
 
   std::string delta(const OutputEvent& event) const {
@@ -146,10 +144,10 @@ class MessagesWriter final : public AnswerWriter {
   std::string delta(std::string_view type, std::string_view member, std::string_view text) const {
     return named_event(
         "content_block_delta",
-        object_of(
+        json_object(
             {{"type", Json("content_block_delta")},
              {"index", index()},
-             {"delta", object_of({{"type", Json(type)}, {std::string(member), Json(text)}})}}));
+             {"delta", json_object({{"type", Json(type)}, {std::string(member), Json(text)}})}}));
   }
 
   std::string close() {
@@ -159,7 +157,7 @@ class MessagesWriter final : public AnswerWriter {
       events = delta("signature_delta", "signature", head_.id);
     return events +
            named_event("content_block_stop",
-                       object_of({{"type", Json("content_block_stop")}, {"index", index()}}));
+                       json_object({{"type", Json("content_block_stop")}, {"index", index()}}));
   }
 
   AnswerHead head_;
@@ -190,9 +188,9 @@ Json anthropic_error(const ApiError& error) {
                      : error.status == 503 ? "overloaded_error"
                      : error.status >= 500 ? "api_error"
                                            : "invalid_request_error";
-  return object_of(
+  return json_object(
       {{"type", Json("error")},
-       {"error", object_of({{"type", Json(type)}, {"message", Json(error.message)}})}});
+       {"error", json_object({{"type", Json(type)}, {"message", Json(error.message)}})}});
 }
 
 }  // namespace nibble

@@ -7,8 +7,6 @@ namespace nibble {
 
 namespace {
 
-Json object_of(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
-
 /// A token's text for people: invalid UTF-8 as U+FFFD; its bytes are given beside it.
 std::string token_text(const Tokenizer& tokenizer, int32_t token) {
   return tokenizer.decode({&token, 1}, SkipSpecial::no);
@@ -18,37 +16,39 @@ Json token_entry(const Tokenizer& tokenizer, const TokenLogprob& entry) {
   Json::Array bytes;
   for (const char c : tokenizer.id_to_token_bytes(entry.token).value_or(std::string_view{}))
     bytes.push_back(Json(static_cast<int>(static_cast<unsigned char>(c))));
-  return object_of({{"token", Json(token_text(tokenizer, entry.token))},
-                    {"logprob", Json(std::max(entry.logprob, -9999.0))},
-                    {"bytes", Json(std::move(bytes))}});
+  return json_object({{"token", Json(token_text(tokenizer, entry.token))},
+                      {"logprob", Json(std::max(entry.logprob, -9999.0))},
+                      {"bytes", Json(std::move(bytes))}});
 }
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 Json call_json(const ToolCall& call) {
-  return object_of(
-      {{"id", Json(call.id)},
-       {"type", Json("function")},
-       {"function", object_of({{"name", Json(call.name)}, {"arguments", Json(call.arguments)}})}});
+  return json_object({{"id", Json(call.id)},
+                      {"type", Json("function")},
+                      {"function", json_object({{"name", Json(call.name)},
+                                                {"arguments", Json(call.arguments)}})}});
 }
 
 Json call_delta(const OutputEvent& event, std::string_view tool_id) {
-  Json call = object_of({{"index", Json(event.tool)}});
+  Json call = json_object({{"index", Json(event.tool)}});
   if (event.kind == OutputEvent::Kind::tool_begin) {
     call.set("id", Json(tool_id));
     call.set("type", Json("function"));
-    call.set("function", object_of({{"name", Json(event.text)}, {"arguments", Json("")}}));
+    call.set("function", json_object({{"name", Json(event.text)}, {"arguments", Json("")}}));
   } else {
-    call.set("function", object_of({{"arguments", Json(event.text)}}));
+    call.set("function", json_object({{"arguments", Json(event.text)}}));
   }
-  return object_of({{"tool_calls", Json(Json::Array{std::move(call)})}});
+  return json_object({{"tool_calls", Json(Json::Array{std::move(call)})}});
 }
 
 Json delta_of(const OutputEvent* event, std::string_view tool_id) {
   if (event == nullptr) return Json(Json::Object{});
-  if (event->kind == OutputEvent::Kind::content) return object_of({{"content", Json(event->text)}});
+  if (event->kind == OutputEvent::Kind::content)
+    return json_object({{"content", Json(event->text)}});
   if (event->kind == OutputEvent::Kind::reasoning)
-    return object_of({{"reasoning_content", Json(event->text)}, {"reasoning", Json(event->text)}});
+    return json_object(
+        {{"reasoning_content", Json(event->text)}, {"reasoning", Json(event->text)}});
   return call_delta(*event, tool_id);
 }
 
@@ -62,20 +62,20 @@ void set_end(Json& choice, const ChoiceEnd* end) {
 Json AnswerHead::object(Json::Array choices) const {
   std::string name = api == Api::chat ? "chat.completion" : "text_completion";
   if (api == Api::chat && delivery == Delivery::stream) name += ".chunk";
-  return object_of({{"id", Json(id)},
-                    {"object", Json(name)},
-                    {"created", Json(created)},
-                    {"model", Json(model)},
-                    {"choices", Json(std::move(choices))}});
+  return json_object({{"id", Json(id)},
+                      {"object", Json(name)},
+                      {"created", Json(created)},
+                      {"model", Json(model)},
+                      {"choices", Json(std::move(choices))}});
 }
 
 Json TokenCounts::usage() const {
-  return object_of(
+  return json_object(
       {{"prompt_tokens", Json(prompt)},
        {"completion_tokens", Json(completion)},
        {"total_tokens", Json(prompt + completion)},
-       {"prompt_tokens_details", object_of({{"cached_tokens", Json(cached)}})},
-       {"completion_tokens_details", object_of({{"reasoning_tokens", Json(reasoning)}})}});
+       {"prompt_tokens_details", json_object({{"cached_tokens", Json(cached)}})},
+       {"completion_tokens_details", json_object({{"reasoning_tokens", Json(reasoning)}})}});
 }
 
 void ChoiceText::add(const OutputEvent& event) {
@@ -106,7 +106,7 @@ Json chat_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs>
     entry.set("top_logprobs", Json(std::move(top)));
     content.push_back(std::move(entry));
   }
-  return object_of({{"content", Json(std::move(content))}});
+  return json_object({{"content", Json(std::move(content))}});
 }
 
 Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions,
@@ -126,20 +126,20 @@ Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLog
       top.set(token_text(tokenizer, other.token), Json(std::max(other.logprob, -9999.0)));
     tops.push_back(std::move(top));
   }
-  return object_of({{"tokens", Json(std::move(tokens))},
-                    {"token_logprobs", Json(std::move(logprobs))},
-                    {"top_logprobs", Json(std::move(tops))},
-                    {"text_offset", Json(std::move(offsets))}});
+  return json_object({{"tokens", Json(std::move(tokens))},
+                      {"token_logprobs", Json(std::move(logprobs))},
+                      {"top_logprobs", Json(std::move(tops))},
+                      {"text_offset", Json(std::move(offsets))}});
 }
 
 Json whole_choice(Api api, int32_t index, const ChoiceText& text, const ChoiceEnd& end,
                   Json logprobs) {
-  Json choice = object_of({{"index", Json(index)}});
+  Json choice = json_object({{"index", Json(index)}});
   if (api == Api::completions) {
     choice.set("text", Json(text.content));
   } else {
     Json message =
-        object_of({{"role", Json("assistant")}, {"content", text_or_null(text.content)}});
+        json_object({{"role", Json("assistant")}, {"content", text_or_null(text.content)}});
     if (text.calls.empty()) message.set("content", Json(text.content));
     if (!text.reasoning.empty()) {
       message.set("reasoning_content", Json(text.reasoning));
@@ -157,7 +157,7 @@ Json whole_choice(Api api, int32_t index, const ChoiceText& text, const ChoiceEn
 
 Json chunk_choice(Api api, int32_t index, const OutputEvent* event, std::string_view tool_id,
                   const ChoiceEnd* end, Json logprobs) {
-  Json choice = object_of({{"index", Json(index)}});
+  Json choice = json_object({{"index", Json(index)}});
   if (api == Api::completions)
     choice.set("text", Json(event != nullptr ? event->text : std::string()));
   else
@@ -168,10 +168,10 @@ Json chunk_choice(Api api, int32_t index, const OutputEvent* event, std::string_
 }
 
 Json role_choice(int32_t index) {
-  return object_of({{"index", Json(index)},
-                    {"delta", object_of({{"role", Json("assistant")}, {"content", Json("")}})},
-                    {"logprobs", Json()},
-                    {"finish_reason", Json()}});
+  return json_object({{"index", Json(index)},
+                      {"delta", json_object({{"role", Json("assistant")}, {"content", Json("")}})},
+                      {"logprobs", Json()},
+                      {"finish_reason", Json()}});
 }
 
 std::string random_id(std::string_view prefix) {

@@ -5,8 +5,6 @@ namespace nibble {
 
 namespace {
 
-Json object_of(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
-
 struct Item {
   OutputEvent::Kind kind = OutputEvent::Kind::content;  // reasoning, content or tool_begin
   std::string id;
@@ -44,13 +42,14 @@ class ResponsesWriter final : public AnswerWriter {
     std::string events = close(cut ? "incomplete" : "completed");
     status_ = cut ? "incomplete" : "completed";
     if (cut)
-      incomplete_ = object_of({{"reason", Json(end.finish_reason == "length" ? "max_output_tokens"
-                                                                             : "content_filter")}});
-    usage_ = object_of(
+      incomplete_ =
+          json_object({{"reason", Json(end.finish_reason == "length" ? "max_output_tokens"
+                                                                     : "content_filter")}});
+    usage_ = json_object(
         {{"input_tokens", Json(counts.prompt)},
-         {"input_tokens_details", object_of({{"cached_tokens", Json(counts.cached)}})},
+         {"input_tokens_details", json_object({{"cached_tokens", Json(counts.cached)}})},
          {"output_tokens", Json(counts.completion)},
-         {"output_tokens_details", object_of({{"reasoning_tokens", Json(counts.reasoning)}})},
+         {"output_tokens_details", json_object({{"reasoning_tokens", Json(counts.reasoning)}})},
          {"total_tokens", Json(counts.prompt + counts.completion)}});
     return events + event(concat("response.", status_), {{"response", response()}});
   }
@@ -58,18 +57,18 @@ class ResponsesWriter final : public AnswerWriter {
   Json whole() const override { return response(); }
   std::string ping() const override { return ": ping\n\n"; }
   std::string error(const ApiError& error) const override {
-    return named_event("error", object_of({{"type", Json("error")},
-                                           {"sequence_number", Json(number_)},
-                                           {"code", Json(error.code)},
-                                           {"message", Json(error.message)},
-                                           {"param", Json()}}));
+    return named_event("error", json_object({{"type", Json("error")},
+                                             {"sequence_number", Json(number_)},
+                                             {"code", Json(error.code)},
+                                             {"message", Json(error.message)},
+                                             {"param", Json()}}));
   }
 
  private:
   using Members = std::vector<Json::Member>;
 
   std::string event(const std::string& name, Members members) {
-    Json data = object_of({{"type", Json(name)}, {"sequence_number", Json(number_++)}});
+    Json data = json_object({{"type", Json(name)}, {"sequence_number", Json(number_++)}});
     for (Json::Member& member : members) data.set(member.key, std::move(member.value));
     return named_event(name, data);
   }
@@ -99,11 +98,11 @@ class ResponsesWriter final : public AnswerWriter {
 
   static Json part_json(const Item& item, const std::string& text) {
     if (item.kind == OutputEvent::Kind::reasoning)
-      return object_of({{"type", Json("reasoning_text")}, {"text", Json(text)}});
-    return object_of({{"type", Json("output_text")},
-                      {"text", Json(text)},
-                      {"annotations", Json(Json::Array{})},
-                      {"logprobs", Json(Json::Array{})}});
+      return json_object({{"type", Json("reasoning_text")}, {"text", Json(text)}});
+    return json_object({{"type", Json("output_text")},
+                        {"text", Json(text)},
+                        {"annotations", Json(Json::Array{})},
+                        {"logprobs", Json(Json::Array{})}});
   }
 
   /// `text`: what is said so far, empty when it opens.
@@ -112,24 +111,24 @@ class ResponsesWriter final : public AnswerWriter {
     const bool call = item.kind == OutputEvent::Kind::tool_begin;
     if (!call && !text.empty()) parts.push_back(part_json(item, text));
     if (item.kind == OutputEvent::Kind::reasoning)
-      return object_of({{"id", Json(item.id)},
-                        {"type", Json("reasoning")},
-                        {"summary", Json(Json::Array{})},
-                        {"content", Json(std::move(parts))},
-                        {"encrypted_content", Json()},
-                        {"status", Json(item.status)}});
+      return json_object({{"id", Json(item.id)},
+                          {"type", Json("reasoning")},
+                          {"summary", Json(Json::Array{})},
+                          {"content", Json(std::move(parts))},
+                          {"encrypted_content", Json()},
+                          {"status", Json(item.status)}});
     if (!call)
-      return object_of({{"id", Json(item.id)},
-                        {"type", Json("message")},
+      return json_object({{"id", Json(item.id)},
+                          {"type", Json("message")},
+                          {"status", Json(item.status)},
+                          {"role", Json("assistant")},
+                          {"content", Json(std::move(parts))}});
+    return json_object({{"id", Json(item.id)},
+                        {"type", Json("function_call")},
                         {"status", Json(item.status)},
-                        {"role", Json("assistant")},
-                        {"content", Json(std::move(parts))}});
-    return object_of({{"id", Json(item.id)},
-                      {"type", Json("function_call")},
-                      {"status", Json(item.status)},
-                      {"call_id", Json(item.call_id)},
-                      {"name", Json(item.name)},
-                      {"arguments", Json(text)}});
+                        {"call_id", Json(item.call_id)},
+                        {"name", Json(item.name)},
+                        {"arguments", Json(text)}});
   }
 
   std::string open(OutputEvent::Kind kind, const OutputEvent& output) {
@@ -171,18 +170,18 @@ class ResponsesWriter final : public AnswerWriter {
   Json response() const {
     Json::Array output;
     for (const Item& item : items_) output.push_back(item_json(item, item.text));
-    Json json = object_of({{"id", Json(head_.id)},
-                           {"object", Json("response")},
-                           {"created_at", Json(head_.created)},
-                           {"status", Json(status_)},
-                           {"background", Json(false)},
-                           {"error", Json()},
-                           {"incomplete_details", incomplete_},
-                           {"model", Json(head_.model)},
-                           {"output", Json(std::move(output))},
-                           {"previous_response_id", Json()},
-                           {"store", Json(false)},
-                           {"usage", usage_}});
+    Json json = json_object({{"id", Json(head_.id)},
+                             {"object", Json("response")},
+                             {"created_at", Json(head_.created)},
+                             {"status", Json(status_)},
+                             {"background", Json(false)},
+                             {"error", Json()},
+                             {"incomplete_details", incomplete_},
+                             {"model", Json(head_.model)},
+                             {"output", Json(std::move(output))},
+                             {"previous_response_id", Json()},
+                             {"store", Json(false)},
+                             {"usage", usage_}});
     for (const Json::Member& member : echoed_.as_object()) json.set(member.key, member.value);
     return json;
   }

@@ -8,8 +8,6 @@ namespace nibble {
 
 namespace {
 
-Json object_of(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
-
 Json ids_json(std::span<const int32_t> ids) {
   Json::Array list;
   for (const int32_t id : ids) list.push_back(Json(id));
@@ -31,10 +29,10 @@ TextRoute counting(Api api) {
     auto prompt = prompt_of(api, body, model, limits);
     if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
     const Json count(std::get<std::vector<int32_t>>(prompt).size());
-    if (api == Api::messages) return {.body = object_of({{"input_tokens", count}}).dump()};
-    return {
-        .body =
-            object_of({{"object", Json("response.input_tokens")}, {"input_tokens", count}}).dump()};
+    if (api == Api::messages) return {.body = json_object({{"input_tokens", count}}).dump()};
+    return {.body =
+                json_object({{"object", Json("response.input_tokens")}, {"input_tokens", count}})
+                    .dump()};
   };
 }
 
@@ -43,8 +41,8 @@ HttpResponse apply_template(std::string_view body, const ServedModel& model,
   auto prompt = prompt_of(Api::chat, body, model, limits);
   if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
   const auto& ids = std::get<std::vector<int32_t>>(prompt);
-  return {.body = object_of({{"prompt", Json(model.tokenizer.decode(ids, SkipSpecial::no))},
-                             {"count", Json(ids.size())}})
+  return {.body = json_object({{"prompt", Json(model.tokenizer.decode(ids, SkipSpecial::no))},
+                               {"count", Json(ids.size())}})
                       .dump()};
 }
 
@@ -79,10 +77,10 @@ HttpResponse tokenize(std::string_view body, const ServedModel& model,
     for (const int32_t id : ids)
       texts.push_back(Json(model.tokenizer.decode({&id, 1}, SkipSpecial::no)));
   }
-  return {.body = object_of({{"count", Json(ids.size())},
-                             {"max_model_len", Json(model.context_max)},
-                             {"tokens", ids_json(ids)},
-                             {"token_strs", std::move(texts)}})
+  return {.body = json_object({{"count", Json(ids.size())},
+                               {"max_model_len", Json(model.context_max)},
+                               {"tokens", ids_json(ids)},
+                               {"token_strs", std::move(texts)}})
                       .dump()};
 }
 
@@ -105,7 +103,7 @@ HttpResponse detokenize(std::string_view body, const ServedModel& model,
     ids.push_back(static_cast<int32_t>(id.as_int()));
   }
   const Json text(model.tokenizer.decode(ids, SkipSpecial::no));
-  return {.body = object_of({{"prompt", text}, {"content", text}}).dump()};
+  return {.body = json_object({{"prompt", text}, {"content", text}}).dump()};
 }
 
 }  // namespace
@@ -121,14 +119,14 @@ TextRoute text_route(std::string_view path) {
 
 HttpResponse tokenizer_info(const ServedModel& model) {
   const auto id = [](std::optional<int32_t> tag) { return tag ? Json(*tag) : Json(); };
-  return {.body = object_of({{"model_max_length", Json(model.context_max)},
-                             {"vocab_size", Json(model.vocab_rows)},
-                             {"stop_token_ids", ids_json(model.stop_ids)},
-                             {"has_chat_template", Json(model.chat_template.has_value())},
-                             {"think_begin", id(model.tags.think_begin)},
-                             {"think_end", id(model.tags.think_end)},
-                             {"tool_call_begin", id(model.tags.tool_begin)},
-                             {"tool_call_end", id(model.tags.tool_end)}})
+  return {.body = json_object({{"model_max_length", Json(model.context_max)},
+                               {"vocab_size", Json(model.vocab_rows)},
+                               {"stop_token_ids", ids_json(model.stop_ids)},
+                               {"has_chat_template", Json(model.chat_template.has_value())},
+                               {"think_begin", id(model.tags.think_begin)},
+                               {"think_end", id(model.tags.think_end)},
+                               {"tool_call_begin", id(model.tags.tool_begin)},
+                               {"tool_call_end", id(model.tags.tool_end)}})
                       .dump()};
 }
 

@@ -10,10 +10,6 @@
 
 namespace nibble {
 
-inline Json json_object(std::initializer_list<Json::Member> members) {
-  return Json(Json::Object(members));
-}
-
 /// The text of a member, or empty.
 inline std::string text_of(const Json& object, std::string_view name) {
   const Json* value = object.find(name);
