@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +16,8 @@
 #include "server/served_model.h"
 
 namespace nibble {
+
+struct ServerState;
 
 struct ServerOptions {
   HttpOptions http;
@@ -29,17 +30,6 @@ struct ServerOptions {
   /// Pinned prefixes on disk; empty: they live as long as the process.
   std::shared_ptr<PrefixStore> prefix_store;
 };
-
-enum class Access : uint8_t { open, keyed };
-
-/// A path and what it answers to. A path that ends in '/' takes everything below it.
-struct Route {
-  std::string_view method;
-  std::string_view path;
-  Access access = Access::keyed;
-};
-/// Every route there is.
-std::span<const Route> server_routes();
 
 class Server {
  public:
@@ -60,15 +50,11 @@ class Server {
   /// As a signal does; from any thread.
   void terminate();
 
- private:
-  struct State;
-
- public:
-  /// Only start() and listen() can: State is private.
-  explicit Server(std::shared_ptr<State> state);
+  /// For start().
+  explicit Server(std::shared_ptr<ServerState> state);
 
  private:
-  std::shared_ptr<State> state_;
+  std::shared_ptr<ServerState> state_;
 };
 
 }  // namespace nibble

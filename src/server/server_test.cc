@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "server/routes.h"
 #include "server/test_server.h"
 
 namespace nibble {

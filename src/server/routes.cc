@@ -1,0 +1,93 @@
+// One row per route; add a row here, a function in route_handlers or a file of its own.
+#include "server/routes.h"
+
+#include <algorithm>
+
+#include "server/route_handlers.h"
+
+namespace nibble {
+
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"GET", "/health", answer_health, Access::open},
+    {"GET", "/live", answer_live, Access::open},
+    {"GET", "/ready", answer_health, Access::open},
+    {"GET", "/version", answer_version},
+    {"GET", "/v1/models", answer_models},
+    {"GET", "/v1/models/", answer_one_model},
+    {"POST", "/v1/chat/completions", answer_generation},
+    {"POST", "/v1/completions", answer_generation},
+    {"POST", "/v1/messages", answer_generation},
+    {"POST", "/v1/messages/count_tokens", answer_text},
+    {"POST", "/v1/responses", answer_generation},
+    {"POST", "/v1/responses/input_tokens", answer_text},
+    {"POST", "/tokenize", answer_text},
+    {"POST", "/detokenize", answer_text},
+    {"POST", "/apply-template", answer_text},
+    {"GET", "/tokenizer_info", answer_tokenizer_info},
+    {"POST", "/v1/embeddings", answer_embeddings},
+    {"GET", "/load", answer_load},
+    {"GET", "/metrics", answer_metrics},
+    {"POST", "/sleep", answer_sleep, Access::keyed, Audience::admin, BodyRule::json_or_none},
+    {"POST", "/wake_up", answer_wake_up, Access::keyed, Audience::admin, BodyRule::json_or_none},
+    {"GET", "/is_sleeping", answer_is_sleeping, Access::keyed, Audience::admin},
+};
+
+bool matches(const Route& route, std::string_view path) {
+  return route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
+                                   : path == route.path;
+}
+
+bool is_json(std::string_view content_type) {
+  std::string type(content_type.substr(0, content_type.find(';')));
+  while (type.ends_with(' ')) type.pop_back();
+  std::ranges::transform(type, type.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  return type == "application/json" ||
+         (type.starts_with("application/") && type.ends_with("+json"));
+}
+
+}  // namespace
+
+std::span<const Route> server_routes() { return kRoutes; }
+
+RouteChoice find_route(std::string_view method, std::string_view path) {
+  if (method == "HEAD") method = "GET";
+  RouteChoice choice;
+  for (const Route& candidate : kRoutes) {
+    if (!matches(candidate, path)) continue;
+    choice.allowed += concat(choice.allowed.empty() ? "" : ", ", candidate.method);
+    if (candidate.method == method) choice.route = &candidate;
+  }
+  return choice;
+}
+
+std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice& choice,
+                                   Caller caller) {
+  const Route* route = choice.route;
+  if ((route == nullptr || route->access == Access::keyed) && caller == Caller::unknown)
+    return ApiError{.status = 401,
+                    .type = "authentication_error",
+                    .message = "a valid API key is needed: send Authorization: Bearer KEY",
+                    .code = "invalid_api_key"};
+  const std::string_view path = std::string_view(request.path).substr(0, 100);
+  if (choice.allowed.empty())
+    return ApiError{.status = 404, .message = concat("no such path: ", path), .code = "not_found"};
+  if (route == nullptr)
+    return ApiError{
+        .status = 405,
+        .message = concat("method ", request.method.substr(0, 20), " is not allowed on ", path)};
+  const bool bodiless = request.body.empty() && route->body == BodyRule::json_or_none;
+  if (route->method == "POST" && !bodiless && !is_json(request.header("content-type")))
+    return ApiError{.status = 415, .message = "send the body as Content-Type: application/json"};
+  return std::nullopt;
+}
+
+Api api_of(std::string_view path) {
+  if (path.starts_with("/v1/messages")) return Api::messages;
+  if (path.starts_with("/v1/responses")) return Api::responses;
+  return path == "/v1/completions" ? Api::completions : Api::chat;
+}
+
+}  // namespace nibble

@@ -1,0 +1,64 @@
+// The table of routes: what a path answers to, who may ask, which function answers. Finding a row
+// and refusing a request before its handler sees it; the handlers are in route_handlers.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/api_error.h"
+#include "server/generation_request.h"
+#include "server/http.h"
+
+namespace nibble {
+
+struct ServerState;
+struct Route;
+
+/// One request on its way to its handler.
+struct Call {
+  const Route* route;
+  HttpRequest request;
+  std::shared_ptr<HttpExchange> exchange;
+};
+/// Answers the call, now or later. On the server's thread.
+using RouteHandler = void (*)(ServerState& server, Call call);
+
+enum class Access : uint8_t { open, keyed };
+/// admin: what works on the whole server, for every client at once.
+enum class Audience : uint8_t { clients, admin };
+/// What a POST may bring: a JSON body, or that or nothing.
+enum class BodyRule : uint8_t { json, json_or_none };
+
+/// A path and what it answers to. A path that ends in '/' takes everything below it.
+struct Route {
+  std::string_view method;
+  std::string_view path;
+  RouteHandler handler = nullptr;
+  Access access = Access::keyed;
+  Audience audience = Audience::clients;
+  BodyRule body = BodyRule::json;
+};
+/// Every route there is.
+std::span<const Route> server_routes();
+
+/// The row of method and path, HEAD counting as GET.
+struct RouteChoice {
+  const Route* route = nullptr;
+  std::string allowed;  // methods that the path knows, "GET, POST"; empty: no such path
+};
+RouteChoice find_route(std::string_view method, std::string_view path);
+
+enum class Caller : uint8_t { unknown, known };
+
+/// 401, 404, 405 or 415. Without a key nobody learns which paths exist.
+std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice& choice,
+                                   Caller caller);
+
+/// The API whose words answers and errors on a path use.
+Api api_of(std::string_view path);
+
+}  // namespace nibble
