@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "backend/cuda/cuda_backend.h"
+#include "cli/answer_options.h"
 #include "cli/engine_setup.h"
 #include "cli/recipe_notice.h"
 #include "cli/speculation.h"
@@ -40,6 +41,7 @@ constexpr Option kOptions[] = {
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
+    kAnswerReserveOption,
     {"max-connections", "N", "1024", "open connections; more are turned away"},
     {"sleep-idle", "SECONDS", "0",
      "after so long without a request the weights go to host memory and the card is free; the next "
@@ -77,6 +79,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& 
   }
   served.context_max = setup.plan.context_max;
   served.created = std::chrono::duration_cast<std::chrono::seconds>(
+  served.policy = TRY(read_answer_policy(arguments));
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();
   if (arguments.enabled("completion-special-tokens"))

@@ -131,6 +131,25 @@ TEST(ThinkingBudget, NothingIsForcedOutside) {
   EXPECT_EQ(allowed(at_once), Tokens{kNewline});
 }
 
+TEST(ThinkingBudget, ClosesAtAPositionWhateverWasThought) {
+  ThinkingBudget thinking({.begin = kThink,
+                           .closing = {kNewline, kEndThink},
+                           .tokens_max = 100,
+                           .position_max = 6,
+                           .start = ThinkingBudget::Start::inside});
+  thinking.accept(Tokens{1, kEndThink, 5, 6, kThink});
+  EXPECT_EQ(allowed(thinking).size(), size_t{kVocab});
+  EXPECT_EQ(allowed(thinking, {2}), Tokens{kNewline});
+  thinking.accept(Tokens{2});
+  EXPECT_EQ(allowed(thinking), Tokens{kNewline});
+  EXPECT_EQ(allowed(thinking, {kNewline}), Tokens{kEndThink});
+  thinking.accept(Tokens{kNewline, kEndThink});
+  EXPECT_EQ(allowed(thinking).size(), size_t{kVocab});
+  EXPECT_EQ(allowed(thinking, {kThink}), Tokens{kNewline});  // closed again at once
+  thinking.rollback(3);
+  EXPECT_EQ(allowed(thinking).size(), size_t{kVocab});
+}
+
 /// Ends the sequence after its n-th token.
 class EndAt final : public TokenConstraint {
  public:
@@ -198,7 +217,11 @@ TEST(ConstraintChain, OfNoneAndOfOne) {
 
 std::unique_ptr<TokenConstraint> everything() {
   ConstraintChain::Members members;
-  members.push_back(std::make_unique<ThinkingBudget>(budget(6)));
+  members.push_back(std::make_unique<ThinkingBudget>(
+      ThinkingBudget::Options{.begin = kThink,
+                              .closing = {kNewline, kEndThink},
+                              .tokens_max = 6,
+                              .position_max = 20}));
   members.push_back(
       std::make_unique<RepetitionStop>(RepetitionLimits{.pattern_max = 5, .count_min = 3}));
   members.push_back(std::make_unique<EndAt>(40));

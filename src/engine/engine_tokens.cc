@@ -176,7 +176,9 @@ std::vector<uint32_t> EngineCore::next_mask(const Sequence& sequence,
       sequence.generated_size() + static_cast<int32_t>(drafted.size()) < request.min_tokens;
   if (!request.constraint && !too_early) return {};
   std::vector<uint32_t> mask = Sampler::all_sampleable(config_.vocab_rows);
-  if (request.constraint) request.constraint->mask(drafted, mask);
+  const bool open = !request.constraint ||
+                    request.constraint->mask(drafted, mask) == TokenConstraint::MaskState::open;
+  if (open && !too_early) return {};
   if (too_early)
     for (const int32_t token : request.stop_ids)
       if (token >= 0 && token < config_.vocab_rows)

@@ -10,16 +10,20 @@ namespace nibble {
 ThinkingBudget::ThinkingBudget(Options options) : options_(std::move(options)) {
   CHECK(!options_.closing.empty(), "a closing sequence needs a token");
   CHECK(options_.tokens_max >= 0, "a budget of ", options_.tokens_max);
+  CHECK(options_.position_max >= 0, "a position of ", options_.position_max);
   states_.push_back({.inside = options_.start == Start::inside});
 }
 
 ThinkingBudget::State ThinkingBudget::after(State state, int32_t token) const {
+  const bool over = spent(state);
+  if (state.generated < options_.position_max) ++state.generated;
   if (!state.inside) {
     state.inside = token == options_.begin;
     return state;
   }
-  if (token == options_.closing.back()) return {.inside = false, .spent = state.spent};
-  if (!spent(state))
+  if (token == options_.closing.back())
+    return {.inside = false, .spent = state.spent, .generated = state.generated};
+  if (!over)
     ++state.spent;
   else if (token == options_.closing[state.closing_at])
     ++state.closing_at;
@@ -31,12 +35,13 @@ TokenConstraint::MaskState ThinkingBudget::mask(std::span<const int32_t> drafted
   State state = states_.back();
   if (!planted(kBugBudgetMissesDrafts))
     for (const int32_t token : drafted) state = after(state, token);
-  if (!spent(state)) return MaskState::open;
-  if (state.inside)
+  if (state.inside && spent(state)) {
     forbid_all_but(bits, options_.closing[state.closing_at]);
-  else if (options_.begin)
-    forbid_token(bits, *options_.begin);
-  return state.inside || options_.begin ? MaskState::limited : MaskState::open;
+    return MaskState::limited;
+  }
+  if (state.inside || state.spent < options_.tokens_max || !options_.begin) return MaskState::open;
+  forbid_token(bits, *options_.begin);
+  return MaskState::limited;
 }
 
 std::optional<size_t> ThinkingBudget::accept(std::span<const int32_t> tokens) {

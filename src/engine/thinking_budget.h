@@ -19,12 +19,14 @@ class ThinkingBudget final : public TokenConstraint {
     std::optional<int32_t> begin;  // <think>
     std::vector<int32_t> closing;  // forced one by one; the last is </think>, whenever it comes
     int32_t tokens_max = 0;        // of all thinking together, the closing sequence not counted
-    Start start = Start::inside;   // where the prompt leaves off
+    /// Thinking is also closed by force from so many generated tokens in all on.
+    int32_t position_max = INT32_MAX;
+    Start start = Start::inside;  // where the prompt leaves off
   };
   explicit ThinkingBudget(Options options);
 
-  /// With the budget spent: inside, only the next token of the closing sequence; outside, no
-  /// <think>.
+  /// Inside, with the budget spent or the position reached: only the next token of the closing
+  /// sequence. Outside, with the budget spent: no <think>.
   MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override;
   std::optional<size_t> accept(std::span<const int32_t> tokens) override;
   void rollback(size_t count) override;
@@ -33,10 +35,13 @@ class ThinkingBudget final : public TokenConstraint {
   struct State {
     bool inside = false;
     int32_t spent = 0;
+    int32_t generated = 0;    // in all, up to position_max
     uint32_t closing_at = 0;  // tokens of the closing sequence that were forced already
   };
   State after(State state, int32_t token) const;
-  bool spent(const State& state) const { return state.spent >= options_.tokens_max; }
+  bool spent(const State& state) const {
+    return state.spent >= options_.tokens_max || state.generated >= options_.position_max;
+  }
 
   Options options_;
   std::vector<State> states_;  // the start, then after each accepted token

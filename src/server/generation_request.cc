@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "engine/thinking_budget.h"
 #include "server/cache_salt.h"
 #include "server/chat_translation.h"
 #include "server/profiles.h"
@@ -93,32 +92,6 @@ SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t in
 int32_t GenerationRequest::prompt_logprobs_wanted() const {
   const int32_t echoed = echo == Echo::prompt ? sampling.top_logprobs : -1;
   return std::max(echoed, prompt_logprobs);
-}
-
-/// The budget first: of two that end at the same token the earlier gives the reason.
-std::unique_ptr<TokenConstraint> GenerationRequest::constraint(const ServedModel& served,
-                                                               size_t index) const {
-  ConstraintChain::Members members;
-  if (thinking_budget) {
-    ThinkingBudget::Options options{.begin = served.tags.think_begin,
-                                    .closing = served.thinking_close,
-                                    .tokens_max = *thinking_budget,
-                                    .start = ThinkingBudget::Start::outside};
-    const auto& prompt = prompts[index / static_cast<size_t>(choices)];
-    if (start_of(served, prompt) == StartIn::reasoning)
-      options.start = ThinkingBudget::Start::inside;
-    members.push_back(std::make_unique<ThinkingBudget>(std::move(options)));
-  }
-  if (!stops.empty())
-    members.push_back(std::make_unique<StopStrings>(served.tokenizer, stops, min_tokens));
-  if (grammar) {
-    const auto& prompt = prompts[index / static_cast<size_t>(choices)];
-    const bool thinking = api != Api::completions && start_of(served, prompt) == StartIn::reasoning;
-    members.push_back(
-        make_grammar_constraint(grammar, thinking ? served.tags.think_end.value_or(-1) : -1));
-  }
-  if (repetition) members.push_back(std::make_unique<RepetitionStop>(*repetition));
-  return chained(std::move(members));
 }
 
 ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {

@@ -58,6 +58,7 @@ struct GenerationRequest {
   std::optional<int32_t> thinking_budget;
   std::optional<RepetitionLimits> repetition;
   int32_t priority = 0;     // smaller goes first
+  std::optional<int32_t> answer_reserve;  // tokens that thinking leaves; else the server's policy
   double timeout_ms = 0.0;  // from submission; 0: none
   uint64_t tenant = 0;
   std::string cache_salt;
@@ -78,8 +79,11 @@ struct GenerationRequest {
   ChoiceDecoder decoder(const ServedModel& served, size_t index) const;
 
  private:
+  /// Of max_tokens, those that thinking may not use, so that an answer has room.
+  int32_t reserved_tokens(const ServedModel& served) const;
   std::unique_ptr<TokenConstraint> constraint(const ServedModel& served, size_t index) const;
 };
+  std::unique_ptr<TokenConstraint> thinking_limit(const ServedModel& served, StartIn start) const;
 
 /// What a request's headers say; the rest is in its body.
 struct ClientFacts {

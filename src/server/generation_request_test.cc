@@ -168,7 +168,7 @@ TEST(GenerationRequest, ServingFieldsReachTheEngine) {
   const auto sequence = [](const std::string& fields) {
     return accept(Api::chat, fields).sequence(model(), 0, 1);
   };
-  const SequenceRequest plain = sequence("");
+  const SequenceRequest plain = sequence(R"(,"answer_reserve":0)");
   EXPECT_EQ(plain.constraint, nullptr);
   EXPECT_EQ(plain.cache.salt, 0U);
   EXPECT_EQ(plain.urgency.priority, 0);
@@ -185,7 +185,9 @@ TEST(GenerationRequest, ServingFieldsReachTheEngine) {
             sequence(R"(,"cache_salt":"b")").cache.salt);
   EXPECT_EQ(accept(Api::chat, R"(,"reasoning_budget":-1)").thinking_budget, std::nullopt);
   EXPECT_EQ(accept(Api::chat, R"(,"thinking_budget":9)").thinking_budget, 9);
-  EXPECT_EQ(sequence(R"(,"repetition_detection":{"max_pattern_size":0})").constraint, nullptr);
+  EXPECT_EQ(
+      sequence(R"(,"answer_reserve":0,"repetition_detection":{"max_pattern_size":0})").constraint,
+      nullptr);
   const auto echoed = accept(Api::completions, R"(,"echo":true,"logprobs":2,"max_tokens":0)");
   EXPECT_EQ(echoed.completion, Completion::dropped);
   EXPECT_EQ(echoed.max_tokens, 1);

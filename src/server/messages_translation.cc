@@ -199,6 +199,7 @@ TranslatedBody Translation::run() {
                 {"cache_salt", "cache_salt"},
                 {"priority", "priority"},
                 {"max_time_ms", "max_time_ms"},
+                {"answer_reserve", "answer_reserve"},
                 {"chat_template_kwargs", "chat_template_kwargs"}},
                chat_);
   system();

@@ -194,6 +194,7 @@ TranslatedBody Translation::run() {
                 {"cache_salt", "cache_salt"},
                 {"priority", "priority"},
                 {"max_time_ms", "max_time_ms"},
+                {"answer_reserve", "answer_reserve"},
                 {"thinking_token_budget", "thinking_token_budget"},
                 {"enable_thinking", "enable_thinking"},
                 {"chat_template_kwargs", "chat_template_kwargs"}},

@@ -11,6 +11,7 @@
 #include "engine/sampling_params.h"
 #include "grammar/grammar_compiler.h"
 #include "model/config.h"
+#include "server/answer_policy.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -29,6 +30,7 @@ struct ServedModel {
   SpecialTokens completion_prompts = SpecialTokens::plain_text;  // text of /v1/completions
   SamplingParams sampling;                                       // of generation_config.json
   std::optional<int32_t> max_tokens_default;  // max_new_tokens of generation_config.json
+  AnswerPolicy policy;
   std::vector<int32_t> stop_ids;              // union of all configs, ascending
   TagIds tags;
   std::vector<int32_t> thinking_close;  // what ends thinking by force: a line break and </think>

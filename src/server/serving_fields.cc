@@ -1,5 +1,5 @@
-// Fields about how a request is served and watched: thinking budget, repetition, log-probabilities
-// of the prompt, priority, cache salt, time limit.
+// Fields about how a request is served and watched: room for thinking, repetition,
+// log-probabilities of the prompt, priority, cache salt, time limit.
 #include <charconv>
 
 #include "server/request_fields.h"
@@ -86,6 +86,8 @@ void read_priority(FieldReader& fields, GenerationRequest& request) {
 void read_serving_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
                          GenerationRequest& request) {
   read_thinking_budget(fields, model, request);
+  if (const auto tokens = fields.integer("answer_reserve", 0, INT32_MAX))
+    request.answer_reserve = static_cast<int32_t>(*tokens);
   read_repetition(fields, request);
   read_prompt_logprobs(fields, limits, request);
   read_priority(fields, request);

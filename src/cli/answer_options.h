@@ -1,0 +1,18 @@
+// Flags of `nibble serve` about requests and answers of every client: room for the answer, names of
+// fields.
+#pragma once
+
+#include "cli/verb.h"
+#include "server/answer_policy.h"
+
+namespace nibble {
+
+inline constexpr Option kAnswerReserveOption = {
+    "answer-reserve", "N", "1024",
+    "tokens that thinking leaves for the answer, of max_tokens at most a quarter, or half with "
+    "tools or a structure; 0: none"};
+
+/// Errors: one line per flag with a value it cannot have.
+Result<AnswerPolicy> read_answer_policy(const Arguments& arguments);
+
+}  // namespace nibble
