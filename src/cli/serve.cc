@@ -7,6 +7,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "cli/answer_options.h"
 #include "cli/engine_setup.h"
+#include "cli/profiles_file.h"
 #include "cli/recipe_notice.h"
 #include "cli/speculation.h"
 #include "cli/verb.h"
@@ -22,6 +23,7 @@ constexpr Option kOptions[] = {
     {"api-key", "KEY", "", "clients must send this key (several: separated by commas)"},
     {"served-model-name", "NAME", "",
      "name of the model in the API (several: separated by commas)"},
+    kProfilesOption,
     kMaxModelLenOption,
     {"max-num-seqs", "N", "16", "sequences computed at once; more wait"},
     {"max-queued-requests", "N", "1024", "sequences that may wait; more get status 429"},
@@ -78,6 +80,7 @@ Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& 
     if (arguments.positional(0) != served.names[0]) served.names.push_back(arguments.positional(0));
   }
   served.context_max = setup.plan.context_max;
+  served.profiles = TRY(read_profiles(arguments));
   served.created = std::chrono::duration_cast<std::chrono::seconds>(
   served.policy = TRY(read_answer_policy(arguments));
                        std::chrono::system_clock::now().time_since_epoch())

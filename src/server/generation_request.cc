@@ -50,14 +50,26 @@ std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLi
     return too_long("max_tokens", concat("max_tokens is too large: expected at most ", room,
                                          " after a prompt of ", longest, " tokens in a context of ",
                                          context, ", found ", request.max_tokens));
-  if (request.max_tokens == 0)  // generation_config.json's default, or all there is room for
-    request.max_tokens = static_cast<int32_t>(
-        std::min<size_t>(room, static_cast<size_t>(model.max_tokens_default.value_or(INT32_MAX))));
+  const int32_t otherwise = model.max_tokens_default.value_or(INT32_MAX);
+  if (request.max_tokens == 0)  // the profile's or generation_config.json's, or all there is room
+    request.max_tokens = static_cast<int32_t>(std::min<size_t>(
+        room, static_cast<size_t>(request.max_tokens_default.value_or(otherwise))));
   if (request.min_tokens > request.max_tokens)
     return ApiError::field("min_tokens", {.what = "min_tokens",
                                           .expected = concat("at most ", request.max_tokens),
                                           .found = concat(request.min_tokens)});
   return std::nullopt;
+}
+
+/// What of a profile is no field of a body; and what the body, as it is served, says in echo.
+void use_profile(const Profile& profile, const Json& chat, GenerationRequest& request) {
+  request.profile = profile.name;
+  request.max_tokens_default = profile.max_tokens();
+  if (request.max_tokens_default && profile.locks("max_tokens") && request.max_tokens > 0)
+    request.max_tokens = std::min(request.max_tokens, *request.max_tokens_default);
+  for (const char* name : {"temperature", "top_p"})
+    if (const Json* value = chat.find(name); value != nullptr && request.echoed.is_object())
+      request.echoed.set(name, *value);
 }
 
 ApiError unknown_model(std::string_view name) {
@@ -118,10 +130,12 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
   GenerationRequest request{.api = api};
   Json body_as_chat = std::move(json).value();
   const Json* named = body_as_chat.find("model");
-  const Profile* profile = named != nullptr && named->is_string()
-                               ? profile_of(named->as_string(), model.names)
-                               : nullptr;
-  if (profile != nullptr) apply_profile(*profile, api, body_as_chat);
+  const Profile* profile = nullptr;
+  if (named != nullptr && named->is_string())
+    profile = profile_of(named->as_string(), model.names, model.profiles);
+  const bool by_profile = profile != nullptr;
+  if (!by_profile) profile = model.profiles.standing();
+  const SaysThinking says = says_thinking(api, body_as_chat);
   if (api == Api::messages || api == Api::responses) {
     if (api == Api::responses) request.echoed = echoed_members(body_as_chat);
     TranslatedBody translated =
@@ -129,12 +143,14 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
     if (auto* error = std::get_if<ApiError>(&translated)) return std::move(*error);
     body_as_chat = std::move(std::get<Json>(translated));
   }
+  if (profile != nullptr) apply_profile(*profile, says, body_as_chat);
   FieldReader fields(body_as_chat);
   read_common_fields(fields, model, limits, request);
+  if (profile != nullptr) use_profile(*profile, body_as_chat, request);
   if (fields.error()) return *fields.error();
   const bool known = std::ranges::find(model.names, request.model) != model.names.end();
   const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
-  if (!request.model.empty() && !known && !meant && profile == nullptr)
+  if (!request.model.empty() && !known && !meant && !by_profile)
     return unknown_model(request.model);
   std::optional<GrammarSource> calls;
   if (api == Api::completions)

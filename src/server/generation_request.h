@@ -42,9 +42,11 @@ struct GenerationRequest {
   bool include_usage = false;                 // stream: one more chunk with the usage
   bool include_reasoning = true;              // chat: else reasoning is left out
   std::string model;                          // as the client named it
+  std::string profile;                        // the name of the one that holds, or empty
   std::vector<std::vector<int32_t>> prompts;  // chat: exactly one
   int32_t choices = 1;                        // of each prompt
-  int32_t max_tokens = 0;
+  int32_t max_tokens = 0;                     // 0: not said
+  std::optional<int32_t> max_tokens_default;  // the profile's
   int32_t min_tokens = 0;
   std::vector<int32_t> stop_ids;
   std::vector<std::string> stops;
@@ -56,9 +58,9 @@ struct GenerationRequest {
   Completion completion = Completion::given;
   int32_t prompt_logprobs = -1;  // as SequenceRequest's; the answer lists them
   std::optional<int32_t> thinking_budget;
+  std::optional<int32_t> answer_reserve;  // tokens that thinking leaves; else the server's policy
   std::optional<RepetitionLimits> repetition;
   int32_t priority = 0;     // smaller goes first
-  std::optional<int32_t> answer_reserve;  // tokens that thinking leaves; else the server's policy
   double timeout_ms = 0.0;  // from submission; 0: none
   uint64_t tenant = 0;
   std::string cache_salt;
@@ -77,13 +79,13 @@ struct GenerationRequest {
   /// The deadline is the caller's to set, on the engine's clock.
   SequenceRequest sequence(const ServedModel& served, size_t index, uint64_t id) const;
   ChoiceDecoder decoder(const ServedModel& served, size_t index) const;
-
- private:
   /// Of max_tokens, those that thinking may not use, so that an answer has room.
   int32_t reserved_tokens(const ServedModel& served) const;
+
+ private:
+  std::unique_ptr<TokenConstraint> thinking_limit(const ServedModel& served, StartIn start) const;
   std::unique_ptr<TokenConstraint> constraint(const ServedModel& served, size_t index) const;
 };
-  std::unique_ptr<TokenConstraint> thinking_limit(const ServedModel& served, StartIn start) const;
 
 /// What a request's headers say; the rest is in its body.
 struct ClientFacts {

@@ -138,6 +138,8 @@ void Metrics::take(const EngineEvent& event, Time now) {
     else
       inter_token_.add(gap / static_cast<double>(tokens), tokens);
     timing.spoke = true;
+    timing.generated += tokens;
+    tokens_so_far_ += tokens;
     timing.last = now;
   } else if (const auto* end = std::get_if<Finished>(&event)) {
     ++finished_[std::string(reason_name(end->reason))];
@@ -149,6 +151,12 @@ void Metrics::take(const EngineEvent& event, Time now) {
     whole_.add(seconds(timing.begin, now));
     timings_.erase(found);
   }
+}
+
+Metrics::Progress Metrics::progress(uint64_t id, Time now) const {
+  const auto found = timings_.find(id);
+  if (found == timings_.end()) return {};
+  return {.seconds = seconds(found->second.begin, now), .generated = found->second.generated};
 }
 
 void Metrics::refuse(int status) { ++refused_[status]; }
@@ -199,6 +207,10 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model) con
               engine.prefix.pages_stored);
   out.counter(Also::nobody, "prefix_pages_loaded_total", "Pages brought back from it.",
               engine.prefix.pages_loaded);
+  std::vector<Exposition::Sample> asked;
+  for (const auto& [profile, count] : asked_)
+    asked.emplace_back(label("profile", profile), static_cast<double>(count));
+  out.rows(Also::nobody, "requests_total", "counter", "Sound requests, by profile.", asked);
   std::vector<Exposition::Sample> ends;
   for (const auto& [reason, count] : finished_)
     ends.emplace_back(label("finished_reason", reason), static_cast<double>(count));

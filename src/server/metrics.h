@@ -43,8 +43,24 @@ class Metrics {
   /// A sequence was submitted, said something, ended.
   void begin(uint64_t id, Time now);
   void take(const EngineEvent& event, Time now);
+  /// A sound request came, under this profile or, empty, none.
+  void ask(const std::string& profile) { ++asked_[profile]; }
   /// An answer with this status was given instead of a generation.
   void refuse(int status);
+
+  /// Of all sequences, the generated ones also of those that still run.
+  struct Tokens {
+    int64_t prompt = 0;
+    int64_t cached = 0;  // of the prompt
+    int64_t generated = 0;
+  };
+  Tokens tokens() const { return {prompt_tokens_, cached_tokens_, tokens_so_far_}; }
+  /// Of a live sequence: how long it is here, what it has said.
+  struct Progress {
+    double seconds = 0.0;
+    int64_t generated = 0;
+  };
+  Progress progress(uint64_t id, Time now) const;
 
   /// The exposition format, version 0.0.4.
   std::string text(const EngineStats& engine, std::string_view model) const;
@@ -54,13 +70,16 @@ class Metrics {
     Time begin;
     Time last;  // token
     bool spoke = false;
+    int64_t generated = 0;
   };
   std::map<uint64_t, Timing> timings_;
+  std::map<std::string, int64_t> asked_;     // by profile
   std::map<std::string, int64_t> finished_;  // by reason
   std::map<int, int64_t> refused_;           // by status
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;
   int64_t generated_tokens_ = 0;
+  int64_t tokens_so_far_ = 0;  // generated, of live sequences too
   Histogram first_token_, inter_token_, whole_;  // seconds
   Histogram prompt_sizes_, answer_sizes_;        // tokens
 };

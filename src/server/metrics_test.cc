@@ -58,15 +58,21 @@ TEST(Metrics, TimesTokensFromSubmission) {
 TEST_F(ServerTest, MetricsCountRequests) {
   start("yes");
   EXPECT_EQ(ask(post(kCompletions, R"({"prompt":"p","max_tokens":5})")).first, 200);
+  const auto instruct = R"({"model":"instruct","prompt":"p","max_tokens":5})";
+  EXPECT_EQ(ask(post(kCompletions, instruct)).first, 200);
   EXPECT_EQ(ask(post(kCompletions, R"({"prompt":7})")).first, 400);
   EXPECT_EQ(ask(get("/nothing")).first, 404);
   const auto [status, text] = ask(get("/metrics"));
   EXPECT_EQ(status, 200);
-  EXPECT_NE(text.find("vllm:generation_tokens_total{model_name=\"tiny\"} 4\n"), std::string::npos)
+  EXPECT_NE(text.find("vllm:generation_tokens_total{model_name=\"tiny\"} 8\n"), std::string::npos)
       << text;
   EXPECT_NE(text.find("nibble_requests_refused_total{model_name=\"tiny\",status=\"400\"} 1\n"),
             std::string::npos);
   EXPECT_NE(text.find("nibble_requests_refused_total{model_name=\"tiny\",status=\"404\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("nibble_requests_total{model_name=\"tiny\",profile=\"\"} 1\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("nibble_requests_total{model_name=\"tiny\",profile=\"instruct\"} 1\n"),
             std::string::npos);
   EXPECT_NE(text.find("nibble_pages_total{model_name=\"tiny\"} 64\n"), std::string::npos);
 }

@@ -1,8 +1,10 @@
-// Profiles: model names that stand for a way of asking: sampling and thinking as the model's makers
-// advise for a kind of work. `NAME:PROFILE` or the profile's name alone; what a request says itself
-// wins.
+// Profiles: model names that stand for a way of asking: sampling, thinking, limits, priority. Used
+// as `NAME:PROFILE` or under the profile's name alone. What a request says itself wins, unless
+// locked. They come from here or from a file (cli/profiles_file.h); all share one model and one
+// cache.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,32 +12,68 @@
 #include <vector>
 
 #include "base/json.h"
-#include "server/generation_request.h"
 
 namespace nibble {
 
+enum class Api : uint8_t;
+
+/// A number that a profile may say: its key in a file, the request field it fills, its range.
+struct ProfileNumber {
+  enum class Kind : uint8_t { whole, real };
+  std::string_view key;
+  std::string_view field;
+  Kind kind = Kind::real;
+  double least = 0.0;
+  double most = 0.0;
+};
+std::span<const ProfileNumber> profile_numbers();
+
 struct Profile {
-  std::string_view name;
-  double temperature = 1.0;
-  double top_p = 1.0;
-  int32_t top_k = 0;
-  double min_p = 0.0;
-  double presence_penalty = 0.0;
-  double repetition_penalty = 1.0;
-  bool thinking = true;
+  std::string name;
+  Json numbers = Json(Json::Object{});  // by key, rows of profile_numbers(); absent: not said
+  std::optional<bool> thinking;
+  Json template_kwargs = Json(Json::Object{});
+  /// Keys whose values hold against the request's. max_tokens and thinking_budget are bounds then:
+  /// the smaller counts.
+  std::vector<std::string> locked;
+
+  bool locks(std::string_view key) const;
+  std::optional<int32_t> max_tokens() const;
 };
 
-/// The built-in ones: the cards of Qwen3.5 and Qwen3.6.
-std::span<const Profile> built_in_profiles();
+class Profiles {
+ public:
+  /// The built-in ones: the cards of Qwen3.5 and Qwen3.6, and the thinking switch alone.
+  Profiles();
+  /// Replaces one of the same name.
+  void add(Profile profile);
+  /// The one that holds where no other is named. It must be there.
+  void set_default(std::string_view name);
 
-/// Every name that requests may use: the model's own, then each with each profile, then the
+  const Profile* find(std::string_view name) const;
+  const Profile* standing() const;  // the default; nothing: none
+  std::span<const Profile> all() const { return profiles_; }
+
+ private:
+  std::vector<Profile> profiles_;
+  std::string default_;
+};
+
+/// Every name that requests may use: the model's own, then the first with each profile, then the
 /// profiles.
-std::vector<std::string> servable_names(const std::vector<std::string>& names);
+std::vector<std::string> servable_names(const std::vector<std::string>& names,
+                                        const Profiles& profiles);
 
-/// The profile that `model` asks for; nothing: none, or the name is not known.
-const Profile* profile_of(std::string_view model, const std::vector<std::string>& names);
+/// The profile that `model` names; nothing: none, or the name is not known.
+const Profile* profile_of(std::string_view model, const std::vector<std::string>& names,
+                          const Profiles& profiles);
 
-/// Adds what the profile says and the body, a request of `api`, does not.
-void apply_profile(const Profile& profile, Api api, Json& body);
+/// Whether a request, as it came, says itself if the model is to think. cannot: a raw prompt.
+enum class SaysThinking : uint8_t { no, yes, cannot };
+SaysThinking says_thinking(Api api, const Json& body);
+
+/// Adds what the profile says and `chat`, a body in the words of chat completions, does not; what
+/// is locked it replaces. max_tokens is the caller's, since it gives way to the context.
+void apply_profile(const Profile& profile, SaysThinking said, Json& chat);
 
 }  // namespace nibble

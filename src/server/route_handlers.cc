@@ -1,5 +1,4 @@
-// The handlers of routes.cc: small ones answer at once, long ones go to another
-// thread.
+// The handlers of routes.cc: small ones answer at once, long ones go to another thread.
 #include "server/route_handlers.h"
 
 #include <algorithm>
@@ -21,8 +20,7 @@ HttpResponse too_busy(Api api) {
       api, ApiError::from({ErrorCode::no_space, "too many requests are waiting; try again later"}));
 }
 
-/// %2F and the like as the bytes they stand for; what is malformed stays as it
-/// is.
+/// %2F and the like as the bytes they stand for; what is malformed stays as it is.
 std::string percent_decoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -80,7 +78,7 @@ void answer_version(ServerState&, Call call) {
 
 void answer_models(ServerState& server, Call call) {
   Json::Array cards;
-  for (const std::string& name : servable_names(server.model.names))
+  for (const std::string& name : servable_names(server.model.names, server.model.profiles))
     cards.push_back(model_card(server.model, name));
   const Json list(Json::Object{{"object", Json("list")}, {"data", Json(std::move(cards))}});
   call.exchange->respond({.body = list.dump()});
@@ -89,7 +87,7 @@ void answer_models(ServerState& server, Call call) {
 void answer_one_model(ServerState& server, Call call) {
   const std::string id =
       percent_decoded(std::string_view(call.request.path).substr(call.route->path.size()));
-  const std::vector<std::string> names = servable_names(server.model.names);
+  const std::vector<std::string> names = servable_names(server.model.names, server.model.profiles);
   if (std::ranges::find(names, id) != names.end())
     return call.exchange->respond({.body = model_card(server.model, id).dump()});
   call.exchange->respond(

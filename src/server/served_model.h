@@ -12,6 +12,7 @@
 #include "grammar/grammar_compiler.h"
 #include "model/config.h"
 #include "server/answer_policy.h"
+#include "server/profiles.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -25,12 +26,13 @@ struct TagIds {
 struct ServedModel {
   std::vector<std::string> names;  // the first is echoed in answers
   Tokenizer tokenizer;
-  std::optional<ChatTemplate> chat_template;                     // absent: completions only
-  Json template_kwargs;                                          // defaults below the request's
+  Profiles profiles{};                        // more names, that stand for ways of asking
+  std::optional<ChatTemplate> chat_template;  // absent: completions only
+  Json template_kwargs;                       // defaults below the request's
   SpecialTokens completion_prompts = SpecialTokens::plain_text;  // text of /v1/completions
-  SamplingParams sampling;                                       // of generation_config.json
-  std::optional<int32_t> max_tokens_default;  // max_new_tokens of generation_config.json
   AnswerPolicy policy;
+  SamplingParams sampling;                    // of generation_config.json
+  std::optional<int32_t> max_tokens_default;  // max_new_tokens of generation_config.json
   std::vector<int32_t> stop_ids;              // union of all configs, ascending
   TagIds tags;
   std::vector<int32_t> thinking_close;  // what ends thinking by force: a line break and </think>

@@ -123,6 +123,7 @@ void ServerState::handle(HttpRequest request, std::shared_ptr<HttpExchange> exch
 
 void ServerState::start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
                         std::string request_id) {
+  metrics.ask(request.profile);
   auto generation = std::make_shared<Generation>(model, *engine, std::move(request), exchange,
                                                  std::move(request_id));
   generation->start();

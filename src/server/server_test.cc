@@ -176,7 +176,7 @@ TEST_F(ServerTest, ListsModelsHealthAndVersion) {
   EXPECT_EQ(ask(get("/health")).first, 200);
   EXPECT_NE(ask(get("/version")).second.find("\"version\""), std::string::npos);
   const Json list = parse_json(ask(get("/v1/models")).second, "list").value();
-  ASSERT_EQ(at(list, "data").as_array().size(), 12U);  // its names, and profiles
+  ASSERT_EQ(at(list, "data").as_array().size(), 16U);  // its names, and profiles
   EXPECT_EQ(at(at(list, "data").as_array()[0], "id").as_string(), "tiny");
   EXPECT_EQ(at(at(list, "data").as_array()[0], "max_model_len").as_int(), 1024);
   EXPECT_EQ(ask(get("/v1/models/alias")).first, 200);
