@@ -151,6 +151,7 @@ class EngineCore {
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
   void add_sample_rows(const Part& part, std::span<const float> logits);
   void accept(const Sampled& sampled);
+  void tell_progress(Sequence& s, double pass_begin_ms);
   Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
                                        std::span<const float> logits);
   /// Applies constraint and stops, publishes; ends the sequence when it is over.

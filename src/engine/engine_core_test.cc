@@ -17,6 +17,7 @@ struct Outcome {
   std::vector<int32_t> tokens;
   std::vector<PositionLogprobs> logprobs;
   std::vector<PositionLogprobs> prompt_logprobs;
+  std::vector<PromptProgress> progress;
   std::optional<Finished> finished;
 };
 
@@ -45,6 +46,9 @@ class Fixture {
         EXPECT_TRUE(outcome.tokens.empty());
         for (auto& entry : of_prompt->positions)
           outcome.prompt_logprobs.push_back(std::move(entry));
+      } else if (auto* progress = std::get_if<PromptProgress>(&event)) {
+        EXPECT_TRUE(outcomes[progress->id].tokens.empty());
+        outcomes[progress->id].progress.push_back(*progress);
       } else if (auto* fresh = std::get_if<NewTokens>(&event)) {
         Outcome& outcome = outcomes[fresh->id];
         EXPECT_FALSE(outcome.finished) << "tokens after the end";
@@ -419,6 +423,39 @@ TEST(EngineCore, CancelWorksInEveryPhaseWithinOneStep) {
   EXPECT_EQ(fixture.outcomes[6].finished->reason, FinishReason::cancelled);
   fixture.core->cancel_all();
   fixture.run();
+}
+
+TEST(EngineCore, TellsHowFarAPromptIs) {
+  Fixture fixture;
+  std::mt19937 random(9);
+  const std::vector<int32_t> prompt = random_prompt(random, 400);
+  for (const uint64_t id : {1, 2, 3}) {
+    SequenceRequest request = greedy(id, prompt, 3);
+    request.tells_progress = id != 3;
+    fixture.core->submit(std::move(request));
+    for (int i = 0; i < 1000 && !fixture.core->idle(); ++i) {
+      fixture.take(fixture.core->step());
+      // In the middle of the prompt its cache goes: what was told is not told again.
+      if (id == 1 && i == 1) fixture.core->preempt(id);
+    }
+  }
+  const auto& first = fixture.outcomes[1].progress;
+  ASSERT_GE(first.size(), 4U);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].total, 400);
+    EXPECT_EQ(first[i].cached, 0);
+    EXPECT_GE(first[i].elapsed_ms, 0.0);
+    if (i > 0) {
+      EXPECT_GT(first[i].processed, first[i - 1].processed);
+    }
+  }
+  EXPECT_EQ(first.back().processed, 400);
+  const auto& second = fixture.outcomes[2].progress;
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second[0].cached, fixture.outcomes[2].finished->cached_tokens);
+  EXPECT_GT(second[0].cached, 0);
+  EXPECT_EQ(second[0].processed, 400);
+  EXPECT_TRUE(fixture.outcomes[3].progress.empty());
 }
 
 }  // namespace

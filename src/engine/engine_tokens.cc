@@ -51,6 +51,7 @@ void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_m
     const int32_t begin = s.cached;
     if (!part.drafted) s.cached += part.rows, s.replay = 0;
     if (s.cached >= s.prompt_size()) s.phase = Phase::decode;
+    if (s.request.tells_progress && begin < s.prompt_size()) tell_progress(s, now_ms);
     if (memory_.publish(s, part.snapshots, now_ms) == SequenceMemory::Published::not_finite) {
       end_not_finite(s, "the model computed a value that is not finite");
       continue;
@@ -102,6 +103,19 @@ Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
   s.prompt_logprobs_end += static_cast<int32_t>(event.positions.size());
   if (!event.positions.empty()) events_.emplace_back(std::move(event));
   return {};
+}
+
+/// What was told before a restart is not told again.
+void EngineCore::tell_progress(Sequence& s, double pass_begin_ms) {
+  if (s.prefill_begin_ms == 0.0) s.prefill_begin_ms = pass_begin_ms;
+  const int32_t processed = std::min(s.cached, s.prompt_size());
+  if (processed <= s.progress_told) return;
+  s.progress_told = processed;
+  events_.emplace_back(PromptProgress{.id = s.request.id,
+                                      .total = s.prompt_size(),
+                                      .cached = s.hit_tokens,
+                                      .processed = processed,
+                                      .elapsed_ms = now_ms() - s.prefill_begin_ms});
 }
 
 /// Token after token while the drafts agree with what is sampled. A token does not depend on how

@@ -1,5 +1,5 @@
-// What comes out of the engine: plain messages, in order, per sequence: PromptLogprobs if asked
-// for, any number of NewTokens, then exactly one Finished.
+// What comes out of the engine: plain messages, in order, per sequence: PromptLogprobs and
+// PromptProgress if asked for, any number of NewTokens, then exactly one Finished.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,15 @@ struct PromptLogprobs {
   std::vector<PositionLogprobs> positions;
 };
 
+/// After each pass that computed a part of the prompt; `processed` grows and ends at `total`.
+struct PromptProgress {
+  uint64_t id = 0;
+  int32_t total = 0;        // tokens of the prompt
+  int32_t cached = 0;       // of them, taken from the prefix cache
+  int32_t processed = 0;    // of them, done, those from the cache among them
+  double elapsed_ms = 0.0;  // since the first pass began
+};
+
 struct Finished {
   uint64_t id = 0;
   FinishReason reason = FinishReason::stop;
@@ -36,6 +45,6 @@ struct Finished {
   int32_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
 };
 
-using EngineEvent = std::variant<NewTokens, PromptLogprobs, Finished>;
+using EngineEvent = std::variant<NewTokens, PromptLogprobs, PromptProgress, Finished>;
 
 }  // namespace nibble

@@ -52,6 +52,7 @@ struct SequenceRequest {
   CacheRequest cache;
   Urgency urgency;
   int32_t prompt_logprobs = -1;  // -1: none; 0: of each prompt token; n: also of the n best
+  bool tells_progress = false;   // PromptProgress is published
   std::vector<MediaRows> media;  // ascending, disjoint
   /// Rotary positions (t, h, w) of the prompt; empty: 0, 1, 2, ... on all axes. Generated tokens go
   /// on after the largest.
@@ -96,6 +97,8 @@ struct Sequence {
   int32_t tail_slot = -1;  // fast mode: state at the last page boundary of the generated text
 
   int32_t prompt_logprobs_end = 1;  // prompt tokens whose log-probabilities are published
+  int32_t progress_told = 0;        // prompt tokens that were told of as done
+  double prefill_begin_ms = 0.0;    // the first pass; 0: none yet
   uint64_t prompt_hash = 0;         // of salt and tokens, to find equal prompts
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;
