@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <vector>
 
 #include "base/check.h"
-#include "quantize/nvfp4_block.inl.h"
+#include "quantize/round_path.inl.h"
 
 namespace nibble {
 namespace detail {
@@ -48,34 +47,16 @@ void load_row(const TensorView& weights, int64_t row, float factor, std::span<fl
 
 namespace {
 
-using RowFunction = RoundStatistics (*)(const float*, int64_t, RoundAlgorithm, uint8_t*, uint8_t*);
+struct PlainRow {
+  detail::Row row;
+  RoundAlgorithm algorithm;
+  RoundStatistics& statistics;
 
-RoundStatistics row_portable(const float* row, int64_t cols, RoundAlgorithm algorithm,
-                             uint8_t* codes, uint8_t* scales) {
-  return detail::round_row<4>(row, cols, algorithm, codes, scales);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) RoundStatistics row_avx2(const float* row, int64_t cols,
-                                                         RoundAlgorithm algorithm, uint8_t* codes,
-                                                         uint8_t* scales) {
-  return detail::round_row<8>(row, cols, algorithm, codes, scales);
-}
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
-RoundStatistics
-row_avx512(const float* row, int64_t cols, RoundAlgorithm algorithm, uint8_t* codes,
-           uint8_t* scales) {
-  return detail::round_row<16>(row, cols, algorithm, codes, scales);
-}
-#endif
-
-RowFunction row_function([[maybe_unused]] RoundPath path) {
-#if defined(__x86_64__)
-  if (path == RoundPath::avx512) return row_avx512;
-  if (path == RoundPath::avx2) return row_avx2;
-#endif
-  return row_portable;
-}
+  template <int W>
+  NIBBLE_INLINE void run() const {
+    statistics += detail::round_row<W>(row.u, row.cols, algorithm, row.codes, row.scales);
+  }
+};
 
 template <typename Bits>
 Bits largest_bits(const std::byte* values, int64_t count) {
@@ -165,25 +146,13 @@ void RoundStatistics::scale_by(double factor) {
 
 RoundStatistics round_nvfp4_rows(const TensorView& weights, const RoundRequest& request,
                                  std::span<uint8_t> codes, std::span<uint8_t> scales) {
-  const int64_t rows = weights.shape[0], cols = weights.shape[1];
-  CHECK(cols % kNvfp4Group == 0, "columns ", cols);
-  CHECK(static_cast<int64_t>(codes.size()) == rows * cols / 2 &&
-            static_cast<int64_t>(scales.size()) == rows * cols / kNvfp4Group,
-        "rows ", rows, " columns ", cols);
-  CHECK(round_path_available(request.path), round_path_name(request.path));
   CHECK(request.algorithm <= RoundAlgorithm::four_over_six, round_algorithm_name(request.algorithm),
         " needs data");
-  const RowFunction round_row = row_function(request.path);
-  const float factor = std::ldexp(1.0F, -request.exponent);
-  std::vector<float> row(static_cast<size_t>(cols));
-  RoundStatistics total;
-  for (int64_t n = 0; n < rows; ++n) {
-    detail::load_row(weights, n, factor, row);
-    total += round_row(row.data(), cols, request.algorithm, codes.data() + n * (cols / 2),
-                       scales.data() + n * (cols / kNvfp4Group));
-  }
-  total.scale_by(std::ldexp(1.0, 2 * request.exponent));
-  return total;
+  return detail::round_rows(
+      weights, request.exponent, codes, scales,
+      [&](const detail::Row& row, RoundStatistics& statistics) {
+        detail::run_on(request.path, PlainRow{row, request.algorithm, statistics});
+      });
 }
 
 }  // namespace nibble

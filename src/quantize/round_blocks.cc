@@ -2,22 +2,12 @@
 // the least e^T H e, where H is the input's 16x16 second moment over the mean square of all
 // columns, damped, and every weight goes to the nearest code. Over 32 codes, from 3 octaves below
 // amax/3.5 up; sums in F32, columns in order; the lowest code if several tie.
-#include <cmath>
-
 #include "base/check.h"
 #include "quantize/row_rounders.h"
 #include "quantize/weighted_block.inl.h"
 
 namespace nibble {
 namespace {
-
-struct Row {
-  const float* u;
-  const float* moments;  // [K/16, 16, 16]
-  int64_t cols;
-  uint8_t* codes;
-  uint8_t* scales;
-};
 
 /// Signed error of one weight under W codes. By division: at a tie between two elements both are
 /// equally far, but on which side the error lies matters here, and must be what is written.
@@ -66,37 +56,20 @@ NIBBLE_INLINE int block_code(const detail::SearchBlock& block, const float* u, c
   return lo + best;
 }
 
-template <int W>
-NIBBLE_INLINE void round_row(const Row& row, RoundStatistics& statistics) {
-  for (int64_t b = 0; b < row.cols / 16; ++b) {
-    const float* u = row.u + b * 16;
-    const detail::SearchBlock block = detail::search_block<W>(u);
-    const int code = block_code<W>(block, u, row.moments + b * 256);
-    const uint64_t packed = detail::encode_block<W>(u, block, code, statistics);
-    std::memcpy(row.codes + b * 8, &packed, 8);
-    row.scales[b] = block.amax == 0.0F ? kZeroBlockScale : static_cast<uint8_t>(code);
-    detail::add_errors<W>(block, code, statistics);
+struct BlocksRow {
+  detail::Row row;
+  const float* moments;  // [K/16, 16, 16]
+  RoundStatistics& statistics;
+
+  template <int W>
+  NIBBLE_INLINE void run() const {
+    detail::round_searched_row<W>(
+        row, statistics,
+        [&](const detail::SearchBlock& block, int64_t b) __attribute__((always_inline)) {
+          return block_code<W>(block, row.u + b * 16, moments + b * 256);
+        });
   }
-}
-
-void row_portable(const Row& row, RoundStatistics& statistics) { round_row<4>(row, statistics); }
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) void row_avx2(const Row& row, RoundStatistics& statistics) {
-  round_row<8>(row, statistics);
-}
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) void
-row_avx512(const Row& row, RoundStatistics& statistics) {
-  round_row<16>(row, statistics);
-}
-#endif
-
-auto row_function([[maybe_unused]] RoundPath path) {
-#if defined(__x86_64__)
-  if (path == RoundPath::avx512) return row_avx512;
-  if (path == RoundPath::avx2) return row_avx2;
-#endif
-  return row_portable;
-}
+};
 
 class BlockRounder final : public RowRounder {
  public:
@@ -113,19 +86,10 @@ class BlockRounder final : public RowRounder {
   RoundStatistics round(const TensorView& weights, int exponent, std::span<uint8_t> codes,
                         std::span<uint8_t> scales) const override {
     CHECK(weights.shape[1] == cols_, "columns ", weights.shape[1], " of ", cols_);
-    std::vector<float> u(static_cast<size_t>(cols_));
-    RoundStatistics total;
-    for (int64_t n = 0; n < weights.shape[0]; ++n) {
-      detail::load_row(weights, n, std::ldexp(1.0F, -exponent), u);
-      row_function(path_)({.u = u.data(),
-                           .moments = moments_.data(),
-                           .cols = cols_,
-                           .codes = codes.data() + n * (cols_ / 2),
-                           .scales = scales.data() + n * (cols_ / 16)},
-                          total);
-    }
-    total.scale_by(std::ldexp(1.0, 2 * exponent));
-    return total;
+    return detail::round_rows(weights, exponent, codes, scales,
+                              [&](const detail::Row& row, RoundStatistics& statistics) {
+                                detail::run_on(path_, BlocksRow{row, moments_.data(), statistics});
+                              });
   }
 
  private:

@@ -160,26 +160,15 @@ NIBBLE_INLINE void round_tile(const Tile& tile, RoundStatistics& statistics) {
   }
 }
 
-void tile_portable(const Tile& tile, RoundStatistics& statistics) {
-  round_tile<4>(tile, statistics);
-}
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) void tile_avx2(const Tile& tile, RoundStatistics& statistics) {
-  round_tile<8>(tile, statistics);
-}
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) void
-tile_avx512(const Tile& tile, RoundStatistics& statistics) {
-  round_tile<16>(tile, statistics);
-}
-#endif
+struct TileJob {
+  const Tile& tile;
+  RoundStatistics& statistics;
 
-auto tile_function([[maybe_unused]] RoundPath path) {
-#if defined(__x86_64__)
-  if (path == RoundPath::avx512) return tile_avx512;
-  if (path == RoundPath::avx2) return tile_avx2;
-#endif
-  return tile_portable;
-}
+  template <int W>
+  NIBBLE_INLINE void run() const {
+    round_tile<W>(tile, statistics);
+  }
+};
 
 class GptqRounder final : public RowRounder {
  public:
@@ -231,16 +220,16 @@ RoundStatistics GptqRounder::round(const TensorView& weights, int exponent,
     for (int r = 0; r < count; ++r)
       load(weights, n + r, exponent, &original[static_cast<size_t>(r * cols_)]);
     u = original;
-    tile_function(path_)({.rows = count,
-                          .original = original.data(),
-                          .u = u.data(),
-                          .factor = factor_.data(),
-                          .weights = weights_.data(),
-                          .order = order_.data(),
-                          .cols = cols_,
-                          .codes = codes.data() + n * (cols_ / 2),
-                          .scales = scales.data() + n * (cols_ / 16)},
-                         total);
+    const Tile tile = {.rows = count,
+                       .original = original.data(),
+                       .u = u.data(),
+                       .factor = factor_.data(),
+                       .weights = weights_.data(),
+                       .order = order_.data(),
+                       .cols = cols_,
+                       .codes = codes.data() + n * (cols_ / 2),
+                       .scales = scales.data() + n * (cols_ / 16)};
+    detail::run_on(path_, TileJob{tile, total});
   }
   total.scale_by(std::ldexp(1.0, 2 * exponent));
   return total;

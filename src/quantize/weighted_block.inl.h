@@ -2,7 +2,7 @@
 // algorithms with data share, on top of nvfp4_block.inl.h. The same bytes with every W.
 #pragma once
 
-#include "quantize/nvfp4_block.inl.h"
+#include "quantize/round_path.inl.h"
 
 namespace nibble::detail {
 
@@ -135,6 +135,20 @@ NIBBLE_INLINE void add_errors(const SearchBlock& block, int code, RoundStatistic
   float square = 0;
   for (const float x : block.exact) square += x * x;
   statistics.weight_squares += static_cast<double>(square);
+}
+
+/// A row, block by block, each under the code that code_of(search block, its index) chooses.
+template <int W, typename CodeOf>
+NIBBLE_INLINE void round_searched_row(const Row& row, RoundStatistics& statistics, CodeOf code_of) {
+  for (int64_t b = 0; b < row.cols / 16; ++b) {
+    const float* u = row.u + b * 16;
+    const SearchBlock block = search_block<W>(u);
+    const int code = code_of(block, b);
+    const uint64_t packed = encode_block<W>(u, block, code, statistics);
+    std::memcpy(row.codes + b * 8, &packed, 8);
+    row.scales[b] = block.amax == 0.0F ? kZeroBlockScale : static_cast<uint8_t>(code);
+    add_errors<W>(block, code, statistics);
+  }
 }
 
 }  // namespace nibble::detail
