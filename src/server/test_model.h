@@ -115,7 +115,7 @@ inline std::vector<int32_t> script_of(const std::string& text) {
 
 /// Says script[k] as the k-th token of every sequence; past its end, 'x' for ever. Rows inside a
 /// prompt, looked at for its log-probabilities, expect 'p'.
-class ScriptedBackend final : public Backend {
+class ScriptedBackend : public Backend {
  public:
   explicit ScriptedBackend(std::vector<int32_t> script, std::chrono::milliseconds pass_time = {})
       : script_(std::move(script)), pass_time_(pass_time) {}

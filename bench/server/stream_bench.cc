@@ -1,0 +1,281 @@
+// stream_bench [--streams N] [--tokens N] [--pass-ms N] [--rounds N]: what serving costs beside the
+// model, over a backend that says 'x' after a pause and computes nothing else. Three figures: the
+// engine's own time in a step; the length of a step with the answers streamed over HTTP against the
+// engine alone; CPU of the whole process per streamed token. The client is a process of its own.
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "server/server.h"
+#include "server/test_client.h"
+#include "server/test_model.h"
+
+namespace nibble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Settings {
+  int streams = 32;
+  int tokens = 500;
+  int pass_ms = 3;
+  int rounds = 5;
+};
+
+double microseconds(Clock::duration time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+/// User and system time of this process, all threads.
+double cpu_microseconds() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+  };
+  return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+/// Knows how long its passes took.
+class TimedBackend final : public testing::ScriptedBackend {
+ public:
+  explicit TimedBackend(int pass_ms) : ScriptedBackend({}, std::chrono::milliseconds(pass_ms)) {}
+  Residual embed(const Batch& batch) override {
+    begin_ = Clock::now();
+    return ScriptedBackend::embed(batch);
+  }
+  HeadOutput head(const Batch& batch, Residual h) override {
+    const HeadOutput output = ScriptedBackend::head(batch, h);
+    spent += Clock::now() - begin_;
+    return output;
+  }
+  Clock::duration spent = {};
+
+ private:
+  Clock::time_point begin_;
+};
+
+EngineSettings engine_settings(const Settings& s) {
+  const int32_t context = 256 + s.tokens;
+  return {.pools = {.pages = s.streams * (context / kPageTokens + 2),
+                    .state_slots = 2 * s.streams,
+                    .rows_max = 64 + 4 * s.streams},
+          .sequences_max = s.streams,
+          .context_max = context};
+}
+
+SequenceRequest request(uint64_t id, int tokens) {
+  SequenceRequest made;
+  made.id = id;
+  for (int32_t i = 0; i < 40; ++i) made.prompt.push_back(static_cast<int32_t>(id + 7) % 250 + 1);
+  made.max_tokens = tokens;
+  made.sampling.temperature = 0.0;
+  return made;
+}
+
+/// Microseconds of a decoding step of all streams outside the backend: choosing rows and building
+/// the batch, sampling 300 logits a row, ending the step.
+double step_overhead(const Settings& s) {
+  TimedBackend backend(0);
+  const EngineSettings settings = engine_settings(s);
+  const ModelConfig config = testing::model_config();
+  CHECK(backend.reserve(settings.pools).ok());
+  EngineCore core(backend, config,
+                  Sampler(config.vocab_rows, Sampler::all_sampleable(config.vocab_rows)), settings);
+  for (int i = 0; i < s.streams; ++i) core.submit(request(static_cast<uint64_t>(i), s.tokens));
+  for (int warm = 0; warm < 50; ++warm) core.step();
+  const int steps = s.tokens - 100;
+  backend.spent = {};
+  const auto begin = Clock::now();
+  for (int i = 0; i < steps; ++i) core.step();
+  const auto all = Clock::now() - begin;
+  CHECK(core.live_count() == s.streams, "streams ended early");
+  return microseconds(all - backend.spent) / steps;
+}
+
+struct Run {
+  double step_us = 0;           // from the first token of the last stream to the end, per token
+  double cpu_per_token_us = 0;  // of this process
+};
+
+/// Wall and CPU time from all streams having begun to the first end.
+class Span {
+ public:
+  void begin() { wall_ = Clock::now(), cpu_ = cpu_microseconds(); }
+  Run end(int64_t steps, int streams) const {
+    return {.step_us = microseconds(Clock::now() - wall_) / static_cast<double>(steps),
+            .cpu_per_token_us = (cpu_microseconds() - cpu_) / static_cast<double>(steps) / streams};
+  }
+
+ private:
+  Clock::time_point wall_;
+  double cpu_ = 0;
+};
+
+Run engine_alone(const Settings& s) {
+  Engine::Options options{.settings = engine_settings(s)};
+  auto engine = Engine::start(std::make_unique<testing::ScriptedBackend>(
+                                  std::vector<int32_t>{}, std::chrono::milliseconds(s.pass_ms)),
+                              testing::model_config(), std::move(options));
+  CHECK(engine.ok());
+  for (int i = 0; i < s.streams; ++i)
+    CHECK(engine.value()->submit(request(engine.value()->next_id(), s.tokens)).ok());
+  std::vector<int64_t> said(static_cast<size_t>(s.streams) + 1);
+  Span span;
+  int64_t total = 0;
+  for (int begun = 0, ended = 0; ended == 0;)
+    for (const EngineEvent& event : engine.value()->take_events(std::chrono::milliseconds(100))) {
+      const auto* fresh = std::get_if<NewTokens>(&event);
+      ended += fresh == nullptr ? 1 : 0;
+      if (fresh == nullptr) continue;
+      const bool first = said.at(fresh->id) == 0;
+      said[fresh->id] += static_cast<int64_t>(fresh->tokens.size());
+      if (begun == s.streams) total += static_cast<int64_t>(fresh->tokens.size());
+      begun += first ? 1 : 0;
+      if (first && begun == s.streams) span.begin();
+    }
+  return span.end(total / s.streams, s.streams);
+}
+
+/// The client's whole life: asks for all streams at once and reads them. Writes 'b' when all have
+/// begun, then the tokens that came from then to the first end.
+[[noreturn]] void read_streams(const Settings& s, int from_server, int to_server) {
+  uint16_t port = 0;
+  CHECK(::read(from_server, &port, sizeof port) == sizeof port);
+  std::vector<int> sockets;
+  for (int i = 0; i < s.streams; ++i) {
+    sockets.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(::connect(sockets.back(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    const std::string text = testing::post(
+        "/v1/chat/completions",
+        concat(R"({"stream":true,"temperature":0,"ignore_eos":true,"max_tokens":)", s.tokens,
+               R"(,"chat_template_kwargs":{"enable_thinking":false},"messages":[{"role":"user",)",
+               R"("content":"stream )", i, R"("}]})"));
+    CHECK(::send(sockets.back(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  }
+  std::vector<bool> begun(sockets.size());
+  size_t started = 0;
+  int64_t tokens = 0;
+  std::vector<pollfd> polls;
+  for (const int socket : sockets) polls.push_back({.fd = socket, .events = POLLIN, .revents = 0});
+  for (bool ended = false; !ended;) {
+    CHECK(::poll(polls.data(), polls.size(), 10000) > 0, "the server is silent");
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if ((polls[i].revents & POLLIN) == 0) continue;
+      char bytes[65536];
+      const ssize_t size = ::recv(polls[i].fd, bytes, sizeof bytes, 0);
+      CHECK(size > 0, "the server hung up");
+      const std::string_view text(bytes, static_cast<size_t>(size));
+      ended |= text.find("[DONE]") != std::string_view::npos;
+      for (size_t at = text.find("\"content\":\"x"); at != std::string_view::npos;
+           at = text.find("\"content\":\"x", at + 1)) {
+        if (started == sockets.size()) ++tokens;
+        if (begun[i]) continue;
+        begun[i] = true;
+        if (++started == sockets.size()) CHECK(::write(to_server, "b", 1) == 1);
+      }
+    }
+  }
+  CHECK(::write(to_server, &tokens, sizeof tokens) == sizeof tokens);
+  ::_exit(0);
+}
+
+Run over_http(const Settings& s) {
+  int down[2], up[2];
+  CHECK(::pipe(down) == 0 && ::pipe(up) == 0);
+  const pid_t client = ::fork();  // before this process has threads
+  if (client == 0) read_streams(s, down[0], up[1]);
+  ServerOptions options;
+  options.http.port = 0;
+  ServedModel model = testing::served_model();
+  model.context_max = engine_settings(s).context_max;
+  auto server = Server::start(std::make_unique<testing::ScriptedBackend>(
+                                  std::vector<int32_t>{}, std::chrono::milliseconds(s.pass_ms)),
+                              testing::model_config(), engine_settings(s), std::move(model),
+                              std::move(options));
+  CHECK(server.ok(), server.error().message);
+  std::thread thread([&] { server.value()->run(); });
+  const uint16_t port = server.value()->port();
+  CHECK(::write(down[1], &port, sizeof port) == sizeof port);
+  char begun = 0;
+  CHECK(::read(up[0], &begun, 1) == 1, "the client ended early");
+  Span span;
+  span.begin();
+  int64_t tokens = 0;
+  CHECK(::read(up[0], &tokens, sizeof tokens) == sizeof tokens, "the client ended early");
+  const Run run = span.end(tokens / s.streams, s.streams);
+  server.value()->terminate();
+  server.value()->terminate();
+  thread.join();
+  for (const int end : {down[0], down[1], up[0], up[1]}) ::close(end);
+  ::waitpid(client, nullptr, 0);
+  return run;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void print(const char* name, const std::vector<double>& values, const char* unit) {
+  const auto [least, most] = std::ranges::minmax(values);
+  std::printf("%-44s %10.1f %s (%.1f-%.1f)\n", name, median(values), unit, least, most);
+}
+
+bool parse(int count, char** words, Settings& s) {
+  for (int i = 1; i + 1 < count; i += 2) {
+    const int value = std::atoi(words[i + 1]);
+    int* slot = std::strcmp(words[i], "--streams") == 0   ? &s.streams
+                : std::strcmp(words[i], "--tokens") == 0  ? &s.tokens
+                : std::strcmp(words[i], "--pass-ms") == 0 ? &s.pass_ms
+                : std::strcmp(words[i], "--rounds") == 0  ? &s.rounds
+                                                          : nullptr;
+    if (slot == nullptr || value < 1) return false;
+    *slot = value;
+  }
+  return count % 2 == 1 && s.tokens >= 200 && s.streams <= 256;
+}
+
+int run(const Settings& s) {
+  std::vector<double> overhead, alone, http, ratio, cpu_alone, cpu_http;
+  for (int round = 0; round < s.rounds; ++round) {
+    const Run engine = engine_alone(s);
+    const Run served = over_http(s);
+    overhead.push_back(step_overhead(s));
+    alone.push_back(engine.step_us), http.push_back(served.step_us);
+    ratio.push_back(100.0 * (served.step_us / engine.step_us - 1.0));
+    cpu_alone.push_back(engine.cpu_per_token_us), cpu_http.push_back(served.cpu_per_token_us);
+  }
+  std::printf("%d streams of %d tokens, passes of %d ms, medians of %d rounds (least-most)\n",
+              s.streams, s.tokens, s.pass_ms, s.rounds);
+  print("engine's own time in a step", overhead, "us");
+  print("step, engine alone", alone, "us");
+  print("step, streamed over HTTP", http, "us");
+  print("longer by", ratio, "%");
+  print("CPU per token, engine alone", cpu_alone, "us");
+  print("CPU per token, streamed over HTTP", cpu_http, "us");
+  return 0;
+}
+
+}  // namespace
+}  // namespace nibble
+
+int main(int count, char** words) {
+  nibble::Settings settings;
+  if (nibble::parse(count, words, settings)) return nibble::run(settings);
+  std::fprintf(stderr,
+               "usage: stream_bench [--streams 1..256] [--tokens 200..] [--pass-ms N] "
+               "[--rounds N]\n");
+  return 2;
+}
