@@ -44,6 +44,7 @@ constexpr Option kOptions[] = {
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
     kAnswerReserveOption,
+    {"web", "", "true", "the web page at /, and /docs and /openapi.json"},
     {"max-connections", "N", "1024", "open connections; more are turned away"},
     {"sleep-idle", "SECONDS", "0",
      "after so long without a request the weights go to host memory and the card is free; the next "
@@ -96,6 +97,17 @@ Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& 
         {.what = "--default-chat-template-kwargs", .expected = "a JSON object", .found = *kwargs});
   served.template_kwargs = parsed.value();
   return served;
+}
+
+/// The plan's parts as the page draws them.
+std::vector<MemoryPart> memory_map(const MemoryPlan& plan) {
+  return {{"weights", plan.weight_bytes},
+          {"kv_cache", plan.kv_bytes},
+          {"state", plan.state_bytes},
+          {"workspace", plan.workspace_bytes},
+          {"driver", plan.driver_bytes},
+          {"free", std::max<int64_t>(plan.memory_bytes - plan.total_bytes(), 0)},
+          {"host", plan.host_bytes, MemoryPart::Place::host}};
 }
 
 /// What the bytes of a cached prefix depend on: the checkpoint's files, the backend and how it
@@ -180,6 +192,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
+  options.memory_map = memory_map(setup.plan);
+  if (!arguments.enabled("web")) options.web = WebPage::off;
   ServedModel served = TRY(served_model(arguments, setup, folder));
   EngineSettings settings = setup.settings();
   if (arguments.enabled("check-integrity")) settings.integrity = IntegrityChecks::at_idle;

@@ -12,6 +12,9 @@ void answer_version(ServerState& server, Call call);
 void answer_models(ServerState& server, Call call);
 void answer_one_model(ServerState& server, Call call);
 void answer_load(ServerState& server, Call call);
+void answer_stats(ServerState& server, Call call);
+/// The page, its files, the documents of the API.
+void answer_web(ServerState& server, Call call);
 void answer_metrics(ServerState& server, Call call);
 void answer_tokenizer_info(ServerState& server, Call call);
 void answer_embeddings(ServerState& server, Call call);

@@ -29,14 +29,20 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/embeddings", answer_embeddings},
     {"GET", "/load", answer_load},
     {"GET", "/metrics", answer_metrics},
+    {"GET", "/stats", answer_stats},
+    {"GET", "/", answer_web, Access::open},
+    {"GET", "/assets/", answer_web, Access::open},
+    {"GET", "/docs", answer_web, Access::open},
+    {"GET", "/openapi.json", answer_web, Access::open},
     {"POST", "/sleep", answer_sleep, Access::keyed, Audience::admin, BodyRule::json_or_none},
     {"POST", "/wake_up", answer_wake_up, Access::keyed, Audience::admin, BodyRule::json_or_none},
     {"GET", "/is_sleeping", answer_is_sleeping, Access::keyed, Audience::admin},
 };
 
 bool matches(const Route& route, std::string_view path) {
-  return route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
-                                   : path == route.path;
+  return route.path.size() > 1 && route.path.ends_with('/')
+             ? path.starts_with(route.path) && path.size() > route.path.size()
+             : path == route.path;
 }
 
 bool is_json(std::string_view content_type) {

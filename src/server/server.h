@@ -19,6 +19,17 @@ namespace nibble {
 
 struct ServerState;
 
+/// A part of the memory plan, for people who look at it: "weights", "kv_cache", ...
+struct MemoryPart {
+  enum class Place : uint8_t { device, host };
+  std::string name;
+  int64_t bytes = 0;
+  Place place = Place::device;
+};
+
+/// Whether "/", "/assets/", "/docs" and "/openapi.json" answer.
+enum class WebPage : uint8_t { served, off };
+
 struct ServerOptions {
   HttpOptions http;
   std::vector<std::string> api_keys;  // empty: any or no key is accepted
@@ -29,6 +40,8 @@ struct ServerOptions {
   std::function<void(std::string_view)> log;  // one line per finished generation; may be empty
   /// Pinned prefixes on disk; empty: they live as long as the process.
   std::shared_ptr<PrefixStore> prefix_store;
+  WebPage web = WebPage::served;
+  std::vector<MemoryPart> memory_map;  // what GET /stats tells of the plan
 };
 
 class Server {
