@@ -10,8 +10,10 @@
 #include <string>
 
 #include "backend/cuda/bench_access.h"
+#include "backend/cuda/kernels.h"
 #include "base/file.h"
 #include "model/forward.h"
+#include "model/synthetic_weights.h"
 
 namespace nibble {
 namespace {
@@ -50,11 +52,11 @@ struct Floor {
   double total() const { return weights + experts + state + kv; }
 };
 
-Floor floor_of(const ModelConfig& c, cuda::DummyRecipe recipe, int batch, int context, KvCache kv) {
-  const bool plain = recipe == cuda::DummyRecipe::bf16;
+Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context, KvCache kv) {
+  const bool plain = recipe == WeightLayout::bf16;
   const double fp4 = plain ? 2.0 : 0.5625;
-  const double delta = recipe == cuda::DummyRecipe::mixed ? 1.0 : 2.0;
-  const double attention = plain ? 2.0 : recipe == cuda::DummyRecipe::mixed ? 1.0 : fp4;
+  const double delta = recipe == WeightLayout::mixed ? 1.0 : 2.0;
+  const double attention = plain ? 2.0 : recipe == WeightLayout::mixed ? 1.0 : fp4;
   const double hidden = c.hidden;
   const int deltas = c.count(LayerKind::delta_net);
   const int attentions = c.count(LayerKind::attention);
@@ -100,7 +102,7 @@ Batch step_batch(const std::vector<int32_t>& tokens, int position, int pages_eac
 struct Bench {
   Backend& backend;
   const ModelConfig& config;
-  cuda::DummyRecipe recipe;
+  WeightLayout recipe;
   int context;
   int steps;
   KvCache kv;
@@ -220,9 +222,9 @@ void prefill(Backend& backend, const ModelConfig& config, int rows, uint32_t ski
 
 int run(int argc, char** argv) {
   const std::string recipe_name = argc > 2 ? argv[2] : "mixed";
-  const auto recipe = recipe_name == "bf16"    ? cuda::DummyRecipe::bf16
-                      : recipe_name == "nvfp4" ? cuda::DummyRecipe::nvfp4
-                                               : cuda::DummyRecipe::mixed;
+  const auto recipe = recipe_name == "bf16"    ? WeightLayout::bf16
+                      : recipe_name == "nvfp4" ? WeightLayout::nvfp4
+                                               : WeightLayout::mixed;
   const int context = argc > 3 ? std::atoi(argv[3]) : 2048;
   const int steps = argc > 4 ? std::atoi(argv[4]) : 16;
   const std::string batches = argc > 5 ? argv[5] : "1,8,32,64";
@@ -232,7 +234,7 @@ int run(int argc, char** argv) {
   const auto begin = Clock::now();
   const bool narrow = argc > 8 && std::string(argv[8]) == "fp8";
   const KvCache kv = narrow ? KvCache::fp8 : KvCache::bf16;
-  auto backend = cuda::make_dummy_cuda_backend(config, recipe, {.kv_cache = kv}).value();
+  auto backend = make_random_cuda_backend(config, formats_of(recipe), {.kv_cache = kv}).value();
   std::printf("%s, recipe %s, context %d, made in %.1f s\n", backend->description().c_str(),
               recipe_name.c_str(), context, ms_since(begin) * 1e-3);
   int batch_max = 1;

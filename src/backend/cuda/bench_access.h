@@ -1,24 +1,14 @@
-// For benchmarks only: a backend of any shape on random weights, and its parts left out one by one.
+// For benchmarks only: parts of a pass left out one by one, and what a pass met.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/kernels.h"
-#include "model/synthetic_weights.h"
 
 namespace nibble::cuda {
 
-using DummyRecipe = WeightLayout;
-
-/// Deterministic normal weights made on the device; nothing is read. Errors: as make_cuda_backend.
-Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,
-                                                         DummyRecipe recipe,
-                                                         const BackendOptions& options = {});
-
 /// From the next reserve() on, passes leave out these steps: bit s is Step s. Both need a backend
-/// of make_cuda_backend or make_dummy_cuda_backend.
+/// of make_cuda_backend or make_random_cuda_backend.
 void skip_steps(Backend& backend, uint32_t steps);
 /// Experts with rows, added up over the layers of all passes of as many rows as the last one. It
 /// counts from any number: only differences between passes of one size mean something.

@@ -1,9 +1,9 @@
 // Weights of a real shape without a file.
 #include <cmath>
 
-#include "backend/cuda/bench_access.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/weight_store.h"
+#include "model/synthetic_weights.h"
 
 namespace nibble::cuda {
 namespace {
@@ -33,12 +33,6 @@ class RandomFiller final : public WeightFiller {
 };
 
 }  // namespace
-
-Result<std::unique_ptr<Backend>> make_dummy_cuda_backend(const ModelConfig& config,
-                                                         DummyRecipe recipe,
-                                                         const BackendOptions& options) {
-  return make_random_cuda_backend(config, formats_of(recipe), options);
-}
 
 Result<WeightStore> WeightStore::random(const ModelConfig& config, const FormatOf& formats,
                                         const Launcher& launcher) {
