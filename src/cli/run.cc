@@ -5,7 +5,11 @@
 #include <map>
 
 #include "base/file.h"
+#include "cli/answer_options.h"
+#include "cli/batch.h"
 #include "cli/local_session.h"
+#include "cli/profiles_file.h"
+#include "cli/served_names.h"
 #include "cli/speculation.h"
 #include "eval/score.h"
 
@@ -32,6 +36,18 @@ constexpr Option kOptions[] = {
     {"ids-out", "FILE", "", "with --ids: write the new ids here; default: standard output"},
     {"ignore-eos", "", "", "go on after end-of-text ids"},
     {"stats", "", "true", "token counts and speed on standard error"},
+    kBatchOption,
+    kBatchOutputOption,
+    kBatchSequencesOption,
+    kServedNamesOption,
+    kProfilesOption,
+    kAnswerReserveOption,
+    kPrefixCachingOption,
+    kCacheModeOption,
+    kSnapshotsOption,
+    kHostCacheOption,
+    kStepTimeOption,
+    kLongPromptOption,
     kMaxModelLenOption,
     kKvCacheBytesOption,
     kMemoryShareOption,
@@ -212,6 +228,13 @@ Result<int> run_ids(const Arguments& arguments, Terminal& terminal) {
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   install_interrupt_flag();
+  if (arguments.given("output") && !arguments.given("batch"))
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "--output", .expected = "--batch FILE beside it"});
+  if (arguments.given("batch") && arguments.given("ids"))
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "--ids and --batch", .expected = "one of them", .found = "both"});
+  if (arguments.given("batch")) return run_batch(arguments, terminal);
   if (!arguments.given("ids")) return run_text(arguments, terminal);
   if (arguments.positional_count() > 1)
     return make_error(ErrorCode::invalid_argument,

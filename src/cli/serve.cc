@@ -9,6 +9,7 @@
 #include "cli/engine_setup.h"
 #include "cli/profiles_file.h"
 #include "cli/recipe_notice.h"
+#include "cli/served_names.h"
 #include "cli/speculation.h"
 #include "cli/verb.h"
 #include "server/server.h"
@@ -21,8 +22,7 @@ constexpr Option kOptions[] = {
     {"host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for every network"},
     {"port", "N", "8000", "port; 0 picks a free one and prints it"},
     {"api-key", "KEY", "", "clients must send this key (several: separated by commas)"},
-    {"served-model-name", "NAME", "",
-     "name of the model in the API (several: separated by commas)"},
+    kServedNamesOption,
     kProfilesOption,
     kMaxModelLenOption,
     {"max-num-seqs", "N", "16", "sequences computed at once; more wait"},
@@ -41,9 +41,9 @@ constexpr Option kOptions[] = {
     kLongPromptOption,
     {"check-integrity", "", "false", "checks every page and slot when idle; ends if one is lost"},
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
+    kAnswerReserveOption,
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
-    kAnswerReserveOption,
     {"web", "", "true", "the web page at /, and /docs and /openapi.json"},
     {"max-connections", "N", "1024", "open connections; more are turned away"},
     {"sleep-idle", "SECONDS", "0",
@@ -60,30 +60,14 @@ constexpr Option kOptions[] = {
     kIsaOption,
 };
 
-std::vector<std::string> split_list(std::string_view text) {
-  std::vector<std::string> items;
-  while (!text.empty()) {
-    const size_t end = text.find(',');
-    if (end != 0) items.emplace_back(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
-  return items;
-}
-
 Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& setup,
                                  const std::filesystem::path& folder) {
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
-  served.names = split_list(arguments.text("served-model-name").value_or(""));
-  if (served.names.empty()) {
-    const auto path = std::filesystem::absolute(folder).lexically_normal();
-    served.names = {path.has_filename() ? path.filename().string()
-                                        : path.parent_path().filename().string()};
-    if (arguments.positional(0) != served.names[0]) served.names.push_back(arguments.positional(0));
-  }
-  served.context_max = setup.plan.context_max;
+  served.names = served_names(arguments);
   served.profiles = TRY(read_profiles(arguments));
-  served.created = std::chrono::duration_cast<std::chrono::seconds>(
   served.policy = TRY(read_answer_policy(arguments));
+  served.context_max = setup.plan.context_max;
+  served.created = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();
   if (arguments.enabled("completion-special-tokens"))

@@ -82,10 +82,12 @@ Progress::~Progress() { finish(); }
 std::string Progress::line(uint64_t done, uint64_t total, double seconds) const {
   const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
   const double rate = seconds > 0 ? static_cast<double>(done - first_done_) / seconds : 0.0;
-  std::string tail = concat(
-      " ", fixed(share * 100, 0), "%  ", fixed(static_cast<double>(done) / look_.unit_scale, 1),
-      "/", fixed(static_cast<double>(total) / look_.unit_scale, 1), " ", look_.unit, "  ",
-      fixed(rate / look_.unit_scale, 1), " ", look_.unit, "/s");
+  const int decimals = look_.unit_scale == 1.0 ? 0 : 1;
+  std::string tail =
+      concat(" ", fixed(share * 100, 0), "%  ",
+             fixed(static_cast<double>(done) / look_.unit_scale, decimals), "/",
+             fixed(static_cast<double>(total) / look_.unit_scale, decimals), " ", look_.unit, "  ",
+             fixed(rate / look_.unit_scale, 1), " ", look_.unit, "/s");
   if (rate > 0 && done < total) {
     tail += concat("  ", duration_text(static_cast<double>(total - done) / rate), " left");
   }

@@ -104,8 +104,10 @@ void HttpServer::State::turn_away(Tcp::socket socket) const {
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& options,
                                                        HttpHandler handler) {
   auto state = std::make_shared<State>(options, std::move(handler));
-  TRY(state->open());
-  state->accept();
+  if (options.listening == Listening::on) {
+    TRY(state->open());
+    state->accept();
+  }
   return std::make_unique<HttpServer>(std::move(state));
 }
 
@@ -131,6 +133,7 @@ void HttpServer::post_after(std::chrono::milliseconds delay, std::function<void(
 
 void HttpServer::on_terminate(std::function<void()> callback) {
   const auto state = state_;
+  if (state->options.listening == Listening::off) return;
   state->on_terminate = std::move(callback);
   boost::system::error_code ignored;
   state->signals.add(SIGINT, ignored);

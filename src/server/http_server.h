@@ -27,7 +27,11 @@ struct HttpLimits {
   Milliseconds write_wait{30'000};  // without any progress
 };
 
+/// off: no socket and no signals; only what is posted runs.
+enum class Listening : uint8_t { on, off };
+
 struct HttpOptions {
+  Listening listening = Listening::on;
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free one
   HttpLimits limits;

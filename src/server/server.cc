@@ -90,6 +90,12 @@ Server::~Server() {
 
 uint16_t Server::port() const { return state_->http->port(); }
 void Server::run() { state_->http->run(); }
+void Server::submit(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  const auto shared = std::make_shared<HttpRequest>(std::move(request));
+  state_->http->post([s = state_.get(), shared, exchange = std::move(exchange)] {
+    s->handle(std::move(*shared), exchange);
+  });
+}
 void Server::terminate() {
   state_->http->post([s = state_.get()] { s->terminate(); });
 }

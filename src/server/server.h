@@ -60,6 +60,9 @@ class Server {
   /// Serves until it has drained after SIGINT or SIGTERM; a second signal, or drain_wait, ends what
   /// still runs.
   void run();
+  /// A request that came by another way than a socket; from any thread. Its exchange is called on
+  /// the thread of run().
+  void submit(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   /// As a signal does; from any thread.
   void terminate();
 
