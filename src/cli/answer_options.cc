@@ -7,6 +7,15 @@ Result<AnswerPolicy> read_answer_policy(const Arguments& arguments) {
   AnswerPolicy policy;
   policy.answer_reserve =
       static_cast<int32_t>(TRY(arguments.integer("answer-reserve", 0, int64_t{1} << 24)));
+  if (arguments.enabled("strict-fields")) policy.unknown_fields = UnknownFields::refused;
+  const std::string name = *arguments.text("reasoning-field");
+  const auto field = reasoning_field_of(name);
+  if (!field)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "--reasoning-field",
+                       .expected = "both, reasoning or reasoning_content",
+                       .found = name});
+  policy.reasoning_field = *field;
   return policy;
 }
 

@@ -12,6 +12,12 @@ inline constexpr Option kAnswerReserveOption = {
     "tokens that thinking leaves for the answer, of max_tokens at most a quarter, or half with "
     "tools or a structure; 0: none"};
 
+inline constexpr Option kStrictFieldsOption = {
+    "strict-fields", "", "false", "an unknown field of a request is refused, not ignored"};
+inline constexpr Option kReasoningFieldOption = {"reasoning-field",
+                                                 "both|reasoning|reasoning_content", "both",
+                                                 "what thinking is called in chat answers"};
+
 /// Errors: one line per flag with a value it cannot have.
 Result<AnswerPolicy> read_answer_policy(const Arguments& arguments);
 

@@ -42,6 +42,8 @@ constexpr Option kOptions[] = {
     {"check-integrity", "", "false", "checks every page and slot when idle; ends if one is lost"},
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
     kAnswerReserveOption,
+    kStrictFieldsOption,
+    kReasoningFieldOption,
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
     {"web", "", "true", "the web page at /, and /docs and /openapi.json"},

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace nibble {
 
@@ -10,6 +12,8 @@ namespace nibble {
 enum class UnknownFields : uint8_t { ignored, refused };
 /// The name, or names, that a chat answer's thinking has.
 enum class ReasoningField : uint8_t { both, reasoning, reasoning_content };
+/// Of "both", "reasoning", "reasoning_content"; nothing: of another word.
+std::optional<ReasoningField> reasoning_field_of(std::string_view name);
 
 struct AnswerPolicy {
   /// Tokens kept for the answer when thinking is on, at most a share of max_tokens; 0: none.

@@ -149,6 +149,18 @@ std::optional<GrammarSource> call_grammar(const ServedModel& model, const Json& 
   return source;
 }
 
+/// The name that thinking has in the answer.
+void read_reasoning_field(FieldReader& fields, GenerationRequest& request) {
+  request.include_reasoning = fields.flag("include_reasoning").value_or(true);
+  const auto name = fields.text("reasoning_field");
+  if (!name) return;
+  request.reasoning_field = reasoning_field_of(*name);
+  if (!request.reasoning_field)
+    fields.refuse("reasoning_field", {.what = "reasoning_field",
+                                      .expected = "both, reasoning or reasoning_content",
+                                      .found = shown(Json(*name))});
+}
+
 /// Server defaults, then the request's chat_template_kwargs, then enable_thinking and
 /// reasoning_effort at the top level.
 Json read_kwargs(FieldReader& fields, const ServedModel& model) {
@@ -186,7 +198,7 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
   const ReadToolChoice choice = read_tool_choice(fields, tools);
   const Json kwargs = read_kwargs(fields, model);
   const bool parallel = fields.flag("parallel_tool_calls").value_or(true);
-  request.include_reasoning = fields.flag("include_reasoning").value_or(true);
+  read_reasoning_field(fields, request);
   fields.unsupported("chat_template");
   fields.unsupported("add_generation_prompt", {Json(true)});
   fields.unsupported("documents", {Json(Json::Array{})});

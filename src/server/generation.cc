@@ -42,7 +42,8 @@ Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequ
            .api = request_.api,
            .delivery = request_.delivery,
            .model = request_.model.empty() ? served.names.front() : request_.model,
-           .created = std::chrono::duration_cast<std::chrono::seconds>(now).count()};
+           .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+           .reasoning_field = request_.reasoning_field.value_or(served.policy.reasoning_field)};
   writer_ = make_answer_writer(head_, request_.echoed);
 }
 
@@ -93,6 +94,18 @@ void Generation::abandon() {
   cancel_rest();
 }
 
+void Generation::cancel() {
+  cancelled_ = true;
+  cancel_rest();
+}
+
+Json Generation::so_far(std::string_view status) const {
+  CHECK(writer_ != nullptr, "an answer without a writer");
+  Json answer = writer_->whole();
+  answer.set("status", Json(status));
+  return answer;
+}
+
 void Generation::cancel_rest() {
   for (size_t i = 0; i < choices_.size(); ++i)
     if (!choices_[i].finished) engine_.cancel(ids_[i]);
@@ -113,6 +126,10 @@ void Generation::take(EngineEvent event) {
     for (auto& position : prompt->positions) choice.prompt_logprobs.push_back(std::move(position));
     return;
   }
+  if (const auto* progress = std::get_if<PromptProgress>(&event)) {
+    choice.progress = *progress;
+    return;
+  }
   take_end(choice, std::move(std::get<Finished>(event)));
 }
 
@@ -123,6 +140,7 @@ void Generation::take_end(Choice& choice, Finished finished) {
   const FinishReason reason = choice.finished->reason;
   if (reason == FinishReason::error)
     return fail({.status = 500, .type = "server_error", .message = choice.finished->error});
+  if (reason == FinishReason::cancelled && cancelled_) return;
   if (reason == FinishReason::cancelled)
     return fail(
         {.status = 503, .type = "service_unavailable", .message = "the server is shutting down"});
@@ -183,175 +201,12 @@ void Generation::flush() {
   }
 }
 
-void Generation::begin_stream() {
-  streaming_ = true;
-  exchange_->start_stream({.status = 200,
-                           .content_type = "text/event-stream; charset=utf-8",
-                           .headers = {{"Cache-Control", "no-cache"},
-                                       {"X-Accel-Buffering", "no"},
-                                       {"x-request-id", request_id_}}});
-  if (writer_) pending_ += writer_->begin(counts());
-  if (request_.api != Api::chat) return;
-  for (size_t i = 0; i < choices_.size(); ++i)
-    send(head_.object({role_choice(static_cast<int32_t>(i))}));
-}
-
-void Generation::send(const Json& object) {
-  pending_ += "data: ";
-  pending_ += object.dump();
-  pending_ += "\n\n";
-}
-
-std::string Generation::echo_text(size_t index) const {
-  return served_.tokenizer.decode(prompt_of(index), SkipSpecial::no);
-}
-
-/// The prompt as the first piece of a stream; false: its log-probabilities are still to come.
-bool Generation::send_echo(size_t index) {
-  Choice& choice = choices_[index];
-  if (request_.echo == Echo::none || choice.echo_sent) return true;
-  if (!prompt_logprobs_complete(index) && !choice.finished) return false;
-  choice.echo_sent = true;
-  const OutputEvent event{.kind = OutputEvent::Kind::content, .text = echo_text(index)};
-  Json logprobs;
-  if (request_.sampling.wants_logprobs())
-    logprobs = echo_logprobs(served_.tokenizer, prompt_of(index).front(), choice.prompt_logprobs,
-                             choice.text_offset);
-  send(head_.object({chunk_choice(request_.api, static_cast<int32_t>(index), &event, {}, nullptr,
-                                  std::move(logprobs))}));
-  return true;
-}
-
-std::string Generation::write_blocks() {
-  std::string events;
-  for (const OutputEvent& event : choices_.front().decoder.take()) events += writer_->add(event);
-  return events;
-}
-
-void Generation::stream_choice(int32_t index) {
-  Choice& choice = choices_[static_cast<size_t>(index)];
-  if (!send_echo(static_cast<size_t>(index))) return;
-  for (const OutputEvent& event : choice.decoder.take()) {
-    if (!shown(event) || request_.completion == Completion::dropped) continue;
-    if (event.kind == OutputEvent::Kind::tool_begin) choice.text.add(event);  // gives it an id
-    const bool call = event.kind >= OutputEvent::Kind::tool_begin;
-    const std::string tool_id = call ? choice.text.calls[static_cast<size_t>(event.tool)].id : "";
-    send(head_.object(
-        {chunk_choice(request_.api, index, &event, tool_id, nullptr, logprobs_of(choice))}));
-  }
-  if (!choice.finished || choice.end_sent) return;
-  choice.end_sent = true;
-  const ChoiceEnd end = end_of(choice);
-  send(head_.object({chunk_choice(request_.api, index, nullptr, {}, &end, logprobs_of(choice))}));
-}
-
-void Generation::finish_stream() {
-  const ChoiceEnd end = end_of(choices_.front());
-  outcome_ = end.finish_reason;
-  if (writer_) {
-    pending_ += writer_->finish(end, counts());
-    return;
-  }
-  if (request_.include_usage) {
-    Json last = head_.object({});
-    last.set("usage", counts().usage());
-    send(last);
-  }
-  pending_ += "data: [DONE]\n\n";
-}
-
-void Generation::answer_whole() {
-  if (writer_) {
-    const ChoiceEnd end = end_of(choices_.front());
-    writer_->finish(end, counts());
-    outcome_ = end.finish_reason;
-    done_ = true;
-    return exchange_->respond(
-        {.body = writer_->whole().dump(), .headers = {{"x-request-id", request_id_}}});
-  }
-  Json::Array choices;
-  for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_of(i));
-  Json answer = head_.object(std::move(choices));
-  if (request_.api == Api::chat && request_.prompt_logprobs >= 0)
-    answer.set("prompt_logprobs",
-               prompt_logprobs_json(served_.tokenizer, choices_.front().prompt_logprobs));
-  answer.set("usage", counts().usage());
-  outcome_ = end_of(choices_.front()).finish_reason;
-  done_ = true;
-  exchange_->respond({.body = answer.dump(), .headers = {{"x-request-id", request_id_}}});
-}
-
-Json Generation::whole_logprobs(size_t index) {
-  Choice& choice = choices_[index];
-  if (request_.echo == Echo::none || !request_.sampling.wants_logprobs())
-    return logprobs_of(choice);
-  Json logprobs = echo_logprobs(served_.tokenizer, prompt_of(index).front(), choice.prompt_logprobs,
-                                choice.text_offset);
-  append_logprobs(logprobs, logprobs_of(choice));
-  return logprobs;
-}
-
-Json Generation::whole_choice_of(size_t index) {
-  Choice& choice = choices_[index];
-  if (request_.completion == Completion::dropped) choice.text = {};
-  if (request_.echo == Echo::prompt) choice.text.content.insert(0, echo_text(index));
-  Json json = whole_choice(request_.api, static_cast<int32_t>(index), choice.text, end_of(choice),
-                           whole_logprobs(index));
-  if (request_.api == Api::completions && request_.prompt_logprobs >= 0)
-    json.set("prompt_logprobs", prompt_logprobs_json(served_.tokenizer, choice.prompt_logprobs));
-  return json;
-}
-
 void Generation::ping() {
   if (done_ || request_.delivery != Delivery::stream) return;
   if (!std::exchange(wrote_since_ping_, false)) {
     if (!streaming_) begin_stream();
     exchange_->write(std::exchange(pending_, {}) + (writer_ ? writer_->ping() : ": ping\n\n"));
   }
-}
-
-ChoiceEnd Generation::end_of(const Choice& choice) const {
-  const Finished& finished = *choice.finished;
-  if (finished.reason == FinishReason::length) return {.finish_reason = "length"};
-  if (request_.completion == Completion::dropped) return {.finish_reason = "length"};
-  if (finished.reason == FinishReason::deadline)
-    return {.finish_reason = "length", .stop_reason = Json("deadline")};
-  if (finished.reason == FinishReason::repetition)
-    return {.finish_reason = "repetition", .stop_reason = Json("repetition_detected")};
-  const bool called = choice.decoder.complete_calls() > 0;
-  ChoiceEnd end{.finish_reason = called ? "tool_calls" : "stop", .stop_reason = {}};
-  const auto& stop_string = choice.decoder.stop_string();
-  if (stop_string) end.stop_reason = Json(*stop_string);
-  const bool extra = finished.stop_token >= 0 &&
-                     !std::ranges::binary_search(served_.stop_ids, finished.stop_token);
-  if (extra) end.stop_reason = Json(finished.stop_token);
-  return end;
-}
-
-Json Generation::logprobs_of(Choice& choice) const {
-  if (!request_.sampling.wants_logprobs()) return {};
-  auto positions = std::exchange(choice.logprobs, {});
-  if (request_.completion == Completion::dropped) positions.clear();
-  if (positions.empty() && request_.delivery == Delivery::stream) return {};
-  return request_.api == Api::chat
-             ? chat_logprobs(served_.tokenizer, positions)
-             : completion_logprobs(served_.tokenizer, positions, choice.text_offset);
-}
-
-TokenCounts Generation::counts() const {
-  TokenCounts counts;
-  for (const auto& prompt : request_.prompts) counts.prompt += static_cast<int64_t>(prompt.size());
-  const auto per_prompt = static_cast<size_t>(request_.choices);
-  int64_t cached = INT64_MAX;  // a prompt is counted once; so is what none of its choices computed
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& choice = choices_[i];
-    const bool given = choice.finished && request_.completion == Completion::given;
-    counts.completion += given ? choice.finished->completion_tokens : 0;
-    counts.reasoning += choice.decoder.reasoning_tokens();
-    cached = std::min<int64_t>(cached, choice.finished ? choice.finished->cached_tokens : 0);
-    if ((i + 1) % per_prompt == 0) counts.cached += std::exchange(cached, INT64_MAX);
-  }
-  return counts;
 }
 
 }  // namespace nibble

@@ -34,6 +34,8 @@ class Generation {
   void ping();
   /// The client has gone.
   void abandon();
+  /// Ends it with what it has; the engine's word for that comes later.
+  void cancel();
 
   /// Nothing more will be sent.
   bool done() const { return done_; }
@@ -45,6 +47,11 @@ class Generation {
   /// The status it was refused or failed with; 0: it was not.
   int error_status() const { return error_status_; }
   Api api() const { return request_.api; }
+  uint64_t tenant() const { return request_.tenant; }
+  /// Responses: the answer as far as it is, with a status of its own.
+  Json so_far(std::string_view status) const;
+  /// Whether clients may call it so: by the answer's id or the request's.
+  bool is_called(std::string_view id) const { return id == head_.id || id == request_id_; }
 
  private:
   struct Choice {
@@ -54,6 +61,7 @@ class Generation {
     std::vector<PositionLogprobs> logprobs;
     std::vector<PositionLogprobs> prompt_logprobs;
     size_t text_offset = 0;
+    std::optional<PromptProgress> progress;  // not told yet
     std::optional<Finished> finished;
     bool echo_sent = false;
     bool end_sent = false;
@@ -66,6 +74,7 @@ class Generation {
   const std::vector<int32_t>& prompt_of(size_t index) const;
   bool prompt_logprobs_complete(size_t index) const;
   bool send_echo(size_t index);
+  void send_progress(size_t index);
   std::string echo_text(size_t index) const;
   Json whole_logprobs(size_t index);
   Json whole_choice_of(size_t index);
@@ -95,6 +104,7 @@ class Generation {
   bool streaming_ = false;
   bool wrote_since_ping_ = false;
   bool done_ = false;
+  bool cancelled_ = false;  // by cancel()
   std::string outcome_;
   int error_status_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "server/cache_salt.h"
 #include "server/chat_translation.h"
+#include "server/known_fields.h"
 #include "server/profiles.h"
 #include "server/request_fields.h"
 
@@ -98,12 +99,14 @@ SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t in
   if (served.tags.tool_begin) sequence.cache.anchor_ids = {*served.tags.tool_begin};
   sequence.urgency = {.tenant = tenant, .priority = priority, .deadline_ms = 0.0};
   sequence.prompt_logprobs = prompt_logprobs_wanted();
+  // One choice computes the prompt, the others find it in the cache.
+  sequence.tells_progress = return_progress && index % static_cast<size_t>(choices) == 0;
   return sequence;
 }
 
 int32_t GenerationRequest::prompt_logprobs_wanted() const {
-  const int32_t echoed = echo == Echo::prompt ? sampling.top_logprobs : -1;
-  return std::max(echoed, prompt_logprobs);
+  const int32_t of_echo = echo == Echo::prompt ? sampling.top_logprobs : -1;
+  return std::max(of_echo, prompt_logprobs);
 }
 
 ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {
@@ -127,6 +130,8 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
   if (!json.value().is_object())
     return ApiError{.message = concat("the request body: expected a JSON object, found ",
                                       json.value().type_name())};
+  if (model.policy.unknown_fields == UnknownFields::refused)
+    if (auto error = unknown_field(api, json.value())) return *std::move(error);
   GenerationRequest request{.api = api};
   Json body_as_chat = std::move(json).value();
   const Json* named = body_as_chat.find("model");

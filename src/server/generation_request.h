@@ -41,6 +41,8 @@ struct GenerationRequest {
   Delivery delivery = Delivery::whole;
   bool include_usage = false;                 // stream: one more chunk with the usage
   bool include_reasoning = true;              // chat: else reasoning is left out
+  std::optional<ReasoningField> reasoning_field;  // chat; else the server's policy
+  bool return_progress = false;               // stream: tells how far the prompt is
   std::string model;                          // as the client named it
   std::string profile;                        // the name of the one that holds, or empty
   std::vector<std::vector<int32_t>> prompts;  // chat: exactly one

@@ -101,6 +101,8 @@ void read_stops(FieldReader& fields, const ServedModel& model, const RequestLimi
 
 void read_streaming(FieldReader& fields, GenerationRequest& request) {
   if (fields.flag("stream").value_or(false)) request.delivery = Delivery::stream;
+  const bool progress = fields.flag("return_progress").value_or(false);
+  request.return_progress = progress && request.delivery == Delivery::stream;
   const Json* options = fields.find("stream_options");
   if (options == nullptr) return;
   if (request.delivery != Delivery::stream)

@@ -42,13 +42,21 @@ Json call_delta(const OutputEvent& event, std::string_view tool_id) {
   return json_object({{"tool_calls", Json(Json::Array{std::move(call)})}});
 }
 
-Json delta_of(const OutputEvent* event, std::string_view tool_id) {
+/// Under the name, or both names, that the operator or the request chose.
+void set_reasoning(Json& message, ReasoningField field, const std::string& text) {
+  if (field != ReasoningField::reasoning) message.set("reasoning_content", Json(text));
+  if (field != ReasoningField::reasoning_content) message.set("reasoning", Json(text));
+}
+
+Json delta_of(const AnswerHead& head, const OutputEvent* event, std::string_view tool_id) {
   if (event == nullptr) return Json(Json::Object{});
   if (event->kind == OutputEvent::Kind::content)
     return json_object({{"content", Json(event->text)}});
-  if (event->kind == OutputEvent::Kind::reasoning)
-    return json_object(
-        {{"reasoning_content", Json(event->text)}, {"reasoning", Json(event->text)}});
+  if (event->kind == OutputEvent::Kind::reasoning) {
+    Json delta(Json::Object{});
+    set_reasoning(delta, head.reasoning_field, event->text);
+    return delta;
+  }
   return call_delta(*event, tool_id);
 }
 
@@ -58,6 +66,13 @@ void set_end(Json& choice, const ChoiceEnd* end) {
 }
 
 }  // namespace
+
+std::optional<ReasoningField> reasoning_field_of(std::string_view name) {
+  if (name == "both") return ReasoningField::both;
+  if (name == "reasoning") return ReasoningField::reasoning;
+  if (name == "reasoning_content") return ReasoningField::reasoning_content;
+  return std::nullopt;
+}
 
 Json AnswerHead::object(Json::Array choices) const {
   std::string name = api == Api::chat ? "chat.completion" : "text_completion";
@@ -132,19 +147,16 @@ Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLog
                       {"text_offset", Json(std::move(offsets))}});
 }
 
-Json whole_choice(Api api, int32_t index, const ChoiceText& text, const ChoiceEnd& end,
-                  Json logprobs) {
+Json whole_choice(const AnswerHead& head, int32_t index, const ChoiceText& text,
+                  const ChoiceEnd& end, Json logprobs) {
   Json choice = json_object({{"index", Json(index)}});
-  if (api == Api::completions) {
+  if (head.api == Api::completions) {
     choice.set("text", Json(text.content));
   } else {
     Json message =
         json_object({{"role", Json("assistant")}, {"content", text_or_null(text.content)}});
     if (text.calls.empty()) message.set("content", Json(text.content));
-    if (!text.reasoning.empty()) {
-      message.set("reasoning_content", Json(text.reasoning));
-      message.set("reasoning", Json(text.reasoning));
-    }
+    if (!text.reasoning.empty()) set_reasoning(message, head.reasoning_field, text.reasoning);
     Json::Array calls;
     for (const ToolCall& call : text.calls) calls.push_back(call_json(call));
     if (!calls.empty()) message.set("tool_calls", Json(std::move(calls)));
@@ -155,13 +167,13 @@ Json whole_choice(Api api, int32_t index, const ChoiceText& text, const ChoiceEn
   return choice;
 }
 
-Json chunk_choice(Api api, int32_t index, const OutputEvent* event, std::string_view tool_id,
-                  const ChoiceEnd* end, Json logprobs) {
+Json chunk_choice(const AnswerHead& head, int32_t index, const OutputEvent* event,
+                  std::string_view tool_id, const ChoiceEnd* end, Json logprobs) {
   Json choice = json_object({{"index", Json(index)}});
-  if (api == Api::completions)
+  if (head.api == Api::completions)
     choice.set("text", Json(event != nullptr ? event->text : std::string()));
   else
-    choice.set("delta", delta_of(event, tool_id));
+    choice.set("delta", delta_of(head, event, tool_id));
   choice.set("logprobs", std::move(logprobs));
   set_end(choice, end);
   return choice;

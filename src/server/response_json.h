@@ -20,6 +20,7 @@ struct AnswerHead {
   Delivery delivery = Delivery::whole;
   std::string model;
   int64_t created = 0;
+  ReasoningField reasoning_field = ReasoningField::both;
 
   /// {"id","object","created","model","choices"}.
   Json object(Json::Array choices) const;
@@ -35,7 +36,7 @@ struct TokenCounts {
 
 /// How a choice ended, in the words of the API.
 struct ChoiceEnd {
-  std::string finish_reason;  // stop, length, tool_calls, repetition
+  std::string finish_reason;  // stop, length, tool_calls, repetition, abort
   Json stop_reason;           // the stop string, an extra stop id, a word, or null
 };
 
@@ -61,11 +62,11 @@ Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLog
                          size_t& text_offset);
 
 /// A choice of a whole answer.
-Json whole_choice(Api api, int32_t index, const ChoiceText& text, const ChoiceEnd& end,
-                  Json logprobs);
+Json whole_choice(const AnswerHead& head, int32_t index, const ChoiceText& text,
+                  const ChoiceEnd& end, Json logprobs);
 /// A choice of a chunk: a delta without an end, or an end.
-Json chunk_choice(Api api, int32_t index, const OutputEvent* event, std::string_view tool_id,
-                  const ChoiceEnd* end, Json logprobs);
+Json chunk_choice(const AnswerHead& head, int32_t index, const OutputEvent* event,
+                  std::string_view tool_id, const ChoiceEnd* end, Json logprobs);
 /// The first chunk of a chat choice: the role.
 Json role_choice(int32_t index);
 

@@ -39,8 +39,9 @@ class ResponsesWriter final : public AnswerWriter {
 
   std::string finish(const ChoiceEnd& end, const TokenCounts& counts) override {
     const bool cut = end.finish_reason == "length" || end.finish_reason == "content_filter";
-    std::string events = close(cut ? "incomplete" : "completed");
-    status_ = cut ? "incomplete" : "completed";
+    const bool cancelled = end.finish_reason == "abort";
+    std::string events = close(cut || cancelled ? "incomplete" : "completed");
+    status_ = cut ? "incomplete" : cancelled ? "cancelled" : "completed";
     if (cut)
       incomplete_ =
           json_object({{"reason", Json(end.finish_reason == "length" ? "max_output_tokens"
@@ -51,7 +52,8 @@ class ResponsesWriter final : public AnswerWriter {
          {"output_tokens", Json(counts.completion)},
          {"output_tokens_details", json_object({{"reasoning_tokens", Json(counts.reasoning)}})},
          {"total_tokens", Json(counts.prompt + counts.completion)}});
-    return events + event(concat("response.", status_), {{"response", response()}});
+    return events + event(cut || cancelled ? "response.incomplete" : "response.completed",
+                          {{"response", response()}});
   }
 
   Json whole() const override { return response(); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "server/request_routes.h"
 #include "server/route_handlers.h"
 
 namespace nibble {
@@ -16,6 +17,10 @@ constexpr Route kRoutes[] = {
     {"GET", "/version", answer_version},
     {"GET", "/v1/models", answer_models},
     {"GET", "/v1/models/", answer_one_model},
+    {"POST", "/v1/requests/", answer_cancel, Access::keyed, Audience::clients,
+     BodyRule::json_or_none},
+    {"POST", "/v1/responses/", answer_cancel, Access::keyed, Audience::clients,
+     BodyRule::json_or_none},
     {"POST", "/v1/chat/completions", answer_generation},
     {"POST", "/v1/completions", answer_generation},
     {"POST", "/v1/messages", answer_generation},

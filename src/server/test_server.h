@@ -37,11 +37,13 @@ class ServerTest : public ::testing::Test {
                                   .waiting_max = 8,
                                   .integrity = IntegrityChecks::every_step};
     auto server = Server::start(std::make_unique<ScriptedBackend>(std::move(script), pass_time),
-                                model_config(), settings, served_model(), std::move(options));
+                                model_config(), settings, model(), std::move(options));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
     thread_ = std::thread([this] { server_->run(); });
   }
+  /// What is served.
+  virtual ServedModel model() const { return served_model(); }
   void TearDown() override {
     if (!server_) return;
     server_->terminate();

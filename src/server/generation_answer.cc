@@ -1,0 +1,97 @@
+// What a generation answers as a whole, and what whole answers and streams share: how a choice
+// ended, log-probabilities, counts.
+#include <algorithm>
+
+#include "server/generation.h"
+
+namespace nibble {
+
+void Generation::answer_whole() {
+  if (writer_) {
+    const ChoiceEnd end = end_of(choices_.front());
+    writer_->finish(end, counts());
+    outcome_ = end.finish_reason;
+    done_ = true;
+    return exchange_->respond(
+        {.body = writer_->whole().dump(), .headers = {{"x-request-id", request_id_}}});
+  }
+  Json::Array choices;
+  for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_of(i));
+  Json answer = head_.object(std::move(choices));
+  if (request_.api == Api::chat && request_.prompt_logprobs >= 0)
+    answer.set("prompt_logprobs",
+               prompt_logprobs_json(served_.tokenizer, choices_.front().prompt_logprobs));
+  answer.set("usage", counts().usage());
+  outcome_ = end_of(choices_.front()).finish_reason;
+  done_ = true;
+  exchange_->respond({.body = answer.dump(), .headers = {{"x-request-id", request_id_}}});
+}
+
+Json Generation::whole_logprobs(size_t index) {
+  Choice& choice = choices_[index];
+  if (request_.echo == Echo::none || !request_.sampling.wants_logprobs())
+    return logprobs_of(choice);
+  Json logprobs = echo_logprobs(served_.tokenizer, prompt_of(index).front(), choice.prompt_logprobs,
+                                choice.text_offset);
+  append_logprobs(logprobs, logprobs_of(choice));
+  return logprobs;
+}
+
+Json Generation::whole_choice_of(size_t index) {
+  Choice& choice = choices_[index];
+  if (request_.completion == Completion::dropped) choice.text = {};
+  if (request_.echo == Echo::prompt) choice.text.content.insert(0, echo_text(index));
+  Json json = whole_choice(head_, static_cast<int32_t>(index), choice.text, end_of(choice),
+                           whole_logprobs(index));
+  if (request_.api == Api::completions && request_.prompt_logprobs >= 0)
+    json.set("prompt_logprobs", prompt_logprobs_json(served_.tokenizer, choice.prompt_logprobs));
+  return json;
+}
+
+ChoiceEnd Generation::end_of(const Choice& choice) const {
+  const Finished& finished = *choice.finished;
+  if (finished.reason == FinishReason::length) return {.finish_reason = "length"};
+  if (request_.completion == Completion::dropped) return {.finish_reason = "length"};
+  if (finished.reason == FinishReason::cancelled)
+    return {.finish_reason = "abort", .stop_reason = Json("cancelled")};
+  if (finished.reason == FinishReason::deadline)
+    return {.finish_reason = "length", .stop_reason = Json("deadline")};
+  if (finished.reason == FinishReason::repetition)
+    return {.finish_reason = "repetition", .stop_reason = Json("repetition_detected")};
+  const bool called = choice.decoder.complete_calls() > 0;
+  ChoiceEnd end{.finish_reason = called ? "tool_calls" : "stop", .stop_reason = {}};
+  const auto& stop_string = choice.decoder.stop_string();
+  if (stop_string) end.stop_reason = Json(*stop_string);
+  const bool extra = finished.stop_token >= 0 &&
+                     !std::ranges::binary_search(served_.stop_ids, finished.stop_token);
+  if (extra) end.stop_reason = Json(finished.stop_token);
+  return end;
+}
+
+Json Generation::logprobs_of(Choice& choice) const {
+  if (!request_.sampling.wants_logprobs()) return {};
+  auto positions = std::exchange(choice.logprobs, {});
+  if (request_.completion == Completion::dropped) positions.clear();
+  if (positions.empty() && request_.delivery == Delivery::stream) return {};
+  return request_.api == Api::chat
+             ? chat_logprobs(served_.tokenizer, positions)
+             : completion_logprobs(served_.tokenizer, positions, choice.text_offset);
+}
+
+TokenCounts Generation::counts() const {
+  TokenCounts counts;
+  for (const auto& prompt : request_.prompts) counts.prompt += static_cast<int64_t>(prompt.size());
+  const auto per_prompt = static_cast<size_t>(request_.choices);
+  int64_t cached = INT64_MAX;  // a prompt is counted once; so is what none of its choices computed
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    const bool given = choice.finished && request_.completion == Completion::given;
+    counts.completion += given ? choice.finished->completion_tokens : 0;
+    counts.reasoning += choice.decoder.reasoning_tokens();
+    cached = std::min<int64_t>(cached, choice.finished ? choice.finished->cached_tokens : 0);
+    if ((i + 1) % per_prompt == 0) counts.cached += std::exchange(cached, INT64_MAX);
+  }
+  return counts;
+}
+
+}  // namespace nibble
