@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
@@ -21,6 +22,7 @@ struct LineReader::Editor {
   ::History* history = nullptr;
   std::filesystem::path file;
   std::string prompt;
+  std::string typed;  // before the next line is read
 };
 
 LineReader::LineReader(const Terminal& terminal, std::filesystem::path history_file) {
@@ -69,6 +71,8 @@ LineReader::Ending LineReader::read_one(std::string_view prompt, std::string& li
   }
   editor_->prompt = prompt;
   int length = 0;
+  if (!editor_->typed.empty()) ::el_push(editor_->line, editor_->typed.c_str());
+  editor_->typed.clear();
   errno = 0;
   const char* text = ::el_gets(editor_->line, &length);
   if (text == nullptr || length <= 0)
@@ -78,6 +82,14 @@ LineReader::Ending LineReader::read_one(std::string_view prompt, std::string& li
   HistEvent event;
   if (!line.empty()) ::history(editor_->history, &event, H_ENTER, line.c_str());
   return Ending::line;
+}
+
+void LineReader::begin_with(std::string_view text) {
+  if (!editor_) return;
+  editor_->typed = text;
+  // A line break would end the line, other control characters are commands of the editor.
+  std::ranges::replace_if(
+      editor_->typed, [](char c) { return (c >= 0 && c < ' ') || c == 127; }, ' ');
 }
 
 LineReader::Ending LineReader::read(std::string_view prompt, std::string& line) {

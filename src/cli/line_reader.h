@@ -25,6 +25,8 @@ class LineReader {
   /// The next line without its newline. A line that begins with """ goes on to the line that ends
   /// with """. interrupted: Ctrl-C while typing.
   Ending read(std::string_view prompt, std::string& line);
+  /// The next line begins with this text, as if typed; not from a pipe.
+  void begin_with(std::string_view text);
 
  private:
   struct Editor;

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cli/profiles_file.h"
+
 namespace nibble {
 
 namespace {
@@ -51,6 +53,8 @@ Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& argume
   EngineSetup setup = TRY(set_up_engine(arguments, folder, {}));
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};
+  served.profiles = TRY(read_profiles(arguments));
+  TRY(check_profile(arguments, served.profiles));
   served.context_max = setup.plan.context_max;
   served.completion_prompts = SpecialTokens::recognised;  // the user writes the prompt
   Engine::Options options{.settings = setup.settings(), .sampleable = served.sampleable()};

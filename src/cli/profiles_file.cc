@@ -257,6 +257,17 @@ Result<Profiles> parse_profiles(std::string_view text, std::string_view source) 
   return Reader(source).read(parsed.table());
 }
 
+Result<void> check_profile(const Arguments& arguments, const Profiles& profiles) {
+  const auto wanted = arguments.text(kProfileOption.name);
+  if (!wanted || profiles.find(*wanted) != nullptr) return {};
+  std::string all;
+  for (const Profile& profile : profiles.all())
+    all += concat(all.empty() ? "" : ", ", profile.name);
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = "--profile", .expected = concat("one of ", all), .found = in_quotes(*wanted)});
+}
+
 Result<Profiles> read_profiles(const Arguments& arguments) {
   const auto path = arguments.text("profiles");
   if (!path) return Profiles();

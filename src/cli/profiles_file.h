@@ -21,11 +21,16 @@ namespace nibble {
 inline constexpr Option kProfilesOption = {
     "profiles", "FILE", "", "more profiles, in TOML: model names that stand for ways of asking"};
 
+inline constexpr Option kProfileOption = {"profile", "NAME", "",
+                                          "ask in the way of a profile, as docs/serving.md has it"};
+
 /// The built-in profiles and those of `text`. Errors, with `source` and the line: what is not TOML,
 /// an unknown key (with the nearest one), a wrong type, a number out of range, a name twice.
 Result<Profiles> parse_profiles(std::string_view text, std::string_view source);
 
 /// Those of the file that --profiles names; without it the built-in ones.
 Result<Profiles> read_profiles(const Arguments& arguments);
+/// Whether the one that --profile names is there.
+Result<void> check_profile(const Arguments& arguments, const Profiles& profiles);
 
 }  // namespace nibble

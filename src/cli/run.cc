@@ -40,8 +40,11 @@ constexpr Option kOptions[] = {
     kBatchOutputOption,
     kBatchSequencesOption,
     kServedNamesOption,
+    kProfileOption,
     kProfilesOption,
     kAnswerReserveOption,
+    kStrictFieldsOption,
+    kReasoningFieldOption,
     kPrefixCachingOption,
     kCacheModeOption,
     kSnapshotsOption,
@@ -85,6 +88,7 @@ Result<std::string> read_prompt(const Arguments& arguments, const Terminal& term
 
 Result<Json> request_body(const Arguments& arguments, const std::string& prompt) {
   Json body = TRY(sampling_body(arguments));
+  if (const auto profile = arguments.text("profile")) body.set("model", Json(*profile));
   if (arguments.enabled("ignore-eos")) body.set("ignore_eos", Json(true));
   if (arguments.enabled("raw")) {
     body.set("prompt", Json(prompt));
