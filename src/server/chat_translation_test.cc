@@ -5,6 +5,9 @@
 
 #include <span>
 
+#include "server/generation_request.h"
+#include "server/test_model.h"
+
 namespace nibble {
 namespace {
 
@@ -180,6 +183,20 @@ TEST(ResponsesTranslation, EchoesWhatWasAsked) {
   EXPECT_EQ(echoed.find("temperature")->as_double(), 0.5);
   EXPECT_EQ(echoed.find("tool_choice")->as_string(), "auto");
   EXPECT_EQ(echoed.find("input"), nullptr);
+}
+
+TEST(ChatTranslation, AdaptersAreRefusedInEveryApi) {
+  const char* kBodies[] = {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":5)",
+                           R"({"input":"a")"};
+  const Api kApis[] = {Api::messages, Api::responses};
+  for (size_t i = 0; i < 2; ++i) {
+    const auto parsed = parse_generation_request(
+        kApis[i], concat(kBodies[i], R"(,"lora_path":"a"})"), testing::served_model(), {});
+    const auto* error = std::get_if<ApiError>(&parsed);
+    ASSERT_NE(error, nullptr);
+    EXPECT_EQ(error->status, 400);
+    EXPECT_NE(error->message.find("adapters (LoRA) are not served"), std::string::npos);
+  }
 }
 
 }  // namespace

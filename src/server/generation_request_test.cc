@@ -243,7 +243,7 @@ TEST(GenerationRequest, RefusesByNameWhatIsNotBuilt) {
         R"("tool_choice":{"type":"function"})", R"("structured_outputs":{"structural_tag":{}})",
         R"("bad_words":["x"])", R"("use_beam_search":true)", R"("best_of":2)", R"("echo":true)",
         R"("suffix":"x")", R"("chat_template":"x")", R"("continue_final_message":true)",
-        R"("documents":[{}])"}) {
+        R"("documents":[{}])", R"("lora":[{"id":0,"scale":1}])", R"("lora_path":"a")"}) {
     const std::string name(field + 1, std::string_view(field).find('"', 1) - 1);
     expect_refusals(Api::chat, {{with(field), name.c_str(), name.c_str()}});
   }

@@ -76,6 +76,10 @@ constexpr std::string_view kSampling[] = {
     "length_penalty",
     "suffix",
     "best_of",
+    "lora",
+    "lora_path",
+    "lora_request",
+    "adapter_id",
     // Of no meaning here.
     "user",
     "store",

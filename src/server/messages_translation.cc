@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "server/chat_translation.h"
+#include "server/request_fields.h"
 #include "server/translation_parts.h"
 
 namespace nibble {
@@ -202,6 +203,7 @@ TranslatedBody Translation::run() {
                 {"answer_reserve", "answer_reserve"},
                 {"chat_template_kwargs", "chat_template_kwargs"}},
                chat_);
+  for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
   system();
   const Json* messages = fields_.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->as_array().empty())

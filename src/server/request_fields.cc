@@ -128,6 +128,12 @@ void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   for (const char* name : {"include_stop_str_in_output", "use_beam_search", "return_token_ids",
                            "return_tokens_as_token_ids", "continue_final_message"})
     fields.unsupported(name, {off});
+  for (const std::string_view name : kAdapterFields) {
+    const Json* adapter = fields.find(name);
+    if (adapter != nullptr && *adapter != Json(Json::Array{}))
+      fields.refuse(name, {.what = concat(name, ": adapters (LoRA) are not served"),
+                           .advice = "leave it out, or serve a checkpoint they are merged into"});
+  }
   if (request.api != Api::completions) fields.unsupported("echo", {off});
   fields.unsupported("length_penalty", {Json(1.0), Json(1)});
   fields.unsupported("suffix", {Json("")});

@@ -13,6 +13,9 @@ void read_common_fields(FieldReader& fields, const ServedModel& model, const Req
 /// Thinking budget, repetition, echo and prompt logprobs, priority, cache salt, time limit.
 void read_serving_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
                          GenerationRequest& request);
+/// Names under which other servers take adapters (LoRA); none are served here.
+inline constexpr std::string_view kAdapterFields[] = {"lora", "lora_path", "lora_request",
+                                                      "adapter_id"};
 /// Refuses text that is too long to be worth tokenising.
 bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::string_view field,
                         size_t bytes);

@@ -1,5 +1,6 @@
 // POST /v1/responses as a chat request. Names: OpenAI's Responses API.
 #include "server/chat_translation.h"
+#include "server/request_fields.h"
 #include "server/translation_parts.h"
 
 namespace nibble {
@@ -173,7 +174,8 @@ void Translation::refuse_stored() {
   for (const char* name : {"previous_response_id", "conversation"})
     if (fields_.find(name) != nullptr)
       fields_.refuse(name, {.what = concat(name, ": responses are not stored here"),
-                            .advice = "send the whole conversation as input"});
+                            .advice = "send the whole conversation as input, or start the server "
+                                      "with --response-store"});
   fields_.unsupported("background", {Json(false)});
   fields_.unsupported("prompt");
 }
@@ -199,6 +201,7 @@ TranslatedBody Translation::run() {
                 {"enable_thinking", "enable_thinking"},
                 {"chat_template_kwargs", "chat_template_kwargs"}},
                chat_);
+  for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
   refuse_stored();
   input();
   tools();
