@@ -19,4 +19,11 @@ Result<AnswerPolicy> read_answer_policy(const Arguments& arguments) {
   return policy;
 }
 
+Result<ResponseStoreLimits> read_response_store(const Arguments& arguments) {
+  return ResponseStoreLimits{
+      .responses_max = static_cast<size_t>(TRY(arguments.integer("response-store", 0, 10'000'000))),
+      .bytes_max = static_cast<size_t>(
+          TRY(arguments.integer("response-store-max-bytes", 1, int64_t{1} << 44)))};
+}
+
 }  // namespace nibble

@@ -4,6 +4,7 @@
 
 #include "cli/verb.h"
 #include "server/answer_policy.h"
+#include "server/response_store.h"
 
 namespace nibble {
 
@@ -18,7 +19,14 @@ inline constexpr Option kReasoningFieldOption = {"reasoning-field",
                                                  "both|reasoning|reasoning_content", "both",
                                                  "what thinking is called in chat answers"};
 
+inline constexpr Option kResponseStoreOption = {
+    "response-store", "N", "0",
+    "so many answers of /v1/responses are kept in memory, to go on from by id; 0: none"};
+inline constexpr Option kResponseStoreBytesOption = {"response-store-max-bytes", "N", "256M",
+                                                     "size of all of them; the oldest go"};
+
 /// Errors: one line per flag with a value it cannot have.
 Result<AnswerPolicy> read_answer_policy(const Arguments& arguments);
+Result<ResponseStoreLimits> read_response_store(const Arguments& arguments);
 
 }  // namespace nibble

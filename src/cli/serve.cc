@@ -44,6 +44,8 @@ constexpr Option kOptions[] = {
     kAnswerReserveOption,
     kStrictFieldsOption,
     kReasoningFieldOption,
+    kResponseStoreOption,
+    kResponseStoreBytesOption,
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
     {"max-request-bytes", "N", "8M", "largest request body"},
     {"web", "", "true", "the web page at /, and /docs and /openapi.json"},
@@ -150,6 +152,7 @@ Result<ServerOptions> server_options(const Arguments& arguments, Terminal& termi
   options.http.limits.connections_max =
       static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
   options.api_keys = split_list(arguments.text("api-key").value_or(""));
+  options.response_store = TRY(read_response_store(arguments));
   options.sleep_idle = std::chrono::seconds(TRY(arguments.integer("sleep-idle", 0, 86400 * 365)));
   options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
   if (arguments.enabled("log-requests")) {

@@ -21,6 +21,11 @@ class Generation {
   Generation(const ServedModel& served, Engine& engine, GenerationRequest request,
              std::shared_ptr<HttpExchange> exchange, std::string request_id);
 
+  /// Called with the whole answer of a request that has a stored_input(), once it is complete.
+  using ResponseHook = std::function<void(const Generation&, const Json&)>;
+  void on_response(ResponseHook hook) { response_hook_ = std::move(hook); }
+  const StoredInput& stored_input() const { return *request_.stored_input; }
+
   /// Submits every sequence, or answers with the refusal and is done.
   void start();
   /// The ids of its sequences; empty if start() was refused.
@@ -79,6 +84,7 @@ class Generation {
   Json whole_logprobs(size_t index);
   Json whole_choice_of(size_t index);
   void cancel_rest();
+  void tell_response() const;
   void begin_stream();
   void send(const Json& object);
   void stream_choice(int32_t index);
@@ -100,7 +106,8 @@ class Generation {
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;
   std::unique_ptr<AnswerWriter> writer_;  // messages and responses: they have one choice
-  std::string pending_;                   // SSE bytes of this flush
+  ResponseHook response_hook_;
+  std::string pending_;  // SSE bytes of this flush
   bool streaming_ = false;
   bool wrote_since_ping_ = false;
   bool done_ = false;

@@ -12,6 +12,7 @@ void Generation::answer_whole() {
     writer_->finish(end, counts());
     outcome_ = end.finish_reason;
     done_ = true;
+    tell_response();
     return exchange_->respond(
         {.body = writer_->whole().dump(), .headers = {{"x-request-id", request_id_}}});
   }
@@ -25,6 +26,10 @@ void Generation::answer_whole() {
   outcome_ = end_of(choices_.front()).finish_reason;
   done_ = true;
   exchange_->respond({.body = answer.dump(), .headers = {{"x-request-id", request_id_}}});
+}
+
+void Generation::tell_response() const {
+  if (response_hook_ && request_.stored_input) response_hook_(*this, writer_->whole());
 }
 
 Json Generation::whole_logprobs(size_t index) {

@@ -13,6 +13,7 @@
 #include "engine/sequence.h"
 #include "server/api_error.h"
 #include "server/choice_decoder.h"
+#include "server/response_store.h"
 #include "server/served_model.h"
 
 namespace nibble {
@@ -72,6 +73,8 @@ struct GenerationRequest {
   std::optional<GrammarSource> structure;
   std::string structure_field;
   std::shared_ptr<const Grammar> grammar;
+  /// Responses: what to store with the answer; empty: it is not stored.
+  std::optional<StoredInput> stored_input;
   Json echoed;  // responses: members of the request that the answer repeats
 
   /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.

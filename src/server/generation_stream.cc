@@ -84,7 +84,7 @@ void Generation::finish_stream() {
   outcome_ = end.finish_reason;
   if (writer_) {
     pending_ += writer_->finish(end, counts());
-    return;
+    return tell_response();
   }
   if (request_.include_usage) {
     Json last = head_.object({});

@@ -13,13 +13,6 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t kRequestIdBytesMax = 128;
-
-HttpResponse too_busy(Api api) {
-  return error_response(
-      api, ApiError::from({ErrorCode::no_space, "too many requests are waiting; try again later"}));
-}
-
 /// %2F and the like as the bytes they stand for; what is malformed stays as it is.
 std::string percent_decoded(std::string_view text) {
   std::string out;
@@ -32,14 +25,6 @@ std::string percent_decoded(std::string_view text) {
     if (coded) i += 2;
   }
   return out;
-}
-
-/// The client's x-request-id if it is harmless, else a new one.
-std::string request_id_of(const HttpRequest& request) {
-  const std::string_view given = request.header("x-request-id");
-  const bool sane = !given.empty() && given.size() <= kRequestIdBytesMax &&
-                    std::ranges::all_of(given, [](char c) { return c > ' ' && c < 127; });
-  return sane ? std::string(given) : random_id("req_");
 }
 
 /// Answers when it is done; 409 while requests run.
@@ -62,6 +47,11 @@ Json model_card(const ServedModel& model, std::string_view name) {
 }
 
 }  // namespace
+
+HttpResponse too_busy(Api api) {
+  return error_response(
+      api, ApiError::from({ErrorCode::no_space, "too many requests are waiting; try again later"}));
+}
 
 void answer_health(ServerState& server, Call call) {
   if (server.signals == 0) return call.exchange->respond({.body = R"({"status":"ok"})"});
@@ -140,42 +130,6 @@ void answer_text(ServerState& server, Call call) {
     server.http->post([response, shared] { shared->exchange->respond(std::move(*response)); });
   });
   if (!queued) shared->exchange->respond(too_busy(api_of(shared->request.path)));
-}
-
-void answer_generation(ServerState& server, Call call) {
-  const Api api = api_of(call.route->path);
-  if (server.signals > 0) {
-    const ApiError error = ApiError::from({ErrorCode::cancelled, "the server is shutting down"});
-    return call.exchange->respond(error_response(api, error));
-  }
-  const auto shared = std::make_shared<Call>(std::move(call));
-  const bool queued = server.parser->post([&server, api, shared] {
-    auto parsed = std::make_shared<ParsedRequest>(
-        parse_generation_request(api, shared->request.body, server.model, server.options.limits));
-    auto* sound = std::get_if<GenerationRequest>(parsed.get());
-    std::optional<ApiError> error;
-    if (sound != nullptr) error = apply_client(server.client_of(shared->request), *sound);
-    if (error) *parsed = std::move(*error);
-    sound = std::get_if<GenerationRequest>(parsed.get());
-    const auto begin = [&server, api, parsed, shared] {
-      if (const auto* refused = std::get_if<ApiError>(parsed.get())) {
-        server.metrics.refuse(refused->status);
-        return shared->exchange->respond(error_response(api, *refused));
-      }
-      server.start(std::move(std::get<GenerationRequest>(*parsed)), shared->exchange,
-                   request_id_of(shared->request));
-    };
-    if (sound == nullptr || !sound->structure) return server.http->post(begin);
-    const bool taken = server.compiler->post([&server, parsed, begin] {
-      if (auto why = compile_structure(server.model, std::get<GenerationRequest>(*parsed)))
-        *parsed = std::move(*why);
-      server.http->post(begin);
-    });
-    if (taken) return;
-    *parsed = ApiError::from({ErrorCode::no_space, "too many structures are being compiled"});
-    server.http->post(begin);
-  });
-  if (!queued) shared->exchange->respond(too_busy(api));
 }
 
 }  // namespace nibble

@@ -23,7 +23,10 @@ void answer_wake_up(ServerState& server, Call call);
 void answer_is_sleeping(ServerState& server, Call call);
 /// Counting, tokenizing, rendering: text_routes.h, off the server's thread.
 void answer_text(ServerState& server, Call call);
-/// Chats, completions, messages, responses.
+/// Chats, completions, messages, responses: generation_route.cc.
 void answer_generation(ServerState& server, Call call);
+
+/// 429: a queue of this server is full.
+HttpResponse too_busy(Api api);
 
 }  // namespace nibble

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "server/request_routes.h"
+#include "server/response_routes.h"
 #include "server/route_handlers.h"
 
 namespace nibble {
@@ -21,6 +22,8 @@ constexpr Route kRoutes[] = {
      BodyRule::json_or_none},
     {"POST", "/v1/responses/", answer_cancel, Access::keyed, Audience::clients,
      BodyRule::json_or_none},
+    {"GET", "/v1/responses/", answer_stored_response},
+    {"DELETE", "/v1/responses/", answer_delete_response},
     {"POST", "/v1/chat/completions", answer_generation},
     {"POST", "/v1/completions", answer_generation},
     {"POST", "/v1/messages", answer_generation},

@@ -132,6 +132,9 @@ void ServerState::start(GenerationRequest request, std::shared_ptr<HttpExchange>
   metrics.ask(request.profile);
   auto generation = std::make_shared<Generation>(model, *engine, std::move(request), exchange,
                                                  std::move(request_id));
+  generation->on_response([this](const Generation& done, const Json& response) {
+    responses.put(done.tenant(), response, done.stored_input().items);
+  });
   generation->start();
   for (const uint64_t id : generation->ids()) {
     sequences[id] = generation;

@@ -40,6 +40,7 @@ struct ServerOptions {
   std::function<void(std::string_view)> log;  // one line per finished generation; may be empty
   /// Pinned prefixes on disk; empty: they live as long as the process.
   std::shared_ptr<PrefixStore> prefix_store;
+  ResponseStoreLimits response_store;
   WebPage web = WebPage::served;
   std::vector<MemoryPart> memory_map;  // what GET /stats tells of the plan
 };

@@ -16,7 +16,9 @@ namespace nibble {
 
 struct ServerState {
   ServerState(ServedModel served, ServerOptions chosen)
-      : model(std::move(served)), options(std::move(chosen)) {}
+      : model(std::move(served)),
+        options(std::move(chosen)),
+        responses(options.response_store) {}
 
   /// Finds the route and calls its handler, or refuses.
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
@@ -39,6 +41,7 @@ struct ServerState {
   std::unique_ptr<TaskThread> parser;
   std::map<uint64_t, std::shared_ptr<Generation>> sequences;  // live ones
   Metrics metrics;
+  ResponseStore responses;
   int signals = 0;
 };
 

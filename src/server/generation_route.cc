@@ -1,0 +1,97 @@
+// A request on its way to the engine: read on the parser's thread, its structure compiled on the
+// compiler's, started on the server's.
+#include <algorithm>
+
+#include "server/answer_writer.h"
+#include "server/route_handlers.h"
+#include "server/server_state.h"
+
+namespace nibble {
+
+namespace {
+
+constexpr size_t kRequestIdBytesMax = 128;
+
+/// One request and what became of it so far.
+struct Intake {
+  Api api = Api::chat;
+  Call call;
+  ParsedRequest parsed;
+
+  GenerationRequest* sound() { return std::get_if<GenerationRequest>(&parsed); }
+};
+using IntakePointer = std::shared_ptr<Intake>;
+
+/// The client's x-request-id if it is harmless, else a new one.
+std::string request_id_of(const HttpRequest& request) {
+  const std::string_view given = request.header("x-request-id");
+  const bool sane = !given.empty() && given.size() <= kRequestIdBytesMax &&
+                    std::ranges::all_of(given, [](char c) { return c > ' ' && c < 127; });
+  return sane ? std::string(given) : random_id("req_");
+}
+
+/// What the body says and, with a store, what it goes on from.
+ParsedRequest read(ServerState& server, Api api, HttpRequest& request) {
+  const ClientFacts client = server.client_of(request);
+  std::optional<StoredInput> stored;
+  if (api == Api::responses && server.responses.enabled()) {
+    auto continued = continue_response(server.responses, client.tenant, std::move(request.body),
+                                       server.options.limits.json_depth_max);
+    if (auto* error = std::get_if<ApiError>(&continued)) return std::move(*error);
+    auto& whole = std::get<ContinuedBody>(continued);
+    request.body = std::move(whole.body);
+    stored = std::move(whole.stored);
+  }
+  ParsedRequest parsed =
+      parse_generation_request(api, request.body, server.model, server.options.limits);
+  auto* sound = std::get_if<GenerationRequest>(&parsed);
+  if (sound == nullptr) return parsed;
+  if (auto error = apply_client(client, *sound)) return *std::move(error);
+  if (stored) {
+    sound->echoed.set("store", Json(true));
+    if (!stored->previous.empty())
+      sound->echoed.set("previous_response_id", Json(stored->previous));
+  }
+  sound->stored_input = std::move(stored);
+  return parsed;
+}
+
+/// On the server's thread.
+void begin(ServerState& server, const IntakePointer& intake) {
+  if (const auto* refused = std::get_if<ApiError>(&intake->parsed)) {
+    server.metrics.refuse(refused->status);
+    return intake->call.exchange->respond(error_response(intake->api, *refused));
+  }
+  server.start(std::move(*intake->sound()), intake->call.exchange,
+               request_id_of(intake->call.request));
+}
+
+/// On the parser's thread.
+void take_in(ServerState& server, const IntakePointer& intake) {
+  intake->parsed = read(server, intake->api, intake->call.request);
+  const auto next = [&server, intake] { begin(server, intake); };
+  if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
+  const bool taken = server.compiler->post([&server, intake, next] {
+    if (auto why = compile_structure(server.model, *intake->sound()))
+      intake->parsed = *std::move(why);
+    server.http->post(next);
+  });
+  if (taken) return;
+  intake->parsed = ApiError::from({ErrorCode::no_space, "too many structures are being compiled"});
+  server.http->post(next);
+}
+
+}  // namespace
+
+void answer_generation(ServerState& server, Call call) {
+  const Api api = api_of(call.route->path);
+  if (server.signals > 0) {
+    const ApiError error = ApiError::from({ErrorCode::cancelled, "the server is shutting down"});
+    return call.exchange->respond(error_response(api, error));
+  }
+  const auto intake = std::make_shared<Intake>(Intake{api, std::move(call), ApiError{}});
+  const bool queued = server.parser->post([&server, intake] { take_in(server, intake); });
+  if (!queued) intake->call.exchange->respond(too_busy(api));
+}
+
+}  // namespace nibble
