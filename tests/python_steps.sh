@@ -13,6 +13,8 @@ step "clients of the other APIs" "$python" tests/serve/other_apis_test.py \
 step "the server as a process" "$python" tests/serve/process_test.py \
   --nibble "$nibble" --model pebble/model
 step "chat in a terminal" "$python" tests/cli/chat_test.py --nibble "$nibble" --model pebble/model
+step "how clients are told of a server" "$python" tests/cli/connect_test.py \
+  --nibble "$nibble" --model pebble/model
 step "batches of requests" "$python" tests/cli/batch_test.py --nibble "$nibble" --model pebble/model
 step "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
 step "sampler goldens are what the oracle gives" "$python" tools/oracle/sampler_golden.py --check

@@ -7,9 +7,9 @@
 namespace nibble {
 namespace {
 
-constexpr const Verb* kVerbs[] = {&kQuantizeVerb, &kVerifyVerb, &kInspectVerb, &kConvertVerb,
-                                  &kRenderVerb,   &kRunVerb,    &kChatVerb,    &kScoreVerb,
-                                  &kServeVerb,    &kSynthVerb};
+constexpr const Verb* kVerbs[] = {&kQuantizeVerb, &kVerifyVerb,  &kInspectVerb, &kConvertVerb,
+                                  &kRenderVerb,   &kRunVerb,     &kChatVerb,    &kScoreVerb,
+                                  &kServeVerb,    &kConnectVerb, &kSynthVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());

@@ -69,7 +69,7 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
 // One per file of this folder, listed in main.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
-    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb;
+    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb;
 
 /// Checks `words` against the verb's table. `environment` looks up NIBBLE_<FLAG> names.
 using EnvironmentLookup = std::optional<std::string> (*)(const std::string& name);
