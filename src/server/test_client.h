@@ -53,6 +53,19 @@ class RawClient {
     }
     return std::exchange(seen_, {});
   }
+  /// `count` bytes, or fewer if the peer closes or nothing comes for `wait_ms`.
+  std::string read_bytes(size_t count, int wait_ms = 5000) {
+    std::string bytes = std::exchange(seen_, {});
+    while (bytes.size() < count) {
+      pollfd poll = {.fd = socket_, .events = POLLIN, .revents = 0};
+      char piece[65536];
+      const ssize_t size =
+          ::poll(&poll, 1, wait_ms) > 0 ? ::recv(socket_, piece, sizeof piece, 0) : 0;
+      if (size <= 0) break;
+      bytes.append(piece, static_cast<size_t>(size));
+    }
+    return bytes;
+  }
   /// Everything until the peer closes.
   std::string read_all(int wait_ms = 5000) { return read_until("", wait_ms); }
   bool closed() const { return closed_; }

@@ -73,6 +73,7 @@ export class Answers {
       }
     }
     node.total_ms = performance.now() - begin;
+    node.pieces = pieces;
     delete node.live;
     this.running.delete(conversation.id);
     conversation.updated = Date.now();

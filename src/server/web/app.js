@@ -39,13 +39,14 @@ class App {
 
   open(conversation) {
     this.current = conversation;
+    this.chooseModel();
     this.closeDrawers();
     this.show('chat');
     this.follow = true;
     this.render();
     this.renderList();
     this.notice('');
-    if (matchMedia('(hover: hover)').matches) byId('question').focus();
+    if (!matchMedia('(pointer: coarse)').matches) byId('question').focus();
   }
 
   newChat() {
@@ -95,8 +96,8 @@ class App {
     const actions = {
       turn: (node, step) => { this.current.turn(node, step); this.keep(); this.render(); },
       retry: (node) => this.answer(node.parent),
-      reword: (node, text) => {
-        const next = this.current.add(node.parent, { role: 'user', content: text, images: node.images });
+      reword: (node, text, images) => {
+        const next = this.current.add(node.parent, { role: 'user', content: text, ...(images.length ? { images } : {}) });
         this.answer(next.id);
       },
       result: (node, call, text) => this.toolResult(node, call, text),
@@ -281,9 +282,15 @@ class App {
       return;
     }
     byId('model').replaceChildren(...modelOptions(this.models));
-    const known = (id) => this.models.some((card) => card.id === id);
-    if (!known(this.current.settings.model)) this.current.settings.model = this.models[0].id;
+    this.chooseModel();
     this.renderState();
+  }
+
+  /// A conversation of another server, or a new one, gets this server's first model.
+  chooseModel() {
+    const { settings } = this.current;
+    if (this.models.length && !this.models.some((card) => card.id === settings.model))
+      settings.model = this.models[0].id;
   }
 
   askKey() {
@@ -362,7 +369,7 @@ class App {
     const box = byId('question'), scroller = byId('scroller');
     box.addEventListener('input', () => { fit(box); this.renderState(); });
     box.addEventListener('keydown', (event) => {
-      const phone = !matchMedia('(hover: hover)').matches;
+      const phone = matchMedia('(pointer: coarse)').matches;
       if (event.key !== 'Enter' || event.shiftKey || event.isComposing || (phone && !event.ctrlKey)) return;
       event.preventDefault();
       if (!this.answers.runs(this.current)) this.submit();

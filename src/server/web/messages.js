@@ -1,15 +1,19 @@
 // The messages of a conversation as nodes: what was asked, thought, called, answered, and what one can
 // do with each. Everything that came from the model or a file is text or goes through renderMarkdown.
+import { pictureTray } from './attachments.js';
 import { copyText, element, icon, iconButton } from './dom.js';
 import { renderMarkdown } from './markdown.js';
 
 function seconds(ms) {
   const s = ms / 1000;
+  if (s < 0.95) return `${Math.round(ms)} ms`;
   return s < 10 ? `${s.toFixed(1)} s` : s < 90 ? `${Math.round(s)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
 }
 
+/// Nothing where the text came in a few lumps (a call is shown when it is certain): its time says little.
 export function speedOf(node) {
   if (!node.usage || node.total_ms === undefined || node.first_ms === undefined) return null;
+  if (node.pieces !== undefined && node.pieces * 6 < node.usage.completion_tokens) return null;
   const time = (node.total_ms - node.first_ms) / 1000;
   return node.usage.completion_tokens > 1 && time > 0.001 ? (node.usage.completion_tokens - 1) / time : null;
 }
@@ -153,9 +157,13 @@ export class MessageView {
   edit() {
     const area = element('textarea', { class: 'edit', 'aria-label': 'Edit message' });
     area.value = this.node.content;
+    const pictures = [...(this.node.images || [])];
+    const tray = element('div', { class: 'tray' });
+    const showTray = () => tray.replaceChildren(...pictureTray(pictures, showTray));
+    showTray();
     const cancel = element('button', { type: 'button', class: 'quiet' }, 'Cancel');
     const send = element('button', { type: 'submit', class: 'primary' }, 'Send');
-    const form = element('form', { class: 'editor' }, area, element('div', { class: 'row' }, cancel, send));
+    const form = element('form', { class: 'editor' }, tray, area, element('div', { class: 'row' }, cancel, send));
     const close = () => {
       form.replaceWith(this.body);
       this.foot.hidden = false;
@@ -170,7 +178,7 @@ export class MessageView {
       event.preventDefault();
       if (!area.value.trim()) return;
       close();
-      this.actions.reword(this.node, area.value);
+      this.actions.reword(this.node, area.value, pictures);
     });
     this.body.replaceWith(form);
     this.foot.hidden = true;
