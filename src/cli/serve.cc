@@ -1,7 +1,6 @@
 // nibble serve: the OpenAI-compatible server over one checkpoint.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 
 #include "backend/cuda/cuda_backend.h"
@@ -10,18 +9,15 @@
 #include "cli/profiles_file.h"
 #include "cli/recipe_notice.h"
 #include "cli/served_names.h"
+#include "cli/server_options.h"
 #include "cli/speculation.h"
 #include "cli/verb.h"
 #include "server/server.h"
-#include "server/task_thread.h"
 
 namespace nibble {
 namespace {
 
-constexpr Option kOptions[] = {
-    {"host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for every network"},
-    {"port", "N", "8000", "port; 0 picks a free one and prints it"},
-    {"api-key", "KEY", "", "clients must send this key (several: separated by commas)"},
+constexpr Option kEngineOptions[] = {
     kServedNamesOption,
     kProfilesOption,
     kMaxModelLenOption,
@@ -47,14 +43,6 @@ constexpr Option kOptions[] = {
     kResponseStoreOption,
     kResponseStoreBytesOption,
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
-    {"max-request-bytes", "N", "8M", "largest request body"},
-    {"web", "", "true", "the web page at /, and /docs and /openapi.json"},
-    {"max-connections", "N", "1024", "open connections; more are turned away"},
-    {"sleep-idle", "SECONDS", "0",
-     "after so long without a request the weights go to host memory and the card is free; the next "
-     "request wakes it; 0: never"},
-    {"shutdown-timeout", "SECONDS", "30", "how long running answers may take after a signal"},
-    {"log-requests", "", "true", "one line on standard error per request"},
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
@@ -63,6 +51,8 @@ constexpr Option kOptions[] = {
     kThreadsOption,
     kIsaOption,
 };
+
+constexpr auto kOptions = joined(kServerOptions, kEngineOptions);
 
 Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& setup,
                                  const std::filesystem::path& folder) {
@@ -142,41 +132,10 @@ Result<std::shared_ptr<PrefixStore>> open_prefix_store(const Arguments& argument
   return std::make_shared<PrefixStore>(TRY(PrefixStore::open(*where, options)));
 }
 
-Result<ServerOptions> server_options(const Arguments& arguments, Terminal& terminal) {
-  ServerOptions options;
-  options.http.host = *arguments.text("host");
-  if (options.http.host == "localhost") options.http.host = "127.0.0.1";
-  options.http.port = static_cast<uint16_t>(TRY(arguments.integer("port", 0, 65535)));
-  options.http.limits.body_bytes_max =
-      static_cast<uint64_t>(TRY(arguments.integer("max-request-bytes", 1024, int64_t{1} << 32)));
-  options.http.limits.connections_max =
-      static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
-  options.api_keys = split_list(arguments.text("api-key").value_or(""));
-  options.response_store = TRY(read_response_store(arguments));
-  options.sleep_idle = std::chrono::seconds(TRY(arguments.integer("sleep-idle", 0, 86400 * 365)));
-  options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
-  if (arguments.enabled("log-requests")) {
-    // On its own thread: whoever stops reading standard error must not stop the server. Lines
-    // beyond the queue are counted and told of once there is room.
-    constexpr size_t kLinesMax = 4096;
-    auto writer = std::make_shared<TaskThread>(kLinesMax);
-    auto lost = std::make_shared<std::atomic<int64_t>>(0);
-    options.log = [&terminal, writer, lost](std::string_view line) {
-      const bool queued = writer->post([&terminal, lost, text = concat(line, "\n")] {
-        if (const int64_t count = lost->exchange(0); count > 0)
-          terminal.err(concat(count, " log lines lost: standard error was not read\n"));
-        terminal.err(text);
-      });
-      if (!queued) ++*lost;
-    };
-  }
-  return options;
-}
-
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
   const std::filesystem::path folder = arguments.positional(0);
-  ServerOptions options = TRY(server_options(arguments, terminal));
+  ServerOptions options = TRY(read_server_options(arguments, terminal));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));

@@ -163,7 +163,7 @@ void Admission::order_candidates() {
   candidates_.clear();
   for (size_t i = 0; i < sequences_.size(); ++i)
     if (standing_[i] == Standing::out && (has_seat() || sequences_[i].priority < worst_running))
-      candidates_.push_back({static_cast<int32_t>(i), 0});
+      candidates_.push_back({static_cast<int32_t>(i), 0.0});
   count_turns();
   const auto key = [&](const Candidate& c) {
     const SequenceView& s = view(c.sequence);
@@ -172,7 +172,7 @@ void Admission::order_candidates() {
   if (!std::ranges::is_sorted(candidates_, {}, key)) std::ranges::sort(candidates_, {}, key);
 }
 
-/// A tenant's next one stands behind those of tenants that have fewer running.
+/// A tenant's next one stands behind those of tenants that have fewer running for their weight.
 void Admission::count_turns() {
   const auto other = [&](const SequenceView& s) { return s.tenant != sequences_[0].tenant; };
   if (candidates_.empty() || std::ranges::none_of(sequences_, other)) return;
@@ -187,7 +187,8 @@ void Admission::count_turns() {
   for (const SequenceView& s : sequences_)
     if (s.phase != Phase::waiting) ++count(s);
   for (Candidate& c : candidates_)
-    if (view(c.sequence).phase == Phase::waiting) c.turn = count(view(c.sequence))++;
+    if (view(c.sequence).phase == Phase::waiting)
+      c.turn = count(view(c.sequence))++ / view(c.sequence).weight;
 }
 
 void Admission::place_candidates(Schedule& schedule) {

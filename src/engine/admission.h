@@ -33,7 +33,7 @@ class Admission {
  private:
   struct Candidate {
     int32_t sequence;
-    int32_t turn;  // how many of its tenant run or stand before it; 0 for swapped ones
+    double turn;  // how many of its tenant run or stand before it, by its weight; 0: swapped
   };
 
   void count_running();

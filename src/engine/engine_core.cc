@@ -238,6 +238,7 @@ SequenceView EngineCore::view_of(const Sequence& s) const {
                     .tokens_max = s.tokens_max(),
                     .pages_held = static_cast<int32_t>(s.pages.size()),
                     .tenant = s.request.urgency.tenant,
+                    .weight = s.request.urgency.weight,
                     .priority = s.request.urgency.priority,
                     .arrival_ms = s.arrival_ms,
                     .swapped_ms = s.swapped_ms,

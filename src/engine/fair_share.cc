@@ -1,4 +1,4 @@
-// Deficit accounting on two levels. Sums are zero: what one gets, the others are owed.
+// Deficit accounting on two levels. Sums are zero: what one gets, the others are owed, by weight.
 #include "engine/fair_share.h"
 
 #include <algorithm>
@@ -32,6 +32,7 @@ void FairShare::begin(std::span<const PrefillTurn> turns) {
     auto found = std::ranges::lower_bound(accounts_, turn.tenant, {}, &Account::tenant);
     if (found == accounts_.end() || found->tenant != turn.tenant)
       found = accounts_.insert(found, Account{.tenant = turn.tenant});
+    found->weight = turn.weight;
     ++found->prompts[static_cast<size_t>(turn.size)];
   }
   std::erase_if(accounts_, [](const Account& a) {
@@ -68,8 +69,9 @@ double FairShare::share(const Account& a, size_t size) const {
 }
 
 void FairShare::charge(const PrefillTurn& turn, double ms) {
-  const double each = ms / static_cast<double>(accounts_.size());
-  for (Account& a : accounts_) a.owed_ms += each;
+  double weights = 0.0;
+  for (const Account& a : accounts_) weights += a.weight;
+  for (Account& a : accounts_) a.owed_ms += ms * a.weight / weights;
   Account& own = account(turn.tenant);
   own.owed_ms -= ms;
   for (size_t size = 0; size < kSizeClasses; ++size)

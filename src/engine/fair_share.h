@@ -22,6 +22,7 @@ struct PrefillTurn {
   int32_t priority = 0;
   SizeClass size = SizeClass::short_prompt;
   uint64_t tenant = 0;
+  double weight = 1.0;   // of the tenant's share beside others'; above 0
   double ms_left = 0.0;  // of prefill, by the cost model
   double waited_ms = 0.0;
 };
@@ -41,6 +42,7 @@ class FairShare {
  private:
   struct Account {
     uint64_t tenant = 0;
+    double weight = 1.0;
     double owed_ms = 0.0;
     std::array<double, kSizeClasses> class_owed_ms = {};
     std::array<int32_t, kSizeClasses> prompts = {};

@@ -56,6 +56,7 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
                       .priority = s.priority,
                       .size = size_class(s, limits_.long_tokens),
                       .tenant = s.tenant,
+                      .weight = s.weight,
                       .ms_left = cost_.piece_ms(s.cached, s.prompt_size - s.cached),
                       .waited_ms = now_ms - s.arrival_ms});
   }

@@ -181,6 +181,12 @@ TEST(Scheduler, TenantsWithFewerRunningStartFirst) {
   views[3].tenant = 7;
   const SchedulerLimits limits{.rows_max = 256, .sequences_max = 2};
   EXPECT_EQ(who(next(views, {.pages = 99, .state_slots = 9}, limits).admitted), Indices{3});
+  // Two of a tenant of weight 4 are as one half of a tenant of weight 1.
+  for (int i = 0; i < 3; ++i) views[static_cast<size_t>(i)].weight = 4.0;
+  views.push_back(decoding(3));
+  views.back().tenant = 7;
+  const SchedulerLimits three{.rows_max = 256, .sequences_max = 3};
+  EXPECT_EQ(who(next(views, {.pages = 99, .state_slots = 9}, three).admitted), Indices{1});
 }
 
 TEST(Scheduler, AtMostTwoLongPromptsAtOnce) {

@@ -21,6 +21,7 @@ struct SequenceView {
   int32_t pages_private = 0;  // of those held, what swapping it out frees;
                               // when swapped, what bringing it back needs
   uint64_t tenant = 0;
+  double weight = 1.0;   // of its tenant, beside others
   int32_t priority = 0;  // lower goes first
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;  // when it was last swapped out

@@ -30,6 +30,7 @@ struct CacheRequest {
 /// Who it is for and how urgent.
 struct Urgency {
   uint64_t tenant = 0;
+  double weight = 1.0;       // of its tenant's share of the time that prompts take; above 0
   int32_t priority = 0;      // lower goes first
   double deadline_ms = 0.0;  // on the engine's clock; 0: none. Past it the sequence ends
 };

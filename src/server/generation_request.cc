@@ -95,9 +95,9 @@ SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t in
   sequence.sampling.choice = static_cast<uint32_t>(index % static_cast<size_t>(choices));
   sequence.constraint = constraint(served, index);
   sequence.cache = cache;
-  sequence.cache.salt = cache_salt_of(tenant, cache_salt);
+  sequence.cache.salt = cache_salt_of(cache_tenant, cache_salt);
   if (served.tags.tool_begin) sequence.cache.anchor_ids = {*served.tags.tool_begin};
-  sequence.urgency = {.tenant = tenant, .priority = priority, .deadline_ms = 0.0};
+  sequence.urgency = {.tenant = tenant, .weight = weight, .priority = priority, .deadline_ms = 0.0};
   sequence.prompt_logprobs = prompt_logprobs_wanted();
   // One choice computes the prompt, the others find it in the cache.
   sequence.tells_progress = return_progress && index % static_cast<size_t>(choices) == 0;

@@ -66,6 +66,8 @@ struct GenerationRequest {
   int32_t priority = 0;     // smaller goes first
   double timeout_ms = 0.0;  // from submission; 0: none
   uint64_t tenant = 0;
+  uint64_t cache_tenant = 0;  // whose prefixes it shares
+  double weight = 1.0;        // of its tenant's prompts beside others'
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
   /// What the answer must be, and the field that asked; compile_structure() makes the grammar of
@@ -95,6 +97,8 @@ struct GenerationRequest {
 /// What a request's headers say; the rest is in its body.
 struct ClientFacts {
   uint64_t tenant = 0;
+  uint64_t cache_tenant = 0;
+  double weight = 1.0;
   std::string timeout_seconds;  // X-Request-Timeout, or empty
 };
 /// The shorter of two time limits counts.

@@ -229,7 +229,7 @@ TEST(GenerationRequest, TenantsShareNothing) {
   GenerationRequest request = accept(Api::chat, R"(,"cache_salt":"s")");
   std::set<uint64_t> salts;
   for (const uint64_t tenant : {uint64_t{0}, tenant_of("key-1"), tenant_of("key-2")}) {
-    request.tenant = tenant;
+    request.tenant = request.cache_tenant = tenant;
     salts.insert(request.sequence(model(), 0, 1).cache.salt);
     EXPECT_EQ(request.sequence(model(), 0, 1).urgency.tenant, tenant);
   }

@@ -1,16 +1,13 @@
 // A request on its way to the engine: read on the parser's thread, its structure compiled on the
 // compiler's, started on the server's.
-#include <algorithm>
-
 #include "server/answer_writer.h"
+#include "server/permissions.h"
 #include "server/route_handlers.h"
 #include "server/server_state.h"
 
 namespace nibble {
 
 namespace {
-
-constexpr size_t kRequestIdBytesMax = 128;
 
 /// One request and what became of it so far.
 struct Intake {
@@ -22,17 +19,10 @@ struct Intake {
 };
 using IntakePointer = std::shared_ptr<Intake>;
 
-/// The client's x-request-id if it is harmless, else a new one.
-std::string request_id_of(const HttpRequest& request) {
-  const std::string_view given = request.header("x-request-id");
-  const bool sane = !given.empty() && given.size() <= kRequestIdBytesMax &&
-                    std::ranges::all_of(given, [](char c) { return c > ' ' && c < 127; });
-  return sane ? std::string(given) : random_id("req_");
-}
-
 /// What the body says and, with a store, what it goes on from.
-ParsedRequest read(ServerState& server, Api api, HttpRequest& request) {
-  const ClientFacts client = server.client_of(request);
+ParsedRequest read(ServerState& server, Api api, Call& call) {
+  HttpRequest& request = call.request;
+  const ClientFacts client = server.client_of(call);
   std::optional<StoredInput> stored;
   if (api == Api::responses && server.responses.enabled()) {
     auto continued = continue_response(server.responses, client.tenant, std::move(request.body),
@@ -47,6 +37,8 @@ ParsedRequest read(ServerState& server, Api api, HttpRequest& request) {
   auto* sound = std::get_if<GenerationRequest>(&parsed);
   if (sound == nullptr) return parsed;
   if (auto error = apply_client(client, *sound)) return *std::move(error);
+  if (call.record->key)
+    if (auto error = forbidden(*call.record->key, *sound)) return *std::move(error);
   if (stored) {
     sound->echoed.set("store", Json(true));
     if (!stored->previous.empty())
@@ -56,19 +48,28 @@ ParsedRequest read(ServerState& server, Api api, HttpRequest& request) {
   return parsed;
 }
 
+/// The prompt's tokens, out of what its key may have.
+std::optional<ApiError> over_tokens(ServerState& server, Intake& intake) {
+  if (intake.sound() == nullptr || !intake.call.record->key) return std::nullopt;
+  int64_t tokens = 0;
+  for (const auto& prompt : intake.sound()->prompts) tokens += static_cast<int64_t>(prompt.size());
+  return server.quotas.take_tokens(*intake.call.record->key, tokens,
+                                   std::chrono::steady_clock::now());
+}
+
 /// On the server's thread.
 void begin(ServerState& server, const IntakePointer& intake) {
+  if (auto over = over_tokens(server, *intake)) intake->parsed = *std::move(over);
   if (const auto* refused = std::get_if<ApiError>(&intake->parsed)) {
     server.metrics.refuse(refused->status);
     return intake->call.exchange->respond(error_response(intake->api, *refused));
   }
-  server.start(std::move(*intake->sound()), intake->call.exchange,
-               request_id_of(intake->call.request));
+  server.start(std::move(*intake->sound()), intake->call);
 }
 
 /// On the parser's thread.
 void take_in(ServerState& server, const IntakePointer& intake) {
-  intake->parsed = read(server, intake->api, intake->call.request);
+  intake->parsed = read(server, intake->api, intake->call);
   const auto next = [&server, intake] { begin(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
   const bool taken = server.compiler->post([&server, intake, next] {

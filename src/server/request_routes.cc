@@ -20,7 +20,8 @@ ApiError not_running(std::string_view id) {
 std::vector<std::shared_ptr<Generation>> running(const ServerState& server, uint64_t tenant,
                                                  std::string_view id) {
   std::vector<std::shared_ptr<Generation>> found;
-  for (const auto& [sequence, generation] : server.sequences) {
+  for (const auto& [sequence, live] : server.sequences) {
+    const auto& generation = live.generation;
     const bool meant = generation->tenant() == tenant && generation->is_called(id);
     if (!meant || generation->done()) continue;
     if (found.empty() || found.back() != generation) found.push_back(generation);
@@ -35,7 +36,7 @@ void answer_cancel(ServerState& server, Call call) {
   std::string_view id = std::string_view(call.request.path).substr(call.route->path.size());
   const bool cancel = id.ends_with(kCancel) && id.size() > kCancel.size();
   if (cancel) id.remove_suffix(kCancel.size());
-  const auto found = cancel ? running(server, server.client_of(call.request).tenant, id)
+  const auto found = cancel ? running(server, server.client_of(call).tenant, id)
                             : std::vector<std::shared_ptr<Generation>>();
   if (found.empty()) return call.exchange->respond(error_response(api, not_running(id)));
   Json answer = json_object({{"id", Json(id)}, {"cancelled", Json(found.size())}});

@@ -41,7 +41,7 @@ Json items_list(Json items) {
 
 void answer_stored_response(ServerState& server, Call call) {
   std::string id = call.request.path.substr(call.route->path.size());
-  const uint64_t tenant = server.client_of(call.request).tenant;
+  const uint64_t tenant = server.client_of(call).tenant;
   const bool items = id.ends_with(kItems);
   if (items) id.resize(id.size() - kItems.size());
   auto found = items ? server.responses.input(tenant, id) : server.responses.response(tenant, id);
@@ -51,7 +51,7 @@ void answer_stored_response(ServerState& server, Call call) {
 
 void answer_delete_response(ServerState& server, Call call) {
   const std::string id = call.request.path.substr(call.route->path.size());
-  if (!server.responses.remove(server.client_of(call.request).tenant, id))
+  if (!server.responses.remove(server.client_of(call).tenant, id))
     return not_found(server, call, id);
   call.exchange->respond(
       {.body =

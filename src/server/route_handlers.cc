@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "server/answer_writer.h"
+#include "server/permissions.h"
 #include "server/profiles.h"
 #include "server/server_state.h"
 #include "server/text_routes.h"
@@ -35,6 +36,18 @@ void rest(ServerState& server, Engine::Rest wanted, std::shared_ptr<HttpExchange
       *response = ApiError{.status = 409, .message = outcome.error().message}.response();
     server.http->post([response, exchange] { exchange->respond(std::move(*response)); });
   });
+}
+
+/// The model's names that the caller's key may use.
+std::vector<std::string> names_for(const ServedModel& model, const RequestRecord& record) {
+  std::vector<std::string> names = servable_names(model.names, model.profiles);
+  if (record.key)
+    std::erase_if(names, [&](const std::string& name) {
+      const Profile* profile = profile_of(name, model.names, model.profiles);
+      if (profile == nullptr) profile = model.profiles.standing();
+      return may_use(*record.key, profile != nullptr ? profile->name : "") == Permission::denied;
+    });
+  return names;
 }
 
 Json model_card(const ServedModel& model, std::string_view name) {
@@ -68,7 +81,7 @@ void answer_version(ServerState&, Call call) {
 
 void answer_models(ServerState& server, Call call) {
   Json::Array cards;
-  for (const std::string& name : servable_names(server.model.names, server.model.profiles))
+  for (const std::string& name : names_for(server.model, *call.record))
     cards.push_back(model_card(server.model, name));
   const Json list(Json::Object{{"object", Json("list")}, {"data", Json(std::move(cards))}});
   call.exchange->respond({.body = list.dump()});
@@ -77,7 +90,7 @@ void answer_models(ServerState& server, Call call) {
 void answer_one_model(ServerState& server, Call call) {
   const std::string id =
       percent_decoded(std::string_view(call.request.path).substr(call.route->path.size()));
-  const std::vector<std::string> names = servable_names(server.model.names, server.model.profiles);
+  const std::vector<std::string> names = names_for(server.model, *call.record);
   if (std::ranges::find(names, id) != names.end())
     return call.exchange->respond({.body = model_card(server.model, id).dump()});
   call.exchange->respond(

@@ -15,14 +15,16 @@
 
 namespace nibble {
 
-struct ServerState;
+struct RequestRecord;
 struct Route;
+struct ServerState;
 
 /// One request on its way to its handler.
 struct Call {
   const Route* route;
   HttpRequest request;
   std::shared_ptr<HttpExchange> exchange;
+  std::shared_ptr<RequestRecord> record;
 };
 /// Answers the call, now or later. On the server's thread.
 using RouteHandler = void (*)(ServerState& server, Call call);
@@ -41,6 +43,11 @@ struct Route {
   Access access = Access::keyed;
   Audience audience = Audience::clients;
   BodyRule body = BodyRule::json;
+
+  /// Work for one client, which its key's limits count; not reads, not what ends other work.
+  bool counted() const {
+    return method == "POST" && audience == Audience::clients && body == BodyRule::json;
+  }
 };
 /// Every route there is.
 std::span<const Route> server_routes();

@@ -15,40 +15,6 @@ namespace {
 constexpr size_t kParsingMax = 256;   // bodies waiting to be parsed
 constexpr size_t kCompilingMax = 16;  // structures waiting to be compiled
 
-/// Time depends on the lengths only.
-bool constant_time_equal(std::string_view a, std::string_view b) {
-  const size_t size = std::max(a.size(), b.size());
-  size_t difference = a.size() ^ b.size();
-  for (size_t i = 0; i < size; ++i) {
-    const unsigned char x = i < a.size() ? static_cast<unsigned char>(a[i]) : 0;
-    const unsigned char y = i < b.size() ? static_cast<unsigned char>(b[i]) : 0;
-    difference |= static_cast<size_t>(x ^ y);
-  }
-  return difference == 0;
-}
-
-/// The key of `Authorization: Bearer KEY` or `x-api-key: KEY`.
-std::string_view key_of(const HttpRequest& request) {
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view header = request.header("authorization");
-  if (header.starts_with(kBearer)) return header.substr(kBearer.size());
-  return request.header("x-api-key");
-}
-
-std::string_view name_of(Api api) {
-  switch (api) {
-    case Api::chat:
-      return "chat";
-    case Api::completions:
-      return "completion";
-    case Api::messages:
-      return "message";
-    case Api::responses:
-      return "response";
-  }
-  CHECK(false, "API ", static_cast<int>(api));
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
@@ -58,6 +24,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   CHECK(!model.names.empty(), "a served model needs a name");
   auto state = std::make_shared<ServerState>(std::move(model), std::move(options));
   ServerState* s = state.get();
+  TRY(s->read_keys());
   s->http = TRY(HttpServer::listen(
       s->options.http, [s](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
         s->handle(std::move(request), std::move(exchange));
@@ -76,6 +43,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   s->http->on_terminate([s] { s->terminate(); });
   s->http->post_after(s->options.ping_every, [s] { s->ping(); });
+  s->watch_keys();
   return std::make_unique<Server>(std::move(state));
 }
 
@@ -100,49 +68,118 @@ void Server::terminate() {
   state_->http->post([s = state_.get()] { s->terminate(); });
 }
 
-Caller ServerState::caller_of(const HttpRequest& request) const {
-  if (options.api_keys.empty()) return Caller::known;
-  bool found = false;
-  for (const std::string& key : options.api_keys)
-    found |= constant_time_equal(key, key_of(request));
-  return found ? Caller::known : Caller::unknown;
+Result<void> ServerState::read_keys() {
+  if (key_file == nullptr && !options.api_key_file.empty())
+    key_file = std::make_unique<KeyFile>(options.api_key_file);
+  auto fresh = std::make_shared<Keys>();
+  for (const std::string& key : options.api_keys) fresh->add(key);
+  if (key_file) {
+    const auto text = TRY(key_file->changed_text());
+    if (!text) return {};
+    TRY(fresh->add_lines(*text, key_file->path().string()));
+  }
+  const auto exchange = [this, fresh] { keys = fresh; };
+  if (http == nullptr)
+    exchange();
+  else
+    http->post(exchange);
+  return {};
 }
 
-/// Without keys all clients are one tenant, whatever key they send.
-ClientFacts ServerState::client_of(const HttpRequest& request) const {
-  return {.tenant = options.api_keys.empty() ? 0 : tenant_of(key_of(request)),
-          .timeout_seconds = std::string(request.header("x-request-timeout"))};
+void ServerState::watch_keys() {
+  if (key_file == nullptr) return;
+  http->post_after(options.key_check, [this] {
+    parser->post([this] {
+      const auto read = read_keys();
+      if (!read.ok() && options.log)
+        options.log(concat(read.error().message, "; the keys in use stay"));
+    });
+    watch_keys();
+  });
+}
+
+ClientFacts ServerState::client_of(const Call& call) const {
+  ClientFacts facts{.timeout_seconds = std::string(call.request.header("x-request-timeout"))};
+  if (const auto& key = call.record->key) {
+    facts.tenant = tenant_of(key_of(call.request));
+    facts.cache_tenant = key->cache == CacheSharing::shared ? 0 : facts.tenant;
+    facts.weight = key->weight;
+  }
+  return facts;
+}
+
+std::shared_ptr<RequestRecord> ServerState::record_of(const HttpRequest& request) const {
+  auto record = std::make_shared<RequestRecord>();
+  record->id = request_id_of(request);
+  record->trace_id = trace_id_of(request);
+  record->path = request.path;
+  record->posted = request.method == "POST";
+  record->begin = std::chrono::steady_clock::now();
+  if (options.log_prompts == PromptLog::yes) record->body = request.body;
+  if (!keys->empty()) record->key = keys->find(key_of(request));
+  return record;
+}
+
+std::shared_ptr<HttpExchange> ServerState::recorded(std::shared_ptr<HttpExchange> exchange,
+                                                    const std::shared_ptr<RequestRecord>& record) {
+  const auto headers = [this](const RequestRecord& about) {
+    std::vector<HttpHeader> given = {{"x-request-id", about.id}};
+    if (!about.key) return given;
+    for (HttpHeader& header : quotas.headers(*about.key, std::chrono::steady_clock::now()))
+      given.push_back(std::move(header));
+    return given;
+  };
+  const auto ended = [this](const std::shared_ptr<RequestRecord>& about) {
+    if (about->holds_seat) quotas.release(*about->key);
+    if (!about->generates) write_line(*about);
+  };
+  return std::make_shared<RecordedExchange>(std::move(exchange), record,
+                                            RecordedExchange::Hooks{headers, ended});
 }
 
 void ServerState::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const RouteChoice choice = find_route(request.method, request.path);
-  if (const auto error = refusal_of(request, choice, caller_of(request))) {
+  const auto record = record_of(request);
+  exchange = recorded(std::move(exchange), record);
+  const Caller caller = keys->empty() || record->key ? Caller::known : Caller::unknown;
+  auto error = refusal_of(request, choice, caller);
+  if (!error && record->key && choice.route->counted()) {
+    error = quotas.begin(*record->key, record->begin);
+    record->holds_seat = !error;
+  }
+  if (error) {
     metrics.refuse(error->status);
     HttpResponse response = error_response(api_of(request.path), *error);
     if (error->status == 405) response.headers.push_back({"Allow", choice.allowed});
     return exchange->respond(std::move(response));
   }
-  choice.route->handler(
-      *this,
-      {.route = choice.route, .request = std::move(request), .exchange = std::move(exchange)});
+  choice.route->handler(*this, {.route = choice.route,
+                                .request = std::move(request),
+                                .exchange = std::move(exchange),
+                                .record = record});
 }
 
-void ServerState::start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
-                        std::string request_id) {
+void ServerState::start(GenerationRequest request, const Call& call) {
   metrics.ask(request.profile);
-  auto generation = std::make_shared<Generation>(model, *engine, std::move(request), exchange,
-                                                 std::move(request_id));
+  call.record->generates = true;
+  call.record->model = request.model.empty() ? model.names.front() : request.model;
+  auto generation = std::make_shared<Generation>(model, *engine, std::move(request), call.exchange,
+                                                 call.record->id);
   generation->on_response([this](const Generation& done, const Json& response) {
     responses.put(done.tenant(), response, done.stored_input().items);
   });
   generation->start();
   for (const uint64_t id : generation->ids()) {
-    sequences[id] = generation;
+    sequences[id] = {generation, call.record};
     metrics.begin(id, Metrics::Time::clock::now());
   }
   if (generation->done()) metrics.refuse(generation->error_status());
+  if (generation->ids().empty()) {
+    call.record->generates = false;
+    return write_line(*call.record);
+  }
   const std::weak_ptr<Generation> weak = generation;
-  exchange->on_gone([weak] {
+  call.exchange->on_gone([weak] {
     if (const auto alive = weak.lock()) alive->abandon();
   });
 }
@@ -150,36 +187,48 @@ void ServerState::start(GenerationRequest request, std::shared_ptr<HttpExchange>
 /// Takes everything the engine has published, then lets each request send once.
 void ServerState::pump() {
   const auto now = Metrics::Time::clock::now();
-  std::vector<std::shared_ptr<Generation>> touched;
+  std::vector<Live> touched;
   for (EngineEvent& event : engine->take_events()) {
     const uint64_t id = std::visit([](const auto& e) { return e.id; }, event);
     const auto found = sequences.find(id);
     CHECK(found != sequences.end(), "an event of the unknown sequence ", id);
-    const std::shared_ptr<Generation> generation = found->second;
+    const Live live = found->second;
     metrics.take(event, now);
+    const bool spoke = std::holds_alternative<NewTokens>(event);
+    if (spoke && live.record->first_token == RequestRecord::Time{}) live.record->first_token = now;
     if (std::holds_alternative<Finished>(event)) sequences.erase(found);
-    generation->take(std::move(event));
-    if (std::ranges::find(touched, generation) == touched.end()) touched.push_back(generation);
+    live.generation->take(std::move(event));
+    if (std::ranges::find(touched, live.generation, &Live::generation) == touched.end())
+      touched.push_back(live);
   }
-  for (const auto& generation : touched) {
-    generation->flush();
-    if (generation->settled()) forget(generation);
+  for (const Live& live : touched) {
+    live.generation->flush();
+    if (live.generation->settled()) settle(live);
   }
 }
 
-void ServerState::forget(const std::shared_ptr<Generation>& generation) {
-  if (!options.log) return;
-  const TokenCounts counts = generation->counts();
-  options.log(concat(name_of(generation->api()), ": ", counts.prompt, " prompt tokens, ",
-                     counts.completion, " generated, ", generation->outcome()));
+void ServerState::settle(const Live& live) {
+  RequestRecord& record = *live.record;
+  record.counts = live.generation->counts();
+  record.outcome = live.generation->outcome();
+  if (record.key)
+    quotas.charge_tokens(*record.key, record.counts.completion, std::chrono::steady_clock::now());
+  write_line(record);
+}
+
+/// Of reads that succeeded there is nothing to tell: probes and scrapes come every second.
+void ServerState::write_line(RequestRecord& record) const {
+  if (!options.request_log || std::exchange(record.written, true)) return;
+  if (!record.posted && record.status < 400) return;
+  options.request_log(record.line(options.log_format));
 }
 
 void ServerState::ping() {
   std::vector<std::shared_ptr<Generation>> pinged;
-  for (const auto& [id, generation] : sequences) {
-    if (std::ranges::find(pinged, generation) != pinged.end()) continue;
-    pinged.push_back(generation);
-    generation->ping();
+  for (const auto& [id, live] : sequences) {
+    if (std::ranges::find(pinged, live.generation) != pinged.end()) continue;
+    pinged.push_back(live.generation);
+    live.generation->ping();
   }
   http->post_after(options.ping_every, [this] { ping(); });
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "engine/engine.h"
 #include "server/generation_request.h"
 #include "server/http_server.h"
+#include "server/request_record.h"
 #include "server/served_model.h"
 
 namespace nibble {
@@ -30,14 +32,21 @@ struct MemoryPart {
 /// Whether "/", "/assets/", "/docs" and "/openapi.json" answer.
 enum class WebPage : uint8_t { served, off };
 
+enum class PromptLog : uint8_t { no, yes };
+
 struct ServerOptions {
   HttpOptions http;
-  std::vector<std::string> api_keys;  // empty: any or no key is accepted
+  std::vector<std::string> api_keys;   // neither these nor a file: any or no key is accepted
+  std::filesystem::path api_key_file;  // as Keys::add_lines reads; looked at every key_check
+  std::chrono::milliseconds key_check{1'000};
   RequestLimits limits;
   std::chrono::milliseconds ping_every{10'000};
   std::chrono::milliseconds drain_wait{30'000};  // after the first signal
   std::chrono::milliseconds sleep_idle{0};    // the card is freed after so long without a request
-  std::function<void(std::string_view)> log;  // one line per finished generation; may be empty
+  std::function<void(std::string_view)> log;  // what happens to the server; may be empty
+  std::function<void(std::string_view)> request_log;  // one line per request; may be empty
+  LogFormat log_format = LogFormat::text;
+  PromptLog log_prompts = PromptLog::no;
   /// Pinned prefixes on disk; empty: they live as long as the process.
   std::shared_ptr<PrefixStore> prefix_store;
   ResponseStoreLimits response_store;

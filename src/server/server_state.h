@@ -7,7 +7,10 @@
 #include <string>
 
 #include "server/generation.h"
+#include "server/keys.h"
 #include "server/metrics.h"
+#include "server/quotas.h"
+#include "server/request_record.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "server/task_thread.h"
@@ -16,31 +19,43 @@ namespace nibble {
 
 struct ServerState {
   ServerState(ServedModel served, ServerOptions chosen)
-      : model(std::move(served)),
-        options(std::move(chosen)),
-        responses(options.response_store) {}
+      : model(std::move(served)), options(std::move(chosen)), responses(options.response_store) {}
+
+  struct Live {
+    std::shared_ptr<Generation> generation;
+    std::shared_ptr<RequestRecord> record;
+  };
 
   /// Finds the route and calls its handler, or refuses.
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
-  Caller caller_of(const HttpRequest& request) const;
-  ClientFacts client_of(const HttpRequest& request) const;
+  std::shared_ptr<RequestRecord> record_of(const HttpRequest& request) const;
+  std::shared_ptr<HttpExchange> recorded(std::shared_ptr<HttpExchange> exchange,
+                                         const std::shared_ptr<RequestRecord>& record);
+  /// Without keys all clients are one tenant, whatever key they send.
+  ClientFacts client_of(const Call& call) const;
+  /// Reads the keys again when their file has changed; a broken one leaves those in use.
+  Result<void> read_keys();
+  void watch_keys();
   /// Submits a request to the engine; its events come by pump().
-  void start(GenerationRequest request, std::shared_ptr<HttpExchange> exchange,
-             std::string request_id);
+  void start(GenerationRequest request, const Call& call);
   void pump();
-  void forget(const std::shared_ptr<Generation>& generation);
+  void settle(const Live& live);
+  void write_line(RequestRecord& record) const;
   void ping();
   void terminate();
   void check_drained();
 
   ServedModel model;
   ServerOptions options;
+  std::shared_ptr<const Keys> keys = std::make_shared<const Keys>();
+  std::unique_ptr<KeyFile> key_file;  // on the parser's thread, once it runs
+  Quotas quotas;
+  Metrics metrics;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<TaskThread> compiler;  // of structures, which may take seconds
   std::unique_ptr<TaskThread> parser;
-  std::map<uint64_t, std::shared_ptr<Generation>> sequences;  // live ones
-  Metrics metrics;
+  std::map<uint64_t, Live> sequences;  // by id, while they run
   ResponseStore responses;
   int signals = 0;
 };

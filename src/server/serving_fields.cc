@@ -101,6 +101,8 @@ void read_serving_fields(FieldReader& fields, const ServedModel& model, const Re
 
 std::optional<ApiError> apply_client(const ClientFacts& client, GenerationRequest& request) {
   request.tenant = client.tenant;
+  request.cache_tenant = client.cache_tenant;
+  request.weight = client.weight;
   if (client.timeout_seconds.empty()) return std::nullopt;
   const std::string_view text = client.timeout_seconds;
   double seconds = 0.0;

@@ -49,10 +49,10 @@ Json memory_json(const std::vector<MemoryPart>& parts) {
 Json requests_json(const ServerState& server) {
   Json::Array rows;
   const auto now = Metrics::Time::clock::now();
-  for (const auto& [id, generation] : server.sequences) {
+  for (const auto& [id, live] : server.sequences) {
     if (rows.size() == kRequestsShownMax) break;
     const Metrics::Progress progress = server.metrics.progress(id, now);
-    rows.push_back(json_object({{"api", Json(api_word(generation->api()))},
+    rows.push_back(json_object({{"api", Json(api_word(live.generation->api()))},
                                 {"seconds", Json(progress.seconds)},
                                 {"generated_tokens", Json(progress.generated)}}));
   }

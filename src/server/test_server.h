@@ -27,7 +27,7 @@ class ServerTest : public ::testing::Test {
   void start_script(std::vector<int32_t> script, ServerOptions options = {},
                     std::chrono::milliseconds pass_time = {}) {
     options.http.port = 0;
-    options.log = [this](std::string_view line) {
+    options.request_log = options.log = [this](std::string_view line) {
       std::lock_guard lock(mutex_);
       log_ += concat(line, "\n");
     };
@@ -63,9 +63,13 @@ class ServerTest : public ::testing::Test {
   /// Status and body of one request on its own connection.
   std::pair<int, std::string> ask(const std::string& request) {
     RawClient client(server_->port());
+    return ask(client, request);
+  }
+  std::pair<int, std::string> ask(RawClient& client, const std::string& request) {
     client.send(request);
     std::string answer = client.read_until("\r\n\r\n");
     const size_t body = answer.find("\r\n\r\n");
+    head_ = answer.substr(0, body);
     if (body == std::string::npos) return {0, answer};
     const size_t length = answer.find("Content-Length: ");
     if (length == std::string::npos || length > body) {
@@ -105,10 +109,19 @@ class ServerTest : public ::testing::Test {
     return at(answer, "choices").as_array().at(index);
   }
 
+  /// Of the last answer.
+  std::string header(std::string_view name) const {
+    const size_t at = head_.find(concat("\r\n", name, ": "));
+    if (at == std::string::npos) return "";
+    const size_t begin = at + name.size() + 4;
+    return head_.substr(begin, head_.find("\r\n", begin) - begin);
+  }
+
   std::unique_ptr<Server> server_;
   std::thread thread_;
   std::mutex mutex_;
   std::string log_;
+  std::string head_;
 };
 
 }  // namespace nibble::testing

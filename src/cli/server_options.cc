@@ -1,0 +1,57 @@
+// Reading the server's flags.
+#include "cli/server_options.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "cli/answer_options.h"
+#include "cli/served_names.h"
+#include "server/task_thread.h"
+
+namespace nibble {
+
+namespace {
+
+/// On its own thread: whoever stops reading standard error must not stop the server. Lines beyond
+/// the queue are counted and told of once there is room.
+std::function<void(std::string_view)> line_writer(Terminal& terminal) {
+  constexpr size_t kLinesMax = 4096;
+  auto writer = std::make_shared<TaskThread>(kLinesMax);
+  auto lost = std::make_shared<std::atomic<int64_t>>(0);
+  return [&terminal, writer, lost](std::string_view line) {
+    const bool queued = writer->post([&terminal, lost, text = concat(line, "\n")] {
+      if (const int64_t count = lost->exchange(0); count > 0)
+        terminal.err(concat(count, " log lines lost: standard error was not read\n"));
+      terminal.err(text);
+    });
+    if (!queued) ++*lost;
+  };
+}
+
+}  // namespace
+
+Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal) {
+  ServerOptions options;
+  options.http.host = *arguments.text("host");
+  if (options.http.host == "localhost") options.http.host = "127.0.0.1";
+  options.http.port = static_cast<uint16_t>(TRY(arguments.integer("port", 0, 65535)));
+  options.http.limits.body_bytes_max =
+      static_cast<uint64_t>(TRY(arguments.integer("max-request-bytes", 1024, int64_t{1} << 32)));
+  options.http.limits.connections_max =
+      static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
+  options.api_keys = split_list(arguments.text("api-key").value_or(""));
+  options.api_key_file = arguments.text("api-key-file").value_or("");
+  options.response_store = TRY(read_response_store(arguments));
+  if (!arguments.enabled("web")) options.web = WebPage::off;
+  options.sleep_idle = std::chrono::seconds(TRY(arguments.integer("sleep-idle", 0, 86400 * 365)));
+  options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
+  const std::string format = TRY(arguments.choice("log-format", {"text", "json"}));
+  options.log_format = format == "json" ? LogFormat::json : LogFormat::text;
+  if (arguments.enabled("log-prompts")) options.log_prompts = PromptLog::yes;
+  options.log = line_writer(terminal);
+  if (arguments.enabled("log-requests")) options.request_log = options.log;
+  return options;
+}
+
+}  // namespace nibble
