@@ -19,9 +19,11 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models", answer_models},
     {"GET", "/v1/models/", answer_one_model},
     {"POST", "/v1/requests/", answer_cancel, Access::keyed, Audience::clients,
-     BodyRule::json_or_none},
+     BodyRule::json_or_none, "/cancel"},
     {"POST", "/v1/responses/", answer_cancel, Access::keyed, Audience::clients,
-     BodyRule::json_or_none},
+     BodyRule::json_or_none, "/cancel"},
+    {"GET", "/v1/responses/", answer_stored_response, Access::keyed, Audience::clients,
+     BodyRule::json, "/input_items"},
     {"GET", "/v1/responses/", answer_stored_response},
     {"DELETE", "/v1/responses/", answer_delete_response},
     {"POST", "/v1/chat/completions", answer_generation},
@@ -47,10 +49,15 @@ constexpr Route kRoutes[] = {
     {"GET", "/is_sleeping", answer_is_sleeping, Access::keyed, Audience::admin},
 };
 
-bool matches(const Route& route, std::string_view path) {
-  return route.path.size() > 1 && route.path.ends_with('/')
-             ? path.starts_with(route.path) && path.size() > route.path.size()
-             : path == route.path;
+enum class Fit : uint8_t { none, folder, tail, whole };
+
+Fit fit_of(const Route& route, std::string_view path) {
+  if (route.path.size() == 1 || !route.path.ends_with('/'))
+    return path == route.path ? Fit::whole : Fit::none;
+  const bool below = path.starts_with(route.path) && path.ends_with(route.tail) &&
+                     path.size() > route.path.size() + route.tail.size();
+  if (!below) return Fit::none;
+  return route.tail.empty() ? Fit::folder : Fit::tail;
 }
 
 bool is_json(std::string_view content_type) {
@@ -69,8 +76,10 @@ std::span<const Route> server_routes() { return kRoutes; }
 RouteChoice find_route(std::string_view method, std::string_view path) {
   if (method == "HEAD") method = "GET";
   RouteChoice choice;
+  Fit best = Fit::none;
+  for (const Route& candidate : kRoutes) best = std::max(best, fit_of(candidate, path));
   for (const Route& candidate : kRoutes) {
-    if (!matches(candidate, path)) continue;
+    if (best == Fit::none || fit_of(candidate, path) != best) continue;
     choice.allowed += concat(choice.allowed.empty() ? "" : ", ", candidate.method);
     if (candidate.method == method) choice.route = &candidate;
   }

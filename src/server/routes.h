@@ -35,7 +35,9 @@ enum class Audience : uint8_t { clients, admin };
 /// What a POST may bring: a JSON body, or that or nothing.
 enum class BodyRule : uint8_t { json, json_or_none };
 
-/// A path and what it answers to. A path that ends in '/' takes everything below it.
+/// A path and what it answers to. A path that ends in '/' takes everything below it, or with `tail`
+/// what ends so. Where several rows fit, a whole path wins over one with a tail, that over a
+/// folder.
 struct Route {
   std::string_view method;
   std::string_view path;
@@ -43,6 +45,7 @@ struct Route {
   Access access = Access::keyed;
   Audience audience = Audience::clients;
   BodyRule body = BodyRule::json;
+  std::string_view tail = {};  // "/cancel"
 
   /// Work for one client, which its key's limits count; not reads, not what ends other work.
   bool counted() const {

@@ -205,8 +205,8 @@ TEST_F(ServerTest, EveryRouteButTheOpenOnesNeedsTheKey) {
   start("x", options);
   for (const Route& route : server_routes()) {
     const bool folder = route.path.size() > 1 && route.path.ends_with('/');
-    const std::string path =
-        concat(route.path, route.path == "/assets/" ? "style.css" : (folder ? "tiny" : ""));
+    const std::string path = concat(
+        route.path, route.path == "/assets/" ? "style.css" : (folder ? "tiny" : ""), route.tail);
     for (const char* header : {"", "Authorization: Bearer wrong\r\n", "Authorization: Bearer \r\n",
                                "Authorization: sesame\r\n", "Authorization: Bearer sesam\r\n",
                                "Authorization: Bearer sesamee\r\n", "x-api-key: SESAME\r\n"}) {
