@@ -13,5 +13,9 @@ step "relocatable install" tests/install_test.sh build/release
 step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble
 step "quantize goes on after 200 kills" "$python" tests/cli/crash_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --kills 200
+step "the web page in Chromium" "$python" tests/web/web_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model --shots build/logs/web
+step "no made-up request is answered otherwise than documented" "$python" tests/web/schema_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
 step "the five commands of docs/real-weights.md" "$python" tests/cli/real_weights_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --hf .venv/bin/hf

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Installs the Debian/Ubuntu packages that are missing: install_packages.sh build|test. Needs root or
-# sudo only if something is missing. Supported: Debian 12 and later, Ubuntu 24.04 and later.
+# Installs the Debian/Ubuntu packages that are missing: install_packages.sh build|test|full. Needs root
+# or sudo only if something is missing. Supported: Debian 12 and later, Ubuntu 24.04 and later.
 set -euo pipefail
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev libedit-dev
        libyaml-cpp-dev libtomlplusplus-dev)
 tests=(libgtest-dev ccache python3 python3-venv)
+full=(chromium chromium-driver)  # Debian; Ubuntu has its browser as a snap, which this does not install
 needs_boost=1.81
 
 case "${1:-}" in
   build) wanted=("${build[@]}") ;;
   test) wanted=("${build[@]}" "${tests[@]}") ;;
-  *) echo "usage: $0 build|test" >&2; exit 2 ;;
+  full) wanted=("${build[@]}" "${tests[@]}" "${full[@]}") ;;
+  *) echo "usage: $0 build|test|full" >&2; exit 2 ;;
 esac
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }

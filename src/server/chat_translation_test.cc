@@ -117,6 +117,9 @@ TEST(MessagesTranslation, Refusals) {
       {R"({"messages":[{"role":"user","content":"x"}],"system":7})", "system: expected a string"},
       {R"({"messages":[{"role":"user","content":"x"}],"tools":7})", "tools: expected a list"},
       {R"({"messages":[{"role":"user","content":"x"}],"tool_choice":"auto"})", "tool_choice"},
+      {R"({"messages":[{"role":"user","content":"x"}],
+          "tool_choice":{"type":"auto","disable_parallel_tool_use":1}})",
+       "disable_parallel_tool_use: expected true or false"},
       {R"({"messages":[{"role":"user","content":"x"}],"thinking":{"type":"much"}})", "thinking"},
   };
   expect(chat_of_messages, kCases);

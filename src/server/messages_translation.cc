@@ -169,8 +169,10 @@ void Translation::tool_choice() {
     fields_.refuse("tool_choice", {.what = "tool_choice",
                                    .expected = "a type of auto, any, tool or none",
                                    .found = shown(*choice)});
-  const Json* single = choice->find("disable_parallel_tool_use");
-  if (single != nullptr && *single == Json(true)) chat_.set("parallel_tool_calls", Json(false));
+  FieldReader inner(*choice);
+  if (inner.flag("disable_parallel_tool_use").value_or(false))
+    chat_.set("parallel_tool_calls", Json(false));
+  if (inner.error()) fields_.set_error(*inner.error());
 }
 
 void Translation::thinking() {
