@@ -13,6 +13,7 @@
 #include "cli/batch_lines.h"
 #include "cli/engine_setup.h"
 #include "cli/profiles_file.h"
+#include "cli/quantize_first.h"
 #include "cli/served_names.h"
 #include "server/server.h"
 
@@ -250,8 +251,9 @@ Result<BatchOutput> open_output(const Arguments& arguments, const std::string& i
   return BatchOutput::open(*path);
 }
 
-Result<std::unique_ptr<Server>> start_server(const Arguments& arguments, int32_t sequences) {
-  const std::filesystem::path folder = arguments.positional(0);
+Result<std::unique_ptr<Server>> start_server(const Arguments& arguments,
+                                             const std::filesystem::path& folder,
+                                             int32_t sequences) {
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
@@ -280,7 +282,8 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   BatchInput input = TRY(BatchInput::open(path));
   const BatchOutput output = TRY(open_output(arguments, path));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
-  const auto server = TRY(start_server(arguments, sequences));
+  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  const auto server = TRY(start_server(arguments, folder, sequences));
   std::thread serving([&] { server->run(); });
   BatchRun batch(*server, std::move(input), output, terminal);
   Result<int> code = batch.run(std::min(kOnTheWayPerSequence * sequences, kOnTheWayMax));

@@ -6,6 +6,7 @@
 #include "cli/line_reader.h"
 #include "cli/local_session.h"
 #include "cli/profiles_file.h"
+#include "cli/quantize_first.h"
 #include "cli/speculation.h"
 
 namespace nibble {
@@ -31,6 +32,8 @@ constexpr Option kOptions[] = {
     kMemoryShareOption,
     kMaxBatchedTokensOption,
     kSpeculativeOption,
+    kQuantizeOption,
+    kQuantizedFolderOption,
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
@@ -79,7 +82,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                             .profile = arguments.text("profile").value_or(""),
                             .parameters = TRY(sampling_body(arguments))};
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
-  const auto session = TRY(LocalSession::open(arguments, arguments.positional(0)));
+  const auto session = TRY(LocalSession::open(
+      arguments, TRY(folder_to_load(arguments, arguments.positional(0), terminal))));
   if (!session->served().chat_template)
     return make_error(ErrorCode::unsupported, {.what = "this checkpoint has no chat template",
                                                .advice = "use `nibble run --raw`"});

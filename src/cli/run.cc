@@ -9,6 +9,7 @@
 #include "cli/batch.h"
 #include "cli/local_session.h"
 #include "cli/profiles_file.h"
+#include "cli/quantize_first.h"
 #include "cli/served_names.h"
 #include "cli/speculation.h"
 #include "eval/score.h"
@@ -56,6 +57,8 @@ constexpr Option kOptions[] = {
     kMemoryShareOption,
     kMaxBatchedTokensOption,
     kSpeculativeOption,
+    kQuantizeOption,
+    kQuantizedFolderOption,
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
@@ -108,7 +111,8 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt)
 Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
   const std::string prompt = TRY(read_prompt(arguments, terminal));
   const Json body = TRY(request_body(arguments, prompt));
-  const auto session = TRY(LocalSession::open(arguments, arguments.positional(0)));
+  const auto session = TRY(LocalSession::open(
+      arguments, TRY(folder_to_load(arguments, arguments.positional(0), terminal))));
   const bool raw = arguments.enabled("raw");
   if (!raw && !session->served().chat_template)
     return make_error(ErrorCode::unsupported,
@@ -203,8 +207,8 @@ Result<int> run_ids(const Arguments& arguments, Terminal& terminal) {
   const std::string path = *arguments.text("ids");
   const std::string text = TRY(read_text_file(path, kIdsBytesMax));
   const Json json = TRY(parse_json(text, path));
-  EngineSetup setup =
-      TRY(set_up_engine(arguments, arguments.positional(0), {.sequences_max = kIdsSequencesMax}));
+  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  EngineSetup setup = TRY(set_up_engine(arguments, folder, {.sequences_max = kIdsSequencesMax}));
   const auto prompts = TRY(parse_ids(json, setup.model.config.vocab_rows));
   auto requests = TRY(requests_of(arguments, prompts, setup));
   EngineSettings settings = setup.settings();

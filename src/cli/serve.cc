@@ -6,6 +6,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "cli/answer_options.h"
 #include "cli/engine_setup.h"
+#include "cli/quantize_first.h"
 #include "cli/profiles_file.h"
 #include "cli/recipe_notice.h"
 #include "cli/served_names.h"
@@ -42,7 +43,14 @@ constexpr Option kEngineOptions[] = {
     kReasoningFieldOption,
     kResponseStoreOption,
     kResponseStoreBytesOption,
+    kFilterOption,
+    kFilterFailOption,
+    kFilterTimeoutOption,
+    kFilterWindowOption,
+    kFilterReasoningOption,
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
+    kQuantizeOption,
+    kQuantizedFolderOption,
     kBackendOption,
     kActivationsOption,
     kKvCacheOption,
@@ -134,9 +142,10 @@ Result<std::shared_ptr<PrefixStore>> open_prefix_store(const Arguments& argument
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::filesystem::path folder = arguments.positional(0);
   ServerOptions options = TRY(read_server_options(arguments, terminal));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
+  const std::filesystem::path folder =
+      TRY(folder_to_load(arguments, arguments.positional(0), terminal));
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import openai
@@ -109,6 +110,22 @@ class Checks:
                     assert server.stop() == 0
         assert cached[0] == 0 and cached[1] >= 64, cached
         assert said[0] == said[1]
+
+    def test_quantizes_once_and_serves_the_same_bytes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = ["--quantize", "mixed", "--quantized-folder", folder]
+            for words in ("quantizing to", "quantized before"):
+                with RunningServer(self.nibble, self.model, flags) as server:
+                    client = openai.OpenAI(base_url=server.url + "/v1", api_key="x")
+                    client.chat.completions.create(model="model", messages=QUESTION, max_tokens=5)
+                    assert server.stop() == 0
+                    assert server.logged(words), server.log
+            (made,) = Path(folder).iterdir()
+            other = Path(folder) / "other"
+            subprocess.run([self.nibble, "quantize", self.model, other, "--no-progress"],
+                           check=True, capture_output=True)
+            for file in other.glob("*.safetensors"):
+                assert file.read_bytes() == (made / file.name).read_bytes(), file.name
 
     def test_flags(self):
         flags = ["--served-model-name", "alpha,beta", "--max-model-len", "200",

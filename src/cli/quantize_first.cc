@@ -1,0 +1,87 @@
+#include "cli/quantize_first.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/thread_pool.h"
+#include "checkpoint/sha256.h"
+#include "checkpoint/source_fingerprint.h"
+#include "quantize/quantize.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<fs::path> home_of_copies(const Arguments& arguments) {
+  if (const auto given = arguments.text("quantized-folder")) return fs::path(*given);
+  const auto absolute = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value == '/' ? fs::path(value) : fs::path();
+  };
+  if (const fs::path cache = absolute("XDG_CACHE_HOME"); !cache.empty())
+    return cache / "nibble/quantized";
+  if (const fs::path home = absolute("HOME"); !home.empty())
+    return home / ".cache/nibble/quantized";
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "--quantize: neither XDG_CACHE_HOME nor HOME says where to keep the "
+                             "result",
+                     .advice = "name a place with --quantized-folder"});
+}
+
+Result<std::string> name_of_copy(const Checkpoint& checkpoint, const fs::path& source,
+                                 const Recipe& recipe) {
+  const std::string state = TRY(source_fingerprint(checkpoint));
+  const std::string all = concat(state, "\n", recipe.text, "\n", NIBBLE_VERSION);
+  const fs::path path = fs::absolute(source).lexically_normal();
+  const fs::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return concat(last.string(), "-", recipe.name, "-", sha256_hex(all).substr(0, 16));
+}
+
+Result<void> make_copy(const Checkpoint& checkpoint, const Recipe& recipe, const fs::path& copy,
+                       Terminal& terminal) {
+  const QuantPlan plan = TRY(plan_quantization(checkpoint, recipe, Dialect::compressed_tensors));
+  std::error_code failure;
+  fs::create_directories(copy.parent_path(), failure);
+  if (failure)
+    return make_error(ErrorCode::io, {.what = concat("cannot make ", copy.parent_path().string()),
+                                      .found = failure.message(),
+                                      .advice = "name another place with --quantized-folder"});
+  terminal.err(concat("quantizing to ", copy.string(), " (recipe ", recipe.name, ")\n"));
+  const auto begin = std::chrono::steady_clock::now();
+  Progress progress(terminal, {.label = "quantize", .unit = "MB", .unit_scale = 1e6});
+  QuantizeOptions options{.threads = usable_cores()};
+  install_interrupt_flag();
+  options.cancelled = interrupted;
+  options.progress = [&](int64_t done, int64_t total) {
+    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
+  TRY(quantize(checkpoint, plan, recipe, copy, options));
+  progress.finish();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  char line[64];
+  std::snprintf(line, sizeof line, "quantized in %.2f s\n", seconds.count());
+  terminal.err(line);
+  return {};
+}
+
+}  // namespace
+
+Result<fs::path> folder_to_load(const Arguments& arguments, const fs::path& source,
+                                Terminal& terminal) {
+  const auto wanted = arguments.text("quantize");
+  if (!wanted) return source;
+  const Recipe recipe = TRY(load_recipe(*wanted));
+  const Checkpoint checkpoint = TRY(Checkpoint::open(source));
+  const fs::path copy =
+      TRY(home_of_copies(arguments)) / TRY(name_of_copy(checkpoint, source, recipe));
+  // config.json is the last file that quantize writes.
+  if (fs::exists(copy / "config.json"))
+    terminal.err(concat("quantized before: ", copy.string(), "\n"));
+  else
+    TRY(make_copy(checkpoint, recipe, copy, terminal));
+  return copy;
+}
+
+}  // namespace nibble

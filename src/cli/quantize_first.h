@@ -1,0 +1,25 @@
+// --quantize: a BF16 checkpoint is quantized once, into a folder that later starts find again.
+#pragma once
+
+#include <filesystem>
+
+#include "cli/verb.h"
+
+namespace nibble {
+
+// Rows for a verb's option table.
+inline constexpr Option kQuantizeOption = {
+    "quantize", "RECIPE", "",
+    "quantize a BF16 DIR first, as `nibble quantize --recipe` would; later starts find the result"};
+inline constexpr Option kQuantizedFolderOption = {
+    "quantized-folder", "FOLDER", "",
+    "where the results of --quantize are kept; default ~/.cache/nibble/quantized"};
+
+/// The folder to load: `source` itself, or with --quantize its quantized copy, made now (or gone on
+/// with) unless it is there. The copy's name holds the source's state, the recipe and the program's
+/// version. Errors: those of quantize; invalid_argument where there is no place to keep it.
+Result<std::filesystem::path> folder_to_load(const Arguments& arguments,
+                                             const std::filesystem::path& source,
+                                             Terminal& terminal);
+
+}  // namespace nibble
