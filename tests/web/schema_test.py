@@ -1,4 +1,4 @@
-"""schemathesis over /openapi.json against a real server: thousands of made-up requests, good and bad.
+"""schemathesis over /openapi.json against a real server: thousands of requests, good and bad.
 
 No answer has a status of 5xx, none a status, type or body that the document does not describe, and
 what the document forbids is refused.

@@ -165,6 +165,16 @@ class Checks:
         load = page.js("return (await fetch('/load')).json()")
         assert load["server_load"] == 0, load
 
+    def test_a_reload_in_the_middle_keeps_what_was_said(self):
+        page = self.page
+        page.one("#question").send_keys("Repeat: pear" + Keys.ENTER)
+        page.until(lambda: len(page.all(".message.assistant")) == 2 and len(page.answer()) > 20, "")
+        time.sleep(0.5)
+        page.open()
+        page.until(lambda: len(page.all(".message.assistant")) == 2, "both answers")
+        assert len(page.answer()) > 20 and not page.running()
+        assert "stopped" in page.all(".message.assistant .figures")[-1].get_attribute("textContent")
+
     def test_edit_retry_and_branches(self):
         page = self.page
         page.new_chat()
@@ -255,11 +265,11 @@ class Checks:
         worst = {}
         for unit in HOSTILE_UNITS:
             worst[unit] = self.page.js(script, unit, 100_000 // len(unit))
-        slow = {unit: ms for unit, ms in worst.items() if ms > 1500}
+        slow = {unit: ms for unit, ms in worst.items() if ms > 3000}
         print("      slowest of 100 KB:", sorted(worst.items(), key=lambda x: -x[1])[:4])
         assert not slow, slow
         tail = "~" * 50_000 + "`\n" + "-" + " " * 50_000 + "|x\n|-|"
-        assert self.page.js(script, tail, 1) < 1500
+        assert self.page.js(script, tail, 1) < 3000
 
     def test_theme(self):
         page = self.page
@@ -313,6 +323,11 @@ class Checks:
             file.flush()
             page.one("#file").send_keys(file.name)
             page.until(lambda: page.all(".thumb img"), "the picture in the composer")
+        page.js("const data = new DataTransfer();"
+                "data.items.add(new File([new Uint8Array(args[0])], 'p.png', {type: 'image/png'}));"
+                "document.getElementById('question').dispatchEvent(new ClipboardEvent('paste',"
+                "{clipboardData: data, bubbles: true, cancelable: true}))", list(ONE_PIXEL_PNG))
+        page.until(lambda: len(page.all(".thumb img")) == 2, "the pasted one beside it")
         page.ask("What is this?")
         note = page.one(".message.assistant .note")
         assert "not supported" in note.text, note.text

@@ -57,6 +57,10 @@ export class Answers {
           this.changed(conversation, node);
         },
         finish: (reason) => { node.finish = reason; },
+        progress: ({ total, processed }) => {
+          if (total > 0) node.live.prompt = Math.min(1, processed / total);
+          this.changed(conversation, node);
+        },
         usage: (usage) => {
           node.usage = { prompt_tokens: usage.prompt_tokens, completion_tokens: usage.completion_tokens,
                          total_tokens: usage.total_tokens };

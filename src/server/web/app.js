@@ -158,6 +158,7 @@ class App {
 
   /// A piece of an answer has come: shown at most once a frame.
   changed(conversation, node) {
+    this.store.touch(conversation);
     if (conversation !== this.current || this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
@@ -274,7 +275,7 @@ class App {
 
   async loadModels() {
     try {
-      this.models = (await getJson('/v1/models')).data;
+      this.models = withoutAliases((await getJson('/v1/models')).data);
       this.notice('');
     } catch (error) {
       if (error instanceof ApiFailure && error.status === 401) this.askKey();
@@ -413,16 +414,20 @@ function fit(box) {
   box.style.height = Math.min(box.scrollHeight, 260) + 'px';
 }
 
-/// The served names once, then its profiles: `NAME:PROFILE` by the profile's name alone.
+/// Of the names of one model, the one it calls itself; and its profiles.
+function withoutAliases(cards) {
+  return cards.filter((card) => card.id.includes(':') || !card.root || card.id === card.root);
+}
+
+/// The served name, then its profiles: `NAME:PROFILE` by the profile's name alone.
 function modelOptions(cards) {
   const option = (card, text) => element('option', { value: card.id }, text);
-  const all = new Set(cards.map((card) => card.id));
-  const profiles = cards.filter((card) => card.id.includes(':') && all.has(card.id.split(':').pop()));
-  const names = new Set(profiles.map((card) => card.id.split(':').pop()));
-  const plain = cards.filter((card) => !profiles.includes(card) && !names.has(card.id));
-  const made = plain.map((card) => option(card, card.id));
+  const isProfile = (card) => card.root && card.id.startsWith(card.root + ':');
+  const profiles = cards.filter(isProfile);
+  const made = cards.filter((card) => !isProfile(card)).map((card) => option(card, card.id));
   if (profiles.length)
-    made.push(element('optgroup', { label: 'Profiles' }, ...profiles.map((card) => option(card, card.id.split(':').pop()))));
+    made.push(element('optgroup', { label: 'Profiles' },
+                      ...profiles.map((card) => option(card, card.id.slice(card.root.length + 1)))));
   return made;
 }
 

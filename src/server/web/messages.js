@@ -73,8 +73,9 @@ export class MessageView {
     this.thinking.append(this.thinkingHead, this.thinkingBody);
     this.calls = element('div', { class: 'calls' });
     this.note = element('div', { class: 'note', role: 'alert', hidden: '' });
+    this.reading = element('em');
     this.waiting = element('div', { class: 'waiting', 'aria-label': 'The model is at work' },
-                           element('span'), element('span'), element('span'));
+                           element('span'), element('span'), element('span'), this.reading);
     this.foot = element('div', { class: 'foot' });
     this.root.append(this.thinking, this.body, this.calls, this.note, this.waiting, this.foot);
   }
@@ -102,6 +103,8 @@ export class MessageView {
     this.shown = node.content;
     this.updateCalls(live);
     this.waiting.hidden = !live || Boolean(node.content || node.reasoning || (node.calls && node.calls.length));
+    const share = live ? node.live.prompt : undefined;
+    this.reading.textContent = share !== undefined && share < 1 ? `Reading the prompt, ${Math.round(share * 100)} %` : '';
     this.note.hidden = !node.error;
     if (node.error) this.note.textContent = node.error;
   }

@@ -13,6 +13,13 @@ export function newId() {
 
 const ROOT = 'root';
 
+/// A message as it is kept; an answer that still runs is one that was stopped here.
+function keptNode(node) {
+  if (!node.live) return node;
+  const { live, ...rest } = node;
+  return { ...rest, finish: 'stopped' };
+}
+
 export class Conversation {
   constructor(data = {}) {
     this.id = data.id || newId();
@@ -74,7 +81,7 @@ export class Conversation {
   data() {
     return { id: this.id, title: this.title, created: this.created, updated: this.updated,
              settings: this.settings, picks: Object.fromEntries(this.picks),
-             nodes: [...this.nodes.values()] };
+             nodes: [...this.nodes.values()].map(keptNode) };
   }
 }
 
