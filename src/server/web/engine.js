@@ -41,7 +41,7 @@ function poolRow(pool) {
   const share = pool.total > 0 ? pool.used / pool.total : 0;
   const name = POOLS[pool.name] || pool.name;
   return element('div', { class: 'pool' }, element('span', {}, name), bar(share, name),
-                 element('span', { class: 'number' }, `${count(pool.used)} of ${count(pool.total)}`));
+                 element('span', { class: 'number' }, pool.total > 0 ? `${count(pool.used)} of ${count(pool.total)}` : 'not used yet'));
 }
 
 function memoryMap(parts) {
