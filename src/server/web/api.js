@@ -1,7 +1,10 @@
 // What the page asks of the server: JSON answers and the stream of a chat. The key, if one is needed, is
 // kept for this tab, or in this browser if the person says so.
 
+import { forget, recall, remember } from './memory.js';
+
 const KEY = 'nibble-key';
+const TAB_KEY = 'nibble-key-of-this-tab';
 
 export class ApiFailure extends Error {
   constructor(status, message, code) {
@@ -12,13 +15,13 @@ export class ApiFailure extends Error {
 }
 
 export function savedKey() {
-  return sessionStorage.getItem(KEY) || localStorage.getItem(KEY) || '';
+  return recall(TAB_KEY, true) || recall(KEY) || '';
 }
 
 export function saveKey(key, forever) {
-  sessionStorage.setItem(KEY, key);
-  if (forever) localStorage.setItem(KEY, key);
-  else localStorage.removeItem(KEY);
+  remember(TAB_KEY, key, true);
+  if (forever) remember(KEY, key);
+  else forget(KEY);
 }
 
 function headers(extra) {

@@ -5,6 +5,7 @@ import { ApiFailure, getJson, saveKey, savedKey } from './api.js';
 import { attachPictures, pictureTray } from './attachments.js';
 import { download, element, icon, iconButton } from './dom.js';
 import { EngineView } from './engine.js';
+import { recall, remember } from './memory.js';
 import { MessageView, speedOf } from './messages.js';
 import { settingsProblem, showSettings } from './settings.js';
 import { Conversation, Store, readExport, writeExport } from './store.js';
@@ -32,7 +33,7 @@ class App {
   fresh() {
     let settings = {};
     try {
-      settings = JSON.parse(localStorage.getItem(LAST_SETTINGS)) || {};
+      settings = JSON.parse(recall(LAST_SETTINGS)) || {};
     } catch { /* as new */ }
     return new Conversation({ settings });
   }
@@ -87,7 +88,7 @@ class App {
   keep(conversation = this.current) {
     if (conversation.nodes.size) this.store.touch(conversation);
     if (conversation === this.current)
-      localStorage.setItem(LAST_SETTINGS, JSON.stringify(conversation.settings));
+      remember(LAST_SETTINGS, JSON.stringify(conversation.settings));
   }
 
   // ---- messages ----

@@ -1,9 +1,11 @@
 // Light or dark: as the system prefers, or as the person chose here.
+import { recall, remember } from './memory.js';
+
 const THEME = 'nibble-theme';
 const NAMES = { system: 'Theme: system', light: 'Theme: light', dark: 'Theme: dark' };
 
 function chosen() {
-  const theme = localStorage.getItem(THEME);
+  const theme = recall(THEME);
   return theme === 'light' || theme === 'dark' ? theme : 'system';
 }
 
@@ -17,7 +19,7 @@ export function startTheme() {
 /// The next of system, light, dark; its name.
 export function nextTheme() {
   const order = ['system', 'light', 'dark'];
-  localStorage.setItem(THEME, order[(order.indexOf(chosen()) + 1) % 3]);
+  remember(THEME, order[(order.indexOf(chosen()) + 1) % 3]);
   startTheme();
   return themeName();
 }
