@@ -6,8 +6,8 @@
 #include "backend/cuda/cuda_backend.h"
 #include "cli/answer_options.h"
 #include "cli/engine_setup.h"
-#include "cli/quantize_first.h"
 #include "cli/profiles_file.h"
+#include "cli/quantize_first.h"
 #include "cli/recipe_notice.h"
 #include "cli/served_names.h"
 #include "cli/server_options.h"
@@ -140,12 +140,21 @@ Result<std::shared_ptr<PrefixStore>> open_prefix_store(const Arguments& argument
   return std::make_shared<PrefixStore>(TRY(PrefixStore::open(*where, options)));
 }
 
+/// "http://127.0.0.1:8000/v1".
+std::string address_text(const HttpOptions& http, uint16_t port) {
+  if (!http.uds.empty()) return concat("Unix socket ", http.uds.string());
+  const bool v6 = http.host.find(':') != std::string::npos;
+  return concat(http.tls.certificate.empty() ? "http://" : "https://", v6 ? "[" : "", http.host,
+                v6 ? "]:" : ":", port, "/v1");
+}
+
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
   ServerOptions options = TRY(read_server_options(arguments, terminal));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
   const std::filesystem::path folder =
       TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  options.door = TRY(LoadingDoor::open(options.http, loading_progress(folder)));
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
@@ -167,11 +176,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                                         settings, std::move(served), options));
   const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
-  const std::string host = options.http.host.find(':') == std::string::npos
-                               ? options.http.host
-                               : concat("[", options.http.host, "]");
-  terminal.err(
-      concat("ready: http://", host, ":", server->port(), "/v1 after ", elapsed.count(), " ms\n"));
+  terminal.err(concat("ready: ", address_text(options.http, server->port()), " after ",
+                      elapsed.count(), " ms\n"));
   server->run();
   terminal.err("stopped\n");
   return kExitOk;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <memory>
 
 #include "cli/answer_options.h"
@@ -29,7 +30,54 @@ std::function<void(std::string_view)> line_writer(Terminal& terminal) {
   };
 }
 
+Result<TlsFiles> read_tls(const Arguments& arguments) {
+  const TlsFiles files = {.certificate = arguments.text("ssl-certfile").value_or(""),
+                          .key = arguments.text("ssl-keyfile").value_or(""),
+                          .ca_certs = arguments.text("ssl-ca-certs").value_or("")};
+  const bool alone = !files.ca_certs.empty() && files.certificate.empty();
+  if (files.certificate.empty() == files.key.empty() && !alone) return files;
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "--ssl-certfile, --ssl-keyfile, --ssl-ca-certs",
+                     .expected = "certificate and key, the third only beside both",
+                     .found = files.certificate.empty() ? "no certificate" : "no key"});
+}
+
+/// vLLM takes a JSON list.
+Result<std::vector<std::string>> read_origins(const std::string& text) {
+  std::vector<std::string> origins;
+  if (!text.starts_with('[')) {
+    origins = split_list(text);
+  } else {
+    const Json list = TRY(parse_json(text, "--allowed-origins"));
+    for (const Json& item : list.as_array())
+      origins.push_back(item.is_string() ? item.as_string() : "");
+  }
+  for (const std::string& origin : origins)
+    if (origin != "*" && origin.find("://") == std::string::npos)
+      return make_error(ErrorCode::invalid_argument,
+                        {.what = "--allowed-origins",
+                         .expected = "origins such as https://example.org, or *",
+                         .found = concat("\"", origin, "\"")});
+  return origins;
+}
+
 }  // namespace
+
+std::function<double()> loading_progress(const std::filesystem::path& folder) {
+  double bytes = 1.0;
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(folder, ignored))
+    if (file.path().extension() == ".safetensors")
+      bytes += static_cast<double>(file.file_size(ignored));
+  const auto bytes_read = [] {
+    std::ifstream counters("/proc/self/io");  // "rchar: 123"
+    std::string name;
+    double value = 0.0;
+    counters >> name >> value;
+    return value;
+  };
+  return [bytes, bytes_read, before = bytes_read()] { return (bytes_read() - before) / bytes; };
+}
 
 Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal) {
   ServerOptions options;
@@ -40,6 +88,10 @@ Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& 
       static_cast<uint64_t>(TRY(arguments.integer("max-request-bytes", 1024, int64_t{1} << 32)));
   options.http.limits.connections_max =
       static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
+  options.http.uds = arguments.text("uds").value_or("");
+  options.http.admin_uds = arguments.text("admin-socket").value_or("");
+  options.http.tls = TRY(read_tls(arguments));
+  options.allowed_origins = TRY(read_origins(arguments.text("allowed-origins").value_or("")));
   options.api_keys = split_list(arguments.text("api-key").value_or(""));
   options.api_key_file = arguments.text("api-key-file").value_or("");
   options.response_store = TRY(read_response_store(arguments));

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
+#include <functional>
 
 #include "cli/verb.h"
 #include "server/server.h"
@@ -12,6 +14,15 @@ namespace nibble {
 inline constexpr Option kServerOptions[] = {
     {"host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for every network"},
     {"port", "N", "8000", "port; 0 picks a free one and prints it"},
+    {"uds", "PATH", "", "listen on this Unix socket, not on an address"},
+    {"admin-socket", "PATH", "",
+     "a Unix socket for /sleep, /wake_up, /cancel_all and reads; the first two answer only there "
+     "then"},
+    {"ssl-certfile", "FILE", "", "TLS with this certificate and what leads to its root (PEM)"},
+    {"ssl-keyfile", "FILE", "", "the certificate's private key (PEM)"},
+    {"ssl-ca-certs", "FILE", "", "clients must show a certificate signed by one of these (PEM)"},
+    {"allowed-origins", "LIST", "",
+     "sites whose pages may read answers (CORS): origins with commas or as JSON list; \"*\": any"},
     {"api-key", "KEY", "", "clients must send this key (several: separated by commas)"},
     {"api-key-file", "FILE", "",
      "keys with rules and limits, one JSON object a line; read again when it changes"},
@@ -35,6 +46,9 @@ constexpr std::array<Option, N + M> joined(const Option (&first)[N], const Optio
   for (size_t i = 0; i < M; ++i) all[N + i] = second[i];
   return all;
 }
+
+/// How much of the weights has been read, as a function of now; counts what the process reads.
+std::function<double()> loading_progress(const std::filesystem::path& folder);
 
 /// Lines of the log go to terminal.err.
 Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal);

@@ -16,11 +16,15 @@ struct HttpHeader {
   std::string value;
 };
 
+/// Which socket a request came through.
+enum class Entrance : uint8_t { clients, admin };
+
 struct HttpRequest {
   std::string method;  // "GET"
   std::string path;    // without the query, not decoded
   std::vector<HttpHeader> headers;
   std::string body;
+  Entrance entrance = Entrance::clients;
 
   /// The value of a header given in lower case, or empty.
   std::string_view header(std::string_view name) const {

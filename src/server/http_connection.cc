@@ -113,17 +113,21 @@ class SocketExchange final : public HttpExchange {
   uint64_t serial_;
 };
 
-HttpConnection::HttpConnection(Socket socket, HttpConnectionOwner& owner)
-    : socket_(std::move(socket)),
+HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, HttpPeer peer,
+                               HttpConnectionOwner& owner)
+    : transport_(std::move(transport)),
+      peer_(std::move(peer)),
       owner_(owner),
-      read_timer_(socket_.get_executor()),
-      write_timer_(socket_.get_executor()) {}
+      read_timer_(transport_->executor()),
+      write_timer_(transport_->executor()) {}
 
 void HttpConnection::start() {
-  ErrorCode ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   wait_for(Phase::idle, owner_.limits().header_wait);  // the first request must come promptly
-  read_more();
+  transport_->handshake([self = shared_from_this()](ErrorCode error) {
+    if (self->phase_ == Phase::closed) return;
+    if (error) return self->close();
+    self->read_more();
+  });
 }
 
 void HttpConnection::close() {
@@ -132,8 +136,7 @@ void HttpConnection::close() {
   const auto keep = shared_from_this();
   read_timer_.cancel();
   write_timer_.cancel();
-  ErrorCode ignored;
-  socket_.close(ignored);
+  transport_->close();
   on_gone_ = {};
   owner_.closed(this);
 }
@@ -162,11 +165,11 @@ void HttpConnection::read_more() {
   if (reading_ || phase_ == Phase::closed) return;
   if (phase_ == Phase::answering && input_.size() >= kPipelinedBytesMax) return;
   reading_ = true;
-  socket_.async_read_some(input_.prepare(kReadBytes),
-                          [self = shared_from_this()](ErrorCode error, size_t bytes) {
-                            self->reading_ = false;
-                            self->on_read(error, bytes);
-                          });
+  transport_->read_some(input_.prepare(kReadBytes),
+                        [self = shared_from_this()](ErrorCode error, size_t bytes) {
+                          self->reading_ = false;
+                          self->on_read(error, bytes);
+                        });
 }
 
 void HttpConnection::on_read(ErrorCode error, size_t bytes) {
@@ -244,6 +247,7 @@ void HttpConnection::deliver() {
   keep_alive_ = message.keep_alive() && owner_.accepting();
 
   HttpRequest request;
+  request.entrance = peer_.entrance;
   request.method = std::string(message.method_string());
   const auto target = std::string_view(message.target().data(), message.target().size());
   request.path = std::string(target.substr(0, target.find('?')));
@@ -321,7 +325,7 @@ void HttpConnection::write_more() {
     if (!self || error || self->writing_.empty()) return;
     if (self->write_timer_.expiry() <= std::chrono::steady_clock::now()) self->client_gone();
   });
-  socket_.async_write_some(
+  transport_->write_some(
       asio::buffer(writing_.data() + written_, writing_.size() - written_),
       [self = shared_from_this()](ErrorCode error, size_t bytes) { self->on_write(error, bytes); });
 }
@@ -340,14 +344,13 @@ void HttpConnection::after_answer() {
   if (phase_ != Phase::answering) return;
   if (!keep_alive_ || !owner_.accepting()) {
     // Closing with unread input would reset the connection and lose the answer on its way.
-    ErrorCode ignored;
-    socket_.shutdown(Socket::shutdown_send, ignored);
+    transport_->shutdown_send();
     wait_for(Phase::lingering, kLingerWait);
     return read_more();
   }
   wait_for(Phase::idle, owner_.limits().idle_wait);
   // Not from inside the handler's own call: a pipelined request would nest.
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  asio::post(transport_->executor(), [self = shared_from_this()] {
     self->parse();
     self->read_more();
   });

@@ -2,7 +2,6 @@
 // server; this header is the only one that shows Boost, and only http_*.cc include it.
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "server/http_server.h"
+#include "server/http_transport.h"
 
 namespace nibble {
 
@@ -27,11 +27,12 @@ class HttpConnectionOwner {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  using Socket = boost::asio::ip::tcp::socket;
-  HttpConnection(Socket socket, HttpConnectionOwner& owner);
+  HttpConnection(std::unique_ptr<HttpTransport> transport, HttpPeer peer,
+                 HttpConnectionOwner& owner);
 
   void start();
   void close();
+  const HttpPeer& peer() const { return peer_; }
   bool busy() const { return phase_ == Phase::answering; }
   /// Closes now if nothing is in flight, else after the present answer.
   void close_when_idle();
@@ -68,7 +69,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void after_answer();
   void client_gone();
 
-  Socket socket_;
+  std::unique_ptr<HttpTransport> transport_;
+  HttpPeer peer_;
   HttpConnectionOwner& owner_;
   boost::asio::steady_timer read_timer_;
   boost::asio::steady_timer write_timer_;

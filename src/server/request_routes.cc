@@ -1,6 +1,8 @@
 // Ids are the client's x-request-id, the one the server gave, or the answer's ("chatcmpl-...").
 #include "server/request_routes.h"
 
+#include <algorithm>
+
 #include "server/answer_writer.h"
 #include "server/server_state.h"
 
@@ -43,6 +45,15 @@ void answer_cancel(ServerState& server, Call call) {
   if (api == Api::responses) answer = found.front()->so_far("cancelled");
   for (const auto& generation : found) generation->cancel();
   call.exchange->respond({.body = answer.dump()});
+}
+
+void answer_cancel_all(ServerState& server, Call call) {
+  std::vector<std::shared_ptr<Generation>> found;
+  for (const auto& [sequence, live] : server.sequences)
+    if (!live.generation->done() && std::ranges::find(found, live.generation) == found.end())
+      found.push_back(live.generation);
+  for (const auto& generation : found) generation->cancel();
+  call.exchange->respond({.body = json_object({{"cancelled", Json(found.size())}}).dump()});
 }
 
 }  // namespace nibble

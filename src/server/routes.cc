@@ -44,6 +44,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/assets/", answer_web, Access::open},
     {"GET", "/docs", answer_web, Access::open},
     {"GET", "/openapi.json", answer_web, Access::open},
+    {"POST", "/cancel_all", answer_cancel_all, Access::keyed, Audience::socket_only,
+     BodyRule::json_or_none},
     {"POST", "/sleep", answer_sleep, Access::keyed, Audience::admin, BodyRule::json_or_none},
     {"POST", "/wake_up", answer_wake_up, Access::keyed, Audience::admin, BodyRule::json_or_none},
     {"GET", "/is_sleeping", answer_is_sleeping, Access::keyed, Audience::admin},
@@ -73,17 +75,25 @@ bool is_json(std::string_view content_type) {
 
 std::span<const Route> server_routes() { return kRoutes; }
 
-RouteChoice find_route(std::string_view method, std::string_view path) {
+RouteChoice find_route(std::string_view method, std::string_view path, Doors door) {
   if (method == "HEAD") method = "GET";
   RouteChoice choice;
   Fit best = Fit::none;
-  for (const Route& candidate : kRoutes) best = std::max(best, fit_of(candidate, path));
+  for (const Route& candidate : kRoutes)
+    if (answers_at(candidate, door)) best = std::max(best, fit_of(candidate, path));
   for (const Route& candidate : kRoutes) {
-    if (best == Fit::none || fit_of(candidate, path) != best) continue;
+    if (best == Fit::none || !answers_at(candidate, door) || fit_of(candidate, path) != best)
+      continue;
     choice.allowed += concat(choice.allowed.empty() ? "" : ", ", candidate.method);
     if (candidate.method == method) choice.route = &candidate;
   }
   return choice;
+}
+
+bool answers_at(const Route& route, Doors door) {
+  if (door == Doors::one) return route.audience != Audience::socket_only;
+  if (door == Doors::clients_of_two) return route.audience == Audience::clients;
+  return route.audience != Audience::clients || route.method == "GET";
 }
 
 std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice& choice,

@@ -30,8 +30,10 @@ struct Call {
 using RouteHandler = void (*)(ServerState& server, Call call);
 
 enum class Access : uint8_t { open, keyed };
-/// admin: what works on the whole server, for every client at once.
-enum class Audience : uint8_t { clients, admin };
+/// admin: what works on the whole server, for every client at once; not on the clients' socket if
+/// there is another.
+/// socket_only: too much for any client, with whatever key; there if there is an admin socket.
+enum class Audience : uint8_t { clients, admin, socket_only };
 /// What a POST may bring: a JSON body, or that or nothing.
 enum class BodyRule : uint8_t { json, json_or_none };
 
@@ -55,12 +57,17 @@ struct Route {
 /// Every route there is.
 std::span<const Route> server_routes();
 
-/// The row of method and path, HEAD counting as GET.
+/// Whether there is an admin socket, and whether the request came through it.
+enum class Doors : uint8_t { one, clients_of_two, admin_of_two };
+/// Through the admin socket: admin routes and whatever reads; the file's permissions are its key.
+bool answers_at(const Route& route, Doors door);
+
+/// The row of method and path, HEAD counting as GET, among those that answer at a door.
 struct RouteChoice {
   const Route* route = nullptr;
   std::string allowed;  // methods that the path knows, "GET, POST"; empty: no such path
 };
-RouteChoice find_route(std::string_view method, std::string_view path);
+RouteChoice find_route(std::string_view method, std::string_view path, Doors door = Doors::one);
 
 enum class Caller : uint8_t { unknown, known };
 

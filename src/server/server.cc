@@ -25,10 +25,10 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   auto state = std::make_shared<ServerState>(std::move(model), std::move(options));
   ServerState* s = state.get();
   TRY(s->read_keys());
-  s->http = TRY(HttpServer::listen(
-      s->options.http, [s](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-        s->handle(std::move(request), std::move(exchange));
-      }));
+  const HttpHandler handler = [s](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+    s->handle(std::move(request), std::move(exchange));
+  };
+  if (s->options.door == nullptr) s->http = TRY(HttpServer::listen(s->options.http, handler));
   Engine::Options engine_options{.settings = settings, .sampleable = s->model.sampleable()};
   engine_options.store = s->options.prefix_store;
   engine_options.sleep_idle_ms = static_cast<double>(s->options.sleep_idle.count());
@@ -37,6 +37,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   };
   engine_options.on_events = [s] { s->http->post([s] { s->pump(); }); };
   s->engine = TRY(Engine::start(std::move(backend), config, std::move(engine_options)));
+  if (s->options.door) s->http = std::exchange(s->options.door, nullptr)->hand_over(handler);
   s->model.grammars =
       std::make_shared<GrammarCompiler>([s] { return s->model.grammar_vocabulary(); });
   s->compiler = std::make_unique<TaskThread>(kCompilingMax);
@@ -114,6 +115,7 @@ std::shared_ptr<RequestRecord> ServerState::record_of(const HttpRequest& request
   record->trace_id = trace_id_of(request);
   record->path = request.path;
   record->posted = request.method == "POST";
+  if (allows_origin(request.header("origin"))) record->origin = request.header("origin");
   record->begin = std::chrono::steady_clock::now();
   if (options.log_prompts == PromptLog::yes) record->body = request.body;
   if (!keys->empty()) record->key = keys->find(key_of(request));
@@ -122,13 +124,7 @@ std::shared_ptr<RequestRecord> ServerState::record_of(const HttpRequest& request
 
 std::shared_ptr<HttpExchange> ServerState::recorded(std::shared_ptr<HttpExchange> exchange,
                                                     const std::shared_ptr<RequestRecord>& record) {
-  const auto headers = [this](const RequestRecord& about) {
-    std::vector<HttpHeader> given = {{"x-request-id", about.id}};
-    if (!about.key) return given;
-    for (HttpHeader& header : quotas.headers(*about.key, std::chrono::steady_clock::now()))
-      given.push_back(std::move(header));
-    return given;
-  };
+  const auto headers = [this](const RequestRecord& about) { return headers_for(about); };
   const auto ended = [this](const std::shared_ptr<RequestRecord>& about) {
     if (about->holds_seat) quotas.release(*about->key);
     if (!about->generates) write_line(*about);
@@ -137,12 +133,54 @@ std::shared_ptr<HttpExchange> ServerState::recorded(std::shared_ptr<HttpExchange
                                             RecordedExchange::Hooks{headers, ended});
 }
 
+bool ServerState::allows_origin(std::string_view origin) const {
+  const auto same = [&](const std::string& allowed) { return allowed == "*" || allowed == origin; };
+  return !origin.empty() && std::ranges::any_of(options.allowed_origins, same);
+}
+
+std::vector<HttpHeader> ServerState::headers_for(const RequestRecord& record) {
+  std::vector<HttpHeader> headers = {{"x-request-id", record.id}};
+  if (!record.origin.empty()) {
+    headers.push_back({"Access-Control-Allow-Origin", record.origin});
+    headers.push_back({"Vary", "Origin"});
+    headers.push_back({"Access-Control-Expose-Headers", "*"});
+  }
+  if (record.key)
+    for (HttpHeader& header : quotas.headers(*record.key, std::chrono::steady_clock::now()))
+      headers.push_back(std::move(header));
+  return headers;
+}
+
+namespace {
+
+/// A browser asks what it may ask before it sends a key:
+/// https://fetch.spec.whatwg.org/#cors-preflight-fetch.
+bool is_preflight(const HttpRequest& request) {
+  return request.method == "OPTIONS" && !request.header("access-control-request-method").empty();
+}
+
+HttpResponse preflight_answer(const HttpRequest& request) {
+  const std::string_view asked = request.header("access-control-request-headers");
+  return {.status = 200,
+          .headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
+                      {"Access-Control-Allow-Headers",
+                       asked.empty() ? "Authorization, Content-Type" : std::string(asked)},
+                      {"Access-Control-Max-Age", "600"}}};
+}
+
+}  // namespace
+
 void ServerState::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  const RouteChoice choice = find_route(request.method, request.path);
+  const Doors door = options.http.admin_uds.empty()          ? Doors::one
+                     : request.entrance == Entrance::clients ? Doors::clients_of_two
+                                                             : Doors::admin_of_two;
+  const RouteChoice choice = find_route(request.method, request.path, door);
   const auto record = record_of(request);
   exchange = recorded(std::move(exchange), record);
-  const Caller caller = keys->empty() || record->key ? Caller::known : Caller::unknown;
-  auto error = refusal_of(request, choice, caller);
+  if (!record->origin.empty() && is_preflight(request))
+    return exchange->respond(preflight_answer(request));
+  const bool known = keys->empty() || record->key || door == Doors::admin_of_two;
+  auto error = refusal_of(request, choice, known ? Caller::known : Caller::unknown);
   if (!error && record->key && choice.route->counted()) {
     error = quotas.begin(*record->key, record->begin);
     record->holds_seat = !error;

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "server/generation_request.h"
 #include "server/http_server.h"
+#include "server/loading_door.h"
 #include "server/request_record.h"
 #include "server/served_model.h"
 
@@ -36,9 +37,11 @@ enum class PromptLog : uint8_t { no, yes };
 
 struct ServerOptions {
   HttpOptions http;
+  std::shared_ptr<LoadingDoor> door;   // which listens already; empty: start() listens
   std::vector<std::string> api_keys;   // neither these nor a file: any or no key is accepted
   std::filesystem::path api_key_file;  // as Keys::add_lines reads; looked at every key_check
   std::chrono::milliseconds key_check{1'000};
+  std::vector<std::string> allowed_origins;  // of other sites' pages; "*": any. Empty: none
   RequestLimits limits;
   std::chrono::milliseconds ping_every{10'000};
   std::chrono::milliseconds drain_wait{30'000};  // after the first signal

@@ -31,6 +31,9 @@ struct ServerState {
   std::shared_ptr<RequestRecord> record_of(const HttpRequest& request) const;
   std::shared_ptr<HttpExchange> recorded(std::shared_ptr<HttpExchange> exchange,
                                          const std::shared_ptr<RequestRecord>& record);
+  /// Headers of every answer: its id, the key's limits, what a browser must know.
+  std::vector<HttpHeader> headers_for(const RequestRecord& record);
+  bool allows_origin(std::string_view origin) const;
   /// Without keys all clients are one tenant, whatever key they send.
   ClientFacts client_of(const Call& call) const;
   /// Reads the keys again when their file has changed; a broken one leaves those in use.

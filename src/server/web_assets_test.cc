@@ -113,7 +113,8 @@ TEST(OpenApi, EveryRouteIsDocumentedAndTheReverse) {
       std::string method = verb;
       for (char& c : method) c = static_cast<char>(c - 'a' + 'A');
       documented.insert(concat(method, " ", row_of(path)));
-      const RouteChoice choice = find_route(method, path);
+      RouteChoice choice = find_route(method, path);
+      if (choice.route == nullptr) choice = find_route(method, path, Doors::admin_of_two);
       ASSERT_NE(choice.route, nullptr) << method << " " << path;
       const bool open = operation.find("security") != nullptr;
       EXPECT_EQ(open, choice.route->access == Access::open) << path;
