@@ -26,4 +26,23 @@ Result<ResponseStoreLimits> read_response_store(const Arguments& arguments) {
           TRY(arguments.integer("response-store-max-bytes", 1, int64_t{1} << 44)))};
 }
 
+Result<FilterOptions> read_filters(const Arguments& arguments, const FilterReport& report) {
+  FilterOptions options;
+  const std::string specs = arguments.text("filter").value_or("");
+  for (size_t begin = 0; begin < specs.size();) {
+    const size_t end = std::min(specs.find(',', begin), specs.size());
+    if (end > begin)
+      options.filters.push_back(
+          TRY(make_filter(std::string_view(specs).substr(begin, end - begin), report)));
+    begin = end + 1;
+  }
+  const std::string fail = TRY(arguments.choice("filter-fail", {"open", "closed"}));
+  options.fail = fail == "open" ? FilterFail::open : FilterFail::closed;
+  options.timeout = std::chrono::seconds(TRY(arguments.integer("filter-timeout", 1, 3600)));
+  options.window_bytes =
+      static_cast<size_t>(TRY(arguments.integer("filter-window", 1, int64_t{1} << 20)));
+  if (arguments.enabled("filter-reasoning")) options.reasoning = FilterReasoning::yes;
+  return options;
+}
+
 }  // namespace nibble

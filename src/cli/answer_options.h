@@ -4,6 +4,7 @@
 
 #include "cli/verb.h"
 #include "server/answer_policy.h"
+#include "server/filter_panel.h"
 #include "server/response_store.h"
 
 namespace nibble {
@@ -25,8 +26,23 @@ inline constexpr Option kResponseStoreOption = {
 inline constexpr Option kResponseStoreBytesOption = {"response-store-max-bytes", "N", "256M",
                                                      "size of all of them; the oldest go"};
 
+inline constexpr Option kFilterOption = {"filter", "SPEC", "",
+                                         "judges prompts and answers: regex:FILE, exec:PROGRAM, "
+                                         "http:URL (several: separated by commas)"};
+inline constexpr Option kFilterFailOption = {"filter-fail", "open|closed", "closed",
+                                             "what a slow or dead filter means: closed refuses"};
+inline constexpr Option kFilterTimeoutOption = {"filter-timeout", "SECONDS", "5",
+                                                "longest wait for a filter's verdict"};
+inline constexpr Option kFilterWindowOption = {
+    "filter-window", "BYTES", "256",
+    "of an answer held back: the longest text a filter can still catch whole"};
+inline constexpr Option kFilterReasoningOption = {"filter-reasoning", "", "false",
+                                                  "filters judge thinking too"};
+
 /// Errors: one line per flag with a value it cannot have.
 Result<AnswerPolicy> read_answer_policy(const Arguments& arguments);
 Result<ResponseStoreLimits> read_response_store(const Arguments& arguments);
+/// Reads patterns and starts programs. `report`: see FilterReport.
+Result<FilterOptions> read_filters(const Arguments& arguments, const FilterReport& report);
 
 }  // namespace nibble

@@ -103,6 +103,7 @@ Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& 
   if (arguments.enabled("log-prompts")) options.log_prompts = PromptLog::yes;
   options.log = line_writer(terminal);
   if (arguments.enabled("log-requests")) options.request_log = options.log;
+  options.filter = TRY(read_filters(arguments, options.log));
   return options;
 }
 

@@ -20,7 +20,7 @@ int32_t GenerationRequest::reserved_tokens(const ServedModel& served) const {
   if (!served.tags.think_end) return 0;
   if (answer_reserve) return std::min(*answer_reserve, max_tokens);
   if (api == Api::completions) return 0;
-  const bool whole = grammar != nullptr || parse_tools == ParseTools::yes;
+  const bool whole = grammar != nullptr || parse_tools != ParseTools::no;
   const int32_t share = max_tokens / (whole ? kStructureShare : kProseShare);
   return std::min(served.policy.answer_reserve,
                   std::max(share, std::min(kLeastReserve, max_tokens / 2)));

@@ -47,6 +47,12 @@ Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequ
   writer_ = make_answer_writer(head_, request_.echoed);
 }
 
+void Generation::hold_for(FilterPanel& panel, std::function<void()> changed) {
+  if (panel.empty()) return;
+  panel_ = &panel;
+  changed_ = std::move(changed);
+}
+
 void Generation::start() {
   const size_t count = request_.prompts.size() * static_cast<size_t>(request_.choices);
   const double deadline_ms = request_.timeout_ms > 0.0 ? now_ms() + request_.timeout_ms : 0.0;
@@ -58,6 +64,7 @@ void Generation::start() {
     if (!accepted.ok()) return fail(refusal_of(accepted.error()));
     ids_.push_back(id);
     choices_.emplace_back(request_.decoder(served_, index));
+    if (panel_ != nullptr) choices_.back().held = std::make_shared<HeldAnswer>(*panel_, changed_);
     ++unfinished_;
   }
 }
@@ -140,7 +147,8 @@ void Generation::take_end(Choice& choice, Finished finished) {
   const FinishReason reason = choice.finished->reason;
   if (reason == FinishReason::error)
     return fail({.status = 500, .type = "server_error", .message = choice.finished->error});
-  if (reason == FinishReason::cancelled && cancelled_) return;
+  const bool objected = choice.held && choice.held->verdict() != FilterVerdict::pass;
+  if (reason == FinishReason::cancelled && (cancelled_ || objected)) return;
   if (reason == FinishReason::cancelled)
     return fail(
         {.status = 503, .type = "service_unavailable", .message = "the server is shutting down"});
@@ -170,6 +178,22 @@ bool Generation::prompt_logprobs_complete(size_t index) const {
          choices_[index].prompt_logprobs.size() + 1 == prompt_of(index).size();
 }
 
+std::vector<OutputEvent> Generation::events_of(size_t index) {
+  Choice& choice = choices_[index];
+  if (!choice.held) return choice.decoder.take();
+  choice.held->add(choice.decoder.take());
+  if (choice.finished) choice.held->finish();
+  if (choice.held->verdict() != FilterVerdict::pass && !choice.finished)
+    engine_.cancel(ids_[index]);
+  return choice.held->take();
+}
+
+bool Generation::complete() const {
+  return unfinished_ == 0 && std::ranges::all_of(choices_, [](const Choice& choice) {
+           return !choice.held || choice.held->settled();
+         });
+}
+
 bool Generation::shown(const OutputEvent& event) const {
   if (event.kind == OutputEvent::Kind::tool_end) return false;
   return event.kind != OutputEvent::Kind::reasoning || request_.include_reasoning;
@@ -179,10 +203,11 @@ void Generation::flush() {
   if (done_) return;
   if (request_.delivery == Delivery::whole) {
     if (writer_) write_blocks();
-    for (Choice& choice : choices_)
-      for (const OutputEvent& event : choice.decoder.take())
-        if (shown(event)) choice.text.add(event);
-    if (unfinished_ == 0) answer_whole();
+    if (!writer_)
+      for (size_t i = 0; i < choices_.size(); ++i)
+        for (const OutputEvent& event : events_of(i))
+          if (shown(event)) choices_[i].text.add(event);
+    if (complete()) answer_whole();
     return;
   }
   if (!streaming_) begin_stream();
@@ -190,12 +215,13 @@ void Generation::flush() {
     pending_ += write_blocks();
   else
     for (size_t i = 0; i < choices_.size(); ++i) stream_choice(static_cast<int32_t>(i));
-  if (unfinished_ == 0) finish_stream();
+  const bool all = complete();
+  if (all) finish_stream();
   if (!pending_.empty()) {
     exchange_->write(std::exchange(pending_, {}));
     wrote_since_ping_ = true;
   }
-  if (unfinished_ == 0 && !done_) {
+  if (all && !done_) {
     done_ = true;
     exchange_->finish_stream();
   }

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "server/answer_writer.h"
 #include "server/generation_request.h"
+#include "server/held_answer.h"
 #include "server/http.h"
 #include "server/prompt_logprobs.h"
 #include "server/response_json.h"
@@ -25,6 +26,10 @@ class Generation {
   using ResponseHook = std::function<void(const Generation&, const Json&)>;
   void on_response(ResponseHook hook) { response_hook_ = std::move(hook); }
   const StoredInput& stored_input() const { return *request_.stored_input; }
+
+  /// Its answers pass `panel`, which must outlive it; `changed` is called when a verdict has come,
+  /// for the caller to flush(). Before start().
+  void hold_for(FilterPanel& panel, std::function<void()> changed);
 
   /// Submits every sequence, or answers with the refusal and is done.
   void start();
@@ -67,6 +72,7 @@ class Generation {
     std::vector<PositionLogprobs> prompt_logprobs;
     size_t text_offset = 0;
     std::optional<PromptProgress> progress;  // not told yet
+    std::shared_ptr<HeldAnswer> held;        // empty: there are no filters
     std::optional<Finished> finished;
     bool echo_sent = false;
     bool end_sent = false;
@@ -84,6 +90,10 @@ class Generation {
   Json whole_logprobs(size_t index);
   Json whole_choice_of(size_t index);
   void cancel_rest();
+  /// What of a choice may be shown since the last time; a verdict against it ends it.
+  std::vector<OutputEvent> events_of(size_t index);
+  /// All is said and judged.
+  bool complete() const;
   void tell_response() const;
   void begin_stream();
   void send(const Json& object);
@@ -107,6 +117,8 @@ class Generation {
   size_t unfinished_ = 0;
   std::unique_ptr<AnswerWriter> writer_;  // messages and responses: they have one choice
   ResponseHook response_hook_;
+  FilterPanel* panel_ = nullptr;
+  std::function<void()> changed_;
   std::string pending_;  // SSE bytes of this flush
   bool streaming_ = false;
   bool wrote_since_ping_ = false;

@@ -55,6 +55,10 @@ Json Generation::whole_choice_of(size_t index) {
 
 ChoiceEnd Generation::end_of(const Choice& choice) const {
   const Finished& finished = *choice.finished;
+  const FilterVerdict verdict = choice.held ? choice.held->verdict() : FilterVerdict::pass;
+  if (verdict != FilterVerdict::pass)
+    return {.finish_reason = "content_filter",
+            .stop_reason = verdict == FilterVerdict::failed ? Json("filter_failed") : Json()};
   if (finished.reason == FinishReason::length) return {.finish_reason = "length"};
   if (request_.completion == Completion::dropped) return {.finish_reason = "length"};
   if (finished.reason == FinishReason::cancelled)
@@ -75,6 +79,9 @@ ChoiceEnd Generation::end_of(const Choice& choice) const {
 
 Json Generation::logprobs_of(Choice& choice) const {
   if (!request_.sampling.wants_logprobs()) return {};
+  // Tokens tell of the text: all of them once all of it has passed, none otherwise.
+  if (choice.held && (!choice.held->settled() || choice.held->verdict() != FilterVerdict::pass))
+    return {};
   auto positions = std::exchange(choice.logprobs, {});
   if (request_.completion == Completion::dropped) positions.clear();
   if (positions.empty() && request_.delivery == Delivery::stream) return {};

@@ -77,6 +77,7 @@ struct GenerationRequest {
   std::shared_ptr<const Grammar> grammar;
   /// Responses: what to store with the answer; empty: it is not stored.
   std::optional<StoredInput> stored_input;
+  std::string prompt_text;  // for filters, if there are any
   Json echoed;  // responses: members of the request that the answer repeats
 
   /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.

@@ -67,10 +67,33 @@ void begin(ServerState& server, const IntakePointer& intake) {
   server.start(std::move(*intake->sound()), intake->call);
 }
 
+/// On the server's thread; what a filter objects to never reaches the engine.
+void judge_prompt(ServerState& server, const IntakePointer& intake) {
+  GenerationRequest* sound = intake->sound();
+  if (sound == nullptr || server.filters->empty()) return begin(server, intake);
+  server.filters->judge(
+      {.place = FilterPlace::prompt, .text = std::exchange(sound->prompt_text, {})},
+      [&server, intake](FilterVerdict verdict) {
+        if (verdict == FilterVerdict::hit)
+          intake->parsed =
+              ApiError{.message = "a filter of this server does not let the prompt pass",
+                       .code = "content_filter"};
+        if (verdict == FilterVerdict::failed)
+          intake->parsed = ApiError{.status = 503,
+                                    .type = "service_unavailable",
+                                    .message = "a filter of this server did not answer",
+                                    .code = "filter_failed"};
+        begin(server, intake);
+      });
+}
+
 /// On the parser's thread.
 void take_in(ServerState& server, const IntakePointer& intake) {
   intake->parsed = read(server, intake->api, intake->call);
-  const auto next = [&server, intake] { begin(server, intake); };
+  if (GenerationRequest* sound = intake->sound(); sound != nullptr && !server.filters->empty())
+    for (const auto& prompt : sound->prompts)
+      sound->prompt_text += server.model.tokenizer.decode(prompt, SkipSpecial::yes) + "\n";
+  const auto next = [&server, intake] { judge_prompt(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
   const bool taken = server.compiler->post([&server, intake, next] {
     if (auto why = compile_structure(server.model, *intake->sound()))

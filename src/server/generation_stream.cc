@@ -44,7 +44,7 @@ bool Generation::send_echo(size_t index) {
 
 std::string Generation::write_blocks() {
   std::string events;
-  for (const OutputEvent& event : choices_.front().decoder.take()) events += writer_->add(event);
+  for (const OutputEvent& event : events_of(0)) events += writer_->add(event);
   return events;
 }
 
@@ -66,14 +66,14 @@ void Generation::stream_choice(int32_t index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   send_progress(static_cast<size_t>(index));
   if (!send_echo(static_cast<size_t>(index))) return;
-  for (const OutputEvent& event : choice.decoder.take()) {
+  for (const OutputEvent& event : events_of(static_cast<size_t>(index))) {
     if (!shown(event) || request_.completion == Completion::dropped) continue;
     if (event.kind == OutputEvent::Kind::tool_begin) choice.text.add(event);  // gives it an id
     const bool call = event.kind >= OutputEvent::Kind::tool_begin;
     const std::string tool_id = call ? choice.text.calls[static_cast<size_t>(event.tool)].id : "";
     send(head_.object({chunk_choice(head_, index, &event, tool_id, nullptr, logprobs_of(choice))}));
   }
-  if (!choice.finished || choice.end_sent) return;
+  if (!choice.finished || choice.end_sent || (choice.held && !choice.held->settled())) return;
   choice.end_sent = true;
   const ChoiceEnd end = end_of(choice);
   send(head_.object({chunk_choice(head_, index, nullptr, {}, &end, logprobs_of(choice))}));

@@ -36,7 +36,7 @@ struct TokenCounts {
 
 /// How a choice ended, in the words of the API.
 struct ChoiceEnd {
-  std::string finish_reason;  // stop, length, tool_calls, repetition, abort
+  std::string finish_reason;  // stop, length, tool_calls, repetition, content_filter, abort
   Json stop_reason;           // the stop string, an extra stop id, a word, or null
 };
 

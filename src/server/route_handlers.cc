@@ -108,7 +108,8 @@ void answer_load(ServerState& server, Call call) {
 void answer_metrics(ServerState& server, Call call) {
   call.exchange->respond(
       {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-       .body = server.metrics.text(server.engine->stats(), server.model.names.front())});
+       .body = server.metrics.text(server.engine->stats(), server.model.names.front()) +
+               server.filters->metrics_text()});
 }
 
 void answer_tokenizer_info(ServerState& server, Call call) {

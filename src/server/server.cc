@@ -40,6 +40,14 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   if (s->options.door) s->http = std::exchange(s->options.door, nullptr)->hand_over(handler);
   s->model.grammars =
       std::make_shared<GrammarCompiler>([s] { return s->model.grammar_vocabulary(); });
+  s->filters = std::make_unique<FilterPanel>(
+      std::move(s->options.filter),
+      FilterPanel::Server{
+          .post = [s](std::function<void()> task) { s->http->post(std::move(task)); },
+          .post_after =
+              [s](std::chrono::milliseconds delay, std::function<void()> task) {
+                s->http->post_after(delay, std::move(task));
+              }});
   s->compiler = std::make_unique<TaskThread>(kCompilingMax);
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   s->http->on_terminate([s] { s->terminate(); });
@@ -54,6 +62,7 @@ Server::~Server() {
   state_->parser.reset();    // its tasks post to compiler and http
   state_->compiler.reset();  // its tasks post to http
   state_->engine.reset();    // likewise
+  state_->filters.reset();   // likewise
   state_->http.reset();
 }
 
@@ -203,6 +212,10 @@ void ServerState::start(GenerationRequest request, const Call& call) {
   call.record->model = request.model.empty() ? model.names.front() : request.model;
   auto generation = std::make_shared<Generation>(model, *engine, std::move(request), call.exchange,
                                                  call.record->id);
+  const std::weak_ptr<Generation> weak = generation;
+  generation->hold_for(*filters, [this, weak] {
+    if (const auto alive = weak.lock()) release(alive);
+  });
   generation->on_response([this](const Generation& done, const Json& response) {
     responses.put(done.tenant(), response, done.stored_input().items);
   });
@@ -216,7 +229,6 @@ void ServerState::start(GenerationRequest request, const Call& call) {
     call.record->generates = false;
     return write_line(*call.record);
   }
-  const std::weak_ptr<Generation> weak = generation;
   call.exchange->on_gone([weak] {
     if (const auto alive = weak.lock()) alive->abandon();
   });
@@ -241,8 +253,21 @@ void ServerState::pump() {
   }
   for (const Live& live : touched) {
     live.generation->flush();
-    if (live.generation->settled()) settle(live);
+    if (!live.generation->settled()) continue;
+    if (live.generation->done())
+      settle(live);
+    else
+      judged.push_back(live);
   }
+}
+
+void ServerState::release(const std::shared_ptr<Generation>& generation) {
+  generation->flush();
+  if (!generation->settled() || !generation->done()) return;
+  const auto found = std::ranges::find(judged, generation, &Live::generation);
+  if (found == judged.end()) return;
+  settle(*found);
+  judged.erase(found);
 }
 
 void ServerState::settle(const Live& live) {

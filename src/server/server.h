@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/filter_panel.h"
 #include "server/generation_request.h"
 #include "server/http_server.h"
 #include "server/loading_door.h"
@@ -53,6 +54,7 @@ struct ServerOptions {
   /// Pinned prefixes on disk; empty: they live as long as the process.
   std::shared_ptr<PrefixStore> prefix_store;
   ResponseStoreLimits response_store;
+  FilterOptions filter;  // moved out of by start()
   WebPage web = WebPage::served;
   std::vector<MemoryPart> memory_map;  // what GET /stats tells of the plan
 };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "server/filter_panel.h"
 #include "server/generation.h"
 #include "server/keys.h"
 #include "server/metrics.h"
@@ -42,6 +43,8 @@ struct ServerState {
   /// Submits a request to the engine; its events come by pump().
   void start(GenerationRequest request, const Call& call);
   void pump();
+  /// What a verdict has freed is sent.
+  void release(const std::shared_ptr<Generation>& generation);
   void settle(const Live& live);
   void write_line(RequestRecord& record) const;
   void ping();
@@ -60,6 +63,8 @@ struct ServerState {
   std::unique_ptr<TaskThread> parser;
   std::map<uint64_t, Live> sequences;  // by id, while they run
   ResponseStore responses;
+  std::unique_ptr<FilterPanel> filters;
+  std::vector<Live> judged;  // all is said, filters have not spoken yet
   int signals = 0;
 };
 
