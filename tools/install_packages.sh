@@ -4,7 +4,7 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev libedit-dev
-       libyaml-cpp-dev libtomlplusplus-dev libssl-dev)
+       libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev)
 tests=(libgtest-dev ccache python3 python3-venv)
 full=(chromium chromium-driver)  # Debian; Ubuntu has its browser as a snap, which this does not install
 needs_boost=1.81
