@@ -19,3 +19,13 @@ step "no made-up request is answered otherwise than documented" "$python" tests/
   --nibble build/release/src/cli/nibble --model pebble/model
 step "the five commands of docs/real-weights.md" "$python" tests/cli/real_weights_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --hf .venv/bin/hf
+make_litellm_venv() {
+  [ -x build/venv-litellm/bin/python ] || python3 -m venv build/venv-litellm
+  build/venv-litellm/bin/pip install --quiet --disable-pip-version-check \
+    -r tools/requirements-litellm.txt
+}
+step "python venv with litellm" make_litellm_venv
+step "litellm, a client of the server" build/venv-litellm/bin/python tests/serve/litellm_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
+step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
+  --nibble build/release/src/cli/nibble --model pebble/model --rounds 5

@@ -31,18 +31,68 @@ Json any_of(Json::Array elements) {
 }
 Json token(int32_t id) { return json_object({{"type", Json("token")}, {"token", Json(id)}}); }
 
+/// Strings of a length as their parameter's value holds them. The grammar of a length alone would
+/// take the end of the value, </parameter>, for text: with a greatest length there is no '<' at
+/// all, without one no "</par". White space around a value is no part of it, so that with a least
+/// length it neither begins nor ends with any.
+std::string string_pattern(const Json& schema) {
+  const auto count = [&](const char* key) -> std::optional<int64_t> {
+    const Json* value = schema.find(key);
+    return value != nullptr ? std::optional(value->as_int()) : std::nullopt;
+  };
+  const int64_t least = count("minLength").value_or(0);
+  const auto most = count("maxLength");
+  const std::string open = "|<[^/<]|</[^p<]|</p[^a<]|</pa[^r<]";
+  const std::string inner = most ? "[^<]" : concat("([^<]", open, ")");
+  const std::string edge = most ? "[^< \\t\\r\\n]" : "([^< \\t\\r\\n]|<[^/< \\t\\r\\n])";
+  const auto times = [&](int64_t less) {
+    return concat("{", std::max<int64_t>(least - less, 0), ",",
+                  most ? concat(*most - less) : std::string(), "}");
+  };
+  if (least == 0) return concat("^", inner, times(0), "$");
+  if (most == 1) return concat("^", edge, "$");
+  if (least == 1) return concat("^", edge, "(", inner, times(2), edge, ")?$");
+  return concat("^", edge, inner, times(2), edge, "$");
+}
+
+/// The schema of a parameter with the lengths of its strings as patterns.
+Json without_lengths(const Json& schema) {
+  if (!schema.is_object()) return schema;
+  Json made(Json::Object{});
+  for (const auto& [key, value] : schema.as_object()) {
+    if (key == "minLength" || key == "maxLength") continue;
+    Json::Array options;
+    if ((key == "anyOf" || key == "oneOf") && value.is_array())
+      for (const Json& option : value.as_array()) options.push_back(without_lengths(option));
+    made.set(key, options.empty() ? value : Json(std::move(options)));
+  }
+  const bool bounded = schema.find("minLength") != nullptr || schema.find("maxLength") != nullptr;
+  if (bounded) made.set("pattern", Json(string_pattern(schema)));
+  return made;
+}
+
+/// The parameters of a function, as the values of the form hold them; what is inside an object or a
+/// list is JSON there, and as it is.
+Json parameters_of(const CallableTool& tool) {
+  if (!tool.parameters.is_object())
+    return json_object({{"type", Json("object")}, {"additionalProperties", Json(true)}});
+  Json made = tool.parameters;
+  Json* properties = made.find("properties");
+  if (properties == nullptr || !properties->is_object()) return made;
+  for (auto& [name, schema] : properties->as_object()) schema = without_lengths(schema);
+  return made;
+}
+
 /// A function and its parameters, any of those there are.
 Json function_format(const GrammarSource& source) {
   Json::Array functions;
   for (const CallableTool& tool : source.tools) {
-    const Json any = json_object({{"type", Json("object")}, {"additionalProperties", Json(true)}});
-    functions.push_back(
-        sequence({const_string(concat("\n<function=", tool.name, ">\n")),
-                  json_object({{"type", Json("json_schema")},
-                               {"json_schema", tool.parameters.is_object() ? tool.parameters : any},
-                               {"style", Json("qwen_xml")},
-                               {"max_whitespace_cnt", Json(kWhitespaceMax)}}),
-                  const_string("\n</function>\n")}));
+    functions.push_back(sequence({const_string(concat("\n<function=", tool.name, ">\n")),
+                                  json_object({{"type", Json("json_schema")},
+                                               {"json_schema", parameters_of(tool)},
+                                               {"style", Json("qwen_xml")},
+                                               {"max_whitespace_cnt", Json(kWhitespaceMax)}}),
+                                  const_string("\n</function>\n")}));
   }
   return any_of(std::move(functions));
 }

@@ -138,6 +138,35 @@ TEST(Grammar, ToolCallsByTagId) {
   EXPECT_FALSE(passes(calls(false), two));
 }
 
+TEST(Grammar, StringsOfALengthEndWithTheirParameter) {
+  const auto passes_as = [&](const char* limits, const std::string& value) {
+    GrammarSource source = calls(false);
+    const std::string schema =
+        concat(R"({"type":"object","properties":{"at":{"type":"string",)", limits,
+               R"(}},"required":["at"],"additionalProperties":false})");
+    source.tools = {{.name = "f", .parameters = parse_json(schema, "t").value()}};
+    return passes(source, call(concat("\n<function=f>\n<parameter=at>\n", value,
+                                      "\n</parameter>\n</function>\n")));
+  };
+  EXPECT_TRUE(passes_as(R"("maxLength":40)", "Rome"));
+  EXPECT_TRUE(passes_as(R"("maxLength":4)", "Rome"));
+  EXPECT_FALSE(passes_as(R"("maxLength":3)", "Rome"));
+  EXPECT_TRUE(passes_as(R"("maxLength":3)", ""));
+  EXPECT_FALSE(passes_as(R"("maxLength":40)", "a\n</parameter>\n<parameter=b>\n1"));
+  EXPECT_FALSE(passes_as(R"("maxLength":40)", "a<b"));
+  for (const char* limits :
+       {R"("minLength":1,"maxLength":1)", R"("minLength":1,"maxLength":9)", R"("minLength":1)"}) {
+    EXPECT_TRUE(passes_as(limits, "a")) << limits;
+    EXPECT_FALSE(passes_as(limits, "")) << limits;
+    EXPECT_FALSE(passes_as(limits, " \n ")) << limits;
+  }
+  EXPECT_TRUE(passes_as(R"("minLength":2)", "a < b\n<p>c</p></div>d"));
+  EXPECT_FALSE(passes_as(R"("minLength":2)", "ab\n</parameter>\n<parameter=b>\n1"));
+  EXPECT_TRUE(passes_as(R"("minLength":3,"maxLength":5)", "a b"));
+  EXPECT_FALSE(passes_as(R"("minLength":3,"maxLength":5)", "ab"));
+  EXPECT_FALSE(passes_as(R"("minLength":3,"maxLength":5)", "abcdef"));
+}
+
 TEST(Grammar, FreeTextWithSoundCalls) {
   GrammarSource source = calls(true);
   source.kind = GrammarSource::Kind::free_calls;

@@ -40,9 +40,9 @@ std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLi
   }
   const auto context = static_cast<size_t>(model.context_max);
   if (longest >= context)
-    return too_long(
-        param, concat("the prompt is too long: expected at most ", context - 1, " tokens, found ",
-                      longest, "; shorten it or raise ", "--max-model-len"));
+    return too_long(param, concat("the prompt is too long: expected at most ", context - 1,
+                                  " tokens", context_words(model), ", found ", longest,
+                                  "; shorten it or raise --max-model-len"));
   const size_t room = context - longest;
   // Agents ask for the most that any model gives, and cannot know the context.
   const bool lowered = request.api == Api::messages || request.api == Api::responses;
@@ -109,11 +109,17 @@ int32_t GenerationRequest::prompt_logprobs_wanted() const {
   return std::max(of_echo, prompt_logprobs);
 }
 
+bool GenerationRequest::calls_held() const {
+  return grammar != nullptr && parse_tools != ParseTools::no && structure &&
+         (structure->kind == GrammarSource::Kind::tool_calls ||
+          structure->kind == GrammarSource::Kind::free_calls);
+}
+
 ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {
   ChoiceDecoder::Options options{.stops = stops,
                                  .stops_after = min_tokens,
                                  .start = StartIn::content,
-                                 .parse_tools = parse_tools,
+                                 .parse_tools = calls_held() ? ParseTools::sound : parse_tools,
                                  .schemas = schemas,
                                  .skip_special = skip_special};
   options.split = api == Api::completions ? SplitReasoning::no : SplitReasoning::yes;

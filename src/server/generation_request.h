@@ -91,6 +91,7 @@ struct GenerationRequest {
   int32_t reserved_tokens(const ServedModel& served) const;
 
  private:
+  bool calls_held() const;  // to a grammar
   std::unique_ptr<TokenConstraint> thinking_limit(const ServedModel& served, StartIn start) const;
   std::unique_ptr<TokenConstraint> constraint(const ServedModel& served, size_t index) const;
 };

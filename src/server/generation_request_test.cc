@@ -264,7 +264,9 @@ TEST(GenerationRequest, RefusesPromptsLongerThanTheContext) {
   const auto& error = std::get<ApiError>(chat);
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.code, "context_length_exceeded");
-  EXPECT_NE(error.message.find("at most 1023 tokens, found 10"), std::string::npos);
+  EXPECT_NE(error.message.find("prompt is too long: expected at most 1023 tokens (this model's "
+                               "maximum context length is 1024 tokens), found 10"),
+            std::string::npos);  // clients know it by these words
   // So long that it is not even tokenised.
   const auto endless = parse_generation_request(
       Api::completions, concat(R"({"prompt":")", std::string(5000, 'x'), "\"}"), model());

@@ -99,9 +99,9 @@ constexpr std::string_view kChat[] = {
 };
 
 constexpr std::string_view kMessages[] = {
-    "max_tokens",    "messages",    "system",      "stop_sequences",
-    "tools",         "tool_choice", "thinking",    "context_management",
-    "output_config", "container",   "mcp_servers",
+    "max_tokens",    "messages",      "system",    "stop_sequences",
+    "tools",         "tool_choice",   "thinking",  "context_management",
+    "output_config", "output_format", "container", "mcp_servers",
 };
 
 constexpr std::string_view kResponses[] = {

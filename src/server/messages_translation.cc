@@ -25,6 +25,7 @@ class Translation {
   Json result_content(const Json& block, const std::string& where);
   void tools();
   void tool_choice();
+  void format();
   void thinking();
   void unknown_block(const Json& block, const std::string& where);
 
@@ -175,6 +176,23 @@ void Translation::tool_choice() {
   if (inner.error()) fields_.set_error(*inner.error());
 }
 
+/// output_config.format, and its older place output_format.
+void Translation::format() {
+  const Json* config = fields_.find("output_config");
+  const Json* format = config != nullptr ? config->find("format") : nullptr;
+  if (format == nullptr || format->is_null()) format = fields_.find("output_format");
+  if (format == nullptr || format->is_null()) return;
+  const Json* schema = format->find("schema");
+  if (text_of(*format, "type") != "json_schema" || schema == nullptr)
+    return fields_.refuse("output_config", {.what = "output_config.format",
+                                            .expected = "a type of json_schema and a schema",
+                                            .found = shown(*format)});
+  chat_.set(
+      "response_format",
+      json_object({{"type", Json("json_schema")},
+                   {"json_schema", json_object({{"name", Json("output")}, {"schema", *schema}})}}));
+}
+
 void Translation::thinking() {
   const Json* thinking = fields_.find("thinking");
   const std::string type = thinking != nullptr ? text_of(*thinking, "type") : "disabled";
@@ -216,6 +234,7 @@ TranslatedBody Translation::run() {
     for (size_t i = 0; i < messages->as_array().size(); ++i) message(messages->as_array()[i], i);
   tools();
   tool_choice();
+  format();
   thinking();
   if (fields_.error()) return *fields_.error();
   chat_.set("messages", conversation_.take());

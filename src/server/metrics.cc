@@ -178,7 +178,7 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model) con
                                    {"host_state_slots", engine.host_slots}}) {
     out.gauge(Also::nobody, concat(name, "_used"), "In use, not by the prefix cache alone.",
               static_cast<double>(pool.used));
-    out.gauge(Also::nobody, concat(name, "_total"), "Reserved at start.",
+    out.gauge(Also::nobody, concat(name, "_capacity"), "Reserved at start.",
               static_cast<double>(pool.total));
   }
   out.gauge(Also::nobody, "first_token_predicted_seconds",

@@ -74,7 +74,7 @@ TEST_F(ServerTest, MetricsCountRequests) {
             std::string::npos);
   EXPECT_NE(text.find("nibble_requests_total{model_name=\"tiny\",profile=\"instruct\"} 1\n"),
             std::string::npos);
-  EXPECT_NE(text.find("nibble_pages_total{model_name=\"tiny\"} 64\n"), std::string::npos);
+  EXPECT_NE(text.find("nibble_pages_capacity{model_name=\"tiny\"} 64\n"), std::string::npos);
 }
 
 }  // namespace

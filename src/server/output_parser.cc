@@ -90,7 +90,6 @@ void OutputParser::emit(OutputEvent::Kind kind, std::string_view text) {
   const bool joins = kind != OutputEvent::Kind::tool_begin && kind != OutputEvent::Kind::tool_end;
   if (joins && text.empty()) return;
   spoke_ = true;
-  has_content_ |= kind == OutputEvent::Kind::content;
   if (joins && !events_.empty() && events_.back().kind == kind && events_.back().tool == tool)
     events_.back().text += text;
   else
@@ -238,25 +237,26 @@ bool OutputParser::step_key() {
 }
 
 void OutputParser::begin_argument() {
-  value_dropped_ = keys_.contains(key_);
+  value_dropped_ = std::ranges::find(keys_, key_) != keys_.end();
   value_begun_ = false;
   kind_ = schemas_.kind(function_, key_);
   if (value_dropped_) return;
   std::string text = keys_.empty() ? "{" : ", ";
   append_json_string(text, key_);
   text += ": ";
-  keys_.insert(key_);
+  keys_.push_back(key_);
   emit(OutputEvent::Kind::tool_arguments, text);
 }
 
-/// Looks for the end of a value: </parameter> anywhere, or, where that was forgotten, the next
+/// Looks for the end of a value: </parameter> anywhere, or, where that may be forgotten, the next
 /// <parameter= or </function> at the start of a line.
 bool OutputParser::step_value() {
+  const bool forgetful = parse_tools_ == ParseTools::yes;
   const std::string_view all = buffer_;
   for (size_t at = scanned_; at < all.size(); ++at) {
     const std::string_view rest = all.substr(at);
     const bool line = rest[0] == '\n';
-    const bool line_start = line || (at == 0 && !value_begun_);
+    const bool line_start = forgetful && (line || (at == 0 && !value_begun_));
     const std::string_view tag = line ? rest.substr(1) : rest;
     if (rest[0] != '<' && !line) continue;
     if (tag.starts_with(kParameterEnd)) {
@@ -357,16 +357,11 @@ void OutputParser::marker(Marker marker) {
     return;
   }
   if (marker == Marker::think_begin && prose && !spoke_) {
-  if (marker == Marker::think_end && state_ == State::content && !has_content_ && spoke_) {
-    spaces_.clear();  // once more, or after a call that was made while thinking
-    skip_newlines_ = true;
-    return;
-  }
     state_ = State::reasoning;  // the model opens, or repeats, the thinking itself
     skip_newlines_ = true;
     return;
   }
-  if (parse_tools_ == ParseTools::yes && marker == Marker::tool_begin &&
+  if (parse_tools_ != ParseTools::no && marker == Marker::tool_begin &&
       (prose || state_ == State::after_call)) {
     if (prose)
       emit_prose(std::exchange(buffer_, {}));
@@ -377,7 +372,7 @@ void OutputParser::marker(Marker marker) {
     state_ = State::opened;
     return;
   }
-  if (parse_tools_ == ParseTools::yes && marker == Marker::tool_end) {
+  if (parse_tools_ != ParseTools::no && marker == Marker::tool_end) {
     give_up_unnamed_calls();
     if (state_ == State::value) {
       const size_t keep = buffer_.ends_with('\n') ? buffer_.size() - 1 : buffer_.size();

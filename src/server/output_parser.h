@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include "base/json.h"
@@ -36,7 +35,8 @@ struct OutputEvent {
 };
 
 enum class StartIn : uint8_t { reasoning, content };
-enum class ParseTools : uint8_t { no, yes };
+/// sound: calls are held to a grammar, so that only </parameter> ends a value.
+enum class ParseTools : uint8_t { no, yes, sound };
 
 class OutputParser {
  public:
@@ -96,10 +96,9 @@ class OutputParser {
   bool skip_newlines_ = false;  // right after a think tag
   bool spoke_ = false;          // has emitted anything
   bool by_marker_ = false;      // the call was opened by <tool_call>
-  bool has_content_ = false;    // has emitted content
   std::string function_;
   std::string key_;
-  std::unordered_set<std::string> keys_;  // seen in this call
+  std::vector<std::string> keys_;  // seen in this call
   ParameterKind kind_ = ParameterKind::text;
   bool value_begun_ = false;
   bool value_dropped_ = false;  // a repeated key

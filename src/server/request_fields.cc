@@ -142,14 +142,19 @@ void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
 
 }  // namespace
 
+std::string context_words(const ServedModel& model) {
+  return concat(" (this model's maximum context length is ", model.context_max, " tokens)");
+}
+
 bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::string_view field,
                         size_t bytes) {
   if (bytes <= model.prompt_bytes_max()) return true;
-  fields.set_error({.message = concat("the prompt is too long: expected at most ",
-                                      model.context_max - 1, " tokens, found ", bytes,
-                                      " bytes of text; shorten it or raise --max-model-len"),
-                    .param = std::string(field),
-                    .code = "context_length_exceeded"});
+  fields.set_error(
+      {.message = concat("the prompt is too long: expected at most ", model.context_max - 1,
+                         " tokens", context_words(model), ", found ", bytes,
+                         " bytes of text; shorten it or raise --max-model-len"),
+       .param = std::string(field),
+       .code = "context_length_exceeded"});
   return false;
 }
 

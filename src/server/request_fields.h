@@ -16,6 +16,8 @@ void read_serving_fields(FieldReader& fields, const ServedModel& model, const Re
 /// Names under which other servers take adapters (LoRA); none are served here.
 inline constexpr std::string_view kAdapterFields[] = {"lora", "lora_path", "lora_request",
                                                       "adapter_id"};
+/// The context in the words by which clients know that a prompt was too long for it.
+std::string context_words(const ServedModel& model);
 /// Refuses text that is too long to be worth tokenising.
 bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::string_view field,
                         size_t bytes);

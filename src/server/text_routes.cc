@@ -119,14 +119,19 @@ TextRoute text_route(std::string_view path) {
 
 HttpResponse tokenizer_info(const ServedModel& model) {
   const auto id = [](std::optional<int32_t> tag) { return tag ? Json(*tag) : Json(); };
-  return {.body = json_object({{"model_max_length", Json(model.context_max)},
-                               {"vocab_size", Json(model.vocab_rows)},
-                               {"stop_token_ids", ids_json(model.stop_ids)},
-                               {"has_chat_template", Json(model.chat_template.has_value())},
-                               {"think_begin", id(model.tags.think_begin)},
-                               {"think_end", id(model.tags.think_end)},
-                               {"tool_call_begin", id(model.tags.tool_begin)},
-                               {"tool_call_end", id(model.tags.tool_end)}})
+  const auto eos = model.tokenizer.eos_token_id();
+  return {.body = json_object(
+                      {{"model_max_length", Json(model.context_max)},
+                       {"eos_token",
+                        eos ? Json(model.tokenizer.id_to_token_bytes(*eos).value_or("")) : Json()},
+                       {"eos_token_id", id(eos)},
+                       {"vocab_size", Json(model.vocab_rows)},
+                       {"stop_token_ids", ids_json(model.stop_ids)},
+                       {"has_chat_template", Json(model.chat_template.has_value())},
+                       {"think_begin", id(model.tags.think_begin)},
+                       {"think_end", id(model.tags.think_end)},
+                       {"tool_call_begin", id(model.tags.tool_begin)},
+                       {"tool_call_end", id(model.tags.tool_end)}})
                       .dump()};
 }
 

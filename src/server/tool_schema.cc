@@ -62,6 +62,31 @@ std::optional<std::string> named_string(const Json& schema, std::string_view tex
   return std::nullopt;
 }
 
+size_t characters_of(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+/// Whether strings of the schema, or of one of its alternatives, are bounded or of a form.
+bool shaped(const Json& schema) {
+  for (const char* key : {"maxLength", "minLength", "pattern", "format"})
+    if (schema.find(key) != nullptr) return true;
+  for (const char* key : {"anyOf", "oneOf"})
+    if (const Json* options = schema.find(key); options != nullptr && options->is_array())
+      if (std::ranges::any_of(options->as_array(), shaped)) return true;
+  return false;
+}
+
+/// A string of such a schema: white space around it is of the form, not of the value, where the
+/// value would be too long or not of its pattern with it.
+std::string_view shaped_string(const Json& schema, std::string_view text) {
+  const Json* most = schema.find("maxLength");
+  if (!shaped(schema)) return text;
+  const bool fits = most != nullptr && most->is_int() && most->as_int() >= 0 &&
+                    characters_of(text) <= static_cast<size_t>(most->as_int());
+  return fits ? text : trimmed(text);
+}
+
 std::string quoted(std::string_view text) {
   std::string out;
   append_json_string(out, text);
@@ -90,6 +115,7 @@ ParameterKind ToolSchemas::kind(std::string_view function, std::string_view para
     return ParameterKind::value;  // one of few: looked at whole
   const auto types = declared_types(*found);
   if (types.empty()) return ParameterKind::value;
+  if (shaped(*found)) return ParameterKind::value;
   const bool only_text = std::ranges::all_of(types, [](const auto& t) { return t == "string"; });
   return only_text ? ParameterKind::text : ParameterKind::value;
 }
@@ -100,6 +126,8 @@ std::string ToolSchemas::json_of(std::string_view function, std::string_view par
   if (found == nullptr || kind(function, parameter) == ParameterKind::text) return quoted(text);
   if (const auto named = named_string(*found, text)) return quoted(*named);
   const auto types = declared_types(*found);
+  if (std::ranges::all_of(types, [](const auto& t) { return t == "string"; }) && !types.empty())
+    return quoted(shaped_string(*found, text));
   const std::string_view value = trimmed(text);
   // Templates print Python's words.
   if ((value == "True" || value == "False") && (types.empty() || has(types, "boolean")))
@@ -107,7 +135,7 @@ std::string ToolSchemas::json_of(std::string_view function, std::string_view par
   if (value == "None" && !has(types, "string")) return "null";
   if (value == "null") return "null";
   const auto parsed = parse_json(value, "a tool argument");
-  if (!parsed.ok() || !allowed(parsed.value(), types)) return quoted(text);
+  if (!parsed.ok() || !allowed(parsed.value(), types)) return quoted(shaped_string(*found, text));
   return parsed.value().dump();
 }
 

@@ -1,0 +1,66 @@
+// Values of parameters as their schemas mean them.
+#include "server/tool_schema.h"
+
+#include <gtest/gtest.h>
+
+#include "server/output_parser.h"
+
+namespace nibble {
+namespace {
+
+ToolSchemas schemas() {
+  return ToolSchemas(parse_json(R"([{"type":"function","function":{"name":"f","parameters":{
+      "type":"object","properties":{
+        "free":{"type":"string"},
+        "short":{"type":"string","maxLength":4},
+        "some":{"type":"string","minLength":1},
+        "date":{"type":"string","format":"date"},
+        "either":{"anyOf":[{"type":"string","maxLength":4},{"type":"null"}]},
+        "days":{"type":"integer"}}}}}])",
+                                "the tools")
+                         .value());
+}
+
+TEST(ToolSchemas, WhiteSpaceAroundABoundedStringIsOfTheForm) {
+  const ToolSchemas tools = schemas();
+  const struct {
+    const char* parameter;
+    const char* text;
+    const char* json;
+  } cases[] = {
+      {"free", " \n a ", R"(" \n a ")"},
+      {"short", "a b", R"("a b")"},
+      {"short", " a ", R"(" a ")"},  // it fits
+      {"short", "\n\n abc\n", R"("abc")"},
+      {"short", "äöüß\n", R"("äöüß")"},
+      {"some", "\n a \n", R"("a")"},
+      {"date", "\n2026-01-02\n", R"("2026-01-02")"},
+      {"either", " abcd ", R"("abcd")"},
+      {"either", "null", "null"},
+      {"days", " 3\n", "3"},
+  };
+  for (const auto& row : cases)
+    EXPECT_EQ(tools.json_of("f", row.parameter, row.text), row.json) << row.text;
+}
+
+std::string arguments_of(ParseTools parse, std::string_view inside) {
+  OutputParser parser(StartIn::content, parse, schemas());
+  parser.marker(Marker::tool_begin);
+  parser.text(inside);
+  parser.marker(Marker::tool_end);
+  parser.finish();
+  std::string arguments;
+  for (const OutputEvent& event : parser.take())
+    if (event.kind == OutputEvent::Kind::tool_arguments) arguments += event.text;
+  return arguments;
+}
+
+TEST(ToolSchemas, HeldToAGrammarOnlyItsEndEndsAValue) {
+  constexpr auto kForgotten =
+      "\n<function=f>\n<parameter=free>\na\n<parameter=days>\n3\n</parameter>\n</function>\n";
+  EXPECT_EQ(arguments_of(ParseTools::yes, kForgotten), R"({"free": "a", "days": 3})");
+  EXPECT_EQ(arguments_of(ParseTools::sound, kForgotten), R"({"free": "a\n<parameter=days>\n3"})");
+}
+
+}  // namespace
+}  // namespace nibble
