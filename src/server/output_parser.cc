@@ -90,6 +90,7 @@ void OutputParser::emit(OutputEvent::Kind kind, std::string_view text) {
   const bool joins = kind != OutputEvent::Kind::tool_begin && kind != OutputEvent::Kind::tool_end;
   if (joins && text.empty()) return;
   spoke_ = true;
+  has_content_ |= kind == OutputEvent::Kind::content;
   if (joins && !events_.empty() && events_.back().kind == kind && events_.back().tool == tool)
     events_.back().text += text;
   else
@@ -237,14 +238,14 @@ bool OutputParser::step_key() {
 }
 
 void OutputParser::begin_argument() {
-  value_dropped_ = std::ranges::find(keys_, key_) != keys_.end();
+  value_dropped_ = keys_.contains(key_);
   value_begun_ = false;
   kind_ = schemas_.kind(function_, key_);
   if (value_dropped_) return;
   std::string text = keys_.empty() ? "{" : ", ";
   append_json_string(text, key_);
   text += ": ";
-  keys_.push_back(key_);
+  keys_.insert(key_);
   emit(OutputEvent::Kind::tool_arguments, text);
 }
 
@@ -354,6 +355,11 @@ void OutputParser::marker(Marker marker) {
     leave_reasoning();
     skip_newlines_ = true;
     at_line_start_ = true;
+    return;
+  }
+  if (marker == Marker::think_end && state_ == State::content && !has_content_ && spoke_) {
+    spaces_.clear();  // once more, or after a call that was made while thinking
+    skip_newlines_ = true;
     return;
   }
   if (marker == Marker::think_begin && prose && !spoke_) {

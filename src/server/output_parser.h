@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/json.h"
@@ -95,10 +96,11 @@ class OutputParser {
   bool at_line_start_ = true;
   bool skip_newlines_ = false;  // right after a think tag
   bool spoke_ = false;          // has emitted anything
+  bool has_content_ = false;    // has emitted content
   bool by_marker_ = false;      // the call was opened by <tool_call>
   std::string function_;
   std::string key_;
-  std::vector<std::string> keys_;  // seen in this call
+  std::unordered_set<std::string> keys_;  // seen in this call
   ParameterKind kind_ = ParameterKind::text;
   bool value_begun_ = false;
   bool value_dropped_ = false;  // a repeated key

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The server through litellm, which most frameworks call models by: its OpenAI route, its
-hosted_vllm route, its Anthropic route, its responses. Run with the packages of tools/requirements-litellm.txt.
+"""The server through litellm, which most frameworks call models by: its OpenAI, hosted_vllm and
+Anthropic routes, its responses. Run with the packages of tools/requirements-litellm.txt.
 
 Loopback only. Exits 1 if a check fails; the last line counts.
 """

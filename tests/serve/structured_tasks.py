@@ -54,7 +54,8 @@ SCHEMAS = {
              "required": ["place"], "additionalProperties": False},
 }
 QUESTIONS = ["Tell me of a person.", "What is the weather in Lima for 3 days?",
-             "Order bread for Ines.", "Compute 120 + 35.", "Karel has 7 coins and a ladder. Who is he?"]
+             "Order bread for Ines.", "Compute 120 + 35.",
+             "Karel has 7 coins and a ladder. Who is he?"]
 
 
 class Tasks:
