@@ -60,7 +60,7 @@ constexpr Option kEngineOptions[] = {
     kIsaOption,
 };
 
-constexpr auto kOptions = joined(kServerOptions, kEngineOptions);
+constexpr auto kOptions = with_server_options(kEngineOptions);
 
 Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& setup,
                                  const std::filesystem::path& folder) {

@@ -84,10 +84,8 @@ Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& 
   options.http.host = *arguments.text("host");
   if (options.http.host == "localhost") options.http.host = "127.0.0.1";
   options.http.port = static_cast<uint16_t>(TRY(arguments.integer("port", 0, 65535)));
-  options.http.limits.body_bytes_max =
-      static_cast<uint64_t>(TRY(arguments.integer("max-request-bytes", 1024, int64_t{1} << 32)));
-  options.http.limits.connections_max =
-      static_cast<size_t>(TRY(arguments.integer("max-connections", 1, 1 << 20)));
+  for (const LimitFlag& limit : kLimitFlags)
+    limit.set(options, TRY(arguments.integer(limit.option.name, limit.least, limit.most)));
   options.http.uds = arguments.text("uds").value_or("");
   options.http.admin_uds = arguments.text("admin-socket").value_or("");
   options.http.tls = TRY(read_tls(arguments));

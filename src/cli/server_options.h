@@ -27,8 +27,6 @@ inline constexpr Option kServerOptions[] = {
     {"api-key-file", "FILE", "",
      "keys with rules and limits, one JSON object a line; read again when it changes"},
     {"web", "", "true", "the web page at /, and /docs and /openapi.json"},
-    {"max-request-bytes", "N", "8M", "largest request body"},
-    {"max-connections", "N", "1024", "open connections; more are turned away"},
     {"sleep-idle", "SECONDS", "0",
      "after so long without a request the weights go to host memory and the card is free; the next "
      "request wakes it; 0: never"},
@@ -38,12 +36,101 @@ inline constexpr Option kServerOptions[] = {
     {"log-prompts", "", "false", "the lines hold the requests' bodies"},
 };
 
-/// Two option tables as one.
-template <size_t N, size_t M>
-constexpr std::array<Option, N + M> joined(const Option (&first)[N], const Option (&second)[M]) {
-  std::array<Option, N + M> all = {};
-  for (size_t i = 0; i < N; ++i) all[i] = first[i];
-  for (size_t i = 0; i < M; ++i) all[N + i] = second[i];
+/// A bound on what clients may do: its flag, what the flag may be, where it goes.
+struct LimitFlag {
+  Option option;
+  int64_t least = 0;
+  int64_t most = 0;
+  void (*set)(ServerOptions& options, int64_t value) = nullptr;
+};
+
+inline constexpr LimitFlag kLimitFlags[] = {
+    {{"max-connections", "N", "1024", "open connections; more are turned away"},
+     1,
+     1 << 20,
+     [](ServerOptions& o, int64_t v) { o.http.limits.connections_max = static_cast<size_t>(v); }},
+    {{"max-connections-per-address", "N", "1024", "of one address"},
+     1,
+     1 << 20,
+     [](ServerOptions& o, int64_t v) {
+       o.http.limits.connections_per_address_max = static_cast<size_t>(v);
+     }},
+    {{"max-header-bytes", "N", "16K", "of a request"},
+     1024,
+     1 << 24,
+     [](ServerOptions& o, int64_t v) {
+       o.http.limits.header_bytes_max = static_cast<uint32_t>(v);
+     }},
+    {{"max-header-lines", "N", "100", "of a request"},
+     1,
+     10000,
+     [](ServerOptions& o, int64_t v) { o.http.limits.header_lines_max = static_cast<size_t>(v); }},
+    {{"max-request-bytes", "N", "8M", "largest request body"},
+     1024,
+     int64_t{1} << 32,
+     [](ServerOptions& o, int64_t v) { o.http.limits.body_bytes_max = static_cast<uint64_t>(v); }},
+    {{"header-timeout", "SECONDS", "10", "for a request's header, and for a TLS handshake"},
+     1,
+     3600,
+     [](ServerOptions& o, int64_t v) { o.http.limits.header_wait = std::chrono::seconds(v); }},
+    {{"body-timeout", "SECONDS", "60", "for a request's body"},
+     1,
+     86400,
+     [](ServerOptions& o, int64_t v) { o.http.limits.body_wait = std::chrono::seconds(v); }},
+    {{"keep-alive-timeout", "SECONDS", "75", "between requests of a connection"},
+     1,
+     86400,
+     [](ServerOptions& o, int64_t v) { o.http.limits.idle_wait = std::chrono::seconds(v); }},
+    {{"send-timeout", "SECONDS", "30", "without progress of a client's reading; its request ends"},
+     1,
+     86400,
+     [](ServerOptions& o, int64_t v) { o.http.limits.write_wait = std::chrono::seconds(v); }},
+    {{"max-send-bytes", "N", "4M", "waiting for a client that reads slowly; its request ends"},
+     65536,
+     int64_t{1} << 32,
+     [](ServerOptions& o, int64_t v) { o.http.limits.output_bytes_max = static_cast<size_t>(v); }},
+    {{"max-json-depth", "N", "64", "levels in a request"},
+     4,
+     256,
+     [](ServerOptions& o, int64_t v) { o.limits.json_depth_max = static_cast<int>(v); }},
+    {{"max-messages", "N", "2048", "of a chat"},
+     1,
+     1 << 20,
+     [](ServerOptions& o, int64_t v) { o.limits.messages_max = static_cast<size_t>(v); }},
+    {{"max-tools", "N", "128", "of a request"},
+     1,
+     1 << 16,
+     [](ServerOptions& o, int64_t v) { o.limits.tools_max = static_cast<size_t>(v); }},
+    {{"max-choices", "N", "128", "n times prompts of a request"},
+     1,
+     1 << 16,
+     [](ServerOptions& o, int64_t v) { o.limits.choices_max = static_cast<int32_t>(v); }},
+    {{"max-logprobs", "N", "20", "top_logprobs, logprobs, prompt_logprobs"},
+     0,
+     1000,
+     [](ServerOptions& o, int64_t v) { o.limits.logprobs_max = static_cast<int32_t>(v); }},
+    {{"max-stop-strings", "N", "16", "of a request"},
+     0,
+     1024,
+     [](ServerOptions& o, int64_t v) { o.limits.stop_strings_max = static_cast<size_t>(v); }},
+    {{"max-stop-bytes", "N", "256", "of a stop string"},
+     1,
+     65536,
+     [](ServerOptions& o, int64_t v) { o.limits.stop_bytes_max = static_cast<size_t>(v); }},
+    {{"max-logit-bias", "N", "1024", "entries of a request"},
+     0,
+     1 << 20,
+     [](ServerOptions& o, int64_t v) { o.limits.logit_bias_max = static_cast<size_t>(v); }},
+};
+
+/// The server's, the limits' and another table as one.
+template <size_t N>
+constexpr auto with_server_options(const Option (&others)[N]) {
+  std::array<Option, std::size(kServerOptions) + std::size(kLimitFlags) + N> all = {};
+  size_t at = 0;
+  for (const Option& option : kServerOptions) all[at++] = option;
+  for (const LimitFlag& limit : kLimitFlags) all[at++] = limit.option;
+  for (const Option& option : others) all[at++] = option;
   return all;
 }
 

@@ -41,6 +41,10 @@ class RawClient {
     socket_ = -1;
   }
   bool connected() const { return connected_; }
+  /// Lets little gather at this end; the kernel takes the least it knows.
+  void receive_at_most(int bytes) {
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  }
   void send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
