@@ -104,8 +104,8 @@ TEST_F(LimitsServerTest, AReaderThatStopsLosesItsRequestAndHoldsUpNobody) {
   RawClient stopped(server_->port());
   stopped.receive_at_most(1024);
   // Each event repeats the model's name: much output of few tokens.
-  const std::string stream =
-      R"({"messages":[{"role":"user","content":"hi"}],"stream":true,"n":4,"logprobs":true,"top_logprobs":20})";
+  const std::string stream = R"({"messages":[{"role":"user","content":"hi"}],"stream":true,"n":4,)"
+                             R"("logprobs":true,"top_logprobs":20})";
   stopped.send(post(testing::kChat, stream));
   const auto other = ask(post(testing::kCompletions, R"({"prompt":"p","max_tokens":20})"));
   EXPECT_EQ(other.first, 200);
