@@ -9,6 +9,8 @@ must "configure release" cmake --preset release
 must "build release" cmake --build build/release --target nibble nibble_quantize_test
 step "headers of published checkpoints" build/release/src/quantize/nibble_quantize_test \
   --gtest_also_run_disabled_tests --gtest_filter="*Published*"
+step "10,000 fuzzed requests" build/test/src/server/nibble_server_test \
+  --gtest_also_run_disabled_tests --gtest_filter="LiveFuzz.*TenThousand*"
 step "relocatable install" tests/install_test.sh build/release
 step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble
 step "quantize goes on after 200 kills" "$python" tests/cli/crash_test.py \
