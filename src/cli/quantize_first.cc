@@ -1,3 +1,4 @@
+// The copy that --quantize makes: where it lies, when it is made. Rounding itself is quantize/.
 #include "cli/quantize_first.h"
 
 #include <chrono>
