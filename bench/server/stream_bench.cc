@@ -13,9 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/server.h"
-#include "server/test_client.h"
-#include "server/test_model.h"
+#include "scripted.h"
 
 namespace nibble {
 namespace {
@@ -62,15 +60,6 @@ class TimedBackend final : public testing::ScriptedBackend {
   Clock::time_point begin_;
 };
 
-EngineSettings engine_settings(const Settings& s) {
-  const int32_t context = 256 + s.tokens;
-  return {.pools = {.pages = s.streams * (context / kPageTokens + 2),
-                    .state_slots = 2 * s.streams,
-                    .rows_max = 64 + 4 * s.streams},
-          .sequences_max = s.streams,
-          .context_max = context};
-}
-
 SequenceRequest request(uint64_t id, int tokens) {
   SequenceRequest made;
   made.id = id;
@@ -84,7 +73,7 @@ SequenceRequest request(uint64_t id, int tokens) {
 /// the batch, sampling 300 logits a row, ending the step.
 double step_overhead(const Settings& s) {
   TimedBackend backend(0);
-  const EngineSettings settings = engine_settings(s);
+  const EngineSettings settings = bench::engine_settings(s.streams, s.tokens);
   const ModelConfig config = testing::model_config();
   CHECK(backend.reserve(settings.pools).ok());
   EngineCore core(backend, config,
@@ -120,7 +109,7 @@ class Span {
 };
 
 Run engine_alone(const Settings& s) {
-  Engine::Options options{.settings = engine_settings(s)};
+  Engine::Options options{.settings = bench::engine_settings(s.streams, s.tokens)};
   auto engine = Engine::start(std::make_unique<testing::ScriptedBackend>(
                                   std::vector<int32_t>{}, std::chrono::milliseconds(s.pass_ms)),
                               testing::model_config(), std::move(options));
@@ -150,20 +139,7 @@ Run engine_alone(const Settings& s) {
   uint16_t port = 0;
   CHECK(::read(from_server, &port, sizeof port) == sizeof port);
   std::vector<int> sockets;
-  for (int i = 0; i < s.streams; ++i) {
-    sockets.push_back(::socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK(::connect(sockets.back(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    const std::string text = testing::post(
-        "/v1/chat/completions",
-        concat(R"({"stream":true,"temperature":0,"ignore_eos":true,"max_tokens":)", s.tokens,
-               R"(,"chat_template_kwargs":{"enable_thinking":false},"messages":[{"role":"user",)",
-               R"("content":"stream )", i, R"("}]})"));
-    CHECK(::send(sockets.back(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
-  }
+  for (int i = 0; i < s.streams; ++i) sockets.push_back(bench::open_stream(port, s.tokens, i));
   std::vector<bool> begun(sockets.size());
   size_t started = 0;
   int64_t tokens = 0;
@@ -178,13 +154,11 @@ Run engine_alone(const Settings& s) {
       CHECK(size > 0, "the server hung up");
       const std::string_view text(bytes, static_cast<size_t>(size));
       ended |= text.find("[DONE]") != std::string_view::npos;
-      for (size_t at = text.find("\"content\":\"x"); at != std::string_view::npos;
-           at = text.find("\"content\":\"x", at + 1)) {
-        if (started == sockets.size()) ++tokens;
-        if (begun[i]) continue;
-        begun[i] = true;
-        if (++started == sockets.size()) CHECK(::write(to_server, "b", 1) == 1);
-      }
+      const int pieces = bench::count_pieces(text);
+      if (started == sockets.size()) tokens += pieces;
+      if (pieces == 0 || begun[i]) continue;
+      begun[i] = true;
+      if (++started == sockets.size()) CHECK(::write(to_server, "b", 1) == 1);
     }
   }
   CHECK(::write(to_server, &tokens, sizeof tokens) == sizeof tokens);
@@ -196,17 +170,9 @@ Run over_http(const Settings& s) {
   CHECK(::pipe(down) == 0 && ::pipe(up) == 0);
   const pid_t client = ::fork();  // before this process has threads
   if (client == 0) read_streams(s, down[0], up[1]);
-  ServerOptions options;
-  options.http.port = 0;
-  ServedModel model = testing::served_model();
-  model.context_max = engine_settings(s).context_max;
-  auto server = Server::start(std::make_unique<testing::ScriptedBackend>(
-                                  std::vector<int32_t>{}, std::chrono::milliseconds(s.pass_ms)),
-                              testing::model_config(), engine_settings(s), std::move(model),
-                              std::move(options));
-  CHECK(server.ok(), server.error().message);
-  std::thread thread([&] { server.value()->run(); });
-  const uint16_t port = server.value()->port();
+  const auto server = bench::start_server(bench::engine_settings(s.streams, s.tokens), s.pass_ms);
+  std::thread thread([&] { server->run(); });
+  const uint16_t port = server->port();
   CHECK(::write(down[1], &port, sizeof port) == sizeof port);
   char begun = 0;
   CHECK(::read(up[0], &begun, 1) == 1, "the client ended early");
@@ -215,8 +181,8 @@ Run over_http(const Settings& s) {
   int64_t tokens = 0;
   CHECK(::read(up[0], &tokens, sizeof tokens) == sizeof tokens, "the client ended early");
   const Run run = span.end(tokens / s.streams, s.streams);
-  server.value()->terminate();
-  server.value()->terminate();
+  server->terminate();
+  server->terminate();
   thread.join();
   for (const int end : {down[0], down[1], up[0], up[1]}) ::close(end);
   ::waitpid(client, nullptr, 0);

@@ -87,7 +87,7 @@ std::string_view shaped_string(const Json& schema, std::string_view text) {
   return fits ? text : trimmed(text);
 }
 
-std::string quoted(std::string_view text) {
+std::string json_text(std::string_view text) {
   std::string out;
   append_json_string(out, text);
   return out;
@@ -123,11 +123,11 @@ ParameterKind ToolSchemas::kind(std::string_view function, std::string_view para
 std::string ToolSchemas::json_of(std::string_view function, std::string_view parameter,
                                  std::string_view text) const {
   const Json* found = schema(function, parameter);
-  if (found == nullptr || kind(function, parameter) == ParameterKind::text) return quoted(text);
-  if (const auto named = named_string(*found, text)) return quoted(*named);
+  if (found == nullptr || kind(function, parameter) == ParameterKind::text) return json_text(text);
+  if (const auto named = named_string(*found, text)) return json_text(*named);
   const auto types = declared_types(*found);
   if (std::ranges::all_of(types, [](const auto& t) { return t == "string"; }) && !types.empty())
-    return quoted(shaped_string(*found, text));
+    return json_text(shaped_string(*found, text));
   const std::string_view value = trimmed(text);
   // Templates print Python's words.
   if ((value == "True" || value == "False") && (types.empty() || has(types, "boolean")))
@@ -135,7 +135,7 @@ std::string ToolSchemas::json_of(std::string_view function, std::string_view par
   if (value == "None" && !has(types, "string")) return "null";
   if (value == "null") return "null";
   const auto parsed = parse_json(value, "a tool argument");
-  if (!parsed.ok() || !allowed(parsed.value(), types)) return quoted(shaped_string(*found, text));
+  if (!parsed.ok() || !allowed(parsed.value(), types)) return json_text(shaped_string(*found, text));
   return parsed.value().dump();
 }
 
