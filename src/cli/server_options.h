@@ -121,6 +121,32 @@ inline constexpr LimitFlag kLimitFlags[] = {
      0,
      1 << 20,
      [](ServerOptions& o, int64_t v) { o.limits.logit_bias_max = static_cast<size_t>(v); }},
+    {{"max-structure-bytes", "N", "64K", "of schemas, patterns and choices of a request"},
+     64,
+     1 << 24,
+     [](ServerOptions& o, int64_t v) { o.grammar_limits.text_bytes_max = static_cast<size_t>(v); }},
+    {{"max-structure-choices", "N", "1024", "of a choice"},
+     1,
+     1 << 16,
+     [](ServerOptions& o, int64_t v) { o.grammar_limits.choices_max = static_cast<size_t>(v); }},
+    {{"max-schema-depth", "N", "32", "levels of a schema"},
+     1,
+     128,
+     [](ServerOptions& o, int64_t v) { o.grammar_limits.schema.depth_max = static_cast<int>(v); }},
+    {{"max-schemas", "N", "4096", "within a schema"},
+     1,
+     1 << 16,
+     [](ServerOptions& o, int64_t v) { o.grammar_limits.schema.nodes_max = static_cast<int>(v); }},
+    {{"structure-timeout", "SECONDS", "10", "to compile a structure"},
+     1,
+     600,
+     [](ServerOptions& o, int64_t v) { o.grammar_limits.time_max = std::chrono::seconds(v); }},
+    {{"structure-cache-bytes", "N", "256M", "of compiled structures kept"},
+     0,
+     int64_t{1} << 36,
+     [](ServerOptions& o, int64_t v) {
+       o.grammar_limits.cache_bytes_max = static_cast<size_t>(v);
+     }},
 };
 
 /// The server's, the limits' and another table as one.

@@ -166,7 +166,12 @@ Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
   size_t bytes = source.text.size();
   for (const std::string& choice : source.choices) bytes += choice.size();
   for (const CallableTool& tool : source.tools) bytes += tool.parameters.dump().size();
-  if (bytes > limits.text_bytes_max || source.choices.size() > limits.choices_max)
+  if (source.choices.size() > limits.choices_max)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "the choice asked for is too large",
+                       .expected = concat("at most ", limits.choices_max, " texts"),
+                       .found = concat(source.choices.size())});
+  if (bytes > limits.text_bytes_max)
     return make_error(ErrorCode::invalid_argument,
                       {.what = "the structure asked for is too large",
                        .expected = concat("at most ", limits.text_bytes_max, " bytes"),
@@ -174,10 +179,10 @@ Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
   if (source.kind == GrammarSource::Kind::choice && source.choices.empty())
     return refusal("a choice", "nothing to choose from");
   if (source.kind == GrammarSource::Kind::json_schema)
-    TRY(check_schema(TRY(parse_json(source.text, "the schema"))));
+    TRY(check_schema(TRY(parse_json(source.text, "the schema")), limits.schema));
   for (const CallableTool& tool : source.tools)
     if (tool.parameters.is_object())
-      if (const auto sound = check_schema(tool.parameters); !sound.ok())
+      if (const auto sound = check_schema(tool.parameters, limits.schema); !sound.ok())
         return refusal(concat("parameters of the function ", tool.name), sound.error().message);
   return {};
 }

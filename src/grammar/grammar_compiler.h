@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "base/token_constraint.h"
+#include "grammar/schema_check.h"
 
 namespace nibble {
 
@@ -44,6 +45,7 @@ struct GrammarSource {
 struct GrammarLimits {
   size_t text_bytes_max = 65536;
   size_t choices_max = 1024;
+  SchemaLimits schema;
   std::chrono::milliseconds time_max{10'000};  // of one compilation
   size_t cache_bytes_max = size_t{256} << 20;
   int threads = 2;

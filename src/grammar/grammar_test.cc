@@ -340,6 +340,48 @@ TEST(Grammar, CompilesOnceAndForgetsTheOldest) {
   EXPECT_NE(small.compile(schema(kPerson)).value(), once);
 }
 
+TEST(Grammar, LimitsHoldExactlyAtTheirBound) {
+  GrammarCompiler limited(
+      [] {
+        return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
+      },
+      {.text_bytes_max = 400, .choices_max = 6, .schema = {.depth_max = 6, .nodes_max = 12}});
+  const auto nested = [](int depth) {
+    std::string text = R"({"type":"string"})";
+    for (int i = 1; i < depth; ++i) text = concat(R"({"type":"array","items":)", text, "}");
+    return schema(text);
+  };
+  const auto wide = [](int nodes) {
+    std::string members;
+    for (int i = 1; i < nodes; ++i) members += concat(i > 1 ? "," : "", "\"p", i, "\":{}");
+    return schema(concat(R"({"type":"object","properties":{)", members, "}}"));
+  };
+  const auto long_text = [](int bytes) {
+    return GrammarSource{.kind = GrammarSource::Kind::regex,
+                         .text = std::string(static_cast<size_t>(bytes), 'a')};
+  };
+  const auto many = [](int count) {
+    GrammarSource source{.kind = GrammarSource::Kind::choice};
+    for (int i = 0; i < count; ++i) source.choices.push_back(concat("c", i));
+    return source;
+  };
+  const auto expect = [&](int bound, const auto& source_of) {
+    for (const int used : {bound - 1, bound}) {
+      const auto taken = limited.compile(source_of(used));
+      EXPECT_TRUE(taken.ok()) << used << ": " << taken.error().message;
+    }
+    const auto refused = limited.compile(source_of(bound + 1));
+    ASSERT_FALSE(refused.ok()) << bound;
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(refused.error().message.find(concat(bound)), std::string::npos)
+        << refused.error().message;
+  };
+  expect(6, nested);
+  expect(12, wide);
+  expect(400, long_text);
+  expect(6, many);
+}
+
 TEST(Grammar, AnIgnoredStopEndsTheAnswer) {
   const auto constraint = make_grammar_constraint(
       compiler().compile({.kind = GrammarSource::Kind::choice, .choices = {"no"}}).value(), -1);

@@ -196,7 +196,7 @@ Result<void> SchemaWalk::schema(const Json& schema, const std::string& at, int d
 }  // namespace
 
 Result<void> check_schema(const Json& schema, const SchemaLimits& limits) {
-  return SchemaWalk(schema, limits).schema(schema, "", 0);
+  return SchemaWalk(schema, limits).schema(schema, "", 1);
 }
 
 }  // namespace nibble

@@ -44,6 +44,7 @@ struct ServerOptions {
   std::chrono::milliseconds key_check{1'000};
   std::vector<std::string> allowed_origins;  // of other sites' pages; "*": any. Empty: none
   RequestLimits limits;
+  GrammarLimits grammar_limits;
   std::chrono::milliseconds ping_every{10'000};
   std::chrono::milliseconds drain_wait{30'000};  // after the first signal
   std::chrono::milliseconds sleep_idle{0};    // the card is freed after so long without a request
