@@ -135,7 +135,8 @@ std::string ToolSchemas::json_of(std::string_view function, std::string_view par
   if (value == "None" && !has(types, "string")) return "null";
   if (value == "null") return "null";
   const auto parsed = parse_json(value, "a tool argument");
-  if (!parsed.ok() || !allowed(parsed.value(), types)) return json_text(shaped_string(*found, text));
+  if (!parsed.ok() || !allowed(parsed.value(), types))
+    return json_text(shaped_string(*found, text));
   return parsed.value().dump();
 }
 
