@@ -147,7 +147,8 @@ Result<void> BatchOutput::read_answer(std::string_view line, int64_t number) {
                        .advice = "choose another --output"});
   const Json* status = response->find("status_code");
   if (status == nullptr || *status != Json(200)) ++earlier_failures_;
-  known_.insert(id->is_string() ? "i" + id->as_string() : "m" + text_member(*error, "message"));
+  known_.insert(id->is_string() ? concat("i", id->as_string())
+                                : concat("m", text_member(*error, "message")));
   return {};
 }
 

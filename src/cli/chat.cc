@@ -82,8 +82,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                             .profile = arguments.text("profile").value_or(""),
                             .parameters = TRY(sampling_body(arguments))};
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
-  const auto session = TRY(LocalSession::open(
-      arguments, TRY(folder_to_load(arguments, arguments.positional(0), terminal))));
+  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  const auto session = TRY(LocalSession::open(arguments, folder));
   if (!session->served().chat_template)
     return make_error(ErrorCode::unsupported, {.what = "this checkpoint has no chat template",
                                                .advice = "use `nibble run --raw`"});

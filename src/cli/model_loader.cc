@@ -105,7 +105,8 @@ Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
 Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
   constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
   const auto path = request.folder / "config.json";
-  const Json config = TRY(parse_json(TRY(read_text_file(path, kConfigBytesMax)), path.string()));
+  const std::string text = TRY(read_text_file(path, kConfigBytesMax));
+  const Json config = TRY(parse_json(text, path.string()));
   LoadedModel model;
   model.config = TRY(ModelConfig::parse(config));
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));

@@ -111,8 +111,8 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt)
 Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
   const std::string prompt = TRY(read_prompt(arguments, terminal));
   const Json body = TRY(request_body(arguments, prompt));
-  const auto session = TRY(LocalSession::open(
-      arguments, TRY(folder_to_load(arguments, arguments.positional(0), terminal))));
+  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  const auto session = TRY(LocalSession::open(arguments, folder));
   const bool raw = arguments.enabled("raw");
   if (!raw && !session->served().chat_template)
     return make_error(ErrorCode::unsupported,

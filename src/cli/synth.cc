@@ -20,7 +20,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   options.layout = TRY(parse_weight_layout(*arguments.text("layout")));
   options.seed = static_cast<uint64_t>(TRY(arguments.integer("seed", 0, INT64_MAX)));
   options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
-  const Json config = TRY(parse_json(TRY(read_text_file(path, kConfigBytesMax)), path));
+  const std::string text = TRY(read_text_file(path, kConfigBytesMax));
+  const Json config = TRY(parse_json(text, path));
   TRY(write_synthetic_checkpoint(config, arguments.positional(1), options));
   terminal.err(concat("written: ", arguments.positional(1), ", random weights, layout ",
                       weight_layout_name(options.layout), "\n"));

@@ -178,8 +178,10 @@ Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
                        .found = concat(bytes)});
   if (source.kind == GrammarSource::Kind::choice && source.choices.empty())
     return refusal("a choice", "nothing to choose from");
-  if (source.kind == GrammarSource::Kind::json_schema)
-    TRY(check_schema(TRY(parse_json(source.text, "the schema")), limits.schema));
+  if (source.kind == GrammarSource::Kind::json_schema) {
+    const Json schema = TRY(parse_json(source.text, "the schema"));
+    TRY(check_schema(schema, limits.schema));
+  }
   for (const CallableTool& tool : source.tools)
     if (tool.parameters.is_object())
       if (const auto sound = check_schema(tool.parameters, limits.schema); !sound.ok())

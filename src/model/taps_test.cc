@@ -38,8 +38,12 @@ TEST(Taps, SumsAreThoseOfTheObviousLoop) {
         amax = std::max(amax, std::fabs(x[static_cast<size_t>(t * kStride + i)]));
       }
       ASSERT_EQ(all.product(i, j), sum);
-      if (i / 16 == j / 16) ASSERT_EQ(blocks.product(i, j), sum);
-      if (i == j) ASSERT_EQ(diagonal.square(i), sum);
+      if (i / 16 == j / 16) {
+        ASSERT_EQ(blocks.product(i, j), sum);
+      }
+      if (i == j) {
+        ASSERT_EQ(diagonal.square(i), sum);
+      }
     }
   for (const InputStatistics* s : {&all, &blocks, &diagonal, &none}) {
     EXPECT_EQ(s->tokens, kRows);
