@@ -29,6 +29,8 @@ class Screen:
         self.text = ""
 
     def type(self, text):
+        if text in ("\x03", "\x04"):  # the prompt comes just before the terminal gives these away
+            time.sleep(0.5)
         os.write(self.terminal, text.encode())
 
     def wait(self, pattern, seconds=60):
@@ -51,8 +53,9 @@ class Screen:
     def leave(self):
         """The exit code, after the program's end."""
         try:
-            while os.read(self.terminal, 65536):
+            while select.select([self.terminal], [], [], 60)[0] and os.read(self.terminal, 65536):
                 pass
+            os.kill(self.pid, signal.SIGKILL)  # silent for a minute
         except OSError:
             pass
         os.close(self.terminal)
@@ -153,9 +156,11 @@ class Checks:
         screen.wait("> ")
         screen.type("/set think hide\r")
         screen.wait("folded")
+        screen.wait("> ")
         screen.type("What is 4 + 5?\r")
         seen = screen.wait("stop]")
         assert "[thought for" in seen and "4+5" not in seen, seen
+        screen.wait("> ")
         screen.type("\x04")  # Ctrl-D
         assert screen.leave() == 0
 
@@ -163,6 +168,7 @@ class Checks:
         screen = self.screen()
         screen.type("/set parameter min_tokens 8000\r")
         screen.wait("= 8000")
+        screen.wait("> ")
         begin = time.monotonic()
         screen.type("What is 4 + 5?\r")
         screen.wait(r"4\+5")
@@ -174,11 +180,13 @@ class Checks:
         screen.wait("> ")
         screen.type("\x03")
         screen.wait("Ctrl-C again")
+        screen.wait("> ")
         screen.type("/undo\r")  # one Ctrl-C alone leaves nothing behind
         screen.wait("forgotten")
         screen.wait("> ")
         screen.type("\x03")
         screen.wait("Ctrl-C again")
+        screen.wait("> ")
         screen.type("\x03")
         assert screen.leave() == 0
 
