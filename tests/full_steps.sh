@@ -11,6 +11,8 @@ step "headers of published checkpoints" build/release/src/quantize/nibble_quanti
   --gtest_also_run_disabled_tests --gtest_filter="*Published*"
 step "10,000 fuzzed requests" build/test/src/server/nibble_server_test \
   --gtest_also_run_disabled_tests --gtest_filter="LiveFuzz.*TenThousand*"
+step "recorded requests of clients" "$python" tests/serve/recorded_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
 step "relocatable install" tests/install_test.sh build/release
 step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble
 step "quantize goes on after 200 kills" "$python" tests/cli/crash_test.py \

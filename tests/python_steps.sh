@@ -10,8 +10,6 @@ step "a real client of the server" "$python" tests/serve/serve_test.py \
   --nibble "$nibble" --model pebble/model
 step "clients of the other APIs" "$python" tests/serve/other_apis_test.py \
   --nibble "$nibble" --model pebble/model
-step "recorded requests of clients" "$python" tests/serve/recorded_test.py \
-  --nibble "$nibble" --model pebble/model
 step "metrics are well formed" "$python" tests/serve/metrics_format_test.py \
   --nibble "$nibble" --model pebble/model
 step "what may be asked of answers" "$python" tests/serve/answers_test.py \
