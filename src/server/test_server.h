@@ -49,6 +49,7 @@ class ServerTest : public ::testing::Test {
     server_->terminate();
     server_->terminate();
     thread_.join();
+    server_.reset();  // its threads log until then
   }
   std::string log() {
     std::lock_guard lock(mutex_);
