@@ -284,8 +284,10 @@ Result<void> CheckpointWriter::append(std::string_view name, std::span<const std
   return {};
 }
 
-Result<void> CheckpointWriter::copy_other_files(const fs::path& from) {
+Result<void> CheckpointWriter::copy_other_files(const fs::path& from,
+                                                std::span<const std::string_view> without) {
   for (const auto& relative : TRY(companion_files(from))) {
+    if (std::ranges::find(without, relative.string()) != without.end()) continue;
     const fs::path to = state_->folder / relative;
     if (std::ranges::find(state_->made_files, to) != state_->made_files.end()) continue;
     TRY(make_folders(to.parent_path(), state_->made_folders));

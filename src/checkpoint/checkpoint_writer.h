@@ -83,8 +83,9 @@ class CheckpointWriter {
 
   /// Copies, byte for byte, what belongs to a checkpoint and is no weight: tokenizer, templates,
   /// processor and generation configs, licence, model card. Not config.json, weights, indexes, or
-  /// hf_quant_config.json, which describes the input's weights.
-  Result<void> copy_other_files(const std::filesystem::path& from);
+  /// hf_quant_config.json, which describes the input's weights, nor what `without` names.
+  Result<void> copy_other_files(const std::filesystem::path& from,
+                                std::span<const std::string_view> without = {});
 
   /// One more file beside the weights: a report, hf_quant_config.json. Replaces a copied one.
   Result<void> add_file(std::string_view name, std::string_view text);

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "model/config.h"
 #include "model/weights.h"
+#include "quantize/converted_papers.h"
 #include "quantize/model_linears.h"
 #include "tensor/fp8.h"
 
@@ -55,6 +56,7 @@ class Converter {
   Result<void> copy(const TensorEntry& entry, const std::string& to,
                     CheckpointWriter& writer) const;
   Result<float> reciprocal(const TensorEntry& entry);
+  Conversion papers() const;
   Error refuse(std::string_view what, std::string_view found) const {
     return make_error(ErrorCode::unsupported,
                       {.what = what,
@@ -225,6 +227,18 @@ Result<void> Converter::move(const TensorEntry& entry, CheckpointWriter& writer)
   return writer.append(found->second.to, std::as_bytes(std::span(&inverse, 1)));
 }
 
+Conversion Converter::papers() const {
+  int64_t bytes = 0;
+  for (const TensorPlan& tensor : outputs_)
+    bytes += dtype_bytes(tensor.dtype, tensor.shape.count());
+  return {.command = concat("nibble convert SRC DST --format ", dialect_name(target_)),
+          .dialect = target_,
+          .declaration = declaration_,
+          .tensor_bytes = bytes,
+          .weights =
+              report_.inexact_scales == 0 ? Conversion::Weights::same : Conversion::Weights::other};
+}
+
 Result<ConvertReport> Converter::run(const std::filesystem::path& output) {
   TRY(plan());
   CheckpointWriter writer =
@@ -236,7 +250,7 @@ Result<ConvertReport> Converter::run(const std::filesystem::path& output) {
     TRY(move(entry, writer));
     report_.bytes += entry.bytes;
   }
-  TRY(writer.copy_other_files(checkpoint_.folder()));
+  TRY(write_papers(checkpoint_, papers(), writer));
   if (target_ == Dialect::modelopt)
     TRY(writer.add_file("hf_quant_config.json", modelopt_file(declaration_).dump_pretty()));
   Json config = checkpoint_.config();

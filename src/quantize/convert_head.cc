@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "base/file.h"
 #include "model/config.h"
+#include "quantize/converted_papers.h"
 #include "quantize/group_rounder.h"
 #include "quantize/model_linears.h"
 
@@ -12,7 +12,6 @@ namespace nibble {
 namespace {
 
 constexpr std::string_view kHead = "lm_head";
-constexpr uint64_t kRecipeTextMax = uint64_t{1} << 20;
 constexpr std::string_view kFormatNames[] = {"bf16", "fp8-block", "nvfp4"};
 
 Error unsupported(std::string_view what, std::string_view expected, std::string_view found,
@@ -67,11 +66,10 @@ Result<std::vector<LinkedFile>> other_files(const Checkpoint& checkpoint, int64_
   return others;
 }
 
-/// The recipe of the file, with a last rule for the head; last match wins.
-std::string recipe_with_head(const std::string& recipe, HeadFormat format) {
+/// A last rule for the head; the last match wins.
+std::string head_rule(HeadFormat format) {
   constexpr std::string_view kWeights[] = {"keep", "fp8-block", "nvfp4"};
-  return concat(recipe, recipe.ends_with('\n') ? "" : "\n", "  # convert --head ",
-                kFormatNames[static_cast<size_t>(format)],
+  return concat("  # convert --head ", kFormatNames[static_cast<size_t>(format)],
                 "\n  - match: lm_head\n    weights: ", kWeights[static_cast<size_t>(format)], "\n");
 }
 
@@ -95,6 +93,8 @@ class HeadConverter {
   QuantDeclaration declaration_;
   std::vector<TensorPlan> outputs_;
   HeadReport report_;
+  KindReport head_row_ = {.kind = std::string(kHead), .scheme = {}, .rounding = {}};
+  int64_t linked_bytes_ = 0;
 };
 
 Result<void> HeadConverter::plan() {
@@ -140,6 +140,8 @@ Result<void> HeadConverter::plan() {
 
 Result<void> HeadConverter::write_head(CheckpointWriter& writer) {
   const TensorEntry& entry = *source_.find(head_.values);
+  head_row_.bytes_in = entry.bytes;
+  head_row_.bytes_out = report_.bytes_after;
   if (scheme_.weights == WeightFormat::plain) {
     Buffer buffer(std::min(entry.bytes, kBlockBytes));
     for (int64_t done = 0; done < entry.bytes;) {
@@ -151,6 +153,9 @@ Result<void> HeadConverter::write_head(CheckpointWriter& writer) {
     }
     return {};
   }
+  head_row_.scheme = scheme_text(scheme_);
+  head_row_.tensors = 1;
+  head_row_.weights = head_.rows * head_.cols;
   ThreadPool threads(usable_cores());
   const GroupRounder rounder(source_, writer,
                              {.dialect = dialect_, .check = [] { return Result<void>(); }});
@@ -158,15 +163,23 @@ Result<void> HeadConverter::write_head(CheckpointWriter& writer) {
                          .bytes = entry.bytes};
   const auto outcomes = TRY(rounder.round(group, threads));
   const RoundStatistics& statistics = outcomes.front().statistics;
+  head_row_.rounding = statistics;
   if (statistics.weight_squares > 0)
     report_.relative_error = std::sqrt(statistics.error_squares / statistics.weight_squares);
   return {};
 }
 
 Result<void> HeadConverter::write_rest(CheckpointWriter& writer) const {
-  TRY(writer.copy_other_files(checkpoint_.folder()));
-  const auto recipe = read_text_file(checkpoint_.folder() / "recipe.yaml", kRecipeTextMax);
-  if (recipe.ok()) TRY(writer.add_file("recipe.yaml", recipe_with_head(recipe.value(), format_)));
+  TRY(write_papers(checkpoint_,
+                   {.command = concat("nibble convert SRC DST --head ",
+                                      kFormatNames[static_cast<size_t>(format_)], " --source BASE"),
+                    .dialect = dialect_,
+                    .declaration = declaration_,
+                    .tensor_bytes = linked_bytes_ + report_.bytes_after,
+                    .head = head_row_,
+                    .head_rule = head_rule(format_),
+                    .weights = Conversion::Weights::other},
+                   writer));
   if (dialect_ == Dialect::modelopt)
     TRY(writer.add_file("hf_quant_config.json", modelopt_file(declaration_).dump_pretty()));
   Json config = checkpoint_.config();
@@ -178,6 +191,7 @@ Result<HeadReport> HeadConverter::run(const std::filesystem::path& output) {
   TRY(plan());
   auto linked = TRY(other_files(checkpoint_, report_.bytes_before));
   report_.linked_files = static_cast<int64_t>(linked.size());
+  for (const LinkedFile& file : linked) linked_bytes_ += file.bytes;
   CheckpointWriter writer = TRY(CheckpointWriter::create(
       output, outputs_,
       {.linked = std::move(linked), .inputs = {checkpoint_.folder(), source_.folder()}}));

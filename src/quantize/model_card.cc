@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "quantize/scheme_words.h"
+
 namespace nibble {
 namespace {
 
@@ -21,27 +23,29 @@ std::string percent(double ratio) {
   return text;
 }
 
-bool has_four_bit_activations(const QuantPlan& plan) {
-  return std::ranges::any_of(plan.declaration.quantized, [](const auto& module) {
-    return module.scheme.activations == ActivationFormat::nvfp4;
-  });
-}
+/// What the front matter says beside the base card's own words.
+struct Matter {
+  std::string_view base_card;
+  std::string base_model;
+  Dialect dialect = Dialect::compressed_tensors;
+  const Json& config;
+};
 
-std::string matter(const ModelCard& card) {
+std::string front(const Matter& matter) {
   std::string out = "---\n";
   const auto line = [&](std::string_view key, const std::string& value) {
     if (!value.empty()) out += concat(key, ": ", value, "\n");
   };
-  const std::string license = front_matter(card.base_card, "license");
+  const std::string license = front_matter(matter.base_card, "license");
   line("license", license.empty() ? "other" : license);
-  line("license_name", front_matter(card.base_card, "license_name"));
-  line("license_link", front_matter(card.base_card, "license_link"));
-  line("base_model", card.base_name);
+  line("license_name", front_matter(matter.base_card, "license_name"));
+  line("license_link", front_matter(matter.base_card, "license_link"));
+  line("base_model", matter.base_model);
   line("base_model_relation", "quantized");
-  const std::string task = front_matter(card.base_card, "pipeline_tag");
-  const bool sees = card.config.find("vision_config") != nullptr;
+  const std::string task = front_matter(matter.base_card, "pipeline_tag");
+  const bool sees = matter.config.find("vision_config") != nullptr;
   line("pipeline_tag", !task.empty() ? task : sees ? "image-text-to-text" : "text-generation");
-  out += concat("tags:\n- nvfp4\n- ", dialect_name(card.report.dialect), "\n- nibble\n");
+  out += concat("tags:\n- nvfp4\n- ", dialect_name(matter.dialect), "\n- nibble\n");
   return out + "---\n";
 }
 
@@ -66,16 +70,14 @@ std::string_view status_text(RecipeStatus status) {
   return "lab: to experiment with";
 }
 
-std::string making(const ModelCard& card) {
-  const QuantizeReport& report = card.report;
-  std::string out =
-      concat("## How it was made\n\n    nibble quantize ", card.base_name, " OUT --recipe ",
-             report.recipe, " --format ", dialect_name(report.dialect), " --algorithm ",
-             round_algorithm_name(report.algorithm), "\n\nRecipe `", report.recipe, "` (",
-             card.recipe.about, "); status ", status_text(report.status),
-             ". The rules are in `recipe.yaml`, all figures in "
-             "`quantize_report.json`, the error by layer in "
-             "`quantize_report.svg`.\n\n");
+std::string making(const QuantizeReport& report) {
+  std::string out = "## How it was made\n\n";
+  for (const std::string& command : report.commands) out += concat("    ", command, "\n");
+  out += concat("\nRecipe `", report.recipe, "` (", report.about, "); status ",
+                status_text(report.status),
+                ". The rules are in `recipe.yaml`, all figures in "
+                "`quantize_report.json`, the error by layer in "
+                "`quantize_report.svg`.\n\n");
   out += report.data_hash.empty()
              ? std::string("No calibration data was used: weights are rounded without data")
              : concat("Calibration data: SHA-256 `", report.data_hash, "`");
@@ -86,27 +88,49 @@ std::string making(const ModelCard& card) {
   return out;
 }
 
-std::string quality(const ModelCard& card) {
-  std::string out = concat(
-      "## Quality\n\nMeasure it against the base on your text (KL divergence, perplexity, top-1 "
-      "agreement, error of every matrix):\n\n"
-      "    nibble verify . --against BASE --text FILE --card\n");
-  if (has_four_bit_activations(card.plan))
+constexpr std::string_view kQuality = "## Quality\n\n";
+constexpr std::string_view kMeasuredHead =
+    "| text | positions | activations | mean KL | median KL | p99 KL | same top-1 | perplexity | "
+    "of the base |\n|---|---|---|---|---|---|---|---|---|\n";
+
+enum class Declared : uint8_t { higher_activations, four_bit_activations };
+
+std::string quality(Declared declared, std::string_view measured) {
+  std::string out =
+      concat(kQuality, measured, measured.empty() ? "" : "\n",
+             "Measure it against the base on your text (KL divergence, perplexity, top-1 "
+             "agreement, error of every matrix):\n\n"
+             "    nibble verify . --against BASE --text FILE --card\n");
+  if (declared == Declared::four_bit_activations)
     out +=
         "\nThis file declares 4-bit activations. Hardware without FP4 multipliers runs it with "
         "higher ones; measure both: `--activations declared` and `--activations bf16`.\n";
   return out;
 }
 
-std::string running(const ModelCard& card) {
+enum class Table : uint8_t { plain, quantized };  // the embedding's
+
+std::string running(Dialect dialect, Table table) {
+  if (table == Table::quantized)
+    return "## Run it\n\n    nibble serve DIR\n\nReleased versions of vLLM and SGLang do not read "
+           "an "
+           "FP8 embedding table (vLLM's pull request 41365 is open): they refuse this file, or "
+           "run it with a wrong table.\n";
+  const bool modelopt = dialect == Dialect::modelopt;
   return concat(
       "## Run it\n\n    nibble serve DIR\n    vllm serve DIR",
-      card.report.dialect == Dialect::modelopt ? " --quantization modelopt" : "",
+      modelopt ? " --quantization modelopt" : "",
       "\n    python -m sglang.launch_server --model-path DIR",
-      card.report.dialect == Dialect::modelopt ? " --quantization modelopt_fp4" : "",
+      modelopt ? " --quantization modelopt_fp4" : "",
       "\n\nNames, shapes and config follow what those loaders read; this file was not run "
       "in them when it was written.\n");
 }
+
+constexpr std::string_view kLimits =
+    "\n## Licence and limits\n\nThe licence is the base model's; its licence and notice files are "
+    "beside this one. The quantized model inherits the base's limits and biases (its card: "
+    "`README.base.md`, where it had one), and adds rounding errors of its own: check it on your "
+    "task.\n";
 
 }  // namespace
 
@@ -130,16 +154,12 @@ std::string front_matter(std::string_view card, std::string_view key) {
 }
 
 std::string card_with_measurement(std::string card, const CardMeasurement& measured) {
-  constexpr std::string_view kSection = "## Quality\n\n";
-  constexpr std::string_view kHeader =
-      "| text | positions | activations | mean KL | median KL | p99 KL | same top-1 | perplexity | "
-      "of "
-      "the base |\n|---|---|---|---|---|---|---|---|---|\n";
-  const size_t section = card.find(kSection);
+  const size_t section = card.find(kQuality);
   if (section == std::string::npos) return card;
-  size_t at = section + kSection.size();
-  if (card.compare(at, kHeader.size(), kHeader) != 0) card.insert(at, concat(kHeader, "\n"));
-  at += kHeader.size();
+  size_t at = section + kQuality.size();
+  if (card.compare(at, kMeasuredHead.size(), kMeasuredHead) != 0)
+    card.insert(at, concat(kMeasuredHead, "\n"));
+  at += kMeasuredHead.size();
   char figures[256];
   std::snprintf(figures, sizeof figures, "%.6f | %.6f | %.4f | %.2f %% | %.4f | %.4f |\n",
                 measured.kl_mean, measured.kl_median, measured.kl_p99, 100 * measured.top1,
@@ -175,19 +195,60 @@ std::string hub_name(const std::filesystem::path& folder) {
   return last.filename().string();
 }
 
+std::string card_measurements(std::string_view card) {
+  const size_t section = card.find(kQuality);
+  if (section == std::string_view::npos) return "";
+  card.remove_prefix(section + kQuality.size());
+  if (!card.starts_with(kMeasuredHead)) return "";
+  size_t end = kMeasuredHead.size();
+  while (card.substr(end).starts_with("| "))
+    end = std::min(card.find('\n', end), card.size() - 1) + 1;
+  return std::string(card.substr(0, end));
+}
+
 std::string model_card(const ModelCard& card) {
-  const std::string name = card.base_name.substr(card.base_name.rfind('/') + 1);
-  return concat(
-      matter(card), "\n# ", name, ", ", card.report.recipe, "\n\n[", card.base_name,
-      "] quantized with nibble ", NIBBLE_VERSION, ": ", card.recipe.about, ".\n\n", making(card),
-      "\n## What is in it\n\n", size_table(card.report),
-      "\nVision tower and MTP head are the base's, byte for byte.\n\n", quality(card), "\n",
-      running(card),
-      "\n## Licence and limits\n\nThe licence is the base model's; its licence and notice files "
-      "are "
-      "beside this one. The quantized model inherits the base's limits and biases (its card: "
-      "`README.base.md`, where it had one), and adds rounding errors of its own: check it on your "
-      "task.\n");
+  const QuantizeReport& report = card.report;
+  const std::string name = report.base.substr(report.base.rfind('/') + 1);
+  const auto stored_as = [&](std::string_view kind, std::string_view scheme) {
+    return std::ranges::any_of(report.kinds, [&](const KindReport& row) {
+      return row.kind.ends_with(kind) && row.scheme == scheme;
+    });
+  };
+  const auto declared = stored_as("", scheme_text({WeightFormat::nvfp4, ActivationFormat::nvfp4}))
+                            ? Declared::four_bit_activations
+                            : Declared::higher_activations;
+  const auto table =
+      stored_as("embed_tokens", scheme_text({WeightFormat::fp8_block, ActivationFormat::high}))
+          ? Table::quantized
+          : Table::plain;
+  return concat(front({card.base_card, report.base, report.dialect, card.config}), "\n# ", name,
+                ", ", report.recipe, "\n\n[", report.base, "] quantized with nibble ",
+                NIBBLE_VERSION, ": ", report.about, ".\n\n", making(report),
+                "\n## What is in it\n\n", size_table(report),
+                "\nVision tower and MTP head are the base's, byte for byte.\n\n",
+                quality(declared, card.measured), "\n", running(report.dialect, table), kLimits);
+}
+
+std::string foreign_card(const ForeignCard& card) {
+  const std::string named = front_matter(card.base_card, "base_model");
+  const std::string base = named.empty() ? card.base_name : named;
+  std::string table = "| stored as | linears |\n|---|---|\n";
+  auto declared = Declared::higher_activations;
+  for (const SchemeUse& use : scheme_uses(card.declaration)) {
+    table += concat("| ", scheme_text(use.scheme), " | ", use.modules.size(), " |\n");
+    if (use.scheme.activations == ActivationFormat::nvfp4)
+      declared = Declared::four_bit_activations;
+  }
+  return concat(front({card.base_card, base, card.dialect, card.config}), "\n# ",
+                base.substr(base.rfind('/') + 1),
+                ", converted\n\nAnother tool's quantization, "
+                "converted with nibble ",
+                NIBBLE_VERSION, ":\n\n    ", card.command,
+                "\n\nHow it was quantized is not known here; the card it came with, where it had "
+                "one, is `README.base.md`, and speaks of the file before the conversion.\n\n"
+                "## What is in it\n\n",
+                table, "\n", quality(declared, ""), "\n", running(card.dialect, Table::plain),
+                kLimits);
 }
 
 }  // namespace nibble

@@ -12,16 +12,25 @@
 namespace nibble {
 
 struct ModelCard {
-  std::string base_name;  // "Qwen/Qwen3.6-35B-A3B", or a folder's name
-  std::string base_card;  // the source's README.md, or empty
-  const Recipe& recipe;
-  const QuantPlan& plan;
+  std::string base_card;  // the base's README.md, or empty
   const QuantizeReport& report;
-  const Json& config;  // of the source
+  const Json& config;         // of the model
+  std::string measured = {};  // rows that card_measurements() found and that are still true
 };
 
 /// Markdown with Hugging Face front matter (licence and its link are the base card's, if it says).
 std::string model_card(const ModelCard& card);
+
+/// A converted file of which no report of this program tells how it was made.
+struct ForeignCard {
+  std::string base_card;  // of the file it was converted from, or empty
+  std::string base_name;  // if that card names no base_model
+  const QuantDeclaration& declaration;
+  Dialect dialect = Dialect::compressed_tensors;
+  std::string command;
+  const Json& config;
+};
+std::string foreign_card(const ForeignCard& card);
 
 /// What `verify --against --text` measured.
 struct CardMeasurement {
@@ -37,6 +46,9 @@ struct CardMeasurement {
 /// The card with a row in the table of its section "Quality", which is made if need be. A row of
 /// the same text and activations is replaced. A card without that section comes back as it was.
 std::string card_with_measurement(std::string card, const CardMeasurement& measured);
+
+/// The rows that card_with_measurement() wrote, with their head; or empty.
+std::string card_measurements(std::string_view card);
 
 /// "org/name" of a hub cache folder (.../models--org--name/snapshots/REV); else the folder's name.
 std::string hub_name(const std::filesystem::path& folder);

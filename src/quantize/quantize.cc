@@ -252,15 +252,6 @@ bool worth_going_on(ErrorCode code) {
          code == ErrorCode::no_memory;
 }
 
-std::string recipe_text(const Recipe& recipe, const QuantizeReport& report) {
-  std::string text =
-      concat("# Made by nibble ", NIBBLE_VERSION, ": --format ", dialect_name(report.dialect),
-             " --algorithm ", round_algorithm_name(report.algorithm), "\n# It resolved to:\n");
-  for (const KindReport& kind : report.kinds)
-    text += concat("#   ", kind.kind, ": ", kind.scheme, " (", kind.tensors, ")\n");
-  return text + recipe.text;
-}
-
 /// 3 of "model.language_model.layers.3.mlp.gate"; -1 of a linear in no layer.
 int layer_of(const std::string& module) {
   const size_t at = module.find("layers.");
@@ -316,8 +307,8 @@ Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOpti
 namespace {
 
 /// Our README.md; the source's own is kept beside it.
-Result<void> write_card(const Checkpoint& checkpoint, const QuantPlan& plan, const Recipe& recipe,
-                        const QuantizeReport& report, CheckpointWriter& writer) {
+Result<void> write_card(const Checkpoint& checkpoint, const QuantizeReport& report,
+                        CheckpointWriter& writer) {
   std::string base;
   const auto readme = checkpoint.folder() / "README.md";
   std::error_code failure;
@@ -325,12 +316,9 @@ Result<void> write_card(const Checkpoint& checkpoint, const QuantPlan& plan, con
     base = TRY(read_text_file(readme, kReadmeBytesMax));
     TRY(writer.add_file("README.base.md", base));
   }
-  return writer.add_file("README.md", model_card({.base_name = hub_name(checkpoint.folder()),
-                                                  .base_card = base,
-                                                  .recipe = recipe,
-                                                  .plan = plan,
-                                                  .report = report,
-                                                  .config = checkpoint.config()}));
+  return writer.add_file(
+      "README.md",
+      model_card({.base_card = base, .report = report, .config = checkpoint.config()}));
 }
 
 /// Everything beside the weights.
@@ -338,15 +326,19 @@ Result<QuantizeReport> write_rest(const Checkpoint& checkpoint, const QuantPlan&
                                   const Recipe& recipe, const QuantizeRun& run,
                                   CheckpointWriter& writer) {
   QuantizeReport report = start_report(plan, recipe, run.algorithm());
+  report.base = hub_name(checkpoint.folder());
+  report.commands = {concat("nibble quantize ", report.base, " DST --recipe ", recipe.name,
+                            " --format ", dialect_name(plan.dialect), " --algorithm ",
+                            round_algorithm_name(run.algorithm()))};
   report.data_hash = run.data_hash();
   add_outcomes(report, plan, run.outcomes());
   if (run.calibration() != nullptr) report.calibration = run.calibration()->json();
   finish_report(report);
   TRY(writer.copy_other_files(checkpoint.folder()));
-  TRY(writer.add_file("recipe.yaml", recipe_text(recipe, report)));
+  TRY(writer.add_file("recipe.yaml", recipe_file(recipe.text, report)));
   TRY(writer.add_file("quantize_report.json", report.json().dump_pretty()));
   TRY(writer.add_file("quantize_report.svg", report.chart()));
-  TRY(write_card(checkpoint, plan, recipe, report, writer));
+  TRY(write_card(checkpoint, report, writer));
   if (plan.dialect == Dialect::modelopt)
     TRY(writer.add_file("hf_quant_config.json", modelopt_file(plan.declaration).dump_pretty()));
   Json config = checkpoint.config();

@@ -6,11 +6,15 @@
 #include <cstdio>
 #include <map>
 
+#include "quantize/scheme_words.h"
+
 namespace nibble {
 namespace {
 
 constexpr std::string_view kUnmeasured =
     "input scales are the recipe's constants: no activation was measured";
+constexpr std::string_view kBlocks = " blocks of 16 weights";
+constexpr std::string_view kNoData = " linears were rounded without data";
 
 std::string megabytes(int64_t bytes) {
   char text[32];
@@ -26,6 +30,12 @@ std::string percent(double ratio, int digits) {
 
 double ratio(double part, double whole) { return whole > 0 ? std::sqrt(part / whole) : 0.0; }
 
+/// What errors are made of, so that a conversion can sum them up anew.
+void set_squares(const RoundStatistics& rounding, Json& row) {
+  row.set("weight_squares", rounding.weight_squares);
+  row.set("error_squares", rounding.error_squares);
+}
+
 Json row_json(const KindReport& kind) {
   Json row;
   row.set("kind", kind.kind);
@@ -37,6 +47,8 @@ Json row_json(const KindReport& kind) {
   if (kind.rounding.weight_squares == 0) return row;
   row.set("relative_error", kind.relative_error());
   row.set("relative_error_amax", kind.amax_relative_error());
+  set_squares(kind.rounding, row);
+  row.set("amax_error_squares", kind.rounding.amax_error_squares);
   row.set("zero_blocks", kind.rounding.zero_blocks);
   row.set("flushed_blocks", kind.rounding.flushed_blocks);
   return row;
@@ -134,7 +146,10 @@ Json QuantizeReport::json() const {
   producer.set("name", "nibble");
   producer.set("version", NIBBLE_VERSION);
   out.set("producer", std::move(producer));
+  out.set("base", base);
+  out.set("commands", json_strings(commands));
   out.set("recipe", recipe);
+  out.set("recipe_about", about);
   out.set("recipe_status", recipe_status_name(status));
   out.set("format", dialect_name(dialect));
   out.set("algorithm", round_algorithm_name(algorithm));
@@ -151,6 +166,7 @@ Json QuantizeReport::json() const {
     row.set("kind", layer.kind);
     row.set("layer", layer.layer);
     row.set("relative_error", ratio(layer.rounding.error_squares, layer.rounding.weight_squares));
+    set_squares(layer.rounding, row);
     by_layer.push_back(std::move(row));
   }
   out.set("layers", std::move(by_layer));
@@ -162,9 +178,7 @@ Json QuantizeReport::json() const {
     without_data.push_back(std::move(row));
   }
   out.set("rounded_without_data", std::move(without_data));
-  Json lines{Json::Array()};
-  for (const std::string& warning : warnings) lines.push_back(warning);
-  out.set("warnings", std::move(lines));
+  out.set("warnings", json_strings(warnings));
   if (!calibration.is_null()) out.set("calibration", calibration);
   return out;
 }
@@ -186,14 +200,16 @@ std::string QuantizeReport::table() const {
 }
 
 QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAlgorithm algorithm) {
-  QuantizeReport report{.recipe = recipe.name,
+  QuantizeReport report{.base = {},
+                        .recipe = recipe.name,
+                        .about = recipe.about,
                         .status = recipe.status,
                         .dialect = plan.dialect,
                         .algorithm = algorithm,
                         .kinds = rounded_rows(plan),
                         .bytes_in = plan.bytes_in,
                         .bytes_out = plan.bytes_out};
-  KindReport rest{.kind = "everything else", .scheme = "as it was", .rounding = {}};
+  KindReport rest{.kind = std::string(kRest), .scheme = "as it was", .rounding = {}};
   rest.tensors = static_cast<int64_t>(plan.copied.size() + plan.separated.size());
   rest.bytes_in = plan.bytes_in;
   rest.bytes_out = plan.bytes_out;
@@ -215,17 +231,31 @@ QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAl
 
 void finish_report(QuantizeReport& report) {
   if (!report.calibration.is_null()) std::erase(report.warnings, kUnmeasured);
+  std::erase_if(report.warnings, [](const std::string& warning) {
+    return warning.find(kBlocks) != std::string::npos || warning.find(kNoData) != std::string::npos;
+  });
   const RoundStatistics all = report.total_rounded().rounding;
   if (all.zero_blocks > 0)
-    report.warnings.push_back(concat(all.zero_blocks, " blocks of 16 weights are all zero"));
+    report.warnings.push_back(concat(all.zero_blocks, kBlocks, " are all zero"));
   if (all.flushed_blocks > 0)
     report.warnings.push_back(
-        concat(all.flushed_blocks,
-               " blocks of 16 weights are too small beside their matrix and became zero"));
+        concat(all.flushed_blocks, kBlocks, " are too small beside their matrix and became zero"));
   if (!report.fallbacks.empty())
-    report.warnings.push_back(
-        concat(report.fallbacks.size(), " linears were rounded without data, first ",
-               report.fallbacks.front().first, ": ", report.fallbacks.front().second));
+    report.warnings.push_back(concat(report.fallbacks.size(), kNoData, ", first ",
+                                     report.fallbacks.front().first, ": ",
+                                     report.fallbacks.front().second));
+}
+
+std::string recipe_file(std::string_view rules, const QuantizeReport& report) {
+  constexpr std::string_view kEnd = "# The rules:\n";
+  const size_t end = rules.starts_with("# Made by nibble") ? rules.find(kEnd) : rules.npos;
+  if (end != rules.npos) rules.remove_prefix(end + kEnd.size());
+  std::string text = concat("# Made by nibble ", NIBBLE_VERSION, ":\n");
+  for (const std::string& command : report.commands) text += concat("#   ", command, "\n");
+  text += "# It resolved to:\n";
+  for (const KindReport& kind : report.kinds)
+    text += concat("#   ", kind.kind, ": ", kind.scheme, " (", kind.tensors, ")\n");
+  return concat(text, kEnd, rules);
 }
 
 }  // namespace nibble

@@ -12,8 +12,11 @@
 
 namespace nibble {
 
+/// The kind of all that was not rounded; the last row.
+inline constexpr std::string_view kRest = "everything else";
+
 struct KindReport {
-  std::string kind;     // "mlp.experts.gate_proj"; copied tensors are summed up as "copied"
+  std::string kind;     // "mlp.experts.gate_proj", or kRest
   std::string scheme;   // "NVFP4", "NVFP4, 4-bit activations", "as it was"
   int64_t tensors = 0;  // matrices
   int64_t weights = 0;
@@ -34,7 +37,9 @@ struct LayerReport {
 };
 
 struct QuantizeReport {
+  std::string base;  // "Qwen/Qwen3.6-35B-A3B", or a folder's name
   std::string recipe;
+  std::string about;  // of the recipe
   RecipeStatus status = RecipeStatus::production;
   Dialect dialect = Dialect::compressed_tensors;
   RoundAlgorithm algorithm = RoundAlgorithm::search;
@@ -45,8 +50,10 @@ struct QuantizeReport {
   std::vector<std::pair<std::string, std::string>> fallbacks;
   std::vector<std::string> warnings;
   Json calibration = {};  // what was seen, or null
-  int64_t bytes_in = 0;                // of tensors
+  int64_t bytes_in = 0;   // of tensors
   int64_t bytes_out = 0;
+  /// What made the file: quantize, then conversions, with SRC and DST for paths.
+  std::vector<std::string> commands = {};
 
   KindReport total_rounded() const;
   Json json() const;
@@ -60,7 +67,14 @@ std::string scheme_text(const QuantScheme& scheme);
 
 /// Rows and warnings that follow from the plan alone; rounding statistics are added by the run.
 QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAlgorithm algorithm);
-/// Warnings that follow from the statistics.
+/// Warnings that follow from the statistics; those of an earlier call go.
 void finish_report(QuantizeReport& report);
+
+/// The report of its json(): the same to the last bit. Errors: corrupt, not_found name the key.
+Result<QuantizeReport> parse_report(const Json& json);
+
+/// recipe.yaml: what the rules came to, as comments, and the rules as they were read. A head of
+/// such comments that `rules` begins with is replaced.
+std::string recipe_file(std::string_view rules, const QuantizeReport& report);
 
 }  // namespace nibble

@@ -1,0 +1,100 @@
+// quantize_report.json back to a report: for conversions, whose output needs a true one.
+#include <limits>
+
+#include "model/config_section.h"
+#include "quantize/quantize_report.h"
+
+namespace nibble {
+namespace {
+
+constexpr IntRange kCount = {0, std::numeric_limits<int64_t>::max()};
+constexpr IntRange kLayer = {-1, 100'000};
+constexpr NumberRange kSquares = {0, std::numeric_limits<double>::max()};
+
+using Rows = std::vector<ConfigSection>;
+
+Result<Rows> rows_of(const ConfigSection& root, std::string_view key) {
+  const Json* list = root.find(key);
+  if (list == nullptr) return root.missing(key, "a list of objects");
+  if (!list->is_array()) return root.wrong(key, "a list of objects", *list);
+  Rows rows;
+  for (const Json& row : list->as_array()) {
+    if (!row.is_object()) return root.wrong(key, "a list of objects", row);
+    rows.emplace_back(row, concat(root.name(key), "[", rows.size(), "]."));
+  }
+  return rows;
+}
+
+Result<std::vector<std::string>> texts_of(const ConfigSection& root, std::string_view key) {
+  const Json* list = root.find(key);
+  if (list == nullptr) return root.missing(key, "a list of texts");
+  if (!list->is_array()) return root.wrong(key, "a list of texts", *list);
+  std::vector<std::string> texts;
+  for (const Json& text : list->as_array()) {
+    if (!text.is_string()) return root.wrong(key, "a list of texts", text);
+    texts.push_back(text.as_string());
+  }
+  return texts;
+}
+
+Result<RoundStatistics> statistics_of(const ConfigSection& row) {
+  return RoundStatistics{
+      .weight_squares = TRY(row.number_or("weight_squares", 0, kSquares)),
+      .error_squares = TRY(row.number_or("error_squares", 0, kSquares)),
+      .amax_error_squares = TRY(row.number_or("amax_error_squares", 0, kSquares)),
+      .zero_blocks = TRY(row.integer_or("zero_blocks", 0, kCount)),
+      .flushed_blocks = TRY(row.integer_or("flushed_blocks", 0, kCount))};
+}
+
+Result<RecipeStatus> status_of(const ConfigSection& root) {
+  const std::string name = TRY(root.text("recipe_status"));
+  for (const auto status : {RecipeStatus::production, RecipeStatus::free_text, RecipeStatus::lab})
+    if (recipe_status_name(status) == name) return status;
+  return root.wrong("recipe_status", "production, free-text or lab", Json(name));
+}
+
+Result<void> read_rows(const ConfigSection& root, QuantizeReport& report) {
+  for (const ConfigSection& row : TRY(rows_of(root, "kinds")))
+    report.kinds.push_back({.kind = TRY(row.text("kind")),
+                            .scheme = TRY(row.text("scheme")),
+                            .tensors = TRY(row.integer("tensors", kCount)),
+                            .weights = TRY(row.integer("weights", kCount)),
+                            .bytes_in = TRY(row.integer("bytes_in", kCount)),
+                            .bytes_out = TRY(row.integer("bytes_out", kCount)),
+                            .rounding = TRY(statistics_of(row))});
+  if (report.kinds.empty() || report.kinds.back().kind != kRest)
+    return root.wrong("kinds", concat("a last row \"", kRest, "\""), *root.find("kinds"));
+  for (const ConfigSection& row : TRY(rows_of(root, "layers")))
+    report.layers.push_back({.kind = TRY(row.text("kind")),
+                             .layer = static_cast<int>(TRY(row.integer("layer", kLayer))),
+                             .rounding = TRY(statistics_of(row))});
+  for (const ConfigSection& row : TRY(rows_of(root, "rounded_without_data")))
+    report.fallbacks.emplace_back(TRY(row.text("linear")), TRY(row.text("reason")));
+  return {};
+}
+
+}  // namespace
+
+Result<QuantizeReport> parse_report(const Json& json) {
+  const ConfigSection root(json, "quantize_report.json: ");
+  const std::string format = TRY(root.text("format"));
+  const std::string algorithm = TRY(root.text("algorithm"));
+  QuantizeReport report{.base = TRY(root.text("base")),
+                        .recipe = TRY(root.text("recipe")),
+                        .about = TRY(root.text_or("recipe_about", "")),
+                        .status = TRY(status_of(root)),
+                        .dialect = TRY(parse_dialect(format)),
+                        .algorithm = TRY(parse_round_algorithm(algorithm)),
+                        .data_hash = TRY(root.text_or("calibration_sha256", "")),
+                        .kinds = {},
+                        .layers = {},
+                        .warnings = TRY(texts_of(root, "warnings")),
+                        .bytes_in = TRY(root.integer("tensor_bytes_in", kCount)),
+                        .bytes_out = TRY(root.integer("tensor_bytes_out", kCount)),
+                        .commands = TRY(texts_of(root, "commands"))};
+  TRY(read_rows(root, report));
+  if (const Json* seen = root.find("calibration")) report.calibration = *seen;
+  return report;
+}
+
+}  // namespace nibble
