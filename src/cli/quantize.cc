@@ -16,7 +16,8 @@ namespace {
 
 constexpr Option kOptions[] = {
     {"recipe", "NAME|FILE", kDefaultRecipe,
-     "what becomes what: mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8, or a YAML file"},
+     "what becomes what: mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8, lab-fp8-embed, or a "
+     "YAML file"},
     {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
     {"algorithm", "NAME", "search",
      "of 4-bit weights: search, amax, four-over-six; with --calib diagonal, blocks or gptq"},
@@ -164,7 +165,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 
 const Verb kQuantizeVerb = {.name = "quantize",
                             .positionals = "SRC DST",
-                            .summary = "Makes an NVFP4 checkpoint of a BF16 one, without data",
+                            .summary = "Makes an NVFP4 checkpoint of a BF16 one",
                             .options = kOptions,
                             .run = run};
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "quantize/model_linears.h"
 #include "quantize/scheme_words.h"
 
 namespace nibble {
@@ -56,9 +57,10 @@ Json compressed_tensors_group(const QuantScheme& scheme,
   group.set("format", say.format);
   group.set("weights", side_args(bits, say.weight_strategy, false, "memoryless_minmax"));
   Json activations;
-  if (bits == 4 && !say.activation_strategy.empty())
+  const bool quantized = !say.activation_strategy.empty();
+  if (bits == 4 && quantized)
     activations = side_args(bits, say.activation_strategy, "local", "static_minmax");
-  if (bits == 8) {
+  if (bits == 8 && quantized) {
     const bool measured = scheme.activations == ActivationFormat::fp8_tensor;
     activations = side_args(bits, say.activation_strategy, !measured,
                             measured ? "static_minmax" : "memoryless_minmax");
@@ -110,7 +112,9 @@ std::vector<std::string> compressed_tensors_ignore(const QuantDeclaration& decla
     if (!quantized && std::ranges::any_of(declaration.plain, ends_or_contains))
       out.emplace_back(area.pattern);
   }
-  out.emplace_back(R"(re:.*embed_tokens$)");
+  const bool table = std::ranges::any_of(
+      declaration.quantized, [](const auto& module) { return is_embedding(module.name); });
+  if (!table) out.emplace_back(R"(re:.*embed_tokens$)");
   if (!declaration.vision_prefix.empty()) out.emplace_back(R"(re:.*visual\..*)");
   if (declaration.has_mtp) out.emplace_back("re:^mtp.*");
   return out;
@@ -122,8 +126,8 @@ Json compressed_tensors_config(const QuantDeclaration& declaration) {
   const auto uses = scheme_uses(declaration);
   Json groups{Json::Object()};
   for (size_t i = 0; i < uses.size(); ++i) {
-    auto list =
-        uses.size() == 1 ? std::vector<std::string>{"Linear"} : targets(uses[i], uses, declaration);
+    const bool linears = uses.size() == 1 && !is_embedding(uses[i].modules.front());
+    auto list = linears ? std::vector<std::string>{"Linear"} : targets(uses[i], uses, declaration);
     groups.set(concat("group_", i), compressed_tensors_group(uses[i].scheme, std::move(list)));
   }
   Json config;

@@ -140,7 +140,8 @@ int64_t StoredModule::bytes() const {
 }
 
 bool StoredModule::is_linear() const {
-  if (values == nullptr || kind == ModuleKind::embedding) return false;
+  if (values == nullptr) return false;
+  if (kind == ModuleKind::embedding) return quantized();  // what is said of linears holds for it
   if (name.ends_with("pos_embed") || name.ends_with("embed")) return false;
   const bool stacked = name.ends_with(".gate_up_proj") || name.ends_with(".down_proj");
   const int rank = values->shape.rank();

@@ -53,7 +53,8 @@ struct StoredModule {
   /// Of all its tensors.
   int64_t bytes() const;
   bool quantized() const { return scheme.weights != WeightFormat::plain; }
-  /// A matrix that a linear layer multiplies with, stacked experts included; no embedding table.
+  /// A matrix that a linear layer multiplies with, stacked experts included; or a quantized
+  /// embedding table, which is declared and checked in the same way.
   bool is_linear() const;
 };
 

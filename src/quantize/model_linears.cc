@@ -40,8 +40,11 @@ Groups fused_linears(const Weights& weights) {
   Groups groups;
   for (const LayerSources& layer : weights.layers()) add_layer(groups, layer);
   if (weights.head().values != weights.embedding().values) add(groups, {&weights.head()});
+  add(groups, {&weights.embedding()});
   return groups;
 }
+
+bool is_embedding(std::string_view module) { return module.ends_with("embed_tokens"); }
 
 QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights& weights) {
   QuantDeclaration declaration;
@@ -50,6 +53,8 @@ QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights&
     for (const LinearSource* linear : group) {
       if (linear->scheme.weights != WeightFormat::plain) {
         declaration.quantized.push_back({linear->module, linear->scheme});
+      } else if (is_embedding(linear->module)) {
+        continue;  // no linear: configs name what quantized tables there are, not the others
       } else if (checkpoint.find(linear->module + ".weight") != nullptr) {
         declaration.plain.push_back(linear->module);
       } else {
@@ -80,7 +85,6 @@ void declare_other_areas(const Checkpoint& checkpoint, const Weights& weights,
   std::set<std::string_view> text;
   for (const auto& group : fused_linears(weights))
     for (const LinearSource* linear : group) text.insert(linear->values);
-  text.insert(weights.embedding().values);
   constexpr std::string_view kSuffix = ".weight";
   for (const TensorEntry& entry : checkpoint.entries()) {
     const std::string_view name = entry.name;

@@ -12,8 +12,11 @@
 namespace nibble {
 
 /// Groups in model order; within a group all linears read the same input and are fused by engines.
-/// The embedding is not among them; a head tied to it is not either.
+/// A head tied to the embedding is not among them; the last group is the embedding table alone.
 std::vector<std::vector<const LinearSource*>> fused_linears(const Weights& weights);
+
+/// A table is looked up, not multiplied with: no activations meet it.
+bool is_embedding(std::string_view module);
 
 /// "model.language_model.layers.3.mlp.experts.7.up_proj" -> "mlp.experts.up_proj".
 std::string linear_kind(std::string_view module);

@@ -7,6 +7,7 @@
 
 #include "model/quant_config.h"
 #include "quantize/model_linears.h"
+#include "quantize/scheme_words.h"
 
 namespace nibble {
 namespace {
@@ -32,6 +33,12 @@ bool in_fused_tensor(const LinearSource& source) {
   return source.values != source.module + ".weight";
 }
 
+/// Only a rule that speaks of embeddings takes the table: `re:.*` means the linears.
+bool takes(const RecipeRule& rule, const std::string& module) {
+  const bool speaks = rule.match.text().find("embed") != std::string::npos;
+  return (speaks || !is_embedding(module)) && rule.match.matches(module);
+}
+
 class Planner {
  public:
   Planner(const Checkpoint& checkpoint, const Weights& weights, const Recipe& recipe)
@@ -42,6 +49,7 @@ class Planner {
   Result<void> apply_recipe();
   Result<PlannedLinear> apply_rules(const LinearSource& source);
   Result<void> check_linear(const PlannedLinear& linear) const;
+  Result<void> check_embedding(const PlannedLinear& table) const;
   Result<void> check_group(const FusedGroup& group) const;
   Result<void> check_rules_used() const;
   void sort_by_file();
@@ -73,12 +81,37 @@ Result<PlannedLinear> Planner::apply_rules(const LinearSource& source) {
                                                .found = "quantized ones",
                                                .advice = "quantize the original checkpoint"});
   for (int i = 0; i < static_cast<int>(recipe_.rules.size()); ++i)
-    if (recipe_.rules[static_cast<size_t>(i)].match.matches(source.module)) {
+    if (takes(recipe_.rules[static_cast<size_t>(i)], source.module)) {
       used_rules_.insert(i);
       linear.becomes = recipe_.rules[static_cast<size_t>(i)].gives;  // the last match wins
     }
+  if (is_embedding(source.module)) {
+    TRY(check_embedding(linear));
+    linear.becomes.scheme.activations = ActivationFormat::high;
+  }
   linear.becomes.scheme = dialect_scheme(linear.becomes.scheme, plan_.dialect);
   return linear;
+}
+
+Result<void> Planner::check_embedding(const PlannedLinear& table) const {
+  const WeightFormat weights = table.becomes.scheme.weights;
+  if (weights == WeightFormat::plain) return {};
+  const bool tied = weights_.head().values == table.source.values;
+  const auto refuse = [&](std::string_view expected, std::string_view found) {
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat(recipe_.source, ": ", table.source.module),
+                       .expected = expected,
+                       .found = found,
+                       .advice = "add a later rule with \"weights: keep\" for it"});
+  };
+  if (weights != WeightFormat::fp8_block)
+    return refuse("\"weights: fp8-block\" or \"keep\" for an embedding table",
+                  words(table.becomes.scheme).format);
+  if (recipe_.status != RecipeStatus::lab)
+    return refuse("\"status: lab\" of a recipe that quantizes the embedding table",
+                  recipe_status_name(recipe_.status));
+  if (tied) return refuse("a table that is not the head too", "a head tied to it");
+  return {};
 }
 
 Result<void> Planner::check_linear(const PlannedLinear& linear) const {
@@ -159,6 +192,7 @@ void Planner::place(const FusedGroup& group) {
     return;
   }
   for (const PlannedLinear& linear : group.linears) {
+    if (is_embedding(linear.source.module)) continue;  // copied; no linear to declare
     const std::string list = expert_list(linear.source.module);
     const bool opened = opened_experts_.contains(list);
     if (opened && in_fused_tensor(linear.source)) plan_.separated.push_back(linear);

@@ -408,7 +408,7 @@ TEST(Quantize, RecipesThatDoNotFitAreRefused) {
        "for both, because engines fuse them, found two"},
       {"  - match: 're:.*in_proj_qkv$'\n    weights: nvfp4\n", "expected one scheme for both"},
       {"  - match: lm_head\n    weights: keep\n", "leaves every linear as it is"},
-      {"  - match: model.language_model.embed_tokens\n    weights: nvfp4\n", "matches no linear"},
+      {"  - match: model.language_model.norm\n    weights: nvfp4\n", "matches no linear"},
   };
   for (const auto& refusal : kRefusals) {
     const auto report = run(folder / "in", folder / "out", {.recipe = recipe_of(refusal.rules)});

@@ -19,8 +19,8 @@ TEST(Recipe, BuiltinOnesRead) {
     EXPECT_FALSE(recipe.value().about.empty());
     names.push_back(builtin.name);
   }
-  EXPECT_EQ(names, (std::vector<std::string_view>{"experts-only", "fp8", "mixed", "w4a16",
-                                                  "w4a4-fp8-head", "w4a4"}));
+  EXPECT_EQ(names, (std::vector<std::string_view>{"experts-only", "fp8", "lab-fp8-embed", "mixed",
+                                                  "w4a16", "w4a4-fp8-head", "w4a4"}));
 }
 
 /// What a recipe makes of a module: a letter per weight format.
@@ -42,26 +42,27 @@ char letter_of(const Recipe& recipe, const char* module) {
 TEST(Recipe, BuiltinOnesTakeWhatTheySay) {
   struct Row {
     const char* module;
-    const char* letters;  // mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8
+    const char* letters;  // in the order of kNames
   };
   constexpr Row kRows[] = {
-      {"model.language_model.layers.3.mlp.experts.17.gate_proj", "444448"},
-      {"model.layers.3.mlp.up_proj", "4444-8"},
-      {"model.language_model.layers.3.mlp.shared_expert.down_proj", "4444-8"},
-      {"model.layers.0.self_attn.q_proj", "8444-8"},
-      {"model.layers.0.self_attn.o_proj", "8444-8"},
-      {"model.layers.0.linear_attn.in_proj_qkv", "8----8"},
-      {"model.layers.0.linear_attn.in_proj_z", "8----8"},
-      {"model.layers.0.linear_attn.out_proj", "8----8"},
-      {"lm_head", "4--b--"},
-      {"model.layers.0.linear_attn.in_proj_a", "------"},
-      {"model.layers.0.linear_attn.in_proj_b", "------"},
-      {"model.layers.0.linear_attn.conv1d", "------"},
-      {"model.layers.0.mlp.gate", "------"},
-      {"model.layers.0.mlp.shared_expert_gate", "------"},
-      {"model.embed_tokens", "------"},
+      {"model.language_model.layers.3.mlp.experts.17.gate_proj", "4444484"},
+      {"model.layers.3.mlp.up_proj", "4444-84"},
+      {"model.language_model.layers.3.mlp.shared_expert.down_proj", "4444-84"},
+      {"model.layers.0.self_attn.q_proj", "8444-84"},
+      {"model.layers.0.self_attn.o_proj", "8444-84"},
+      {"model.layers.0.linear_attn.in_proj_qkv", "8----8-"},
+      {"model.layers.0.linear_attn.in_proj_z", "8----8-"},
+      {"model.layers.0.linear_attn.out_proj", "8----8-"},
+      {"lm_head", "4--b--b"},
+      {"model.layers.0.linear_attn.in_proj_a", "-------"},
+      {"model.layers.0.linear_attn.in_proj_b", "-------"},
+      {"model.layers.0.linear_attn.conv1d", "-------"},
+      {"model.layers.0.mlp.gate", "-------"},
+      {"model.layers.0.mlp.shared_expert_gate", "-------"},
+      {"model.embed_tokens", "------b"},
   };
-  const char* kNames[] = {"mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8"};
+  const char* kNames[] = {"mixed",        "w4a16", "w4a4",         "w4a4-fp8-head",
+                          "experts-only", "fp8",   "lab-fp8-embed"};
   EXPECT_EQ(kDefaultRecipe, kNames[0]);
   for (size_t i = 0; i < std::size(kNames); ++i) {
     const Recipe recipe = load_recipe(kNames[i]).value();
@@ -70,6 +71,7 @@ TEST(Recipe, BuiltinOnesTakeWhatTheySay) {
   }
   for (const char* name : {"w4a4", "w4a4-fp8-head"})
     EXPECT_EQ(load_recipe(name).value().status, RecipeStatus::free_text);
+  EXPECT_EQ(load_recipe("lab-fp8-embed").value().status, RecipeStatus::lab);
 }
 
 TEST(Recipe, LastMatchWins) {
@@ -164,10 +166,10 @@ TEST(Recipe, LoadedByNameOrFile) {
   const test::Folder folder;
   const auto unknown = load_recipe("w4a17");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(
-      unknown.error().message,
-      "recipe \"w4a17\": expected one of experts-only, fp8, mixed, w4a16, w4a4-fp8-head, w4a4, or "
-      "a YAML file, found neither");
+  EXPECT_EQ(unknown.error().message,
+            "recipe \"w4a17\": expected one of experts-only, fp8, lab-fp8-embed, mixed, w4a16, "
+            "w4a4-fp8-head, w4a4, or "
+            "a YAML file, found neither");
   write_file_atomically(folder / "mine.yaml",
                         concat(kHead, "rules:\n  - match: x\n    weights: nvfp4\n"))
       .value();

@@ -37,6 +37,11 @@ constexpr SchemeWords kSchemes[] = {
      "float-quantized",
      "block",
      "group"},
+    {{WeightFormat::fp8_block, ActivationFormat::high},  // an embedding table
+     "",
+     "float-quantized",
+     "block",
+     ""},
 };
 
 bool all_digits(std::string_view text) {

@@ -108,9 +108,10 @@ class Quantized:
 
 
 def check_declaration(results, name, quantized):
-    """Every linear of the text model: declared quantized there if and only if it is in the file."""
+    """Every linear and the embedding table: declared quantized there if and only if it is here."""
     linears = {n.removesuffix(".weight") for n, t in quantized.tensors.items()
-               if n.endswith(".weight") and t.ndim == 2 and "embed" not in n}
+               if n.endswith(".weight") and t.ndim == 2
+               and ("embed" not in n or n.endswith("embed_tokens.weight"))}
     wrong = [m for m in linears | set(quantized.modules)
              if (quantized.scheme(m) is not None) != (m in quantized.modules)]
     results.check(not wrong, f"{name}: the package finds what is quantized among {len(linears)} "
@@ -223,7 +224,7 @@ def check_logits(results, nibble, source, folders, quantized, work):
 
 
 RECIPES = {"mixed": ("compressed-tensors", "modelopt"), "w4a16": ("compressed-tensors", "modelopt"),
-           "w4a4-fp8-head": ("compressed-tensors",)}
+           "w4a4-fp8-head": ("compressed-tensors",), "lab-fp8-embed": ("compressed-tensors",)}
 
 
 def check_recipe(results, nibble, model, recipe, work):
