@@ -26,6 +26,9 @@ Result<std::string> text_of(const Checkpoint& from, std::string_view name) {
 
 /// The row of the head goes into the rest or out of it; sums are taken anew.
 void replace_head(QuantizeReport& report, const KindReport& head) {
+  constexpr std::string_view kThen = "; then lm_head ";
+  report.about = concat(report.about.substr(0, report.about.find(kThen)), kThen,
+                        head.weights > 0 ? head.scheme : "as it was");
   KindReport rest = std::move(report.kinds.back());
   report.kinds.pop_back();
   const auto is_head = [&](const auto& row) { return row.kind == head.kind; };

@@ -139,9 +139,11 @@ TEST(ConvertedPapers, OfAnotherHead) {
   card = file_text(folder / "there" / "README.md");
   EXPECT_NE(card.find("| lm_head | FP8 128x128 | 1 |"), std::string::npos) << card;
   EXPECT_NE(card.find("--head fp8-block --source BASE\n"), std::string::npos) << card;
+  EXPECT_NE(card.find("; then lm_head FP8 128x128.\n"), std::string::npos) << card;
   EXPECT_EQ(card.find("a.txt"), std::string::npos) << "measured with another head";
   card = file_text(folder / "back" / "README.md");
   EXPECT_EQ(card.find("| lm_head |"), std::string::npos) << card;
+  EXPECT_NE(card.find("; then lm_head as it was.\n"), std::string::npos) << card;
 }
 
 // Files of other tools: their card speaks of what they were.

@@ -68,6 +68,11 @@ TEST(EmbeddingTable, AloneItIsNoLinear) {
   ASSERT_TRUE(run(folder / "in", folder / "out", {.recipe = lab(kFp8Table)}).ok());
   const Opened made(folder / "out");
   EXPECT_EQ(made.weights.embedding().scheme.weights, WeightFormat::fp8_block);
+  const Json& groups = *made.checkpoint.config().find("quantization_config")->find("config_groups");
+  EXPECT_EQ(groups.find("group_0")->find("targets")->dump(),
+            R"(["re:model\\.language_model\\.embed_tokens$"])")
+      << "other readers take \"Linear\" for the class of a layer";
+  EXPECT_TRUE(groups.find("group_0")->find("input_activations")->is_null());
   EXPECT_EQ(made.weights.head().scheme.weights, WeightFormat::plain);
   EXPECT_TRUE(verify_checkpoint(folder / "out").value().sound());
 }
