@@ -156,26 +156,28 @@ TEST(Engine, RefusesWhatCannotMeetItsOwnDeadline) {
 }
 
 TEST(Engine, RefusesPromptsBeyondTheQueuedTokens) {
-  Engine::Options options = small_options();
-  options.settings.waiting_tokens_max = 400;
-  options.settings.sequences_max = 1;
-  options.outbox_max = 1;  // nobody reads: the first never ends
-  auto engine = start(std::move(options));
-  const auto submit = [&](uint64_t id, size_t prompt) {
-    SequenceRequest made = request(id, 200);
-    made.prompt.assign(prompt, 1);
-    return engine->submit(std::move(made));
-  };
-  ASSERT_TRUE(submit(1, 290).ok());
-  int accepted = 0;
-  std::optional<ErrorCode> refused;
-  for (uint64_t id = 2; id < 8; ++id) {
-    const auto result = submit(id, 290);
-    accepted += result.ok() ? 1 : 0;
-    if (!result.ok()) refused = result.error().code;
+  constexpr int64_t kBound = 400;
+  for (const int64_t waiting : {kBound - 1, kBound, kBound + 1}) {
+    Engine::Options options = small_options();
+    options.settings.waiting_tokens_max = kBound;
+    options.settings.sequences_max = 1;
+    options.outbox_max = 1;  // read once: the first never ends
+    auto engine = start(std::move(options));
+    const auto submit = [&](uint64_t id, int64_t prompt) {
+      SequenceRequest made = request(id, 200);
+      made.prompt.assign(static_cast<size_t>(prompt), 1);
+      return engine->submit(std::move(made));
+    };
+    ASSERT_TRUE(submit(1, 290).ok());
+    while (engine->take_events(std::chrono::milliseconds(50)).empty()) {
+    }
+    ASSERT_TRUE(submit(2, 200).ok());
+    const auto last = submit(3, waiting - 200);
+    EXPECT_EQ(last.ok(), waiting <= kBound) << waiting;
+    if (last.ok()) continue;
+    EXPECT_EQ(last.error().code, ErrorCode::no_space);
+    EXPECT_NE(last.error().message.find("at most 400 prompt tokens"), std::string::npos);
   }
-  EXPECT_LE(accepted, 2);
-  EXPECT_EQ(refused, ErrorCode::no_space);
 }
 
 TEST(Engine, PinnedPrefixesSurviveARestart) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <thread>
 
 #include "grammar/grammar_compiler.h"
 #include "grammar/schema_check.h"
@@ -380,6 +381,51 @@ TEST(Grammar, LimitsHoldExactlyAtTheirBound) {
   expect(12, wide);
   expect(400, long_text);
   expect(6, many);
+}
+
+TEST(Grammar, CompilingHasItsTime) {
+  const auto compile_taking = [](std::chrono::milliseconds work) {
+    GrammarCompiler slow(
+        [work] {
+          std::this_thread::sleep_for(work);
+          return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
+        },
+        {.time_max = std::chrono::milliseconds(700)});
+    return slow.compile(schema(kPerson));
+  };
+  EXPECT_TRUE(compile_taking(std::chrono::milliseconds(50)).ok());
+  const auto refused = compile_taking(std::chrono::milliseconds(1500));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+  EXPECT_NE(refused.error().message.find("700 ms"), std::string::npos) << refused.error().message;
+}
+
+TEST(Grammar, TheCacheHoldsItsBytesAndNoMore) {
+  using Sources = std::vector<GrammarSource>;
+  const auto keeps_all = [](size_t bytes, const Sources& sources) {
+    GrammarCompiler limited(
+        [] {
+          return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
+        },
+        {.cache_bytes_max = bytes});
+    std::vector<std::shared_ptr<const Grammar>> made;
+    for (const GrammarSource& each : sources) made.push_back(limited.compile(each).value());
+    return limited.compile(sources.front()).value() == made.front();
+  };
+  const auto bytes_of = [&](const Sources& sources) {  // the least that keeps them
+    size_t too_few = 0, enough = size_t{1} << 20;
+    while (enough - too_few > 1) {
+      const size_t middle = (too_few + enough) / 2;
+      (keeps_all(middle, sources) ? enough : too_few) = middle;
+    }
+    return enough;
+  };
+  const Sources one = {{.kind = GrammarSource::Kind::choice, .choices = {"yes"}}};
+  const Sources other = {{.kind = GrammarSource::Kind::choice, .choices = {"no", "never"}}};
+  const size_t both = bytes_of(one) + bytes_of(other);
+  EXPECT_FALSE(keeps_all(both - 1, {one[0], other[0]}));
+  EXPECT_TRUE(keeps_all(both, {one[0], other[0]}));
+  EXPECT_TRUE(keeps_all(both + 1, {one[0], other[0]}));
 }
 
 TEST(Grammar, AnIgnoredStopEndsTheAnswer) {

@@ -190,14 +190,18 @@ void HttpConnection::parse() {
   while (input_.size() > 0 && phase_ < Phase::answering) {
     if (phase_ == Phase::idle) {
       wait_for(Phase::header, owner_.limits().header_wait);
-      parser_.emplace();
-      parser_->eager(true);
+      parser_.emplace();  // not eager until the header is complete: `used` is of it alone
+      header_bytes_ = 0;
       parser_->header_limit(owner_.limits().header_bytes_max);
       parser_->body_limit(owner_.limits().body_bytes_max);
     }
     ErrorCode error;
     const size_t used = parser_->put(input_.data(), error);
     input_.consume(used);
+    if (phase_ == Phase::header) header_bytes_ += used;
+    // The parser's own limit is of the first line and, again, of the others.
+    if (!error && header_bytes_ > owner_.limits().header_bytes_max)
+      error = http::error::header_limit;
     if (error && error != http::error::need_more) {
       const int status = status_of(error);
       if (status == 413)
@@ -219,7 +223,9 @@ void HttpConnection::header_complete() {
   const auto fail = [&](int status, std::string_view reason) { refuse(status, reason); };
   size_t lines = 0;
   for ([[maybe_unused]] const auto& field : message) ++lines;
-  if (lines > owner_.limits().header_lines_max) return fail(431, "too many header lines");
+  if (lines > owner_.limits().header_lines_max)
+    return fail(431, concat("the request has ", lines, " header lines: at most ",
+                            owner_.limits().header_lines_max));
   if (message.version() >= 11 && message.count(http::field::host) != 1)
     return fail(400, "HTTP/1.1 requests need exactly one Host header");
   if (message.count(http::field::transfer_encoding) > 0 &&
@@ -229,6 +235,7 @@ void HttpConnection::header_complete() {
     return fail(415, "Content-Encoding is not supported; send the body as it is");
   if (message.target().empty() || message.target()[0] != '/')
     return fail(400, "the request target must be a path");
+  parser_->eager(true);
   wait_for(Phase::body, owner_.limits().body_wait);
   if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done())
     send("HTTP/1.1 100 Continue\r\n\r\n");

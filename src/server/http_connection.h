@@ -79,6 +79,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Phase phase_ = Phase::idle;
   bool reading_ = false;
   size_t discarded_ = 0;
+  size_t header_bytes_ = 0;  // of the request that is being read
 
   // The answer in progress.
   uint64_t serial_ = 0;  // of the request; an exchange with another serial is stale

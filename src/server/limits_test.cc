@@ -1,7 +1,6 @@
-// Every bound on a request's fields, from one below it to one above; and a reader that stops.
+// What a client that is past a bound costs the others: nothing. The bounds themselves are tested
+// with their flags, in src/cli.
 #include <gtest/gtest.h>
-
-#include <functional>
 
 #include "server/test_server.h"
 
@@ -10,72 +9,6 @@ namespace {
 
 using testing::post;
 using testing::RawClient;
-
-constexpr size_t kBound = 6;
-
-std::string repeated(std::string_view item, size_t count) {
-  std::string list;
-  for (size_t i = 0; i < count; ++i) list += concat(i > 0 ? "," : "", item);
-  return list;
-}
-
-std::string chat_with(const std::string& fields) {
-  return concat(R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":1)", fields, "}");
-}
-
-struct LimitCase {
-  const char* name;
-  void (*set)(RequestLimits& limits);
-  std::function<std::string(size_t)> body;  // that uses so much of it
-};
-
-const LimitCase kCases[] = {
-    {"nesting deeper", [](RequestLimits& l) { l.json_depth_max = kBound; },
-     [](size_t n) {
-       return chat_with(concat(",\"x\":", std::string(n - 1, '['), "1", std::string(n - 1, ']')));
-     }},
-    {"messages", [](RequestLimits& l) { l.messages_max = kBound; },
-     [](size_t n) {
-       return concat(R"({"max_tokens":1,"messages":[)",
-                     repeated(R"({"role":"user","content":"hi"})", n), "]}");
-     }},
-    {"tools", [](RequestLimits& l) { l.tools_max = kBound; },
-     [](size_t n) {
-       return chat_with(concat(",\"tools\":[",
-                               repeated(R"({"type":"function","function":{"name":"f"}})", n), "]"));
-     }},
-    {"n", [](RequestLimits& l) { l.choices_max = kBound; },
-     [](size_t n) { return chat_with(concat(",\"n\":", n)); }},
-    {"top_logprobs", [](RequestLimits& l) { l.logprobs_max = kBound; },
-     [](size_t n) { return chat_with(concat(",\"logprobs\":true,\"top_logprobs\":", n)); }},
-    {"stop", [](RequestLimits& l) { l.stop_strings_max = kBound; },
-     [](size_t n) { return chat_with(concat(",\"stop\":[", repeated("\"a\"", n), "]")); }},
-    {"stop", [](RequestLimits& l) { l.stop_bytes_max = kBound; },
-     [](size_t n) { return chat_with(concat(",\"stop\":[\"", std::string(n, 'a'), "\"]")); }},
-    {"logit_bias", [](RequestLimits& l) { l.logit_bias_max = kBound; },
-     [](size_t n) {
-       std::string entries;
-       for (size_t i = 0; i < n; ++i) entries += concat(i > 0 ? "," : "", "\"", i, "\":1");
-       return chat_with(concat(",\"logit_bias\":{", entries, "}"));
-     }},
-};
-
-TEST(Limits, HoldExactlyAtTheirBound) {
-  const ServedModel model = testing::served_model();
-  for (const LimitCase& c : kCases)
-    for (const size_t used : {kBound - 1, kBound, kBound + 1}) {
-      RequestLimits limits;
-      c.set(limits);
-      const ParsedRequest parsed = parse_generation_request(Api::chat, c.body(used), model, limits);
-      const auto* error = std::get_if<ApiError>(&parsed);
-      ASSERT_EQ(error != nullptr, used > kBound)
-          << c.name << " " << used << " " << (error != nullptr ? error->message : "");
-      if (error == nullptr) continue;
-      EXPECT_EQ(error->status, 400);
-      EXPECT_NE(error->message.find(c.name), std::string::npos) << error->message;
-      EXPECT_NE(error->message.find(concat(kBound)), std::string::npos) << error->message;
-    }
-}
 
 class LimitsServerTest : public testing::ServerTest {};
 
