@@ -2,6 +2,7 @@
 # Installs the Debian/Ubuntu packages that are missing: install_packages.sh build|test|full. Needs root
 # or sudo only if something is missing. Supported: Debian 12 and later, Ubuntu 24.04 and later.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev libedit-dev
        libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev)
@@ -24,6 +25,10 @@ for package in "${wanted[@]}"; do installed "$package" || missing+=("$package");
 header=/usr/include/boost/version.hpp
 have_boost() { [ -f "$header" ] && [ "$(awk '/define BOOST_VERSION/ {print $3}' "$header")" -ge 108100 ]; }
 have_boost || missing+=(BOOST)
+# Of package prometheus the one program that checks metrics: installed, it would start a service.
+fetched=build/cache/promtool
+[ "$1" != full ] || command -v promtool >/dev/null || [ -x $fetched/usr/bin/promtool ] ||
+  missing+=(PROMTOOL)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -eq 0 ]; then as_root=(); elif command -v sudo >/dev/null; then as_root=(sudo); else
@@ -36,6 +41,13 @@ echo "installing: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq
 for i in "${!missing[@]}"; do
+  [ "${missing[$i]}" = PROMTOOL ] || continue
+  unset "missing[$i]"
+  mkdir -p $fetched
+  (cd $fetched && apt-get download -qq prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb |
+   tar -x ./usr/bin/promtool && rm -f prometheus_*.deb)
+done
+for i in "${!missing[@]}"; do
   [ "${missing[$i]}" = BOOST ] || continue
   if apt-cache show libboost$needs_boost-dev >/dev/null 2>&1; then
     missing[i]=libboost$needs_boost-dev
@@ -43,5 +55,6 @@ for i in "${!missing[@]}"; do
     missing[i]=libboost-dev
   fi
 done
+[ ${#missing[@]} -eq 0 ] && exit 0
 "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 have_boost || { echo "$0: Boost is older than $needs_boost: this system is not supported" >&2; exit 1; }
