@@ -4,16 +4,15 @@
 A file of OpenAI batch lines through the real program: what it answers, what it says of bad lines,
 how it goes on after Ctrl-C and after being killed. The last line counts.
 """
-import argparse
 import json
-import os
 import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
+from running_server import run_program_checks  # noqa: E402
 
 
 LINES = 40
@@ -159,28 +158,5 @@ class Checks:
         assert json.loads(done.stdout)["custom_id"] == "q4" and done.returncode == 0, done
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--nibble", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--only", default="", help="run the checks whose name contains this")
-    options = parser.parse_args()
-    passed, failed = 0, 0
-    with tempfile.TemporaryDirectory() as work:
-        checks = Checks(os.path.abspath(options.nibble), options.model, pathlib.Path(work))
-        for name in [n for n in vars(Checks) if n.startswith("test_") and options.only in n]:
-            try:
-                getattr(checks, name)()
-            except Exception:
-                failed += 1
-                print(f"FAIL  {name}")
-                traceback.print_exc(file=sys.stdout)
-            else:
-                passed += 1
-                print(f"ok    {name}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program_checks(Checks, __doc__))

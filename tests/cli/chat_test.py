@@ -3,7 +3,6 @@
 
 Through a pipe, and through a terminal (a pty) as a person uses it. The last line counts.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -14,9 +13,10 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
-import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
+from running_server import run_program_checks  # noqa: E402
 
 
 class Screen:
@@ -221,29 +221,6 @@ class Checks:
         assert screen.leave() == 0
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--nibble", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--only", default="", help="run the checks whose name contains this")
-    options = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a parent may have it ignored
-    passed, failed = 0, 0
-    with tempfile.TemporaryDirectory() as work:
-        checks = Checks(os.path.abspath(options.nibble), options.model, pathlib.Path(work))
-        for name in [n for n in vars(Checks) if n.startswith("test_") and options.only in n]:
-            try:
-                getattr(checks, name)()
-            except Exception:
-                failed += 1
-                print(f"FAIL  {name}")
-                traceback.print_exc(file=sys.stdout)
-            else:
-                passed += 1
-                print(f"ok    {name}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a parent may have it ignored
+    sys.exit(run_program_checks(Checks, __doc__))

@@ -85,9 +85,10 @@ class Checks:
                 found = re.match(rb"ready: (http://\S+)/v1 ", process.stderr.readline())
                 url = found.group(1).decode() if found else None
             body = {"model": "model", "messages": QUESTION, "max_tokens": 1}
-            for _ in range(150):  # a line each, far more than the pipe holds
-                answer = httpx.post(url + "/v1/chat/completions", json=body, timeout=30)
-                assert answer.status_code == 200
+            with httpx.Client(timeout=30) as http:
+                for _ in range(150):  # a line each, far more than the pipe holds
+                    answer = http.post(url + "/v1/chat/completions", json=body)
+                    assert answer.status_code == 200
         finally:
             process.kill()
             process.wait()
@@ -126,6 +127,23 @@ class Checks:
                            check=True, capture_output=True)
             for file in other.glob("*.safetensors"):
                 assert file.read_bytes() == (made / file.name).read_bytes(), file.name
+
+    def test_what_cannot_be_is_told_before_the_work(self):
+        def refused(words, *flags):
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    [self.nibble, "serve", self.model, "--quantize", "mixed",
+                     "--quantized-folder", folder, *flags],
+                    capture_output=True, text=True, timeout=60)
+                assert done.returncode in (1, 2) and done.stderr.count("\n") == 1, done
+                assert words in done.stderr and not list(Path(folder).iterdir()), done
+
+        with RunningServer(self.nibble, self.model) as server:
+            refused("cannot listen on 127.0.0.1 port", "--port", server.url.rsplit(":", 1)[1])
+        refused("no.toml", "--port", "0", "--profiles", "/no.toml")
+        refused("--default-chat-template-kwargs", "--port", "0",
+                "--default-chat-template-kwargs", "[1]")
+        refused("--max-queued-tokens", "--port", "0", "--max-queued-tokens", "0")
 
     def test_flags(self):
         flags = ["--served-model-name", "alpha,beta", "--max-model-len", "200",

@@ -1,9 +1,13 @@
-"""Starts `nibble serve` on a free loopback port and stops it; runs checks against it."""
+"""Starts `nibble serve` on a free loopback port and stops it; runs checks of it, or of the program
+alone."""
 import argparse
+import os
+import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -64,33 +68,54 @@ class RunningServer:
             self.process.wait()
 
 
-def run_checks(checks_of, description):
-    """Every test_* of `checks_of(server, nibble, model)`, with one running keyless server. The exit
-    code."""
+def options_of(description):
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--nibble", required=True, help="path of the program")
     parser.add_argument("--model", required=True, help="checkpoint folder")
     parser.add_argument("--only", default="", help="run the checks whose name contains this")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def run_each(checks, only):
+    """Every test_* of the object's class whose name contains `only`; how many passed and failed."""
     passed, failed = 0, 0
+    for name in [n for n in vars(type(checks)) if n.startswith("test_") and only in n]:
+        begin = time.monotonic()
+        try:
+            getattr(checks, name)()
+        except Exception:
+            failed += 1
+            print(f"FAIL  {name}")
+            traceback.print_exc(file=sys.stdout)
+        else:
+            passed += 1
+            print(f"ok    {name} ({time.monotonic() - begin:.1f} s)")
+    return passed, failed
+
+
+def run_checks(checks_of, description):
+    """The checks of `checks_of(server, nibble, model)`, with one running keyless server. The exit
+    code."""
+    options = options_of(description)
     with RunningServer(options.nibble, options.model) as server:
         checks = checks_of(server, options.nibble, options.model)
-        for name in [n for n in vars(checks_of) if n.startswith("test_") and options.only in n]:
-            begin = time.monotonic()
-            try:
-                getattr(checks, name)()
-            except Exception:
-                failed += 1
-                print(f"FAIL  {name}")
-                traceback.print_exc(file=sys.stdout)
-            else:
-                passed += 1
-                print(f"ok    {name} ({time.monotonic() - begin:.1f} s)")
+        passed, failed = run_each(checks, options.only)
         checks.close()
         code = server.stop()
         if code != 0:
             failed += 1
             print(f"FAIL  the server left with {code}:\n" + "".join(server.log[-40:]))
     print(f"ready after {server.ready_ms} ms")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def run_program_checks(checks_of, description):
+    """The checks of `checks_of(nibble, model, work)`, with an empty folder to work in. The exit
+    code."""
+    options = options_of(description)
+    with tempfile.TemporaryDirectory() as work:
+        checks = checks_of(os.path.abspath(options.nibble), options.model, pathlib.Path(work))
+        passed, failed = run_each(checks, options.only)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
