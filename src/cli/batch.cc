@@ -9,12 +9,9 @@
 #include <mutex>
 #include <thread>
 
-#include "cli/answer_options.h"
 #include "cli/batch_lines.h"
-#include "cli/engine_setup.h"
-#include "cli/profiles_file.h"
+#include "cli/client_setup.h"
 #include "cli/quantize_first.h"
-#include "cli/served_names.h"
 #include "server/server.h"
 
 namespace nibble {
@@ -251,19 +248,12 @@ Result<BatchOutput> open_output(const Arguments& arguments, const std::string& i
   return BatchOutput::open(*path);
 }
 
-Result<std::unique_ptr<Server>> start_server(const Arguments& arguments,
+Result<std::unique_ptr<Server>> start_server(const Arguments& arguments, ClientSetup clients,
                                              const std::filesystem::path& folder,
                                              int32_t sequences) {
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
-  ServedModel served = TRY(load_served_model(folder, setup.model.config));
-  served.names = served_names(arguments);
-  served.profiles = TRY(read_profiles(arguments));
-  served.policy = TRY(read_answer_policy(arguments));
-  served.context_max = setup.plan.context_max;
-  served.created = std::chrono::duration_cast<std::chrono::seconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count();
+  ServedModel served = TRY(load_for_clients(std::move(clients), setup, folder));
   EngineSettings settings = setup.settings();
   settings.waiting_max = 1 << 20;  // what is on its way is bounded by lines
   ServerOptions options;
@@ -282,8 +272,9 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   BatchInput input = TRY(BatchInput::open(path));
   const BatchOutput output = TRY(open_output(arguments, path));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
+  ClientSetup clients = TRY(read_client_setup(arguments));
   const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
-  const auto server = TRY(start_server(arguments, folder, sequences));
+  const auto server = TRY(start_server(arguments, std::move(clients), folder, sequences));
   std::thread serving([&] { server->run(); });
   BatchRun batch(*server, std::move(input), output, terminal);
   Result<int> code = batch.run(std::min(kOnTheWayPerSequence * sequences, kOnTheWayMax));

@@ -1,54 +1,32 @@
 // nibble chat: a conversation in the terminal. Answers on standard output, all else on standard
 // error. Ctrl-C stops the answer; twice at the prompt, or /bye, leaves.
-#include <cstdlib>
-
 #include "cli/chat_session.h"
+#include "cli/folders.h"
 #include "cli/line_reader.h"
 #include "cli/local_session.h"
 #include "cli/profiles_file.h"
 #include "cli/quantize_first.h"
-#include "cli/speculation.h"
 
 namespace nibble {
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr auto kOwnOptions = std::to_array<Option>({
     {"system", "TEXT", "", "system message of the conversation"},
     {"think", "", "true", "let the model think first, where its template can"},
     {"show-thinking", "", "true", "show the thinking, dimmed; else folded to a line"},
     kProfileOption,
     kProfilesOption,
-    kMaxTokensOption,
-    kTemperatureOption,
-    kTopPOption,
-    kTopKOption,
-    kMinPOption,
-    kSeedOption,
-    kThinkingBudgetOption,
     {"history", "", "true", "keep typed lines for the next session"},
     {"verbose", "", "", "token counts and speed after each answer"},
-    kMaxModelLenOption,
-    kKvCacheBytesOption,
-    kMemoryShareOption,
-    kMaxBatchedTokensOption,
-    kSpeculativeOption,
-    kQuantizeOption,
-    kQuantizedFolderOption,
-    kBackendOption,
-    kActivationsOption,
-    kKvCacheOption,
-    kLoadFormatOption,
-    kCardLimitOption,
-    kThreadsOption,
-    kIsaOption,
-};
+});
 
+constexpr auto kOptions = joined_options(kOwnOptions, kSamplingOptions, kEngineOptions,
+                                         kQuantizeFirstOptions, kModelOptions);
+
+/// Empty: there is no place for it.
 std::filesystem::path history_file() {
-  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/')
-    return std::filesystem::path(state) / "nibble" / "history";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/')
-    return std::filesystem::path(home) / ".local" / "state" / "nibble" / "history";
-  return {};
+  const auto folder = user_folder("XDG_STATE_HOME", ".local/state");
+  return folder.empty() ? folder : folder / "history";
 }
 
 /// Line after line, until somebody leaves.

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "backend/cuda/cuda_backend.h"
-#include "cli/speculation.h"
 
 namespace nibble {
 

@@ -2,17 +2,19 @@
 // engine settings.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "cli/model_loader.h"
+#include "cli/speculation.h"
 #include "engine/engine.h"
 #include "plan/memory_plan.h"
 
 namespace nibble {
 
-// Rows for a verb's option table.
+// Rows for a verb's option table, as kEngineOptions.
 inline constexpr Option kMaxModelLenOption = {
     "max-model-len", "N|auto[:SEQS]", "auto",
     "longest prompt + answer in tokens; auto: what fits, auto:4: four times at once"};
@@ -24,8 +26,11 @@ inline constexpr Option kKvCacheBytesOption = {
 inline constexpr Option kMaxBatchedTokensOption = {
     "max-num-batched-tokens", "N", "",
     "rows of one pass, prompt pieces and decoding sequences; default: 512, or as many as needed"};
+inline constexpr std::array kEngineOptions = {kMaxModelLenOption, kKvCacheBytesOption,
+                                              kMemoryShareOption, kMaxBatchedTokensOption,
+                                              kSpeculativeOption};
 
-// Rows for a server's; the others take their defaults.
+// Rows for a server's, as kServingOptions; the others take their defaults.
 inline constexpr Option kPrefixCachingOption = {"enable-prefix-caching", "", "true",
                                                 "prompts that begin alike are computed once"};
 inline constexpr Option kCacheModeOption = {
@@ -40,10 +45,13 @@ inline constexpr Option kHostCacheOption = {
 inline constexpr Option kStepTimeOption = {
     "step-time-budget", "MS", "75",
     "milliseconds of one pass while sequences wait for their next token"};
-
 inline constexpr Option kLongPromptOption = {
     "long-prefill-token-threshold", "N", "32768",
     "prompts with more tokens to compute share 40 % of prefill time when there are others"};
+
+inline constexpr std::array kServingOptions = {kPrefixCachingOption, kCacheModeOption,
+                                               kSnapshotsOption,     kHostCacheOption,
+                                               kStepTimeOption,      kLongPromptOption};
 
 struct EngineSetup {
   LoadedModel model;

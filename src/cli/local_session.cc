@@ -50,11 +50,12 @@ std::string LocalAnswer::stats() const {
 
 Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& arguments,
                                                          const std::filesystem::path& folder) {
+  Profiles profiles = TRY(read_profiles(arguments));
+  TRY(check_profile(arguments, profiles));
   EngineSetup setup = TRY(set_up_engine(arguments, folder, {}));
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};
-  served.profiles = TRY(read_profiles(arguments));
-  TRY(check_profile(arguments, served.profiles));
+  served.profiles = std::move(profiles);
   served.context_max = setup.plan.context_max;
   served.completion_prompts = SpecialTokens::recognised;  // the user writes the prompt
   Engine::Options options{.settings = setup.settings(), .sampleable = served.sampleable()};

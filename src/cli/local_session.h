@@ -2,6 +2,7 @@
 // decoding as the server, without sockets.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -46,7 +47,7 @@ class LocalSession {
   std::unique_ptr<Engine> engine_;
 };
 
-// Rows for a verb's option table: sampling, as the API names it.
+// Rows for a verb's option table, as kSamplingOptions: sampling, as the API names it.
 inline constexpr Option kMaxTokensOption = {"max-tokens", "N", "",
                                             "longest answer; default: what the context holds"};
 inline constexpr Option kTemperatureOption = {
@@ -59,7 +60,11 @@ inline constexpr Option kSeedOption = {"seed", "N", "", "same seed, same answer;
 inline constexpr Option kThinkingBudgetOption = {
     "thinking-budget", "N", "", "most tokens of thinking; then it is closed by force"};
 
-/// The seven rows above as fields of a request body; only those the user gave.
+inline constexpr std::array kSamplingOptions = {
+    kMaxTokensOption, kTemperatureOption, kTopPOption,          kTopKOption,
+    kMinPOption,      kSeedOption,        kThinkingBudgetOption};
+
+/// The rows above as fields of a request body; only those the user gave.
 Result<Json> sampling_body(const Arguments& arguments);
 
 }  // namespace nibble

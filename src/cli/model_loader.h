@@ -2,6 +2,7 @@
 // place that knows the concrete backends.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -30,7 +31,7 @@ struct LoadedModel {
   std::unique_ptr<Backend> backend;  // not yet reserved
 };
 
-// Rows for a verb's option table.
+// Rows for a verb's option table, as kModelOptions.
 inline constexpr Option kBackendOption = {
     "backend", "NAME", "auto", "cuda, cpu or reference; auto is cuda where a usable card is"};
 inline constexpr Option kActivationsOption = {
@@ -48,6 +49,10 @@ inline constexpr Option kCardLimitOption = {
 inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
 inline constexpr Option kIsaOption = {
     "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
+
+inline constexpr std::array kModelOptions = {kBackendOption,    kActivationsOption, kKvCacheOption,
+                                             kLoadFormatOption, kCardLimitOption,   kThreadsOption,
+                                             kIsaOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

@@ -1,13 +1,11 @@
 // nibble quantize: estimate, work with a progress bar, table, verification.
-#include "quantize/quantize.h"
-
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 
 #include "base/thread_pool.h"
 #include "cli/calibration_options.h"
+#include "cli/quantize_work.h"
 #include "cli/verb.h"
 #include "quantize/verify.h"
 
@@ -93,16 +91,6 @@ Result<int> dry_run(const Request& request, const QuantPlan& plan, Terminal& ter
   return kExitOk;
 }
 
-Result<QuantizeReport> work(Request& request, const Checkpoint& checkpoint, const QuantPlan& plan,
-                            Progress& progress) {
-  install_interrupt_flag();
-  request.options.cancelled = interrupted;
-  request.options.progress = [&](int64_t done, int64_t total) {
-    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
-  };
-  return quantize(checkpoint, plan, request.recipe, request.output, request.options);
-}
-
 /// Checks what was written; its findings are part of the result.
 Result<int> verify_output(const std::filesystem::path& output, Progress::Display display,
                           Terminal& terminal) {
@@ -146,17 +134,15 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   }
   if (arguments.enabled("dry-run")) return dry_run(request, plan, terminal);
 
-  const auto start = std::chrono::steady_clock::now();
   const auto display =
       arguments.enabled("progress") ? Progress::Display::shown : Progress::Display::hidden;
-  Progress progress(terminal,
-                    {.label = "quantize", .unit = "MB", .unit_scale = 1e6, .display = display});
-  const QuantizeReport report = TRY(work(request, checkpoint, plan, progress));
-  progress.finish();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  char line[64];
-  std::snprintf(line, sizeof line, "quantized in %.2f s\n", seconds.count());
-  terminal.err(line);
+  const QuantizeReport report = TRY(quantize_watched({.checkpoint = checkpoint,
+                                                      .plan = plan,
+                                                      .recipe = request.recipe,
+                                                      .output = request.output,
+                                                      .options = request.options,
+                                                      .display = display},
+                                                     terminal));
   TRY(terminal.out(report.table()));
   return verify_output(request.output, display, terminal);
 }

@@ -1,14 +1,11 @@
 // The copy that --quantize makes: where it lies, when it is made. Rounding itself is quantize/.
 #include "cli/quantize_first.h"
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-
 #include "base/thread_pool.h"
 #include "checkpoint/sha256.h"
 #include "checkpoint/source_fingerprint.h"
-#include "quantize/quantize.h"
+#include "cli/folders.h"
+#include "cli/quantize_work.h"
 
 namespace nibble {
 namespace {
@@ -17,14 +14,8 @@ namespace fs = std::filesystem;
 
 Result<fs::path> home_of_copies(const Arguments& arguments) {
   if (const auto given = arguments.text("quantized-folder")) return fs::path(*given);
-  const auto absolute = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value != nullptr && *value == '/' ? fs::path(value) : fs::path();
-  };
-  if (const fs::path cache = absolute("XDG_CACHE_HOME"); !cache.empty())
-    return cache / "nibble/quantized";
-  if (const fs::path home = absolute("HOME"); !home.empty())
-    return home / ".cache/nibble/quantized";
+  if (const fs::path cache = user_folder("XDG_CACHE_HOME", ".cache"); !cache.empty())
+    return cache / "quantized";
   return make_error(ErrorCode::invalid_argument,
                     {.what = "--quantize: neither XDG_CACHE_HOME nor HOME says where to keep the "
                              "result",
@@ -35,9 +26,7 @@ Result<std::string> name_of_copy(const Checkpoint& checkpoint, const fs::path& s
                                  const Recipe& recipe) {
   const std::string state = TRY(source_fingerprint(checkpoint));
   const std::string all = concat(state, "\n", recipe.text, "\n", NIBBLE_VERSION);
-  const fs::path path = fs::absolute(source).lexically_normal();
-  const fs::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
-  return concat(last.string(), "-", recipe.name, "-", sha256_hex(all).substr(0, 16));
+  return concat(folder_name(source), "-", recipe.name, "-", sha256_hex(all).substr(0, 16));
 }
 
 Result<void> make_copy(const Checkpoint& checkpoint, const Recipe& recipe, const fs::path& copy,
@@ -50,20 +39,12 @@ Result<void> make_copy(const Checkpoint& checkpoint, const Recipe& recipe, const
                                       .found = failure.message(),
                                       .advice = "name another place with --quantized-folder"});
   terminal.err(concat("quantizing to ", copy.string(), " (recipe ", recipe.name, ")\n"));
-  const auto begin = std::chrono::steady_clock::now();
-  Progress progress(terminal, {.label = "quantize", .unit = "MB", .unit_scale = 1e6});
-  QuantizeOptions options{.threads = usable_cores()};
-  install_interrupt_flag();
-  options.cancelled = interrupted;
-  options.progress = [&](int64_t done, int64_t total) {
-    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
-  };
-  TRY(quantize(checkpoint, plan, recipe, copy, options));
-  progress.finish();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  char line[64];
-  std::snprintf(line, sizeof line, "quantized in %.2f s\n", seconds.count());
-  terminal.err(line);
+  TRY(quantize_watched({.checkpoint = checkpoint,
+                        .plan = plan,
+                        .recipe = recipe,
+                        .output = copy,
+                        .options = {.threads = usable_cores()}},
+                       terminal));
   return {};
 }
 

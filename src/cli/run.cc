@@ -5,13 +5,10 @@
 #include <map>
 
 #include "base/file.h"
-#include "cli/answer_options.h"
 #include "cli/batch.h"
+#include "cli/client_setup.h"
 #include "cli/local_session.h"
-#include "cli/profiles_file.h"
 #include "cli/quantize_first.h"
-#include "cli/served_names.h"
-#include "cli/speculation.h"
 #include "eval/score.h"
 
 namespace nibble {
@@ -21,18 +18,11 @@ constexpr uint64_t kIdsBytesMax = uint64_t{1} << 30;
 constexpr size_t kPromptBytesMax = size_t{32} << 20;
 constexpr int32_t kIdsSequencesMax = 16;  // of --ids computed at once
 
-constexpr Option kOptions[] = {
+constexpr auto kOwnOptions = std::to_array<Option>({
     {"raw", "", "", "continue the prompt as plain text; default: one turn of a chat"},
     {"system", "TEXT", "", "system message before the prompt"},
     {"think", "", "true", "let the model think first, where its template can"},
     {"show-thinking", "", "true", "print the thinking on standard error"},
-    kMaxTokensOption,
-    kTemperatureOption,
-    kTopPOption,
-    kTopKOption,
-    kMinPOption,
-    kSeedOption,
-    kThinkingBudgetOption,
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: continue these ids; needs no tokenizer"},
     {"ids-out", "FILE", "", "with --ids: write the new ids here; default: standard output"},
     {"ignore-eos", "", "", "go on after end-of-text ids"},
@@ -40,33 +30,12 @@ constexpr Option kOptions[] = {
     kBatchOption,
     kBatchOutputOption,
     kBatchSequencesOption,
-    kServedNamesOption,
     kProfileOption,
-    kProfilesOption,
-    kAnswerReserveOption,
-    kStrictFieldsOption,
-    kReasoningFieldOption,
-    kPrefixCachingOption,
-    kCacheModeOption,
-    kSnapshotsOption,
-    kHostCacheOption,
-    kStepTimeOption,
-    kLongPromptOption,
-    kMaxModelLenOption,
-    kKvCacheBytesOption,
-    kMemoryShareOption,
-    kMaxBatchedTokensOption,
-    kSpeculativeOption,
-    kQuantizeOption,
-    kQuantizedFolderOption,
-    kBackendOption,
-    kActivationsOption,
-    kKvCacheOption,
-    kLoadFormatOption,
-    kCardLimitOption,
-    kThreadsOption,
-    kIsaOption,
-};
+});
+
+constexpr auto kOptions =
+    joined_options(kOwnOptions, kSamplingOptions, kClientOptions, kServingOptions, kEngineOptions,
+                   kQuantizeFirstOptions, kModelOptions);
 
 Result<std::string> read_prompt(const Arguments& arguments, const Terminal& terminal) {
   const bool named = arguments.positional_count() > 1 && arguments.positional(1) != "-";

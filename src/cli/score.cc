@@ -13,20 +13,15 @@ namespace {
 
 constexpr uint64_t kIdsBytesMax = uint64_t{1} << 30;
 
-constexpr Option kOptions[] = {
+constexpr auto kOwnOptions = std::to_array<Option>({
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: one sequence, or a list of them"},
     {"logits", "OUT", "", "write all logits to this safetensors file, [T, V] F32"},
     {"reference", "DIR2", "", "compare distributions with this checkpoint's"},
     {"reference-activations", "MODE", "", "of the reference; default: as --activations"},
-    kBackendOption,
-    kActivationsOption,
-    kKvCacheOption,
-    kLoadFormatOption,
-    kCardLimitOption,
-    kThreadsOption,
-    kIsaOption,
     {"json", "", "", "print one JSON object"},
-};
+});
+
+constexpr auto kOptions = joined_options(kOwnOptions, kModelOptions);
 
 std::string fixed(double value, int digits) {
   char text[64];

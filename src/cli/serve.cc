@@ -2,45 +2,26 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 
 #include "backend/cuda/cuda_backend.h"
-#include "cli/answer_options.h"
-#include "cli/engine_setup.h"
-#include "cli/profiles_file.h"
+#include "cli/client_setup.h"
 #include "cli/quantize_first.h"
 #include "cli/recipe_notice.h"
-#include "cli/served_names.h"
 #include "cli/server_options.h"
-#include "cli/speculation.h"
-#include "cli/verb.h"
 #include "server/server.h"
 
 namespace nibble {
 namespace {
 
-constexpr Option kEngineOptions[] = {
-    kServedNamesOption,
-    kProfilesOption,
-    kMaxModelLenOption,
+constexpr auto kOwnOptions = std::to_array<Option>({
     {"max-num-seqs", "N", "16", "sequences computed at once; more wait"},
     {"max-queued-requests", "N", "1024", "sequences that may wait; more get status 429"},
-    kKvCacheBytesOption,
-    kMemoryShareOption,
-    kPrefixCachingOption,
-    kCacheModeOption,
-    kSnapshotsOption,
-    kHostCacheOption,
+    {"max-queued-tokens", "N", "4M", "of their prompts; likewise"},
     {"prefix-store", "FOLDER", "", "keeps pinned prefixes (cache_control) there, over restarts"},
     {"prefix-store-max-bytes", "N", "10G", "size of that folder; the oldest prefixes go"},
-    kMaxBatchedTokensOption,
-    kSpeculativeOption,
-    kStepTimeOption,
-    kLongPromptOption,
     {"check-integrity", "", "false", "checks every page and slot when idle; ends if one is lost"},
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
-    kAnswerReserveOption,
-    kStrictFieldsOption,
-    kReasoningFieldOption,
     kResponseStoreOption,
     kResponseStoreBytesOption,
     kFilterOption,
@@ -49,40 +30,42 @@ constexpr Option kEngineOptions[] = {
     kFilterWindowOption,
     kFilterReasoningOption,
     {"completion-special-tokens", "", "", "tags in the text of /v1/completions become tokens"},
-    kQuantizeOption,
-    kQuantizedFolderOption,
-    kBackendOption,
-    kActivationsOption,
-    kKvCacheOption,
-    kLoadFormatOption,
-    kCardLimitOption,
-    kThreadsOption,
-    kIsaOption,
+});
+
+constexpr auto kOptions =
+    joined_options(kServerOptions, kLimitOptions, kClientOptions, kOwnOptions, kEngineOptions,
+                   kServingOptions, kQuantizeFirstOptions, kModelOptions);
+
+/// What the flags say beside files, read before anything is loaded.
+struct ServeRequest {
+  ServerOptions server;
+  ClientSetup clients;
+  Json template_kwargs;
+  EngineNeeds needs{.use = EngineUse::serving};
+  int32_t waiting_max = 0;
+  int64_t waiting_tokens_max = 0;
 };
 
-constexpr auto kOptions = with_server_options(kEngineOptions);
+Result<Json> read_template_kwargs(const Arguments& arguments) {
+  constexpr std::string_view kFlag = "--default-chat-template-kwargs";
+  const auto text = arguments.text(kFlag.substr(2));
+  if (!text) return Json();
+  auto parsed = parse_json(*text, kFlag);
+  if (parsed.ok() && parsed.value().is_object()) return parsed;
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = kFlag, .expected = "a JSON object", .found = *text});
+}
 
-Result<ServedModel> served_model(const Arguments& arguments, const EngineSetup& setup,
-                                 const std::filesystem::path& folder) {
-  ServedModel served = TRY(load_served_model(folder, setup.model.config));
-  served.names = served_names(arguments);
-  served.profiles = TRY(read_profiles(arguments));
-  served.policy = TRY(read_answer_policy(arguments));
-  served.context_max = setup.plan.context_max;
-  served.created = std::chrono::duration_cast<std::chrono::seconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count();
-  if (arguments.enabled("completion-special-tokens"))
-    served.completion_prompts = SpecialTokens::recognised;
-  const auto kwargs = arguments.text("default-chat-template-kwargs");
-  if (!kwargs) return served;
-  const auto parsed = parse_json(*kwargs, "--default-chat-template-kwargs");
-  if (!parsed.ok() || !parsed.value().is_object())
-    return make_error(
-        ErrorCode::invalid_argument,
-        {.what = "--default-chat-template-kwargs", .expected = "a JSON object", .found = *kwargs});
-  served.template_kwargs = parsed.value();
-  return served;
+Result<ServeRequest> read_request(const Arguments& arguments, Terminal& terminal) {
+  ServeRequest request{.server = TRY(read_server_options(arguments, terminal)),
+                       .clients = TRY(read_client_setup(arguments)),
+                       .template_kwargs = TRY(read_template_kwargs(arguments))};
+  request.needs.sequences_max =
+      static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
+  request.waiting_max =
+      static_cast<int32_t>(TRY(arguments.integer("max-queued-requests", 0, 1 << 20)));
+  request.waiting_tokens_max = TRY(arguments.integer("max-queued-tokens", 1, int64_t{1} << 40));
+  return request;
 }
 
 /// The plan's parts as the page draws them.
@@ -150,21 +133,24 @@ std::string address_text(const HttpOptions& http, uint16_t port) {
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
-  ServerOptions options = TRY(read_server_options(arguments, terminal));
-  const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
+  ServeRequest request = TRY(read_request(arguments, terminal));
+  ServerOptions& options = request.server;
+  const auto progress = std::make_shared<LoadingProgress>();
+  options.door = TRY(LoadingDoor::open(options.http, [progress] { return progress->part(); }));
   const std::filesystem::path folder =
       TRY(folder_to_load(arguments, arguments.positional(0), terminal));
-  options.door = TRY(LoadingDoor::open(options.http, loading_progress(folder)));
-  EngineSetup setup = TRY(
-      set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
+  progress->begin(folder);
+  EngineSetup setup = TRY(set_up_engine(arguments, folder, request.needs));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
   options.memory_map = memory_map(setup.plan);
-  if (!arguments.enabled("web")) options.web = WebPage::off;
-  ServedModel served = TRY(served_model(arguments, setup, folder));
+  ServedModel served = TRY(load_for_clients(std::move(request.clients), setup, folder));
+  served.template_kwargs = std::move(request.template_kwargs);
+  if (arguments.enabled("completion-special-tokens"))
+    served.completion_prompts = SpecialTokens::recognised;
   EngineSettings settings = setup.settings();
   if (arguments.enabled("check-integrity")) settings.integrity = IntegrityChecks::at_idle;
-  settings.waiting_max =
-      static_cast<int32_t>(TRY(arguments.integer("max-queued-requests", 0, 1 << 20)));
+  settings.waiting_max = request.waiting_max;
+  settings.waiting_tokens_max = request.waiting_tokens_max;
 
   terminal.err(concat("model: ", served.names[0], " on ", setup.model.backend->description(), "\n",
                       setup.plan.table()));

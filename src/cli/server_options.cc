@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "cli/answer_options.h"
-#include "cli/served_names.h"
+#include "cli/client_setup.h"
 #include "server/task_thread.h"
 
 namespace nibble {
@@ -61,22 +61,29 @@ Result<std::vector<std::string>> read_origins(const std::string& text) {
   return origins;
 }
 
+double bytes_read() {
+  std::ifstream counters("/proc/self/io");  // "rchar: 123"
+  std::string name;
+  double value = 0.0;
+  counters >> name >> value;
+  return value;
+}
+
 }  // namespace
 
-std::function<double()> loading_progress(const std::filesystem::path& folder) {
+void LoadingProgress::begin(const std::filesystem::path& folder) {
   double bytes = 1.0;
   std::error_code ignored;
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored))
     if (file.path().extension() == ".safetensors")
       bytes += static_cast<double>(file.file_size(ignored));
-  const auto bytes_read = [] {
-    std::ifstream counters("/proc/self/io");  // "rchar: 123"
-    std::string name;
-    double value = 0.0;
-    counters >> name >> value;
-    return value;
-  };
-  return [bytes, bytes_read, before = bytes_read()] { return (bytes_read() - before) / bytes; };
+  bytes_before_ = bytes_read();
+  bytes_ = bytes;
+}
+
+double LoadingProgress::part() const {
+  const double bytes = bytes_;
+  return bytes > 0.0 ? (bytes_read() - bytes_before_) / bytes : 0.0;
 }
 
 Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal) {

@@ -3,15 +3,15 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <filesystem>
-#include <functional>
 
 #include "cli/verb.h"
 #include "server/server.h"
 
 namespace nibble {
 
-inline constexpr Option kServerOptions[] = {
+inline constexpr auto kServerOptions = std::to_array<Option>({
     {"host", "ADDRESS", "127.0.0.1", "address to listen on; 0.0.0.0 for every network"},
     {"port", "N", "8000", "port; 0 picks a free one and prints it"},
     {"uds", "PATH", "", "listen on this Unix socket, not on an address"},
@@ -34,7 +34,7 @@ inline constexpr Option kServerOptions[] = {
     {"log-requests", "", "true", "one line on standard error per request"},
     {"log-format", "KIND", "text", "of those lines: text or json"},
     {"log-prompts", "", "false", "the lines hold the requests' bodies"},
-};
+});
 
 /// A bound on what clients may do: its flag, what the flag may be, where it goes.
 struct LimitFlag {
@@ -149,19 +149,24 @@ inline constexpr LimitFlag kLimitFlags[] = {
      }},
 };
 
-/// The server's, the limits' and another table as one.
-template <size_t N>
-constexpr auto with_server_options(const Option (&others)[N]) {
-  std::array<Option, std::size(kServerOptions) + std::size(kLimitFlags) + N> all = {};
-  size_t at = 0;
-  for (const Option& option : kServerOptions) all[at++] = option;
-  for (const LimitFlag& limit : kLimitFlags) all[at++] = limit.option;
-  for (const Option& option : others) all[at++] = option;
-  return all;
-}
+inline constexpr auto kLimitOptions = [] {
+  std::array<Option, std::size(kLimitFlags)> rows = {};
+  std::ranges::transform(kLimitFlags, rows.begin(), &LimitFlag::option);
+  return rows;
+}();
 
-/// How much of the weights has been read, as a function of now; counts what the process reads.
-std::function<double()> loading_progress(const std::filesystem::path& folder);
+/// How much of the weights has been read; counts what the process reads. From any thread.
+class LoadingProgress {
+ public:
+  /// From now on those of `folder` are read; before, nothing is done.
+  void begin(const std::filesystem::path& folder);
+  /// 0 to 1, and a little more: other files are read too.
+  double part() const;
+
+ private:
+  std::atomic<double> bytes_before_ = 0.0;
+  std::atomic<double> bytes_ = 0.0;  // of the weights; 0: not begun
+};
 
 /// Lines of the log go to terminal.err.
 Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal);

@@ -2,6 +2,8 @@
 // and NIBBLE_<FLAG> environment names all come from the one table.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -22,6 +24,15 @@ struct Option {
   std::string_view fallback;  // the default, as the user would type it; empty: none
   std::string_view help;
 };
+
+/// Tables as one, in this order. A literal one is std::to_array<Option>({...}).
+template <size_t... N>
+constexpr auto joined_options(const std::array<Option, N>&... tables) {
+  std::array<Option, (N + ...)> all = {};
+  size_t at = 0;
+  ((std::ranges::copy(tables, all.begin() + at), at += N), ...);
+  return all;
+}
 
 /// The words after the verb, checked against its table. Precedence: flag, environment, default.
 class Arguments {

@@ -10,7 +10,7 @@
 namespace nibble {
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr auto kOwnOptions = std::to_array<Option>({
     {"limit", "N", "100", "findings to print; 0 prints all"},
     {"headers", "", "", "names, types, shapes and config only: no values are read"},
     {"against", "SRC", "",
@@ -22,14 +22,9 @@ constexpr Option kOptions[] = {
     {"max-error", "E", "0.15", "largest relative error of a matrix"},
     {"max-kl", "KL", "0.1", "largest mean KL divergence"},
     {"min-top1", "SHARE", "0.85", "least share of positions with the same likeliest token"},
-    kBackendOption,
-    kActivationsOption,
-    kKvCacheOption,
-    kLoadFormatOption,
-    kCardLimitOption,
-    kThreadsOption,
-    kIsaOption,
-};
+});
+
+constexpr auto kOptions = joined_options(kOwnOptions, kModelOptions);
 
 std::string_view severity_name(Severity severity) {
   return severity == Severity::error ? "error" : "warning";

@@ -1,0 +1,46 @@
+// Names from words; flags and files as one model to serve.
+#include "cli/client_setup.h"
+
+#include <chrono>
+
+#include "cli/folders.h"
+
+namespace nibble {
+
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> items;
+  while (!text.empty()) {
+    const size_t end = text.find(',');
+    if (end != 0) items.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return items;
+}
+
+Result<ClientSetup> read_client_setup(const Arguments& arguments) {
+  ClientSetup clients = {
+      .names = split_list(arguments.text(kServedNamesOption.name).value_or("")),
+      .profiles = TRY(read_profiles(arguments)),
+      .policy = TRY(read_answer_policy(arguments)),
+  };
+  if (!clients.names.empty()) return clients;
+  const std::string& folder = arguments.positional(0);
+  clients.names = {folder_name(folder)};
+  if (folder != clients.names[0]) clients.names.push_back(folder);
+  return clients;
+}
+
+Result<ServedModel> load_for_clients(ClientSetup clients, const EngineSetup& setup,
+                                     const std::filesystem::path& folder) {
+  ServedModel served = TRY(load_served_model(folder, setup.model.config));
+  served.names = std::move(clients.names);
+  served.profiles = std::move(clients.profiles);
+  served.policy = std::move(clients.policy);
+  served.context_max = setup.plan.context_max;
+  served.created = std::chrono::duration_cast<std::chrono::seconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  return served;
+}
+
+}  // namespace nibble

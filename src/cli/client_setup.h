@@ -1,0 +1,44 @@
+// What clients see of a model and no file of it says: names, profiles, how answers are made. Flags
+// are read before the model is loaded: a wrong one is told of at once.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/answer_options.h"
+#include "cli/engine_setup.h"
+#include "cli/profiles_file.h"
+#include "cli/verb.h"
+#include "server/served_model.h"
+
+namespace nibble {
+
+inline constexpr Option kServedNamesOption = {
+    "served-model-name", "NAME", "", "name of the model in the API (several: separated by commas)"};
+
+inline constexpr std::array kClientOptions = {kServedNamesOption, kProfilesOption,
+                                              kAnswerReserveOption, kStrictFieldsOption,
+                                              kReasoningFieldOption};
+
+/// The non-empty items between commas.
+std::vector<std::string> split_list(std::string_view text);
+
+struct ClientSetup {
+  /// Those of --served-model-name, else the folder's name and the word it was given as.
+  std::vector<std::string> names;
+  Profiles profiles;
+  AnswerPolicy policy;
+};
+
+/// The rows above and the first positional. Errors: those of read_profiles, read_answer_policy.
+Result<ClientSetup> read_client_setup(const Arguments& arguments);
+
+/// The model of `folder` as clients see it, served from now on. Errors: those of
+/// load_served_model.
+Result<ServedModel> load_for_clients(ClientSetup clients, const EngineSetup& setup,
+                                     const std::filesystem::path& folder);
+
+}  // namespace nibble
