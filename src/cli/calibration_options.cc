@@ -1,9 +1,12 @@
-// Options to data to a calibration that has begun. It runs on the CPU.
+// Options to data to a calibration that has begun, on a card or on the CPU.
 #include "cli/calibration_options.h"
 
+#include <cstdio>
 #include <set>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/layer_runner.h"
 #include "base/file.h"
 #include "cli/terminal.h"
 
@@ -71,9 +74,39 @@ std::set<std::string> four_bit_linears(const QuantPlan& plan) {
   return names;
 }
 
+/// The layer runner of the card; null: the CPU is to calibrate. auto takes the CPU only where there
+/// is no usable card or the card's kernels do not hold the model's shapes.
+Result<std::shared_ptr<LayerRunner>> make_runner(const std::string& backend,
+                                                 PreparedCalibration& prepared) {
+  if (backend == "cpu") return std::shared_ptr<LayerRunner>();
+  if (backend == "auto" && !describe_cuda_device().ok()) return std::shared_ptr<LayerRunner>();
+  auto made = make_cuda_layer_runner(prepared.weights, prepared.config, {});
+  if (made.ok()) return std::shared_ptr<LayerRunner>(std::move(made).value());
+  if (backend == "cuda" || made.error().code != ErrorCode::unsupported) return made.error();
+  prepared.notice = concat("calibrates on the CPU: ", made.error().message, "\n");
+  return std::shared_ptr<LayerRunner>();
+}
+
 }  // namespace
 
-std::string PreparedCalibration::hash() const { return concat(data.hash(), " cpu"); }
+std::string PreparedCalibration::hash() const {
+  return concat(data.hash(), " ", run->runner().name());
+}
+
+std::string PreparedCalibration::seconds_text() const {
+  const LayerSeconds spent = run->runner().seconds();
+  const auto seconds = [](std::string_view what, double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f s", value);
+    return concat(what, text);
+  };
+  std::string line = seconds("calibrated in ", run->seconds());
+  if (spent.passes > 0)
+    line += concat(" (", seconds("passes ", spent.passes),
+                   seconds(", waiting for weights ", spent.weights),
+                   seconds(", fetching sums ", spent.sums), ")");
+  return line + "\n";
+}
 
 std::string PreparedCalibration::text() const {
   const CalibrationMemory memory = run->memory();
@@ -81,7 +114,8 @@ std::string PreparedCalibration::text() const {
   return concat("calibration: ", data.samples.size(), " samples, ", data.tokens(),
                 " tokens; memory beside that: hidden states ", megabytes(memory.hidden_bytes),
                 " MB, sums ", megabytes(memory.moment_bytes), " MB, a layer ",
-                megabytes(memory.layer_bytes), " MB\n");
+                megabytes(memory.layer_bytes), " MB\n", notice, "calibrates on ",
+                run->runner().description(), "\n");
 }
 
 Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments& arguments,
@@ -108,6 +142,8 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
                                                    const ModelConfig& config) {
     return make_cpu_backend(weights, config, {.threads = threads});
   };
+  const std::string backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu"}));
+  options.runner = TRY(make_runner(backend, *prepared));
   options.memory_bytes_max = needs.memory_bytes_max;
   options.check = []() -> Result<void> {
     if (!interrupted()) return {};

@@ -24,6 +24,8 @@ inline constexpr Option kCalibLengthOption = {"calib-length", "N", "2048",
 inline constexpr Option kCalibSeedOption = {"calib-seed", "N", "0", "which samples are chosen"};
 inline constexpr Option kCalibMapOption = {
     "calib-map", "NAME=FIELD", "", "fields of records by other names: prompt=query,response=reply"};
+inline constexpr Option kCalibBackendOption = {
+    "backend", "NAME", "auto", "that calibrates: cuda or cpu; auto is cuda where a usable card is"};
 
 /// Everything a calibrated run needs, at addresses that stay.
 struct PreparedCalibration {
@@ -33,8 +35,12 @@ struct PreparedCalibration {
   std::optional<Calibration> run;
   /// Hash of all that decides what is seen.
   std::string hash() const;
-  /// One line for people: tokens, memory.
+  /// Lines for people: tokens, memory, and what runs it.
   std::string text() const;
+  /// One line for people, after the run: where the time went.
+  std::string seconds_text() const;
+  /// Why the backend is not the one that auto prefers, or empty.
+  std::string notice;
 };
 
 struct CalibrationNeeds {

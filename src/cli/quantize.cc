@@ -25,6 +25,7 @@ constexpr Option kOptions[] = {
     kCalibLengthOption,
     kCalibSeedOption,
     kCalibMapOption,
+    kCalibBackendOption,
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"one-file", "", "",
      "write model.safetensors alone; default: shards, and own files for head and MTP"},
@@ -143,6 +144,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                                                       .options = request.options,
                                                       .display = display},
                                                      terminal));
+  if (calibration != nullptr) terminal.err(calibration->seconds_text());
   TRY(terminal.out(report.table()));
   return verify_output(request.output, display, terminal);
 }

@@ -12,21 +12,20 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/backend.h"
+#include "model/layer_runner.h"
 #include "model/taps.h"
 #include "quantize/calibration_data.h"
+#include "quantize/host_layer_runner.h"
 
 namespace nibble {
-
-/// Makes the backend that runs a layer. It must calibrate().
-using BackendFactory =
-    std::function<Result<std::unique_ptr<Backend>>(const Weights&, const ModelConfig&)>;
 
 struct CalibrationOptions {
   SecondMoment moment = SecondMoment::none;  // what the rounding algorithm needs of each linear
   /// Which linears need it; the others are only looked at for their largest input.
   std::function<bool(const std::string& module)> wants_moment = {};
-  BackendFactory make_backend;
+  /// Layers run here; without one, on the backends that make_backend gives.
+  std::shared_ptr<LayerRunner> runner = {};
+  BackendFactory make_backend = {};
   /// Of an expert, for json(): fewer tokens than this are few.
   int64_t tokens_few = 256;
   /// Hidden states, sums and a layer; more is refused. 0: no limit.
@@ -78,6 +77,9 @@ class Calibration {
   float amax(const std::string& module) const;
 
   CalibrationMemory memory() const;
+  const LayerRunner& runner() const;
+  /// Wall time of all parts run so far.
+  double seconds() const;
   /// Routed tokens, of all layers run so far.
   const std::vector<ExpertTokens>& expert_tokens() const;
   int64_t bad_tokens() const;  // inputs with NaN or infinity, over all linears

@@ -1,5 +1,6 @@
 // The CUDA backend of a build without a CUDA toolkit.
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/layer_runner.h"
 #include "base/check.h"
 
 namespace nibble {
@@ -18,6 +19,11 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights&, const ModelCo
 
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig&, const FormatOf&,
                                                           const BackendOptions&) {
+  return describe_cuda_device().error();
+}
+
+Result<std::unique_ptr<LayerRunner>> make_cuda_layer_runner(const Weights&, const ModelConfig&,
+                                                            const CardLimit&) {
   return describe_cuda_device().error();
 }
 

@@ -13,6 +13,8 @@
 
 namespace nibble::cuda {
 
+class DeviceTaps;
+
 struct Context {
   const ModelConfig& config;
   const Device& device;
@@ -26,6 +28,7 @@ struct Context {
   BatchView all;
   int32_t splits_max = 1;
   Launcher launcher;
+  const DeviceTaps* taps = nullptr;  // of calibration, shown the inputs of prompt rows
 
   const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
 };

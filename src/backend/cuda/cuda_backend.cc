@@ -11,8 +11,8 @@
 #include "backend/cuda/card.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/host_copy.h"
+#include "backend/cuda/rope.h"
 #include "model/forward.h"
-#include "model/rope.h"
 
 namespace nibble {
 namespace {
@@ -131,7 +131,6 @@ class CudaBackend final : public Backend {
   template <typename T>
   bool finite(const T* values, int64_t count);
 
-  Result<void> upload_rope();
   /// Which rows go through which arithmetic in this pass.
   void split_rows(const Batch& batch);
   Result<void> record(int32_t rows);
@@ -150,8 +149,7 @@ class CudaBackend final : public Backend {
   cudaStream_t stream_ = nullptr;
   WeightStore weights_;
   HostCopy asleep_;  // the weights while the card is free
-  DeviceBuffer rope_memory_;
-  RopeView rope_;
+  DeviceRope rope_;
   DevicePools pools_;
   Workspace work_;
   DeviceBatch batch_;
@@ -169,7 +167,7 @@ class CudaBackend final : public Backend {
   Context context_{.config = config_,
                    .device = device_,
                    .weights = weights_,
-                   .rope = rope_,
+                   .rope = rope_.view,
                    .pools = pools_,
                    .work = work_,
                    .plan = plan_};
@@ -189,24 +187,7 @@ Result<void> CudaBackend::load(const MakeWeights& make) {
                        .shared_bytes = card_.shared_bytes};
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
-  return upload_rope();
-}
-
-Result<void> CudaBackend::upload_rope() {
-  if (config_.count(LayerKind::attention) == 0) return {};
-  const RopeTable table = make_rope_table(config_.attention.rope);
-  const auto pairs = static_cast<size_t>(table.pairs());
-  rope_memory_ = TRY(DeviceBuffer::allocate(static_cast<int64_t>(pairs * 12), "rotary tables"));
-  auto* frequencies = rope_memory_.as<double>();
-  auto* axes = reinterpret_cast<int32_t*>(frequencies + pairs);
-  const std::vector<int32_t> wide(table.axes.begin(), table.axes.end());
-  CUDA_CHECK(cudaMemcpy(frequencies, table.inverse_frequencies.data(), pairs * sizeof(double),
-                        cudaMemcpyHostToDevice));
-  CUDA_CHECK(cudaMemcpy(axes, wide.data(), pairs * sizeof(int32_t), cudaMemcpyHostToDevice));
-  rope_ = {.inverse_frequencies = frequencies,
-           .axes = axes,
-           .pairs = table.pairs(),
-           .scale = static_cast<float>(table.scale)};
+  rope_ = TRY(upload_rope(config_));
   return {};
 }
 

@@ -1,5 +1,6 @@
 // The blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for each.
 #include "backend/cuda/context.h"
+#include "backend/cuda/device_taps.h"
 
 namespace nibble::cuda {
 namespace {
@@ -70,8 +71,18 @@ Input mixed_input(const Context& context) {
   return {rows_of<uint16_t>(context, work.mixed, work.mixed_stride), work.mixed_stride};
 }
 
+/// Shows calibration the input of all prompt rows.
+void show(const Context& context, TapRole role, const Input& in) {
+  if (context.taps == nullptr) return;
+  context.taps->add(
+      role,
+      {.x = static_cast<const uint16_t*>(in.x), .stride = in.stride, .rows = context.prompts.rows},
+      context.launcher.stream);
+}
+
 /// h += mixed W^T and the norm after it.
 void close_mixer(const Context& context, int layer, const DeviceLinear& w) {
+  show(context, TapRole::mixer_out, mixed_input(context));
   float* y = rows_of<float>(context, context.work.y, context.config.hidden);
   run(context,
       gemm_of(context, mixed_input(context), w, {y, context.config.hidden, GemmOutput::f32}),
@@ -91,6 +102,7 @@ void prompt_attention_block(const Context& context, int layer) {
   auto* k = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.second, w.k.rows));
   auto* v = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.v.rows));
   const Input x = block_input(context);
+  show(context, TapRole::mixer_in, x);
   run(context, gemm_of(context, x, w.q, {q, w.q.rows}), Step::project);
   run(context, gemm_of(context, x, w.k, {k, w.k.rows}), Step::project);
   run(context, gemm_of(context, x, w.v, {v, w.v.rows}), Step::project);
@@ -140,6 +152,7 @@ void prompt_delta_net_block(const Context& context, int layer) {
   auto* z = reinterpret_cast<__nv_bfloat16*>(rows_of<float>(context, work.third, w.z.rows));
   float* gates = rows_of<float>(context, work.gates, work.gate_stride);
   const Input x = block_input(context);
+  show(context, TapRole::mixer_in, x);
   run(context, gemm_of(context, x, w.qkv, {qkv, w.qkv.rows}), Step::project);
   run(context, gemm_of(context, x, w.z, {z, w.z.rows}), Step::project);
   run(context, gemm_of(context, x, w.a, {gates, work.gate_stride, GemmOutput::f32}), Step::project);
@@ -237,6 +250,20 @@ void run_mlp(const Context& context, const Mlp& mlp, const PromptMlpMemory* expe
   }
   run(context, up, Step::gate_up);
   run(context, down, Step::down);
+  if (experts == nullptr) {
+    show(context, TapRole::mlp_in, mlp.x);
+    show(context, TapRole::mlp_down, {mlp.act, act_stride});
+  } else if (context.taps != nullptr) {
+    context.taps->add_experts({.x = static_cast<const uint16_t*>(mlp.x.x),
+                               .stride = mlp.x.stride,
+                               .rows = context.prompts.rows},
+                              {.x = mlp.act, .stride = act_stride, .rows = up.rows},
+                              {.tiles = up.tiles,
+                               .tile_count = up.tile_count,
+                               .token = up.gather,
+                               .assignments = up.rows},
+                              context.launcher.stream);
+  }
 }
 
 }  // namespace
@@ -255,6 +282,7 @@ void prompt_moe_block(const Context& context, int layer) {
   uint16_t* shared_y = y + assignments * hidden;
   const Input x = block_input(context);
   run_mlp(context, {.weights = w.experts, .x = x, .act = act, .y = {y, hidden}}, &memory);
+  if (!shared) show(context, TapRole::mlp_in, x);  // the router's
   if (shared)
     run_mlp(context,
             {.weights = w.shared,

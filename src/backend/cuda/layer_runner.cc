@@ -1,0 +1,363 @@
+// One workspace for all layers: that of a model with one layer of each kind, whose weights are
+// those of the layer in work.
+#include "backend/cuda/layer_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <numeric>
+#include <utility>
+
+#include "backend/cuda/card.h"
+#include "backend/cuda/context.h"
+#include "backend/cuda/device_taps.h"
+#include "backend/cuda/rope.h"
+#include "model/sample_passes.h"
+
+namespace nibble {
+namespace {
+
+using namespace cuda;
+
+constexpr int64_t kPassRowChoices[] = {16384, 4096, 1024};  // the most the card has room for
+constexpr int64_t kPassSequences = 64;                      // each has a state slot
+constexpr int64_t kSpareBytes = int64_t{256} << 20;         // flags, pinned copies, the driver
+
+class CudaLayerRunner final : public LayerRunner {
+ public:
+  CudaLayerRunner(const Weights& weights, const ModelConfig& config, Device device,
+                  const CardLimit& card)
+      : weights_(weights),
+        config_(config),
+        kinds_(config),
+        device_(std::move(device)),
+        card_(card) {
+    kinds_.layers.clear();
+    for (const LayerKind kind : config.layers)
+      if (std::ranges::find(kinds_.layers, kind) == kinds_.layers.end())
+        kinds_.layers.push_back(kind);
+  }
+  ~CudaLayerRunner() override;
+  Result<void> open();
+
+  std::string_view name() const override { return "cuda"; }
+  std::string description() const override;
+  Result<void> start(LayerSamples samples) override;
+  Result<void> run_layer(int layer, HiddenStates hidden, Taps& taps,
+                         const LayerWatch& watch) override;
+  Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override;
+  LayerSeconds seconds() const override { return seconds_; }
+
+ private:
+  Result<void> reserve(int64_t rows);
+  Result<void> place_hidden(std::vector<uint16_t> hidden);
+  int64_t free_bytes() const;
+  Result<WeightStore> load(int layer) const;
+  void load_next(int layer);
+  Result<void> open_layer(int layer);
+  Context context_of(const SamplePass& pass);
+  /// h = the hidden states of the pass, x = their norm in packed order.
+  void enter(const Context& context, const SamplePass& pass, const float* norm);
+  void leave(const SamplePass& pass);
+  void run_pass(const SamplePass& pass, LayerKind kind, HiddenStates hidden);
+  uint16_t* hidden_of(const SamplePass& pass);
+  template <typename Pass>
+  Result<void> for_each_pass(const LayerWatch& watch, const Pass& run);
+
+  const Weights& weights_;
+  const ModelConfig& config_;
+  ModelConfig kinds_;  // one layer of each kind
+  Device device_;
+  CardLimit card_;
+  cudaStream_t stream_ = nullptr;
+  cudaStream_t reading_ = nullptr;
+  Launcher launcher_;
+  DeviceRope rope_;
+  Workspace work_;
+  DevicePools pools_;
+  DeviceBatch batch_;
+  PromptPlan plan_;
+  DeviceTaps taps_;
+  std::vector<SamplePass> passes_;
+  LayerSamples samples_;
+  DeviceBuffer hidden_;  // BF16 [tokens, D]; empty: in samples_.hidden, and `staged_` has a pass
+  DeviceBuffer staged_;
+  WeightStore store_;
+  int layer_ = -1;  // whose weights store_ has
+  std::future<Result<WeightStore>> next_;
+  int next_layer_ = -1;
+  LayerSeconds seconds_;
+};
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+CudaLayerRunner::~CudaLayerRunner() {
+  if (next_.valid()) next_.wait();
+  for (cudaStream_t stream : {stream_, reading_})
+    if (stream != nullptr) cudaStreamDestroy(stream);
+}
+
+Result<void> CudaLayerRunner::open() {
+  TRY(refuse_oversized(config_));
+  if (!PromptPlan::supports(kinds_))
+    return make_error(ErrorCode::unsupported,
+                      {.what = "calibration on the backend cuda",
+                       .expected = "shapes that its prompt kernels hold",
+                       .found = "other head, state or expert sizes in this model",
+                       .advice = "calibrate with --backend cpu"});
+  const int64_t limit = card_.memory_bytes;
+  limit_device_memory(
+      limit > 0 ? std::max<int64_t>(limit - (device_.memory_bytes - device_.free_bytes), 1) : 0);
+  for (cudaStream_t* stream : {&stream_, &reading_})
+    CUDA_CHECK(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  launcher_ = {.stream = stream_,
+               .multiprocessors = device_.multiprocessors,
+               .overlap = device_.overlaps() && !card_.portable_kernels,
+               .shared_bytes = card_.shared_bytes};
+  rope_ = TRY(upload_rope(kinds_));
+  return {};
+}
+
+std::string CudaLayerRunner::description() const {
+  return concat("cuda, ", device_.name, ", passes of ",
+                passes_.empty() ? 0 : work_.h.bytes() / 4 / config_.hidden,
+                " tokens; hidden states on the ", hidden_.bytes() > 0 ? "card" : "host", ", ",
+                device_ledger().used_bytes >> 20, " MiB of the card taken");
+}
+
+// ---- memory ----
+
+/// What this process may still take of the card.
+int64_t CudaLayerRunner::free_bytes() const {
+  size_t free = 0;
+  size_t all = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &all));
+  const auto now = static_cast<int64_t>(free);
+  if (card_.memory_bytes == 0) return now;
+  const int64_t others = static_cast<int64_t>(all) - now;  // this process included
+  return std::min(now, card_.memory_bytes - others);
+}
+
+Result<void> CudaLayerRunner::reserve(int64_t rows) {
+  work_ = Workspace();
+  pools_ = DevicePools();
+  batch_ = DeviceBatch();
+  plan_ = PromptPlan();
+  taps_ = DeviceTaps();
+  const PassLimits limits{.rows = rows, .sequences = kPassSequences};
+  passes_ = sample_passes(samples_.lengths, limits);
+  const PoolSizes sizes = pools_for(passes_, limits);
+  work_ = TRY(Workspace::reserve(kinds_, sizes.rows_max, 1));
+  TRY(batch_.reserve(sizes));
+  TRY(plan_.reserve(kinds_, sizes, work_.act_stride, card_));
+  TRY(pools_.reserve(kinds_, KvFormat::bf16, sizes));
+  TRY(taps_.reserve(kinds_, rows));
+  const int64_t needed = 2 * samples_.layer_bytes + samples_.moment_bytes + kSpareBytes;
+  const int64_t left = free_bytes();
+  if (left >= needed) return {};
+  return make_error(ErrorCode::no_memory,
+                    {.what = "memory of the card for calibration",
+                     .expected = concat(needed, " bytes beside the workspace: two layers of ",
+                                        samples_.layer_bytes, ", sums ", samples_.moment_bytes),
+                     .found = concat(std::max<int64_t>(left, 0)),
+                     .advice = "calibrate with --backend cpu"});
+}
+
+Result<void> CudaLayerRunner::place_hidden(std::vector<uint16_t> hidden) {
+  const auto bytes = static_cast<int64_t>(hidden.size() * sizeof(uint16_t));
+  const int64_t beside = 2 * samples_.layer_bytes + samples_.moment_bytes + kSpareBytes;
+  if (free_bytes() - beside < bytes) {
+    samples_.hidden = std::move(hidden);
+    staged_ = TRY(DeviceBuffer::allocate(work_.h.bytes() / 2, "hidden states of a pass"));
+    return {};
+  }
+  hidden_ = TRY(DeviceBuffer::allocate(bytes, "hidden states"));
+  CUDA_CHECK(cudaMemcpy(hidden_.as<void>(), hidden.data(), static_cast<size_t>(bytes),
+                        cudaMemcpyHostToDevice));
+  return {};
+}
+
+Result<void> CudaLayerRunner::start(LayerSamples samples) {
+  CHECK(!samples.lengths.empty() && samples_.lengths.empty(), "started twice, or with nothing");
+  std::vector<uint16_t> hidden = std::move(samples.hidden);
+  samples_ = std::move(samples);
+  Result<void> reserved;
+  const int64_t tokens = std::reduce(samples_.lengths.begin(), samples_.lengths.end());
+  const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  for (const int64_t rows : kPassRowChoices) {
+    reserved = reserve(std::min(rows, pages * kPageTokens));
+    if (reserved.ok() || reserved.error().code != ErrorCode::no_memory) break;
+  }
+  TRY(std::move(reserved));
+  return place_hidden(std::move(hidden));
+}
+
+// ---- weights ----
+
+Result<WeightStore> CudaLayerRunner::load(int layer) const {
+  ModelConfig one = config_;
+  one.layers = {config_.layers[static_cast<size_t>(layer)]};
+  Launcher reading = launcher_;
+  reading.stream = reading_;
+  WeightStore store = TRY(WeightStore::load(weights_.only(layer), one, reading));
+  // The layer stands for each of its kind.
+  store.layers.resize(kinds_.layers.size(), store.layers.front());
+  return store;
+}
+
+void CudaLayerRunner::load_next(int layer) {
+  if (layer >= config_.layer_count()) return;
+  next_layer_ = layer;
+  next_ = std::async(std::launch::async, [this, layer] { return load(layer); });
+}
+
+Result<void> CudaLayerRunner::open_layer(int layer) {
+  if (layer == layer_) return {};
+  const auto begin = Clock::now();
+  layer_ = -1;
+  store_ = WeightStore();
+  if (next_.valid()) {
+    Result<WeightStore> read = next_.get();
+    if (next_layer_ == layer) store_ = TRY(std::move(read));
+  }
+  if (store_.layers.empty()) store_ = TRY(load(layer));
+  layer_ = layer;
+  load_next(layer + 1);
+  seconds_.weights += since(begin);
+  return {};
+}
+
+// ---- passes ----
+
+Context CudaLayerRunner::context_of(const SamplePass& pass) {
+  batch_.upload(pass.batch, 0, stream_);
+  plan_.upload(
+      pass.batch, 0, [&](int32_t row) { return batch_.device_row(row); }, stream_);
+  Context context{.config = kinds_,
+                  .device = device_,
+                  .weights = store_,
+                  .rope = rope_.view,
+                  .pools = pools_,
+                  .work = work_,
+                  .plan = plan_,
+                  .prompts = batch_.view(),
+                  .all = batch_.view(),
+                  .launcher = launcher_};
+  context.taps = &taps_;
+  return context;
+}
+
+uint16_t* CudaLayerRunner::hidden_of(const SamplePass& pass) {
+  uint16_t* all = hidden_.bytes() > 0 ? hidden_.as<uint16_t>() : samples_.hidden.data();
+  return all + pass.first_row * config_.hidden;
+}
+
+void CudaLayerRunner::enter(const Context& context, const SamplePass& pass, const float* norm) {
+  const int64_t count = int64_t{context.prompts.rows} * config_.hidden;
+  const uint16_t* from = hidden_of(pass);
+  if (hidden_.bytes() == 0) {
+    CUDA_CHECK(cudaMemcpyAsync(staged_.as<void>(), from, static_cast<size_t>(2 * count),
+                               cudaMemcpyHostToDevice, stream_));
+    from = staged_.as<uint16_t>();
+  }
+  CUDA_CHECK(widen_rows(from, count, work_.h.as<float>(), stream_));
+  add_norm({.rows = context.prompts.rows,
+            .hidden = config_.hidden,
+            .h = work_.h.as<float>(),
+            .norm = norm,
+            .x = work_.x.as<uint16_t>(),
+            .x_stride = work_.x_stride,
+            .eps = config_.rms_eps,
+            .packed_from = 0},
+           launcher_);
+}
+
+void CudaLayerRunner::leave(const SamplePass& pass) {
+  const int64_t count = int64_t{pass.batch.rows()} * config_.hidden;
+  const bool staged = hidden_.bytes() == 0;
+  uint16_t* to = staged ? staged_.as<uint16_t>() : hidden_of(pass);
+  CUDA_CHECK(narrow_rows(work_.h.as<float>(), count, to, stream_));
+  if (staged)
+    CUDA_CHECK(cudaMemcpyAsync(hidden_of(pass), to, static_cast<size_t>(2 * count),
+                               cudaMemcpyDeviceToHost, stream_));
+}
+
+void CudaLayerRunner::run_pass(const SamplePass& pass, LayerKind kind, HiddenStates hidden) {
+  const auto at = std::ranges::find(kinds_.layers, kind);
+  const auto layer = static_cast<int>(at - kinds_.layers.begin());
+  const Context context = context_of(pass);
+  if (kind == LayerKind::delta_net)
+    for (const int32_t slot : pass.fresh_slots)
+      CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0,
+                                 static_cast<size_t>(DevicePools::slot_bytes(kinds_)), stream_));
+  enter(context, pass, context.layer(layer).input_norm);
+  if (kind == LayerKind::attention) {
+    prompt_attention_block(context, layer);
+  } else {
+    prompt_delta_net_block(context, layer);
+  }
+  if (config_.moe) {
+    prompt_moe_block(context, layer);
+  } else {
+    prompt_dense_mlp_block(context, layer);
+  }
+  if (hidden == HiddenStates::move_on) leave(pass);
+}
+
+/// Host buffers of a pass are free again when its work is done.
+template <typename Pass>
+Result<void> CudaLayerRunner::for_each_pass(const LayerWatch& watch, const Pass& run) {
+  for (const SamplePass& pass : passes_) {
+    if (watch.check) TRY(watch.check());
+    run(pass);
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    if (watch.rows_done) watch.rows_done(pass.batch.rows());
+  }
+  return {};
+}
+
+Result<void> CudaLayerRunner::run_layer(int layer, HiddenStates hidden, Taps& taps,
+                                        const LayerWatch& watch) {
+  TRY(open_layer(layer));
+  const auto begin = Clock::now();
+  TRY(taps_.begin(weights_.layers()[static_cast<size_t>(layer)], taps, stream_));
+  const LayerKind kind = config_.layers[static_cast<size_t>(layer)];
+  TRY(for_each_pass(watch, [&](const SamplePass& pass) { run_pass(pass, kind, hidden); }));
+  seconds_.passes += since(begin);
+  const auto fetching = Clock::now();
+  taps_.fetch(stream_);
+  seconds_.sums += since(fetching);
+  return {};
+}
+
+Result<void> CudaLayerRunner::run_head(InputStatistics& head, const LayerWatch& watch) {
+  const auto begin = Clock::now();
+  TRY(open_layer(config_.layer_count() - 1));  // the final norm is read with every layer
+  TRY(taps_.begin(head, stream_));
+  TRY(for_each_pass(watch, [&](const SamplePass& pass) {
+    const Context context = context_of(pass);
+    enter(context, pass, store_.final_norm);
+    taps_.add(TapRole::mixer_in,
+              {.x = work_.x.as<uint16_t>(), .stride = work_.x_stride, .rows = context.prompts.rows},
+              stream_);
+  }));
+  taps_.fetch(stream_);
+  seconds_.passes += since(begin);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LayerRunner>> make_cuda_layer_runner(const Weights& weights,
+                                                            const ModelConfig& config,
+                                                            const CardLimit& card) {
+  Device device = TRY(open_device());
+  auto runner = std::make_unique<CudaLayerRunner>(weights, config, std::move(device), card);
+  TRY(runner->open());
+  return std::unique_ptr<LayerRunner>(std::move(runner));
+}
+
+}  // namespace nibble

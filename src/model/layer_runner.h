@@ -1,0 +1,60 @@
+// LayerRunner: a model run layer by layer over fixed samples, the hidden states kept where they are
+// computed and one layer's weights held at a time. What calibration asks of the hardware; serving
+// asks a Backend.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/taps.h"
+
+namespace nibble {
+
+/// The samples, and what a runner plans its memory with.
+struct LayerSamples {
+  std::vector<int64_t> lengths;  // tokens of each sample, each at least 1
+  std::vector<uint16_t> hidden;  // BF16 [tokens, D]: the embeddings, sample after sample
+  int64_t layer_bytes = 0;       // weights of the largest layer, as stored
+  int64_t moment_bytes = 0;      // of the taps of one run, at most
+};
+
+/// Whether the output of a layer becomes the input of the next; if not, the layer runs again.
+enum class HiddenStates : uint8_t { stay, move_on };
+
+/// Asked before each pass, told after it.
+struct LayerWatch {
+  std::function<Result<void>()> check = {};  // an error stops the work
+  std::function<void(int64_t rows)> rows_done = {};
+};
+
+/// Where the time went so far.
+struct LayerSeconds {
+  double weights = 0;  // waiting for them
+  double passes = 0;
+  double sums = 0;  // bringing them to the host
+};
+
+class LayerRunner {
+ public:
+  virtual ~LayerRunner() = default;
+  /// "cpu" or "cuda": another name gives other sums, in the last digits.
+  virtual std::string_view name() const = 0;
+  /// One line for people; after start() with the memory it took.
+  virtual std::string description() const = 0;
+  /// Once, before anything is run. Errors: no_memory with the numbers, unsupported shapes.
+  virtual Result<void> start(LayerSamples samples) = 0;
+  /// All samples through a layer; adds what their inputs are to `taps`, which name linears of this
+  /// layer. Layers come in order, a layer again only while its hidden states stay. Errors: those
+  /// of reading weights and of the watch.
+  virtual Result<void> run_layer(int layer, HiddenStates hidden, Taps& taps,
+                                 const LayerWatch& watch) = 0;
+  /// After the last layer: adds the final norm of all hidden states, the head's input.
+  virtual Result<void> run_head(InputStatistics& head, const LayerWatch& watch) = 0;
+  virtual LayerSeconds seconds() const { return {}; }
+};
+
+}  // namespace nibble
