@@ -22,5 +22,7 @@ step "how clients are told of a server" "$python" tests/cli/connect_test.py \
 step "batches of requests" "$python" tests/cli/batch_test.py --nibble "$nibble" --model pebble/model
 step "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
 step "sampler goldens are what the oracle gives" "$python" tools/oracle/sampler_golden.py --check
+step "what verify measures and writes into a card" "$python" tests/cli/verify_test.py \
+  --nibble "$nibble" --model pebble/model
 step "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble "$nibble" \
   --model pebble/model

@@ -11,6 +11,7 @@
 #include "eval/score.h"
 #include "quantize/compare.h"
 #include "quantize/model_card.h"
+#include "quantize/model_linears.h"
 #include "text/tokenizer.h"
 
 namespace nibble {
@@ -85,9 +86,39 @@ Result<std::vector<std::vector<int32_t>>> sequences_of(const Arguments& argument
   return sequences;
 }
 
-Result<ScoreResult> score_text(const Arguments& arguments, const std::string& file,
-                               Terminal& terminal) {
-  const ModelRequest wanted = TRY(model_request(arguments, arguments.positional(0)));
+/// What one mode of activations gives.
+struct Measured {
+  std::string activations;  // as the backend names what it computed
+  ScoreResult scores;
+};
+
+/// The mode asked for; else, of a file that declares 4-bit activations, both that it can run with.
+Result<std::vector<Activations>> modes_of(const Arguments& arguments) {
+  const Activations asked = TRY(parse_activations(arguments, "activations"));
+  if (asked != Activations::automatic) return std::vector{asked};
+  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
+  const ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
+  const Weights weights = TRY(Weights::bind(checkpoint, config));
+  for (const auto& group : fused_linears(weights))
+    if (group.front()->scheme.activations == ActivationFormat::nvfp4)
+      return std::vector{Activations::declared, Activations::bf16};
+  return std::vector{asked};
+}
+
+/// "bf16" of "cuda, ..., activations bf16, KV bf16, ...".
+std::string activations_of(const Backend& backend) {
+  constexpr std::string_view kWord = "activations ";
+  const std::string text = backend.description();
+  const size_t at = text.find(kWord);
+  CHECK(at != std::string::npos, text);
+  const size_t begin = at + kWord.size();
+  return text.substr(begin, std::min(text.find(',', begin), text.size()) - begin);
+}
+
+Result<Measured> score_text(const Arguments& arguments, const std::string& file,
+                            Activations activations, Terminal& terminal) {
+  ModelRequest wanted = TRY(model_request(arguments, arguments.positional(0)));
+  wanted.options.activations = activations;
   ModelRequest source = wanted;
   source.folder = *arguments.text("against");
   ScoreRequest request{.sequences = TRY(sequences_of(arguments, file))};
@@ -100,17 +131,19 @@ Result<ScoreResult> score_text(const Arguments& arguments, const std::string& fi
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
     return interrupted() ? ScoreRequest::Next::stop : ScoreRequest::Next::go_on;
   };
-  return score(request);
+  return Measured{.activations = activations_of(*model.backend), .scores = TRY(score(request))};
 }
 
-Result<void> judge_text(const Arguments& arguments, const ScoreResult& scored, Verdict& verdict) {
+Result<void> judge_text(const Arguments& arguments, const Measured& measured, Verdict& verdict) {
+  const ScoreResult& scored = measured.scores;
   const double kl_max = TRY(arguments.number("max-kl", 0, 1e9));
   const double top1_min = TRY(arguments.number("min-top1", 0, 1));
   const DivergenceSummary& d = *scored.divergence;
   verdict.add(d.kl_mean <= kl_max,
-              concat("KL divergence from the source: mean ", fixed(d.kl_mean, 6), " (at most ",
-                     fixed(kl_max, 3), "), median ", fixed(d.kl_median, 6), ", p99 ",
-                     fixed(d.kl_p99, 4), ", over ", d.positions, " positions"));
+              concat("KL divergence from the source, activations ", measured.activations, ": mean ",
+                     fixed(d.kl_mean, 6), " (at most ", fixed(kl_max, 3), "), median ",
+                     fixed(d.kl_median, 6), ", p99 ", fixed(d.kl_p99, 4), ", over ", d.positions,
+                     " positions"));
   verdict.add(d.top1_agreement >= top1_min,
               concat("the same likeliest token at ", fixed(100 * d.top1_agreement, 2),
                      " % of positions (at least ", fixed(100 * top1_min, 1), " %)"));
@@ -120,8 +153,8 @@ Result<void> judge_text(const Arguments& arguments, const ScoreResult& scored, V
 }
 
 /// Puts the figures into README.md.
-Result<void> record(const Arguments& arguments, const std::string& file,
-                    const ScoreResult& scored) {
+Result<void> record(const Arguments& arguments, const std::string& file, const Measured& measured) {
+  const ScoreResult& scored = measured.scores;
   const std::filesystem::path card = std::filesystem::path(arguments.positional(0)) / "README.md";
   const std::string before = TRY(read_text_file(card, kTextBytesMax));
   const std::string text = TRY(read_text_file(file, kTextBytesMax));
@@ -130,7 +163,7 @@ Result<void> record(const Arguments& arguments, const std::string& file,
       card_with_measurement(before, {.text = std::filesystem::path(file).filename().string(),
                                      .text_sha256 = sha256_hex(text),
                                      .positions = d.positions,
-                                     .activations = *arguments.text("activations"),
+                                     .activations = measured.activations,
                                      .kl_mean = d.kl_mean,
                                      .kl_median = d.kl_median,
                                      .kl_p99 = d.kl_p99,
@@ -165,9 +198,21 @@ Result<int> verify_against(const Arguments& arguments, Terminal& terminal) {
     judge_weights(compared, error_max, verdict);
   }
   if (arguments.given("text")) {
-    const ScoreResult scored = TRY(score_text(arguments, *arguments.text("text"), terminal));
-    TRY(judge_text(arguments, scored, verdict));
-    if (arguments.enabled("card")) TRY(record(arguments, *arguments.text("text"), scored));
+    const std::string file = *arguments.text("text");
+    const auto modes = TRY(modes_of(arguments));
+    for (const Activations mode : modes) {
+      const auto measured = score_text(arguments, file, mode, terminal);
+      // A card that cannot compute what is declared still measures the other mode.
+      const bool other_left = mode != modes.back();
+      if (!measured.ok() && measured.error().code == ErrorCode::unsupported && other_left) {
+        verdict.text += concat("      not measured with activations ", activations_name(mode), ": ",
+                               measured.error().message, "; --backend cpu can\n");
+        continue;
+      }
+      if (!measured.ok()) return measured.error();
+      TRY(judge_text(arguments, measured.value(), verdict));
+      if (arguments.enabled("card")) TRY(record(arguments, file, measured.value()));
+    }
   }
   TRY(terminal.out(verdict.text));
   return verdict.bad == 0 ? kExitOk : kExitFailure;

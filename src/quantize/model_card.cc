@@ -104,7 +104,7 @@ std::string quality(Declared declared, std::string_view measured) {
   if (declared == Declared::four_bit_activations)
     out +=
         "\nThis file declares 4-bit activations. Hardware without FP4 multipliers runs it with "
-        "higher ones; measure both: `--activations declared` and `--activations bf16`.\n";
+        "higher ones; both are measured, `declared` and `bf16`.\n";
   return out;
 }
 
