@@ -63,8 +63,8 @@ TEST(ModelCard, EveryOutputHasACardAndAPicture) {
   for (const char* words :
        {"---\nlicense: mit\nbase_model: in\n", "- nvfp4\n- compressed-tensors\n",
         "status free text only", "No calibration data was used", "recipe's constants",
-        "| mlp.experts.up_proj | NVFP4, 4-bit activations | 8 |", "both are measured, `declared` and `bf16`",
-        "vllm serve DIR\n"})
+        "| mlp.experts.up_proj | NVFP4, 4-bit activations | 8 |",
+        "both are measured, `declared` and `bf16`", "vllm serve DIR\n"})
     EXPECT_NE(card.find(words), std::string::npos) << words << "\n" << card;
   EXPECT_EQ(test::file_text(folder / "out" / "README.base.md"),
             "---\nlicense: mit\n---\nBase card.\n");
