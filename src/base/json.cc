@@ -283,12 +283,18 @@ Result<Json> parse_json(std::string_view text, std::string_view source, const Js
 void append_json_string(std::string& out, std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";
   out.push_back('"');
-  for (const char c : text) {
+  const auto plain = [](char c) {
+    return c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
+  };
+  for (size_t at = 0; at < text.size(); ++at) {
+    const size_t begin = at;
+    while (at < text.size() && plain(text[at])) ++at;
+    out.append(text, begin, at - begin);
+    if (at == text.size()) break;
+    const char c = text[at];
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out.push_back('\\');
-      out.push_back(c);
-    } else if (byte >= 0x20) {
       out.push_back(c);
     } else if (c == '\n') {
       out.append("\\n");

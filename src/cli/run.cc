@@ -68,7 +68,7 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt)
   }
   Json::Array messages;
   const auto message = [](std::string_view role, const std::string& content) {
-    return Json(Json::Object{{"role", Json(role)}, {"content", Json(content)}});
+    return json_object({{"role", Json(role)}, {"content", Json(content)}});
   };
   if (const auto system = arguments.text("system")) messages.push_back(message("system", *system));
   messages.push_back(message("user", prompt));

@@ -7,10 +7,10 @@ Json ApiError::json() const {
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? Json() : Json(text);
   };
-  return Json(Json::Object{{"error", Json(Json::Object{{"message", Json(message)},
-                                                       {"type", Json(type)},
-                                                       {"param", text_or_null(param)},
-                                                       {"code", text_or_null(code)}})}});
+  return json_object({{"error", json_object({{"message", Json(message)},
+                                             {"type", Json(type)},
+                                             {"param", text_or_null(param)},
+                                             {"code", text_or_null(code)}})}});
 }
 
 HttpResponse ApiError::response() const {

@@ -19,7 +19,7 @@ std::string flat(std::span<const TextPiece> pieces) {
 }
 
 Json message_of(const char* role) {
-  return Json(Json::Object{{"role", Json(role)}, {"content", Json(kPlaceholder)}});
+  return json_object({{"role", Json(role)}, {"content", Json(kPlaceholder)}});
 }
 
 std::string role_of(const Json& message) {

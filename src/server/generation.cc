@@ -87,9 +87,7 @@ void Generation::fail(const ApiError& error) {
                              : concat("data: ", error.json().dump(), "\n\n"));
     exchange_->finish_stream();
   } else {
-    HttpResponse response = error_response(request_.api, error);
-    response.headers.push_back({"x-request-id", request_id_});
-    exchange_->respond(std::move(response));
+    exchange_->respond(error_response(request_.api, error));
   }
   cancel_rest();
 }
@@ -119,6 +117,7 @@ void Generation::cancel_rest() {
 }
 
 void Generation::take(EngineEvent event) {
+  news_ = true;
   const uint64_t id = std::visit([](const auto& e) { return e.id; }, event);
   const auto at = std::ranges::find(ids_, id) - ids_.begin();
   CHECK(at < static_cast<ptrdiff_t>(ids_.size()), "sequence ", id, " is not of this request");
@@ -200,6 +199,7 @@ bool Generation::shown(const OutputEvent& event) const {
 }
 
 void Generation::flush() {
+  news_ = false;
   if (done_) return;
   if (request_.delivery == Delivery::whole) {
     if (writer_) write_blocks();

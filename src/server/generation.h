@@ -38,6 +38,8 @@ class Generation {
 
   /// An event of one of its sequences.
   void take(EngineEvent event);
+  /// Something was taken since the last flush().
+  bool has_news() const { return news_; }
   /// After a batch of events: sends what has become certain; the answer when all is finished.
   void flush();
   /// Keeps a silent stream alive with a comment.
@@ -73,6 +75,7 @@ class Generation {
     size_t text_offset = 0;
     std::optional<PromptProgress> progress;  // not told yet
     std::shared_ptr<HeldAnswer> held;        // empty: there are no filters
+    std::optional<TextChunks> content_chunks, reasoning_chunks;  // once needed
     std::optional<Finished> finished;
     bool echo_sent = false;
     bool end_sent = false;
@@ -98,6 +101,7 @@ class Generation {
   void begin_stream();
   void send(const Json& object);
   void stream_choice(int32_t index);
+  void stream_event(int32_t index, const OutputEvent& event);
   /// What the only choice has said since the last time, in the writer's words.
   std::string write_blocks();
   void finish_stream();
@@ -120,6 +124,7 @@ class Generation {
   FilterPanel* panel_ = nullptr;
   std::function<void()> changed_;
   std::string pending_;  // SSE bytes of this flush
+  bool news_ = false;
   bool streaming_ = false;
   bool wrote_since_ping_ = false;
   bool done_ = false;

@@ -13,8 +13,7 @@ void Generation::answer_whole() {
     outcome_ = end.finish_reason;
     done_ = true;
     tell_response();
-    return exchange_->respond(
-        {.body = writer_->whole().dump(), .headers = {{"x-request-id", request_id_}}});
+    return exchange_->respond({.body = writer_->whole().dump()});
   }
   Json::Array choices;
   for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_of(i));
@@ -25,7 +24,7 @@ void Generation::answer_whole() {
   answer.set("usage", counts().usage());
   outcome_ = end_of(choices_.front()).finish_reason;
   done_ = true;
-  exchange_->respond({.body = answer.dump(), .headers = {{"x-request-id", request_id_}}});
+  exchange_->respond({.body = answer.dump()});
 }
 
 void Generation::tell_response() const {

@@ -5,11 +5,10 @@ namespace nibble {
 
 void Generation::begin_stream() {
   streaming_ = true;
-  exchange_->start_stream({.status = 200,
-                           .content_type = "text/event-stream; charset=utf-8",
-                           .headers = {{"Cache-Control", "no-cache"},
-                                       {"X-Accel-Buffering", "no"},
-                                       {"x-request-id", request_id_}}});
+  exchange_->start_stream(
+      {.status = 200,
+       .content_type = "text/event-stream; charset=utf-8",
+       .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}});
   if (writer_) pending_ += writer_->begin(counts());
   if (request_.api != Api::chat) return;
   for (size_t i = 0; i < choices_.size(); ++i)
@@ -62,16 +61,27 @@ void Generation::send_progress(size_t index) {
   send(chunk);
 }
 
+void Generation::stream_event(int32_t index, const OutputEvent& event) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  const bool call = event.kind >= OutputEvent::Kind::tool_begin;
+  if (!call && !request_.sampling.wants_logprobs()) {
+    const bool content = event.kind == OutputEvent::Kind::content;
+    auto& chunks = content ? choice.content_chunks : choice.reasoning_chunks;
+    if (!chunks) chunks.emplace(head_, index, event.kind);
+    return chunks->append(pending_, event.text);
+  }
+  if (event.kind == OutputEvent::Kind::tool_begin) choice.text.add(event);  // gives it an id
+  const std::string tool_id = call ? choice.text.calls[static_cast<size_t>(event.tool)].id : "";
+  send(head_.object({chunk_choice(head_, index, &event, tool_id, nullptr, logprobs_of(choice))}));
+}
+
 void Generation::stream_choice(int32_t index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   send_progress(static_cast<size_t>(index));
   if (!send_echo(static_cast<size_t>(index))) return;
   for (const OutputEvent& event : events_of(static_cast<size_t>(index))) {
     if (!shown(event) || request_.completion == Completion::dropped) continue;
-    if (event.kind == OutputEvent::Kind::tool_begin) choice.text.add(event);  // gives it an id
-    const bool call = event.kind >= OutputEvent::Kind::tool_begin;
-    const std::string tool_id = call ? choice.text.calls[static_cast<size_t>(event.tool)].id : "";
-    send(head_.object({chunk_choice(head_, index, &event, tool_id, nullptr, logprobs_of(choice))}));
+    stream_event(index, event);
   }
   if (!choice.finished || choice.end_sent || (choice.held && !choice.held->settled())) return;
   choice.end_sent = true;

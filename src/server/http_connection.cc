@@ -28,10 +28,10 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-std::string hex(size_t value) {
+std::string& append_hex(std::string& out, size_t value) {
   char digits[20];
   const auto end = std::to_chars(digits, digits + sizeof digits, value, 16);
-  return std::string(digits, end.ptr);
+  return out.append(digits, end.ptr);
 }
 
 /// "Sat, 21 Nov 2026 08:00:00 GMT".
@@ -57,12 +57,12 @@ std::string_view http_reason(int status) {
 }
 
 std::string http_error_body(int status, std::string_view message) {
-  Json error(Json::Object{});
-  error.set("message", Json(message));
-  error.set("type", Json(status == 413 ? "request_too_large" : "invalid_request_error"));
-  error.set("param", Json());
-  error.set("code", Json(status));
-  return Json(Json::Object{{"error", error}}).dump();
+  const std::string_view type = status == 413 ? "request_too_large" : "invalid_request_error";
+  return json_object({{"error", json_object({{"message", Json(message)},
+                                             {"type", Json(type)},
+                                             {"param", Json()},
+                                             {"code", Json(status)}})}})
+      .dump();
 }
 
 /// The handler's side of one request.
@@ -74,8 +74,8 @@ class SocketExchange final : public HttpExchange {
   void respond(HttpResponse response) override {
     const auto c = live();
     if (!c) return;
-    c->send_head(response, response.body.size());
-    if (!c->head_request_) c->send(response.body);
+    c->add_head(response, response.body.size());
+    if (!c->head_request_) c->pending_ += response.body;
     c->end_answer();
   }
   void start_stream(HttpResponse response) override {
@@ -84,16 +84,20 @@ class SocketExchange final : public HttpExchange {
     c->framing_ =
         c->http_1_0_ ? HttpConnection::Framing::until_close : HttpConnection::Framing::chunked;
     if (c->http_1_0_) c->keep_alive_ = false;
-    c->send_head(response, std::nullopt);
-    c->send_piece(response.body);
+    c->add_head(response, std::nullopt);
+    c->add_piece(response.body);
+    c->send_pending();
   }
   void write(std::string piece) override {
-    if (const auto c = live()) c->send_piece(piece);
+    const auto c = live();
+    if (!c) return;
+    c->add_piece(piece);
+    c->send_pending();
   }
   void finish_stream() override {
     const auto c = live();
     if (!c) return;
-    if (c->framing_ == HttpConnection::Framing::chunked) c->send("0\r\n\r\n");
+    if (c->framing_ == HttpConnection::Framing::chunked) c->pending_ += "0\r\n\r\n";
     c->end_answer();
   }
   void on_gone(std::function<void()> callback) override {
@@ -237,8 +241,10 @@ void HttpConnection::header_complete() {
     return fail(400, "the request target must be a path");
   parser_->eager(true);
   wait_for(Phase::body, owner_.limits().body_wait);
-  if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done())
-    send("HTTP/1.1 100 Continue\r\n\r\n");
+  if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done()) {
+    pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    send_pending();
+  }
 }
 
 void HttpConnection::deliver() {
@@ -277,64 +283,81 @@ void HttpConnection::refuse(int status, std::string_view reason) {
   keep_alive_ = false;
   framing_ = Framing::length;
   const HttpResponse response{.status = status, .body = http_error_body(status, reason)};
-  send_head(response, response.body.size());
-  send(response.body);
+  add_head(response, response.body.size());
+  pending_ += response.body;
   end_answer();
 }
 
-void HttpConnection::send_head(const HttpResponse& response, std::optional<size_t> body_bytes) {
-  std::string head =
-      concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
-             "\r\nDate: ", http_date(), "\r\nContent-Type: ", response.content_type, "\r\n");
+void HttpConnection::add_head(const HttpResponse& response, std::optional<size_t> body_bytes) {
+  pending_ += concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
+                     "\r\nDate: ", http_date(), "\r\nContent-Type: ", response.content_type, "\r\n");
   for (const HttpHeader& header : response.headers)
-    head += concat(header.name, ": ", header.value, "\r\n");
+    pending_ += concat(header.name, ": ", header.value, "\r\n");
   if (body_bytes)
-    head += concat("Content-Length: ", *body_bytes, "\r\n");
+    pending_ += concat("Content-Length: ", *body_bytes, "\r\n");
   else if (framing_ == Framing::chunked)
-    head += "Transfer-Encoding: chunked\r\n";
+    pending_ += "Transfer-Encoding: chunked\r\n";
   if (!keep_alive_)
-    head += "Connection: close\r\n";
+    pending_ += "Connection: close\r\n";
   else if (http_1_0_)
-    head += "Connection: keep-alive\r\n";
-  send(head + "\r\n");
+    pending_ += "Connection: keep-alive\r\n";
+  pending_ += "\r\n";
 }
 
-void HttpConnection::send_piece(std::string_view piece) {
+void HttpConnection::add_piece(std::string_view piece) {
   if (piece.empty() || head_request_) return;
   const bool chunked = framing_ == Framing::chunked;
-  send(chunked ? concat(hex(piece.size()), "\r\n", piece, "\r\n") : std::string(piece));
-  // A reader this slow would hold the generation's memory: treat it as gone.
-  if (pending_.size() > owner_.limits().output_bytes_max) client_gone();
+  if (chunked) append_hex(pending_, piece.size()).append("\r\n");
+  pending_.append(piece);
+  if (chunked) pending_.append("\r\n");
 }
 
-void HttpConnection::send(std::string_view bytes) {
+/// Not while bytes are on their way: those that come meanwhile leave together.
+void HttpConnection::send_pending() {
   if (phase_ == Phase::closed) return;
-  pending_.append(bytes);
   if (writing_.empty()) write_more();
+  // A reader this slow would hold the generation's memory: treat it as gone.
+  if (pending_.size() > owner_.limits().output_bytes_max) client_gone();
 }
 
 void HttpConnection::end_answer() {
   answer_ended_ = true;
   on_gone_ = {};
+  if (writing_.empty()) write_more();
   if (writing_.empty()) after_answer();
 }
 
+/// Most pieces fit the socket's buffer and are gone at once; for the rest it waits.
 void HttpConnection::write_more() {
   if (written_ == writing_.size()) {
     writing_.clear();
     std::swap(writing_, pending_);
-    written_ = 0;
+    written_ = transport_->write_now(asio::buffer(writing_));
   }
-  if (writing_.empty()) return;
-  write_timer_.expires_after(owner_.limits().write_wait);
-  write_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
-    const auto self = weak.lock();
-    if (!self || error || self->writing_.empty()) return;
-    if (self->write_timer_.expiry() <= std::chrono::steady_clock::now()) self->client_gone();
-  });
+  if (written_ == writing_.size()) {
+    writing_.clear();
+    written_ = 0;
+    return;
+  }
+  write_deadline_ = std::chrono::steady_clock::now() + owner_.limits().write_wait;
+  watch_writing();
   transport_->write_some(
       asio::buffer(writing_.data() + written_, writing_.size() - written_),
       [self = shared_from_this()](ErrorCode error, size_t bytes) { self->on_write(error, bytes); });
+}
+
+/// One timer at a time, set anew only when it has run out: progress is frequent.
+void HttpConnection::watch_writing() {
+  if (std::exchange(watching_, true)) return;
+  write_timer_.expires_at(write_deadline_);
+  write_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!self || error) return;
+    self->watching_ = false;
+    if (self->writing_.empty()) return;
+    if (self->write_deadline_ <= std::chrono::steady_clock::now()) return self->client_gone();
+    self->watch_writing();
+  });
 }
 
 void HttpConnection::on_write(ErrorCode error, size_t bytes) {
@@ -342,9 +365,7 @@ void HttpConnection::on_write(ErrorCode error, size_t bytes) {
   if (error) return client_gone();
   written_ += bytes;
   write_more();
-  if (!writing_.empty()) return;
-  write_timer_.cancel();
-  if (phase_ == Phase::answering && answer_ended_) after_answer();
+  if (writing_.empty() && phase_ == Phase::answering && answer_ended_) after_answer();
 }
 
 void HttpConnection::after_answer() {

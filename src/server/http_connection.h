@@ -60,11 +60,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void wait_for(Phase phase, std::chrono::milliseconds limit);
   void on_read_timeout();
 
-  void send_head(const HttpResponse& response, std::optional<size_t> body_bytes);
-  void send(std::string_view bytes);
-  void send_piece(std::string_view piece);
+  void add_head(const HttpResponse& response, std::optional<size_t> body_bytes);
+  void add_piece(std::string_view piece);
+  void send_pending();
   void end_answer();
   void write_more();
+  void watch_writing();
   void on_write(ErrorCode error, size_t bytes);
   void after_answer();
   void client_gone();
@@ -90,8 +91,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Framing framing_ = Framing::length;
   std::function<void()> on_gone_;
   std::string pending_;  // not handed to the socket yet
-  std::string writing_;
+  std::string writing_;  // partly written; empty: nothing is on its way
   size_t written_ = 0;
+  std::chrono::steady_clock::time_point write_deadline_;  // of some progress
+  bool watching_ = false;                                 // write_timer_ runs
 };
 
 /// "Not Found" for 404.

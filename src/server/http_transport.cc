@@ -19,11 +19,18 @@ void shut_down(HttpTransport::Socket& socket) {
 
 class PlainTransport final : public HttpTransport {
  public:
-  explicit PlainTransport(Socket socket) : socket_(std::move(socket)) {}
+  explicit PlainTransport(Socket socket) : socket_(std::move(socket)) {
+    ErrorCode ignored;
+    socket_.non_blocking(true, ignored);
+  }
   asio::any_io_executor executor() override { return socket_.get_executor(); }
   void handshake(std::function<void(ErrorCode)> done) override { done({}); }
   void read_some(asio::mutable_buffer buffer, Moved done) override {
     socket_.async_read_some(buffer, std::move(done));
+  }
+  size_t write_now(asio::const_buffer buffer) override {
+    ErrorCode later;  // an error is told by write_some()
+    return socket_.non_blocking() ? socket_.write_some(buffer, later) : 0;
   }
   void write_some(asio::const_buffer buffer, Moved done) override {
     socket_.async_write_some(buffer, std::move(done));
@@ -49,6 +56,7 @@ class TlsTransport final : public HttpTransport {
   void read_some(asio::mutable_buffer buffer, Moved done) override {
     stream_.async_read_some(buffer, std::move(done));
   }
+  size_t write_now(asio::const_buffer) override { return 0; }
   void write_some(asio::const_buffer buffer, Moved done) override {
     stream_.async_write_some(buffer, std::move(done));
   }

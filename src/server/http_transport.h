@@ -33,6 +33,8 @@ class HttpTransport {
   virtual boost::asio::any_io_executor executor() = 0;
   virtual void handshake(std::function<void(ErrorCode)> done) = 0;
   virtual void read_some(boost::asio::mutable_buffer buffer, Moved done) = 0;
+  /// Writes what fits without waiting, and says how much: 0 where it cannot tell, or in error.
+  virtual size_t write_now(boost::asio::const_buffer buffer) = 0;
   virtual void write_some(boost::asio::const_buffer buffer, Moved done) = 0;
   /// No more bytes from here; what the peer still sends can be read.
   virtual void shutdown_send() = 0;

@@ -186,6 +186,29 @@ Json role_choice(int32_t index) {
                       {"finish_reason", Json()}});
 }
 
+TextChunks::TextChunks(const AnswerHead& head, int32_t index, OutputEvent::Kind kind) {
+  constexpr std::string_view kHole = "\"\"", kEnd = "]}";
+  const OutputEvent nothing{.kind = kind};
+  const std::string choice = chunk_choice(head, index, &nothing, {}, nullptr, Json()).dump();
+  for (size_t at = 0, hole = 0; hole != std::string::npos; at = hole + kHole.size()) {
+    hole = choice.find(kHole, at);
+    parts_.push_back(choice.substr(at, hole - at));
+  }
+  const std::string object = head.object({}).dump();
+  CHECK(parts_.size() > 1 && object.ends_with(kEnd), choice, object);
+  parts_.front() =
+      concat("data: ", object.substr(0, object.size() - kEnd.size()), parts_.front());
+  parts_.back() += concat(kEnd, "\n\n");
+}
+
+void TextChunks::append(std::string& out, std::string_view text) const {
+  for (size_t i = 0; i + 1 < parts_.size(); ++i) {
+    out += parts_[i];
+    append_json_string(out, text);
+  }
+  out += parts_.back();
+}
+
 std::string random_id(std::string_view prefix) {
   std::random_device entropy;
   std::string id(prefix);

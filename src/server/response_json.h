@@ -70,6 +70,19 @@ Json chunk_choice(const AnswerHead& head, int32_t index, const OutputEvent* even
 /// The first chunk of a chat choice: the role.
 Json role_choice(int32_t index);
 
+/// Streamed chunks of a choice that bring text and no log-probabilities: what all of them repeat is
+/// made once.
+class TextChunks {
+ public:
+  /// `kind`: reasoning or content.
+  TextChunks(const AnswerHead& head, int32_t index, OutputEvent::Kind kind);
+  /// Appends the event "data: {...}", the chunk_choice() of `text` in its head's object().
+  void append(std::string& out, std::string_view text) const;
+
+ private:
+  std::vector<std::string> parts_;  // the text stands between each two
+};
+
 /// "PREFIX" and 24 random hexadecimal digits.
 std::string random_id(std::string_view prefix);
 

@@ -51,12 +51,12 @@ std::vector<std::string> names_for(const ServedModel& model, const RequestRecord
 }
 
 Json model_card(const ServedModel& model, std::string_view name) {
-  return Json(Json::Object{{"id", Json(name)},
-                           {"object", Json("model")},
-                           {"created", Json(model.created)},
-                           {"owned_by", Json("nibble")},
-                           {"root", Json(model.names.front())},
-                           {"max_model_len", Json(model.context_max)}});
+  return json_object({{"id", Json(name)},
+                      {"object", Json("model")},
+                      {"created", Json(model.created)},
+                      {"owned_by", Json("nibble")},
+                      {"root", Json(model.names.front())},
+                      {"max_model_len", Json(model.context_max)}});
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ void answer_models(ServerState& server, Call call) {
   Json::Array cards;
   for (const std::string& name : names_for(server.model, *call.record))
     cards.push_back(model_card(server.model, name));
-  const Json list(Json::Object{{"object", Json("list")}, {"data", Json(std::move(cards))}});
+  const Json list = json_object({{"object", Json("list")}, {"data", Json(std::move(cards))}});
   call.exchange->respond({.body = list.dump()});
 }
 

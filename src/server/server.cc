@@ -242,14 +242,14 @@ void ServerState::pump() {
     const uint64_t id = std::visit([](const auto& e) { return e.id; }, event);
     const auto found = sequences.find(id);
     CHECK(found != sequences.end(), "an event of the unknown sequence ", id);
-    const Live live = found->second;
+    Generation& generation = *found->second.generation;
+    RequestRecord& record = *found->second.record;
     metrics.take(event, now);
     const bool spoke = std::holds_alternative<NewTokens>(event);
-    if (spoke && live.record->first_token == RequestRecord::Time{}) live.record->first_token = now;
+    if (spoke && record.first_token == RequestRecord::Time{}) record.first_token = now;
+    if (!generation.has_news()) touched.push_back(found->second);
     if (std::holds_alternative<Finished>(event)) sequences.erase(found);
-    live.generation->take(std::move(event));
-    if (std::ranges::find(touched, live.generation, &Live::generation) == touched.end())
-      touched.push_back(live);
+    generation.take(std::move(event));
   }
   for (const Live& live : touched) {
     live.generation->flush();
