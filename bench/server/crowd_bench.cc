@@ -1,10 +1,9 @@
 // crowd_bench [IDLE SLOW]: what a crowd does to the others: the time between tokens of 32 streams,
 // alone and beside IDLE open connections that ask nothing and SLOW streams whose readers take 256
 // bytes every 50 ms. The backend says 'x' after 20 ms whoever is in the batch, so that all there is
-// to see is the server. The client is a process of its own.
-#include <fcntl.h>
+// to see is the server. The crowd and the others are a process each, so that neither's own work
+// holds up the other's reading.
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kOthers = 32;
 constexpr int kTokens = 400;
 constexpr int kPassMs = 20;
+constexpr int kDrainMs = 50;
 constexpr int kRounds = 3;
 
 struct Crowd {
@@ -39,18 +39,12 @@ Gaps summary(std::vector<double> gaps) {
   return {gaps[gaps.size() / 2], gaps[gaps.size() * 99 / 100], gaps.back()};
 }
 
-void drain(const std::vector<int>& sockets) {
-  char bytes[256];
-  for (const int socket : sockets) (void)::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
-}
-
-/// Reads the others to their end; the slow ones by the way.
-Gaps read_others(const std::vector<int>& others, const std::vector<int>& slow) {
+/// Reads the others to their end.
+Gaps read_others(const std::vector<int>& others) {
   std::vector<pollfd> polls;
   for (const int socket : others) polls.push_back({.fd = socket, .events = POLLIN, .revents = 0});
   std::vector<Clock::time_point> last(others.size());
   std::vector<double> gaps;
-  auto drained = Clock::now();
   for (size_t open = others.size(); open > 0;) {
     CHECK(::poll(polls.data(), polls.size(), 10) >= 0);
     const auto now = Clock::now();
@@ -68,18 +62,13 @@ Gaps read_others(const std::vector<int>& others, const std::vector<int>& slow) {
       polls[i].fd = -1;
       --open;
     }
-    if (now - drained < std::chrono::milliseconds(50)) continue;
-    drain(slow);
-    drained = now;
   }
   return summary(std::move(gaps));
 }
 
-/// The client's whole life: the crowd, then the others.
-[[noreturn]] void visit(const Crowd& crowd, int from_server, int to_server) {
-  uint16_t port = 0;
-  CHECK(::read(from_server, &port, sizeof port) == sizeof port);
-  std::vector<int> idle, slow, others;
+/// Comes, says so, and reads a little now and then.
+void crowd_in(const Crowd& crowd, uint16_t port, const Client& self) {
+  std::vector<int> idle, slow;
   for (int i = 0; i < crowd.idle; ++i) {
     idle.push_back(connect_to(port));
     send_text(idle.back(), testing::get("/health"));
@@ -87,29 +76,27 @@ Gaps read_others(const std::vector<int>& others, const std::vector<int>& slow) {
     CHECK(::recv(idle.back(), bytes, sizeof bytes, 0) > 0);
   }
   for (int i = 0; i < crowd.slow; ++i) slow.push_back(open_stream(port, kTokens * 2, i));
+  self.tell('r');
+  self.stay(kDrainMs, [&] {
+    char bytes[256];
+    for (const int socket : slow) (void)::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
+  });
+}
+
+void visit(uint16_t port, const Client& self) {
+  std::vector<int> others;
   for (int i = 0; i < kOthers; ++i) others.push_back(open_stream(port, kTokens, -1 - i));
-  const Gaps gaps = read_others(others, slow);
-  CHECK(::write(to_server, &gaps, sizeof gaps) == sizeof gaps);
-  ::_exit(0);
+  self.tell(read_others(others));
 }
 
 Gaps measure(const Crowd& crowd) {
-  int down[2], up[2];
-  CHECK(::pipe(down) == 0 && ::pipe(up) == 0);
-  const pid_t client = ::fork();  // before this process has threads
-  if (client == 0) visit(crowd, down[0], up[1]);
-  const auto server = start_server(engine_settings(kOthers + crowd.slow, 2 * kTokens), kPassMs);
-  std::thread thread([&] { server->run(); });
-  const uint16_t port = server->port();
-  CHECK(::write(down[1], &port, sizeof port) == sizeof port);
-  Gaps gaps;
-  CHECK(::read(up[0], &gaps, sizeof gaps) == sizeof gaps, "the client ended early");
-  server->terminate();
-  server->terminate();
-  thread.join();
-  for (const int end : {down[0], down[1], up[0], up[1]}) ::close(end);
-  ::waitpid(client, nullptr, 0);
-  return gaps;
+  const Client crowding([&](uint16_t port, const Client& self) { crowd_in(crowd, port, self); });
+  const Client visiting(visit);
+  const Running server(start_server(engine_settings(kOthers + crowd.slow, 2 * kTokens), kPassMs));
+  crowding.come(server.port());
+  CHECK(crowding.hear<char>() == 'r');
+  visiting.come(server.port());
+  return visiting.hear<Gaps>();
 }
 
 int run(const Crowd& crowd) {

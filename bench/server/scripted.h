@@ -1,8 +1,13 @@
-// What the server benchmarks share: a server over the scripted backend, and a client's sockets.
+// What the server benchmarks share: a server over the scripted backend, and a client in a process
+// of its own, with sockets.
 #pragma once
 
+#include <sys/wait.h>
+
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,6 +40,69 @@ inline std::unique_ptr<Server> start_server(const EngineSettings& settings, int 
   CHECK(server.ok(), server.error().message);
   return std::move(server).value();
 }
+
+/// A process for the client, so that its work is not counted: forked before this one has threads,
+/// it waits for the port and calls `visit`, whose words come back through a pipe.
+class Client {
+ public:
+  using Visit = std::function<void(uint16_t port, const Client& self)>;
+  explicit Client(const Visit& visit) {
+    CHECK(::pipe(down_) == 0 && ::pipe(up_) == 0);
+    process_ = ::fork();
+    CHECK(process_ >= 0);
+    if (process_ > 0) return;
+    ::close(down_[1]);
+    uint16_t port = 0;
+    CHECK(::read(down_[0], &port, sizeof port) == sizeof port);
+    visit(port, *this);
+    ::_exit(0);
+  }
+  ~Client() {
+    for (const int end : {down_[0], down_[1], up_[0], up_[1]}) ::close(end);
+    ::waitpid(process_, nullptr, 0);
+  }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void come(uint16_t port) const { CHECK(::write(down_[1], &port, sizeof port) == sizeof port); }
+  /// By the visit; plain values.
+  template <typename Value>
+  void tell(const Value& value) const {
+    CHECK(::write(up_[1], &value, sizeof value) == sizeof value);
+  }
+  /// By the visit: does `work` every `ms` until the other side ends it.
+  void stay(int ms, const std::function<void()>& work) const {
+    pollfd end = {.fd = down_[0], .events = POLLIN, .revents = 0};
+    while (::poll(&end, 1, ms) == 0) work();
+  }
+  template <typename Value>
+  Value hear() const {
+    Value value;
+    CHECK(::read(up_[0], &value, sizeof value) == sizeof value, "the client ended early");
+    return value;
+  }
+
+ private:
+  int down_[2], up_[2];
+  pid_t process_ = -1;
+};
+
+/// A server on a thread of its own.
+class Running {
+ public:
+  explicit Running(std::unique_ptr<Server> server)
+      : server_(std::move(server)), thread_([this] { server_->run(); }) {}
+  ~Running() {
+    server_->terminate();
+    server_->terminate();
+    thread_.join();
+  }
+  uint16_t port() const { return server_->port(); }
+
+ private:
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+};
 
 inline int connect_to(uint16_t port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);

@@ -3,7 +3,6 @@
 // engine's own time in a step; the length of a step with the answers streamed over HTTP against the
 // engine alone; CPU of the whole process per streamed token. The client is a process of its own.
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
@@ -133,11 +132,9 @@ Run engine_alone(const Settings& s) {
   return span.end(total / s.streams, s.streams);
 }
 
-/// The client's whole life: asks for all streams at once and reads them. Writes 'b' when all have
-/// begun, then the tokens that came from then to the first end.
-[[noreturn]] void read_streams(const Settings& s, int from_server, int to_server) {
-  uint16_t port = 0;
-  CHECK(::read(from_server, &port, sizeof port) == sizeof port);
+/// Asks for all streams at once and reads them. Tells 'b' when all have begun, then the tokens that
+/// came from then to the first end.
+void read_streams(const Settings& s, uint16_t port, const bench::Client& self) {
   std::vector<int> sockets;
   for (int i = 0; i < s.streams; ++i) sockets.push_back(bench::open_stream(port, s.tokens, i));
   std::vector<bool> begun(sockets.size());
@@ -158,35 +155,23 @@ Run engine_alone(const Settings& s) {
       if (started == sockets.size()) tokens += pieces;
       if (pieces == 0 || begun[i]) continue;
       begun[i] = true;
-      if (++started == sockets.size()) CHECK(::write(to_server, "b", 1) == 1);
+      if (++started == sockets.size()) self.tell('b');
     }
   }
-  CHECK(::write(to_server, &tokens, sizeof tokens) == sizeof tokens);
-  ::_exit(0);
+  self.tell(tokens);
 }
 
 Run over_http(const Settings& s) {
-  int down[2], up[2];
-  CHECK(::pipe(down) == 0 && ::pipe(up) == 0);
-  const pid_t client = ::fork();  // before this process has threads
-  if (client == 0) read_streams(s, down[0], up[1]);
-  const auto server = bench::start_server(bench::engine_settings(s.streams, s.tokens), s.pass_ms);
-  std::thread thread([&] { server->run(); });
-  const uint16_t port = server->port();
-  CHECK(::write(down[1], &port, sizeof port) == sizeof port);
-  char begun = 0;
-  CHECK(::read(up[0], &begun, 1) == 1, "the client ended early");
+  const bench::Client client(
+      [&](uint16_t port, const bench::Client& self) { read_streams(s, port, self); });
+  const bench::Running server(
+      bench::start_server(bench::engine_settings(s.streams, s.tokens), s.pass_ms));
+  client.come(server.port());
+  CHECK(client.hear<char>() == 'b');
   Span span;
   span.begin();
-  int64_t tokens = 0;
-  CHECK(::read(up[0], &tokens, sizeof tokens) == sizeof tokens, "the client ended early");
-  const Run run = span.end(tokens / s.streams, s.streams);
-  server->terminate();
-  server->terminate();
-  thread.join();
-  for (const int end : {down[0], down[1], up[0], up[1]}) ::close(end);
-  ::waitpid(client, nullptr, 0);
-  return run;
+  const auto tokens = client.hear<int64_t>();
+  return span.end(tokens / s.streams, s.streams);
 }
 
 double median(std::vector<double> values) {
