@@ -28,12 +28,18 @@ Result<ResponseStoreLimits> read_response_store(const Arguments& arguments) {
 
 Result<FilterOptions> read_filters(const Arguments& arguments, const FilterReport& report) {
   FilterOptions options;
+  const std::filesystem::path ca = arguments.text("filter-ca").value_or("");
+  if (!ca.empty()) TRY(check_filter_ca(ca));
+  options.store = std::make_shared<FilterStore>(report, ca);
   const std::string specs = arguments.text("filter").value_or("");
   for (size_t begin = 0; begin < specs.size();) {
     const size_t end = std::min(specs.find(',', begin), specs.size());
-    if (end > begin)
-      options.filters.push_back(
-          TRY(make_filter(std::string_view(specs).substr(begin, end - begin), report)));
+    const std::string spec = specs.substr(begin, end - begin);
+    if (!spec.empty()) {
+      const auto made = options.store->get(spec);
+      if (!made.ok()) return Error{made.error().code, concat("--filter: ", made.error().message)};
+      add_filters(options.filters, {made.value()});
+    }
     begin = end + 1;
   }
   const std::string fail = TRY(arguments.choice("filter-fail", {"open", "closed"}));

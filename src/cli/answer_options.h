@@ -29,6 +29,9 @@ inline constexpr Option kResponseStoreBytesOption = {"response-store-max-bytes",
 inline constexpr Option kFilterOption = {"filter", "SPEC", "",
                                          "judges prompts and answers: regex:FILE, exec:PROGRAM, "
                                          "http:URL (several: separated by commas)"};
+inline constexpr Option kFilterCaOption = {"filter-ca", "FILE", "",
+                                           "certificates that https filters are trusted by; else "
+                                           "those of the system"};
 inline constexpr Option kFilterFailOption = {"filter-fail", "open|closed", "closed",
                                              "what a slow or dead filter means: closed refuses"};
 inline constexpr Option kFilterTimeoutOption = {"filter-timeout", "SECONDS", "5",

@@ -75,6 +75,14 @@ Result<std::string> text_of(const Place& place, std::string_view key) {
   return wrong(place, key, "a string", type_of(*place.node));
 }
 
+Result<std::vector<std::string>> texts_of(const Place& place, std::string_view key) {
+  const auto* list = place.node->as_array();
+  if (list == nullptr) return wrong(place, key, "a list of strings", type_of(*place.node));
+  std::vector<std::string> texts;
+  for (const toml::node& item : *list) texts.push_back(TRY(text_of({place.source, &item}, key)));
+  return texts;
+}
+
 Result<bool> flag_of(const Place& place, std::string_view key) {
   if (const auto* flag = place.node->as_boolean()) return flag->get();
   return wrong(place, key, "true or false", type_of(*place.node));
@@ -121,7 +129,7 @@ Result<Json> json_of(const Place& place, std::string_view key) {
 class Reader {
  public:
   explicit Reader(std::string_view source) : source_(source) {
-    keys_ = {"name", "base", "thinking", "template_kwargs", "locked"};
+    keys_ = {"name", "base", "thinking", "template_kwargs", "filters", "locked"};
     for (const ProfileNumber& row : profile_numbers()) keys_.push_back(row.key);
   }
   Result<Profiles> read(const toml::table& root);
@@ -221,6 +229,10 @@ Result<void> Reader::member(std::string_view key, const toml::node& node, Profil
     const Json given = TRY(json_of(at(node), key));
     for (const auto& [variable, value] : given.as_object())
       made.template_kwargs.set(variable, value);
+    return {};
+  }
+  if (key == "filters") {
+    made.filters = TRY(texts_of(at(node), key));
     return {};
   }
   for (const ProfileNumber& row : profile_numbers())

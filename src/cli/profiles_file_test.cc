@@ -19,6 +19,7 @@ answer_reserve = 512
 max_tokens = 8192
 priority = -5
 template_kwargs = { preserve_thinking = true, words = ["a", 1, 2.5] }
+filters = ["regex:words", "http://judge/"]
 locked = ["temperature", "thinking"]
 [[profile]]
 name = "brief"
@@ -41,11 +42,13 @@ temperature = 0.3
   EXPECT_EQ(coder.thinking, true);
   EXPECT_EQ(coder.template_kwargs.dump(), R"({"preserve_thinking":true,"words":["a",1,2.5]})");
   EXPECT_TRUE(coder.locks("thinking") && coder.locks("temperature") && !coder.locks("top_p"));
+  EXPECT_EQ(coder.filters, (std::vector<std::string>{"regex:words", "http://judge/"}));
   const Profile& brief = *profiles.find("brief");
   EXPECT_EQ(brief.thinking, false);
   EXPECT_EQ(brief.max_tokens(), 8192);
   EXPECT_EQ(brief.template_kwargs.find("preserve_thinking")->dump(), "true");
   EXPECT_FALSE(brief.locks("temperature"));
+  EXPECT_EQ(brief.filters, coder.filters);
   EXPECT_EQ(profiles.find("instruct-general")->numbers.dump(), R"({"temperature":0.3})");
   EXPECT_EQ(profiles.all().size(), Profiles().all().size() + 2);
   EXPECT_EQ(parse_profiles("", "p.toml").value().all().size(), Profiles().all().size());
@@ -83,6 +86,8 @@ TEST(ProfilesFile, SaysWhatIsWrongAndWhere) {
       {"[[profile]]\nname = \"a\"\nthinking = 1", "thinking: expected true or false"},
       {"[[profile]]\nname = \"a\"\ntemplate_kwargs = 1", "template_kwargs: expected a table"},
       {"[[profile]]\nname = \"a\"\ntemplate_kwargs = { d = 2020-01-01 }", "found a date or time"},
+      {"[[profile]]\nname = \"a\"\nfilters = \"regex:f\"",
+       "line 3: filters: expected a list of strings, found a string"},
       {"[[profile]]\nname = \"a\"\nlocked = \"top_p\"", "locked: expected a list of keys"},
       {"[[profile]]\nname = \"a\"\nlocked = [\"top_p\"]",
        "p.toml line 3: locked: expected keys that this profile sets, found \"top_p\""},

@@ -25,6 +25,7 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     kResponseStoreOption,
     kResponseStoreBytesOption,
     kFilterOption,
+    kFilterCaOption,
     kFilterFailOption,
     kFilterTimeoutOption,
     kFilterWindowOption,

@@ -1,9 +1,6 @@
 // The ways in: Unix sockets, the administrator's own, TLS, pages of other sites, and what probes
 // are told while the model loads.
 #include <gtest/gtest.h>
-#include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <openssl/x509.h>
 
 #include <atomic>
 #include <filesystem>
@@ -11,6 +8,7 @@
 
 #include "server/loading_door.h"
 #include "server/routes.h"
+#include "server/test_certificate.h"
 #include "server/test_server.h"
 
 namespace nibble {
@@ -160,29 +158,6 @@ TEST_F(DoorsTest, ProbesAreToldHowFarTheModelIs) {
   EXPECT_EQ(ask(early, post(kChat, kHello)).first, 200);
 }
 
-/// A key and a certificate of its own making, for localhost, as PEM files.
-void write_certificate(const std::string& certificate, const std::string& key) {
-  EVP_PKEY* pair = EVP_EC_gen("P-256");
-  X509* x509 = X509_new();
-  ASN1_INTEGER_set(X509_get_serialNumber(x509), 1);
-  X509_gmtime_adj(X509_getm_notBefore(x509), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(x509), 3600);
-  X509_set_pubkey(x509, pair);
-  X509_NAME* name = X509_get_subject_name(x509);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
-  X509_set_issuer_name(x509, name);
-  X509_sign(x509, pair, EVP_sha256());
-  FILE* out = std::fopen(certificate.c_str(), "w");
-  PEM_write_X509(out, x509);
-  std::fclose(out);
-  out = std::fopen(key.c_str(), "w");
-  PEM_write_PrivateKey(out, pair, nullptr, nullptr, 0, nullptr, nullptr);
-  std::fclose(out);
-  X509_free(x509);
-  EVP_PKEY_free(pair);
-}
-
 /// What a TLS client of at most this version gets for a request; empty if there is no handshake.
 std::string ask_encrypted(uint16_t port, const std::string& request, int version_most,
                           const std::string& certificate = "", const std::string& key = "") {
@@ -220,8 +195,8 @@ std::string ask_encrypted(uint16_t port, const std::string& request, int version
 class TlsTest : public DoorsTest {
  protected:
   void SetUp() override {
-    write_certificate(file("cert.pem"), file("key.pem"));
-    write_certificate(file("other_cert.pem"), file("other_key.pem"));
+    testing::write_certificate({file("cert.pem"), file("key.pem")});
+    testing::write_certificate({file("other_cert.pem"), file("other_key.pem")});
     options_.http.tls = {.certificate = file("cert.pem"), .key = file("key.pem")};
   }
   std::string ask_tls(int version, const std::string& certificate = "",
@@ -239,6 +214,43 @@ TEST_F(TlsTest, SpeaksVersionsFrom12) {
   RawClient plain(server_->port());
   plain.send(get("/health"));
   EXPECT_EQ(plain.read_all().find("HTTP"), std::string::npos);
+}
+
+/// The serial number of the certificate that the server shows; -1: none.
+long shown_serial(uint16_t port) {
+  long serial = -1;
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  BIO* bio = BIO_new_ssl_connect(context);
+  BIO_set_conn_hostname(bio, concat("127.0.0.1:", port).c_str());
+  SSL* ssl = nullptr;
+  BIO_get_ssl(bio, &ssl);
+  if (BIO_do_handshake(bio) == 1) {
+    X509* shown = SSL_get1_peer_certificate(ssl);
+    serial = ASN1_INTEGER_get(X509_get0_serialNumber(shown));
+    X509_free(shown);
+  }
+  BIO_free_all(bio);
+  SSL_CTX_free(context);
+  return serial;
+}
+
+TEST_F(TlsTest, FollowsItsFilesAndKeepsTheOldOnesWhenTheyBreak) {
+  options_.key_check = std::chrono::milliseconds(5);
+  start("x", options_);
+  const long first = shown_serial(server_->port());
+  EXPECT_GT(first, 0);
+  std::filesystem::rename(file("other_cert.pem"), file("cert.pem"));  // not of this key
+  wait_for_log("the certificates in use stay");
+  EXPECT_EQ(shown_serial(server_->port()), first);
+  std::filesystem::rename(file("other_key.pem"), file("key.pem"));
+  wait_for_log("the certificates have changed");
+  long serial = first;
+  for (int i = 0; i < 400 && serial == first; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    serial = shown_serial(server_->port());
+  }
+  EXPECT_EQ(serial, first + 1);
+  EXPECT_EQ(ask_tls(TLS1_3_VERSION), "HTTP/1.1 200 OK");
 }
 
 TEST_F(TlsTest, MayAskForAClientsCertificate) {

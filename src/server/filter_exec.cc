@@ -41,7 +41,7 @@ struct Child {
 Result<Child> start_child(const std::vector<std::string>& words) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return make_error(ErrorCode::io, {.what = "a socket for --filter exec cannot be made"});
+    return make_error(ErrorCode::io, {.what = "a socket for an exec filter cannot be made"});
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -65,7 +65,7 @@ Result<Child> start_child(const std::vector<std::string>& words) {
     return child;
   }
   ::close(ends[0]);
-  return make_error(ErrorCode::not_found, {.what = concat("--filter exec:", words[0]),
+  return make_error(ErrorCode::not_found, {.what = concat("the program of exec:", words[0]),
                                            .expected = "a program that can be started",
                                            .found = std::generic_category().message(failed)});
 }
@@ -278,7 +278,7 @@ Result<std::unique_ptr<OutputFilter>> make_exec_filter(std::string_view command,
   }
   if (words.empty())
     return make_error(ErrorCode::invalid_argument,
-                      {.what = "--filter exec", .expected = "exec:PROGRAM [ARGUMENT...]"});
+                      {.what = "exec filter", .expected = "exec:PROGRAM [ARGUMENT...]"});
   const Child child = TRY(start_child(words));
   return std::unique_ptr<OutputFilter>(
       std::make_unique<ExecFilter>(command, std::move(words), child, std::move(report)));

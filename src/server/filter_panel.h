@@ -1,16 +1,17 @@
-// FilterPanel: the filters of a server as one: a text passes if all let it pass in time. Lives on
-// the server's thread; the filters answer from their own.
+// FilterPanel: asks several filters as one: a text passes if all let it pass in time. Lives on the
+// server's thread; the filters answer from their own.
 #pragma once
 
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "server/output_filter.h"
+#include "server/filter_store.h"
 
 namespace nibble {
 
@@ -19,7 +20,8 @@ enum class FilterFail : uint8_t { closed, open };
 enum class FilterReasoning : uint8_t { no, yes };
 
 struct FilterOptions {
-  std::vector<std::shared_ptr<OutputFilter>> filters;  // none: nothing is held or asked
+  FilterSet filters;                   // of every request, beside those of its key and profile
+  std::shared_ptr<FilterStore> store;  // where keys and profiles have theirs from; empty: a new one
   FilterFail fail = FilterFail::closed;
   FilterReasoning reasoning = FilterReasoning::no;  // whether thinking is judged too
   std::chrono::milliseconds timeout{5'000};         // of one question
@@ -39,11 +41,11 @@ class FilterPanel {
   FilterPanel(FilterOptions options, Server server);
   ~FilterPanel();
 
-  bool empty() const { return options_.filters.empty(); }
   const FilterOptions& options() const { return options_; }
-  /// `done` is called once, later, on the server's thread. failed: only where that is no pass.
-  void judge(FilterQuestion question, Done done);
-  /// Counters for /metrics, or nothing without filters.
+  /// `done` is called once, later, on the server's thread. failed: only where that is no pass. No
+  /// `filters`: it passes.
+  void judge(const FilterSet& filters, FilterQuestion question, Done done);
+  /// Counters for /metrics, or nothing if no filter was ever asked or is there for all.
   std::string metrics_text() const;
 
  private:
@@ -61,11 +63,12 @@ class FilterPanel {
   struct Counts {
     int64_t asked = 0, hits = 0, failures = 0;
   };
+  Counts& counts_of(const OutputFilter& filter);
 
   FilterOptions options_;
   Server server_;
-  std::vector<Counts> counts_;              // of each filter
-  std::deque<std::shared_ptr<Case>> open_;  // the oldest first
+  std::map<std::string, Counts, std::less<>> counts_;  // by filter's name; they stay
+  std::deque<std::shared_ptr<Case>> open_;             // the oldest first
   bool sweeping_ = false;
   std::shared_ptr<Door> door_;
 };

@@ -7,8 +7,9 @@
 #include <future>
 
 #include "base/json.h"
+#include "server/filter_store.h"
 #include "server/http_server.h"
-#include "server/output_filter.h"
+#include "server/test_certificate.h"
 
 namespace nibble {
 namespace {
@@ -23,11 +24,12 @@ class Filter : public ::testing::Test {
     ::chmod(path.c_str(), 0755);
     return path.string();
   }
-  std::unique_ptr<OutputFilter> make(const std::string& spec) {
-    auto made = make_filter(spec, [this](std::string_view line) {
+  std::unique_ptr<OutputFilter> make(const std::string& spec, const std::string& ca = "") {
+    const FilterReport report = [this](std::string_view line) {
       const std::lock_guard lock(mutex_);
       reports_ += concat(line, "\n");
-    });
+    };
+    auto made = make_filter(spec, report, ca);
     EXPECT_TRUE(made.ok()) << made.error().message;
     return made.ok() ? std::move(made).value() : nullptr;
   }
@@ -81,7 +83,8 @@ TEST_F(Filter, SpecsThatAreNoneAreRefusedInOneLine) {
   for (const std::string& spec :
        {std::string("words"), std::string("regex:/nothing/here"), std::string("exec:"),
         std::string("exec:/nothing/here"), std::string("http:"), std::string("http://"),
-        std::string("https://host/x"), std::string("http://host:0/"), std::string("http://h:p/"),
+        std::string("https://"), std::string("ftp://host/x"), std::string("http://host:0/"),
+        std::string("https://host:66000/"), std::string("http://h:p/"),
         concat("regex:", file("bad", "fine\n(\n")), concat("regex:", file("empty", "# none\n"))}) {
     const auto made = make_filter(spec, {});
     ASSERT_FALSE(made.ok()) << spec;
@@ -135,9 +138,10 @@ TEST_F(Filter, AProgramThatSpeaksNonsenseHasFailed) {
 /// A service that judges on its own thread.
 class Service {
  public:
-  explicit Service(HttpHandler handler) {
+  explicit Service(HttpHandler handler, TlsFiles tls = {}) {
     HttpOptions options;
     options.port = 0;
+    options.tls = std::move(tls);
     server_ = HttpServer::listen(options, std::move(handler)).value();
     thread_ = std::thread([this] { server_->run(); });
   }
@@ -148,6 +152,9 @@ class Service {
     thread_.join();
   }
   std::string url() const { return concat("http://127.0.0.1:", server_->port(), "/judge"); }
+  std::string url_of(std::string_view host) const {
+    return concat("https://", host, ":", server_->port(), "/judge");
+  }
 
  private:
   std::unique_ptr<HttpServer> server_;
@@ -173,6 +180,91 @@ TEST_F(Filter, AServiceJudges) {
   EXPECT_EQ(ask(*filter, "good again"), FilterVerdict::pass);
   service.stop();
   EXPECT_EQ(ask(*filter, "good"), FilterVerdict::failed);
+}
+
+/// Services whose certificates an authority of the test's own has signed.
+class EncryptedFilter : public Filter {
+ protected:
+  EncryptedFilter() {
+    testing::write_certificate(ca_);
+    testing::write_certificate(other_ca_);
+    testing::write_certificate(named_, "DNS:localhost,IP:127.0.0.1", &ca_);
+    testing::write_certificate(misnamed_, "DNS:elsewhere.example", &ca_);
+  }
+  testing::PemPair pair(const std::string& name) const {
+    return {(folder_ / (name + ".pem")).string(), (folder_ / (name + ".key")).string()};
+  }
+  static void judge(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
+    const bool bad = request.body.find("bad") != std::string::npos;
+    exchange->respond({.body = bad ? R"({"verdict":"hit"})" : R"({"verdict":"pass"})"});
+  }
+  static TlsFiles files(const testing::PemPair& pair) {
+    return {.certificate = pair.certificate, .key = pair.key};
+  }
+  std::string reports() {
+    const std::lock_guard lock(mutex_);
+    return reports_;
+  }
+  const testing::PemPair ca_ = pair("ca"), other_ca_ = pair("other"), named_ = pair("named"),
+                         misnamed_ = pair("misnamed");
+};
+
+TEST_F(EncryptedFilter, AServiceThatShowsItsCertificateJudges) {
+  Service service(judge, files(named_));
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    const auto filter = make(service.url_of(host), ca_.certificate);
+    EXPECT_EQ(ask(*filter, "good"), FilterVerdict::pass) << reports();
+    EXPECT_EQ(ask(*filter, "bad"), FilterVerdict::hit);
+    EXPECT_EQ(ask(*filter, "good"), FilterVerdict::pass);
+  }
+  EXPECT_EQ(reports(), "");
+  const auto filter = make("http:" + service.url_of("localhost"), ca_.certificate);
+  EXPECT_EQ(ask(*filter, "good"), FilterVerdict::pass);
+  service.stop();
+  EXPECT_EQ(ask(*filter, "good"), FilterVerdict::failed);
+}
+
+TEST_F(EncryptedFilter, AStrangersCertificateIsNoAnswer) {
+  Service service(judge, files(named_));
+  EXPECT_EQ(ask(*make(service.url_of("localhost"), other_ca_.certificate), "x"),
+            FilterVerdict::failed);
+  EXPECT_NE(reports().find("certificate verify failed"), std::string::npos) << reports();
+  EXPECT_EQ(ask(*make(service.url_of("localhost")), "x"), FilterVerdict::failed);  // the system's
+  Service misnamed(judge, files(misnamed_));
+  EXPECT_EQ(ask(*make(misnamed.url_of("localhost"), ca_.certificate), "x"), FilterVerdict::failed);
+  EXPECT_EQ(ask(*make(misnamed.url_of("127.0.0.1"), ca_.certificate), "x"), FilterVerdict::failed);
+  Service plain(judge);
+  EXPECT_EQ(ask(*make(plain.url_of("localhost"), ca_.certificate), "x"), FilterVerdict::failed);
+}
+
+TEST_F(EncryptedFilter, CertificatesThatAreNoneAreRefused) {
+  EXPECT_TRUE(check_filter_ca(ca_.certificate).ok());
+  for (const std::string& bad : {file("text", "no certificate"), std::string("/nothing/here")}) {
+    EXPECT_FALSE(check_filter_ca(bad).ok());
+    const auto made = make_filter("https://host/", {}, bad);
+    ASSERT_FALSE(made.ok());
+    EXPECT_NE(made.error().message.find(bad), std::string::npos) << made.error().message;
+  }
+}
+
+TEST_F(Filter, AStoreMakesEachOnceAndEndsWhatNobodyHolds) {
+  FilterStore store({});
+  const std::string spec = "regex:" + file("patterns", "one\n");
+  const auto first = store.get(spec);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(store.get(spec).value(), first.value());
+  std::weak_ptr<OutputFilter> other = store.get("regex:" + file("others", "two\n")).value();
+  EXPECT_FALSE(other.expired());
+  store.sweep();
+  EXPECT_TRUE(other.expired());
+  EXPECT_EQ(store.get(spec).value(), first.value());
+  EXPECT_FALSE(store.get("words").ok());
+  for (int i = 1; i < 64; ++i)
+    ASSERT_TRUE(store.get("regex:" + file(concat("p", i), "x\n")).ok()) << i;
+  EXPECT_FALSE(store.get("regex:" + file("p64", "x\n")).ok());
+  EXPECT_EQ(store.get(spec).value(), first.value());
+  store.sweep();
+  EXPECT_TRUE(store.get("regex:" + file("p64", "x\n")).ok());
 }
 
 }  // namespace

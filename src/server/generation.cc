@@ -48,7 +48,7 @@ Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequ
 }
 
 void Generation::hold_for(FilterPanel& panel, std::function<void()> changed) {
-  if (panel.empty()) return;
+  if (request_.filters.empty()) return;
   panel_ = &panel;
   changed_ = std::move(changed);
 }
@@ -64,7 +64,8 @@ void Generation::start() {
     if (!accepted.ok()) return fail(refusal_of(accepted.error()));
     ids_.push_back(id);
     choices_.emplace_back(request_.decoder(served_, index));
-    if (panel_ != nullptr) choices_.back().held = std::make_shared<HeldAnswer>(*panel_, changed_);
+    if (panel_ != nullptr)
+      choices_.back().held = std::make_shared<HeldAnswer>(*panel_, request_.filters, changed_);
     ++unfinished_;
   }
 }

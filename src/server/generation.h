@@ -27,8 +27,8 @@ class Generation {
   void on_response(ResponseHook hook) { response_hook_ = std::move(hook); }
   const StoredInput& stored_input() const { return *request_.stored_input; }
 
-  /// Its answers pass `panel`, which must outlive it; `changed` is called when a verdict has come,
-  /// for the caller to flush(). Before start().
+  /// Its answers pass the request's filters, asked by `panel`, which must outlive it; `changed` is
+  /// called when a verdict has come, for the caller to flush(). Before start().
   void hold_for(FilterPanel& panel, std::function<void()> changed);
 
   /// Submits every sequence, or answers with the refusal and is done.
@@ -73,8 +73,8 @@ class Generation {
     std::vector<PositionLogprobs> logprobs;
     std::vector<PositionLogprobs> prompt_logprobs;
     size_t text_offset = 0;
-    std::optional<PromptProgress> progress;  // not told yet
-    std::shared_ptr<HeldAnswer> held;        // empty: there are no filters
+    std::optional<PromptProgress> progress;                      // not told yet
+    std::shared_ptr<HeldAnswer> held;                            // empty: there are no filters
     std::optional<TextChunks> content_chunks, reasoning_chunks;  // once needed
     std::optional<Finished> finished;
     bool echo_sent = false;

@@ -13,6 +13,7 @@
 #include "engine/sequence.h"
 #include "server/api_error.h"
 #include "server/choice_decoder.h"
+#include "server/filter_store.h"
 #include "server/response_store.h"
 #include "server/served_model.h"
 
@@ -40,16 +41,16 @@ struct RequestLimits {
 struct GenerationRequest {
   Api api = Api::chat;
   Delivery delivery = Delivery::whole;
-  bool include_usage = false;                 // stream: one more chunk with the usage
-  bool include_reasoning = true;              // chat: else reasoning is left out
+  bool include_usage = false;                     // stream: one more chunk with the usage
+  bool include_reasoning = true;                  // chat: else reasoning is left out
   std::optional<ReasoningField> reasoning_field;  // chat; else the server's policy
-  bool return_progress = false;               // stream: tells how far the prompt is
-  std::string model;                          // as the client named it
-  std::string profile;                        // the name of the one that holds, or empty
-  std::vector<std::vector<int32_t>> prompts;  // chat: exactly one
-  int32_t choices = 1;                        // of each prompt
-  int32_t max_tokens = 0;                     // 0: not said
-  std::optional<int32_t> max_tokens_default;  // the profile's
+  bool return_progress = false;                   // stream: tells how far the prompt is
+  std::string model;                              // as the client named it
+  std::string profile;                            // the name of the one that holds, or empty
+  std::vector<std::vector<int32_t>> prompts;      // chat: exactly one
+  int32_t choices = 1;                            // of each prompt
+  int32_t max_tokens = 0;                         // 0: not said
+  std::optional<int32_t> max_tokens_default;      // the profile's
   int32_t min_tokens = 0;
   std::vector<int32_t> stop_ids;
   std::vector<std::string> stops;
@@ -77,8 +78,9 @@ struct GenerationRequest {
   std::shared_ptr<const Grammar> grammar;
   /// Responses: what to store with the answer; empty: it is not stored.
   std::optional<StoredInput> stored_input;
-  std::string prompt_text;  // for filters, if there are any
-  Json echoed;  // responses: members of the request that the answer repeats
+  FilterSet filters;        // that its prompt and answers have to pass
+  std::string prompt_text;  // for them, if there are any
+  Json echoed;              // responses: members of the request that the answer repeats
 
   /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.
   int32_t prompt_logprobs_wanted() const;

@@ -70,9 +70,9 @@ void begin(ServerState& server, const IntakePointer& intake) {
 /// On the server's thread; what a filter objects to never reaches the engine.
 void judge_prompt(ServerState& server, const IntakePointer& intake) {
   GenerationRequest* sound = intake->sound();
-  if (sound == nullptr || server.filters->empty()) return begin(server, intake);
+  if (sound == nullptr || sound->filters.empty()) return begin(server, intake);
   server.filters->judge(
-      {.place = FilterPlace::prompt, .text = std::exchange(sound->prompt_text, {})},
+      sound->filters, {.place = FilterPlace::prompt, .text = std::exchange(sound->prompt_text, {})},
       [&server, intake](FilterVerdict verdict) {
         if (verdict == FilterVerdict::hit)
           intake->parsed =
@@ -90,9 +90,12 @@ void judge_prompt(ServerState& server, const IntakePointer& intake) {
 /// On the parser's thread.
 void take_in(ServerState& server, const IntakePointer& intake) {
   intake->parsed = read(server, intake->api, intake->call);
-  if (GenerationRequest* sound = intake->sound(); sound != nullptr && !server.filters->empty())
-    for (const auto& prompt : sound->prompts)
-      sound->prompt_text += server.model.tokenizer.decode(prompt, SkipSpecial::yes) + "\n";
+  if (GenerationRequest* sound = intake->sound(); sound != nullptr) {
+    sound->filters = server.filters_for(*intake->call.record, sound->profile);
+    for (size_t i = 0; i < sound->prompts.size() && !sound->filters.empty(); ++i)
+      sound->prompt_text +=
+          server.model.tokenizer.decode(sound->prompts[i], SkipSpecial::yes) + "\n";
+  }
   const auto next = [&server, intake] { judge_prompt(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
   const bool taken = server.compiler->post([&server, intake, next] {

@@ -82,9 +82,10 @@ void HeldAnswer::ask(Segment& segment) {
   const size_t end = std::max(boundary(segment.text, most), segment.judged + 1);
   FilterQuestion question{.place = *segment.place,
                           .text = segment.before + segment.text.substr(0, end)};
-  panel_.judge(std::move(question), [weak = weak_from_this(), end](FilterVerdict verdict) {
-    if (const auto alive = weak.lock()) alive->hear(verdict, end);
-  });
+  panel_.judge(filters_, std::move(question),
+               [weak = weak_from_this(), end](FilterVerdict verdict) {
+                 if (const auto alive = weak.lock()) alive->hear(verdict, end);
+               });
 }
 
 void HeldAnswer::hear(FilterVerdict verdict, size_t asked_to) {

@@ -19,8 +19,8 @@ class HeldAnswer : public std::enable_shared_from_this<HeldAnswer> {
  public:
   /// `changed` is called when a verdict has come, never from within a call. `panel` must outlive
   /// it.
-  HeldAnswer(FilterPanel& panel, std::function<void()> changed)
-      : panel_(panel), changed_(std::move(changed)) {}
+  HeldAnswer(FilterPanel& panel, FilterSet filters, std::function<void()> changed)
+      : panel_(panel), filters_(std::move(filters)), changed_(std::move(changed)) {}
 
   void add(std::vector<OutputEvent> events);
   /// No more events will come.
@@ -54,6 +54,7 @@ class HeldAnswer : public std::enable_shared_from_this<HeldAnswer> {
   void release(Segment& segment, size_t bytes);
 
   FilterPanel& panel_;
+  FilterSet filters_;
   std::function<void()> changed_;
   std::deque<Segment> segments_;
   std::vector<OutputEvent> released_;

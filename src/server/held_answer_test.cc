@@ -83,7 +83,7 @@ Shown through(const std::string& text, const std::string& word, std::mt19937& ra
   options.filters = {std::make_shared<WordFilter>(word)};
   options.window_bytes = kWindow;
   FilterPanel panel(options, loop.server());
-  const auto held = std::make_shared<HeldAnswer>(panel, [] {});
+  const auto held = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
   Shown shown;
   const auto collect = [&] {
     for (const OutputEvent& event : held->take()) shown.text += event.text;
@@ -125,7 +125,7 @@ TEST(HeldAnswer, HoldsBackTheWindowAndNoMore) {
   options.filters = {filter};
   options.window_bytes = kWindow;
   FilterPanel panel(options, loop.server());
-  const auto held = std::make_shared<HeldAnswer>(panel, [] {});
+  const auto held = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
   size_t shown = 0;
   for (int i = 1; i <= 100; ++i) {
     held->add({{.kind = OutputEvent::Kind::content, .text = "é"}});
@@ -149,7 +149,7 @@ TEST(HeldAnswer, EventsKeepTheirOrderAndCallsAreJudged) {
   FilterOptions options;
   options.filters = {std::make_shared<WordFilter>("zzz")};
   FilterPanel panel(options, loop.server());
-  const auto held = std::make_shared<HeldAnswer>(panel, [] {});
+  const auto held = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
   using Kind = OutputEvent::Kind;
   const std::vector<OutputEvent> events = {{Kind::reasoning, "zzz is not judged", 0},
                                            {Kind::content, "text", 0},
@@ -165,7 +165,7 @@ TEST(HeldAnswer, EventsKeepTheirOrderAndCallsAreJudged) {
   EXPECT_EQ(held->take(), events);
   EXPECT_TRUE(held->settled());
 
-  const auto bad = std::make_shared<HeldAnswer>(panel, [] {});
+  const auto bad = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
   bad->add({events[1], events[2], {Kind::tool_arguments, "{\"a\": \"zzz\"}", 0}, events[4]});
   loop.run();
   EXPECT_EQ(bad->take(), std::vector<OutputEvent>{events[1]});

@@ -252,6 +252,12 @@ void HttpServer::post_after(std::chrono::milliseconds delay, std::function<void(
   });
 }
 
+Result<void> HttpServer::renew_certificates() {
+  auto fresh = TRY(tls_context(state_->options.tls));
+  post([state = state_, fresh = std::move(fresh)] { state->tls = fresh; });
+  return {};
+}
+
 void HttpServer::on_terminate(std::function<void()> callback) {
   const auto state = state_;
   if (state->options.listening == Listening::off) return;

@@ -80,6 +80,10 @@ class HttpServer {
   /// Calls back on the server's thread for every SIGINT and SIGTERM from now on. Before run().
   void on_terminate(std::function<void()> callback);
 
+  /// Reads the files of TLS again, here, for connections to come. Errors: those of listen(); what
+  /// was read before stays.
+  Result<void> renew_certificates();
+
   // On the server's thread.
   /// No new connections; kept-alive ones close after their present answer.
   void stop_accepting();

@@ -1,8 +1,6 @@
 // Reading key files and finding keys.
 #include "server/keys.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -85,7 +83,8 @@ Result<void> read_priority(const Json& value, KeyRules& rules) {
   return {};
 }
 
-Result<void> read_member(std::string_view field, const Json& value, KeyRules& rules) {
+Result<void> read_member(std::string_view field, const Json& value, FilterStore& filters,
+                         KeyRules& rules) {
   constexpr double kMost = 1e9;
   if (field == "name") {
     rules.name = TRY(name(value));
@@ -107,23 +106,27 @@ Result<void> read_member(std::string_view field, const Json& value, KeyRules& ru
     if (value != Json("shared") && value != Json("salted"))
       return wrong(field, "\"salted\" or \"shared\"", value);
     rules.cache = value == Json("shared") ? CacheSharing::shared : CacheSharing::salted;
+  } else if (field == "filters") {
+    rules.filters = TRY(filters.get_all(TRY(names(value, field))));
   } else {
-    return make_error(ErrorCode::corrupt,
-                      {.what = concat("unknown member \"", field.substr(0, 100), "\""),
-                       .advice = "the members are name, sha256, profiles, weight, max_concurrent, "
-                                 "requests_per_minute, tokens_per_minute, priority, cache"});
+    return make_error(
+        ErrorCode::corrupt,
+        {.what = concat("unknown member \"", field.substr(0, 100), "\""),
+         .advice = "the members are name, sha256, profiles, weight, max_concurrent, "
+                   "requests_per_minute, tokens_per_minute, priority, cache, filters"});
   }
   return {};
 }
 
-Result<KeyRules> read_line(std::string_view line) {
+Result<KeyRules> read_line(std::string_view line, FilterStore& filters) {
   const Json object = TRY(parse_json(line, "the line"));
   if (!object.is_object())
     return make_error(
         ErrorCode::corrupt,
         {.what = "the line", .expected = "a JSON object", .found = object.type_name()});
   KeyRules rules;
-  for (const auto& [field, value] : object.as_object()) TRY(read_member(field, value, rules));
+  for (const auto& [field, value] : object.as_object())
+    TRY(read_member(field, value, filters, rules));
   for (const std::string_view field : {"name", "sha256"})
     if (object.find(field) == nullptr)
       return make_error(ErrorCode::corrupt, {.what = concat("no \"", field, "\"")});
@@ -151,7 +154,7 @@ Result<void> Keys::add_rules(KeyRules rules, std::string_view source) {
   return {};
 }
 
-Result<void> Keys::add_lines(std::string_view text, std::string_view source) {
+Result<void> Keys::add_lines(std::string_view text, std::string_view source, FilterStore& filters) {
   const size_t before = rules_.size();
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -160,7 +163,7 @@ Result<void> Keys::add_lines(std::string_view text, std::string_view source) {
     line.remove_prefix(std::min(line.find_first_not_of(" \t\r"), line.size()));
     if (line.empty() || line.front() == '#') continue;
     const std::string place = concat(source, " line ", number);
-    auto rules = read_line(line);
+    auto rules = read_line(line, filters);
     if (!rules.ok()) return Error{rules.error().code, concat(place, ": ", rules.error().message)};
     TRY(add_rules(std::move(rules).value(), place));
   }
@@ -179,18 +182,7 @@ std::shared_ptr<const KeyRules> Keys::find(std::string_view key) const {
 }
 
 Result<std::optional<std::string>> KeyFile::changed_text() {
-  struct stat facts = {};
-  if (::stat(path_.c_str(), &facts) != 0) {
-    if (std::exchange(missing_, true)) return std::optional<std::string>();
-    stamp_ = {};
-    return system_error("read", path_);
-  }
-  missing_ = false;
-  const std::array<uint64_t, 4> stamp = {facts.st_ino, static_cast<uint64_t>(facts.st_size),
-                                         static_cast<uint64_t>(facts.st_mtim.tv_sec),
-                                         static_cast<uint64_t>(facts.st_mtim.tv_nsec)};
-  if (stamp == stamp_) return std::optional<std::string>();
-  stamp_ = stamp;
+  if (!watch_.changed()) return std::optional<std::string>();
   return std::optional(TRY(read_text_file(path_, kFileBytesMax)));
 }
 

@@ -2,7 +2,6 @@
 // JSON object a line. What a key has used so far is counted in quotas.h.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -12,6 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/file_watch.h"
+#include "server/filter_store.h"
 #include "server/http.h"
 
 namespace nibble {
@@ -30,6 +31,7 @@ struct KeyRules {
   int32_t priority_least = -1000;
   int32_t priority_most = 1000;
   CacheSharing cache = CacheSharing::salted;
+  FilterSet filters;  // beside the server's
 };
 
 class Keys {
@@ -39,10 +41,10 @@ class Keys {
   /// Adds those of a file's text: lines of
   ///   {"name": "alice", "sha256": "..."}, and any of "profiles": [...], "weight",
   ///   "max_concurrent", "requests_per_minute", "tokens_per_minute", "priority": [least, most],
-  ///   "cache": "shared"
-  /// Empty lines and lines that begin with # are left out. Errors: corrupt, with the line's number;
-  /// a name or a key that stands twice; no key at all.
-  Result<void> add_lines(std::string_view text, std::string_view source);
+  ///   "cache": "shared", "filters": ["regex:FILE", ...]
+  /// Empty lines and lines that begin with # are left out. Filters are of `filters`. Errors:
+  /// corrupt, with the line's number; a name or a key that stands twice; no key at all.
+  Result<void> add_lines(std::string_view text, std::string_view source, FilterStore& filters);
 
   bool empty() const { return rules_.empty(); }
   size_t size() const { return rules_.size(); }
@@ -57,7 +59,7 @@ class Keys {
 /// A file of keys that may change while it is used.
 class KeyFile {
  public:
-  explicit KeyFile(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit KeyFile(const std::filesystem::path& path) : path_(path), watch_({path}) {}
   /// The file's text if it is another one than last time. Errors: those of read_text_file, each
   /// once, not at every look.
   Result<std::optional<std::string>> changed_text();
@@ -65,8 +67,7 @@ class KeyFile {
 
  private:
   std::filesystem::path path_;
-  std::array<uint64_t, 4> stamp_ = {};  // inode, bytes, seconds and nanoseconds of its last change
-  bool missing_ = false;
+  FileWatch watch_;
 };
 
 /// The key of `Authorization: Bearer KEY` or `x-api-key: KEY`.

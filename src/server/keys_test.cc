@@ -16,7 +16,8 @@ std::string line(std::string_view name, std::string_view key, std::string_view m
 
 std::string refusal(std::string_view text) {
   Keys keys;
-  const auto read = keys.add_lines(text, "keys");
+  FilterStore filters({});
+  const auto read = keys.add_lines(text, "keys", filters);
   return read.ok() ? "" : read.error().message;
 }
 
@@ -29,7 +30,8 @@ TEST(Keys, FindsWhoseHashStandsInTheFile) {
            "cache": "shared")"));
   std::string flat = text;
   for (size_t at; (at = flat.find(",\n")) != std::string::npos;) flat.erase(at + 1, 1);
-  ASSERT_TRUE(keys.add_lines(flat, "keys").ok()) << refusal(flat);
+  FilterStore filters({});
+  ASSERT_TRUE(keys.add_lines(flat, "keys", filters).ok()) << refusal(flat);
   EXPECT_EQ(keys.size(), 2U);
   EXPECT_EQ(keys.find("sesame")->name, "alice");
   EXPECT_EQ(keys.find("sesame")->cache, CacheSharing::salted);
@@ -61,6 +63,10 @@ TEST(Keys, SaysWhichLineIsWrong) {
   EXPECT_NE(refusal(R"({"name": "a b", "sha256": ""})").find("\"name\": expected 1 to 64"),
             std::string::npos);
   EXPECT_NE(refusal(R"({"name": "a", "sha256": "abc"})").find("64 hex digits"), std::string::npos);
+  EXPECT_EQ(refusal(line("a", "x", R"(, "filters": ["words"])")),
+            "keys line 1: a filter: expected regex:FILE, exec:PROGRAM or http:URL, found words");
+  EXPECT_NE(refusal(line("a", "x", R"(, "filters": "regex:f")")).find("\"filters\": expected"),
+            std::string::npos);
   EXPECT_NE(refusal(line("a", "x", R"(, "wieght": 2)")).find("unknown member \"wieght\""),
             std::string::npos);
 }

@@ -190,7 +190,8 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model) con
               cached_tokens_);
   out.counter(Also::vllm, "generation_tokens_total", "Generated tokens of ended sequences.",
               generated_tokens_);
-  out.counter(Also::vllm, "prefix_cache_queries_total", "Prompt tokens looked up.", prompt_tokens_);
+  out.counter(Also::vllm, "prefix_cache_queries_total", "Prompt tokens looked up.",
+              cache_ == CacheMode::off ? 0 : prompt_tokens_);
   out.counter(Also::vllm, "prefix_cache_hits_total", "Prompt tokens found.", cached_tokens_);
   out.counter(Also::vllm, "num_preemptions_total", "Sequences swapped out or started again.",
               engine.engine.swaps_out + engine.engine.recomputes);

@@ -40,6 +40,8 @@ class Metrics {
   using Time = std::chrono::steady_clock::time_point;
 
   Metrics();
+  /// Whether prompts are looked up at all. Before the first sequence.
+  void cache_is(CacheMode mode) { cache_ = mode; }
   /// A sequence was submitted, said something, ended.
   void begin(uint64_t id, Time now);
   void take(const EngineEvent& event, Time now);
@@ -76,10 +78,11 @@ class Metrics {
   std::map<std::string, int64_t> asked_;     // by profile
   std::map<std::string, int64_t> finished_;  // by reason
   std::map<int, int64_t> refused_;           // by status
+  CacheMode cache_ = CacheMode::exact;
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;
   int64_t generated_tokens_ = 0;
-  int64_t tokens_so_far_ = 0;  // generated, of live sequences too
+  int64_t tokens_so_far_ = 0;                    // generated, of live sequences too
   Histogram first_token_, inter_token_, whole_;  // seconds
   Histogram prompt_sizes_, answer_sizes_;        // tokens
 };

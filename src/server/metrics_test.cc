@@ -52,6 +52,10 @@ TEST(Metrics, TimesTokensFromSubmission) {
         "vllm:prefix_cache_hits_total{model_name=\"a b\"} 4\n", "finished_reason=\"length\"} 1\n",
         "status=\"400\"} 1\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  const std::string_view looked_up = "vllm:prefix_cache_queries_total{model_name=\"a b\"} ";
+  EXPECT_NE(text.find(concat(looked_up, "10\n")), std::string::npos);
+  metrics.cache_is(CacheMode::off);
+  EXPECT_NE(metrics.text(engine, "a b").find(concat(looked_up, "0\n")), std::string::npos);
   EXPECT_NE(metrics.text(engine, "\"").find(R"({model_name="\""})"), std::string::npos);
 }
 

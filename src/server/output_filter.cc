@@ -40,15 +40,18 @@ FilterVerdict verdict_in(std::string_view json, uint64_t* id) {
   return *verdict == Json("hit") ? FilterVerdict::hit : FilterVerdict::failed;
 }
 
-Result<std::unique_ptr<OutputFilter>> make_filter(std::string_view spec, FilterReport report) {
+Result<std::unique_ptr<OutputFilter>> make_filter(std::string_view spec, FilterReport report,
+                                                  const std::filesystem::path& ca) {
   const auto rest = [&](std::string_view prefix) { return spec.substr(prefix.size()); };
   if (spec.starts_with("regex:")) return make_regex_filter(rest("regex:"));
   if (spec.starts_with("exec:")) return make_exec_filter(rest("exec:"), std::move(report));
-  if (spec.starts_with("http://") || spec.starts_with("https://")) return make_http_filter(spec);
-  if (spec.starts_with("http:")) return make_http_filter(rest("http:"));
-  return make_error(
-      ErrorCode::invalid_argument,
-      {.what = "--filter", .expected = "regex:FILE, exec:PROGRAM or http:URL", .found = spec});
+  const bool url = spec.starts_with("http://") || spec.starts_with("https://");
+  if (url || spec.starts_with("http:"))
+    return make_http_filter(url ? spec : rest("http:"), std::move(report), ca);
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "a filter",
+                     .expected = "regex:FILE, exec:PROGRAM or http:URL",
+                     .found = spec.substr(0, 200)});
 }
 
 }  // namespace nibble

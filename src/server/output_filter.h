@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,15 +44,21 @@ class OutputFilter {
 /// One line about a filter in trouble, without the text. Any thread.
 using FilterReport = std::function<void(std::string_view)>;
 
-/// `spec`: regex:FILE, exec:PROGRAM [ARGUMENT...] or http://HOST[:PORT]/PATH, also written
-/// http:URL. Errors: another word; a file that cannot be read or compiled; a program that cannot be
-/// started; a URL that is none.
-Result<std::unique_ptr<OutputFilter>> make_filter(std::string_view spec, FilterReport report);
+/// `spec`: regex:FILE, exec:PROGRAM [ARGUMENT...] or http://HOST[:PORT]/PATH, also https and also
+/// written http:URL. `ca`: see make_http_filter(). Errors: another word; a file that cannot be read
+/// or compiled; a program that cannot be started; a URL that is none.
+Result<std::unique_ptr<OutputFilter>> make_filter(std::string_view spec, FilterReport report,
+                                                  const std::filesystem::path& ca = {});
 
 Result<std::unique_ptr<OutputFilter>> make_regex_filter(std::string_view file);
 Result<std::unique_ptr<OutputFilter>> make_exec_filter(std::string_view command,
                                                        FilterReport report);
-Result<std::unique_ptr<OutputFilter>> make_http_filter(std::string_view url);
+/// https: the service shows a certificate for its host, signed by one of `ca`, a PEM file, or by
+/// one the system trusts.
+Result<std::unique_ptr<OutputFilter>> make_http_filter(std::string_view url, FilterReport report,
+                                                       const std::filesystem::path& ca = {});
+/// Errors: no certificates in PEM form.
+Result<void> check_filter_ca(const std::filesystem::path& ca);
 
 /// {"verdict":"pass"} or {"verdict":"hit"}, with other members as they like; else failed. `id`: the
 /// member of this name, if there is one.

@@ -33,6 +33,8 @@ struct Profile {
   Json numbers = Json(Json::Object{});  // by key, rows of profile_numbers(); absent: not said
   std::optional<bool> thinking;
   Json template_kwargs = Json(Json::Object{});
+  std::vector<std::string>
+      filters;  // specs, beside the server's; nothing a request says changes it
   /// Keys whose values hold against the request's. max_tokens and thinking_budget are bounds then:
   /// the smaller counts.
   std::vector<std::string> locked;

@@ -24,6 +24,15 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   CHECK(!model.names.empty(), "a served model needs a name");
   auto state = std::make_shared<ServerState>(std::move(model), std::move(options));
   ServerState* s = state.get();
+  s->metrics.cache_is(settings.cache);
+  std::shared_ptr<FilterStore>& store = s->options.filter.store;
+  if (store == nullptr) store = std::make_shared<FilterStore>(s->options.log);
+  for (const Profile& profile : s->model.profiles.all()) {
+    auto made = store->get_all(profile.filters);
+    if (!made.ok())
+      return Error{made.error().code, concat("profile ", profile.name, ": ", made.error().message)};
+    s->profile_filters[profile.name] = std::move(made).value();
+  }
   TRY(s->read_keys());
   const HttpHandler handler = [s](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
     s->handle(std::move(request), std::move(exchange));
@@ -41,7 +50,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   s->model.grammars = std::make_shared<GrammarCompiler>(
       [s] { return s->model.grammar_vocabulary(); }, s->options.grammar_limits);
   s->filters = std::make_unique<FilterPanel>(
-      std::move(s->options.filter),
+      s->options.filter,
       FilterPanel::Server{
           .post = [s](std::function<void()> task) { s->http->post(std::move(task)); },
           .post_after =
@@ -50,9 +59,13 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
               }});
   s->compiler = std::make_unique<TaskThread>(kCompilingMax);
   s->parser = std::make_unique<TaskThread>(kParsingMax);
+  const TlsFiles& tls = s->options.http.tls;
+  if (!tls.certificate.empty())
+    s->certificates = FileWatch({tls.certificate, tls.key, tls.ca_certs});
+  s->certificates.changed();  // they are in use
   s->http->on_terminate([s] { s->terminate(); });
   s->http->post_after(s->options.ping_every, [s] { s->ping(); });
-  s->watch_keys();
+  s->watch_files();
   return std::make_unique<Server>(std::move(state));
 }
 
@@ -84,9 +97,10 @@ Result<void> ServerState::read_keys() {
   auto fresh = std::make_shared<Keys>();
   for (const std::string& key : options.api_keys) fresh->add(key);
   if (key_file) {
+    options.filter.store->sweep();
     const auto text = TRY(key_file->changed_text());
     if (!text) return {};
-    TRY(fresh->add_lines(*text, key_file->path().string()));
+    TRY(fresh->add_lines(*text, key_file->path().string(), *options.filter.store));
   }
   const auto exchange = [this, fresh] { keys = fresh; };
   if (http == nullptr)
@@ -96,16 +110,33 @@ Result<void> ServerState::read_keys() {
   return {};
 }
 
-void ServerState::watch_keys() {
-  if (key_file == nullptr) return;
+Result<void> ServerState::read_certificates() {
+  if (!certificates.changed()) return {};
+  TRY(http->renew_certificates());
+  if (options.log) options.log("the certificates have changed: new connections get the new ones");
+  return {};
+}
+
+void ServerState::watch_files() {
+  if (key_file == nullptr && options.http.tls.certificate.empty()) return;
   http->post_after(options.key_check, [this] {
     parser->post([this] {
-      const auto read = read_keys();
-      if (!read.ok() && options.log)
-        options.log(concat(read.error().message, "; the keys in use stay"));
+      const auto tell = [this](const Result<void>& read, std::string_view stays) {
+        if (!read.ok() && options.log) options.log(concat(read.error().message, stays));
+      };
+      tell(read_keys(), "; the keys in use stay");
+      tell(read_certificates(), "; the certificates in use stay");
     });
-    watch_keys();
+    watch_files();
   });
+}
+
+FilterSet ServerState::filters_for(const RequestRecord& record, const std::string& profile) const {
+  FilterSet set = options.filter.filters;
+  if (record.key) add_filters(set, record.key->filters);
+  const auto of_profile = profile_filters.find(profile);
+  if (of_profile != profile_filters.end()) add_filters(set, of_profile->second);
+  return set;
 }
 
 ClientFacts ServerState::client_of(const Call& call) const {

@@ -41,8 +41,8 @@ struct ServerOptions {
   std::shared_ptr<LoadingDoor> door;   // which listens already; empty: start() listens
   std::vector<std::string> api_keys;   // neither these nor a file: any or no key is accepted
   std::filesystem::path api_key_file;  // as Keys::add_lines reads; looked at every key_check
-  std::chrono::milliseconds key_check{1'000};
-  std::vector<std::string> allowed_origins;  // of other sites' pages; "*": any. Empty: none
+  std::chrono::milliseconds key_check{1'000};  // of certificates too
+  std::vector<std::string> allowed_origins;    // of other sites' pages; "*": any. Empty: none
   RequestLimits limits;
   GrammarLimits grammar_limits;
   std::chrono::milliseconds ping_every{10'000};
@@ -55,7 +55,7 @@ struct ServerOptions {
   /// Pinned prefixes on disk; empty: they live as long as the process.
   std::shared_ptr<PrefixStore> prefix_store;
   ResponseStoreLimits response_store;
-  FilterOptions filter;  // moved out of by start()
+  FilterOptions filter;
   WebPage web = WebPage::served;
   std::vector<MemoryPart> memory_map;  // what GET /stats tells of the plan
 };

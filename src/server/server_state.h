@@ -39,7 +39,11 @@ struct ServerState {
   ClientFacts client_of(const Call& call) const;
   /// Reads the keys again when their file has changed; a broken one leaves those in use.
   Result<void> read_keys();
-  void watch_keys();
+  /// The filters of all, of the request's key, of its profile. Any thread.
+  FilterSet filters_for(const RequestRecord& record, const std::string& profile) const;
+  /// Those of new connections, if their files have changed; bad ones leave those in use.
+  Result<void> read_certificates();
+  void watch_files();
   /// Submits a request to the engine; its events come by pump().
   void start(GenerationRequest request, const Call& call);
   void pump();
@@ -55,6 +59,7 @@ struct ServerState {
   ServerOptions options;
   std::shared_ptr<const Keys> keys = std::make_shared<const Keys>();
   std::unique_ptr<KeyFile> key_file;  // on the parser's thread, once it runs
+  FileWatch certificates{{}};         // likewise
   Quotas quotas;
   Metrics metrics;
   std::unique_ptr<HttpServer> http;
@@ -64,7 +69,8 @@ struct ServerState {
   std::map<uint64_t, Live> sequences;  // by id, while they run
   ResponseStore responses;
   std::unique_ptr<FilterPanel> filters;
-  std::vector<Live> judged;  // all is said, filters have not spoken yet
+  std::map<std::string, FilterSet> profile_filters;  // by name; as it was at start
+  std::vector<Live> judged;                          // all is said, filters have not spoken yet
   int signals = 0;
 };
 

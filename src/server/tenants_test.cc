@@ -153,6 +153,83 @@ TEST_F(TenantsTest, SharesPrefixesOnlyWhereTheFileSaysSo) {
   EXPECT_GT(cached("d"), 0);
 }
 
+/// Filters of the server, of a key and of a profile: patterns "server", "key" and "profile".
+class FilteredTenantsTest : public TenantsTest {
+ protected:
+  FilteredTenantsTest() {
+    for (const char* word : {"server", "key", "profile"})
+      std::ofstream(pattern_file(word)) << word << "-secret\n";
+  }
+  ~FilteredTenantsTest() override {
+    for (const char* word : {"server", "key", "profile"})
+      std::filesystem::remove(pattern_file(word));
+  }
+  std::string pattern_file(std::string_view word) const { return concat(path_, ".", word); }
+  std::string of_key() const {
+    return concat(R"(,"filters":["regex:)", pattern_file("key"), "\"]");
+  }
+  ServedModel model() const override {
+    ServedModel model = testing::served_model();
+    model.profiles.add({.name = "guarded", .filters = {concat("regex:", pattern_file("profile"))}});
+    return model;
+  }
+  ServerOptions with_filters() const {
+    ServerOptions options = with_file();
+    options.filter.store = std::make_shared<FilterStore>(FilterReport());
+    options.filter.filters =
+        options.filter.store->get_all({concat("regex:", pattern_file("server"))}).value();
+    return options;
+  }
+  int says(std::string_view name, std::string_view word, std::string_view of_model = "tiny") {
+    return status_for(name, concat(R"({"model":")", of_model,
+                                   R"(","max_tokens":4,"messages":[{"role":"user","content":"a )",
+                                   word, R"(-secret"}]})"));
+  }
+};
+
+TEST_F(FilteredTenantsTest, AKeysAndAProfilesFiltersJudgeBesideTheServers) {
+  keys({{"alice", of_key()}, {"bob", ""}});
+  start("</think>\n\nfine", with_filters());
+  for (const char* word : {"server", "key", "profile"})
+    for (const char* name : {"alice", "bob"})
+      for (const char* profile : {"tiny", "tiny:guarded"}) {
+        const bool hit = word == std::string("server") ||
+                         (word == std::string("key") && name == std::string("alice")) ||
+                         (word == std::string("profile") && profile == std::string("tiny:guarded"));
+        EXPECT_EQ(says(name, word, profile), hit ? 400 : 200) << name << word << profile;
+      }
+  const std::string metrics = ask(get("/metrics", with_key("key-of-bob"))).second;
+  const std::string row =
+      concat("nibble_filter_hits_total{filter=\"regex:", pattern_file("profile"), "\"} 2\n");
+  EXPECT_NE(metrics.find(row), std::string::npos) << metrics.substr(metrics.find("nibble_filter"));
+}
+
+TEST_F(FilteredTenantsTest, AnswersAreJudgedByTheKeysFiltersToo) {
+  keys({{"alice", of_key()}, {"bob", ""}});
+  start("</think>\n\nit is the key-secret, alas", with_filters());
+  const auto answer = [&](std::string_view name) {
+    return ask(post(kChat, kHello, with_key(concat("key-of-", name)))).second;
+  };
+  EXPECT_NE(answer("alice").find(R"("finish_reason":"content_filter")"), std::string::npos);
+  EXPECT_EQ(answer("alice").find("key-secret"), std::string::npos);
+  EXPECT_NE(answer("bob").find("key-secret"), std::string::npos);
+}
+
+TEST_F(FilteredTenantsTest, FiltersFollowTheFile) {
+  keys({{"alice", ""}});
+  start("</think>\n\nfine", with_file());
+  EXPECT_EQ(says("alice", "key"), 200);
+  keys({{"alice", of_key()}, {"bob", ""}});
+  wait_for_status("bob", 200);
+  EXPECT_EQ(says("alice", "key"), 400);
+  keys({{"alice", R"(,"filters":["regex:/nothing/here"])"}});
+  wait_for_log("the keys in use stay");
+  EXPECT_EQ(says("alice", "key"), 400);
+  keys({{"alice", ""}, {"carol", ""}});
+  wait_for_status("carol", 200);
+  EXPECT_EQ(says("alice", "key"), 200);
+}
+
 TEST_F(TenantsTest, FollowsTheFileAndKeepsTheOldKeysWhenItBreaks) {
   keys({{"alice", ""}});
   start("x", with_file());
@@ -163,7 +240,7 @@ TEST_F(TenantsTest, FollowsTheFileAndKeepsTheOldKeysWhenItBreaks) {
   wait_for_log("the keys in use stay");
   EXPECT_EQ(status_for("bob"), 200);
   std::filesystem::remove(path_);
-  wait_for_log("cannot read");
+  wait_for_log("cannot open");
   EXPECT_EQ(status_for("bob"), 200);
   keys({{"bob", ""}});
   wait_for_status("alice", 401);
