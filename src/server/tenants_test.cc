@@ -77,11 +77,14 @@ TEST_F(TenantsTest, LimitsRequestsAndTellsOfThem) {
   EXPECT_EQ(status_for("alice"), 200);
   EXPECT_EQ(header("x-ratelimit-limit-requests"), "2");
   EXPECT_EQ(header("x-ratelimit-remaining-requests"), "1");
-  EXPECT_EQ(header("x-ratelimit-reset-requests"), "30s");
+  const auto soon = [](const std::string& seconds) {  // 30 s, less what the machine took since
+    return !seconds.empty() && std::stod(seconds) <= 30.0 && std::stod(seconds) > 20.0;
+  };
+  EXPECT_TRUE(soon(header("x-ratelimit-reset-requests"))) << head_;
   EXPECT_EQ(header("x-ratelimit-limit-tokens"), "100000");
   EXPECT_EQ(status_for("alice"), 200);
   EXPECT_EQ(status_for("alice"), 429);
-  EXPECT_EQ(header("Retry-After"), "30");
+  EXPECT_TRUE(soon(header("Retry-After"))) << head_;
   EXPECT_EQ(header("x-ratelimit-remaining-requests"), "0");
   EXPECT_EQ(status_for("bob"), 200);
   EXPECT_EQ(header("x-ratelimit-limit-requests"), "");
