@@ -16,13 +16,15 @@ import numpy as np
 
 import held_out
 
-DRAWS = 3   # of w4a16; of the other recipes one
+DRAWS = 3
 SAMPLES = 128
 DATA_FREE = ["amax", "four-over-six", "search"]
 WITH_DATA = ["diagonal", "blocks", "gptq"]
-RECIPES = {  # recipe -> how its activations are computed, draws
-    "w4a16": ("f32", DRAWS), "mixed": ("declared", 1), "w4a4": ("declared", 1),
-    "experts-only": ("f32", 1), "w4a4-fp8-head": ("declared", 1), "fp8": ("declared", 0)}
+RECIPES = {  # recipe -> how its activations are computed
+    "mixed": "declared", "w4a4": "declared", "w4a16": "f32", "experts-only": "f32",
+    "w4a4-fp8-head": "declared", "lab-fp8-embed": "declared", "fp8": "declared"}
+NO_FOUR_BITS = ("fp8",)  # no algorithm to choose
+DATA_FREE_ONLY = ("lab-fp8-embed",)  # the 4-bit weights are those of w4a4-fp8-head
 
 
 def run(*words):
@@ -49,7 +51,7 @@ def one(nibble, work, items, reference, recipe, algorithm, draw):
                                         SAMPLES, "--calib-length", 1024]
         run(nibble, "quantize", held_out.MODEL, output, "--recipe", recipe, "--algorithm",
             algorithm, "--no-progress", *data)
-        logits = scored(nibble, work, output, RECIPES[recipe][0])
+        logits = scored(nibble, work, output, RECIPES[recipe])
         chat, prose, right = held_out.quality(items, reference, logits)
         note.write_text(json.dumps([chat.tolist(), prose.tolist(), right.tolist()]))
     return [np.array(values) for values in json.loads(note.read_text())]
@@ -93,8 +95,8 @@ def main():
           f"BF16 answers {100 * right.mean():.2f} % right.\n")
     print("| recipe | algorithm | draws | KL of chats | better than amax | KL of prose | "
           "better than amax | answers right, % |\n|---|---|---|---|---|---|---|---|")
-    for recipe, (_, draws) in RECIPES.items():
-        if draws == 0:
+    for recipe in RECIPES:
+        if recipe in NO_FOUR_BITS:
             done = one(nibble, work, items, reference, recipe, "search", None)
             line(recipe, "-", [done], done)
             continue
@@ -102,9 +104,9 @@ def main():
         for algorithm in DATA_FREE:
             line(recipe, algorithm,
                  [one(nibble, work, items, reference, recipe, algorithm, None)], plain)
-        for algorithm in WITH_DATA:
+        for algorithm in () if recipe in DATA_FREE_ONLY else WITH_DATA:
             line(recipe, algorithm, [one(nibble, work, items, reference, recipe, algorithm, draw)
-                                     for draw in range(draws)], plain)
+                                     for draw in range(DRAWS)], plain)
 
 
 if __name__ == "__main__":
