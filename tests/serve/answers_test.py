@@ -164,7 +164,8 @@ class Checks:
 
     def test_bad_flags_are_one_line(self):
         for flags in (["--filter", "words"], ["--filter", "regex:/nothing"],
-                      ["--filter", "exec:/nothing"], ["--filter", "https://x/"],
+                      ["--filter", "exec:/nothing"], ["--filter", "ftp://x/"],
+                      ["--filter-ca", "/nothing"], ["--filter-ca", __file__],
                       ["--filter-fail", "maybe"], ["--filter-window", "0"],
                       ["--reasoning-field", "think"], ["--answer-reserve", "-1"],
                       ["--response-store", "x"]):
