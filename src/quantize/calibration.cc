@@ -65,7 +65,8 @@ Result<void> Calibration::State::begin_runner() {
   if (options.runner == nullptr)
     options.runner = make_host_layer_runner(weights, config, options.make_backend);
   const CalibrationMemory needed = memory();
-  LayerSamples samples{.layer_bytes = needed.layer_bytes, .moment_bytes = needed.moment_bytes};
+  LayerSamples samples{.layer_bytes = needed.layer_bytes,
+                       .moment_bytes = needed.moment_bytes / parts_at_once()};
   for (const CalibrationSample& sample : data.samples)
     samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
   samples.hidden = TRY(embed());
@@ -79,12 +80,50 @@ LayerWatch Calibration::State::watch() {
           }};
 }
 
-Result<void> Calibration::State::run_part(const Part& part) {
-  if (part.layer < config.layer_count())
-    return options.runner->run_layer(
-        part.layer, part.last ? HiddenStates::move_on : HiddenStates::stay, taps, watch());
-  if (part.inputs.empty()) return {};
-  return options.runner->run_head(*taps.find(part.inputs.front().module), watch());
+Taps Calibration::State::taps_of(size_t index) const {
+  const Part& part = parts[index];
+  Taps wanted;
+  for (const TappedInput& input : part.inputs) wanted.want(input.module, input.cols, input.kind);
+  // The first part of a layer also takes the largest inputs of the others, as they are shared.
+  if (index == 0 || parts[index - 1].layer != part.layer)
+    for (size_t i = index + 1; i < parts.size() && parts[i].layer == part.layer; ++i)
+      for (const TappedInput& input : parts[i].inputs)
+        wanted.want(input.module, input.cols, SecondMoment::none);
+  return wanted;
+}
+
+Result<void> Calibration::State::run_part(const Part& part, Taps& into) {
+  const auto begin = std::chrono::steady_clock::now();
+  if (part.layer < config.layer_count()) {
+    TRY(options.runner->run_layer(
+        part.layer, part.last ? HiddenStates::move_on : HiddenStates::stay, into, watch()));
+  } else if (!part.inputs.empty()) {
+    TRY(options.runner->run_head(*into.find(part.inputs.front().module), watch()));
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  seconds += took.count();
+  return {};
+}
+
+/// `taps` becomes what the part saw.
+Result<void> Calibration::State::take_part(int index) {
+  current = index;
+  if (next_run.valid()) {
+    CHECK(next == index, "part ", index, " after ", next - 1);
+    Result<void> done = next_run.get();
+    taps = std::move(next_taps);
+    return done;
+  }
+  taps = taps_of(static_cast<size_t>(index));
+  return run_part(parts[static_cast<size_t>(index)], taps);
+}
+
+void Calibration::State::start_next() {
+  next = current + 1;
+  if (!options.runner->leaves_cores_free() || next >= static_cast<int>(parts.size())) return;
+  next_taps = taps_of(static_cast<size_t>(next));
+  next_run = std::async(std::launch::async,
+                        [this] { return run_part(parts[static_cast<size_t>(next)], next_taps); });
 }
 
 /// Takes down what outlives the part; refuses inputs that are mostly no numbers.
@@ -140,22 +179,10 @@ int Calibration::part_of(const std::string& module) const {
 }
 
 Result<void> Calibration::run(int index) {
-  const Part& part = state_->parts[static_cast<size_t>(index)];
-  state_->taps = Taps();
-  for (const TappedInput& input : part.inputs)
-    state_->taps.want(input.module, input.cols, input.kind);
-  // The first part of a layer also takes the largest inputs of the others, as they are shared.
-  if (index == 0 || state_->parts[static_cast<size_t>(index) - 1].layer != part.layer)
-    for (size_t i = static_cast<size_t>(index) + 1;
-         i < state_->parts.size() && state_->parts[i].layer == part.layer; ++i)
-      for (const TappedInput& input : state_->parts[i].inputs)
-        state_->taps.want(input.module, input.cols, SecondMoment::none);
-  state_->current = index;
-  const auto begin = std::chrono::steady_clock::now();
-  TRY(state_->run_part(part));
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  state_->seconds += took.count();
-  return state_->finish(part);
+  TRY(state_->take_part(index));
+  TRY(state_->finish(state_->parts[static_cast<size_t>(index)]));
+  state_->start_next();
+  return {};
 }
 
 const InputStatistics* Calibration::find(const std::string& module) const {
@@ -175,7 +202,11 @@ float Calibration::amax(const std::string& module) const {
 
 CalibrationMemory Calibration::memory() const { return state_->memory(); }
 const LayerRunner& Calibration::runner() const { return *state_->options.runner; }
-double Calibration::seconds() const { return state_->seconds; }
+
+double Calibration::seconds() const {
+  CHECK(!state_->next_run.valid(), "a part is running");
+  return state_->seconds;
+}
 
 const std::vector<ExpertTokens>& Calibration::expert_tokens() const { return state_->experts; }
 int64_t Calibration::bad_tokens() const { return state_->bad; }

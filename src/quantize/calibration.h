@@ -41,7 +41,7 @@ struct CalibrationOptions {
 /// What a run holds at most, beside the backend of one layer.
 struct CalibrationMemory {
   int64_t hidden_bytes = 0;  // tokens x hidden in BF16
-  int64_t moment_bytes = 0;  // of the largest part
+  int64_t moment_bytes = 0;  // of the largest part; of two if the next runs meanwhile
   int64_t layer_bytes = 0;   // of the largest layer, as stored
   int64_t total() const { return hidden_bytes + moment_bytes + layer_bytes; }
 };
@@ -66,7 +66,8 @@ class Calibration {
   int parts() const;
   /// The part that knows the input of a linear, or -1: never looked at (an embedding).
   int part_of(const std::string& module) const;
-  /// Runs part `index`, the next one; find() then knows its linears, until the next run. Errors:
+  /// Runs part `index`, the next one; find() then knows its linears, until the next run. A runner
+  /// that leaves the cores free begins the part after it at once. Errors:
   /// corrupt when more than a tenth of a linear's inputs are no numbers; those of the backend.
   Result<void> run(int index);
 
@@ -78,7 +79,7 @@ class Calibration {
 
   CalibrationMemory memory() const;
   const LayerRunner& runner() const;
-  /// Wall time of all parts run so far.
+  /// Wall time of all parts, after the last one (CHECK).
   double seconds() const;
   /// Routed tokens, of all layers run so far.
   const std::vector<ExpertTokens>& expert_tokens() const;

@@ -113,13 +113,17 @@ int64_t Calibration::State::layer_bytes(int layer) const {
   return bytes;
 }
 
+int64_t Calibration::State::parts_at_once() const {
+  return options.runner != nullptr && options.runner->leaves_cores_free() ? 2 : 1;
+}
+
 CalibrationMemory Calibration::State::memory() const {
   CalibrationMemory memory{.hidden_bytes = data.tokens() * config.hidden * 2};
   for (const Part& part : parts) {
     int64_t bytes = 0;
     for (const TappedInput& input : part.inputs)
       bytes += moment_count(input.kind, input.cols) * int64_t{sizeof(double)};
-    memory.moment_bytes = std::max(memory.moment_bytes, bytes);
+    memory.moment_bytes = std::max(memory.moment_bytes, bytes * parts_at_once());
   }
   for (int layer = 0; layer < config.layer_count(); ++layer)
     memory.layer_bytes = std::max(memory.layer_bytes, layer_bytes(layer));
@@ -132,7 +136,7 @@ Result<void> Calibration::State::fit() {
   const int64_t most = options.memory_bytes_max;
   while (most > 0 && memory().total() > most) {
     const CalibrationMemory least = memory();
-    options.moment_bytes_max = least.moment_bytes / 2;
+    options.moment_bytes_max = least.moment_bytes / parts_at_once() / 2;
     plan();
     if (memory().moment_bytes < least.moment_bytes) continue;
     return make_error(

@@ -2,6 +2,7 @@
 // calibration.cc.
 #pragma once
 
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,14 +37,18 @@ struct Calibration::State {
   std::vector<Part> parts = {};
   std::map<std::string, std::string> leader = {};  // linear -> the input it shares
   std::map<std::string, int> part_index = {};      // input -> part
-  Taps taps = {};
-  std::map<std::string, float> largest = {};  // by TappedInput::shared
+  Taps taps = {};                                  // of the part run last
+  std::map<std::string, float> largest = {};       // by TappedInput::shared
   std::map<std::string, std::string> shared_key = {};
   std::vector<ExpertTokens> experts = {};
   int64_t bad = 0;
   int64_t rows_done = 0;
   double seconds = 0;
   int current = -1;
+  // The part after it, if the runner leaves the cores free: it runs while this one's is rounded.
+  Taps next_taps = {};
+  int next = -1;
+  std::future<Result<void>> next_run = {};
 
   void plan();
   Result<void> fit();
@@ -55,7 +60,12 @@ struct Calibration::State {
   Result<std::vector<uint16_t>> embed() const;
   Result<void> begin_runner();
   LayerWatch watch();
-  Result<void> run_part(const Part& part);
+  Taps taps_of(size_t index) const;
+  Result<void> run_part(const Part& part, Taps& into);
+  Result<void> take_part(int index);
+  void start_next();
+  /// Parts whose sums are held at a time.
+  int64_t parts_at_once() const;
   Result<void> finish(const Part& part);
   int64_t total_rows() const;
 };

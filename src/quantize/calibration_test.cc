@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 
 #include "backend/cpu/cpu_backend.h"
@@ -167,6 +168,51 @@ TEST_P(CalibrationRun, PartsDoNotChangeTheSums) {
   }
 }
 
+/// The layer runner of the CPU as one that leaves the cores free.
+class Aside final : public LayerRunner {
+ public:
+  Aside(const Model& model, BackendFactory make)
+      : runner_(make_host_layer_runner(model.weights, model.config, std::move(make))) {}
+  std::string_view name() const override { return "aside"; }
+  std::string description() const override { return "aside"; }
+  Result<void> start(LayerSamples samples) override {
+    moment_bytes = samples.moment_bytes;
+    return runner_->start(std::move(samples));
+  }
+  Result<void> run_layer(int layer, HiddenStates hidden, Taps& taps,
+                         const LayerWatch& watch) override {
+    ++runs;
+    return runner_->run_layer(layer, hidden, taps, watch);
+  }
+  Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override {
+    return runner_->run_head(head, watch);
+  }
+  bool leaves_cores_free() const override { return true; }
+
+  std::atomic<int> runs = 0;
+  int64_t moment_bytes = 0;
+
+ private:
+  std::unique_ptr<LayerRunner> runner_;
+};
+
+TEST_P(CalibrationRun, TheNextPartMayRunMeanwhile) {
+  const Model model(GetParam());
+  const CalibrationData data = random_data();
+  const auto names = linear_names(model);
+  const Gathered alone = gather(model, data, options(SecondMoment::full, 70'000), names);
+  CalibrationOptions wanted = options(SecondMoment::full, 70'000);
+  wanted.runner = std::make_shared<Aside>(model, wanted.make_backend);
+  const Gathered aside = gather(model, data, std::move(wanted), names);
+  EXPECT_EQ(alone.parts, aside.parts);
+  for (const std::string& name : names) {
+    EXPECT_EQ(alone.inputs.at(name).moment, aside.inputs.at(name).moment) << name;
+    EXPECT_EQ(alone.amax.at(name), aside.amax.at(name)) << name;
+  }
+  for (size_t i = 0; i < alone.experts.size(); ++i)
+    EXPECT_EQ(alone.experts[i].tokens, aside.experts[i].tokens) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, CalibrationRun,
                          testing::Values(Layout::fused_experts, Layout::separate_experts,
                                          Layout::dense));
@@ -239,6 +285,34 @@ TEST(Calibration, ABackendThatCannotIsRefused) {
       Calibration::start(*model.checkpoint, model.weights, model.config, data, std::move(broken))
           .value();
   EXPECT_EQ(run.run(0).error().message, "no room for a layer");
+}
+
+TEST(Calibration, ThePartThatRunsMeanwhileIsPlannedForAndItsErrorsCome) {
+  const Model model(Layout::dense);
+  const CalibrationData data = random_data();
+  CalibrationOptions wanted = options(SecondMoment::blocks);
+  const auto make = wanted.make_backend;
+  std::atomic<int> made = 0;
+  const auto runner = std::make_shared<Aside>(
+      model,
+      [&](const Weights& weights, const ModelConfig& config) -> Result<std::unique_ptr<Backend>> {
+        if (++made == 2) return Error{ErrorCode::no_memory, "no room for layer 1"};
+        return make(weights, config);
+      });
+  wanted.runner = runner;
+  Calibration run =
+      Calibration::start(*model.checkpoint, model.weights, model.config, data, std::move(wanted))
+          .value();
+  EXPECT_EQ(run.memory().moment_bytes, 2 * runner->moment_bytes);
+  EXPECT_EQ(runner->runs, 0);
+  ASSERT_TRUE(run.run(0).ok());
+  const InputStatistics* seen = run.find(model.weights.layers()[0].dense_mlp.gate.module);
+  ASSERT_NE(seen, nullptr);
+  EXPECT_EQ(seen->tokens, data.tokens());
+  const auto done = run.run(1);
+  EXPECT_EQ(runner->runs, 2);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().message, "no room for layer 1");
 }
 
 TEST(Calibration, InputScalesArePowersOfTwoWithHeadroom) {

@@ -47,6 +47,7 @@ class CudaLayerRunner final : public LayerRunner {
                          const LayerWatch& watch) override;
   Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override;
   LayerSeconds seconds() const override { return seconds_; }
+  bool leaves_cores_free() const override { return true; }
 
  private:
   Result<void> reserve(int64_t rows);
