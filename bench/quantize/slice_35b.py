@@ -10,6 +10,7 @@ are dropped from the page cache before each run where that is allowed.
 
 import argparse
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -77,17 +78,21 @@ def copy_floor(source, output, scratch):
 
 
 def quantize(nibble, model, output, words):
-    """Wall seconds of the rounding and writing, of them calibrating; without the verification."""
+    """Seconds of the work itself, and of the whole command with start and verification."""
     shutil.rmtree(output, ignore_errors=True)
     drop_cache()
     begin = time.time()
     command = [str(x) for x in (nibble, "quantize", model, output, "--no-progress", *words)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    errors = done.stderr.read()
+    _, status, usage = os.wait4(done.pid, 0)
     wall = time.time() - begin
-    if done.returncode != 0:
-        raise SystemExit(done.stderr[-2000:])
-    lines = [x for x in done.stderr.splitlines()
+    if status != 0:
+        raise SystemExit(errors[-2000:])
+    lines = [x for x in errors.splitlines()
              if any(y in x for y in ("quantized in", "calibrat"))]
+    lines.append(f"peak memory of the host {usage.ru_maxrss / 1e6:.2f} GB, CPU time "
+                 f"{usage.ru_utime:.0f} s + {usage.ru_stime:.0f} s in the system")
     print("\n".join(lines), flush=True)
     at = [x for x in lines if x.startswith("quantized in")][0]
     return float(at.split()[2]), wall

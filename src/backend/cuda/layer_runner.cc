@@ -53,6 +53,8 @@ class CudaLayerRunner final : public LayerRunner {
   Result<void> reserve(int64_t rows);
   Result<void> place_hidden(std::vector<uint16_t> hidden);
   int64_t free_bytes() const;
+  /// What comes after start().
+  int64_t layers_and_sums() const { return 2 * samples_.layer_bytes + samples_.moment_bytes; }
   Result<WeightStore> load(int layer) const;
   void load_next(int layer);
   Result<void> open_layer(int layer);
@@ -87,6 +89,7 @@ class CudaLayerRunner final : public LayerRunner {
   int layer_ = -1;  // whose weights store_ has
   std::future<Result<WeightStore>> next_;
   int next_layer_ = -1;
+  int64_t start_bytes_ = 0;  // of the card, taken by start()
   LayerSeconds seconds_;
 };
 
@@ -123,10 +126,10 @@ Result<void> CudaLayerRunner::open() {
 }
 
 std::string CudaLayerRunner::description() const {
-  return concat("cuda, ", device_.name, ", passes of ",
-                passes_.empty() ? 0 : work_.h.bytes() / 4 / config_.hidden,
-                " tokens; hidden states on the ", hidden_.bytes() > 0 ? "card" : "host", ", ",
-                device_ledger().used_bytes >> 20, " MiB of the card taken");
+  if (passes_.empty()) return concat("cuda, ", device_.name);
+  return concat("cuda, ", device_.name, ", passes of ", work_.h.bytes() / 4 / config_.hidden,
+                " tokens; hidden states on the ", hidden_.bytes() > 0 ? "card" : "host",
+                "; of the card at most ", (start_bytes_ + layers_and_sums()) >> 20, " MiB");
 }
 
 // ---- memory ----
@@ -156,7 +159,7 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
   TRY(plan_.reserve(kinds_, sizes, work_.act_stride, card_));
   TRY(pools_.reserve(kinds_, KvFormat::bf16, sizes));
   TRY(taps_.reserve(kinds_, rows));
-  const int64_t needed = 2 * samples_.layer_bytes + samples_.moment_bytes + kSpareBytes;
+  const int64_t needed = layers_and_sums() + kSpareBytes;
   const int64_t left = free_bytes();
   if (left >= needed) return {};
   return make_error(ErrorCode::no_memory,
@@ -169,8 +172,7 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
 
 Result<void> CudaLayerRunner::place_hidden(std::vector<uint16_t> hidden) {
   const auto bytes = static_cast<int64_t>(hidden.size() * sizeof(uint16_t));
-  const int64_t beside = 2 * samples_.layer_bytes + samples_.moment_bytes + kSpareBytes;
-  if (free_bytes() - beside < bytes) {
+  if (free_bytes() - layers_and_sums() - kSpareBytes < bytes) {
     samples_.hidden = std::move(hidden);
     staged_ = TRY(DeviceBuffer::allocate(work_.h.bytes() / 2, "hidden states of a pass"));
     return {};
@@ -193,7 +195,9 @@ Result<void> CudaLayerRunner::start(LayerSamples samples) {
     if (reserved.ok() || reserved.error().code != ErrorCode::no_memory) break;
   }
   TRY(std::move(reserved));
-  return place_hidden(std::move(hidden));
+  TRY(place_hidden(std::move(hidden)));
+  start_bytes_ = device_ledger().used_bytes;
+  return {};
 }
 
 // ---- weights ----
