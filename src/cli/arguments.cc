@@ -164,10 +164,10 @@ class ArgumentParser {
     const auto found = arguments_.positional_count();
     if (found >= wanted - optional && found <= wanted) return {};
     return make_error(ErrorCode::invalid_argument,
-                      {.what = concat("nibble ", verb_.name),
-                       .expected = verb_.positionals.empty() ? "no further words"
+                      {.what = "arguments",
+                       .expected = verb_.positionals.empty() ? "none"
                                                              : std::string(verb_.positionals),
-                       .found = concat(found, found == 1 ? " word" : " words"),
+                       .found = concat(found),
                        .advice = concat("see `nibble ", verb_.name, " --help`")});
   }
 

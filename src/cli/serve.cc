@@ -174,7 +174,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 
 const Verb kServeVerb = {.name = "serve",
                          .positionals = "DIR",
-                         .summary = "Serves a checkpoint over the OpenAI API",
+                         .summary = "Serves a checkpoint over the APIs of OpenAI and Anthropic",
                          .options = kOptions,
                          .run = run};
 

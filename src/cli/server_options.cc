@@ -99,6 +99,10 @@ Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& 
   options.allowed_origins = TRY(read_origins(arguments.text("allowed-origins").value_or("")));
   options.api_keys = split_list(arguments.text("api-key").value_or(""));
   options.api_key_file = arguments.text("api-key-file").value_or("");
+  if (!options.api_key_file.empty() && !std::ifstream(options.api_key_file))
+    return make_error(ErrorCode::invalid_argument, {.what = "--api-key-file",
+                                                    .expected = "a file that can be read",
+                                                    .found = options.api_key_file.string()});
   options.response_store = TRY(read_response_store(arguments));
   if (!arguments.enabled("web")) options.web = WebPage::off;
   options.sleep_idle = std::chrono::seconds(TRY(arguments.integer("sleep-idle", 0, 86400 * 365)));

@@ -332,6 +332,11 @@ void ServerState::terminate() {
   if (signals == 1) {
     http->stop_accepting();
     engine->shutdown(Shutdown::finish_running);
+    if (options.log && !sequences.empty())
+      options.log(
+          concat("stopping: answers still running: ", sequences.size(), "; at most ",
+                 std::chrono::duration_cast<std::chrono::seconds>(options.drain_wait).count(),
+                 " s, a second signal ends them"));
     http->post_after(options.drain_wait, [this] { terminate(); });
     return check_drained();
   }

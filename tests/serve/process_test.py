@@ -61,6 +61,7 @@ class Checks:
             reader.start()
             assert started.wait(20)
             assert server.stop(signal.SIGTERM) == 0
+            assert server.logged("stopping: answers still running: 1"), server.log
             reader.join(20)
             assert lines[-2:] == ["data: [DONE]", ""] or lines[-1] == "data: [DONE]", lines[-3:]
 
@@ -143,6 +144,7 @@ class Checks:
         refused("no.toml", "--port", "0", "--profiles", "/no.toml")
         refused("--default-chat-template-kwargs", "--port", "0",
                 "--default-chat-template-kwargs", "[1]")
+        refused("--api-key-file", "--port", "0", "--api-key-file", "/no.jsonl")
         refused("--max-queued-tokens", "--port", "0", "--max-queued-tokens", "0")
 
     def test_flags(self):
