@@ -44,7 +44,7 @@ Json row_json(const KindReport& kind) {
   row.set("weights", kind.weights);
   row.set("bytes_in", kind.bytes_in);
   row.set("bytes_out", kind.bytes_out);
-  if (kind.rounding.weight_squares == 0) return row;
+  if (kind.weights == 0) return row;  // what stayed
   row.set("relative_error", kind.relative_error());
   row.set("relative_error_amax", kind.amax_relative_error());
   set_squares(kind.rounding, row);

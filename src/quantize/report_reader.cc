@@ -1,15 +1,16 @@
 // quantize_report.json back to a report: for conversions, whose output needs a true one.
-#include <limits>
-
 #include "model/config_section.h"
 #include "quantize/quantize_report.h"
 
 namespace nibble {
 namespace {
 
-constexpr IntRange kCount = {0, std::numeric_limits<int64_t>::max()};
+// Beyond these no model goes; within them sums and quotients stay finite.
+constexpr size_t kRowsMax = 1'000'000;
+constexpr IntRange kCount = {0, int64_t{1} << 42};
 constexpr IntRange kLayer = {-1, 100'000};
-constexpr NumberRange kSquares = {0, std::numeric_limits<double>::max()};
+constexpr NumberRange kSquares = {0, 1e100};
+constexpr double kSquaresLeast = 1e-100;
 
 using Rows = std::vector<ConfigSection>;
 
@@ -17,6 +18,8 @@ Result<Rows> rows_of(const ConfigSection& root, std::string_view key) {
   const Json* list = root.find(key);
   if (list == nullptr) return root.missing(key, "a list of objects");
   if (!list->is_array()) return root.wrong(key, "a list of objects", *list);
+  if (list->as_array().size() > kRowsMax)
+    return root.wrong(key, concat("at most ", kRowsMax, " rows"), list->as_array().size());
   Rows rows;
   for (const Json& row : list->as_array()) {
     if (!row.is_object()) return root.wrong(key, "a list of objects", row);
@@ -38,10 +41,13 @@ Result<std::vector<std::string>> texts_of(const ConfigSection& root, std::string
 }
 
 Result<RoundStatistics> statistics_of(const ConfigSection& row) {
+  const double squares = TRY(row.number_or("weight_squares", 0, kSquares));
+  if (squares > 0 && squares < kSquaresLeast)
+    return row.wrong("weight_squares", concat("0, or at least ", kSquaresLeast), squares);
   return RoundStatistics{
-      .weight_squares = TRY(row.number_or("weight_squares", 0, kSquares)),
-      .error_squares = TRY(row.number_or("error_squares", 0, kSquares)),
-      .amax_error_squares = TRY(row.number_or("amax_error_squares", 0, kSquares)),
+      .weight_squares = squares,
+      .error_squares = squares > 0 ? TRY(row.number_or("error_squares", 0, kSquares)) : 0,
+      .amax_error_squares = squares > 0 ? TRY(row.number_or("amax_error_squares", 0, kSquares)) : 0,
       .zero_blocks = TRY(row.integer_or("zero_blocks", 0, kCount)),
       .flushed_blocks = TRY(row.integer_or("flushed_blocks", 0, kCount))};
 }
