@@ -31,10 +31,10 @@ void expect_sound(const std::vector<int64_t>& lengths, const PassLimits& limits)
       ASSERT_EQ(sequence.kv_begin, done);
       ASSERT_EQ(sequence.state_in, sequence.state_out);
       if (done == 0) fresh.push_back(sequence.state_in);
-      if (done + sequence.row_count < lengths[sample]) {
+      if (sequence.row_count < lengths[sample])
         ASSERT_EQ(pass.batch.sequences.size(), 1U) << "a cut sample shares a pass";
+      if (done + sequence.row_count < lengths[sample])
         ASSERT_EQ(sequence.row_count % kPageTokens, 0);
-      }
       for (int32_t page = 0; page < sequence.page_count; ++page) {
         const auto id =
             static_cast<size_t>(pass.batch.pages[static_cast<size_t>(sequence.page_begin + page)]);
