@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "quantize/scheme_words.h"
 
@@ -110,7 +111,9 @@ std::string quality(Declared declared, std::string_view measured) {
 
 enum class Table : uint8_t { plain, quantized };  // the embedding's
 
-std::string running(Dialect dialect, Table table) {
+/// `schemes` in the file: SGLang has another name for several in one ModelOpt file (its pull
+/// request 27906).
+std::string running(Dialect dialect, size_t schemes, Table table) {
   if (table == Table::quantized)
     return "## Run it\n\n    nibble serve DIR\n\nReleased versions of vLLM and SGLang do not read "
            "an "
@@ -121,7 +124,9 @@ std::string running(Dialect dialect, Table table) {
       "## Run it\n\n    nibble serve DIR\n    vllm serve DIR",
       modelopt ? " --quantization modelopt" : "",
       "\n    python -m sglang.launch_server --model-path DIR",
-      modelopt ? " --quantization modelopt_fp4" : "",
+      !modelopt      ? ""
+      : schemes == 1 ? " --quantization modelopt_fp4"
+                     : " --quantization modelopt_mixed",
       "\n\nNames, shapes and config follow what those loaders read; this file was not run "
       "in them when it was written.\n");
 }
@@ -217,6 +222,9 @@ std::string model_card(const ModelCard& card) {
   const auto declared = stored_as("", scheme_text({WeightFormat::nvfp4, ActivationFormat::nvfp4}))
                             ? Declared::four_bit_activations
                             : Declared::higher_activations;
+  std::set<std::string_view> schemes;
+  for (const KindReport& row : report.kinds)
+    if (row.weights > 0) schemes.insert(row.scheme);
   const auto table =
       stored_as("embed_tokens", scheme_text({WeightFormat::fp8_block, ActivationFormat::high}))
           ? Table::quantized
@@ -226,7 +234,8 @@ std::string model_card(const ModelCard& card) {
                 NIBBLE_VERSION, ": ", report.about, ".\n\n", making(report),
                 "\n## What is in it\n\n", size_table(report),
                 "\nVision tower and MTP head are the base's, byte for byte.\n\n",
-                quality(declared, card.measured), "\n", running(report.dialect, table), kLimits);
+                quality(declared, card.measured), "\n",
+                running(report.dialect, schemes.size(), table), kLimits);
 }
 
 std::string foreign_card(const ForeignCard& card) {
@@ -234,7 +243,8 @@ std::string foreign_card(const ForeignCard& card) {
   const std::string base = named.empty() ? card.base_name : named;
   std::string table = "| stored as | linears |\n|---|---|\n";
   auto declared = Declared::higher_activations;
-  for (const SchemeUse& use : scheme_uses(card.declaration)) {
+  const auto uses = scheme_uses(card.declaration);
+  for (const SchemeUse& use : uses) {
     table += concat("| ", scheme_text(use.scheme), " | ", use.modules.size(), " |\n");
     if (use.scheme.activations == ActivationFormat::nvfp4)
       declared = Declared::four_bit_activations;
@@ -247,8 +257,8 @@ std::string foreign_card(const ForeignCard& card) {
                 "\n\nHow it was quantized is not known here; the card it came with, where it had "
                 "one, is `README.base.md`, and speaks of the file before the conversion.\n\n"
                 "## What is in it\n\n",
-                table, "\n", quality(declared, ""), "\n", running(card.dialect, Table::plain),
-                kLimits);
+                table, "\n", quality(declared, ""), "\n",
+                running(card.dialect, uses.size(), Table::plain), kLimits);
 }
 
 }  // namespace nibble

@@ -51,6 +51,32 @@ TEST(ModelCard, MeasurementsBecomeRows) {
   EXPECT_EQ(card_with_measurement("no section", measured), "no section");
 }
 
+TEST(ModelCard, CommandsFitTheDialectAndTheSchemes) {
+  const test::Folder folder;
+  test::write_model(folder / "in", test::Layout::dense);
+  struct Row {
+    const char* recipe;
+    Dialect dialect;
+    const char* vllm;
+    const char* sglang;
+  };
+  constexpr Row kRows[] = {
+      {"w4a4", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n"},
+      {"mixed", Dialect::compressed_tensors, "serve DIR\n", "--model-path DIR\n"},
+      {"w4a4", Dialect::modelopt, "serve DIR --quantization modelopt\n",
+       "--model-path DIR --quantization modelopt_fp4\n"},
+      {"mixed", Dialect::modelopt, "serve DIR --quantization modelopt\n",
+       "--model-path DIR --quantization modelopt_mixed\n"}};
+  for (const Row& row : kRows) {
+    const auto out = folder / concat(row.recipe, dialect_name(row.dialect));
+    const test::Asked asked{.recipe = load_recipe(row.recipe).value(), .dialect = row.dialect};
+    ASSERT_TRUE(test::run(folder / "in", out, asked).ok());
+    const std::string card = test::file_text(out / "README.md");
+    EXPECT_NE(card.find(concat("vllm ", row.vllm)), std::string::npos) << card;
+    EXPECT_NE(card.find(row.sglang), std::string::npos) << card;
+  }
+}
+
 TEST(ModelCard, EveryOutputHasACardAndAPicture) {
   const test::Folder folder;
   test::write_model(folder / "in", test::Layout::fused_experts);
