@@ -66,6 +66,19 @@ Result<QuantizeReport> run(const std::filesystem::path& source, const std::files
   return test::run(source, output, asked);
 }
 
+/// No scale of a KV cache is measured, none is declared.
+void expect_no_cache_format(const std::filesystem::path& folder, Dialect dialect) {
+  const test::Opened made(folder);
+  for (const TensorEntry& entry : made.checkpoint.entries())
+    EXPECT_FALSE(entry.name.ends_with(".k_scale") || entry.name.ends_with(".v_scale"))
+        << entry.name;
+  const Json& declared = *made.checkpoint.config().find("quantization_config");
+  EXPECT_TRUE(declared.find("kv_cache_scheme")->is_null());
+  if (dialect != Dialect::modelopt) return;
+  const Json side = parse_json(test::file_text(folder / "hf_quant_config.json"), "side").value();
+  EXPECT_TRUE(side.find("quantization")->find("kv_cache_quant_algo")->is_null());
+}
+
 TEST(QuantizeCalibrated, EveryAlgorithmAndDialectIsSound) {
   const Folder folder;
   test::write_model(folder / "in", Layout::fused_experts);
@@ -80,6 +93,7 @@ TEST(QuantizeCalibrated, EveryAlgorithmAndDialectIsSound) {
       EXPECT_FALSE(report.value().json().find("calibration")->is_null());
       const auto verified = verify_checkpoint(output).value();
       EXPECT_TRUE(verified.sound()) << (verified.findings.empty() ? "" : verified.findings[0].text);
+      expect_no_cache_format(output, dialect);
     }
 }
 
