@@ -163,12 +163,12 @@ class ArgumentParser {
     const auto optional = std::ranges::count(verb_.positionals, '[');
     const auto found = arguments_.positional_count();
     if (found >= wanted - optional && found <= wanted) return {};
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = "arguments",
-                       .expected = verb_.positionals.empty() ? "none"
-                                                             : std::string(verb_.positionals),
-                       .found = concat(found),
-                       .advice = concat("see `nibble ", verb_.name, " --help`")});
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "arguments",
+         .expected = verb_.positionals.empty() ? "none" : std::string(verb_.positionals),
+         .found = concat(found),
+         .advice = concat("see `nibble ", verb_.name, " --help`")});
   }
 
   const Verb& verb_;

@@ -17,11 +17,27 @@ std::vector<std::string> split_list(std::string_view text) {
   return items;
 }
 
+namespace {
+
+Result<TemplateLimits> read_template_limits(const Arguments& arguments) {
+  TemplateLimits limits;
+  limits.steps_max = TRY(arguments.integer(kTemplateStepsOption.name, 1000, int64_t{1} << 40));
+  limits.output_bytes_max = static_cast<size_t>(
+      TRY(arguments.integer(kTemplateBytesOption.name, 1024, int64_t{1} << 32)));
+  // Not more: a level of a template is levels of the machine's stack.
+  limits.depth_max = static_cast<int>(
+      TRY(arguments.integer(kTemplateDepthOption.name, 10, TemplateLimits{}.depth_max)));
+  return limits;
+}
+
+}  // namespace
+
 Result<ClientSetup> read_client_setup(const Arguments& arguments) {
   ClientSetup clients = {
       .names = split_list(arguments.text(kServedNamesOption.name).value_or("")),
       .profiles = TRY(read_profiles(arguments)),
       .policy = TRY(read_answer_policy(arguments)),
+      .template_limits = TRY(read_template_limits(arguments)),
   };
   if (!clients.names.empty()) return clients;
   const std::string& folder = arguments.positional(0);
@@ -32,7 +48,7 @@ Result<ClientSetup> read_client_setup(const Arguments& arguments) {
 
 Result<ServedModel> load_for_clients(ClientSetup clients, const EngineSetup& setup,
                                      const std::filesystem::path& folder) {
-  ServedModel served = TRY(load_served_model(folder, setup.model.config));
+  ServedModel served = TRY(load_served_model(folder, setup.model.config, clients.template_limits));
   served.names = std::move(clients.names);
   served.profiles = std::move(clients.profiles);
   served.policy = std::move(clients.policy);

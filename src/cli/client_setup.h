@@ -19,9 +19,16 @@ namespace nibble {
 inline constexpr Option kServedNamesOption = {
     "served-model-name", "NAME", "", "name of the model in the API (several: separated by commas)"};
 
-inline constexpr std::array kClientOptions = {kServedNamesOption, kProfilesOption,
-                                              kAnswerReserveOption, kStrictFieldsOption,
-                                              kReasoningFieldOption};
+inline constexpr Option kTemplateStepsOption = {"max-template-steps", "N", "5m",
+                                                "of the chat template, for one prompt"};
+inline constexpr Option kTemplateBytesOption = {"max-template-bytes", "N", "16M",
+                                                "of the text that the chat template makes"};
+inline constexpr Option kTemplateDepthOption = {"max-template-depth", "N", "200",
+                                                "levels in the chat template and its values"};
+
+inline constexpr std::array kClientOptions = {
+    kServedNamesOption,    kProfilesOption,      kAnswerReserveOption, kStrictFieldsOption,
+    kReasoningFieldOption, kTemplateStepsOption, kTemplateBytesOption, kTemplateDepthOption};
 
 /// The non-empty items between commas.
 std::vector<std::string> split_list(std::string_view text);
@@ -31,9 +38,11 @@ struct ClientSetup {
   std::vector<std::string> names;
   Profiles profiles;
   AnswerPolicy policy;
+  TemplateLimits template_limits;
 };
 
-/// The rows above and the first positional. Errors: those of read_profiles, read_answer_policy.
+/// The rows above and the first positional. Errors: one line per flag with a value it cannot have,
+/// and those of read_profiles.
 Result<ClientSetup> read_client_setup(const Arguments& arguments);
 
 /// The model of `folder` as clients see it, served from now on. Errors: those of

@@ -7,6 +7,7 @@
 #include <future>
 #include <set>
 
+#include "cli/client_setup.h"
 #include "cli/server_options.h"
 #include "server/test_server.h"
 
@@ -178,6 +179,56 @@ TEST_F(LimitFlagsTest, HoldExactlyAtTheirBound) {
     EXPECT_EQ(ask(get("/health")).first, 200);
     TearDown();
   }
+}
+
+// ------------------------------------------------------------------------------ templates
+
+Result<TemplateLimits> template_limits_of(const std::string& flag, const std::string& value) {
+  const std::vector<std::string> words = {"folder", concat("--", flag), value};
+  const Arguments arguments = TRY(parse_arguments(
+      kServeVerb, words, [](const std::string&) -> std::optional<std::string> { return {}; }));
+  return TRY(read_client_setup(arguments)).template_limits;
+}
+
+class TemplateFlagsTest : public LimitFlagsTest {
+ protected:
+  ServedModel model() const override {
+    ServedModel made = testing::served_model();
+    made.chat_template =
+        ChatTemplate::compile(testing::kTemplate, "t", {.limits = limits_}).value();
+    return made;
+  }
+  TemplateLimits limits_;
+};
+
+TEST_F(TemplateFlagsTest, BytesHoldExactlyAtTheirBound) {
+  constexpr int64_t kBound = 1100;
+  const auto with_bytes = [](int64_t bytes) {
+    const std::string_view around =
+        "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n<think>\n";
+    return post("/apply-template",
+                concat(R"({"messages":[{"role":"user","content":")",
+                       letters(bytes - static_cast<int64_t>(around.size())), "\"}]}"));
+  };
+  limits_ = template_limits_of("max-template-bytes", concat(kBound)).value();
+  start("x");
+  EXPECT_EQ(ask(with_bytes(kBound - 1)).first, 200);
+  EXPECT_EQ(ask(with_bytes(kBound)).first, 200);
+  const auto [status, body] = ask(with_bytes(kBound + 1));
+  EXPECT_EQ(status, 400);
+  EXPECT_NE(body.find("more than 1100 bytes"), std::string::npos) << body;
+}
+
+TEST(TemplateFlags, StepsAndDepthArriveWithinTheirRange) {
+  EXPECT_EQ(template_limits_of("max-template-steps", "1234").value().steps_max, 1234);
+  EXPECT_EQ(template_limits_of("max-template-depth", "12").value().depth_max, 12);
+  EXPECT_FALSE(template_limits_of("max-template-steps", "999").ok());
+  EXPECT_FALSE(template_limits_of("max-template-depth", "9").ok());
+  EXPECT_FALSE(template_limits_of("max-template-depth", "201").ok());
+  const TemplateLimits standard = template_limits_of("max-tools", "128").value();
+  EXPECT_EQ(standard.steps_max, TemplateLimits{}.steps_max);
+  EXPECT_EQ(standard.output_bytes_max, TemplateLimits{}.output_bytes_max);
+  EXPECT_EQ(standard.depth_max, TemplateLimits{}.depth_max);
 }
 
 // --------------------------------------------------------------------------- connections

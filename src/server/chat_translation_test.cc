@@ -187,6 +187,8 @@ TEST(ResponsesTranslation, Refusals) {
       {R"({"input":[{"role":"king","content":"x"}]})", "expected a role"},
       {R"({"input":[{"role":"user","content":7}]})", "a string or a list of parts"},
       {R"({"input":"x","tools":{}})", "tools: expected a list"},
+      {R"({"input":"x","text":"x"})", "text: expected an object"},
+      {R"({"input":"x","store":"x"})", "store"},
   };
   expect(chat_of_responses, kCases);
 }

@@ -160,6 +160,8 @@ void Translation::tool_choice() {
 /// text.format: plain text passes; the rest goes to response_format, which judges it.
 void Translation::format() {
   const Json* text = fields_.find("text");
+  if (text != nullptr && !text->is_object())
+    return fields_.refuse("text", {.what = "text", .expected = "an object", .found = shown(*text)});
   const Json* format = text != nullptr ? text->find("format") : nullptr;
   if (format == nullptr || format->is_null()) return;
   const std::string type = text_of(*format, "type");
@@ -178,6 +180,7 @@ void Translation::refuse_stored() {
                                       "with --response-store"});
   fields_.unsupported("background", {Json(false)});
   fields_.unsupported("prompt");
+  fields_.flag("store");
 }
 
 TranslatedBody Translation::run() {

@@ -84,9 +84,10 @@ GrammarCompiler::Vocabulary ServedModel::grammar_vocabulary() const {
 }
 
 Result<ServedModel> load_served_model(const std::filesystem::path& folder,
-                                      const ModelConfig& config) {
+                                      const ModelConfig& config, const TemplateLimits& limits) {
   ServedModel model{.tokenizer = TRY(Tokenizer::load(folder))};
-  auto chat_template = load_chat_template(folder, TRY(read_special_tokens(folder)));
+  auto chat_template =
+      load_chat_template(folder, TRY(read_special_tokens(folder)), "default", limits);
   if (chat_template.ok())
     model.chat_template = std::move(chat_template).value();
   else if (chat_template.error().code != ErrorCode::not_found)

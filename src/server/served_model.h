@@ -55,6 +55,6 @@ struct ServedModel {
 /// Reads tokenizer, template (its absence is not an error), generation_config.json and the stop ids
 /// of a checkpoint folder. Names, context_max, created and template_kwargs are the caller's.
 Result<ServedModel> load_served_model(const std::filesystem::path& folder,
-                                      const ModelConfig& config);
+                                      const ModelConfig& config, const TemplateLimits& limits = {});
 
 }  // namespace nibble

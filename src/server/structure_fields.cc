@@ -80,9 +80,14 @@ void StructureReader::response_format(const Json& format) {
   constexpr auto kName = "response_format";
   const Json* type = format.find("type");
   const std::string kind = type != nullptr && type->is_string() ? type->as_string() : "";
+  const Json* inner = format.find("json_schema");
+  const Json* strict = inner != nullptr ? inner->find("strict") : nullptr;
+  if (strict != nullptr && !strict->is_null() && !strict->is_bool())
+    return fields_.refuse(kName, {.what = "response_format.json_schema.strict",
+                                  .expected = "true or false",
+                                  .found = shown(*strict)});
   if (kind == "text") return;
   if (kind == "json_object") return add(kName, {.kind = Kind::json_object});
-  const Json* inner = format.find("json_schema");
   const Json* schema = inner != nullptr ? inner->find("schema") : nullptr;
   if (schema == nullptr) schema = format.find("schema");  // as some clients send it
   if (kind == "json_schema" && schema != nullptr) return spelled(kName, Kind::json_schema, *schema);

@@ -86,6 +86,8 @@ TEST_F(StructureTest, Refusals) {
   EXPECT_EQ(param(R"(,"response_format":{"type":"yaml"})"), "response_format");
   EXPECT_EQ(param(R"(,"response_format":{"type":"json_schema"})"), "response_format");
   EXPECT_EQ(param(R"(,"response_format":7)"), "response_format");
+  EXPECT_EQ(param(R"(,"response_format":{"type":"text","json_schema":{"strict":[]}})"),
+            "response_format");
   EXPECT_EQ(param(R"(,"guided_choice":[])"), "guided_choice");
   EXPECT_EQ(param(R"(,"guided_choice":"no")"), "guided_choice");
   EXPECT_EQ(param(R"(,"guided_regex":7)"), "guided_regex");

@@ -78,7 +78,8 @@ Result<Json> prepare_messages(const Json& messages);
 /// string, or a list of named templates), else chat_template.json. Errors: not_found, corrupt,
 /// unsupported.
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& folder, Json special_tokens,
-                                        std::string_view variant = "default");
+                                        std::string_view variant = "default",
+                                        const TemplateLimits& limits = {});
 
 /// {"bos_token": "...", "eos_token": "...", ...} from tokenizer_config.json and
 /// special_tokens_map.json; an empty object if the folder has neither.

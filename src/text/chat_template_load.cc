@@ -76,8 +76,8 @@ Result<Json> read_special_tokens(const fs::path& folder) {
 }
 
 Result<ChatTemplate> load_chat_template(const fs::path& folder, Json special_tokens,
-                                        std::string_view variant) {
-  ChatTemplate::Options options{.special_tokens = std::move(special_tokens)};
+                                        std::string_view variant, const TemplateLimits& limits) {
+  ChatTemplate::Options options{.special_tokens = std::move(special_tokens), .limits = limits};
   const fs::path file = folder / "chat_template.jinja";
   if (is_there(file)) {
     const std::string text = TRY(read_text_file(file, kTemplateBytesMax));

@@ -99,6 +99,15 @@ TEST(JinjaTemplate, StepsAreLimited) {
       error_of("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", few),
       "the template takes more than 10000 steps (t, line 1)");
   EXPECT_EQ(text_of("{% for a in range(99) %}{% endfor %}ok", few), "ok");
+  const auto takes = [](int64_t steps) {  // one for the loop, one an item
+    return error_of("{% for a in range(100) %}{% endfor %}", {.steps_max = steps}) == "no error";
+  };
+  int64_t least = 1;
+  while (!takes(least)) ++least;
+  EXPECT_GE(least, 100);
+  EXPECT_TRUE(takes(least + 1));
+  EXPECT_EQ(error_of("{% for a in range(101) %}{% endfor %}", {.steps_max = least}),
+            concat("the template takes more than ", least, " steps (t, line 1)"));
   // Structure shared a billion times over costs what walking it costs.
   const std::string doubling =
       "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}"
