@@ -39,6 +39,7 @@ class ChoiceDecoder {
 
   const std::optional<std::string>& stop_string() const { return stops_.matched(); }
   int32_t complete_calls() const { return parser_.complete_calls(); }
+  int32_t malformed_calls() const { return parser_.malformed_calls(); }
   int32_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:

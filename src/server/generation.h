@@ -11,6 +11,7 @@
 #include "server/generation_request.h"
 #include "server/held_answer.h"
 #include "server/http.h"
+#include "server/metrics.h"
 #include "server/prompt_logprobs.h"
 #include "server/response_json.h"
 
@@ -56,6 +57,8 @@ class Generation {
   /// For a log line: counts and reasons.
   TokenCounts counts() const;
   std::string outcome() const { return outcome_; }
+  /// Calls of tools in all of its answers.
+  Metrics::Calls calls() const;
   /// The status it was refused or failed with; 0: it was not.
   int error_status() const { return error_status_; }
   Api api() const { return request_.api; }

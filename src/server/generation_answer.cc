@@ -89,6 +89,15 @@ Json Generation::logprobs_of(Choice& choice) const {
              : completion_logprobs(served_.tokenizer, positions, choice.text_offset);
 }
 
+Metrics::Calls Generation::calls() const {
+  Metrics::Calls calls;
+  for (const Choice& choice : choices_) {
+    calls.complete += choice.decoder.complete_calls();
+    calls.malformed += choice.decoder.malformed_calls();
+  }
+  return calls;
+}
+
 TokenCounts Generation::counts() const {
   TokenCounts counts;
   for (const auto& prompt : request_.prompts) counts.prompt += static_cast<int64_t>(prompt.size());

@@ -254,7 +254,7 @@ void HttpServer::post_after(std::chrono::milliseconds delay, std::function<void(
 
 Result<void> HttpServer::renew_certificates() {
   auto fresh = TRY(tls_context(state_->options.tls));
-  post([state = state_, fresh = std::move(fresh)] { state->tls = fresh; });
+  post([state = state_.get(), fresh = std::move(fresh)] { state->tls = fresh; });
   return {};
 }
 

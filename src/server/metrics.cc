@@ -159,6 +159,11 @@ Metrics::Progress Metrics::progress(uint64_t id, Time now) const {
   return {.seconds = seconds(found->second.begin, now), .generated = found->second.generated};
 }
 
+void Metrics::call(const Calls& calls) {
+  calls_.complete += calls.complete;
+  calls_.malformed += calls.malformed;
+}
+
 void Metrics::refuse(int status) { ++refused_[status]; }
 
 std::string Metrics::text(const EngineStats& engine, std::string_view model) const {
@@ -212,6 +217,9 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model) con
   for (const auto& [profile, count] : asked_)
     asked.emplace_back(label("profile", profile), static_cast<double>(count));
   out.rows(Also::nobody, "requests_total", "counter", "Sound requests, by profile.", asked);
+  out.rows(Also::nobody, "tool_calls_total", "counter", "Calls of tools, by what became of them.",
+           {{label("outcome", "complete"), static_cast<double>(calls_.complete)},
+            {label("outcome", "malformed"), static_cast<double>(calls_.malformed)}});
   std::vector<Exposition::Sample> ends;
   for (const auto& [reason, count] : finished_)
     ends.emplace_back(label("finished_reason", reason), static_cast<double>(count));

@@ -47,6 +47,12 @@ class Metrics {
   void take(const EngineEvent& event, Time now);
   /// A sound request came, under this profile or, empty, none.
   void ask(const std::string& profile) { ++asked_[profile]; }
+  /// Calls of tools that a model made, of a request that has ended.
+  struct Calls {
+    int64_t complete = 0;
+    int64_t malformed = 0;  // stayed text
+  };
+  void call(const Calls& calls);
   /// An answer with this status was given instead of a generation.
   void refuse(int status);
 
@@ -78,6 +84,7 @@ class Metrics {
   std::map<std::string, int64_t> asked_;     // by profile
   std::map<std::string, int64_t> finished_;  // by reason
   std::map<int, int64_t> refused_;           // by status
+  Calls calls_;
   CacheMode cache_ = CacheMode::exact;
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;

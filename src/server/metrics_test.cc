@@ -59,6 +59,21 @@ TEST(Metrics, TimesTokensFromSubmission) {
   EXPECT_NE(metrics.text(engine, "\"").find(R"({model_name="\""})"), std::string::npos);
 }
 
+TEST_F(ServerTest, MetricsCountCallsThatAreNone) {
+  const std::string call = "<tool_call>\n<function=f>\n</function>\n</tool_call>";
+  start(concat("</think>\n\n", call, "\n<tool_call>\nf()\n</tool_call>\n", call));
+  const Json answer = chat(R"(,"tools":[{"type":"function","function":{"name":"f"}}])");
+  EXPECT_EQ(at(at(choice(answer), "message"), "tool_calls").as_array().size(), 2U);
+  EXPECT_NE(at(at(choice(answer), "message"), "content").as_string().find("f()"),
+            std::string::npos);
+  wait_for_log("tool_calls");  // it is settled
+  const std::string text = ask(get("/metrics")).second;
+  EXPECT_NE(text.find("nibble_tool_calls_total{model_name=\"tiny\",outcome=\"complete\"} 2\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("nibble_tool_calls_total{model_name=\"tiny\",outcome=\"malformed\"} 1\n"),
+            std::string::npos);
+}
+
 TEST_F(ServerTest, MetricsCountRequests) {
   start("yes");
   EXPECT_EQ(ask(post(kCompletions, R"({"prompt":"p","max_tokens":5})")).first, 200);

@@ -170,6 +170,7 @@ void OutputParser::give_up_call() {
   const bool in_name = state_ == State::name;
   state_ = prose_state_;
   at_line_start_ = false;
+  malformed_calls_ += by_marker_ ? 1 : 0;
   if (by_marker_) emit_prose(marker_text(Marker::tool_begin));
   if (in_name) emit_prose(kFunction);
 }

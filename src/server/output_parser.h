@@ -51,6 +51,8 @@ class OutputParser {
   std::vector<OutputEvent> take() { return std::exchange(events_, {}); }
 
   int32_t complete_calls() const { return complete_calls_; }
+  /// Those that began with the tag and were none: their text is prose.
+  int32_t malformed_calls() const { return malformed_calls_; }
   bool in_reasoning() const { return state_ == State::reasoning; }
 
  private:
@@ -106,6 +108,7 @@ class OutputParser {
   bool value_dropped_ = false;  // a repeated key
   int32_t calls_ = 0;
   int32_t complete_calls_ = 0;
+  int32_t malformed_calls_ = 0;
   std::vector<OutputEvent> events_;
 };
 

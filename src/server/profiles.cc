@@ -154,6 +154,19 @@ const Profile* Profiles::find(std::string_view name) const {
 
 const Profile* Profiles::standing() const { return find(default_); }
 
+Result<std::map<std::string, FilterSet>> make_filters(const Profiles& profiles,
+                                                      FilterStore& store) {
+  std::map<std::string, FilterSet> made;
+  for (const Profile& profile : profiles.all()) {
+    auto filters = store.get_all(profile.filters);
+    if (!filters.ok())
+      return Error{filters.error().code,
+                   concat("profile ", profile.name, ": ", filters.error().message)};
+    made[profile.name] = std::move(filters).value();
+  }
+  return made;
+}
+
 std::vector<std::string> servable_names(const std::vector<std::string>& names,
                                         const Profiles& profiles) {
   std::vector<std::string> all = names;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "server/filter_store.h"
 
 namespace nibble {
 
@@ -60,6 +62,9 @@ class Profiles {
   std::vector<Profile> profiles_;
   std::string default_;
 };
+
+/// Those of each profile, by its name. Errors: those of FilterStore::get, with the profile's name.
+Result<std::map<std::string, FilterSet>> make_filters(const Profiles& profiles, FilterStore& store);
 
 /// Every name that requests may use: the model's own, then the first with each profile, then the
 /// profiles.

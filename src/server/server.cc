@@ -27,12 +27,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   s->metrics.cache_is(settings.cache);
   std::shared_ptr<FilterStore>& store = s->options.filter.store;
   if (store == nullptr) store = std::make_shared<FilterStore>(s->options.log);
-  for (const Profile& profile : s->model.profiles.all()) {
-    auto made = store->get_all(profile.filters);
-    if (!made.ok())
-      return Error{made.error().code, concat("profile ", profile.name, ": ", made.error().message)};
-    s->profile_filters[profile.name] = std::move(made).value();
-  }
+  s->profile_filters = TRY(make_filters(s->model.profiles, *store));
   TRY(s->read_keys());
   const HttpHandler handler = [s](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
     s->handle(std::move(request), std::move(exchange));
@@ -305,6 +300,7 @@ void ServerState::settle(const Live& live) {
   RequestRecord& record = *live.record;
   record.counts = live.generation->counts();
   record.outcome = live.generation->outcome();
+  metrics.call(live.generation->calls());
   if (record.key)
     quotas.charge_tokens(*record.key, record.counts.completion, std::chrono::steady_clock::now());
   write_line(record);
