@@ -329,7 +329,8 @@ Result<QuantizeReport> write_rest(const Checkpoint& checkpoint, const QuantPlan&
   report.base = hub_name(checkpoint.folder());
   report.commands = {concat("nibble quantize ", report.base, " DST --recipe ", recipe.name,
                             " --format ", dialect_name(plan.dialect), " --algorithm ",
-                            round_algorithm_name(run.algorithm()))};
+                            round_algorithm_name(run.algorithm()),
+                            run.data_hash().empty() ? "" : " --calib DATA")};
   report.data_hash = run.data_hash();
   add_outcomes(report, plan, run.outcomes());
   if (run.calibration() != nullptr) report.calibration = run.calibration()->json();

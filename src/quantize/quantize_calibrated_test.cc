@@ -91,6 +91,7 @@ TEST(QuantizeCalibrated, EveryAlgorithmAndDialectIsSound) {
                               {.recipe = "mixed", .algorithm = algorithm, .dialect = dialect});
       ASSERT_TRUE(report.ok()) << report.error().message;
       EXPECT_FALSE(report.value().json().find("calibration")->is_null());
+      EXPECT_TRUE(report.value().commands.front().ends_with(" --calib DATA"));
       const auto verified = verify_checkpoint(output).value();
       EXPECT_TRUE(verified.sound()) << (verified.findings.empty() ? "" : verified.findings[0].text);
       expect_no_cache_format(output, dialect);
