@@ -397,6 +397,7 @@ template <KvFormat kFormat, int kDim, bool kExact>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksPerMultiprocessor)
     attend_kernel(const __grid_constant__ AttentionArgs a, int row_begin, int rows, int fresh) {
   __shared__ __align__(16) typename AttendBlock<kFormat, kDim, kExact>::Shared shared;
+  touch(a);
   AttendBlock<kFormat, kDim, kExact> block(a, row_begin, rows, shared);
   block.run(fresh);
 }
@@ -407,6 +408,7 @@ constexpr int kCombineThreads = 256;
 /// One block per head and row.
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const __grid_constant__ AttentionArgs a, int row_begin) {
+  touch(a);
   wait_for_inputs();
   const int head = static_cast<int>(blockIdx.x);
   const int row = row_begin + static_cast<int>(blockIdx.y);

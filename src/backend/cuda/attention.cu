@@ -82,6 +82,7 @@ template <KvFormat kFormat>
 __global__ void __launch_bounds__(kWarps * 32)
     prepare_kernel(const __grid_constant__ AttentionArgs a) {
   __shared__ float scratch[kWarps][kHeadDimMax];
+  touch(a);
   wait_for_inputs();
   const float scale = rsqrtf(static_cast<float>(a.head_dim)) * kLog2E;
   prepare_head<kFormat>(a, a.q, a.k, a.v, scale, scratch[threadIdx.x / 32]);

@@ -148,7 +148,8 @@ namespace {
 /// Every sequence has one row and the projection ends with the convolution.
 bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
   return context.batch.rows == context.batch.sequences && context.batch.rows <= kConvolveRowsMax &&
-         held(qkv) && context.config.delta_net.conv_kernel <= kConvolveTapsMax;
+         held(qkv) && context.config.delta_net.conv_kernel >= 2 &&
+         context.config.delta_net.conv_kernel <= kConvolveTapsMax;
 }
 
 }  // namespace

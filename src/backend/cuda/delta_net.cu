@@ -17,6 +17,7 @@ constexpr int kWarpRows = kDeltaDimMax / kWarps;  // key rows of a warp
 /// One thread per channel: all rows of a sequence in order.
 __global__ void __launch_bounds__(kThreads)
     convolve_kernel(const __grid_constant__ DeltaNetArgs a) {
+  touch(a);
   const int channels = a.qkv_rows();
   const int channel = blockIdx.x * kThreads + threadIdx.x;
   const int sequence = blockIdx.y;
@@ -251,6 +252,12 @@ void launch_stream(const DeltaNetArgs& args, const Launcher& launcher) {
   }();
   CHECK(prepared, "shared memory of the recurrence");
   const int items = args.v_heads * args.batch.sequences;
+  if (items <= launcher.multiprocessors) {
+    Launcher clusters = launcher;
+    clusters.cluster = kSplitBlocks;
+    return launch(recurrence_split_kernel, clusters, static_cast<unsigned>(items * kSplitBlocks),
+                  kSplitWarps * 32, 0, args);
+  }
   launch(recurrence_stream_kernel, launcher,
          static_cast<unsigned>(min(items, kStreamBlocks * launcher.multiprocessors)),
          kStreamThreads, kBytes, args);

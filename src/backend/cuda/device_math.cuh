@@ -20,6 +20,20 @@ __device__ __forceinline__ void wait_for_inputs() {
 #endif
 }
 
+/// Reads a kernel's parameters once, all lines at the same time: where they are used, each line
+/// would be waited for alone. `parameters`: a __grid_constant__.
+template <typename T>
+__device__ __forceinline__ void touch(const T& parameters) {
+  constexpr int kLine = 16;  // words
+  uint32_t zero;
+  asm volatile("mov.u32 %0, 0;" : "=r"(zero));
+  const auto* words = reinterpret_cast<const uint32_t*>(&parameters);
+  uint32_t all = 0;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T) / 4); i += kLine) all |= words[i + zero];
+  asm volatile("" ::"r"(all));
+}
+
 __device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_bf16(uint32_t pair) {
   return __uint_as_float(pair & 0xFFFF0000U);

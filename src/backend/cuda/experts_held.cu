@@ -4,6 +4,8 @@
 // between: gate_up norms it and chooses its experts, down_sum adds what they return to the residual
 // stream. Bound: the bytes of the experts that have tokens, each read once (for every 8 of its
 // tokens).
+#include <bit>
+
 #include "backend/cuda/choose.cuh"
 #include "backend/cuda/experts_held.h"
 #include "backend/cuda/held.cuh"
@@ -16,6 +18,7 @@ struct Plan {
   ExpertArgs args;
   int32_t slices = 0;
   int32_t per_step = 0;                        // tiles a block multiplies at once
+  int32_t per_step_log = 0;                    // its binary logarithm
   int32_t routed_tiles = 0, routed_steps = 0;  // of one item; 0: none
   int32_t shared_tiles = 0, shared_steps = 0;
 };
@@ -30,12 +33,10 @@ struct Item {
 };
 
 constexpr int kThreads = kHeldWarps * 32;
-constexpr int kRing = 1;  // slices of weights on their way; tiles between two barriers
+constexpr int kRowBlocks = 4;  // of a multiprocessor, for a single row
 
 struct alignas(16) Shared {
-  TileSums sums[2][kRing][kHeldWarps];
-  HeldRow row;
-  Choice choice;
+  TileSums sums[2][kHeldWarps];
   int rows[kTokenTile];  // output rows of the tokens of an item
 };
 constexpr int shared_bytes(int slices) {
@@ -45,8 +46,7 @@ constexpr int shared_bytes(int slices) {
 constexpr int blocks_wanted(ExpertPart part) { return part == ExpertPart::gate_up ? 3 : 4; }
 
 /// Item of a step, and the step's place in it.
-__device__ __forceinline__ Item item_of(const Plan& plan, const Choice& choice, int step,
-                                        int& place) {
+__device__ __forceinline__ Item item_of(const Plan& plan, int step, int& place) {
   const ExpertArgs& a = plan.args;
   const int shared_all = plan.shared_steps * ((a.rows + kTokenTile - 1) / kTokenTile);
   Item item;
@@ -62,16 +62,10 @@ __device__ __forceinline__ Item item_of(const Plan& plan, const Choice& choice, 
   place = (step - shared_all) % plan.routed_steps;
   item.tiles = plan.routed_tiles;
   item.steps = plan.routed_steps;
-  if (a.norm.h != nullptr) {
-    item.expert = choice.experts[index];
-    item.first = index;
-    item.count = 1;
-  } else {
-    const int4 packed = a.routing.items[index];
-    item.expert = packed.x;
-    item.first = packed.y;
-    item.count = packed.z;
-  }
+  const int4 packed = a.routing.items[index];
+  item.expert = packed.x;
+  item.first = packed.y;
+  item.count = packed.z;
   return item;
 }
 
@@ -139,29 +133,29 @@ class Walk {
     item_ = item;
     end_ = end;
     at_ = tile_at<kPart, kFormat>(a_, item.expert, begin * plan_.per_step + local_);
-    Raw raw[kRing];
-#pragma unroll
-    for (int r = 0; r < kRing; ++r) load_next(begin + r, raw[r]);
+    Raw raw;
+    load_next(begin, raw);
     take_inputs();
     const DeviceLinear& low = low_of(a_, item.expert);
     low_factor_ = factor_of(low, item.expert, 0);
     if (kPart == ExpertPart::gate_up)
       high_factor_ = factor_of(high_of(a_, item.expert), item.expert, 0);
+    const int warp = threadIdx.x / 32;
 #pragma unroll 1
-    for (int step = begin; step < end; step += kRing) {
-#pragma unroll
-      for (int r = 0; r < kRing; ++r) {
-        float acc[1][4] = {};
-        constexpr float kNone[2] = {1.0F, 1.0F};
-        if (works(step + r))
-          multiply_held<kFormat, false>(raw[r], x_ + slice_ * (unit_count(kFormat) * 32), kNone,
-                                        acc);
-        load_next(step + r + kRing, raw[r]);
-        store_sums(&shared_.sums[turn_][r][threadIdx.x / 32], acc);
-      }
+    for (int step = begin; step < end; ++step) {
+      float acc[1][4] = {};
+      constexpr float kNone[2] = {1.0F, 1.0F};
+      if (works(step))
+        multiply_held<kFormat, false>(raw, x_ + slice_ * (unit_count(kFormat) * 32), kNone, acc);
+      load_next(step + 1, raw);
+      store_sums(&shared_.sums[turn_][warp], acc);
       __syncthreads();
+      // Two tokens of a tile to a warp, other warps from step to step; most items have few tokens.
+      const int pieces = plan_.per_step * ((item_.count + 1) / 2);
 #pragma unroll 1
-      for (int o = threadIdx.x; o < kRing * plan_.per_step * 128; o += kThreads) write(step, o);
+      for (int piece = (warp + turn_ * kHeldWarps / 2) % kHeldWarps; piece < pieces;
+           piece += kHeldWarps)
+        write(step, piece & (plan_.per_step - 1), piece >> plan_.per_step_log);
       turn_ ^= 1;
     }
   }
@@ -169,7 +163,7 @@ class Walk {
  private:
   __device__ __forceinline__ int64_t output_row(int token) const {
     if (item_.expert < 0) return a_.shared_begin + item_.first + token;
-    return a_.norm.h != nullptr ? item_.first : a_.routing.assignments[item_.first + token];
+    return a_.routing.assignments[item_.first + token];
   }
   /// Inputs of the item's tokens into shared memory, behind whoever reads the item before.
   __device__ __forceinline__ void take_inputs() {
@@ -177,15 +171,15 @@ class Walk {
     if (threadIdx.x < kTokenTile)
       shared_.rows[threadIdx.x] =
           static_cast<int>(output_row(min(static_cast<int>(threadIdx.x), item_.count - 1)));
-    hold<kFormat, 1>(
-        [&](int index) -> const uint16_t* {
-          if (kPart == ExpertPart::gate_up && a_.norm.h != nullptr) return shared_.row.x;
-          const int token = min(index, item_.count - 1);
-          const int64_t out = output_row(token);
-          if (kPart == ExpertPart::down) return a_.act + out * a_.act_stride;
-          return a_.x + (item_.expert < 0 ? item_.first + token : out / a_.top_k) * a_.x_stride;
-        },
-        plan_.slices, x_);
+    const InputRows<1> rows([&](int index) -> const uint16_t* {
+      const int token = min(index, item_.count - 1);
+      const int64_t out = output_row(token);
+      if (kPart == ExpertPart::down) return a_.act + out * a_.act_stride;
+      return a_.x + (item_.expert < 0 ? item_.first + token : out / a_.top_k) * a_.x_stride;
+    });
+#pragma unroll 1
+    for (int slice = threadIdx.x / 32; slice < plan_.slices; slice += kHeldWarps)
+      hold<kFormat>(rows, slice, x_ + slice * (unit_count(kFormat) * 32));
     __syncthreads();
   }
   __device__ __forceinline__ bool works(int step) const {
@@ -200,21 +194,20 @@ class Walk {
     at_.values += rows * static_cast<int>(value_bytes(kFormat, cols));
     at_.scales += rows * (cols / 16);
   }
-  __device__ __forceinline__ void write(int step, int o) const {
-    const int outputs = plan_.per_step * 128;
-    const int r = kRing == 1 || o < outputs ? 0 : 1;  // the ring holds two at most
-    const int local = (o - r * outputs) >> 7;
-    const int tile = (step + r) * plan_.per_step + local;
-    const int place = o & 127;
+  /// Tokens 2 pair and 2 pair + 1 of a tile of the step, by one warp.
+  __device__ __forceinline__ void write(int step, int local, int pair) const {
+    const int lane = threadIdx.x % 32;
+    const int tile = step * plan_.per_step + local;
+    const int place = lane / 4 * 16 + 4 * pair + lane % 4;
     const int token = tile_token(place);
     const float total =
-        add_parts(&shared_.sums[turn_][r][local * plan_.slices], plan_.slices, 1, place);
-    const bool writes = token < item_.count && step + r < end_ && tile < item_.tiles;
+        add_parts(&shared_.sums[turn_][local * plan_.slices], plan_.slices, 1, place);
+    const bool writes = token < item_.count && tile < item_.tiles;
     const DeviceLinear& w = low_of(a_, item_.expert);
     if constexpr (kPart == ExpertPart::gate_up) {
       const float up = __shfl_xor_sync(kAllLanes, total, 2);
-      const int n = 8 * tile + (place >> 4);
-      if (!writes || (o & 2) != 0) return;
+      const int n = 8 * tile + lane / 4;
+      if (!writes || (lane & 2) != 0) return;
       const bool by_row = w.layout == FactorLayout::row;
       const float low = by_row ? factor_of(w, item_.expert, n) : low_factor_;
       const float high =
@@ -241,18 +234,125 @@ class Walk {
   int turn_ = 0;
 };
 
-/// A single row: its norm and its experts, by every block; the first also tells the kernels behind.
-__device__ __forceinline__ void take_row(const Plan& plan, Shared& shared) {
+template <ExpertPart kPart, Format kFormat>
+__global__ void __launch_bounds__(kThreads, blocks_wanted(kPart))
+    held_experts_kernel(const __grid_constant__ Plan plan) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  uint4* x = reinterpret_cast<uint4*>(&shared + 1);
+  touch(plan);
   const ExpertArgs& a = plan.args;
-  if (threadIdx.x < 32 && plan.routed_steps > 0) {
-    if (a.experts <= 256) {
-      choose_by_warp<8>(a.logits, a.experts, a.top_k, a.renormalize, shared.choice);
-    } else {
-      choose_by_warp<kRouteExpertsMax / 32>(a.logits, a.experts, a.top_k, a.renormalize,
-                                            shared.choice);
+  wait_for_inputs();
+  const int items = plan.routed_steps == 0 ? 0 : *a.routing.item_count;
+  const int steps =
+      plan.shared_steps * ((a.rows + kTokenTile - 1) / kTokenTile) + items * plan.routed_steps;
+  const int each = steps / static_cast<int>(gridDim.x);
+  const int more = steps - each * static_cast<int>(gridDim.x);  // blocks with one step more
+  const int block = blockIdx.x;
+  int step = block * each + min(block, more);
+  const int end = step + each + (block < more ? 1 : 0);
+  Walk<kPart, kFormat> walk(plan, shared, x);
+  while (step < end) {
+    int place = 0;
+    const Item item = item_of(plan, step, place);
+    const int last = min(item.steps, place + end - step);
+    walk.run(item, place, last);
+    step += last - place;
+  }
+}
+
+__device__ __forceinline__ void choose_row(const ExpertArgs& a, Choice& choice) {
+  if (a.experts <= 256)
+    return choose_by_warp<8>(a.logits, a.experts, a.top_k, a.renormalize, choice);
+  choose_by_warp<kRouteExpertsMax / 32>(a.logits, a.experts, a.top_k, a.renormalize, choice);
+}
+
+struct RowShared {
+  TileSums sums[2][kHeldWarps];
+  uint4 x[kHeldWarps * 32];  // of each warp's slice, as RowNorm makes it
+  float pieces[kHeldColumnsMax / 128];
+  Choice choice;
+};
+
+/// gate_up of a single row: 8 rows of gate and the same 8 of up at a time.
+template <Format kFormat>
+class RowTiles {
+ public:
+  __device__ __forceinline__ RowTiles(const Plan& plan, RowShared& shared)
+      : a_(plan.args), slices_(plan.slices), per_step_(plan.per_step), shared_(shared) {
+    const int warp = threadIdx.x / 32;
+    local_ = warp / slices_;
+    slice_ = warp - local_ * slices_;
+  }
+  __device__ __forceinline__ int slice() const { return slice_; }
+
+  /// The tiles of step `step` of an expert (-1: the shared one) to row `out` of act.
+  __device__ __forceinline__ void run(int expert, int step, int tiles, int64_t out) {
+    const int tile = step * per_step_ + local_;
+    RawSlice<load_count(kFormat)> raw;
+    float acc[1][4] = {};
+    constexpr float kNone[2] = {1.0F, 1.0F};
+    const bool works = local_ < per_step_ && tile < tiles;
+    if (works)
+      load_tile<kFormat>(tile_at<ExpertPart::gate_up, kFormat>(a_, expert, tile), slice_, raw);
+    const Factors factors = factors_of(expert, step, tiles);
+    if (works)
+      multiply_held<kFormat, false, true>(raw, shared_.x + threadIdx.x / 32 * 32, kNone, acc);
+    store_sums(&shared_.sums[turn_][threadIdx.x / 32], acc);
+    __syncthreads();
+#pragma unroll 1
+    for (int o = threadIdx.x; o < per_step_ * 128; o += kThreads) {
+      const int of = step * per_step_ + (o >> 7);
+      const int place = o & 127;
+      const float total = add_parts(&shared_.sums[turn_][(o >> 7) * slices_], slices_, 1, place);
+      const float up = __shfl_xor_sync(kAllLanes, total, 2);
+      if (of >= tiles || (o & 2) != 0 || tile_token(place) != 0) continue;
+      const int n = 8 * of + (place >> 4);
+      const Factors f = o < kThreads ? factors : factors_at(expert, n);
+      a_.act[out * a_.act_stride + x_place(n)] = to_bf16(silu(total * f.low) * (up * f.high));
     }
+    turn_ ^= 1;
+  }
+
+ private:
+  struct Factors {
+    float low, high;
+  };
+  __device__ __forceinline__ Factors factors_at(int expert, int n) const {
+    return {factor_of(low_of(a_, expert), expert, n), factor_of(high_of(a_, expert), expert, n)};
+  }
+  /// Those of this thread's first output, on their way under the product.
+  __device__ __forceinline__ Factors factors_of(int expert, int step, int tiles) const {
+    const int o = threadIdx.x;
+    const int n = 8 * min(step * per_step_ + (o >> 7), tiles - 1) + ((o & 127) >> 4);
+    return factors_at(expert, n);
+  }
+
+  const ExpertArgs& a_;
+  int slices_, per_step_, local_, slice_;
+  RowShared& shared_;
+  int turn_ = 0;
+};
+
+/// gate_up of a single row: norm and choice by every block; the first also tells the kernels
+/// behind. What the kernel before leaves is its logits alone: h was complete when that one let this
+/// one start, so the norm and the shared expert come before the wait.
+template <Format kFormat>
+__global__ void __launch_bounds__(kThreads, kRowBlocks)
+    row_gate_up_kernel(const __grid_constant__ Plan plan) {
+  __shared__ RowShared shared;
+  touch(plan);
+  const ExpertArgs& a = plan.args;
+  RowTiles<kFormat> tiles(plan, shared);
+  RowNorm<kFormat, 1>(a.norm, tiles.slice(), 0, plan.slices)
+      .run(shared.pieces, shared.x + threadIdx.x / 32 * 32);
+  for (int step = blockIdx.x; step < plan.shared_steps; step += gridDim.x)
+    tiles.run(-1, step, plan.shared_tiles, a.shared_begin);
+  wait_for_inputs();
+  if (threadIdx.x < 32) {
+    choose_row(a, shared.choice);
+    __syncwarp();
     if (blockIdx.x == 0) {
-      __syncwarp();
       if (threadIdx.x < a.top_k) {
         a.routing.experts[threadIdx.x] = shared.choice.experts[threadIdx.x];
         a.routing.weights[threadIdx.x] = shared.choice.weights[threadIdx.x];
@@ -263,90 +363,85 @@ __device__ __forceinline__ void take_row(const Plan& plan, Shared& shared) {
       }
     }
   }
-  hold_norm<kHeldWarps>(a.norm, plan.slices * 256, shared.row);
-}
-
-template <ExpertPart kPart, Format kFormat>
-__global__ void __launch_bounds__(kThreads, blocks_wanted(kPart))
-    held_experts_kernel(const __grid_constant__ Plan plan) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  uint4* x = reinterpret_cast<uint4*>(&shared + 1);
-  const ExpertArgs& a = plan.args;
-  wait_for_inputs();
-  const bool alone = kPart == ExpertPart::gate_up && a.norm.h != nullptr;
-  if (alone) take_row(plan, shared);
-  const int items = plan.routed_steps == 0 ? 0 : alone ? a.top_k : *a.routing.item_count;
-  const int steps =
-      plan.shared_steps * ((a.rows + kTokenTile - 1) / kTokenTile) + items * plan.routed_steps;
-  const int blocks = gridDim.x;
-  int step = static_cast<int>(static_cast<int64_t>(steps) * blockIdx.x / blocks);
-  const int end = static_cast<int>(static_cast<int64_t>(steps) * (blockIdx.x + 1) / blocks);
-  Walk<kPart, kFormat> walk(plan, shared, x);
-  while (step < end) {
-    int place = 0;
-    const Item item = item_of(plan, shared.choice, step, place);
-    const int last = min(item.steps, place + end - step);
-    walk.run(item, place, last);
-    step += last - place;
+  __syncthreads();
+#pragma unroll 1
+  for (int step = blockIdx.x; step < a.top_k * plan.routed_steps; step += gridDim.x) {
+    const int rank = step / plan.routed_steps;
+    tiles.run(shared.choice.experts[rank], step - rank * plan.routed_steps, plan.routed_tiles,
+              rank);
   }
 }
 
 constexpr int kSumWarpsMax = 32;
-constexpr int kSumStaticBytes = kSumWarpsMax * (static_cast<int>(sizeof(TileSums)) + 8);
-constexpr int sum_bytes(int warps) { return held_words(Format::nvfp4, warps, 1) * 16; }
+constexpr int kSumStaticBytes =
+    kSumWarpsMax * (static_cast<int>(sizeof(TileSums)) + 8 + 4 * kRowTile) +
+    static_cast<int>(sizeof(Choice));
+constexpr int sum_bytes(int warps) { return held_words(Format::nvfp4, warps, 1) * 2; }
 
-/// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last.
+/// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last. The kernel
+/// before leaves act alone: choice, weights and h come before the wait.
 template <Format kFormat>
 __global__ void __launch_bounds__(kSumWarpsMax * 32)
     down_sum_kernel(const __grid_constant__ Plan plan) {
   __shared__ TileSums sums[kSumWarpsMax];
   __shared__ float weights[kSumWarpsMax];
   __shared__ float factors[kSumWarpsMax];  // of a whole matrix
+  __shared__ float parts[kSumWarpsMax][kRowTile];
+  __shared__ Choice choice;
   extern __shared__ __align__(128) uint8_t memory[];
+  touch(plan);
   const ExpertArgs& a = plan.args;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int rank = warp / plan.slices;
-  const int slice = warp % plan.slices;
+  const int slice = warp - rank * plan.slices;
   const bool shared = rank == a.top_k;
   const int tile = blockIdx.x;
-  const int n = kRowTile * tile + tile_row(threadIdx.x % 128);
   RawSlice<load_count(kFormat)> raw;
   if (shared) load_tile<kFormat>(tile_at<ExpertPart::down, kFormat>(a, -1, tile), slice, raw);
-  wait_for_inputs();
-  const int expert = shared ? -1 : a.routing.experts[rank];
+  if (warp == 0) choose_row(a, choice);
+  const bool writes =
+      threadIdx.x < kRowTile && kRowTile * tile + static_cast<int>(threadIdx.x) < a.routed_low.rows;
+  const float h = writes ? a.h[kRowTile * tile + threadIdx.x] : 0.0F;
+  __syncthreads();
+  const int expert = shared ? -1 : choice.experts[rank];
   if (!shared) load_tile<kFormat>(tile_at<ExpertPart::down, kFormat>(a, expert, tile), slice, raw);
-  const bool writes = threadIdx.x < 128 && tile_token(threadIdx.x) == 0 && n < a.routed_low.rows;
-  const float h = writes ? a.h[n] : 0.0F;
-  // Every lane group of four holds the same token.
-  uint4* x = reinterpret_cast<uint4*>(memory) + warp * (unit_count(kFormat) * 32);
-  const uint16_t* from = a.act + (shared ? a.shared_begin : rank) * a.act_stride;
-#pragma unroll
-  for (int unit = 0; unit < unit_count(kFormat); ++unit)
-    x[unit * 32 + lane] = pair_inputs<kFormat>(*reinterpret_cast<const uint4*>(
-        from + slice * slice_columns(kFormat) + unit_column<kFormat>(unit)));
   if (slice == 0 && lane == 0) {
-    weights[rank] = shared ? sigmoid(*a.shared_gate) : a.routing.weights[rank];
+    weights[rank] = shared ? sigmoid(*a.shared_gate) : choice.weights[rank];
     factors[rank] = factor_of(low_of(a, expert), expert, 0);
   }
+  wait_for_inputs();
+  // Every lane group of four holds the same token.
+  uint4* x = reinterpret_cast<uint4*>(memory) + warp * (unit_count(kFormat) * 4);
+  const uint16_t* from = a.act + (shared ? a.shared_begin : rank) * a.act_stride;
+  static_assert(unit_count(kFormat) * 4 == 32);
+  x[lane] = pair_inputs<kFormat>(*reinterpret_cast<const uint4*>(
+      from + slice * slice_columns(kFormat) + fragment_column<kFormat>(lane / 4, lane % 4)));
   __syncwarp();
   float acc[1][4];
   constexpr float kNone[2] = {1.0F, 1.0F};
-  multiply_held<kFormat, false>(raw, x, kNone, acc);
+  multiply_held<kFormat, false, true>(raw, x, kNone, acc);
   store_sums(&sums[warp], acc);
+  __syncthreads();
+  // One thread for each rank and column, then one for each column.
+  const int k = threadIdx.x / kRowTile;
+  const int column = threadIdx.x % kRowTile;
+  const int n = kRowTile * tile + column;
+  const int ranks = a.top_k + (plan.shared_tiles > 0 ? 1 : 0);
+  if (k < ranks) {
+    const bool of_shared = k == a.top_k;
+    const DeviceLinear& w = low_of(a, of_shared ? -1 : 0);
+    float factor = factors[k];
+    if (w.layout == FactorLayout::row && n < w.rows)
+      factor = factor_of(w, of_shared ? -1 : choice.experts[k], n);
+    const float total = add_parts(&sums[k * plan.slices], plan.slices, 1, tile_place(column));
+    parts[k][column] = __fmul_rn(total, factor);
+  }
   __syncthreads();
   if (!writes) return;
   float sum = 0.0F;
 #pragma unroll 9
-  for (int k = 0; k < blockDim.x / 32 / plan.slices; ++k) {
-    const DeviceLinear& w = low_of(a, k < a.top_k ? 0 : -1);
-    float factor = factors[k];
-    if (w.layout == FactorLayout::row)
-      factor = factor_of(w, k < a.top_k ? a.routing.experts[k] : -1, n);
-    const float total = add_parts(&sums[k * plan.slices], plan.slices, 1, threadIdx.x);
-    sum = fmaf(weights[k], __fmul_rn(total, factor), sum);
-  }
+  for (int r = 0; r < ranks; ++r) sum = fmaf(weights[r], parts[r][column], sum);
   a.h[n] = __fadd_rn(h, sum);
 }
 
@@ -356,7 +451,8 @@ Plan plan_of(ExpertPart part, const ExpertArgs& args) {
   const int rows = part == ExpertPart::gate_up ? 8 : kRowTile;
   const DeviceLinear& w = args.routed_low.present() ? args.routed_low : args.shared_low;
   Plan plan{.args = args, .slices = w.cols / slice_columns(w.format)};
-  plan.per_step = kHeldWarps / plan.slices;
+  plan.per_step_log = std::bit_width(static_cast<unsigned>(kHeldWarps / plan.slices)) - 1;
+  plan.per_step = 1 << plan.per_step_log;
   if (args.routed_low.present()) plan.routed_tiles = ceil_div(args.routed_low.rows, rows);
   if (args.shared_low.present()) plan.shared_tiles = ceil_div(args.shared_low.rows, rows);
   plan.routed_steps = ceil_div(plan.routed_tiles, plan.per_step);
@@ -382,6 +478,15 @@ void launch_part(const ExpertArgs& args, const Launcher& launcher) {
                         int64_t{plan.routed_steps} * args.rows * args.top_k;
   const auto blocks = min(steps, int64_t{max(blocks_each, 1)} * launcher.multiprocessors);
   launch(kernel, launcher, static_cast<unsigned>(blocks), kThreads, static_cast<size_t>(bytes),
+         plan);
+}
+
+template <Format kFormat>
+void launch_row_gate_up(const ExpertArgs& args, const Launcher& launcher) {
+  const Plan plan = plan_of(ExpertPart::gate_up, args);
+  const int steps = max(plan.shared_steps, args.top_k * plan.routed_steps);
+  launch(row_gate_up_kernel<kFormat>, launcher,
+         static_cast<unsigned>(min(steps, kRowBlocks * launcher.multiprocessors)), kThreads, 0,
          plan);
 }
 
@@ -413,6 +518,9 @@ bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
 void launch_experts_held(ExpertPart part, const ExpertArgs& args, const Launcher& launcher) {
   const bool nvfp4 =
       (args.routed_low.present() ? args.routed_low : args.shared_low).format == Format::nvfp4;
+  if (args.norm.h != nullptr)
+    return nvfp4 ? launch_row_gate_up<Format::nvfp4>(args, launcher)
+                 : launch_row_gate_up<Format::fp8>(args, launcher);
   if (part == ExpertPart::gate_up)
     return nvfp4 ? launch_part<ExpertPart::gate_up, Format::nvfp4>(args, launcher)
                  : launch_part<ExpertPart::gate_up, Format::fp8>(args, launcher);

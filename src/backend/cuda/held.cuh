@@ -37,24 +37,30 @@ __device__ __forceinline__ uint4 pair_inputs(const uint4& v) {
   return v;
 }
 
-/// Fragments of all slices by all threads; row_of(token) is where the input of a token lies.
-/// Between two barriers.
-template <Format kFormat, int kTiles, typename RowOf>
-__device__ __forceinline__ void hold(const RowOf& row_of, int slices, uint4* to) {
-  const int lane = threadIdx.x % 32;
+/// Where a lane reads the inputs of its tokens; row_of(token) is where that of a token lies.
+template <int kTiles>
+struct InputRows {
   const uint16_t* x[kTiles];
+
+  template <typename RowOf>
+  __device__ __forceinline__ explicit InputRows(const RowOf& row_of) {
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) x[j] = row_of(kTokenTile * j + lane / 4);
-#pragma unroll 1
-  for (int slice = threadIdx.x / 32; slice < slices; slice += blockDim.x / 32)
+    for (int j = 0; j < kTiles; ++j)
+      x[j] = row_of(kTokenTile * j + static_cast<int>(threadIdx.x % 32) / 4);
+  }
+};
+/// Fragments of a slice by one warp, to be followed by a barrier of the warps that read them.
+template <Format kFormat, int kTiles>
+__device__ __forceinline__ void hold(const InputRows<kTiles>& rows, int slice, uint4* to) {
+  const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int unit = 0; unit < unit_count(kFormat); ++unit)
+  for (int unit = 0; unit < unit_count(kFormat); ++unit)
 #pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        const int column = slice * slice_columns(kFormat) + unit_column<kFormat>(unit);
-        to[((slice * unit_count(kFormat) + unit) * kTiles + j) * 32 + lane] =
-            pair_inputs<kFormat>(*reinterpret_cast<const uint4*>(x[j] + column));
-      }
+    for (int j = 0; j < kTiles; ++j) {
+      const int column = slice * slice_columns(kFormat) + unit_column<kFormat>(unit);
+      to[(unit * kTiles + j) * 32 + lane] =
+          pair_inputs<kFormat>(*reinterpret_cast<const uint4*>(rows.x[j] + column));
+    }
 }
 
 /// Bytes 0 and 2 (kOdd: 1 and 3) of a word of E4M3 codes as BF16.
@@ -89,17 +95,18 @@ __device__ __forceinline__ void widen_held(const uint4* raw, int unit, uint32_t 
   }
 }
 
-/// acc[j] = rows x tokens of n-tile j over one slice; x: the slice's fragments. kBlocks: fp8 with a
-/// factor for each 128 columns. Neighbouring products go to different sums: one waits for the
-/// other.
-template <Format kFormat, bool kBlocks, int kLoads, int kTiles>
+/// acc[j] = rows x tokens of n-tile j over one slice; x: the slice's fragments, kRow: those of
+/// RowNorm. kBlocks: fp8 with a factor for each 128 columns. Neighbouring products go to different
+/// sums: one waits for the other.
+template <Format kFormat, bool kBlocks, bool kRow = false, int kLoads, int kTiles>
 __device__ __forceinline__ void multiply_held(const RawSlice<kLoads>& raw, const uint4* x,
                                               const float (&factors)[2], float (&acc)[kTiles][4]) {
   uint32_t low_scale[2] = {};
   uint32_t high_scale[2] = {};
   float odd[kTiles][4];
   float first[kTiles][4];
-  x += threadIdx.x % 32;
+  constexpr int kGroup = kRow ? 4 : 32;  // lanes with fragments of their own
+  x += threadIdx.x % kGroup;
 #pragma unroll
   for (int j = 0; j < kTiles; ++j)
 #pragma unroll
@@ -127,7 +134,7 @@ __device__ __forceinline__ void multiply_held(const RawSlice<kLoads>& raw, const
     widen_held<kFormat>(raw.high, unit, high_scale[unit % 4 / 2], high);
     uint4 b[kTiles];
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) b[j] = x[(unit * kTiles + j) * 32];
+    for (int j = 0; j < kTiles; ++j) b[j] = x[(unit * kTiles + j) * kGroup];
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
       multiply_fragment(acc[j], low[0], high[0], low[1], high[1], b[j].x, b[j].y);
@@ -153,6 +160,10 @@ __device__ __forceinline__ int tile_token(int o) { return 2 * (o >> 2 & 3) + (o 
 __device__ __forceinline__ int lane_row(int g, int high) {
   return 4 * (g >> 1) + (g & 1) + 2 * high;
 }
+/// Where the sum of a row of 16 for token 0 lies.
+__device__ __forceinline__ int tile_place(int row) {
+  return (row >> 2) << 5 | (row & 1) << 4 | (row & 2);
+}
 __device__ __forceinline__ int tile_row(int o) { return lane_row(o >> 4, o >> 1 & 1); }
 
 template <int kTiles>
@@ -169,57 +180,86 @@ __device__ __forceinline__ float add_parts(const TileSums* from, int parts, int 
   return total;
 }
 
-/// The longest row a prologue norms, and the sums of its pieces of 128 columns.
+/// The longest row a prologue norms.
 inline constexpr int kHeldColumnsMax = 4096;
-struct HeldRow {
-  __align__(16) uint16_t x[kHeldColumnsMax];
-  float pieces[kHeldColumnsMax / 128];
-};
 
-/// x = bf16(norm(h)) of one row in shared memory, padded with zeros; the bits of norm_row. All
-/// threads of a block of kWarps; ends with a barrier.
-template <int kWarps>
-__device__ __forceinline__ void hold_norm(const NormInput& in, int padded, HeldRow& row) {
-  constexpr int kPieces = kHeldColumnsMax / 128 / kWarps;
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  float4 h[kPieces];
-  float4 w[kPieces];
+/// x = bf16(norm(h)) of a single row, the bits of norm_row, by a block whose warps hold all slices
+/// between them: each warp makes the fragments of its own slices, `part` of kParts `stride` slices
+/// apart, and reads no others. A row's fragments are the same for all groups of lanes: [unit][4].
+template <Format kFormat, int kParts>
+class RowNorm {
+ public:
+  static constexpr int kColumns = slice_columns(kFormat);
+  static constexpr int kPieces = kColumns / 128;          // of a slice: what is squared together
+  static constexpr int kWords = unit_count(kFormat) * 4;  // of a slice, in uint4
+
+  __device__ __forceinline__ RowNorm(const NormInput& in, int slice, int stride, int slices)
+      : in_(in), slice_(slice), stride_(stride), slices_(slices) {
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    const int column = (warp + kWarps * i) * 128 + 4 * lane;
-    h[i] = w[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    if (column >= in.columns) continue;
-    h[i] = *reinterpret_cast<const float4*>(in.h + column);
-    w[i] = *reinterpret_cast<const float4*>(in.weight + column);
+    for (int i = 0; i < kParts * kPieces; ++i) weight_[i] = load(in.weight, i);
   }
+  /// After the wait for h; one barrier of the block. `pieces`: room for kHeldColumnsMax / 128.
+  __device__ __forceinline__ void run(float* pieces, uint4* to) const {
+    const int lane = threadIdx.x % 32;
+    float4 h[kParts * kPieces];
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    const int piece = warp + kWarps * i;
-    if (piece * 128 >= in.columns) break;
-    float squares = fmaf(h[i].x, h[i].x, 0.0F);
-    squares = fmaf(h[i].y, h[i].y, squares);
-    squares = fmaf(h[i].z, h[i].z, squares);
-    squares = warp_sum(fmaf(h[i].w, h[i].w, squares));
-    if (lane == 0) row.pieces[piece] = squares;
-  }
-  __syncthreads();
-  float total = 0.0F;
-#pragma unroll 16
-  for (int piece = 0; piece < (in.columns + 127) / 128; ++piece) total += row.pieces[piece];
-  const float scale = rsqrtf(total / static_cast<float>(in.columns) + in.eps);
+    for (int i = 0; i < kParts * kPieces; ++i) h[i] = load(in_.h, i);
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    const int column = (warp + kWarps * i) * 128 + 4 * lane;
-    if (column >= padded) break;
-    // x_place keeps the halves of 8 columns apart by one.
-    uint16_t* x = row.x + x_place(column);
-    x[0] = to_bf16(__fmul_rn(w[i].x, __fmul_rn(h[i].x, scale)));
-    x[2] = to_bf16(__fmul_rn(w[i].y, __fmul_rn(h[i].y, scale)));
-    x[4] = to_bf16(__fmul_rn(w[i].z, __fmul_rn(h[i].z, scale)));
-    x[6] = to_bf16(__fmul_rn(w[i].w, __fmul_rn(h[i].w, scale)));
+    for (int i = 0; i < kParts * kPieces; ++i) {
+      float squares = fmaf(h[i].x, h[i].x, 0.0F);
+      squares = fmaf(h[i].y, h[i].y, squares);
+      squares = fmaf(h[i].z, h[i].z, squares);
+      squares = warp_sum(fmaf(h[i].w, h[i].w, squares));
+      const int piece = slice_of(i) * kPieces + i % kPieces;
+      if (lane == 0 && piece < kHeldColumnsMax / 128) pieces[piece] = squares;
+    }
+    __syncthreads();
+    float total = 0.0F;
+#pragma unroll 4
+    for (int piece = 0; piece < (in_.columns + 127) / 128; ++piece) total += pieces[piece];
+    const float scale = rsqrtf(total / static_cast<float>(in_.columns) + in_.eps);
+#pragma unroll
+    for (int i = 0; i < kParts * kPieces; ++i) {
+      const uint32_t low = to_bf16_pair(__fmul_rn(weight_[i].x, __fmul_rn(h[i].x, scale)),
+                                        __fmul_rn(weight_[i].y, __fmul_rn(h[i].y, scale)));
+      const uint32_t high = to_bf16_pair(__fmul_rn(weight_[i].z, __fmul_rn(h[i].z, scale)),
+                                         __fmul_rn(weight_[i].w, __fmul_rn(h[i].w, scale)));
+      auto* at = reinterpret_cast<uint2*>(to + i / kPieces * kWords + word_of_lane(i % kPieces));
+      at[lane % 2] = paired(low, high);
+    }
+    __syncwarp();
   }
-  __syncthreads();
-}
+
+ private:
+  __device__ __forceinline__ int slice_of(int i) const { return slice_ + i / kPieces * stride_; }
+  __device__ __forceinline__ float4 load(const float* from, int i) const {
+    const int column = slice_of(i) * kColumns + i % kPieces * 128 + 4 * (threadIdx.x % 32);
+    if (slice_of(i) >= slices_ || column >= in_.columns) return make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    return *reinterpret_cast<const float4*>(from + column);
+  }
+  /// Where the 8 columns that this lane has half of lie: the unit and t of unit_column().
+  __device__ __forceinline__ static int word_of_lane(int piece) {
+    const int eight = 16 * piece + static_cast<int>(threadIdx.x % 32) / 2;
+    if constexpr (kFormat == Format::nvfp4)
+      return (eight / 16 * 4 + eight % 4) * 4 + eight % 16 / 4;
+    if constexpr (kFormat == Format::fp8) return (eight / 8 * 2 + eight % 2) * 4 + eight % 8 / 2;
+    return eight;
+  }
+  /// Four columns in the order of pair_inputs; nvfp4 pairs those of two lanes.
+  __device__ __forceinline__ static uint2 paired(uint32_t low, uint32_t high) {
+    if constexpr (kFormat == Format::bf16) return make_uint2(low, high);
+    if constexpr (kFormat == Format::fp8)
+      return make_uint2(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
+    const bool odd = threadIdx.x % 2 != 0;
+    const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? low : high, 1);
+    const uint32_t first = odd ? other : low;
+    const uint32_t second = odd ? high : other;
+    return make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+  }
+
+  const NormInput& in_;
+  int slice_, stride_, slices_;
+  float4 weight_[kParts * kPieces];
+};
 
 }  // namespace nibble::cuda

@@ -1,6 +1,8 @@
 // Products in generation arithmetic with the inputs held in shared memory: y = x W^T stored, added
 // to y or convolved. A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens; matrices
 // of two formats share a launch by their blocks. Bound: the bytes of W.
+#include <algorithm>
+
 #include "backend/cuda/held.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
@@ -19,6 +21,8 @@ struct Group {
   int32_t count = 0;
   int32_t tiles = 0;
   int32_t slices = 0;
+  int32_t per_step = 1;    // tiles a block multiplies at once
+  int32_t steps = 0;       // of all blocks of one group of tokens
   int32_t blocks = 0;      // of one group of tokens
   int32_t row_groups = 0;  // of tokens
 };
@@ -62,15 +66,18 @@ struct ConvolveAhead {
 /// False: a row of padding.
 __device__ __forceinline__ bool look_ahead(const ConvolveOutput& c, int row, int token,
                                            ConvolveAhead& to) {
-  if (c.batch.row_count[token] == 0) return false;
+  // Asked for together: one would be waited for after the other.
+  const int count = c.batch.row_count[token];
   const int64_t slot = c.batch.state_in[token];
+  const int64_t slots[2] = {c.batch.snapshot_slot[token], c.batch.state_out[token]};
+  if (count == 0) return false;
   const float* in = c.state.conv + slot * c.state.slot_stride + row;
+  // Places beyond the taps hold something that convolve() does not use: nothing waits here.
 #pragma unroll
   for (int j = 0; j < kConvolveTapsMax; ++j) {
-    to.weights[j] = j < c.taps ? c.weights[row * c.taps + j] : 0.0F;
-    to.past[j] = j + 1 < c.taps ? in[static_cast<int64_t>(j) * c.channels] : 0.0F;
+    to.weights[j] = c.weights[row * c.taps + min(j, c.taps - 1)];
+    to.past[j] = in[static_cast<int64_t>(max(min(j, c.taps - 2), 0)) * c.channels];
   }
-  const int64_t slots[2] = {c.batch.snapshot_slot[token], c.batch.state_out[token]};
 #pragma unroll
   for (int k = 0; k < 2; ++k)
     to.out[k] = slots[k] < 0 ? nullptr : c.state.conv + slots[k] * c.state.slot_stride + row;
@@ -105,13 +112,15 @@ template <Format kFormat, int kTiles, int kWarps, int kParts>
 struct Shape {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRing =
-      kParts == 1 && kWarps == 8 && kFormat == Format::nvfp4 && kTiles <= 2 ? 2 : 1;
+      kParts == 1 && kWarps == 8 && kFormat == Format::nvfp4 && kTiles == 2 ? 2 : 1;
   static constexpr int kAhead = kTiles * 128 <= kThreads ? 1 : kTiles * 128 / kThreads;
   static constexpr int kSums = 2 * kRing * kWarps * kParts * kTiles * 512;
 };
 
-/// One block's tiles of a group for 8 kTiles tokens from row_begin on.
-template <Format kFormat, int kTiles, int kWarps, int kParts, bool kBlocks, bool kConvolves>
+/// One block's tiles of a group for 8 kTiles tokens from row_begin on; kRow: of a single row that
+/// it norms. With up to 8 tokens a warp holds the inputs of its own slices and no others.
+template <Format kFormat, int kTiles, int kWarps, int kParts, bool kBlocks, bool kConvolves,
+          bool kRow>
 class Body {
  public:
   using Sizes = Shape<kFormat, kTiles, kWarps, kParts>;
@@ -127,37 +136,32 @@ class Body {
         sums_(reinterpret_cast<TileSums*>(memory)),
         x_(reinterpret_cast<uint4*>(memory + Sizes::kSums)) {
     const int warp = threadIdx.x / 32;
-    per_step_ = kParts == 1 ? kWarps / group.slices : 1;
+    per_step_ = group.per_step;
     local_ = kParts == 1 ? warp / group.slices : 0;
-    slice_ = kParts == 1 ? warp % group.slices : warp;
-    const int steps = (group.tiles + per_step_ - 1) / per_step_;
-    begin_ = static_cast<int>(static_cast<int64_t>(steps) * block / group.blocks);
-    end_ = static_cast<int>(static_cast<int64_t>(steps) * (block + 1) / group.blocks);
+    slice_ = kParts == 1 ? warp - local_ * group.slices : warp;
+    begin_ = begin_of(block);
+    end_ = begin_of(block + 1);
   }
 
-  __device__ __forceinline__ void run(HeldRow* row) {
+  __device__ __forceinline__ void run(float* pieces) {
     Raw raw[kRing];
 #pragma unroll
     for (int r = 0; r < kRing; ++r) load(begin_ + r, 0, raw[r]);
-    wait_for_inputs();
-    if (kTiles == 1 && plan_.norm.h != nullptr) {
-      hold_norm<kWarps>(plan_.norm, group_.slices * slice_columns(kFormat), *row);
-      hold<kFormat, kTiles>([&](int) { return row->x; }, group_.slices, x_);
-    } else {
-      hold<kFormat, kTiles>(
-          [&](int index) {
-            const int token = min(row_begin_ + index, plan_.rows - 1);
-            return plan_.x +
-                   (plan_.gather == nullptr ? token : plan_.gather[token]) * plan_.x_stride;
-          },
-          group_.slices, x_);
+    if constexpr (!kRow) {
+      wait_for_inputs();
+      take_inputs();
     }
-    __syncthreads();
+    const RowNorm<kFormat, kParts> norm(plan_.norm, slice_, kWarps, kRow ? group_.slices : 0);
 #pragma unroll 1
     for (int step = begin_; step < end_; step += kRing) {
       Ahead ahead[Sizes::kAhead];
       ConvolveAhead convolve;
       look_ahead_all(step, ahead, convolve);
+      if (kRow && step == begin_) {
+        // What a row's outputs are finished with, no kernel before has written.
+        wait_for_inputs();
+        norm.run(pieces, x_of(0));
+      }
 #pragma unroll
       for (int r = 0; r < kRing; ++r) multiply(step, r, raw[r]);
       __syncthreads();
@@ -167,6 +171,38 @@ class Body {
   }
 
  private:
+  static constexpr bool kOwnSlices = kTiles == 1;
+  static constexpr int kSliceWords = unit_count(kFormat) * (kRow ? 4 : 32 * kTiles);
+
+  __device__ __forceinline__ int begin_of(int block) const {
+    const int each = group_.steps / group_.blocks;
+    return block * each + min(block, group_.steps - each * group_.blocks);
+  }
+  /// Fragments of part `part` of this warp.
+  __device__ __forceinline__ uint4* x_of(int part) const {
+    const int at =
+        kOwnSlices ? static_cast<int>(threadIdx.x) / 32 * kParts + part : slice_ + kWarps * part;
+    return x_ + at * kSliceWords;
+  }
+  __device__ __forceinline__ void take_inputs() {
+    const auto input_of = [&](int index) {
+      const int token = min(row_begin_ + index, plan_.rows - 1);
+      return plan_.x + (plan_.gather == nullptr ? token : plan_.gather[token]) * plan_.x_stride;
+    };
+    const InputRows<kTiles> rows(input_of);
+    if constexpr (kOwnSlices) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        if (slice_ + kWarps * part < group_.slices)
+          hold<kFormat>(rows, slice_ + kWarps * part, x_of(part));
+      __syncwarp();
+    } else {
+#pragma unroll 1
+      for (int slice = threadIdx.x / 32; slice < group_.slices; slice += kWarps)
+        hold<kFormat>(rows, slice, x_ + slice * kSliceWords);
+      __syncthreads();
+    }
+  }
   __device__ __forceinline__ bool works(int step, int part) const {
     return step < end_ && local_ < per_step_ && slice_ + kWarps * part < group_.slices &&
            step * per_step_ + local_ < group_.tiles;
@@ -193,8 +229,7 @@ class Body {
       if (works(step + r, part)) {
         float factors[2] = {1.0F, 1.0F};
         if constexpr (kBlocks) block_factors(step + r, part, factors);
-        multiply_held<kFormat, kBlocks>(
-            raw, x_ + (slice_ + kWarps * part) * (unit_count(kFormat) * kTiles * 32), factors, acc);
+        multiply_held<kFormat, kBlocks, kRow>(raw, x_of(part), factors, acc);
       }
       load(part + 1 < kParts ? step + r : step + r + kRing, (part + 1) % kParts, raw);
       store_sums(sums_of(r, part) + warp * kTiles, acc);
@@ -211,11 +246,16 @@ class Body {
     factors[1] = f[1];
   }
   __device__ __forceinline__ int outputs_of_step() const { return per_step_ * kTiles * 128; }
+  /// Of the ring of two at most, which step output o belongs to.
+  __device__ __forceinline__ int ring_of(int o) const {
+    return kRing == 1 || o < outputs_of_step() ? 0 : 1;
+  }
   /// Output o of the steps from `step` on: its place, and what finishing it takes.
   __device__ __forceinline__ Ahead output_at(int step, int o, ConvolveAhead& convolve) const {
     Ahead to;
-    const int at = step + o / outputs_of_step();
-    const int tile = at * per_step_ + o % outputs_of_step() / (kTiles * 128);
+    const int r = ring_of(o);
+    const int at = step + r;
+    const int tile = at * per_step_ + (o - r * outputs_of_step()) / (kTiles * 128);
     const int token = o / 128 % kTiles * kTokenTile + tile_token(o % 128);
     if (o >= kRing * outputs_of_step() || at >= end_ || tile >= group_.tiles || token >= tokens_)
       return to;
@@ -242,9 +282,9 @@ class Body {
   __device__ __forceinline__ void write(int o, const Ahead& to, const ConvolveAhead& of) const {
     if (to.y == nullptr) return;
     const int per_tile = kTiles * 128;
-    const int local = o % outputs_of_step() / per_tile;
-    const TileSums* from =
-        sums_of(o / outputs_of_step(), 0) + local * group_.slices * kTiles + o / 128 % kTiles;
+    const int r = ring_of(o);
+    const int local = (o - r * outputs_of_step()) / per_tile;
+    const TileSums* from = sums_of(r, 0) + local * group_.slices * kTiles + o / 128 % kTiles;
     const float value = __fmul_rn(add_parts(from, group_.slices, kTiles, o % 128), to.factor);
     if (to.finish == Finish::store) {
       *to.y = value;
@@ -280,61 +320,70 @@ class Body {
 /// Tokens of a block's second format, in BF16.
 constexpr int second_tiles(int tiles) { return tiles < 2 ? tiles : 2; }
 constexpr int blocks_wanted(Format format, int tiles, int warps) {
+  if (format == Format::nvfp4 && tiles == 1 && warps == 8) return 3;
   return tiles > 1 || warps > 8 ? 1 : 2;
 }
 
-template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
-__global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kWarps))
-    held_kernel(const __grid_constant__ Plan plan) {
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed, bool kRow>
+__global__ void __launch_bounds__(
+    kWarps * 32 + (kRow && blocks_wanted(kFormat, kTiles, kWarps) == 2 ? 32 : 0),
+    blocks_wanted(kFormat, kTiles, kWarps)) held_kernel(const __grid_constant__ Plan plan) {
+  touch(plan);
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ HeldRow row;
+  __shared__ float pieces[kHeldColumnsMax / 128];
   const int block = blockIdx.x;
   const int first_blocks = plan.first.blocks * plan.first.row_groups;
   if constexpr (kMixed) {
     constexpr int kSecond = second_tiles(kTiles);
     if (block >= first_blocks) {
       const int at = block - first_blocks;
-      const int group = at % plan.second.row_groups;
-      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false> body(
-          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kSecond, memory);
-      return body.run(&row);
+      const int group = kRow ? 0 : at % plan.second.row_groups;
+      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false, kRow> body(
+          plan, plan.second, kRow ? at : at / plan.second.row_groups, group * kTokenTile * kSecond,
+          memory);
+      return body.run(pieces);
     }
   }
-  const int group = block % plan.first.row_groups;
-  Body<kFormat, kTiles, kWarps, 1, kBlocks, kTiles == 1> body(
-      plan, plan.first, block / plan.first.row_groups, group * kTokenTile * kTiles, memory);
-  body.run(&row);
+  const int group = kRow ? 0 : block % plan.first.row_groups;
+  Body<kFormat, kTiles, kWarps, 1, kBlocks, kTiles == 1, kRow> body(
+      plan, plan.first, kRow ? block : block / plan.first.row_groups, group * kTokenTile * kTiles,
+      memory);
+  body.run(pieces);
 }
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 /// Blocks of a group so that all of them are resident with `others`.
 void spread(Group& group, int per_step, int resident, int others) {
-  const int steps = ceil_div(group.tiles, per_step);
-  group.blocks = max(1, min(steps, (resident - others) / group.row_groups));
+  group.per_step = per_step;
+  group.steps = ceil_div(group.tiles, per_step);
+  group.blocks = max(1, min(group.steps, (resident - others) / group.row_groups));
 }
 
+constexpr int kPiecesBytes = kHeldColumnsMax / 128 * 4;
+
 /// Shared memory of a block with room for the most slices, so that a kernel is prepared once.
-template <Format kFormat, int kTiles, int kWarps, bool kMixed>
+template <Format kFormat, int kTiles, int kWarps, bool kMixed, bool kRow = false>
 constexpr int held_bytes() {
   constexpr int kSecond = second_tiles(kTiles);
   constexpr int kSecondParts = kWarps == 8 ? 2 : 1;
+  constexpr int kWordBytes = kRow ? 2 : 16;  // lanes share the inputs of a row
   constexpr int kFirst = Shape<kFormat, kTiles, kWarps, 1>::kSums +
-                         held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * 16;
+                         held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * kWordBytes;
   constexpr int kOther = kMixed ? Shape<Format::bf16, kSecond, kWarps, kSecondParts>::kSums +
-                                      held_words(Format::bf16, 16, kSecond) * 16
+                                      held_words(Format::bf16, 16, kSecond) * kWordBytes
                                 : 0;
   constexpr int kBytes = kFirst > kOther ? kFirst : kOther;
-  static_assert(kBytes + sizeof(HeldRow) <= 227 * 1024);
-  static_assert(kTiles > 1 || kBytes + sizeof(HeldRow) <= 99 * 1024);  // runs everywhere
+  static_assert(kBytes + kPiecesBytes <= 227 * 1024);
+  static_assert(kTiles > 1 || kBytes + kPiecesBytes <= 99 * 1024);  // runs everywhere
   return kBytes;
 }
 
-template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed, bool kRow = false>
 void launch_held(Plan plan, const Launcher& launcher) {
   constexpr int kSecond = second_tiles(kTiles);
-  constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
-  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
+  constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed, kRow>();
+  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed, kRow>;
   static const int blocks_each = [&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     int blocks = 1;
@@ -358,14 +407,17 @@ void launch_held(Plan plan, const Launcher& launcher) {
 template <Format kFormat, bool kBlocks, bool kMixed>
 void launch_rows(const Plan& plan, const Launcher& launcher) {
   const int limit = shared_limit(launcher);
+  const bool row = plan.norm.h != nullptr;
   if (plan.first.slices > 8) {
     if constexpr (!kMixed) {
+      if (row) return launch_held<kFormat, 1, 16, kBlocks, false, true>(plan, launcher);
       if (plan.rows <= 8 || held_bytes<kFormat, 2, 16, false>() > limit)
         return launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher);
       launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
     }
     return;
   }
+  if (row) return launch_held<kFormat, 1, 8, kBlocks, kMixed, true>(plan, launcher);
   if (plan.rows <= 8 || held_bytes<kFormat, 2, 8, kMixed>() > limit)
     return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
   if constexpr (!kBlocks && kFormat != Format::bf16)
@@ -391,6 +443,10 @@ void add(Group& group, const LinearOutput& out) {
 
 void linear_held(const LinearArgs& args, const Launcher& launcher) {
   Plan plan;
+  CHECK(args.norm.h == nullptr || args.rows == 1, "a norm of ", args.rows, " rows");
+  const auto adds = [](const LinearOutput& out) { return out.finish == Finish::add; };
+  CHECK(args.norm.h == nullptr || std::none_of(args.outputs, args.outputs + args.count, adds),
+        "a norm before a sum");
   plan.rows = args.rows;
   plan.x = args.x;
   plan.x_stride = args.x_stride;

@@ -32,6 +32,7 @@ __device__ __forceinline__ void block_output(const AddNormArgs& a, int row, int 
 template <int kWidth>
 __global__ void __launch_bounds__(kNormThreads)
     add_norm_kernel(const __grid_constant__ AddNormArgs a) {
+  touch(a);
   __shared__ NormScratch<kWidth> scratch;
   __shared__ float weights[kRouteTopKMax];
   const int row = blockIdx.x;

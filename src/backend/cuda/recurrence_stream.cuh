@@ -1,8 +1,11 @@
 // The recurrence of delta_net.cu for heads of 128 x 128 on cards that copy in bulk (compute
 // capability 9.0): a block walks heads of sequences, the next state on its way into shared memory
 // while one is in registers; two blocks a multiprocessor. A warp owns 16 value columns whole, so
-// sums over keys stay inside it. Bound: the bytes of the state, read and written once.
+// sums over keys stay inside it. Few heads are split: a cluster of four blocks of two warps takes
+// one, so that every multiprocessor works. Bound: the bytes of the state, read and written once.
 #pragma once
+
+#include <type_traits>
 
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/kernels.h"
@@ -21,6 +24,14 @@ struct StreamShared {
   float k[kStreamWarps][kStreamDim];
   float squares[2][kStreamWarps];
   uint64_t full;
+};
+
+inline constexpr int kSplitBlocks = 4;  // of a cluster, for one head
+inline constexpr int kSplitWarps = kStreamWarps / kSplitBlocks;
+struct SplitShared {
+  float q[kSplitWarps][kStreamDim];
+  float k[kSplitWarps][kStreamDim];
+  float squares[2][kStreamWarps];  // of the whole cluster
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -45,9 +56,28 @@ __device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
+__device__ __forceinline__ void store_in_cluster(float* own, int rank, float value) {
+  asm volatile(
+      "{\n.reg .u32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
+      "st.shared::cluster.f32 [at], %2;\n}\n" ::"r"(shared_of(own)),
+      "r"(rank), "f"(value)
+      : "memory");
+}
+__device__ __forceinline__ int rank_in_cluster() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 #else
 __device__ __forceinline__ void copy_state(void*, const float*, uint64_t*) {}
 __device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
+__device__ __forceinline__ void store_in_cluster(float*, int, float) {}
+__device__ __forceinline__ int rank_in_cluster() { return 0; }
+__device__ __forceinline__ void wait_for_cluster() {}
 #endif
 
 __device__ __forceinline__ float4 sum_over_keys(float4 v) {
@@ -74,11 +104,16 @@ struct StreamRow {
   float a, b, z;
 };
 
-/// Thread (warp, lane): keys lane / 4 + 8 i, value columns 16 warp + 4 (lane % 4) + c.
+/// Thread (warp, lane): keys lane / 4 + 8 i, value columns 16 warp + 4 (lane % 4) + c; `warp`
+/// counts over the cluster where one shares the head (Shared = SplitShared).
+template <typename Shared>
 class StreamHead {
  public:
-  __device__ __forceinline__ StreamHead(const DeltaNetArgs& a, StreamShared& shared, int v_head)
-      : a_(a), shared_(shared), v_head_(v_head), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
+  static constexpr bool kSplit = std::is_same_v<Shared, SplitShared>;
+
+  __device__ __forceinline__ StreamHead(const DeltaNetArgs& a, Shared& shared, int v_head)
+      : a_(a), shared_(shared), v_head_(v_head), local_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
+    warp_ = local_ + (kSplit ? rank_in_cluster() * kSplitWarps : 0);
     column_ = 16 * warp_ + 4 * (lane_ % 4);
     decay_ = a.decay[v_head];
     dt_bias_ = a.dt_bias[v_head];
@@ -114,8 +149,8 @@ class StreamHead {
     const float pre = in.a + dt_bias_;
     const float step = pre > 20.0F ? pre : log1pf(expf(pre));
     const float alpha = expf(-decay_ * step);
-    const float* k = shared_.k[warp_] + lane_ / 4;
-    const float* q = shared_.q[warp_] + lane_ / 4;
+    const float* k = shared_.k[local_] + lane_ / 4;
+    const float* q = shared_.q[local_] + lane_ / 4;
     float4 found = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -141,9 +176,9 @@ class StreamHead {
         rsqrtf(warp_sum(sum_of_squares(in.q)) + 1e-6F) * rsqrtf(static_cast<float>(kStreamDim));
     const float of_k = rsqrtf(warp_sum(sum_of_squares(in.k)) + 1e-6F);
     __syncwarp();
-    reinterpret_cast<float4*>(shared_.q[warp_])[lane_] =
+    reinterpret_cast<float4*>(shared_.q[local_])[lane_] =
         make_float4(in.q.x * of_q, in.q.y * of_q, in.q.z * of_q, in.q.w * of_q);
-    reinterpret_cast<float4*>(shared_.k[warp_])[lane_] =
+    reinterpret_cast<float4*>(shared_.k[local_])[lane_] =
         make_float4(in.k.x * of_k, in.k.y * of_k, in.k.z * of_k, in.k.w * of_k);
     __syncwarp();
   }
@@ -152,8 +187,14 @@ class StreamHead {
     float squares = sum_of_squares(o);
     squares += __shfl_xor_sync(kAllLanes, squares, 1);
     squares += __shfl_xor_sync(kAllLanes, squares, 2);
-    if (lane_ == 0) shared_.squares[turn][warp_] = squares;
-    __syncthreads();
+    if constexpr (kSplit) {
+      if (lane_ < kSplitBlocks)
+        store_in_cluster(&shared_.squares[turn][warp_], lane_, __shfl_sync(0xFU, squares, 0));
+      wait_for_cluster();
+    } else {
+      if (lane_ == 0) shared_.squares[turn][warp_] = squares;
+      __syncthreads();
+    }
     if (lane_ >= 16) return;
     float total = 0.0F;
 #pragma unroll
@@ -167,8 +208,8 @@ class StreamHead {
   }
 
   const DeltaNetArgs& a_;
-  StreamShared& shared_;
-  int v_head_, warp_, lane_, column_;
+  Shared& shared_;
+  int v_head_, local_, lane_, warp_, column_;
   float decay_, dt_bias_;
   float4 s_[16];
 };
@@ -177,6 +218,7 @@ class StreamHead {
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     recurrence_stream_kernel(const __grid_constant__ DeltaNetArgs a) {
 #if __CUDA_ARCH__ >= 900
+  touch(a);
   extern __shared__ __align__(128) uint8_t memory[];
   StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
   const int items = a.v_heads * a.batch.sequences;
@@ -204,7 +246,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     const int sequence = item / a.v_heads;
     const int rows = a.batch.row_count[sequence];
     const int first = a.batch.row_begin[sequence];
-    StreamHead head(a, shared, item % a.v_heads);
+    StreamHead<StreamShared> head(a, shared, item % a.v_heads);
     StreamRow in = head.load_row(first);
     wait_state(&shared.full, parity);
     head.take_state(shared.state);
@@ -221,6 +263,35 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     if (rows > 0) head.store_state(state_of(item, a.batch.state_out[sequence]));
     parity ^= 1;
   }
+#endif
+}
+
+/// One head of one sequence to a cluster, its state straight from memory into registers.
+__global__ void __launch_bounds__(kSplitWarps * 32)
+    recurrence_split_kernel(const __grid_constant__ DeltaNetArgs a) {
+#if __CUDA_ARCH__ >= 900
+  touch(a);
+  __shared__ SplitShared shared;
+  const int item = blockIdx.x / kSplitBlocks;
+  const int sequence = item / a.v_heads;
+  const int v_head = item - sequence * a.v_heads;
+  const auto state_of = [&](int64_t slot) {
+    return a.state.state + slot * a.state.slot_stride +
+           static_cast<int64_t>(v_head) * (kStreamDim * kStreamDim);
+  };
+  StreamHead<SplitShared> head(a, shared, v_head);
+  // The state was written by the pass before at the latest, so it is read ahead of the inputs.
+  const int rows = a.batch.row_count[sequence];
+  const int first = a.batch.row_begin[sequence];
+  if (rows > 0) head.take_state(state_of(a.batch.state_in[sequence]));
+  wait_for_inputs();
+#pragma unroll 1
+  for (int row = first; row < first + rows; ++row) {
+    head.advance(head.load_row(row), row, (row - first) % 2);
+    const int snapshot = a.batch.snapshot_slot[row];
+    if (snapshot >= 0) head.store_state(state_of(snapshot));
+  }
+  if (rows > 0) head.store_state(state_of(a.batch.state_out[sequence]));
 #endif
 }
 

@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(kChooseThreads)
   __shared__ float maxima[kChooseThreads / 32];
   __shared__ float chosen_exp[kRouteTopKMax];
   __shared__ float sums[kChooseThreads / 32];
+  touch(a);
   wait_for_inputs();
   const int row = blockIdx.x;
   const int padded = (a.experts + 31) / 32 * 32;
@@ -121,6 +122,7 @@ __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__
   __shared__ int counts[kThreads];
   __shared__ int next[kThreads];
   __shared__ int2 scratch[kWarps];
+  touch(a);
   counts[threadIdx.x] = 0;
   __syncthreads();
   wait_for_inputs();

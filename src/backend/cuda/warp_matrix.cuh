@@ -119,13 +119,16 @@ __device__ __forceinline__ void load_slice(const RowPointers& low, const RowPoin
   }
 }
 
-/// First of the 8 columns that a lane multiplies in step `unit` of a slice.
+/// First of the 8 columns that lanes with lane % 4 == t multiply in step `unit` of a slice.
 template <Format kFormat>
-__device__ __forceinline__ int unit_column(int unit) {
-  const int t = threadIdx.x % 4;
+__device__ __forceinline__ int fragment_column(int unit, int t) {
   if constexpr (kFormat == Format::nvfp4) return 128 * (unit / 4) + 32 * t + 8 * (unit % 4);
   if constexpr (kFormat == Format::fp8) return 64 * (unit / 2) + 16 * t + 8 * (unit % 2);
   return 32 * unit + 8 * t;
+}
+template <Format kFormat>
+__device__ __forceinline__ int unit_column(int unit) {
+  return fragment_column<kFormat>(unit, threadIdx.x % 4);
 }
 
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int index) {
