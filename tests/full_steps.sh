@@ -1,4 +1,4 @@
-# Sourced by ./test --full: oracles that need torch. Uses step, $python and build/test.
+# Sourced by ./test --full: oracles that need torch, large clients, long runs. Uses step, $python and build/test.
 step "codecs equal compressed-tensors" "$python" tools/oracle/codec_test.py
 step "goldens are what transformers gives" "$python" tools/oracle/model_golden.py --check
 step "quantized goldens are what compressed-tensors gives" "$python" \

@@ -10,7 +10,7 @@ Result<QuantizeReport> quantize_watched(QuantizeWork work, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
   Progress progress(
       terminal, {.label = "quantize", .unit = "MB", .unit_scale = 1e6, .display = work.display});
-  install_interrupt_flag();
+  const InterruptFlag flag;
   work.options.cancelled = interrupted;
   work.options.progress = [&](int64_t done, int64_t total) {
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));

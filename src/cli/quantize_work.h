@@ -17,7 +17,8 @@ struct QuantizeWork {
   Progress::Display display = Progress::Display::shown;
 };
 
-/// From here on Ctrl-C sets a flag, as install_interrupt_flag has it. Errors: those of quantize().
+/// While it runs Ctrl-C makes it stop; after, it does what it did before. Errors: those of
+/// quantize().
 Result<QuantizeReport> quantize_watched(QuantizeWork work, Terminal& terminal);
 
 }  // namespace nibble

@@ -129,4 +129,15 @@ void install_interrupt_flag() {
 
 bool interrupted() { return interrupts != 0; }
 
+InterruptFlag::InterruptFlag() {
+  ::sigaction(SIGINT, nullptr, &int_before_);
+  ::sigaction(SIGTERM, nullptr, &term_before_);
+  install_interrupt_flag();
+}
+
+InterruptFlag::~InterruptFlag() {
+  ::sigaction(SIGINT, &int_before_, nullptr);
+  ::sigaction(SIGTERM, &term_before_, nullptr);
+}
+
 }  // namespace nibble

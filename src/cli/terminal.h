@@ -2,6 +2,8 @@
 // for a person and a line every few seconds for a log.
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -64,5 +66,18 @@ class Progress {
 /// SIGINT asks work to stop; a second one ends the process. Installed by verbs with long work.
 void install_interrupt_flag();
 bool interrupted();
+
+/// install_interrupt_flag() as long as it lives; then signals do what they did before.
+class InterruptFlag {
+ public:
+  InterruptFlag();
+  ~InterruptFlag();
+  InterruptFlag(const InterruptFlag&) = delete;
+  InterruptFlag& operator=(const InterruptFlag&) = delete;
+
+ private:
+  struct sigaction int_before_ = {};
+  struct sigaction term_before_ = {};
+};
 
 }  // namespace nibble
