@@ -284,6 +284,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
   const int rows = a.batch.row_count[sequence];
   const int first = a.batch.row_begin[sequence];
   if (rows > 0) head.take_state(state_of(a.batch.state_in[sequence]));
+  wait_for_cluster();  // all four run before one writes to another
   wait_for_inputs();
 #pragma unroll 1
   for (int row = first; row < first + rows; ++row) {
