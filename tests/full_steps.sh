@@ -9,8 +9,6 @@ must "configure release" cmake --preset release
 must "build release" cmake --build build/release --target nibble nibble_quantize_test
 step "headers of published checkpoints" build/release/src/quantize/nibble_quantize_test \
   --gtest_also_run_disabled_tests --gtest_filter="*Published*"
-step "7,000 more lives of the engine" build/test/src/engine/nibble_engine_simulation \
-  --first 3001 --seeds 7000 --steps 300 --threads 2 --minimum
 step "10,000 fuzzed requests" build/test/src/server/nibble_server_test \
   --gtest_also_run_disabled_tests --gtest_filter="LiveFuzz.*TenThousand*"
 step "recorded requests of clients" "$python" tests/serve/recorded_test.py \
