@@ -43,6 +43,8 @@ BANNED = [  # pattern, where it is allowed (prefixes), advice
     (r"\bdelete\s+[a-z\[]", (), "no bare delete"),
     (r"\bFIXME\b|\bTODO\b|\bXXX\b", (), "do it, or say it in an issue"),
     (r"_v2\b", (), "name by what it does"),
+    (r"(^\s+|, )\.\w+ = .*\bTRY\(", (),
+     "TRY behind other members of an initializer list: at an error GCC 12 leaks them; assign"),
 ]
 BOOL_PARAMETER = re.compile(r"[(,]\s*(const\s+)?bool\s+[a-z_]+\s*[,)=]")
 # A value made from a boolean: Json(bool value).

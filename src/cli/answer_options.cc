@@ -20,10 +20,12 @@ Result<AnswerPolicy> read_answer_policy(const Arguments& arguments) {
 }
 
 Result<ResponseStoreLimits> read_response_store(const Arguments& arguments) {
-  return ResponseStoreLimits{
-      .responses_max = static_cast<size_t>(TRY(arguments.integer("response-store", 0, 10'000'000))),
-      .bytes_max = static_cast<size_t>(
-          TRY(arguments.integer("response-store-max-bytes", 1, int64_t{1} << 44)))};
+  ResponseStoreLimits limits;
+  limits.responses_max =
+      static_cast<size_t>(TRY(arguments.integer("response-store", 0, 10'000'000)));
+  limits.bytes_max = static_cast<size_t>(
+      TRY(arguments.integer("response-store-max-bytes", 1, int64_t{1} << 44)));
+  return limits;
 }
 
 Result<FilterOptions> read_filters(const Arguments& arguments, const FilterReport& report) {

@@ -57,8 +57,8 @@ Result<int> talk(ChatSession& chat, LineReader& reader, Terminal& terminal) {
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   Conversation conversation{.system = arguments.text("system").value_or(""),
-                            .profile = arguments.text("profile").value_or(""),
-                            .parameters = TRY(sampling_body(arguments))};
+                            .profile = arguments.text("profile").value_or("")};
+  conversation.parameters = TRY(sampling_body(arguments));
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
   const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
   const auto session = TRY(LocalSession::open(arguments, folder));

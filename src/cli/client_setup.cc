@@ -33,12 +33,11 @@ Result<TemplateLimits> read_template_limits(const Arguments& arguments) {
 }  // namespace
 
 Result<ClientSetup> read_client_setup(const Arguments& arguments) {
-  ClientSetup clients = {
-      .names = split_list(arguments.text(kServedNamesOption.name).value_or("")),
-      .profiles = TRY(read_profiles(arguments)),
-      .policy = TRY(read_answer_policy(arguments)),
-      .template_limits = TRY(read_template_limits(arguments)),
-  };
+  ClientSetup clients;
+  clients.names = split_list(arguments.text(kServedNamesOption.name).value_or(""));
+  clients.profiles = TRY(read_profiles(arguments));
+  clients.policy = TRY(read_answer_policy(arguments));
+  clients.template_limits = TRY(read_template_limits(arguments));
   if (!clients.names.empty()) return clients;
   const std::string& folder = arguments.positional(0);
   clients.names = {folder_name(folder)};

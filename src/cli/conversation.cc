@@ -47,9 +47,10 @@ Result<std::vector<Conversation::Turn>> read_turns(const Json& messages, std::st
     const auto role = [&](size_t index) { return text_member(list[index], "role", source); };
     if (TRY(role(i)) != "user" || TRY(role(i + 1)) != "assistant")
       return bad(source, concat("messages[", i, "]"), "a user's, then the assistant's");
-    turns.push_back({.question = TRY(text_member(list[i], "content", source)),
-                     .reasoning = TRY(text_member(list[i + 1], "reasoning_content", source)),
-                     .answer = TRY(text_member(list[i + 1], "content", source))});
+    auto& turn = turns.emplace_back();
+    turn.question = TRY(text_member(list[i], "content", source));
+    turn.reasoning = TRY(text_member(list[i + 1], "reasoning_content", source));
+    turn.answer = TRY(text_member(list[i + 1], "content", source));
   }
   return turns;
 }
@@ -86,8 +87,9 @@ Json Conversation::dump() const {
 
 Result<Conversation> Conversation::read(const Json& json, std::string_view source) {
   if (!json.is_object()) return bad(source, "a conversation", "a JSON object");
-  Conversation read{.system = TRY(text_member(json, "system", source)),
-                    .profile = TRY(text_member(json, "profile", source))};
+  Conversation read;
+  read.system = TRY(text_member(json, "system", source));
+  read.profile = TRY(text_member(json, "profile", source));
   if (const Json* think = json.find("think"); think != nullptr && !think->is_null()) {
     if (!think->is_bool()) return bad(source, "think", "true, false or null");
     read.thinking = think->as_bool();

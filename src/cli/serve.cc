@@ -58,9 +58,10 @@ Result<Json> read_template_kwargs(const Arguments& arguments) {
 }
 
 Result<ServeRequest> read_request(const Arguments& arguments, Terminal& terminal) {
-  ServeRequest request{.server = TRY(read_server_options(arguments, terminal)),
-                       .clients = TRY(read_client_setup(arguments)),
-                       .template_kwargs = TRY(read_template_kwargs(arguments))};
+  ServeRequest request;
+  request.server = TRY(read_server_options(arguments, terminal));
+  request.clients = TRY(read_client_setup(arguments));
+  request.template_kwargs = TRY(read_template_kwargs(arguments));
   TRY(make_filters(request.clients.profiles, *request.server.filter.store));  // before it loads
   request.needs.sequences_max =
       static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));

@@ -131,7 +131,8 @@ Result<Measured> score_text(const Arguments& arguments, const std::string& file,
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
     return interrupted() ? ScoreRequest::Next::stop : ScoreRequest::Next::go_on;
   };
-  return Measured{.activations = activations_of(*model.backend), .scores = TRY(score(request))};
+  auto scores = TRY(score(request));
+  return Measured{.activations = activations_of(*model.backend), .scores = std::move(scores)};
 }
 
 Result<void> judge_text(const Arguments& arguments, const Measured& measured, Verdict& verdict) {

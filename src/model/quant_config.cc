@@ -124,8 +124,9 @@ Result<void> QuantConfigParser::group(const ConfigSection& section) {
     return make_error(ErrorCode::unsupported, {.what = section.name("weights"),
                                                .expected = "float weights of 4 or 8 bits",
                                                .found = concat(bits, "-bit ", type)});
+  const auto declared = TRY(activations(section));
   config_.schemes_.push_back({.weight_bits = static_cast<int>(bits),
-                              .activations = TRY(activations(section)),
+                              .activations = declared,
                               .where = section.name("weights")});
   for (const auto& target : TRY(names(section, "targets")))
     add_rule(TRY(ModulePattern::compressed_tensors(target)));

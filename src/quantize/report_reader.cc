@@ -44,12 +44,15 @@ Result<RoundStatistics> statistics_of(const ConfigSection& row) {
   const double squares = TRY(row.number_or("weight_squares", 0, kSquares));
   if (squares > 0 && squares < kSquaresLeast)
     return row.wrong("weight_squares", concat("0, or at least ", kSquaresLeast), squares);
-  return RoundStatistics{
-      .weight_squares = squares,
-      .error_squares = squares > 0 ? TRY(row.number_or("error_squares", 0, kSquares)) : 0,
-      .amax_error_squares = squares > 0 ? TRY(row.number_or("amax_error_squares", 0, kSquares)) : 0,
-      .zero_blocks = TRY(row.integer_or("zero_blocks", 0, kCount)),
-      .flushed_blocks = TRY(row.integer_or("flushed_blocks", 0, kCount))};
+  RoundStatistics seen;
+  seen.weight_squares = squares;
+  if (squares > 0) {
+    seen.error_squares = TRY(row.number_or("error_squares", 0, kSquares));
+    seen.amax_error_squares = TRY(row.number_or("amax_error_squares", 0, kSquares));
+  }
+  seen.zero_blocks = TRY(row.integer_or("zero_blocks", 0, kCount));
+  seen.flushed_blocks = TRY(row.integer_or("flushed_blocks", 0, kCount));
+  return seen;
 }
 
 Result<RecipeStatus> status_of(const ConfigSection& root) {
@@ -60,22 +63,29 @@ Result<RecipeStatus> status_of(const ConfigSection& root) {
 }
 
 Result<void> read_rows(const ConfigSection& root, QuantizeReport& report) {
-  for (const ConfigSection& row : TRY(rows_of(root, "kinds")))
-    report.kinds.push_back({.kind = TRY(row.text("kind")),
-                            .scheme = TRY(row.text("scheme")),
-                            .tensors = TRY(row.integer("tensors", kCount)),
-                            .weights = TRY(row.integer("weights", kCount)),
-                            .bytes_in = TRY(row.integer("bytes_in", kCount)),
-                            .bytes_out = TRY(row.integer("bytes_out", kCount)),
-                            .rounding = TRY(statistics_of(row))});
+  for (const ConfigSection& row : TRY(rows_of(root, "kinds"))) {
+    auto& kind = report.kinds.emplace_back();
+    kind.kind = TRY(row.text("kind"));
+    kind.scheme = TRY(row.text("scheme"));
+    kind.tensors = TRY(row.integer("tensors", kCount));
+    kind.weights = TRY(row.integer("weights", kCount));
+    kind.bytes_in = TRY(row.integer("bytes_in", kCount));
+    kind.bytes_out = TRY(row.integer("bytes_out", kCount));
+    kind.rounding = TRY(statistics_of(row));
+  }
   if (report.kinds.empty() || report.kinds.back().kind != kRest)
     return root.wrong("kinds", concat("a last row \"", kRest, "\""), *root.find("kinds"));
-  for (const ConfigSection& row : TRY(rows_of(root, "layers")))
-    report.layers.push_back({.kind = TRY(row.text("kind")),
-                             .layer = static_cast<int>(TRY(row.integer("layer", kLayer))),
-                             .rounding = TRY(statistics_of(row))});
-  for (const ConfigSection& row : TRY(rows_of(root, "rounded_without_data")))
-    report.fallbacks.emplace_back(TRY(row.text("linear")), TRY(row.text("reason")));
+  for (const ConfigSection& row : TRY(rows_of(root, "layers"))) {
+    auto& layer = report.layers.emplace_back();
+    layer.kind = TRY(row.text("kind"));
+    layer.layer = static_cast<int>(TRY(row.integer("layer", kLayer)));
+    layer.rounding = TRY(statistics_of(row));
+  }
+  for (const ConfigSection& row : TRY(rows_of(root, "rounded_without_data"))) {
+    std::string linear = TRY(row.text("linear"));
+    std::string reason = TRY(row.text("reason"));
+    report.fallbacks.emplace_back(std::move(linear), std::move(reason));
+  }
   return {};
 }
 
@@ -85,19 +95,18 @@ Result<QuantizeReport> parse_report(const Json& json) {
   const ConfigSection root(json, "quantize_report.json: ");
   const std::string format = TRY(root.text("format"));
   const std::string algorithm = TRY(root.text("algorithm"));
-  QuantizeReport report{.base = TRY(root.text("base")),
-                        .recipe = TRY(root.text("recipe")),
-                        .about = TRY(root.text_or("recipe_about", "")),
-                        .status = TRY(status_of(root)),
-                        .dialect = TRY(parse_dialect(format)),
-                        .algorithm = TRY(parse_round_algorithm(algorithm)),
-                        .data_hash = TRY(root.text_or("calibration_sha256", "")),
-                        .kinds = {},
-                        .layers = {},
-                        .warnings = TRY(texts_of(root, "warnings")),
-                        .bytes_in = TRY(root.integer("tensor_bytes_in", kCount)),
-                        .bytes_out = TRY(root.integer("tensor_bytes_out", kCount)),
-                        .commands = TRY(texts_of(root, "commands"))};
+  QuantizeReport report;
+  report.base = TRY(root.text("base"));
+  report.recipe = TRY(root.text("recipe"));
+  report.about = TRY(root.text_or("recipe_about", ""));
+  report.status = TRY(status_of(root));
+  report.dialect = TRY(parse_dialect(format));
+  report.algorithm = TRY(parse_round_algorithm(algorithm));
+  report.data_hash = TRY(root.text_or("calibration_sha256", ""));
+  report.warnings = TRY(texts_of(root, "warnings"));
+  report.bytes_in = TRY(root.integer("tensor_bytes_in", kCount));
+  report.bytes_out = TRY(root.integer("tensor_bytes_out", kCount));
+  report.commands = TRY(texts_of(root, "commands"));
   TRY(read_rows(root, report));
   if (const Json* seen = root.find("calibration")) report.calibration = *seen;
   return report;
