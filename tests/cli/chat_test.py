@@ -29,7 +29,7 @@ class Screen:
         self.text = ""
 
     def type(self, text):
-        if text in ("\x03", "\x04"):  # the prompt comes just before the terminal gives these away
+        if text[0] in "\x03\x04\x7f":  # the prompt comes just before the terminal gives these away
             time.sleep(0.5)
         os.write(self.terminal, text.encode())
 
