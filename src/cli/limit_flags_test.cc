@@ -269,14 +269,7 @@ class Transport {
   }
   uint16_t port() const { return server_->port(); }
   /// On the server's thread; waits.
-  void on_server(const std::function<void()>& task) {
-    std::promise<void> done;
-    server_->post([&] {
-      task();
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
+  void on_server(const std::function<void()>& task) { testing::run_on(*server_, task); }
 
  private:
   std::unique_ptr<HttpServer> server_;

@@ -42,13 +42,7 @@ void replace_head(QuantizeReport& report, const KindReport& head) {
   }
   std::ranges::stable_sort(report.kinds, {}, &KindReport::kind);
   std::ranges::stable_sort(report.layers, {}, &LayerReport::kind);
-  rest.bytes_in = report.bytes_in;
-  rest.bytes_out = report.bytes_out;
-  for (const KindReport& row : report.kinds) {
-    rest.bytes_in -= row.bytes_in;
-    rest.bytes_out -= row.bytes_out;
-  }
-  report.kinds.push_back(std::move(rest));
+  report.add_rest(std::move(rest));
 }
 
 QuantizeReport changed(QuantizeReport report, const Conversion& conversion) {

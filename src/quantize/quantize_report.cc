@@ -127,6 +127,16 @@ std::string scheme_text(const QuantScheme& scheme) {
   return scheme.activations == ActivationFormat::nvfp4 ? "NVFP4, 4-bit activations" : "NVFP4";
 }
 
+void QuantizeReport::add_rest(KindReport rest) {
+  rest.bytes_in = bytes_in;
+  rest.bytes_out = bytes_out;
+  for (const KindReport& row : kinds) {
+    rest.bytes_in -= row.bytes_in;
+    rest.bytes_out -= row.bytes_out;
+  }
+  kinds.push_back(std::move(rest));
+}
+
 KindReport QuantizeReport::total_rounded() const {
   KindReport total{.kind = "all quantized", .scheme = "", .rounding = {}};
   for (const KindReport& kind : kinds) {
@@ -211,13 +221,7 @@ QuantizeReport start_report(const QuantPlan& plan, const Recipe& recipe, RoundAl
                         .bytes_out = plan.bytes_out};
   KindReport rest{.kind = std::string(kRest), .scheme = "as it was", .rounding = {}};
   rest.tensors = static_cast<int64_t>(plan.copied.size() + plan.separated.size());
-  rest.bytes_in = plan.bytes_in;
-  rest.bytes_out = plan.bytes_out;
-  for (const KindReport& row : report.kinds) {
-    rest.bytes_in -= row.bytes_in;
-    rest.bytes_out -= row.bytes_out;
-  }
-  report.kinds.push_back(std::move(rest));
+  report.add_rest(std::move(rest));
   if (recipe.status != RecipeStatus::production)
     report.warnings.push_back(
         concat("recipe ", recipe.name, " has status ", recipe_status_name(recipe.status)));

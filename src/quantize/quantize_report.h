@@ -56,6 +56,8 @@ struct QuantizeReport {
   std::vector<std::string> commands = {};
 
   KindReport total_rounded() const;
+  /// Adds the last of the kinds: `rest`, with the bytes that no other kind has.
+  void add_rest(KindReport rest);
   Json json() const;
   /// Relative error by layer, a line per kind, as an SVG picture.
   std::string chart() const;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <future>
 #include <thread>
 
 #include "server/test_client.h"
@@ -48,14 +47,7 @@ class HttpServerTest : public ::testing::Test {
   }
   uint16_t port() const { return server_->port(); }
   /// Runs on the server's thread and waits.
-  void on_server(const std::function<void()>& task) {
-    std::promise<void> done;
-    server_->post([&] {
-      task();
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
+  void on_server(const std::function<void()>& task) { testing::run_on(*server_, task); }
 
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;

@@ -1,5 +1,5 @@
 // For tests: a raw loopback client that sends what it is told, byte by byte if need be, and reads
-// what comes.
+// what comes; and tasks on the thread of the server it talks to.
 #pragma once
 
 #include <arpa/inet.h>
@@ -9,12 +9,25 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <functional>
+#include <future>
 #include <string>
 #include <string_view>
 
 #include "base/concat.h"
+#include "server/http_server.h"
 
 namespace nibble::testing {
+
+/// Runs a task on a server's thread and waits.
+inline void run_on(HttpServer& server, const std::function<void()>& task) {
+  std::promise<void> done;
+  server.post([&] {
+    task();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
 
 class RawClient {
  public:

@@ -3,31 +3,25 @@
 verify_test.py --nibble PROGRAM --model PEBBLE_FOLDER. Prints 'N passed, N failed'.
 """
 
-import argparse
 import json
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
+from running_server import run_program_checks  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^\| text\.txt \(SHA-256 [0-9a-f]{12}\) \| (\d+) \| (\S+) \| ([\d.]+) \|", re.M)
 
 
-class VerifyTest:
+class Checks:
     def __init__(self, nibble, model, work):
         self.nibble, self.model, self.work = nibble, model, work
-        self.passed = self.failed = 0
         self.text = work / "text.txt"
         prose = (ROOT / "pebble/tasks/prose.jsonl").read_text().splitlines()[:2]
         self.text.write_text("\n".join(json.loads(line)["text"] for line in prose))
-
-    def check(self, fine, words):
-        self.passed += bool(fine)
-        self.failed += not fine
-        if not fine:
-            print(f"FAIL {words}")
 
     def run(self, *words):
         return subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
@@ -49,56 +43,42 @@ class VerifyTest:
         assert len({mode for _, mode, _ in found}) == len(found), found
         return {mode: (int(positions), float(kl)) for positions, mode, kl in found}
 
-    def both_modes(self):
+    def test_both_modes(self):
         folder = self.quantized("w4a4")
-        self.check(self.rows(folder) == {}, "a new card has no figures")
+        assert self.rows(folder) == {}, "a new card has no figures"
         done = self.measure(folder)
         rows = self.rows(folder)
-        self.check(done.returncode == 0 and list(rows) == ["declared", "bf16"],
-                   f"w4a4 is measured in both modes: {rows} {done.stderr[-300:]}")
+        assert done.returncode == 0 and list(rows) == ["declared", "bf16"], \
+            f"w4a4 is measured in both modes: {rows} {done.stderr[-300:]}"
         for mode, (positions, kl) in rows.items():
-            self.check(f"activations {mode}: mean {kl:.6f}" in done.stdout,
-                       f"the card has what was printed: {mode} {kl}\n{done.stdout}")
-            self.check(positions > 100, f"positions are counted: {positions}")
-        self.check(rows["declared"][1] > 1.1 * rows["bf16"][1], f"4 bits cost something: {rows}")
+            assert f"activations {mode}: mean {kl:.6f}" in done.stdout, \
+                f"the card has what was printed: {mode} {kl}\n{done.stdout}"
+            assert positions > 100, f"positions are counted: {positions}"
+        assert rows["declared"][1] > 1.1 * rows["bf16"][1], f"4 bits cost something: {rows}"
         self.measure(folder, "--activations", "f32")
         self.measure(folder)
-        self.check(list(self.rows(folder)) == ["declared", "bf16", "f32"],
-                   "rows are replaced, not repeated, and a third mode is one more")
+        assert list(self.rows(folder)) == ["declared", "bf16", "f32"], \
+            "rows are replaced, not repeated, and a third mode is one more"
         there = self.work / "there"
         self.run("convert", folder, there, "--format", "modelopt")
-        self.check(self.rows(there) == self.rows(folder), "the same weights keep their figures")
+        assert self.rows(there) == self.rows(folder), "the same weights keep their figures"
         other = self.work / "other"
         self.run("convert", folder, other, "--head", "nvfp4", "--source", self.model)
-        self.check(self.rows(other) == {}, "another head has no figures yet")
+        assert self.rows(other) == {}, "another head has no figures yet"
 
-    def one_mode(self):
+    def test_one_mode(self):
         folder = self.quantized("w4a16")
         done = self.measure(folder)
-        self.check(list(self.rows(folder)) == ["f32"],
-                   f"auto is named as what it was: {self.rows(folder)} {done.stderr[-300:]}")
+        assert list(self.rows(folder)) == ["f32"], \
+            f"auto is named as what it was: {self.rows(folder)} {done.stderr[-300:]}"
         done = self.measure(folder, "--max-kl", "0")
-        self.check(done.returncode == 1 and "PAST  KL divergence" in done.stdout,
-                   "past a threshold is exit code 1")
+        assert done.returncode == 1 and "PAST  KL divergence" in done.stdout, \
+            "past a threshold is exit code 1"
         (folder / "README.md").write_text("a card of another tool\n")
         done = self.measure(folder)
-        self.check(done.returncode == 1 and 'section "Quality"' in done.stderr,
-                   f"a card without a place for figures is refused: {done.stderr[-300:]}")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    for name in ("--nibble", "--model"):
-        parser.add_argument(name, required=True, type=pathlib.Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work:
-        test = VerifyTest(arguments.nibble.resolve(), arguments.model.resolve(),
-                          pathlib.Path(work))
-        test.both_modes()
-        test.one_mode()
-    print(f"{test.passed} passed, {test.failed} failed")
-    return 1 if test.failed else 0
+        assert done.returncode == 1 and 'section "Quality"' in done.stderr, \
+            f"a card without a place for figures is refused: {done.stderr[-300:]}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program_checks(Checks, __doc__))
