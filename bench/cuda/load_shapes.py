@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""The load shapes that others publish, against `nibble serve`: so many clients, each with one
+request after another of so many prompt and output tokens. Prints a table, one row a step.
+
+A step begins with all clients at once and ends after --seconds and once --lengths requests per
+client are complete; what runs then is cancelled and counts in the rates alone: its prompt if its
+first token came, and as many tokens for each event as the complete ones had. Prompts are random
+ids, different ones, so no cache helps. --long adds a 60K, a 120K and a 200K prompt, one after the
+other, beside 30 clients. Needs only Python.
+
+    load_shapes.py --model FOLDER --flags "--load-format dummy:mixed"
+"""
+import argparse
+import http.client
+import json
+import os
+import random
+import shlex
+import statistics
+import sys
+import threading
+import time
+import urllib.parse
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tests", "serve"))
+from running_server import RunningServer  # noqa: E402
+
+SHAPES = ["25x30000x2000"] + [f"{clients}x15000x1500" for clients in (30, 40, 50, 60, 64)]
+LONG = (60000, 120000, 200000)
+
+
+class Request:
+    """One streamed completion; `stop` ends it early."""
+
+    def __init__(self, url, prompt, tokens, ids):
+        self.begin = time.perf_counter()
+        self.first = self.end = None
+        self.gaps = []
+        self.error = None
+        body = {"prompt": [random.randrange(*ids) for _ in range(prompt)], "max_tokens": tokens,
+                "temperature": 1, "ignore_eos": True, "stream": True}
+        self.body = json.dumps(body)
+        self.connection = http.client.HTTPConnection(url.hostname, url.port, timeout=900)
+
+    def run(self, running):
+        last = None
+        try:
+            self.connection.request("POST", "/v1/completions", self.body,
+                                    {"Content-Type": "application/json"})
+            answer = self.connection.getresponse()
+            if answer.status != 200:
+                self.error = f"{answer.status}: {answer.read().decode()}"
+                return
+            for line in answer:
+                if not running():
+                    return
+                if line.startswith(b"data: [DONE]"):
+                    self.end = time.perf_counter()
+                if not line.startswith(b"data: {"):
+                    continue
+                if b'"error"' in line[:12]:
+                    self.error = line.decode()
+                    return
+                now = time.perf_counter()
+                if last is None:
+                    self.first = now
+                else:
+                    self.gaps.append(now - last)
+                last = now
+            if self.end is None and running():
+                self.error = "the stream broke off"
+        except (OSError, http.client.HTTPException) as error:
+            if running():
+                self.error = repr(error)
+        finally:
+            self.connection.close()
+
+
+class Load:
+    """Closed-loop clients until stopped."""
+
+    def __init__(self, url, clients, prompt, tokens, ids):
+        self.alive = True
+        self.requests = []
+        self.lock = threading.Lock()
+
+        def client():
+            while self.alive:
+                request = Request(url, prompt, tokens, ids)
+                with self.lock:
+                    self.requests.append(request)
+                request.run(lambda: self.alive)
+                if request.error:
+                    time.sleep(1)  # a server that refuses is not to be flooded
+
+        self.threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def complete(self):
+        with self.lock:
+            return sum(request.end is not None for request in self.requests)
+
+    def stop(self):
+        self.alive = False
+        for thread in self.threads:
+            thread.join()
+        return self.requests
+
+
+def percentile(values, part):
+    values = sorted(values)
+    return values[int(part * (len(values) - 1) + 0.5)] if values else float("nan")
+
+
+def three(values, digits=1):
+    return " / ".join(f"{percentile(values, p):.{digits}f}" for p in (0.5, 0.95, 0.99))
+
+
+def row(shape, requests, seconds):
+    clients, prompt, tokens = shape
+    whole = [r for r in requests if r.end is not None]
+    firsts = [r.first - r.begin for r in requests if r.first is not None]
+    gaps = [gap for r in requests for gap in r.gaps]
+    errors = [r.error for r in requests if r.error]
+    each = [(tokens - 1) / (r.end - r.first) for r in whole]
+    per_event = tokens * len(whole) / max(1, sum(len(r.gaps) + 1 for r in whole))
+    generated = tokens * len(whole) + per_event * sum(
+        len(r.gaps) + 1 for r in requests if r.first is not None and r.end is None)
+    print(f"| {clients} x ({prompt} in, {tokens} out) | {seconds:.0f} | {len(whole)} | "
+          f"{three([r.end - r.begin for r in whole])} | {three(firsts, 2)} | "
+          f"{percentile(gaps, 0.99) * 1e3:.0f} | {generated / seconds:.0f} | "
+          f"{(prompt * len(firsts) + generated) / seconds:.0f} | "
+          f"{statistics.median(each) if each else float('nan'):.1f} | {len(errors)} |", flush=True)
+    for error in sorted(set(errors))[:3]:
+        print(f"  error: {error.strip()[:300]}", flush=True)
+    return len(errors)
+
+
+def step(url, shape, options):
+    clients, prompt, tokens = map(int, shape.split("x"))
+    begin = time.perf_counter()
+    load = Load(url, clients, prompt, tokens, options.ids)
+    while (time.perf_counter() - begin < options.seconds or
+           load.complete() < options.lengths * clients):
+        time.sleep(0.2)
+        if time.perf_counter() - begin > options.limit:
+            print(f"  cut after {options.limit:.0f} s: {load.complete()} requests complete of "
+                  f"{options.lengths * clients:.0f}")
+            break
+    seconds = time.perf_counter() - begin
+    return row((clients, prompt, tokens), load.stop(), seconds)
+
+
+def long_prompts(url, options):
+    """Seconds to the first token of each long prompt beside 30 clients."""
+    load = Load(url, 30, 15000, 1500, options.ids)
+    time.sleep(options.warm_up)
+    errors = 0
+    for prompt in LONG:
+        request = Request(url, prompt, 16, options.ids)
+        request.run(lambda: True)
+        errors += request.error is not None
+        print(f"{prompt} tokens beside 30 clients: " + (
+            request.error or f"first token after {request.first - request.begin:.1f} s"),
+            flush=True)
+    return errors + sum(r.error is not None for r in load.stop())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nibble", default="build/cuda/src/cli/nibble")
+    parser.add_argument("--model", help="folder; with dummy weights config and tokenizer suffice")
+    parser.add_argument("--flags", default="", help="of serve")
+    parser.add_argument("--url", help="of a server that runs already")
+    parser.add_argument("--shapes", nargs="*", default=SHAPES, metavar="CLIENTSxPROMPTxOUTPUT")
+    parser.add_argument("--seconds", type=float, default=60, help="least length of a step")
+    parser.add_argument("--lengths", type=float, default=3,
+                        help="least requests per client that a step completes")
+    parser.add_argument("--limit", type=float, default=900, help="most seconds of a step")
+    parser.add_argument("--long", action="store_true", help="60K, 120K, 200K beside 30 clients")
+    parser.add_argument("--warm-up", type=float, default=20, help="seconds before the long ones")
+    parser.add_argument("--ids", type=int, nargs=2, default=(300, 2000), help="range of prompt ids")
+    options = parser.parse_args()
+    if options.url:
+        return run(urllib.parse.urlparse(options.url), options)
+    with RunningServer(options.nibble, options.model, shlex.split(options.flags)) as server:
+        code = run(urllib.parse.urlparse(server.url), options)
+        if server.process.poll() is not None:
+            print("the server ended:", *server.log[-5:])
+            return 1
+        return code | server.stop()
+
+
+def run(url, options):
+    print("| load | s | complete | wall p50 / p95 / p99, s | first token p50 / p95 / p99, s | "
+          "gap p99, ms | decode tok/s | total tok/s | a request's tok/s | errors |\n"
+          "|" + "---|" * 10, flush=True)
+    errors = sum(step(url, shape, options) for shape in options.shapes)
+    if options.long:
+        errors += long_prompts(url, options)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
