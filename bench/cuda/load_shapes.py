@@ -8,16 +8,23 @@ first token came, and as many tokens for each event as the complete ones had. Pr
 ids, different ones, so no cache helps. --long adds a 60K, a 120K and a 200K prompt, one after the
 other, beside 30 clients. Needs only Python.
 
-    load_shapes.py --model FOLDER --flags "--load-format dummy:mixed"
+    C=tests/golden/configs/qwen3.6-35b-a3b.json
+    load_shapes.py --config $C --flags "--load-format dummy:mixed"
+
+--config makes a folder for random weights: that config.json, and Pebble's tokenizer filled up with
+made-up words to as many as the model has.
 """
 import argparse
 import http.client
 import json
 import os
+import pathlib
 import random
 import shlex
+import shutil
 import statistics
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -167,11 +174,26 @@ def long_prompts(url, options):
     return errors + sum(r.error is not None for r in load.stop())
 
 
+def dummy_folder(config, folder):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    shutil.copy(config, folder / "config.json")
+    text = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    rows = text.get("text_config", text)["vocab_size"]
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(root / "pebble" / "model" / name, folder)
+    tokenizer = json.loads((root / "pebble/model/tokenizer.json").read_text(encoding="utf-8"))
+    words = tokenizer["model"]["vocab"]
+    used = {*words.values(), *(token["id"] for token in tokenizer["added_tokens"])}
+    words.update({f"word{i}": i for i in range(rows) if i not in used})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nibble", default="build/cuda/src/cli/nibble")
-    parser.add_argument("--model", help="folder; with dummy weights config and tokenizer suffice")
+    parser.add_argument("--model", help="folder of a checkpoint")
+    parser.add_argument("--config", help="config.json, instead of --model, for random weights")
     parser.add_argument("--flags", default="", help="of serve")
     parser.add_argument("--url", help="of a server that runs already")
     parser.add_argument("--shapes", nargs="*", default=SHAPES, metavar="CLIENTSxPROMPTxOUTPUT")
@@ -185,7 +207,14 @@ def main():
     options = parser.parse_args()
     if options.url:
         return run(urllib.parse.urlparse(options.url), options)
-    with RunningServer(options.nibble, options.model, shlex.split(options.flags)) as server:
+    with tempfile.TemporaryDirectory() as folder:
+        if options.config:
+            dummy_folder(options.config, pathlib.Path(folder))
+        return serve_and_run(options.model or folder, options)
+
+
+def serve_and_run(model, options):
+    with RunningServer(options.nibble, model, shlex.split(options.flags)) as server:
         code = run(urllib.parse.urlparse(server.url), options)
         if server.process.poll() is not None:
             print("the server ended:", *server.log[-5:])
