@@ -96,16 +96,19 @@ struct Inputs {
     const DeltaPlan plan = DeltaPlan::of(batch);
     auto* chunks = to_device(plan.chunks);
     auto* sequences = to_device(plan.sequences);
+    auto* runs = to_device(plan.runs);
     DeltaPrefill run = in;
     run.chunks = chunks;
     run.sequences = sequences;
-    run.chunk_count = static_cast<int32_t>(plan.chunks.size());
+    run.runs = runs;
+    run.groups = plan.groups;
     run.sequence_count = static_cast<int32_t>(plan.sequences.size());
-    run.workspace = device_array<uint8_t>(delta_workspace_bytes(shape, run.chunk_count));
+    run.workspace = device_array<uint8_t>(delta_workspace_bytes(shape, kDeltaGroupChunks));
     must(delta_prefill(run, shared_bytes, nullptr), "delta prefill");
     must(cudaDeviceSynchronize(), "delta prefill");
     cudaFree(chunks);
     cudaFree(sequences);
+    cudaFree(runs);
     cudaFree(run.workspace);
   }
 };
@@ -292,27 +295,30 @@ void cut(Tally& tally, const DeltaShape& shape, int shared_bytes) {
   tally.check(different == 0, "cut at multiples of 64, to the bit", static_cast<double>(different));
 }
 
-void time_shape(int rows, int sequence_rows) {
+void time_shape(int rows, int sequence_rows, int group_chunks) {
   const DeltaShape shape{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
   const int n = rows / sequence_rows;
   const Batch batch = make_batch({std::vector<int>(n, sequence_rows), std::vector<int>(n, 0)});
   Inputs inputs(shape, rows, 3 * n);
   inputs.reset_slots();
-  const DeltaPlan plan = DeltaPlan::of(batch);
-  DeltaArgs args{.in = inputs.in, .work = {}};
+  const DeltaPlan plan = DeltaPlan::of(batch, group_chunks);
+  DeltaArgs args{.in = inputs.in, .group = plan.groups.front(), .work = {}};
   args.in.chunks = to_device(plan.chunks);
   args.in.sequences = to_device(plan.sequences);
-  args.in.chunk_count = static_cast<int32_t>(plan.chunks.size());
+  args.in.runs = to_device(plan.runs);
+  args.in.groups = plan.groups;
   args.in.sequence_count = n;
-  void* work = device_array<uint8_t>(delta_workspace_bytes(shape, args.in.chunk_count));
-  carve_delta_workspace(shape, args.in.chunk_count, work, &args.work);
+  void* work = device_array<uint8_t>(delta_workspace_bytes(shape, group_chunks));
+  carve_delta_workspace(shape, args.group.chunk_count, work, &args.work);
   args.in.workspace = work;
-  std::printf("time delta %d x %d: inputs %.1f, within %.1f, along %.1f, norm %.1f us\n", n,
-              sequence_rows, time_us([&] { must(launch_delta_inputs(args, nullptr), "inputs"); }),
-              time_us([&] { must(launch_delta_within(args, nullptr), "within"); }), time_us([&] {
-                must(launch_delta_along(args, kSharedBytesHopper, nullptr), "along");
-              }),
-              time_us([&] { must(launch_delta_outputs(args, nullptr), "norm"); }));
+  std::printf(
+      "time delta %d x %d, a group of %d chunks: inputs %.1f, within %.1f, along %.1f, norm %.1f "
+      "us\n",
+      n, sequence_rows, args.group.chunk_count,
+      time_us([&] { must(launch_delta_inputs(args, nullptr), "inputs"); }),
+      time_us([&] { must(launch_delta_within(args, nullptr), "within"); }),
+      time_us([&] { must(launch_delta_along(args, kSharedBytesHopper, nullptr), "along"); }),
+      time_us([&] { must(launch_delta_outputs(args, nullptr), "norm"); }));
   std::printf("time delta %d x %d: all %.1f us\n", n, sequence_rows,
               time_us([&] { must(delta_prefill(args.in, kSharedBytesHopper, nullptr), "all"); }));
   cudaFree(work);
@@ -342,9 +348,11 @@ int main(int argc, char** argv) {
   compare(tally, "35B mixed, 99 KB", real, mixed, kSharedBytesSmall, {1});
   must(nibble::cuda::delta_chunk_prepare(kSharedBytesHopper), "prepare");
   if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
-    time_shape(8192, 8192);
-    time_shape(8192, 1024);
-    time_shape(2048, 2048);
+    for (const int group_chunks : {16, 32, 64, 128}) {
+      time_shape(8192, 8192, group_chunks);
+      time_shape(8192, 1024, group_chunks);
+    }
+    time_shape(2048, 2048, nibble::cuda::kDeltaGroupChunks);
   }
   std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
   return tally.failed == 0 ? 0 : 1;

@@ -116,8 +116,10 @@ void attention_block(const Context& context, int layer) {
                 .x = work.x.as<uint16_t>(),
                 .x_stride = work.x_stride};
   in.outputs[0] = {.weight = w.q, .y = work.first.as<float>(), .y_stride = w.q.rows};
-  in.outputs[1] = {.weight = w.k, .y = work.second.as<float>(), .y_stride = w.k.rows};
-  in.outputs[2] = {.weight = w.v, .y = work.third.as<float>(), .y_stride = w.v.rows};
+  auto* k = work.third.as<float>();
+  float* v = k + context.batch.rows * w.k.rows;
+  in.outputs[1] = {.weight = w.k, .y = k, .y_stride = w.k.rows};
+  in.outputs[2] = {.weight = w.v, .y = v, .y_stride = w.v.rows};
   if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
   linear(in, context.launcher.of(Step::project));
   const AttentionArgs args{.batch = context.batch,
@@ -126,8 +128,8 @@ void attention_block(const Context& context, int layer) {
                            .head_dim = config.head_dim,
                            .output_gate = config.output_gate,
                            .q = work.first.as<float>(),
-                           .k = work.second.as<float>(),
-                           .v = work.third.as<float>(),
+                           .k = k,
+                           .v = v,
                            .q_norm = w.q_norm,
                            .k_norm = w.k_norm,
                            .eps = context.config.rms_eps,
@@ -168,7 +170,7 @@ void delta_net_block(const Context& context, int layer) {
   const StateView state = context.pools.state(context.config.kind_index(layer));
   const bool convolves = convolves_inline(context, w.qkv);
   in.outputs[0] = {.weight = w.qkv,
-                   .y = (convolves ? work.second : work.first).as<float>(),
+                   .y = convolves ? work.convolved.as<float>() : work.first.as<float>(),
                    .y_stride = w.qkv.rows,
                    .finish = convolves ? Finish::convolve : Finish::store};
   in.convolve = {.batch = context.batch,
@@ -188,7 +190,7 @@ void delta_net_block(const Context& context, int layer) {
              .v_dim = config.v_dim,
              .taps = config.conv_kernel,
              .qkv = convolves ? nullptr : work.first.as<float>(),
-             .convolved = work.second.as<float>(),
+             .convolved = work.convolved.as<float>(),
              .z = work.third.as<float>(),
              .a = gates,
              .b = gates + w.a.rows,

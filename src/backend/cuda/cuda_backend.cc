@@ -217,11 +217,12 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   work_ = Workspace();
   batch_ = DeviceBatch();
   plan_ = PromptPlan();
-  work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max));
-  TRY(batch_.reserve(sizes));
   prompts_ = PromptPlan::supports(config_);
+  work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max,
+                                 prompts_ ? PromptPlan::shared_bytes(config_, sizes) : 0));
+  TRY(batch_.reserve(config_, sizes));
   if (!prompts_) return {};
-  return plan_.reserve(config_, sizes, work_.act_stride, card_);
+  return plan_.reserve(config_, sizes, work_.shared, card_);
 }
 
 /// Once for real on padding alone, so that every kernel is loaded, then as a graph.

@@ -20,6 +20,29 @@ int32_t snapshot_of(const Batch& batch, int32_t row_begin, int32_t rows) {
   return slot;
 }
 
+/// Groups of so many chunks, and the run of each sequence in each.
+void add_groups(DeltaPlan& plan, int32_t group_chunks) {
+  const auto count = static_cast<int32_t>(plan.chunks.size());
+  for (int32_t begin = 0; begin < count; begin += group_chunks) {
+    const int32_t end = std::min(begin + group_chunks, count);
+    const auto run_begin = static_cast<int32_t>(plan.runs.size());
+    for (int32_t at = begin; at < end;) {
+      const DeltaSequence& s =
+          plan.sequences[static_cast<size_t>(plan.chunks[static_cast<size_t>(at)].sequence)];
+      const int32_t run_end = std::min(s.chunk_begin + s.chunk_count, end);
+      plan.runs.push_back({.chunk_begin = at - begin,
+                           .chunk_count = run_end - at,
+                           .state_in = at == s.chunk_begin ? s.state_in : s.state_out,
+                           .state_out = s.state_out});
+      at = run_end;
+    }
+    plan.groups.push_back({.chunk_begin = begin,
+                           .chunk_count = end - begin,
+                           .run_begin = run_begin,
+                           .run_count = static_cast<int32_t>(plan.runs.size()) - run_begin});
+  }
+}
+
 }  // namespace
 
 bool delta_chunk_supports(const DeltaShape& shape) {
@@ -27,7 +50,7 @@ bool delta_chunk_supports(const DeltaShape& shape) {
          shape.v_heads % shape.k_heads == 0;
 }
 
-DeltaPlan DeltaPlan::of(const Batch& batch) {
+DeltaPlan DeltaPlan::of(const Batch& batch, int32_t group_chunks) {
   DeltaPlan plan;
   for (const BatchSequence& sequence : batch.sequences) {
     if (sequence.arithmetic != Arithmetic::prompt) continue;
@@ -50,11 +73,16 @@ DeltaPlan DeltaPlan::of(const Batch& batch) {
     plan.sequences.push_back(
         {chunk_begin, chunk_count, sequence.state_in, sequence.state_out, keep});
   }
+  add_groups(plan, group_chunks);
   return plan;
 }
 
 int64_t delta_chunks_max(int64_t rows, int64_t sequences) {
   return std::min(rows, rows / kDeltaChunkTokens + 2 * sequences);
+}
+
+int64_t delta_runs_max(int64_t chunks, int64_t sequences) {
+  return std::min(chunks, sequences + chunks / kDeltaGroupChunks);
 }
 
 int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks) {
@@ -68,13 +96,19 @@ cudaError_t delta_chunk_prepare(int shared_bytes_max) {
 }
 
 cudaError_t delta_prefill(const DeltaPrefill& prefill, int shared_bytes_max, cudaStream_t stream) {
-  if (prefill.chunk_count == 0) return cudaSuccess;
-  DeltaArgs args{.in = prefill, .work = {}};
-  carve_delta_workspace(prefill.shape, prefill.chunk_count, prefill.workspace, &args.work);
-  cudaError_t error = launch_delta_inputs(args, stream);
-  if (error == cudaSuccess) error = launch_delta_within(args, stream);
-  if (error == cudaSuccess) error = launch_delta_along(args, shared_bytes_max, stream);
-  if (error == cudaSuccess) error = launch_delta_outputs(args, stream);
+  cudaError_t error = cudaSuccess;
+  for (const DeltaGroup& group : prefill.groups) {
+    DeltaArgs args{.in = prefill, .group = group, .work = {}};
+    args.in.chunks += group.chunk_begin;
+    args.in.runs += group.run_begin;
+    carve_delta_workspace(prefill.shape, group.chunk_count, prefill.workspace, &args.work);
+    if (error == cudaSuccess) error = launch_delta_inputs(args, stream);
+    if (error == cudaSuccess) error = launch_delta_within(args, stream);
+    if (error == cudaSuccess) error = launch_delta_along(args, shared_bytes_max, stream);
+    if (error == cudaSuccess) error = launch_delta_outputs(args, stream);
+  }
+  // After the last group: a sequence's first chunk needs what its slot had before.
+  if (error == cudaSuccess) error = launch_delta_keep(prefill, stream);
   return error;
 }
 

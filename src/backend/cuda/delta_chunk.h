@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/cuda/prefill_order.h"
@@ -46,20 +47,37 @@ struct DeltaSequence {
   int32_t first_keep;  // of its chunks, the first that is last or has a snapshot
 };
 
+/// Chunks of one sequence within a group; chunk_begin counts from the group's first. The state
+/// passes from one to the next through state_out, in F32 as it is in registers.
+struct DeltaRun {
+  int32_t chunk_begin, chunk_count;
+  int32_t state_in, state_out;
+};
+/// Chunks that are computed together, in one workspace.
+struct DeltaGroup {
+  int32_t chunk_begin, chunk_count;
+  int32_t run_begin, run_count;
+};
+inline constexpr int32_t kDeltaGroupChunks = 32;
+
 /// The chunks of the prompt sequences of a batch. CHECKs that a snapshot ends a chunk.
 struct DeltaPlan {
   std::vector<DeltaChunk> chunks;
   std::vector<DeltaSequence> sequences;
-  static DeltaPlan of(const Batch& batch);
+  std::vector<DeltaRun> runs;
+  std::vector<DeltaGroup> groups;
+  static DeltaPlan of(const Batch& batch, int32_t group_chunks = kDeltaGroupChunks);
 };
-/// The most chunks of a batch of `rows` rows and `sequences` prompt sequences.
+/// The most chunks, and runs, of a batch of `rows` rows and `sequences` prompt sequences.
 int64_t delta_chunks_max(int64_t rows, int64_t sequences);
+int64_t delta_runs_max(int64_t chunks, int64_t sequences);
 
 struct DeltaPrefill {
   DeltaShape shape;
   const DeltaChunk* chunks = nullptr;  // device copies of a plan
   const DeltaSequence* sequences = nullptr;
-  int32_t chunk_count = 0;
+  const DeltaRun* runs = nullptr;
+  std::span<const DeltaGroup> groups;  // on the host
   int32_t sequence_count = 0;
 
   const __nv_bfloat16* qkv = nullptr;  // [T, qkv_rows] at qkv_stride, a multiple of 4
@@ -86,6 +104,7 @@ struct DeltaPrefill {
   void* workspace = nullptr;  // delta_workspace_bytes, 256-byte aligned
 };
 
+/// For groups of up to so many chunks.
 int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks);
 /// Once per device, before the first launch.
 cudaError_t delta_chunk_prepare(int shared_bytes_max);

@@ -1,7 +1,8 @@
-// Along the chunks of a sequence, one value head and 32 columns of its state a block; the state
+// Along the chunks of a run, one value head and 32 columns of its state a block; the state
 // stays in registers:
 //   R = V - exp(c) (K S)   Vn = T R   O = exp(c) (q S) + P Vn
 //   S = exp(c_last) S + sum_i exp(c_last - c_i) k_i Vn_i^T
+// The diagonals of T and P are applied in F32, which keeps their rounding out of the largest terms.
 // S, R and Vn enter products as high + low BF16 terms, 16 bits of mantissa. Bound: the chain of
 // chunks, 2.7 us each on an H200: 54 KB through shared memory and four barriers.
 #include "backend/cuda/delta_chunk_parts.cuh"
@@ -53,27 +54,27 @@ class AlongBlock {
     v_head_ = static_cast<int>(blockIdx.x) / parts;
     column0_ = static_cast<int>(blockIdx.x) % parts * kN;
     k_head_ = v_head_ / (in_.shape.v_heads / in_.shape.k_heads);
-    sequence_ = in_.sequences[blockIdx.y];
+    run_ = in_.runs[blockIdx.y];
   }
 
   __device__ void run() {
-    load_state(sequence_.state_in);
+    load_state(run_.state_in);
     load(0);
-    for (int n = 0; n < sequence_.chunk_count; ++n) {
-      if (stages_ == 2 && n + 1 < sequence_.chunk_count)
+    for (int n = 0; n < run_.chunk_count; ++n) {
+      if (stages_ == 2 && n + 1 < run_.chunk_count)
         load(n + 1);
       else
         copy_async_commit();
-      const DeltaChunk chunk = in_.chunks[sequence_.chunk_begin + n];
+      const DeltaChunk chunk = in_.chunks[run_.chunk_begin + n];
       publish_state();
       copy_async_wait<1>();
       __syncthreads();
-      step(chunk, sequence_.chunk_begin + n, stage_base(stages_ == 2 ? n & 1 : 0));
+      step(chunk, run_.chunk_begin + n, stage_base(stages_ == 2 ? n & 1 : 0));
       if (chunk.snapshot >= 0) store_state(chunk.snapshot);
       __syncthreads();  // the stage and the tiles are read
-      if (stages_ == 1 && n + 1 < sequence_.chunk_count) load(n + 1);
+      if (stages_ == 1 && n + 1 < run_.chunk_count) load(n + 1);
     }
-    store_state(sequence_.state_out);
+    store_state(run_.state_out);
   }
 
  private:
@@ -83,7 +84,7 @@ class AlongBlock {
   __device__ uint8_t* pointer(uint32_t address) const { return shared_ + (address - base_); }
 
   __device__ void load(int n) {
-    const int64_t chunk = sequence_.chunk_begin + n;
+    const int64_t chunk = run_.chunk_begin + n;
     const uint32_t to = stage_base(stages_ == 2 ? n & 1 : 0);
     const int64_t v = chunk * in_.shape.v_heads + v_head_;
     const int64_t k = chunk * in_.shape.k_heads + k_head_;
@@ -95,8 +96,11 @@ class AlongBlock {
     copy_image<kSquare, kThreads>(to + Shared::kT, work_.t + v * kSquare);
     copy_image<kPart, kThreads>(to + Shared::kV,
                                 work_.v + (v * in_.shape.v_dim + column0_) * kChunk);
-    if (threadIdx.x < kChunk / 4)
-      copy_async_16(to + Shared::kC + threadIdx.x * 16, work_.c + v * kChunk + threadIdx.x * 4, 16);
+    constexpr int kRowFloats = kRowTerms * kChunk;
+    static_assert(kRowFloats * 4 <= Shared::kStage - Shared::kC);
+    if (threadIdx.x < kRowFloats / 4)
+      copy_async_16(to + Shared::kC + threadIdx.x * 16,
+                    work_.rows + v * kRowFloats + threadIdx.x * 4, 16);
     copy_async_commit();
   }
 
@@ -162,14 +166,15 @@ class AlongBlock {
     float predicted[2][4] = {};
     float out[2][4] = {};
     multiply_by_state(predicted, out, stage);
-    put_rest(predicted, stage, c);
+    float values[2][4];
+    put_rest(predicted, stage, c, values);
     scale_rows(out, c);
     __syncthreads();  // R is whole
-    float values[2][4] = {};
     add_product(values, stage + Shared::kT, base_ + Shared::kRest);
     put_values(values, c);
     __syncthreads();  // Vn is whole
     add_product(out, stage + Shared::kP, base_ + Shared::kValues);
+    add_own(out, values, c);
     store_out(out, chunk, index);
     update_state(stage + Shared::kK, __expf(c[kChunk - 1]));
   }
@@ -226,7 +231,9 @@ class AlongBlock {
   __device__ int row_of(int half) const { return row0() + half * 8 + (lane_ >> 2); }
   __device__ int column_of(int n) const { return half_column() + n * 8 + (lane_ & 3) * 2; }
 
-  __device__ void put_rest(const float (&predicted)[2][4], uint32_t stage, const float* c) const {
+  /// R; `own` is beta R.
+  __device__ void put_rest(const float (&predicted)[2][4], uint32_t stage, const float* c,
+                           float (&own)[2][4]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = row_of(half);
@@ -235,9 +242,24 @@ class AlongBlock {
       for (int n = 0; n < 2; ++n) {
         const uint32_t at = static_cast<uint32_t>(row * kN + column_of(n)) * 2;
         const uint32_t v = *reinterpret_cast<const uint32_t*>(pointer(stage + Shared::kV + at));
-        put(base_ + Shared::kRest, row, column_of(n), low_bf16(v) - here * predicted[n][2 * half],
-            high_bf16(v) - here * predicted[n][2 * half + 1]);
+        const float x = low_bf16(v) - here * predicted[n][2 * half];
+        const float y = high_bf16(v) - here * predicted[n][2 * half + 1];
+        put(base_ + Shared::kRest, row, column_of(n), x, y);
+        own[n][2 * half] = c[kBeta * kChunk + row] * x;
+        own[n][2 * half + 1] = c[kBeta * kChunk + row] * y;
       }
+    }
+  }
+
+  /// out += diag(P) Vn.
+  __device__ void add_own(float (&out)[2][4], const float (&values)[2][4], const float* c) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float own_key = c[kOwnKey * kChunk + row_of(half)];
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) out[n][e] += own_key * values[n][e];
     }
   }
 
@@ -330,11 +352,11 @@ class AlongBlock {
   int v_head_;
   int k_head_;
   int column0_;
-  DeltaSequence sequence_;
+  DeltaRun run_;
   float state_[kWarpN8][4];
 };
 
-/// Grid (v_heads * v_dim / 32, sequences).
+/// Grid (v_heads * v_dim / 32, runs).
 template <int kKDim>
 __global__ __launch_bounds__(kThreads) void along_kernel(const __grid_constant__ DeltaArgs args,
                                                          int stages) {
@@ -375,7 +397,7 @@ cudaError_t launch_delta_along(const DeltaArgs& args, int shared_bytes_max, cuda
   const DeltaShape& shape = args.in.shape;
   const Choice it = choose(shape.k_dim, shared_bytes_max);
   const dim3 grid(static_cast<unsigned>(shape.v_heads * shape.v_dim / kN),
-                  static_cast<unsigned>(args.in.sequence_count));
+                  static_cast<unsigned>(args.group.run_count));
   it.kernel<<<grid, kThreads, it.shared_bytes, stream>>>(args, it.stages);
   return cudaGetLastError();
 }

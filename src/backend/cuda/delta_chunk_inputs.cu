@@ -233,7 +233,7 @@ void by_width(int dim, Launch launch) {
 
 cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream) {
   const DeltaShape& shape = args.in.shape;
-  const auto chunks = static_cast<unsigned>(args.in.chunk_count);
+  const auto chunks = static_cast<unsigned>(args.group.chunk_count);
   const auto qk_heads = static_cast<unsigned>(2 * shape.k_heads);
   by_width(shape.k_dim, [&](auto width) {
     convolve_unit_kernel<width.value><<<dim3(chunks, qk_heads), kDeltaThreads, 0, stream>>>(args);
@@ -242,15 +242,20 @@ cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream) {
     convolve_value_kernel<width.value>
         <<<dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, stream>>>(args);
   });
-  const auto groups = static_cast<unsigned>((channels_of(shape) + 127) / 128);
-  keep_inputs_kernel<<<dim3(static_cast<unsigned>(args.in.sequence_count), groups), 128, 0,
-                       stream>>>(args.in);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_delta_keep(const DeltaPrefill& prefill, cudaStream_t stream) {
+  if (prefill.sequence_count == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(prefill.sequence_count),
+                  static_cast<unsigned>((channels_of(prefill.shape) + 127) / 128));
+  keep_inputs_kernel<<<grid, 128, 0, stream>>>(prefill);
   return cudaGetLastError();
 }
 
 cudaError_t launch_delta_outputs(const DeltaArgs& args, cudaStream_t stream) {
   if (args.in.z == nullptr) return cudaSuccess;
-  const dim3 grid(static_cast<unsigned>(args.in.chunk_count) * 16,
+  const dim3 grid(static_cast<unsigned>(args.group.chunk_count) * 16,
                   static_cast<unsigned>(args.in.shape.v_heads));
   by_width(args.in.shape.v_dim, [&](auto width) {
     gated_norm_kernel<width.value><<<grid, kDeltaThreads, 0, stream>>>(args);

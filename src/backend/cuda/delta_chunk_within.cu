@@ -1,6 +1,6 @@
 // Within a chunk of one value head, all chunks in parallel:
 //   A_ij = beta_i (k_i . k_j) exp(c_i - c_j), j < i      P_ij = (q_i . k_j) exp(c_i - c_j), j <= i
-//   T = (I + A)^-1 diag(beta), forward substitution in F32
+//   T = (I + A)^-1 diag(beta), forward substitution in F32; diagonals of P and T stay in F32
 // Elements of (I + A)^-1 are at most 1: it is a product of contractions. Bound at T = 8192, 32
 // heads of 128: 8.6 GFLOP and 0.2 GB, 0.05 ms at 4.3 TB/s.
 #include "backend/cuda/delta_chunk_parts.cuh"
@@ -89,21 +89,24 @@ __device__ void store_a(const float (&sum)[8][4], const Gates& gates, float* a, 
     }
 }
 
-/// As an image of a tile.
-__device__ void store_p(const float (&sum)[8][4], const Gates& gates, uint8_t* p, int row0) {
+/// As an image of a tile, and its diagonal.
+__device__ void store_p(const float (&sum)[8][4], const Gates& gates, uint8_t* p, float* diagonal,
+                        int row0) {
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
       const auto [i, j] = place_of(row0, n, e);
-      const float low = j <= i ? sum[n][e] * __expf(gates.c[i] - gates.c[j]) : 0.0F;
-      const float high = j + 1 <= i ? sum[n][e + 1] * __expf(gates.c[i] - gates.c[j + 1]) : 0.0F;
+      const float low = j < i ? sum[n][e] * __expf(gates.c[i] - gates.c[j]) : 0.0F;
+      const float high = j + 1 < i ? sum[n][e + 1] * __expf(gates.c[i] - gates.c[j + 1]) : 0.0F;
+      if (j == i) diagonal[i] = sum[n][e];
+      if (j + 1 == i) diagonal[i] = sum[n][e + 1];
       *reinterpret_cast<uint32_t*>(p + element_offset(i, j)) = pack_bf16(low, high);
     }
 }
 
 /// Column j of (I + A)^-1 by thread j: t_i = [i = j] - sum_{m < i} A_im t_m, in this order; stored
-/// as BF16 times beta_j.
+/// below the diagonal, as BF16 times beta_j.
 __device__ void invert(const float* a, float beta, uint8_t* tile) {
   const int j = static_cast<int>(threadIdx.x);
   float t[kChunk];
@@ -119,7 +122,8 @@ __device__ void invert(const float* a, float beta, uint8_t* tile) {
       if (m + 3 < i) sum[3] -= row.w * t[m + 3];
     }
     t[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    *reinterpret_cast<__nv_bfloat16*>(tile + element_offset(i, j)) = __float2bfloat16(t[i] * beta);
+    *reinterpret_cast<__nv_bfloat16*>(tile + element_offset(i, j)) =
+        __float2bfloat16(i == j ? 0.0F : t[i] * beta);
   }
 }
 
@@ -142,7 +146,11 @@ __global__ __launch_bounds__(kDeltaThreads) void within_kernel(
   auto* numbers = reinterpret_cast<float*>(shared + Shared::kGates);
   const Gates gates{numbers, numbers + kChunk};
   load_gates(args.in, args.in.chunks[blockIdx.x], v_head, gates);
-  if (threadIdx.x < kChunk) args.work.c[v_index * kChunk + threadIdx.x] = gates.c[threadIdx.x];
+  float* rows = args.work.rows + v_index * kRowTerms * kChunk;
+  if (threadIdx.x < kChunk) {
+    rows[kLogDecay * kChunk + threadIdx.x] = gates.c[threadIdx.x];
+    rows[kBeta * kChunk + threadIdx.x] = gates.beta[threadIdx.x];
+  }
   copy_async_wait<0>();
   __syncthreads();
 
@@ -156,7 +164,7 @@ __global__ __launch_bounds__(kDeltaThreads) void within_kernel(
   {
     float sum[8][4] = {};
     multiply_by_keys<kKDim>(sum, base + Shared::kQ, base + Shared::kK, row0);
-    store_p(sum, gates, args.work.p + v_index * tile_bytes(kChunk), row0);
+    store_p(sum, gates, args.work.p + v_index * tile_bytes(kChunk), rows + kOwnKey * kChunk, row0);
   }
   __syncthreads();  // A is whole, q is read
   if (threadIdx.x < kChunk) invert(a, gates.beta[threadIdx.x], shared + Shared::kQ);
@@ -196,7 +204,8 @@ cudaError_t prepare_delta_within() {
 cudaError_t launch_delta_within(const DeltaArgs& args, cudaStream_t stream) {
   const DeltaShape& shape = args.in.shape;
   const Choice it = choose(shape.k_dim);
-  const dim3 grid(static_cast<unsigned>(args.in.chunk_count), static_cast<unsigned>(shape.v_heads));
+  const dim3 grid(static_cast<unsigned>(args.group.chunk_count),
+                  static_cast<unsigned>(shape.v_heads));
   it.kernel<<<grid, kDeltaThreads, it.shared_bytes, stream>>>(args);
   return cudaGetLastError();
 }

@@ -9,15 +9,24 @@ namespace {
 
 constexpr int64_t kRowFields = 8;
 constexpr int64_t kSequenceFields = 4;
-constexpr int64_t kPageTablesMax = int64_t{1} << 22;  // entries of all tables of one batch
+
+/// Entries of the page tables of a batch: each sequence has a state slot, where there are states,
+/// and at most the model's length of pages.
+int64_t page_entries_max(const ModelConfig& config, const PoolSizes& sizes) {
+  constexpr int64_t kMost = int64_t{1} << 22;
+  const bool recurs = config.count(LayerKind::delta_net) > 0;
+  const int64_t sequences = recurs ? std::min(sizes.rows_max, sizes.state_slots) : sizes.rows_max;
+  const int64_t longest = (int64_t{config.max_positions} + kPageTokens - 1) / kPageTokens;
+  return std::min(
+      sequences * std::clamp(longest, int64_t{1}, std::max(int64_t{sizes.pages}, int64_t{1})),
+      kMost);
+}
 
 }  // namespace
 
-Result<void> DeviceBatch::reserve(const PoolSizes& sizes) {
+Result<void> DeviceBatch::reserve(const ModelConfig& config, const PoolSizes& sizes) {
   rows_max_ = sizes.rows_max;
-  const int64_t tables =
-      std::min(int64_t{sizes.rows_max} * std::max(sizes.pages, 1), kPageTablesMax);
-  ints_max_ = (kRowFields + kSequenceFields) * sizes.rows_max + tables;
+  ints_max_ = (kRowFields + kSequenceFields) * sizes.rows_max + page_entries_max(config, sizes);
   device_ = TRY(DeviceBuffer::allocate(ints_max_ * 4, "the batch"));
   host_ = TRY(PinnedBuffer::allocate(ints_max_ * 4, "the batch"));
   device_rows_.reserve(static_cast<size_t>(sizes.rows_max));

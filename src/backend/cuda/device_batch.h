@@ -14,7 +14,7 @@ namespace nibble::cuda {
 
 class DeviceBatch {
  public:
-  Result<void> reserve(const PoolSizes& sizes);
+  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes);
 
   /// Lays out a batch on `rows` rows and as many sequences; those the batch lacks are padding.
   /// rows 0: as many as it has. Then copies it to the device.

@@ -154,9 +154,10 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
   const PassLimits limits{.rows = rows, .sequences = kPassSequences};
   passes_ = sample_passes(samples_.lengths, limits);
   const PoolSizes sizes = pools_for(passes_, limits);
-  work_ = TRY(Workspace::reserve(kinds_, sizes.rows_max, 1));
-  TRY(batch_.reserve(sizes));
-  TRY(plan_.reserve(kinds_, sizes, work_.act_stride, card_));
+  work_ =
+      TRY(Workspace::reserve(kinds_, sizes.rows_max, 1, PromptPlan::shared_bytes(kinds_, sizes)));
+  TRY(batch_.reserve(kinds_, sizes));
+  TRY(plan_.reserve(kinds_, sizes, work_.shared, card_));
   TRY(pools_.reserve(kinds_, KvFormat::bf16, sizes));
   TRY(taps_.reserve(kinds_, rows));
   const int64_t needed = layers_and_sums() + kSpareBytes;

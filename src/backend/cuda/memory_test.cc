@@ -68,6 +68,28 @@ TEST_F(CudaMemoryTest, TheLedgerIsTheCard) {
   EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(taken), 1.0, 0.01);
 }
 
+/// What `nibble serve` takes beside weights, caches and the driver's context, at its defaults.
+TEST_F(CudaMemoryTest, LittleBesideWeightsAndCaches) {
+  constexpr double kBar = 400e6;
+  const std::string path = NIBBLE_SOURCE_DIR "/tests/golden/configs/qwen3.6-35b-a3b.json";
+  const std::string text = read_text_file(path, uint64_t{1} << 20).value();
+  const ModelConfig config = ModelConfig::parse(parse_json(text, path).value()).value();
+  const auto backend =
+      make_random_cuda_backend(config, formats_of(WeightLayout::mixed), {}).value();
+  const PoolSizes sizes{.pages = 4096, .state_slots = 48, .rows_max = 512};
+  const auto workspace = static_cast<double>(cuda_workspace_bytes(*backend, sizes).value());
+  const CudaMemory before = cuda_memory(*backend);
+  backend->reserve(sizes).value();
+  const CudaMemory ready = cuda_memory(*backend);
+  const int64_t pools =
+      sizes.pages * backend->page_bytes() + sizes.state_slots * backend->state_slot_bytes();
+  const auto recorded = static_cast<double>(before.free - ready.free - pools);
+  std::fprintf(stderr, "workspace %.1f MB, recorded passes %.1f, planned for them %.1f\n",
+               1e-6 * workspace, 1e-6 * recorded, 1e-6 * static_cast<double>(ready.recorded));
+  EXPECT_LE(recorded, static_cast<double>(ready.recorded));
+  EXPECT_LE(workspace + static_cast<double>(ready.recorded), kBar);
+}
+
 TEST_F(CudaMemoryTest, NothingIsTakenAfterReserve) {
   const auto backend = make();
   TestSession session(*backend, config_, {.sequences = 3, .tokens_max = 512, .rows_max = 256});

@@ -28,9 +28,9 @@ PrefillWeight weight_of(const DeviceLinear& w) {
 }
 
 /// The prompt rows of buffers that hold `width` F32 or BF16 per row of the batch.
-template <typename T>
-T* rows_of(const Context& context, const DeviceBuffer& buffer, int64_t width) {
-  return buffer.as<T>() + context.batch.rows * width;
+template <typename T, typename Memory>
+T* rows_of(const Context& context, const Memory& memory, int64_t width) {
+  return memory.template as<T>() + context.batch.rows * width;
 }
 
 struct Input {
@@ -99,8 +99,8 @@ void prompt_attention_block(const Context& context, int layer) {
   const AttentionWeights& w = context.layer(layer).attention;
   // The F32 buffers of generation arithmetic, as BF16.
   auto* q = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.first, w.q.rows));
-  auto* k = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.second, w.k.rows));
-  auto* v = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.v.rows));
+  auto* k = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.k.rows + w.v.rows));
+  uint16_t* v = k + context.prompts.rows * w.k.rows;
   const Input x = block_input(context);
   show(context, TapRole::mixer_in, x);
   run(context, gemm_of(context, x, w.q, {q, w.q.rows}), Step::project);
@@ -162,7 +162,8 @@ void prompt_delta_net_block(const Context& context, int layer) {
   const DeltaPrefill prefill{.shape = delta_shape(context.config),
                              .chunks = context.plan.chunks(),
                              .sequences = context.plan.sequences(),
-                             .chunk_count = context.plan.chunk_count(),
+                             .runs = context.plan.runs(),
+                             .groups = context.plan.groups(),
                              .sequence_count = context.plan.sequence_count(),
                              .qkv = qkv,
                              .qkv_stride = w.qkv.rows,

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cuda/workspace.h"
+
 namespace nibble::cuda {
 namespace {
 
@@ -21,6 +23,39 @@ void send(const std::vector<T>& list, const DeviceBuffer& to, const PinnedBuffer
   CUDA_CHECK(cudaMemcpyAsync(to.as<std::byte>(), from, static_cast<size_t>(bytes),
                              cudaMemcpyHostToDevice, stream));
   *used += (bytes + 15) / 16 * 16;
+}
+
+/// Each sequence of a batch writes a state slot of its own.
+int64_t sequences_max(const ModelConfig& config, const PoolSizes& sizes) {
+  const bool recurs = config.count(LayerKind::delta_net) > 0;
+  return recurs ? std::min(sizes.rows_max, sizes.state_slots) : sizes.rows_max;
+}
+
+int64_t delta_bytes(const ModelConfig& config, const PoolSizes& sizes) {
+  if (config.count(LayerKind::delta_net) == 0) return 0;
+  const int64_t chunks = delta_chunks_max(sizes.rows_max, sequences_max(config, sizes));
+  return delta_workspace_bytes(delta_shape(config), std::min(chunks, int64_t{kDeltaGroupChunks}));
+}
+
+/// Returns how much it needs.
+int64_t carve_mlp(const ModelConfig& config, int64_t rows, std::byte* base,
+                  PromptMlpMemory& memory) {
+  DeviceCarver carver(base);
+  if (!config.moe) return 0;
+  const int64_t assignments = rows * config.moe->top_k;
+  const int64_t places = assignments + rows;
+  const int experts = config.moe->experts;
+  const int64_t tiles = route_tiles_max(assignments, experts);
+  memory.y = carver.take(places * config.hidden * 2);
+  memory.router = carver.take(rows * (experts + 1) * 4);
+  memory.chosen = carver.take(assignments * 4);
+  memory.chosen_weight = carver.take(assignments * 4);
+  memory.token = carver.take(assignments * 4);
+  memory.position = carver.take(assignments * 4);
+  memory.scratch = carver.take(route_scratch_ints(assignments, experts) * 4);
+  memory.tiles = carver.take(tiles * int64_t{sizeof(ExpertTile)});
+  memory.tile_count = carver.take(4);
+  return carver.used();
 }
 
 }  // namespace
@@ -48,8 +83,14 @@ bool PromptPlan::supports(const ModelConfig& config) {
          config.moe->experts <= kExpertsMax && config.moe->top_k <= kTopKMax;
 }
 
+int64_t PromptPlan::shared_bytes(const ModelConfig& config, const PoolSizes& sizes) {
+  PromptMlpMemory unused;
+  const int64_t mlp = carve_mlp(config, sizes.rows_max, nullptr, unused);
+  return std::max(mlp, delta_bytes(config, sizes));
+}
+
 Result<void> PromptPlan::reserve(const ModelConfig& config, const PoolSizes& sizes,
-                                 int64_t act_stride, const CardLimit& card) {
+                                 const DeviceBuffer& shared, const CardLimit& card) {
   CUDA_CHECK(PrefillDevice::read(0, &device_));
   if (card.shared_bytes > 0)
     device_.shared_bytes_max = std::min(device_.shared_bytes_max, card.shared_bytes);
@@ -57,57 +98,45 @@ Result<void> PromptPlan::reserve(const ModelConfig& config, const PoolSizes& siz
   CUDA_CHECK(prefill_gemm_prepare(device_));
   attends_ = config.count(LayerKind::attention) > 0;
   recurs_ = config.count(LayerKind::delta_net) > 0;
-  const int64_t rows = sizes.rows_max;
-  // Each sequence of a batch writes a state slot of its own.
-  const int64_t sequences = recurs_ ? std::min(rows, int64_t{sizes.state_slots}) : rows;
+  const int64_t sequences = sequences_max(config, sizes);
+  const int64_t chunks = delta_chunks_max(sizes.rows_max, sequences);
   int64_t host_bytes = 64;
+  const auto list = [&](DeviceBuffer& to, int64_t bytes) -> Result<void> {
+    to = TRY(DeviceBuffer::allocate(bytes, kWhat));
+    host_bytes += bytes + 16;
+    return {};
+  };
   if (recurs_) {
     CUDA_CHECK(delta_chunk_prepare(device_.shared_bytes_max));
-    const int64_t chunks = delta_chunks_max(rows, sequences);
-    chunks_ = TRY(DeviceBuffer::allocate(chunks * int64_t{sizeof(DeltaChunk)}, kWhat));
-    sequences_ = TRY(DeviceBuffer::allocate(rows * int64_t{sizeof(DeltaSequence)}, kWhat));
-    delta_workspace_ =
-        TRY(DeviceBuffer::allocate(delta_workspace_bytes(delta_shape(config), chunks), kWhat));
-    host_bytes += chunks_.bytes() + sequences_.bytes() + 64;
+    TRY(list(chunks_, chunks * int64_t{sizeof(DeltaChunk)}));
+    TRY(list(sequences_, sequences * int64_t{sizeof(DeltaSequence)}));
+    TRY(list(runs_, delta_runs_max(chunks, sequences) * int64_t{sizeof(DeltaRun)}));
+    delta_workspace_ = DeviceSlice(shared.as<void>(), shared.bytes());
+    // Fewer groups are faster: as many chunks in each as there is memory anyway.
+    const int64_t each = delta_workspace_bytes(delta_shape(config), 1);
+    group_chunks_ =
+        static_cast<int32_t>(std::max<int64_t>(shared.bytes() / each, kDeltaGroupChunks));
   }
   if (attends_) {
     CUDA_CHECK(flash_prefill_prepare(device_.shared_bytes_max));
-    const int64_t tiles = delta_chunks_max(rows, sequences) + sequences;
-    tiles_ = TRY(DeviceBuffer::allocate(tiles * int64_t{sizeof(FlashTile)}, kWhat));
-    host_bytes += tiles_.bytes();
+    TRY(list(tiles_, (chunks + sequences) * int64_t{sizeof(FlashTile)}));
   }
+  carve_mlp(config, sizes.rows_max, shared.as<std::byte>(), mlp_);
+  const int64_t places = sizes.rows_max * (int64_t{1} + (config.moe ? config.moe->top_k : 0));
+  mlp_.act = TRY(DeviceBuffer::allocate(places * act_stride_of(config) * 2, kWhat));
   host_ = TRY(PinnedBuffer::allocate(host_bytes, kWhat));
-  return reserve_mlp(config, rows, act_stride);
-}
-
-Result<void> PromptPlan::reserve_mlp(const ModelConfig& config, int64_t rows, int64_t act_stride) {
-  const int64_t top_k = config.moe ? config.moe->top_k : 0;
-  const int64_t assignments = rows * top_k;
-  const int64_t places = assignments + rows;
-  mlp_.act = TRY(DeviceBuffer::allocate(places * act_stride * 2, kWhat));
-  if (!config.moe) return {};
-  const int experts = config.moe->experts;
-  const int64_t tiles = route_tiles_max(assignments, experts);
-  mlp_.y = TRY(DeviceBuffer::allocate(places * config.hidden * 2, kWhat));
-  mlp_.router = TRY(DeviceBuffer::allocate(rows * (experts + 1) * 4, kWhat));
-  mlp_.chosen = TRY(DeviceBuffer::allocate(assignments * 4, kWhat));
-  mlp_.chosen_weight = TRY(DeviceBuffer::allocate(assignments * 4, kWhat));
-  mlp_.token = TRY(DeviceBuffer::allocate(assignments * 4, kWhat));
-  mlp_.position = TRY(DeviceBuffer::allocate(assignments * 4, kWhat));
-  mlp_.scratch = TRY(DeviceBuffer::allocate(route_scratch_ints(assignments, experts) * 4, kWhat));
-  mlp_.tiles = TRY(DeviceBuffer::allocate(tiles * int64_t{sizeof(ExpertTile)}, kWhat));
-  mlp_.tile_count = TRY(DeviceBuffer::allocate(4, kWhat));
   return {};
 }
 
 void PromptPlan::copy(const Batch& prompts, cudaStream_t stream) {
   int64_t used = 0;
   if (recurs_) {
-    const DeltaPlan plan = DeltaPlan::of(prompts);
-    chunk_count_ = static_cast<int32_t>(plan.chunks.size());
+    const DeltaPlan plan = DeltaPlan::of(prompts, group_chunks_);
+    groups_ = plan.groups;
     sequence_count_ = static_cast<int32_t>(plan.sequences.size());
     send(plan.chunks, chunks_, host_, &used, stream);
     send(plan.sequences, sequences_, host_, &used, stream);
+    send(plan.runs, runs_, host_, &used, stream);
   }
   if (attends_) {
     const std::vector<FlashTile> tiles = flash_tiles(prompts);

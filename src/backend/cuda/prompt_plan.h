@@ -15,18 +15,19 @@
 
 namespace nibble::cuda {
 
-/// Memory of the feed-forward of prompts: A = rows * top_k assignments.
+/// Memory of the feed-forward of prompts: A = rows * top_k assignments. Slices are of
+/// Workspace::shared; the padding of act stays zero.
 struct PromptMlpMemory {
-  DeviceBuffer router;         // F32 [rows][experts | shared gate]
-  DeviceBuffer chosen;         // I32 [A]
-  DeviceBuffer chosen_weight;  // F32 [A]
-  DeviceBuffer token;          // I32 [A]
-  DeviceBuffer position;       // I32 [A]
-  DeviceBuffer scratch;
-  DeviceBuffer tiles;       // ExpertTile
-  DeviceBuffer tile_count;  // I32 [1]
-  DeviceBuffer act;         // BF16 [A][act_stride], then [rows][act_stride] of the shared expert
-  DeviceBuffer y;           // BF16 [A][hidden], then [rows][hidden]
+  DeviceSlice router;         // F32 [rows][experts | shared gate]
+  DeviceSlice chosen;         // I32 [A]
+  DeviceSlice chosen_weight;  // F32 [A]
+  DeviceSlice token;          // I32 [A]
+  DeviceSlice position;       // I32 [A]
+  DeviceSlice scratch;
+  DeviceSlice tiles;       // ExpertTile
+  DeviceSlice tile_count;  // I32 [1]
+  DeviceBuffer act;        // BF16 [A][act_stride], then [rows][act_stride] of the shared expert
+  DeviceSlice y;           // BF16 [A][hidden], then [rows][hidden]
 };
 
 class PromptPlan {
@@ -35,8 +36,10 @@ class PromptPlan {
   /// ones.
   static bool supports(const ModelConfig& config);
 
-  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes, int64_t act_stride,
-                       const CardLimit& card);
+  /// What it needs of Workspace::shared.
+  static int64_t shared_bytes(const ModelConfig& config, const PoolSizes& sizes);
+  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes,
+                       const DeviceBuffer& shared, const CardLimit& card);
   /// Plans the prompt sequences of a batch, of which the first row is `first_row` on the device.
   /// `device_row` maps rows of the batch.
   template <typename DeviceRow>
@@ -64,23 +67,25 @@ class PromptPlan {
   const DeltaChunk* chunks() const { return chunks_.as<DeltaChunk>(); }
   const DeltaSequence* sequences() const { return sequences_.as<DeltaSequence>(); }
   const FlashTile* tiles() const { return tiles_.as<FlashTile>(); }
-  int32_t chunk_count() const { return chunk_count_; }
+  const DeltaRun* runs() const { return runs_.as<DeltaRun>(); }
+  std::span<const DeltaGroup> groups() const { return groups_; }
   int32_t sequence_count() const { return sequence_count_; }
   int32_t tile_count() const { return tile_count_; }
   void* delta_workspace() const { return delta_workspace_.as<void>(); }
 
  private:
   void copy(const Batch& prompts, cudaStream_t stream);
-  Result<void> reserve_mlp(const ModelConfig& config, int64_t rows, int64_t act_stride);
 
   PrefillDevice device_;
   MatrixUnit unit_ = MatrixUnit::automatic;
   PromptMlpMemory mlp_;
-  DeviceBuffer chunks_, sequences_, tiles_, delta_workspace_;
+  DeviceBuffer chunks_, sequences_, runs_, tiles_;
+  DeviceSlice delta_workspace_;
   PinnedBuffer host_;
   bool attends_ = false;
   bool recurs_ = false;
-  int32_t chunk_count_ = 0;
+  int32_t group_chunks_ = kDeltaGroupChunks;
+  std::vector<DeltaGroup> groups_;
   int32_t sequence_count_ = 0;
   int32_t tile_count_ = 0;
 };

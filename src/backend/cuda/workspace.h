@@ -15,25 +15,29 @@ constexpr int64_t choice_ints(int64_t slab, int64_t top_k, int64_t experts) {
   return (3 * slab * top_k + 2 * experts + 4 + 3) / 4 * 4 + 4 * slab * top_k;
 }
 
-/// Row strides of BF16 inputs of linears are padded_columns(); the padding stays zero.
+/// Row stride of Workspace::act, and of what prompts have instead.
+int64_t act_stride_of(const ModelConfig& config);
+
+/// Row strides of BF16 inputs of linears are padded_columns(); the padding stays zero. What is
+/// needed at different times lies in the same memory.
 struct Workspace {
-  static Result<Workspace> reserve(const ModelConfig& config, int32_t rows, int32_t splits_max);
+  /// `shared_bytes`: what others than this struct need of `shared`.
+  static Result<Workspace> reserve(const ModelConfig& config, int32_t rows, int32_t splits_max,
+                                   int64_t shared_bytes);
 
   int64_t x_stride = 0;      // of x
   int64_t mixed_stride = 0;  // of mixed
   int64_t act_stride = 0;    // of act
   int64_t gate_stride = 0;   // of gates and router
 
-  DeviceBuffer h;        // F32 [rows][hidden], the residual stream
-  DeviceBuffer x;        // BF16 [rows], the normed input of a block
-  DeviceBuffer y;        // F32 [rows][hidden], the output of a mixer or dense MLP
-  DeviceBuffer mixed;    // BF16 [rows], what o_proj and out_proj read
-  DeviceBuffer hidden;   // F32 [rows][hidden], after the final norm
-  DeviceBuffer first;    // F32 [rows]: q with gate, or raw qkv
-  DeviceBuffer second;   // F32 [rows]: k, or convolved qkv
-  DeviceBuffer third;    // F32 [rows]: v, or z
-  DeviceBuffer gates;    // F32 [rows][a | b]
-  DeviceBuffer partial;  // F32, pieces of attention
+  DeviceBuffer h;      // F32 [rows][hidden], the residual stream
+  DeviceBuffer x;      // BF16 [rows], the normed input of a block
+  DeviceBuffer mixed;  // BF16 [rows], what o_proj and out_proj read
+  DeviceBuffer first;  // F32 [rows]: q with gate, or raw qkv
+  DeviceBuffer third;  // F32 [rows]: k and v, or z
+  DeviceBuffer gates;  // F32 [rows][a | b]
+  DeviceSlice y;       // F32 [rows][hidden], the output of a prompt's mixer or dense MLP: `first`
+  DeviceSlice hidden;  // F32 [rows][hidden], after the final norm: `third`
 
   DeviceBuffer router;    // F32 [slab][experts | shared gate]
   DeviceBuffer act;       // BF16 [slab * (top_k + 1)], dense: [rows]
@@ -41,8 +45,11 @@ struct Workspace {
   DeviceBuffer choices;   // Routing, see Routing in kernels.h
   DeviceBuffer flag;      // I32 [1]
 
-  DeviceBuffer logits;       // F32 [slab][vocab]
-  DeviceBuffer hidden_rows;  // F32 [slab][hidden]
+  DeviceBuffer shared;      // of one block of the model after another; from here on slices of it:
+  DeviceSlice partial;      // F32, pieces of attention
+  DeviceSlice convolved;    // F32 [rows], qkv of a delta net
+  DeviceSlice logits;       // F32 [slab][vocab]
+  DeviceSlice hidden_rows;  // F32 [slab][hidden]
 };
 
 }  // namespace nibble::cuda
