@@ -7,11 +7,28 @@
 #include "backend/reference/rope.h"
 
 namespace nibble::reference {
+namespace {
+
+/// So that exp(score - m) is a BF16 number, m the highest score up to the end of its page.
+void round_scores(std::vector<double>& scores) {
+  double highest = -INFINITY;
+  for (size_t begin = 0; begin < scores.size(); begin += kPageTokens) {
+    const auto page =
+        std::span(scores).subspan(begin, std::min<size_t>(kPageTokens, scores.size() - begin));
+    highest = std::max(highest, *std::ranges::max_element(page));
+    for (double& score : page)
+      score = highest + std::log(round_to_bf16(static_cast<float>(std::exp(score - highest))));
+  }
+}
+
+}  // namespace
 
 Result<Attention> Attention::load(const Weights& weights, const AttentionSources& sources,
-                                  const ModelConfig& config, const LinearOptions& options) {
+                                  const ModelConfig& config, const LinearOptions& options,
+                                  PromptRounding rounding) {
   Attention attention;
   attention.config_ = config.attention;
+  attention.rounding_ = rounding;
   attention.rope_ = make_rope_table(config.attention.rope);
   attention.q_ = TRY(Linear::load(weights, sources.q, options));
   attention.k_ = TRY(Linear::load(weights, sources.k, options));
@@ -24,8 +41,10 @@ Result<Attention> Attention::load(const Weights& weights, const AttentionSources
 
 std::vector<float> Attention::run(const Batch& batch, int layer, const std::vector<float>& x,
                                   KvPages& pages) const {
-  const std::vector<float> projected = q_.apply(x);
-  const std::vector<float> q = queries(batch, projected);
+  std::vector<float> projected = q_.apply(x);
+  round_prompt_rows(rounding_, batch, projected);
+  std::vector<float> q = queries(batch, projected);
+  round_prompt_rows(rounding_, batch, q);
   store(batch, layer, x, pages);
   const size_t width = static_cast<size_t>(config_.q_heads * config_.head_dim);
   std::vector<float> o(q.size());
@@ -57,7 +76,9 @@ std::vector<float> Attention::queries(const Batch& batch,
 void Attention::store(const Batch& batch, int layer, const std::vector<float>& x,
                       KvPages& pages) const {
   std::vector<float> k = k_.apply(x);
-  const std::vector<float> v = v_.apply(x);
+  std::vector<float> v = v_.apply(x);
+  round_prompt_rows(rounding_, batch, k);
+  round_prompt_rows(rounding_, batch, v);
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const size_t width = static_cast<size_t>(config_.kv_heads) * head_dim;
   for (const auto& sequence : batch.sequences)
@@ -81,30 +102,31 @@ void Attention::attend(const Batch& batch, const BatchSequence& sequence, int ro
   const int64_t tokens = int64_t{sequence.kv_begin} + row + 1;
   for (int head = 0; head < config_.q_heads; ++head)
     attend_head(table, tokens, layer, head, q + head * config_.head_dim, pages,
-                out + head * config_.head_dim);
+                out + head * config_.head_dim, rounding_of(rounding_, sequence));
 }
 
 void Attention::attend_head(const int32_t* table, int64_t tokens, int layer, int head,
-                            const float* q, KvPages& pages, float* out) const {
+                            const float* q, KvPages& pages, float* out,
+                            PromptRounding rounding) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const int group = config_.q_heads / config_.kv_heads;
   const size_t kv_offset = static_cast<size_t>(head / group) * head_dim;
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
-  std::vector<double> weights(static_cast<size_t>(tokens));
-  double highest = -INFINITY;
+  std::vector<double> scores(static_cast<size_t>(tokens));
   for (int64_t t = 0; t < tokens; ++t) {
     const float* k = pages.key(table, layer, t) + kv_offset;
     double dot = 0.0;
     for (size_t i = 0; i < head_dim; ++i) dot += double{q[i]} * k[i];
-    weights[static_cast<size_t>(t)] = dot * scale;
-    highest = std::max(highest, dot * scale);
+    scores[static_cast<size_t>(t)] = dot * scale;
   }
+  const double highest = *std::ranges::max_element(scores);
   double total = 0.0;
-  for (double& weight : weights) total += weight = std::exp(weight - highest);
+  for (const double score : scores) total += std::exp(score - highest);
+  if (rounding == PromptRounding::bf16) round_scores(scores);
   std::vector<double> sum(head_dim);
   for (int64_t t = 0; t < tokens; ++t) {
     const float* v = pages.value(table, layer, t) + kv_offset;
-    const double weight = weights[static_cast<size_t>(t)] / total;
+    const double weight = std::exp(scores[static_cast<size_t>(t)] - highest) / total;
     for (size_t i = 0; i < head_dim; ++i) sum[i] += weight * v[i];
   }
   for (size_t i = 0; i < head_dim; ++i) out[i] = static_cast<float>(sum[i]);

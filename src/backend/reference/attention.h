@@ -6,6 +6,7 @@
 #include "backend/reference/caches.h"
 #include "backend/reference/linear.h"
 #include "backend/reference/norm.h"
+#include "backend/reference/prompt_rounding.h"
 #include "model/batch.h"
 #include "model/rope.h"
 
@@ -14,7 +15,8 @@ namespace nibble::reference {
 class Attention {
  public:
   static Result<Attention> load(const Weights& weights, const AttentionSources& sources,
-                                const ModelConfig& config, const LinearOptions& options);
+                                const ModelConfig& config, const LinearOptions& options,
+                                PromptRounding rounding);
 
   /// x [T, hidden], normed -> [T, hidden]. Writes keys and values of every row into its page, then
   /// attends: softmax(q k / sqrt(Dh)) over tokens 0..own index. `layer` counts attention layers.
@@ -27,11 +29,12 @@ class Attention {
   void attend(const Batch& batch, const BatchSequence& sequence, int row, int layer, const float* q,
               KvPages& pages, float* out) const;
   void attend_head(const int32_t* table, int64_t tokens, int layer, int head, const float* q,
-                   KvPages& pages, float* out) const;
+                   KvPages& pages, float* out, PromptRounding rounding) const;
   /// o *= sigmoid(gate), gate taken from q_proj's rows [q | gate] of each head.
   void gate(const std::vector<float>& projected, std::vector<float>& o) const;
 
   AttentionConfig config_;
+  PromptRounding rounding_ = PromptRounding::none;
   RopeTable rope_;
   Linear q_, k_, v_, o_;
   RmsNorm q_norm_, k_norm_;

@@ -23,8 +23,10 @@ std::vector<double> unit_length(const double* x, size_t count, double scale) {
 }  // namespace
 
 Result<DeltaNet> DeltaNet::load(const Weights& weights, const DeltaNetSources& sources,
-                                const ModelConfig& config, const LinearOptions& options) {
+                                const ModelConfig& config, const LinearOptions& options,
+                                PromptRounding rounding) {
   DeltaNet net;
+  net.rounding_ = rounding;
   net.config_ = config.delta_net;
   net.qkv_ = TRY(Linear::load(weights, sources.qkv, options));
   net.z_ = TRY(Linear::load(weights, sources.z, options));
@@ -41,13 +43,16 @@ Result<DeltaNet> DeltaNet::load(const Weights& weights, const DeltaNetSources& s
 
 std::vector<float> DeltaNet::run(const Batch& batch, int layer, const std::vector<float>& x,
                                  StateSlots& slots) const {
-  const Projected in{.qkv = qkv_.apply(x), .z = z_.apply(x), .b = b_.apply(x), .a = a_.apply(x)};
+  Projected in{.qkv = qkv_.apply(x), .z = z_.apply(x), .b = b_.apply(x), .a = a_.apply(x)};
+  round_prompt_rows(rounding_, batch, in.qkv);
+  round_prompt_rows(rounding_, batch, in.z);
   const auto width = static_cast<size_t>(config_.z_rows());
   std::vector<float> o(in.z.size());
   for (const auto& sequence : batch.sequences) {
     DeltaState state = slots.state(sequence.state_in, layer);
     replay(slots.saved(sequence.state_in, layer), sequence.replay, state);
     const DeltaState replayed = state;
+    in.rounding = rounding_of(rounding_, sequence);
     for (int i = 0; i < sequence.row_count; ++i) {
       const int row = sequence.row_begin + i;
       token(in, static_cast<size_t>(row), state, &o[static_cast<size_t>(row) * width]);
@@ -116,9 +121,12 @@ void DeltaNet::head(const std::vector<double>& qkv, const Projected& in, size_t 
   const size_t k_rows = static_cast<size_t>(config_.k_heads) * k_dim;
   const size_t k_head = v_head / (v_heads / static_cast<size_t>(config_.k_heads));
   const double q_scale = 1.0 / std::sqrt(static_cast<double>(k_dim));
-  const auto q = unit_length(&qkv[k_head * k_dim], k_dim, q_scale);
-  const auto k = unit_length(&qkv[k_rows + k_head * k_dim], k_dim, 1.0);
-  const double* v = &qkv[2 * k_rows + v_head * v_dim];
+  auto q = unit_length(&qkv[k_head * k_dim], k_dim, q_scale);
+  auto k = unit_length(&qkv[k_rows + k_head * k_dim], k_dim, 1.0);
+  const auto v_begin = qkv.begin() + static_cast<ptrdiff_t>(2 * k_rows + v_head * v_dim);
+  std::vector<double> v(v_begin, v_begin + config_.v_dim);
+  if (in.rounding == PromptRounding::bf16)
+    for (std::vector<double>* values : {&q, &k, &v}) round_all(std::span(*values));
   const double beta = sigmoid(in.b[row * v_heads + v_head]);
   const double step = softplus(double{in.a[row * v_heads + v_head]} + dt_bias_[v_head]);
   const double alpha = std::exp(-std::exp(double{a_log_[v_head]}) * step);
@@ -136,6 +144,7 @@ void DeltaNet::head(const std::vector<double>& qkv, const Projected& in, size_t 
     }
     o[j] = static_cast<float>(sum);
   }
+  if (in.rounding == PromptRounding::bf16) round_all(std::span(o));
   norm_.apply(o.data(), o.data());
   const float* z = &in.z[(row * v_heads + v_head) * v_dim];
   for (size_t j = 0; j < v_dim; ++j) out[j] = static_cast<float>(o[j] * silu(z[j]));

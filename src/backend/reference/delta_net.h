@@ -6,6 +6,7 @@
 #include "backend/reference/caches.h"
 #include "backend/reference/linear.h"
 #include "backend/reference/norm.h"
+#include "backend/reference/prompt_rounding.h"
 #include "model/batch.h"
 
 namespace nibble::reference {
@@ -18,7 +19,8 @@ namespace nibble::reference {
 class DeltaNet {
  public:
   static Result<DeltaNet> load(const Weights& weights, const DeltaNetSources& sources,
-                               const ModelConfig& config, const LinearOptions& options);
+                               const ModelConfig& config, const LinearOptions& options,
+                               PromptRounding rounding);
 
   /// x [T, hidden], normed -> [T, hidden]. Reads state_in, writes state_out and the snapshots;
   /// saves and replays inputs as the batch says. `layer` counts delta-net layers.
@@ -28,6 +30,7 @@ class DeltaNet {
  private:
   struct Projected {  // [T, ..]
     std::vector<float> qkv, z, b, a;
+    PromptRounding rounding = PromptRounding::none;  // of the sequence in work
   };
   void save(const Projected& in, const BatchSequence& sequence, SavedInputs& saved) const;
   /// Applies the first `rows` saved inputs to the state.
@@ -39,6 +42,7 @@ class DeltaNet {
             DeltaState& state, float* out) const;
 
   DeltaNetConfig config_;
+  PromptRounding rounding_ = PromptRounding::none;
   Linear qkv_, z_, b_, a_, out_;
   std::vector<float> conv_;     // [qkv_rows, kernel]
   std::vector<float> a_log_;    // [v_heads]

@@ -11,6 +11,7 @@
 #include "backend/reference/embed.h"
 #include "backend/reference/head.h"
 #include "backend/reference/moe.h"
+#include "backend/reference/prompt_rounding.h"
 #include "model/host_pools.h"
 
 namespace nibble {
@@ -29,8 +30,8 @@ struct Layer {
 
 class ReferenceBackend final : public Backend {
  public:
-  ReferenceBackend(const ModelConfig& config, Activations mode, KvCache kv)
-      : config_(config), options_{.mode = mode, .taps = &taps_}, pages_(kv) {}
+  ReferenceBackend(const ModelConfig& config, Activations mode, KvCache kv, PromptRounding rounding)
+      : config_(config), options_{.mode = mode, .taps = &taps_}, rounding_(rounding), pages_(kv) {}
   Result<void> load(const Weights& weights);
 
   std::string_view name() const override { return "reference"; }
@@ -88,6 +89,7 @@ class ReferenceBackend final : public Backend {
   ModelConfig config_;
   Taps* taps_ = nullptr;  // of the pass under way
   reference::LinearOptions options_;
+  PromptRounding rounding_;
   Linear embedding_, output_;
   RmsNorm final_norm_;
   std::vector<Layer> layers_;
@@ -99,15 +101,17 @@ class ReferenceBackend final : public Backend {
 };
 
 Result<Layer> load_layer(const Weights& weights, const ModelConfig& config, size_t index,
-                         const reference::LinearOptions& options) {
+                         const reference::LinearOptions& options, PromptRounding rounding) {
   const LayerSources& sources = weights.layers()[index];
   Layer layer;
   layer.input_norm = TRY(RmsNorm::load(weights, sources.input_norm, config));
   layer.post_norm = TRY(RmsNorm::load(weights, sources.post_norm, config));
   if (config.layers[index] == LayerKind::attention) {
-    layer.attention = TRY(reference::Attention::load(weights, sources.attention, config, options));
+    layer.attention =
+        TRY(reference::Attention::load(weights, sources.attention, config, options, rounding));
   } else {
-    layer.delta_net = TRY(reference::DeltaNet::load(weights, sources.delta_net, config, options));
+    layer.delta_net =
+        TRY(reference::DeltaNet::load(weights, sources.delta_net, config, options, rounding));
   }
   if (config.moe) {
     layer.moe = TRY(reference::Moe::load(weights, sources.moe, config, options));
@@ -122,7 +126,7 @@ Result<void> ReferenceBackend::load(const Weights& weights) {
   output_ = TRY(Linear::load(weights, weights.head(), options_));
   final_norm_ = TRY(RmsNorm::load(weights, weights.final_norm(), config_));
   for (size_t i = 0; i < config_.layers.size(); ++i)
-    layers_.push_back(TRY(load_layer(weights, config_, i, options_)));
+    layers_.push_back(TRY(load_layer(weights, config_, i, options_, rounding_)));
   return {};
 }
 
@@ -179,16 +183,28 @@ HeadOutput ReferenceBackend::head(const Batch& batch, Residual) {
   return {.logits = head_.logits, .hidden = head_.hidden};
 }
 
+Result<std::unique_ptr<Backend>> make_backend(const Weights& weights, const ModelConfig& config,
+                                              const BackendOptions& options,
+                                              PromptRounding rounding) {
+  const bool automatic = options.activations == Activations::automatic;  // no FP4 hardware here
+  const Activations mode = automatic ? Activations::f32 : options.activations;
+  auto backend = std::make_unique<ReferenceBackend>(config, mode, options.kv_cache, rounding);
+  TRY(backend->load(weights));
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_reference_backend(const Weights& weights,
                                                         const ModelConfig& config,
                                                         const BackendOptions& options) {
-  const bool automatic = options.activations == Activations::automatic;  // no FP4 hardware here
-  const Activations mode = automatic ? Activations::f32 : options.activations;
-  auto backend = std::make_unique<ReferenceBackend>(config, mode, options.kv_cache);
-  TRY(backend->load(weights));
-  return std::unique_ptr<Backend>(std::move(backend));
+  return make_backend(weights, config, options, PromptRounding::none);
+}
+
+Result<std::unique_ptr<Backend>> make_bf16_prompt_reference_backend(const Weights& weights,
+                                                                    const ModelConfig& config,
+                                                                    const BackendOptions& options) {
+  return make_backend(weights, config, options, PromptRounding::bf16);
 }
 
 }  // namespace nibble

@@ -14,5 +14,10 @@ namespace nibble {
 Result<std::unique_ptr<Backend>> make_reference_backend(const Weights& weights,
                                                         const ModelConfig& config,
                                                         const BackendOptions& options);
+/// The same, with prompts rounded where the prompt kernels of a card keep BF16
+/// (prompt_rounding.h): what those are compared with.
+Result<std::unique_ptr<Backend>> make_bf16_prompt_reference_backend(const Weights& weights,
+                                                                    const ModelConfig& config,
+                                                                    const BackendOptions& options);
 
 }  // namespace nibble
