@@ -55,6 +55,7 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
         settings_.pools.rows_max, " for ", settings_.sequences_max, " sequences");
   CHECK(sampler.vocab_rows() == config_.vocab_rows, "sampler rows ", sampler.vocab_rows());
   CHECK(settings_.pools.replay_rows != 1, "a pass drafts its first row and at least one more");
+  backend_.set_sampleable(sampler_.sampler().sampleable());
 }
 
 EngineCore::~EngineCore() = default;
@@ -172,7 +173,7 @@ std::vector<EngineEvent> EngineCore::step() {
     make_masks(pass);                                              // meanwhile
     const HeadOutput output = backend_.head(pass.batch, h);        // waits
     absorb(pass, output, begin_ms);
-    sampler_.sample(rows_);
+    sample_rows();
     for (const Sampled& sampled : sampled_) accept(sampled);
     scheduler_.observe(pass.shape, now_ms() - begin_ms);
     ++counters_.passes;
@@ -328,6 +329,7 @@ EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms)
     append(pass, s, piece, now_ms);
   }
   set_positions(pass);
+  set_draws(pass);
   return pass;
 }
 

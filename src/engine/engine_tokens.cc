@@ -38,15 +38,31 @@ int32_t EngineCore::wanted_logits(const Sequence& s, int32_t rows) const {
   return std::max(s.cached + rows - known + 1, 0);
 }
 
+/// One for each logit row, unless some row must have all its logits: of a prompt whose
+/// log-probabilities are wanted.
+void EngineCore::set_draws(Pass& pass) {
+  for (const Part& part : pass.parts) {
+    const Sequence& s = *part.sequence;
+    if (s.cached < s.prompt_size() && s.request.prompt_logprobs >= 0) {
+      pass.batch.draws.clear();
+      return;
+    }
+    for (int32_t i = 0; i < part.logit_rows; ++i)
+      pass.batch.draws.push_back(
+          Sampler::draw_of(s.request.sampling, s.next_index() + static_cast<uint64_t>(i)));
+  }
+}
+
 void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_ms) {
   rows_.clear();
+  logit_row_of_.clear();
   sampled_.clear();
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
   size_t logit_row = 0;
   for (const Part& part : pass.parts) {
     Sequence& s = *part.sequence;
     const auto rows = static_cast<size_t>(part.logit_rows);
-    const auto logits = output.logits.subspan(logit_row * vocab, rows * vocab);
+    const size_t row_begin = logit_row;
     logit_row += rows;
     const int32_t begin = s.cached;
     if (!part.drafted) s.cached += part.rows, s.replay = 0;
@@ -58,6 +74,7 @@ void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_m
     }
     if (rows == 0) continue;
     if (begin < s.prompt_size() && s.request.prompt_logprobs >= 0) {
+      const auto logits = output.logits.subspan(row_begin * vocab, rows * vocab);
       if (const auto published = publish_prompt_logprobs(s, begin, logits); !published.ok()) {
         end_not_finite(s, published.error().message);
         continue;
@@ -66,23 +83,51 @@ void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_m
     if (!part.drafted &&
         s.cached < s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
       continue;
-    add_sample_rows(part, part.drafted ? logits : logits.subspan((rows - 1) * vocab));
+    const size_t count = part.drafted ? rows : 1;
+    add_sample_rows(part, output, row_begin + rows - count, count);
   }
 }
 
-/// `logits` of the newest token and of the drafts after it.
-void EngineCore::add_sample_rows(const Part& part, std::span<const float> logits) {
+/// Logit rows of the newest token and of the drafts after it.
+void EngineCore::add_sample_rows(const Part& part, const HeadOutput& output, size_t row_begin,
+                                 size_t count) {
   Sequence& s = *part.sequence;
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
-  const size_t count = logits.size() / vocab;
   sampled_.push_back({.sequence = &s, .row_begin = rows_.size(), .row_count = count});
-  for (size_t i = 0; i < count; ++i)
-    rows_.push_back({.logits = logits.subspan(i * vocab, vocab),
-                     .params = &s.request.sampling,
-                     .history = {s.request.prompt, s.generated, std::span(s.drafts).first(i)},
-                     .position = static_cast<uint64_t>(s.prompt_size() + s.generated_size()) + i,
-                     .mask = part.masks.empty() ? std::span<const uint32_t>() : part.masks[i],
-                     .sampled = {}});
+  for (size_t i = 0; i < count; ++i) {
+    SampleRow row{.params = &s.request.sampling,
+                  .history = {s.request.prompt, s.generated, std::span(s.drafts).first(i)},
+                  .position = s.next_index() + i,
+                  .mask = part.masks.empty() ? std::span<const uint32_t>() : part.masks[i],
+                  .sampled = {}};
+    if (output.short_lists.empty())
+      row.logits = output.logits.subspan((row_begin + i) * vocab, vocab);
+    else
+      row.short_list = &output.short_lists[row_begin + i];
+    rows_.push_back(std::move(row));
+    logit_row_of_.push_back(static_cast<int32_t>(row_begin + i));
+  }
+}
+
+/// From short lists where the backend gave them and they suffice; the logits of the other rows are
+/// fetched at once.
+void EngineCore::sample_rows() {
+  sampler_.sample(rows_);
+  std::vector<int32_t> wanted;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    counters_.listed += rows_[i].short_list != nullptr ? 1 : 0;
+    if (!rows_[i].sampled) wanted.push_back(logit_row_of_[i]);
+  }
+  if (wanted.empty()) return;
+  counters_.fetched += static_cast<int64_t>(wanted.size());
+  std::span<const float> logits = backend_.fetch_logits(wanted);
+  const auto vocab = static_cast<size_t>(config_.vocab_rows);
+  for (SampleRow& row : rows_) {
+    if (row.sampled) continue;
+    row.logits = logits.first(vocab);
+    logits = logits.subspan(vocab);
+  }
+  sampler_.sample(rows_);
 }
 
 /// Row i of the piece tells of prompt token row_begin + i + 1. What was published before a restart

@@ -15,12 +15,14 @@ namespace nibble {
 
 /// One row to sample; everything it names must stay while sample() runs.
 struct SampleRow {
-  std::span<const float> logits;  // [vocab_rows]
+  std::span<const float> logits;          // [vocab_rows]; or empty, and
+  const ShortList* short_list = nullptr;  // its short list
   const SamplingParams* params = nullptr;
   TokenHistory history;
   uint64_t position = 0;
   std::span<const uint32_t> mask;               // may be empty
-  std::optional<Result<SampledToken>> sampled;  // the answer
+  std::optional<Result<SampledToken>> sampled;  // the answer; stays empty where the short list
+                                                // leaves it open
 };
 
 class RowSampler {
@@ -28,7 +30,7 @@ class RowSampler {
   /// `threads` as ThreadPool counts them.
   RowSampler(const Sampler& sampler, int threads);
 
-  /// Fills `sampled` of every row.
+  /// Fills `sampled` of every row that lacks it.
   void sample(std::span<SampleRow> rows);
 
   const Sampler& sampler() const { return *samplers_.front(); }

@@ -13,19 +13,12 @@ namespace nibble {
 
 namespace {
 
-Result<void> check_finite(std::span<const float> logits) {
+bool below_infinity(std::span<const float> logits) {
   bool sound = true;
   for (const float logit : logits)
     sound &= logit < std::numeric_limits<float>::infinity();  // false for NaN
-  if (sound) return {};
-  return make_error(ErrorCode::corrupt, {.what = "the model computed a logit that is not a number",
-                                         .advice = "check the model with nibble verify"});
+  return sound;
 }
-
-/// A strict order of candidates.
-constexpr auto better = [](const auto& a, const auto& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-};
 
 }  // namespace
 
@@ -34,8 +27,13 @@ Sampler::Sampler(int32_t vocab_rows, std::vector<uint32_t> sampleable)
   CHECK(vocab_rows_ > 0, "vocab_rows ", vocab_rows_);
   CHECK(sampleable_.size() == (static_cast<size_t>(vocab_rows_) + 31) / 32, "mask words ",
         sampleable_.size(), " for ", vocab_rows_, " rows");
-  slot_of_token_.resize(static_cast<size_t>(vocab_rows_));
+  slot_of_token_.assign(static_cast<size_t>(vocab_rows_), 0);
   count_of_token_.assign(static_cast<size_t>(vocab_rows_), 0);
+}
+
+Error Sampler::not_finite_error() {
+  return make_error(ErrorCode::corrupt, {.what = "the model computed a logit that is not a number",
+                                         .advice = "check the model with nibble verify"});
 }
 
 std::vector<uint32_t> Sampler::all_sampleable(int32_t vocab_rows) {
@@ -47,7 +45,7 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits, const Sampli
                                      std::span<const uint32_t> mask) {
   CHECK(static_cast<int32_t>(logits.size()) == vocab_rows_, "logits ", logits.size());
   CHECK(mask.empty() || mask.size() == sampleable_.size(), "mask words ", mask.size());
-  TRY(check_finite(logits));
+  if (!below_infinity(logits)) return not_finite_error();
   gather(logits, mask);
   if (candidates_.empty())
     return make_error(ErrorCode::invalid_argument,
@@ -64,26 +62,34 @@ Result<PositionLogprobs> Sampler::logprobs(std::span<const float> logits, int32_
                                            int32_t top) const {
   CHECK(static_cast<int32_t>(logits.size()) == vocab_rows_, "logits ", logits.size());
   CHECK(token >= 0 && token < vocab_rows_ && top >= 0, "token ", token, ", top ", top);
-  TRY(check_finite(logits));
+  if (!below_infinity(logits)) return not_finite_error();
   return raw_logprobs(logits, token, top);
 }
 
 void Sampler::gather(std::span<const float> logits, std::span<const uint32_t> mask) {
   candidates_.clear();
   for (int32_t token = 0; token < vocab_rows_; ++token) {
-    const size_t row = static_cast<size_t>(token);
-    slot_of_token_[row] = -1;
     if (!has_token(sampleable_, token) && !planted(kBugPaddingSampleable)) continue;
     if (!mask.empty() && !has_token(mask, token)) continue;
-    slot_of_token_[row] = static_cast<int32_t>(candidates_.size());
-    candidates_.push_back({.logit = static_cast<double>(logits[row]), .token = token});
+    add_candidate(static_cast<double>(logits[static_cast<size_t>(token)]), token);
   }
 }
 
+void Sampler::add_candidate(double logit, int32_t token) {
+  slot_of_token_[static_cast<size_t>(token)] = static_cast<int32_t>(candidates_.size());
+  candidates_.push_back({.logit = logit, .token = token});
+}
+
+/// Index of a token's candidate, or -1. The slots of other tokens may be old ones.
+int32_t Sampler::slot_of(int32_t token) const {
+  if (token < 0 || token >= vocab_rows_) return -1;
+  const int32_t at = slot_of_token_[static_cast<size_t>(token)];
+  const auto slot = static_cast<size_t>(at);
+  return slot < candidates_.size() && candidates_[slot].token == token ? at : -1;
+}
+
 void Sampler::apply_bias_and_penalties(const SamplingParams& params, const TokenHistory& history) {
-  const auto slot = [&](int32_t token) {
-    return token >= 0 && token < vocab_rows_ ? slot_of_token_[static_cast<size_t>(token)] : -1;
-  };
+  const auto slot = [this](int32_t token) { return slot_of(token); };
   for (const LogitBias& entry : params.logit_bias)
     if (const int32_t at = slot(entry.token); at >= 0)
       candidates_[static_cast<size_t>(at)].logit += entry.bias;
@@ -126,8 +132,12 @@ int32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
     std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params.min_p; });
   if (params.top_p < 1.0) keep_nucleus(params.top_p);
   if (cut || params.top_p < 1.0) std::ranges::sort(candidates_, {}, &Candidate::token);
+  return pick(uniform_of(params, position));
+}
+
+double Sampler::uniform_of(const SamplingParams& params, uint64_t position) {
   const uint32_t choice = planted(kBugRngIgnoresChoice) ? 0 : params.choice;
-  return pick(uniform_at(params.seed, choice, position));
+  return uniform_at(params.seed, choice, position);
 }
 
 void Sampler::keep_best(int32_t count) {

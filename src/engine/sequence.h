@@ -114,6 +114,8 @@ struct Sequence {
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t generated_size() const { return static_cast<int32_t>(generated.size()); }
+  /// Of the token that comes after all that are known.
+  uint64_t next_index() const { return request.prompt.size() + generated.size(); }
   PrefixKey prompt_key() const { return {request.cache.salt, request.prompt, media_spans}; }
   /// Rotary position of token `index` of prompt and generated ones.
   std::array<int32_t, 3> position(int32_t index) const {

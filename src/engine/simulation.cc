@@ -2,6 +2,7 @@
 #include "engine/simulation.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 
@@ -115,8 +116,10 @@ EngineSettings Life::random_settings(std::mt19937_64& random) {
 
 FakeBackend::Model random_model(const EngineSettings& settings, std::mt19937_64& random) {
   const bool with_nan = random() % 8 == 0;
+  constexpr std::array<int32_t, 5> kShortLists = {0, 1, 4, 16, FakeBackend::kVocab};
   return {.nan_every = with_nan ? uint64_t{2000} : 0,
-          .two_arithmetics = settings.cache != CacheMode::fast};
+          .two_arithmetics = settings.cache != CacheMode::fast,
+          .short_list_tokens = kShortLists[random() % kShortLists.size()]};
 }
 
 class DrafterOf final : public Drafter {
@@ -181,6 +184,11 @@ SequenceRequest Life::random_request() {
   request.max_tokens = pick(1, chance(0.3) ? kOutputMost : 20);
   request.sampling.temperature = chance(0.5) ? 0.0 : 1.0;
   request.sampling.seed = random_();
+  if (chance(0.2)) request.sampling.top_k = pick(1, 6);
+  if (chance(0.2)) request.sampling.top_p = one_of({0.1, 0.5, 0.9});
+  if (chance(0.1)) request.sampling.min_p = 0.3;
+  if (chance(0.1)) request.sampling.presence_penalty = one_of({-0.5, 0.5, 2.0});
+  if (chance(0.1)) request.sampling.logit_bias = {{pick(0, 60), one_of({-100.0, 1.0})}};
   if (chance(0.2)) request.stop_ids = {pick(0, FakeBackend::kVocab - 1)};
   request.cache.salt = chance(0.2) ? 7 : 0;
   if (chance(0.5)) request.cache.boundaries = {pick(0, static_cast<int>(request.prompt.size()))};
@@ -395,6 +403,8 @@ void Life::collect_counts() {
   counts_.allocation_failures += failures_;
   counts_.drafts_right += engine.drafts_right;
   counts_.drafts_wrong += engine.drafted - engine.drafts_right;
+  counts_.lists_enough += engine.listed - engine.fetched;
+  counts_.lists_short += engine.fetched;
 }
 
 }  // namespace
@@ -410,19 +420,22 @@ void SimulationCounts::add(const SimulationCounts& o) {
   allocation_failures += o.allocation_failures;
   not_finite += o.not_finite, deadlines += o.deadlines;
   drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
+  lists_enough += o.lists_enough, lists_short += o.lists_short;
 }
 
 std::string SimulationCounts::text() const {
-  return concat(
-      "seeds ", seeds, "\nsteps ", steps, "\ntokens compared ", tokens, "\nsequences finished ",
-      finished, "\nswapped and brought back ", swaps, "\nstarted again (no host room) ", recomputes,
-      "\nprefix hits ", cache_hits, "\ntokens from the cache ", hit_tokens, "\npages evicted ",
-      page_evictions, "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ",
-      tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled waiting ", cancelled_waiting,
-      "\ncancelled in prefill ", cancelled_prefill, "\ncancelled in decode ", cancelled_decode,
-      "\ncancelled when swapped ", cancelled_swapped, "\nallocations made to fail ",
-      allocation_failures, "\nended by NaN ", not_finite, "\nended by deadline ", deadlines,
-      "\ndrafts right ", drafts_right, "\ndrafts wrong ", drafts_wrong, "\n");
+  return concat("seeds ", seeds, "\nsteps ", steps, "\ntokens compared ", tokens,
+                "\nsequences finished ", finished, "\nswapped and brought back ", swaps,
+                "\nstarted again (no host room) ", recomputes, "\nprefix hits ", cache_hits,
+                "\ntokens from the cache ", hit_tokens, "\npages evicted ", page_evictions,
+                "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ",
+                tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled waiting ",
+                cancelled_waiting, "\ncancelled in prefill ", cancelled_prefill,
+                "\ncancelled in decode ", cancelled_decode, "\ncancelled when swapped ",
+                cancelled_swapped, "\nallocations made to fail ", allocation_failures,
+                "\nended by NaN ", not_finite, "\nended by deadline ", deadlines, "\ndrafts right ",
+                drafts_right, "\ndrafts wrong ", drafts_wrong, "\nrows sampled from short lists ",
+                lists_enough, "\nrows fetched after all ", lists_short, "\n");
 }
 
 std::string SimulationCounts::too_rare() const {
@@ -446,6 +459,8 @@ std::string SimulationCounts::too_rare() const {
   need("deadlines", deadlines, 100);
   need("right drafts", drafts_right, 1);
   need("wrong drafts", drafts_wrong, 1);
+  need("rows sampled from short lists", lists_enough, 1);
+  need("rows fetched after all", lists_short, 1);
   return names;
 }
 

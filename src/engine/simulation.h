@@ -32,6 +32,8 @@ struct SimulationCounts {
   int64_t deadlines = 0;
   int64_t drafts_right = 0;
   int64_t drafts_wrong = 0;
+  int64_t lists_enough = 0;  // rows sampled from short lists
+  int64_t lists_short = 0;   // rows for which those did not suffice
 
   void add(const SimulationCounts& other);
   /// One line per count.

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "model/batch.h"
 #include "model/config.h"
+#include "model/short_list.h"
 #include "model/weights.h"
 #include "tensor/tensor.h"
 
@@ -64,6 +65,9 @@ struct Residual {
 struct HeadOutput {
   std::span<const float> logits;  // [R, vocab_rows], R = logit_rows
   std::span<const float> hidden;  // [R, hidden], after the final norm
+  /// [R], of a batch with `draws`, from a backend that keeps logits elsewhere; the other two are
+  /// empty then.
+  std::span<const ShortList> short_lists;
 };
 
 class Backend {
@@ -88,6 +92,12 @@ class Backend {
   virtual Residual moe_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual dense_mlp_block(int layer, const Batch& batch, Residual h) = 0;
   virtual HeadOutput head(const Batch& batch, Residual h) = 0;
+  /// Which tokens short lists may name: one bit per vocabulary row, token t at bit t % 32 of word
+  /// t / 32. After reserve(); all until then.
+  virtual void set_sampleable(std::span<const uint32_t> /*bits*/) {}
+  /// Logits of these of the rows whose short lists the last head() gave, by index among them;
+  /// [indices, vocab_rows], valid until the next embed or the next such call.
+  virtual std::span<const float> fetch_logits(std::span<const int32_t> indices);
   /// Whether the backend heeds Batch::taps and can read_residual: what calibration needs.
   virtual bool calibrates() const { return false; }
   /// The residual stream in F32, [T, hidden].
