@@ -12,6 +12,7 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/kernels.h"
 #include "base/file.h"
+#include "engine/row_sampler.h"
 #include "model/forward.h"
 #include "model/synthetic_weights.h"
 
@@ -21,9 +22,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kBandwidth = 4.3e12;  // bytes per second this card copies at
 
-constexpr const char* kStepNames[cuda::kStepCount] = {"embed", "project",     "attend", "convolve",
-                                                      "recur", "project_out", "finish", "router",
-                                                      "route", "gate_up",     "down",   "head"};
+constexpr const char* kStepNames[cuda::kStepCount] = {
+    "embed",  "project", "attend",  "convolve", "recur", "project_out", "finish",
+    "router", "route",   "gate_up", "down",     "head",  "short_list"};
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -99,6 +100,8 @@ Batch step_batch(const std::vector<int32_t>& tokens, int position, int pages_eac
   return batch;
 }
 
+enum class HeadRows : uint8_t { all_logits, short_lists };
+
 struct Bench {
   Backend& backend;
   const ModelConfig& config;
@@ -119,6 +122,7 @@ struct Bench {
     for (int32_t p = 0; p < pools.pages; ++p) backend.load_page(0, p);
   }
   void decode(int batch);
+  void sampled(int batch);
   void parts(int batch);
 };
 
@@ -173,6 +177,68 @@ void Bench::decode(int batch) {
       floor.kv * 1e-9, 100.0 * floor_us / median_us, with_logits_ms * 1e3 / (steps - steps / 2),
       distinct, expected, card_state().c_str());
   std::fflush(stdout);
+}
+
+/// What a step costs until its tokens are known: sampled from all logits, and from short lists.
+void Bench::sampled(int batch) {
+  const auto vocab = static_cast<size_t>(config.vocab_rows);
+  const auto count = static_cast<size_t>(batch);
+  RowSampler sampler(Sampler(config.vocab_rows, Sampler::all_sampleable(config.vocab_rows)), 0);
+  std::mt19937 engine(9);
+  const auto measure = [&](const char* name, const SamplingParams& params, HeadRows wanted) {
+    std::vector<double> pass_us;
+    std::vector<double> sampling_us;
+    size_t fetched = 0;
+    for (int step = 0; step < steps; ++step) {
+      std::vector<int32_t> tokens(count);
+      for (int32_t& token : tokens)
+        token = static_cast<int32_t>(engine() % static_cast<unsigned>(vocab));
+      Batch b = step_batch(tokens, context + step, pages_each);
+      std::vector<SampleRow> rows(count);
+      for (size_t i = 0; i < count; ++i) {
+        rows[i].params = &params;
+        rows[i].position = static_cast<uint64_t>(step) * count + i;
+        if (wanted == HeadRows::short_lists)
+          b.draws.push_back(Sampler::draw_of(params, rows[i].position));
+      }
+      const auto begin = Clock::now();
+      const HeadOutput out = forward(backend, config, b);
+      pass_us.push_back(1e3 * ms_since(begin));
+      const auto sampling = Clock::now();
+      for (size_t i = 0; i < count; ++i) {
+        if (out.short_lists.empty())
+          rows[i].logits = out.logits.subspan(i * vocab, vocab);
+        else
+          rows[i].short_list = &out.short_lists[i];
+      }
+      sampler.sample(rows);
+      std::vector<int32_t> open;
+      for (size_t i = 0; i < count; ++i)
+        if (!rows[i].sampled) open.push_back(static_cast<int32_t>(i));
+      if (!open.empty()) {
+        const std::span<const float> logits = backend.fetch_logits(open);
+        for (size_t i = 0; i < open.size(); ++i)
+          rows[static_cast<size_t>(open[i])].logits = logits.subspan(i * vocab, vocab);
+        sampler.sample(rows);
+      }
+      fetched += open.size();
+      sampling_us.push_back(1e3 * ms_since(sampling));
+    }
+    const auto median = [](std::vector<double>& times) {
+      std::sort(times.begin(), times.end());
+      return times[times.size() / 2];
+    };
+    std::printf("batch %3d, %-34s pass %8.1f us, sampling %8.1f us, %.3f rows fetched a step\n",
+                batch, name, median(pass_us), median(sampling_us),
+                static_cast<double>(fetched) / steps);
+    std::fflush(stdout);
+  };
+  const SamplingParams advised{.top_k = 20, .top_p = 0.95, .presence_penalty = 1.5};
+  measure("all logits, top-k 20, top-p 0.95:", advised, HeadRows::all_logits);
+  measure("short lists, the same:", advised, HeadRows::short_lists);
+  measure("all logits, greedy:", {.temperature = 0.0}, HeadRows::all_logits);
+  measure("short lists, greedy:", {.temperature = 0.0}, HeadRows::short_lists);
+  measure("short lists, temperature 1 alone:", {}, HeadRows::short_lists);
 }
 
 void Bench::parts(int batch) {
@@ -261,6 +327,7 @@ int run(int argc, char** argv) {
   bench.reserve(0);
   std::printf("reserved in %.2f s\n", ms_since(reserve_begin) * 1e-3);
   each(batches, [&](int batch) { bench.decode(batch); });
+  each(batches, [&](int batch) { bench.sampled(batch); });
   if (part_batches != "0") each(part_batches, [&](int batch) { bench.parts(batch); });
   const std::string prompts = argc > 7 ? argv[7] : "2048,8192";
   if (prompts == "0") return 0;

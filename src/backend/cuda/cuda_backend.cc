@@ -10,6 +10,7 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/card.h"
 #include "backend/cuda/context.h"
+#include "backend/cuda/head_results.h"
 #include "backend/cuda/host_copy.h"
 #include "backend/cuda/rope.h"
 #include "model/forward.h"
@@ -70,6 +71,12 @@ class CudaBackend final : public Backend {
     return h;
   }
   HeadOutput head(const Batch& batch, Residual h) override;
+  void set_sampleable(std::span<const uint32_t> bits) override {
+    head_results_.set_sampleable(bits);
+  }
+  std::span<const float> fetch_logits(std::span<const int32_t> indices) override {
+    return head_results_.fetch(context_, indices);
+  }
 
   void zero_state(int32_t slot) override {
     CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, slot_size(), stream_));
@@ -138,9 +145,6 @@ class CudaBackend final : public Backend {
   Result<void> reserve_workspace(const PoolSizes& sizes);
   /// The recording a batch can run on: its number of rows, or 0.
   int32_t graph_rows(const Batch& batch) const;
-  void run_head(const Batch& batch);
-  /// Copies `count` rows of logits and hidden to row `to` of the host's results.
-  void fetch(const float* hidden, int32_t from, int32_t to, int32_t count);
 
   ModelConfig config_;
   Device device_;
@@ -157,13 +161,10 @@ class CudaBackend final : public Backend {
   bool prompts_ = false;  // the prompt kernels hold the shapes of this model
   PoolSizes sizes_;
   std::map<int32_t, cudaGraphExec_t> graphs_;
-  int32_t graph_ = 0;                       // rows of the recording this pass runs on; 0: none
-  bool recording_ = false;                  // this walk is captured, not run
-  bool launches_ = true;                    // this walk launches kernels block by block
-  PinnedBuffer host_logits_, host_hidden_;  // [kSlabRows]
-  std::vector<float> more_logits_, more_hidden_;  // of passes with more logit rows than that
-  float* logits_out_ = nullptr;
-  float* hidden_out_ = nullptr;
+  int32_t graph_ = 0;       // rows of the recording this pass runs on; 0: none
+  bool recording_ = false;  // this walk is captured, not run
+  bool launches_ = true;    // this walk launches kernels block by block
+  HeadResults head_results_;
   Context context_{.config = config_,
                    .device = device_,
                    .weights = weights_,
@@ -200,9 +201,6 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
   TRY(pools_.reserve(config_, kv_, sizes));
-  const int64_t slab = std::min(sizes.rows_max, kSlabRows);
-  host_logits_ = TRY(PinnedBuffer::allocate(slab * config_.vocab_rows * 4, "logits"));
-  host_hidden_ = TRY(PinnedBuffer::allocate(slab * config_.hidden * 4, "hidden rows"));
   CUDA_CHECK(cudaDeviceSynchronize());
   for (const int32_t rows : kGraphRows)
     if (rows <= sizes.rows_max) TRY(record(rows));
@@ -221,6 +219,7 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max,
                                  prompts_ ? PromptPlan::shared_bytes(config_, sizes) : 0));
   TRY(batch_.reserve(config_, sizes));
+  TRY(head_results_.reserve(config_, sizes));
   if (!prompts_) return {};
   return plan_.reserve(config_, sizes, work_.shared, card_);
 }
@@ -297,58 +296,14 @@ void CudaBackend::split_rows(const Batch& batch) {
 
 HeadOutput CudaBackend::head(const Batch& batch, Residual) {
   if (recording_) {
-    head_block(context_, nullptr, context_.batch.rows);
+    head_results_.record(context_, context_.batch.rows);
     return {};
   }
-  const auto rows = static_cast<int32_t>(batch.logit_rows.size());
-  const auto vocab = static_cast<size_t>(config_.vocab_rows);
-  const auto hidden = static_cast<size_t>(config_.hidden);
-  const auto count = static_cast<size_t>(rows);
-  const bool fits = rows <= std::min(sizes_.rows_max, kSlabRows);
-  if (!fits) {
-    more_logits_.resize(count * vocab);
-    more_hidden_.resize(count * hidden);
-  }
-  logits_out_ = fits ? host_logits_.as<float>() : more_logits_.data();
-  hidden_out_ = fits ? host_hidden_.as<float>() : more_hidden_.data();
-  run_head(batch);
+  head_results_.run(context_, batch_, batch, graph_ > 0 ? graphs_.at(graph_) : nullptr);
   for (const DeviceBatch::Copy& copied : batch_.snapshot_copies())
     copy_state(copied.from, copied.to);
   finish();
-  return {.logits = {logits_out_, count * vocab}, .hidden = {hidden_out_, count * hidden}};
-}
-
-void CudaBackend::run_head(const Batch& batch) {
-  const auto rows = static_cast<int32_t>(batch.logit_rows.size());
-  if (graph_ > 0) {
-    CUDA_CHECK(cudaGraphLaunch(graphs_.at(graph_), stream_));
-    // Device rows are in batch order here, so runs of wanted rows are copied at once.
-    for (int32_t begin = 0; begin < rows;) {
-      const int32_t first = batch_.device_row(batch.logit_rows[static_cast<size_t>(begin)]);
-      int32_t count = 1;
-      while (begin + count < rows &&
-             batch_.device_row(batch.logit_rows[static_cast<size_t>(begin + count)]) ==
-                 first + count)
-        ++count;
-      fetch(work_.hidden.as<float>(), first, begin, count);
-      begin += count;
-    }
-    return;
-  }
-  for (int32_t begin = 0; begin < rows; begin += kSlabRows) {
-    const int32_t count = std::min(kSlabRows, rows - begin);
-    head_block(context_, context_.batch.logit_rows + begin, count);
-    fetch(work_.hidden_rows.as<float>(), 0, begin, count);
-  }
-}
-
-void CudaBackend::fetch(const float* hidden, int32_t from, int32_t to, int32_t count) {
-  const auto copy_rows = [&](float* out, const float* in, int64_t width) {
-    copy(out + to * width, in + from * width, static_cast<size_t>(count * width) * sizeof(float),
-         cudaMemcpyDeviceToHost);
-  };
-  copy_rows(logits_out_, work_.logits.as<float>(), config_.vocab_rows);
-  copy_rows(hidden_out_, hidden, config_.hidden);
+  return head_results_.output();
 }
 
 template <typename T>

@@ -1,13 +1,14 @@
-// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot, logit_rows], per
-// sequence [row_begin, row_count, state_in, state_out], then the page tables.
+// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot, logit_rows,
+// draws x 2], per sequence [row_begin, row_count, state_in, state_out], then the page tables.
 #include "backend/cuda/device_batch.h"
 
 #include <algorithm>
+#include <numbers>
 
 namespace nibble::cuda {
 namespace {
 
-constexpr int64_t kRowFields = 8;
+constexpr int64_t kRowFields = 10;
 constexpr int64_t kSequenceFields = 4;
 
 /// Entries of the page tables of a batch: each sequence has a state slot, where there are states,
@@ -47,6 +48,7 @@ BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
   view.page_begin = take(rows);
   view.snapshot_slot = take(rows);
   view.logit_rows = take(rows);
+  view.draws = reinterpret_cast<const DrawView*>(take(int64_t{2} * rows));
   view.row_begin = take(sequences);
   view.row_count = take(sequences);
   view.state_in = take(sequences);
@@ -107,6 +109,13 @@ void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) 
   }
   for (size_t i = 0; i < batch.logit_rows.size(); ++i)
     at(block, view_.logit_rows)[i] = device_row(batch.logit_rows[i]);
+  auto* draws =
+      reinterpret_cast<DrawView*>(at(block, reinterpret_cast<const int32_t*>(view_.draws)));
+  for (size_t i = 0; i < batch.draws.size(); ++i) {
+    const RowDraw& draw = batch.draws[i];
+    const auto row = padded ? static_cast<size_t>(device_row(batch.logit_rows[i])) : i;
+    draws[row] = {.scale = static_cast<float>(std::numbers::log2e / draw.temperature), .u = draw.u};
+  }
   std::ranges::copy(batch.pages, at(block, view_.pages));
   CUDA_CHECK(cudaMemcpyAsync(device_.as<int32_t>(), block, static_cast<size_t>(ints) * 4,
                              cudaMemcpyHostToDevice, stream));

@@ -24,8 +24,9 @@ enum class Step : uint8_t {
   gate_up,
   down,
   head,
+  short_list,
 };
-inline constexpr int kStepCount = 12;
+inline constexpr int kStepCount = 13;
 
 /// How to launch: overlapped kernels start while the one before drains (compute capability 9.0 up).
 struct Launcher {
@@ -44,6 +45,12 @@ struct Launcher {
   }
 };
 
+/// A RowDraw on the device.
+struct DrawView {
+  float scale;  // log2(e) / temperature
+  float u;
+};
+
 /// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
 struct BatchView {
   int32_t rows = 0;
@@ -60,6 +67,7 @@ struct BatchView {
   const int32_t* state_out = nullptr;      // [sequences]
   const int32_t* pages = nullptr;
   const int32_t* logit_rows = nullptr;
+  const DrawView* draws = nullptr;  // [rows], of logit rows; in a recorded pass, of rows
 };
 
 inline constexpr int kHiddenMax = 8192;

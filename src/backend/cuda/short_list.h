@@ -1,0 +1,48 @@
+// Short lists of logits on the device: launches and the plain result that the host reads.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/kernels.h"
+
+namespace nibble::cuda {
+
+inline constexpr int kListTokens = 128;  // of one list
+inline constexpr int kListGroup = 64;    // logits that are summed together, neighbours
+inline constexpr int32_t kListVocabMax = 4096 * kListGroup;
+constexpr int64_t list_groups(int64_t vocab) { return (vocab + kListGroup - 1) / kListGroup; }
+
+/// model/short_list.h's ShortList of one row.
+struct ShortListRow {
+  int32_t count;  // of tokens
+  int32_t all;    // 1: no other token is sampleable
+  int32_t sound;
+  int32_t drawn_begin;
+  int32_t drawn_count;
+  float rest;
+  float total;
+  float before;
+  int32_t tokens[kListTokens];
+  float logits[kListTokens];
+  float drawn[kListGroup];
+};
+
+/// Of the logits of one group.
+struct ListGroup {
+  uint32_t key;  // ordered() of the largest sampleable one; 0: none is
+  float mass;    // of the sampleable ones, relative to it; NaN: one of them all is not sound
+};
+
+struct ShortListArgs {
+  const float* logits = nullptr;         // [rows][vocab]
+  const uint32_t* sampleable = nullptr;  // bits of [list_groups(vocab) * kListGroup] tokens, clear
+                                         // from vocab on
+  const DrawView* draws = nullptr;       // [rows]
+  int32_t rows = 0;
+  int32_t vocab = 0;              // at most kListVocabMax
+  ListGroup* groups = nullptr;    // scratch, [rows][list_groups(vocab)]
+  ShortListRow* lists = nullptr;  // [rows], may be page-locked host memory
+};
+void short_lists(const ShortListArgs& args, const Launcher& launcher);
+
+}  // namespace nibble::cuda
