@@ -70,7 +70,16 @@ Sampler::Known Sampler::gather(const ShortList& list, const SamplingParams& para
     return has_token(sampleable_, token) && (mask.empty() || has_token(mask, token));
   };
   candidates_.clear();
-  for (size_t i = 0; i < list.tokens.size(); ++i)
+  size_t count = list.tokens.size();
+  if (plain(params, mask)) {  // then the first ones are the best
+    const size_t kept = params.greedy() ? 1 : static_cast<size_t>(std::max(params.top_k, 0));
+    if (kept > 0) count = std::min(count, kept);
+    for (size_t i = 0; i < count; ++i)
+      candidates_.push_back(
+          {.logit = static_cast<double>(list.logits[i]), .token = list.tokens[i]});
+    return count > 0 ? Known::yes : Known::no;
+  }
+  for (size_t i = 0; i < count; ++i)
     if (allowed(list.tokens[i])) add_candidate(static_cast<double>(list.logits[i]), list.tokens[i]);
   if (candidates_.empty()) return Known::no;
   if (list.all) return Known::yes;
@@ -86,7 +95,7 @@ Sampler::Known Sampler::gather(const ShortList& list, const SamplingParams& para
 /// Candidates that may rank behind tokens that are not listed are dropped; their mass counts.
 std::optional<int32_t> Sampler::draw(const ShortList& list, const SamplingParams& params,
                                      uint64_t position, std::span<const uint32_t> mask) {
-  std::ranges::sort(candidates_, better);
+  if (!std::ranges::is_sorted(candidates_, better)) std::ranges::sort(candidates_, better);
   const Candidate last = {.logit = static_cast<double>(list.logits.back()),
                           .token = list.tokens.back()};
   const auto behind = std::ranges::find_if(
@@ -98,12 +107,12 @@ std::optional<int32_t> Sampler::draw(const ShortList& list, const SamplingParams
   const auto weight = [&](double logit) {
     return std::exp((logit - best.logit) / params.temperature);
   };
+  const auto in_order = static_cast<size_t>(behind - candidates_.begin());
+  const bool cut = params.top_k > 0 && static_cast<size_t>(params.top_k) <= in_order;
+  if (cut) candidates_.resize(static_cast<size_t>(params.top_k));
   double listed = 0.0;
   for (Candidate& c : candidates_) listed += c.weight = weight(c.logit);
-  candidates_.erase(behind, candidates_.end());
-
-  const bool cut = params.top_k > 0 && static_cast<size_t>(params.top_k) <= candidates_.size();
-  if (cut) candidates_.resize(static_cast<size_t>(params.top_k));
+  if (!cut) candidates_.resize(in_order);
   if (params.min_p > 0.0)
     std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params.min_p; });
   const bool closed = list.all || cut || weight(last.logit) < params.min_p * (1.0 - kExpSlack);
