@@ -1,14 +1,17 @@
-// How generation attention reads its cache: groups of 16 tokens of keys as left operands of
-// mma.m16n8k16, of values as their transposed ones, straight from memory into registers.
-// BF16 codes are multiplied as BF16, E4M3 codes as F16, which holds them exactly.
+// How generation attention reads its cache: groups of 8 tokens of keys as right operands of
+// mma.m16n8k16, of 16 tokens of values as transposed left ones, straight from memory into
+// registers. BF16 codes are multiplied as BF16, E4M3 codes as F16, which holds them exactly.
 //
-// Lane 4 g + q of a warp. Keys: rows g and g + 8, 16 bytes at 64 c + 16 q of chunk c. Values:
-// tokens 2q, 2q+1, 2q+8, 2q+9, 16 bytes at 128 c + 16 g. Neighbouring dimensions of one lane are
-// spread over the K or M places of the instruction; the queries and the result follow.
+// Lane 4 g + q of a warp. Keys: token g, 16 bytes at 64 c + 16 q of chunk c. Values: tokens 2q,
+// 2q+1, 2q+8, 2q+9, 16 bytes at 128 c + 16 g. Neighbouring dimensions of one lane are spread over
+// the K or M places of the instruction; the queries and the result follow. Scores then lie as the
+// right operand of the second product wants the weights.
 #pragma once
 
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+
+#include <climits>
 
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/device_weights.h"
@@ -35,13 +38,6 @@ __device__ __forceinline__ void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t
   }
 }
 
-/// Transposes an 8x8 matrix of 16-bit numbers held by a warp as a fragment.
-__device__ __forceinline__ uint32_t transpose_8x8(uint32_t x) {
-  uint32_t y;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-  return y;
-}
-
 /// Two numbers as the operand type of a cache format.
 template <KvFormat kFormat>
 __device__ __forceinline__ uint32_t operand_pair(float low, float high) {
@@ -50,11 +46,13 @@ __device__ __forceinline__ uint32_t operand_pair(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-/// What that rounding left of them, as another pair. F16 leaves little enough to do without.
+/// What that rounding left of them, as another pair.
 template <KvFormat kFormat>
 __device__ __forceinline__ uint32_t operand_rest(float low, float high, uint32_t pair) {
-  static_assert(kFormat == KvFormat::bf16);
-  return to_bf16_pair(low - low_bf16(pair), high - high_bf16(pair));
+  if constexpr (kFormat == KvFormat::bf16)
+    return to_bf16_pair(low - low_bf16(pair), high - high_bf16(pair));
+  const float2 taken = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+  return operand_pair<kFormat>(low - taken.x, high - taken.y);
 }
 
 /// Two E4M3 codes as F16, the first in the low half.
@@ -102,6 +100,7 @@ struct KvStep {
   static constexpr int kValueChunks = (kBytes + 127) / 128;
   static constexpr int kTiles = kValueChunks * (kFormat == KvFormat::bf16 ? 4 : 8);  // of 16 dims
   static constexpr int kProducts = kDim / 16;
+  static constexpr int kLineBytes = 128 * kValueChunks;  // of a line in shared memory, zero beyond
 
   uint4 keys[2 * kGroups][kKeyChunks];  // of each 8 tokens
   uint4 values[kGroups][4][kValueChunks];
@@ -138,27 +137,47 @@ struct KvStep {
     }
   }
 
-  /// Left operand of product s of a group's scores; its lane's dimensions are query_dims(s) .. + 3.
-  __device__ __forceinline__ void key_operand(int group, int s, uint32_t (&a)[4]) const {
-    const auto& first = keys[2 * group];
-    const auto& second = keys[2 * group + 1];
+  /// Puts the line `code` in the place of the tokens from `token` of the step on.
+  __device__ __forceinline__ void replace_keys(const uint8_t* code, int token) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int e = 0; e < 2 * kGroups; ++e)
+#pragma unroll
+      for (int c = 0; c < kKeyChunks; ++c)
+        if (g + 8 * e >= token)
+          keys[e][c] = *reinterpret_cast<const uint4*>(code + 64 * c + 16 * q);
+  }
+  /// The same for a half of the values, as load_values().
+  __device__ __forceinline__ void replace_values(const uint8_t* code, int token, int half) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+    const int group = kGroups == 2 ? half : 0;
+    const int begin = kGroups == 2 ? 0 : half * kValueChunks / 2;
+    const int end = kGroups == 2 ? kValueChunks : (half + 1) * kValueChunks / 2;
+#pragma unroll
+    for (int t = 0; t < 4; ++t)
+#pragma unroll
+      for (int c = begin; c < end; ++c)
+        if (16 * group + 2 * q + t % 2 + t / 2 * 8 >= token)
+          values[group][t][c] = *reinterpret_cast<const uint4*>(code + 128 * c + 16 * g);
+  }
+
+  /// Right operand of product s of the scores of 8 tokens; its lane's dimensions: key_place().
+  __device__ __forceinline__ void key_operand(int eight, int s, uint32_t (&b)[2]) const {
     if constexpr (kFormat == KvFormat::bf16) {
-      a[0] = word(first[s / 2], 2 * (s % 2));
-      a[1] = word(second[s / 2], 2 * (s % 2));
-      a[2] = word(first[s / 2], 2 * (s % 2) + 1);
-      a[3] = word(second[s / 2], 2 * (s % 2) + 1);
+      b[0] = word(keys[eight][s / 2], 2 * (s % 2));
+      b[1] = word(keys[eight][s / 2], 2 * (s % 2) + 1);
     } else {
-      const uint32_t low = word(first[s / 4], s % 4);
-      const uint32_t high = word(second[s / 4], s % 4);
-      a[0] = widen_e4m3_pair(low & 0xFFFFU);
-      a[1] = widen_e4m3_pair(high & 0xFFFFU);
-      a[2] = widen_e4m3_pair(low >> 16);
-      a[3] = widen_e4m3_pair(high >> 16);
+      const uint32_t codes = word(keys[eight][s / 4], s % 4);
+      b[0] = widen_e4m3_pair(codes & 0xFFFFU);
+      b[1] = widen_e4m3_pair(codes >> 16);
     }
   }
-  static __device__ __forceinline__ int query_dims(int s, int q) {
-    return kFormat == KvFormat::bf16 ? s / 2 * 32 + q * 8 + s % 2 * 4
-                                     : s / 4 * 64 + q * 16 + s % 4 * 4;
+  /// Product s and lane q that multiply dimensions d .. d + 3, d a multiple of 4, as 4 s + q.
+  static __device__ __forceinline__ int key_place(int d) {
+    return kFormat == KvFormat::bf16 ? 4 * (d / 32 * 2 + d % 8 / 4) + d % 32 / 8
+                                     : 4 * (d / 64 * 4 + d % 16 / 4) + d % 64 / 16;
   }
 
   /// Left operand of tile i of a group's result; its lane's dimensions are out_dims(i) and the

@@ -139,8 +139,7 @@ void attention_block(const Context& context, int layer) {
                            .partial = work.partial.as<float>(),
                            .out = work.mixed.as<uint16_t>(),
                            .out_stride = work.mixed_stride};
-  attention_prepare(args, context.launcher.of(Step::attend));
-  attention_attend(args, context.launcher.of(Step::attend));
+  attention(args, context.launcher.of(Step::attend));
   add_product(context, w.o, work.mixed.as<uint16_t>(), work.mixed_stride);
   norm_after(context, layer, Half::mixer);
 }

@@ -4,7 +4,7 @@
 // and v_dim up to 128. Bound: the bytes of the state, twice.
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/recurrence_stream.cuh"
+#include "backend/cuda/recurrence_convolve.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -243,31 +243,55 @@ bool streams(const DeltaNetArgs& args, const Launcher& launcher) {
          args.k_dim == kStreamDim && args.v_dim == kStreamDim && args.state.slot_stride % 4 == 0;
 }
 
-void launch_stream(const DeltaNetArgs& args, const Launcher& launcher) {
-  constexpr int kBytes = sizeof(StreamShared) + 128;
+bool splits(const DeltaNetArgs& args, const Launcher& launcher) {
+  return args.v_heads * args.batch.sequences <= launcher.multiprocessors;
+}
+
+/// Whether the recurrence makes the convolution itself.
+bool convolves(const DeltaNetArgs& args, const Launcher& launcher) {
+  const int units_max = kUnitsMax * kStreamBlocks * launcher.multiprocessors;
+  return args.qkv != nullptr && streams(args, launcher) && !splits(args, launcher) &&
+         args.k_heads * args.batch.sequences <= units_max &&
+         args.batch.rows == args.batch.sequences && args.taps == kFusedTaps &&
+         args.v_heads / args.k_heads <= kFusedHeadsMax;
+}
+
+/// Blocks of kStreamThreads that walk `items`.
+template <typename Shared, void (*kKernel)(DeltaNetArgs)>
+void launch_walk(const DeltaNetArgs& args, int items, const Launcher& launcher) {
   static const bool prepared = [] {
-    CUDA_CHECK(cudaFuncSetAttribute(recurrence_stream_kernel,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(sizeof(Shared))));
     return true;
   }();
   CHECK(prepared, "shared memory of the recurrence");
+  launch(kKernel, launcher,
+         static_cast<unsigned>(min(items, kStreamBlocks * launcher.multiprocessors)),
+         kStreamThreads, sizeof(Shared), args);
+}
+
+void launch_stream(const DeltaNetArgs& args, const Launcher& launcher) {
   const int items = args.v_heads * args.batch.sequences;
-  if (items <= launcher.multiprocessors) {
+  if (convolves(args, launcher)) {
+    const int units = args.k_heads * args.batch.sequences;
+    return channel_parts(args.v_heads / args.k_heads) <= 2
+               ? launch_walk<ConvolveShared, recurrence_convolve_kernel<2>>(args, units, launcher)
+               : launch_walk<ConvolveShared, recurrence_convolve_kernel<3>>(args, units, launcher);
+  }
+  if (splits(args, launcher)) {
     Launcher clusters = launcher;
     clusters.cluster = kSplitBlocks;
     return launch(recurrence_split_kernel, clusters, static_cast<unsigned>(items * kSplitBlocks),
                   kSplitWarps * 32, 0, args);
   }
-  launch(recurrence_stream_kernel, launcher,
-         static_cast<unsigned>(min(items, kStreamBlocks * launcher.multiprocessors)),
-         kStreamThreads, kBytes, args);
+  launch_walk<StreamShared, recurrence_stream_kernel>(args, items, launcher);
 }
 
 }  // namespace
 
 void delta_net(const DeltaNetArgs& args, const Launcher& launcher) {
   const auto sequences = static_cast<unsigned>(args.batch.sequences);
-  if (args.qkv != nullptr) {
+  if (args.qkv != nullptr && !convolves(args, launcher)) {
     const dim3 channels(static_cast<unsigned>((args.qkv_rows() + kThreads - 1) / kThreads),
                         sequences);
     launch(convolve_kernel, launcher.of(Step::convolve), channels, kThreads, 0, args);

@@ -230,7 +230,7 @@ struct RopeView {
 inline constexpr int kHeadDimMax = 256;
 inline constexpr int kAttendSplitsMax = 128;  // pieces of one row's history
 inline constexpr int kAttendTokensMin = 128;  // of one piece
-inline constexpr int kAttendRowsMax = 32;     // of one launch: the size of the partial results
+inline constexpr int kAttendRowsMax = 64;     // of one launch: the size of the partial results
 /// Floats of one partial result: out, then its maximum and total, padded to 16 bytes.
 constexpr int64_t attend_partial_floats(int64_t head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
 
@@ -240,7 +240,7 @@ struct AttentionArgs {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   bool output_gate = false;
-  float* q = nullptr;        // [rows][q_heads * (2) * head_dim]; per head [q | gate]
+  const float* q = nullptr;  // [rows][q_heads * (2) * head_dim]; per head [q | gate]
   const float* k = nullptr;  // [rows][kv_heads * head_dim]
   const float* v = nullptr;
   const float* q_norm = nullptr;
@@ -260,11 +260,14 @@ struct PromptAttentionArgs {
   const uint16_t* k = nullptr;
   const uint16_t* v = nullptr;
 };
-void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher);
 /// Norm and rotation of q (in place) and k; k and v into their pages.
-void attention_prepare(const AttentionArgs& args, const Launcher& launcher);
-/// Softmax over the history, gated.
-void attention_attend(const AttentionArgs& args, const Launcher& launcher);
+void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher);
+/// Norm and rotation of q and k; k and v into their pages; softmax over the history, gated.
+void attention(const AttentionArgs& args, const Launcher& launcher);
+/// Its parts: k and v into their pages, where rows of this pass read those of others; the pieces
+/// of histories added.
+void attention_store(const AttentionArgs& args, const Launcher& launcher);
+void attend_combine(const AttentionArgs& args, int row_begin, int rows, const Launcher& launcher);
 
 inline constexpr int kDeltaDimMax = 128;
 inline constexpr int kConvTapsMax = 8;

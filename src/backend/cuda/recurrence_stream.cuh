@@ -56,6 +56,15 @@ __device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
+/// A barrier for all threads of the block.
+__device__ __forceinline__ void start_copies(StreamShared& shared) {
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_of(&shared.full))
+                 : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+}
 __device__ __forceinline__ void store_in_cluster(float* own, int rank, float value) {
   asm volatile(
       "{\n.reg .u32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
@@ -75,6 +84,7 @@ __device__ __forceinline__ void wait_for_cluster() {
 #else
 __device__ __forceinline__ void copy_state(void*, const float*, uint64_t*) {}
 __device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
+__device__ __forceinline__ void start_copies(StreamShared&) {}
 __device__ __forceinline__ void store_in_cluster(float*, int, float) {}
 __device__ __forceinline__ int rank_in_cluster() { return 0; }
 __device__ __forceinline__ void wait_for_cluster() {}
@@ -124,14 +134,26 @@ class StreamHead {
   __device__ __forceinline__ StreamRow load_row(int row) const {
     const float* qkv = a_.convolved + static_cast<int64_t>(row) * a_.qkv_rows();
     const int k_head = v_head_ / (a_.v_heads / a_.k_heads);
-    StreamRow r;
+    StreamRow r = load_gates(row);
     r.q = *reinterpret_cast<const float4*>(qkv + k_head * kStreamDim + 4 * lane_);
     r.k = *reinterpret_cast<const float4*>(qkv + (a_.k_heads + k_head) * kStreamDim + 4 * lane_);
     r.v = *reinterpret_cast<const float4*>(qkv + (2 * a_.k_heads + v_head_) * kStreamDim + column_);
+    return r;
+  }
+  /// The rest of a row, where the block convolves itself.
+  __device__ __forceinline__ StreamRow load_gates(int row) const {
+    StreamRow r;
     r.a = a_.a[row * a_.gate_stride + v_head_];
     r.b = a_.b[row * a_.gate_stride + v_head_];
     r.z = a_.z[(static_cast<int64_t>(row) * a_.v_heads + v_head_) * kStreamDim + own_column()];
     return r;
+  }
+  /// `convolved`: q, k and the block's value heads, of which this is number `head`.
+  __device__ __forceinline__ void take_convolved(const float* convolved, int head,
+                                                 StreamRow& r) const {
+    r.q = *reinterpret_cast<const float4*>(convolved + 4 * lane_);
+    r.k = *reinterpret_cast<const float4*>(convolved + kStreamDim + 4 * lane_);
+    r.v = *reinterpret_cast<const float4*>(convolved + (2 + head) * kStreamDim + column_);
   }
   __device__ __forceinline__ void take_state(const float* from) {
 #pragma unroll
@@ -230,12 +252,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     if (threadIdx.x == 0 && item < items)
       copy_state(shared.state, state_of(item, a.batch.state_in[item / a.v_heads]), &shared.full);
   };
-  if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_of(&shared.full))
-                 : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
+  start_copies(shared);
   // The states were written by the pass before at the latest, so they are read ahead of the inputs.
   load(blockIdx.x);
   wait_for_inputs();
