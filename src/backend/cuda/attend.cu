@@ -359,7 +359,7 @@ class AttendBlock {
       sum.w = fmaf(scale, x.w, sum.w);
       total = fmaf(scale, shared_.out[w][head][kDim + 1], total);
     }
-    float* to = partial_at(a_, piece.row, piece.first_head + head, piece.index);
+    float* to = partial_at(a_, shared_.table.rows, piece.row, piece.first_head + head, piece.index);
     if (d < a_.head_dim) *reinterpret_cast<float4*>(to + d) = sum;
     if (d == 0)
       *reinterpret_cast<float2*>(to + attend_partial_floats(a_.head_dim) - 4) =
@@ -421,8 +421,12 @@ void attention(const AttentionArgs& args, const Launcher& launcher) {
     const int64_t pieces_max = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
     const auto blocks = static_cast<unsigned>(
         min(pieces_max, int64_t{kBlocksPerMultiprocessor} * launcher.multiprocessors));
-    launch(kernel, launcher, blocks, kThreads, 0, args, of);
-    attend_combine(args, of.row_begin, of.rows, launcher);
+    for (const AttendShare share : {AttendShare::first, AttendShare::rest}) {
+      of.share = share;
+      if (share == AttendShare::rest && of.rows <= kAttendRowsMax / 2) continue;
+      launch(kernel, launcher, blocks, kThreads, 0, args, of);
+      attend_combine(args, of, launcher);
+    }
   }
 }
 

@@ -44,16 +44,21 @@ __device__ __forceinline__ void scale_pieces(const float* last, int stride, int 
 
 /// One block per head and row.
 __global__ void __launch_bounds__(kThreads)
-    combine_kernel(const __grid_constant__ AttentionArgs a, int row_begin) {
+    combine_kernel(const __grid_constant__ AttentionArgs a,
+                   const __grid_constant__ AttendLaunch of) {
   __shared__ float scales[kAttendSplitsMax];
   __shared__ float total;
   __shared__ __align__(16) float sums[kGroups][kHeadDimMax];
   touch(a);
   const int head = static_cast<int>(blockIdx.x);
-  const int row = row_begin + static_cast<int>(blockIdx.y);
-  const int tokens = a.batch.kv_index[row] + 1;
+  int histories[2];
+  load_tokens(a, of, histories);
+  const LaunchRows rows = launch_rows(a, of, histories);
+  const int local = rows.begin + static_cast<int>(blockIdx.y);
+  const int row = of.row_begin + local;
+  const int tokens = local < rows.end ? a.batch.kv_index[row] + 1 : 0;
   const int pieces = piece_count(tokens);
-  const float* first = partial_at(a, static_cast<int>(blockIdx.y), head, 0);
+  const float* first = partial_at(a, rows, local, head, 0);
   const auto stride = static_cast<int>(attend_partial_floats(a.head_dim));
   const auto thread = static_cast<int>(threadIdx.x);
   const int group = thread / (kThreads / kGroups);
@@ -100,9 +105,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void attend_combine(const AttentionArgs& args, int row_begin, int rows, const Launcher& launcher) {
+void attend_combine(const AttentionArgs& args, const AttendLaunch& of, const Launcher& launcher) {
+  const int rows = of.share == AttendShare::first ? of.rows : of.rows - kAttendRowsMax / 2;
   const dim3 grid(static_cast<unsigned>(args.q_heads), static_cast<unsigned>(rows));
-  launch(combine_kernel, launcher, grid, kThreads, 0, args, row_begin);
+  launch(combine_kernel, launcher, grid, kThreads, 0, args, of);
 }
 
 }  // namespace nibble::cuda

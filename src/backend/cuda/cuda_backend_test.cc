@@ -382,6 +382,35 @@ TEST_F(CudaPebble, ShortListsAreOfTheLogitsThatCanBeFetched) {
   }
 }
 
+/// More rows than partial results of attention have room for beside one long history.
+TEST_P(CudaPebbleCache, ALongRowDoesNotDependOnItsBatch) {
+  constexpr int kSequences = 40;
+  constexpr size_t kPrompt = 8320;
+  const auto backend = make(GetParam());
+  const std::vector<int32_t> ids = random_ids(kPrompt + 2, model_.config.vocab_rows, 5);
+  const auto run = [&](int beside) {
+    TestSession session(*backend, model_.config,
+                        {.sequences = kSequences, .tokens_max = 8448, .rows_max = 512});
+    for (size_t at = 0; at < kPrompt; at += 512)
+      session.pass({{.sequence = kSequences - 1,
+                     .tokens = std::span(ids).subspan(at, std::min<size_t>(512, kPrompt - at))}});
+    Logits last;
+    for (size_t i = 0; i < 2; ++i) {
+      std::vector<TestSession::Feed> feeds;
+      for (int s = kSequences - 1 - beside; s < kSequences; ++s)
+        feeds.push_back({.sequence = s,
+                         .tokens = std::span(ids).subspan(kPrompt + i, 1),
+                         .arithmetic = Arithmetic::generation});
+      const Logits all = session.pass(feeds);
+      last.assign(all.end() - model_.config.vocab_rows, all.end());
+    }
+    return last;
+  };
+  const Logits alone = run(0);
+  EXPECT_TRUE(same_bits(run(7), alone));
+  EXPECT_TRUE(same_bits(run(kSequences - 1), alone));
+}
+
 TEST_P(CudaPebbleCache, PoolsMoveBytes) {
   const auto backend = make(GetParam());
   backend->reserve({.pages = 3, .state_slots = 3, .rows_max = 8, .host_pages = 2, .host_slots = 2})

@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kNormThreads) embed_kernel(const __grid_consta
     store_columns(h.v[g], a.h + static_cast<int64_t>(row) * a.hidden + column);
   }
   const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;
-  norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, nullptr, scratch);
+  norm_row(h, a.hidden, load_part<kWidth>(a.norm, a.hidden), a.eps, order, a.x + row * a.x_stride,
+           nullptr, scratch);
 }
 
 }  // namespace

@@ -230,7 +230,12 @@ struct RopeView {
 inline constexpr int kHeadDimMax = 256;
 inline constexpr int kAttendSplitsMax = 128;  // pieces of one row's history
 inline constexpr int kAttendTokensMin = 128;  // of one piece
-inline constexpr int kAttendRowsMax = 64;     // of one launch: the size of the partial results
+inline constexpr int kAttendRowsMax = 64;     // of one launch; half of them with long histories
+/// Pieces of rows that partial results have room for: those of half of the rows of a launch, or
+/// half as many of each.
+constexpr int64_t attend_rooms(int64_t splits_max) {
+  return kAttendRowsMax * ((splits_max + 1) / 2);
+}
 /// Floats of one partial result: out, then its maximum and total, padded to 16 bytes.
 constexpr int64_t attend_partial_floats(int64_t head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
 
@@ -249,7 +254,7 @@ struct AttentionArgs {
   RopeView rope;
   KvView kv;
   int32_t splits_max = 1;    // enough for the longest row
-  float* partial = nullptr;  // [kAttendRowsMax][q_heads][splits][attend_partial_floats]
+  float* partial = nullptr;  // attend_rooms() of [q_heads][attend_partial_floats]
   uint16_t* out = nullptr;   // [rows][out_stride]
   int64_t out_stride = 0;
 };
@@ -267,7 +272,8 @@ void attention(const AttentionArgs& args, const Launcher& launcher);
 /// Its parts: k and v into their pages, where rows of this pass read those of others; the pieces
 /// of histories added.
 void attention_store(const AttentionArgs& args, const Launcher& launcher);
-void attend_combine(const AttentionArgs& args, int row_begin, int rows, const Launcher& launcher);
+struct AttendLaunch;
+void attend_combine(const AttentionArgs& args, const AttendLaunch& of, const Launcher& launcher);
 
 inline constexpr int kDeltaDimMax = 128;
 inline constexpr int kConvTapsMax = 8;

@@ -14,6 +14,8 @@ __device__ __forceinline__ void block_output(const AddNormArgs& a, int row, int 
   const int64_t at = static_cast<int64_t>(row) * a.hidden + column;
   if (a.top_k == 0) return load_columns(a.y + at, sum);
   const float* y = a.y + static_cast<int64_t>(row) * a.top_k * a.hidden + column;
+  float shared[kWidth] = {};
+  if (a.shared != nullptr) load_columns(a.shared + at, shared);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) sum[i] = 0.0F;
   float part[kWidth];
@@ -24,9 +26,8 @@ __device__ __forceinline__ void block_output(const AddNormArgs& a, int row, int 
     for (int i = 0; i < kWidth; ++i) sum[i] = fmaf(weights[k], part[i], sum[i]);
   }
   if (a.shared == nullptr) return;
-  load_columns(a.shared + at, part);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) sum[i] = fmaf(shared_weight, part[i], sum[i]);
+  for (int i = 0; i < kWidth; ++i) sum[i] = fmaf(shared_weight, shared[i], sum[i]);
 }
 
 template <int kWidth>
@@ -34,19 +35,14 @@ __global__ void __launch_bounds__(kNormThreads)
     add_norm_kernel(const __grid_constant__ AddNormArgs a) {
   touch(a);
   __shared__ NormScratch<kWidth> scratch;
-  __shared__ float weights[kRouteTopKMax];
   const int row = blockIdx.x;
+  const RowPart<kWidth> w = load_part<kWidth>(a.norm, a.hidden);
   wait_for_inputs();
-  if (threadIdx.x < a.top_k) weights[threadIdx.x] = a.weights[row * a.top_k + threadIdx.x];
+  const float* weights = a.weights + row * a.top_k;
   const float shared_weight =
       a.shared == nullptr ? 0.0F : sigmoid(a.shared_gate[row * a.gate_stride]);
   float* stream = a.h + static_cast<int64_t>(row) * a.hidden;
-  RowPart<kWidth> h;
-#pragma unroll
-  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g)
-    if (RowPart<kWidth>::column(g) < a.hidden)
-      load_columns(stream + RowPart<kWidth>::column(g), h.v[g]);
-  if (a.top_k > 0) __syncthreads();
+  RowPart<kWidth> h = load_part<kWidth>(stream, a.hidden);
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
     const int column = RowPart<kWidth>::column(g);
@@ -60,7 +56,7 @@ __global__ void __launch_bounds__(kNormThreads)
   float* wide =
       a.hidden_out == nullptr ? nullptr : a.hidden_out + static_cast<int64_t>(row) * a.hidden;
   const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;
-  norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, wide, scratch);
+  norm_row(h, a.hidden, w, a.eps, order, a.x + row * a.x_stride, wide, scratch);
 }
 
 /// Four BF16 columns.
@@ -114,7 +110,8 @@ __global__ void __launch_bounds__(kNormThreads)
   float* wide =
       a.hidden_out == nullptr ? nullptr : a.hidden_out + static_cast<int64_t>(row) * a.hidden;
   const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;
-  norm_row(h, a.hidden, a.norm, a.eps, order, a.x + row * a.x_stride, wide, scratch);
+  norm_row(h, a.hidden, load_part<4>(a.norm, a.hidden), a.eps, order, a.x + row * a.x_stride, wide,
+           scratch);
 }
 
 __global__ void __launch_bounds__(kNormThreads)

@@ -42,6 +42,17 @@ __device__ __forceinline__ void store_columns(const float (&from)[kWidth], float
   }
 }
 
+/// Columns beyond `columns` as zero.
+template <int kWidth>
+__device__ __forceinline__ RowPart<kWidth> load_part(const float* from, int columns) {
+  RowPart<kWidth> part = {};
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g)
+    if (RowPart<kWidth>::column(g) < columns)
+      load_columns(from + RowPart<kWidth>::column(g), part.v[g]);
+  return part;
+}
+
 /// How the columns of an input lie: as generation arithmetic reads them (x_place), or as prompt
 /// arithmetic does (packed_position).
 enum class InputOrder : uint8_t { placed, packed };
@@ -55,9 +66,9 @@ struct NormScratch {
 /// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. Squares are
 /// added up by pieces of 32 kWidth columns, the pieces in order, whatever the size of the block.
 template <int kWidth>
-__device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden, const float* w,
-                                         float eps, InputOrder order, uint16_t* x, float* wide,
-                                         NormScratch<kWidth>& scratch) {
+__device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden,
+                                         const RowPart<kWidth>& w, float eps, InputOrder order,
+                                         uint16_t* x, float* wide, NormScratch<kWidth>& scratch) {
   constexpr int kWarps = kNormThreads / 32;
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
@@ -72,16 +83,17 @@ __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden, c
   }
   __syncthreads();
   float total = 0.0F;
-  for (int piece = 0; piece * 32 * kWidth < hidden; ++piece) total += scratch.pieces[piece];
+#pragma unroll 16
+  for (int piece = 0; piece < (hidden + 32 * kWidth - 1) / (32 * kWidth); ++piece)
+    total += scratch.pieces[piece];
   const float scale = rsqrtf(total / static_cast<float>(hidden) + eps);
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
     const int column = RowPart<kWidth>::column(g);
     if (column >= hidden) continue;
     float y[kWidth];
-    load_columns(w + column, y);
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y[i] = __fmul_rn(y[i], __fmul_rn(h.v[g][i], scale));
+    for (int i = 0; i < kWidth; ++i) y[i] = __fmul_rn(w.v[g][i], __fmul_rn(h.v[g][i], scale));
     if (wide != nullptr) store_columns(y, wide + column);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
