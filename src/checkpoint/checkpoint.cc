@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_index.h"
+#include "checkpoint/direct_file.h"
 #include "checkpoint/safetensors_header.h"
 
 namespace nibble {
@@ -13,6 +14,7 @@ struct Checkpoint::State {
   std::filesystem::path folder;
   std::vector<std::string> names;
   std::vector<File> files;
+  std::vector<DirectFile> direct;  // as files; empty: not asked for
   std::vector<TensorEntry> entries;
   Json config;
 };
@@ -127,6 +129,14 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
   return Checkpoint(std::move(state));
 }
 
+Result<void> Checkpoint::read_directly() {
+  std::vector<DirectFile> direct;
+  for (const std::string& name : state_->names)
+    direct.push_back(TRY(DirectFile::open(state_->folder / name)));
+  state_->direct = std::move(direct);
+  return {};
+}
+
 const std::filesystem::path& Checkpoint::folder() const { return state_->folder; }
 std::span<const std::string> Checkpoint::files() const { return state_->names; }
 std::span<const TensorEntry> Checkpoint::entries() const { return state_->entries; }
@@ -171,8 +181,10 @@ Result<void> Checkpoint::read_bytes(const TensorEntry& entry, int64_t begin,
   const auto bytes = static_cast<int64_t>(out.size());
   CHECK(begin >= 0 && bytes <= entry.bytes - begin, "bytes ", begin, " + ", bytes, " of ",
         entry.bytes, " of ", entry.name);
-  return state_->files[static_cast<size_t>(entry.file)].read_at(
-      out, entry.offset + static_cast<uint64_t>(begin));
+  const auto file = static_cast<size_t>(entry.file);
+  const uint64_t at = entry.offset + static_cast<uint64_t>(begin);
+  if (!state_->direct.empty()) return state_->direct[file].read_at(out, at);
+  return state_->files[file].read_at(out, at);
 }
 
 }  // namespace nibble

@@ -37,6 +37,10 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
+  /// From here on tensor bytes are read past the page cache. Errors: unsupported where the file
+  /// system refuses; then nothing changes.
+  Result<void> read_directly();
+
   const std::filesystem::path& folder() const;
   /// File names inside folder(), in index order.
   std::span<const std::string> files() const;

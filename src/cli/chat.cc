@@ -61,7 +61,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   conversation.parameters = TRY(sampling_body(arguments));
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
   const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
-  const auto session = TRY(LocalSession::open(arguments, folder));
+  const auto session = TRY(LocalSession::open(arguments, folder, terminal));
   if (!session->served().chat_template)
     return make_error(ErrorCode::unsupported, {.what = "this checkpoint has no chat template",
                                                .advice = "use `nibble run --raw`"});

@@ -49,10 +49,12 @@ std::string LocalAnswer::stats() const {
 }
 
 Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& arguments,
-                                                         const std::filesystem::path& folder) {
+                                                         const std::filesystem::path& folder,
+                                                         Terminal& terminal) {
   Profiles profiles = TRY(read_profiles(arguments));
   TRY(check_profile(arguments, profiles));
   EngineSetup setup = TRY(set_up_engine(arguments, folder, {}));
+  terminal.err(setup.model.notice);
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};
   served.profiles = std::move(profiles);

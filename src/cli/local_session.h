@@ -28,7 +28,8 @@ class LocalSession {
  public:
   /// Loads the model; with it tokenizer and template.
   static Result<std::unique_ptr<LocalSession>> open(const Arguments& arguments,
-                                                    const std::filesystem::path& folder);
+                                                    const std::filesystem::path& folder,
+                                                    Terminal& terminal);
 
   LocalSession(ServedModel served, std::unique_ptr<Engine> engine)
       : served_(std::move(served)), engine_(std::move(engine)) {}

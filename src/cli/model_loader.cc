@@ -56,6 +56,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.options.card = TRY(card_limit(arguments.text("card-limit").value_or("")));
   request.dummy = TRY(parse_load_format(arguments));
   request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
+  request.direct_io = arguments.enabled(kDirectIoOption.name);
   request.options.isa = arguments.text("isa").value_or("");
   return request;
 }
@@ -128,6 +129,12 @@ Result<LoadedModel> load_model(const ModelRequest& request) {
   }
   LoadedModel model;
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
+  if (request.direct_io) {
+    const Result<void> direct = model.checkpoint->read_directly();
+    if (!direct.ok() && direct.error().code != ErrorCode::unsupported) return direct.error();
+    if (!direct.ok())
+      model.notice = concat(direct.error().message, "; reading through the cache\n");
+  }
   model.config = TRY(ModelConfig::parse(model.checkpoint->config()));
   const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));

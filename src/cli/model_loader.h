@@ -22,6 +22,7 @@ struct ModelRequest {
   /// declares, or a WeightLayout.
   std::optional<std::string> dummy;
   BackendOptions options;
+  bool direct_io = false;
 };
 
 struct LoadedModel {
@@ -29,6 +30,7 @@ struct LoadedModel {
   ModelConfig config;
   int64_t weight_bytes = 0;          // on the card: as the backend holds them; else as stored
   std::unique_ptr<Backend> backend;  // not yet reserved
+  std::string notice;                // a line for people about how it was loaded, or empty
 };
 
 // Rows for a verb's option table, as kModelOptions.
@@ -43,6 +45,8 @@ inline constexpr Option kLoadFormatOption = {
     "load-format", "NAME", "auto",
     "auto reads the weights; dummy makes random ones on the card, stored as config.json declares; "
     "dummy:mixed, dummy:nvfp4, dummy:bf16 in that layout"};
+inline constexpr Option kDirectIoOption = {
+    "direct-io", "", "false", "reads weights past the page cache (O_DIRECT), for a cold fast disk"};
 inline constexpr Option kCardLimitOption = {
     "card-limit", "CARD|BYTES", "",
     "imitates a smaller card: its memory, shared memory and portable kernels, e.g. rtx5090"};
@@ -50,9 +54,9 @@ inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is on
 inline constexpr Option kIsaOption = {
     "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
 
-inline constexpr std::array kModelOptions = {kBackendOption,    kActivationsOption, kKvCacheOption,
-                                             kLoadFormatOption, kCardLimitOption,   kThreadsOption,
-                                             kIsaOption};
+inline constexpr std::array kModelOptions = {
+    kBackendOption,  kActivationsOption, kKvCacheOption, kLoadFormatOption,
+    kDirectIoOption, kCardLimitOption,   kThreadsOption, kIsaOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

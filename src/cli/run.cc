@@ -81,7 +81,7 @@ Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
   const std::string prompt = TRY(read_prompt(arguments, terminal));
   const Json body = TRY(request_body(arguments, prompt));
   const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
-  const auto session = TRY(LocalSession::open(arguments, folder));
+  const auto session = TRY(LocalSession::open(arguments, folder, terminal));
   const bool raw = arguments.enabled("raw");
   if (!raw && !session->served().chat_template)
     return make_error(ErrorCode::unsupported,
@@ -178,6 +178,7 @@ Result<int> run_ids(const Arguments& arguments, Terminal& terminal) {
   const Json json = TRY(parse_json(text, path));
   const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
   EngineSetup setup = TRY(set_up_engine(arguments, folder, {.sequences_max = kIdsSequencesMax}));
+  terminal.err(setup.model.notice);
   const auto prompts = TRY(parse_ids(json, setup.model.config.vocab_rows));
   auto requests = TRY(requests_of(arguments, prompts, setup));
   EngineSettings settings = setup.settings();

@@ -154,6 +154,7 @@ Result<int> run_score(const Arguments& arguments, Terminal& terminal) {
   report.reference_request = TRY(reference_request(arguments, report.request));
   const Json ids = TRY(read_ids(arguments));
   const LoadedModel model = TRY(load_model(report.request));
+  terminal.err(model.notice);
   LoadedModel reference;
   ScoreRequest request{.model = {.backend = model.backend.get(), .config = &model.config}};
   if (report.reference_request) {
