@@ -25,7 +25,8 @@ inline constexpr Option kKvCacheBytesOption = {
     "kv-cache-memory-bytes", "N", "", "bytes for the KV cache; default: by need, within memory"};
 inline constexpr Option kMaxBatchedTokensOption = {
     "max-num-batched-tokens", "N", "",
-    "rows of one pass, prompt pieces and decoding sequences; default: 512, or as many as needed"};
+    "rows of one pass, prompt pieces and decoding sequences; default: 512, "
+    "on a card 2048, or as many as needed"};
 inline constexpr std::array kEngineOptions = {kMaxModelLenOption, kKvCacheBytesOption,
                                               kMemoryShareOption, kMaxBatchedTokensOption,
                                               kSpeculativeOption};

@@ -76,7 +76,7 @@ TEST_F(CudaMemoryTest, LittleBesideWeightsAndCaches) {
   const ModelConfig config = ModelConfig::parse(parse_json(text, path).value()).value();
   const auto backend =
       make_random_cuda_backend(config, formats_of(WeightLayout::mixed), {}).value();
-  const PoolSizes sizes{.pages = 4096, .state_slots = 48, .rows_max = 512};
+  const PoolSizes sizes{.pages = 4096, .state_slots = 48, .rows_max = 2048};
   const auto workspace = static_cast<double>(cuda_workspace_bytes(*backend, sizes).value());
   const CudaMemory before = cuda_memory(*backend);
   backend->reserve(sizes).value();
