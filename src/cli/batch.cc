@@ -227,7 +227,9 @@ Result<int> BatchRun::run(int64_t on_the_way_max) {
   while (true) {
     if (!interrupted()) TRY(begin_lines(on_the_way_max));
     if (on_the_way_ == 0 && (ended_ || interrupted())) break;
-    for (const Arrivals::Answer& answer : arrivals_.take()) TRY(take(answer));
+    const std::vector<Arrivals::Answer> answers = arrivals_.take();
+    TRY(server_.failure());  // their lines are not answered: the same command goes on with them
+    for (const Arrivals::Answer& answer : answers) TRY(take(answer));
     progress_.update(static_cast<uint64_t>(skipped_ + answered_ + failed_),
                      static_cast<uint64_t>(input_.total()));
   }
@@ -249,10 +251,11 @@ Result<BatchOutput> open_output(const Arguments& arguments, const std::string& i
 }
 
 Result<std::unique_ptr<Server>> start_server(const Arguments& arguments, ClientSetup clients,
-                                             const std::filesystem::path& folder,
-                                             int32_t sequences) {
+                                             const std::filesystem::path& folder, int32_t sequences,
+                                             Terminal& terminal) {
   EngineSetup setup = TRY(
       set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
+  terminal.err(setup.model.notice);
   ServedModel served = TRY(load_for_clients(std::move(clients), setup, folder));
   EngineSettings settings = setup.settings();
   settings.waiting_max = 1 << 20;  // what is on its way is bounded by lines
@@ -274,7 +277,7 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
   ClientSetup clients = TRY(read_client_setup(arguments));
   const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
-  const auto server = TRY(start_server(arguments, std::move(clients), folder, sequences));
+  const auto server = TRY(start_server(arguments, std::move(clients), folder, sequences, terminal));
   std::thread serving([&] { server->run(); });
   BatchRun batch(*server, std::move(input), output, terminal);
   Result<int> code = batch.run(std::min(kOnTheWayPerSequence * sequences, kOnTheWayMax));

@@ -156,7 +156,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   settings.waiting_tokens_max = request.waiting_tokens_max;
 
   terminal.err(concat("model: ", served.names[0], " on ", setup.model.backend->description(), "\n",
-                      setup.plan.table()));
+                      setup.plan.table(), setup.model.notice));
   if (setup.model.backend->name() == "cuda") terminal.err(cuda_kernel_table(*setup.model.backend));
   terminal.err(recipe_notice(folder));
   if (!served.chat_template)
@@ -169,7 +169,10 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                       elapsed.count(), " ms\n"));
   server->run();
   terminal.err("stopped\n");
-  return kExitOk;
+  const Result<void> failure = server->failure();
+  if (failure.ok()) return kExitOk;
+  terminal.err(concat("nibble serve: ", failure.error().message, "\n"));
+  return kExitDevice;
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ struct Verb {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;        // the work failed; the last line says why
 inline constexpr int kExitUsage = 2;          // unknown verb or flag, bad value
+inline constexpr int kExitDevice = 3;         // the card failed while it served; start again
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
 // One per file of this folder, listed in main.cc.

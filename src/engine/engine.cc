@@ -28,6 +28,7 @@ struct Engine::State {
   void change_rest(std::unique_lock<std::mutex>& lock);
   void carry_out(const RestRequest& request, std::unique_lock<std::mutex>& lock);
   Result<void> change_to(Rest wanted);
+  void notice_failure();
   void predict();
   EngineStats count_stats() const;
   void publish(std::vector<EngineEvent> events);
@@ -48,6 +49,7 @@ struct Engine::State {
   int64_t waiting_tokens = 0;  // of prompts submitted and not yet started
   std::vector<EngineEvent> outbox;
   bool stopped = false;
+  Result<void> failure;
   EngineStats stats;
 
   std::atomic<uint64_t> id_counter{1};
@@ -60,12 +62,24 @@ struct Engine::State {
 /// The serving loop: read the inbox, one pass, publish.
 void Engine::State::run() {
   while (take_inbox()) {
-    publish(core.step());
+    std::vector<EngineEvent> events = core.step();
+    notice_failure();
+    publish(std::move(events));
     predict();
   }
-  std::lock_guard lock(mutex);
-  stopped = true;
-  outbox_changed.notify_all();
+  const bool failed = !failure.ok();
+  {
+    const std::lock_guard lock(mutex);
+    stopped = true;
+    outbox_changed.notify_all();
+  }
+  if (failed && options.on_events) options.on_events();
+}
+
+/// From here on nothing is admitted; what was has been or will be ended by the core.
+void Engine::State::notice_failure() {
+  const std::lock_guard lock(mutex);
+  if (failure.ok()) failure = backend->alive();
 }
 
 /// What earlier processes pinned. What does not fit or does not read is reported and left out.
@@ -85,7 +99,9 @@ void Engine::State::restore_prefixes() {
                     " tokens; raise --host-cache-memory-bytes"));
   }
   writer = std::make_unique<PrefixWriter>(*options.store, options.report);
-  core.memory().on_pinned([this](PrefixBytes prefix) { writer->save(std::move(prefix)); });
+  core.memory().on_pinned([this](PrefixBytes prefix) {
+    if (backend->alive().ok()) writer->save(std::move(prefix));
+  });
 }
 
 EngineStats Engine::State::count_stats() const {
@@ -135,14 +151,14 @@ bool Engine::State::take_inbox() {
   cancelled.clear();
   // A backend that could not wake runs nothing; core.step() then only ends what was cancelled.
   if (shutdown == Shutdown::cancel_running || resting == Rest::sleeping) core.cancel_all();
-  return !shutdown || live > 0;
+  return (!shutdown && failure.ok()) || live > 0;
 }
 
 /// Sleeps, if it may, when nothing comes for long.
 void Engine::State::wait_for_work(std::unique_lock<std::mutex>& lock) {
   const auto work = [&] {
     return !core.idle() || !submitted.empty() || !cancelled.empty() || !rests.empty() ||
-           shutdown.has_value();
+           shutdown.has_value() || !failure.ok();
   };
   if (options.sleep_idle_ms <= 0.0 || resting == Rest::sleeping)
     return inbox_changed.wait(lock, work);
@@ -218,6 +234,7 @@ void Engine::State::publish(std::vector<EngineEvent> events) {
 Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<Backend> backend, ModelConfig config,
                                               Options options) {
   TRY(backend->reserve(options.settings.pools));
+  backend->outlive_device();
   if (options.sampleable.empty()) options.sampleable = Sampler::all_sampleable(config.vocab_rows);
   auto state = std::make_unique<State>(std::move(backend), std::move(config), std::move(options));
   state->restore_prefixes();
@@ -238,6 +255,7 @@ uint64_t Engine::next_id() { return state_->id_counter.fetch_add(1); }
 Result<void> Engine::submit(SequenceRequest request) {
   TRY(state_->core.admissible(request));
   std::lock_guard lock(state_->mutex);
+  TRY(Result<void>(state_->failure));
   if (state_->shutdown)
     return make_error(ErrorCode::cancelled, {.what = "the engine is shutting down"});
   const EngineSettings& settings = state_->options.settings;
@@ -300,6 +318,11 @@ Engine::Rest Engine::resting() const {
 bool Engine::stopped() const {
   std::lock_guard lock(state_->mutex);
   return state_->stopped;
+}
+
+Result<void> Engine::failure() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->failure;
 }
 
 std::vector<EngineEvent> Engine::take_events(std::chrono::milliseconds wait) {

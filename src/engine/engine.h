@@ -21,7 +21,8 @@ class Engine {
   struct Options {
     EngineSettings settings;
     std::vector<uint32_t> sampleable;  // see Sampler; empty: all
-    /// Called on the engine thread when the outbox stops being empty; must not block.
+    /// Called on the engine thread when the outbox stops being empty, and when the engine fails;
+    /// must not block.
     std::function<void()> on_events;
     size_t outbox_max = 65536;  // events; a consumer that lets it fill stops the engine
     /// Pinned prefixes of earlier processes are taken from here, new ones saved here. May be empty.
@@ -44,7 +45,7 @@ class Engine {
   uint64_t next_id();
   /// Errors: those of EngineCore::admissible; no_space when waiting_max sequences or
   /// waiting_tokens_max of their prompt tokens already wait, or when what waits is predicted to
-  /// take longer than the request's deadline allows; cancelled after shutdown.
+  /// take longer than the request's deadline allows; cancelled after shutdown; that of failure().
   Result<void> submit(SequenceRequest request);
   /// Milliseconds until a prompt of middling size, submitted now, would see its first token: when
   /// to come again after `no_space`.
@@ -58,8 +59,10 @@ class Engine {
   enum class Rest : uint8_t { sleeping, awake };
   void rest(Rest wanted, std::function<void(Result<void>)> done);
   Rest resting() const;
-  /// Whether the thread has ended: after shutdown, with nothing live.
+  /// Whether the thread has ended: after shutdown, with nothing live, or after a failure.
   bool stopped() const;
+  /// Errors: that of Backend::alive() after which the engine ended every sequence and its thread.
+  Result<void> failure() const;
 
   /// Everything published since the last call; waits up to `wait` for the first event.
   std::vector<EngineEvent> take_events(std::chrono::milliseconds wait = {});

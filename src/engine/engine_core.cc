@@ -161,6 +161,7 @@ Phase EngineCore::phase(uint64_t id) const {
 void EngineCore::preempt(uint64_t id) { to_preempt_.push_back(id); }
 
 std::vector<EngineEvent> EngineCore::step() {
+  if (end_if_lost()) return std::exchange(events_, {});
   const double begin_ms = now_ms();
   end_expired(begin_ms);
   refresh_matches();
@@ -172,8 +173,10 @@ std::vector<EngineEvent> EngineCore::step() {
     const Residual h = run_layers(backend_, config_, pass.batch);  // a device computes from here
     make_masks(pass);                                              // meanwhile
     const HeadOutput output = backend_.head(pass.batch, h);        // waits
+    if (end_if_lost()) return std::exchange(events_, {});
     absorb(pass, output, begin_ms);
-    sample_rows();
+    sample_rows();  // fetches
+    if (end_if_lost()) return std::exchange(events_, {});
     for (const Sampled& sampled : sampled_) accept(sampled);
     scheduler_.observe(pass.shape, now_ms() - begin_ms);
     ++counters_.passes;
@@ -184,6 +187,19 @@ std::vector<EngineEvent> EngineCore::step() {
     check_integrity();
   }
   return std::exchange(events_, {});
+}
+
+/// Without a device nothing runs again, and what the last pass gave means nothing.
+bool EngineCore::end_if_lost() {
+  const Result<void> alive = backend_.alive();
+  if (alive.ok()) return false;
+  drop_finished();
+  for (const auto& sequence : live_) {
+    memory_.condemn(*sequence);
+    finish(*sequence, FinishReason::error, {.error = alive.error().message});
+  }
+  drop_finished();
+  return true;
 }
 
 double EngineCore::first_token_ms(int32_t prompt_size) const {

@@ -162,6 +162,7 @@ class EngineCore {
   Life advance(Sequence& sequence, Result<SampledToken>& sampled);
   void make_masks(Pass& pass);
   std::vector<uint32_t> next_mask(const Sequence& sequence, std::span<const int32_t> drafted) const;
+  bool end_if_lost();
   void end_not_finite(Sequence& sequence, std::string error);
   void finish(Sequence& sequence, FinishReason reason, Finished details = {});
   void drop_finished();

@@ -104,6 +104,30 @@ TEST(Engine, DrainsOnShutdown) {
   EXPECT_TRUE(engine->stopped());
 }
 
+/// Everything ends with the device's error, then the thread; nothing is admitted after.
+TEST(Engine, EndsEverythingWhenTheDeviceFails) {
+  auto backend = std::make_unique<FakeBackend>();
+  backend->passes_left = 5;
+  std::atomic<int> told = 0;
+  Engine::Options options = small_options();
+  options.on_events = [&] { ++told; };
+  auto engine =
+      Engine::start(std::move(backend), FakeBackend::config(), std::move(options)).value();
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(engine->submit(request(engine->next_id(), 50)).ok());
+  std::map<uint64_t, std::string> errors;
+  while (!engine->stopped() || errors.empty())
+    for (const EngineEvent& event : engine->take_events(std::chrono::milliseconds(20)))
+      if (const auto* end = std::get_if<Finished>(&event)) {
+        EXPECT_EQ(end->reason, FinishReason::error);
+        errors[end->id] = end->error;
+      }
+  EXPECT_EQ(errors.size(), 6U);
+  for (const auto& [id, error] : errors) EXPECT_EQ(error, "the fake card failed");
+  EXPECT_EQ(engine->failure().error().message, "the fake card failed");
+  EXPECT_EQ(engine->submit(request(engine->next_id(), 1)).error().message, "the fake card failed");
+  EXPECT_GE(told, 2);
+}
+
 TEST(Engine, CancelsOnAbortEvenWhenNobodyReads) {
   Engine::Options options = small_options();
   options.outbox_max = 1;

@@ -116,6 +116,7 @@ class FakeBackend final : public Backend {
     CHECK(!asleep, "a pass while asleep");
     validate_batch(batch, config(), sizes_);
     ++passes;
+    if (passes_left > 0) --passes_left;
     rows_computed += batch.rows();
     rows_largest = std::max(rows_largest, batch.rows());
     set_values(batch);
@@ -219,6 +220,11 @@ class FakeBackend final : public Backend {
   void poison_page(int32_t page) override { std::ranges::fill(page_cells(page), kPoison); }
   void poison_state(int32_t slot) override { std::ranges::fill(state(slot), kPoison); }
 
+  Result<void> alive() const override {
+    if (passes_left != 0) return {};
+    return make_error(ErrorCode::io, {.what = "the fake card failed"});
+  }
+
   Result<void> sleep() override {
     asleep = true;
     ++sleeps;
@@ -231,6 +237,7 @@ class FakeBackend final : public Backend {
     return {};
   }
 
+  int passes_left = -1;  // until it fails in the last of them; negative: never
   bool asleep = false;
   int sleeps = 0;
   int passes = 0;

@@ -124,6 +124,13 @@ class Backend {
   virtual void poison_page(int32_t page) = 0;
   virtual void poison_state(int32_t slot) = 0;
 
+  /// A device that fails while it runs (a trapped kernel, an uncorrectable memory error) ends the
+  /// process there, unless this was called before: then what a pass gives means nothing, and
+  /// alive() tells. Nothing but the destructor may be called afterwards.
+  virtual void outlive_device() {}
+  /// Errors: io, naming the device and what it met.
+  virtual Result<void> alive() const { return {}; }
+
   /// Gives the device's memory back: weights go to host memory, caches lose what they hold. Until
   /// wake() nothing else may be called. Errors: unsupported, no_memory.
   virtual Result<void> sleep();

@@ -76,6 +76,7 @@ Server::~Server() {
 
 uint16_t Server::port() const { return state_->http->port(); }
 void Server::run() { state_->http->run(); }
+Result<void> Server::failure() const { return state_->engine->failure(); }
 void Server::submit(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const auto shared = std::make_shared<HttpRequest>(std::move(request));
   state_->http->post([s = state_.get(), shared, exchange = std::move(exchange)] {
@@ -285,6 +286,7 @@ void ServerState::pump() {
     else
       judged.push_back(live);
   }
+  if (engine->stopped() && signals == 0 && !engine->failure().ok()) terminate();
 }
 
 void ServerState::release(const std::shared_ptr<Generation>& generation) {

@@ -74,8 +74,10 @@ class Server {
 
   uint16_t port() const;
   /// Serves until it has drained after SIGINT or SIGTERM; a second signal, or drain_wait, ends what
-  /// still runs.
+  /// still runs. A failure of the engine drains it too: all that ran has ended with that error.
   void run();
+  /// Errors: that of Engine::failure(), which ended run().
+  Result<void> failure() const;
   /// A request that came by another way than a socket; from any thread. Its exchange is called on
   /// the thread of run().
   void submit(HttpRequest request, std::shared_ptr<HttpExchange> exchange);

@@ -36,11 +36,16 @@ class ServerTest : public ::testing::Test {
                                   .context_max = 1024,
                                   .waiting_max = 8,
                                   .integrity = IntegrityChecks::every_step};
-    auto server = Server::start(std::make_unique<ScriptedBackend>(std::move(script), pass_time),
-                                model_config(), settings, model(), std::move(options));
+    auto server = Server::start(backend(std::move(script), pass_time), model_config(), settings,
+                                model(), std::move(options));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
     thread_ = std::thread([this] { server_->run(); });
+  }
+  /// What computes.
+  virtual std::unique_ptr<Backend> backend(std::vector<int32_t> script,
+                                           std::chrono::milliseconds pass_time) const {
+    return std::make_unique<ScriptedBackend>(std::move(script), pass_time);
   }
   /// What is served.
   virtual ServedModel model() const { return served_model(); }

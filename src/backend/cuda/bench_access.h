@@ -1,7 +1,9 @@
-// For benchmarks only: parts of a pass left out one by one, and what a pass met.
+// For benchmarks and tests only: parts of a pass left out one by one, what a pass met, NaN put
+// where a broken kernel would leave it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "backend/cuda/cuda_backend.h"
 
@@ -15,5 +17,12 @@ void skip_steps(Backend& backend, uint32_t steps);
 int64_t experts_met(Backend& backend);
 /// Device time of one recorded pass of `rows` rows, mean of `repeats` back to back, in us.
 double recorded_pass_us(Backend& backend, int32_t rows, int repeats);
+
+/// Called behind each block of a pass with its number: 0 the embedding, then two a layer. While
+/// there is one no pass runs recorded.
+using BlockWatch = std::function<void(const Batch& batch, int block)>;
+void watch_blocks(Backend& backend, BlockWatch watch);
+/// From a BlockWatch: the residual stream of a row of the batch becomes NaN.
+void spoil_row(Backend& backend, int32_t row);
 
 }  // namespace nibble::cuda

@@ -12,6 +12,7 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/head_results.h"
 #include "backend/cuda/host_copy.h"
+#include "backend/cuda/pass_probe.h"
 #include "backend/cuda/rope.h"
 #include "model/forward.h"
 
@@ -35,11 +36,19 @@ class CudaBackend final : public Backend {
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
+  void watch_blocks(BlockWatch watch) { watch_ = std::move(watch); }
+  void spoil_row(int32_t row) {
+    cuda::spoil_row(work_, batch_.device_row(row), config_.hidden, stream_);
+  }
   CudaMemory memory() const;
   std::string kernels() const { return kernel_table(device_, card_, config_, kv_); }
   Result<int64_t> workspace_bytes(const PoolSizes& sizes);
-  int64_t experts_met();
-  double recorded_pass_us(int32_t rows, int repeats);
+  int64_t experts_met() {
+    return cuda::experts_met(work_, *config_.moe, context_.batch.rows, stream_);
+  }
+  double recorded_pass_us(int32_t rows, int repeats) {
+    return replay_us(graphs_.at(rows), repeats, stream_);
+  }
 
   std::string_view name() const override { return "cuda"; }
   std::string description() const override {
@@ -54,21 +63,21 @@ class CudaBackend final : public Backend {
   int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_); }
 
   Residual embed(const Batch& batch) override;
-  Residual attention_block(int layer, const Batch&, Residual h) override {
+  Residual attention_block(int layer, const Batch& batch, Residual h) override {
     if (launches_) cuda::attention_block(context_, layer);
-    return h;
+    return after_block(batch, h);
   }
-  Residual delta_net_block(int layer, const Batch&, Residual h) override {
+  Residual delta_net_block(int layer, const Batch& batch, Residual h) override {
     if (launches_) cuda::delta_net_block(context_, layer);
-    return h;
+    return after_block(batch, h);
   }
-  Residual moe_block(int layer, const Batch&, Residual h) override {
+  Residual moe_block(int layer, const Batch& batch, Residual h) override {
     if (launches_) cuda::moe_block(context_, layer);
-    return h;
+    return after_block(batch, h);
   }
-  Residual dense_mlp_block(int layer, const Batch&, Residual h) override {
+  Residual dense_mlp_block(int layer, const Batch& batch, Residual h) override {
     if (launches_) cuda::dense_mlp_block(context_, layer);
-    return h;
+    return after_block(batch, h);
   }
   HeadOutput head(const Batch& batch, Residual h) override;
   void set_sampleable(std::span<const uint32_t> bits) override {
@@ -112,6 +121,8 @@ class CudaBackend final : public Backend {
   }
   Result<void> sleep() override;
   Result<void> wake() override;
+  void outlive_device() override { cuda::outlive_device(); }
+  Result<void> alive() const override { return device_alive(device_); }
   /// All bits set is NaN in E4M3, BF16 and F32.
   void poison_page(int32_t page) override {
     CUDA_CHECK(cudaMemsetAsync(pools_.page(page), 0xFF, page_size(), stream_));
@@ -138,6 +149,10 @@ class CudaBackend final : public Backend {
   template <typename T>
   bool finite(const T* values, int64_t count);
 
+  Residual after_block(const Batch& batch, Residual h) {
+    if (watch_ && !recording_) watch_(batch, block_++);
+    return h;
+  }
   /// Which rows go through which arithmetic in this pass.
   void split_rows(const Batch& batch);
   Result<void> record(int32_t rows);
@@ -158,6 +173,8 @@ class CudaBackend final : public Backend {
   Workspace work_;
   DeviceBatch batch_;
   PromptPlan plan_;
+  BlockWatch watch_;      // of tests
+  int block_ = 0;         // of the pass, for it
   bool prompts_ = false;  // the prompt kernels hold the shapes of this model
   PoolSizes sizes_;
   std::map<int32_t, cudaGraphExec_t> graphs_;
@@ -258,6 +275,7 @@ Result<void> CudaBackend::record(int32_t rows) {
 }
 
 int32_t CudaBackend::graph_rows(const Batch& batch) const {
+  if (watch_) return 0;
   for (const BatchSequence& sequence : batch.sequences)
     if (sequence.row_count != 1 || sequence.arithmetic != Arithmetic::generation) return 0;
   const auto found = graphs_.lower_bound(batch.rows());
@@ -273,7 +291,8 @@ Residual CudaBackend::embed(const Batch& batch) {
   }
   split_rows(batch);
   if (launches_) embed_block(context_);
-  return {.data = work_.h.as<float>(), .rows = batch.rows()};
+  block_ = 0;
+  return after_block(batch, {.data = work_.h.as<float>(), .rows = batch.rows()});
 }
 
 void CudaBackend::split_rows(const Batch& batch) {
@@ -315,7 +334,7 @@ bool CudaBackend::finite(const T* values, int64_t count) {
   int32_t found = 0;
   copy(&found, flag, sizeof(found), cudaMemcpyDeviceToHost);
   finish();
-  return found == 0;
+  return found == 0 && device_failure() == cudaSuccess;
 }
 
 /// Addresses stay, so recorded passes do too.
@@ -342,32 +361,6 @@ Result<int64_t> CudaBackend::workspace_bytes(const PoolSizes& sizes) {
   const int64_t before = device_ledger().used_bytes;
   TRY(reserve_workspace(sizes));
   return device_ledger().used_bytes - before;
-}
-
-int64_t CudaBackend::experts_met() {
-  const int64_t slab = std::min(context_.batch.rows, kSlabRows);
-  const auto* sum =
-      work_.choices.as<int32_t>() + 3 * slab * config_.moe->top_k + 2 * config_.moe->experts + 2;
-  int32_t met = 0;
-  copy(&met, sum, sizeof(met), cudaMemcpyDeviceToHost);
-  finish();
-  return met;
-}
-
-double CudaBackend::recorded_pass_us(int32_t rows, int repeats) {
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  CUDA_CHECK(cudaEventCreate(&begin));
-  CUDA_CHECK(cudaEventCreate(&end));
-  CUDA_CHECK(cudaEventRecord(begin, stream_));
-  for (int i = 0; i < repeats; ++i) CUDA_CHECK(cudaGraphLaunch(graphs_.at(rows), stream_));
-  CUDA_CHECK(cudaEventRecord(end, stream_));
-  finish();
-  float ms = 0.0F;
-  CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
-  CUDA_CHECK(cudaEventDestroy(begin));
-  CUDA_CHECK(cudaEventDestroy(end));
-  return 1e3 * static_cast<double>(ms) / repeats;
 }
 
 /// `make_weights` gives a WeightStore once there is a device and a stream.
@@ -426,6 +419,10 @@ Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes) {
 namespace cuda {
 
 void skip_steps(Backend& backend, uint32_t steps) { as_cuda(backend).skip(steps); }
+void watch_blocks(Backend& backend, BlockWatch watch) {
+  as_cuda(backend).watch_blocks(std::move(watch));
+}
+void spoil_row(Backend& backend, int32_t row) { as_cuda(backend).spoil_row(row); }
 int64_t experts_met(Backend& backend) { return as_cuda(backend).experts_met(); }
 double recorded_pass_us(Backend& backend, int32_t rows, int repeats) {
   return as_cuda(backend).recorded_pass_us(rows, repeats);

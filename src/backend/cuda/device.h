@@ -22,5 +22,7 @@ struct Device {
 
 /// The first card. Errors: unsupported, saying which of driver, card and capability is missing.
 Result<Device> open_device();
+/// Errors: io, naming it, once it has failed and the process outlived that (device_memory.h).
+Result<void> device_alive(const Device& device);
 
 }  // namespace nibble::cuda

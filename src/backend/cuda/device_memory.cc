@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <mutex>
 
 namespace nibble::cuda {
@@ -11,13 +12,45 @@ namespace {
 
 constexpr int64_t kLargeBytes = int64_t{32} << 20;
 
+std::atomic<bool> outlives{false};
+std::atomic<cudaError_t> failure{cudaSuccess};
+
+/// Errors that leave the process without its context.
+bool ends_the_context(cudaError_t status) {
+  switch (status) {
+    case cudaErrorAssert:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
 struct Ledger {
   std::mutex mutex;
   DeviceLedger sums;
   int64_t limit_bytes = 0;
+  int64_t until_failure = -1;  // allocations; negative: none fails
 
+  /// Whether this one is the one that fails.
+  bool fails() {
+    const std::lock_guard lock(mutex);
+    return until_failure >= 0 && until_failure-- == 0;
+  }
   /// Whether so many more are within the limit; then they are counted.
   bool take(int64_t bytes) {
+    if (fails()) return false;
     const std::lock_guard lock(mutex);
     if (limit_bytes > 0 && sums.used_bytes + bytes > limit_bytes) return false;
     sums.used_bytes += bytes;
@@ -118,6 +151,24 @@ DeviceLedger device_ledger() {
   return ledger().sums;
 }
 
+void outlive_device() { outlives = true; }
+
+bool outlived(cudaError_t status) {
+  if (!outlives) return false;
+  if (ends_the_context(status)) {
+    cudaError_t none = cudaSuccess;
+    failure.compare_exchange_strong(none, status);
+  }
+  return failure != cudaSuccess;
+}
+
+cudaError_t device_failure() { return failure; }
+
+void fail_allocation(int64_t count) {
+  const std::lock_guard lock(ledger().mutex);
+  ledger().until_failure = count;
+}
+
 void limit_device_memory(int64_t bytes) {
   const std::lock_guard lock(ledger().mutex);
   ledger().limit_bytes = bytes;
@@ -184,6 +235,7 @@ Result<void> DeviceBuffer::wake(std::string_view what) {
 Result<PinnedBuffer> PinnedBuffer::allocate(int64_t bytes, std::string_view what) {
   PinnedBuffer buffer;
   if (bytes == 0) return buffer;
+  if (ledger().fails()) return out_of_memory(what, bytes, "page-locked host", "a test's limit");
   const cudaError_t status = cudaMallocHost(&buffer.data_, static_cast<size_t>(bytes));
   if (status != cudaSuccess)
     return out_of_memory(what, bytes, "page-locked host", cudaGetErrorString(status));

@@ -13,13 +13,21 @@
 #include "base/result.h"
 
 /// A call that fails only through a bug or a broken card.
-#define CUDA_CHECK(...)                                                                      \
-  do {                                                                                       \
-    const cudaError_t cuda_status_ = (__VA_ARGS__);                                          \
-    CHECK(cuda_status_ == cudaSuccess, #__VA_ARGS__ ": ", cudaGetErrorString(cuda_status_)); \
+#define CUDA_CHECK(...)                                                          \
+  do {                                                                           \
+    const cudaError_t cuda_status_ = (__VA_ARGS__);                              \
+    CHECK(cuda_status_ == cudaSuccess || ::nibble::cuda::outlived(cuda_status_), \
+          #__VA_ARGS__ ": ", cudaGetErrorString(cuda_status_));                  \
   } while (false)
 
 namespace nibble::cuda {
+
+/// From now on an error after which this process has no card any more is kept instead of a CHECK.
+void outlive_device();
+/// Whether a status is such an error, or the consequence of one, and was kept.
+bool outlived(cudaError_t status);
+/// The first one kept, cudaSuccess if there was none.
+cudaError_t device_failure();
 
 /// What this process holds of the card through DeviceBuffer; one card, so one ledger.
 struct DeviceLedger {
@@ -29,6 +37,9 @@ struct DeviceLedger {
 DeviceLedger device_ledger();
 /// Allocations that would pass this many bytes fail as on a full card; 0: no limit.
 void limit_device_memory(int64_t bytes);
+/// For tests: allocation `count` from now on, counted from 0, page-locked host memory among them,
+/// fails; negative: none.
+void fail_allocation(int64_t count);
 
 /// Zeroed device memory, 256-byte aligned. Its address stays when it sleeps.
 class DeviceBuffer {
