@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Lists the targets of the CUDA code in a built program and holds them against those asked for.
+
+    tools/cuda_targets.py PROGRAM '80-real;90a-real;80-virtual'
+
+Every source of kernels must be there for every target. Reads what cuobjdump prints; it is looked
+for beside nvcc, in PATH and in the packages of .venv. Prints 'N passed, N failed'.
+"""
+
+import collections
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def cuobjdump():
+    nvcc = shutil.which("nvcc")
+    places = [pathlib.Path(nvcc).resolve().parent / "cuobjdump"] if nvcc else []
+    found = shutil.which("cuobjdump")
+    places += [pathlib.Path(found)] if found else []
+    places += sorted(ROOT.glob(".venv/lib/python3*/site-packages/**/bin/cuobjdump"))
+    for place in places:
+        if place.is_file():
+            return str(place)
+    sys.exit("cuda_targets: no cuobjdump beside nvcc, in PATH or in .venv")
+
+
+def names_by_target(program):
+    """{"90a-real": [source, ...]}; a source appears once for each of its embedded images."""
+    targets = collections.defaultdict(list)
+    for option, kind, suffix in (("--list-elf", "real", "cubin"), ("--list-ptx", "virtual", "ptx")):
+        listing = subprocess.run([cuobjdump(), option, program], capture_output=True, text=True,
+                                 check=False).stdout
+        for name, target in re.findall(rf"(\S+)\.sm_(\w+)\.{suffix}", listing):
+            targets[f"{target}-{kind}"].append(name)
+    return targets
+
+
+def main():
+    program, wanted = sys.argv[1], sys.argv[2].split(";")
+    found = names_by_target(program)
+    passed = 0
+    failed = 0
+    most = max((len(names) for names in found.values()), default=0)
+    for target in wanted:
+        count = len(found.get(target, []))
+        sound = 0 < count == most
+        passed += sound
+        failed += not sound
+        print(f"{target}: {count} of {most} sources of kernels")
+    for target in sorted(set(found) - set(wanted)):
+        failed += 1
+        print(f"{target}: not asked for")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
