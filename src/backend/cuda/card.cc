@@ -60,8 +60,10 @@ std::string kernel_table(const Device& device, const CardLimit& limit, const Mod
   }
   if (config.count(LayerKind::delta_net) > 0)
     table += line("delta net", concat("mma.sync and F32, native", share("65 % of bytes")));
-  table += line("generation linears, experts",
-                concat("mma.sync, native", share("see docs/kernels/decode.md")));
+  table +=
+      line("generation linears, experts",
+           concat(hopper ? "wgmma for inputs and head, else mma.sync, native" : "mma.sync, native",
+                  share("see docs/kernels/decode.md")));
   return table;
 }
 

@@ -1,5 +1,6 @@
 // y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
-// 256. Inputs of up to 16 slices are held in registers (linear_held.cu). For longer ones, work is
+// 256. Many rows of FP8 or NVFP4 stream into wgmma where the card has it (linear_stream.cu). Else
+// inputs of up to 16 slices are held in shared memory (linear_held.cu). For longer ones, work is
 // cut into tiles of 16 rows of W. split: a block of 8 or 16 warps takes a tile, warp w adds up
 // slices w, w + 8, ... of the columns, and the warps' sums are added in their order; many loads in
 // flight for one short product. stream: a warp takes a tile and makes the same sums alone, the next
@@ -7,6 +8,7 @@
 #include "backend/cuda/held.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
+#include "backend/cuda/linear_stream.h"
 #include "backend/cuda/warp_matrix.cuh"
 
 namespace nibble::cuda {
@@ -365,6 +367,7 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
   for (int i = 0; i < args.count; ++i)
     CHECK(args.outputs[i].weight.cols == args.outputs[0].weight.cols, "columns ",
           args.outputs[i].weight.cols);
+  if (linear_streams(args, launcher)) return linear_stream(args, launcher);
   launch_some(args, launcher);
 }
 

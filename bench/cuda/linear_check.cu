@@ -1,0 +1,480 @@
+// Products of generation arithmetic against double arithmetic: every format, layout of factors and
+// ending, rows that do not fill a tile, the same bits alone and among others, on the card's own
+// kernel and on the portable one. `time` adds timings at the shapes of Qwen3.6-35B-A3B.
+//   cuda_linear_check [time]
+#include <cstring>
+#include <string>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/linear_held.h"
+#include "backend/cuda/linear_stream.h"
+#include "prefill_check.h"
+
+namespace nibble::bench {
+namespace {
+
+using namespace nibble::cuda;
+
+__device__ float e4m3_value(uint32_t code) {
+  const uint32_t exponent = code >> 3 & 15;
+  const float size = exponent == 0 ? (code & 7) * 0x1p-9F
+                                   : __uint_as_float((exponent + 120) << 23 | (code & 7) << 20);
+  return (code & 0x80) != 0 ? -size : size;
+}
+__device__ double e2m1_value(uint32_t code) {
+  constexpr double kSizes[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  return (code & 8) != 0 ? -kSizes[code & 7] : kSizes[code & 7];
+}
+__device__ double bf16_value(uint16_t bits) {
+  return __uint_as_float(static_cast<uint32_t>(bits) << 16);
+}
+__device__ double weight_value(const DeviceLinear& w, int64_t row, int64_t column) {
+  const int64_t at = row * w.cols + column;
+  if (w.format == Format::bf16) return bf16_value(reinterpret_cast<const uint16_t*>(w.values)[at]);
+  if (w.format == Format::nvfp4) {
+    const uint32_t code = w.values[at / 2] >> (column % 2 * 4) & 15;
+    return e2m1_value(code) * e4m3_value(w.scales[at / 16]) * w.factors[0];
+  }
+  const double factor = w.layout == FactorLayout::row ? w.factors[row]
+                        : w.layout == FactorLayout::block128
+                            ? w.factors[row / 128 * (w.cols / 128) + column / 128]
+                            : w.factors[0];
+  return e4m3_value(w.values[at]) * factor;
+}
+/// Column c of a row of x, which lies where x_place says.
+__host__ __device__ int placed(int c) { return (c & ~7) | (c & 3) << 1 | (c >> 2 & 1); }
+
+/// A warp makes an output.
+__global__ void reference_kernel(DeviceLinear w, const uint16_t* x, int64_t x_stride,
+                                 const int32_t* gather, int rows, double* y) {
+  const int64_t i = (blockIdx.x * int64_t{blockDim.x} + threadIdx.x) / 32;
+  if (i >= int64_t{rows} * w.rows) return;
+  const int64_t token = i / w.rows;
+  const int64_t from = gather == nullptr ? token : gather[token];
+  double sum = 0.0;
+  for (int c = static_cast<int>(threadIdx.x % 32); c < w.cols; c += 32)
+    sum += weight_value(w, i % w.rows, c) * bf16_value(x[from * x_stride + placed(c)]);
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
+  if (threadIdx.x % 32 == 0) y[i] = sum;
+}
+
+/// `codes`: which bits of an FP8 code may be set.
+DeviceLinear make_weight(Format format, FactorLayout layout, int rows, int cols, uint32_t seed,
+                         uint32_t codes = 0xFF) {
+  DeviceLinear w{.format = format, .layout = layout, .rows = rows, .cols = cols};
+  const int64_t bytes = rows * value_bytes(format, cols);
+  auto* values = device_array<uint8_t>(bytes);
+  if (format == Format::bf16) {
+    fill_normal(reinterpret_cast<__nv_bfloat16*>(values), int64_t{rows} * cols, seed, 0.02F);
+  } else {
+    const bool fp8 = format == Format::fp8;
+    fill_kernel<<<1024, 256>>>(
+        [=] __device__(int64_t i) {
+          uint32_t b = hash_bits(seed, i) & codes;
+          if (fp8 && (b & 0x7F) == 0x7F) b ^= 1;
+          values[i] = static_cast<uint8_t>(b);
+        },
+        bytes);
+  }
+  w.values = values;
+  if (format == Format::nvfp4) {
+    auto* scales = device_array<uint8_t>(int64_t{rows} * cols / 16);
+    fill_kernel<<<1024, 256>>>(
+        [=] __device__(int64_t i) {
+          const uint32_t b = hash_bits(seed + 1, i) & 0x7F;
+          scales[i] = static_cast<uint8_t>(b == 0x7F ? 0x7E : b);
+        },
+        int64_t{rows} * cols / 16);
+    w.scales = scales;
+  }
+  const int64_t factors = layout == FactorLayout::none     ? 0
+                          : layout == FactorLayout::scalar ? 1
+                          : layout == FactorLayout::row
+                              ? rows
+                              : int64_t{(rows + 127) / 128} * (cols / 128);
+  if (factors > 0) {
+    auto* f = device_array<float>(factors);
+    fill_kernel<<<64, 256>>>(
+        [=] __device__(int64_t i) { f[i] = 0.01F * (1.5F + hash_normal(seed + 2, i) * 0.4F); },
+        factors);
+    w.factors = f;
+  }
+  return w;
+}
+void free_weight(const DeviceLinear& w) {
+  cudaFree(const_cast<uint8_t*>(w.values));
+  cudaFree(const_cast<uint8_t*>(w.scales));
+  cudaFree(const_cast<float*>(w.factors));
+}
+
+struct Shape {
+  const char* name;
+  Format format;
+  FactorLayout layout;
+  int rows, cols;
+  int beside = 0;  // rows of a BF16 matrix in the same launch
+  float x_scale = 1.0F;
+  uint32_t codes = 0xFF;  // bits of FP8 codes
+};
+constexpr Shape kShapes[] = {
+    {"fp8 scalar 12288 x 2048, bf16 beside", Format::fp8, FactorLayout::scalar, 12288, 2048, 32},
+    {"fp8 row 9216 x 2048", Format::fp8, FactorLayout::row, 9216, 2048},
+    {"fp8 block 2048 x 4096", Format::fp8, FactorLayout::block128, 2048, 4096},
+    {"fp8 scalar 2048 x 4096", Format::fp8, FactorLayout::scalar, 2048, 4096},
+    {"fp8 subnormal codes", Format::fp8, FactorLayout::scalar, 2048, 2048, 0, 1.0F, 0x87},
+    {"fp8 large x", Format::fp8, FactorLayout::scalar, 2048, 2048, 0, 1e5F},
+    {"fp8 tiny x", Format::fp8, FactorLayout::scalar, 2048, 2048, 0, 1e-20F},
+    {"fp8 block 1500 x 2048, bf16 beside", Format::fp8, FactorLayout::block128, 1500, 2048, 48},
+    {"fp8 row 1090 x 256", Format::fp8, FactorLayout::row, 1090, 256},
+    {"fp8 block 1090 x 768", Format::fp8, FactorLayout::block128, 1090, 768},
+    {"fp8 scalar 5120 x 5120", Format::fp8, FactorLayout::scalar, 5120, 5120},
+    {"fp8 scalar 100 x 512", Format::fp8, FactorLayout::scalar, 100, 512},
+    {"nvfp4 4000 x 2048", Format::nvfp4, FactorLayout::scalar, 4000, 2048},
+    {"nvfp4 2048 x 4096", Format::nvfp4, FactorLayout::scalar, 2048, 4096},
+    {"nvfp4 1090 x 768, bf16 beside", Format::nvfp4, FactorLayout::scalar, 1090, 768, 40},
+    {"nvfp4 5120 x 5120", Format::nvfp4, FactorLayout::scalar, 5120, 5120},
+    {"nvfp4 1090 x 256, tiny x", Format::nvfp4, FactorLayout::scalar, 1090, 256, 0, 1e-20F},
+    {"bf16 8192 x 2048", Format::bf16, FactorLayout::none, 8192, 2048},
+    {"bf16 2000 x 4096", Format::bf16, FactorLayout::none, 2000, 4096},
+    {"bf16 257 x 2048", Format::bf16, FactorLayout::none, 257, 2048},
+    {"bf16 1090 x 256, large x", Format::bf16, FactorLayout::none, 1090, 256, 0, 1e5F},
+};
+constexpr int kRowsMax = 65;
+constexpr int kRowCounts[] = {1, 2, 7, 8, 9, 16, 31, 33, 64};
+
+class Check {
+ public:
+  explicit Check(int multiprocessors) {
+    launcher_.multiprocessors = multiprocessors;
+    launcher_.overlap = true;
+  }
+  void run(const Shape& shape, uint32_t seed);
+  void convolution(uint32_t seed);
+  Tally tally;
+
+ private:
+  struct Output {
+    std::vector<float> main, beside;
+  };
+  Output product(const LinearArgs& args, const Launcher& launcher, float before) const;
+  static double error_of(const std::vector<float>& found, const std::vector<double>& want,
+                         double before);
+
+  Launcher launcher_;
+};
+
+constexpr int64_t kPad = 5;  // floats between the rows of y
+
+Check::Output Check::product(const LinearArgs& args, const Launcher& launcher, float before) const {
+  LinearArgs with = args;
+  std::vector<float>* to[2];
+  Output out;
+  to[0] = &out.main;
+  to[1] = &out.beside;
+  std::vector<float*> buffers;
+  for (int i = 0; i < args.count; ++i) {
+    const int64_t stride = args.outputs[i].weight.rows + kPad;
+    auto* y = device_array<float>(stride * args.rows);
+    if (args.outputs[i].finish == Finish::add) fill_normal(y, stride * args.rows, 0, 0.0F, before);
+    with.outputs[i].y = y;
+    with.outputs[i].y_stride = stride;
+    buffers.push_back(y);
+  }
+  must(cudaDeviceSynchronize(), "before");
+  // What the card's own kernel takes, small matrices too.
+  if (launcher.overlap && args.outputs[0].weight.format != Format::bf16)
+    linear_stream(with, launcher);
+  else
+    linear(with, launcher);
+  must(cudaDeviceSynchronize(), "linear");
+  for (int i = 0; i < args.count; ++i) {
+    const int n = args.outputs[i].weight.rows;
+    const auto all = to_host(buffers[static_cast<size_t>(i)], (n + kPad) * args.rows);
+    for (int r = 0; r < args.rows; ++r)
+      to[i]->insert(to[i]->end(), all.begin() + r * (n + kPad), all.begin() + r * (n + kPad) + n);
+    cudaFree(buffers[static_cast<size_t>(i)]);
+  }
+  return out;
+}
+
+double Check::error_of(const std::vector<float>& found, const std::vector<double>& want,
+                       double before) {
+  Error error;
+  for (size_t i = 0; i < found.size(); ++i) error.add(found[i] - before, want[i]);
+  return error.value();
+}
+
+bool same_head(const std::vector<float>& part, const std::vector<float>& all) {
+  return part.size() <= all.size() &&
+         std::memcmp(part.data(), all.data(), part.size() * sizeof(float)) == 0;
+}
+
+std::vector<double> expected(const DeviceLinear& w, const uint16_t* x, int64_t stride,
+                             const int32_t* gather, int rows) {
+  auto* y = device_array<double>(int64_t{rows} * w.rows);
+  reference_kernel<<<static_cast<unsigned>((int64_t{rows} * w.rows + 7) / 8), 256>>>(
+      w, x, stride, gather, rows, y);
+  auto host = to_host(y, int64_t{rows} * w.rows);
+  cudaFree(y);
+  return host;
+}
+
+void Check::run(const Shape& shape, uint32_t seed) {
+  const DeviceLinear w =
+      make_weight(shape.format, shape.layout, shape.rows, shape.cols, seed, shape.codes);
+  DeviceLinear beside;
+  if (shape.beside > 0)
+    beside = make_weight(Format::bf16, FactorLayout::none, shape.beside, shape.cols, seed + 7);
+  const int64_t stride = shape.cols + 64;
+  auto* x = device_array<uint16_t>(stride * kRowsMax);
+  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), stride * kRowsMax, seed + 5, shape.x_scale);
+  std::vector<int32_t> order(kRowsMax);
+  for (int i = 0; i < kRowsMax; ++i) order[static_cast<size_t>(i)] = (i * 7 + 3) % kRowsMax;
+  auto* gather = to_device(order);
+  LinearArgs args{.count = shape.beside > 0 ? 2 : 1,
+                  .rows = kRowsMax,
+                  .x = x,
+                  .x_stride = stride,
+                  .gather = gather};
+  args.outputs[0].weight = w;
+  args.outputs[1].weight = beside;
+  const auto want = expected(w, x, stride, gather, kRowsMax);
+  const Output all = product(args, launcher_, 0.0F);
+  const std::string name = shape.name;
+  tally.check(error_of(all.main, want, 0.0) < 1e-5, name.c_str(), error_of(all.main, want, 0.0));
+  if (shape.beside > 0) {
+    const double error = error_of(all.beside, expected(beside, x, stride, gather, kRowsMax), 0.0);
+    tally.check(error < 1e-5, (name + ": what is beside").c_str(), error);
+  }
+  int differing = 0;
+  for (const int rows : kRowCounts) {
+    args.rows = rows;
+    const Output some = product(args, launcher_, 0.0F);
+    if (!same_head(some.main, all.main) || !same_head(some.beside, all.beside)) {
+      ++differing;
+      std::printf("  %d rows differ\n", rows);
+    }
+  }
+  Launcher smaller = launcher_;
+  smaller.shared_bytes = 99 << 10;
+  args.rows = 40;
+  const Output less = product(args, smaller, 0.0F);
+  differing += !same_head(less.main, all.main) || !same_head(less.beside, all.beside);
+  tally.check(differing == 0, (name + ": the same bits by themselves").c_str(), differing);
+  args.outputs[0].finish = Finish::add;
+  for (const int rows : {3, 20}) {
+    args.rows = rows;
+    const float before = 0.5F * shape.x_scale;
+    const double error = error_of(product(args, launcher_, before).main,
+                                  {want.begin(), want.begin() + rows * shape.rows}, before);
+    tally.check(error < 1e-5, (name + ": added to").c_str(), error);
+  }
+  args.outputs[0].finish = Finish::store;
+  args.rows = 13;
+  Launcher portable = launcher_;
+  portable.overlap = false;
+  const double error = error_of(product(args, portable, 0.0F).main,
+                                {want.begin(), want.begin() + 13 * shape.rows}, 0.0);
+  tally.check(error < 1e-5, (name + ": portable").c_str(), error);
+  for (const DeviceLinear& each : {w, beside}) free_weight(each);
+  cudaFree(x);
+  cudaFree(gather);
+}
+
+/// The convolution of up to 8 rows, and a single row's norm, against the kernels that do the same
+/// apart.
+void Check::convolution(uint32_t seed) {
+  constexpr int kHidden = 2048;
+  constexpr int kChannels = 8192;
+  constexpr int kTaps = 4;
+  constexpr int kRows = 7;
+  const DeviceLinear w = make_weight(Format::fp8, FactorLayout::scalar, kChannels, kHidden, seed);
+  auto* h = device_array<float>(kRows * kHidden);
+  auto* norm = device_array<float>(kHidden);
+  fill_normal(h, kRows * kHidden, seed + 1, 1.0F);
+  fill_normal(norm, kHidden, seed + 2, 0.1F, 1.0F);
+  auto* x = device_array<uint16_t>(kRows * kHidden);
+  add_norm({.rows = kRows,
+            .hidden = kHidden,
+            .h = h,
+            .norm = norm,
+            .x = x,
+            .x_stride = kHidden,
+            .eps = 1e-6F},
+           launcher_);
+  auto* taps = device_array<float>(kChannels * kTaps);
+  fill_normal(taps, kChannels * kTaps, seed + 3, 0.5F);
+  auto* state = device_array<float>(kRows * 3 * kChannels);
+  fill_normal(state, kRows * 3 * kChannels, seed + 4, 1.0F);
+  const auto past = to_host(state, kRows * 3 * kChannels);
+  const auto weights = to_host(taps, kChannels * kTaps);
+  std::vector<int32_t> ones(kRows, 1), none(kRows, -1), slots(kRows);
+  for (int i = 0; i < kRows; ++i) slots[static_cast<size_t>(i)] = kRows - 1 - i;
+  LinearArgs args{.count = 1, .rows = kRows, .x = x, .x_stride = kHidden};
+  args.outputs[0].weight = w;
+  const std::vector<float> raw = product(args, launcher_, 0.0F).main;
+  args.rows = 1;
+  args.norm = {.h = h, .weight = norm, .columns = kHidden, .eps = 1e-6F};
+  const bool same = same_head(product(args, launcher_, 0.0F).main, raw);
+  tally.check(same, "a row that is normed by its readers, to the bit", same ? 0.0 : 1.0);
+  args.rows = kRows;
+  args.norm = {};
+  args.outputs[0].finish = Finish::convolve;
+  args.convolve = {.batch = {.rows = kRows,
+                             .sequences = kRows,
+                             .snapshot_slot = to_device(none),
+                             .row_count = to_device(ones),
+                             .state_in = to_device(slots),
+                             .state_out = to_device(slots)},
+                   .state = {.conv = state, .slot_stride = 3 * kChannels},
+                   .weights = taps,
+                   .taps = kTaps,
+                   .channels = kChannels};
+  const std::vector<float> found = product(args, launcher_, 0.0F).main;
+  const auto left = to_host(state, kRows * 3 * kChannels);
+  Error error;
+  int wrong = 0;
+  for (int r = 0; r < kRows; ++r)
+    for (int c = 0; c < kChannels; ++c) {
+      const int64_t slot = (kRows - 1 - r) * 3 * kChannels;
+      const auto input = [&](int j) {
+        return j < 3 ? past[static_cast<size_t>(slot + j * kChannels + c)]
+                     : raw[static_cast<size_t>(r * kChannels + c)];
+      };
+      double sum = 0.0;
+      for (int j = 0; j < kTaps; ++j)
+        sum += double{weights[static_cast<size_t>(c * kTaps + j)]} * input(j);
+      error.add(found[static_cast<size_t>(r * kChannels + c)], sum / (1.0 + std::exp(-sum)));
+      for (int j = 0; j < 3; ++j)
+        wrong += left[static_cast<size_t>(slot + j * kChannels + c)] != input(j + 1);
+    }
+  tally.check(error.value() < 1e-5, "convolved", error.value());
+  tally.check(wrong == 0, "what the convolution leaves", wrong);
+}
+
+// ---- timings ----
+
+struct Timed {
+  const char* name;
+  std::vector<std::pair<Format, int>> rows;  // by format
+  int cols;
+  Finish finish;
+  int copies;  // of the weights, so that none is in the L2 cache
+};
+
+/// Microseconds of one launch in a recorded chain.
+double chain_us(const std::vector<LinearArgs>& chain, int count, int multiprocessors, bool held) {
+  cudaStream_t stream;
+  must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  const Launcher launcher{.stream = stream, .multiprocessors = multiprocessors, .overlap = true};
+  const auto launch_all = [&] {
+    for (int i = 0; i < count; ++i) {
+      const LinearArgs& args = chain[static_cast<size_t>(i) % chain.size()];
+      held ? linear_held(args, launcher) : linear_stream(args, launcher);
+    }
+  };
+  launch_all();
+  must(cudaStreamSynchronize(stream), "first");
+  cudaGraph_t graph;
+  cudaGraphExec_t recorded;
+  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  launch_all();
+  must(cudaStreamEndCapture(stream, &graph), "capture");
+  must(cudaGraphInstantiate(&recorded, graph, 0), "record");
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  std::vector<double> times;
+  for (int i = 0; i < 9; ++i) {
+    cudaEventRecord(begin, stream);
+    cudaGraphLaunch(recorded, stream);
+    cudaEventRecord(end, stream);
+    must(cudaEventSynchronize(end), "timing");
+    float ms = 0.0F;
+    cudaEventElapsedTime(&ms, begin, end);
+    times.push_back(ms * 1e3 / count);
+  }
+  cudaGraphExecDestroy(recorded);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+  std::sort(times.begin(), times.end());
+  return times[4];
+}
+
+void time_all(int multiprocessors) {
+  const Timed kTimed[] = {
+      {"delta net in",
+       {{Format::fp8, 8192}, {Format::fp8, 4096}, {Format::bf16, 32}, {Format::bf16, 32}},
+       2048,
+       Finish::store,
+       8},
+      {"attention in",
+       {{Format::fp8, 8192}, {Format::fp8, 512}, {Format::fp8, 512}},
+       2048,
+       Finish::store,
+       8},
+      {"out", {{Format::fp8, 2048}}, 4096, Finish::add, 16},
+      {"head", {{Format::nvfp4, 248320}}, 2048, Finish::store, 1},
+  };
+  std::printf("%-20s %6s %10s %10s %10s\n", "us a launch", "rows", "bytes/4.3T", "held",
+              "streamed");
+  auto* x = device_array<uint16_t>(64 * 4096);
+  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), 64 * 4096, 3, 1.0F);
+  auto* y = device_array<float>(int64_t{64} * 248320);
+  fill_normal(y, int64_t{64} * 248320, 4, 1.0F);
+  for (const Timed& timed : kTimed) {
+    std::vector<LinearArgs> chain;
+    double bytes = 0.0;
+    for (int copy = 0; copy < timed.copies; ++copy) {
+      LinearArgs args{
+          .count = static_cast<int32_t>(timed.rows.size()), .x = x, .x_stride = timed.cols};
+      int64_t first = 0;
+      bytes = 0.0;
+      for (size_t i = 0; i < timed.rows.size(); ++i) {
+        const auto [format, rows] = timed.rows[i];
+        const FactorLayout layout =
+            format == Format::bf16 ? FactorLayout::none : FactorLayout::scalar;
+        args.outputs[i] = {.weight = make_weight(format, layout, rows, timed.cols,
+                                                 static_cast<uint32_t>(100 * copy + 10 * i)),
+                           .y = y + 64 * first,
+                           .y_stride = rows,
+                           .finish = timed.finish};
+        first += rows;
+        bytes += static_cast<double>(rows) * (value_bytes(format, timed.cols) +
+                                              (format == Format::nvfp4 ? timed.cols / 16 : 0));
+      }
+      chain.push_back(args);
+    }
+    for (const int rows : {1, 8, 16, 32, 64}) {
+      for (LinearArgs& args : chain) args.rows = rows;
+      const int count = timed.copies == 1 ? 4 : 48;
+      std::printf("%-20s %6d %10.2f %10.2f %10.2f\n", timed.name, rows, bytes / 4.3e6,
+                  chain_us(chain, count, multiprocessors, true),
+                  chain_us(chain, count, multiprocessors, false));
+      std::fflush(stdout);
+    }
+    for (const LinearArgs& args : chain)
+      for (int i = 0; i < args.count; ++i) free_weight(args.outputs[i].weight);
+  }
+}
+
+int run_all(int argc, char** argv) {
+  cudaDeviceProp properties;
+  must(cudaGetDeviceProperties(&properties, 0), "device");
+  const int multiprocessors = properties.multiProcessorCount;
+  const std::string part = argc > 1 ? argv[1] : "";
+  Check check(multiprocessors);
+  if (part != "only-time") {
+    uint32_t seed = 1;
+    for (const Shape& shape : kShapes) check.run(shape, seed += 20);
+    check.convolution(seed + 20);
+    std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
+  }
+  if (part == "time" || part == "only-time") time_all(multiprocessors);
+  return check.tally.failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace nibble::bench
+
+int main(int argc, char** argv) { return nibble::bench::run_all(argc, argv); }

@@ -1,0 +1,226 @@
+// The pieces linear_stream.cuh is made of: copies and barriers across a cluster, wgmma with 64 rows
+// of weights from registers, and how 16 bytes of a weight row become its operands.
+//
+// K may be in any order as long as weights and inputs share it. Lane t of four reads 16 bytes of a
+// row at a time; the 16 inputs of one wgmma step are four of each of the four lanes' columns, so
+// that a code is widened where it lies.
+#pragma once
+
+#include "backend/cuda/held.cuh"
+#include "backend/cuda/wgmma_ptx.cuh"
+
+namespace nibble::cuda {
+
+inline constexpr int kStreamRowTile = 64;    // rows of W that one wgmma multiplies
+inline constexpr int kStreamRowBytes = 256;  // of a row of W, in one stage
+inline constexpr int kStreamGroups = 2;      // warpgroups that multiply; each half of a stage
+/// Rows eight apart in a warp's reads lie in different banks (stream_row), 16 bytes of padding.
+inline constexpr int kStreamPitch = kStreamRowBytes + 16;
+inline constexpr int kStreamScalePitch = 48;
+inline constexpr int kSliceColumns = 256;  // what the blocks of a cluster share out
+
+constexpr int stage_columns(Format format) {
+  return format == Format::bf16  ? kStreamRowBytes / 2
+         : format == Format::fp8 ? kStreamRowBytes
+                                 : kStreamRowBytes * 2;
+}
+constexpr int stage_bytes(Format format) {
+  return kStreamRowTile * (kStreamPitch + (format == Format::nvfp4 ? kStreamScalePitch : 0));
+}
+/// Weights of 4 and 8 bits keep their exponents where they land; inputs of FP8 weights are made
+/// larger by 2^96 so that products stay normal numbers. Outputs are multiplied by this.
+constexpr float stream_unscale(Format format) {
+  return format == Format::fp8     ? 0x1p24F  // 2^(120 - 96)
+         : format == Format::nvfp4 ? kNvfp4Unscale
+                                   : 1.0F;
+}
+
+/// Which row of 16 lane group g's first row is; the second is 8 further. Groups beside each other
+/// are four rows apart: their 64 bytes lie in different banks.
+__device__ __forceinline__ int stream_row(int g) { return (g >> 1) + 4 * (g & 1); }
+/// The lane group of row r of 8.
+__device__ __forceinline__ int stream_group(int r) { return 2 * (r & 3) + (r >> 2); }
+
+/// First of the 8 columns that lane t's inputs come from: half `half` (0, 1) of its share of the
+/// 64 columns `line`.
+template <Format kFormat>
+__device__ __forceinline__ int line_column(int line, int t, int half) {
+  if constexpr (kFormat == Format::nvfp4)
+    return 128 * (line / 2) + 32 * t + 16 * (line % 2) + 8 * half;
+  if constexpr (kFormat == Format::fp8) return 64 * line + 16 * t + 8 * half;
+  return 64 * line + 32 * half + 8 * t;
+}
+/// The reverse for a multiple of 8.
+struct LinePlace {
+  int line, t, half;
+};
+template <Format kFormat>
+__device__ __forceinline__ LinePlace line_place(int column) {
+  if constexpr (kFormat == Format::nvfp4)
+    return {2 * (column / 128) + column / 16 % 2, column / 32 % 4, column / 8 % 2};
+  if constexpr (kFormat == Format::fp8) return {column / 64, column / 16 % 4, column / 8 % 2};
+  return {column / 64, column / 8 % 4, column / 32 % 2};
+}
+
+/// Two inputs, larger by 2^96 for FP8.
+template <Format kFormat>
+__device__ __forceinline__ uint32_t scale_inputs(uint32_t pair) {
+  return kFormat == Format::fp8 ? multiply_pair(pair, 0x6F806F80U) : pair;
+}
+
+/// Bytes 0 and 2 (kOdd: 1 and 3) of a word of E4M3 codes as BF16 times 2^-120, subnormals too.
+template <bool kOdd>
+__device__ __forceinline__ uint32_t place_e4m3(uint32_t word) {
+  const uint32_t signs = kOdd ? word : word << 8;
+  const uint32_t fields = kOdd ? word >> 4 : word << 4;
+  return (signs & 0x80008000U) | (fields & 0x07F007F0U);
+}
+
+/// Operands of kSteps wgmma steps that 16 bytes of two rows hold, or a half of them (`part`).
+template <Format kFormat>
+struct Fragments {
+  static constexpr int kSteps = kFormat == Format::bf16 ? 2 : 4;
+  static constexpr int kParts = kFormat == Format::nvfp4 ? 2 : 1;  // of 16 bytes
+  uint32_t a[kSteps][4];
+
+  /// scales: of both rows for these columns (nvfp4).
+  __device__ __forceinline__ void widen(const uint4& low, const uint4& high, int part,
+                                        const uint32_t (&scales)[2]) {
+    if constexpr (kFormat == Format::bf16) {
+      a[0][0] = low.x, a[0][1] = high.x, a[0][2] = low.y, a[0][3] = high.y;
+      a[1][0] = low.z, a[1][1] = high.z, a[1][2] = low.w, a[1][3] = high.w;
+    } else if constexpr (kFormat == Format::fp8) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        a[j][0] = place_e4m3<false>(word_of(low, j));
+        a[j][1] = place_e4m3<false>(word_of(high, j));
+        a[j][2] = place_e4m3<true>(word_of(low, j));
+        a[j][3] = place_e4m3<true>(word_of(high, j));
+      }
+    } else {
+#pragma unroll
+      for (int row = 0; row < 2; ++row)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const uint32_t word = word_of(row == 0 ? low : high, 2 * part + j);
+          const uint32_t shifted = word >> 8;
+          a[2 * j][row] = multiply_pair(widen_e2m1<0>(word, shifted), scales[row]);
+          a[2 * j][2 + row] = multiply_pair(widen_e2m1<1>(word, shifted), scales[row]);
+          a[2 * j + 1][row] = multiply_pair(widen_e2m1<2>(word, shifted), scales[row]);
+          a[2 * j + 1][2 + row] = multiply_pair(widen_e2m1<3>(word, shifted), scales[row]);
+        }
+    }
+  }
+};
+
+/// Four neighbouring columns of one lane, two BF16 pairs, as the words of pair_inputs of which this
+/// lane has the first or last two; nvfp4 pairs those of two lanes.
+template <Format kFormat>
+__device__ __forceinline__ uint2 pair_columns(uint32_t low, uint32_t high) {
+  if constexpr (kFormat == Format::bf16) return make_uint2(low, high);
+  if constexpr (kFormat == Format::fp8)
+    return make_uint2(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
+  const bool odd = threadIdx.x % 2 != 0;
+  const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? low : high, 1);
+  const uint32_t first = odd ? other : low;
+  const uint32_t second = odd ? high : other;
+  return make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+}
+
+#ifdef NIBBLE_HAS_WGMMA
+
+// ---- copies and barriers ----
+
+/// 16 bytes from device memory, past the L1 cache.
+__device__ __forceinline__ void copy_weights_16(uint32_t to, const uint8_t* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
+/// The barrier counts this thread in once all its copies so far have landed.
+__device__ __forceinline__ void arrive_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+/// Where `own` lies in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t of_rank(uint32_t own, int rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
+  return there;
+}
+/// Stores in another block's shared memory, counted by its `barrier` as 16 bytes. What the barrier
+/// counts is visible to who waits for it, so that nothing else need be ordered.
+__device__ __forceinline__ void store_there(uint32_t to, const float4& v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, "
+      "[%5];" ::"r"(to),
+      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void arrive_there(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+/// All threads of the cluster, each once: their barriers are there.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ int cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+/// Barriers of the warps that multiply, and of one warpgroup of them.
+__device__ __forceinline__ void sync_multipliers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kStreamGroups * 128) : "memory");
+}
+__device__ __forceinline__ void sync_warpgroup(int half) {
+  asm volatile("bar.sync %0, 128;" ::"r"(2 + half) : "memory");
+}
+
+// ---- wgmma ----
+
+/// d [64, 8 kN8] += a [64, 16] from registers, b [16, 8 kN8] from shared memory.
+template <int kN8>
+__device__ __forceinline__ void multiply_rows(float (&d)[4 * kN8], const uint32_t (&a)[4],
+                                              uint64_t b) {
+  static_assert(kN8 == 1 || kN8 == 2 || kN8 == 4 || kN8 == 8);
+#define NIBBLE_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+  if constexpr (kN8 == 1) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3},"
+        "{%4,%5,%6,%7}, %8, 1, 1, 1, 0;"
+        : NIBBLE_F4(d, 0)
+        : NIBBLE_OPERANDS);
+  } else if constexpr (kN8 == 2) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7},"
+        "{%8,%9,%10,%11}, %12, 1, 1, 1, 0;"
+        : NIBBLE_F4(d, 0), NIBBLE_F4(d, 4)
+        : NIBBLE_OPERANDS);
+  } else if constexpr (kN8 == 4) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
+        "{%16,%17,%18,%19}, %20, 1, 1, 1, 0;"
+        : NIBBLE_F16(d, 0)
+        : NIBBLE_OPERANDS);
+  } else {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+        "{%32,%33,%34,%35}, %36, 1, 1, 1, 0;"
+        : NIBBLE_F16(d, 0), NIBBLE_F16(d, 16)
+        : NIBBLE_OPERANDS);
+  }
+#undef NIBBLE_OPERANDS
+}
+
+#endif  // NIBBLE_HAS_WGMMA
+
+}  // namespace nibble::cuda
