@@ -174,6 +174,16 @@ void limit_device_memory(int64_t bytes) {
   ledger().limit_bytes = bytes;
 }
 
+void zero_memory(void* to, int64_t bytes) {
+  CUDA_CHECK(cudaMemset(to, 0, static_cast<size_t>(bytes)));
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
+}
+
+void copy_to_device(void* to, const void* from, int64_t bytes) {
+  CUDA_CHECK(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
+}
+
 Result<DeviceBuffer> DeviceBuffer::allocate(int64_t bytes, std::string_view what) {
   DeviceBuffer buffer;
   if (bytes == 0) return buffer;
@@ -195,7 +205,7 @@ Result<DeviceBuffer> DeviceBuffer::allocate(int64_t bytes, std::string_view what
     return out_of_memory(what, bytes, "device", cudaGetErrorString(status));
   }
   buffer.bytes_ = bytes;
-  CUDA_CHECK(cudaMemset(buffer.data_, 0, size));
+  zero_memory(buffer.data_, bytes);
   return buffer;
 }
 
@@ -228,7 +238,7 @@ Result<void> DeviceBuffer::wake(std::string_view what) {
     ledger().give(mapped_bytes_);
     return out_of_memory(what, bytes_, "device", "the card has less");
   }
-  CUDA_CHECK(cudaMemset(data_, 0, static_cast<size_t>(bytes_)));
+  zero_memory(data_, bytes_);
   return {};
 }
 

@@ -243,7 +243,7 @@ void FileFiller::send_small() {
     float* to = small_[i].to;
     for (++i; i < small_.size() && small_[i].to == to + run.size(); ++i)
       run.insert(run.end(), small_[i].values.begin(), small_[i].values.end());
-    CUDA_CHECK(cudaMemcpy(to, run.data(), run.size() * sizeof(float), cudaMemcpyHostToDevice));
+    copy_to_device(to, run.data(), static_cast<int64_t>(run.size() * sizeof(float)));
   }
 }
 
@@ -278,7 +278,7 @@ Error FileFiller::not_sound(const Checked& merged, const DeviceBuffer& flag) con
   for (const Checked& one : checks_) {
     if (one.at < merged.at || one.at >= merged.at + merged.bytes) continue;
     int32_t found = 0;
-    CUDA_CHECK(cudaMemset(flag.as<int32_t>(), 0, sizeof found));
+    zero_memory(flag.as<int32_t>(), sizeof found);
     find_not_sound(one.at, one.bytes, one.kind, flag.as<int32_t>(), launcher_);
     CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
     CUDA_CHECK(cudaMemcpy(&found, flag.as<int32_t>(), sizeof found, cudaMemcpyDeviceToHost));

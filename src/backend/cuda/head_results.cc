@@ -40,8 +40,7 @@ void HeadResults::set_sampleable(std::span<const uint32_t> bits) {
   std::vector<uint32_t> words(static_cast<size_t>(sampleable_.bytes()) / 4);
   std::ranges::copy(bits, words.begin());
   if (vocab_ % 32 != 0) words[static_cast<size_t>(vocab_) / 32] &= (1U << (vocab_ % 32)) - 1;
-  CUDA_CHECK(cudaMemcpy(sampleable_.as<uint32_t>(), words.data(), words.size() * 4,
-                        cudaMemcpyHostToDevice));
+  copy_to_device(sampleable_.as<uint32_t>(), words.data(), sampleable_.bytes());
 }
 
 void HeadResults::make_short_lists(const Context& context, int32_t begin, int32_t rows) const {

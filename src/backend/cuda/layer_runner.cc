@@ -179,8 +179,7 @@ Result<void> CudaLayerRunner::place_hidden(std::vector<uint16_t> hidden) {
     return {};
   }
   hidden_ = TRY(DeviceBuffer::allocate(bytes, "hidden states"));
-  CUDA_CHECK(cudaMemcpy(hidden_.as<void>(), hidden.data(), static_cast<size_t>(bytes),
-                        cudaMemcpyHostToDevice));
+  copy_to_device(hidden_.as<void>(), hidden.data(), bytes);
   return {};
 }
 

@@ -22,8 +22,7 @@ class RandomFiller final : public WeightFiller {
                         : change == Change::add_one ? 1.0F
                                                     : 0.3F;
     const std::vector<float> values(static_cast<size_t>(source.shape.count()), value);
-    CUDA_CHECK(
-        cudaMemcpy(to, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));
+    copy_to_device(to, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
     return {};
   }
 

@@ -16,9 +16,9 @@ Result<DeviceRope> upload_rope(const ModelConfig& config) {
   auto* frequencies = rope.memory.as<double>();
   auto* axes = reinterpret_cast<int32_t*>(frequencies + pairs);
   const std::vector<int32_t> wide(table.axes.begin(), table.axes.end());
-  CUDA_CHECK(cudaMemcpy(frequencies, table.inverse_frequencies.data(), pairs * sizeof(double),
-                        cudaMemcpyHostToDevice));
-  CUDA_CHECK(cudaMemcpy(axes, wide.data(), pairs * sizeof(int32_t), cudaMemcpyHostToDevice));
+  copy_to_device(frequencies, table.inverse_frequencies.data(),
+                 static_cast<int64_t>(pairs * sizeof(double)));
+  copy_to_device(axes, wide.data(), static_cast<int64_t>(pairs * sizeof(int32_t)));
   rope.view = {.inverse_frequencies = frequencies,
                .axes = axes,
                .pairs = table.pairs(),
