@@ -41,9 +41,9 @@ void limit_device_memory(int64_t bytes);
 /// fails; negative: none.
 void fail_allocation(int64_t count);
 
-/// Zeroes device memory, or copies to it, and returns when it is done. The default stream, which does
-/// the work, may still be at it when its own calls return, and no stream of this backend waits for
-/// it: without this, what a stream writes next is zeroed behind it on a card that others share.
+/// Zeroes device memory, or copies to it, and returns when it is done. The default stream, which
+/// does the work, may still be at it when its own calls return, and no stream of this backend waits
+/// for it: without this, what a stream writes next is zeroed behind it on a card that others share.
 void zero_memory(void* to, int64_t bytes);
 void copy_to_device(void* to, const void* from, int64_t bytes);
 
