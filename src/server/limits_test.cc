@@ -33,12 +33,12 @@ TEST_F(LimitsServerTest, ConnectionsOfOneAddress) {
 TEST_F(LimitsServerTest, AReaderThatStopsLosesItsRequestAndHoldsUpNobody) {
   ServerOptions options;
   options.http.limits.output_bytes_max = 1024;
-  // More than the 4 MB that the kernel holds for a socket at most.
+  // About twice the 4 MB that the kernel holds for a socket at most.
   start_script(testing::script_of(std::string(3000, 'x')), options, std::chrono::milliseconds(1));
   RawClient stopped(server_->port());
   stopped.receive_at_most(1024);
   // Each event repeats the model's name: much output of few tokens.
-  const std::string stream = R"({"messages":[{"role":"user","content":"hi"}],"stream":true,"n":4,)"
+  const std::string stream = R"({"messages":[{"role":"user","content":"hi"}],"stream":true,"n":8,)"
                              R"("logprobs":true,"top_logprobs":20})";
   stopped.send(post(testing::kChat, stream));
   const auto other = ask(post(testing::kCompletions, R"({"prompt":"p","max_tokens":20})"));
