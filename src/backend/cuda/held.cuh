@@ -36,6 +36,19 @@ __device__ __forceinline__ uint4 pair_inputs(const uint4& v) {
                       __byte_perm(v.x, v.y, kHigh), __byte_perm(v.z, v.w, kHigh));
   return v;
 }
+/// Four neighbouring columns of one lane, two BF16 pairs, as the words of pair_inputs of which this
+/// lane has the first or last two; nvfp4 pairs those of two lanes.
+template <Format kFormat>
+__device__ __forceinline__ uint2 pair_columns(uint32_t low, uint32_t high) {
+  if constexpr (kFormat == Format::bf16) return make_uint2(low, high);
+  if constexpr (kFormat == Format::fp8)
+    return make_uint2(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
+  const bool odd = threadIdx.x % 2 != 0;
+  const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? low : high, 1);
+  const uint32_t first = odd ? other : low;
+  const uint32_t second = odd ? high : other;
+  return make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+}
 
 /// Where a lane reads the inputs of its tokens; row_of(token) is where that of a token lies.
 template <int kTiles>
@@ -225,7 +238,7 @@ class RowNorm {
       const uint32_t high = to_bf16_pair(__fmul_rn(weight_[i].z, __fmul_rn(h[i].z, scale)),
                                          __fmul_rn(weight_[i].w, __fmul_rn(h[i].w, scale)));
       auto* at = reinterpret_cast<uint2*>(to + i / kPieces * kWords + word_of_lane(i % kPieces));
-      at[lane % 2] = paired(low, high);
+      at[lane % 2] = pair_columns<kFormat>(low, high);
     }
     __syncwarp();
   }
@@ -244,17 +257,6 @@ class RowNorm {
       return (eight / 16 * 4 + eight % 4) * 4 + eight % 16 / 4;
     if constexpr (kFormat == Format::fp8) return (eight / 8 * 2 + eight % 2) * 4 + eight % 8 / 2;
     return eight;
-  }
-  /// Four columns in the order of pair_inputs; nvfp4 pairs those of two lanes.
-  __device__ __forceinline__ static uint2 paired(uint32_t low, uint32_t high) {
-    if constexpr (kFormat == Format::bf16) return make_uint2(low, high);
-    if constexpr (kFormat == Format::fp8)
-      return make_uint2(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
-    const bool odd = threadIdx.x % 2 != 0;
-    const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? low : high, 1);
-    const uint32_t first = odd ? other : low;
-    const uint32_t second = odd ? high : other;
-    return make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
   }
 
   const NormInput& in_;

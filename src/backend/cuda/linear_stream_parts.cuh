@@ -113,20 +113,6 @@ struct Fragments {
   }
 };
 
-/// Four neighbouring columns of one lane, two BF16 pairs, as the words of pair_inputs of which this
-/// lane has the first or last two; nvfp4 pairs those of two lanes.
-template <Format kFormat>
-__device__ __forceinline__ uint2 pair_columns(uint32_t low, uint32_t high) {
-  if constexpr (kFormat == Format::bf16) return make_uint2(low, high);
-  if constexpr (kFormat == Format::fp8)
-    return make_uint2(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
-  const bool odd = threadIdx.x % 2 != 0;
-  const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? low : high, 1);
-  const uint32_t first = odd ? other : low;
-  const uint32_t second = odd ? high : other;
-  return make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
-}
-
 #ifdef NIBBLE_HAS_WGMMA
 
 // ---- copies and barriers ----
