@@ -1,15 +1,12 @@
 // The card's memory: what is taken is what was said, nothing is taken after reserve(), a full card
 // is an error at whatever step it shows, and a sleeping model gives its memory back and wakes the
 // same.
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <bit>
 #include <random>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_memory.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "model/forward.h"
@@ -116,30 +113,6 @@ TEST_F(CudaMemoryTest, SleepGivesTheMemoryBackAndWakeIsTheSame) {
                 16.0 * (1 << 20));
     EXPECT_EQ(run(session, sequence), expected);
   }
-}
-
-/// A stream that waits for nobody writes to the end of memory whose zeroing takes longer.
-TEST_F(CudaMemoryTest, MemoryIsZeroedBeforeItIsHandedOut) {
-  constexpr int64_t kBytes = int64_t{4} << 30;
-  constexpr size_t kTail = 1 << 20;
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  std::vector<uint8_t> found(kTail);
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    auto memory = cuda::DeviceBuffer::allocate(kBytes, "a test").value();
-    for (const bool woken : {false, true}) {
-      if (woken) {
-        memory.sleep();
-        memory.wake("a test").value();
-      }
-      uint8_t* tail = memory.as<uint8_t>() + kBytes - kTail;
-      ASSERT_EQ(cudaMemsetAsync(tail, 1, kTail, stream), cudaSuccess);
-      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-      ASSERT_EQ(cudaMemcpy(found.data(), tail, kTail, cudaMemcpyDeviceToHost), cudaSuccess);
-      EXPECT_TRUE(std::ranges::all_of(found, [](uint8_t x) { return x == 1; }));
-    }
-  }
-  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 /// Pebble, so that all allocations are small and many.

@@ -63,6 +63,30 @@ TEST_F(DeviceFaults, AnAllocationThatFailsIsAnErrorWhicheverItIs) {
   EXPECT_GT(failures, 30);
 }
 
+/// A stream that waits for nobody writes to the end of memory whose zeroing takes longer.
+TEST_F(DeviceFaults, MemoryIsZeroedBeforeItIsHandedOut) {
+  constexpr int64_t kBytes = int64_t{4} << 30;
+  constexpr size_t kTail = 1 << 20;
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  std::vector<uint8_t> found(kTail);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    auto memory = cuda::DeviceBuffer::allocate(kBytes, "a test").value();
+    for (const bool woken : {false, true}) {
+      if (woken) {
+        memory.sleep();
+        memory.wake("a test").value();
+      }
+      uint8_t* tail = memory.as<uint8_t>() + kBytes - kTail;
+      ASSERT_EQ(cudaMemsetAsync(tail, 1, kTail, stream), cudaSuccess);
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+      ASSERT_EQ(cudaMemcpy(found.data(), tail, kTail, cudaMemcpyDeviceToHost), cudaSuccess);
+      EXPECT_TRUE(std::ranges::all_of(found, [](uint8_t x) { return x == 1; }));
+    }
+  }
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
 struct Ending {
   std::vector<int32_t> tokens;
   FinishReason reason = FinishReason::cancelled;
