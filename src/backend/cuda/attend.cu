@@ -15,6 +15,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kBlocksPerMultiprocessor = 2;
+constexpr int kHeadThreads = kThreads / kAttendHeads;
 static_assert(kThreads >= kPairsMax && kAttendHeads == 2 * kWarps);
 
 template <KvFormat kFormat, int kDim, bool kExact>
@@ -38,6 +39,7 @@ class AttendBlock {
     };
     float2 turns[kPairsMax];  // of the row
     PieceTable table;
+    Piece pieces[2];  // the one in work and the next, by turns
   };
 
   __device__ AttendBlock(const AttentionArgs& a, const AttendLaunch& launch, Shared& shared)
@@ -53,24 +55,21 @@ class AttendBlock {
     __syncthreads();
     const int2 range = shared_.table.range();
     if (range.x == range.y) return wait_for_inputs();
-    Walk walk;
-    bool loaded = false;
-    {
-      const Piece piece = shared_.table.at(launch_, range.x);
-      walk = walk_of(a_, launch_, piece);
-      // Pages hold what earlier passes wrote, so they are read ahead of the inputs.
-      loaded = launch_.fresh && first_of(walk) < walk.end;
-      if (loaded) look_ahead(walk);
-      take_turns(piece.row);
-    }
+    const Piece first = piece_of(range.x);
+    Walk walk = walk_of(a_, launch_, first);
+    // Pages hold what earlier passes wrote, so they are read ahead of the inputs.
+    bool loaded = launch_.fresh && first_of(walk) < walk.end;
+    if (loaded) look_ahead(walk);
+    take_turns(first.row);
+    __syncthreads();
     wait_for_inputs();
 #pragma unroll 1
     for (int number = range.x; number < range.y; ++number) {
-      take_row(number, number == range.x, walk);
+      take_row(shared_.pieces[number % 2], number == range.x, walk);
       Walk next;
-      if (number + 1 < range.y) next = walk_of(a_, launch_, shared_.table.at(launch_, number + 1));
+      if (number + 1 < range.y) next = walk_of(a_, launch_, piece_of(number + 1));
       loaded = go(walk, next, loaded);
-      write(shared_.table.at(launch_, number));
+      write(shared_.pieces[number % 2]);
       walk = next;
     }
   }
@@ -78,6 +77,12 @@ class AttendBlock {
  private:
   __device__ __forceinline__ int head_dim() const { return kExact ? kDim : a_.head_dim; }
   __device__ __forceinline__ int line_bytes() const { return head_dim() * kElementBytes; }
+  /// All warps look it up; the block finds it in shared memory after the next barrier.
+  __device__ __forceinline__ Piece piece_of(int number) {
+    const Piece piece = shared_.table.at(launch_, number);
+    if (threadIdx.x == 0) shared_.pieces[number % 2] = piece;
+    return piece;
+  }
   /// This warp's first token.
   __device__ __forceinline__ int first_of(const Walk& walk) const {
     return walk.begin + warp_ * Step::kTokens;
@@ -124,8 +129,7 @@ class AttendBlock {
     if (pair < a_.rope.pairs) shared_.turns[pair] = turn_of(a_, launch_.row_begin + row, pair);
   }
   /// What a piece needs of its row: queries if they change, and the row's own token if it is here.
-  __device__ __forceinline__ void take_row(int number, bool first, const Walk& walk) {
-    const Piece piece = shared_.table.at(launch_, number);
+  __device__ __forceinline__ void take_row(const Piece& piece, bool first, const Walk& walk) {
     const bool changes = first || piece.index == 0;
     const bool own = walk.own < INT_MAX;
     if (!changes && !own) return;
@@ -319,7 +323,7 @@ class AttendBlock {
     }
   }
 
-  /// Adds up the warps in order; out is not yet divided.
+  /// Adds up the warps in order.
   __device__ __forceinline__ void write(const Piece& piece) {
     float total = total_;
 #pragma unroll
@@ -337,33 +341,44 @@ class AttendBlock {
       }
     }
     __syncthreads();
-    constexpr int kQuads = kDim / 4;
-    for (int i = static_cast<int>(threadIdx.x); i < piece.heads * kQuads; i += kThreads)
-      add_warps(piece, i / kQuads, i % kQuads * 4);
+    const int head = static_cast<int>(threadIdx.x) / kHeadThreads;
+    if (head < piece.heads) add_warps(piece, head);
     __syncthreads();
   }
-  __device__ __forceinline__ void add_warps(const Piece& piece, int head, int d) const {
+  /// kHeadThreads threads add up one head.
+  __device__ __forceinline__ void add_warps(const Piece& piece, int head) const {
     float highest = -INFINITY;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) highest = fmaxf(highest, shared_.out[w][head][kDim]);
-    float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    float scales[kWarps];
     float total = 0.0F;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
       const float own = shared_.out[w][head][kDim];
-      const float scale = own == -INFINITY ? 0.0F : exp2f(own - highest);
-      const float4 x = *reinterpret_cast<const float4*>(&shared_.out[w][head][d]);
-      sum.x = fmaf(scale, x.x, sum.x);
-      sum.y = fmaf(scale, x.y, sum.y);
-      sum.z = fmaf(scale, x.z, sum.z);
-      sum.w = fmaf(scale, x.w, sum.w);
-      total = fmaf(scale, shared_.out[w][head][kDim + 1], total);
+      scales[w] = own == -INFINITY ? 0.0F : exp2f(own - highest);
+      total = fmaf(scales[w], shared_.out[w][head][kDim + 1], total);
     }
-    float* to = partial_at(a_, shared_.table.rows, piece.row, piece.first_head + head, piece.index);
-    if (d < a_.head_dim) *reinterpret_cast<float4*>(to + d) = sum;
-    if (d == 0)
-      *reinterpret_cast<float2*>(to + attend_partial_floats(a_.head_dim) - 4) =
-          make_float2(highest, total);
+    const float part = 1.0F / total;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) scales[w] *= part;
+    uint8_t* to = partial_at(a_, piece.row, piece.first_head + head, piece.index);
+    const int lane = static_cast<int>(threadIdx.x) % kHeadThreads;
+#pragma unroll
+    for (int d = 4 * lane; d < kDim; d += 4 * kHeadThreads) {
+      float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        const float4 x = *reinterpret_cast<const float4*>(&shared_.out[w][head][d]);
+        sum.x = fmaf(scales[w], x.x, sum.x);
+        sum.y = fmaf(scales[w], x.y, sum.y);
+        sum.z = fmaf(scales[w], x.z, sum.z);
+        sum.w = fmaf(scales[w], x.w, sum.w);
+      }
+      if (d < a_.head_dim)
+        reinterpret_cast<uint2*>(to)[d / 4] = make_uint2(operand_pair<KvFormat::fp8>(sum.x, sum.y),
+                                                         operand_pair<KvFormat::fp8>(sum.z, sum.w));
+    }
+    if (lane == 0) *partial_weights(a_, to) = make_float2(highest, total);
   }
 
   const AttentionArgs& a_;
@@ -421,12 +436,8 @@ void attention(const AttentionArgs& args, const Launcher& launcher) {
     const int64_t pieces_max = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
     const auto blocks = static_cast<unsigned>(
         min(pieces_max, int64_t{kBlocksPerMultiprocessor} * launcher.multiprocessors));
-    for (const AttendShare share : {AttendShare::first, AttendShare::rest}) {
-      of.share = share;
-      if (share == AttendShare::rest && of.rows <= kAttendRowsMax / 2) continue;
-      launch(kernel, launcher, blocks, kThreads, 0, args, of);
-      attend_combine(args, of, launcher);
-    }
+    launch(kernel, launcher, blocks, kThreads, 0, args, of);
+    attend_combine(args, of.row_begin, of.rows, launcher);
   }
 }
 

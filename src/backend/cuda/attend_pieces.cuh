@@ -9,15 +9,10 @@ namespace nibble::cuda {
 static_assert(kAttendRowsMax == 64, "a lane keeps two rows of a launch");
 static_assert(kAttendTokensMin % kPage == 0);
 
-/// Which rows of up to kAttendRowsMax a launch takes. Partial results have room for half of them
-/// with the longest histories, so the first launch takes all if theirs are short enough.
-enum class AttendShare : uint8_t { first, rest };
-
 /// The rows of a launch and how their heads are shared out.
 struct AttendLaunch {
   int32_t row_begin = 0;
   int32_t rows = 0;
-  AttendShare share = AttendShare::first;
   int32_t group = 0;   // query heads of a KV head
   int32_t passes = 0;  // over the keys of a KV head, kAttendHeads at a time
   /// The rows' own tokens are not in their pages yet. With several rows of a sequence they are
@@ -35,39 +30,16 @@ __device__ __forceinline__ int piece_count(int tokens) {
   return units <= 1 ? all : (all + units - 1) / units;
 }
 
-/// Rows of a launch, and the room for pieces that each has.
-struct LaunchRows {
-  int begin, end;
-  int room;
-};
-/// By a whole warp; tokens[k]: of row 32 k + lane, 0 beyond the last.
-__device__ __forceinline__ LaunchRows launch_rows(const AttentionArgs& a,
-                                                  const AttendLaunch& launch,
-                                                  const int (&tokens)[2]) {
-  constexpr int kHalf = kAttendRowsMax / 2;
-  const int longest =
-      __reduce_max_sync(kAllLanes, max(piece_count(tokens[0]), piece_count(tokens[1])));
-  const int room = (a.splits_max + 1) / 2;
-  const int first = launch.rows <= kHalf || longest <= room ? launch.rows : kHalf;
-  const int all = launch.rows <= kHalf || first == kHalf ? a.splits_max : room;
-  return launch.share == AttendShare::first ? LaunchRows{0, first, all}
-                                            : LaunchRows{first, launch.rows, a.splits_max};
+/// The result of a piece for one head: F16 numbers that are means of values, then what their
+/// weights are relative to and the sum of the weights, in F32. F16 holds a mean four times as
+/// finely as the BF16 that becomes of the sum; beyond 65,504 it is infinite.
+__device__ __forceinline__ uint8_t* partial_at(const AttentionArgs& a, int row, int head,
+                                               int piece) {
+  return a.partial + ((static_cast<int64_t>(row) * a.q_heads + head) * a.splits_max + piece) *
+                         attend_partial_bytes(a.head_dim);
 }
-/// Lane l: the histories of rows l and 32 + l.
-__device__ __forceinline__ void load_tokens(const AttentionArgs& a, const AttendLaunch& launch,
-                                            int (&tokens)[2]) {
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const int row = 32 * k + static_cast<int>(threadIdx.x) % 32;
-    tokens[k] = row < launch.rows ? a.batch.kv_index[launch.row_begin + row] + 1 : 0;
-  }
-}
-
-__device__ __forceinline__ float* partial_at(const AttentionArgs& a, const LaunchRows& rows,
-                                             int row, int head, int piece) {
-  return a.partial +
-         ((static_cast<int64_t>(row - rows.begin) * a.q_heads + head) * rows.room + piece) *
-             attend_partial_floats(a.head_dim);
+__device__ __forceinline__ float2* partial_weights(const AttentionArgs& a, uint8_t* partial) {
+  return reinterpret_cast<float2*>(partial + attend_partial_bytes(a.head_dim) - 16);
 }
 
 /// One piece of one row for up to kAttendHeads query heads of one KV head.
@@ -97,23 +69,20 @@ struct PieceTable {
   int before[kAttendRowsMax];  // pieces of the rows before
   int page_begin[kAttendRowsMax];
   int total;
-  LaunchRows rows;
 
   /// By one warp; lane r makes rows r and 32 + r.
   __device__ __forceinline__ void fill(const AttentionArgs& a, const AttendLaunch& launch) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     int own[2], page[2];
-    load_tokens(a, launch, own);
-#pragma unroll
-    for (int k = 0; k < 2; ++k)
-      page[k] =
-          32 * k + lane < launch.rows ? a.batch.page_begin[launch.row_begin + 32 * k + lane] : 0;
-    const LaunchRows taken = launch_rows(a, launch, own);
-    int sum_before = 0;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int row = 32 * k + lane;
-      if (row < taken.begin || row >= taken.end) own[k] = 0;
+      own[k] = row < launch.rows ? a.batch.kv_index[launch.row_begin + row] + 1 : 0;
+      page[k] = row < launch.rows ? a.batch.page_begin[launch.row_begin + row] : 0;
+    }
+    int sum_before = 0;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
       const int pieces = piece_count(own[k]) * launch.passes * a.kv_heads;
       int sum = pieces;
 #pragma unroll
@@ -121,13 +90,12 @@ struct PieceTable {
         const int below = __shfl_up_sync(kAllLanes, sum, step);
         if (lane >= step) sum += below;
       }
-      tokens[row] = own[k];
-      page_begin[row] = page[k];
-      before[row] = sum_before + sum - pieces;
+      tokens[32 * k + lane] = own[k];
+      page_begin[32 * k + lane] = page[k];
+      before[32 * k + lane] = sum_before + sum - pieces;
       sum_before += __shfl_sync(kAllLanes, sum, 31);
     }
     if (lane == 0) total = sum_before;
-    if (lane == 0) rows = taken;
   }
 
   /// The first piece of this block, and the first of the next.

@@ -136,7 +136,7 @@ void attention_block(const Context& context, int layer) {
                            .rope = context.rope,
                            .kv = context.pools.kv(context.config.kind_index(layer)),
                            .splits_max = context.splits_max,
-                           .partial = work.partial.as<float>(),
+                           .partial = work.partial.as<uint8_t>(),
                            .out = work.mixed.as<uint16_t>(),
                            .out_stride = work.mixed_stride};
   attention(args, context.launcher.of(Step::attend));

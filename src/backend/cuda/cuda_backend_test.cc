@@ -382,7 +382,7 @@ TEST_F(CudaPebble, ShortListsAreOfTheLogitsThatCanBeFetched) {
   }
 }
 
-/// More rows than partial results of attention have room for beside one long history.
+/// A long history beside short ones.
 TEST_P(CudaPebbleCache, ALongRowDoesNotDependOnItsBatch) {
   constexpr int kSequences = 40;
   constexpr size_t kPrompt = 8320;

@@ -230,14 +230,9 @@ struct RopeView {
 inline constexpr int kHeadDimMax = 256;
 inline constexpr int kAttendSplitsMax = 128;  // pieces of one row's history
 inline constexpr int kAttendTokensMin = 128;  // of one piece
-inline constexpr int kAttendRowsMax = 64;     // of one launch; half of them with long histories
-/// Pieces of rows that partial results have room for: those of half of the rows of a launch, or
-/// half as many of each.
-constexpr int64_t attend_rooms(int64_t splits_max) {
-  return kAttendRowsMax * ((splits_max + 1) / 2);
-}
-/// Floats of one partial result: out, then its maximum and total, padded to 16 bytes.
-constexpr int64_t attend_partial_floats(int64_t head_dim) { return (head_dim + 3) / 4 * 4 + 4; }
+inline constexpr int kAttendRowsMax = 64;     // of one launch: the size of the partial results
+/// Bytes of one partial result: out in F16, padded to 16 bytes, then its maximum and total.
+constexpr int64_t attend_partial_bytes(int64_t head_dim) { return (head_dim + 7) / 8 * 16 + 16; }
 
 struct AttentionArgs {
   BatchView batch;
@@ -253,9 +248,9 @@ struct AttentionArgs {
   float eps = 0.0F;
   RopeView rope;
   KvView kv;
-  int32_t splits_max = 1;    // enough for the longest row
-  float* partial = nullptr;  // attend_rooms() of [q_heads][attend_partial_floats]
-  uint16_t* out = nullptr;   // [rows][out_stride]
+  int32_t splits_max = 1;      // enough for the longest row
+  uint8_t* partial = nullptr;  // [kAttendRowsMax][q_heads][splits][attend_partial_bytes]
+  uint16_t* out = nullptr;     // [rows][out_stride]
   int64_t out_stride = 0;
 };
 /// The same in BF16, as prompt arithmetic has them; q is not scaled.
@@ -272,8 +267,7 @@ void attention(const AttentionArgs& args, const Launcher& launcher);
 /// Its parts: k and v into their pages, where rows of this pass read those of others; the pieces
 /// of histories added.
 void attention_store(const AttentionArgs& args, const Launcher& launcher);
-struct AttendLaunch;
-void attend_combine(const AttentionArgs& args, const AttendLaunch& of, const Launcher& launcher);
+void attend_combine(const AttentionArgs& args, int row_begin, int rows, const Launcher& launcher);
 
 inline constexpr int kDeltaDimMax = 128;
 inline constexpr int kConvTapsMax = 8;

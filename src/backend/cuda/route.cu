@@ -28,14 +28,18 @@ __device__ __forceinline__ int rank_among(const uint32_t* keys, int expert, int 
   return rank;
 }
 
-__device__ __forceinline__ float block_max(float x, float* scratch) {
+__device__ __forceinline__ float warp_max(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
+  return x;
+}
+/// Of a block of up to 32 warps. `scratch`: a float for each.
+__device__ __forceinline__ float block_max(float x, float* scratch) {
+  x = warp_max(x);
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
   __syncthreads();
-  float highest = -INFINITY;
-  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) highest = fmaxf(highest, scratch[w]);
-  return highest;
+  const bool has = threadIdx.x % 32 < blockDim.x / 32;
+  return warp_max(has ? scratch[threadIdx.x % 32] : -INFINITY);
 }
 
 constexpr int kChooseThreads = 1024;
@@ -72,12 +76,11 @@ __global__ void __launch_bounds__(kChooseThreads)
   if (rank < a.top_k) chosen_exp[rank] = weight;
   __syncthreads();
   if (rank >= a.top_k) return;
+  const float* parts = a.renormalize ? chosen_exp : sums;
+  const int count_of_parts = a.renormalize ? a.top_k : static_cast<int>(blockDim.x) / 32;
   float total = 0.0F;
-  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) total += sums[w];
-  if (a.renormalize) {
-    total = 0.0F;
-    for (int k = 0; k < a.top_k; ++k) total += chosen_exp[k];
-  }
+#pragma unroll 8
+  for (int k = 0; k < count_of_parts; ++k) total += parts[k];
   const int choice = row * a.top_k + rank;
   a.routing.weights[choice] = weight / total;
   a.routing.experts[choice] = expert;

@@ -59,7 +59,7 @@ int64_t carve_shared(const ModelConfig& config, int64_t rows, int64_t splits, st
   DeviceCarver attention(base);
   if (config.count(LayerKind::attention) > 0)
     work.partial =
-        attention.take(attend_rooms(splits) * a.q_heads * attend_partial_floats(a.head_dim) * kF32);
+        attention.take(kAttendRowsMax * a.q_heads * splits * attend_partial_bytes(a.head_dim));
   DeviceCarver delta_net(base);
   work.convolved = delta_net.take(rows * mixer_widths(config).convolved * kF32);
   DeviceCarver head(base);

@@ -46,7 +46,7 @@ struct Workspace {
   DeviceBuffer flag;      // I32 [1]
 
   DeviceBuffer shared;      // of one block of the model after another; from here on slices of it:
-  DeviceSlice partial;      // F32, pieces of attention
+  DeviceSlice partial;      // pieces of attention
   DeviceSlice convolved;    // F32 [rows], qkv of a delta net
   DeviceSlice logits;       // F32 [slab][vocab]
   DeviceSlice hidden_rows;  // F32 [slab][hidden]
