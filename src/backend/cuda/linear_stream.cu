@@ -12,7 +12,7 @@ namespace nibble::cuda {
 namespace {
 
 constexpr int kSlicesMax = 5;            // of 256 columns, of one block
-constexpr int kTilesMin = 128;           // fewer: a block has little to do between start and end
+constexpr int kTilesMin = 1024;         // fewer: its shared memory costs the neighbours more
 constexpr int kSmallBytes = 112 * 1024;  // of a block beside which another kernel's fits
 constexpr int kAlignment = 1024;
 
