@@ -13,7 +13,8 @@ inline constexpr Option kBatchOutputOption = {
 inline constexpr Option kBatchSequencesOption = {"max-num-seqs", "N", "16",
                                                  "with --batch: sequences computed at once"};
 
-/// The exit code: 0 if every line has its answer, 1 if some failed, 130 if interrupted.
+/// The exit code: 0 if every line has its answer, 1 if some failed, 3 if the card did, 130 if
+/// interrupted.
 Result<int> run_batch(const Arguments& arguments, Terminal& terminal);
 
 }  // namespace nibble

@@ -104,6 +104,10 @@ int64_t available_memory_bytes() {
   return bytes;
 }
 
+std::chrono::seconds standard_step_deadline(const Backend& backend) {
+  return std::chrono::seconds(backend.name() == "cuda" ? 60 : 600);
+}
+
 EngineSettings EngineSetup::settings() const {
   return {.pools = plan.pools,
           .sequences_max = plan.sequences_max,

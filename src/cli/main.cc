@@ -29,7 +29,7 @@ std::string overview() {
   return text +
          "\n`nibble VERB --help` lists the options of one; `nibble --version` prints the version.\n"
          "Results go to standard output, everything else to standard error.\n"
-         "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n";
+         "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the card failed, 130 interrupted.\n";
 }
 
 int fail(Terminal& terminal, std::string_view who, const Error& error, int code) {
@@ -89,5 +89,8 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  return nibble::run(std::vector<std::string>(argv + 1, argv + argc));
+  const int code = nibble::run(std::vector<std::string>(argv + 1, argv + argc));
+  // A kernel may still run on such a card, and nothing that ends at exit may wait for it.
+  if (code == nibble::kExitDevice) std::_Exit(code);
+  return code;
 }

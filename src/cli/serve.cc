@@ -146,6 +146,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   EngineSetup setup = TRY(set_up_engine(arguments, folder, request.needs));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
   options.memory_map = memory_map(setup.plan);
+  if (!arguments.given("step-deadline"))
+    options.step_deadline = standard_step_deadline(*setup.model.backend);
   ServedModel served = TRY(load_for_clients(std::move(request.clients), setup, folder));
   served.template_kwargs = std::move(request.template_kwargs);
   if (arguments.enabled("completion-special-tokens"))

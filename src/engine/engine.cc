@@ -6,8 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <unordered_map>
 
 #include "engine/prefix_writer.h"
+#include "engine/step_watch.h"
 
 namespace nibble {
 
@@ -16,12 +18,22 @@ struct Engine::State {
     Rest wanted = Rest::awake;
     std::function<void(Result<void>)> done;
   };
+  /// Submitted and not yet published as finished.
+  struct Live {
+    int32_t prompt_tokens = 0;
+    int32_t published = 0;  // tokens
+  };
   State(std::unique_ptr<Backend> owned, ModelConfig config, Options given)
       : backend(std::move(owned)),
         options(std::move(given)),
-        core(*backend, config, Sampler(config.vocab_rows, options.sampleable), options.settings) {}
+        core(*backend, config, Sampler(config.vocab_rows, options.sampleable), options.settings),
+        watch(options.step_deadline, [this] { give_up(); }) {}
 
   void run();
+  void give_up();
+  void stop(std::unique_lock<std::mutex>& lock);
+  Result<void> end_of_rests() const;
+  void report(const std::string& line);
   void restore_prefixes();
   bool take_inbox();
   void wait_for_work(std::unique_lock<std::mutex>& lock);
@@ -45,7 +57,7 @@ struct Engine::State {
   std::vector<RestRequest> rests;
   Rest resting = Rest::awake;
   std::optional<Shutdown> shutdown;
-  int32_t live = 0;            // submitted and not yet published as finished
+  std::unordered_map<uint64_t, Live> live;
   int64_t waiting_tokens = 0;  // of prompts submitted and not yet started
   std::vector<EngineEvent> outbox;
   bool stopped = false;
@@ -55,25 +67,60 @@ struct Engine::State {
   std::atomic<uint64_t> id_counter{1};
   std::atomic<double> retry_after_ms{0.0};
   std::atomic<double> wait_ms{0.0};      // of the shortest prompt, until its first token
+  std::mutex report_mutex;               // guards options.report
   std::unique_ptr<PrefixWriter> writer;  // ends before options.store
+  StepWatch watch;
   std::thread thread;
 };
 
 /// The serving loop: read the inbox, one pass, publish.
 void Engine::State::run() {
   while (take_inbox()) {
+    watch.begin();
     std::vector<EngineEvent> events = core.step();
+    if (!watch.end()) return;
     notice_failure();
     publish(std::move(events));
     predict();
   }
+  std::unique_lock lock(mutex);
+  stop(lock);
+}
+
+/// On the watch's thread, while the engine's may be in its step for ever: the core is not touched,
+/// and nothing that the step still gives is published.
+void Engine::State::give_up() {
+  std::unique_lock lock(mutex);
+  if (failure.ok())
+    failure = make_error(
+        ErrorCode::io, {.what = concat("a pass of the ", backend->name(), " backend has not ended"),
+                        .expected = concat("an end within ", options.step_deadline.count(), " s"),
+                        .advice = "start again; --step-deadline allows more time"});
+  for (const auto& [id, sequence] : std::exchange(live, {}))
+    outbox.push_back(Finished{.id = id,
+                              .reason = FinishReason::error,
+                              .error = failure.error().message,
+                              .prompt_tokens = sequence.prompt_tokens,
+                              .completion_tokens = sequence.published});
+  stop(lock);
+}
+
+/// From here on nothing runs. Opens the lock.
+void Engine::State::stop(std::unique_lock<std::mutex>& lock) {
+  stopped = true;
+  const std::vector<RestRequest> unanswered = std::exchange(rests, {});
+  const Result<void> outcome = end_of_rests();
   const bool failed = !failure.ok();
-  {
-    const std::lock_guard lock(mutex);
-    stopped = true;
-    outbox_changed.notify_all();
-  }
+  lock.unlock();
+  outbox_changed.notify_all();
+  for (const RestRequest& request : unanswered) request.done(outcome);
   if (failed && options.on_events) options.on_events();
+}
+
+/// What rest() has to say of an engine that has stopped.
+Result<void> Engine::State::end_of_rests() const {
+  if (!failure.ok()) return failure;
+  return make_error(ErrorCode::cancelled, {.what = "the engine is shutting down"});
 }
 
 /// From here on nothing is admitted; what was has been or will be ended by the core.
@@ -82,12 +129,15 @@ void Engine::State::notice_failure() {
   if (failure.ok()) failure = backend->alive();
 }
 
+/// One line for who runs the engine, as long as there is one.
+void Engine::State::report(const std::string& line) {
+  const std::lock_guard lock(report_mutex);
+  if (options.report) options.report(line);
+}
+
 /// What earlier processes pinned. What does not fit or does not read is reported and left out.
 void Engine::State::restore_prefixes() {
   if (!options.store || options.settings.cache == CacheMode::off) return;
-  const auto report = [&](const std::string& line) {
-    if (options.report) options.report(line);
-  };
   for (const PrefixStore::Dropped& dropped : options.store->dropped()) report(dropped.message);
   for (const PrefixStore::Entry& entry : options.store->entries()) {
     const auto prefix = options.store->load(entry);
@@ -98,7 +148,8 @@ void Engine::State::restore_prefixes() {
       report(concat(entry.file.string(), ": no host memory for its ", entry.tokens,
                     " tokens; raise --host-cache-memory-bytes"));
   }
-  writer = std::make_unique<PrefixWriter>(*options.store, options.report);
+  writer = std::make_unique<PrefixWriter>(*options.store,
+                                          [this](const std::string& line) { report(line); });
   core.memory().on_pinned([this](PrefixBytes prefix) {
     if (backend->alive().ok()) writer->save(std::move(prefix));
   });
@@ -151,7 +202,7 @@ bool Engine::State::take_inbox() {
   cancelled.clear();
   // A backend that could not wake runs nothing; core.step() then only ends what was cancelled.
   if (shutdown == Shutdown::cancel_running || resting == Rest::sleeping) core.cancel_all();
-  return (!shutdown && failure.ok()) || live > 0;
+  return (!shutdown && failure.ok()) || !live.empty();
 }
 
 /// Sleeps, if it may, when nothing comes for long.
@@ -165,7 +216,7 @@ void Engine::State::wait_for_work(std::unique_lock<std::mutex>& lock) {
   const auto wait = std::chrono::duration<double, std::milli>(options.sleep_idle_ms);
   if (inbox_changed.wait_for(lock, wait, work)) return;
   rests.push_back({.wanted = Rest::sleeping, .done = [this](const Result<void>& outcome) {
-                     if (!outcome.ok() && options.report) options.report(outcome.error().message);
+                     if (!outcome.ok()) report(outcome.error().message);
                      if (!outcome.ok()) options.sleep_idle_ms = 0.0;
                    }});
 }
@@ -181,7 +232,7 @@ void Engine::State::change_rest(std::unique_lock<std::mutex>& lock) {
                  .done =
                      [&](const Result<void>& outcome) {
                        woke = outcome.ok();
-                       if (!woke && options.report) options.report(outcome.error().message);
+                       if (!woke) report(outcome.error().message);
                      }},
                 lock);
     else if (rests.empty())
@@ -223,7 +274,10 @@ void Engine::State::publish(std::vector<EngineEvent> events) {
   });
   const bool was_empty = outbox.empty();
   for (EngineEvent& event : events) {
-    live -= std::holds_alternative<Finished>(event) ? 1 : 0;
+    if (const auto* fresh = std::get_if<NewTokens>(&event))
+      live[fresh->id].published += static_cast<int32_t>(fresh->tokens.size());
+    else if (const auto* end = std::get_if<Finished>(&event))
+      live.erase(end->id);
     outbox.push_back(std::move(event));
   }
   lock.unlock();
@@ -236,18 +290,25 @@ Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<Backend> backend, 
   TRY(backend->reserve(options.settings.pools));
   backend->outlive_device();
   if (options.sampleable.empty()) options.sampleable = Sampler::all_sampleable(config.vocab_rows);
-  auto state = std::make_unique<State>(std::move(backend), std::move(config), std::move(options));
+  auto state = std::make_shared<State>(std::move(backend), std::move(config), std::move(options));
   state->restore_prefixes();
-  State* running = state.get();
-  state->thread = std::thread([running] { running->run(); });
+  state->thread = std::thread([state] { state->run(); });
   return std::make_unique<Engine>(std::move(state));
 }
 
-Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::Engine(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Engine::~Engine() {
   shutdown(Shutdown::cancel_running);
-  state_->thread.join();
+  wait_stopped();
+  state_->watch.close();
+  if (state_->watch.overdue()) {
+    const std::lock_guard lock(state_->report_mutex);
+    state_->options.report = nullptr;
+    state_->thread.detach();
+  } else {
+    state_->thread.join();
+  }
 }
 
 uint64_t Engine::next_id() { return state_->id_counter.fetch_add(1); }
@@ -260,13 +321,13 @@ Result<void> Engine::submit(SequenceRequest request) {
     return make_error(ErrorCode::cancelled, {.what = "the engine is shutting down"});
   const EngineSettings& settings = state_->options.settings;
   const int32_t live_max = settings.sequences_max + settings.waiting_max;
-  if (state_->live >= live_max)
+  if (std::ssize(state_->live) >= live_max)
     return make_error(ErrorCode::no_space, {.what = "the queue is full",
                                             .expected = concat("at most ", live_max, " sequences"),
                                             .advice = "try again later"});
   const double deadline_ms = request.urgency.deadline_ms;
   const double left_ms = deadline_ms - state_->core.now_ms();
-  if (deadline_ms > 0.0 && state_->live > 0 && left_ms < state_->wait_ms)
+  if (deadline_ms > 0.0 && !state_->live.empty() && left_ms < state_->wait_ms)
     return make_error(
         ErrorCode::no_space,
         {.what = "the queue is too long for the request's own time limit",
@@ -283,7 +344,7 @@ Result<void> Engine::submit(SequenceRequest request) {
          .found = concat(state_->waiting_tokens, " and ", tokens, " more"),
          .advice = "try again later"});
   state_->waiting_tokens += tokens;
-  ++state_->live;
+  state_->live[request.id].prompt_tokens = static_cast<int32_t>(tokens);
   state_->submitted.push_back(std::move(request));
   state_->inbox_changed.notify_one();
   return {};
@@ -305,7 +366,12 @@ void Engine::shutdown(Shutdown how) {
 }
 
 void Engine::rest(Rest wanted, std::function<void(Result<void>)> done) {
-  std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
+  if (state_->stopped) {
+    const Result<void> outcome = state_->end_of_rests();
+    lock.unlock();
+    return done(outcome);
+  }
   state_->rests.push_back({.wanted = wanted, .done = std::move(done)});
   state_->inbox_changed.notify_one();
 }
@@ -318,6 +384,11 @@ Engine::Rest Engine::resting() const {
 bool Engine::stopped() const {
   std::lock_guard lock(state_->mutex);
   return state_->stopped;
+}
+
+void Engine::wait_stopped() const {
+  std::unique_lock lock(state_->mutex);
+  state_->outbox_changed.wait(lock, [&] { return state_->stopped; });
 }
 
 Result<void> Engine::failure() const {

@@ -21,13 +21,16 @@ class Engine {
   struct Options {
     EngineSettings settings;
     std::vector<uint32_t> sampleable;  // see Sampler; empty: all
-    /// Called on the engine thread when the outbox stops being empty, and when the engine fails;
-    /// must not block.
+    /// Called on a thread of the engine when the outbox stops being empty, and when the engine
+    /// fails; must not block.
     std::function<void()> on_events;
     size_t outbox_max = 65536;  // events; a consumer that lets it fill stops the engine
     /// Pinned prefixes of earlier processes are taken from here, new ones saved here. May be empty.
     std::shared_ptr<PrefixStore> store;
     double sleep_idle_ms = 0.0;  // the backend sleeps after so long without work; 0: never
+    /// A step that takes longer will not end: every sequence ends with that as its error, and the
+    /// engine without its thread, which keeps the backend for as long as it computes. 0: never.
+    std::chrono::duration<double> step_deadline{0.0};
     /// One line about a prefix that could not be saved or taken. Any thread.
     std::function<void(std::string)> report;
   };
@@ -35,7 +38,7 @@ class Engine {
   /// Reserves the pools of `backend` and starts the thread. Errors: those of Backend::reserve.
   static Result<std::unique_ptr<Engine>> start(std::unique_ptr<Backend> backend, ModelConfig config,
                                                Options options);
-  /// As shutdown(cancel_running), then joins the thread.
+  /// As shutdown(cancel_running), then wait_stopped(). A thread that never ends is left alone.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -54,14 +57,18 @@ class Engine {
   void cancel(uint64_t id);
   void shutdown(Shutdown how);
   /// Puts the backend to sleep (what caches hold is lost), or wakes it; requests wake it too.
-  /// `done` is called on the engine thread, must not block, and is told at once if nothing is to
-  /// do. Errors: unsupported while sequences are live; those of Backend::sleep and wake.
+  /// `done` is called on a thread of the engine, or on this one once it has stopped, and must not
+  /// block. Errors: unsupported while sequences are live; those of Backend::sleep and wake;
+  /// cancelled or failure() once it has stopped.
   enum class Rest : uint8_t { sleeping, awake };
   void rest(Rest wanted, std::function<void(Result<void>)> done);
   Rest resting() const;
-  /// Whether the thread has ended: after shutdown, with nothing live, or after a failure.
+  /// Whether nothing runs any more: after shutdown, with nothing live, or after a failure.
   bool stopped() const;
-  /// Errors: that of Backend::alive() after which the engine ended every sequence and its thread.
+  /// After shutdown: until stopped(), at most for the step deadline.
+  void wait_stopped() const;
+  /// Errors: that of Backend::alive(), or of a step beyond its deadline, after which the engine
+  /// ended every sequence.
   Result<void> failure() const;
 
   /// Everything published since the last call; waits up to `wait` for the first event.
@@ -77,10 +84,10 @@ class Engine {
 
  public:
   /// Only start() and listen() can: State is private.
-  explicit Engine(std::unique_ptr<State> state);
+  explicit Engine(std::shared_ptr<State> state);
 
  private:
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // shared with its thread
 };
 
 }  // namespace nibble

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "engine/fake_backend.h"
+#include "testing/gate.h"
 
 namespace nibble {
 namespace {
@@ -40,6 +41,15 @@ SequenceRequest request(uint64_t id, int32_t max_tokens) {
   made.sampling.temperature = 0.0;
   return made;
 }
+
+/// Asks; the answer comes.
+std::future<Result<void>> ask_rest(Engine& engine, Engine::Rest wanted) {
+  auto answer = std::make_shared<std::promise<Result<void>>>();
+  engine.rest(wanted, [answer](Result<void> outcome) { answer->set_value(std::move(outcome)); });
+  return answer->get_future();
+}
+
+Result<void> rest(Engine& engine, Engine::Rest wanted) { return ask_rest(engine, wanted).get(); }
 
 struct Tally {
   std::map<uint64_t, size_t> tokens;
@@ -125,7 +135,81 @@ TEST(Engine, EndsEverythingWhenTheDeviceFails) {
   for (const auto& [id, error] : errors) EXPECT_EQ(error, "the fake card failed");
   EXPECT_EQ(engine->failure().error().message, "the fake card failed");
   EXPECT_EQ(engine->submit(request(engine->next_id(), 1)).error().message, "the fake card failed");
-  EXPECT_GE(told, 2);
+  while (told < 2) std::this_thread::yield();  // of the first events and of the failure
+}
+
+/// Six sequences whose fifth pass stands at a gate, and a second that has passed.
+struct Hung {
+  std::shared_ptr<testing::Gate> gate = std::make_shared<testing::Gate>();
+  std::atomic<int> told = 0;
+  std::unique_ptr<Engine> engine;
+
+  explicit Hung(std::chrono::milliseconds deadline) {
+    auto backend = std::make_unique<FakeBackend>();
+    backend->on_pass = [shared = gate](int pass) {
+      if (pass == 5) shared->pass();
+    };
+    Engine::Options options = small_options();
+    options.on_events = [this] { ++told; };
+    options.step_deadline = deadline;
+    engine = Engine::start(std::move(backend), FakeBackend::config(), std::move(options)).value();
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(engine->submit(request(engine->next_id(), 50)).ok());
+    gate->wait_for_one();
+  }
+};
+
+/// As of a device that fails; nobody waits for the pass, and what it gives later is nothing.
+TEST(Engine, EndsEverythingWhenAStepDoesNotEnd) {
+  Hung hung(std::chrono::milliseconds(50));
+  Engine& engine = *hung.engine;
+  auto slept = ask_rest(engine, Engine::Rest::sleeping);
+  engine.wait_stopped();
+  EXPECT_TRUE(engine.stopped());
+  const std::string why = engine.failure().error().message;
+  EXPECT_EQ(why,
+            "a pass of the fake backend has not ended: expected an end within 0.05 s; "
+            "start again; --step-deadline allows more time");
+  EXPECT_EQ(slept.get().error().message, why);
+  EXPECT_EQ(rest(engine, Engine::Rest::sleeping).error().message, why);
+  EXPECT_EQ(engine.submit(request(engine.next_id(), 1)).error().message, why);
+  std::map<uint64_t, Finished> ends;
+  std::map<uint64_t, int32_t> tokens;
+  for (const EngineEvent& event : engine.take_events()) {
+    if (const auto* fresh = std::get_if<NewTokens>(&event))
+      tokens[fresh->id] += static_cast<int32_t>(fresh->tokens.size());
+    if (const auto* end = std::get_if<Finished>(&event)) ends[end->id] = *end;
+  }
+  EXPECT_EQ(ends.size(), 6U);
+  for (const auto& [id, end] : ends) {
+    EXPECT_EQ(end.reason, FinishReason::error);
+    EXPECT_EQ(end.error, why);
+    EXPECT_EQ(end.prompt_tokens, 3);
+    EXPECT_EQ(end.completion_tokens, tokens[id]);
+  }
+  while (hung.told < 2) std::this_thread::yield();  // of the first events and of the failure
+  hung.gate->open();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(engine.take_events().empty());
+  hung.engine.reset();
+  EXPECT_EQ(hung.told, 2);
+  testing::Gate::dismiss(hung.gate);
+}
+
+/// A second signal to a server whose card hangs.
+TEST(Engine, LeavesAStepThatDoesNotEnd) {
+  Hung hung(std::chrono::milliseconds(200));
+  hung.engine.reset();
+  testing::Gate::dismiss(hung.gate);
+}
+
+TEST(Engine, WaitsForALongStepWithinItsDeadline) {
+  Hung hung(std::chrono::seconds(60));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  hung.gate->open();
+  Tally tally;
+  while (tally.ends.size() < 6) tally.take(*hung.engine, std::chrono::milliseconds(100));
+  for (const auto& [id, reason] : tally.ends) EXPECT_EQ(reason, FinishReason::length);
+  EXPECT_TRUE(hung.engine->failure().ok());
 }
 
 TEST(Engine, CancelsOnAbortEvenWhenNobodyReads) {
@@ -243,15 +327,6 @@ TEST(Engine, PinnedPrefixesSurviveARestart) {
   EXPECT_EQ(said[0].size(), 8U);
   EXPECT_EQ(said[1], said[0]);
 }
-
-/// Asks; the answer comes.
-std::future<Result<void>> ask_rest(Engine& engine, Engine::Rest wanted) {
-  auto answer = std::make_shared<std::promise<Result<void>>>();
-  engine.rest(wanted, [answer](Result<void> outcome) { answer->set_value(std::move(outcome)); });
-  return answer->get_future();
-}
-
-Result<void> rest(Engine& engine, Engine::Rest wanted) { return ask_rest(engine, wanted).get(); }
 
 TEST(Engine, SleepsWhenAskedAndRequestsWakeIt) {
   auto engine = start();

@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -116,6 +117,7 @@ class FakeBackend final : public Backend {
     CHECK(!asleep, "a pass while asleep");
     validate_batch(batch, config(), sizes_);
     ++passes;
+    if (on_pass) on_pass(passes);
     if (passes_left > 0) --passes_left;
     rows_computed += batch.rows();
     rows_largest = std::max(rows_largest, batch.rows());
@@ -237,7 +239,8 @@ class FakeBackend final : public Backend {
     return {};
   }
 
-  int passes_left = -1;  // until it fails in the last of them; negative: never
+  std::function<void(int)> on_pass;  // at the begin of each, with its number from 1
+  int passes_left = -1;              // until it fails in the last of them; negative: never
   bool asleep = false;
   int sleeps = 0;
   int passes = 0;

@@ -67,12 +67,14 @@ HttpResponse too_busy(Api api) {
 }
 
 void answer_health(ServerState& server, Call call) {
-  if (server.signals == 0) return call.exchange->respond({.body = R"({"status":"ok"})"});
-  call.exchange->respond({.status = 503, .body = R"({"status":"draining"})"});
+  if (server.signals > 0 && server.engine->failure().ok())
+    return call.exchange->respond({.status = 503, .body = R"({"status":"draining"})"});
+  answer_live(server, std::move(call));
 }
 
-void answer_live(ServerState&, Call call) {
-  call.exchange->respond({.body = R"({"status":"ok"})"});
+void answer_live(ServerState& server, Call call) {
+  if (server.engine->failure().ok()) return call.exchange->respond({.body = R"({"status":"ok"})"});
+  call.exchange->respond({.status = 503, .body = R"({"status":"failed"})"});
 }
 
 void answer_version(ServerState&, Call call) {

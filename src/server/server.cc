@@ -36,6 +36,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   Engine::Options engine_options{.settings = settings, .sampleable = s->model.sampleable()};
   engine_options.store = s->options.prefix_store;
   engine_options.sleep_idle_ms = static_cast<double>(s->options.sleep_idle.count());
+  engine_options.step_deadline = s->options.step_deadline;
   engine_options.report = [s](const std::string& line) {
     if (s->options.log) s->options.log(line);
   };
@@ -75,7 +76,10 @@ Server::~Server() {
 }
 
 uint16_t Server::port() const { return state_->http->port(); }
-void Server::run() { state_->http->run(); }
+void Server::run() {
+  state_->http->run();
+  state_->engine->wait_stopped();
+}
 Result<void> Server::failure() const { return state_->engine->failure(); }
 void Server::submit(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const auto shared = std::make_shared<HttpRequest>(std::move(request));

@@ -47,8 +47,9 @@ struct ServerOptions {
   GrammarLimits grammar_limits;
   std::chrono::milliseconds ping_every{10'000};
   std::chrono::milliseconds drain_wait{30'000};  // after the first signal
-  std::chrono::milliseconds sleep_idle{0};    // the card is freed after so long without a request
-  std::function<void(std::string_view)> log;  // what happens to the server; may be empty
+  std::chrono::milliseconds sleep_idle{0};  // the card is freed after so long without a request
+  std::chrono::duration<double> step_deadline{0.0};   // as Engine::Options
+  std::function<void(std::string_view)> log;          // what happens to the server; may be empty
   std::function<void(std::string_view)> request_log;  // one line per request; may be empty
   LogFormat log_format = LogFormat::text;
   PromptLog log_prompts = PromptLog::no;
@@ -75,6 +76,7 @@ class Server {
   uint16_t port() const;
   /// Serves until it has drained after SIGINT or SIGTERM; a second signal, or drain_wait, ends what
   /// still runs. A failure of the engine drains it too: all that ran has ended with that error.
+  /// Then the engine has stopped: a step that does not end is waited for up to its deadline.
   void run();
   /// Errors: that of Engine::failure(), which ended run().
   Result<void> failure() const;

@@ -76,6 +76,29 @@ class Checks:
                 server.stop(signal.SIGINT)
                 assert time.monotonic() - begin < 5
 
+    def test_a_pass_that_does_not_end_ends_it_with_code_3(self):
+        flags = ["--step-deadline", "0.001"]  # shorter than any pass over a long prompt
+        with RunningServer(self.nibble, self.model, flags) as server:
+            assert httpx.get(server.url + "/live").status_code == 200
+            body = {"prompt": "a b c " * 300, "max_tokens": 5}
+            answer = httpx.post(server.url + "/v1/completions", json=body, timeout=60)
+            assert answer.status_code == 500 and "has not ended" in answer.text, answer.text
+            assert server.process.wait(timeout=60) == 3
+            assert server.logged("a pass of the cpu backend has not ended"), server.log
+
+    def test_time_in_which_it_was_stopped_is_no_time_of_a_pass(self):
+        flags = ["--step-deadline", "1", "--max-model-len", "16000"]
+        with RunningServer(self.nibble, self.model, flags) as server:
+            body = {"prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True}
+            with httpx.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                server.process.send_signal(signal.SIGSTOP)
+                time.sleep(3)
+                server.process.send_signal(signal.SIGCONT)
+                assert [line for line in lines if line][-1] == "data: [DONE]"
+            assert server.stop() == 0
+
     def test_a_log_nobody_reads_does_not_stop_it(self):
         command = [self.nibble, "serve", self.model, "--port", "0"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE)

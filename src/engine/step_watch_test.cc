@@ -1,0 +1,56 @@
+// What counts is a step that does not end, not the time between steps.
+#include "engine/step_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+namespace nibble {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+TEST(StepWatch, TellsOnceOfAStepThatDoesNotEnd) {
+  std::atomic<int> told = 0;
+  std::promise<void> first;
+  StepWatch watch(milliseconds(100), [&] {
+    if (++told == 1) first.set_value();
+  });
+  watch.begin();
+  EXPECT_TRUE(watch.end());
+  EXPECT_FALSE(watch.overdue());
+  const auto begin = Clock::now();
+  watch.begin();
+  first.get_future().wait();
+  EXPECT_GE(Clock::now() - begin, milliseconds(100));
+  EXPECT_TRUE(watch.overdue());
+  EXPECT_FALSE(watch.end());
+  std::this_thread::sleep_for(milliseconds(150));
+  EXPECT_EQ(told, 1);
+}
+
+TEST(StepWatch, ManyStepsAndRestsAreNoLongStep) {
+  std::atomic<int> told = 0;
+  StepWatch watch(milliseconds(500), [&] { ++told; });
+  for (int i = 0; i < 40; ++i) {
+    watch.begin();
+    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_TRUE(watch.end());
+  }
+  std::this_thread::sleep_for(milliseconds(700));
+  EXPECT_EQ(told, 0);
+  watch.close();
+  EXPECT_FALSE(watch.overdue());
+}
+
+TEST(StepWatch, ZeroIsNever) {
+  StepWatch watch(milliseconds(0), [] { FAIL(); });
+  watch.begin();
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_TRUE(watch.end());
+}
+
+}  // namespace
+}  // namespace nibble
