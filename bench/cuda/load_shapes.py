@@ -5,8 +5,8 @@ request after another of so many prompt and output tokens. Prints a table, one r
 A step begins with all clients at once and ends after --seconds and once --lengths requests per
 client are complete; what runs then is cancelled and counts in the rates alone: its prompt if its
 first token came, and as many tokens for each event as the complete ones had. Prompts are random
-ids, different ones, so no cache helps. --long adds a 60K, a 120K and a 200K prompt, one after the
-other, beside 30 clients. Needs only Python.
+ids, different ones, so no cache helps; sampling is what Qwen recommends. --long adds a 60K, a 120K
+and a 200K prompt, one after the other, beside 30 clients. Needs only Python.
 
     C=tests/golden/configs/qwen3.6-35b-a3b.json
     load_shapes.py --config $C --flags "--load-format dummy:mixed"
@@ -45,7 +45,8 @@ class Request:
         self.gaps = []
         self.error = None
         body = {"prompt": [random.randrange(*ids) for _ in range(prompt)], "max_tokens": tokens,
-                "temperature": 1, "ignore_eos": True, "stream": True}
+                "temperature": 1, "top_k": 20, "top_p": 0.95, "ignore_eos": True,
+                "stream": True}
         self.body = json.dumps(body)
         self.connection = http.client.HTTPConnection(url.hostname, url.port, timeout=900)
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/cuda/grouped_gemm.h"
+#include "backend/cuda/kernels.h"
 #include "backend/cuda/prefill_gemm.h"
 #include "backend/cuda/prefill_norm.h"
 #include "prefill_check.h"
@@ -62,6 +63,7 @@ HashWeight HashWeight::make(WeightFormat format, int experts, int n, int k, uint
   const int64_t bytes = format == WeightFormat::nvfp4 ? count / 2 : count;
   auto* values = device_array<uint8_t>(bytes);
   fill_bytes(values, bytes, seed, format == WeightFormat::nvfp4 ? 0xFF : 0xBF);
+  lay_codes(values, bytes, format == WeightFormat::nvfp4 ? Format::nvfp4 : Format::fp8, {});
   w.device.values = values;
   if (format == WeightFormat::nvfp4) {
     auto* block = device_array<uint8_t>(count / 16);

@@ -1,4 +1,6 @@
-// Looking for numbers that are not finite, and filling weights at random for benchmarks.
+// What happens to weights once they are on the device: a look for numbers that are not finite,
+// codes laid in their words; and random weights for benchmarks.
+#include "backend/cuda/code_words.h"
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -53,6 +55,21 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t i = whole * 16 + thread; i < bytes; i += stride) bad |= bad_byte(values[i]);
   }
   if (bad) *found = 1;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    lay_codes_kernel(uint2* values, int64_t count, Format format) {
+  wait_for_inputs();
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads}) {
+    const uint2 v = values[i];
+    if (format == Format::nvfp4) {
+      values[i] = make_uint2(lay_e2m1(v.x), lay_e2m1(v.y));
+    } else {
+      const E4m3Words laid = lay_e4m3(v.x, v.y);
+      values[i] = make_uint2(laid.of[0], laid.of[1]);
+    }
+  }
 }
 
 __device__ __forceinline__ uint32_t scramble(uint64_t x) {  // splitmix64
@@ -118,6 +135,12 @@ void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_
   launch(find_not_sound_kernel, launcher, blocks, kThreads, 0, values, bytes, kind, found);
 }
 
+void lay_codes(uint8_t* values, int64_t bytes, Format format, const Launcher& launcher) {
+  const auto blocks = static_cast<unsigned>(min(bytes / 8 / kThreads + 1, int64_t{2112}));
+  launch(lay_codes_kernel, launcher, blocks, kThreads, 0, reinterpret_cast<uint2*>(values),
+         bytes / 8, format);
+}
+
 void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
                  const Launcher& launcher) {
   const int64_t rows = matrices * weight.rows;
@@ -125,6 +148,8 @@ void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, 
   launch(fill_values_kernel, launcher, kBlocks, kThreads, 0, const_cast<uint8_t*>(weight.values),
          rows * value_bytes(weight.format, weight.cols), weight.format, deviation,
          uint64_t{seed} << 34);
+  if (weight.format == Format::fp8)
+    lay_codes(const_cast<uint8_t*>(weight.values), rows * weight.cols, Format::fp8, launcher);
   if (weight.format == Format::nvfp4)
     launch(fill_scales_kernel, launcher, kBlocks, kThreads, 0, const_cast<uint8_t*>(weight.scales),
            rows * (weight.cols / 16), (uint64_t{seed} << 34) + (uint64_t{1} << 33));

@@ -4,9 +4,10 @@
 // Layouts, all row-major, K padded with zeros to a multiple of kColumnPad:
 //   bf16   values [N][K] BF16
 //   fp8    values [N][K] E4M3 codes; factors F32 by FactorLayout
-//   nvfp4  values [N][K/2], low nibble = even column; scales [N][K/16] E4M3;
+//   nvfp4  values [N][K/2] E2M1 codes; scales [N][K/16] E4M3;
 //          factors [1]: w = code * scale * factor (always multiplies, whatever the file's
 //          direction)
+// Codes of values lie in their words as code_words.h says.
 // The experts of a layer are three such matrices with a leading expert axis: gate [E][F][D],
 // up [E][F][D], down [E][D][F]; `factors` then has `factor_stride` floats per expert.
 // An input of a linear is BF16 [T][K], its padding columns zero.

@@ -1,4 +1,5 @@
 // h = rows of the embedding in F32, x = norm(h) for the first block. One block of threads per row.
+#include "backend/cuda/code_words.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/norm.cuh"
 
@@ -19,11 +20,11 @@ __device__ __forceinline__ float element(const DeviceLinear& w, int64_t row, int
   const uint8_t* values = w.values + row * value_bytes(w.format, w.cols);
   if (w.format == Format::bf16) return from_bf16(reinterpret_cast<const uint16_t*>(values)[column]);
   if (w.format == Format::nvfp4) {
-    const uint32_t code = values[column / 2] >> (4 * (column % 2));
+    const uint32_t code = e2m1_code(reinterpret_cast<const uint32_t*>(values), column);
     const float scale = e4m3_value(w.scales[row * (w.cols / 16) + column / 16]);
     return e2m1_value(code) * scale * w.factors[0];
   }
-  const float value = e4m3_value(values[column]);
+  const float value = e4m3_value(e4m3_code(reinterpret_cast<const uint32_t*>(values), column));
   if (w.layout == FactorLayout::scalar) return value * w.factors[0];
   if (w.layout == FactorLayout::row) return value * w.factors[row];
   return value * w.factors[row / 128 * (w.cols / 128) + column / 128];

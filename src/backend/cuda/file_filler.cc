@@ -1,6 +1,7 @@
 // Fills weights from a checkpoint. The walk over the layers only notes what goes where; then many
 // threads read pieces into page-locked buffers (two each) and send them on their way, so that the
-// host never holds more than those buffers. What must be finite is checked on the device.
+// host never holds more than those buffers. On the device 4-bit codes are laid in the order of the
+// kernels, and what must be finite is checked.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -28,7 +29,8 @@ struct Piece {
   int64_t bytes() const { return row_bytes * rows; }
 };
 
-struct Checked {
+/// Values of one or more modules that lie side by side.
+struct Extent {
   const uint8_t* at = nullptr;
   int64_t bytes = 0;
   Soundness kind = Soundness::bf16;
@@ -93,8 +95,9 @@ class FileFiller final : public WeightFiller {
   Result<void> convert(const LinearSource& source, const DeviceLinear& to);
   Result<void> send_pieces();
   void send_small();
+  void lay_codes();
   Result<void> check();
-  Error not_sound(const Checked& merged, const DeviceBuffer& flag) const;
+  Error not_sound(const Extent& merged, const DeviceBuffer& flag) const;
 
   struct Small {
     float* to = nullptr;
@@ -104,9 +107,26 @@ class FileFiller final : public WeightFiller {
   Launcher launcher_;
   std::vector<Piece> pieces_;
   std::vector<Small> small_;
-  std::vector<Checked> checks_;
+  std::vector<Extent> checks_;
+  std::vector<Extent> e4m3_;  // codes to be laid
+  std::vector<Extent> e2m1_;
   std::vector<std::string> modules_;
 };
+
+/// Neighbours of one kind, such as the experts of a stack, as one, sorted by where they lie.
+std::vector<Extent> merge(std::vector<Extent>& parts) {
+  std::ranges::sort(parts, {}, &Extent::at);
+  std::vector<Extent> merged;
+  for (const Extent& one : parts) {
+    if (!merged.empty() && merged.back().kind == one.kind &&
+        merged.back().at + merged.back().bytes == one.at) {
+      merged.back().bytes += one.bytes;
+    } else {
+      merged.push_back(one);
+    }
+  }
+  return merged;
+}
 
 std::vector<float> factors_of(const LinearWeight& weight, const DeviceLinear& to) {
   if (to.format == Format::nvfp4) return {weight.global_scale.apply(1.0F)};
@@ -135,7 +155,6 @@ void FileFiller::note(const StoredBytes& stored, int64_t rows, const uint8_t* to
                        .to_row_bytes = to_row_bytes});
 }
 
-/// Neighbours, such as the experts of a stack, are checked as one.
 void FileFiller::note_check(const uint8_t* at, int64_t bytes, Soundness kind) {
   checks_.push_back({.at = at, .bytes = bytes, .kind = kind, .module = modules_.size() - 1});
 }
@@ -146,6 +165,9 @@ Result<void> FileFiller::linear(const LinearSource& source, const DeviceLinear& 
   const int64_t padded = value_bytes(to.format, to.cols);
   if (to.format == Format::bf16 && values.entry->dtype != DType::bf16) return convert(source, to);
   note(values, source.rows, to.values, padded);
+  if (to.format != Format::bf16)
+    (to.format == Format::fp8 ? e4m3_ : e2m1_)
+        .push_back({.at = to.values, .bytes = padded * source.rows});
   if (to.format != Format::nvfp4)
     note_check(to.values, padded * source.rows,
                to.format == Format::bf16 ? Soundness::bf16 : Soundness::e4m3);
@@ -194,7 +216,9 @@ Result<void> FileFiller::vector(const VectorSource& source, Change change, float
 Result<void> FileFiller::finish() {
   TRY(send_pieces());
   send_small();
-  return check();
+  TRY(check());
+  lay_codes();
+  return {};
 }
 
 Result<void> FileFiller::send_pieces() {
@@ -247,17 +271,16 @@ void FileFiller::send_small() {
   }
 }
 
+/// Once every piece has come and codes have been checked in the order of a file.
+void FileFiller::lay_codes() {
+  for (const Format format : {Format::fp8, Format::nvfp4})
+    for (const Extent& run : merge(format == Format::fp8 ? e4m3_ : e2m1_))
+      cuda::lay_codes(const_cast<uint8_t*>(run.at), run.bytes, format, launcher_);
+  CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
+}
+
 Result<void> FileFiller::check() {
-  std::ranges::sort(checks_, {}, &Checked::at);
-  std::vector<Checked> merged;
-  for (const Checked& one : checks_) {
-    if (!merged.empty() && merged.back().kind == one.kind &&
-        merged.back().at + merged.back().bytes == one.at) {
-      merged.back().bytes += one.bytes;
-    } else {
-      merged.push_back(one);
-    }
-  }
+  const std::vector<Extent> merged = merge(checks_);
   const auto bytes = static_cast<int64_t>((merged.size() + 1) * sizeof(int32_t));
   const DeviceBuffer flags = TRY(DeviceBuffer::allocate(bytes, "checking weights"));
   for (size_t i = 0; i < merged.size(); ++i)
@@ -273,9 +296,9 @@ Result<void> FileFiller::check() {
 }
 
 /// Names the first bad module of a run of neighbours.
-Error FileFiller::not_sound(const Checked& merged, const DeviceBuffer& flag) const {
+Error FileFiller::not_sound(const Extent& merged, const DeviceBuffer& flag) const {
   size_t module = merged.module;
-  for (const Checked& one : checks_) {
+  for (const Extent& one : checks_) {
     if (one.at < merged.at || one.at >= merged.at + merged.bytes) continue;
     int32_t found = 0;
     zero_memory(flag.as<int32_t>(), sizeof found);

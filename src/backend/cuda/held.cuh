@@ -22,27 +22,21 @@ constexpr int held_words(Format format, int slices, int tiles) {
   return slices * unit_count(format) * tiles * 32;
 }
 
-/// x holds 8 columns as 0 4 1 5 2 6 3 7. fp8 pairs columns two apart (what a word of codes widens
-/// to most cheaply), bf16 neighbours.
+/// x holds 8 columns as 0 4 1 5 2 6 3 7, the pairs of laid codes; bf16 pairs neighbours.
 template <Format kFormat>
 __device__ __forceinline__ uint4 pair_inputs(const uint4& v) {
   constexpr uint32_t kLow = 0x5410;
   constexpr uint32_t kHigh = 0x7632;
-  if constexpr (kFormat == Format::fp8)
-    return make_uint4(__byte_perm(v.x, v.z, kLow), __byte_perm(v.y, v.w, kLow),
-                      __byte_perm(v.x, v.z, kHigh), __byte_perm(v.y, v.w, kHigh));
   if constexpr (kFormat == Format::bf16)
     return make_uint4(__byte_perm(v.x, v.y, kLow), __byte_perm(v.z, v.w, kLow),
                       __byte_perm(v.x, v.y, kHigh), __byte_perm(v.z, v.w, kHigh));
   return v;
 }
 /// Four neighbouring columns of one lane, two BF16 pairs, as the words of pair_inputs of which this
-/// lane has the first or last two; nvfp4 pairs those of two lanes.
+/// lane has the first or last two; codes are paired with those of another lane.
 template <Format kFormat>
 __device__ __forceinline__ uint2 pair_columns(uint32_t low, uint32_t high) {
   if constexpr (kFormat == Format::bf16) return make_uint2(low, high);
-  if constexpr (kFormat == Format::fp8)
-    return make_uint2(__byte_perm(low, high, 0x5410), __byte_perm(low, high, 0x7632));
   const bool odd = threadIdx.x % 2 != 0;
   const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? low : high, 1);
   const uint32_t first = odd ? other : low;
@@ -76,32 +70,15 @@ __device__ __forceinline__ void hold(const InputRows<kTiles>& rows, int slice, u
     }
 }
 
-/// Bytes 0 and 2 (kOdd: 1 and 3) of a word of E4M3 codes as BF16.
-template <bool kOdd>
-__device__ __forceinline__ uint32_t widen_alternate(uint32_t word) {
-  const uint32_t signs = kOdd ? word : word * 256U;
-  const uint32_t fields = kOdd ? word >> 4 : word * 16U;
-  return multiply_pair((signs & 0x80008000U) | (fields & 0x07F007F0U), 0x7B807B80U);  // 2^120
-}
-
 /// 8 columns of one row as A fragments, paired as pair_inputs pairs x.
 template <Format kFormat>
 __device__ __forceinline__ void widen_held(const uint4* raw, int unit, uint32_t scale,
                                            uint32_t (&out)[4]) {
   if constexpr (kFormat == Format::nvfp4) {
-    const uint32_t word = word_of(raw[unit / 4], unit % 4);
-    const uint32_t shifted = word >> 8;
-    out[0] = multiply_pair(widen_e2m1<0>(word, shifted), scale);
-    out[1] = multiply_pair(widen_e2m1<1>(word, shifted), scale);
-    out[2] = multiply_pair(widen_e2m1<2>(word, shifted), scale);
-    out[3] = multiply_pair(widen_e2m1<3>(word, shifted), scale);
+    widen_e2m1(word_of(raw[unit / 4], unit % 4), scale, out);
   } else if constexpr (kFormat == Format::fp8) {
-    const uint32_t low = word_of(raw[unit / 2], 2 * (unit % 2));
-    const uint32_t high = word_of(raw[unit / 2], 2 * (unit % 2) + 1);
-    out[0] = widen_alternate<false>(low);
-    out[1] = widen_alternate<true>(low);
-    out[2] = widen_alternate<false>(high);
-    out[3] = widen_alternate<true>(high);
+    widen_e4m3(word_of(raw[unit / 2], 2 * (unit % 2)), word_of(raw[unit / 2], 2 * (unit % 2) + 1),
+               out);
   } else {
     const uint4& v = raw[unit];
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;

@@ -314,6 +314,8 @@ enum class Soundness : uint8_t { bf16, e4m3, nvfp4_scale };
 /// *found = 1 if one of the values is not sound. `bytes` a multiple of 2 for BF16.
 void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,
                     const Launcher& launcher);
+/// Lays a file's codes of format fp8 or nvfp4 in place (code_words.h). `bytes` a multiple of 8.
+void lay_codes(uint8_t* values, int64_t bytes, Format format, const Launcher& launcher);
 /// Random normal BF16, random codes, for benchmarks without files.
 void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
                  const Launcher& launcher);

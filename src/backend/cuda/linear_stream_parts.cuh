@@ -68,14 +68,6 @@ __device__ __forceinline__ uint32_t scale_inputs(uint32_t pair) {
   return kFormat == Format::fp8 ? multiply_pair(pair, 0x6F806F80U) : pair;
 }
 
-/// Bytes 0 and 2 (kOdd: 1 and 3) of a word of E4M3 codes as BF16 times 2^-120, subnormals too.
-template <bool kOdd>
-__device__ __forceinline__ uint32_t place_e4m3(uint32_t word) {
-  const uint32_t signs = kOdd ? word : word << 8;
-  const uint32_t fields = kOdd ? word >> 4 : word << 4;
-  return (signs & 0x80008000U) | (fields & 0x07F007F0U);
-}
-
 /// Operands of kSteps wgmma steps that 16 bytes of two rows hold, or a half of them (`part`).
 template <Format kFormat>
 struct Fragments {
@@ -92,22 +84,22 @@ struct Fragments {
     } else if constexpr (kFormat == Format::fp8) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        a[j][0] = place_e4m3<false>(word_of(low, j));
-        a[j][1] = place_e4m3<false>(word_of(high, j));
-        a[j][2] = place_e4m3<true>(word_of(low, j));
-        a[j][3] = place_e4m3<true>(word_of(high, j));
+        const E4m3Pairs first = e4m3_pairs(word_of(low, j));
+        const E4m3Pairs second = e4m3_pairs(word_of(high, j));
+        a[j][0] = first.of[0], a[j][1] = second.of[0];
+        a[j][2] = first.of[1], a[j][3] = second.of[1];
       }
     } else {
 #pragma unroll
       for (int row = 0; row < 2; ++row)
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const uint32_t word = word_of(row == 0 ? low : high, 2 * part + j);
-          const uint32_t shifted = word >> 8;
-          a[2 * j][row] = multiply_pair(widen_e2m1<0>(word, shifted), scales[row]);
-          a[2 * j][2 + row] = multiply_pair(widen_e2m1<1>(word, shifted), scales[row]);
-          a[2 * j + 1][row] = multiply_pair(widen_e2m1<2>(word, shifted), scales[row]);
-          a[2 * j + 1][2 + row] = multiply_pair(widen_e2m1<3>(word, shifted), scales[row]);
+          uint32_t pairs[4];
+          widen_e2m1(word_of(row == 0 ? low : high, 2 * part + j), scales[row], pairs);
+          a[2 * j][row] = pairs[0];
+          a[2 * j][2 + row] = pairs[1];
+          a[2 * j + 1][row] = pairs[2];
+          a[2 * j + 1][2 + row] = pairs[3];
         }
     }
   }

@@ -24,7 +24,7 @@ enum class MatrixUnit : uint8_t { automatic, portable };
 struct PrefillWeight {
   WeightFormat format = WeightFormat::bf16;
   const void* values =
-      nullptr;  // bf16 [N, K]; e4m3 [N, K]; e2m1 [N, K/2], low nibble = even column
+      nullptr;  // bf16 [N, K]; e4m3 [N, K]; e2m1 [N, K/2]; both as code_words.h lays them
   const void* scales = nullptr;              // nvfp4: e4m3 [N, K/16]; fp8: F32, by fp8_scales
   const float* global = nullptr;             // nvfp4: multipliers, of expert e at e * scale_stride
   Fp8Scales fp8_scales = Fp8Scales::tensor;  // [1], [N] or [ceil(N/128), ceil(K/128)]

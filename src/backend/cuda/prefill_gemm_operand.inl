@@ -79,18 +79,12 @@ __device__ Words load_words(const uint8_t* stage, int line, int j) const {
 __device__ uint32_t operand_pair(const Words& words, int j, int r, uint32_t scale) const {
   const int i = 2 * (j & 1) + r;
   if constexpr (kFormat == WeightFormat::nvfp4) {
-    // Nibbles i and i + 4: sign to bit 15, magnitude to bits 8..6, that is times 2^-126.
-    const uint32_t word = i >= 2 ? words.low >> 8 : words.low;
-    const uint32_t spread =
-        (i & 1) == 0 ? (word & 0x000F000FU) * 0x1040U : (word & 0x00F000F0U) * 0x104U;
-    return multiply_bf16(spread & 0x81C081C0U, scale);
+    return multiply_bf16(e2m1_pairs(words.low).of[i], scale);
   }
   if constexpr (kFormat == WeightFormat::fp8) {
     constexpr uint32_t k2p120 = 0x7B807B80U;
-    const uint32_t codes =
-        __byte_perm(words.low, words.high, (i << 4) | (i + 4) << 12);  // in bytes 1 and 3
     const uint32_t value =
-        multiply_bf16((codes & 0x80008000U) | (codes >> 4 & 0x07F007F0U), k2p120);
+        multiply_bf16(e4m3_pairs(i < 2 ? words.low : words.high).of[i % 2], k2p120);
     if (!kBlocks) return value;
     const float factor = __uint_as_float(scale);
     return pack_bf16(low_bf16(value) * factor, high_bf16(value) * factor);

@@ -6,6 +6,7 @@
 // Lines of a stage that no copy fills hold stale bits; they reach only outputs nobody stores.
 #pragma once
 
+#include "backend/cuda/code_words.h"
 #include "backend/cuda/prefill_gemm.h"
 #include "backend/cuda/prefill_ptx.cuh"
 

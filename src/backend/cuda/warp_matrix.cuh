@@ -8,6 +8,7 @@
 // the same columns.
 #pragma once
 
+#include "backend/cuda/code_words.h"
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/device_weights.h"
 
@@ -41,14 +42,11 @@ __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-/// E2M1 codes kPair and kPair + 4 of a word of 8 as BF16 times 2^-126: a product lays sign and
-/// magnitude where they belong, on a pipe that is idle otherwise. `shifted`: word >> 8.
-template <int kPair>
-__device__ __forceinline__ uint32_t widen_e2m1(uint32_t word, uint32_t shifted) {
-  const uint32_t of = kPair < 2 ? word : shifted;
-  const uint32_t spread =
-      kPair % 2 == 0 ? (of & 0x000F000FU) * 0x1040U : (of & 0x00F000F0U) * 0x104U;
-  return spread & 0x81C081C0U;
+/// The pairs of a laid word (code_words.h) times `scale`.
+__device__ __forceinline__ void widen_e2m1(uint32_t word, uint32_t scale, uint32_t (&out)[4]) {
+  const E2m1Pairs pairs = e2m1_pairs(word);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) out[j] = multiply_pair(pairs.of[j], scale);
 }
 /// What E2M1 fields times this are: code * scale * 2^-8. Exact: at most 6 significant bits.
 inline constexpr float kNvfp4Unscale = 256.0F;
@@ -58,13 +56,12 @@ __device__ __forceinline__ uint32_t nvfp4_multiplier(uint32_t e4m3) {
   constexpr uint32_t k2p119 = 0x7B007B00U;
   return multiply_pair(multiply_pair(e4m3 * 0x00100010U, k2p119), k2p119);
 }
-/// E4M3 codes kPair of `low` and of `high`, words of 4, as BF16.
-template <int kPair>
-__device__ __forceinline__ uint32_t widen_e4m3(uint32_t low, uint32_t high) {
-  constexpr uint32_t kSelector = (4U + kPair) << 12 | (4U + kPair) << 8 | kPair << 4 | kPair;
-  const uint32_t spread = __byte_perm(low, high, kSelector);
-  const uint32_t fields = (spread & 0x80008000U) | ((spread >> 4) & 0x07F007F0U);
-  return multiply_pair(fields, 0x7B807B80U);  // 2^120
+/// The pairs of two laid words of E4M3 codes.
+__device__ __forceinline__ void widen_e4m3(uint32_t first, uint32_t second, uint32_t (&out)[4]) {
+  constexpr uint32_t k2p120 = 0x7B807B80U;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    out[j] = multiply_pair(e4m3_pairs(j < 2 ? first : second).of[j % 2], k2p120);
 }
 
 /// Which rows of a matrix a lane reads.
@@ -141,19 +138,19 @@ __device__ __forceinline__ void group_multipliers(uint32_t pair, uint32_t (&out)
   out[1] = nvfp4_multiplier(pair >> 8);
 }
 
-/// Pair kPair of the 8 columns of a lane: columns kPair and kPair + 4, as BF16.
-template <Format kFormat, int kPair>
-__device__ __forceinline__ uint32_t widen_pair(const uint4* raw, int unit, uint32_t scale) {
+/// The 8 columns of a lane in a row as BF16: pair j holds columns j and j + 4.
+template <Format kFormat>
+__device__ __forceinline__ void widen_row(const uint4* raw, int unit, uint32_t scale,
+                                          uint32_t (&out)[4]) {
   if constexpr (kFormat == Format::nvfp4) {
-    const uint32_t word = word_of(raw[unit / 4], unit % 4);
-    return multiply_pair(widen_e2m1<kPair>(word, word >> 8), scale);
+    widen_e2m1(word_of(raw[unit / 4], unit % 4), scale, out);
   } else if constexpr (kFormat == Format::fp8) {
-    return widen_e4m3<kPair>(word_of(raw[unit / 2], 2 * (unit % 2)),
-                             word_of(raw[unit / 2], 2 * (unit % 2) + 1));
+    widen_e4m3(word_of(raw[unit / 2], 2 * (unit % 2)), word_of(raw[unit / 2], 2 * (unit % 2) + 1),
+               out);
   } else {
     const uint4& v = raw[unit];
-    return __byte_perm(kPair < 2 ? v.x : v.y, kPair < 2 ? v.z : v.w,
-                       kPair % 2 == 0 ? 0x5410 : 0x7632);
+    out[0] = __byte_perm(v.x, v.z, 0x5410), out[1] = __byte_perm(v.x, v.z, 0x7632);
+    out[2] = __byte_perm(v.y, v.w, 0x5410), out[3] = __byte_perm(v.y, v.w, 0x7632);
   }
 }
 
@@ -166,14 +163,8 @@ template <Format kFormat, int kLoads>
 __device__ __forceinline__ void widen_unit(const RawSlice<kLoads>& raw, int unit,
                                            uint32_t low_scale, uint32_t high_scale,
                                            UnitRows& rows) {
-  rows.low[0] = widen_pair<kFormat, 0>(raw.low, unit, low_scale);
-  rows.low[1] = widen_pair<kFormat, 1>(raw.low, unit, low_scale);
-  rows.low[2] = widen_pair<kFormat, 2>(raw.low, unit, low_scale);
-  rows.low[3] = widen_pair<kFormat, 3>(raw.low, unit, low_scale);
-  rows.high[0] = widen_pair<kFormat, 0>(raw.high, unit, high_scale);
-  rows.high[1] = widen_pair<kFormat, 1>(raw.high, unit, high_scale);
-  rows.high[2] = widen_pair<kFormat, 2>(raw.high, unit, high_scale);
-  rows.high[3] = widen_pair<kFormat, 3>(raw.high, unit, high_scale);
+  widen_row<kFormat>(raw.low, unit, low_scale, rows.low);
+  widen_row<kFormat>(raw.high, unit, high_scale, rows.high);
 }
 
 /// acc[j] += rows x tokens of n-tile j over the slice. x[j]: the row of token g of n-tile j, moved

@@ -1,0 +1,118 @@
+// How codes of 4 and 8 bits lie in words on the device. A file has them one after the other; here
+// their bits are mixed so that a word widens to BF16 in few instructions: selections of bits from
+// the word, a rotated copy and products by powers of two, which a GPU computes on another pipe.
+// A selection may add two copies (exclusive or), so widening is linear over GF(2), and laying is
+// its inverse.
+//
+// Eight columns go together, as pairs (0, 4) (1, 5) (2, 6) (3, 7): one word of E2M1, or two of E4M3
+// with two pairs each.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace nibble::cuda {
+
+/// BF16 times 2^-126: sign at bit 15, magnitude at bits 8..6 of each half.
+struct E2m1Pairs {
+  uint32_t of[4];
+};
+constexpr E2m1Pairs e2m1_pairs(uint32_t word) {
+  constexpr uint32_t kFields = 0x81C081C0U;
+  const uint32_t turned = word >> 6 | word << 26;
+  return {{(word ^ word * 4U) & kFields, (word ^ turned * 4U) & kFields, (word * 64U) & kFields,
+           turned & kFields}};
+}
+
+/// BF16 times 2^-120: sign at bit 15, magnitude at bits 10..4 of each half.
+struct E4m3Pairs {
+  uint32_t of[2];
+};
+constexpr E4m3Pairs e4m3_pairs(uint32_t word) {
+  constexpr uint32_t kFields = 0x87F087F0U;
+  return {{word & kFields, (word * 16U ^ word >> 4) & kFields}};
+}
+
+/// The codes of a laid word: code i of a pair's low half (i < 4) or high half.
+constexpr uint32_t e2m1_codes(uint32_t word) {
+  const E2m1Pairs pairs = e2m1_pairs(word);
+  uint32_t codes = 0;
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t field = pairs.of[i % 4] >> (i < 4 ? 0 : 16);
+    codes |= ((field >> 12 & 8U) | (field >> 6 & 7U)) << (4 * i);
+  }
+  return codes;
+}
+/// Likewise the bytes: low and high half of the first pair, then of the second.
+constexpr uint32_t e4m3_codes(uint32_t word) {
+  const E4m3Pairs pairs = e4m3_pairs(word);
+  uint32_t codes = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t field = pairs.of[i / 2] >> (i % 2 == 0 ? 0 : 16);
+    codes |= ((field >> 8 & 0x80U) | (field >> 4 & 0x7FU)) << (8 * i);
+  }
+  return codes;
+}
+
+/// What each bit of the codes adds (exclusive or) to the word: `codes_of` inverted, by Gauss-Jordan
+/// elimination.
+template <typename CodesOf>
+constexpr std::array<uint32_t, 32> code_places(CodesOf codes_of) {
+  std::array<uint32_t, 32> codes{};
+  std::array<uint32_t, 32> words{};
+  for (int i = 0; i < 32; ++i) {
+    words[i] = 1U << i;
+    codes[i] = codes_of(words[i]);
+  }
+  for (int bit = 0; bit < 32; ++bit) {
+    int pivot = bit;
+    while ((codes[pivot] >> bit & 1U) == 0) ++pivot;  // past the end: no inverse, no constant
+    const uint32_t code = codes[pivot];
+    const uint32_t word = words[pivot];
+    codes[pivot] = codes[bit];
+    words[pivot] = words[bit];
+    codes[bit] = code;
+    words[bit] = word;
+    for (int i = 0; i < 32; ++i) {
+      if (i == bit || (codes[i] >> bit & 1U) == 0) continue;
+      codes[i] ^= code;
+      words[i] ^= word;
+    }
+  }
+  return words;
+}
+constexpr uint32_t place_codes(uint32_t codes, const std::array<uint32_t, 32>& places) {
+  uint32_t word = 0;
+  for (uint32_t bit = 0; bit < 32; ++bit)
+    if ((codes >> bit & 1U) != 0) word ^= places[bit];
+  return word;
+}
+
+/// The laid word of eight codes as a file has them, column i in bits 4 i .. 4 i + 3.
+constexpr uint32_t lay_e2m1(uint32_t codes) {
+  constexpr std::array<uint32_t, 32> kPlaces = code_places(e2m1_codes);
+  return place_codes(codes, kPlaces);
+}
+/// The laid words of eight codes as a file has them, column i in byte i.
+struct E4m3Words {
+  uint32_t of[2];
+};
+constexpr E4m3Words lay_e4m3(uint32_t low, uint32_t high) {
+  constexpr std::array<uint32_t, 32> kPlaces = code_places(e4m3_codes);
+  const uint32_t first =
+      (low & 0xFFU) | (high & 0xFFU) << 8 | (low & 0xFF00U) << 8 | (high & 0xFF00U) << 16;
+  const uint32_t second =
+      (low >> 16 & 0xFFU) | (high >> 8 & 0xFF00U) | (low >> 8 & 0xFF0000U) | (high & 0xFF000000U);
+  return {{place_codes(first, kPlaces), place_codes(second, kPlaces)}};
+}
+
+/// The code of column `column` of a row of laid words.
+constexpr uint32_t e2m1_code(const uint32_t* row, int column) {
+  return e2m1_codes(row[column / 8]) >> (4 * (column % 8)) & 0xFU;
+}
+constexpr uint32_t e4m3_code(const uint32_t* row, int column) {
+  const uint32_t codes = e4m3_codes(row[column / 8 * 2 + column % 4 / 2]);
+  return codes >> (8 * (column % 2 * 2 + column % 8 / 4)) & 0xFFU;
+}
+
+}  // namespace nibble::cuda
