@@ -1,6 +1,7 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
 //   decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] ... [KV: bf16|fp8]
+//   [state: f32|bf16]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -53,7 +54,8 @@ struct Floor {
   double total() const { return weights + experts + state + kv; }
 };
 
-Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context, KvCache kv) {
+Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context,
+               const BackendOptions& options) {
   const bool plain = recipe == WeightLayout::bf16;
   const double fp4 = plain ? 2.0 : 0.5625;
   const double delta = recipe == WeightLayout::mixed ? 1.0 : 2.0;
@@ -74,10 +76,11 @@ Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context
   f.weights += layers * 3.0 * m.shared_width * hidden * fp4;
   const double missed = std::pow(1.0 - static_cast<double>(m.top_k) / m.experts, batch);
   f.experts = layers * m.experts * (1.0 - missed) * 3.0 * m.expert_width * hidden * fp4;
-  f.state = 8.0 * batch * deltas *
-            (static_cast<double>(d.v_heads) * d.k_dim * d.v_dim + 3.0 * d.qkv_rows());
-  f.kv = (kv == KvCache::fp8 ? 1.0 : 2.0) * batch * attentions * 2.0 * a.kv_heads * a.head_dim *
-         context;
+  const double element = options.state == StateCache::bf16 ? 2.0 : 4.0;
+  f.state =
+      2.0 * batch * deltas * (element * d.v_heads * d.k_dim * d.v_dim + 4.0 * 3.0 * d.qkv_rows());
+  f.kv = (options.kv_cache == KvCache::fp8 ? 1.0 : 2.0) * batch * attentions * 2.0 * a.kv_heads *
+         a.head_dim * context;
   return f;
 }
 
@@ -108,7 +111,7 @@ struct Bench {
   WeightLayout recipe;
   int context;
   int steps;
-  KvCache kv;
+  BackendOptions options;
   PoolSizes pools;
   int pages_each;
 
@@ -117,8 +120,8 @@ struct Bench {
     backend.reserve(pools).value();
     std::mt19937 engine(1);
     for (size_t i = 0; auto& b : backend.host_page(0))  // BF16 or E4M3 below 2 in size
-      b = static_cast<std::byte>(i++ % 2 == 1 || kv == KvCache::fp8 ? (engine() & 0xBFU)
-                                                                    : engine());
+      b = static_cast<std::byte>(
+          i++ % 2 == 1 || options.kv_cache == KvCache::fp8 ? (engine() & 0xBFU) : engine());
     for (int32_t p = 0; p < pools.pages; ++p) backend.load_page(0, p);
   }
   void decode(int batch);
@@ -166,7 +169,7 @@ void Bench::decode(int batch) {
   for (int i = 0; i < 5; ++i) times.push_back(cuda::recorded_pass_us(backend, batch, 20));
   std::sort(times.begin(), times.end());
   const double median_us = times[2];
-  const Floor floor = floor_of(config, recipe, batch, context, kv);
+  const Floor floor = floor_of(config, recipe, batch, context, options);
   const double floor_us = floor.total() / kBandwidth * 1e6;
   std::printf(
       "batch %3d: %8.1f us (%.1f..%.1f), %8.1f tok/s, floor %7.1f us (%.2f GB: weights %.2f, "
@@ -299,8 +302,10 @@ int run(int argc, char** argv) {
   const ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
   const auto begin = Clock::now();
   const bool narrow = argc > 8 && std::string(argv[8]) == "fp8";
-  const KvCache kv = narrow ? KvCache::fp8 : KvCache::bf16;
-  auto backend = make_random_cuda_backend(config, formats_of(recipe), {.kv_cache = kv}).value();
+  const bool half = argc > 9 && std::string(argv[9]) == "bf16";
+  const BackendOptions options = {.kv_cache = narrow ? KvCache::fp8 : KvCache::bf16,
+                                  .state = half ? StateCache::bf16 : StateCache::f32};
+  auto backend = make_random_cuda_backend(config, formats_of(recipe), options).value();
   std::printf("%s, recipe %s, context %d, made in %.1f s\n", backend->description().c_str(),
               recipe_name.c_str(), context, ms_since(begin) * 1e-3);
   int batch_max = 1;
@@ -317,7 +322,7 @@ int run(int argc, char** argv) {
               .recipe = recipe,
               .context = context,
               .steps = steps,
-              .kv = kv,
+              .options = options,
               .pools = {.pages = batch_max * pages_each,
                         .state_slots = batch_max,
                         .rows_max = std::max(batch_max, 64),
@@ -346,7 +351,8 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
                  "decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] "
-                 "[batches] [batches whose steps are timed] [prompt lengths] [KV: bf16|fp8]\n");
+                 "[batches] [batches whose steps are timed] [prompt lengths] [KV: bf16|fp8] "
+                 "[state: f32|bf16]\n");
     return 2;
   }
   return nibble::run(argc, argv);

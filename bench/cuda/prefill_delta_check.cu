@@ -23,15 +23,19 @@ __host__ __device__ float dt_bias_at(uint64_t h) { return 0.7F * hash_normal(kBi
 /// Inputs of `rows` rows and `slots` slots.
 struct Inputs {
   DeltaShape shape;
+  StateFormat format;
   int rows, slots;
-  int64_t channels, values, out_columns, slot_floats, state_floats;
+  int64_t channels, values, out_columns, state_numbers;
+  int64_t slot_floats, state_floats;  // of a slot, and of these those before the history
   DeltaPrefill in;
 
-  Inputs(DeltaShape s, int t, int slot_count) : shape(s), rows(t), slots(slot_count) {
+  Inputs(DeltaShape s, StateFormat f, int t, int slot_count)
+      : shape(s), format(f), rows(t), slots(slot_count) {
     channels = s.qkv_rows();
     values = int64_t{s.v_heads} * s.v_dim;
     out_columns = (values + 63) / 64 * 64;  // packed order fills blocks of 64
-    state_floats = values * s.k_dim;
+    state_numbers = values * s.k_dim;
+    state_floats = state_numbers * state_element_bytes(format) / 4;
     slot_floats = state_floats + 3 * channels;
     auto* qkv = device_array<__nv_bfloat16>(rows * channels);
     auto* z = device_array<__nv_bfloat16>(rows * values);
@@ -60,9 +64,10 @@ struct Inputs {
           .conv_weight = conv,
           .a_log = a_log,
           .dt_bias = dt_bias,
-          .state = slot,
-          .conv = slot + state_floats,
-          .slot_stride = slot_floats,
+          .state = {.state = slot,
+                    .conv = slot + state_floats,
+                    .slot_stride = slot_floats,
+                    .format = format},
           .z = z,
           .z_stride = values,
           .norm_weight = norm,
@@ -75,20 +80,30 @@ struct Inputs {
           static_cast<const void*>(in.a), static_cast<const void*>(in.b),
           static_cast<const void*>(in.conv_weight), static_cast<const void*>(in.a_log),
           static_cast<const void*>(in.dt_bias), static_cast<const void*>(in.norm_weight),
-          static_cast<const void*>(in.state), static_cast<const void*>(in.out)})
+          static_cast<const void*>(in.state.state), static_cast<const void*>(in.out)})
       cudaFree(const_cast<void*>(p));
   }
-  /// Slot s holds state hash(kState, s * state_floats + i) and the history alike.
+  /// Slot s holds state hash(kState, s * state_numbers + i) and the history alike.
   void reset_slots() {
     for (int s = 0; s < slots; ++s) {
-      const int64_t size = slot_floats, states = state_floats, history = 3 * channels;
-      float* slot = in.state + s * size;
+      const int64_t states = state_numbers, history = 3 * channels;
+      auto* state = static_cast<float*>(in.state.state) + s * slot_floats;
+      float* conv = in.state.conv + s * slot_floats;
+      const bool narrow = format == StateFormat::bf16;
       fill_kernel<<<256, 256>>>(
           [=] __device__(int64_t i) {
-            slot[i] = i < states ? 0.1F * hash_normal(kState, s * states + i)
-                                 : round_bf16(hash_normal(kHistory, s * history + i - states));
+            const float x = 0.1F * hash_normal(kState, s * states + i);
+            if (narrow)
+              reinterpret_cast<__nv_bfloat16*>(state)[i] = __float2bfloat16_rn(x);
+            else
+              state[i] = x;
           },
-          size);
+          states);
+      fill_kernel<<<256, 256>>>(
+          [=] __device__(int64_t i) {
+            conv[i] = round_bf16(hash_normal(kHistory, s * history + i));
+          },
+          history);
     }
     cudaMemset(in.out, 0xFF, static_cast<size_t>(rows * out_columns) * 2);
   }
@@ -111,6 +126,16 @@ struct Inputs {
     cudaFree(runs);
     cudaFree(run.workspace);
   }
+  /// What a state of this format keeps of x.
+  double kept(double x) const {
+    return format == StateFormat::bf16 ? round_bf16(static_cast<float>(x)) : x;
+  }
+  /// Number i of the state of a slot among all slots on the host.
+  double state_number(const std::vector<float>& all, int slot, int64_t i) const {
+    const float* state = all.data() + slot * slot_floats;
+    if (format == StateFormat::f32) return state[i];
+    return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(state)[i]);
+  }
 };
 
 double silu(double x) { return x / (1.0 + std::exp(-x)); }
@@ -126,7 +151,10 @@ struct Recurrence {
   Recurrence(const Inputs& i, int h, int s, int row)
       : inputs(i), head(h), slot(s), row_begin(row), state(size_t(i.shape.k_dim) * i.shape.v_dim) {
     for (size_t e = 0; e < state.size(); ++e)
-      state[e] = 0.1F * hash_normal(kState, s * i.state_floats + h * state.size() + e);
+      state[e] = i.kept(0.1F * hash_normal(kState, s * i.state_numbers + h * state.size() + e));
+  }
+  void round() {
+    for (double& number : state) number = inputs.kept(number);
   }
   double raw(int i, int64_t channel) const {
     if (i >= 0) return round_bf16(hash_normal(kQkv, (row_begin + i) * inputs.channels + channel));
@@ -212,15 +240,21 @@ Batch make_batch(const Sequences& sequences) {
   return batch;
 }
 
+struct Kernels {
+  int shared_bytes;
+  StateFormat state = StateFormat::f32;
+};
+
 void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
-             const Sequences& sequences, int shared_bytes, std::vector<int> heads) {
+             const Sequences& sequences, const Kernels& kernels, std::vector<int> heads) {
   const Batch batch = make_batch(sequences);
   const int n = static_cast<int>(sequences.rows.size());
-  Inputs inputs(shape, batch.rows(), 3 * n);
+  Inputs inputs(shape, kernels.state, batch.rows(), 3 * n);
   inputs.reset_slots();
-  inputs.launch(batch, shared_bytes);
+  inputs.launch(batch, kernels.shared_bytes);
   const auto out = to_host(inputs.in.out, inputs.rows * inputs.out_columns);
-  const auto slots = to_host(inputs.in.state, 3 * n * inputs.slot_floats);
+  const auto slots =
+      to_host(static_cast<const float*>(inputs.in.state.state), 3 * n * inputs.slot_floats);
   Error error, state_error, snapshot_error;
   double history = 0.0;
   snapshot_error.reference = 1e-300;
@@ -232,17 +266,18 @@ void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
       const size_t size = truth.state.size();
       for (int r = 0; r < sequence.row_count; ++r) {
         const auto o = truth.step(r);
+        if (state_rounding_rows(sequence, r) == 1) truth.round();
         for (int j = 0; j < shape.v_dim; ++j)
           error.add(__bfloat162float(out[(sequence.row_begin + r) * inputs.out_columns +
                                          packed_position(head * shape.v_dim + j)]),
                     o[j]);
         if (r == snapshot && r + 1 < sequence.row_count)
           for (size_t e = 0; e < size; ++e)
-            snapshot_error.add(slots[(2 * n + i) * inputs.slot_floats + head * size + e],
+            snapshot_error.add(inputs.state_number(slots, 2 * n + i, head * size + e),
                                truth.state[e]);
       }
       for (size_t e = 0; e < size; ++e)
-        state_error.add(slots[sequence.state_out * inputs.slot_floats + head * size + e],
+        state_error.add(inputs.state_number(slots, sequence.state_out, head * size + e),
                         truth.state[e]);
       for (int64_t c = 0; c < inputs.channels; ++c)
         for (int j = 0; j < 3; ++j)
@@ -258,9 +293,9 @@ void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
 }
 
 /// One pass over all rows against passes cut at multiples of 64, in place of one slot.
-void cut(Tally& tally, const DeltaShape& shape, int shared_bytes) {
+void cut(Tally& tally, const DeltaShape& shape, const Kernels& kernels) {
   constexpr int kRows = 64 * 5 + 17;
-  Inputs inputs(shape, kRows, 3);
+  Inputs inputs(shape, kernels.state, kRows, 3);
   const auto pass = [&](int begin, int end) {
     Batch batch;
     batch.tokens.resize(end - begin);
@@ -271,14 +306,14 @@ void cut(Tally& tally, const DeltaShape& shape, int shared_bytes) {
     inputs.in.a += begin * shape.v_heads;
     inputs.in.b += begin * shape.v_heads;
     inputs.in.out += begin * inputs.out_columns;
-    inputs.launch(batch, shared_bytes);
+    inputs.launch(batch, kernels.shared_bytes);
     inputs.in = saved;
   };
   const auto bits = [&] {
     auto out =
         to_host(reinterpret_cast<const uint16_t*>(inputs.in.out), kRows * inputs.out_columns);
     const auto slot =
-        to_host(reinterpret_cast<const uint16_t*>(inputs.in.state), 2 * inputs.slot_floats);
+        to_host(static_cast<const uint16_t*>(inputs.in.state.state), 2 * inputs.slot_floats);
     out.insert(out.end(), slot.begin(), slot.end());
     return out;
   };
@@ -295,11 +330,11 @@ void cut(Tally& tally, const DeltaShape& shape, int shared_bytes) {
   tally.check(different == 0, "cut at multiples of 64, to the bit", static_cast<double>(different));
 }
 
-void time_shape(int rows, int sequence_rows, int group_chunks) {
+void time_shape(StateFormat state, int rows, int sequence_rows, int group_chunks) {
   const DeltaShape shape{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
   const int n = rows / sequence_rows;
   const Batch batch = make_batch({std::vector<int>(n, sequence_rows), std::vector<int>(n, 0)});
-  Inputs inputs(shape, rows, 3 * n);
+  Inputs inputs(shape, state, rows, 3 * n);
   inputs.reset_slots();
   const DeltaPlan plan = DeltaPlan::of(batch, group_chunks);
   DeltaArgs args{.in = inputs.in, .group = plan.groups.front(), .work = {}};
@@ -312,9 +347,10 @@ void time_shape(int rows, int sequence_rows, int group_chunks) {
   carve_delta_workspace(shape, args.group.chunk_count, work, &args.work);
   args.in.workspace = work;
   std::printf(
-      "time delta %d x %d, a group of %d chunks: inputs %.1f, within %.1f, along %.1f, norm %.1f "
+      "time delta %d x %d, state of %d bits, a group of %d chunks: inputs %.1f, within %.1f, along "
+      "%.1f, norm %.1f "
       "us\n",
-      n, sequence_rows, args.group.chunk_count,
+      n, sequence_rows, static_cast<int>(8 * state_element_bytes(state)), args.group.chunk_count,
       time_us([&] { must(launch_delta_inputs(args, nullptr), "inputs"); }),
       time_us([&] { must(launch_delta_within(args, nullptr), "within"); }),
       time_us([&] { must(launch_delta_along(args, kSharedBytesHopper, nullptr), "along"); }),
@@ -330,6 +366,7 @@ void time_shape(int rows, int sequence_rows, int group_chunks) {
 int main(int argc, char** argv) {
   using namespace nibble::bench;
   using nibble::cuda::DeltaShape;
+  using nibble::cuda::StateFormat;
   Tally tally;
   must(nibble::cuda::delta_chunk_prepare(kSharedBytesHopper), "prepare");
   const DeltaShape real{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
@@ -337,22 +374,27 @@ int main(int argc, char** argv) {
   const DeltaShape odd{.k_heads = 2, .v_heads = 6, .k_dim = 64, .v_dim = 128};
   const DeltaShape flat{.k_heads = 3, .v_heads = 3, .k_dim = 128, .v_dim = 32};
   const Sequences mixed{{200, 64, 7, 1, 130, 2, 90}, {0, 128, 64, 192, 0, 1, 30}};
-  compare(tally, "pebble mixed", pebble, mixed, kSharedBytesHopper, {0, 5, 15});
-  compare(tally, "odd mixed", odd, mixed, kSharedBytesHopper, {0, 5});
-  compare(tally, "flat mixed", flat, mixed, kSharedBytesHopper, {0, 2});
-  compare(tally, "35B mixed", real, mixed, kSharedBytesHopper, {0, 31});
-  compare(tally, "35B 1500 rows", real, {{1500}, {0}}, kSharedBytesHopper, {7});
-  cut(tally, real, kSharedBytesHopper);
-  cut(tally, pebble, kSharedBytesHopper);
+  for (const StateFormat state : {StateFormat::f32, StateFormat::bf16}) {
+    const Kernels kernels{kSharedBytesHopper, state};
+    const std::string name = state == StateFormat::bf16 ? "BF16 state, " : "";
+    compare(tally, name + "pebble mixed", pebble, mixed, kernels, {0, 5, 15});
+    compare(tally, name + "odd mixed", odd, mixed, kernels, {0, 5});
+    compare(tally, name + "flat mixed", flat, mixed, kernels, {0, 2});
+    compare(tally, name + "35B mixed", real, mixed, kernels, {0, 31});
+    compare(tally, name + "35B 1500 rows", real, {{1500}, {0}}, kernels, {7});
+    cut(tally, real, kernels);
+    cut(tally, pebble, kernels);
+  }
   must(nibble::cuda::delta_chunk_prepare(kSharedBytesSmall), "prepare");
-  compare(tally, "35B mixed, 99 KB", real, mixed, kSharedBytesSmall, {1});
+  compare(tally, "35B mixed, 99 KB", real, mixed, {kSharedBytesSmall}, {1});
   must(nibble::cuda::delta_chunk_prepare(kSharedBytesHopper), "prepare");
   if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
     for (const int group_chunks : {16, 32, 64, 128}) {
-      time_shape(8192, 8192, group_chunks);
-      time_shape(8192, 1024, group_chunks);
+      time_shape(StateFormat::f32, 8192, 8192, group_chunks);
+      time_shape(StateFormat::f32, 8192, 1024, group_chunks);
     }
-    time_shape(2048, 2048, nibble::cuda::kDeltaGroupChunks);
+    time_shape(StateFormat::f32, 2048, 2048, nibble::cuda::kDeltaGroupChunks);
+    time_shape(StateFormat::bf16, 8192, 8192, nibble::cuda::kDeltaGroupChunks);
   }
   std::printf("%d passed, %d failed\n", tally.passed, tally.failed);
   return tally.failed == 0 ? 0 : 1;

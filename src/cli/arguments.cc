@@ -13,7 +13,7 @@ namespace {
 
 const Option* find_option(const Verb& verb, std::string_view name) {
   for (const auto& option : verb.options)
-    if (option.name == name) return &option;
+    if (option.name == name || (!option.alias.empty() && option.alias == name)) return &option;
   return nullptr;
 }
 

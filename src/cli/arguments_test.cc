@@ -9,7 +9,7 @@ namespace {
 constexpr Option kOptions[] = {
     {"max-tokens", "N", "16", "most tokens"},
     {"quiet", "", "", "say less"},
-    {"format", "NAME", "", "dialect"},
+    {"format", "NAME", "", "dialect", "output-format"},
 };
 const Verb kProbe = {.name = "probe",
                      .positionals = "SRC [DST]",
@@ -49,6 +49,12 @@ TEST(Arguments, EnvironmentStandsBetweenFlagAndDefault) {
   EXPECT_EQ(
       parse({"a", "--max-tokens", "7"}, environment).value().integer("max-tokens", 0, 9).value(),
       7);
+}
+
+TEST(Arguments, AnotherNameMeansTheSame) {
+  EXPECT_EQ(parse({"a", "--output-format=json"}).value().text("format"), "json");
+  EXPECT_EQ(parse({"a", "--output-format", "json"}).value().text("format"), "json");
+  EXPECT_FALSE(parse({"a", "--", "--output-format"}).value().given("format"));
 }
 
 TEST(Arguments, TextAfterDashesIsPositional) {

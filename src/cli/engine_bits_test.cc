@@ -66,6 +66,7 @@ struct Case {
   int preempt_step = -1;  // all that run are swapped out before this step
   int threads = 2;
   std::shared_ptr<Drafter> drafter = nullptr;
+  StateCache state = StateCache::f32;
 };
 
 struct Outcome {
@@ -74,10 +75,10 @@ struct Outcome {
   PrefixCounters cache;
 };
 
-LoadedModel load(int threads) {
+LoadedModel load(int threads, StateCache state) {
   auto model = load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
                            .backend = "cpu",
-                           .options = {.threads = threads}});
+                           .options = {.state = state, .threads = threads}});
   CHECK(model.ok(), model.error().message);
   return std::move(model).value();
 }
@@ -98,7 +99,7 @@ void take(const std::vector<EngineEvent>& events, Answers& answers) {
 }
 
 Outcome run(const Case& what) {
-  LoadedModel model = load(what.threads);
+  LoadedModel model = load(what.threads, what.state);
   const EngineSettings settings{.pools = {.pages = what.pages,
                                           .state_slots = what.sequences_max + what.snapshots,
                                           .rows_max = 512 + what.sequences_max,
@@ -188,6 +189,40 @@ TEST(EngineBits, RestoredFromTheHostTier) {
   expect_alone(restored.answers, 9);
   EXPECT_GT(restored.cache.pages_loaded, 0);
   EXPECT_GT(restored.cache.states_loaded, 0);
+}
+
+/// A state that is rounded where a block of a prompt ends and behind each generated token.
+TEST(EngineBits, WithAStateInBf16) {
+  constexpr auto kBf16 = StateCache::bf16;
+  const Answers expected = run({.count = 9,
+                                .sequences_max = 1,
+                                .cache = CacheMode::off,
+                                .arrive = 1,
+                                .threads = 1,
+                                .state = kBf16})
+                               .answers;
+  const auto expect_same = [&](const Outcome& outcome, int count) {
+    ASSERT_EQ(outcome.answers.size(), static_cast<size_t>(count));
+    for (const auto& [id, said] : outcome.answers)
+      EXPECT_EQ(said, expected.at(id)) << "sequence " << id;
+  };
+  EXPECT_NE(expected.at(1).logprob_bits, alone().at(1).logprob_bits);  // it is in use
+  expect_same(run({.count = 9, .sequences_max = 9, .pages = 480, .state = kBf16}), 9);
+  for (const int32_t chunk : {1, 128})
+    expect_same(run({.chunk = chunk, .arrive = 1, .state = kBf16}), 6);
+  const Outcome warm = run({.rounds = 2, .state = kBf16});
+  expect_same(warm, 6);
+  EXPECT_GE(warm.cache.hits, 5);
+  for (const int host_pages : {64, 0}) {  // swapped, and computed again
+    const Outcome back = run({.count = 3,
+                              .chunk = 64,
+                              .host_pages = host_pages,
+                              .host_slots = 8,
+                              .preempt_step = 3,
+                              .state = kBf16});
+    expect_same(back, 3);
+    EXPECT_GT(back.engine.swaps_in + back.engine.recomputes, 0);
+  }
 }
 
 /// Proposes what the sequence says alone, with every fourth token wrong.

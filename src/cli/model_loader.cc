@@ -20,6 +20,12 @@ Result<Activations> parse_activations(const Arguments& arguments, std::string_vi
   return Activations::f32;
 }
 
+Result<StateCache> parse_state(const Arguments& arguments, std::string_view name) {
+  const std::string kind =
+      TRY(arguments.choice(name, {"f32", "float32", "auto", "bf16", "bfloat16"}));
+  return kind.starts_with("b") ? StateCache::bf16 : StateCache::f32;
+}
+
 namespace {
 
 Result<KvCache> parse_kv_cache(const Arguments& arguments) {
@@ -53,6 +59,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
   request.options.activations = TRY(parse_activations(arguments, "activations"));
   request.options.kv_cache = TRY(parse_kv_cache(arguments));
+  request.options.state = TRY(parse_state(arguments, kStateOption.name));
   request.options.card = TRY(card_limit(arguments.text("card-limit").value_or("")));
   request.dummy = TRY(parse_load_format(arguments));
   request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));

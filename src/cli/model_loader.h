@@ -41,6 +41,11 @@ inline constexpr Option kActivationsOption = {
 inline constexpr Option kKvCacheOption = {
     "kv-cache-dtype", "TYPE", "auto",
     "keys and values on a card: auto and bf16 are BF16, fp8 (or fp8_e4m3) is E4M3 with scale 1"};
+inline constexpr Option kStateOption = {
+    "state-dtype", "TYPE", "f32",
+    "the recurrent state: f32, or bf16 (half its memory and traffic), rounded after every token "
+    "that is generated and every 64 of a prompt; also --mamba-ssm-cache-dtype",
+    "mamba-ssm-cache-dtype"};
 inline constexpr Option kLoadFormatOption = {
     "load-format", "NAME", "auto",
     "auto reads the weights; dummy makes random ones on the card, stored as config.json declares; "
@@ -54,15 +59,18 @@ inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is on
 inline constexpr Option kIsaOption = {
     "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
 
-inline constexpr std::array kModelOptions = {
-    kBackendOption,  kActivationsOption, kKvCacheOption, kLoadFormatOption,
-    kDirectIoOption, kCardLimitOption,   kThreadsOption, kIsaOption};
+inline constexpr std::array kModelOptions = {kBackendOption,   kActivationsOption, kKvCacheOption,
+                                             kStateOption,     kLoadFormatOption,  kDirectIoOption,
+                                             kCardLimitOption, kThreadsOption,     kIsaOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);
 
 /// The activation mode in option `name`. Errors: invalid_argument.
 Result<Activations> parse_activations(const Arguments& arguments, std::string_view name);
+
+/// The kind of state in option `name`. Errors: invalid_argument.
+Result<StateCache> parse_state(const Arguments& arguments, std::string_view name);
 
 /// Errors: those of the checkpoint, the config, the binding and the backend.
 Result<LoadedModel> load_model(const ModelRequest& request);

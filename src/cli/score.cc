@@ -18,6 +18,8 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"logits", "OUT", "", "write all logits to this safetensors file, [T, V] F32"},
     {"reference", "DIR2", "", "compare distributions with this checkpoint's"},
     {"reference-activations", "MODE", "", "of the reference; default: as --activations"},
+    {"reference-state-dtype", "TYPE", "", "of the reference; default: as --state-dtype"},
+    {"arithmetic", "NAME", "prompt", "prompt, or generation: each id as if it had been sampled"},
     {"json", "", "", "print one JSON object"},
 });
 
@@ -124,6 +126,8 @@ Result<std::optional<ModelRequest>> reference_request(const Arguments& arguments
   request.folder = *arguments.text("reference");
   if (arguments.text("reference-activations"))
     request.options.activations = TRY(parse_activations(arguments, "reference-activations"));
+  if (arguments.text("reference-state-dtype"))
+    request.options.state = TRY(parse_state(arguments, "reference-state-dtype"));
   return std::optional<ModelRequest>(std::move(request));
 }
 
@@ -152,11 +156,14 @@ Result<std::optional<LogitsFile>> open_logits(const Arguments& arguments,
 Result<int> run_score(const Arguments& arguments, Terminal& terminal) {
   ScoreReport report{.request = TRY(model_request(arguments, arguments.positional(0)))};
   report.reference_request = TRY(reference_request(arguments, report.request));
+  const std::string name = TRY(arguments.choice("arithmetic", {"prompt", "generation"}));
+  const Arithmetic arithmetic = name == "prompt" ? Arithmetic::prompt : Arithmetic::generation;
   const Json ids = TRY(read_ids(arguments));
   const LoadedModel model = TRY(load_model(report.request));
   terminal.err(model.notice);
   LoadedModel reference;
-  ScoreRequest request{.model = {.backend = model.backend.get(), .config = &model.config}};
+  ScoreRequest request{.model = {.backend = model.backend.get(), .config = &model.config},
+                       .arithmetic = arithmetic};
   if (report.reference_request) {
     reference = TRY(load_model(*report.reference_request));
     request.reference = {.backend = reference.backend.get(), .config = &reference.config};

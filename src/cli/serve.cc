@@ -88,6 +88,7 @@ std::array<uint64_t, 4> prefix_fingerprint(const std::filesystem::path& folder,
                                            const EngineSetup& setup, const Arguments& arguments) {
   std::vector<std::string> facts = {
       std::string(setup.model.backend->name()), arguments.text("activations").value_or(""),
+      std::string(state_cache_name(parse_state(arguments, kStateOption.name).value())),
       NIBBLE_VERSION,
       concat(setup.model.backend->page_bytes(), ":", setup.model.backend->state_slot_bytes())};
   std::error_code ignored;

@@ -23,6 +23,7 @@ struct Option {
   std::string_view value;     // placeholder in help: "N"; empty makes it a switch (--no-NAME too)
   std::string_view fallback;  // the default, as the user would type it; empty: none
   std::string_view help;
+  std::string_view alias = {};  // the name it has elsewhere, taken as well
 };
 
 /// Tables as one, in this order. A literal one is std::to_array<Option>({...}).

@@ -155,7 +155,8 @@ Result<ScoreResult> score(const ScoreRequest& request) {
   for (const auto& ids : request.sequences) longest = std::max(longest, ids.size());
   const auto tokens_max = static_cast<int64_t>(longest);
   const ScoredModel& model = request.model;
-  TeacherForced run = TRY(TeacherForced::create(*model.backend, *model.config, tokens_max));
+  TeacherForced run =
+      TRY(TeacherForced::create(*model.backend, *model.config, tokens_max, request.arithmetic));
   std::optional<TeacherForced> reference;
   if (request.reference) {
     const int found = request.reference->config->vocab_rows;
@@ -164,8 +165,8 @@ Result<ScoreResult> score(const ScoreRequest& request) {
                         {.what = "reference",
                          .expected = concat("vocabulary of ", model.config->vocab_rows),
                          .found = concat(found)});
-    reference = TRY(
-        TeacherForced::create(*request.reference->backend, *request.reference->config, tokens_max));
+    reference = TRY(TeacherForced::create(*request.reference->backend, *request.reference->config,
+                                          tokens_max, request.arithmetic));
   }
   Lockstep lockstep(request, run, reference);
   TRY(lockstep.run());

@@ -43,7 +43,8 @@ struct ScoreRequest {
   std::vector<std::vector<int32_t>> sequences;
   ScoredModel model;
   std::optional<ScoredModel> reference;
-  LogitsFile* logits = nullptr;  // receives the model's logits
+  Arithmetic arithmetic = Arithmetic::prompt;  // of all rows, of both models
+  LogitsFile* logits = nullptr;                // receives the model's logits
   /// Rows done, rows in all; answers whether to go on.
   enum class Next : uint8_t { go_on, stop };
   std::function<Next(int64_t, int64_t)> progress = {};

@@ -21,7 +21,7 @@ int TeacherForced::chunk_rows(const ModelConfig& config) {
 }
 
 Result<TeacherForced> TeacherForced::create(Backend& backend, const ModelConfig& config,
-                                            int64_t tokens_max) {
+                                            int64_t tokens_max, Arithmetic arithmetic) {
   if (tokens_max > config.max_positions)
     return make_error(
         ErrorCode::invalid_argument,
@@ -33,7 +33,7 @@ Result<TeacherForced> TeacherForced::create(Backend& backend, const ModelConfig&
       .state_slots = 1,
       .rows_max = static_cast<int32_t>(std::min<int64_t>(chunk_rows(config), tokens_max))};
   TRY(backend.reserve(sizes));
-  TeacherForced run(backend, config, sizes);
+  TeacherForced run(backend, config, sizes, arithmetic);
   run.begin();
   return run;
 }
@@ -50,7 +50,10 @@ Result<std::span<const float>> TeacherForced::next(std::span<const int32_t> ids)
     for (int32_t i = 0; i < rows; ++i) batch.positions.push_back(tokens_ + i);
   for (int32_t page = 0; page < sizes_.pages; ++page) batch.pages.push_back(page);
   for (int32_t i = 0; i < rows; ++i) batch.logit_rows.push_back(i);
-  batch.sequences = {{.row_count = rows, .kv_begin = tokens_, .page_count = sizes_.pages}};
+  batch.sequences = {{.row_count = rows,
+                      .kv_begin = tokens_,
+                      .page_count = sizes_.pages,
+                      .arithmetic = arithmetic_}};
   validate_batch(batch, *config_, sizes_);
   const HeadOutput output = forward(*backend_, *config_, batch);
   for (size_t i = 0; i < output.logits.size(); ++i) {

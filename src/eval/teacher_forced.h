@@ -16,7 +16,8 @@ class TeacherForced {
   /// Reserves pools for one sequence of `tokens_max`. Errors: no_memory; invalid_argument beyond
   /// the model's positions. Both references must outlive the result.
   static Result<TeacherForced> create(Backend& backend, const ModelConfig& config,
-                                      int64_t tokens_max);
+                                      int64_t tokens_max,
+                                      Arithmetic arithmetic = Arithmetic::prompt);
 
   /// Rows of one pass: a multiple of 64 whose logits take at most about 64 MB.
   static int chunk_rows(const ModelConfig& config);
@@ -28,12 +29,14 @@ class TeacherForced {
   Result<std::span<const float>> next(std::span<const int32_t> ids);
 
  private:
-  TeacherForced(Backend& backend, const ModelConfig& config, const PoolSizes& sizes)
-      : backend_(&backend), config_(&config), sizes_(sizes) {}
+  TeacherForced(Backend& backend, const ModelConfig& config, const PoolSizes& sizes,
+                Arithmetic arithmetic)
+      : backend_(&backend), config_(&config), sizes_(sizes), arithmetic_(arithmetic) {}
 
   Backend* backend_;
   const ModelConfig* config_;
   PoolSizes sizes_;
+  Arithmetic arithmetic_;
   int32_t tokens_ = 0;  // in the cache
 };
 

@@ -29,6 +29,12 @@ std::string_view activations_name(Activations mode);
 enum class KvCache : uint8_t { automatic, bf16, fp8 };
 std::string_view kv_cache_name(KvCache kind);
 
+/// How the recurrent state of a sequence is kept between passes; arithmetic on it is F32. bf16:
+/// rounded to nearest even where state_rounding_rows (model/batch.h) says; on a CPU the rounded
+/// numbers lie in F32.
+enum class StateCache : uint8_t { f32, bf16 };
+std::string_view state_cache_name(StateCache kind);
+
 /// A smaller card to imitate; zeros limit nothing.
 struct CardLimit {
   int64_t memory_bytes = 0;       // that this process may take, context included
@@ -39,6 +45,7 @@ struct CardLimit {
 struct BackendOptions {
   Activations activations = Activations::automatic;
   KvCache kv_cache = KvCache::automatic;
+  StateCache state = StateCache::f32;
   CardLimit card;
   int threads = 0;  // 0: one per usable core
   std::string isa;  // of the CPU backend: avx512, avx2, scalar; empty: the fastest usable

@@ -2,6 +2,7 @@
 // T rows (tokens), B sequences; the rows of a sequence are adjacent and in order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -34,6 +35,14 @@ struct BatchSequence {
   int32_t replay = 0;  // saved inputs in state_in, applied in order before the first row
   StateWrite write = StateWrite::rows;
 };
+
+/// Rows from row i of a pass on behind which a state of StateCache::bf16 is rounded next: each row
+/// that was generated; in a prompt, where a block of kPageTokens or the pass ends. So a prompt cut
+/// at multiples of kPageTokens is rounded at the same places as a whole one.
+inline int32_t state_rounding_rows(const BatchSequence& sequence, int32_t i) {
+  if (sequence.arithmetic == Arithmetic::generation) return 1;
+  return std::min(kPageTokens - (sequence.kv_begin + i) % kPageTokens, sequence.row_count - i);
+}
 
 /// A row whose embedding is not its token's row of the table: one of an image or a video.
 struct EmbeddingOverride {

@@ -29,6 +29,10 @@ std::string_view kv_cache_name(KvCache kind) {
   CHECK(false, "KV cache ", static_cast<int>(kind));
 }
 
+std::string_view state_cache_name(StateCache kind) {
+  return kind == StateCache::bf16 ? "bf16" : "f32";
+}
+
 Result<void> Backend::sleep() {
   return make_error(ErrorCode::unsupported, {.what = concat("sleep of the backend ", name()),
                                              .found = "no device memory to give back"});

@@ -125,9 +125,9 @@ int64_t kv_page_bytes(const ModelConfig& config, int64_t element_bytes) {
 
 int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes) {
   const DeltaNetConfig& d = config.delta_net;
-  const int64_t recurrent = int64_t{d.v_heads} * d.k_dim * d.v_dim;
-  const int64_t convolution = int64_t{d.conv_kernel - 1} * d.qkv_rows();
-  return config.count(LayerKind::delta_net) * (recurrent + convolution) * element_bytes;
+  const int64_t recurrent = int64_t{d.v_heads} * d.k_dim * d.v_dim * element_bytes;
+  const int64_t convolution = int64_t{d.conv_kernel - 1} * d.qkv_rows() * int64_t{sizeof(float)};
+  return config.count(LayerKind::delta_net) * (recurrent + convolution);
 }
 
 Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& request) {

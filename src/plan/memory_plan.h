@@ -16,7 +16,8 @@ namespace nibble {
 
 /// Bytes of one KV page: attention layers x kPageTokens x (K and V) x kv heads x head_dim.
 int64_t kv_page_bytes(const ModelConfig& config, int64_t element_bytes);
-/// Bytes of one state slot: delta-net layers x (v_heads x k_dim x v_dim + (kernel - 1) x qkv_rows).
+/// Bytes of one state slot: delta-net layers x (v_heads x k_dim x v_dim elements of the state +
+/// (kernel - 1) x qkv_rows in F32).
 int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes);
 
 struct MemoryRequest {

@@ -36,6 +36,7 @@ TEST(MemoryPlan, BytesOfTheKnownModel) {
   EXPECT_EQ(kv_page_bytes(config, 1), 10 * 64 * 2 * 2 * 256);  // 640 KiB in FP8
   // 30 layers x (32 x 128 x 128 + 3 x 8192) x 4 bytes.
   EXPECT_EQ(state_slot_bytes(config, 4), 65863680);
+  EXPECT_EQ(state_slot_bytes(config, 2), 34406400);  // the convolution's inputs stay F32
 }
 
 TEST(MemoryPlan, ReservesEnoughForAllWhereMemoryIsAmple) {

@@ -97,6 +97,19 @@ class ScoreTest:
                      "--activations f32", "cpu"):
             self.check(word in text, f"the table says {word!r}")
 
+    def narrow_state(self, folder):
+        path, _ = self.ids_of(folder)
+        words = (folder, "--ids", path, "--reference", folder, "--json", "--reference-state-dtype",
+                 "float32", "--arithmetic", "generation")
+        narrow = json.loads(self.run(*words, "--state-dtype", "bf16").stdout)
+        self.check(0 < narrow["kl"]["mean"] < 1e-3, f"a BF16 state: KL {narrow['kl']}")
+        self.check("bf16" in narrow["description"]
+                   and "bf16" not in narrow["reference"]["description"], "it names its state")
+        same = json.loads(self.run(*words, "--mamba-ssm-cache-dtype=bfloat16").stdout)
+        self.check(same == narrow, "other names, the same figures")
+        wide = json.loads(self.run(*words, "--state-dtype", "auto").stdout)
+        self.check(wide["kl"]["max"] < 1e-12, f"auto is F32: KL {wide['kl']}")
+
     def refusals(self, folder):
         path, _ = self.ids_of(folder)
         bad = self.scratch / "bad.json"
@@ -108,6 +121,8 @@ class ScoreTest:
         self.refused(self.run(folder), "--ids")
         self.refused(self.run(folder, "--ids", path, "--logits", path), "existing file")
         self.refused(self.run(folder, "--ids", path, "--activations", "fp4"), "declared")
+        self.refused(self.run(folder, "--ids", path, "--state-dtype", "fp8"), "bfloat16")
+        self.refused(self.run(folder, "--ids", path, "--arithmetic", "both"), "generation")
         self.refused(self.run(folder, "--ids", path, "--reference", GOLDEN / "model" / "plain-moe"),
                      "vocabulary")
         self.refused(self.run(self.scratch, "--ids", path), "config.json")
@@ -165,6 +180,7 @@ def main():
         for folder in sorted((GOLDEN / "model-quantized").iterdir()):
             test.quantized(folder)
         test.against_a_reference(GOLDEN / "model-quantized" / "nvfp4-w4a4")
+        test.narrow_state(GOLDEN / "model" / "moe-fused")
         test.refusals(GOLDEN / "model" / "moe-fused")
     print(f"{test.passed} passed, {test.failed} failed")
     return 1 if test.failed else 0

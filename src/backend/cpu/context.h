@@ -10,6 +10,7 @@
 #include "backend/cpu/pools.h"
 #include "backend/cpu/workspace.h"
 #include "base/thread_pool.h"
+#include "model/backend.h"
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/rope.h"
@@ -39,6 +40,7 @@ struct Context {
   Workspace& work;
   Routing& routing;
   std::vector<LinearCall>& calls;  // scratch for lists of products
+  StateCache state = StateCache::f32;
 
   const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
 };

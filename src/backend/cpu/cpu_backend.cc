@@ -25,6 +25,7 @@ class CpuBackend final : public Backend {
         activations_(options.activations),
         pool_(options.threads),
         linears_(kernels, pool_, options.activations) {
+    context_.state = options.state;
     if (config.count(LayerKind::attention) > 0) rope_ = make_rope_table(config.attention.rope);
   }
 
@@ -37,7 +38,8 @@ class CpuBackend final : public Backend {
   std::string description() const override {
     return concat("cpu ", kernels_.isa, ", ", pool_.size(),
                   pool_.size() == 1 ? " thread" : " threads", ", activations ",
-                  activations_ == Activations::automatic ? "f32" : activations_name(activations_));
+                  activations_ == Activations::automatic ? "f32" : activations_name(activations_),
+                  context_.state == StateCache::bf16 ? ", state rounded to bf16" : "");
   }
 
   Result<void> reserve(const PoolSizes& sizes) override;

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/context.h"
 #include "backend/cpu/split.h"
+#include "tensor/float_formats.h"
 
 namespace nibble::cpu {
 namespace {
@@ -15,6 +16,7 @@ constexpr float kUnitEps = 1e-6F;
 /// Rows of one sequence on their way through the convolution and the recurrence: rows of the pass,
 /// or saved ones that are replayed.
 struct Rows {
+  BatchSequence sequence;
   Matrix& raw;           // convolution inputs
   Matrix& qkv;           // its outputs
   Matrix &alpha, &beta;  // gates
@@ -45,6 +47,9 @@ struct DeltaNet {
   void recur(const Rows& rows, int32_t slot) const;
   /// `state` is the head's, before row 0 and then after the last.
   void run_head(const Rows& rows, int v_head, float* state) const;
+  /// From `row` on, the row behind which the state is rounded or wanted.
+  int64_t stop_after(const Rows& rows, int64_t row) const;
+  void round_state(float* state) const;
 
   void replay(const BatchSequence& sequence) const;
   void save_inputs(const BatchSequence& sequence) const;
@@ -97,15 +102,27 @@ void DeltaNet::save_history(const Rows& rows, int row_count, int32_t slot) const
   }
 }
 
-/// The recurrence of one value head, stopping at rows whose state is wanted.
+int64_t DeltaNet::stop_after(const Rows& rows, int64_t row) const {
+  int64_t stop = rows.first + rows.count;
+  if (context.state == StateCache::bf16)
+    stop = row + state_rounding_rows(rows.sequence, static_cast<int32_t>(row - rows.first));
+  if (&rows.qkv != &context.work.qkv) return stop;
+  for (const StateSnapshot& snapshot : batch.snapshots)
+    if (snapshot.row >= row) stop = std::min<int64_t>(stop, snapshot.row + 1);
+  return stop;
+}
+
+void DeltaNet::round_state(float* state) const {
+  for (int64_t i = 0; i < state_floats(); ++i) state[i] = round_to_bf16(state[i]);
+}
+
+/// The recurrence of one value head, stopping at rows whose state is rounded or wanted.
 void DeltaNet::run_head(const Rows& rows, int v_head, float* state) const {
   const int k_head = v_head / (shape.v_heads / shape.k_heads);
   const bool of_pass = &rows.qkv == &context.work.qkv;
   const int64_t row_end = rows.first + rows.count;
   for (int64_t row = rows.first; row < row_end;) {
-    int64_t stop = row_end;
-    for (const StateSnapshot& snapshot : batch.snapshots)
-      if (of_pass && snapshot.row >= row) stop = std::min<int64_t>(stop, snapshot.row + 1);
+    const int64_t stop = stop_after(rows, row);
     float* qkv = rows.qkv.row(row);
     context.kernels.delta_rule({.rows = static_cast<int>(stop - row),
                                 .k_dim = shape.k_dim,
@@ -120,6 +137,9 @@ void DeltaNet::run_head(const Rows& rows, int v_head, float* state) const {
                                 .out = rows.out.row(row) + v_head * shape.v_dim,
                                 .out_stride = rows.out.stride(),
                                 .state = state});
+    const auto last = static_cast<int32_t>(stop - 1 - rows.first);
+    if (context.state == StateCache::bf16 && state_rounding_rows(rows.sequence, last) == 1)
+      round_state(state);
     for (const StateSnapshot& snapshot : batch.snapshots)
       if (of_pass && snapshot.row + 1 == stop)
         std::copy_n(state, state_floats(), context.pools.delta_state(snapshot.slot, index, v_head));
@@ -152,7 +172,8 @@ void DeltaNet::replay(const BatchSequence& sequence) const {
     std::copy_n(saved + shape.qkv_rows(), shape.v_heads, work.replay_alpha.row(i));
     std::copy_n(saved + shape.qkv_rows() + shape.v_heads, shape.v_heads, work.replay_beta.row(i));
   }
-  const Rows rows{.raw = work.replay_raw,
+  const Rows rows{.sequence = {.arithmetic = Arithmetic::generation},
+                  .raw = work.replay_raw,
                   .qkv = work.replay_qkv,
                   .alpha = work.replay_alpha,
                   .beta = work.replay_beta,
@@ -180,7 +201,8 @@ void DeltaNet::run(const BatchSequence& sequence) const {
   const bool drafted = sequence.write == StateWrite::replayed;
   const bool moved = sequence.replay > 0 || (drafted && sequence.state_in != sequence.state_out);
   if (moved) replay(sequence);
-  const Rows rows{.raw = work.qkv_raw,
+  const Rows rows{.sequence = sequence,
+                  .raw = work.qkv_raw,
                   .qkv = work.qkv,
                   .alpha = work.alpha,
                   .beta = work.beta,

@@ -41,6 +41,10 @@ TEST_P(CpuGolden, PrefillInPieces) {
 TEST_P(CpuGolden, MixedBatch) { checks_.expect_mixed_batch(); }
 TEST_P(CpuGolden, Snapshots) { checks_.expect_snapshots(); }
 TEST_P(CpuGolden, Drafts) { checks_.expect_drafts(); }
+TEST_P(CpuGolden, DraftsOnAStateInBf16) {
+  GoldenChecks checks(GetParam(), make_cpu_backend, {.state = StateCache::bf16, .threads = 2}, 0.2);
+  checks.expect_drafts();
+}
 TEST_P(CpuGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuGolden, testing::ValuesIn(golden_names()),
@@ -89,7 +93,8 @@ class CpuBits : public testing::TestWithParam<std::string> {
         if (tokens == 0) continue;
         feeds.push_back({.sequence = static_cast<int>(s),
                          .tokens = std::span(sequence.ids).subspan(done, tokens),
-                         .positions = std::span(sequence.positions).subspan(done, tokens)});
+                         .positions = std::span(sequence.positions).subspan(done, tokens),
+                         .arithmetic = arithmetic_});
       }
       if (feeds.empty()) return out;
       const std::vector<float> logits = session.pass(feeds);
@@ -112,6 +117,7 @@ class CpuBits : public testing::TestWithParam<std::string> {
   }
 
   Golden golden_ = load_golden(GetParam());
+  Arithmetic arithmetic_ = Arithmetic::prompt;
 };
 
 TEST_P(CpuBits, PiecesAndMixing) {
@@ -157,6 +163,25 @@ TEST_P(CpuBits, NearTheReferenceInEveryActivationMode) {
     for (size_t s = 0; s < expected.size(); ++s)
       EXPECT_LE(relative_error(found[s], expected[s]), mode.bar)
           << activations_name(mode.activations);
+  }
+}
+
+/// Rounded behind every generated token, however many a pass has, and where the reference rounds.
+TEST_P(CpuBits, StateInBf16) {
+  arithmetic_ = Arithmetic::generation;
+  const auto cpu = backend({.state = StateCache::bf16, .threads = 2});
+  const Logits whole = run_whole(*cpu);
+  for (const size_t piece : {1U, 7U})
+    expect_same(run(*cpu, [&](size_t, size_t) { return piece; }), whole, concat("piece ", piece));
+  const BackendOptions options = {.activations = Activations::f32, .state = StateCache::bf16};
+  const auto reference = make_reference_backend(golden_.weights, golden_.config, options).value();
+  const Logits expected = run_whole(*reference);
+  const Logits found = run_whole(*backend(options));
+  const Logits wide = run_whole(*backend({.activations = Activations::f32}));
+  for (size_t s = 0; s < expected.size(); ++s) {
+    EXPECT_LE(relative_error(found[s], expected[s]), 5e-3);
+    if (golden_.config.count(LayerKind::delta_net) > 0)
+      EXPECT_GT(relative_error(wide[s], expected[s]), 3 * relative_error(found[s], expected[s]));
   }
 }
 

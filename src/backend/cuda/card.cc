@@ -30,7 +30,7 @@ Result<void> refuse_oversized(const ModelConfig& config) {
 }
 
 std::string kernel_table(const Device& device, const CardLimit& limit, const ModelConfig& config,
-                         KvFormat kv) {
+                         KvFormat kv, StateFormat state) {
   const bool hopper = device.compute_major == 9 && !limit.portable_kernels;
   const bool native_fp8 = device.compute_major >= 9 || device.compute_minor == 9;
   const char* matrix = hopper ? "wgmma, native" : "mma.sync, portable";
@@ -59,7 +59,10 @@ std::string kernel_table(const Device& device, const CardLimit& limit, const Mod
                share(kv == KvFormat::fp8 ? "68 % of bytes at 128K" : "87 % of bytes at 128K")));
   }
   if (config.count(LayerKind::delta_net) > 0)
-    table += line("delta net", concat("mma.sync and F32, native", share("65 % of bytes")));
+    table += line("delta net", state == StateFormat::bf16
+                                   ? concat("mma.sync and F32, native, state rounded to bf16",
+                                            share("see docs/kernels/decode.md"))
+                                   : concat("mma.sync and F32, native", share("65 % of bytes")));
   table +=
       line("generation linears, experts",
            concat(hopper ? "wgmma for inputs and head, else mma.sync, native" : "mma.sync, native",

@@ -16,6 +16,6 @@ CudaMemory card_memory(const Device& device, const CardLimit& limit, int64_t wei
 
 /// See cuda_kernel_table().
 std::string kernel_table(const Device& device, const CardLimit& limit, const ModelConfig& config,
-                         KvFormat kv);
+                         KvFormat kv, StateFormat state);
 
 }  // namespace nibble::cuda

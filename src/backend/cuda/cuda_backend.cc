@@ -30,7 +30,8 @@ class CudaBackend final : public Backend {
       : config_(config),
         device_(std::move(device)),
         card_(options.card),
-        kv_(options.kv_cache == KvCache::fp8 ? KvFormat::fp8 : KvFormat::bf16) {}
+        kv_(options.kv_cache == KvCache::fp8 ? KvFormat::fp8 : KvFormat::bf16),
+        state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32) {}
   ~CudaBackend() override;
   /// `make` gives the weights once the stream is there.
   template <typename MakeWeights>
@@ -41,7 +42,7 @@ class CudaBackend final : public Backend {
     cuda::spoil_row(work_, batch_.device_row(row), config_.hidden, stream_);
   }
   CudaMemory memory() const;
-  std::string kernels() const { return kernel_table(device_, card_, config_, kv_); }
+  std::string kernels() const { return kernel_table(device_, card_, config_, kv_, state_); }
   Result<int64_t> workspace_bytes(const PoolSizes& sizes);
   int64_t experts_met() {
     return cuda::experts_met(work_, *config_.moe, context_.batch.rows, stream_);
@@ -55,12 +56,13 @@ class CudaBackend final : public Backend {
     return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
                   ", ", device_.multiprocessors, " multiprocessors), ", weights_.bytes() >> 20,
                   " MiB of weights, activations bf16, KV ",
-                  kv_ == KvFormat::fp8 ? "fp8 (e4m3)" : "bf16", ", state f32");
+                  kv_ == KvFormat::fp8 ? "fp8 (e4m3)" : "bf16", ", state ",
+                  state_ == StateFormat::bf16 ? "bf16" : "f32");
   }
 
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return DevicePools::page_bytes(config_, kv_); }
-  int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_); }
+  int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_, state_); }
 
   Residual embed(const Batch& batch) override;
   Residual attention_block(int layer, const Batch& batch, Residual h) override {
@@ -117,7 +119,12 @@ class CudaBackend final : public Backend {
                : finite(reinterpret_cast<const uint16_t*>(bytes), page_bytes() / 2);
   }
   bool finite_state(int32_t slot) override {
-    return finite(reinterpret_cast<const float*>(pools_.slot(slot)), state_slot_bytes() / 4);
+    const int64_t states = DevicePools::states_floats(config_, state_);
+    const auto* floats = reinterpret_cast<const float*>(pools_.slot(slot));
+    const bool sound = state_ == StateFormat::bf16
+                           ? finite(reinterpret_cast<const uint16_t*>(floats), 2 * states)
+                           : finite(floats, states);
+    return sound && finite(floats + states, state_slot_bytes() / 4 - states);
   }
   Result<void> sleep() override;
   Result<void> wake() override;
@@ -165,6 +172,7 @@ class CudaBackend final : public Backend {
   Device device_;
   CardLimit card_;
   KvFormat kv_;
+  StateFormat state_;
   cudaStream_t stream_ = nullptr;
   WeightStore weights_;
   HostCopy asleep_;  // the weights while the card is free
@@ -217,7 +225,7 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   graphs_.clear();
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
-  TRY(pools_.reserve(config_, kv_, sizes));
+  TRY(pools_.reserve(config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
   for (const int32_t rows : kGraphRows)
     if (rows <= sizes.rows_max) TRY(record(rows));

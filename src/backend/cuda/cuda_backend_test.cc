@@ -113,15 +113,26 @@ class CudaPebble : public testing::Test {
   Loaded model_ = open_pebble();
 };
 
-class CudaPebbleCache : public CudaPebble, public testing::WithParamInterface<KvCache> {
+/// What is kept of a sequence.
+struct CacheKinds {
+  const char* name;
+  KvCache kv = KvCache::bf16;
+  StateCache state = StateCache::f32;
+};
+
+class CudaPebbleCache : public CudaPebble, public testing::WithParamInterface<CacheKinds> {
  protected:
-  std::unique_ptr<Backend> make(KvCache kind) {
-    return make_cuda_backend(model_.weights, model_.config, {.kv_cache = kind}).value();
+  std::unique_ptr<Backend> make(const CacheKinds& kinds) {
+    return make_cuda_backend(model_.weights, model_.config,
+                             {.kv_cache = kinds.kv, .state = kinds.state})
+        .value();
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CudaPebbleCache, testing::Values(KvCache::bf16, KvCache::fp8),
-                         [](const auto& test) { return std::string(kv_cache_name(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaPebbleCache,
+                         testing::Values(CacheKinds{"bf16"}, CacheKinds{"fp8", KvCache::fp8},
+                                         CacheKinds{"state_bf16", KvCache::bf16, StateCache::bf16}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 double divergence(const float* p_logits, const float* q_logits, int count) {
   const auto log_total = [count](const float* logits) {
@@ -195,14 +206,27 @@ TEST_F(CudaPebble, DivergenceFromTheCpuOverFourThousandPositions) {
   }
 }
 
-/// What FP8 keys and values cost in quality, in both arithmetics; the figures are printed.
-TEST_F(CudaPebble, DivergenceOfFp8KeysAndValues) {
+/// What narrower caches cost in quality, in both arithmetics; the figures are printed.
+class CudaNarrowCache : public CudaPebbleCache {};
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaNarrowCache,
+                         testing::Values(CacheKinds{"fp8", KvCache::fp8},
+                                         CacheKinds{"state_bf16", KvCache::bf16, StateCache::bf16}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(CudaNarrowCache, DivergenceFromTheWideOnes) {
   constexpr int kLength = 1024;
-  const auto wide = make_cuda_backend(model_.weights, model_.config, {}).value();
-  const auto narrow =
-      make_cuda_backend(model_.weights, model_.config, {.kv_cache = KvCache::fp8}).value();
+  const auto wide = make({});
+  const auto narrow = make(GetParam());
   const auto vocab = static_cast<size_t>(model_.config.vocab_rows);
-  EXPECT_EQ(2 * narrow->page_bytes(), wide->page_bytes());
+  const DeltaNetConfig& d = model_.config.delta_net;
+  if (GetParam().kv == KvCache::fp8) {
+    EXPECT_EQ(2 * narrow->page_bytes(), wide->page_bytes());
+  }
+  if (GetParam().state == StateCache::bf16) {
+    EXPECT_EQ(
+        wide->state_slot_bytes() - narrow->state_slot_bytes(),
+        int64_t{2} * model_.config.count(LayerKind::delta_net) * d.v_heads * d.k_dim * d.v_dim);
+  }
   for (const Arithmetic arithmetic : {Arithmetic::prompt, Arithmetic::generation}) {
     double sum = 0.0;
     int agreeing = 0;
@@ -224,8 +248,8 @@ TEST_F(CudaPebble, DivergenceOfFp8KeysAndValues) {
         }
       }
     }
-    std::fprintf(stderr, "FP8 KV: mean KL %.3g, top-1 %.4f over %d positions\n", sum / positions,
-                 static_cast<double>(agreeing) / positions, positions);
+    std::fprintf(stderr, "%s: mean KL %.3g, top-1 %.4f over %d positions\n", GetParam().name,
+                 sum / positions, static_cast<double>(agreeing) / positions, positions);
     EXPECT_GT(sum, 0.0);  // it is in use
     EXPECT_LE(sum / positions, 2e-2);
   }
@@ -430,6 +454,15 @@ TEST_P(CudaPebbleCache, PoolsMoveBytes) {
   backend->load_state(1, 2);
   backend->copy_state(2, 1);
   EXPECT_TRUE(backend->finite_state(1));
+  if (GetParam().state == StateCache::bf16)  // of a pair of numbers either one
+    for (const size_t nan_at : {0U, 2U}) {
+      const std::span<std::byte> bytes = backend->host_state(0);
+      std::ranges::fill(bytes, std::byte{0x3D});
+      bytes[nan_at] = std::byte{0xC0};
+      bytes[nan_at + 1] = std::byte{0x7F};
+      backend->load_state(0, 0);
+      EXPECT_FALSE(backend->finite_state(0)) << nan_at;
+    }
   backend->store_state(1, 0);
   EXPECT_TRUE(std::ranges::equal(backend->host_state(0), backend->host_state(1)));
   backend->zero_state(1);

@@ -1,7 +1,8 @@
 // The gated delta rule over prompts, 64 tokens at a time on the tensor cores (model.md 2.4.7), with
 // the causal convolution, the gates, the unit lengths and the gated norm around it. Chunks lie at
 // absolute positions, so a token's arithmetic does not depend on how a prompt was cut at multiples
-// of 64, nor on the other sequences. State F32; operands BF16, the state as two BF16 terms.
+// of 64, nor on the other sequences. State F32, or BF16 rounded behind every chunk; operands BF16,
+// an F32 state as two BF16 terms.
 //
 //   convolve -> within chunks (parallel) -> along the chunks of a sequence -> gated norm
 #pragma once
@@ -13,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/cuda/device_weights.h"
 #include "backend/cuda/prefill_order.h"
 #include "model/batch.h"
 
@@ -48,7 +50,7 @@ struct DeltaSequence {
 };
 
 /// Chunks of one sequence within a group; chunk_begin counts from the group's first. The state
-/// passes from one to the next through state_out, in F32 as it is in registers.
+/// passes from one to the next through state_out, as it is in registers between chunks.
 struct DeltaRun {
   int32_t chunk_begin, chunk_count;
   int32_t state_in, state_out;
@@ -89,9 +91,7 @@ struct DeltaPrefill {
   const float* a_log = nullptr;        // [v_heads]
   const float* dt_bias = nullptr;      // [v_heads]
 
-  float* state = nullptr;  // slot s, head h: state + s * slot_stride + h * k_dim * v_dim, [k, v]
-  float* conv = nullptr;   // slot s: conv + s * slot_stride, [taps - 1, qkv_rows], oldest first
-  int64_t slot_stride = 0;
+  StateView state;
 
   const __nv_bfloat16* z = nullptr;  // [T, v_heads * v_dim] at z_stride; null: no gated norm
   int64_t z_stride = 0;

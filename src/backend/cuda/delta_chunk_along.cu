@@ -3,9 +3,11 @@
 //   R = V - exp(c) (K S)   Vn = T R   O = exp(c) (q S) + P Vn
 //   S = exp(c_last) S + sum_i exp(c_last - c_i) k_i Vn_i^T
 // The diagonals of T and P are applied in F32, which keeps their rounding out of the largest terms.
-// S, R and Vn enter products as high + low BF16 terms, 16 bits of mantissa. Bound: the chain of
-// chunks, 2.7 us each on an H200: 54 KB through shared memory and four barriers.
+// S, R and Vn enter products as high + low BF16 terms, 16 bits of mantissa. A state that is kept in
+// BF16 (T: uint16_t) is rounded behind every chunk, so its low terms are zero and left out. Bound:
+// the chain of chunks, 2.7 us each on an H200: 54 KB through shared memory and four barriers.
 #include "backend/cuda/delta_chunk_parts.cuh"
+#include "backend/cuda/state_elements.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -33,9 +35,10 @@ struct AlongShared {
   static constexpr int bytes(int stages) { return kFixed + stages * kStage; }
 };
 
-template <int kKDim>
+template <int kKDim, typename T>
 class AlongBlock {
  public:
+  static constexpr bool kRounded = sizeof(T) < sizeof(float);
   using Shared = AlongShared<kKDim>;
   static constexpr int kWarps = kThreads / 32;
   static constexpr int kWarpsM = kKDim / 16 < kWarps ? kKDim / 16 : kWarps;  // over rows of S
@@ -112,16 +115,16 @@ class AlongBlock {
   __device__ int state_column(int n) const {
     return (warp_ / kWarpsM * kWarpN8 + n) * 8 + (lane_ & 3) * 2;
   }
-  __device__ float* state_at(int slot, int half, int n) const {
+  __device__ T* state_place(int slot, int half, int n) const {
     const int64_t row = int64_t{v_head_} * kKDim + state_row(half);
-    return in_.state + slot * in_.slot_stride + row * in_.shape.v_dim + column0_ + state_column(n);
+    return state_at<T>(in_.state, slot, row * in_.shape.v_dim + column0_ + state_column(n));
   }
   __device__ void load_state(int slot) {
 #pragma unroll
     for (int n = 0; n < kWarpN8; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float2 pair = *reinterpret_cast<const float2*>(state_at(slot, half, n));
+        const float2 pair = load_two(state_place(slot, half, n));
         state_[n][2 * half] = pair.x;
         state_[n][2 * half + 1] = pair.y;
       }
@@ -131,8 +134,8 @@ class AlongBlock {
     for (int n = 0; n < kWarpN8; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        *reinterpret_cast<float2*>(state_at(slot, half, n)) =
-            make_float2(state_[n][2 * half], state_[n][2 * half + 1]);
+        store_two(state_place(slot, half, n),
+                  make_float2(state_[n][2 * half], state_[n][2 * half + 1]));
   }
 
   /// Two adjacent numbers as high and low terms of a tile.
@@ -151,8 +154,14 @@ class AlongBlock {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = state_row(half);
-        put(state_tile(row), row & 63, state_column(n), state_[n][2 * half],
-            state_[n][2 * half + 1]);
+        if constexpr (kRounded) {
+          *reinterpret_cast<uint32_t*>(
+              pointer(state_tile(row) + element_offset(row & 63, state_column(n)))) =
+              pack_bf16(state_[n][2 * half], state_[n][2 * half + 1]);
+        } else {
+          put(state_tile(row), row & 63, state_column(n), state_[n][2 * half],
+              state_[n][2 * half + 1]);
+        }
       }
   }
 
@@ -189,13 +198,15 @@ class AlongBlock {
       load_left(k, stage + Shared::kK, row0(), k0);
       load_left(q, stage + Shared::kQ, row0(), k0);
       load_right(high_term, state_tile(k0), k0 & 63, half_column());
-      load_right(low_term, state_tile(k0), k0 & 63, kN + half_column());
+      if constexpr (!kRounded) load_right(low_term, state_tile(k0), k0 & 63, kN + half_column());
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         mma_bf16(predicted[n], k, high_term[2 * n], high_term[2 * n + 1]);
         mma_bf16(out[n], q, high_term[2 * n], high_term[2 * n + 1]);
-        mma_bf16(low[0][n], k, low_term[2 * n], low_term[2 * n + 1]);
-        mma_bf16(low[1][n], q, low_term[2 * n], low_term[2 * n + 1]);
+        if constexpr (!kRounded) {
+          mma_bf16(low[0][n], k, low_term[2 * n], low_term[2 * n + 1]);
+          mma_bf16(low[1][n], q, low_term[2 * n], low_term[2 * n + 1]);
+        }
       }
     }
 #pragma unroll
@@ -339,7 +350,7 @@ class AlongBlock {
 #pragma unroll
     for (int n = 0; n < kWarpN8; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) state_[n][e] += low[n][e];
+      for (int e = 0; e < 4; ++e) state_[n][e] = kept<T>(state_[n][e] + low[n][e]);
   }
 
   const DeltaPrefill& in_;
@@ -357,11 +368,11 @@ class AlongBlock {
 };
 
 /// Grid (v_heads * v_dim / 32, runs).
-template <int kKDim>
+template <int kKDim, typename T>
 __global__ __launch_bounds__(kThreads) void along_kernel(const __grid_constant__ DeltaArgs args,
                                                          int stages) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  AlongBlock<kKDim> block(args, shared, stages);
+  AlongBlock<kKDim, T> block(args, shared, stages);
   block.run();
 }
 
@@ -372,30 +383,32 @@ struct Choice {
 };
 
 template <int kKDim>
-Choice choose(int shared_bytes_max) {
+Choice choose(StateFormat state, int shared_bytes_max) {
   const int stages = AlongShared<kKDim>::bytes(2) <= shared_bytes_max ? 2 : 1;
-  return {along_kernel<kKDim>, stages, AlongShared<kKDim>::bytes(stages)};
+  return {state == StateFormat::bf16 ? along_kernel<kKDim, uint16_t> : along_kernel<kKDim, float>,
+          stages, AlongShared<kKDim>::bytes(stages)};
 }
-Choice choose(int k_dim, int shared_bytes_max) {
-  if (k_dim == 32) return choose<32>(shared_bytes_max);
-  return k_dim == 64 ? choose<64>(shared_bytes_max) : choose<128>(shared_bytes_max);
+Choice choose(int k_dim, StateFormat state, int shared_bytes_max) {
+  if (k_dim == 32) return choose<32>(state, shared_bytes_max);
+  return k_dim == 64 ? choose<64>(state, shared_bytes_max) : choose<128>(state, shared_bytes_max);
 }
 
 }  // namespace
 
 cudaError_t prepare_delta_along(int shared_bytes_max) {
-  for (const int k_dim : {32, 64, 128}) {
-    const Choice it = choose(k_dim, shared_bytes_max);
-    const cudaError_t error = cudaFuncSetAttribute(
-        it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
-    if (error != cudaSuccess) return error;
-  }
+  for (const int k_dim : {32, 64, 128})
+    for (const StateFormat state : {StateFormat::f32, StateFormat::bf16}) {
+      const Choice it = choose(k_dim, state, shared_bytes_max);
+      const cudaError_t error = cudaFuncSetAttribute(
+          it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
+      if (error != cudaSuccess) return error;
+    }
   return cudaSuccess;
 }
 
 cudaError_t launch_delta_along(const DeltaArgs& args, int shared_bytes_max, cudaStream_t stream) {
   const DeltaShape& shape = args.in.shape;
-  const Choice it = choose(shape.k_dim, shared_bytes_max);
+  const Choice it = choose(shape.k_dim, args.in.state.format, shared_bytes_max);
   const dim3 grid(static_cast<unsigned>(shape.v_heads * shape.v_dim / kN),
                   static_cast<unsigned>(args.group.run_count));
   it.kernel<<<grid, kThreads, it.shared_bytes, stream>>>(args, it.stages);

@@ -59,7 +59,7 @@ __device__ void load_input(const DeltaPrefill& in, const DeltaChunk& chunk, int 
   const int slot = in.sequences[chunk.sequence].state_in;
   const int j = kTaps - 1 + i + chunk.history;
   const float* from =
-      in.conv + slot * in.slot_stride + int64_t{j} * channels_of(in.shape) + channel;
+      in.state.conv + slot * in.state.slot_stride + int64_t{j} * channels_of(in.shape) + channel;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) x[e] = from[e];
 }
@@ -156,7 +156,8 @@ __global__ void keep_inputs_kernel(DeltaPrefill in) {
   if (channel >= channels) return;
   float old[kTaps - 1];
   for (int j = 0; j < kTaps - 1; ++j)
-    old[j] = in.conv[sequence.state_in * in.slot_stride + int64_t{j} * channels + channel];
+    old[j] =
+        in.state.conv[sequence.state_in * in.state.slot_stride + int64_t{j} * channels + channel];
   const int first_row = in.chunks[sequence.chunk_begin].row_begin;
   for (int n = sequence.first_keep; n < sequence.chunk_count;) {
     const DeltaChunk chunk = in.chunks[sequence.chunk_begin + n];
@@ -168,8 +169,8 @@ __global__ void keep_inputs_kernel(DeltaPrefill in) {
                               ? __bfloat162float(in.qkv[(first_row + i) * in.qkv_stride + channel])
                               : old[kTaps - 1 + i];
       const int64_t at = int64_t{j} * channels + channel;
-      if (chunk.snapshot >= 0) in.conv[chunk.snapshot * in.slot_stride + at] = value;
-      if (last) in.conv[sequence.state_out * in.slot_stride + at] = value;
+      if (chunk.snapshot >= 0) in.state.conv[chunk.snapshot * in.state.slot_stride + at] = value;
+      if (last) in.state.conv[sequence.state_out * in.state.slot_stride + at] = value;
     }
     n += chunk.next_keep;
   }

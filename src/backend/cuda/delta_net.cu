@@ -1,7 +1,8 @@
 // The gated delta rule, row by row: causal convolution with SiLU, unit-length q and k, gates, then
 // per value head  S = alpha S + k (beta (v - alpha S^T k))^T,  o = S^T q, gated RMS norm (model.md
-// of the family: arXiv 2412.06464). State in F32 registers, read and written once per pass. k_dim
-// and v_dim up to 128. Bound: the bytes of the state, twice.
+// of the family: arXiv 2412.06464). State in F32 registers, read and written once per pass, and, if
+// kept in BF16, rounded after every row. k_dim and v_dim up to 128. Bound: the bytes of the state,
+// twice.
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/recurrence_convolve.cuh"
@@ -64,9 +65,8 @@ struct HeadState {
   float s[kWarpRows][kLaneColumns];
 };
 
-template <bool kVector>
-__device__ __forceinline__ void load_state(const DeltaNetArgs& a, const float* from,
-                                           HeadState& state) {
+template <bool kVector, typename T>
+__device__ __forceinline__ void load_state(const DeltaNetArgs& a, const T* from, HeadState& state) {
   const int warp = threadIdx.x / 32;
   const int column = static_cast<int>(threadIdx.x % 32) * kLaneColumns;
 #pragma unroll
@@ -74,8 +74,7 @@ __device__ __forceinline__ void load_state(const DeltaNetArgs& a, const float* f
     const int row = warp * kWarpRows + i;
     if constexpr (kVector) {
       float4 v = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-      if (row < a.k_dim && column < a.v_dim)
-        v = *reinterpret_cast<const float4*>(from + row * a.v_dim + column);
+      if (row < a.k_dim && column < a.v_dim) v = load_four(from + row * a.v_dim + column);
       state.s[i][0] = v.x;
       state.s[i][1] = v.y;
       state.s[i][2] = v.z;
@@ -83,15 +82,15 @@ __device__ __forceinline__ void load_state(const DeltaNetArgs& a, const float* f
     } else {
 #pragma unroll
       for (int c = 0; c < kLaneColumns; ++c)
-        state.s[i][c] =
-            row < a.k_dim && column + c < a.v_dim ? from[row * a.v_dim + column + c] : 0.0F;
+        state.s[i][c] = row < a.k_dim && column + c < a.v_dim
+                            ? load_number(from + row * a.v_dim + column + c)
+                            : 0.0F;
     }
   }
 }
 
-template <bool kVector>
-__device__ __forceinline__ void store_state(const DeltaNetArgs& a, const HeadState& state,
-                                            float* to) {
+template <bool kVector, typename T>
+__device__ __forceinline__ void store_state(const DeltaNetArgs& a, const HeadState& state, T* to) {
   const int warp = threadIdx.x / 32;
   const int column = static_cast<int>(threadIdx.x % 32) * kLaneColumns;
 #pragma unroll
@@ -99,14 +98,22 @@ __device__ __forceinline__ void store_state(const DeltaNetArgs& a, const HeadSta
     const int row = warp * kWarpRows + i;
     if (row >= a.k_dim || column >= a.v_dim) continue;
     if constexpr (kVector) {
-      *reinterpret_cast<float4*>(to + row * a.v_dim + column) =
-          make_float4(state.s[i][0], state.s[i][1], state.s[i][2], state.s[i][3]);
+      store_four(to + row * a.v_dim + column,
+                 make_float4(state.s[i][0], state.s[i][1], state.s[i][2], state.s[i][3]));
     } else {
 #pragma unroll
       for (int c = 0; c < kLaneColumns; ++c)
-        if (column + c < a.v_dim) to[row * a.v_dim + column + c] = state.s[i][c];
+        if (column + c < a.v_dim) store_number(to + row * a.v_dim + column + c, state.s[i][c]);
     }
   }
+}
+
+template <typename T>
+__device__ __forceinline__ void round_state(HeadState& state) {
+#pragma unroll
+  for (int i = 0; i < kWarpRows; ++i)
+#pragma unroll
+    for (int c = 0; c < kLaneColumns; ++c) state.s[i][c] = kept<T>(state.s[i][c]);
 }
 
 struct Scratch {
@@ -204,7 +211,7 @@ __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_
 }
 
 /// Block (value head, sequence).
-template <bool kVector>
+template <bool kVector, typename T>
 __global__ void __launch_bounds__(kThreads, 2)
     recurrence_kernel(const __grid_constant__ DeltaNetArgs a) {
   __shared__ Scratch shared;
@@ -216,8 +223,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t slot_in = a.batch.state_in[sequence];
   const int64_t slot_out = a.batch.state_out[sequence];
   HeadState state;
-  if (rows > 0)
-    load_state<kVector>(a, a.state.state + slot_in * a.state.slot_stride + head_at, state);
+  if (rows > 0) load_state<kVector>(a, state_at<T>(a.state, slot_in, head_at), state);
   wait_for_inputs();
   if (rows == 0) return;
   const int k_head = v_head / (a.v_heads / a.k_heads);
@@ -226,11 +232,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     load_q_k(a, row, k_head, shared);
     const float o = advance(a, row, v_head, state, shared);
     write_out(a, row, v_head, o, shared);
+    round_state<T>(state);
     const int64_t snapshot = a.batch.snapshot_slot[row];
-    if (snapshot >= 0)
-      store_state<kVector>(a, state, a.state.state + snapshot * a.state.slot_stride + head_at);
+    if (snapshot >= 0) store_state<kVector>(a, state, state_at<T>(a.state, snapshot, head_at));
   }
-  store_state<kVector>(a, state, a.state.state + slot_out * a.state.slot_stride + head_at);
+  store_state<kVector>(a, state, state_at<T>(a.state, slot_out, head_at));
 }
 
 }  // namespace
@@ -270,37 +276,47 @@ void launch_walk(const DeltaNetArgs& args, int items, const Launcher& launcher) 
          kStreamThreads, sizeof(Shared), args);
 }
 
+template <typename T>
 void launch_stream(const DeltaNetArgs& args, const Launcher& launcher) {
   const int items = args.v_heads * args.batch.sequences;
   if (convolves(args, launcher)) {
     const int units = args.k_heads * args.batch.sequences;
     return channel_parts(args.v_heads / args.k_heads) <= 2
-               ? launch_walk<ConvolveShared, recurrence_convolve_kernel<2>>(args, units, launcher)
-               : launch_walk<ConvolveShared, recurrence_convolve_kernel<3>>(args, units, launcher);
+               ? launch_walk<ConvolveShared<T>, recurrence_convolve_kernel<T, 2>>(args, units,
+                                                                                  launcher)
+               : launch_walk<ConvolveShared<T>, recurrence_convolve_kernel<T, 3>>(args, units,
+                                                                                  launcher);
   }
   if (splits(args, launcher)) {
     Launcher clusters = launcher;
     clusters.cluster = kSplitBlocks;
-    return launch(recurrence_split_kernel, clusters, static_cast<unsigned>(items * kSplitBlocks),
+    return launch(recurrence_split_kernel<T>, clusters, static_cast<unsigned>(items * kSplitBlocks),
                   kSplitWarps * 32, 0, args);
   }
-  launch_walk<StreamShared, recurrence_stream_kernel>(args, items, launcher);
+  launch_walk<StreamShared<T>, recurrence_stream_kernel<T>>(args, items, launcher);
+}
+
+template <typename T>
+void launch_recurrence(const DeltaNetArgs& args, const Launcher& launcher) {
+  if (streams(args, launcher)) return launch_stream<T>(args, launcher);
+  const dim3 heads(static_cast<unsigned>(args.v_heads),
+                   static_cast<unsigned>(args.batch.sequences));
+  const bool vector = args.v_dim % kLaneColumns == 0;
+  launch(vector ? recurrence_kernel<true, T> : recurrence_kernel<false, T>, launcher, heads,
+         kThreads, 0, args);
 }
 
 }  // namespace
 
 void delta_net(const DeltaNetArgs& args, const Launcher& launcher) {
-  const auto sequences = static_cast<unsigned>(args.batch.sequences);
   if (args.qkv != nullptr && !convolves(args, launcher)) {
     const dim3 channels(static_cast<unsigned>((args.qkv_rows() + kThreads - 1) / kThreads),
-                        sequences);
+                        static_cast<unsigned>(args.batch.sequences));
     launch(convolve_kernel, launcher.of(Step::convolve), channels, kThreads, 0, args);
   }
-  if (streams(args, launcher)) return launch_stream(args, launcher.of(Step::recur));
-  const dim3 heads(static_cast<unsigned>(args.v_heads), sequences);
-  const bool vector = args.v_dim % kLaneColumns == 0;
-  launch(vector ? recurrence_kernel<true> : recurrence_kernel<false>, launcher.of(Step::recur),
-         heads, kThreads, 0, args);
+  return args.state.format == StateFormat::bf16
+             ? launch_recurrence<uint16_t>(args, launcher.of(Step::recur))
+             : launch_recurrence<float>(args, launcher.of(Step::recur));
 }
 
 }  // namespace nibble::cuda

@@ -1,11 +1,12 @@
-// Small device functions all kernels share: BF16, sums over a warp or a block in a fixed order, and
+// Small device functions all kernels share: sums over a warp or a block in a fixed order, and
 // the hand-over to the next kernel of a stream.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+
+#include "backend/cuda/bf16.cuh"
 
 namespace nibble::cuda {
 
@@ -32,21 +33,6 @@ __device__ __forceinline__ void touch(const T& parameters) {
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(T) / 4); i += kLine) all |= words[i + zero];
   asm volatile("" ::"r"(all));
-}
-
-__device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_bf16(uint32_t pair) {
-  return __uint_as_float(pair & 0xFFFF0000U);
-}
-__device__ __forceinline__ uint16_t to_bf16(float x) {
-  return __bfloat16_as_ushort(__float2bfloat16_rn(x));
-}
-__device__ __forceinline__ uint32_t to_bf16_pair(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ __forceinline__ float from_bf16(uint16_t x) {
-  return __uint_as_float(static_cast<uint32_t>(x) << 16);
 }
 
 /// Where column c of an input of generation arithmetic lies in its row: every 8 columns are stored

@@ -12,9 +12,10 @@ namespace nibble::cuda {
 class DevicePools {
  public:
   static int64_t page_bytes(const ModelConfig& config, KvFormat format);
-  static int64_t slot_bytes(const ModelConfig& config);
+  static int64_t slot_bytes(const ModelConfig& config, StateFormat format);
 
-  Result<void> reserve(const ModelConfig& config, KvFormat format, const PoolSizes& sizes);
+  Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
+                       const PoolSizes& sizes);
 
   /// As DeviceBuffer: what pages and states held is lost, they are zero afterwards.
   void sleep();
@@ -23,7 +24,10 @@ class DevicePools {
   /// `layer` counts layers of its kind.
   KvView kv(int layer) const;
   StateView state(int layer) const;
+  /// Floats of a slot before the inputs of the convolution.
+  static int64_t states_floats(const ModelConfig& config, StateFormat format);
 
+  int64_t slot_bytes() const { return slot_bytes_; }
   std::byte* page(int32_t id) const { return at(pages_, id, page_bytes_); }
   std::byte* slot(int32_t id) const { return at(slots_, id, slot_bytes_); }
   std::span<std::byte> host_page(int32_t id) const {
@@ -37,7 +41,8 @@ class DevicePools {
   static std::byte* at(const DeviceBuffer& buffer, int32_t id, int64_t bytes);
 
   const ModelConfig* config_ = nullptr;
-  KvFormat format_ = KvFormat::bf16;
+  KvFormat kv_format_ = KvFormat::bf16;
+  StateFormat state_format_ = StateFormat::f32;
   int64_t page_bytes_ = 0;
   int64_t slot_bytes_ = 0;
   DeviceBuffer pages_, slots_;

@@ -14,8 +14,9 @@
 //
 // KV page (BF16 or E4M3), one contiguous block of `page_stride` bytes for all attention layers:
 //   [attention layer][keys, values][kv head][64 tokens][head_dim]
-// State slot (F32), one contiguous block of `slot_stride` floats for all delta-net layers:
-//   [layer][v head][k_dim][v_dim], then [layer][taps - 1][qkv_rows] raw inputs, oldest first
+// State slot, one contiguous block of `slot_stride` floats for all delta-net layers:
+//   [layer][v head][k_dim][v_dim] F32 or BF16, then, F32, [layer][taps - 1][qkv_rows] raw inputs,
+//   oldest first
 #pragma once
 
 #include <cstddef>
@@ -68,13 +69,19 @@ struct KvView {
   KvFormat format = KvFormat::bf16;
 };
 
-/// One delta-net layer's part of the slots: state (slot, v head, k, v) is at
-/// state[slot * slot_stride + (v_head * k_dim + k) * v_dim + v]; input j (0 = oldest) of channel c
-/// at conv[slot * slot_stride + j * qkv_rows + c].
+enum class StateFormat : uint8_t { f32, bf16 };
+constexpr int64_t state_element_bytes(StateFormat format) {
+  return format == StateFormat::bf16 ? 2 : 4;
+}
+
+/// One delta-net layer's part of the slots: element (v head, k, v) of a state is number
+/// (v_head * k_dim + k) * v_dim + v of what begins slot * slot_stride floats after `state`; input j
+/// (0 = oldest) of channel c is at conv[slot * slot_stride + j * qkv_rows + c].
 struct StateView {
-  float* state = nullptr;
+  void* state = nullptr;
   float* conv = nullptr;
   int64_t slot_stride = 0;  // floats
+  StateFormat format = StateFormat::f32;
 };
 
 }  // namespace nibble::cuda

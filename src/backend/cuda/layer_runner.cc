@@ -158,7 +158,7 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
       TRY(Workspace::reserve(kinds_, sizes.rows_max, 1, PromptPlan::shared_bytes(kinds_, sizes)));
   TRY(batch_.reserve(kinds_, sizes));
   TRY(plan_.reserve(kinds_, sizes, work_.shared, card_));
-  TRY(pools_.reserve(kinds_, KvFormat::bf16, sizes));
+  TRY(pools_.reserve(kinds_, KvFormat::bf16, StateFormat::f32, sizes));
   TRY(taps_.reserve(kinds_, rows));
   const int64_t needed = layers_and_sums() + kSpareBytes;
   const int64_t left = free_bytes();
@@ -296,8 +296,8 @@ void CudaLayerRunner::run_pass(const SamplePass& pass, LayerKind kind, HiddenSta
   const Context context = context_of(pass);
   if (kind == LayerKind::delta_net)
     for (const int32_t slot : pass.fresh_slots)
-      CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0,
-                                 static_cast<size_t>(DevicePools::slot_bytes(kinds_)), stream_));
+      CUDA_CHECK(
+          cudaMemsetAsync(pools_.slot(slot), 0, static_cast<size_t>(pools_.slot_bytes()), stream_));
   enter(context, pass, context.layer(layer).input_norm);
   if (kind == LayerKind::attention) {
     prompt_attention_block(context, layer);

@@ -2,10 +2,9 @@
 // matrix fragments, mma.sync (sm_80 up); wgmma: wgmma_ptx.cuh. Names follow the PTX manual.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
+#include "backend/cuda/bf16.cuh"
 #include "backend/cuda/wgmma_ptx.cuh"
 
 namespace nibble::cuda {
@@ -67,10 +66,6 @@ __device__ __forceinline__ void mma_bf16(float* d, const uint32_t (&a)[4], uint3
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<uint32_t*>(&pair);
-}
-__device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_bf16(uint32_t pair) {
-  return __uint_as_float(pair & 0xFFFF0000U);
 }
 __device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
   const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a),

@@ -158,7 +158,6 @@ void prompt_delta_net_block(const Context& context, int layer) {
   run(context, gemm_of(context, x, w.a, {gates, work.gate_stride, GemmOutput::f32}), Step::project);
   run(context, gemm_of(context, x, w.b, {gates + w.a.rows, work.gate_stride, GemmOutput::f32}),
       Step::project);
-  const StateView state = context.pools.state(context.config.kind_index(layer));
   const DeltaPrefill prefill{.shape = delta_shape(context.config),
                              .chunks = context.plan.chunks(),
                              .sequences = context.plan.sequences(),
@@ -173,9 +172,7 @@ void prompt_delta_net_block(const Context& context, int layer) {
                              .conv_weight = w.conv,
                              .a_log = w.a_log,
                              .dt_bias = w.dt_bias,
-                             .state = state.state,
-                             .conv = state.conv,
-                             .slot_stride = state.slot_stride,
+                             .state = context.pools.state(context.config.kind_index(layer)),
                              .z = z,
                              .z_stride = w.z.rows,
                              .norm_weight = w.norm,

@@ -24,7 +24,13 @@ ModelConfig four_layers() {
   return config;
 }
 
-class CudaRealShape : public testing::TestWithParam<WeightLayout> {
+struct Kinds {
+  const char* name;
+  WeightLayout layout;
+  StateCache state = StateCache::f32;
+};
+
+class CudaRealShape : public testing::TestWithParam<Kinds> {
  protected:
   void SetUp() override {
     if (const auto device = describe_cuda_device(); !device.ok())
@@ -37,7 +43,9 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
   constexpr int kSequences = 64;
   constexpr int kTokens = 2;
   const ModelConfig config = four_layers();
-  const auto backend = make_random_cuda_backend(config, formats_of(GetParam()), {}).value();
+  const FormatOf formats = formats_of(GetParam().layout);
+  BackendOptions options{.state = GetParam().state};
+  const auto backend = make_random_cuda_backend(config, formats, options).value();
   std::mt19937 engine(std::random_device{}());
   std::vector<std::vector<int32_t>> ids(kSequences);
   for (auto& sequence : ids)
@@ -72,15 +80,49 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
   };
   for (const int together : {3, 12, 20, kSequences}) expect_the_same(*backend, together);
   // Blocks of fewer tokens, as a card with less shared memory runs them.
-  const auto smaller =
-      make_random_cuda_backend(config, formats_of(GetParam()), {.card = {.shared_bytes = 99 << 10}})
-          .value();
+  options.card.shared_bytes = 99 << 10;
+  const auto smaller = make_random_cuda_backend(config, formats, options).value();
   expect_the_same(*smaller, kSequences);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, CudaRealShape,
-                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
-                                         WeightLayout::bf16));
+/// Generated rows of a sequence in one pass, few sequences and many: the bits of one at a time.
+TEST_P(CudaRealShape, RowsOfASequenceTogether) {
+  constexpr size_t kTokens = 3;
+  const ModelConfig config = four_layers();
+  const auto vocab = static_cast<size_t>(config.vocab_rows);
+  const FormatOf formats = formats_of(GetParam().layout);
+  const auto backend =
+      make_random_cuda_backend(config, formats, {.state = GetParam().state}).value();
+  const std::vector<int32_t> ids = {7, 1234, 99, 5, 4321, 86420, 31, 2, 1000};
+  const auto feed = [&](int sequence, size_t begin, size_t count) {
+    return TestSession::Feed{
+        .sequence = sequence,
+        .tokens = std::span(ids).subspan(static_cast<size_t>(sequence) + begin, count),
+        .arithmetic = Arithmetic::generation};
+  };
+  for (const int sequences : {2, 7}) {
+    const SessionLimits limits{.sequences = sequences, .tokens_max = 64};
+    std::vector<TestSession::Feed> feeds;
+    for (int s = 0; s < sequences; ++s) feeds.push_back(feed(s, 0, kTokens));
+    TestSession whole(*backend, config, limits);
+    const std::vector<float> together = whole.pass(feeds);
+    TestSession single(*backend, config, limits);
+    for (size_t i = 0; i < kTokens; ++i)
+      for (int s = 0; s < sequences; ++s) {
+        const size_t row = static_cast<size_t>(s) * kTokens + i;
+        EXPECT_TRUE(std::ranges::equal(single.pass({feed(s, i, 1)}),
+                                       std::span(together).subspan(row * vocab, vocab)))
+            << "token " << i << " of sequence " << s << " of " << sequences;
+      }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, CudaRealShape,
+    testing::Values(Kinds{"mixed", WeightLayout::mixed},
+                    Kinds{"mixed_state_bf16", WeightLayout::mixed, StateCache::bf16},
+                    Kinds{"nvfp4", WeightLayout::nvfp4}, Kinds{"bf16", WeightLayout::bf16}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace nibble

@@ -23,7 +23,8 @@ struct StreamUnit {
 };
 inline constexpr int kUnitsMax = 32;  // of a block
 
-struct ConvolveShared : StreamShared {
+template <typename T>
+struct ConvolveShared : StreamShared<T> {
   float convolved[channel_parts(kFusedHeadsMax) * kStreamThreads];
   StreamUnit units[kUnitsMax];
 };
@@ -96,13 +97,14 @@ class StreamChannels {
 };
 
 /// Units are (sequence, key head), a block's own ones gridDim.x apart.
-template <int kParts>
+template <typename T, int kParts>
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     recurrence_convolve_kernel(const __grid_constant__ DeltaNetArgs a) {
 #if __CUDA_ARCH__ >= 900
   touch(a);
   extern __shared__ __align__(128) uint8_t memory[];
-  ConvolveShared& shared = *reinterpret_cast<ConvolveShared*>(memory);
+  using Shared = ConvolveShared<T>;
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int heads = a.v_heads / a.k_heads;
   const int units = a.k_heads * a.batch.sequences;
   const int first = blockIdx.x;
@@ -119,21 +121,26 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   }
   start_copies(shared);
   const auto state_of = [&](int v_head, int64_t slot) {
-    return a.state.state + slot * a.state.slot_stride +
-           static_cast<int64_t>(v_head) * (kStreamDim * kStreamDim);
+    return state_at<T>(a.state, slot, static_cast<int64_t>(v_head) * kStreamState);
   };
-  const auto load = [&](const StreamUnit& unit, int head) {
+  const auto load = [&](const StreamUnit& unit, int head, int stage) {
     if (threadIdx.x == 0)
-      copy_state(shared.state, state_of(unit.k_head * heads + head, unit.state_in), &shared.full);
+      copy_state(shared.state[stage], state_of(unit.k_head * heads + head, unit.state_in),
+                 &shared.full[stage]);
+  };
+  // Value head `head`, counted from the first of unit n.
+  const auto load_later = [&](int n, int head, int stage) {
+    for (; head >= heads; head -= heads) ++n;
+    if (first + n * stride < units) load(shared.units[n], head, stage);
   };
   // The states were written by the pass before at the latest, so they are read ahead of the inputs.
   StreamChannels<kParts> channels(a);
-  if (first < units) {
-    load(shared.units[0], 0);
-    channels.load_past(shared.units[0]);
-  }
+#pragma unroll
+  for (int stage = 0; stage < Shared::kStages; ++stage) load_later(0, stage, stage);
+  if (first < units) channels.load_past(shared.units[0]);
   wait_for_inputs();
   if (first < units) channels.load_row(shared.units[0]);
+  int stage = 0;
   uint32_t parity = 0;
   int turn = 0;
 #pragma unroll 1
@@ -143,19 +150,24 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
 #pragma unroll 1
     for (int j = 0; j < heads; ++j) {
       const int v_head = unit.k_head * heads + j;
-      StreamHead<ConvolveShared> head(a, shared, v_head);
+      StreamHead<Shared> head(a, shared, v_head);
       StreamRow in = head.load_gates(max(unit.row, 0));
-      wait_state(&shared.full, parity);
-      head.take_state(shared.state);
+      wait_state(&shared.full[stage], parity);
+      head.take_state(shared.state[stage]);
       __syncthreads();
-      if (j + 1 < heads) {
-        load(unit, j + 1);
-      } else if (first + (n + 1) * stride < units) {
-        load(shared.units[n + 1], 0);
+      if (j + Shared::kStages < heads) {
+        load(unit, j + Shared::kStages, stage);
+      } else {
+        load_later(n + 1, j + Shared::kStages - heads, stage);
+      }
+      if (j + 1 >= heads && first + (n + 1) * stride < units) {
         channels.load_past(shared.units[n + 1]);
         channels.load_row(shared.units[n + 1]);
       }
-      parity ^= 1;
+      if (++stage == Shared::kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
       if (unit.row < 0) continue;
       head.take_convolved(shared.convolved, j, in);
       head.advance(in, unit.row, turn);

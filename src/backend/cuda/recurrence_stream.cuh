@@ -2,33 +2,40 @@
 // capability 9.0): a block walks heads of sequences, the next state on its way into shared memory
 // while one is in registers; two blocks a multiprocessor. A warp owns 16 value columns whole, so
 // sums over keys stay inside it. Few heads are split: a cluster of four blocks of two warps takes
-// one, so that every multiprocessor works. Bound: the bytes of the state, read and written once.
+// one, so that every multiprocessor works. A state is F32 or BF16 (T: float, uint16_t); a BF16 one
+// is rounded after every row. Bound: the bytes of the state, read and written once.
 #pragma once
-
-#include <type_traits>
 
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/state_elements.cuh"
 
 namespace nibble::cuda {
 
 inline constexpr int kStreamDim = 128;
 inline constexpr int kStreamThreads = 256;
 inline constexpr int kStreamWarps = kStreamThreads / 32;
-inline constexpr int kStreamBlocks = 2;  // a multiprocessor
-inline constexpr int kStreamStateBytes = kStreamDim * kStreamDim * 4;
+inline constexpr int kStreamBlocks = 2;                       // a multiprocessor
+inline constexpr int kStreamState = kStreamDim * kStreamDim;  // numbers of a state
 
+template <typename T>
 struct StreamShared {
-  alignas(128) float state[kStreamDim * kStreamDim];
+  using Element = T;
+  static constexpr bool kSplit = false;
+  static constexpr int kStages = 4 / sizeof(T);  // states on their way: 64 KB
+  alignas(128) T state[kStages][kStreamState];
   float q[kStreamWarps][kStreamDim];
   float k[kStreamWarps][kStreamDim];
   float squares[2][kStreamWarps];
-  uint64_t full;
+  uint64_t full[kStages];
 };
 
 inline constexpr int kSplitBlocks = 4;  // of a cluster, for one head
 inline constexpr int kSplitWarps = kStreamWarps / kSplitBlocks;
+template <typename T>
 struct SplitShared {
+  using Element = T;
+  static constexpr bool kSplit = true;
   float q[kSplitWarps][kStreamDim];
   float k[kSplitWarps][kStreamDim];
   float squares[2][kStreamWarps];  // of the whole cluster
@@ -38,14 +45,16 @@ struct SplitShared {
 __device__ __forceinline__ uint32_t shared_of(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
-__device__ __forceinline__ void copy_state(void* to, const float* from, uint64_t* full) {
+template <typename T>
+__device__ __forceinline__ void copy_state(T* to, const T* from, uint64_t* full) {
+  constexpr int kBytes = kStreamState * sizeof(T);
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_of(full)),
-               "r"(kStreamStateBytes)
+               "r"(kBytes)
                : "memory");
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(shared_of(to)),
-      "l"(from), "r"(kStreamStateBytes), "r"(shared_of(full))
+      "l"(from), "r"(kBytes), "r"(shared_of(full))
       : "memory");
 }
 __device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
@@ -57,10 +66,11 @@ __device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
       : "memory");
 }
 /// A barrier for all threads of the block.
-__device__ __forceinline__ void start_copies(StreamShared& shared) {
+template <typename Shared>
+__device__ __forceinline__ void start_copies(Shared& shared) {
   if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_of(&shared.full))
-                 : "memory");
+    for (uint64_t& full : shared.full)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_of(&full)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -82,9 +92,11 @@ __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 #else
-__device__ __forceinline__ void copy_state(void*, const float*, uint64_t*) {}
+template <typename T>
+__device__ __forceinline__ void copy_state(T*, const T*, uint64_t*) {}
 __device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
-__device__ __forceinline__ void start_copies(StreamShared&) {}
+template <typename Shared>
+__device__ __forceinline__ void start_copies(Shared&) {}
 __device__ __forceinline__ void store_in_cluster(float*, int, float) {}
 __device__ __forceinline__ int rank_in_cluster() { return 0; }
 __device__ __forceinline__ void wait_for_cluster() {}
@@ -115,11 +127,12 @@ struct StreamRow {
 };
 
 /// Thread (warp, lane): keys lane / 4 + 8 i, value columns 16 warp + 4 (lane % 4) + c; `warp`
-/// counts over the cluster where one shares the head (Shared = SplitShared).
+/// counts over the cluster where one shares the head (Shared::kSplit).
 template <typename Shared>
 class StreamHead {
  public:
-  static constexpr bool kSplit = std::is_same_v<Shared, SplitShared>;
+  using T = typename Shared::Element;
+  static constexpr bool kSplit = Shared::kSplit;
 
   __device__ __forceinline__ StreamHead(const DeltaNetArgs& a, Shared& shared, int v_head)
       : a_(a), shared_(shared), v_head_(v_head), local_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
@@ -155,15 +168,20 @@ class StreamHead {
     r.k = *reinterpret_cast<const float4*>(convolved + kStreamDim + 4 * lane_);
     r.v = *reinterpret_cast<const float4*>(convolved + (2 + head) * kStreamDim + column_);
   }
-  __device__ __forceinline__ void take_state(const float* from) {
+  __device__ __forceinline__ void take_state(const T* from) {
 #pragma unroll
     for (int i = 0; i < 16; ++i)
-      s_[i] = *reinterpret_cast<const float4*>(from + (lane_ / 4 + 8 * i) * kStreamDim + column_);
+      s_[i] = load_four(from + (lane_ / 4 + 8 * i) * kStreamDim + column_);
   }
-  __device__ __forceinline__ void store_state(float* to) const {
+  __device__ __forceinline__ void store_state(T* to) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) store_four(to + (lane_ / 4 + 8 * i) * kStreamDim + column_, s_[i]);
+  }
+  /// What the next row of the same pass starts from.
+  __device__ __forceinline__ void round_state() {
 #pragma unroll
     for (int i = 0; i < 16; ++i)
-      *reinterpret_cast<float4*>(to + (lane_ / 4 + 8 * i) * kStreamDim + column_) = s_[i];
+      s_[i] = make_float4(kept<T>(s_[i].x), kept<T>(s_[i].y), kept<T>(s_[i].z), kept<T>(s_[i].w));
   }
   __device__ __forceinline__ void advance(const StreamRow& in, int row, int turn) {
     hold_q_k(in);
@@ -237,25 +255,29 @@ class StreamHead {
 };
 
 /// Items are (sequence, value head), a block's own ones gridDim.x apart.
+template <typename T>
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     recurrence_stream_kernel(const __grid_constant__ DeltaNetArgs a) {
 #if __CUDA_ARCH__ >= 900
   touch(a);
   extern __shared__ __align__(128) uint8_t memory[];
-  StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
+  using Shared = StreamShared<T>;
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int items = a.v_heads * a.batch.sequences;
   const auto state_of = [&](int item, int64_t slot) {
-    return a.state.state + slot * a.state.slot_stride +
-           static_cast<int64_t>(item % a.v_heads) * (kStreamDim * kStreamDim);
+    return state_at<T>(a.state, slot, static_cast<int64_t>(item % a.v_heads) * kStreamState);
   };
-  const auto load = [&](int item) {
+  const auto load = [&](int item, int stage) {
     if (threadIdx.x == 0 && item < items)
-      copy_state(shared.state, state_of(item, a.batch.state_in[item / a.v_heads]), &shared.full);
+      copy_state(shared.state[stage], state_of(item, a.batch.state_in[item / a.v_heads]),
+                 &shared.full[stage]);
   };
   start_copies(shared);
   // The states were written by the pass before at the latest, so they are read ahead of the inputs.
-  load(blockIdx.x);
+#pragma unroll
+  for (int stage = 0; stage < Shared::kStages; ++stage) load(blockIdx.x + stage * gridDim.x, stage);
   wait_for_inputs();
+  int stage = 0;
   uint32_t parity = 0;
   int turn = 0;
 #pragma unroll 1
@@ -263,40 +285,46 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     const int sequence = item / a.v_heads;
     const int rows = a.batch.row_count[sequence];
     const int first = a.batch.row_begin[sequence];
-    StreamHead<StreamShared> head(a, shared, item % a.v_heads);
+    StreamHead<Shared> head(a, shared, item % a.v_heads);
     StreamRow in = head.load_row(first);
-    wait_state(&shared.full, parity);
-    head.take_state(shared.state);
+    wait_state(&shared.full[stage], parity);
+    head.take_state(shared.state[stage]);
     __syncthreads();
-    load(item + gridDim.x);
+    load(item + Shared::kStages * gridDim.x, stage);
 #pragma unroll 1
     for (int row = first; row < first + rows; ++row) {
-      if (row > first) in = head.load_row(row);
+      if (row > first) {
+        in = head.load_row(row);
+        head.round_state();
+      }
       head.advance(in, row, turn);
       turn ^= 1;
       const int snapshot = a.batch.snapshot_slot[row];
       if (snapshot >= 0) head.store_state(state_of(item, snapshot));
     }
     if (rows > 0) head.store_state(state_of(item, a.batch.state_out[sequence]));
-    parity ^= 1;
+    if (++stage == Shared::kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
   }
 #endif
 }
 
 /// One head of one sequence to a cluster, its state straight from memory into registers.
+template <typename T>
 __global__ void __launch_bounds__(kSplitWarps * 32)
     recurrence_split_kernel(const __grid_constant__ DeltaNetArgs a) {
 #if __CUDA_ARCH__ >= 900
   touch(a);
-  __shared__ SplitShared shared;
+  __shared__ SplitShared<T> shared;
   const int item = blockIdx.x / kSplitBlocks;
   const int sequence = item / a.v_heads;
   const int v_head = item - sequence * a.v_heads;
   const auto state_of = [&](int64_t slot) {
-    return a.state.state + slot * a.state.slot_stride +
-           static_cast<int64_t>(v_head) * (kStreamDim * kStreamDim);
+    return state_at<T>(a.state, slot, static_cast<int64_t>(v_head) * kStreamState);
   };
-  StreamHead<SplitShared> head(a, shared, v_head);
+  StreamHead<SplitShared<T>> head(a, shared, v_head);
   // The state was written by the pass before at the latest, so it is read ahead of the inputs.
   const int rows = a.batch.row_count[sequence];
   const int first = a.batch.row_begin[sequence];
@@ -305,6 +333,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
   wait_for_inputs();
 #pragma unroll 1
   for (int row = first; row < first + rows; ++row) {
+    if (row > first) head.round_state();
     head.advance(head.load_row(row), row, (row - first) % 2);
     const int snapshot = a.batch.snapshot_slot[row];
     if (snapshot >= 0) head.store_state(state_of(snapshot));

@@ -99,6 +99,11 @@ int64_t StateSlots::saved_row_bytes(const ModelConfig& config) {
          config.count(LayerKind::delta_net);
 }
 
+void StateSlots::round(DeltaState& state) const {
+  if (kind_ != StateCache::bf16) return;
+  for (float& value : state.recurrent) value = round_to_bf16(value);
+}
+
 void StateSlots::copy(int32_t from, int32_t to) {
   slots_[static_cast<size_t>(to)] = slots_[static_cast<size_t>(from)];
 }

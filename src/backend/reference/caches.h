@@ -51,6 +51,8 @@ using SavedInputs = std::vector<float>;
 
 class StateSlots {
  public:
+  explicit StateSlots(StateCache kind = StateCache::f32) : kind_(kind) {}
+  StateCache kind() const { return kind_; }
   void reserve(const ModelConfig& config, const PoolSizes& sizes);
   static int64_t bytes(const ModelConfig& config);
   static int64_t saved_row_bytes(const ModelConfig& config);
@@ -61,6 +63,8 @@ class StateSlots {
   SavedInputs& saved(int32_t slot, int layer) {
     return slots_[static_cast<size_t>(slot)].saved[static_cast<size_t>(layer)];
   }
+  /// To what a state of this kind keeps.
+  void round(DeltaState& state) const;
   void copy(int32_t from, int32_t to);
   void fill(int32_t slot, float value);
   /// All values of a slot, the saved inputs last, to and from plain memory.
@@ -75,6 +79,7 @@ class StateSlots {
     std::vector<DeltaState> layers;
     std::vector<SavedInputs> saved;  // by layer
   };
+  StateCache kind_;
   std::vector<Slot> slots_;
 };
 

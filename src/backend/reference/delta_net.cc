@@ -50,12 +50,13 @@ std::vector<float> DeltaNet::run(const Batch& batch, int layer, const std::vecto
   std::vector<float> o(in.z.size());
   for (const auto& sequence : batch.sequences) {
     DeltaState state = slots.state(sequence.state_in, layer);
-    replay(slots.saved(sequence.state_in, layer), sequence.replay, state);
+    replay(slots, layer, sequence, state);
     const DeltaState replayed = state;
     in.rounding = rounding_of(rounding_, sequence);
     for (int i = 0; i < sequence.row_count; ++i) {
       const int row = sequence.row_begin + i;
       token(in, static_cast<size_t>(row), state, &o[static_cast<size_t>(row) * width]);
+      if (state_rounding_rows(sequence, i) == 1) slots.round(state);
       for (const auto& snapshot : batch.snapshots)
         if (snapshot.row == row) slots.state(snapshot.slot, layer) = state;
     }
@@ -75,18 +76,20 @@ void DeltaNet::save(const Projected& in, const BatchSequence& sequence, SavedInp
     }
 }
 
-void DeltaNet::replay(const SavedInputs& saved, int rows, DeltaState& state) const {
+void DeltaNet::replay(StateSlots& slots, int layer, const BatchSequence& sequence,
+                      DeltaState& state) const {
   Projected in{
       .qkv = {}, .z = std::vector<float>(static_cast<size_t>(config_.z_rows())), .b = {}, .a = {}};
   std::vector<float> unused(in.z.size());
-  auto from = saved.begin();
-  for (int i = 0; i < rows; ++i) {
+  auto from = slots.saved(sequence.state_in, layer).begin();
+  for (int i = 0; i < sequence.replay; ++i) {
     for (auto* values : {&in.qkv, &in.b, &in.a}) {
       const auto width = values == &in.qkv ? config_.qkv_rows() : config_.v_heads;
       values->assign(from, from + width);
       from += width;
     }
     token(in, 0, state, unused.data());
+    slots.round(state);
   }
 }
 

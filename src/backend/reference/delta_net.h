@@ -34,7 +34,7 @@ class DeltaNet {
   };
   void save(const Projected& in, const BatchSequence& sequence, SavedInputs& saved) const;
   /// Applies the first `rows` saved inputs to the state.
-  void replay(const SavedInputs& saved, int rows, DeltaState& state) const;
+  void replay(StateSlots& slots, int layer, const BatchSequence& sequence, DeltaState& state) const;
   void token(const Projected& in, size_t row, DeltaState& state, float* out) const;
   /// Convolution and SiLU of one token [qkv_rows]; shifts the token into the conv state.
   std::vector<double> convolve(const float* qkv, DeltaState& state) const;

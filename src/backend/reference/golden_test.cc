@@ -24,6 +24,10 @@ TEST_P(ReferenceGolden, MixedBatch) { checks_.expect_mixed_batch(); }
 TEST_P(ReferenceGolden, SameBitsInEveryPiece) { checks_.expect_same_bits(); }
 TEST_P(ReferenceGolden, Snapshots) { checks_.expect_snapshots(); }
 TEST_P(ReferenceGolden, Drafts) { checks_.expect_drafts(); }
+TEST_P(ReferenceGolden, DraftsOnAStateInBf16) {
+  GoldenChecks checks(GetParam(), make_reference_backend, {.state = StateCache::bf16}, 0.2);
+  checks.expect_drafts();
+}
 TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceGolden, testing::ValuesIn(golden_names()),

@@ -30,8 +30,13 @@ struct Layer {
 
 class ReferenceBackend final : public Backend {
  public:
-  ReferenceBackend(const ModelConfig& config, Activations mode, KvCache kv, PromptRounding rounding)
-      : config_(config), options_{.mode = mode, .taps = &taps_}, rounding_(rounding), pages_(kv) {}
+  ReferenceBackend(const ModelConfig& config, const BackendOptions& options, Activations mode,
+                   PromptRounding rounding)
+      : config_(config),
+        options_{.mode = mode, .taps = &taps_},
+        rounding_(rounding),
+        pages_(options.kv_cache),
+        slots_(options.state) {}
   Result<void> load(const Weights& weights);
 
   std::string_view name() const override { return "reference"; }
@@ -131,7 +136,8 @@ Result<void> ReferenceBackend::load(const Weights& weights) {
 }
 
 std::string ReferenceBackend::description() const {
-  return concat("reference: scalar, one thread, F32 caches, activations ",
+  return concat("reference: scalar, one thread, F32 caches, ",
+                slots_.kind() == StateCache::bf16 ? "state rounded to bf16, " : "", "activations ",
                 activations_name(options_.mode));
 }
 
@@ -188,7 +194,7 @@ Result<std::unique_ptr<Backend>> make_backend(const Weights& weights, const Mode
                                               PromptRounding rounding) {
   const bool automatic = options.activations == Activations::automatic;  // no FP4 hardware here
   const Activations mode = automatic ? Activations::f32 : options.activations;
-  auto backend = std::make_unique<ReferenceBackend>(config, mode, options.kv_cache, rounding);
+  auto backend = std::make_unique<ReferenceBackend>(config, options, mode, rounding);
   TRY(backend->load(weights));
   return std::unique_ptr<Backend>(std::move(backend));
 }
