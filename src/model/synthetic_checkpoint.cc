@@ -31,6 +31,13 @@ float normal_of(uint64_t bits) {
   return (static_cast<float>(sum) - 8 * 127.5F) / kDeviation;
 }
 
+/// The one of `endings` that `module` ends with, or null.
+const std::string* ending_of(std::string_view module, const std::vector<std::string>& endings) {
+  const auto found = std::ranges::find_if(
+      endings, [&](const std::string& ending) { return module.ends_with(ending); });
+  return found == endings.end() ? nullptr : &*found;
+}
+
 using Block = std::vector<std::byte>;
 
 Block normal_block(uint64_t seed, float mean, float deviation) {
@@ -76,6 +83,8 @@ class Filler {
   }
   void layer(const LayerSources& layer, const ModelConfig& config);
   const std::vector<Fill>& fills() const { return fills_; }
+  /// Bits of the inputs of what ends so.
+  const std::map<std::string, int>& declared() const { return declared_; }
 
  private:
   const Block* normals(float mean, float deviation) {
@@ -90,6 +99,7 @@ class Filler {
   Block e4m3_ = byte_block(options_.seed + 1, 0xBF, 0);
   Block scales_ = byte_block(options_.seed + 2, 0x0F, 0x30);
   std::vector<Fill> fills_;
+  std::map<std::string, int> declared_;
 };
 
 void Filler::linear(const LinearSource& source, float deviation) {
@@ -109,11 +119,23 @@ void Filler::linear(const LinearSource& source, float deviation) {
     add(source.values, DType::f8_e4m3, {source.rows, source.cols}, &e4m3_);
     add_scalar(source.scales, deviation / 0.8F);
   } else {
-    const bool zero = std::ranges::any_of(
-        options_.zero, [&](const std::string& ending) { return source.module.ends_with(ending); });
+    const bool zero = ending_of(source.module, options_.zero) != nullptr;
     add(source.values, DType::bf16, {source.rows, source.cols},
         normals(0.0F, zero ? 0.0F : deviation));
+    return;
   }
+  const std::string* ending = ending_of(source.module, options_.declared);
+  if (ending == nullptr) return;
+  const bool four = source.scheme.weights == WeightFormat::nvfp4;
+  declared_[*ending] = four ? 4 : 8;
+  // For inputs of magnitude 1, with room: 4-bit ones are divided, 8-bit ones multiplied.
+  // Projections of one input, such as gate and up, have one scale; experts have their own.
+  const std::string parent = source.module.substr(0, source.module.rfind('.'));
+  const auto own = static_cast<float>(std::hash<std::string>()(parent) % 64);
+  if (four)
+    add_scalar(source.module + ".input_global_scale", 16.0F + own);
+  else if (options_.static_fp8)
+    add_scalar(source.module + ".input_scale", 1.0F / (32.0F + own));
 }
 
 void Filler::layer(const LayerSources& layer, const ModelConfig& config) {
@@ -143,10 +165,10 @@ void Filler::layer(const LayerSources& layer, const ModelConfig& config) {
 }
 
 /// What a compressed-tensors checkpoint says of one format.
-Json scheme_group(std::initializer_list<const char*> targets, int bits) {
+Json scheme_group(const std::vector<std::string>& targets, int bits) {
   Json group = Json::Object{};
   Json::Array names;
-  for (const char* target : targets) names.emplace_back(target);
+  for (const std::string& target : targets) names.emplace_back(target);
   group.set("targets", std::move(names));
   Json weights = Json::Object{};
   weights.set("num_bits", bits);
@@ -159,10 +181,28 @@ Json scheme_group(std::initializer_list<const char*> targets, int bits) {
   return group;
 }
 
-Json declaration(WeightLayout layout) {
+/// A group whose inputs are declared as well.
+Json input_group(const std::vector<std::string>& targets, int bits, bool fixed) {
+  Json group = scheme_group(targets, bits);
+  Json inputs = Json::Object{};
+  inputs.set("num_bits", bits);
+  inputs.set("type", "float");
+  inputs.set("strategy", bits == 4 ? "tensor_group" : fixed ? "tensor" : "token");
+  if (bits == 4) inputs.set("group_size", kNvfp4Group);
+  inputs.set("symmetric", true);
+  inputs.set("dynamic", bits == 4 ? Json("local") : Json(!fixed));
+  group.set("input_activations", std::move(inputs));
+  return group;
+}
+
+Json declaration(const std::map<std::string, int>& declared, const SyntheticOptions& options) {
   constexpr const char* kMlp = "re:.*mlp.*(gate|up|down)_proj$";
   constexpr const char* kAttention = "re:.*self_attn.*_proj$";
+  const WeightLayout layout = options.layout;
   Json groups = Json::Object{};
+  for (const auto& [ending, bits] : declared)  // first: of two groups the first counts
+    groups.set(concat("inputs_", ending),
+               input_group({ending, concat("re:.*", ending, "$")}, bits, options.static_fp8));
   if (layout == WeightLayout::nvfp4) {
     groups.set("group_0", scheme_group({kMlp, kAttention, "lm_head"}, 4));
   } else {
@@ -207,8 +247,6 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
                                         const SyntheticOptions& options) {
   Json written = without_declaration(config);
   const ModelConfig model = TRY(ModelConfig::parse(written));
-  if (options.layout != WeightLayout::bf16)
-    written.set("quantization_config", declaration(options.layout));
   const FormatOf formats = formats_of(options.layout);
   const SyntheticWeights weights = synthetic_weights(model, [&](std::string_view module) {
     for (const std::string& ending : options.zero)
@@ -220,6 +258,8 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
   if (!model.tied_head) filler.usual(weights.head);
   filler.vector(weights.final_norm, model.norm == NormKind::zero_centred ? 0.0F : 1.0F, 0.1F);
   for (const LayerSources& layer : weights.layers) filler.layer(layer, model);
+  if (options.layout != WeightLayout::bf16)
+    written.set("quantization_config", declaration(filler.declared(), options));
 
   std::vector<TensorPlan> plans;
   for (const Fill& fill : filler.fills()) plans.push_back(fill.plan);

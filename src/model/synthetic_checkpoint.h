@@ -17,7 +17,11 @@ struct SyntheticOptions {
   uint64_t seed = 1;
   float embedding_deviation = 1.0F;  // linears: 1 / sqrt(columns)
   std::vector<std::string> zero;     // modules that end so have BF16 zeros for weights
-  int threads = 0;                   // 0: one per usable core
+  // Modules that end so declare their inputs too: 4-bit beside NVFP4 weights, else 8-bit per token,
+  // or under a static scale.
+  std::vector<std::string> declared;
+  bool static_fp8 = false;
+  int threads = 0;  // 0: one per usable core
 };
 
 /// `config` is a config.json; a quantization_config in it is replaced by that of the layout.

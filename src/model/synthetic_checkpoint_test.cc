@@ -27,6 +27,11 @@ Opened write_and_open(const std::filesystem::path& folder, const SyntheticOption
   return opened;
 }
 
+class SyntheticInputs : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+};
+
 class SyntheticCheckpoint : public testing::TestWithParam<WeightLayout> {
  protected:
   TemporaryFolder folder_;
@@ -64,6 +69,30 @@ TEST_P(SyntheticCheckpoint, BindsAsItWasNamedAndIsSound) {
     for (size_t e = 0; e < source.moe.experts.size(); ++e)
       same(bound.moe.experts[e].down, source.moe.experts[e].down);
     same(bound.moe.shared.gate, source.moe.shared.gate);
+  }
+}
+
+TEST_F(SyntheticInputs, AreDeclaredWhereTheyAreAskedFor) {
+  const auto open = [&](const char* name, WeightLayout layout, bool fixed) {
+    return write_and_open(folder_ / name,
+                          {.layout = layout,
+                           .declared = {".q_proj", ".gate_proj", ".up_proj", "lm_head"},
+                           .static_fp8 = fixed,
+                           .threads = 2});
+  };
+  const Opened four = open("four", WeightLayout::nvfp4, false);
+  const MlpSources& expert = four.weights.layers()[0].moe.experts[1];
+  for (const LinearSource* source : {&expert.gate, &expert.up, &four.weights.head()})
+    EXPECT_EQ(source->scheme.activations, ActivationFormat::nvfp4) << source->module;
+  EXPECT_EQ(expert.down.scheme.activations, ActivationFormat::high);
+  EXPECT_EQ(four.weights.load_factors(expert.gate).value().input_scale.value,
+            four.weights.load_factors(expert.up).value().input_scale.value);
+  for (const bool fixed : {false, true}) {
+    const Opened eight = open(fixed ? "static" : "token", WeightLayout::mixed, fixed);
+    const AttentionSources& attention = eight.weights.layers()[1].attention;
+    EXPECT_EQ(attention.q.scheme.activations,
+              fixed ? ActivationFormat::fp8_tensor : ActivationFormat::fp8_token);
+    EXPECT_EQ(attention.k.scheme.activations, ActivationFormat::high);
   }
 }
 

@@ -21,6 +21,9 @@ namespace nibble {
 namespace {
 
 constexpr double kErrorMax = 4e-3;  // relative rms, BF16
+/// Of a product whose declared input is what attention or a delta net made: where that differs in
+/// its last bits, a code turns by a whole step now and then.
+constexpr double kSteppedErrorMax = 4e-2;
 constexpr int kVocab = 512;
 
 enum class Block : uint8_t { embed_and_head, attention, delta_net, moe, dense_mlp };
@@ -38,6 +41,9 @@ struct Case {
   KvCache kv = KvCache::bf16;
   StateCache state = StateCache::f32;
   bool odd = false;  // the prompt kernels do not hold the shape: generation arithmetic throughout
+  std::vector<std::string> declared;  // modules whose inputs are rounded as the file declares
+  bool static_fp8 = false;
+  bool stepped = false;  // the bar is kSteppedErrorMax
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -163,6 +169,59 @@ const Case kCases[] = {
      .shared_width = 64,
      .prompt = 90},
     {.name = "dense_odd", .block = Block::dense_mlp, .hidden = 224, .width = 208, .prompt = 90},
+    {.name = "attention_35b_declared_inputs",
+     .block = Block::attention,
+     .layout = WeightLayout::nvfp4,
+     .declared = {"q_proj", "k_proj"}},
+    {.name = "attention_35b_declared",
+     .block = Block::attention,
+     .layout = WeightLayout::nvfp4,
+     .declared = {"q_proj", "k_proj", "v_proj", "o_proj"},
+     .stepped = true},
+    {.name = "attention_declared_per_token",
+     .block = Block::attention,
+     .layout = WeightLayout::mixed,
+     .declared = {"q_proj", "k_proj", "v_proj", "o_proj"},
+     .stepped = true},
+    {.name = "delta_net_declared_per_token",
+     .block = Block::delta_net,
+     .layout = WeightLayout::mixed,
+     .prompt = 70,
+     .declared = {"in_proj_qkv", "in_proj_z", "out_proj"},
+     .stepped = true},
+    {.name = "delta_net_declared_static",
+     .block = Block::delta_net,
+     .layout = WeightLayout::mixed,
+     .prompt = 70,
+     .declared = {"in_proj_qkv", "in_proj_z"},
+     .static_fp8 = true},
+    {.name = "moe_35b_declared",
+     .block = Block::moe,
+     .layout = WeightLayout::nvfp4,
+     .experts = 32,
+     .declared = {"gate_proj", "up_proj", "down_proj"}},
+    {.name = "moe_declared_experts",
+     .block = Block::moe,
+     .layout = WeightLayout::nvfp4,
+     .hidden = 192,
+     .experts = 12,
+     .top_k = 5,
+     .width = 64,
+     .shared_width = 128,
+     .prompt = 130,
+     .declared = {"gate_proj", "up_proj"}},
+    {.name = "dense_declared",
+     .block = Block::dense_mlp,
+     .layout = WeightLayout::nvfp4,
+     .hidden = 320,
+     .width = 704,
+     .prompt = 90,
+     .declared = {"gate_proj", "up_proj", "down_proj"}},
+    {.name = "head_declared",
+     .block = Block::embed_and_head,
+     .layout = WeightLayout::nvfp4,
+     .hidden = 320,
+     .declared = {"lm_head"}},
 };
 
 std::string config_text(const Case& c) {
@@ -264,9 +323,13 @@ class CudaBlock : public testing::TestWithParam<Case> {
   Model open(uint64_t seed) {
     const Case& c = GetParam();
     const auto folder = folder_.path() / c.name;
-    write_synthetic_checkpoint(
-        parse_json(config_text(c), c.name).value(), folder,
-        {.layout = c.layout, .seed = seed, .embedding_deviation = 0.02F, .zero = silenced(c.block)})
+    write_synthetic_checkpoint(parse_json(config_text(c), c.name).value(), folder,
+                               {.layout = c.layout,
+                                .seed = seed,
+                                .embedding_deviation = 0.02F,
+                                .zero = silenced(c.block),
+                                .declared = c.declared,
+                                .static_fp8 = c.static_fp8})
         .value();
     Model model;
     model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
@@ -292,8 +355,9 @@ TEST_P(CudaBlock, NearTheReference) {
 
   const auto make = c.odd ? make_reference_backend : make_bf16_prompt_reference_backend;
   BackendOptions options{.kv_cache = c.kv, .state = c.state};
+  if (!c.declared.empty()) options.activations = Activations::declared;
   const auto cuda = make_cuda_backend(model.weights, model.config, options).value();
-  options.activations = Activations::bf16;
+  if (c.declared.empty()) options.activations = Activations::bf16;
   const auto reference = make(model.weights, model.config, options).value();
   const SessionLimits limits{
       .sequences = 1, .tokens_max = c.prompt + 64, .rows_max = c.prompt + 64};
@@ -305,7 +369,7 @@ TEST_P(CudaBlock, NearTheReference) {
         .sequence = 0, .tokens = std::span(ids).subspan(begin, count), .arithmetic = arithmetic};
     const double error = relative_rms(found.pass({feed}), expected.pass({feed}));
     std::fprintf(stderr, "%s, %s: relative rms %.2e\n", c.name, what, error);
-    EXPECT_LE(error, kErrorMax) << what;
+    EXPECT_LE(error, c.stepped ? kSteppedErrorMax : kErrorMax) << what;
   };
   // Where no prompt kernel holds the shape, a BF16 state is rounded after every row.
   const bool by_row = c.odd && c.state == StateCache::bf16;

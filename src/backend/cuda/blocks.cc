@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "backend/cuda/context.h"
+#include "backend/cuda/declared.h"
 
 namespace nibble::cuda {
 
@@ -37,7 +37,7 @@ void add_product(const Context& context, const DeviceLinear& weight, const uint1
                      .y = context.work.h.as<float>(),
                      .y_stride = context.config.hidden,
                      .finish = Finish::add};
-  linear(args, context.launcher.of(Step::project_out));
+  linear(context, args, context.launcher.of(Step::project_out));
 }
 
 namespace {
@@ -53,7 +53,7 @@ NormInput norm_before(const Context& context, int layer, Half half) {
 
 /// Whether a half can take the norm of a single row as its input.
 bool takes_norm(const Context& context, int layer, Half half) {
-  if (context.batch.rows != 1 || context.config.hidden % 4 != 0) return false;
+  if (context.batch.rows != 1 || context.config.hidden % 4 != 0 || declares(context)) return false;
   const LayerWeights& w = context.layer(layer);
   const auto all_held = [](std::initializer_list<const DeviceLinear*> weights) {
     return std::ranges::all_of(weights,
@@ -121,7 +121,7 @@ void attention_block(const Context& context, int layer) {
   in.outputs[1] = {.weight = w.k, .y = k, .y_stride = w.k.rows};
   in.outputs[2] = {.weight = w.v, .y = v, .y_stride = w.v.rows};
   if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
-  linear(in, context.launcher.of(Step::project));
+  linear(context, in, context.launcher.of(Step::project));
   const AttentionArgs args{.batch = context.batch,
                            .q_heads = config.q_heads,
                            .kv_heads = config.kv_heads,
@@ -148,8 +148,9 @@ namespace {
 
 /// Every sequence has one row and the projection ends with the convolution.
 bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
-  return context.batch.rows == context.batch.sequences && context.batch.rows <= kConvolveRowsMax &&
-         held(qkv) && context.config.delta_net.conv_kernel >= 2 &&
+  return !declares(context) && context.batch.rows == context.batch.sequences &&
+         context.batch.rows <= kConvolveRowsMax && held(qkv) &&
+         context.config.delta_net.conv_kernel >= 2 &&
          context.config.delta_net.conv_kernel <= kConvolveTapsMax;
 }
 
@@ -181,7 +182,7 @@ void delta_net_block(const Context& context, int layer) {
   in.outputs[2] = {.weight = w.a, .y = gates, .y_stride = work.gate_stride};
   in.outputs[3] = {.weight = w.b, .y = gates + w.a.rows, .y_stride = work.gate_stride};
   if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
-  linear(in, context.launcher.of(Step::project));
+  linear(context, in, context.launcher.of(Step::project));
   delta_net({.batch = context.batch,
              .k_heads = config.k_heads,
              .v_heads = config.v_heads,
@@ -240,7 +241,7 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
       .weight = w.shared_gate, .y = router + config.experts, .y_stride = router_stride};
   const bool alone = takes_norm(context, layer, Half::feed_forward);
   if (alone) logits.norm = norm_before(context, layer, Half::feed_forward);
-  linear(logits, context.launcher.of(Step::router));
+  linear(context, logits, context.launcher.of(Step::router));
   const Routing routing = routing_of(work, config, rows);
   if (!alone)
     route({.logits = router,
@@ -273,11 +274,11 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
                   .logits = router,
                   .shared_gate = router + config.experts,
                   .renormalize = config.renormalize};
-  experts_gate_up(args, context.launcher.of(Step::gate_up));
+  experts_gate_up(context, args, context.launcher.of(Step::gate_up));
   args.routed_low = args.routed_high = w.experts.down;
   args.shared_low = args.shared_high = w.shared.down;
   if (alone) args.h = work.h.as<float>();
-  experts_down(args, context.launcher.of(Step::down));
+  experts_down(context, args, context.launcher.of(Step::down));
   if (alone) return norm_after(context, layer, Half::feed_forward);
   finish_half(context, layer, Half::feed_forward, row_begin,
               {.rows = rows,
@@ -310,7 +311,7 @@ void dense_mlp_block(const Context& context, int layer) {
                   .x_stride = work.x_stride,
                   .act = work.act.as<uint16_t>(),
                   .act_stride = work.act_stride};
-  experts_gate_up(args, context.launcher.of(Step::gate_up));
+  experts_gate_up(context, args, context.launcher.of(Step::gate_up));
   add_product(context, w.down, work.act.as<uint16_t>(), work.act_stride);
   norm_after(context, layer, Half::feed_forward);
 }
@@ -325,7 +326,7 @@ void head_block(const Context& context, const int32_t* rows, int32_t count) {
   args.outputs[0] = {.weight = context.weights.head,
                      .y = work.logits.as<float>(),
                      .y_stride = context.config.vocab_rows};
-  linear(args, context.launcher.of(Step::head));
+  linear(context, args, context.launcher.of(Step::head));
   if (rows != nullptr)
     gather_rows(work.hidden.as<float>(), rows, count, context.config.hidden,
                 work.hidden_rows.as<float>(), context.launcher);

@@ -10,6 +10,7 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/card.h"
 #include "backend/cuda/context.h"
+#include "backend/cuda/declared.h"
 #include "backend/cuda/head_results.h"
 #include "backend/cuda/host_copy.h"
 #include "backend/cuda/pass_probe.h"
@@ -30,6 +31,7 @@ class CudaBackend final : public Backend {
       : config_(config),
         device_(std::move(device)),
         card_(options.card),
+        activations_(options.activations),
         kv_(options.kv_cache == KvCache::fp8 ? KvFormat::fp8 : KvFormat::bf16),
         state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32) {}
   ~CudaBackend() override;
@@ -42,7 +44,11 @@ class CudaBackend final : public Backend {
     cuda::spoil_row(work_, batch_.device_row(row), config_.hidden, stream_);
   }
   CudaMemory memory() const;
-  std::string kernels() const { return kernel_table(device_, card_, config_, kv_, state_); }
+  std::string kernels() const {
+    return kernel_table(device_, card_, config_, kv_, state_) +
+           (declares() ? "  activations declared        a kernel before each product, emulated\n"
+                       : "");
+  }
   Result<int64_t> workspace_bytes(const PoolSizes& sizes);
   int64_t experts_met() {
     return cuda::experts_met(work_, *config_.moe, context_.batch.rows, stream_);
@@ -55,8 +61,8 @@ class CudaBackend final : public Backend {
   std::string description() const override {
     return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
                   ", ", device_.multiprocessors, " multiprocessors), ", weights_.bytes() >> 20,
-                  " MiB of weights, activations bf16, KV ",
-                  kv_ == KvFormat::fp8 ? "fp8 (e4m3)" : "bf16", ", state ",
+                  " MiB of weights, activations ", declares() ? "declared (emulated)" : "bf16",
+                  ", KV ", kv_ == KvFormat::fp8 ? "fp8 (e4m3)" : "bf16", ", state ",
                   state_ == StateFormat::bf16 ? "bf16" : "f32");
   }
 
@@ -139,6 +145,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  bool declares() const { return activations_ == Activations::declared; }
   size_t slot_size() const { return static_cast<size_t>(state_slot_bytes()); }
   size_t page_size() const { return static_cast<size_t>(page_bytes()); }
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
@@ -171,6 +178,7 @@ class CudaBackend final : public Backend {
   ModelConfig config_;
   Device device_;
   CardLimit card_;
+  Activations activations_;
   KvFormat kv_;
   StateFormat state_;
   cudaStream_t stream_ = nullptr;
@@ -243,6 +251,9 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   prompts_ = PromptPlan::supports(config_);
   work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max,
                                  prompts_ ? PromptPlan::shared_bytes(config_, sizes) : 0));
+  if (declares())
+    work_.rounded = TRY(DeviceBuffer::allocate(rounded_bytes(config_, work_, sizes.rows_max),
+                                               "inputs as declared"));
   TRY(batch_.reserve(config_, sizes));
   TRY(head_results_.reserve(config_, sizes));
   if (!prompts_) return {};
@@ -377,10 +388,11 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
                                               const BackendOptions& options,
                                               const MakeWeights& make_weights) {
   Device device = TRY(open_device());
-  if (options.activations != Activations::automatic && options.activations != Activations::bf16)
+  if (options.activations == Activations::f32)
     return make_error(ErrorCode::unsupported, {.what = "activations on the cuda backend",
-                                               .expected = "auto or bf16",
-                                               .found = activations_name(options.activations)});
+                                               .expected = "auto, bf16 or declared",
+                                               .found = activations_name(options.activations),
+                                               .advice = "use --backend cpu"});
   TRY(refuse_oversized(config));
   const int64_t limit = options.card.memory_bytes;
   limit_device_memory(
@@ -395,17 +407,24 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options) {
-  return make_backend(config, options, [&](const Launcher& launcher) {
-    return WeightStore::load(weights, config, launcher);
-  });
+  const auto load = [&](const Launcher& launcher) -> Result<WeightStore> {
+    if (options.activations == Activations::declared) TRY(check_declared(weights));
+    return WeightStore::load(weights, config, launcher, options.activations);
+  };
+  return make_backend(config, options, load);
 }
 
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,
                                                           const FormatOf& formats,
                                                           const BackendOptions& options) {
-  return make_backend(config, options, [&](const Launcher& launcher) {
+  const auto make = [&](const Launcher& launcher) -> Result<WeightStore> {
+    if (options.activations == Activations::declared)
+      return make_error(ErrorCode::unsupported, {.what = "activations of weights without a file",
+                                                 .expected = "auto or bf16",
+                                                 .found = activations_name(options.activations)});
     return WeightStore::random(config, formats, launcher);
-  });
+  };
+  return make_backend(config, options, make);
 }
 
 namespace {

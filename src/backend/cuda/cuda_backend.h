@@ -1,5 +1,6 @@
-// The CUDA backend: weights in their 4, 8 or 16 bits, BF16 activations and KV, F32 residual stream
-// and recurrent state. Present in every build; where there is no CUDA toolkit, absent.cc says so.
+// The CUDA backend: weights in their 4, 8 or 16 bits, BF16 activations (or what the checkpoint
+// declares, emulated in BF16) and KV, F32 residual stream and recurrent state. Present in every
+// build; where there is no CUDA toolkit, absent.cc says so.
 #pragma once
 
 #include <memory>
@@ -19,14 +20,14 @@ Result<std::string> describe_cuda_device();
 
 /// Asks the device first, then reads all weights into its memory; the result does not refer to
 /// `weights` or its checkpoint afterwards. Errors: those of describe_cuda_device and of reading;
-/// no_memory; unsupported for activations other than automatic and bf16 and for shapes beyond the
-/// kernels (named).
+/// no_memory; unsupported for activations f32, for declared ones that differ where an input is
+/// shared, and for shapes beyond the kernels (named).
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options);
 
 /// The same without a checkpoint: deterministic random weights of the config's shape, stored as
-/// `formats` says, made on the device. Errors: as make_cuda_backend.
+/// `formats` says, made on the device. Errors: as make_cuda_backend; unsupported for declared ones.
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,
                                                           const FormatOf& formats,
                                                           const BackendOptions& options);

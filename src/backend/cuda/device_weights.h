@@ -10,6 +10,8 @@
 // Codes of values lie in their words as code_words.h says.
 // The experts of a layer are three such matrices with a leading expert axis: gate [E][F][D],
 // up [E][F][D], down [E][D][F]; `factors` then has `factor_stride` floats per expert.
+// With declared activations of a static scale (nvfp4: G, fp8_tensor), the factors are divided by G
+// or multiplied by the scale, and the last of them is that number itself.
 // An input of a linear is BF16 [T][K], its padding columns zero.
 //
 // KV page (BF16 or E4M3), one contiguous block of `page_stride` bytes for all attention layers:
@@ -21,6 +23,8 @@
 
 #include <cstddef>
 #include <cstdint>
+
+#include "tensor/quant_scheme.h"
 
 namespace nibble::cuda {
 
@@ -42,6 +46,7 @@ enum class FactorLayout : uint8_t {
 struct DeviceLinear {
   Format format = Format::bf16;
   FactorLayout layout = FactorLayout::none;
+  ActivationFormat activations = ActivationFormat::high;  // what inputs are rounded to before it
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;
   const float* factors = nullptr;
@@ -51,6 +56,15 @@ struct DeviceLinear {
 
   bool present() const { return values != nullptr; }
 };
+
+/// Whether inputs are rounded under a number of the file.
+constexpr bool has_input_scale(ActivationFormat activations) {
+  return activations == ActivationFormat::nvfp4 || activations == ActivationFormat::fp8_tensor;
+}
+/// That number, of matrix `index` of a stack.
+constexpr float input_scale_of(const DeviceLinear& weight, int64_t index) {
+  return weight.factors[(index + 1) * weight.factor_stride - 1];
+}
 
 /// Bytes of `cols` columns of one row.
 constexpr int64_t value_bytes(Format format, int64_t cols) {

@@ -10,6 +10,7 @@
 #include "backend/cuda/weight_store.h"
 #include "base/thread_pool.h"
 #include "model/sound_weights.h"
+#include "tensor/activation_codec.h"
 #include "tensor/float_formats.h"
 
 namespace nibble::cuda {
@@ -128,17 +129,30 @@ std::vector<Extent> merge(std::vector<Extent>& parts) {
   return merged;
 }
 
-std::vector<float> factors_of(const LinearWeight& weight, const DeviceLinear& to) {
+/// Of the weight alone.
+std::vector<float> weight_factors(const LinearWeight& weight, const DeviceLinear& to) {
   if (to.format == Format::nvfp4) return {weight.global_scale.apply(1.0F)};
   const auto* scales = weight.scales.as<float>();
   const auto count = static_cast<size_t>(weight.scales.shape().count());
   if (to.layout != FactorLayout::block128) return {scales, scales + count};
   const int64_t from = (weight.cols + kFp8Block - 1) / kFp8Block;
   const int64_t width = to.cols / kFp8Block;
-  std::vector<float> padded(static_cast<size_t>(to.factor_stride), 0.0F);
+  std::vector<float> padded(static_cast<size_t>((weight.rows + kFp8Block - 1) / kFp8Block * width));
   for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
     padded[static_cast<size_t>(i / from * width + i % from)] = scales[i];
   return padded;
+}
+
+/// With the static scale of the inputs, and that behind them (DeviceLinear).
+std::vector<float> factors_of(const LinearWeight& weight, const DeviceLinear& to) {
+  std::vector<float> factors = weight_factors(weight, to);
+  if (!has_input_scale(to.activations)) return factors;
+  const bool nvfp4 = to.activations == ActivationFormat::nvfp4;
+  const float scale =
+      nvfp4 ? activation_global_scale(weight.input_scale).value : weight.input_scale.value;
+  for (float& factor : factors) factor = nvfp4 ? factor / scale : factor * scale;
+  factors.push_back(scale);
+  return factors;
 }
 
 void FileFiller::note(const StoredBytes& stored, int64_t rows, const uint8_t* to,
@@ -318,12 +332,13 @@ Error FileFiller::not_sound(const Extent& merged, const DeviceBuffer& flag) cons
 }  // namespace
 
 Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig& config,
-                                      const Launcher& launcher) {
+                                      const Launcher& launcher, Activations activations) {
   FileFiller filler(weights, launcher);
   return build({.embedding = weights.embedding(),
                 .head = weights.head(),
                 .final_norm = weights.final_norm(),
-                .layers = weights.layers()},
+                .layers = weights.layers(),
+                .activations = activations},
                config, filler);
 }
 

@@ -1,5 +1,5 @@
 // The blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for each.
-#include "backend/cuda/context.h"
+#include "backend/cuda/declared.h"
 #include "backend/cuda/device_taps.h"
 
 namespace nibble::cuda {
@@ -33,18 +33,16 @@ T* rows_of(const Context& context, const Memory& memory, int64_t width) {
   return memory.template as<T>() + context.batch.rows * width;
 }
 
-struct Input {
-  const void* x = nullptr;
-  int64_t stride = 0;
-};
+using Input = PromptInput;
 struct Output {
   void* y = nullptr;
   int64_t stride = 0;
   GemmOutput kind = GemmOutput::bf16;
 };
 
-PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear& w,
-                    const Output& out) {
+/// `in` as it is.
+PrefillGemm plain_gemm(const Context& context, const Input& in, const DeviceLinear& w,
+                       const Output& out) {
   return {.packed_x = static_cast<const __nv_bfloat16*>(in.x),
           .x_stride = in.stride,
           .rows = context.prompts.rows,
@@ -54,6 +52,11 @@ PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear&
           .output = out.kind,
           .y = out.y,
           .y_stride = out.stride};
+}
+/// `in` as w declares it, for a run() at once.
+PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear& w,
+                    const Output& out) {
+  return plain_gemm(context, prompt_input(context, in, w), w, out);
 }
 
 void run(const Context& context, const PrefillGemm& gemm, Step step) {
@@ -232,21 +235,27 @@ struct Mlp {
 };
 
 void run_mlp(const Context& context, const Mlp& mlp, const PromptMlpMemory* experts) {
+  const MlpWeights& w = mlp.weights;
   const int64_t act_stride = context.work.act_stride;
-  PrefillGemm up =
-      gemm_of(context, mlp.x, mlp.weights.gate, {mlp.act, act_stride, GemmOutput::swiglu});
-  up.up = weight_of(mlp.weights.up);
-  PrefillGemm down = gemm_of(context, {mlp.act, act_stride}, mlp.weights.down, mlp.y);
+  const Input x = experts == nullptr ? prompt_input(context, mlp.x, w.gate)
+                                     : sorted_input(context, mlp.x, w.gate);
+  PrefillGemm up = plain_gemm(context, x, w.gate, {mlp.act, act_stride, GemmOutput::swiglu});
+  up.up = weight_of(w.up);
+  const auto of_experts = [&](PrefillGemm& gemm) {
+    gemm.rows = context.prompts.rows * context.config.moe->top_k;
+    gemm.tiles = experts->tiles.as<ExpertTile>();
+    gemm.tile_count = experts->tile_count.as<int32_t>();
+  };
   if (experts != nullptr) {
-    const int32_t assignments = context.prompts.rows * context.config.moe->top_k;
-    for (PrefillGemm* gemm : {&up, &down}) {
-      gemm->rows = assignments;
-      gemm->tiles = experts->tiles.as<ExpertTile>();
-      gemm->tile_count = experts->tile_count.as<int32_t>();
-    }
-    up.gather = experts->token.as<int32_t>();
+    of_experts(up);
+    if (x.x == mlp.x.x) up.gather = experts->token.as<int32_t>();  // else sorted already
   }
   run(context, up, Step::gate_up);
+  const Input act{mlp.act, act_stride};
+  if (experts != nullptr) round_sorted(context, mlp.act, act_stride, w.down);
+  PrefillGemm down = experts == nullptr ? gemm_of(context, act, w.down, mlp.y)
+                                        : plain_gemm(context, act, w.down, mlp.y);
+  if (experts != nullptr) of_experts(down);
   run(context, down, Step::down);
   if (experts == nullptr) {
     show(context, TapRole::mlp_in, mlp.x);

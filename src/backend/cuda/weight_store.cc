@@ -59,7 +59,8 @@ DeviceLinear part(const DeviceLinear& stack, int64_t index) {
 class Builder {
  public:
   /// A null base counts only.
-  Builder(uint8_t* base, WeightFiller& filler) : base_(base), filler_(filler) {}
+  Builder(uint8_t* base, WeightFiller& filler, Activations activations)
+      : base_(base), filler_(filler), activations_(activations) {}
   int64_t used() const { return used_; }
 
   Result<void> linear(const LinearSource& source, DeviceLinear& to) {
@@ -96,6 +97,7 @@ class Builder {
 
   uint8_t* base_;
   WeightFiller& filler_;
+  Activations activations_;
   int64_t used_ = 0;
 };
 
@@ -107,6 +109,8 @@ void Builder::place(const LinearSource& source, int64_t count, DeviceLinear& to)
   to.values = take(count * source.rows * value_bytes(to.format, to.cols));
   if (to.format == Format::nvfp4) to.scales = take(count * source.rows * (to.cols / kNvfp4Group));
   to.factor_stride = factor_count(to.layout, to.rows, to.cols);
+  if (activations_ == Activations::declared) to.activations = source.scheme.activations;
+  if (has_input_scale(to.activations)) ++to.factor_stride;
   if (to.factor_stride > 0)
     to.factors =
         reinterpret_cast<const float*>(take(count * to.factor_stride * int64_t{sizeof(float)}));
@@ -190,10 +194,10 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
 Result<WeightStore> WeightStore::build(const WeightSources& sources, const ModelConfig& config,
                                        WeightFiller& filler) {
   WeightStore store;
-  Builder counter(nullptr, filler);
+  Builder counter(nullptr, filler, sources.activations);
   TRY(build_all(counter, sources, config, store));
   store.memory_ = TRY(DeviceBuffer::allocate(counter.used(), "the weights"));
-  Builder builder(store.memory_.as<uint8_t>(), filler);
+  Builder builder(store.memory_.as<uint8_t>(), filler, sources.activations);
   TRY(build_all(builder, sources, config, store));
   TRY(filler.finish());
   return store;

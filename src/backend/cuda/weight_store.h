@@ -5,6 +5,7 @@
 
 #include "backend/cuda/device_memory.h"
 #include "backend/cuda/device_weights.h"
+#include "model/backend.h"
 #include "model/config.h"
 #include "model/synthetic_weights.h"
 #include "model/weights.h"
@@ -65,6 +66,7 @@ struct WeightSources {
   const LinearSource& head;
   const VectorSource& final_norm;
   const std::vector<LayerSources>& layers;
+  Activations activations = Activations::bf16;  // declared: linears say how inputs are rounded
 };
 
 class WeightStore {
@@ -74,7 +76,8 @@ class WeightStore {
                                    WeightFiller& filler);
   /// From a checkpoint, by many threads. Errors also: corrupt for numbers that are not finite.
   static Result<WeightStore> load(const Weights& weights, const ModelConfig& config,
-                                  const Launcher& launcher);
+                                  const Launcher& launcher,
+                                  Activations activations = Activations::bf16);
   /// Deterministic normal weights made on the device; nothing is read.
   static Result<WeightStore> random(const ModelConfig& config, const FormatOf& formats,
                                     const Launcher& launcher);

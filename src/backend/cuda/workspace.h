@@ -44,6 +44,7 @@ struct Workspace {
   DeviceBuffer expert_y;  // F32 [slab * (top_k + 1)][hidden]
   DeviceBuffer choices;   // Routing, see Routing in kernels.h
   DeviceBuffer flag;      // I32 [1]
+  DeviceBuffer rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
 
   DeviceBuffer shared;      // of one block of the model after another; from here on slices of it:
   DeviceSlice partial;      // pieces of attention

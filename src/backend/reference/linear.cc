@@ -16,9 +16,10 @@ Result<Linear> Linear::load(const Weights& weights, const LinearSource& source,
 
 void Linear::round_input(float* x) const {
   const int64_t k = weight_.cols;
-  if (options_.mode == Activations::bf16)
-    for (int64_t i = 0; i < k; ++i) x[i] = round_to_bf16(x[i]);
-  if (options_.mode != Activations::declared) return;
+  const bool declared = options_.mode == Activations::declared;
+  if (options_.mode == Activations::bf16 || (declared && options_.rounding == PromptRounding::bf16))
+    round_all(std::span(x, static_cast<size_t>(k)));
+  if (!declared) return;
   switch (weight_.scheme.activations) {
     case ActivationFormat::high:
       return;

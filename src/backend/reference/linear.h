@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/reference/prompt_rounding.h"
 #include "base/result.h"
 #include "model/backend.h"
 #include "model/taps.h"
@@ -13,6 +14,7 @@ namespace nibble::reference {
 
 struct LinearOptions {
   Activations mode = Activations::f32;
+  PromptRounding rounding = PromptRounding::none;  // bf16: declared inputs are made of BF16 ones
   Taps* const* taps = nullptr;  // where the taps of the pass under way are, or none
 };
 

@@ -13,7 +13,8 @@ namespace nibble {
 
 /// bf16: rows of prompts have q, k, v and z rounded as they leave their products; then normed and
 /// rotated queries; queries, keys and values of a delta net as the rule reads them; its outputs;
-/// and probabilities, relative to the highest score up to the end of their page.
+/// and probabilities, relative to the highest score up to the end of their page. What the inputs of
+/// linears are declared to be is made of their BF16 values, those of generated rows too.
 enum class PromptRounding : uint8_t { none, bf16 };
 
 namespace reference {

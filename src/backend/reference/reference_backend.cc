@@ -33,7 +33,7 @@ class ReferenceBackend final : public Backend {
   ReferenceBackend(const ModelConfig& config, const BackendOptions& options, Activations mode,
                    PromptRounding rounding)
       : config_(config),
-        options_{.mode = mode, .taps = &taps_},
+        options_{.mode = mode, .rounding = rounding, .taps = &taps_},
         rounding_(rounding),
         pages_(options.kv_cache),
         slots_(options.state) {}

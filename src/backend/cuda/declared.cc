@@ -1,0 +1,199 @@
+// Which rows are rounded for which product.
+#include "backend/cuda/declared.h"
+
+#include <algorithm>
+
+#include "backend/cuda/round_inputs.h"
+
+namespace nibble::cuda {
+namespace {
+
+bool rounds(const DeviceLinear& weight) { return weight.activations != ActivationFormat::high; }
+
+Error unsupported(const LinearSource& source, std::string_view expected) {
+  return make_error(ErrorCode::unsupported, {.what = source.module,
+                                             .expected = expected,
+                                             .found = "another",
+                                             .advice = "run it with --backend cpu"});
+}
+
+/// One input is rounded once for both.
+Result<void> check_pair(const Weights& weights, const MlpSources& mlp) {
+  if (!mlp.gate.present()) return {};
+  constexpr std::string_view kExpected = "the declared activations of gate_proj";
+  if (mlp.up.scheme.activations != mlp.gate.scheme.activations)
+    return unsupported(mlp.up, kExpected);
+  if (!has_input_scale(mlp.gate.scheme.activations)) return {};
+  const LinearWeight gate = TRY(weights.load_factors(mlp.gate));
+  const LinearWeight up = TRY(weights.load_factors(mlp.up));
+  if (up.input_scale.value != gate.input_scale.value) return unsupported(mlp.up, kExpected);
+  return {};
+}
+
+Result<void> check_experts(const Weights& weights, const std::vector<MlpSources>& experts) {
+  for (const MlpSources& expert : experts) {
+    TRY(check_pair(weights, expert));
+    for (const auto role : {&MlpSources::gate, &MlpSources::down})
+      if ((expert.*role).scheme.activations != (experts.front().*role).scheme.activations)
+        return unsupported(expert.*role, "the declared activations of the layer's first expert");
+  }
+  return {};
+}
+
+}  // namespace
+
+bool declares(const Context& context) { return context.work.rounded.bytes() > 0; }
+
+int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t rows) {
+  const int64_t share = config.moe ? config.moe->top_k : 1;
+  const int64_t width = std::max({share * work.x_stride, work.mixed_stride, work.act_stride});
+  return rows * width * int64_t{sizeof(uint16_t)};
+}
+
+void linear(const Context& context, const LinearArgs& args, const Launcher& launcher) {
+  if (!declares(context)) return linear(args, launcher);
+  LinearArgs one = args;
+  one.count = 1;
+  for (int i = 0; i < args.count; ++i) {
+    one.outputs[0] = args.outputs[i];
+    const DeviceLinear& weight = args.outputs[i].weight;
+    one.x = args.x;
+    one.x_stride = args.x_stride;
+    one.gather = args.gather;
+    if (rounds(weight)) {
+      auto* out = context.work.rounded.as<uint16_t>();
+      round_inputs({.weight = weight,
+                    .count = args.rows,
+                    .x = args.x,
+                    .x_stride = args.x_stride,
+                    .out = out,
+                    .out_stride = weight.cols,
+                    .from = args.gather},
+                   launcher);
+      one.x = out;
+      one.x_stride = weight.cols;
+      one.gather = nullptr;
+    }
+    linear(one, launcher);
+  }
+}
+
+void experts_gate_up(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+  if (!declares(context)) return experts_gate_up(args, launcher);
+  auto* out = context.work.rounded.as<uint16_t>();
+  ExpertArgs routed = args;
+  routed.shared_low = routed.shared_high = {};
+  const RoundInputs rounding{
+      .x = args.x, .x_stride = args.x_stride, .out = out, .out_stride = args.x_stride};
+  if (args.routed_low.present()) {
+    if (rounds(args.routed_low)) {
+      RoundInputs each = rounding;
+      each.weight = args.routed_low;
+      each.count = args.rows * args.top_k;
+      each.share = args.top_k;
+      each.matrix = args.routing.experts;
+      round_inputs(each, launcher);
+      // Each assignment is a row of its own now.
+      routed.x = out;
+      routed.rows = each.count;
+      routed.top_k = 1;
+    }
+    experts_gate_up(routed, launcher);
+  }
+  if (!args.shared_low.present()) return;
+  ExpertArgs shared = args;
+  shared.routed_low = shared.routed_high = {};
+  if (rounds(args.shared_low)) {
+    RoundInputs all = rounding;
+    all.weight = args.shared_low;
+    all.count = args.rows;
+    round_inputs(all, launcher);
+    shared.x = out;
+  }
+  experts_gate_up(shared, launcher);
+}
+
+void experts_down(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+  if (!declares(context)) return experts_down(args, launcher);
+  const auto round = [&](const DeviceLinear& weight, int32_t count, int64_t begin,
+                         const int32_t* matrix) {
+    uint16_t* act = args.act + begin * args.act_stride;
+    if (weight.present() && rounds(weight))
+      round_inputs({.weight = weight,
+                    .count = count,
+                    .x = act,
+                    .x_stride = args.act_stride,
+                    .out = act,
+                    .out_stride = args.act_stride,
+                    .matrix = matrix},
+                   launcher);
+  };
+  round(args.routed_low, args.rows * args.top_k, 0, args.routing.experts);
+  round(args.shared_low, args.rows, args.shared_begin, nullptr);
+  experts_down(args, launcher);
+}
+
+PromptInput prompt_input(const Context& context, const PromptInput& in,
+                         const DeviceLinear& weight) {
+  if (!rounds(weight)) return in;
+  auto* out = context.work.rounded.as<uint16_t>();
+  round_inputs({.weight = weight,
+                .count = context.prompts.rows,
+                .x = static_cast<const uint16_t*>(in.x),
+                .x_stride = in.stride,
+                .out = out,
+                .out_stride = weight.cols,
+                .packed = true},
+               context.launcher);
+  return {.x = out, .stride = weight.cols};
+}
+
+PromptInput sorted_input(const Context& context, const PromptInput& in,
+                         const DeviceLinear& weight) {
+  if (!rounds(weight)) return in;
+  auto* out = context.work.rounded.as<uint16_t>();
+  const PromptMlpMemory& memory = context.plan.mlp();
+  const int32_t top_k = context.config.moe->top_k;
+  round_inputs({.weight = weight,
+                .count = context.prompts.rows * top_k,
+                .x = static_cast<const uint16_t*>(in.x),
+                .x_stride = in.stride,
+                .out = out,
+                .out_stride = weight.cols,
+                .share = top_k,
+                .to = memory.position.as<int32_t>(),
+                .matrix = memory.chosen.as<int32_t>(),
+                .packed = true},
+               context.launcher);
+  return {.x = out, .stride = weight.cols};
+}
+
+void round_sorted(const Context& context, uint16_t* act, int64_t stride,
+                  const DeviceLinear& weight) {
+  if (!rounds(weight)) return;
+  const PromptMlpMemory& memory = context.plan.mlp();
+  round_inputs({.weight = weight,
+                .count = context.prompts.rows * context.config.moe->top_k,
+                .x = act,
+                .x_stride = stride,
+                .out = act,
+                .out_stride = stride,
+                .from = memory.position.as<int32_t>(),
+                .to = memory.position.as<int32_t>(),
+                .matrix = memory.chosen.as<int32_t>(),
+                .packed = true},
+               context.launcher);
+}
+
+Result<void> check_declared(const Weights& weights) {
+  if (weights.embedding().scheme.activations != ActivationFormat::high)
+    return unsupported(weights.embedding(), "an embedding table without declared activations");
+  for (const LayerSources& layer : weights.layers()) {
+    TRY(check_pair(weights, layer.dense_mlp));
+    TRY(check_pair(weights, layer.moe.shared));
+    TRY(check_experts(weights, layer.moe.experts));
+  }
+  return {};
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,39 @@
+// `--activations declared`: products with inputs as the checkpoint declares them, emulated. Every
+// input is rounded by a kernel of its own (round_inputs.h) and then meets the matrix in BF16. For
+// measuring: slow. In every other mode these are the plain calls.
+#pragma once
+
+#include "backend/cuda/context.h"
+#include "backend/cuda/prefill_gemm.h"
+
+namespace nibble::cuda {
+
+/// Whether inputs are rounded: then each must lie in memory, and no kernel may make its own.
+bool declares(const Context& context);
+/// What Workspace::rounded needs.
+int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t rows);
+
+// Generation arithmetic.
+void linear(const Context& context, const LinearArgs& args, const Launcher& launcher);
+void experts_gate_up(const Context& context, const ExpertArgs& args, const Launcher& launcher);
+/// Rounds rows of args.act in place.
+void experts_down(const Context& context, const ExpertArgs& args, const Launcher& launcher);
+
+/// What a product of prompt rows reads.
+struct PromptInput {
+  const void* x = nullptr;  // BF16 [rows][stride], packed
+  int64_t stride = 0;
+};
+/// The input rounded as `weight` declares; valid until the next call.
+PromptInput prompt_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
+/// The same for experts: a row for each assignment, as route_sort orders them.
+PromptInput sorted_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
+/// Rounds rows in that order where they lie.
+void round_sorted(const Context& context, uint16_t* act, int64_t stride,
+                  const DeviceLinear& weight);
+
+/// Errors: unsupported for what shares an input here and declares different ones there (gate and
+/// up, experts of a layer), and for an embedding table that declares one.
+Result<void> check_declared(const Weights& weights);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,29 @@
+// Rows of inputs rounded as a checkpoint declares them for one linear: the emulation of
+// `--activations declared`. Formulas: docs/formats.md 4; the truth is tensor/activation_codec.h on
+// the BF16 values that the rows hold.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+
+namespace nibble::cuda {
+
+/// `count` rows of weight.cols BF16 columns, padding included. What is written is BF16 too:
+///   nvfp4       code * block scale, exactly; 1 / G is in the weight's factors
+///   fp8_tensor  the code, exactly; the scale is in the weight's factors
+///   fp8_token, fp8_group  bf16(code * scale), within 2^-9
+struct RoundInputs {
+  DeviceLinear weight;  // its activations, and of the matrix `matrix[i]` of a stack its scale
+  int32_t count = 0;
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  uint16_t* out = nullptr;  // may be x, if a row is read for itself alone
+  int64_t out_stride = 0;
+  const int32_t* from = nullptr;    // [count], row of x; null: i / share
+  int32_t share = 1;                // rows of out in turn that read one row of x
+  const int32_t* to = nullptr;      // [count], row of out; null: i
+  const int32_t* matrix = nullptr;  // [count]; null: the first
+  bool packed = false;              // columns lie as prompts want them, else as generation does
+};
+void round_inputs(const RoundInputs& args, const Launcher& launcher);
+
+}  // namespace nibble::cuda
