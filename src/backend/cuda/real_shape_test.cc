@@ -117,6 +117,38 @@ TEST_P(CudaRealShape, RowsOfASequenceTogether) {
   }
 }
 
+/// A prompt and generated rows by all widths of pass, over two layers with few experts and tokens:
+/// what compute-sanitizer can follow (tools/cuda_sanitize.sh).
+TEST_P(CudaRealShape, EveryKindOfPassIsFinite) {
+  constexpr int kSequences = 64;
+  constexpr int kPrompt = 70;
+  ModelConfig config = four_layers();
+  config.layers = {LayerKind::delta_net, LayerKind::attention};
+  config.vocab_rows = 2048;
+  config.moe->experts = 16;
+  const KvCache kv = GetParam().layout == WeightLayout::nvfp4 ? KvCache::fp8 : KvCache::bf16;
+  const auto backend = make_random_cuda_backend(config, formats_of(GetParam().layout),
+                                                {.kv_cache = kv, .state = GetParam().state})
+                           .value();
+  TestSession session(*backend, config, {.sequences = kSequences, .tokens_max = 128});
+  std::vector<int32_t> ids(kPrompt);
+  std::mt19937 engine(std::random_device{}());
+  for (int32_t& id : ids) id = static_cast<int32_t>(engine() % 2048);
+  const auto expect_finite = [&](const std::vector<TestSession::Feed>& feeds) {
+    EXPECT_TRUE(std::ranges::all_of(session.pass(feeds), [](float x) { return std::isfinite(x); }))
+        << feeds.size() << " sequences";
+  };
+  expect_finite({{.sequence = 0, .tokens = ids, .arithmetic = Arithmetic::prompt}});
+  for (const int together : {1, 3, 12, 20, kSequences}) {
+    std::vector<TestSession::Feed> feeds;
+    for (int s = 0; s < together; ++s)
+      feeds.push_back({.sequence = s,
+                       .tokens = std::span(ids).subspan(static_cast<size_t>(s), 1),
+                       .arithmetic = Arithmetic::generation});
+    expect_finite(feeds);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, CudaRealShape,
     testing::Values(Kinds{"mixed", WeightLayout::mixed},

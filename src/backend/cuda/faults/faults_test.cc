@@ -1,5 +1,6 @@
 // The promises for a card that does not do its part: an allocation of the start that fails, a
-// kernel that stops the card, NaN out of a block. Pebble through the engine; needs a card.
+// kernel that stops the card or does not end, NaN out of a block. Pebble through the engine; needs
+// a card.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -189,18 +190,21 @@ TEST_F(DeviceFaults, NanOutOfABlockEndsItsSequenceAlone) {
     }
 }
 
+constexpr std::chrono::seconds kStepDeadline{2};
+
 /// In a process whose card is stopped while three sequences run: all of them end with the error,
 /// the engine ends, nothing is admitted. Exits 0 if so.
 [[noreturn]] void lose_the_card(Fatal kind) {
   const Pebble pebble;
-  auto engine = Engine::start(make_cuda_backend(pebble.weights, pebble.config, {}).value(),
-                              pebble.config, {.settings = pebble.settings()})
-                    .value();
+  auto engine =
+      Engine::start(make_cuda_backend(pebble.weights, pebble.config, {}).value(), pebble.config,
+                    {.settings = pebble.settings(), .step_deadline = kStepDeadline})
+          .value();
   for (SequenceRequest& request : requests(0, 380)) engine->submit(std::move(request)).value();
   Endings endings;
   const auto wait = std::chrono::milliseconds(100);
   while (endings.size() < 3) take(engine->take_events(wait), endings);
-  cuda::run_fatal_kernel(kind);
+  CUDA_CHECK(cuda::run_fatal_kernel(kind));
   for (int i = 0; i < 100 && !engine->stopped(); ++i) take(engine->take_events(wait), endings);
   take(engine->take_events(), endings);
   const Result<void> failure = engine->failure();
@@ -221,6 +225,14 @@ TEST_F(DeviceFaults, AStoppedCardEndsEverySequenceAndTheEngine) {
   EXPECT_EXIT(lose_the_card(Fatal::illegal_address), testing::ExitedWithCode(0), "illegal");
 }
 
+/// The engine goes, and the process, while its kernels wait behind one that runs for a minute.
+TEST_F(DeviceFaults, AKernelThatDoesNotEndEndsEverySequenceAndTheEngine) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EXIT(lose_the_card(Fatal::spin), testing::ExitedWithCode(0),
+              "a pass of the cuda backend has not ended: expected an end within 2 s");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
 /// Where nobody asked to outlive it, as in a calibration, the process ends at the first call.
 TEST_F(DeviceFaults, WithoutAnEngineTheProcessEnds) {
   EXPECT_DEATH(
@@ -228,7 +240,7 @@ TEST_F(DeviceFaults, WithoutAnEngineTheProcessEnds) {
         const Pebble pebble;
         const auto backend = make_cuda_backend(pebble.weights, pebble.config, {}).value();
         backend->reserve(kPools).value();
-        cuda::run_fatal_kernel(Fatal::trap);
+        CUDA_CHECK(cuda::run_fatal_kernel(Fatal::trap));
         for (int i = 0; i < 1000; ++i) backend->finite_state(0);
       },
       "CHECK");

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# compute-sanitizer over small runs of the kernels: blocks of real shapes, products, short lists.
+# Needs a card and the programs of `./test --cuda`.
+#   tools/cuda_sanitize.sh [BUILD [TOOL...]]   BUILD: build/cuda; tools: memcheck racecheck
+# All runs go side by side; racecheck, a hundred times slower, follows one kernel in each. Logs:
+# BUILD/sanitize. The last line is 'N clean, N not'.
+set -uo pipefail
+build=${1:-build/cuda}
+shift $(($# > 0 ? 1 : 0))
+tools=("$@")
+[ ${#tools[@]} -gt 0 ] || tools=(memcheck racecheck)
+limit_s=${SANITIZE_LIMIT_S:-300}
+sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+logs=$build/sanitize
+mkdir -p "$logs"
+rm -f "$logs"/*.log
+
+blocks=$build/src/backend/cuda/nibble_backend_cuda_test
+products=$build/bench/cuda/cuda_linear_check
+lists=$build/bench/cuda/cuda_short_list_check
+
+run() {  # run NAME TOOL-AND-OPTIONS... -- COMMAND...: a line with the outcome
+  local name=$1 begin=$SECONDS code log=$logs/$1.log options=()
+  shift
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  shift
+  timeout "$limit_s" "$sanitizer" --error-exitcode 9 --report-api-errors no --tool "${options[@]}" \
+    "$@" >"$log" 2>&1
+  code=$?
+  if [ $code = 0 ]; then
+    echo "ok    $name ($((SECONDS - begin)) s)"
+  else
+    printf '%s\n' "FAIL  $name ($((SECONDS - begin)) s, code $code; 124: beyond $limit_s s): $log" \
+      "$(grep -E "SUMMARY|Error|FAIL" "$log" | cut -c1-200 | sort | uniq -c | sort -rn | head -8)"
+  fi
+}
+# Threads that read, then meet, then let one of them arrive at a barrier: racecheck sees the order
+# only if it is asked to look for it.
+race() {  # race NAME KERNEL LAUNCHES COMMAND...
+  local name=$1 kernel=$2 launches=$3
+  shift 3
+  run "$name" racecheck --racecheck-indirect-barrier-dependency --kernel-name "kns=$kernel" \
+    --launch-count "$launches" -- "$@"
+}
+memcheck() {
+  run memcheck-blocks memcheck -- "$blocks" --gtest_filter='*EveryKindOfPass*' &
+  run memcheck-products memcheck -- "$products" small &
+  run memcheck-lists memcheck -- "$lists" small &
+}
+racecheck() {
+  local kernel
+  race racecheck-products stream_kernel 1000 "$products" small &
+  race racecheck-lists list_kernel 100 "$lists" small &
+  race racecheck-state-bf16 recurrence_ 60 "$blocks" \
+    --gtest_filter='*EveryKindOfPass*/mixed_state_bf16' &
+  for kernel in attend_ recurrence_ expert choose_ gemm_ flash_ along_ within_; do
+    race "racecheck-${kernel%_}" "$kernel" 60 "$blocks" --gtest_filter='*EveryKindOfPass*/mixed' &
+  done
+}
+
+for tool in "${tools[@]}"; do
+  case $tool in
+    memcheck | racecheck) "$tool" ;;
+    *) echo "cuda_sanitize.sh: unknown tool $tool; known: memcheck, racecheck" >&2; exit 2 ;;
+  esac
+done >"$logs/outcomes"
+wait
+cat "$logs/outcomes"
+clean=$(grep -c '^ok ' "$logs/outcomes")
+unclean=$(grep -c '^FAIL ' "$logs/outcomes")
+echo "$clean clean, $unclean not"
+[ "$unclean" -eq 0 ]
