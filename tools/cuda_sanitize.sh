@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # compute-sanitizer over small runs of the kernels: blocks of real shapes, products, short lists.
-# Needs a card and the programs of `./test --cuda`.
+# Needs a card, nibble_backend_cuda_test, cuda_linear_check and cuda_short_list_check.
 #   tools/cuda_sanitize.sh [BUILD [TOOL...]]   BUILD: build/cuda; tools: memcheck racecheck
 # All runs go side by side; racecheck, a hundred times slower, follows one kernel in each. Logs:
 # BUILD/sanitize. The last line is 'N clean, N not'.

@@ -16,13 +16,15 @@ import traceback
 class RunningServer:
     """`with RunningServer(nibble, model, ["--api-key", "k"]) as server: server.url`"""
 
-    def __init__(self, nibble, model, flags=()):
+    def __init__(self, nibble, model, flags=(), environment=None):
         self.command = [nibble, "serve", model, "--port", "0", *flags]
+        self.environment = {**os.environ, **(environment or {})}
         self.log = []
 
     def __enter__(self):
         self.begin = time.monotonic()
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True,
+                                        env=self.environment)
         self.ready = threading.Event()
         self.url = None
         self.ready_ms = None  # as the server states it
