@@ -3,15 +3,15 @@
 #pragma once
 
 #include "backend/cuda/device_math.cuh"
+#include "backend/cuda/held.cuh"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/warp_matrix.cuh"
 
 namespace nibble::cuda {
 
 __device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
-  if (w.layout == FactorLayout::row) return w.factors[row];
-  if (w.layout != FactorLayout::scalar) return 1.0F;
-  return w.format == Format::nvfp4 ? w.factors[0] * kNvfp4Unscale : w.factors[0];
+  const float unscale = held_unscale(w.format);
+  if (w.layout == FactorLayout::row) return w.factors[row] * unscale;
+  return w.layout == FactorLayout::scalar ? w.factors[0] * unscale : unscale;
 }
 
 /// What a thread needs to convolve one output, on its way while the product is made.

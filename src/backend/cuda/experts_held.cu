@@ -1,11 +1,21 @@
-// Experts in generation arithmetic with the inputs held in shared memory. A block walks
-// neighbouring tiles of neighbouring experts; an item is one expert with up to 8 of its tokens.
-// gate_up: a tile is 8 rows of gate and the same 8 of up. Bound: the bytes of the experts that have
-// tokens, each read once (for every 8 of its tokens).
+// Experts in generation arithmetic with the inputs held in shared memory. An item is one expert
+// with up to 8 of its tokens; a tile 8 rows of gate and the same 8 of up, or 16 of down. A block
+// takes neighbouring tiles of neighbouring items, a warp a whole tile, slice after slice, so that
+// no warp waits for another. Bound: the bytes of the experts that have tokens, each read once (for
+// every 8 of its tokens).
 #include "backend/cuda/experts_held.cuh"
 
 namespace nibble::cuda {
 namespace {
+
+constexpr int kItemsHeld = 2;  // whose inputs a block has on chip; more follow in turns
+constexpr int kWarps = 8;
+constexpr int kBlocks = 2;  // of a multiprocessor
+/// Slices of weights that a warp has on their way: as many as registers hold.
+constexpr int slices_ahead(Format format) { return format == Format::nvfp4 ? 2 : 1; }
+constexpr int shared_bytes(Format format, int slices) {
+  return kItemsHeld * held_words(format, slices, 1) * 16;
+}
 
 /// One expert (-1: the shared one) with up to 8 tokens.
 struct Item {
@@ -13,189 +23,229 @@ struct Item {
   int first = 0;  // of its assignments; shared: its row
   int count = 0;
   int tiles = 0;
-  int steps = 0;
 };
 
-struct alignas(16) Shared {
-  TileSums sums[2][kHeldWarps];
-  int rows[kTokenTile];  // output rows of the tokens of an item
-};
-constexpr int shared_bytes(int slices) {
-  return static_cast<int>(sizeof(Shared)) + held_words(Format::nvfp4, slices, 1) * 16;
+/// Tiles of the shared expert, for every 8 rows; those of the others follow.
+__device__ __forceinline__ int shared_tiles(const ExpertPlan& plan) {
+  return plan.shared_tiles * ((plan.args.rows + kTokenTile - 1) / kTokenTile);
 }
-/// Blocks of a multiprocessor: as many as registers hold.
-constexpr int blocks_wanted(ExpertPart part) { return part == ExpertPart::gate_up ? 3 : 4; }
 
-/// Item of a step, and the step's place in it.
-__device__ __forceinline__ Item item_of(const ExpertPlan& plan, int step, int& place) {
+/// Item of a tile, and the tile's place in it.
+__device__ __forceinline__ Item item_of(const ExpertPlan& plan, int tile, int& place) {
   const ExpertArgs& a = plan.args;
-  const int shared_all = plan.shared_steps * ((a.rows + kTokenTile - 1) / kTokenTile);
+  const int shared_all = shared_tiles(plan);
   Item item;
-  if (step < shared_all) {
-    item.first = step / plan.shared_steps * kTokenTile;
+  if (tile < shared_all) {
+    item.first = tile / plan.shared_tiles * kTokenTile;
     item.count = min(kTokenTile, a.rows - item.first);
     item.tiles = plan.shared_tiles;
-    item.steps = plan.shared_steps;
-    place = step % plan.shared_steps;
+    place = tile % plan.shared_tiles;
     return item;
   }
-  const int index = (step - shared_all) / plan.routed_steps;
-  place = (step - shared_all) % plan.routed_steps;
+  const int index = (tile - shared_all) / plan.routed_tiles;
+  place = (tile - shared_all) % plan.routed_tiles;
   item.tiles = plan.routed_tiles;
-  item.steps = plan.routed_steps;
-  const int4 packed = a.routing.items[index];
+  const int4 packed = __ldcg(&a.routing.items[index]);
   item.expert = packed.x;
   item.first = packed.y;
   item.count = packed.z;
   return item;
 }
 
+/// The tiles of an item that a block makes.
+struct Stretch {
+  Item item;
+  int first = 0;
+  int count = 0;
+  float low = 1.0F, high = 1.0F;  // factors of the whole matrices
+};
+
 template <ExpertPart kPart, Format kFormat>
-class Walk {
+class Tiles {
  public:
   using Raw = RawSlice<load_count(kFormat)>;
-  static constexpr int kTileRows = kPart == ExpertPart::gate_up ? 8 : kRowTile;
+  static constexpr int kDepth = slices_ahead(kFormat);
 
-  __device__ __forceinline__ Walk(const ExpertPlan& plan, Shared& shared, uint4* x)
-      : plan_(plan),
-        a_(plan.args),
-        shared_(shared),
-        x_(x),
-        local_(static_cast<int>(threadIdx.x) / 32 / plan.slices),
-        slice_(static_cast<int>(threadIdx.x) / 32 % plan.slices) {}
+  __device__ __forceinline__ Tiles(const ExpertPlan& plan, Stretch (&stretches)[kItemsHeld],
+                                   int (&rows)[kItemsHeld][kTokenTile], uint4* x)
+      : plan_(plan), a_(plan.args), stretches_(stretches), rows_(rows), x_(x) {}
 
-  /// The steps of one item from `begin` to `end`.
-  __device__ __forceinline__ void run(const Item& item, int begin, int end) {
-    item_ = item;
-    end_ = end;
-    at_ = tile_at<kPart, kFormat>(a_, item.expert, begin * plan_.per_step + local_,
-                                  static_cast<int>(threadIdx.x % 32) / 4);
-    Raw raw;
-    load_next(begin, raw);
-    take_inputs();
-    const DeviceLinear& low = low_of(a_, item.expert);
-    low_factor_ = factor_of(low, item.expert, 0);
-    if (kPart == ExpertPart::gate_up)
-      high_factor_ = factor_of(high_of(a_, item.expert), item.expert, 0);
-    const int warp = threadIdx.x / 32;
-#pragma unroll 1
-    for (int step = begin; step < end; ++step) {
-      float acc[1][4] = {};
-      constexpr float kNone[2] = {1.0F, 1.0F};
-      if (works(step))
-        multiply_held<kFormat, false>(raw, x_ + slice_ * (unit_count(kFormat) * 32), kNone, acc);
-      load_next(step + 1, raw);
-      store_sums(&shared_.sums[turn_][warp], acc);
+  /// Tiles from `begin` to `end`. `waits`: the inputs may not be there yet.
+  __device__ __forceinline__ void run(int begin, int end, bool waits) {
+    while (begin < end) {
+      __syncthreads();  // nobody reads the items before
+      if (threadIdx.x < kItemsHeld) find(begin, end);
       __syncthreads();
-      // Two tokens of a tile to a warp, other warps from step to step; most items have few tokens.
-      const int pieces = plan_.per_step * ((item_.count + 1) / 2);
-#pragma unroll 1
-      for (int piece = (warp + turn_ * kHeldWarps / 2) % kHeldWarps; piece < pieces;
-           piece += kHeldWarps)
-        write(step, piece & (plan_.per_step - 1), piece >> plan_.per_step_log);
-      turn_ ^= 1;
+      first_count_ = stretches_[0].count;
+      count_ = first_count_ + stretches_[1].count;
+      Raw raw[kDepth];
+      seek(warp());
+#pragma unroll
+      for (Raw& slice : raw) load_next(slice);
+      if (waits) wait_for_inputs();
+      waits = false;
+      take_inputs();
+      __syncthreads();
+      multiply(raw);
+      begin += count_;
     }
+    if (waits) wait_for_inputs();
   }
 
  private:
-  __device__ __forceinline__ int64_t output_row(int token) const {
-    if (item_.expert < 0) return a_.shared_begin + item_.first + token;
-    return a_.routing.assignments[item_.first + token];
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
+
+  /// Thread i finds the i-th item from `begin` on.
+  __device__ __forceinline__ void find(int begin, int end) {
+    Stretch found;
+    for (int i = 0; i <= static_cast<int>(threadIdx.x); ++i) {
+      begin += found.count;
+      found.count = 0;
+      if (begin >= end) break;
+      found.item = item_of(plan_, begin, found.first);
+      found.count = min(found.item.tiles - found.first, end - begin);
+    }
+    if (found.count > 0) {
+      found.low = factor_of(low_of(a_, found.item.expert), found.item.expert, 0);
+      if (kPart == ExpertPart::gate_up)
+        found.high = factor_of(high_of(a_, found.item.expert), found.item.expert, 0);
+    }
+    stretches_[threadIdx.x] = found;
   }
-  /// Inputs of the item's tokens into shared memory, behind whoever reads the item before.
-  __device__ __forceinline__ void take_inputs() {
-    __syncthreads();
-    if (threadIdx.x < kTokenTile)
-      shared_.rows[threadIdx.x] =
-          static_cast<int>(output_row(min(static_cast<int>(threadIdx.x), item_.count - 1)));
-    const InputRows<1> rows([&](int index) -> const uint16_t* {
-      const int token = min(index, item_.count - 1);
-      const int64_t out = output_row(token);
-      if (kPart == ExpertPart::down) return a_.act + out * a_.act_stride;
-      return a_.x + (item_.expert < 0 ? item_.first + token : out / a_.top_k) * a_.x_stride;
-    });
+  __device__ __forceinline__ int64_t output_row(const Item& item, int token) const {
+    if (item.expert < 0) return a_.shared_begin + item.first + token;
+    return a_.routing.assignments[item.first + token];
+  }
+  /// A slice of an item at a time by each warp.
+  __device__ __forceinline__ void take_inputs() const {
+    if (threadIdx.x < kItemsHeld * kTokenTile) {
+      const Item& item = stretches_[threadIdx.x / kTokenTile].item;
+      const auto token = static_cast<int>(threadIdx.x % kTokenTile);
+      if (token < item.count)
+        rows_[threadIdx.x / kTokenTile][token] = static_cast<int>(output_row(item, token));
+    }
 #pragma unroll 1
-    for (int slice = threadIdx.x / 32; slice < plan_.slices; slice += kHeldWarps)
-      hold<kFormat>(rows, slice, x_ + slice * (unit_count(kFormat) * 32));
-    __syncthreads();
+    for (int i = warp(); i < kItemsHeld * plan_.slices; i += kWarps) {
+      const int which = i / plan_.slices;
+      const Item& item = stretches_[which].item;
+      if (stretches_[which].count == 0) break;
+      const InputRows<1> rows([&](int index) -> const uint16_t* {
+        const int token = min(index, item.count - 1);
+        const int64_t out = output_row(item, token);
+        if (kPart == ExpertPart::down) return a_.act + out * a_.act_stride;
+        return a_.x + (item.expert < 0 ? item.first + token : out / a_.top_k) * a_.x_stride;
+      });
+      hold<kFormat>(rows, i - which * plan_.slices, x_ + i * (unit_count(kFormat) * 32));
+    }
   }
-  __device__ __forceinline__ bool works(int step) const {
-    return step < end_ && local_ < plan_.per_step && step * plan_.per_step + local_ < item_.tiles;
+
+  // The weights run ahead of the products: ahead_ is the tile and ahead_slice_ the slice that is
+  // loaded next, from from_.
+  __device__ __forceinline__ void seek(int at) {
+    ahead_ = at;
+    ahead_slice_ = 0;
+    if (at >= count_) return;
+    const bool second = at >= first_count_;
+    const Stretch& stretch = stretches_[second ? 1 : 0];
+    const int tile = stretch.first + at - (second ? first_count_ : 0);
+    from_ = tile_at<kPart, kFormat>(a_, stretch.item.expert, tile,
+                                    static_cast<int>(threadIdx.x % 32) / 4);
   }
-  /// The tile of the next step.
-  __device__ __forceinline__ void load_next(int step, Raw& raw) {
-    if (!works(step)) return;
-    load_tile<kFormat>(at_, slice_, raw);
-    const int rows = kTileRows * plan_.per_step;
-    const int cols = low_of(a_, item_.expert).cols;
-    at_.values += rows * static_cast<int>(value_bytes(kFormat, cols));
-    at_.scales += rows * (cols / 16);
+  __device__ __forceinline__ void load_next(Raw& raw) {
+    if (ahead_ >= count_) return;
+    load_tile<kFormat>(from_, 0, raw);
+    from_.values += value_bytes(kFormat, slice_columns(kFormat));
+    from_.scales += slice_columns(kFormat) / 16;
+    if (++ahead_slice_ == plan_.slices) seek(ahead_ + kWarps);
   }
-  /// Tokens 2 pair and 2 pair + 1 of a tile of the step, by one warp.
-  __device__ __forceinline__ void write(int step, int local, int pair) const {
-    const int lane = threadIdx.x % 32;
-    const int tile = step * plan_.per_step + local;
-    const int place = lane / 4 * 16 + 4 * pair + lane % 4;
-    const int token = tile_token(place);
-    const float total =
-        add_parts(&shared_.sums[turn_][local * plan_.slices], plan_.slices, 1, place);
-    const bool writes = token < item_.count && tile < item_.tiles;
-    const DeviceLinear& w = low_of(a_, item_.expert);
-    if constexpr (kPart == ExpertPart::gate_up) {
-      const float up = __shfl_xor_sync(kAllLanes, total, 2);
-      const int n = 8 * tile + lane / 4;
-      if (!writes || (lane & 2) != 0) return;
-      const bool by_row = w.layout == FactorLayout::row;
-      const float low = by_row ? factor_of(w, item_.expert, n) : low_factor_;
-      const float high =
-          by_row ? factor_of(high_of(a_, item_.expert), item_.expert, n) : high_factor_;
-      a_.act[shared_.rows[token] * a_.act_stride + x_place(n)] =
-          to_bf16(silu(total * low) * (up * high));
-    } else {
-      const int n = kRowTile * tile + tile_row(place);
-      if (!writes) return;
-      const float low = w.layout == FactorLayout::row ? factor_of(w, item_.expert, n) : low_factor_;
-      a_.y[shared_.rows[token] * a_.y_stride + n] = __fmul_rn(total, low);
+
+  /// This warp's tiles, the first slices on their way in raw.
+  __device__ __forceinline__ void multiply(Raw (&raw)[kDepth]) {
+    constexpr int kSliceWords = unit_count(kFormat) * 32;
+    int slice = 0;
+    float total[4] = {};
+#pragma unroll 1
+    for (int at = warp(); at < count_;) {
+#pragma unroll
+      for (int r = 0; r < kDepth; ++r) {
+        if (at >= count_) break;
+        const int second = at >= first_count_ ? 1 : 0;
+        const uint4* x = x_ + (second * plan_.slices + slice) * kSliceWords;
+        float acc[1][4];
+        constexpr float kNone[2] = {1.0F, 1.0F};
+        multiply_held<kFormat, false>(raw[r], x, kNone, acc);
+        load_next(raw[r]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[i] += acc[0][i];
+        if (++slice < plan_.slices) continue;
+        write(second, at - (second != 0 ? first_count_ : 0), total);
+#pragma unroll
+        for (float& sum : total) sum = 0.0F;
+        slice = 0;
+        at += kWarps;
+      }
+    }
+  }
+  /// What a lane has of a tile: rows g and g + 8 of tokens 2 t and 2 t + 1.
+  __device__ __forceinline__ void write(int second, int at, const float (&total)[4]) const {
+    const int g = static_cast<int>(threadIdx.x % 32) / 4;
+    const Item& item = stretches_[second].item;
+    const int tile = stretches_[second].first + at;
+    const DeviceLinear& w = low_of(a_, item.expert);
+    const bool by_row = w.layout == FactorLayout::row;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int token = 2 * static_cast<int>(threadIdx.x % 4) + i;
+      if (token >= item.count) break;
+      const int64_t row = rows_[second][token];
+      if constexpr (kPart == ExpertPart::gate_up) {
+        const int n = 8 * tile + g;
+        const float low = by_row ? factor_of(w, item.expert, n) : stretches_[second].low;
+        const float high =
+            by_row ? factor_of(high_of(a_, item.expert), item.expert, n) : stretches_[second].high;
+        a_.act[row * a_.act_stride + x_place(n)] =
+            to_bf16(silu(total[i] * low) * (total[2 + i] * high));
+      } else {
+#pragma unroll
+        for (int high = 0; high < 2; ++high) {
+          const int n = kRowTile * tile + lane_row(g, high);
+          const float factor = by_row ? factor_of(w, item.expert, n) : stretches_[second].low;
+          a_.y[row * a_.y_stride + n] = __fmul_rn(total[2 * high + i], factor);
+        }
+      }
     }
   }
 
   const ExpertPlan& plan_;
   const ExpertArgs& a_;
-  Shared& shared_;
+  Stretch (&stretches_)[kItemsHeld];
+  int (&rows_)[kItemsHeld][kTokenTile];
   uint4* x_;
-  Item item_;
-  TilePointers at_;
-  float low_factor_ = 1.0F, high_factor_ = 1.0F;
-  int local_, slice_;
-  int end_ = 0;
-  int turn_ = 0;
+  TilePointers from_;
+  int first_count_ = 0, count_ = 0;  // tiles of the first item, of both
+  int ahead_ = 0;
+  int ahead_slice_ = 0;
 };
 
 template <ExpertPart kPart, Format kFormat>
-__global__ void __launch_bounds__(kExpertThreads, blocks_wanted(kPart))
+__global__ void __launch_bounds__(kWarps * 32, kBlocks)
     held_experts_kernel(const __grid_constant__ ExpertPlan plan) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  uint4* x = reinterpret_cast<uint4*>(&shared + 1);
+  extern __shared__ __align__(128) uint4 x[];
+  __shared__ Stretch stretches[kItemsHeld];
+  __shared__ int rows[kItemsHeld][kTokenTile];
   touch(plan);
-  const ExpertArgs& a = plan.args;
-  wait_for_inputs();
-  const int items = plan.routed_steps == 0 ? 0 : *a.routing.item_count;
-  const int steps =
-      plan.shared_steps * ((a.rows + kTokenTile - 1) / kTokenTile) + items * plan.routed_steps;
-  const int each = steps / static_cast<int>(gridDim.x);
-  const int more = steps - each * static_cast<int>(gridDim.x);  // blocks with one step more
-  const int block = blockIdx.x;
-  int step = block * each + min(block, more);
-  const int end = step + each + (block < more ? 1 : 0);
-  Walk<kPart, kFormat> walk(plan, shared, x);
-  while (step < end) {
-    int place = 0;
-    const Item item = item_of(plan, step, place);
-    const int last = min(item.steps, place + end - step);
-    walk.run(item, place, last);
-    step += last - place;
-  }
+  // The routing is older than the activations that down waits for.
+  if (kPart == ExpertPart::gate_up) wait_for_inputs();
+  const int routed =
+      plan.routed_tiles == 0 ? 0 : __ldcg(plan.args.routing.item_count) * plan.routed_tiles;
+  const int tiles = shared_tiles(plan) + routed;
+  const auto blocks = static_cast<int>(gridDim.x);
+  const auto block = static_cast<int>(blockIdx.x);
+  const int each = tiles / blocks;
+  const int more = tiles - each * blocks;  // blocks with one tile more
+  const int begin = block * each + min(block, more);
+  Tiles<kPart, kFormat>(plan, stretches, rows, x)
+      .run(begin, begin + each + (block < more ? 1 : 0), kPart == ExpertPart::down);
 }
 
 template <ExpertPart kPart, Format kFormat>
@@ -204,18 +254,18 @@ void launch_part(const ExpertArgs& args, const Launcher& launcher) {
   const ExpertPlan plan = plan_of(kPart, args);
   static const bool prepared = [&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    shared_bytes(kHeldWarps)));
+                                    shared_bytes(kFormat, kHeldWarps)));
     return true;
   }();
   CHECK(prepared, "shared memory of the experts");
-  const int bytes = shared_bytes(plan.slices);
+  const int bytes = shared_bytes(kFormat, plan.slices);
   int blocks_each = 1;
-  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_each, kernel, kExpertThreads,
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_each, kernel, kWarps * 32,
                                                            static_cast<size_t>(bytes)));
-  const int64_t steps = int64_t{plan.shared_steps} * ceil_div(args.rows, kTokenTile) +
-                        int64_t{plan.routed_steps} * args.rows * args.top_k;
-  const auto blocks = min(steps, int64_t{max(blocks_each, 1)} * launcher.multiprocessors);
-  launch(kernel, launcher, static_cast<unsigned>(blocks), kExpertThreads,
+  const int64_t tiles = int64_t{plan.shared_tiles} * ceil_div(args.rows, kTokenTile) +
+                        int64_t{plan.routed_tiles} * args.rows * args.top_k;
+  const auto most = int64_t{max(blocks_each, 1)} * launcher.multiprocessors;
+  launch(kernel, launcher, static_cast<unsigned>(min(tiles, most)), kWarps * 32,
          static_cast<size_t>(bytes), plan);
 }
 

@@ -2,8 +2,6 @@
 // tiles of an expert lie.
 #pragma once
 
-#include <bit>
-
 #include "backend/cuda/experts_held.h"
 #include "backend/cuda/held.cuh"
 #include "backend/cuda/launch.cuh"
@@ -13,8 +11,7 @@ namespace nibble::cuda {
 struct ExpertPlan {
   ExpertArgs args;
   int32_t slices = 0;
-  int32_t per_step = 0;                        // tiles a block multiplies at once
-  int32_t per_step_log = 0;                    // its binary logarithm
+  int32_t per_step = 0;                        // a row alone: tiles a block multiplies at once
   int32_t routed_tiles = 0, routed_steps = 0;  // of one item; 0: none
   int32_t shared_tiles = 0, shared_steps = 0;
 };
@@ -30,9 +27,7 @@ __device__ __forceinline__ const DeviceLinear& high_of(const ExpertArgs& a, int 
 
 __device__ __forceinline__ float factor_of(const DeviceLinear& w, int expert, int row) {
   const float* f = w.factors + max(expert, 0) * w.factor_stride;
-  if (w.layout == FactorLayout::row) return f[row];
-  if (w.layout != FactorLayout::scalar) return 1.0F;
-  return w.format == Format::nvfp4 ? f[0] * kNvfp4Unscale : f[0];
+  return f[w.layout == FactorLayout::row ? row : 0] * held_unscale(w.format);
 }
 
 /// Where rows g of a tile begin; tiles follow each other at a fixed distance.
@@ -71,8 +66,7 @@ inline ExpertPlan plan_of(ExpertPart part, const ExpertArgs& args) {
   const int rows = part == ExpertPart::gate_up ? 8 : kRowTile;
   const DeviceLinear& w = args.routed_low.present() ? args.routed_low : args.shared_low;
   ExpertPlan plan{.args = args, .slices = w.cols / slice_columns(w.format)};
-  plan.per_step_log = std::bit_width(static_cast<unsigned>(kHeldWarps / plan.slices)) - 1;
-  plan.per_step = 1 << plan.per_step_log;
+  plan.per_step = kHeldWarps / plan.slices;
   if (args.routed_low.present()) plan.routed_tiles = ceil_div(args.routed_low.rows, rows);
   if (args.shared_low.present()) plan.shared_tiles = ceil_div(args.shared_low.rows, rows);
   plan.routed_steps = ceil_div(plan.routed_tiles, plan.per_step);

@@ -22,15 +22,28 @@ constexpr int held_words(Format format, int slices, int tiles) {
   return slices * unit_count(format) * tiles * 32;
 }
 
+/// FP8 weights keep the exponents that they have where they lie, 2^-120 times what they stand for,
+/// and their inputs are made larger by 2^96, so that products are normal numbers.
+inline constexpr float kFp8Unscale = 0x1p24F;
+/// What sums of products of codes are multiplied by, beside the factors of the matrix.
+__device__ __forceinline__ float held_unscale(Format format) {
+  return format == Format::fp8 ? kFp8Unscale : format == Format::nvfp4 ? kNvfp4Unscale : 1.0F;
+}
+template <Format kFormat>
+__device__ __forceinline__ uint32_t scale_inputs(uint32_t pair) {
+  return kFormat == Format::fp8 ? multiply_pair(pair, 0x6F806F80U) : pair;
+}
+
 /// x holds 8 columns as 0 4 1 5 2 6 3 7, the pairs of laid codes; bf16 pairs neighbours.
 template <Format kFormat>
-__device__ __forceinline__ uint4 pair_inputs(const uint4& v) {
+__device__ __forceinline__ uint4 pair_inputs(uint4 v) {
   constexpr uint32_t kLow = 0x5410;
   constexpr uint32_t kHigh = 0x7632;
   if constexpr (kFormat == Format::bf16)
     return make_uint4(__byte_perm(v.x, v.y, kLow), __byte_perm(v.z, v.w, kLow),
                       __byte_perm(v.x, v.y, kHigh), __byte_perm(v.z, v.w, kHigh));
-  return v;
+  return make_uint4(scale_inputs<kFormat>(v.x), scale_inputs<kFormat>(v.y),
+                    scale_inputs<kFormat>(v.z), scale_inputs<kFormat>(v.w));
 }
 /// Four neighbouring columns of one lane, two BF16 pairs, as the words of pair_inputs of which this
 /// lane has the first or last two; codes are paired with those of another lane.
@@ -41,7 +54,8 @@ __device__ __forceinline__ uint2 pair_columns(uint32_t low, uint32_t high) {
   const uint32_t other = __shfl_xor_sync(kAllLanes, odd ? low : high, 1);
   const uint32_t first = odd ? other : low;
   const uint32_t second = odd ? high : other;
-  return make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+  return make_uint2(scale_inputs<kFormat>(__byte_perm(first, second, 0x5410)),
+                    scale_inputs<kFormat>(__byte_perm(first, second, 0x7632)));
 }
 
 /// Where a lane reads the inputs of its tokens; row_of(token) is where that of a token lies.
@@ -77,8 +91,9 @@ __device__ __forceinline__ void widen_held(const uint4* raw, int unit, uint32_t 
   if constexpr (kFormat == Format::nvfp4) {
     widen_e2m1(word_of(raw[unit / 4], unit % 4), scale, out);
   } else if constexpr (kFormat == Format::fp8) {
-    widen_e4m3(word_of(raw[unit / 2], 2 * (unit % 2)), word_of(raw[unit / 2], 2 * (unit % 2) + 1),
-               out);
+    const E4m3Pairs low = e4m3_pairs(word_of(raw[unit / 2], 2 * (unit % 2)));
+    const E4m3Pairs high = e4m3_pairs(word_of(raw[unit / 2], 2 * (unit % 2) + 1));
+    out[0] = low.of[0], out[1] = low.of[1], out[2] = high.of[0], out[3] = high.of[1];
   } else {
     const uint4& v = raw[unit];
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;

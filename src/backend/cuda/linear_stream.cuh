@@ -221,7 +221,7 @@ class StreamBody {
 #pragma unroll
       for (int m = 0; m < 4; ++m)
         *reinterpret_cast<uint32_t*>(to + line * kLineBytes + (((4 * e + m) ^ g) << 4)) =
-            scale_inputs<kFormat>(word_of(words, m));
+            word_of(words, m);
     }
   };
   __device__ __forceinline__ void take_all(int warp, int row_begin) const {
@@ -310,8 +310,8 @@ class StreamBody {
       const LinePlace at = line_place<kFormat>(column & ~7);
       uint8_t* to = x_ + at.line * kLineBytes + 4 * at.t;  // of token 0
       const int chunk = 4 * at.half + 2 * (lane % 2);
-      *reinterpret_cast<uint32_t*>(to + (chunk << 4)) = scale_inputs<kFormat>(words.x);
-      *reinterpret_cast<uint32_t*>(to + ((chunk + 1) << 4)) = scale_inputs<kFormat>(words.y);
+      *reinterpret_cast<uint32_t*>(to + (chunk << 4)) = words.x;
+      *reinterpret_cast<uint32_t*>(to + ((chunk + 1) << 4)) = words.y;
     }
   }
 
@@ -498,8 +498,7 @@ class StreamBody {
     asm volatile("bar.sync 4, %0;" ::"n"(kStreamFinishers * 32) : "memory");
   }
   __device__ __forceinline__ static float factor_of(const DeviceLinear& w, int row) {
-    return w.format == Format::nvfp4 ? row_factor(w, row)
-                                     : row_factor(w, row) * stream_unscale(kFormat);
+    return row_factor(w, row);
   }
 
   /// Up to 8 tokens. A thread has one row and every so many-th token.

@@ -27,14 +27,6 @@ constexpr int stage_columns(Format format) {
 constexpr int stage_bytes(Format format) {
   return kStreamRowTile * (kStreamPitch + (format == Format::nvfp4 ? kStreamScalePitch : 0));
 }
-/// Weights of 4 and 8 bits keep their exponents where they land; inputs of FP8 weights are made
-/// larger by 2^96 so that products stay normal numbers. Outputs are multiplied by this.
-constexpr float stream_unscale(Format format) {
-  return format == Format::fp8     ? 0x1p24F  // 2^(120 - 96)
-         : format == Format::nvfp4 ? kNvfp4Unscale
-                                   : 1.0F;
-}
-
 /// Which row of 16 lane group g's first row is; the second is 8 further. Groups beside each other
 /// are four rows apart: their 64 bytes lie in different banks.
 __device__ __forceinline__ int stream_row(int g) { return (g >> 1) + 4 * (g & 1); }
@@ -60,12 +52,6 @@ __device__ __forceinline__ LinePlace line_place(int column) {
     return {2 * (column / 128) + column / 16 % 2, column / 32 % 4, column / 8 % 2};
   if constexpr (kFormat == Format::fp8) return {column / 64, column / 16 % 4, column / 8 % 2};
   return {column / 64, column / 8 % 4, column / 32 % 2};
-}
-
-/// Two inputs, larger by 2^96 for FP8.
-template <Format kFormat>
-__device__ __forceinline__ uint32_t scale_inputs(uint32_t pair) {
-  return kFormat == Format::fp8 ? multiply_pair(pair, 0x6F806F80U) : pair;
 }
 
 /// Operands of kSteps wgmma steps that 16 bytes of two rows hold, or a half of them (`part`).

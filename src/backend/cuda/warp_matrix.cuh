@@ -27,7 +27,7 @@ __device__ __forceinline__ void multiply_fragment(float (&d)[4], uint32_t a0, ui
 /// Weights are read once: past the L1 cache, which is left to the activations.
 __device__ __forceinline__ uint4 load_weights_16(const uint8_t* from) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(from));
   return v;
