@@ -34,8 +34,8 @@ run() {  # run NAME TOOL-AND-OPTIONS... -- COMMAND...: a line with the outcome
       "$(grep -E "SUMMARY|Error|FAIL" "$log" | cut -c1-200 | sort | uniq -c | sort -rn | head -8)"
   fi
 }
-# Threads that read, then meet, then let one of them arrive at a barrier: racecheck sees the order
-# only if it is asked to look for it.
+# In the rings of weights 32 lanes read, meet at a __syncwarp and one arrives at the barrier that lets
+# the next copy begin: an indirect order, which racecheck does not follow unless it is asked to.
 race() {  # race NAME KERNEL LAUNCHES COMMAND...
   local name=$1 kernel=$2 launches=$3
   shift 3
