@@ -118,6 +118,12 @@ void Filler::linear(const LinearSource& source, float deviation) {
   } else if (source.scheme.weights == WeightFormat::fp8_tensor) {
     add(source.values, DType::f8_e4m3, {source.rows, source.cols}, &e4m3_);
     add_scalar(source.scales, deviation / 0.8F);
+  } else if (source.scheme.weights == WeightFormat::fp8_block) {
+    const float scale = deviation / 0.8F;
+    const auto blocks = [](int64_t size) { return (size + kFp8Block - 1) / kFp8Block; };
+    add(source.values, DType::f8_e4m3, {source.rows, source.cols}, &e4m3_);
+    add(source.scales, DType::bf16, {blocks(source.rows), blocks(source.cols)},
+        normals(scale, scale / 10));
   } else {
     const bool zero = ending_of(source.module, options_.zero) != nullptr;
     add(source.values, DType::bf16, {source.rows, source.cols},
@@ -134,7 +140,7 @@ void Filler::linear(const LinearSource& source, float deviation) {
   const auto own = static_cast<float>(std::hash<std::string>()(parent) % 64);
   if (four)
     add_scalar(source.module + ".input_global_scale", 16.0F + own);
-  else if (options_.static_fp8)
+  else if (options_.fp8 == SyntheticFp8::by_tensor)
     add_scalar(source.module + ".input_scale", 1.0F / (32.0F + own));
 }
 
@@ -165,7 +171,7 @@ void Filler::layer(const LayerSources& layer, const ModelConfig& config) {
 }
 
 /// What a compressed-tensors checkpoint says of one format.
-Json scheme_group(const std::vector<std::string>& targets, int bits) {
+Json scheme_group(const std::vector<std::string>& targets, int bits, SyntheticFp8 fp8) {
   Json group = Json::Object{};
   Json::Array names;
   for (const std::string& target : targets) names.emplace_back(target);
@@ -173,8 +179,10 @@ Json scheme_group(const std::vector<std::string>& targets, int bits) {
   Json weights = Json::Object{};
   weights.set("num_bits", bits);
   weights.set("type", "float");
-  weights.set("strategy", bits == 4 ? "tensor_group" : "tensor");
+  const bool blocks = fp8 == SyntheticFp8::by_block;
+  weights.set("strategy", bits == 4 ? "tensor_group" : blocks ? "block" : "tensor");
   if (bits == 4) weights.set("group_size", kNvfp4Group);
+  if (bits == 8 && blocks) weights.set("block_structure", Json::Array{kFp8Block, kFp8Block});
   weights.set("symmetric", true);
   weights.set("dynamic", false);
   group.set("weights", std::move(weights));
@@ -182,15 +190,19 @@ Json scheme_group(const std::vector<std::string>& targets, int bits) {
 }
 
 /// A group whose inputs are declared as well.
-Json input_group(const std::vector<std::string>& targets, int bits, bool fixed) {
-  Json group = scheme_group(targets, bits);
+Json input_group(const std::vector<std::string>& targets, int bits, SyntheticFp8 fp8) {
+  Json group = scheme_group(targets, bits, fp8);
   Json inputs = Json::Object{};
   inputs.set("num_bits", bits);
   inputs.set("type", "float");
-  inputs.set("strategy", bits == 4 ? "tensor_group" : fixed ? "tensor" : "token");
+  inputs.set("strategy", bits == 4                        ? "tensor_group"
+                         : fp8 == SyntheticFp8::by_block  ? "group"
+                         : fp8 == SyntheticFp8::by_tensor ? "tensor"
+                                                          : "token");
   if (bits == 4) inputs.set("group_size", kNvfp4Group);
+  if (bits == 8 && fp8 == SyntheticFp8::by_block) inputs.set("group_size", kFp8Block);
   inputs.set("symmetric", true);
-  inputs.set("dynamic", bits == 4 ? Json("local") : Json(!fixed));
+  inputs.set("dynamic", bits == 4 ? Json("local") : Json(fp8 != SyntheticFp8::by_tensor));
   group.set("input_activations", std::move(inputs));
   return group;
 }
@@ -202,13 +214,14 @@ Json declaration(const std::map<std::string, int>& declared, const SyntheticOpti
   Json groups = Json::Object{};
   for (const auto& [ending, bits] : declared)  // first: of two groups the first counts
     groups.set(concat("inputs_", ending),
-               input_group({ending, concat("re:.*", ending, "$")}, bits, options.static_fp8));
+               input_group({ending, concat("re:.*", ending, "$")}, bits, options.fp8));
   if (layout == WeightLayout::nvfp4) {
-    groups.set("group_0", scheme_group({kMlp, kAttention, "lm_head"}, 4));
+    groups.set("group_0", scheme_group({kMlp, kAttention, "lm_head"}, 4, options.fp8));
   } else {
-    groups.set("group_0", scheme_group({kMlp, "lm_head"}, 4));
+    groups.set("group_0", scheme_group({kMlp, "lm_head"}, 4, options.fp8));
     groups.set("group_1",
-               scheme_group({kAttention, "re:.*linear_attn.(in_proj_qkv|in_proj_z|out_proj)$"}, 8));
+               scheme_group({kAttention, "re:.*linear_attn.(in_proj_qkv|in_proj_z|out_proj)$"}, 8,
+                            options.fp8));
   }
   Json config = Json::Object{};
   config.set("quant_method", "compressed-tensors");
@@ -251,7 +264,9 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
   const SyntheticWeights weights = synthetic_weights(model, [&](std::string_view module) {
     for (const std::string& ending : options.zero)
       if (module.ends_with(ending)) return WeightFormat::plain;
-    return formats(module);
+    const WeightFormat format = formats(module);
+    const bool blocks = format == WeightFormat::fp8_tensor && options.fp8 == SyntheticFp8::by_block;
+    return blocks ? WeightFormat::fp8_block : format;
   });
   Filler filler(options);
   filler.linear(weights.embedding, options.embedding_deviation);

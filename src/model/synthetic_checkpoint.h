@@ -12,15 +12,17 @@
 
 namespace nibble {
 
+/// FP8 weights, and the inputs they declare where they do: one scale and inputs per token, one and
+/// a static scale, 128 x 128 blocks and groups of 128. (Beside NVFP4 weights inputs have 4 bits.)
+enum class SyntheticFp8 : uint8_t { by_token, by_tensor, by_block };
+
 struct SyntheticOptions {
   WeightLayout layout = WeightLayout::mixed;
   uint64_t seed = 1;
-  float embedding_deviation = 1.0F;  // linears: 1 / sqrt(columns)
-  std::vector<std::string> zero;     // modules that end so have BF16 zeros for weights
-  // Modules that end so declare their inputs too: 4-bit beside NVFP4 weights, else 8-bit per token,
-  // or under a static scale.
-  std::vector<std::string> declared;
-  bool static_fp8 = false;
+  float embedding_deviation = 1.0F;   // linears: 1 / sqrt(columns)
+  std::vector<std::string> zero;      // modules that end so have BF16 zeros for weights
+  std::vector<std::string> declared;  // modules that end so declare their inputs too
+  SyntheticFp8 fp8 = SyntheticFp8::by_token;
   int threads = 0;  // 0: one per usable core
 };
 

@@ -73,27 +73,30 @@ TEST_P(SyntheticCheckpoint, BindsAsItWasNamedAndIsSound) {
 }
 
 TEST_F(SyntheticInputs, AreDeclaredWhereTheyAreAskedFor) {
-  const auto open = [&](const char* name, WeightLayout layout, bool fixed) {
+  const auto open = [&](const char* name, WeightLayout layout, SyntheticFp8 fp8) {
     return write_and_open(folder_ / name,
                           {.layout = layout,
                            .declared = {".q_proj", ".gate_proj", ".up_proj", "lm_head"},
-                           .static_fp8 = fixed,
+                           .fp8 = fp8,
                            .threads = 2});
   };
-  const Opened four = open("four", WeightLayout::nvfp4, false);
+  const Opened four = open("four", WeightLayout::nvfp4, SyntheticFp8::by_token);
   const MlpSources& expert = four.weights.layers()[0].moe.experts[1];
   for (const LinearSource* source : {&expert.gate, &expert.up, &four.weights.head()})
     EXPECT_EQ(source->scheme.activations, ActivationFormat::nvfp4) << source->module;
   EXPECT_EQ(expert.down.scheme.activations, ActivationFormat::high);
   EXPECT_EQ(four.weights.load_factors(expert.gate).value().input_scale.value,
             four.weights.load_factors(expert.up).value().input_scale.value);
-  for (const bool fixed : {false, true}) {
-    const Opened eight = open(fixed ? "static" : "token", WeightLayout::mixed, fixed);
+  const auto inputs_of = [&](const char* name, SyntheticFp8 fp8) {
+    const Opened eight = open(name, WeightLayout::mixed, fp8);
     const AttentionSources& attention = eight.weights.layers()[1].attention;
-    EXPECT_EQ(attention.q.scheme.activations,
-              fixed ? ActivationFormat::fp8_tensor : ActivationFormat::fp8_token);
     EXPECT_EQ(attention.k.scheme.activations, ActivationFormat::high);
-  }
+    EXPECT_TRUE(check_sound(eight.weights.load(attention.q).value()).ok());
+    return attention.q.scheme.activations;
+  };
+  EXPECT_EQ(inputs_of("token", SyntheticFp8::by_token), ActivationFormat::fp8_token);
+  EXPECT_EQ(inputs_of("tensor", SyntheticFp8::by_tensor), ActivationFormat::fp8_tensor);
+  EXPECT_EQ(inputs_of("block", SyntheticFp8::by_block), ActivationFormat::fp8_group);
 }
 
 TEST_P(SyntheticCheckpoint, DependsOnItsSeedAlone) {

@@ -42,7 +42,7 @@ struct Case {
   StateCache state = StateCache::f32;
   bool odd = false;  // the prompt kernels do not hold the shape: generation arithmetic throughout
   std::vector<std::string> declared;  // modules whose inputs are rounded as the file declares
-  bool static_fp8 = false;
+  SyntheticFp8 fp8 = SyntheticFp8::by_token;
   bool stepped = false;  // the bar is kSteppedErrorMax
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -194,7 +194,12 @@ const Case kCases[] = {
      .layout = WeightLayout::mixed,
      .prompt = 70,
      .declared = {"in_proj_qkv", "in_proj_z"},
-     .static_fp8 = true},
+     .fp8 = SyntheticFp8::by_tensor},
+    {.name = "attention_declared_by_block",
+     .block = Block::attention,
+     .layout = WeightLayout::mixed,
+     .declared = {"q_proj", "k_proj", "v_proj"},
+     .fp8 = SyntheticFp8::by_block},
     {.name = "moe_35b_declared",
      .block = Block::moe,
      .layout = WeightLayout::nvfp4,
@@ -329,7 +334,7 @@ class CudaBlock : public testing::TestWithParam<Case> {
                                 .embedding_deviation = 0.02F,
                                 .zero = silenced(c.block),
                                 .declared = c.declared,
-                                .static_fp8 = c.static_fp8})
+                                .fp8 = c.fp8})
         .value();
     Model model;
     model.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
