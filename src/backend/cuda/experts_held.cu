@@ -9,8 +9,11 @@ namespace nibble::cuda {
 namespace {
 
 constexpr int kItemsHeld = 2;  // whose inputs a block has on chip; more follow in turns
-constexpr int kWarps = 8;
-constexpr int kBlocks = 2;  // of a multiprocessor
+constexpr int kBlocks = 2;     // of a multiprocessor
+/// Warps of a block: as many as registers hold, fewer where few tiles go round.
+constexpr int kManyRows = 24;
+constexpr int kManyWarps = 10;
+constexpr int kFewWarps = 8;
 /// Slices of weights that a warp has on their way: as many as registers hold.
 constexpr int slices_ahead(Format format) { return format == Format::nvfp4 ? 2 : 1; }
 constexpr int shared_bytes(Format format, int slices) {
@@ -60,7 +63,7 @@ struct Stretch {
   float low = 1.0F, high = 1.0F;  // factors of the whole matrices
 };
 
-template <ExpertPart kPart, Format kFormat>
+template <ExpertPart kPart, Format kFormat, int kWarps>
 class Tiles {
  public:
   using Raw = RawSlice<load_count(kFormat)>;
@@ -227,7 +230,7 @@ class Tiles {
   int ahead_slice_ = 0;
 };
 
-template <ExpertPart kPart, Format kFormat>
+template <ExpertPart kPart, Format kFormat, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kBlocks)
     held_experts_kernel(const __grid_constant__ ExpertPlan plan) {
   extern __shared__ __align__(128) uint4 x[];
@@ -244,13 +247,13 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocks)
   const int each = tiles / blocks;
   const int more = tiles - each * blocks;  // blocks with one tile more
   const int begin = block * each + min(block, more);
-  Tiles<kPart, kFormat>(plan, stretches, rows, x)
+  Tiles<kPart, kFormat, kWarps>(plan, stretches, rows, x)
       .run(begin, begin + each + (block < more ? 1 : 0), kPart == ExpertPart::down);
 }
 
-template <ExpertPart kPart, Format kFormat>
-void launch_part(const ExpertArgs& args, const Launcher& launcher) {
-  const auto kernel = held_experts_kernel<kPart, kFormat>;
+template <ExpertPart kPart, Format kFormat, int kWarps>
+void launch_tiles(const ExpertArgs& args, const Launcher& launcher) {
+  const auto kernel = held_experts_kernel<kPart, kFormat, kWarps>;
   const ExpertPlan plan = plan_of(kPart, args);
   static const bool prepared = [&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -267,6 +270,12 @@ void launch_part(const ExpertArgs& args, const Launcher& launcher) {
   const auto most = int64_t{max(blocks_each, 1)} * launcher.multiprocessors;
   launch(kernel, launcher, static_cast<unsigned>(min(tiles, most)), kWarps * 32,
          static_cast<size_t>(bytes), plan);
+}
+
+template <ExpertPart kPart, Format kFormat>
+void launch_part(const ExpertArgs& args, const Launcher& launcher) {
+  if (args.rows >= kManyRows) return launch_tiles<kPart, kFormat, kManyWarps>(args, launcher);
+  launch_tiles<kPart, kFormat, kFewWarps>(args, launcher);
 }
 
 bool suits(const DeviceLinear& w) {
