@@ -1,8 +1,10 @@
 // Products of generation arithmetic against double arithmetic: every format, layout of factors and
-// ending, rows that do not fill a tile, the same bits alone and among others, on the card's own
-// kernel and on the portable one. `time` adds timings at the shapes of Qwen3.6-35B-A3B.
+// ending, rows that do not fill a tile, the same bits alone and among others; as linear() makes
+// them and, on a card with wgmma, streamed whatever their size. `time` adds the head of
+// Qwen3.6-35B-A3B, held and streamed.
 // `small` leaves large matrices out: for compute-sanitizer.
 //   cuda_linear_check [time|only-time|small]
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -147,13 +149,17 @@ constexpr int kSmallRows = 1100;
 constexpr int kRowsMax = 65;
 constexpr int kRowCounts[] = {1, 2, 7, 8, 9, 16, 31, 33, 64};
 
+/// linear(), or one of the kernels that it chooses from.
+using Linear = void (*)(const LinearArgs&, const Launcher&);
+
 class Check {
  public:
-  explicit Check(int multiprocessors) {
-    launcher_.multiprocessors = multiprocessors;
+  explicit Check(const cudaDeviceProp& card) : has_wgmma_(card.major == 9) {
+    launcher_.multiprocessors = card.multiProcessorCount;
     launcher_.overlap = true;
   }
   void run(const Shape& shape, uint32_t seed);
+  void choice();
   void convolution(uint32_t seed);
   Tally tally;
 
@@ -161,21 +167,26 @@ class Check {
   struct Output {
     std::vector<float> main, beside;
   };
-  Output product(const LinearArgs& args, const Launcher& launcher, float before) const;
+  static Output product(Linear make, const LinearArgs& args, const Launcher& launcher,
+                        float before);
   static double error_of(const std::vector<float>& found, const std::vector<double>& want,
                          double before);
+  void same_bits(Linear make, const LinearArgs& args, const Output& all, const std::string& name);
+  void ending(const LinearArgs& args, const std::vector<double>& want, float before,
+              const std::string& name);
+  void streamed(const LinearArgs& args, const std::vector<double>& want, const std::string& name);
 
+  bool has_wgmma_;
   Launcher launcher_;
 };
 
 constexpr int64_t kPad = 5;  // floats between the rows of y
 
-Check::Output Check::product(const LinearArgs& args, const Launcher& launcher, float before) const {
+Check::Output Check::product(Linear make, const LinearArgs& args, const Launcher& launcher,
+                             float before) {
   LinearArgs with = args;
-  std::vector<float>* to[2];
   Output out;
-  to[0] = &out.main;
-  to[1] = &out.beside;
+  std::vector<float>* const to[2] = {&out.main, &out.beside};
   std::vector<float*> buffers;
   for (int i = 0; i < args.count; ++i) {
     const int64_t stride = args.outputs[i].weight.rows + kPad;
@@ -186,11 +197,7 @@ Check::Output Check::product(const LinearArgs& args, const Launcher& launcher, f
     buffers.push_back(y);
   }
   must(cudaDeviceSynchronize(), "before");
-  // What the card's own kernel takes, small matrices too.
-  if (launcher.overlap && args.outputs[0].weight.format != Format::bf16)
-    linear_stream(with, launcher);
-  else
-    linear(with, launcher);
+  make(with, launcher);
   must(cudaDeviceSynchronize(), "linear");
   for (int i = 0; i < args.count; ++i) {
     const int n = args.outputs[i].weight.rows;
@@ -224,6 +231,59 @@ std::vector<double> expected(const DeviceLinear& w, const uint16_t* x, int64_t s
   return host;
 }
 
+/// Rows by themselves, and with less shared memory, as they are among `all`.
+void Check::same_bits(Linear make, const LinearArgs& args, const Output& all,
+                      const std::string& name) {
+  LinearArgs some = args;
+  int differing = 0;
+  const auto compare = [&](int rows, const Launcher& launcher) {
+    some.rows = rows;
+    const Output found = product(make, some, launcher, 0.0F);
+    if (same_head(found.main, all.main) && same_head(found.beside, all.beside)) return;
+    ++differing;
+    std::printf("  %d rows differ\n", rows);
+  };
+  for (const int rows : kRowCounts) compare(rows, launcher_);
+  Launcher smaller = launcher_;
+  smaller.shared_bytes = 99 << 10;
+  compare(40, smaller);
+  tally.check(differing == 0, (name + ": the same bits by themselves").c_str(), differing);
+}
+
+void Check::ending(const LinearArgs& args, const std::vector<double>& want, float before,
+                   const std::string& name) {
+  LinearArgs added = args;
+  added.outputs[0].finish = Finish::add;
+  for (const int rows : {3, 20}) {
+    added.rows = rows;
+    const double error =
+        error_of(product(linear, added, launcher_, before).main,
+                 {want.begin(), want.begin() + rows * args.outputs[0].weight.rows}, before);
+    tally.check(error < 1e-5, (name + ": added to").c_str(), error);
+  }
+}
+
+/// What linear() streams on its twin, and what it does not streamed.
+void Check::streamed(const LinearArgs& args, const std::vector<double>& want,
+                     const std::string& name) {
+  LinearArgs one = args;
+  one.count = 1;
+  if (linear_streams(one, launcher_)) {
+    one.rows = 13;
+    Launcher portable = launcher_;
+    portable.overlap = false;
+    const double error =
+        error_of(product(linear, one, portable, 0.0F).main,
+                 {want.begin(), want.begin() + 13 * one.outputs[0].weight.rows}, 0.0);
+    tally.check(error < 1e-5, (name + ": portable").c_str(), error);
+    return;
+  }
+  const Output all = product(linear_stream, one, launcher_, 0.0F);
+  const double error = error_of(all.main, want, 0.0);
+  tally.check(error < 1e-5, (name + ": streamed").c_str(), error);
+  same_bits(linear_stream, one, all, name + ": streamed");
+}
+
 void Check::run(const Shape& shape, uint32_t seed) {
   const DeviceLinear w =
       make_weight(shape.format, shape.layout, shape.rows, shape.cols, seed, shape.codes);
@@ -247,46 +307,38 @@ void Check::run(const Shape& shape, uint32_t seed) {
   if (w.format != Format::bf16)  // the reference reads codes in the order of a file
     lay_codes(const_cast<uint8_t*>(w.values), w.rows * value_bytes(w.format, w.cols), w.format,
               launcher_);
-  const Output all = product(args, launcher_, 0.0F);
+  const Output all = product(linear, args, launcher_, 0.0F);
   const std::string name = shape.name;
   tally.check(error_of(all.main, want, 0.0) < 1e-5, name.c_str(), error_of(all.main, want, 0.0));
   if (shape.beside > 0) {
     const double error = error_of(all.beside, expected(beside, x, stride, gather, kRowsMax), 0.0);
     tally.check(error < 1e-5, (name + ": what is beside").c_str(), error);
   }
-  int differing = 0;
-  for (const int rows : kRowCounts) {
-    args.rows = rows;
-    const Output some = product(args, launcher_, 0.0F);
-    if (!same_head(some.main, all.main) || !same_head(some.beside, all.beside)) {
-      ++differing;
-      std::printf("  %d rows differ\n", rows);
-    }
-  }
-  Launcher smaller = launcher_;
-  smaller.shared_bytes = 99 << 10;
-  args.rows = 40;
-  const Output less = product(args, smaller, 0.0F);
-  differing += !same_head(less.main, all.main) || !same_head(less.beside, all.beside);
-  tally.check(differing == 0, (name + ": the same bits by themselves").c_str(), differing);
-  args.outputs[0].finish = Finish::add;
-  for (const int rows : {3, 20}) {
-    args.rows = rows;
-    const float before = 0.5F * shape.x_scale;
-    const double error = error_of(product(args, launcher_, before).main,
-                                  {want.begin(), want.begin() + rows * shape.rows}, before);
-    tally.check(error < 1e-5, (name + ": added to").c_str(), error);
-  }
-  args.outputs[0].finish = Finish::store;
-  args.rows = 13;
-  Launcher portable = launcher_;
-  portable.overlap = false;
-  const double error = error_of(product(args, portable, 0.0F).main,
-                                {want.begin(), want.begin() + 13 * shape.rows}, 0.0);
-  tally.check(error < 1e-5, (name + ": portable").c_str(), error);
+  same_bits(linear, args, all, name);
+  ending(args, want, 0.5F * shape.x_scale, name);
+  if (has_wgmma_ && w.format != Format::bf16) streamed(args, want, name);
   for (const DeviceLinear& each : {w, beside}) free_weight(each);
   cudaFree(x);
   cudaFree(gather);
+}
+
+/// On a card with wgmma a head is streamed, and nothing else is.
+void Check::choice() {
+  const auto streams = [&](const LinearArgs& args) { return linear_streams(args, launcher_); };
+  LinearArgs head{.count = 1, .rows = 1};
+  head.outputs[0].weight = {
+      .format = Format::nvfp4, .layout = FactorLayout::scalar, .rows = 248320, .cols = 2048};
+  tally.check(streams(head) == has_wgmma_, "a head is streamed", 0.0);
+  LinearArgs others[6] = {head, head, head, head, head, head};
+  others[0].outputs[0].weight.rows = 12288;
+  others[1].outputs[0].weight.format = Format::bf16;
+  others[2].outputs[0].finish = Finish::add;
+  others[3].outputs[0].finish = Finish::convolve;
+  others[4].outputs[others[4].count++] = head.outputs[0];
+  const float h = 0.0F;
+  others[5].norm.h = &h;
+  const auto count = std::count_if(std::begin(others), std::end(others), streams);
+  tally.check(count == 0, "nothing else is", static_cast<double>(count));
 }
 
 /// The convolution of up to 8 rows, and a single row's norm, against the kernels that do the same
@@ -320,10 +372,10 @@ void Check::convolution(uint32_t seed) {
   for (int i = 0; i < kRows; ++i) slots[static_cast<size_t>(i)] = kRows - 1 - i;
   LinearArgs args{.count = 1, .rows = kRows, .x = x, .x_stride = kHidden};
   args.outputs[0].weight = w;
-  const std::vector<float> raw = product(args, launcher_, 0.0F).main;
+  const std::vector<float> raw = product(linear, args, launcher_, 0.0F).main;
   args.rows = 1;
   args.norm = {.h = h, .weight = norm, .columns = kHidden, .eps = 1e-6F};
-  const bool same = same_head(product(args, launcher_, 0.0F).main, raw);
+  const bool same = same_head(product(linear, args, launcher_, 0.0F).main, raw);
   tally.check(same, "a row that is normed by its readers, to the bit", same ? 0.0 : 1.0);
   args.rows = kRows;
   args.norm = {};
@@ -338,7 +390,7 @@ void Check::convolution(uint32_t seed) {
                    .weights = taps,
                    .taps = kTaps,
                    .channels = kChannels};
-  const std::vector<float> found = product(args, launcher_, 0.0F).main;
+  const std::vector<float> found = product(linear, args, launcher_, 0.0F).main;
   const auto left = to_host(state, kRows * 3 * kChannels);
   Error error;
   int wrong = 0;
@@ -362,24 +414,14 @@ void Check::convolution(uint32_t seed) {
 
 // ---- timings ----
 
-struct Timed {
-  const char* name;
-  std::vector<std::pair<Format, int>> rows;  // by format
-  int cols;
-  Finish finish;
-  int copies;  // of the weights, so that none is in the L2 cache
-};
-
 /// Microseconds of one launch in a recorded chain.
-double chain_us(const std::vector<LinearArgs>& chain, int count, int multiprocessors, bool held) {
+double chain_us(Linear make, const LinearArgs& args, int multiprocessors) {
+  constexpr int kCount = 4;
   cudaStream_t stream;
   must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   const Launcher launcher{.stream = stream, .multiprocessors = multiprocessors, .overlap = true};
   const auto launch_all = [&] {
-    for (int i = 0; i < count; ++i) {
-      const LinearArgs& args = chain[static_cast<size_t>(i) % chain.size()];
-      held ? linear_held(args, launcher) : linear_stream(args, launcher);
-    }
+    for (int i = 0; i < kCount; ++i) make(args, launcher);
   };
   launch_all();
   must(cudaStreamSynchronize(stream), "first");
@@ -400,7 +442,7 @@ double chain_us(const std::vector<LinearArgs>& chain, int count, int multiproces
     must(cudaEventSynchronize(end), "timing");
     float ms = 0.0F;
     cudaEventElapsedTime(&ms, begin, end);
-    times.push_back(ms * 1e3 / count);
+    times.push_back(ms * 1e3 / kCount);
   }
   cudaGraphExecDestroy(recorded);
   cudaGraphDestroy(graph);
@@ -409,77 +451,50 @@ double chain_us(const std::vector<LinearArgs>& chain, int count, int multiproces
   return times[4];
 }
 
+/// The head: its weights fill the L2 cache several times over.
 void time_all(int multiprocessors) {
-  const Timed kTimed[] = {
-      {"delta net in",
-       {{Format::fp8, 8192}, {Format::fp8, 4096}, {Format::bf16, 32}, {Format::bf16, 32}},
-       2048,
-       Finish::store,
-       8},
-      {"attention in",
-       {{Format::fp8, 8192}, {Format::fp8, 512}, {Format::fp8, 512}},
-       2048,
-       Finish::store,
-       8},
-      {"out", {{Format::fp8, 2048}}, 4096, Finish::add, 16},
-      {"head", {{Format::nvfp4, 248320}}, 2048, Finish::store, 1},
-  };
-  std::printf("%-20s %6s %10s %10s %10s\n", "us a launch", "rows", "bytes/4.3T", "held",
+  constexpr int kVocab = 248320;
+  constexpr int kHidden = 2048;
+  std::printf("%-12s %6s %10s %10s %10s\n", "us a launch", "rows", "bytes/4.3T", "held",
               "streamed");
-  auto* x = device_array<uint16_t>(64 * 4096);
-  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), 64 * 4096, 3, 1.0F);
-  auto* y = device_array<float>(int64_t{64} * 248320);
-  fill_normal(y, int64_t{64} * 248320, 4, 1.0F);
-  for (const Timed& timed : kTimed) {
-    std::vector<LinearArgs> chain;
-    double bytes = 0.0;
-    for (int copy = 0; copy < timed.copies; ++copy) {
-      LinearArgs args{
-          .count = static_cast<int32_t>(timed.rows.size()), .x = x, .x_stride = timed.cols};
-      int64_t first = 0;
-      bytes = 0.0;
-      for (size_t i = 0; i < timed.rows.size(); ++i) {
-        const auto [format, rows] = timed.rows[i];
-        const FactorLayout layout =
-            format == Format::bf16 ? FactorLayout::none : FactorLayout::scalar;
-        args.outputs[i] = {.weight = make_weight(format, layout, rows, timed.cols,
-                                                 static_cast<uint32_t>(100 * copy + 10 * i)),
-                           .y = y + 64 * first,
-                           .y_stride = rows,
-                           .finish = timed.finish};
-        first += rows;
-        bytes += static_cast<double>(rows) * (value_bytes(format, timed.cols) +
-                                              (format == Format::nvfp4 ? timed.cols / 16 : 0));
-      }
-      chain.push_back(args);
-    }
+  auto* x = device_array<uint16_t>(64 * kHidden);
+  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), 64 * kHidden, 3, 1.0F);
+  auto* y = device_array<float>(int64_t{64} * kVocab);
+  for (const Format format : {Format::nvfp4, Format::fp8}) {
+    const bool nvfp4 = format == Format::nvfp4;
+    LinearArgs args{.count = 1, .x = x, .x_stride = kHidden};
+    args.outputs[0] = {.weight = make_weight(format, FactorLayout::scalar, kVocab, kHidden, 100),
+                       .y = y,
+                       .y_stride = kVocab};
+    const double bytes =
+        double{kVocab} * (value_bytes(format, kHidden) + (nvfp4 ? kHidden / 16 : 0));
     for (const int rows : {1, 8, 16, 32, 64}) {
-      for (LinearArgs& args : chain) args.rows = rows;
-      const int count = timed.copies == 1 ? 4 : 48;
-      std::printf("%-20s %6d %10.2f %10.2f %10.2f\n", timed.name, rows, bytes / 4.3e6,
-                  chain_us(chain, count, multiprocessors, true),
-                  chain_us(chain, count, multiprocessors, false));
+      args.rows = rows;
+      std::printf("%-12s %6d %10.2f %10.2f %10.2f\n", nvfp4 ? "head, NVFP4" : "head, FP8", rows,
+                  bytes / 4.3e6, chain_us(linear_held, args, multiprocessors),
+                  chain_us(linear_stream, args, multiprocessors));
       std::fflush(stdout);
     }
-    for (const LinearArgs& args : chain)
-      for (int i = 0; i < args.count; ++i) free_weight(args.outputs[i].weight);
+    free_weight(args.outputs[0].weight);
   }
+  cudaFree(x);
+  cudaFree(y);
 }
 
 int run_all(int argc, char** argv) {
   cudaDeviceProp properties;
   must(cudaGetDeviceProperties(&properties, 0), "device");
-  const int multiprocessors = properties.multiProcessorCount;
   const std::string part = argc > 1 ? argv[1] : "";
-  Check check(multiprocessors);
+  Check check(properties);
   if (part != "only-time") {
     uint32_t seed = 1;
+    check.choice();
     for (const Shape& shape : kShapes)
       if (part != "small" || shape.rows <= kSmallRows) check.run(shape, seed += 20);
     check.convolution(seed + 20);
     std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
   }
-  if (part == "time" || part == "only-time") time_all(multiprocessors);
+  if (part == "time" || part == "only-time") time_all(properties.multiProcessorCount);
   return check.tally.failed == 0 ? 0 : 1;
 }
 

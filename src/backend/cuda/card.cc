@@ -63,10 +63,9 @@ std::string kernel_table(const Device& device, const CardLimit& limit, const Mod
                                    ? concat("mma.sync and F32, native, state rounded to bf16",
                                             share("see docs/kernels/decode.md"))
                                    : concat("mma.sync and F32, native", share("65 % of bytes")));
-  table +=
-      line("generation linears, experts",
-           concat(hopper ? "wgmma for inputs and head, else mma.sync, native" : "mma.sync, native",
-                  share("see docs/kernels/decode.md")));
+  table += line("generation linears, experts",
+                concat(hopper ? "wgmma for the head, else mma.sync, native" : "mma.sync, native",
+                       share("see docs/kernels/decode.md")));
   return table;
 }
 

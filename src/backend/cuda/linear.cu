@@ -1,5 +1,5 @@
 // y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
-// 256. Many rows of FP8 or NVFP4 stream into wgmma where the card has it (linear_stream.cu). Else
+// 256. A head of FP8 or NVFP4 streams into wgmma where the card has it (linear_stream.cu). Else
 // inputs of up to 16 slices are held in shared memory (linear_held.cu). For longer ones, work is
 // cut into tiles of 16 rows of W. split: a block of 8 or 16 warps takes a tile, warp w adds up
 // slices w, w + 8, ... of the columns, and the warps' sums are added in their order; many loads in

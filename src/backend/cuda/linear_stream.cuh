@@ -1,9 +1,9 @@
-// One block of linear_stream.cu. A cluster of `ranks` blocks multiplies tiles of 64 rows of W with
-// 8 kN8 tokens, each block a share of the columns that the shape alone decides. In a block,
+// One block of linear_stream.cu. A cluster of two or four blocks multiplies tiles of 64 rows of W
+// with 8 kN8 tokens, each block a share of the columns that the shape alone decides. In a block,
 //   two warps ask for the weights, into a ring of stages, without waiting for inputs;
 //   two warpgroups widen them into operands and multiply, each a half of every stage;
-//   the rest finish: the sums of all warpgroups of the cluster meet in the shared memory of the
-//   block that finishes those rows, are added in one order and stored, added to y or convolved.
+//   two warps finish: the sums of all warpgroups of the cluster meet in the shared memory of the
+//   block that finishes those rows, are added in one order and stored.
 // The inputs lie in shared memory for all tiles, in the order linear_stream_parts.cuh says.
 #pragma once
 
@@ -12,20 +12,13 @@
 
 namespace nibble::cuda {
 
-struct StreamSegment {
-  LinearOutput out;
-  int32_t tile_begin = 0;
-};
-/// Matrices of one format.
-struct StreamGroup {
-  StreamSegment segments[kLinearsMax];
-  int32_t count = 0;
+struct StreamPlan {
+  DeviceLinear weight;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  int32_t rows = 0;
   int32_t tiles = 0;
   int32_t clusters = 0;
-};
-struct StreamPlan {
-  StreamGroup first, second;
-  int32_t rows = 0;
   int32_t slices = 0;     // of 256 columns
   int32_t rank_bits = 1;  // log2 of the blocks of a cluster: 1 or 2
   int32_t stages = 0;     // of the ring
@@ -33,16 +26,13 @@ struct StreamPlan {
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
   const int32_t* gather = nullptr;
-  NormInput norm;
-  ConvolveOutput convolve;
 };
 
 inline constexpr int kStreamMultipliers = kStreamGroups * 4;  // warps
 inline constexpr int kStreamProducers = 2;                    // warps
 inline constexpr int kStreamStagesMax = 8;
 inline constexpr int kStreamRanksMax = 4;
-inline constexpr int kStreamNormPieces = 4;  // of 128 columns, a warp
-inline constexpr int kStreamFinishers = 2;   // warps
+inline constexpr int kStreamFinishers = 2;  // warps
 inline constexpr int kLinearThreads =
     (kStreamMultipliers + kStreamFinishers + kStreamProducers) * 32;
 /// Sums of the rows a block finishes: of each warpgroup of the cluster, whatever its size.
@@ -52,7 +42,6 @@ struct StreamBarriers {
   uint64_t full[kStreamStagesMax];
   uint64_t empty[kStreamStagesMax];
   uint64_t sums_full, sums_empty;
-  float pieces[kStreamMultipliers * kStreamNormPieces];
 };
 
 #ifdef NIBBLE_HAS_WGMMA
@@ -60,10 +49,9 @@ struct StreamBarriers {
 template <Format kFormat, bool kBlocks, int kN8>
 class StreamBody {
  public:
-  __device__ __forceinline__ StreamBody(const StreamPlan& plan, const StreamGroup& group,
-                                        int cluster, uint8_t* memory, StreamBarriers& barriers)
+  __device__ __forceinline__ StreamBody(const StreamPlan& plan, int cluster, uint8_t* memory,
+                                        StreamBarriers& barriers)
       : plan_(plan),
-        group_(group),
         cluster_(cluster),
         rank_(cluster_rank()),
         barriers_(barriers),
@@ -94,12 +82,6 @@ class StreamBody {
   static constexpr int kTokens = 8 * kN8;
   static constexpr int kLineBytes = kTokens * 128;
 
-  __device__ __forceinline__ const StreamSegment& segment_of(int tile) const {
-    int s = 0;
-#pragma unroll 1
-    while (s + 1 < group_.count && tile >= group_.segments[s + 1].tile_begin) ++s;
-    return group_.segments[s];
-  }
   __device__ __forceinline__ void advance() {
     if (++slot_ == plan_.stages) {
       slot_ = 0;
@@ -115,21 +97,18 @@ class StreamBody {
 #pragma unroll 1
     for (int row_begin = 0; row_begin < plan_.rows; row_begin += kTokens)
 #pragma unroll 1
-      for (int tile = cluster_; tile < group_.tiles; tile += group_.clusters) {
-        const StreamSegment& segment = segment_of(tile);
-        const DeviceLinear& w = segment.out.weight;
-        const int row = (tile - segment.tile_begin) * kStreamRowTile;
+      for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters)
 #pragma unroll 1
         for (int step = 0; step < steps_; ++step) {
           if (asked++ == plan_.stages) cluster_wait();
-          ask(w, row, step);
+          ask(tile * kStreamRowTile, step);
           advance();
         }
-      }
     if (asked <= plan_.stages) cluster_wait();
   }
   /// Each warp asks for its share of the rows, a row by 16 lanes.
-  __device__ __forceinline__ void ask(const DeviceLinear& w, int row, int step) const {
+  __device__ __forceinline__ void ask(int row, int step) const {
+    const DeviceLinear& w = plan_.weight;
     constexpr int kRows = kStreamRowTile / kStreamProducers;
     constexpr int kLanes = kStreamRowBytes / 16;  // of a row
     const int lane = threadIdx.x % 32;
@@ -168,151 +147,44 @@ class StreamBody {
 
   __device__ __forceinline__ void multiply_all(int warp) {
     int tiles_done = 0;
-    if (plan_.norm.h == nullptr) wait_for_inputs();
+    wait_for_inputs();
 #pragma unroll 1
     for (int row_begin = 0; row_begin < plan_.rows; row_begin += kTokens) {
       if (row_begin > 0) sync_multipliers();
-      if constexpr (!kTakesByStages) {
-        if (kN8 == 1 && plan_.norm.h != nullptr)
-          take_norm(warp);
-        else
-          take_all(warp, row_begin);
-        fence_async_proxy();
-        sync_multipliers();
-      }
-      bool takes = kTakesByStages;
+      take_inputs(warp, row_begin);
+      fence_async_proxy();
+      sync_multipliers();
 #pragma unroll 1
-      for (int tile = cluster_; tile < group_.tiles; tile += group_.clusters) {
+      for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters) {
         Sums sums;
-        if (takes)
-          multiply_tile<kTakesByStages>(tile, warp, row_begin, sums);
-        else
-          multiply_tile<false>(tile, warp, row_begin, sums);
-        takes = false;
+        multiply_tile(tile, warp, sums);
         send(warp, tiles_done++, sums);
       }
     }
   }
 
-  // Inputs are taken 8 tokens x 64 columns at a time by a warp, four lanes a token. Many tokens: by
-  // each warpgroup for its own half of a stage, while the stage before is multiplied.
-  static constexpr bool kTakesByStages = kN8 >= 4 && kFormat != Format::nvfp4;
-  static constexpr int kStageLines = kColumns / kStreamGroups / 64;  // of a warpgroup
-  /// A token of this lane.
-  struct InputRow {
-    const uint16_t* x;
-    uint8_t* to;
-
-    __device__ __forceinline__ void find(const StreamBody& body, int eight, int row_begin) {
-      const StreamPlan& plan = body.plan_;
-      const int g = static_cast<int>(threadIdx.x % 32) / 4;
-      const int token = min(row_begin + 8 * eight + g, plan.rows - 1);
-      x = plan.x + (plan.gather == nullptr ? token : plan.gather[token]) * plan.x_stride +
-          body.slice_begin_ * kSliceColumns;
-      to = body.x_ + eight * 1024 + g * 128 + 4 * (threadIdx.x % 4);
-    }
-    __device__ __forceinline__ uint4 load(int line, int e) const {
-      const int t = threadIdx.x % 4;
-      return *reinterpret_cast<const uint4*>(x + line_column<kFormat>(line, t, e));
-    }
-    __device__ __forceinline__ void store(int line, int e, const uint4& v) const {
-      const int g = static_cast<int>(threadIdx.x % 32) / 4;
-      const uint4 words = pair_inputs<kFormat>(v);
-#pragma unroll
-      for (int m = 0; m < 4; ++m)
-        *reinterpret_cast<uint32_t*>(to + line * kLineBytes + (((4 * e + m) ^ g) << 4)) =
-            word_of(words, m);
-    }
-  };
-  __device__ __forceinline__ void take_all(int warp, int row_begin) const {
-    InputRow row;
-    row.find(*this, warp % kN8, row_begin);
+  /// A warp takes 8 tokens x 64 columns at a time, four lanes a token.
+  __device__ __forceinline__ void take_inputs(int warp, int row_begin) const {
+    const int g = static_cast<int>(threadIdx.x % 32) / 4;
+    const int t = threadIdx.x % 4;
+    const int eight = warp % kN8;
+    const int token = min(row_begin + 8 * eight + g, plan_.rows - 1);
+    const uint16_t* x = plan_.x +
+                        (plan_.gather == nullptr ? token : plan_.gather[token]) * plan_.x_stride +
+                        slice_begin_ * kSliceColumns;
+    uint8_t* to = x_ + eight * 1024 + g * 128 + 4 * t;
     const int lines = slices_ * (kSliceColumns / 64);
 #pragma unroll 4
     for (int line = warp / kN8; line < lines; line += kStreamMultipliers / kN8)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) row.store(line, e, row.load(line, e));
-  }
-  /// What a warp takes of its warpgroup's half of a stage.
-  struct InputStage {
-    static constexpr int kEights = kN8 < 4 ? 1 : kN8 / 4;
-    InputRow rows[kEights];
-    uint4 v[kEights][kStageLines][2];
-
-    __device__ __forceinline__ void find(const StreamBody& body, int warp, int row_begin) {
+      for (int e = 0; e < 2; ++e) {
+        const uint4 words = pair_inputs<kFormat>(
+            *reinterpret_cast<const uint4*>(x + line_column<kFormat>(line, t, e)));
 #pragma unroll
-      for (int i = 0; i < kEights; ++i) rows[i].find(body, warp % 4 + 4 * i, row_begin);
-    }
-    template <typename Call>
-    __device__ __forceinline__ static void for_each(int half_stage, int lines, const Call& call) {
-#pragma unroll
-      for (int l = 0; l < kStageLines; ++l)
-        if (half_stage * kStageLines + l < lines)
-#pragma unroll
-          for (int i = 0; i < kEights; ++i)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) call(i, half_stage * kStageLines + l, l, e);
-    }
-    __device__ __forceinline__ void load(int half_stage, int lines) {
-      for_each(half_stage, lines,
-               [&](int i, int line, int l, int e) { v[i][l][e] = rows[i].load(line, e); });
-    }
-    __device__ __forceinline__ void store(int half_stage, int lines) const {
-      for_each(half_stage, lines,
-               [&](int i, int line, int l, int e) { rows[i].store(line, e, v[i][l][e]); });
-    }
-  };
-
-  /// x = bf16(norm(h)) of a single row, as add_norm makes it: squares by pieces of 128 columns.
-  __device__ __forceinline__ void take_norm(int warp) const {
-    const int lane = threadIdx.x % 32;
-    const NormInput& in = plan_.norm;
-    const auto load = [&](const float* from, int piece) {
-      const int column = piece * 128 + 4 * lane;
-      return column < in.columns ? *reinterpret_cast<const float4*>(from + column)
-                                 : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    };
-    const auto own = [&](int piece) {
-      return piece >= 2 * slice_begin_ && piece < 2 * (slice_begin_ + slices_);
-    };
-    float4 weight[kStreamNormPieces];
-    float4 h[kStreamNormPieces];
-#pragma unroll
-    for (int i = 0; i < kStreamNormPieces; ++i)
-      if (own(warp + i * kStreamMultipliers))
-        weight[i] = load(in.weight, warp + i * kStreamMultipliers);
-    wait_for_inputs();
-#pragma unroll
-    for (int i = 0; i < kStreamNormPieces; ++i) h[i] = load(in.h, warp + i * kStreamMultipliers);
-#pragma unroll
-    for (int i = 0; i < kStreamNormPieces; ++i) {
-      float squares = fmaf(h[i].x, h[i].x, 0.0F);
-      squares = fmaf(h[i].y, h[i].y, squares);
-      squares = fmaf(h[i].z, h[i].z, squares);
-      squares = warp_sum(fmaf(h[i].w, h[i].w, squares));
-      if (lane == 0) barriers_.pieces[warp + i * kStreamMultipliers] = squares;
-    }
-    sync_multipliers();
-    float total = 0.0F;
-#pragma unroll 4
-    for (int piece = 0; piece < (in.columns + 127) / 128; ++piece) total += barriers_.pieces[piece];
-    const float scale = rsqrtf(total / static_cast<float>(in.columns) + in.eps);
-#pragma unroll
-    for (int i = 0; i < kStreamNormPieces; ++i) {
-      const int piece = warp + i * kStreamMultipliers;
-      if (!own(piece)) continue;
-      const uint32_t low = to_bf16_pair(__fmul_rn(weight[i].x, __fmul_rn(h[i].x, scale)),
-                                        __fmul_rn(weight[i].y, __fmul_rn(h[i].y, scale)));
-      const uint32_t high = to_bf16_pair(__fmul_rn(weight[i].z, __fmul_rn(h[i].z, scale)),
-                                         __fmul_rn(weight[i].w, __fmul_rn(h[i].w, scale)));
-      const uint2 words = pair_columns<kFormat>(low, high);
-      const int column = (piece - 2 * slice_begin_) * 128 + 4 * lane;
-      const LinePlace at = line_place<kFormat>(column & ~7);
-      uint8_t* to = x_ + at.line * kLineBytes + 4 * at.t;  // of token 0
-      const int chunk = 4 * at.half + 2 * (lane % 2);
-      *reinterpret_cast<uint32_t*>(to + (chunk << 4)) = words.x;
-      *reinterpret_cast<uint32_t*>(to + ((chunk + 1) << 4)) = words.y;
-    }
+        for (int m = 0; m < 4; ++m)
+          *reinterpret_cast<uint32_t*>(to + line * kLineBytes + (((4 * e + m) ^ g) << 4)) =
+              word_of(words, m);
+      }
   }
 
   // A half of a stage is 128 bytes of a row, taken as two times 64, or (nvfp4) 64 at a time: what
@@ -356,33 +228,20 @@ class StreamBody {
     __device__ __forceinline__ float total(int i) const { return of[0][i] + of[1][i]; }
   };
 
-  /// kTakes: the inputs too.
-  template <bool kTakes>
-  __device__ __forceinline__ void multiply_tile(int tile, int warp, int row_begin, Sums& sums) {
+  __device__ __forceinline__ void multiply_tile(int tile, int warp, Sums& sums) {
     const int half = warp / 4;
-    const int lines = slices_ * (kSliceColumns / 64);
     const float* factors = nullptr;
     if constexpr (kBlocks) factors = block_factors(tile, half);
     const uint64_t x = wgmma_descriptor(shared_address(x_));
-    InputStage inputs;
-    if constexpr (kTakes) {
-      inputs.find(*this, warp, row_begin);
-      inputs.load(half, lines);
-    }
     Sums part;
     part.clear();
     sums.clear();
 #pragma unroll 1
     for (int step = 0; step < steps_; ++step) {
       const int half_stage = step * kStreamGroups + half;
-      const float factor = kBlocks && factors != nullptr ? factors[2 * step] : 1.0F;
-      if constexpr (kTakes) {
-        inputs.store(half_stage, lines);
-        inputs.load(half_stage + kStreamGroups, lines);
-        fence_async_proxy();
-        sync_warpgroup(half);
-      }
-      const bool works = !kHasScales || half_stage * kStageLines < lines;
+      const float factor = kBlocks ? factors[2 * step] : 1.0F;
+      // Half a stage of NVFP4 is a slice; the last may be beyond this block's.
+      const bool works = !kHasScales || half_stage < slices_;
 #pragma unroll 1
       for (int turn = 0; turn < kTurns; ++turn) {
         // Before anything is loaded, and with a branch between: the compiler takes registers that
@@ -430,13 +289,10 @@ class StreamBody {
                          lines + j / 4 * (kLineBytes >> 4) + j % 4 * 2);
     wgmma_commit();
   }
-  /// Of this warpgroup's 128 columns of each stage, two apart; null: there are none.
+  /// Of this warpgroup's 128 columns of each stage, two apart.
   __device__ __forceinline__ const float* block_factors(int tile, int half) const {
-    const StreamSegment& segment = segment_of(tile);
-    const DeviceLinear& w = segment.out.weight;
-    if (w.layout != FactorLayout::block128) return nullptr;
-    return w.factors + (tile - segment.tile_begin) * kStreamRowTile / 128 * (w.cols / 128) +
-           2 * slice_begin_ + half;
+    const DeviceLinear& w = plan_.weight;
+    return w.factors + tile * kStreamRowTile / 128 * (w.cols / 128) + 2 * slice_begin_ + half;
   }
 
   /// Sums of a warp's 16 rows to the block that finishes them.
@@ -464,18 +320,13 @@ class StreamBody {
 #pragma unroll 1
     for (int row_begin = 0; row_begin < plan_.rows; row_begin += kTokens)
 #pragma unroll 1
-      for (int tile = cluster_; tile < group_.tiles; tile += group_.clusters) {
-        const StreamSegment& segment = segment_of(tile);
-        const int row = (tile - segment.tile_begin) * kStreamRowTile +
-                        (rank_ * kStreamRowTile >> plan_.rank_bits);
-        const bool last =
-            row_begin + kTokens >= plan_.rows && tile + group_.clusters >= group_.tiles;
+      for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters) {
+        const int row = tile * kStreamRowTile + (rank_ * kStreamRowTile >> plan_.rank_bits);
+        const bool last = row_begin + kTokens >= plan_.rows && tile + plan_.clusters >= plan_.tiles;
         if constexpr (kN8 > 1)
-          finish_many(segment.out, row, row_begin, tiles_done, last);
-        else if (segment.out.finish == Finish::convolve)
-          finish_few<true>(segment.out, row, row_begin, tiles_done, last);
+          finish_many(row, row_begin, tiles_done, last);
         else
-          finish_few<false>(segment.out, row, row_begin, tiles_done, last);
+          finish_few(row, row_begin, tiles_done, last);
         ++tiles_done;
       }
   }
@@ -497,58 +348,28 @@ class StreamBody {
   __device__ __forceinline__ static void sync_finishers() {
     asm volatile("bar.sync 4, %0;" ::"n"(kStreamFinishers * 32) : "memory");
   }
-  __device__ __forceinline__ static float factor_of(const DeviceLinear& w, int row) {
-    return row_factor(w, row);
-  }
 
   /// Up to 8 tokens. A thread has one row and every so many-th token.
-  template <bool kConvolves>
-  __device__ __forceinline__ void finish_few(const LinearOutput& out, int row_begin,
-                                             int first_token, int tiles_done, bool last) const {
+  __device__ __forceinline__ void finish_few(int row_begin, int first_token, int tiles_done,
+                                             bool last) const {
     constexpr int kOutputs = kStreamRowTile / 2 * kTokens / (kStreamFinishers * 32);
-    constexpr int kAhead = kConvolves ? 2 : kOutputs;
     const int row_bits = 6 - plan_.rank_bits;  // log2 of the rows
     const int local = finisher() & ((1 << row_bits) - 1);
     const int row = row_begin + local;
     const int token_begin = finisher() >> row_bits;
     const int token_step = kStreamFinishers * 32 >> row_bits;
-    const int tokens = row < out.weight.rows ? min(kTokens, plan_.rows - first_token) : 0;
-    const float factor = tokens > 0 ? factor_of(out.weight, row) : 0.0F;
-    float* y = out.y + (first_token + token_begin) * out.y_stride + row;
-    const int64_t y_step = token_step * out.y_stride;
+    const int tokens = row < plan_.weight.rows ? min(kTokens, plan_.rows - first_token) : 0;
+    const float factor = tokens > 0 ? row_factor(plan_.weight, row) : 0.0F;
+    float* y = plan_.y + (first_token + token_begin) * plan_.y_stride + row;
+    const int64_t y_step = token_step * plan_.y_stride;
     float total[kOutputs];
+    wait_sums(tiles_done);
 #pragma unroll
-    for (int base = 0; base < kOutputs; base += kAhead) {
-      ConvolveAhead ahead[kAhead];
-      float old[kAhead];
-      bool writes[kAhead];
+    for (int i = 0; i < kOutputs; ++i) total[i] = sum_of(local, token_begin + i * token_step);
+    release_sums(last);
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int token = token_begin + (base + i) * token_step;
-        writes[i] = token < tokens;
-        if (!writes[i]) continue;
-        if constexpr (kConvolves)
-          writes[i] = look_ahead(plan_.convolve, row, first_token + token, ahead[i]);
-        else if (out.finish == Finish::add)
-          old[i] = y[(base + i) * y_step];
-      }
-      if (base == 0) {
-        wait_sums(tiles_done);
-#pragma unroll
-        for (int i = 0; i < kOutputs; ++i) total[i] = sum_of(local, token_begin + i * token_step);
-        release_sums(last);
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (!writes[i]) continue;
-        const float value = __fmul_rn(total[base + i], factor);
-        float* to = y + (base + i) * y_step;
-        if constexpr (kConvolves)
-          *to = convolve(plan_.convolve, ahead[i], value);
-        else
-          *to = out.finish == Finish::add ? __fadd_rn(old[i], value) : value;
-      }
-    }
+    for (int i = 0; i < kOutputs; ++i)
+      if (token_begin + i * token_step < tokens) y[i * y_step] = __fmul_rn(total[i], factor);
   }
   /// Of row `row` of this block's and a token of 8; what is beyond them is some other sum.
   __device__ __forceinline__ float sum_of(int row, int token) const {
@@ -565,8 +386,8 @@ class StreamBody {
 
   /// More tokens: four outputs at a time, two rows of two tokens, as the sums lie. A thread has two
   /// rows of every 16 and two tokens of every second 8.
-  __device__ __forceinline__ void finish_many(const LinearOutput& out, int row_begin,
-                                              int first_token, int tiles_done, bool last) const {
+  __device__ __forceinline__ void finish_many(int row_begin, int first_token, int tiles_done,
+                                              bool last) const {
     constexpr int kEach = kN8 / kStreamFinishers;
     constexpr int kSixteens = 2;  // of rows, at most
     const int lane = threadIdx.x % 32;
@@ -575,33 +396,23 @@ class StreamBody {
     const int token = 8 * eight + 2 * (lane % 4);
     const int row = row_begin + stream_row(lane / 4);
     const int tokens = min(kTokens, plan_.rows - first_token);
-    const bool adds = out.finish == Finish::add;
-    float* y = out.y + (first_token + token) * out.y_stride + row;
+    float* y = plan_.y + (first_token + token) * plan_.y_stride + row;
     // Output `i` of eights `e`, sixteens `s`: i % 2 the token, i / 2 the upper row.
     const auto place = [&](int s, int e, int i) {
-      return y + (e * 8 * kStreamFinishers + i % 2) * out.y_stride + s * 16 + i / 2 * 8;
+      return y + (e * 8 * kStreamFinishers + i % 2) * plan_.y_stride + s * 16 + i / 2 * 8;
     };
     const auto writes = [&](int s, int e, int i) {
       return s < sixteens && token + e * 8 * kStreamFinishers + i % 2 < tokens &&
-             row + s * 16 + i / 2 * 8 < out.weight.rows;
+             row + s * 16 + i / 2 * 8 < plan_.weight.rows;
     };
     float factor[kSixteens][2];
 #pragma unroll
     for (int s = 0; s < kSixteens; ++s)
 #pragma unroll
       for (int high = 0; high < 2; ++high)
-        factor[s][high] = factor_of(out.weight, min(row + s * 16 + high * 8, out.weight.rows - 1));
+        factor[s][high] =
+            row_factor(plan_.weight, min(row + s * 16 + high * 8, plan_.weight.rows - 1));
     float4 total[kSixteens][kEach];
-    if (adds) {
-#pragma unroll
-      for (int s = 0; s < kSixteens; ++s)
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) {
-          float* old = reinterpret_cast<float*>(&total[s][e]);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) old[i] = writes(s, e, i) ? *place(s, e, i) : 0.0F;
-        }
-    }
     wait_sums(tiles_done);
 #pragma unroll
     for (int s = 0; s < kSixteens; ++s)
@@ -609,13 +420,8 @@ class StreamBody {
       for (int e = 0; e < kEach; ++e) {
         if (s >= sixteens) continue;
         const float4 sum = sum_of_four((s * kN8 + e * kStreamFinishers + eight) * 32 + lane);
-        const float4 value =
-            make_float4(__fmul_rn(sum.x, factor[s][0]), __fmul_rn(sum.y, factor[s][0]),
-                        __fmul_rn(sum.z, factor[s][1]), __fmul_rn(sum.w, factor[s][1]));
-        float4& to = total[s][e];
-        to = adds ? make_float4(__fadd_rn(to.x, value.x), __fadd_rn(to.y, value.y),
-                                __fadd_rn(to.z, value.z), __fadd_rn(to.w, value.w))
-                  : value;
+        total[s][e] = make_float4(__fmul_rn(sum.x, factor[s][0]), __fmul_rn(sum.y, factor[s][0]),
+                                  __fmul_rn(sum.z, factor[s][1]), __fmul_rn(sum.w, factor[s][1]));
       }
     release_sums(last);
 #pragma unroll
@@ -642,7 +448,6 @@ class StreamBody {
   }
 
   const StreamPlan& plan_;
-  const StreamGroup& group_;
   int cluster_, rank_;
   StreamBarriers& barriers_;
   uint8_t *x_, *sums_, *ring_;

@@ -20,9 +20,7 @@ inline constexpr int kStreamScalePitch = 48;
 inline constexpr int kSliceColumns = 256;  // what the blocks of a cluster share out
 
 constexpr int stage_columns(Format format) {
-  return format == Format::bf16  ? kStreamRowBytes / 2
-         : format == Format::fp8 ? kStreamRowBytes
-                                 : kStreamRowBytes * 2;
+  return format == Format::fp8 ? kStreamRowBytes : kStreamRowBytes * 2;
 }
 constexpr int stage_bytes(Format format) {
   return kStreamRowTile * (kStreamPitch + (format == Format::nvfp4 ? kStreamScalePitch : 0));
@@ -39,35 +37,19 @@ template <Format kFormat>
 __device__ __forceinline__ int line_column(int line, int t, int half) {
   if constexpr (kFormat == Format::nvfp4)
     return 128 * (line / 2) + 32 * t + 16 * (line % 2) + 8 * half;
-  if constexpr (kFormat == Format::fp8) return 64 * line + 16 * t + 8 * half;
-  return 64 * line + 32 * half + 8 * t;
+  return 64 * line + 16 * t + 8 * half;
 }
-/// The reverse for a multiple of 8.
-struct LinePlace {
-  int line, t, half;
-};
-template <Format kFormat>
-__device__ __forceinline__ LinePlace line_place(int column) {
-  if constexpr (kFormat == Format::nvfp4)
-    return {2 * (column / 128) + column / 16 % 2, column / 32 % 4, column / 8 % 2};
-  if constexpr (kFormat == Format::fp8) return {column / 64, column / 16 % 4, column / 8 % 2};
-  return {column / 64, column / 8 % 4, column / 32 % 2};
-}
-
 /// Operands of kSteps wgmma steps that 16 bytes of two rows hold, or a half of them (`part`).
 template <Format kFormat>
 struct Fragments {
-  static constexpr int kSteps = kFormat == Format::bf16 ? 2 : 4;
+  static constexpr int kSteps = 4;
   static constexpr int kParts = kFormat == Format::nvfp4 ? 2 : 1;  // of 16 bytes
   uint32_t a[kSteps][4];
 
   /// scales: of both rows for these columns (nvfp4).
   __device__ __forceinline__ void widen(const uint4& low, const uint4& high, int part,
                                         const uint32_t (&scales)[2]) {
-    if constexpr (kFormat == Format::bf16) {
-      a[0][0] = low.x, a[0][1] = high.x, a[0][2] = low.y, a[0][3] = high.y;
-      a[1][0] = low.z, a[1][1] = high.z, a[1][2] = low.w, a[1][3] = high.w;
-    } else if constexpr (kFormat == Format::fp8) {
+    if constexpr (kFormat == Format::fp8) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const E4m3Pairs first = e4m3_pairs(word_of(low, j));
@@ -138,12 +120,8 @@ __device__ __forceinline__ int cluster_rank() {
   asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
 }
-/// Barriers of the warps that multiply, and of one warpgroup of them.
 __device__ __forceinline__ void sync_multipliers() {
   asm volatile("bar.sync 1, %0;" ::"n"(kStreamGroups * 128) : "memory");
-}
-__device__ __forceinline__ void sync_warpgroup(int half) {
-  asm volatile("bar.sync %0, 128;" ::"r"(2 + half) : "memory");
 }
 
 // ---- wgmma ----
