@@ -61,7 +61,7 @@ class ServerTest : public ::testing::Test {
     return log_;
   }
   void wait_for_log(std::string_view text) {
-    for (int i = 0; i < 500 && log().find(text) == std::string::npos; ++i)
+    for (int i = 0; i < 6000 && log().find(text) == std::string::npos; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_NE(log().find(text), std::string::npos) << log();
   }
