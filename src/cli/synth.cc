@@ -8,7 +8,8 @@ namespace nibble {
 namespace {
 
 constexpr Option kOptions[] = {
-    {"layout", "NAME", "mixed", "mixed (NVFP4 experts and head, FP8 projections), nvfp4 or bf16"},
+    {"layout", "NAME", "mixed",
+     "mixed (NVFP4 experts and head, FP8 projections), nvfp4, fp8 or bf16"},
     {"seed", "N", "1", "of the random numbers"},
     {"threads", "N", "0", "threads; 0 is one per usable core"},
 };

@@ -218,7 +218,8 @@ Json declaration(const std::map<std::string, int>& declared, const SyntheticOpti
   if (layout == WeightLayout::nvfp4) {
     groups.set("group_0", scheme_group({kMlp, kAttention, "lm_head"}, 4, options.fp8));
   } else {
-    groups.set("group_0", scheme_group({kMlp, "lm_head"}, 4, options.fp8));
+    const int bits = layout == WeightLayout::fp8 ? 8 : 4;
+    groups.set("group_0", scheme_group({kMlp, "lm_head"}, bits, options.fp8));
     groups.set("group_1",
                scheme_group({kAttention, "re:.*linear_attn.(in_proj_qkv|in_proj_z|out_proj)$"}, 8,
                             options.fp8));

@@ -6,7 +6,8 @@
 namespace nibble {
 namespace {
 
-constexpr std::array kLayouts = {WeightLayout::mixed, WeightLayout::nvfp4, WeightLayout::bf16};
+constexpr std::array kLayouts = {WeightLayout::mixed, WeightLayout::nvfp4, WeightLayout::fp8,
+                                 WeightLayout::bf16};
 
 bool is_expert_or_mlp(std::string_view module) {
   return module.ends_with("_proj") && module.find(".mlp.") != std::string_view::npos;
@@ -99,7 +100,17 @@ LayerSources Namer::layer(const std::string& name, LayerKind kind) const {
 }  // namespace
 
 std::string_view weight_layout_name(WeightLayout layout) {
-  return layout == WeightLayout::mixed ? "mixed" : layout == WeightLayout::nvfp4 ? "nvfp4" : "bf16";
+  switch (layout) {
+    case WeightLayout::mixed:
+      return "mixed";
+    case WeightLayout::nvfp4:
+      return "nvfp4";
+    case WeightLayout::fp8:
+      return "fp8";
+    case WeightLayout::bf16:
+      return "bf16";
+  }
+  return "";
 }
 
 Result<WeightLayout> parse_weight_layout(std::string_view name) {
@@ -107,14 +118,16 @@ Result<WeightLayout> parse_weight_layout(std::string_view name) {
     if (weight_layout_name(layout) == name) return layout;
   return make_error(
       ErrorCode::invalid_argument,
-      {.what = "layout of weights", .expected = "mixed, nvfp4 or bf16", .found = name});
+      {.what = "layout of weights", .expected = "mixed, nvfp4, fp8 or bf16", .found = name});
 }
 
 FormatOf formats_of(WeightLayout layout) {
   return [layout](std::string_view module) {
-    const bool mixed = layout == WeightLayout::mixed;
+    const bool eight = layout == WeightLayout::fp8;
+    const bool mixed = eight || layout == WeightLayout::mixed;
     if (layout == WeightLayout::bf16) return WeightFormat::plain;
-    if (module == "lm_head" || is_expert_or_mlp(module)) return WeightFormat::nvfp4;
+    if (module == "lm_head" || is_expert_or_mlp(module))
+      return eight ? WeightFormat::fp8_tensor : WeightFormat::nvfp4;
     if (module.find(".self_attn.") != std::string_view::npos)
       return mixed ? WeightFormat::fp8_tensor : WeightFormat::nvfp4;
     return mixed && is_delta_projection(module) ? WeightFormat::fp8_tensor : WeightFormat::plain;

@@ -17,6 +17,7 @@ namespace nibble {
 enum class WeightLayout : uint8_t {
   mixed,  // NVFP4 experts, shared expert, dense MLP and head; FP8 projections; the rest BF16
   nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16
+  fp8,    // as mixed, what is NVFP4 there FP8
   bf16,
 };
 std::string_view weight_layout_name(WeightLayout layout);

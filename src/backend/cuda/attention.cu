@@ -1,5 +1,5 @@
 // What comes before attention: norm and rotation of a prompt's q and k, k and v of rows into their
-// pages. One warp per head. Attention itself: attend.cu, flash_prefill.cu.
+// pages. One warp per head. Attention itself: attend.cu, flash_prefill.cu, attend_f32.cu.
 #include "backend/cuda/attention_row.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_kv(const AttentionArgs& a, int row, int he
                                          const T* v_rows, Scratch& scratch) {
   const int kv_head = head % a.kv_heads;
   const int64_t at = (static_cast<int64_t>(row) * a.kv_heads + kv_head) * a.head_dim;
-  const int64_t to = line_begin(a, row, a.batch.kv_index[row], kv_head);
+  const int64_t to = line_begin<kFormat>(a, row, a.batch.kv_index[row], kv_head);
   if (head < a.kv_heads) {
     const HeadPart k = normed_and_rotated(a, row, k_rows + at, a.k_norm, scratch);
     store_head<kFormat>(a.kv.keys + to, k, a.head_dim);
@@ -79,8 +79,9 @@ dim3 grid_of(int heads, int rows) {
 }  // namespace
 
 void attention_store(const AttentionArgs& args, const Launcher& launcher) {
-  const auto kernel =
-      args.kv.format == KvFormat::fp8 ? store_kernel<KvFormat::fp8> : store_kernel<KvFormat::bf16>;
+  const auto kernel = args.kv.format == KvFormat::fp8   ? store_kernel<KvFormat::fp8>
+                      : args.kv.format == KvFormat::f32 ? store_kernel<KvFormat::f32>
+                                                        : store_kernel<KvFormat::bf16>;
   launch(kernel, launcher, grid_of(2 * args.kv_heads, args.batch.rows), kWarps * 32, 0, args);
 }
 void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher) {

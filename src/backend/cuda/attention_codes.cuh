@@ -67,6 +67,8 @@ template <KvFormat kFormat>
 __device__ __forceinline__ void store_code(uint8_t* base, int64_t element, float x) {
   if constexpr (kFormat == KvFormat::bf16) {
     reinterpret_cast<uint16_t*>(base)[element] = to_bf16(x);
+  } else if constexpr (kFormat == KvFormat::f32) {
+    reinterpret_cast<float*>(base)[element] = x;
   } else {
     base[element] = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
   }

@@ -96,11 +96,12 @@ __device__ __forceinline__ void rotate_heads(int pairs, const float2* turns, flo
 }
 
 /// Where the keys and values of a token of a row's sequence begin, in bytes.
+template <KvFormat kFormat>
 __device__ __forceinline__ int64_t line_begin(const AttentionArgs& a, int row, int token,
                                               int head) {
   const int64_t page = a.batch.pages[a.batch.page_begin[row] + token / kPage];
   return page * a.kv.page_stride +
-         (head * kPage + token % kPage) * a.head_dim * kv_element_bytes(a.kv.format);
+         (head * kPage + token % kPage) * a.head_dim * kv_element_bytes(kFormat);
 }
 /// A head as the cache keeps it.
 template <KvFormat kFormat>

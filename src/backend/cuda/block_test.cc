@@ -1,8 +1,8 @@
 // Each block of the CUDA backend alone against the reference, which rounds the inputs of linears to
-// BF16 too, and prompts where the prompt kernels do: synthetic models of one layer in which all but
-// the block in question gives zero, and the embedding is small against what the block adds. Inputs
-// come from fresh seeds, printed when a test fails; caches are full of NaN beforehand. Needs a
-// card.
+// BF16 too, and prompts where the prompt kernels do; and with activations f32, where neither rounds
+// anything: synthetic models of one layer in which all but the block in question gives zero, and
+// the embedding is small against what the block adds. Inputs come from fresh seeds, printed when a
+// test fails; caches are full of NaN beforehand. Needs a card.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,6 +24,9 @@ constexpr double kErrorMax = 4e-3;  // relative rms, BF16
 /// Of a product whose declared input is what attention or a delta net made: where that differs in
 /// its last bits, a code turns by a whole step now and then.
 constexpr double kSteppedErrorMax = 4e-2;
+constexpr double kF32ErrorMax = 1e-5;
+/// In F32 with pages in E4M3: where a number differs in its last bits, a code turns now and then.
+constexpr double kSteppedPagesErrorMax = 1e-3;
 constexpr int kVocab = 512;
 
 enum class Block : uint8_t { embed_and_head, attention, delta_net, moe, dense_mlp };
@@ -37,6 +40,7 @@ struct Case {
   int q_heads = 16, kv_heads = 2, head_dim = 256;
   int k_heads = 16, v_heads = 32, k_dim = 128, v_dim = 128;
   int experts = 256, top_k = 8, width = 512, shared_width = 512;
+  int vocab = kVocab;
   int prompt = 24;  // rows; then four generated ones
   KvCache kv = KvCache::bf16;
   StateCache state = StateCache::f32;
@@ -75,8 +79,31 @@ const Case kCases[] = {
      .prompt = 200,
      .state = StateCache::bf16},
     {.name = "moe_35b_nvfp4", .block = Block::moe, .layout = WeightLayout::mixed},
+    {.name = "moe_35b_fp8", .block = Block::moe, .layout = WeightLayout::fp8, .experts = 64},
     {.name = "moe_35b_bf16", .block = Block::moe, .experts = 64},
+    {.name = "moe_fp8_by_block",
+     .block = Block::moe,
+     .layout = WeightLayout::fp8,
+     .hidden = 384,
+     .experts = 12,
+     .top_k = 3,
+     .width = 128,
+     .shared_width = 256,
+     .prompt = 90,
+     .fp8 = SyntheticFp8::by_block},
     {.name = "embed_and_head", .block = Block::embed_and_head},
+    {.name = "head_streamed_nvfp4",
+     .block = Block::embed_and_head,
+     .layout = WeightLayout::mixed,
+     .hidden = 512,
+     .vocab = 65536,
+     .prompt = 3},
+    {.name = "head_streamed_fp8",
+     .block = Block::embed_and_head,
+     .layout = WeightLayout::fp8,
+     .hidden = 512,
+     .vocab = 65536,
+     .prompt = 3},
     {.name = "embed_and_head_nvfp4",
      .block = Block::embed_and_head,
      .layout = WeightLayout::mixed,
@@ -249,7 +276,7 @@ std::string config_text(const Case& c) {
                 R"(, "num_experts_per_tok": )", c.top_k, R"(, "moe_intermediate_size": )", c.width,
                 R"(, "shared_expert_intermediate_size": )", c.shared_width,
                 R"(, "intermediate_size": )", c.block == Block::dense_mlp ? c.width : 64,
-                R"(, "vocab_size": )", kVocab, R"(, "max_position_embeddings": 4096,
+                R"(, "vocab_size": )", c.vocab, R"(, "max_position_embeddings": 4096,
   "rms_norm_eps": 1e-06, "hidden_act": "silu", "attn_output_gate": true, "eos_token_id": 1,
   "rope_parameters": {"rope_type": "default", "rope_theta": 10000000,
     "partial_rotary_factor": 0.5, "mrope_interleaved": true, "mrope_section": [)",
@@ -342,10 +369,18 @@ class CudaBlock : public testing::TestWithParam<Case> {
     model.weights = Weights::bind(*model.checkpoint, model.config).value();
     return model;
   }
+  /// The same passes on both sides, from a fresh seed.
+  struct Sides {
+    BackendOptions cuda, reference;
+    decltype(&make_reference_backend) make_reference;
+    Arithmetic prompt = Arithmetic::prompt;
+    double error_max = 0.0;
+  };
+  void compare(const Sides& sides);
   TemporaryFolder folder_;
 };
 
-TEST_P(CudaBlock, NearTheReference) {
+void CudaBlock::compare(const Sides& sides) {
   const Case& c = GetParam();
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(concat("seed ", seed));
@@ -358,32 +393,61 @@ TEST_P(CudaBlock, NearTheReference) {
   std::vector<int32_t> ids;
   for (int i = 0; i < c.prompt + 4; ++i) ids.push_back(from[engine() % from.size()]);
 
-  const auto make = c.odd ? make_reference_backend : make_bf16_prompt_reference_backend;
-  BackendOptions options{.kv_cache = c.kv, .state = c.state};
-  if (!c.declared.empty()) options.activations = Activations::declared;
-  const auto cuda = make_cuda_backend(model.weights, model.config, options).value();
-  if (c.declared.empty()) options.activations = Activations::bf16;
-  const auto reference = make(model.weights, model.config, options).value();
+  const auto cuda = make_cuda_backend(model.weights, model.config, sides.cuda).value();
+  const auto reference = sides.make_reference(model.weights, model.config, sides.reference).value();
   const SessionLimits limits{
       .sequences = 1, .tokens_max = c.prompt + 64, .rows_max = c.prompt + 64};
   TestSession expected(*reference, model.config, limits);
   TestSession found(*cuda, model.config, limits);
   const auto prompt = static_cast<size_t>(c.prompt);
-  const auto compare = [&](size_t begin, size_t count, Arithmetic arithmetic, const char* what) {
+  const auto pass = [&](size_t begin, size_t count, Arithmetic arithmetic, const char* what) {
     const TestSession::Feed feed{
         .sequence = 0, .tokens = std::span(ids).subspan(begin, count), .arithmetic = arithmetic};
     const double error = relative_rms(found.pass({feed}), expected.pass({feed}));
     std::fprintf(stderr, "%s, %s: relative rms %.2e\n", c.name, what, error);
-    EXPECT_LE(error, c.stepped ? kSteppedErrorMax : kErrorMax) << what;
+    EXPECT_LE(error, sides.error_max) << what;
   };
+  pass(0, prompt, sides.prompt, "prompt");
+  pass(prompt, 1, Arithmetic::generation, "one generated row, recorded");
+  pass(prompt + 1, 3, Arithmetic::generation, "three generated rows");
+}
+
+TEST_P(CudaBlock, NearTheReference) {
+  const Case& c = GetParam();
+  Sides sides{.cuda = {.kv_cache = c.kv, .state = c.state},
+              .make_reference = c.odd ? make_reference_backend : make_bf16_prompt_reference_backend,
+              .error_max = c.stepped ? kSteppedErrorMax : kErrorMax};
+  if (!c.declared.empty()) sides.cuda.activations = Activations::declared;
+  sides.reference = sides.cuda;
+  if (c.declared.empty()) sides.reference.activations = Activations::bf16;
   // Where no prompt kernel holds the shape, a BF16 state is rounded after every row.
-  const bool by_row = c.odd && c.state == StateCache::bf16;
-  compare(0, prompt, by_row ? Arithmetic::generation : Arithmetic::prompt, "prompt");
-  compare(prompt, 1, Arithmetic::generation, "one generated row, recorded");
-  compare(prompt + 1, 3, Arithmetic::generation, "three generated rows");
+  if (c.odd && c.state == StateCache::bf16) sides.prompt = Arithmetic::generation;
+  compare(sides);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlock, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+/// With activations f32: what is left is the order of sums, and what the multipliers drop.
+class CudaBlockF32 : public CudaBlock {};
+
+TEST_P(CudaBlockF32, IsTheReference) {
+  const bool stepped = GetParam().kv == KvCache::fp8;
+  const BackendOptions options{.activations = Activations::f32,
+                               .kv_cache = stepped ? KvCache::fp8 : KvCache::automatic};
+  compare({.cuda = options,
+           .reference = options,
+           .make_reference = make_reference_backend,
+           .error_max = stepped ? kSteppedPagesErrorMax : kF32ErrorMax});
+}
+
+std::vector<Case> f32_cases() {
+  std::vector<Case> cases;
+  for (const Case& c : kCases)
+    if (c.declared.empty() && c.state == StateCache::f32) cases.push_back(c);
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlockF32, testing::ValuesIn(f32_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

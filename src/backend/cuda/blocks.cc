@@ -19,7 +19,8 @@ AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t ro
   args.h = work.h.as<float>() + int64_t{row_begin} * config.hidden;
   args.x = work.x.as<uint16_t>() + row_begin * work.x_stride;
   args.x_stride = work.x_stride;
-  if (last) args.hidden_out = work.hidden.as<float>() + int64_t{row_begin} * config.hidden;
+  if (last || in_f32(context))
+    args.hidden_out = work.hidden.as<float>() + int64_t{row_begin} * config.hidden;
   // The head reads every row as generation arithmetic does.
   if (row_begin >= context.batch.rows && !last) args.packed_from = 0;
   return args;
@@ -27,7 +28,9 @@ AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t ro
 
 void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
                  const AddNormArgs& args) {
-  add_norm(finish_args(context, layer, half, row_begin, args), context.launcher.of(Step::finish));
+  const AddNormArgs finish = finish_args(context, layer, half, row_begin, args);
+  const Launcher launcher = context.launcher.of(Step::finish);
+  in_f32(context) ? norm_f32(finish, launcher) : add_norm(finish, launcher);
 }
 
 void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
@@ -53,7 +56,8 @@ NormInput norm_before(const Context& context, int layer, Half half) {
 
 /// Whether a half can take the norm of a single row as its input.
 bool takes_norm(const Context& context, int layer, Half half) {
-  if (context.batch.rows != 1 || context.config.hidden % 4 != 0 || declares(context)) return false;
+  if (context.batch.rows != 1 || context.config.hidden % 4 != 0 || !makes_inputs(context))
+    return false;
   const LayerWeights& w = context.layer(layer);
   const auto all_held = [](std::initializer_list<const DeviceLinear*> weights) {
     return std::ranges::all_of(weights,
@@ -93,16 +97,17 @@ void norm_after(const Context& context, int layer, Half half) {
 
 void embed_block(const Context& context) {
   const Workspace& work = context.work;
-  embed({.batch = context.all,
-         .table = context.weights.embedding,
-         .hidden = context.config.hidden,
-         .h = work.h.as<float>(),
-         .norm = context.layer(0).input_norm,
-         .x = work.x.as<uint16_t>(),
-         .x_stride = work.x_stride,
-         .eps = context.config.rms_eps,
-         .packed_from = context.batch.rows},
-        context.launcher);
+  const EmbedArgs args{.batch = context.all,
+                       .table = context.weights.embedding,
+                       .hidden = context.config.hidden,
+                       .h = work.h.as<float>(),
+                       .norm = context.layer(0).input_norm,
+                       .x = work.x.as<uint16_t>(),
+                       .x_stride = work.x_stride,
+                       .eps = context.config.rms_eps,
+                       .packed_from = context.batch.rows};
+  embed(args, context.launcher);
+  if (in_f32(context)) finish_embed_f32(context, args);
 }
 
 void attention_block(const Context& context, int layer) {
@@ -139,7 +144,8 @@ void attention_block(const Context& context, int layer) {
                            .partial = work.partial.as<uint8_t>(),
                            .out = work.mixed.as<uint16_t>(),
                            .out_stride = work.mixed_stride};
-  attention(args, context.launcher.of(Step::attend));
+  const Launcher launcher = context.launcher.of(Step::attend);
+  in_f32(context) ? attention_f32(args, launcher) : attention(args, launcher);
   add_product(context, w.o, work.mixed.as<uint16_t>(), work.mixed_stride);
   norm_after(context, layer, Half::mixer);
 }
@@ -148,7 +154,7 @@ namespace {
 
 /// Every sequence has one row and the projection ends with the convolution.
 bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
-  return !declares(context) && context.batch.rows == context.batch.sequences &&
+  return makes_inputs(context) && context.batch.rows == context.batch.sequences &&
          context.batch.rows <= kConvolveRowsMax && held(qkv) &&
          context.config.delta_net.conv_kernel >= 2 &&
          context.config.delta_net.conv_kernel <= kConvolveTapsMax;
@@ -202,7 +208,8 @@ void delta_net_block(const Context& context, int layer) {
              .eps = context.config.rms_eps,
              .state = state,
              .out = work.mixed.as<uint16_t>(),
-             .out_stride = work.mixed_stride},
+             .out_stride = work.mixed_stride,
+             .kernels = in_f32(context) ? DeltaNetKernels::in_parts : DeltaNetKernels::automatic},
             context.launcher);
   add_product(context, w.out, work.mixed.as<uint16_t>(), work.mixed_stride);
   norm_after(context, layer, Half::mixer);

@@ -69,6 +69,23 @@ std::string kernel_table(const Device& device, const CardLimit& limit, const Mod
   return table;
 }
 
+std::string_view kv_name(KvFormat format) {
+  return format == KvFormat::fp8 ? "fp8 (e4m3)" : format == KvFormat::bf16 ? "bf16" : "f32";
+}
+
+std::string f32_kernel_table(const ModelConfig& config, KvFormat kv, StateFormat state) {
+  std::string table =
+      "kernels (activations f32: nothing is rounded; slow, for tests):\n"
+      "  linears, experts            those of generation, each input as three in bf16\n"
+      "  prompts                     as generated tokens\n";
+  if (config.count(LayerKind::attention) > 0)
+    table += concat("  attention                   F32, portable, pages in ", kv_name(kv), "\n");
+  if (config.count(LayerKind::delta_net) > 0)
+    table += concat("  delta net                   F32, portable, state in ",
+                    state == StateFormat::bf16 ? "bf16" : "f32", "\n");
+  return table;
+}
+
 CudaMemory card_memory(const Device& device, const CardLimit& limit, int64_t weight_bytes) {
   // At least what recorded passes, and the driver's rounding, add on an H200.
   constexpr int64_t kRecordedBytes = int64_t{24} << 20;

@@ -14,7 +14,10 @@ Result<void> refuse_oversized(const ModelConfig& config);
 /// `limit`: the smaller card that is imitated, if any.
 CudaMemory card_memory(const Device& device, const CardLimit& limit, int64_t weight_bytes);
 
-/// See cuda_kernel_table().
+/// A page format, for people.
+std::string_view kv_name(KvFormat format);
+/// See cuda_kernel_table(); that of activations f32 is another.
+std::string f32_kernel_table(const ModelConfig& config, KvFormat kv, StateFormat state);
 std::string kernel_table(const Device& device, const CardLimit& limit, const ModelConfig& config,
                          KvFormat kv, StateFormat state);
 

@@ -25,6 +25,13 @@ using namespace cuda;
 /// Rows of the recorded passes; a batch runs on the next larger one.
 constexpr std::array<int32_t, 12> kGraphRows = {1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64};
 
+KvFormat kv_format(const BackendOptions& options) {
+  if (options.kv_cache == KvCache::fp8) return KvFormat::fp8;
+  const bool wide =
+      options.kv_cache == KvCache::automatic && options.activations == Activations::f32;
+  return wide ? KvFormat::f32 : KvFormat::bf16;
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const ModelConfig& config, Device device, const BackendOptions& options)
@@ -32,7 +39,7 @@ class CudaBackend final : public Backend {
         device_(std::move(device)),
         card_(options.card),
         activations_(options.activations),
-        kv_(options.kv_cache == KvCache::fp8 ? KvFormat::fp8 : KvFormat::bf16),
+        kv_(kv_format(options)),
         state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32) {}
   ~CudaBackend() override;
   /// `make` gives the weights once the stream is there.
@@ -45,6 +52,7 @@ class CudaBackend final : public Backend {
   }
   CudaMemory memory() const;
   std::string kernels() const {
+    if (in_f32()) return f32_kernel_table(config_, kv_, state_);
     return kernel_table(device_, card_, config_, kv_, state_) +
            (declares() ? "  activations declared        a kernel before each product, emulated\n"
                        : "");
@@ -61,9 +69,11 @@ class CudaBackend final : public Backend {
   std::string description() const override {
     return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
                   ", ", device_.multiprocessors, " multiprocessors), ", weights_.bytes() >> 20,
-                  " MiB of weights, activations ", declares() ? "declared (emulated)" : "bf16",
-                  ", KV ", kv_ == KvFormat::fp8 ? "fp8 (e4m3)" : "bf16", ", state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32");
+                  " MiB of weights, activations ",
+                  declares() ? "declared (emulated)"
+                  : in_f32() ? "f32 (slow, for tests)"
+                             : "bf16",
+                  ", KV ", kv_name(kv_), ", state ", state_ == StateFormat::bf16 ? "bf16" : "f32");
   }
 
   Result<void> reserve(const PoolSizes& sizes) override;
@@ -120,9 +130,10 @@ class CudaBackend final : public Backend {
   std::span<std::byte> host_state(int32_t id) override { return pools_.host_slot(id); }
   bool finite_page(int32_t page) override {
     const std::byte* bytes = pools_.page(page);
-    return kv_ == KvFormat::fp8
-               ? finite(reinterpret_cast<const uint8_t*>(bytes), page_bytes())
-               : finite(reinterpret_cast<const uint16_t*>(bytes), page_bytes() / 2);
+    const int64_t count = page_bytes() / kv_element_bytes(kv_);
+    return kv_ == KvFormat::fp8    ? finite(reinterpret_cast<const uint8_t*>(bytes), count)
+           : kv_ == KvFormat::bf16 ? finite(reinterpret_cast<const uint16_t*>(bytes), count)
+                                   : finite(reinterpret_cast<const float*>(bytes), count);
   }
   bool finite_state(int32_t slot) override {
     const int64_t states = DevicePools::states_floats(config_, state_);
@@ -146,6 +157,7 @@ class CudaBackend final : public Backend {
 
  private:
   bool declares() const { return activations_ == Activations::declared; }
+  bool in_f32() const { return activations_ == Activations::f32; }
   size_t slot_size() const { return static_cast<size_t>(state_slot_bytes()); }
   size_t page_size() const { return static_cast<size_t>(page_bytes()); }
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
@@ -191,7 +203,7 @@ class CudaBackend final : public Backend {
   PromptPlan plan_;
   BlockWatch watch_;      // of tests
   int block_ = 0;         // of the pass, for it
-  bool prompts_ = false;  // the prompt kernels hold the shapes of this model
+  bool prompts_ = false;  // the prompt kernels hold this model, and prompts go through them
   PoolSizes sizes_;
   std::map<int32_t, cudaGraphExec_t> graphs_;
   int32_t graph_ = 0;       // rows of the recording this pass runs on; 0: none
@@ -248,9 +260,11 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   work_ = Workspace();
   batch_ = DeviceBatch();
   plan_ = PromptPlan();
-  prompts_ = PromptPlan::supports(config_);
+  prompts_ = PromptPlan::supports(config_) && !in_f32();
   work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max,
-                                 prompts_ ? PromptPlan::shared_bytes(config_, sizes) : 0));
+                                 prompts_ ? PromptPlan::shared_bytes(config_, sizes) : 0,
+                                 in_f32() ? kF32Parts : 1));
+  if (in_f32()) TRY(reserve_f32(config_, sizes.rows_max, work_));
   if (declares())
     work_.rounded = TRY(DeviceBuffer::allocate(rounded_bytes(config_, work_, sizes.rows_max),
                                                "inputs as declared"));
@@ -388,11 +402,6 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
                                               const BackendOptions& options,
                                               const MakeWeights& make_weights) {
   Device device = TRY(open_device());
-  if (options.activations == Activations::f32)
-    return make_error(ErrorCode::unsupported, {.what = "activations on the cuda backend",
-                                               .expected = "auto, bf16 or declared",
-                                               .found = activations_name(options.activations),
-                                               .advice = "use --backend cpu"});
   TRY(refuse_oversized(config));
   const int64_t limit = options.card.memory_bytes;
   limit_device_memory(
@@ -420,7 +429,7 @@ Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& con
   const auto make = [&](const Launcher& launcher) -> Result<WeightStore> {
     if (options.activations == Activations::declared)
       return make_error(ErrorCode::unsupported, {.what = "activations of weights without a file",
-                                                 .expected = "auto or bf16",
+                                                 .expected = "auto, bf16 or f32",
                                                  .found = activations_name(options.activations)});
     return WeightStore::random(config, formats, launcher);
   };

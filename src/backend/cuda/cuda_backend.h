@@ -1,6 +1,6 @@
 // The CUDA backend: weights in their 4, 8 or 16 bits, BF16 activations (or what the checkpoint
-// declares, emulated in BF16) and KV, F32 residual stream and recurrent state. Present in every
-// build; where there is no CUDA toolkit, absent.cc says so.
+// declares, emulated in BF16; or, for tests, F32) and KV, F32 residual stream and recurrent state.
+// Present in every build; where there is no CUDA toolkit, absent.cc says so.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ Result<std::string> describe_cuda_device();
 
 /// Asks the device first, then reads all weights into its memory; the result does not refer to
 /// `weights` or its checkpoint afterwards. Errors: those of describe_cuda_device and of reading;
-/// no_memory; unsupported for activations f32, for declared ones that differ where an input is
-/// shared, and for shapes beyond the kernels (named).
+/// no_memory; unsupported for declared activations that differ where an input is shared, and for
+/// shapes beyond the kernels (named).
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const ModelConfig& config,
                                                    const BackendOptions& options);

@@ -45,22 +45,11 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
   });
 }
 
-/// A checkpoint and one backend on it.
-struct Loaded {
-  std::unique_ptr<Checkpoint> checkpoint;
-  ModelConfig config;
-  Weights weights;
+struct Pebble {
+  Checkpoint checkpoint = Checkpoint::open(NIBBLE_SOURCE_DIR "/pebble/model").value();
+  ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  Weights weights = Weights::bind(checkpoint, config).value();
 };
-
-Loaded open_folder(const std::string& folder) {
-  Loaded loaded;
-  loaded.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
-  loaded.config = ModelConfig::parse(loaded.checkpoint->config()).value();
-  loaded.weights = Weights::bind(*loaded.checkpoint, loaded.config).value();
-  return loaded;
-}
-
-Loaded open_pebble() { return open_folder(NIBBLE_SOURCE_DIR "/pebble/model"); }
 
 std::vector<int32_t> random_ids(int count, int vocab, uint32_t seed) {
   std::mt19937 engine(seed);
@@ -135,28 +124,31 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaQuantized, testing::ValuesIn(quantized_gold
 class CudaPebble : public testing::Test {
  protected:
   void SetUp() override { NEEDS_A_CARD(); }
-  Loaded model_ = open_pebble();
+  Pebble model_;
 };
 
-/// What is kept of a sequence.
+/// What is kept of a sequence, and how it is computed.
 struct CacheKinds {
   const char* name;
   KvCache kv = KvCache::bf16;
   StateCache state = StateCache::f32;
+  Activations activations = Activations::bf16;
 };
 
 class CudaPebbleCache : public CudaPebble, public testing::WithParamInterface<CacheKinds> {
  protected:
   std::unique_ptr<Backend> make(const CacheKinds& kinds) {
-    return make_cuda_backend(model_.weights, model_.config,
-                             {.kv_cache = kinds.kv, .state = kinds.state})
-        .value();
+    const BackendOptions options{
+        .activations = kinds.activations, .kv_cache = kinds.kv, .state = kinds.state};
+    return make_cuda_backend(model_.weights, model_.config, options).value();
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaPebbleCache,
                          testing::Values(CacheKinds{"bf16"}, CacheKinds{"fp8", KvCache::fp8},
-                                         CacheKinds{"state_bf16", KvCache::bf16, StateCache::bf16}),
+                                         CacheKinds{"state_bf16", KvCache::bf16, StateCache::bf16},
+                                         CacheKinds{"f32", KvCache::automatic, StateCache::f32,
+                                                    Activations::f32}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 double divergence(const float* p_logits, const float* q_logits, int count) {

@@ -43,6 +43,7 @@ Result<void> check_experts(const Weights& weights, const std::vector<MlpSources>
 }  // namespace
 
 bool declares(const Context& context) { return context.work.rounded.bytes() > 0; }
+bool makes_inputs(const Context& context) { return !declares(context) && !in_f32(context); }
 
 int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t rows) {
   const int64_t share = config.moe ? config.moe->top_k : 1;
@@ -51,6 +52,7 @@ int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t 
 }
 
 void linear(const Context& context, const LinearArgs& args, const Launcher& launcher) {
+  if (in_f32(context)) return linear_f32(args, launcher);
   if (!declares(context)) return linear(args, launcher);
   LinearArgs one = args;
   one.count = 1;
@@ -79,6 +81,7 @@ void linear(const Context& context, const LinearArgs& args, const Launcher& laun
 }
 
 void experts_gate_up(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+  if (in_f32(context)) return experts_gate_up_f32(context, args, launcher);
   if (!declares(context)) return experts_gate_up(args, launcher);
   auto* out = context.work.rounded.as<uint16_t>();
   ExpertArgs routed = args;
@@ -114,6 +117,7 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
 }
 
 void experts_down(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+  if (in_f32(context)) return experts_down_f32(context, args, launcher);
   if (!declares(context)) return experts_down(args, launcher);
   const auto round = [&](const DeviceLinear& weight, int32_t count, int64_t begin,
                          const int32_t* matrix) {

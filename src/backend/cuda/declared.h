@@ -1,15 +1,19 @@
-// `--activations declared`: products with inputs as the checkpoint declares them, emulated. Every
-// input is rounded by a kernel of its own (round_inputs.h) and then meets the matrix in BF16. For
-// measuring: slow. In every other mode these are the plain calls.
+// The products of blocks with their inputs as --activations has them. declared: as the checkpoint
+// declares them, emulated; every input is rounded by a kernel of its own (round_inputs.h) and then
+// meets the matrix in BF16; for measuring: slow. f32: f32_products.h. Else these are the plain
+// calls.
 #pragma once
 
 #include "backend/cuda/context.h"
+#include "backend/cuda/f32_products.h"
 #include "backend/cuda/prefill_gemm.h"
 
 namespace nibble::cuda {
 
-/// Whether inputs are rounded: then each must lie in memory, and no kernel may make its own.
+/// Whether inputs are rounded as declared.
 bool declares(const Context& context);
+/// Whether a kernel may make its own inputs: neither declared ones nor F32.
+bool makes_inputs(const Context& context);
 /// What Workspace::rounded needs.
 int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t rows);
 

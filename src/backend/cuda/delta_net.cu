@@ -6,6 +6,7 @@
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/recurrence_convolve.cuh"
+#include "backend/cuda/split_inputs.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -198,6 +199,7 @@ __device__ __forceinline__ float advance(const DeltaNetArgs& a, int row, int v_h
 }
 
 /// out = norm(o) * silu(z) of one head, by the first 128 threads.
+template <bool kInParts>
 __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_head, float o,
                                           Scratch& shared) {
   const int i = threadIdx.x;
@@ -207,11 +209,13 @@ __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_
   const float scale = rsqrtf(total / static_cast<float>(a.v_dim) + a.eps);
   const int at = v_head * a.v_dim + i;
   const float z = a.z[static_cast<int64_t>(row) * a.v_heads * a.v_dim + at];
-  a.out[row * a.out_stride + x_place(at)] = to_bf16(o * scale * a.norm[i] * silu(z));
+  const float x = o * scale * a.norm[i] * silu(z);
+  if constexpr (kInParts) return store_parts(a.out + row * a.out_stride, a.out_stride, at, x);
+  a.out[row * a.out_stride + x_place(at)] = to_bf16(x);
 }
 
 /// Block (value head, sequence).
-template <bool kVector, typename T>
+template <bool kVector, typename T, bool kInParts = false>
 __global__ void __launch_bounds__(kThreads, 2)
     recurrence_kernel(const __grid_constant__ DeltaNetArgs a) {
   __shared__ Scratch shared;
@@ -231,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int row = first; row < first + rows; ++row) {
     load_q_k(a, row, k_head, shared);
     const float o = advance(a, row, v_head, state, shared);
-    write_out(a, row, v_head, o, shared);
+    write_out<kInParts>(a, row, v_head, o, shared);
     round_state<T>(state);
     const int64_t snapshot = a.batch.snapshot_slot[row];
     if (snapshot >= 0) store_state<kVector>(a, state, state_at<T>(a.state, snapshot, head_at));
@@ -302,6 +306,9 @@ void launch_recurrence(const DeltaNetArgs& args, const Launcher& launcher) {
   const dim3 heads(static_cast<unsigned>(args.v_heads),
                    static_cast<unsigned>(args.batch.sequences));
   const bool vector = args.v_dim % kLaneColumns == 0;
+  if (args.kernels == DeltaNetKernels::in_parts)
+    return launch(vector ? recurrence_kernel<true, T, true> : recurrence_kernel<false, T, true>,
+                  launcher, heads, kThreads, 0, args);
   launch(vector ? recurrence_kernel<true, T> : recurrence_kernel<false, T>, launcher, heads,
          kThreads, 0, args);
 }

@@ -12,9 +12,11 @@
 // up [E][F][D], down [E][D][F]; `factors` then has `factor_stride` floats per expert.
 // With declared activations of a static scale (nvfp4: G, fp8_tensor), the factors are divided by G
 // or multiplied by the scale, and the last of them is that number itself.
-// An input of a linear is BF16 [T][K], its padding columns zero.
+// An input of a linear is BF16 [T][K], its padding columns zero; with activations f32
+// (f32_products.h) [T][kF32Parts][K], the numbers being the sums of the parts.
 //
-// KV page (BF16 or E4M3), one contiguous block of `page_stride` bytes for all attention layers:
+// KV page (BF16, E4M3 or F32), one contiguous block of `page_stride` bytes for all attention
+// layers:
 //   [attention layer][keys, values][kv head][64 tokens][head_dim]
 // State slot, one contiguous block of `slot_stride` floats for all delta-net layers:
 //   [layer][v head][k_dim][v_dim] F32 or BF16, then, F32, [layer][taps - 1][qkv_rows] raw inputs,
@@ -34,6 +36,9 @@ constexpr int64_t padded_columns(int64_t cols) {
   return (cols + kColumnPad - 1) / kColumnPad * kColumnPad;
 }
 
+/// BF16 numbers that add up to an F32 one: each is what rounding to those before it left.
+inline constexpr int kF32Parts = 3;
+
 enum class Format : uint8_t { bf16, fp8, nvfp4 };
 enum class FactorLayout : uint8_t {
   none,     // bf16
@@ -47,6 +52,7 @@ struct DeviceLinear {
   Format format = Format::bf16;
   FactorLayout layout = FactorLayout::none;
   ActivationFormat activations = ActivationFormat::high;  // what inputs are rounded to before it
+  uint32_t rest_rows = 0;  // rows from one part of the values to the next (rest_of); 0: one part
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;
   const float* factors = nullptr;
@@ -56,6 +62,7 @@ struct DeviceLinear {
 
   bool present() const { return values != nullptr; }
 };
+static_assert(sizeof(DeviceLinear) == 48);  // kernels take many
 
 /// Whether inputs are rounded under a number of the file.
 constexpr bool has_input_scale(ActivationFormat activations) {
@@ -71,8 +78,19 @@ constexpr int64_t value_bytes(Format format, int64_t cols) {
   return format == Format::bf16 ? 2 * cols : format == Format::fp8 ? cols : cols / 2;
 }
 
-enum class KvFormat : uint8_t { bf16, fp8 };
-constexpr int64_t kv_element_bytes(KvFormat format) { return format == KvFormat::fp8 ? 1 : 2; }
+/// Part `index` of the values of F16 and F32 files under activations f32, kF32Parts matrices or
+/// stacks that add up; not present where BF16 is all there is. Part 0 is the matrix itself.
+constexpr DeviceLinear rest_of(const DeviceLinear& weight, int index) {
+  if (index > 0 && weight.rest_rows == 0) return {};
+  DeviceLinear part = weight;
+  part.values += index * int64_t{weight.rest_rows} * value_bytes(weight.format, weight.cols);
+  return part;
+}
+
+enum class KvFormat : uint8_t { bf16, fp8, f32 };
+constexpr int64_t kv_element_bytes(KvFormat format) {
+  return format == KvFormat::fp8 ? 1 : format == KvFormat::bf16 ? 2 : 4;
+}
 
 /// The keys or values of one attention layer: element (page, head, token, i) is at byte
 /// page * page_stride + ((head * 64 + token) * head_dim + i) * kv_element_bytes(format).

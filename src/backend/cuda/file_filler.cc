@@ -87,6 +87,9 @@ class FileFiller final : public WeightFiller {
       : weights_(weights), launcher_(launcher) {}
   Result<void> linear(const LinearSource& source, const DeviceLinear& to) override;
   Result<void> vector(const VectorSource& source, Change change, float* to) override;
+  bool is_wider(const LinearSource& source) const override {
+    return weights_.values_of(source).entry->dtype != DType::bf16;
+  }
   Result<void> finish() override;
 
  private:
@@ -199,7 +202,7 @@ Result<void> FileFiller::linear(const LinearSource& source, const DeviceLinear& 
   return {};
 }
 
-/// F16 and F32 files are rounded once.
+/// F16 and F32 files are rounded once, or kept in parts.
 Result<void> FileFiller::convert(const LinearSource& source, const DeviceLinear& to) {
   const LinearWeight weight = TRY(weights_.load(source));
   TRY(check_sound(weight));
@@ -207,12 +210,18 @@ Result<void> FileFiller::convert(const LinearSource& source, const DeviceLinear&
   std::vector<float> wide(count);
   dequantize_rows(weight, 0, weight.rows, wide.data());
   std::vector<uint16_t> narrow(count);
-  std::ranges::transform(wide, narrow.begin(), float_to_bf16);
   const auto row_bytes = static_cast<size_t>(2 * weight.cols);
-  CUDA_CHECK(cudaMemcpy2D(const_cast<uint8_t*>(to.values),
-                          static_cast<size_t>(value_bytes(to.format, to.cols)), narrow.data(),
-                          row_bytes, row_bytes, static_cast<size_t>(weight.rows),
-                          cudaMemcpyHostToDevice));
+  for (int i = 0; i < kF32Parts; ++i) {
+    const DeviceLinear part = rest_of(to, i);
+    if (!part.present()) break;
+    std::ranges::transform(wide, narrow.begin(), float_to_bf16);
+    std::ranges::transform(wide, narrow, wide.begin(),
+                           [](float x, uint16_t taken) { return x - bf16_to_float(taken); });
+    CUDA_CHECK(cudaMemcpy2D(const_cast<uint8_t*>(part.values),
+                            static_cast<size_t>(value_bytes(to.format, to.cols)), narrow.data(),
+                            row_bytes, row_bytes, static_cast<size_t>(weight.rows),
+                            cudaMemcpyHostToDevice));
+  }
   return {};
 }
 

@@ -264,6 +264,8 @@ struct PromptAttentionArgs {
 void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher);
 /// Norm and rotation of q and k; k and v into their pages; softmax over the history, gated.
 void attention(const AttentionArgs& args, const Launcher& launcher);
+/// The same with nothing rounded but what pages round, `out` in kF32Parts parts; slow.
+void attention_f32(const AttentionArgs& args, const Launcher& launcher);
 /// Its parts: k and v into their pages, where rows of this pass read those of others; the pieces
 /// of histories added.
 void attention_store(const AttentionArgs& args, const Launcher& launcher);
@@ -273,7 +275,8 @@ inline constexpr int kDeltaDimMax = 128;
 inline constexpr int kConvTapsMax = 8;
 
 /// portable: what runs from compute capability 8.0 up, for any shape; the twin that tests force.
-enum class DeltaNetKernels : uint8_t { automatic, portable };
+/// in_parts: that one, with `out` in kF32Parts parts.
+enum class DeltaNetKernels : uint8_t { automatic, portable, in_parts };
 
 struct DeltaNetArgs {
   BatchView batch;

@@ -28,6 +28,8 @@ struct Kinds {
   const char* name;
   WeightLayout layout;
   StateCache state = StateCache::f32;
+  Activations activations = Activations::bf16;
+  BackendOptions options() const { return {.activations = activations, .state = state}; }
 };
 
 class CudaRealShape : public testing::TestWithParam<Kinds> {
@@ -44,7 +46,7 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
   constexpr int kTokens = 2;
   const ModelConfig config = four_layers();
   const FormatOf formats = formats_of(GetParam().layout);
-  BackendOptions options{.state = GetParam().state};
+  BackendOptions options = GetParam().options();
   const auto backend = make_random_cuda_backend(config, formats, options).value();
   std::mt19937 engine(std::random_device{}());
   std::vector<std::vector<int32_t>> ids(kSequences);
@@ -91,8 +93,7 @@ TEST_P(CudaRealShape, RowsOfASequenceTogether) {
   const ModelConfig config = four_layers();
   const auto vocab = static_cast<size_t>(config.vocab_rows);
   const FormatOf formats = formats_of(GetParam().layout);
-  const auto backend =
-      make_random_cuda_backend(config, formats, {.state = GetParam().state}).value();
+  const auto backend = make_random_cuda_backend(config, formats, GetParam().options()).value();
   const std::vector<int32_t> ids = {7, 1234, 99, 5, 4321, 86420, 31, 2, 1000};
   const auto feed = [&](int sequence, size_t begin, size_t count) {
     return TestSession::Feed{
@@ -126,10 +127,10 @@ TEST_P(CudaRealShape, EveryKindOfPassIsFinite) {
   config.layers = {LayerKind::delta_net, LayerKind::attention};
   config.vocab_rows = 2048;
   config.moe->experts = 16;
-  const KvCache kv = GetParam().layout == WeightLayout::nvfp4 ? KvCache::fp8 : KvCache::bf16;
-  const auto backend = make_random_cuda_backend(config, formats_of(GetParam().layout),
-                                                {.kv_cache = kv, .state = GetParam().state})
-                           .value();
+  BackendOptions options = GetParam().options();
+  if (GetParam().layout == WeightLayout::nvfp4) options.kv_cache = KvCache::fp8;
+  const auto backend =
+      make_random_cuda_backend(config, formats_of(GetParam().layout), options).value();
   TestSession session(*backend, config, {.sequences = kSequences, .tokens_max = 128});
   std::vector<int32_t> ids(kPrompt);
   std::mt19937 engine(std::random_device{}());
@@ -153,7 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, CudaRealShape,
     testing::Values(Kinds{"mixed", WeightLayout::mixed},
                     Kinds{"mixed_state_bf16", WeightLayout::mixed, StateCache::bf16},
-                    Kinds{"nvfp4", WeightLayout::nvfp4}, Kinds{"bf16", WeightLayout::bf16}),
+                    Kinds{"nvfp4", WeightLayout::nvfp4}, Kinds{"bf16", WeightLayout::bf16},
+                    Kinds{"mixed_f32", WeightLayout::mixed, StateCache::f32, Activations::f32}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

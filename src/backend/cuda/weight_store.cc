@@ -86,6 +86,10 @@ class Builder {
   Result<void> stack(const std::vector<MlpSources>& sources, LinearSource MlpSources::*role,
                      DeviceLinear& to);
   void place(const LinearSource& source, int64_t count, DeviceLinear& to);
+  bool keeps_parts(const LinearSource& source) const {
+    return activations_ == Activations::f32 && source.scheme.weights == WeightFormat::plain &&
+           filler_.is_wider(source);
+  }
   Result<void> fill(const LinearSource& source, const DeviceLinear& to) {
     return base_ == nullptr ? Result<void>() : filler_.linear(source, to);
   }
@@ -106,7 +110,9 @@ void Builder::place(const LinearSource& source, int64_t count, DeviceLinear& to)
   to.layout = layout_of(source.scheme);
   to.rows = static_cast<int32_t>(source.rows);
   to.cols = static_cast<int32_t>(padded_columns(source.cols));
-  to.values = take(count * source.rows * value_bytes(to.format, to.cols));
+  if (keeps_parts(source)) to.rest_rows = static_cast<uint32_t>(count * source.rows);
+  to.values = take((to.rest_rows > 0 ? kF32Parts : 1) * count * source.rows *
+                   value_bytes(to.format, to.cols));
   if (to.format == Format::nvfp4) to.scales = take(count * source.rows * (to.cols / kNvfp4Group));
   to.factor_stride = factor_count(to.layout, to.rows, to.cols);
   if (activations_ == Activations::declared) to.activations = source.scheme.activations;
@@ -122,7 +128,7 @@ Result<void> Builder::stack(const std::vector<MlpSources>& sources, LinearSource
   place(first, static_cast<int64_t>(sources.size()), to);
   for (size_t e = 0; e < sources.size(); ++e) {
     const LinearSource& source = sources[e].*role;
-    if (source.scheme.weights != first.scheme.weights)
+    if (source.scheme.weights != first.scheme.weights || keeps_parts(source) != keeps_parts(first))
       return make_error(ErrorCode::unsupported, {.what = source.module,
                                                  .expected = "the weight format of " + first.module,
                                                  .found = "another",

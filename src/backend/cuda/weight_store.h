@@ -57,6 +57,8 @@ class WeightFiller {
   virtual Result<void> linear(const LinearSource& source, const DeviceLinear& to) = 0;
   enum class Change : uint8_t { none, add_one, exponent };
   virtual Result<void> vector(const VectorSource& source, Change change, float* to) = 0;
+  /// Whether plain values have more bits than BF16.
+  virtual bool is_wider(const LinearSource&) const { return false; }
   virtual Result<void> finish() { return {}; }
 };
 
@@ -66,7 +68,8 @@ struct WeightSources {
   const LinearSource& head;
   const VectorSource& final_norm;
   const std::vector<LayerSources>& layers;
-  Activations activations = Activations::bf16;  // declared: linears say how inputs are rounded
+  // declared: linears say how inputs are rounded; f32: values wider than BF16 are kept in parts.
+  Activations activations = Activations::bf16;
 };
 
 class WeightStore {

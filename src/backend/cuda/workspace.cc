@@ -41,7 +41,7 @@ MixerWidths mixer_widths(const ModelConfig& config) {
 
 Result<void> reserve_mixers(const ModelConfig& config, int64_t rows, Workspace& work) {
   const MixerWidths widths = mixer_widths(config);
-  work.mixed_stride = padded_columns(widths.mixed);
+  work.mixed_stride = work.parts * padded_columns(widths.mixed);
   work.gate_stride = int64_t{2} * config.delta_net.v_heads;
   work.first = TRY(DeviceBuffer::allocate(rows * widths.first * kF32, kWhat));
   work.third = TRY(DeviceBuffer::allocate(rows * widths.third * kF32, kWhat));
@@ -70,7 +70,7 @@ int64_t carve_shared(const ModelConfig& config, int64_t rows, int64_t splits, st
 }
 
 Result<void> reserve_mlp(const ModelConfig& config, int64_t rows, Workspace& work) {
-  work.act_stride = act_stride_of(config);
+  work.act_stride = work.parts * act_stride_of(config);
   if (!config.moe) {
     work.act = TRY(DeviceBuffer::allocate(rows * work.act_stride * kBf16, kWhat));
     return {};
@@ -94,10 +94,11 @@ int64_t act_stride_of(const ModelConfig& config) {
 }
 
 Result<Workspace> Workspace::reserve(const ModelConfig& config, int32_t rows, int32_t splits_max,
-                                     int64_t shared_bytes) {
+                                     int64_t shared_bytes, int32_t parts) {
   Workspace work;
   const int64_t hidden = config.hidden;
-  work.x_stride = padded_columns(hidden);
+  work.parts = parts;
+  work.x_stride = parts * padded_columns(hidden);
   work.h = TRY(DeviceBuffer::allocate(rows * hidden * kF32, kWhat));
   work.x = TRY(DeviceBuffer::allocate(rows * work.x_stride * kBf16, kWhat));
   TRY(reserve_mixers(config, rows, work));

@@ -18,12 +18,15 @@ constexpr int64_t choice_ints(int64_t slab, int64_t top_k, int64_t experts) {
 /// Row stride of Workspace::act, and of what prompts have instead.
 int64_t act_stride_of(const ModelConfig& config);
 
-/// Row strides of BF16 inputs of linears are padded_columns(); the padding stays zero. What is
-/// needed at different times lies in the same memory.
+/// Row strides of BF16 inputs of linears are padded_columns(), times `parts`; the padding stays
+/// zero. What is needed at different times lies in the same memory.
 struct Workspace {
-  /// `shared_bytes`: what others than this struct need of `shared`.
+  /// `shared_bytes`: what others than this struct need of `shared`. `parts`: as below.
   static Result<Workspace> reserve(const ModelConfig& config, int32_t rows, int32_t splits_max,
-                                   int64_t shared_bytes);
+                                   int64_t shared_bytes, int32_t parts = 1);
+
+  /// Of a row of x, mixed and act, each a part of its stride; with activations f32 kF32Parts.
+  int32_t parts = 1;
 
   int64_t x_stride = 0;      // of x
   int64_t mixed_stride = 0;  // of mixed
@@ -45,6 +48,11 @@ struct Workspace {
   DeviceBuffer choices;   // Routing, see Routing in kernels.h
   DeviceBuffer flag;      // I32 [1]
   DeviceBuffer rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
+
+  // With activations f32, else nothing (f32_products.h); places are assignments and shared rows.
+  DeviceBuffer spread;   // BF16 [places][x_stride], the inputs of experts
+  DeviceBuffer gate_up;  // F32 [2][places][act columns]
+  DeviceBuffer rest;     // F32 [places][hidden or act columns], zero between products
 
   DeviceBuffer shared;      // of one block of the model after another; from here on slices of it:
   DeviceSlice partial;      // pieces of attention

@@ -1,0 +1,47 @@
+// What `--activations f32` needs beside the kernels of generation arithmetic: F32 rows as inputs in
+// kF32Parts BF16 parts (device_weights.h), and sums of products in F32.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+
+namespace nibble::cuda {
+
+/// F32 rows in parts; padding columns are left as they are.
+struct SplitRows {
+  int32_t rows = 0;
+  int32_t columns = 0;
+  const float* from = nullptr;  // [rows][columns]
+  uint16_t* out = nullptr;      // [rows][out_stride]
+  int64_t out_stride = 0;
+};
+void split_rows(const SplitRows& args, const Launcher& launcher);
+
+/// A row for each assignment, `share` in turn of each row of `from`, then the rows themselves.
+struct SpreadRows {
+  int32_t assignments = 0;
+  int32_t rows = 0;  // of those that follow
+  int32_t share = 1;
+  const uint16_t* from = nullptr;
+  uint16_t* out = nullptr;  // [assignments + rows]
+  int64_t stride = 0;       // of both, a multiple of 8
+};
+void spread_rows(const SpreadRows& args, const Launcher& launcher);
+
+/// silu(gate) * up in parts; zero beyond a row's columns.
+struct SwigluArgs {
+  int32_t rows = 0;
+  int32_t shared_begin = 0;  // rows before it have routed_columns, the others shared_columns
+  int32_t routed_columns = 0;
+  int32_t shared_columns = 0;
+  const float* gate = nullptr;  // [rows][columns]
+  const float* up = nullptr;
+  int32_t columns = 0;
+  uint16_t* out = nullptr;  // [rows][out_stride], kF32Parts * columns or more
+  int64_t out_stride = 0;
+};
+void swiglu(const SwigluArgs& args, const Launcher& launcher);
+
+/// y += more, and more = 0.
+void add_and_clear(float* y, float* more, int64_t count, const Launcher& launcher);
+
+}  // namespace nibble::cuda
