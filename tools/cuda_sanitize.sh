@@ -50,10 +50,11 @@ memcheck() {
 racecheck() {
   local kernel
   race racecheck-products stream_kernel 1000 "$products" small &
+  race racecheck-rows row_kernel 1000 "$products" small &
   race racecheck-lists list_kernel 100 "$lists" small &
   race racecheck-state-bf16 recurrence_ 60 "$blocks" \
     --gtest_filter='*EveryKindOfPass*/mixed_state_bf16' &
-  for kernel in attend_ recurrence_ expert choose_ gemm_ flash_ along_ within_; do
+  for kernel in attend_ recurrence_ expert row_gate_up down_sum choose_ gemm_ flash_ along_ within_; do
     race "racecheck-${kernel%_}" "$kernel" 60 "$blocks" --gtest_filter='*EveryKindOfPass*/mixed' &
   done
 }

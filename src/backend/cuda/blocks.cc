@@ -231,7 +231,8 @@ Routing routing_of(const Workspace& work, const MoeConfig& config, int32_t slab)
           .active_count = counts,
           .active_sum = counts + 1,
           .items = reinterpret_cast<int4*>(items),
-          .item_count = counts + 2};
+          .item_count = counts + 2,
+          .announced = counts + 3};
 }
 
 void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows) {

@@ -15,11 +15,6 @@ __device__ __forceinline__ uint32_t ordered(float x) {
   return bits & 0x80000000U ? ~bits : bits | 0x80000000U;
 }
 
-struct Choice {
-  int experts[kRouteTopKMax];
-  float weights[kRouteTopKMax];
-};
-
 /// The logit of a key that ordered() made.
 __device__ __forceinline__ float unordered(uint32_t key) {
   return __uint_as_float(key & 0x80000000U ? key & 0x7FFFFFFFU : ~key);
@@ -67,11 +62,18 @@ __device__ __forceinline__ void sort_down(uint32_t (&keys)[kCount], int (&ids)[k
    ...);
 }
 
-/// By one warp; lane l holds experts l, 32 + l, ... Ties go to the lower id. A lane sorts its own;
-/// each round takes the best of the lanes' first ones.
-template <int kPerLane>
-__device__ __forceinline__ void choose_by_warp(const float* logits, int experts, int top_k,
-                                               bool renormalize, Choice& choice) {
+/// What weigh_by_warp wants of a choice: the largest key, and that of rank `lane`.
+struct ChosenKeys {
+  uint32_t first = 0;
+  uint32_t own = 0;
+};
+
+/// The first top_k by one warp, to chosen[]; lane l holds experts l, 32 + l, ... and sorts its own;
+/// each round takes the best of the lanes' first ones. kTies: rounds ask which of equal ones has
+/// the lowest id. Without it the result is wrong where logits of two lanes are equal: false.
+template <int kPerLane, bool kTies>
+__device__ __forceinline__ bool take_first(const float* logits, int experts, int top_k, int* chosen,
+                                           ChosenKeys& of) {
   const int lane = threadIdx.x % 32;
   uint32_t keys[kPerLane];
   int ids[kPerLane];
@@ -81,21 +83,21 @@ __device__ __forceinline__ void choose_by_warp(const float* logits, int experts,
     keys[i] = ids[i] < experts ? ordered(logits[ids[i]]) : 0U;
   }
   sort_down(keys, ids, std::make_integer_sequence<int, SortNetwork<kPerLane>().count>());
-  uint32_t own_key = 0;  // of rank `lane`
-  uint32_t first_key = 0;
+  unsigned seen_twice = 0;
 #pragma unroll 1
   for (int rank = 0; rank < top_k; ++rank) {
     const uint32_t best = __reduce_max_sync(kAllLanes, keys[0]);
-    const unsigned holders = __ballot_sync(kAllLanes, keys[0] == best);
-    int expert = __shfl_sync(kAllLanes, ids[0], __ffs(holders) - 1);
-    if ((holders & (holders - 1)) != 0)
-      expert = __reduce_min_sync(kAllLanes, keys[0] == best ? ids[0] : INT32_MAX);
-    if (rank == 0) first_key = best;
-    if (lane == rank) {
-      own_key = best;
-      choice.experts[rank] = expert;
+    bool taken = keys[0] == best;
+    const unsigned holders = __ballot_sync(kAllLanes, taken);
+    if constexpr (kTies) {
+      if ((holders & (holders - 1)) != 0)
+        taken = __reduce_min_sync(kAllLanes, taken ? ids[0] : INT32_MAX) == ids[0];
+    } else {
+      seen_twice |= holders & (holders - 1);
     }
-    const bool taken = ids[0] == expert;
+    if (taken) chosen[rank] = ids[0];
+    if (rank == 0) of.first = best;
+    if (lane == rank) of.own = best;
 #pragma unroll
     for (int i = 0; i + 1 < kPerLane; ++i) {
       keys[i] = taken ? keys[i + 1] : keys[i];
@@ -103,20 +105,37 @@ __device__ __forceinline__ void choose_by_warp(const float* logits, int experts,
     }
     if (taken) keys[kPerLane - 1] = 0U;
   }
-  const float highest = unordered(first_key);
-  const float weight = lane < top_k ? expf(unordered(own_key) - highest) : 0.0F;
+  return seen_twice == 0;
+}
+
+/// Ties go to the lower id.
+template <int kPerLane>
+__device__ __forceinline__ ChosenKeys choose_by_warp(const float* logits, int experts, int top_k,
+                                                     int* chosen) {
+  ChosenKeys of;
+  if (!take_first<kPerLane, false>(logits, experts, top_k, chosen, of))
+    take_first<kPerLane, true>(logits, experts, top_k, chosen, of);
+  return of;
+}
+
+/// Lane `rank`: the weight of that rank.
+__device__ __forceinline__ float weigh_by_warp(const float* logits, int experts, int top_k,
+                                               bool renormalize, const ChosenKeys& of) {
+  const int lane = threadIdx.x % 32;
+  const float highest = unordered(of.first);
+  const float weight = lane < top_k ? expf(unordered(of.own) - highest) : 0.0F;
   float total = 0.0F;
   if (renormalize) {
 #pragma unroll 8
     for (int rank = 0; rank < top_k; ++rank) total += __shfl_sync(kAllLanes, weight, rank);
   } else {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int expert = 32 * i + lane;
+#pragma unroll 1
+    for (int first = 0; first < experts; first += 32) {
+      const int expert = first + lane;
       total += warp_sum(expert < experts ? expf(logits[expert] - highest) : 0.0F);
     }
   }
-  if (lane < top_k) choice.weights[lane] = weight / total;
+  return weight / total;
 }
 
 }  // namespace nibble::cuda

@@ -60,8 +60,6 @@ __device__ __forceinline__ void load_tile(const TilePointers& at, int slice,
       raw);
 }
 
-inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
 inline ExpertPlan plan_of(ExpertPart part, const ExpertArgs& args) {
   const int rows = part == ExpertPart::gate_up ? 8 : kRowTile;
   const DeviceLinear& w = args.routed_low.present() ? args.routed_low : args.shared_low;

@@ -11,17 +11,33 @@ constexpr int kRowBlocks = 4;  // of a multiprocessor
 
 __device__ __forceinline__ int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }
 
-__device__ __forceinline__ void choose_row(const ExpertArgs& a, Choice& choice) {
-  if (a.experts <= 256)
-    return choose_by_warp<8>(a.logits, a.experts, a.top_k, a.renormalize, choice);
-  choose_by_warp<kRouteExpertsMax / 32>(a.logits, a.experts, a.top_k, a.renormalize, choice);
+__device__ __forceinline__ ChosenKeys choose_row(const ExpertArgs& a, int* chosen) {
+  if (a.experts <= 256) return choose_by_warp<8>(a.logits, a.experts, a.top_k, chosen);
+  return choose_by_warp<kRouteExpertsMax / 32>(a.logits, a.experts, a.top_k, chosen);
+}
+
+/// Tells the kernels behind what was chosen; by one warp.
+__device__ __forceinline__ void announce(const ExpertArgs& a, const int* chosen,
+                                         const ChosenKeys& keys) {
+  const int lane = threadIdx.x % 32;
+  const int expert = lane < a.top_k ? chosen[lane] : 0;
+  if (lane < a.top_k) {
+    __stcg(&a.routing.announced[lane], expert + 1);
+    a.routing.experts[lane] = expert;
+  }
+  const float weight = weigh_by_warp(a.logits, a.experts, a.top_k, a.renormalize, keys);
+  if (lane < a.top_k) a.routing.weights[lane] = weight;
+  if (lane == 0) {
+    *a.routing.active_count = a.top_k;
+    *a.routing.active_sum += a.top_k;
+  }
 }
 
 struct RowShared {
   TileSums sums[2][kHeldWarps];
   uint4 x[kHeldWarps * 32];  // of each warp's slice, as RowNorm makes it
   float pieces[kHeldColumnsMax / 128];
-  Choice choice;
+  int chosen[kRouteTopKMax];
 };
 
 /// gate_up of a single row: 8 rows of gate and the same 8 of up at a time.
@@ -85,52 +101,48 @@ class RowTiles {
   int turn_ = 0;
 };
 
-/// gate_up of a single row: norm and choice by every block; the first also tells the kernels
-/// behind. What the kernel before leaves is its logits alone: h was complete when that one let this
-/// one start, so the norm and the shared expert come before the wait.
+/// gate_up of a single row: norm and choice by every block; the last one, which has no routed tile
+/// if there is room, also tells the kernels behind. What the kernel before leaves is its logits
+/// alone: h was complete when that one let this one start, so the norm and the shared expert come
+/// before the wait.
 template <Format kFormat>
 __global__ void __launch_bounds__(kExpertThreads, kRowBlocks)
     row_gate_up_kernel(const __grid_constant__ ExpertPlan plan) {
   __shared__ RowShared shared;
   touch(plan);
   const ExpertArgs& a = plan.args;
+  // Nobody reads the last layer's any more; down starts behind every block's wait.
+  if (blockIdx.x == gridDim.x - 1 && threadIdx.x < a.top_k) {
+    __stcg(&a.routing.announced[threadIdx.x], 0);
+    __threadfence();
+  }
   RowTiles<kFormat> tiles(plan, shared);
   RowNorm<kFormat, 1>(a.norm, tiles.slice(), 0, plan.slices)
       .run(shared.pieces, shared.x + threadIdx.x / 32 * 32);
   for (int step = blockIdx.x; step < plan.shared_steps; step += gridDim.x)
     tiles.run(-1, step, plan.shared_tiles, a.shared_begin);
   wait_for_inputs();
-  if (threadIdx.x < 32) {
-    choose_row(a, shared.choice);
+  // Blocks that share a multiprocessor are about so far apart: each chooses on another scheduler.
+  if (static_cast<int>(threadIdx.x) / 32 == 4 * blockIdx.x / gridDim.x) {
+    const ChosenKeys keys = choose_row(a, shared.chosen);
     __syncwarp();
-    if (blockIdx.x == 0) {
-      if (threadIdx.x < a.top_k) {
-        a.routing.experts[threadIdx.x] = shared.choice.experts[threadIdx.x];
-        a.routing.weights[threadIdx.x] = shared.choice.weights[threadIdx.x];
-      }
-      if (threadIdx.x == 0) {
-        *a.routing.active_count = a.top_k;
-        *a.routing.active_sum += a.top_k;
-      }
-    }
+    if (blockIdx.x == gridDim.x - 1) announce(a, shared.chosen, keys);
   }
   __syncthreads();
 #pragma unroll 1
   for (int step = blockIdx.x; step < a.top_k * plan.routed_steps; step += gridDim.x) {
     const int rank = step / plan.routed_steps;
-    tiles.run(shared.choice.experts[rank], step - rank * plan.routed_steps, plan.routed_tiles,
-              rank);
+    tiles.run(shared.chosen[rank], step - rank * plan.routed_steps, plan.routed_tiles, rank);
   }
 }
 
 constexpr int kSumWarpsMax = 32;
 constexpr int kSumStaticBytes =
-    kSumWarpsMax * (static_cast<int>(sizeof(TileSums)) + 8 + 4 * kRowTile) +
-    static_cast<int>(sizeof(Choice));
+    kSumWarpsMax * (static_cast<int>(sizeof(TileSums)) + 12 + 4 * kRowTile);
 constexpr int sum_bytes(int warps) { return held_words(Format::nvfp4, warps, 1) * 2; }
 
-/// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last. The kernel
-/// before leaves act alone: choice, weights and h come before the wait.
+/// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last. h comes
+/// before the wait, and so do the weights of experts that gate_up has announced by now.
 template <Format kFormat>
 __global__ void __launch_bounds__(kSumWarpsMax * 32)
     down_sum_kernel(const __grid_constant__ ExpertPlan plan) {
@@ -138,7 +150,7 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
   __shared__ float weights[kSumWarpsMax];
   __shared__ float factors[kSumWarpsMax];  // of a whole matrix
   __shared__ float parts[kSumWarpsMax][kRowTile];
-  __shared__ Choice choice;
+  __shared__ int experts[kSumWarpsMax];
   extern __shared__ __align__(128) uint8_t memory[];
   touch(plan);
   const ExpertArgs& a = plan.args;
@@ -148,23 +160,22 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
   const int slice = warp - rank * plan.slices;
   const bool shared = rank == a.top_k;
   const int tile = blockIdx.x;
+  int expert = -1;
+  if (!shared) expert = __ldcg(&a.routing.announced[rank]) - 1;
+  const bool known = shared || (expert >= 0 && expert < a.experts);
+  if (!known) {
+    wait_for_inputs();
+    expert = a.routing.experts[rank];
+  }
   RawSlice<load_count(kFormat)> raw;
-  if (shared)
-    load_tile<kFormat>(tile_at<ExpertPart::down, kFormat>(a, -1, tile, lane_group()), slice, raw);
-  if (warp == 0) choose_row(a, choice);
+  load_tile<kFormat>(tile_at<ExpertPart::down, kFormat>(a, expert, tile, lane_group()), slice, raw);
   const bool writes =
       threadIdx.x < kRowTile && kRowTile * tile + static_cast<int>(threadIdx.x) < a.routed_low.rows;
   const float h = writes ? a.h[kRowTile * tile + threadIdx.x] : 0.0F;
-  __syncthreads();
-  const int expert = shared ? -1 : choice.experts[rank];
-  if (!shared)
-    load_tile<kFormat>(tile_at<ExpertPart::down, kFormat>(a, expert, tile, lane_group()), slice,
-                       raw);
-  if (slice == 0 && lane == 0) {
-    weights[rank] = shared ? sigmoid(*a.shared_gate) : choice.weights[rank];
-    factors[rank] = factor_of(low_of(a, expert), expert, 0);
-  }
-  wait_for_inputs();
+  const bool tells = slice == 0 && lane == 0;
+  const float factor = tells ? factor_of(low_of(a, expert), expert, 0) : 0.0F;
+  if (known) wait_for_inputs();
+  const float weight = !tells ? 0.0F : shared ? sigmoid(*a.shared_gate) : a.routing.weights[rank];
   // Every lane group of four holds the same token.
   uint4* x = reinterpret_cast<uint4*>(memory) + warp * (unit_count(kFormat) * 4);
   const uint16_t* from = a.act + (shared ? a.shared_begin : rank) * a.act_stride;
@@ -176,6 +187,11 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
   constexpr float kNone[2] = {1.0F, 1.0F};
   multiply_held<kFormat, false, true>(raw, x, kNone, acc);
   store_sums(&sums[warp], acc);
+  if (tells) {
+    weights[rank] = weight;
+    factors[rank] = factor;
+    experts[rank] = expert;
+  }
   __syncthreads();
   // One thread for each rank and column, then one for each column.
   const int k = threadIdx.x / kRowTile;
@@ -183,11 +199,9 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
   const int n = kRowTile * tile + column;
   const int ranks = a.top_k + (plan.shared_tiles > 0 ? 1 : 0);
   if (k < ranks) {
-    const bool of_shared = k == a.top_k;
-    const DeviceLinear& w = low_of(a, of_shared ? -1 : 0);
+    const DeviceLinear& w = low_of(a, experts[k]);
     float factor = factors[k];
-    if (w.layout == FactorLayout::row && n < w.rows)
-      factor = factor_of(w, of_shared ? -1 : choice.experts[k], n);
+    if (w.layout == FactorLayout::row && n < w.rows) factor = factor_of(w, experts[k], n);
     const float total = add_parts(&sums[k * plan.slices], plan.slices, 1, tile_place(column));
     parts[k][column] = __fmul_rn(total, factor);
   }
@@ -212,7 +226,7 @@ bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
 
 void launch_row_gate_up(const ExpertArgs& args, const Launcher& launcher) {
   const ExpertPlan plan = plan_of(ExpertPart::gate_up, args);
-  const int steps = max(plan.shared_steps, args.top_k * plan.routed_steps);
+  const int steps = max(plan.shared_steps, args.top_k * plan.routed_steps) + 1;
   const bool nvfp4 = args.routed_low.format == Format::nvfp4;
   launch(nvfp4 ? row_gate_up_kernel<Format::nvfp4> : row_gate_up_kernel<Format::fp8>, launcher,
          static_cast<unsigned>(min(steps, kRowBlocks * launcher.multiprocessors)), kExpertThreads,

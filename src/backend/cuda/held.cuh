@@ -11,6 +11,8 @@
 
 namespace nibble::cuda {
 
+inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
 inline constexpr int kRowTile = 16;
 inline constexpr int kTokenTile = 8;
 inline constexpr int kHeldWarps = 8;  // of a block; 16 where a matrix has more slices
@@ -204,7 +206,7 @@ class RowNorm {
     for (int i = 0; i < kParts * kPieces; ++i) weight_[i] = load(in.weight, i);
   }
   /// After the wait for h; one barrier of the block. `pieces`: room for kHeldColumnsMax / 128.
-  __device__ __forceinline__ void run(float* pieces, uint4* to) const {
+  __device__ __forceinline__ void run(float* pieces, uint4* to, int part_stride = kWords) const {
     const int lane = threadIdx.x % 32;
     float4 h[kParts * kPieces];
 #pragma unroll
@@ -229,7 +231,8 @@ class RowNorm {
                                         __fmul_rn(weight_[i].y, __fmul_rn(h[i].y, scale)));
       const uint32_t high = to_bf16_pair(__fmul_rn(weight_[i].z, __fmul_rn(h[i].z, scale)),
                                          __fmul_rn(weight_[i].w, __fmul_rn(h[i].w, scale)));
-      auto* at = reinterpret_cast<uint2*>(to + i / kPieces * kWords + word_of_lane(i % kPieces));
+      auto* at =
+          reinterpret_cast<uint2*>(to + i / kPieces * part_stride + word_of_lane(i % kPieces));
       at[lane % 2] = pair_columns<kFormat>(low, high);
     }
     __syncwarp();

@@ -174,6 +174,8 @@ struct Routing {
   int4* items = nullptr;            // [rows * top_k]: 8 or fewer assignments of one expert each:
                                     // (expert, first, count, 0)
   int32_t* item_count = nullptr;    // [1]
+  int32_t* announced = nullptr;     // [top_k], of a single row alone: 1 + experts[rank] as soon as
+                                    // gate_up knows it, until then 0
 };
 struct RouteArgs {
   const float* logits = nullptr;  // [rows][stride]

@@ -1,49 +1,25 @@
 // Products in generation arithmetic with the inputs held in shared memory: y = x W^T stored, added
-// to y or convolved. A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens; matrices
-// of two formats share a launch by their blocks. Bound: the bytes of W.
+// to y or convolved, of two rows and more (linear_row.cu: of one). A block takes neighbouring tiles
+// of 16 rows for 8, 16 or 32 tokens; matrices of two formats share a launch by their blocks. Bound:
+// the bytes of W.
 #include <algorithm>
 
 #include "backend/cuda/convolve_output.cuh"
-#include "backend/cuda/held.cuh"
+#include "backend/cuda/held_groups.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
 
 namespace nibble::cuda {
 namespace {
 
-struct Segment {
-  LinearOutput out;
-  int32_t tile_begin = 0;
-};
-
-/// Matrices of one format and one number of columns.
-struct Group {
-  Segment segments[kLinearsMax];
-  int32_t count = 0;
-  int32_t tiles = 0;
-  int32_t slices = 0;
-  int32_t per_step = 1;    // tiles a block multiplies at once
-  int32_t steps = 0;       // of all blocks of one group of tokens
-  int32_t blocks = 0;      // of one group of tokens
-  int32_t row_groups = 0;  // of tokens
-};
-
 struct Plan {
-  Group first, second;
+  HeldGroup first, second;
   int32_t rows = 0;
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
   const int32_t* gather = nullptr;
-  NormInput norm;
   ConvolveOutput convolve;
 };
-
-__device__ __forceinline__ const Segment& segment_of(const Group& group, int tile) {
-  int s = 0;
-#pragma unroll 1
-  while (s + 1 < group.count && tile >= group.segments[s + 1].tile_begin) ++s;
-  return group.segments[s];
-}
 
 /// What a thread needs to finish one output, on its way while the product is made.
 struct Ahead {
@@ -64,18 +40,17 @@ struct Shape {
   static constexpr int kSums = 2 * kRing * kWarps * kParts * kTiles * 512;
 };
 
-/// One block's tiles of a group for 8 kTiles tokens from row_begin on; kRow: of a single row that
-/// it norms. With up to 8 tokens a warp holds the inputs of its own slices and no others.
-template <Format kFormat, int kTiles, int kWarps, int kParts, bool kBlocks, bool kConvolves,
-          bool kRow>
+/// One block's tiles of a group for 8 kTiles tokens from row_begin on. With up to 8 tokens a warp
+/// holds the inputs of its own slices and no others.
+template <Format kFormat, int kTiles, int kWarps, int kParts, bool kBlocks, bool kConvolves>
 class Body {
  public:
   using Sizes = Shape<kFormat, kTiles, kWarps, kParts>;
   using Raw = RawSlice<load_count(kFormat)>;
   static constexpr int kRing = Sizes::kRing;
 
-  __device__ __forceinline__ Body(const Plan& plan, const Group& group, int block, int row_begin,
-                                  uint8_t* memory)
+  __device__ __forceinline__ Body(const Plan& plan, const HeldGroup& group, int block,
+                                  int row_begin, uint8_t* memory)
       : plan_(plan),
         group_(group),
         row_begin_(row_begin),
@@ -86,29 +61,21 @@ class Body {
     per_step_ = group.per_step;
     local_ = kParts == 1 ? warp / group.slices : 0;
     slice_ = kParts == 1 ? warp - local_ * group.slices : warp;
-    begin_ = begin_of(block);
-    end_ = begin_of(block + 1);
+    begin_ = first_step(group, block);
+    end_ = first_step(group, block + 1);
   }
 
-  __device__ __forceinline__ void run(float* pieces) {
+  __device__ __forceinline__ void run() {
     Raw raw[kRing];
 #pragma unroll
     for (int r = 0; r < kRing; ++r) load(begin_ + r, 0, raw[r]);
-    if constexpr (!kRow) {
-      wait_for_inputs();
-      take_inputs();
-    }
-    const RowNorm<kFormat, kParts> norm(plan_.norm, slice_, kWarps, kRow ? group_.slices : 0);
+    wait_for_inputs();
+    take_inputs();
 #pragma unroll 1
     for (int step = begin_; step < end_; step += kRing) {
       Ahead ahead[Sizes::kAhead];
       ConvolveAhead convolve;
       look_ahead_all(step, ahead, convolve);
-      if (kRow && step == begin_) {
-        // What a row's outputs are finished with, no kernel before has written.
-        wait_for_inputs();
-        norm.run(pieces, x_of(0));
-      }
 #pragma unroll
       for (int r = 0; r < kRing; ++r) multiply(step, r, raw[r]);
       __syncthreads();
@@ -119,12 +86,8 @@ class Body {
 
  private:
   static constexpr bool kOwnSlices = kTiles == 1;
-  static constexpr int kSliceWords = unit_count(kFormat) * (kRow ? 4 : 32 * kTiles);
+  static constexpr int kSliceWords = unit_count(kFormat) * 32 * kTiles;
 
-  __device__ __forceinline__ int begin_of(int block) const {
-    const int each = group_.steps / group_.blocks;
-    return block * each + min(block, group_.steps - each * group_.blocks);
-  }
   /// Fragments of part `part` of this warp.
   __device__ __forceinline__ uint4* x_of(int part) const {
     const int at =
@@ -155,14 +118,8 @@ class Body {
            step * per_step_ + local_ < group_.tiles;
   }
   __device__ __forceinline__ void load(int step, int part, Raw& raw) const {
-    if (!works(step, part)) return;
-    const int tile = step * per_step_ + local_;
-    const Segment& segment = segment_of(group_, tile);
-    const DeviceLinear& w = segment.out.weight;
-    const int low = (tile - segment.tile_begin) * kRowTile +
-                    lane_row(static_cast<int>(threadIdx.x % 32) / 4, 0);
-    load_slice<kFormat>(row_of<kFormat>(w, min(low, w.rows - 1)),
-                        row_of<kFormat>(w, min(low + 2, w.rows - 1)), slice_ + kWarps * part, raw);
+    if (works(step, part))
+      load_slice_of<kFormat>(group_, step * per_step_ + local_, slice_ + kWarps * part, raw);
   }
   /// Sums of a part of a tile: [turn][ring][warp + kWarps * part][tile of tokens].
   __device__ __forceinline__ TileSums* sums_of(int r, int part) const {
@@ -175,22 +132,13 @@ class Body {
       float acc[kTiles][4] = {};
       if (works(step + r, part)) {
         float factors[2] = {1.0F, 1.0F};
-        if constexpr (kBlocks) block_factors(step + r, part, factors);
-        multiply_held<kFormat, kBlocks, kRow>(raw, x_of(part), factors, acc);
+        if constexpr (kBlocks)
+          block_factors(group_, (step + r) * per_step_ + local_, slice_ + kWarps * part, factors);
+        multiply_held<kFormat, kBlocks>(raw, x_of(part), factors, acc);
       }
       load(part + 1 < kParts ? step + r : step + r + kRing, (part + 1) % kParts, raw);
       store_sums(sums_of(r, part) + warp * kTiles, acc);
     }
-  }
-  __device__ __forceinline__ void block_factors(int step, int part, float (&factors)[2]) const {
-    const int tile = step * per_step_ + local_;
-    const Segment& segment = segment_of(group_, tile);
-    const DeviceLinear& w = segment.out.weight;
-    if (w.layout != FactorLayout::block128) return;
-    const float* f = w.factors + (tile - segment.tile_begin) * kRowTile / 128 * (w.cols / 128) +
-                     2 * (slice_ + kWarps * part);
-    factors[0] = f[0];
-    factors[1] = f[1];
   }
   __device__ __forceinline__ int outputs_of_step() const { return per_step_ * kTiles * 128; }
   /// Of the ring of two at most, which step output o belongs to.
@@ -206,7 +154,7 @@ class Body {
     const int token = o / 128 % kTiles * kTokenTile + tile_token(o % 128);
     if (o >= kRing * outputs_of_step() || at >= end_ || tile >= group_.tiles || token >= tokens_)
       return to;
-    const Segment& segment = segment_of(group_, tile);
+    const HeldSegment& segment = segment_of(group_, tile);
     const LinearOutput& out = segment.out;
     const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
     if (row >= out.weight.rows) return to;
@@ -256,7 +204,7 @@ class Body {
   }
 
   const Plan& plan_;
-  const Group& group_;
+  const HeldGroup& group_;
   int row_begin_, tokens_;
   TileSums* sums_;
   uint4* x_;
@@ -271,66 +219,51 @@ constexpr int blocks_wanted(Format format, int tiles, int warps) {
   return tiles > 1 || warps > 8 ? 1 : 2;
 }
 
-template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed, bool kRow>
-__global__ void __launch_bounds__(
-    kWarps * 32 + (kRow && blocks_wanted(kFormat, kTiles, kWarps) == 2 ? 32 : 0),
-    blocks_wanted(kFormat, kTiles, kWarps)) held_kernel(const __grid_constant__ Plan plan) {
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
+__global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kWarps))
+    held_kernel(const __grid_constant__ Plan plan) {
   touch(plan);
   extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ float pieces[kHeldColumnsMax / 128];
   const int block = blockIdx.x;
   const int first_blocks = plan.first.blocks * plan.first.row_groups;
   if constexpr (kMixed) {
     constexpr int kSecond = second_tiles(kTiles);
     if (block >= first_blocks) {
       const int at = block - first_blocks;
-      const int group = kRow ? 0 : at % plan.second.row_groups;
-      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false, kRow> body(
-          plan, plan.second, kRow ? at : at / plan.second.row_groups, group * kTokenTile * kSecond,
-          memory);
-      return body.run(pieces);
+      const int group = at % plan.second.row_groups;
+      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false> body(
+          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kSecond, memory);
+      return body.run();
     }
   }
-  const int group = kRow ? 0 : block % plan.first.row_groups;
-  Body<kFormat, kTiles, kWarps, 1, kBlocks, kTiles == 1, kRow> body(
-      plan, plan.first, kRow ? block : block / plan.first.row_groups, group * kTokenTile * kTiles,
-      memory);
-  body.run(pieces);
+  const int group = block % plan.first.row_groups;
+  Body<kFormat, kTiles, kWarps, 1, kBlocks, kTiles == 1> body(
+      plan, plan.first, block / plan.first.row_groups, group * kTokenTile * kTiles, memory);
+  body.run();
 }
-
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
-/// Blocks of a group so that all of them are resident with `others`.
-void spread(Group& group, int per_step, int resident, int others) {
-  group.per_step = per_step;
-  group.steps = ceil_div(group.tiles, per_step);
-  group.blocks = max(1, min(group.steps, (resident - others) / group.row_groups));
-}
-
-constexpr int kPiecesBytes = kHeldColumnsMax / 128 * 4;
 
 /// Shared memory of a block with room for the most slices, so that a kernel is prepared once.
-template <Format kFormat, int kTiles, int kWarps, bool kMixed, bool kRow = false>
+template <Format kFormat, int kTiles, int kWarps, bool kMixed>
 constexpr int held_bytes() {
   constexpr int kSecond = second_tiles(kTiles);
   constexpr int kSecondParts = kWarps == 8 ? 2 : 1;
-  constexpr int kWordBytes = kRow ? 2 : 16;  // lanes share the inputs of a row
+  constexpr int kWordBytes = sizeof(uint4);
   constexpr int kFirst = Shape<kFormat, kTiles, kWarps, 1>::kSums +
                          held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * kWordBytes;
   constexpr int kOther = kMixed ? Shape<Format::bf16, kSecond, kWarps, kSecondParts>::kSums +
                                       held_words(Format::bf16, 16, kSecond) * kWordBytes
                                 : 0;
   constexpr int kBytes = kFirst > kOther ? kFirst : kOther;
-  static_assert(kBytes + kPiecesBytes <= 227 * 1024);
-  static_assert(kTiles > 1 || kBytes + kPiecesBytes <= 99 * 1024);  // runs everywhere
+  static_assert(kBytes <= 227 * 1024);
+  static_assert(kTiles > 1 || kBytes <= 99 * 1024);  // runs everywhere
   return kBytes;
 }
 
-template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed, bool kRow = false>
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
 void launch_held(Plan plan, const Launcher& launcher) {
   constexpr int kSecond = second_tiles(kTiles);
-  constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed, kRow>();
-  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed, kRow>;
+  constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
+  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
   static const int blocks_each = [&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     int blocks = 1;
@@ -342,10 +275,10 @@ void launch_held(Plan plan, const Launcher& launcher) {
   plan.second.row_groups = ceil_div(plan.rows, kTokenTile * kSecond);
   int second = 0;
   if (kMixed) {
-    spread(plan.second, 1, resident / 2, 0);
+    spread(plan.second, 1, resident / 2 / plan.second.row_groups);
     second = plan.second.blocks * plan.second.row_groups;
   }
-  spread(plan.first, kWarps / plan.first.slices, resident, second);
+  spread(plan.first, kWarps / plan.first.slices, (resident - second) / plan.first.row_groups);
   const int blocks = plan.first.blocks * plan.first.row_groups + second;
   launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32, kBytes, plan);
 }
@@ -354,17 +287,14 @@ void launch_held(Plan plan, const Launcher& launcher) {
 template <Format kFormat, bool kBlocks, bool kMixed>
 void launch_rows(const Plan& plan, const Launcher& launcher) {
   const int limit = shared_limit(launcher);
-  const bool row = plan.norm.h != nullptr;
   if (plan.first.slices > 8) {
     if constexpr (!kMixed) {
-      if (row) return launch_held<kFormat, 1, 16, kBlocks, false, true>(plan, launcher);
       if (plan.rows <= 8 || held_bytes<kFormat, 2, 16, false>() > limit)
         return launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher);
       launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
     }
     return;
   }
-  if (row) return launch_held<kFormat, 1, 8, kBlocks, kMixed, true>(plan, launcher);
   if (plan.rows <= 8 || held_bytes<kFormat, 2, 8, kMixed>() > limit)
     return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
   if constexpr (!kBlocks && kFormat != Format::bf16)
@@ -380,25 +310,15 @@ void launch_format(const Plan& plan, const Launcher& launcher) {
   if constexpr (kFormat != Format::bf16) launch_rows<kFormat, kBlocks, true>(plan, launcher);
 }
 
-void add(Group& group, const LinearOutput& out) {
-  group.segments[group.count++] = {.out = out, .tile_begin = group.tiles};
-  group.tiles += ceil_div(out.weight.rows, kRowTile);
-  group.slices = out.weight.cols / slice_columns(out.weight.format);
-}
-
 }  // namespace
 
 void linear_held(const LinearArgs& args, const Launcher& launcher) {
   Plan plan;
-  CHECK(args.norm.h == nullptr || args.rows == 1, "a norm of ", args.rows, " rows");
-  const auto adds = [](const LinearOutput& out) { return out.finish == Finish::add; };
-  CHECK(args.norm.h == nullptr || std::none_of(args.outputs, args.outputs + args.count, adds),
-        "a norm before a sum");
+  CHECK(args.norm.h == nullptr, "a norm of ", args.rows, " rows");
   plan.rows = args.rows;
   plan.x = args.x;
   plan.x_stride = args.x_stride;
   plan.gather = args.gather;
-  plan.norm = args.norm;
   plan.convolve = args.convolve;
   const Format format = args.outputs[0].weight.format;
   bool blocks = false;

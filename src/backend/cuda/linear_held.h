@@ -5,7 +5,10 @@
 
 namespace nibble::cuda {
 
-/// All outputs held(); those in front of one format, those behind it BF16, if any.
+/// Two rows and more. All outputs held(); those in front of one format, those behind it BF16, if
+/// any.
 void linear_held(const LinearArgs& args, const Launcher& launcher);
+/// The same of a single row, which may be the norm of another (LinearArgs::norm).
+void linear_row(const LinearArgs& args, const Launcher& launcher);
 
 }  // namespace nibble::cuda

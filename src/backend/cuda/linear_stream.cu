@@ -42,8 +42,6 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
 #endif
 }
 
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
 /// Clusters of `ranks` blocks that the card runs at once, a block a multiprocessor; 0: none, or the
 /// program has no code with wgmma for it.
 int capacity(int ranks) {

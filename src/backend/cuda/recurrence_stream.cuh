@@ -140,13 +140,17 @@ class StreamHead {
     column_ = 16 * warp_ + 4 * (lane_ % 4);
     decay_ = a.decay[v_head];
     dt_bias_ = a.dt_bias[v_head];
+    if constexpr (kSplit) {
+      k_head_ = v_head / (a.v_heads / a.k_heads);
+      norm_ = a.norm[own_column()];
+    }
   }
   /// The columns whose output this thread writes; the keys' lanes share them.
   __device__ __forceinline__ int own_column() const { return column_ + lane_ / 4 % 4; }
 
   __device__ __forceinline__ StreamRow load_row(int row) const {
     const float* qkv = a_.convolved + static_cast<int64_t>(row) * a_.qkv_rows();
-    const int k_head = v_head_ / (a_.v_heads / a_.k_heads);
+    const int k_head = kSplit ? k_head_ : v_head_ / (a_.v_heads / a_.k_heads);
     StreamRow r = load_gates(row);
     r.q = *reinterpret_cast<const float4*>(qkv + k_head * kStreamDim + 4 * lane_);
     r.k = *reinterpret_cast<const float4*>(qkv + (a_.k_heads + k_head) * kStreamDim + 4 * lane_);
@@ -189,6 +193,7 @@ class StreamHead {
     const float pre = in.a + dt_bias_;
     const float step = pre > 20.0F ? pre : log1pf(expf(pre));
     const float alpha = expf(-decay_ * step);
+    const float z = kSplit ? silu(in.z) : in.z;
     const float* k = shared_.k[local_] + lane_ / 4;
     const float* q = shared_.q[local_] + lane_ / 4;
     float4 found = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
@@ -206,7 +211,7 @@ class StreamHead {
       s_[i] = scale_add(k[8 * i], update, s_[i]);
       out = scale_add(q[8 * i], s_[i], out);
     }
-    write_out(sum_over_keys(out), in.z, row, turn);
+    write_out(sum_over_keys(out), z, row, turn);
   }
 
  private:
@@ -222,7 +227,7 @@ class StreamHead {
         make_float4(in.k.x * of_k, in.k.y * of_k, in.k.z * of_k, in.k.w * of_k);
     __syncwarp();
   }
-  /// norm(o) * silu(z); the only barrier of a row.
+  /// norm(o) * silu(z), where kSplit z is that already; the only barrier of a row.
   __device__ __forceinline__ void write_out(const float4& o, float z, int row, int turn) const {
     float squares = sum_of_squares(o);
     squares += __shfl_xor_sync(kAllLanes, squares, 1);
@@ -244,13 +249,16 @@ class StreamHead {
     const float own = c == 0 ? o.x : c == 1 ? o.y : c == 2 ? o.z : o.w;
     const int at = v_head_ * kStreamDim + own_column();
     a_.out[row * a_.out_stride + x_place(at)] =
-        to_bf16(own * scale * a_.norm[own_column()] * silu(z));
+        to_bf16(own * scale * (kSplit ? norm_ : a_.norm[own_column()]) * (kSplit ? z : silu(z)));
   }
 
   const DeltaNetArgs& a_;
   Shared& shared_;
   int v_head_, local_, lane_, warp_, column_;
   float decay_, dt_bias_;
+  // Known before the wait where registers are plenty, kSplit.
+  int k_head_ = 0;
+  float norm_ = 0.0F;  // of own_column()
   float4 s_[16];
 };
 
@@ -328,6 +336,8 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
   // The state was written by the pass before at the latest, so it is read ahead of the inputs.
   const int rows = a.batch.row_count[sequence];
   const int first = a.batch.row_begin[sequence];
+  int snapshot = rows > 0 ? a.batch.snapshot_slot[first] : -1;
+  const int64_t last = rows > 0 ? a.batch.state_out[sequence] : 0;
   if (rows > 0) head.take_state(state_of(a.batch.state_in[sequence]));
   wait_for_cluster();  // all four run before one writes to another
   wait_for_inputs();
@@ -335,10 +345,10 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
   for (int row = first; row < first + rows; ++row) {
     if (row > first) head.round_state();
     head.advance(head.load_row(row), row, (row - first) % 2);
-    const int snapshot = a.batch.snapshot_slot[row];
     if (snapshot >= 0) head.store_state(state_of(snapshot));
+    if (row + 1 < first + rows) snapshot = a.batch.snapshot_slot[row + 1];
   }
-  if (rows > 0) head.store_state(state_of(a.batch.state_out[sequence]));
+  if (rows > 0) head.store_state(state_of(last));
 #endif
 }
 

@@ -10,9 +10,9 @@ namespace nibble::cuda {
 inline constexpr int32_t kSlabRows = 64;  // rows of one expert or head launch
 
 /// Integers of Workspace::choices: per choice an expert, a weight and an assignment, two lists of
-/// experts, three counts, and 16-byte items at the end.
+/// experts, three counts, a row's announced experts, and 16-byte items at the end.
 constexpr int64_t choice_ints(int64_t slab, int64_t top_k, int64_t experts) {
-  return (3 * slab * top_k + 2 * experts + 4 + 3) / 4 * 4 + 4 * slab * top_k;
+  return (3 * slab * top_k + 2 * experts + 4 + top_k + 3) / 4 * 4 + 4 * slab * top_k;
 }
 
 /// Row stride of Workspace::act, and of what prompts have instead.
