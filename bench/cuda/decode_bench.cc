@@ -54,6 +54,11 @@ struct Floor {
   double total() const { return weights + experts + state + kv; }
 };
 
+/// Distinct experts of a layer that `batch` independent tokens meet.
+double experts_expected(const MoeConfig& m, int batch) {
+  return m.experts * (1.0 - std::pow(1.0 - static_cast<double>(m.top_k) / m.experts, batch));
+}
+
 Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context,
                const BackendOptions& options) {
   const bool plain = recipe == WeightLayout::bf16;
@@ -70,12 +75,15 @@ Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context
   f.weights += deltas * 2.0 * d.v_heads * hidden * 2.0;
   f.weights += attentions * (3.0 * a.q_heads + 2.0 * a.kv_heads) * a.head_dim * hidden * attention;
   f.weights += static_cast<double>(c.vocab_rows) * hidden * fp4;
-  const MoeConfig& m = *c.moe;
   const double layers = c.layer_count();
-  f.weights += layers * (m.experts + 1.0) * hidden * 2.0;
-  f.weights += layers * 3.0 * m.shared_width * hidden * fp4;
-  const double missed = std::pow(1.0 - static_cast<double>(m.top_k) / m.experts, batch);
-  f.experts = layers * m.experts * (1.0 - missed) * 3.0 * m.expert_width * hidden * fp4;
+  if (!c.moe) {
+    f.weights += layers * 3.0 * c.dense_width * hidden * fp4;
+  } else {
+    const MoeConfig& m = *c.moe;
+    f.weights += layers * (m.experts + 1.0) * hidden * 2.0;
+    f.weights += layers * 3.0 * m.shared_width * hidden * fp4;
+    f.experts = layers * experts_expected(m, batch) * 3.0 * m.expert_width * hidden * fp4;
+  }
   const double element = options.state == StateCache::bf16 ? 2.0 : 4.0;
   f.state =
       2.0 * batch * deltas * (element * d.v_heads * d.k_dim * d.v_dim + 4.0 * 3.0 * d.qkv_rows());
@@ -143,7 +151,7 @@ void Bench::decode(int batch) {
     const auto begin = Clock::now();
     const HeadOutput out = forward(backend, config, b);
     with_logits_ms += step >= steps / 2 ? ms_since(begin) : 0.0;
-    met = cuda::experts_met(backend);
+    if (config.moe) met = cuda::experts_met(backend);
     if (step == 0) met_before = met;
     for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
       const float* logits = out.logits.data() + row * vocab;
@@ -155,11 +163,9 @@ void Bench::decode(int batch) {
       tokens[row] = static_cast<int32_t>(best);
     }
   }
-  const MoeConfig& moe = *config.moe;
   const double distinct =
       static_cast<double>(met - met_before) / (config.layer_count() * std::max(steps - 1, 1));
-  const double expected =
-      moe.experts * (1.0 - std::pow(1.0 - static_cast<double>(moe.top_k) / moe.experts, batch));
+  const double expected = config.moe ? experts_expected(*config.moe, batch) : 0.0;
   if (distinct < 0.95 * expected) {
     std::printf("batch %3d: refused: %.1f distinct experts a layer, independent tokens meet %.1f\n",
                 batch, distinct, expected);
