@@ -18,16 +18,6 @@ namespace {
 
 using namespace nibble::cuda;
 
-__device__ float e4m3_value(uint32_t code) {
-  const uint32_t exponent = code >> 3 & 15;
-  const float size = exponent == 0 ? (code & 7) * 0x1p-9F
-                                   : __uint_as_float((exponent + 120) << 23 | (code & 7) << 20);
-  return (code & 0x80) != 0 ? -size : size;
-}
-__device__ double e2m1_value(uint32_t code) {
-  constexpr double kSizes[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
-  return (code & 8) != 0 ? -kSizes[code & 7] : kSizes[code & 7];
-}
 __device__ double bf16_value(uint16_t bits) {
   return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -38,6 +39,23 @@ __host__ __device__ inline float hash_normal(uint32_t seed, uint64_t i) {
 }
 __host__ __device__ inline float round_bf16(float x) {
   return __bfloat162float(__float2bfloat16(x));
+}
+
+__host__ __device__ inline float float_of(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+/// What a code in the low bits stands for; E4M3 without its NaN, which counts as 480.
+__host__ __device__ inline float e4m3_value(uint32_t code) {
+  const uint32_t exponent = code >> 3 & 15;
+  const float size =
+      exponent == 0 ? (code & 7) * 0x1p-9F : float_of((exponent + 120) << 23 | (code & 7) << 20);
+  return (code & 0x80) != 0 ? -size : size;
+}
+__host__ __device__ inline double e2m1_value(uint32_t code) {
+  constexpr double kSizes[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  return (code & 8) != 0 ? -kSizes[code & 7] : kSizes[code & 7];
 }
 
 /// Device memory of n elements, filled with NaN bytes.

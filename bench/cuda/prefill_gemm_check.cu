@@ -14,15 +14,7 @@ namespace nibble::bench {
 namespace {
 
 using namespace nibble::cuda;
-
-constexpr float kFp4[8] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
-
-float decode_e4m3(uint32_t b) {
-  const int exponent = static_cast<int>(b >> 3 & 15);
-  const float m = static_cast<float>(b & 7) / 8.0F;
-  const float v = exponent == 0 ? std::ldexp(m, -6) : std::ldexp(1.0F + m, exponent - 7);
-  return (b & 128) != 0 ? -v : v;
-}
+using cuda::WeightFormat;  // not that of tensor/quant_scheme.h
 
 /// A weight whose elements the host can name: [E, N, K].
 struct HashWeight {
@@ -85,13 +77,12 @@ double HashWeight::at(int e, int row, int col) const {
   if (format == WeightFormat::bf16) return round_bf16(0.05F * hash_normal(seed, i));
   if (format == WeightFormat::fp8) {
     const float scale = 0.003F * hash_normal(seed + 1, fp8_scale_index(e, row, col)) + 0.02F;
-    return double{decode_e4m3(hash_bits(seed, i) & 0xBF)} * scale;
+    return double{e4m3_value(hash_bits(seed, i) & 0xBF)} * scale;
   }
   const uint32_t byte = hash_bits(seed, i / 2) & 255;
   const uint32_t code = i % 2 == 0 ? byte & 15 : byte >> 4;
-  const double value = (code & 8) != 0 ? -kFp4[code & 7] : kFp4[code & 7];
   const float global = 0.001F * hash_normal(seed + 2, e) + 0.01F;
-  return value * decode_e4m3(hash_bits(seed + 1, i / 16) & 0x3F) * global;
+  return e2m1_value(code) * e4m3_value(hash_bits(seed + 1, i / 16) & 0x3F) * global;
 }
 
 struct Check {
@@ -162,9 +153,7 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
   const auto value = [&](int64_t i) {
     const uint32_t word = wide ? reinterpret_cast<const uint32_t*>(bits.data())[i]
                                : uint32_t{bits[static_cast<size_t>(i)]} << 16;
-    float f;
-    std::memcpy(&f, &word, 4);
-    return f;
+    return float_of(word);
   };
   Error error;
   for (int i = 0; i < 3000; ++i) {
