@@ -80,8 +80,9 @@ struct EngineNeeds {
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
                                   const EngineNeeds& needs);
 
-/// A pass that takes longer will not end. The longest honest one, 2,048 rows behind 262,144 tokens,
-/// takes under a second on an H200; on a slow CPU a pass of a dense model takes minutes.
+/// A pass that takes longer will not end. Counted, not measured: the longest honest one, 2,048 rows
+/// behind 262,144 tokens, takes under a second on an H200; on a slow CPU a pass of a dense model
+/// takes minutes.
 std::chrono::seconds standard_step_deadline(const Backend& backend);
 
 /// Memory this process may take, now: what the system has available, within its control group.

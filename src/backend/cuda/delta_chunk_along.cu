@@ -140,8 +140,8 @@ class AlongBlock {
 
   /// Two adjacent numbers as high and low terms of a tile.
   __device__ void put(uint32_t tile, int row, int column, float x, float y) const {
-    const uint32_t high = pack_bf16(x, y);
-    const uint32_t low = pack_bf16(x - low_bf16(high), y - high_bf16(high));
+    const uint32_t high = to_bf16_pair(x, y);
+    const uint32_t low = to_bf16_pair(x - low_bf16(high), y - high_bf16(high));
     *reinterpret_cast<uint32_t*>(pointer(tile + element_offset(row, column))) = high;
     *reinterpret_cast<uint32_t*>(pointer(tile + element_offset(row, column + kN))) = low;
   }
@@ -157,7 +157,7 @@ class AlongBlock {
         if constexpr (kRounded) {
           *reinterpret_cast<uint32_t*>(
               pointer(state_tile(row) + element_offset(row & 63, state_column(n)))) =
-              pack_bf16(state_[n][2 * half], state_[n][2 * half + 1]);
+              to_bf16_pair(state_[n][2 * half], state_[n][2 * half + 1]);
         } else {
           put(state_tile(row), row & 63, state_column(n), state_[n][2 * half],
               state_[n][2 * half + 1]);
@@ -317,7 +317,7 @@ class AlongBlock {
 #pragma unroll
       for (int n = 0; n < 2; ++n)
         *reinterpret_cast<uint32_t*>(to + column_of(n)) =
-            pack_bf16(out[n][2 * half], out[n][2 * half + 1]);
+            to_bf16_pair(out[n][2 * half], out[n][2 * half + 1]);
     }
   }
 

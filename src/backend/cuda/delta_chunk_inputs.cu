@@ -35,7 +35,7 @@ template <int kWidth>
 __device__ void store_bf16(__nv_bfloat16* to, const float (&from)[kWidth]) {
   if constexpr (kWidth == 4) {
     *reinterpret_cast<uint2*>(to) =
-        make_uint2(pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]));
+        make_uint2(to_bf16_pair(from[0], from[1]), to_bf16_pair(from[2], from[3]));
   } else {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) to[i] = __float2bfloat16(from[i]);
@@ -190,9 +190,9 @@ __device__ void store_ordered(const DeltaPrefill& in, __nv_bfloat16* row, int co
     const float second = __shfl_xor_sync(kAll, odd ? x[1] : x[3], 1);
     const int from = (column & ~4) + (odd ? 2 : 0);
     *reinterpret_cast<uint32_t*>(row + packed_position(from)) =
-        odd ? pack_bf16(first, x[2]) : pack_bf16(x[0], first);
+        odd ? to_bf16_pair(first, x[2]) : to_bf16_pair(x[0], first);
     *reinterpret_cast<uint32_t*>(row + packed_position(from + 1)) =
-        odd ? pack_bf16(second, x[3]) : pack_bf16(x[1], second);
+        odd ? to_bf16_pair(second, x[3]) : to_bf16_pair(x[1], second);
   } else {
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) row[packed_position(column + e)] = __float2bfloat16(x[e]);

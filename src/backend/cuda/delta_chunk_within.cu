@@ -101,7 +101,7 @@ __device__ void store_p(const float (&sum)[8][4], const Gates& gates, uint8_t* p
       const float high = j + 1 < i ? sum[n][e + 1] * __expf(gates.c[i] - gates.c[j + 1]) : 0.0F;
       if (j == i) diagonal[i] = sum[n][e];
       if (j + 1 == i) diagonal[i] = sum[n][e + 1];
-      *reinterpret_cast<uint32_t*>(p + element_offset(i, j)) = pack_bf16(low, high);
+      *reinterpret_cast<uint32_t*>(p + element_offset(i, j)) = to_bf16_pair(low, high);
     }
 }
 

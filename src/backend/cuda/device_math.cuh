@@ -36,7 +36,7 @@ __device__ __forceinline__ void touch(const T& parameters) {
 }
 
 /// Where column c of an input of generation arithmetic lies in its row: every 8 columns are stored
-/// as 0 4 1 5 2 6 3 7, the order in which 4-bit codes widen most cheaply.
+/// as 0 4 1 5 2 6 3 7, the pairs of code_words.h.
 __device__ __forceinline__ int x_place(int column) {
   return (column & ~7) | (column & 3) << 1 | (column >> 2 & 1);
 }

@@ -1,7 +1,7 @@
 // Fills weights from a checkpoint. The walk over the layers only notes what goes where; then many
 // threads read pieces into page-locked buffers (two each) and send them on their way, so that the
-// host never holds more than those buffers. On the device 4-bit codes are laid in the order of the
-// kernels, and what must be finite is checked.
+// host never holds more than those buffers. On the device what must be finite is checked, then
+// codes of 4 and 8 bits are laid in words of their own order (code_words.h).
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -112,8 +112,7 @@ class FileFiller final : public WeightFiller {
   std::vector<Piece> pieces_;
   std::vector<Small> small_;
   std::vector<Extent> checks_;
-  std::vector<Extent> e4m3_;  // codes to be laid
-  std::vector<Extent> e2m1_;
+  std::vector<Extent> e2m1_;  // codes that need no check, only to be laid
   std::vector<std::string> modules_;
 };
 
@@ -182,13 +181,11 @@ Result<void> FileFiller::linear(const LinearSource& source, const DeviceLinear& 
   const int64_t padded = value_bytes(to.format, to.cols);
   if (to.format == Format::bf16 && values.entry->dtype != DType::bf16) return convert(source, to);
   note(values, source.rows, to.values, padded);
-  if (to.format != Format::bf16)
-    (to.format == Format::fp8 ? e4m3_ : e2m1_)
-        .push_back({.at = to.values, .bytes = padded * source.rows});
   if (to.format != Format::nvfp4)
     note_check(to.values, padded * source.rows,
                to.format == Format::bf16 ? Soundness::bf16 : Soundness::e4m3);
   if (to.format == Format::nvfp4) {
+    e2m1_.push_back({.at = to.values, .bytes = padded * source.rows});
     const int64_t scales = to.cols / kNvfp4Group;
     note(weights_.block_scales_of(source), source.rows, to.scales, scales);
     note_check(to.scales, scales * source.rows, Soundness::nvfp4_scale);
@@ -296,9 +293,12 @@ void FileFiller::send_small() {
 
 /// Once every piece has come and codes have been checked in the order of a file.
 void FileFiller::lay_codes() {
-  for (const Format format : {Format::fp8, Format::nvfp4})
-    for (const Extent& run : merge(format == Format::fp8 ? e4m3_ : e2m1_))
-      cuda::lay_codes(const_cast<uint8_t*>(run.at), run.bytes, format, launcher_);
+  const auto lay = [&](const Extent& run, Format format) {
+    cuda::lay_codes(const_cast<uint8_t*>(run.at), run.bytes, format, launcher_);
+  };
+  for (const Extent& run : merge(checks_))
+    if (run.kind == Soundness::e4m3) lay(run, Format::fp8);
+  for (const Extent& run : merge(e2m1_)) lay(run, Format::nvfp4);
   CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
 }
 

@@ -23,7 +23,7 @@ __device__ __forceinline__ uint32_t bf16_of_codes(uint32_t codes) {
   const __half2_raw half =
       __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
   const float2 wide = __half22float2(__half2(half));
-  return pack_bf16(wide.x, wide.y);
+  return to_bf16_pair(wide.x, wide.y);
 }
 
 template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
@@ -333,10 +333,10 @@ class FlashBlock {
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      probability_[k][0] = pack_bf16(s[2 * k][0], s[2 * k][1]);
-      probability_[k][1] = pack_bf16(s[2 * k][2], s[2 * k][3]);
-      probability_[k][2] = pack_bf16(s[2 * k + 1][0], s[2 * k + 1][1]);
-      probability_[k][3] = pack_bf16(s[2 * k + 1][2], s[2 * k + 1][3]);
+      probability_[k][0] = to_bf16_pair(s[2 * k][0], s[2 * k][1]);
+      probability_[k][1] = to_bf16_pair(s[2 * k][2], s[2 * k][3]);
+      probability_[k][2] = to_bf16_pair(s[2 * k + 1][0], s[2 * k + 1][1]);
+      probability_[k][3] = to_bf16_pair(s[2 * k + 1][2], s[2 * k + 1][3]);
     }
   }
 
@@ -378,7 +378,7 @@ class FlashBlock {
         }
         const int at = d * 8 + column;
         if (in_.order == ColumnOrder::plain) {
-          *reinterpret_cast<uint32_t*>(to + at) = pack_bf16(x, y);
+          *reinterpret_cast<uint32_t*>(to + at) = to_bf16_pair(x, y);
         } else {
           to[packed_position(at)] = __float2bfloat16(x);
           to[packed_position(at + 1)] = __float2bfloat16(y);

@@ -25,7 +25,8 @@ constexpr int held_words(Format format, int slices, int tiles) {
 }
 
 /// FP8 weights keep the exponents that they have where they lie, 2^-120 times what they stand for,
-/// and their inputs are made larger by 2^96, so that products are normal numbers.
+/// and their inputs are made larger by 2^96, so that products are normal numbers. Inputs of 2^32
+/// and more become infinite, so such a sequence ends with an error.
 inline constexpr float kFp8Unscale = 0x1p24F;
 /// What sums of products of codes are multiplied by, beside the factors of the matrix.
 __device__ __forceinline__ float held_unscale(Format format) {

@@ -276,8 +276,8 @@ __global__ __launch_bounds__(kThreads) void narrow_kernel(const float4* from, in
   if (i >= count) return;
   const float4 a = from[2 * i];
   const float4 b = from[2 * i + 1];
-  to[i] = make_uint4(pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y),
-                     pack_bf16(b.z, b.w));
+  to[i] = make_uint4(to_bf16_pair(a.x, a.y), to_bf16_pair(a.z, a.w), to_bf16_pair(b.x, b.y),
+                     to_bf16_pair(b.z, b.w));
 }
 
 unsigned blocks_for(int64_t threads) {

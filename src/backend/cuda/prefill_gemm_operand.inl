@@ -17,7 +17,7 @@ __device__ uint32_t line_scale(const uint8_t* stage, int line, int half) const {
   if constexpr (kFormat == WeightFormat::nvfp4) {
     constexpr uint32_t k2p119 = 0x7B007B00U;
     const uint32_t code = stage[Shape::kScales + line * 4 + (lane_ & 3)];
-    return multiply_bf16(multiply_bf16(code * 0x00100010U, k2p119), k2p119);  // code * 2^-120
+    return multiply_pair(multiply_pair(code * 0x00100010U, k2p119), k2p119);  // code * 2^-120
   }
   if constexpr (kFormat == WeightFormat::fp8) {
     if (!kBlocks) return 0;
@@ -79,15 +79,15 @@ __device__ Words load_words(const uint8_t* stage, int line, int j) const {
 __device__ uint32_t operand_pair(const Words& words, int j, int r, uint32_t scale) const {
   const int i = 2 * (j & 1) + r;
   if constexpr (kFormat == WeightFormat::nvfp4) {
-    return multiply_bf16(e2m1_pairs(words.low).of[i], scale);
+    return multiply_pair(e2m1_pairs(words.low).of[i], scale);
   }
   if constexpr (kFormat == WeightFormat::fp8) {
     constexpr uint32_t k2p120 = 0x7B807B80U;
     const uint32_t value =
-        multiply_bf16(e4m3_pairs(i < 2 ? words.low : words.high).of[i % 2], k2p120);
+        multiply_pair(e4m3_pairs(i < 2 ? words.low : words.high).of[i % 2], k2p120);
     if (!kBlocks) return value;
     const float factor = __uint_as_float(scale);
-    return pack_bf16(low_bf16(value) * factor, high_bf16(value) * factor);
+    return to_bf16_pair(low_bf16(value) * factor, high_bf16(value) * factor);
   }
   return __byte_perm(words.low, words.high, r == 0 ? 0x5410 : 0x7632);
 }

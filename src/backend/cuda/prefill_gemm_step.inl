@@ -170,7 +170,7 @@ __device__ void store_plain() {
 #pragma unroll
     for (int t = 0; t < kN8; ++t) {
       const float* d = &sum_[i][t * 4];
-      store_16(t, n, pack_bf16(d[0] * low, d[1] * low), pack_bf16(d[2] * high, d[3] * high));
+      store_16(t, n, to_bf16_pair(d[0] * low, d[1] * low), to_bf16_pair(d[2] * high, d[3] * high));
     }
   }
 }
@@ -191,7 +191,7 @@ __device__ void store_paired() {
       const float g = by_row ? row_multiplier(gemm_.weight, n) : gate;
       const float u = by_row ? row_multiplier(gemm_.up, n) : up;
       const uint32_t turned = move_matrix_transposed(
-          pack_bf16(silu(d[0] * g) * (d[2] * u), silu(d[1] * g) * (d[3] * u)));
+          to_bf16_pair(silu(d[0] * g) * (d[2] * u), silu(d[1] * g) * (d[3] * u)));
       const int token = first_token() + t * 8 + (lane_ >> 2);
       const int feature = tile_.n0 + slot_of(i) * 8 + (lane_ & 3) * 2;
       if (token < tile_.count && feature < gemm_.n)

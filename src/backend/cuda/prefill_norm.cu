@@ -1,7 +1,7 @@
 // One block a row. Bound: bytes; with eight experts at D = 2048 a row reads 45 KB and writes 12 KB,
 // 0.11 ms for 8,192 rows at 4.3 TB/s.
+#include "backend/cuda/bf16.cuh"
 #include "backend/cuda/prefill_norm.h"
-#include "backend/cuda/prefill_ptx.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -51,13 +51,14 @@ __device__ void store_columns(const PrefillAddNorm& args, int64_t row, int colum
                               const float (&x)[kColumns]) {
   __nv_bfloat16* to = args.x + row * args.x_stride;
   if (args.order == ColumnOrder::plain) {
-    *reinterpret_cast<uint4*>(to + column) = make_uint4(
-        pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
+    *reinterpret_cast<uint4*>(to + column) =
+        make_uint4(to_bf16_pair(x[0], x[1]), to_bf16_pair(x[2], x[3]), to_bf16_pair(x[4], x[5]),
+                   to_bf16_pair(x[6], x[7]));
     return;
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i)  // columns i and i + 4 are neighbours there
-    *reinterpret_cast<uint32_t*>(to + packed_position(column + i)) = pack_bf16(x[i], x[i + 4]);
+    *reinterpret_cast<uint32_t*>(to + packed_position(column + i)) = to_bf16_pair(x[i], x[i + 4]);
 }
 
 template <int kGroups>

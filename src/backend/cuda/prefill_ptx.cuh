@@ -62,15 +62,4 @@ __device__ __forceinline__ void mma_bf16(float* d, const uint32_t (&a)[4], uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Two floats rounded to BF16; `low` in the low half.
-__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
-  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<uint32_t*>(&pair);
-}
-__device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
-  const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a),
-                                         *reinterpret_cast<const __nv_bfloat162*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&product);
-}
-
 }  // namespace nibble::cuda

@@ -36,12 +36,6 @@ __device__ __forceinline__ uint32_t load_weights_2(const uint8_t* from) {
   return __ldg(reinterpret_cast<const unsigned short*>(from));
 }
 
-__device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
-  const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a),
-                                         *reinterpret_cast<const __nv_bfloat162*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&product);
-}
-
 /// The pairs of a laid word (code_words.h) times `scale`.
 __device__ __forceinline__ void widen_e2m1(uint32_t word, uint32_t scale, uint32_t (&out)[4]) {
   const E2m1Pairs pairs = e2m1_pairs(word);
