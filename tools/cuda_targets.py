@@ -22,6 +22,7 @@ def cuobjdump():
     places = [pathlib.Path(nvcc).resolve().parent / "cuobjdump"] if nvcc else []
     found = shutil.which("cuobjdump")
     places += [pathlib.Path(found)] if found else []
+    places += [pathlib.Path("/usr/local/cuda/bin/cuobjdump")]
     places += sorted(ROOT.glob(".venv/lib/python3*/site-packages/**/bin/cuobjdump"))
     for place in places:
         if place.is_file():
