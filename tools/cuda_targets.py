@@ -42,8 +42,10 @@ def names_by_target(program):
 
 
 def main():
-    program, wanted = sys.argv[1], sys.argv[2].split(";")
-    found = names_by_target(program)
+    found = names_by_target(sys.argv[1])
+    # A listing has families without their letter: 100f as sm_100.
+    wanted = [target if target in found else target.replace("f-", "-")
+              for target in sys.argv[2].split(";")]
     passed = 0
     failed = 0
     most = max((len(names) for names in found.values()), default=0)
