@@ -62,8 +62,9 @@ double experts_expected(const MoeConfig& m, int batch) {
 Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context,
                const BackendOptions& options) {
   const bool plain = recipe == WeightLayout::bf16;
-  const double fp4 = plain ? 2.0 : 0.5625;
-  const double delta = recipe == WeightLayout::mixed ? 1.0 : 2.0;
+  const bool fp8 = recipe == WeightLayout::fp8;
+  const double fp4 = plain ? 2.0 : fp8 ? 1.0 : 0.5625;
+  const double delta = fp8 || recipe == WeightLayout::mixed ? 1.0 : 2.0;
   const double attention = plain ? 2.0 : recipe == WeightLayout::mixed ? 1.0 : fp4;
   const double hidden = c.hidden;
   const int deltas = c.count(LayerKind::delta_net);

@@ -22,9 +22,11 @@ namespace {
 
 constexpr double kErrorMax = 4e-3;  // relative rms, BF16
 /// Of a product whose declared input is what attention or a delta net made: where that differs in
-/// its last bits, a code turns by a whole step now and then. Also of FP8 inputs with a factor per
-/// group, which meet the matrix as bf16(code * scale): scores amplify that 2^-9.
+/// its last bits, a code turns by a whole step now and then.
 constexpr double kSteppedErrorMax = 4e-2;
+/// Of FP8 inputs with a factor per group, which meet the matrix as bf16(code * scale): scores
+/// amplify that 2^-9 (6.2e-3 was the most of four random runs).
+constexpr double kGroupedErrorMax = 1.5e-2;
 constexpr double kF32ErrorMax = 1e-5;
 /// In F32 with pages in E4M3: where a number differs in its last bits, a code turns now and then.
 constexpr double kSteppedPagesErrorMax = 1e-3;
@@ -48,7 +50,7 @@ struct Case {
   bool odd = false;  // the prompt kernels do not hold the shape: generation arithmetic throughout
   std::vector<std::string> declared;  // modules whose inputs are rounded as the file declares
   SyntheticFp8 fp8 = SyntheticFp8::by_token;
-  bool stepped = false;  // the bar is kSteppedErrorMax
+  double error_max = kErrorMax;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -205,18 +207,18 @@ const Case kCases[] = {
      .block = Block::attention,
      .layout = WeightLayout::nvfp4,
      .declared = {"q_proj", "k_proj", "v_proj", "o_proj"},
-     .stepped = true},
+     .error_max = kSteppedErrorMax},
     {.name = "attention_declared_per_token",
      .block = Block::attention,
      .layout = WeightLayout::mixed,
      .declared = {"q_proj", "k_proj", "v_proj", "o_proj"},
-     .stepped = true},
+     .error_max = kSteppedErrorMax},
     {.name = "delta_net_declared_per_token",
      .block = Block::delta_net,
      .layout = WeightLayout::mixed,
      .prompt = 70,
      .declared = {"in_proj_qkv", "in_proj_z", "out_proj"},
-     .stepped = true},
+     .error_max = kSteppedErrorMax},
     {.name = "delta_net_declared_static",
      .block = Block::delta_net,
      .layout = WeightLayout::mixed,
@@ -228,7 +230,7 @@ const Case kCases[] = {
      .layout = WeightLayout::mixed,
      .declared = {"q_proj", "k_proj", "v_proj"},
      .fp8 = SyntheticFp8::by_block,
-     .stepped = true},
+     .error_max = kGroupedErrorMax},
     {.name = "moe_35b_declared",
      .block = Block::moe,
      .layout = WeightLayout::nvfp4,
@@ -418,7 +420,7 @@ TEST_P(CudaBlock, NearTheReference) {
   const Case& c = GetParam();
   Sides sides{.cuda = {.kv_cache = c.kv, .state = c.state},
               .make_reference = c.odd ? make_reference_backend : make_bf16_prompt_reference_backend,
-              .error_max = c.stepped ? kSteppedErrorMax : kErrorMax};
+              .error_max = c.error_max};
   if (!c.declared.empty()) sides.cuda.activations = Activations::declared;
   sides.reference = sides.cuda;
   if (c.declared.empty()) sides.reference.activations = Activations::bf16;

@@ -1,8 +1,13 @@
 // What linear_held.cu and linear_row.cu share: the matrices of a launch as groups of one format and
-// one number of columns, their tiles of 16 rows, and which of them a block takes.
+// one number of columns, their tiles of 16 rows, which of them a block takes, and how an output
+// ends.
 #pragma once
 
+#include <algorithm>
+
+#include "backend/cuda/convolve_output.cuh"
 #include "backend/cuda/held.cuh"
+#include "base/check.h"
 
 namespace nibble::cuda {
 
@@ -56,16 +61,85 @@ __device__ __forceinline__ void block_factors(const HeldGroup& group, int tile, 
   factors[1] = f[1];
 }
 
-inline void add(HeldGroup& group, const LinearOutput& out) {
-  group.segments[group.count++] = {.out = out, .tile_begin = group.tiles};
-  group.tiles += ceil_div(out.weight.rows, kRowTile);
-  group.slices = out.weight.cols / slice_columns(out.weight.format);
-}
 /// Over at most blocks_max blocks for each group of tokens.
 inline void spread(HeldGroup& group, int per_step, int blocks_max) {
   group.per_step = per_step;
   group.steps = ceil_div(group.tiles, per_step);
   group.blocks = blocks_max < 1 ? 1 : blocks_max < group.steps ? blocks_max : group.steps;
+}
+
+/// A launch: those of the first output's format, and those behind them in BF16, if any.
+struct HeldPlan {
+  HeldGroup first, second;
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  const int32_t* gather = nullptr;
+  NormInput norm;
+  ConvolveOutput convolve;
+  int32_t rows = 0;
+};
+inline HeldPlan held_plan(const LinearArgs& args) {
+  HeldPlan plan{.x = args.x,
+                .x_stride = args.x_stride,
+                .gather = args.gather,
+                .norm = args.norm,
+                .convolve = args.convolve,
+                .rows = args.rows};
+  for (int i = 0; i < args.count; ++i) {
+    const LinearOutput& out = args.outputs[i];
+    const DeviceLinear& w = out.weight;
+    HeldGroup& group = w.format == args.outputs[0].weight.format ? plan.first : plan.second;
+    group.segments[group.count++] = {.out = out, .tile_begin = group.tiles};
+    group.tiles += ceil_div(w.rows, kRowTile);
+    group.slices = w.cols / slice_columns(w.format);
+  }
+  CHECK(plan.second.count == 0 || plan.first.slices <= kHeldWarps, "two formats with ",
+        plan.first.slices, " slices");
+  return plan;
+}
+/// Whether any output has a factor for each 128 columns.
+inline bool has_block_factors(const LinearArgs& args) {
+  return std::any_of(args.outputs, args.outputs + args.count, [](const LinearOutput& out) {
+    return out.weight.layout == FactorLayout::block128;
+  });
+}
+
+/// What a thread needs to finish one output, on its way while the product is made.
+struct HeldAhead {
+  float* y = nullptr;  // null: nothing to write
+  float factor = 1.0F;
+  float old = 0.0F;
+  Finish finish = Finish::store;
+};
+template <bool kConvolves>
+__device__ __forceinline__ HeldAhead look_ahead(const LinearOutput& out, int row, int token,
+                                                const ConvolveOutput& convolution,
+                                                ConvolveAhead& convolve) {
+  HeldAhead to;
+  if (row >= out.weight.rows) return to;
+  to.finish = out.finish;
+  to.factor = row_factor(out.weight, row);
+  float* y = out.y + token * out.y_stride + row;
+  if (out.finish == Finish::add) to.old = *y;
+  if (kConvolves && out.finish == Finish::convolve &&
+      !look_ahead(convolution, row, token, convolve))
+    return to;
+  to.y = y;
+  return to;
+}
+/// `total`: the slices' sums, added.
+template <bool kConvolves>
+__device__ __forceinline__ void write_output(const HeldAhead& to, float total,
+                                             const ConvolveOutput& convolution,
+                                             const ConvolveAhead& of) {
+  const float value = __fmul_rn(total, to.factor);
+  if (to.finish == Finish::store) {
+    *to.y = value;
+  } else if (to.finish == Finish::add) {
+    *to.y = __fadd_rn(to.old, value);
+  } else if (kConvolves) {
+    *to.y = convolve(convolution, of, value);
+  }
 }
 
 }  // namespace nibble::cuda

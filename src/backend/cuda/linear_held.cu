@@ -2,32 +2,12 @@
 // to y or convolved, of two rows and more (linear_row.cu: of one). A block takes neighbouring tiles
 // of 16 rows for 8, 16 or 32 tokens; matrices of two formats share a launch by their blocks. Bound:
 // the bytes of W.
-#include <algorithm>
-
-#include "backend/cuda/convolve_output.cuh"
 #include "backend/cuda/held_groups.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
 
 namespace nibble::cuda {
 namespace {
-
-struct Plan {
-  HeldGroup first, second;
-  int32_t rows = 0;
-  const uint16_t* x = nullptr;
-  int64_t x_stride = 0;
-  const int32_t* gather = nullptr;
-  ConvolveOutput convolve;
-};
-
-/// What a thread needs to finish one output, on its way while the product is made.
-struct Ahead {
-  float* y = nullptr;  // null: nothing to write
-  float factor = 1.0F;
-  float old = 0.0F;
-  Finish finish = Finish::store;
-};
 
 /// How a block of kWarps works on a group: kParts slices a warp, kAhead outputs a thread looked up
 /// under the product, kRing slices of weights a warp has in registers.
@@ -49,7 +29,7 @@ class Body {
   using Raw = RawSlice<load_count(kFormat)>;
   static constexpr int kRing = Sizes::kRing;
 
-  __device__ __forceinline__ Body(const Plan& plan, const HeldGroup& group, int block,
+  __device__ __forceinline__ Body(const HeldPlan& plan, const HeldGroup& group, int block,
                                   int row_begin, uint8_t* memory)
       : plan_(plan),
         group_(group),
@@ -73,7 +53,7 @@ class Body {
     take_inputs();
 #pragma unroll 1
     for (int step = begin_; step < end_; step += kRing) {
-      Ahead ahead[Sizes::kAhead];
+      HeldAhead ahead[Sizes::kAhead];
       ConvolveAhead convolve;
       look_ahead_all(step, ahead, convolve);
 #pragma unroll
@@ -146,50 +126,33 @@ class Body {
     return kRing == 1 || o < outputs_of_step() ? 0 : 1;
   }
   /// Output o of the steps from `step` on: its place, and what finishing it takes.
-  __device__ __forceinline__ Ahead output_at(int step, int o, ConvolveAhead& convolve) const {
-    Ahead to;
+  __device__ __forceinline__ HeldAhead output_at(int step, int o, ConvolveAhead& convolve) const {
     const int r = ring_of(o);
     const int at = step + r;
     const int tile = at * per_step_ + (o - r * outputs_of_step()) / (kTiles * 128);
     const int token = o / 128 % kTiles * kTokenTile + tile_token(o % 128);
     if (o >= kRing * outputs_of_step() || at >= end_ || tile >= group_.tiles || token >= tokens_)
-      return to;
+      return {};
     const HeldSegment& segment = segment_of(group_, tile);
-    const LinearOutput& out = segment.out;
     const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
-    if (row >= out.weight.rows) return to;
-    to.finish = out.finish;
-    to.factor = row_factor(out.weight, row);
-    float* y = out.y + (row_begin_ + token) * out.y_stride + row;
-    if (out.finish == Finish::add) to.old = *y;
-    if (kConvolves && out.finish == Finish::convolve &&
-        !look_ahead(plan_.convolve, row, row_begin_ + token, convolve))
-      return to;
-    to.y = y;
-    return to;
+    return look_ahead<kConvolves>(segment.out, row, row_begin_ + token, plan_.convolve, convolve);
   }
-  __device__ __forceinline__ void look_ahead_all(int step, Ahead (&ahead)[Sizes::kAhead],
+  __device__ __forceinline__ void look_ahead_all(int step, HeldAhead (&ahead)[Sizes::kAhead],
                                                  ConvolveAhead& convolve) const {
 #pragma unroll
     for (int i = 0; i < Sizes::kAhead; ++i)
       ahead[i] = output_at(step, threadIdx.x + i * Sizes::kThreads, convolve);
   }
-  __device__ __forceinline__ void write(int o, const Ahead& to, const ConvolveAhead& of) const {
+  __device__ __forceinline__ void write(int o, const HeldAhead& to, const ConvolveAhead& of) const {
     if (to.y == nullptr) return;
     const int per_tile = kTiles * 128;
     const int r = ring_of(o);
     const int local = (o - r * outputs_of_step()) / per_tile;
     const TileSums* from = sums_of(r, 0) + local * group_.slices * kTiles + o / 128 % kTiles;
-    const float value = __fmul_rn(add_parts(from, group_.slices, kTiles, o % 128), to.factor);
-    if (to.finish == Finish::store) {
-      *to.y = value;
-    } else if (to.finish == Finish::add) {
-      *to.y = __fadd_rn(to.old, value);
-    } else if (kConvolves) {
-      *to.y = convolve(plan_.convolve, of, value);
-    }
+    write_output<kConvolves>(to, add_parts(from, group_.slices, kTiles, o % 128), plan_.convolve,
+                             of);
   }
-  __device__ __forceinline__ void finish(int step, const Ahead (&ahead)[Sizes::kAhead],
+  __device__ __forceinline__ void finish(int step, const HeldAhead (&ahead)[Sizes::kAhead],
                                          const ConvolveAhead& convolve) const {
 #pragma unroll
     for (int i = 0; i < Sizes::kAhead; ++i)
@@ -198,12 +161,12 @@ class Body {
     for (int o = threadIdx.x + Sizes::kAhead * Sizes::kThreads; o < kRing * outputs_of_step();
          o += Sizes::kThreads) {
       ConvolveAhead late;
-      const Ahead to = output_at(step, o, late);
+      const HeldAhead to = output_at(step, o, late);
       write(o, to, late);
     }
   }
 
-  const Plan& plan_;
+  const HeldPlan& plan_;
   const HeldGroup& group_;
   int row_begin_, tokens_;
   TileSums* sums_;
@@ -221,7 +184,7 @@ constexpr int blocks_wanted(Format format, int tiles, int warps) {
 
 template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
 __global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kWarps))
-    held_kernel(const __grid_constant__ Plan plan) {
+    held_kernel(const __grid_constant__ HeldPlan plan) {
   touch(plan);
   extern __shared__ __align__(128) uint8_t memory[];
   const int block = blockIdx.x;
@@ -260,7 +223,7 @@ constexpr int held_bytes() {
 }
 
 template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
-void launch_held(Plan plan, const Launcher& launcher) {
+void launch_held(HeldPlan plan, const Launcher& launcher) {
   constexpr int kSecond = second_tiles(kTiles);
   constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
   const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
@@ -285,7 +248,7 @@ void launch_held(Plan plan, const Launcher& launcher) {
 
 /// Tokens of a block: as many as shared memory holds.
 template <Format kFormat, bool kBlocks, bool kMixed>
-void launch_rows(const Plan& plan, const Launcher& launcher) {
+void launch_rows(const HeldPlan& plan, const Launcher& launcher) {
   const int limit = shared_limit(launcher);
   if (plan.first.slices > 8) {
     if constexpr (!kMixed) {
@@ -304,32 +267,20 @@ void launch_rows(const Plan& plan, const Launcher& launcher) {
 }
 
 template <Format kFormat, bool kBlocks>
-void launch_format(const Plan& plan, const Launcher& launcher) {
+void launch_format(const HeldPlan& plan, const Launcher& launcher) {
   if (plan.second.count == 0) return launch_rows<kFormat, kBlocks, false>(plan, launcher);
-  CHECK(plan.first.slices <= 8, "two formats with ", plan.first.slices, " slices");
   if constexpr (kFormat != Format::bf16) launch_rows<kFormat, kBlocks, true>(plan, launcher);
 }
 
 }  // namespace
 
 void linear_held(const LinearArgs& args, const Launcher& launcher) {
-  Plan plan;
   CHECK(args.norm.h == nullptr, "a norm of ", args.rows, " rows");
-  plan.rows = args.rows;
-  plan.x = args.x;
-  plan.x_stride = args.x_stride;
-  plan.gather = args.gather;
-  plan.convolve = args.convolve;
+  const HeldPlan plan = held_plan(args);
   const Format format = args.outputs[0].weight.format;
-  bool blocks = false;
-  for (int i = 0; i < args.count; ++i) {
-    const DeviceLinear& w = args.outputs[i].weight;
-    add(w.format == format ? plan.first : plan.second, args.outputs[i]);
-    blocks |= w.layout == FactorLayout::block128;
-  }
   if (format == Format::bf16) return launch_format<Format::bf16, false>(plan, launcher);
   if (format == Format::nvfp4) return launch_format<Format::nvfp4, false>(plan, launcher);
-  if (blocks) return launch_format<Format::fp8, true>(plan, launcher);
+  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, launcher);
   launch_format<Format::fp8, false>(plan, launcher);
 }
 

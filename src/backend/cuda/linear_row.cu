@@ -3,7 +3,6 @@
 //
 // Nothing of a tile leaves a warp but its sums, and all tiles of a block are finished together: no
 // warp waits for another between them, and what their ends need is asked for once.
-#include "backend/cuda/convolve_output.cuh"
 #include "backend/cuda/held_groups.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
@@ -14,21 +13,9 @@ namespace {
 constexpr int kRoundTiles = 16;  // finished together, at most
 constexpr int kRoundSums = 128;  // of a tile and a slice
 
-struct Plan {
-  HeldGroup first, second;
-  const uint16_t* x = nullptr;
-  int64_t x_stride = 0;
-  const int32_t* gather = nullptr;
-  NormInput norm;
-  ConvolveOutput convolve;
-};
-
 /// What a thread needs to finish its output, on its way while the products are made.
 struct Ahead {
-  float* y = nullptr;  // null: nothing to write
-  float factor = 1.0F;
-  float old = 0.0F;
-  Finish finish = Finish::store;
+  HeldAhead output;
   ConvolveAhead convolve;
 };
 
@@ -48,7 +35,7 @@ class RowBody {
   static constexpr int kSliceWords = unit_count(kFormat) * 4;
   static_assert(kParts * kSliceWords <= 32);
 
-  __device__ __forceinline__ RowBody(const Plan& plan, const HeldGroup& group, int block,
+  __device__ __forceinline__ RowBody(const HeldPlan& plan, const HeldGroup& group, int block,
                                      RowShared<kWarps>& shared)
       : plan_(plan), group_(group), shared_(shared) {
     const int warp = threadIdx.x / 32;
@@ -134,36 +121,21 @@ class RowBody {
     if (threadIdx.x >= kRoundTiles * kRowTile || tile >= min(to * group_.per_step, group_.tiles))
       return ahead;
     const HeldSegment& segment = segment_of(group_, tile);
-    const LinearOutput& out = segment.out;
     const int row = (tile - segment.tile_begin) * kRowTile + threadIdx.x % kRowTile;
-    if (row >= out.weight.rows) return ahead;
-    ahead.finish = out.finish;
-    ahead.factor = row_factor(out.weight, row);
-    if (out.finish == Finish::add) ahead.old = out.y[row];
-    if (kConvolves && out.finish == Finish::convolve &&
-        !look_ahead(plan_.convolve, row, 0, ahead.convolve))
-      return ahead;
-    ahead.y = out.y + row;
+    ahead.output = look_ahead<kConvolves>(segment.out, row, 0, plan_.convolve, ahead.convolve);
     return ahead;
   }
   __device__ __forceinline__ void finish(const Ahead& ahead) const {
-    if (ahead.y == nullptr) return;
+    if (ahead.output.y == nullptr) return;
     const float* from =
         shared_.sums[threadIdx.x / kRowTile * group_.slices] + threadIdx.x % kRowTile;
     float total = 0.0F;
 #pragma unroll 8
     for (int slice = 0; slice < group_.slices; ++slice) total += from[slice * kRowTile];
-    const float value = __fmul_rn(total, ahead.factor);
-    if (ahead.finish == Finish::store) {
-      *ahead.y = value;
-    } else if (ahead.finish == Finish::add) {
-      *ahead.y = __fadd_rn(ahead.old, value);
-    } else if (kConvolves) {
-      *ahead.y = convolve(plan_.convolve, ahead.convolve, value);
-    }
+    write_output<kConvolves>(ahead.output, total, plan_.convolve, ahead.convolve);
   }
 
-  const Plan& plan_;
+  const HeldPlan& plan_;
   const HeldGroup& group_;
   RowShared<kWarps>& shared_;
   int local_, slice_, begin_, end_;
@@ -173,7 +145,8 @@ class RowBody {
 constexpr int registers_max(int warps) { return warps == 8 ? 96 : 128; }
 
 template <Format kFormat, int kWarps, bool kBlocks, bool kConvolves, bool kMixed>
-__global__ void __maxnreg__(registers_max(kWarps)) row_kernel(const __grid_constant__ Plan plan) {
+__global__ void __maxnreg__(registers_max(kWarps))
+    row_kernel(const __grid_constant__ HeldPlan plan) {
   __shared__ RowShared<kWarps> shared;
   touch(plan);
   const int block = blockIdx.x;
@@ -189,7 +162,7 @@ __global__ void __maxnreg__(registers_max(kWarps)) row_kernel(const __grid_const
 }
 
 template <Format kFormat, int kWarps, bool kBlocks, bool kConvolves, bool kMixed>
-void launch_row(Plan plan, const Launcher& launcher) {
+void launch_row(HeldPlan plan, const Launcher& launcher) {
   const int resident = launcher.multiprocessors * (16 / kWarps);
   int second = 0;
   if (kMixed) {
@@ -202,7 +175,7 @@ void launch_row(Plan plan, const Launcher& launcher) {
 }
 
 template <Format kFormat, bool kBlocks, bool kConvolves>
-void launch_format(const Plan& plan, const Launcher& launcher) {
+void launch_format(const HeldPlan& plan, const Launcher& launcher) {
   if (plan.second.count > 0) {
     if constexpr (kFormat != Format::bf16)
       launch_row<kFormat, 8, kBlocks, kConvolves, true>(plan, launcher);
@@ -213,7 +186,7 @@ void launch_format(const Plan& plan, const Launcher& launcher) {
   }
 }
 template <Format kFormat, bool kBlocks = false>
-void launch_format(const Plan& plan, bool convolves, const Launcher& launcher) {
+void launch_format(const HeldPlan& plan, bool convolves, const Launcher& launcher) {
   if (convolves) return launch_format<kFormat, kBlocks, true>(plan, launcher);
   launch_format<kFormat, kBlocks, false>(plan, launcher);
 }
@@ -222,24 +195,14 @@ void launch_format(const Plan& plan, bool convolves, const Launcher& launcher) {
 
 void linear_row(const LinearArgs& args, const Launcher& launcher) {
   CHECK(args.rows == 1, args.rows, " rows");
-  Plan plan;
-  plan.x = args.x;
-  plan.x_stride = args.x_stride;
-  plan.gather = args.gather;
-  plan.norm = args.norm;
-  plan.convolve = args.convolve;
+  const HeldPlan plan = held_plan(args);
   const Format format = args.outputs[0].weight.format;
-  bool blocks = false;
-  bool convolves = false;
-  for (int i = 0; i < args.count; ++i) {
-    const DeviceLinear& w = args.outputs[i].weight;
-    add(w.format == format ? plan.first : plan.second, args.outputs[i]);
-    blocks |= w.layout == FactorLayout::block128;
-    convolves |= args.outputs[i].finish == Finish::convolve;
-  }
+  const bool convolves =
+      std::any_of(args.outputs, args.outputs + args.count,
+                  [](const LinearOutput& out) { return out.finish == Finish::convolve; });
   if (format == Format::bf16) return launch_format<Format::bf16>(plan, convolves, launcher);
   if (format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, convolves, launcher);
-  if (blocks) return launch_format<Format::fp8, true>(plan, convolves, launcher);
+  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, convolves, launcher);
   launch_format<Format::fp8>(plan, convolves, launcher);
 }
 
