@@ -112,6 +112,8 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {"fp8 scalar 12288 x 2048, bf16 beside", Format::fp8, FactorLayout::scalar, 12288, 2048, 32},
     {"fp8 row 9216 x 2048", Format::fp8, FactorLayout::row, 9216, 2048},
+    {"fp8 row 9300 x 1280", Format::fp8, FactorLayout::row, 9300, 1280},
+    {"fp8 block 9300 x 2048, bf16 beside", Format::fp8, FactorLayout::block128, 9300, 2048, 48},
     {"fp8 block 2048 x 4096", Format::fp8, FactorLayout::block128, 2048, 4096},
     {"fp8 scalar 2048 x 4096", Format::fp8, FactorLayout::scalar, 2048, 4096},
     {"fp8 subnormal codes", Format::fp8, FactorLayout::scalar, 2048, 2048, 0, 1.0F, 0x87},
@@ -123,6 +125,8 @@ constexpr Shape kShapes[] = {
     {"fp8 scalar 5120 x 5120", Format::fp8, FactorLayout::scalar, 5120, 5120},
     {"fp8 scalar 100 x 512", Format::fp8, FactorLayout::scalar, 100, 512},
     {"nvfp4 4000 x 2048", Format::nvfp4, FactorLayout::scalar, 4000, 2048},
+    {"nvfp4 9216 x 2048, bf16 beside", Format::nvfp4, FactorLayout::scalar, 9216, 2048, 40},
+    {"nvfp4 8200 x 2560", Format::nvfp4, FactorLayout::scalar, 8200, 2560},
     {"nvfp4 2048 x 4096", Format::nvfp4, FactorLayout::scalar, 2048, 4096},
     {"nvfp4 1090 x 768, bf16 beside", Format::nvfp4, FactorLayout::scalar, 1090, 768, 40},
     {"nvfp4 5120 x 5120", Format::nvfp4, FactorLayout::scalar, 5120, 5120},

@@ -87,6 +87,14 @@ __device__ __forceinline__ void hold(const InputRows<kTiles>& rows, int slice, u
     }
 }
 
+/// Where the `eight`-th 8 columns of a slice lie, [unit][t] of unit_column().
+template <Format kFormat>
+__device__ __forceinline__ int fragment_of(int eight) {
+  if constexpr (kFormat == Format::nvfp4) return (eight / 16 * 4 + eight % 4) * 4 + eight % 16 / 4;
+  if constexpr (kFormat == Format::fp8) return (eight / 8 * 2 + eight % 2) * 4 + eight % 8 / 2;
+  return eight;
+}
+
 /// 8 columns of one row as A fragments, paired as pair_inputs pairs x.
 template <Format kFormat>
 __device__ __forceinline__ void widen_held(const uint4* raw, int unit, uint32_t scale,
@@ -248,11 +256,7 @@ class RowNorm {
   }
   /// Where the 8 columns that this lane has half of lie: the unit and t of unit_column().
   __device__ __forceinline__ static int word_of_lane(int piece) {
-    const int eight = 16 * piece + static_cast<int>(threadIdx.x % 32) / 2;
-    if constexpr (kFormat == Format::nvfp4)
-      return (eight / 16 * 4 + eight % 4) * 4 + eight % 16 / 4;
-    if constexpr (kFormat == Format::fp8) return (eight / 8 * 2 + eight % 2) * 4 + eight % 8 / 2;
-    return eight;
+    return fragment_of<kFormat>(16 * piece + static_cast<int>(threadIdx.x % 32) / 2);
   }
 
   const NormInput& in_;

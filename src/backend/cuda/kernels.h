@@ -33,9 +33,10 @@ struct Launcher {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   bool overlap = false;
-  int32_t cluster = 1;       // blocks that share their shared memory (compute capability 9.0 up)
-  int32_t shared_bytes = 0;  // a limit for one block below the card's own; 0: none
-  uint32_t skipped = 0;      // bit s: launches of Step s do nothing (benchmarks)
+  int32_t cluster = 1;         // blocks that share their shared memory (compute capability 9.0 up)
+  int32_t shared_bytes = 0;    // a limit for one block below the card's own; 0: none
+  int32_t shared_percent = 0;  // of the L1, what shared memory has at least; 0: as a kernel needs
+  uint32_t skipped = 0;        // bit s: launches of Step s do nothing (benchmarks)
   Step step = Step::embed;
 
   constexpr Launcher of(Step which) const {

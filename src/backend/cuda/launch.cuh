@@ -30,11 +30,16 @@ void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, 
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = launcher.stream;
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   config.attrs = attributes;
   if (launcher.overlap) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (launcher.shared_percent > 0) {
+    attributes[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[config.numAttrs++].val.sharedMemCarveout =
+        static_cast<unsigned>(launcher.shared_percent);
   }
   if (launcher.cluster > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
