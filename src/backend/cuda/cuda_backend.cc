@@ -25,7 +25,7 @@ using namespace cuda;
 /// Of a multiprocessor's L1 in percent, what the kernels of a recorded pass have for shared memory.
 /// Neighbours that divide it differently do not run beside each other; those that need more have it
 /// all the same. Measured on an H200: docs/kernels/decode.md.
-constexpr int32_t shared_percent(int32_t rows) { return rows == 1 || rows >= 32 ? 44 : 0; }
+constexpr int32_t shared_percent(int32_t rows) { return rows == 1 || rows > 32 ? 44 : 0; }
 /// Rows of the recorded passes; a batch runs on the next larger one.
 constexpr std::array<int32_t, 12> kGraphRows = {1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64};
 

@@ -1,7 +1,7 @@
 // Products in generation arithmetic with the inputs held in shared memory: y = x W^T stored, added
 // to y or convolved, of two rows and more (linear_row.cu: of one; linear_tiles.cu: of many, where
-// there are many tiles). A block takes neighbouring tiles of 16 rows for 8 or 16 tokens; matrices
-// of two formats share a launch by their blocks. Bound: the bytes of W.
+// there are many tiles). A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens;
+// matrices of two formats share a launch by their blocks. Bound: the bytes of W.
 #include "backend/cuda/held_groups.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
@@ -175,8 +175,8 @@ class Body {
   int turn_ = 0;
 };
 
-/// Slices of a warp of the second format, BF16, whose slices are half as wide.
-constexpr int kSecondParts = 2;
+/// Tokens of a block's second format, in BF16.
+constexpr int second_tiles(int tiles) { return tiles < 2 ? tiles : 2; }
 constexpr int blocks_wanted(Format format, int tiles, int warps) {
   if (format == Format::nvfp4 && tiles == 1 && warps == 8) return 3;
   return tiles > 1 || warps > 8 ? 1 : 2;
@@ -190,11 +190,12 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kW
   const int block = blockIdx.x;
   const int first_blocks = plan.first.blocks * plan.first.row_groups;
   if constexpr (kMixed) {
+    constexpr int kSecond = second_tiles(kTiles);
     if (block >= first_blocks) {
       const int at = block - first_blocks;
       const int group = at % plan.second.row_groups;
-      Body<Format::bf16, kTiles, kWarps, kSecondParts, false, false> body(
-          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kTiles, memory);
+      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false> body(
+          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kSecond, memory);
       return body.run();
     }
   }
@@ -207,11 +208,13 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kW
 /// Shared memory of a block with room for the most slices, so that a kernel is prepared once.
 template <Format kFormat, int kTiles, int kWarps, bool kMixed>
 constexpr int held_bytes() {
+  constexpr int kSecond = second_tiles(kTiles);
+  constexpr int kSecondParts = kWarps == 8 ? 2 : 1;
   constexpr int kWordBytes = sizeof(uint4);
-  constexpr int kFirst =
-      Shape<kFormat, kTiles, kWarps, 1>::kSums + held_words(kFormat, kWarps, kTiles) * kWordBytes;
-  constexpr int kOther = kMixed ? Shape<Format::bf16, kTiles, kWarps, kSecondParts>::kSums +
-                                      held_words(Format::bf16, 16, kTiles) * kWordBytes
+  constexpr int kFirst = Shape<kFormat, kTiles, kWarps, 1>::kSums +
+                         held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * kWordBytes;
+  constexpr int kOther = kMixed ? Shape<Format::bf16, kSecond, kWarps, kSecondParts>::kSums +
+                                      held_words(Format::bf16, 16, kSecond) * kWordBytes
                                 : 0;
   constexpr int kBytes = kFirst > kOther ? kFirst : kOther;
   static_assert(kBytes <= 227 * 1024);
@@ -221,7 +224,7 @@ constexpr int held_bytes() {
 
 template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
 void launch_held(HeldPlan plan, const Launcher& launcher) {
-  static_assert(!kMixed || kWarps == kHeldWarps);
+  constexpr int kSecond = second_tiles(kTiles);
   constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
   const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
   static const int blocks_each = [&] {
@@ -231,7 +234,8 @@ void launch_held(HeldPlan plan, const Launcher& launcher) {
     return max(blocks, 1);
   }();
   const int resident = blocks_each * launcher.multiprocessors;
-  plan.first.row_groups = plan.second.row_groups = ceil_div(plan.rows, kTokenTile * kTiles);
+  plan.first.row_groups = ceil_div(plan.rows, kTokenTile * kTiles);
+  plan.second.row_groups = ceil_div(plan.rows, kTokenTile * kSecond);
   int second = 0;
   if (kMixed) {
     spread(plan.second, 1, resident / 2 / plan.second.row_groups);
@@ -256,6 +260,9 @@ void launch_rows(const HeldPlan& plan, const Launcher& launcher) {
   }
   if (plan.rows <= 8 || held_bytes<kFormat, 2, 8, kMixed>() > limit)
     return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
+  if constexpr (!kBlocks && kFormat != Format::bf16)
+    if (plan.rows > 16 && held_bytes<kFormat, 4, 16, kMixed>() <= limit)
+      return launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
   launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
 }
 

@@ -8,7 +8,7 @@ namespace nibble::cuda {
 /// Two rows and more. All outputs held(); those in front of one format, those behind it BF16, if
 /// any.
 void linear_held(const LinearArgs& args, const Launcher& launcher);
-/// The same of more than 16 rows. False: nothing was launched, there are too few tiles or too
+/// The same of many rows. False: nothing was launched, since there are too few rows or tiles or too
 /// little shared memory.
 bool linear_tiles(const LinearArgs& args, const Launcher& launcher);
 /// The same of a single row, which may be the norm of another (LinearArgs::norm).

@@ -1,9 +1,9 @@
-// Products in generation arithmetic of many rows: a block holds the inputs of 32 tokens in shared
-// memory and takes neighbouring tiles of 16 rows; a warp makes a whole tile, slice after slice, so
-// that no warp waits for another. Where there are few tiles, two warps share one: the second leaves
-// the sums of its slices to the first. The sums are those of linear_held.cu, in its order. Matrices
-// of two formats share a launch by their blocks. Bound: the bytes of W; for more than 32 tokens
-// what shared memory gives (every warp reads all inputs).
+// Products in generation arithmetic of more than 32 rows, in BF16 of more than 16: a block holds
+// the inputs of 32 tokens in shared memory and takes neighbouring tiles of 16 rows; a warp makes a
+// whole tile, slice after slice, so that no warp waits for another. Up to 32 rows two warps share a
+// tile, since there are few: the second leaves the sums of its slices to the first. The sums are
+// those of linear_held.cu, in its order. Matrices of two formats share a launch by their blocks.
+// Bound: the bytes of W, and what shared memory gives: every warp reads all inputs.
 #include "backend/cuda/held_groups.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
@@ -283,28 +283,26 @@ bool launch_split(HeldPlan plan, const Launcher& launcher) {
   return true;
 }
 
-template <Format kFormat, bool kBlocks, bool kMixed>
-bool launch_rows(const HeldPlan& plan, const Launcher& launcher) {
-  return (plan.rows <= kTokens && launch_split<kFormat, 2, kBlocks, kMixed>(plan, launcher)) ||
-         launch_split<kFormat, 1, kBlocks, kMixed>(plan, launcher);
-}
 template <Format kFormat, bool kBlocks = false>
 bool launch_format(const HeldPlan& plan, const Launcher& launcher) {
-  if (plan.second.count == 0) return launch_rows<kFormat, kBlocks, false>(plan, launcher);
-  if constexpr (kFormat != Format::bf16) return launch_rows<kFormat, kBlocks, true>(plan, launcher);
+  if (plan.second.count == 0) return launch_split<kFormat, 1, kBlocks, false>(plan, launcher);
+  if constexpr (kFormat != Format::bf16)
+    return launch_split<kFormat, 1, kBlocks, true>(plan, launcher);
   return false;
 }
 
 }  // namespace
 
 bool linear_tiles(const LinearArgs& args, const Launcher& launcher) {
-  if (args.rows <= kTokens / 2) return false;
-  const HeldPlan plan = held_plan(args);
   const Format format = args.outputs[0].weight.format;
-  if (format == Format::bf16) return launch_format<Format::bf16>(plan, launcher);
+  if (args.rows <= (format == Format::bf16 ? kTokens / 2 : kTokens)) return false;
+  const HeldPlan plan = held_plan(args);
   if (format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, launcher);
-  return launch_format<Format::fp8>(plan, launcher);
+  if (format == Format::fp8)
+    return has_block_factors(args) ? launch_format<Format::fp8, true>(plan, launcher)
+                                   : launch_format<Format::fp8>(plan, launcher);
+  return (args.rows <= kTokens && launch_split<Format::bf16, 2, false, false>(plan, launcher)) ||
+         launch_format<Format::bf16>(plan, launcher);
 }
 
 }  // namespace nibble::cuda
