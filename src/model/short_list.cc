@@ -20,18 +20,26 @@ OwnedShortList OwnedShortList::of(std::span<const float> row, std::span<const ui
   for (int32_t token = 0; token < rows; ++token)
     if ((sampleable[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0)
       list.tokens.push_back(token);
-  const std::vector<int32_t> ascending = list.tokens;
-  std::ranges::stable_sort(list.tokens, std::greater<>(), logit_of);
   if (list.tokens.empty()) return list;
-  const double best = logit_of(list.tokens.front());
-  const auto weight = [&](int32_t token) {
-    return std::exp((logit_of(token) - best) / static_cast<double>(draw.temperature));
+  const std::vector<int32_t> ascending = list.tokens;
+  const auto better = [&](int32_t a, int32_t b) {
+    return logit_of(a) > logit_of(b) || (logit_of(a) == logit_of(b) && a < b);
   };
-  double total = 0.0;
-  for (const int32_t token : ascending) total += weight(token);
   const size_t kept = std::min(list.tokens.size(), static_cast<size_t>(count));
+  const auto border = list.tokens.begin() + static_cast<ptrdiff_t>(kept);
+  std::nth_element(list.tokens.begin(), border, list.tokens.end(), better);
+  std::sort(list.tokens.begin(), border, better);
+  const double best = logit_of(list.tokens.front());
+  std::vector<double> weights(row.size());
+  double total = 0.0;
+  for (const int32_t token : ascending) {
+    double& weight = weights[static_cast<size_t>(token)];
+    weight = std::exp((logit_of(token) - best) / static_cast<double>(draw.temperature));
+    total += weight;
+  }
   double rest = 0.0;
-  for (size_t i = kept; i < list.tokens.size(); ++i) rest += weight(list.tokens[i]);
+  for (auto token = border; token != list.tokens.end(); ++token)
+    rest += weights[static_cast<size_t>(*token)];
   list.numbers.all = kept == list.tokens.size();
   list.numbers.rest = static_cast<float>(rest);
   list.numbers.total = static_cast<float>(total);
@@ -47,7 +55,7 @@ OwnedShortList OwnedShortList::of(std::span<const float> row, std::span<const ui
       drawn_group = token / group;
       before = cumulative;
     }
-    cumulative += weight(token);
+    cumulative += weights[static_cast<size_t>(token)];
   }
   const auto begin = drawn_group * group;
   list.numbers.drawn_begin = begin;
