@@ -26,8 +26,13 @@ add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
 set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17)
 # Its messages come to us (src/grammar/xgrammar_log.cc): a warning there is an error here.
 target_compile_definitions(xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1)
-target_compile_options(xgrammar PRIVATE -w -O2 -g0)
+target_compile_options(xgrammar PRIVATE -w -g0 $<$<CONFIG:Release>:-O2>)
 target_include_directories(xgrammar SYSTEM PUBLIC
   ${NIBBLE_XGRAMMAR_DIR}/include ${NIBBLE_XGRAMMAR_DIR}/3rdparty/picojson
   ${NIBBLE_XGRAMMAR_DIR}/3rdparty/dlpack/include)
 target_link_libraries(xgrammar PUBLIC Threads::Threads)
+if(NIBBLE_PCH)  # its own: another standard, no sanitizers
+  target_compile_options(xgrammar PRIVATE -fpch-preprocess)
+  target_precompile_headers(xgrammar PRIVATE <algorithm> <functional> <memory> <optional>
+    <sstream> <string> <unordered_map> <unordered_set> <variant> <vector> <picojson.h>)
+endif()
