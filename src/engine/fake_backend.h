@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
@@ -199,17 +200,22 @@ class FakeBackend final : public Backend {
   void copy_page(int32_t from, int32_t to) override {
     std::ranges::copy(page_cells(from), page_cells(to).begin());
   }
+  // memcpy(): algorithms over ranges are slow where tests are compiled without optimisation.
   void store_page(int32_t page, int32_t host_page) override {
-    std::ranges::copy(std::as_bytes(page_cells(page)), host_.page(host_page).begin());
+    const auto to = host_.page(host_page);
+    std::memcpy(to.data(), page_cells(page).data(), to.size());
   }
   void load_page(int32_t host_page, int32_t page) override {
-    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(page_cells(page)).begin());
+    const auto from = host_.page(host_page);
+    std::memcpy(page_cells(page).data(), from.data(), from.size());
   }
   void store_state(int32_t slot, int32_t host_slot) override {
-    std::ranges::copy(std::as_bytes(state(slot)), host_.state(host_slot).begin());
+    const auto to = host_.state(host_slot);
+    std::memcpy(to.data(), state(slot).data(), to.size());
   }
   void load_state(int32_t host_slot, int32_t slot) override {
-    std::ranges::copy(host_.state(host_slot), std::as_writable_bytes(state(slot)).begin());
+    const auto from = host_.state(host_slot);
+    std::memcpy(state(slot).data(), from.data(), from.size());
   }
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
   std::span<std::byte> host_state(int32_t host_slot) override {
@@ -219,7 +225,9 @@ class FakeBackend final : public Backend {
     return std::ranges::none_of(page_cells(page), [](uint64_t cell) { return cell >= kPoison; });
   }
   bool finite_state(int32_t slot) override { return state(slot)[0] < kPoison; }
-  void poison_page(int32_t page) override { std::ranges::fill(page_cells(page), kPoison); }
+  void poison_page(int32_t page) override {
+    std::fill_n(page_cells(page).data(), kPageTokens, kPoison);
+  }
   void poison_state(int32_t slot) override { std::ranges::fill(state(slot), kPoison); }
 
   Result<void> alive() const override {
