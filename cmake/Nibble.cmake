@@ -1,6 +1,7 @@
-# nibble_module(NAME [READS_BYTES] SOURCES... DEPENDS...): a folder of src/ as a static library, its
-# *_test.cc as one test program, and each *_fuzz.cc as one fuzz program. They are found by name, so
-# none can be forgotten. READS_BYTES: it reads bytes as numbers of other types.
+# nibble_module(NAME [READS_BYTES] [TEST_SECONDS N] SOURCES... DEPENDS...): a folder of src/ as a static
+# library, its *_test.cc as one test program, and each *_fuzz.cc as one fuzz program. They are found
+# by name, so none can be forgotten. READS_BYTES: it reads bytes as numbers of other types.
+# TEST_SECONDS: about how long its tests take with sanitizers, so that the longest begin first.
 
 add_library(nibble_flags INTERFACE)
 target_compile_options(nibble_flags INTERFACE
@@ -63,7 +64,7 @@ endfunction()
 
 # Called from the module's own folder; SOURCES are relative to it.
 function(nibble_module name)
-  cmake_parse_arguments(ARG "READS_BYTES" "" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "READS_BYTES" "TEST_SECONDS" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
   set(target nibble_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   set_target_properties(${target} PROPERTIES NIBBLE_READS_BYTES ${ARG_READS_BYTES})
@@ -80,6 +81,9 @@ function(nibble_module name)
       target_compile_definitions(${target}_test
                                  PRIVATE NIBBLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
       add_test(NAME ${name} COMMAND ${target}_test)
+      if(ARG_TEST_SECONDS)
+        set_tests_properties(${name} PROPERTIES COST ${ARG_TEST_SECONDS})
+      endif()
     endif()
   endif()
   if(NIBBLE_TESTS)
