@@ -1,7 +1,7 @@
-# nibble_module(NAME [READS_BYTES] [TEST_SECONDS N] SOURCES... DEPENDS...): a folder of src/ as a static
-# library, its *_test.cc as one test program, and each *_fuzz.cc as one fuzz program. They are found
-# by name, so none can be forgotten. READS_BYTES: it reads bytes as numbers of other types.
-# TEST_SECONDS: about how long its tests take with sanitizers, so that the longest begin first.
+# nibble_module(NAME [TEST_SECONDS N] SOURCES... DEPENDS...): a folder of src/ as a static library, its
+# *_test.cc as one test program, and each *_fuzz.cc as one fuzz program. They are found by name, so
+# none can be forgotten. TEST_SECONDS: about how long its tests take with sanitizers; the longest
+# begin first.
 
 add_library(nibble_flags INTERFACE)
 target_compile_options(nibble_flags INTERFACE
@@ -10,17 +10,9 @@ target_include_directories(nibble_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(nibble_flags INTERFACE Threads::Threads)
 if(NIBBLE_SANITIZE)
   # Checks of undefined behaviour are two fifths of the time to compile a test, optimisation as much
-  # of the rest; both are for the code under test. Of those checks four are a third of the time to
-  # compile that: address sanitizer stops at whatever a null, an overflown or an overlong pointer is
-  # used for, and only a module that reads bytes as numbers can misalign one. The fuzz programs
-  # check it all.
-  set(undefined -fsanitize=undefined)
-  if(NOT NIBBLE_FUZZ)
-    list(APPEND undefined -fno-sanitize=null,pointer-overflow,object-size
-      "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:NIBBLE_READS_BYTES>>>:-fno-sanitize=alignment>")
-  endif()
+  # of the rest; both are for the code under test.
   target_compile_options(nibble_flags INTERFACE -fsanitize=address
-    "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:NIBBLE_IS_TEST>>>:${undefined}>"
+    "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:NIBBLE_IS_TEST>>>:-fsanitize=undefined>"
     "$<$<BOOL:$<TARGET_PROPERTY:NIBBLE_IS_TEST>>:-O0>"
     -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(nibble_flags INTERFACE -fsanitize=address,undefined)
@@ -64,10 +56,9 @@ endfunction()
 
 # Called from the module's own folder; SOURCES are relative to it.
 function(nibble_module name)
-  cmake_parse_arguments(ARG "READS_BYTES" "TEST_SECONDS" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TEST_SECONDS" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
   set(target nibble_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
-  set_target_properties(${target} PROPERTIES NIBBLE_READS_BYTES ${ARG_READS_BYTES})
   target_link_libraries(${target} PUBLIC nibble_flags ${ARG_DEPENDS})
   nibble_precompiled(${target} nibble_pch)
   if(NIBBLE_TESTS)
