@@ -50,6 +50,7 @@ memcheck() {
 racecheck() {
   local kernel
   race racecheck-products stream_kernel 1000 "$products" small &
+  race racecheck-tiles tiles_kernel 1000 "$products" small &
   race racecheck-rows row_kernel 1000 "$products" small &
   race racecheck-lists list_kernel 100 "$lists" small &
   race racecheck-state-bf16 recurrence_ 60 "$blocks" \

@@ -120,6 +120,7 @@ constexpr Shape kShapes[] = {
     {"fp8 large x", Format::fp8, FactorLayout::scalar, 2048, 2048, 0, 1e5F},
     {"fp8 tiny x", Format::fp8, FactorLayout::scalar, 2048, 2048, 0, 1e-20F},
     {"fp8 block 1500 x 2048, bf16 beside", Format::fp8, FactorLayout::block128, 1500, 2048, 48},
+    {"fp8 row 3300 x 256, bf16 beside", Format::fp8, FactorLayout::row, 3300, 256, 40},
     {"fp8 row 1090 x 256", Format::fp8, FactorLayout::row, 1090, 256},
     {"fp8 block 1090 x 768", Format::fp8, FactorLayout::block128, 1090, 768},
     {"fp8 scalar 5120 x 5120", Format::fp8, FactorLayout::scalar, 5120, 5120},
@@ -134,12 +135,13 @@ constexpr Shape kShapes[] = {
     {"nvfp4 66000 x 1280, tiny x", Format::nvfp4, FactorLayout::scalar, 66000, 1280, 0, 1e-20F},
     {"fp8 row 65700 x 768, streamed", Format::fp8, FactorLayout::row, 65700, 768},
     {"nvfp4 1090 x 256, tiny x", Format::nvfp4, FactorLayout::scalar, 1090, 256, 0, 1e-20F},
+    {"bf16 6400 x 256", Format::bf16, FactorLayout::none, 6400, 256},
     {"bf16 8192 x 2048", Format::bf16, FactorLayout::none, 8192, 2048},
     {"bf16 2000 x 4096", Format::bf16, FactorLayout::none, 2000, 4096},
     {"bf16 257 x 2048", Format::bf16, FactorLayout::none, 257, 2048},
     {"bf16 1090 x 256, large x", Format::bf16, FactorLayout::none, 1090, 256, 0, 1e5F},
 };
-constexpr int kSmallRows = 1100;
+constexpr int kSmallNumbers = 1 << 21;  // of a matrix
 constexpr int kRowsMax = 65;
 constexpr int kRowCounts[] = {1, 2, 7, 8, 9, 16, 31, 33, 64};
 
@@ -248,7 +250,7 @@ void Check::ending(const LinearArgs& args, const std::vector<double>& want, floa
                    const std::string& name) {
   LinearArgs added = args;
   added.outputs[0].finish = Finish::add;
-  for (const int rows : {3, 20}) {
+  for (const int rows : {3, 20, 40}) {
     added.rows = rows;
     const double error =
         error_of(product(linear, added, launcher_, before).main,
@@ -484,7 +486,7 @@ int run_all(int argc, char** argv) {
     uint32_t seed = 1;
     check.choice();
     for (const Shape& shape : kShapes)
-      if (part != "small" || shape.rows <= kSmallRows) check.run(shape, seed += 20);
+      if (part != "small" || shape.rows * shape.cols <= kSmallNumbers) check.run(shape, seed += 20);
     check.convolution(seed + 20);
     std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
   }

@@ -226,7 +226,8 @@ class FakeBackend final : public Backend {
   }
   bool finite_state(int32_t slot) override { return state(slot)[0] < kPoison; }
   void poison_page(int32_t page) override {
-    std::fill_n(page_cells(page).data(), kPageTokens, kPoison);
+    const auto cells = page_cells(page);
+    std::fill_n(cells.data(), cells.size(), kPoison);
   }
   void poison_state(int32_t slot) override { std::ranges::fill(state(slot), kPoison); }
 

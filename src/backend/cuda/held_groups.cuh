@@ -1,6 +1,6 @@
-// What linear_held.cu and linear_row.cu share: the matrices of a launch as groups of one format and
-// one number of columns, their tiles of 16 rows, which of them a block takes, and how an output
-// ends.
+// What linear_held.cu, linear_row.cu and linear_tiles.cu share: the matrices of a launch as groups
+// of one format and one number of columns, their tiles of 16 rows, which of them a block takes, and
+// how an output ends.
 #pragma once
 
 #include <algorithm>

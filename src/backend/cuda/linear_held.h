@@ -1,4 +1,4 @@
-// linear() for matrices whose inputs fit registers (held.cuh); linear.cu chooses.
+// linear() for matrices whose inputs are held in shared memory (held.cuh); linear.cu chooses.
 #pragma once
 
 #include "backend/cuda/kernels.h"

@@ -17,8 +17,12 @@ constexpr int kWarps = 12;
 constexpr int kTileSums = kTiles * static_cast<int>(sizeof(TileSums));  // bytes, of a slice
 /// Slices of weights that a warp has on their way: as many as registers hold.
 constexpr int slices_ahead(bool blocks) { return blocks ? 1 : 2; }
+constexpr int kSecondTiles = 4;  // of a block with the second format
+/// So many for each block at least: fewer are better made by all warps together (linear_held.cu).
+constexpr int kTilesMin = 3;
 /// Warps that make different tiles.
 constexpr int teams_of(int split) { return kWarps / split; }
+static_assert(kSecondTiles <= teams_of(2));
 
 /// The tiles of one block for kTokens tokens from row_begin on, kSplit warps a tile; if there are
 /// two, a block has a tile for each pair at most.
@@ -263,12 +267,11 @@ template <Format kFormat, int kSplit, bool kBlocks, bool kMixed>
 bool launch_split(HeldPlan plan, const Launcher& launcher) {
   plan.first.row_groups = plan.second.row_groups = ceil_div(plan.rows, kTokens);
   const int resident = launcher.multiprocessors / plan.first.row_groups;
-  if (kMixed) spread(plan.second, 1, ceil_div(plan.second.tiles, 4));
+  if (kMixed) spread(plan.second, 1, ceil_div(plan.second.tiles, kSecondTiles));
   spread(plan.first, 1, resident - plan.second.blocks);
   const int bytes = max(shared_bytes(plan.first, kSplit), shared_bytes(plan.second, kSplit));
   const int limit = shared_limit(launcher);
-  // Few tiles are better made by all warps together (linear_held.cu).
-  if (bytes > limit || plan.first.tiles < 3 * plan.first.blocks) return false;
+  if (bytes > limit || plan.first.tiles < kTilesMin * plan.first.blocks) return false;
   if (kSplit > 1 && plan.first.tiles > teams_of(kSplit) * plan.first.blocks) return false;
   const auto kernel = tiles_kernel<kFormat, kSplit, kBlocks, kMixed>;
   static const bool prepared = [&] {
