@@ -261,7 +261,7 @@ Result<std::unique_ptr<Server>> start_server(const Arguments& arguments, ClientS
   settings.waiting_max = 1 << 20;  // what is on its way is bounded by lines
   ServerOptions options;
   options.http.listening = Listening::off;
-  options.step_deadline = standard_step_deadline(*setup.model.backend);
+  options.step_deadline = setup.step_deadline;
   return Server::start(std::move(setup.model.backend), setup.model.config, settings,
                        std::move(served), options);
 }
@@ -285,11 +285,7 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   server->terminate();
   if (!code.ok()) server->terminate();  // whoever still runs is not waited for
   serving.join();
-  if (const Result<void> failure = server->failure(); !failure.ok()) {
-    terminal.err(concat("nibble run: ", failure.error().message, "\n"));
-    return kExitDevice;
-  }
-  return code;
+  return end_of_verb("run", server->failure(), std::move(code), terminal);
 }
 
 }  // namespace nibble

@@ -75,7 +75,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
            arguments.enabled("verbose") ? Look::Verbosity::verbose : Look::Verbosity::quiet});
   if (terminal.input_watcher() == Watcher::person)
     terminal.err("/help lists the commands, /bye leaves.\n");
-  return talk(chat, reader, terminal);
+  Result<int> code = talk(chat, reader, terminal);
+  return end_of_verb("chat", session->engine().failure(), std::move(code), terminal);
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ Result<void> ChatSession::say(const std::string& question) {
   end_thinking();
   interrupts = 0;
   if (!answer.ok()) {
-    if (answer.error().code == ErrorCode::io) return answer.error();  // nobody reads
+    const bool nobody_reads = answer.error().code == ErrorCode::io;
+    if (nobody_reads || !session_.engine().failure().ok()) return answer.error();
     tell(answer.error().message);  // the conversation goes on without it
     return {};
   }

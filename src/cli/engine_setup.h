@@ -28,9 +28,13 @@ inline constexpr Option kMaxBatchedTokensOption = {
     "max-num-batched-tokens", "N", "",
     "rows of one pass, prompt pieces and decoding sequences; default: 512, "
     "on a card 2048, or as many as needed"};
+inline constexpr Option kStepDeadlineOption = {
+    "step-deadline", "SECONDS", "",
+    "a pass that takes longer will not end: every request gets that error and the exit code is 3; "
+    "0: never; default: 60, on a CPU 600"};
 inline constexpr std::array kEngineOptions = {kMaxModelLenOption, kKvCacheBytesOption,
                                               kMemoryShareOption, kMaxBatchedTokensOption,
-                                              kSpeculativeOption};
+                                              kSpeculativeOption, kStepDeadlineOption};
 
 // Rows for a server's, as kServingOptions; the others take their defaults.
 inline constexpr Option kPrefixCachingOption = {"enable-prefix-caching", "", "true",
@@ -61,7 +65,8 @@ struct EngineSetup {
   CacheMode cache = CacheMode::exact;
   double step_ms = 75.0;
   int32_t long_prompt_tokens = 32 * 1024;
-  int sampling_threads = 0;  // as --threads
+  int sampling_threads = 0;                          // as --threads
+  std::chrono::duration<double> step_deadline{0.0};  // as Engine::Options
   std::shared_ptr<Drafter> drafter;
   EngineSettings settings() const;
 };
@@ -80,10 +85,9 @@ struct EngineNeeds {
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
                                   const EngineNeeds& needs);
 
-/// A pass that takes longer will not end. Counted, not measured: the longest honest one, 2,048 rows
-/// behind 262,144 tokens, takes under a second on an H200; on a slow CPU a pass of a dense model
-/// takes minutes.
-std::chrono::seconds standard_step_deadline(const Backend& backend);
+/// How a verb ends: with `code`, or if its engine has failed with kExitDevice, which is told.
+Result<int> end_of_verb(std::string_view verb, const Result<void>& failure, Result<int> code,
+                        Terminal& terminal);
 
 /// Memory this process may take, now: what the system has available, within its control group.
 int64_t available_memory_bytes();

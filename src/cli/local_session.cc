@@ -60,7 +60,9 @@ Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& argume
   served.profiles = std::move(profiles);
   served.context_max = setup.plan.context_max;
   served.completion_prompts = SpecialTokens::recognised;  // the user writes the prompt
-  Engine::Options options{.settings = setup.settings(), .sampleable = served.sampleable()};
+  Engine::Options options{.settings = setup.settings(),
+                          .sampleable = served.sampleable(),
+                          .step_deadline = setup.step_deadline};
   auto engine =
       TRY(Engine::start(std::move(setup.model.backend), setup.model.config, std::move(options)));
   return std::make_unique<LocalSession>(std::move(served), std::move(engine));

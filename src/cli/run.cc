@@ -101,8 +101,9 @@ Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
     }
     return {};
   };
-  const LocalAnswer answer =
-      TRY(session->ask(raw ? Api::completions : Api::chat, body, show, interrupted));
+  const auto asked = session->ask(raw ? Api::completions : Api::chat, body, show, interrupted);
+  if (!asked.ok()) return end_of_verb("run", session->engine().failure(), asked.error(), terminal);
+  const LocalAnswer& answer = asked.value();
   if (thinking) terminal.err(dim ? "\x1b[0m\n" : "\n");
   TRY(terminal.out("\n"));
   if (arguments.enabled("stats")) terminal.err(concat(answer.stats(), "\n"));
@@ -183,12 +184,16 @@ Result<int> run_ids(const Arguments& arguments, Terminal& terminal) {
   auto requests = TRY(requests_of(arguments, prompts, setup));
   EngineSettings settings = setup.settings();
   settings.waiting_max = static_cast<int32_t>(prompts.size());
-  const auto engine = TRY(
-      Engine::start(std::move(setup.model.backend), setup.model.config, {.settings = settings}));
-  const auto results = TRY(continue_all(*engine, std::move(requests)));
+  const auto engine =
+      TRY(Engine::start(std::move(setup.model.backend), setup.model.config,
+                        {.settings = settings, .step_deadline = setup.step_deadline}));
+  const auto results = continue_all(*engine, std::move(requests));
+  if (!results.ok()) return end_of_verb("run", engine->failure(), results.error(), terminal);
   Json::Array lists;
-  for (const Continuation& result : results) {
-    if (result.reason == FinishReason::error) return Error{ErrorCode::corrupt, result.error};
+  for (const Continuation& result : results.value()) {
+    if (result.reason == FinishReason::error)
+      return end_of_verb("run", engine->failure(), Error{ErrorCode::corrupt, result.error},
+                         terminal);
     if (result.reason == FinishReason::cancelled) return kExitInterrupted;
     Json::Array ids;
     for (const int32_t id : result.ids) ids.push_back(Json(id));

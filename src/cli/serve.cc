@@ -147,8 +147,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   EngineSetup setup = TRY(set_up_engine(arguments, folder, request.needs));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
   options.memory_map = memory_map(setup.plan);
-  if (!arguments.given("step-deadline"))
-    options.step_deadline = standard_step_deadline(*setup.model.backend);
+  options.step_deadline = setup.step_deadline;
   ServedModel served = TRY(load_for_clients(std::move(request.clients), setup, folder));
   served.template_kwargs = std::move(request.template_kwargs);
   if (arguments.enabled("completion-special-tokens"))
@@ -172,10 +171,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                       elapsed.count(), " ms\n"));
   server->run();
   terminal.err("stopped\n");
-  const Result<void> failure = server->failure();
-  if (failure.ok()) return kExitOk;
-  terminal.err(concat("nibble serve: ", failure.error().message, "\n"));
-  return kExitDevice;
+  return end_of_verb("serve", server->failure(), kExitOk, terminal);
 }
 
 }  // namespace

@@ -107,9 +107,6 @@ Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& 
   if (!arguments.enabled("web")) options.web = WebPage::off;
   options.sleep_idle = std::chrono::seconds(TRY(arguments.integer("sleep-idle", 0, 86400 * 365)));
   options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
-  if (arguments.given("step-deadline"))
-    options.step_deadline =
-        std::chrono::duration<double>(TRY(arguments.number("step-deadline", 0.0, 86400.0)));
   const std::string format = TRY(arguments.choice("log-format", {"text", "json"}));
   options.log_format = format == "json" ? LogFormat::json : LogFormat::text;
   if (arguments.enabled("log-prompts")) options.log_prompts = PromptLog::yes;

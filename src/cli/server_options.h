@@ -30,9 +30,6 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
     {"sleep-idle", "SECONDS", "0",
      "after so long without a request the weights go to host memory and the card is free; the next "
      "request wakes it; 0: never"},
-    {"step-deadline", "SECONDS", "",
-     "a pass that takes longer will not end: every request gets that error and the server exits "
-     "with code 3; 0: never; default: 60, on a CPU 600"},
     {"shutdown-timeout", "SECONDS", "30", "how long running answers may take after a signal"},
     {"log-requests", "", "true", "one line on standard error per request"},
     {"log-format", "KIND", "text", "of those lines: text or json"},

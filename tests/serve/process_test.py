@@ -5,6 +5,7 @@ Loopback only; each check starts a server of its own. Exits 1 if a check fails; 
 counts.
 """
 import fcntl
+import json
 import re
 import signal
 import subprocess
@@ -85,6 +86,26 @@ class Checks:
             assert answer.status_code == 500 and "has not ended" in answer.text, answer.text
             assert server.process.wait(timeout=60) == 3
             assert server.logged("a pass of the cpu backend has not ended"), server.log
+
+    def test_nor_does_any_other_verb_wait_for_a_pass_that_does_not_end(self):
+        prompt = "a b c " * 300
+        with tempfile.TemporaryDirectory() as folder:
+            ids = Path(folder) / "ids.json"
+            ids.write_text(json.dumps({"ids": [5] * 1000}))
+            lines = Path(folder) / "lines.jsonl"
+            lines.write_text(json.dumps({
+                "custom_id": "one", "method": "POST", "url": "/v1/completions",
+                "body": {"prompt": prompt, "max_tokens": 5}}) + "\n")
+            for words, typed in ((["run", self.model, prompt], ""),
+                                 (["run", self.model, "--ids", ids], ""),
+                                 (["run", self.model, "--batch", lines], ""),
+                                 (["chat", self.model], f"{prompt}\nand again\n")):
+                command = [self.nibble, *words, "--step-deadline", "0.001"]
+                done = subprocess.run(command, input=typed, text=True, capture_output=True,
+                                      timeout=60)
+                assert done.returncode == 3, (words[:3], done)
+                told = f"nibble {words[0]}: a pass of the cpu backend has not ended"
+                assert done.stderr.count(told) == 1, done.stderr
 
     def test_time_in_which_it_was_stopped_is_no_time_of_a_pass(self):
         flags = ["--step-deadline", "1", "--max-model-len", "16000"]
