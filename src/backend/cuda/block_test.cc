@@ -27,6 +27,9 @@ constexpr double kSteppedErrorMax = 4e-2;
 /// Of FP8 inputs with a factor per group, which meet the matrix as bf16(code * scale): scores
 /// amplify that 2^-9 (6.2e-3 was the most of four random runs).
 constexpr double kGroupedErrorMax = 1.5e-2;
+/// Of a state in BF16 with few heads: prompts leave states that differ by 3.4e-3, and rounding them
+/// adds whole steps of 2^-8, averaged over few numbers (4.1e-3 was the most of nine random runs).
+constexpr double kRoundedStateErrorMax = 8e-3;
 constexpr double kF32ErrorMax = 1e-5;
 /// In F32 with pages in E4M3: where a number differs in its last bits, a code turns now and then.
 constexpr double kSteppedPagesErrorMax = 1e-3;
@@ -180,7 +183,8 @@ const Case kCases[] = {
      .k_dim = 32,
      .v_dim = 32,
      .prompt = 200,
-     .state = StateCache::bf16},
+     .state = StateCache::bf16,
+     .error_max = kRoundedStateErrorMax},
     {.name = "moe_odd",
      .block = Block::moe,
      .hidden = 160,
