@@ -157,6 +157,7 @@ class Check {
   void run(const Shape& shape, uint32_t seed);
   void choice();
   void convolution(uint32_t seed);
+  void norms(int columns, uint32_t seed);
   Tally tally;
 
  private:
@@ -337,6 +338,61 @@ void Check::choice() {
   tally.check(count == 0, "nothing else is", static_cast<double>(count));
 }
 
+/// Several rows that are normed by their readers, against add_norm and the product of its rows.
+void Check::norms(int columns, uint32_t seed) {
+  const auto cols = static_cast<int>(padded_columns(columns));
+  const int64_t x_stride = cols + 64;
+  const DeviceLinear router = make_weight(Format::bf16, FactorLayout::none, 250, cols, seed);
+  const DeviceLinear gate = make_weight(Format::bf16, FactorLayout::none, 1, cols, seed + 1);
+  auto* h = device_array<float>(int64_t{kRowsMax} * columns);
+  auto* norm = device_array<float>(columns);
+  fill_normal(h, int64_t{kRowsMax} * columns, seed + 2, 3.0F);
+  fill_normal(norm, columns, seed + 3, 0.1F, 1.0F);
+  uint16_t* x[2];
+  for (uint16_t*& rows : x) {
+    rows = device_array<uint16_t>(x_stride * kRowsMax);
+    must(cudaMemset(rows, 0, static_cast<size_t>(2 * x_stride * kRowsMax)), "padding");
+  }
+  add_norm({.rows = kRowsMax - 1,
+            .hidden = columns,
+            .h = h,
+            .norm = norm,
+            .x = x[0],
+            .x_stride = x_stride,
+            .eps = 1e-6F},
+           launcher_);
+  LinearArgs plain{.count = 2, .x = x[0], .x_stride = x_stride};
+  plain.outputs[0].weight = router;
+  plain.outputs[1].weight = gate;
+  LinearArgs normed = plain;
+  normed.norm = {
+      .h = h, .weight = norm, .columns = columns, .eps = 1e-6F, .x = x[1], .x_stride = x_stride};
+  int differing = 0;
+  for (const int rows : {2, 3, 8, 9, 16, 31, 33, 56, 57, 64}) {
+    plain.rows = normed.rows = rows;
+    normed.outputs[1].finish = plain.outputs[1].finish = rows == 9 ? Finish::add : Finish::store;
+    must(cudaMemset(x[1], 0, static_cast<size_t>(2 * x_stride * kRowsMax)), "x");
+    const Output want = product(linear, plain, launcher_, 1.0F);
+    const Output found = product(linear, normed, launcher_, 1.0F);
+    const auto left = to_host(x[1], x_stride * kRowsMax);
+    const auto wanted = to_host(x[0], x_stride * rows);
+    const bool same = same_head(found.main, want.main) && same_head(found.beside, want.beside) &&
+                      std::equal(wanted.begin(), wanted.end(), left.begin()) &&
+                      std::all_of(left.begin() + rows * x_stride, left.end(),
+                                  [](uint16_t bits) { return bits == 0; });
+    if (same) continue;
+    ++differing;
+    std::printf("  %d rows differ\n", rows);
+  }
+  tally.check(differing == 0,
+              ("norms of " + std::to_string(columns) + " columns, to the bit").c_str(), differing);
+  free_weight(router);
+  free_weight(gate);
+  for (uint16_t* rows : x) cudaFree(rows);
+  cudaFree(h);
+  cudaFree(norm);
+}
+
 /// The convolution of up to 8 rows, and a single row's norm, against the kernels that do the same
 /// apart.
 void Check::convolution(uint32_t seed) {
@@ -488,6 +544,7 @@ int run_all(int argc, char** argv) {
     for (const Shape& shape : kShapes)
       if (part != "small" || shape.rows * shape.cols <= kSmallNumbers) check.run(shape, seed += 20);
     check.convolution(seed + 20);
+    for (const int columns : {2048, 1000, 132, 36}) check.norms(columns, seed += 40);
     std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
   }
   if (part == "time" || part == "only-time") time_all(properties.multiProcessorCount);

@@ -45,19 +45,40 @@ void add_product(const Context& context, const DeviceLinear& weight, const uint1
 
 namespace {
 
-/// The norm that precedes a half, for a single row: its readers make it themselves.
+/// The norm that precedes a half: its readers make it themselves, of several rows the first of
+/// them.
 NormInput norm_before(const Context& context, int layer, Half half) {
   const LayerWeights& w = context.layer(layer);
   return {.h = context.work.h.as<float>(),
           .weight = half == Half::mixer ? w.input_norm : w.post_norm,
           .columns = context.config.hidden,
-          .eps = context.config.rms_eps};
+          .eps = context.config.rms_eps,
+          .x = context.work.x.as<uint16_t>(),
+          .x_stride = context.work.x_stride};
 }
 
-/// Whether a half can take the norm of a single row as its input.
+LinearArgs router_args(const Context& context, int layer, int32_t row_begin, int32_t rows) {
+  const Workspace& work = context.work;
+  const MoeConfig& config = *context.config.moe;
+  const MoeWeights& w = context.layer(layer).moe;
+  auto* logits = work.router.as<float>();
+  const int64_t stride = config.experts + 1;
+  LinearArgs args{.count = config.shared_width > 0 ? 2 : 1,
+                  .rows = rows,
+                  .x = work.x.as<uint16_t>() + row_begin * work.x_stride,
+                  .x_stride = work.x_stride};
+  args.outputs[0] = {.weight = w.router, .y = logits, .y_stride = stride};
+  args.outputs[1] = {.weight = w.shared_gate, .y = logits + config.experts, .y_stride = stride};
+  return args;
+}
+
+/// Whether a half can take the norm of its rows as its input.
 bool takes_norm(const Context& context, int layer, Half half) {
-  if (context.batch.rows != 1 || context.config.hidden % 4 != 0 || !makes_inputs(context))
-    return false;
+  const int32_t rows = context.batch.rows;
+  if (context.config.hidden % 4 != 0 || !makes_inputs(context)) return false;
+  if (rows != 1)
+    return half == Half::feed_forward && context.config.moe && rows <= kSlabRows &&
+           norms_rows(router_args(context, layer, 0, rows), context.launcher);
   const LayerWeights& w = context.layer(layer);
   const auto all_held = [](std::initializer_list<const DeviceLinear*> weights) {
     return std::ranges::all_of(weights,
@@ -241,14 +262,12 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
   const MoeWeights& w = context.layer(layer).moe;
   const uint16_t* x = work.x.as<uint16_t>() + row_begin * work.x_stride;
   const bool shared = config.shared_width > 0;
-  auto* router = work.router.as<float>();
-  const int64_t router_stride = config.experts + 1;
-  LinearArgs logits{.count = shared ? 2 : 1, .rows = rows, .x = x, .x_stride = work.x_stride};
-  logits.outputs[0] = {.weight = w.router, .y = router, .y_stride = router_stride};
-  logits.outputs[1] = {
-      .weight = w.shared_gate, .y = router + config.experts, .y_stride = router_stride};
-  const bool alone = takes_norm(context, layer, Half::feed_forward);
-  if (alone) logits.norm = norm_before(context, layer, Half::feed_forward);
+  LinearArgs logits = router_args(context, layer, row_begin, rows);
+  float* router = logits.outputs[0].y;
+  const int64_t router_stride = logits.outputs[0].y_stride;
+  const bool norms = takes_norm(context, layer, Half::feed_forward);
+  if (norms) logits.norm = norm_before(context, layer, Half::feed_forward);
+  const bool alone = norms && rows == 1;
   linear(context, logits, context.launcher.of(Step::router));
   const Routing routing = routing_of(work, config, rows);
   if (!alone)
@@ -278,7 +297,7 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
                   .act_stride = work.act_stride,
                   .y = y,
                   .y_stride = context.config.hidden,
-                  .norm = logits.norm,
+                  .norm = alone ? logits.norm : NormInput{},
                   .logits = router,
                   .shared_gate = router + config.experts,
                   .renormalize = config.renormalize};

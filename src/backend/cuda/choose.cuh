@@ -1,5 +1,4 @@
 // The choice of experts of one row: the order of logits, and one warp that picks the first top_k.
-// choose_kernel of route.cu makes the same choice and weights, bit for bit, with a block.
 #pragma once
 
 #include <utility>
@@ -70,7 +69,7 @@ struct ChosenKeys {
 
 /// The first top_k by one warp, to chosen[]; lane l holds experts l, 32 + l, ... and sorts its own;
 /// each round takes the best of the lanes' first ones. kTies: rounds ask which of equal ones has
-/// the lowest id. Without it the result is wrong where logits of two lanes are equal: false.
+/// the lowest id. Without it nothing is chosen where logits of two lanes are equal: false.
 template <int kPerLane, bool kTies>
 __device__ __forceinline__ bool take_first(const float* logits, int experts, int top_k, int* chosen,
                                            ChosenKeys& of) {
@@ -89,13 +88,13 @@ __device__ __forceinline__ bool take_first(const float* logits, int experts, int
     const uint32_t best = __reduce_max_sync(kAllLanes, keys[0]);
     bool taken = keys[0] == best;
     const unsigned holders = __ballot_sync(kAllLanes, taken);
+    const unsigned others = holders & (holders - 1);
     if constexpr (kTies) {
-      if ((holders & (holders - 1)) != 0)
-        taken = __reduce_min_sync(kAllLanes, taken ? ids[0] : INT32_MAX) == ids[0];
+      if (others != 0) taken = __reduce_min_sync(kAllLanes, taken ? ids[0] : INT32_MAX) == ids[0];
     } else {
-      seen_twice |= holders & (holders - 1);
+      seen_twice |= others;
     }
-    if (taken) chosen[rank] = ids[0];
+    if (taken && (kTies || others == 0)) chosen[rank] = ids[0];
     if (rank == 0) of.first = best;
     if (lane == rank) of.own = best;
 #pragma unroll
@@ -113,8 +112,9 @@ template <int kPerLane>
 __device__ __forceinline__ ChosenKeys choose_by_warp(const float* logits, int experts, int top_k,
                                                      int* chosen) {
   ChosenKeys of;
-  if (!take_first<kPerLane, false>(logits, experts, top_k, chosen, of))
-    take_first<kPerLane, true>(logits, experts, top_k, chosen, of);
+  if (take_first<kPerLane, false>(logits, experts, top_k, chosen, of)) return of;
+  __syncwarp();  // what some lanes wrote is written again by others
+  take_first<kPerLane, true>(logits, experts, top_k, chosen, of);
   return of;
 }
 

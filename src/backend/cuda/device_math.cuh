@@ -41,6 +41,9 @@ __device__ __forceinline__ int x_place(int column) {
   return (column & ~7) | (column & 3) << 1 | (column >> 2 & 1);
 }
 
+__device__ __forceinline__ float sum_of_squares(const float4& v) {
+  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, 0.0F))));
+}
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);

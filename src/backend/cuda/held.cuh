@@ -222,10 +222,7 @@ class RowNorm {
     for (int i = 0; i < kParts * kPieces; ++i) h[i] = load(in_.h, i);
 #pragma unroll
     for (int i = 0; i < kParts * kPieces; ++i) {
-      float squares = fmaf(h[i].x, h[i].x, 0.0F);
-      squares = fmaf(h[i].y, h[i].y, squares);
-      squares = fmaf(h[i].z, h[i].z, squares);
-      squares = warp_sum(fmaf(h[i].w, h[i].w, squares));
+      const float squares = warp_sum(sum_of_squares(h[i]));
       const int piece = slice_of(i) * kPieces + i % kPieces;
       if (lane == 0 && piece < kHeldColumnsMax / 128) pieces[piece] = squares;
     }

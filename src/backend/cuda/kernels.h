@@ -27,16 +27,21 @@ enum class Step : uint8_t {
   short_list,
 };
 inline constexpr int kStepCount = 13;
+constexpr uint32_t step_bit(Step step) { return 1U << static_cast<int>(step); }
+
+/// Neighbours that divide a multiprocessor's L1 differently do not run beside each other.
+inline constexpr unsigned kSharedPercent = 44;
 
 /// How to launch: overlapped kernels start while the one before drains (compute capability 9.0 up).
 struct Launcher {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   bool overlap = false;
-  int32_t cluster = 1;         // blocks that share their shared memory (compute capability 9.0 up)
-  int32_t shared_bytes = 0;    // a limit for one block below the card's own; 0: none
-  int32_t shared_percent = 0;  // of the L1, what shared memory has at least; 0: as a kernel needs
-  uint32_t skipped = 0;        // bit s: launches of Step s do nothing (benchmarks)
+  int32_t cluster = 1;        // blocks that share their shared memory (compute capability 9.0 up)
+  int32_t shared_bytes = 0;   // a limit for one block below the card's own; 0: none
+  uint32_t shared_steps = 0;  // bit s: launches of Step s have kSharedPercent of the L1 at least
+                              // for shared memory; others as much as the kernel needs
+  uint32_t skipped = 0;       // bit s: launches of Step s do nothing (benchmarks)
   Step step = Step::embed;
 
   constexpr Launcher of(Step which) const {
@@ -118,12 +123,14 @@ struct CombineNormArgs {
 };
 void combine_norm(const CombineNormArgs& args, const Launcher& launcher);
 
-/// The input of a single row as what it is the norm of: x = bf16(norm(h)), in columns of 4.
+/// The input of rows as what it is the norm of: x = bf16(norm(h)), in columns of 4.
 struct NormInput {
-  const float* h = nullptr;  // null: x is there
+  const float* h = nullptr;  // [rows][columns]; null: x is there
   const float* weight = nullptr;
   int32_t columns = 0;
   float eps = 0.0F;
+  uint16_t* x = nullptr;  // [rows][x_stride], of several rows: left there for other readers
+  int64_t x_stride = 0;
 };
 
 /// A causal convolution with SiLU as the end of a product of up to kConvolveRowsMax rows, one of
@@ -155,13 +162,16 @@ struct LinearArgs {
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
   const int32_t* gather = nullptr;  // row of x per row of y; null: the same
-  NormInput norm;                   // of a single row, if all outputs are held()
+  NormInput norm;                   // of a single row, if all outputs are held(); of more, if
+                                    // norms_rows()
   ConvolveOutput convolve;          // of outputs that are held() and finish so
 };
 void linear(const LinearArgs& args, const Launcher& launcher);
 /// Whether linear() keeps the inputs of this shape in registers (held.cuh): it has 16 slices at
 /// most.
 bool held(const DeviceLinear& weight);
+/// Whether linear() takes several rows from their norm: few tiles of BF16, held().
+bool norms_rows(const LinearArgs& args, const Launcher& launcher);
 
 /// The rows of each chosen expert, grouped. `assignments` are row * top_k + rank.
 struct Routing {

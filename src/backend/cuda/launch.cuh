@@ -24,7 +24,7 @@ inline int shared_limit(const Launcher& launcher) {
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, dim3 block,
             size_t shared_bytes, Arguments&&... arguments) {
-  if ((launcher.skipped >> static_cast<int>(launcher.step) & 1U) != 0) return;
+  if ((launcher.skipped & step_bit(launcher.step)) != 0) return;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
@@ -36,10 +36,9 @@ void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, 
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if (launcher.shared_percent > 0) {
+  if ((launcher.shared_steps & step_bit(launcher.step)) != 0) {
     attributes[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-    attributes[config.numAttrs++].val.sharedMemCarveout =
-        static_cast<unsigned>(launcher.shared_percent);
+    attributes[config.numAttrs++].val.sharedMemCarveout = kSharedPercent;
   }
   if (launcher.cluster > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;

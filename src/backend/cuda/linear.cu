@@ -1,11 +1,11 @@
 // y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
 // 256. A head of FP8 or NVFP4 streams into wgmma where the card has it (linear_stream.cu). Else
 // inputs of up to 16 slices are held in shared memory (linear_held.cu, of one row linear_row.cu, of
-// many linear_tiles.cu). For longer ones, work is cut into tiles of 16 rows of W. split: a block of
-// 8 or 16 warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps'
-// sums are added in their order; many loads in flight for one short product. stream: a warp takes a
-// tile and makes the same sums alone, the next slice on its way; for much work. Both give the same
-// bits. Bound: the bytes of W.
+// many linear_tiles.cu, of several that are norms linear_norm.cu). For longer ones, work is cut
+// into tiles of 16 rows of W. split: a block of 8 or 16 warps takes a tile, warp w adds up slices
+// w, w + 8, ... of the columns, and the warps' sums are added in their order; many loads in flight
+// for one short product. stream: a warp takes a tile and makes the same sums alone, the next slice
+// on its way; for much work. Both give the same bits. Bound: the bytes of W.
 #include "backend/cuda/held.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
@@ -372,6 +372,7 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
   for (int i = 0; i < args.count; ++i)
     CHECK(args.outputs[i].weight.cols == args.outputs[0].weight.cols, "columns ",
           args.outputs[i].weight.cols);
+  if (args.norm.h != nullptr && args.rows > 1) return linear_norm(args, launcher);
   if (linear_streams(args, launcher)) return linear_stream(args, launcher);
   launch_some(args, launcher);
 }

@@ -13,5 +13,7 @@ void linear_held(const LinearArgs& args, const Launcher& launcher);
 bool linear_tiles(const LinearArgs& args, const Launcher& launcher);
 /// The same of a single row, which may be the norm of another (LinearArgs::norm).
 void linear_row(const LinearArgs& args, const Launcher& launcher);
+/// The same of several rows that are norms, if norms_rows().
+void linear_norm(const LinearArgs& args, const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -60,7 +60,7 @@ PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear&
 }
 
 void run(const Context& context, const PrefillGemm& gemm, Step step) {
-  if ((context.launcher.skipped >> static_cast<int>(step) & 1U) != 0) return;
+  if ((context.launcher.skipped & step_bit(step)) != 0) return;
   CUDA_CHECK(
       prefill_gemm(gemm, context.plan.device(), context.plan.unit(), context.launcher.stream));
 }
@@ -142,7 +142,7 @@ void prompt_attention_block(const Context& context, int layer) {
                            .out = rows_of<__nv_bfloat16>(context, work.mixed, work.mixed_stride),
                            .out_stride = work.mixed_stride,
                            .unit = context.plan.unit()};
-  if ((context.launcher.skipped >> static_cast<int>(Step::attend) & 1U) == 0)
+  if ((context.launcher.skipped & step_bit(Step::attend)) == 0)
     CUDA_CHECK(
         flash_prefill(flash, context.plan.device().shared_bytes_max, context.launcher.stream));
   close_mixer(context, layer, w.o);
@@ -183,7 +183,7 @@ void prompt_delta_net_block(const Context& context, int layer) {
                              .out = rows_of<__nv_bfloat16>(context, work.mixed, work.mixed_stride),
                              .out_stride = work.mixed_stride,
                              .workspace = context.plan.delta_workspace()};
-  if ((context.launcher.skipped >> static_cast<int>(Step::recur) & 1U) == 0)
+  if ((context.launcher.skipped & step_bit(Step::recur)) == 0)
     CUDA_CHECK(
         delta_prefill(prefill, context.plan.device().shared_bytes_max, context.launcher.stream));
   close_mixer(context, layer, w.out);

@@ -6,6 +6,7 @@
 // is rounded after every row. Bound: the bytes of the state, read and written once.
 #pragma once
 
+#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/device_math.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/state_elements.cuh"
@@ -42,9 +43,6 @@ struct SplitShared {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-__device__ __forceinline__ uint32_t shared_of(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 template <typename T>
 __device__ __forceinline__ void copy_state(T* to, const T* from, uint64_t* full) {
   constexpr int kBytes = kStreamState * sizeof(T);
@@ -75,31 +73,12 @@ __device__ __forceinline__ void start_copies(Shared& shared) {
   }
   __syncthreads();
 }
-__device__ __forceinline__ void store_in_cluster(float* own, int rank, float value) {
-  asm volatile(
-      "{\n.reg .u32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
-      "st.shared::cluster.f32 [at], %2;\n}\n" ::"r"(shared_of(own)),
-      "r"(rank), "f"(value)
-      : "memory");
-}
-__device__ __forceinline__ int rank_in_cluster() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-__device__ __forceinline__ void wait_for_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 #else
 template <typename T>
 __device__ __forceinline__ void copy_state(T*, const T*, uint64_t*) {}
 __device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
 template <typename Shared>
 __device__ __forceinline__ void start_copies(Shared&) {}
-__device__ __forceinline__ void store_in_cluster(float*, int, float) {}
-__device__ __forceinline__ int rank_in_cluster() { return 0; }
-__device__ __forceinline__ void wait_for_cluster() {}
 #endif
 
 __device__ __forceinline__ float4 sum_over_keys(float4 v) {
@@ -114,9 +93,6 @@ __device__ __forceinline__ float4 sum_over_keys(float4 v) {
 }
 __device__ __forceinline__ float4 scale_add(float a, const float4& x, const float4& y) {
   return make_float4(fmaf(a, x.x, y.x), fmaf(a, x.y, y.y), fmaf(a, x.z, y.z), fmaf(a, x.w, y.w));
-}
-__device__ __forceinline__ float sum_of_squares(const float4& v) {
-  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, 0.0F))));
 }
 
 /// What a thread reads of one row for one head.
@@ -234,7 +210,9 @@ class StreamHead {
     squares += __shfl_xor_sync(kAllLanes, squares, 2);
     if constexpr (kSplit) {
       if (lane_ < kSplitBlocks)
-        store_in_cluster(&shared_.squares[turn][warp_], lane_, __shfl_sync(0xFU, squares, 0));
+        store_in_cluster(&shared_.squares[turn][warp_], lane_,
+                         __float_as_uint(__shfl_sync(0xFU, squares, 0)));
+      arrive_at_cluster();
       wait_for_cluster();
     } else {
       if (lane_ == 0) shared_.squares[turn][warp_] = squares;
@@ -339,7 +317,8 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
   int snapshot = rows > 0 ? a.batch.snapshot_slot[first] : -1;
   const int64_t last = rows > 0 ? a.batch.state_out[sequence] : 0;
   if (rows > 0) head.take_state(state_of(a.batch.state_in[sequence]));
-  wait_for_cluster();  // all four run before one writes to another
+  arrive_at_cluster();  // all four run before one writes to another
+  wait_for_cluster();
   wait_for_inputs();
 #pragma unroll 1
   for (int row = first; row < first + rows; ++row) {
