@@ -24,7 +24,7 @@ using namespace cuda;
 
 /// Which kernels of a recorded pass ask for one division of the L1; those that need more shared
 /// memory have it all the same. Measured on an H200: docs/kernels/decode.md.
-constexpr uint32_t shared_steps(int32_t rows) {
+constexpr uint32_t carveout_steps(int32_t rows) {
   return rows == 1 || rows > 32 ? UINT32_MAX : step_bit(Step::router);
 }
 /// Rows of the recorded passes; a batch runs on the next larger one.
@@ -286,7 +286,7 @@ Result<void> CudaBackend::record(int32_t rows) {
   padding.positions = {0, 0, 0};
   graph_ = rows;
   recording_ = true;
-  context_.launcher.shared_steps = device_.compute_major == 9 ? shared_steps(rows) : 0;
+  context_.launcher.carveout_steps = device_.compute_major == 9 ? carveout_steps(rows) : 0;
   launches_ = true;
   batch_.upload(Batch(), rows, stream_);
   for (const bool captured : {false, true}) {
@@ -300,7 +300,7 @@ Result<void> CudaBackend::record(int32_t rows) {
   const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
   CUDA_CHECK(cudaGraphDestroy(graph));
   recording_ = false;
-  context_.launcher.shared_steps = 0;
+  context_.launcher.carveout_steps = 0;
   if (made != cudaSuccess) {
     cudaGetLastError();  // not sticky
     return make_error(ErrorCode::no_memory,

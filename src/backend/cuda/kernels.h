@@ -30,18 +30,18 @@ inline constexpr int kStepCount = 13;
 constexpr uint32_t step_bit(Step step) { return 1U << static_cast<int>(step); }
 
 /// Neighbours that divide a multiprocessor's L1 differently do not run beside each other.
-inline constexpr unsigned kSharedPercent = 44;
+inline constexpr unsigned kCarveoutPercent = 44;
 
 /// How to launch: overlapped kernels start while the one before drains (compute capability 9.0 up).
 struct Launcher {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   bool overlap = false;
-  int32_t cluster = 1;        // blocks that share their shared memory (compute capability 9.0 up)
-  int32_t shared_bytes = 0;   // a limit for one block below the card's own; 0: none
-  uint32_t shared_steps = 0;  // bit s: launches of Step s have kSharedPercent of the L1 at least
-                              // for shared memory; others as much as the kernel needs
-  uint32_t skipped = 0;       // bit s: launches of Step s do nothing (benchmarks)
+  int32_t cluster = 1;          // blocks that share their shared memory (compute capability 9.0 up)
+  int32_t shared_bytes = 0;     // a limit for one block below the card's own; 0: none
+  uint32_t carveout_steps = 0;  // bit s: launches of Step s have kCarveoutPercent of the L1 at
+                                // least for shared memory; others as much as the kernel needs
+  uint32_t skipped = 0;  // bit s: launches of Step s do nothing (benchmarks)
   Step step = Step::embed;
 
   constexpr Launcher of(Step which) const {

@@ -36,9 +36,9 @@ void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, 
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if ((launcher.shared_steps & step_bit(launcher.step)) != 0) {
+  if ((launcher.carveout_steps & step_bit(launcher.step)) != 0) {
     attributes[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-    attributes[config.numAttrs++].val.sharedMemCarveout = kSharedPercent;
+    attributes[config.numAttrs++].val.sharedMemCarveout = kCarveoutPercent;
   }
   if (launcher.cluster > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
