@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""One backend against another on Pebble, in BF16 and quantized by every recipe.
+
+backends_test.py --nibble PROGRAM --model PEBBLE_FOLDER [--backend cuda] [--against cpu]
+
+Distributions over 4,096 positions of the model's own samples in both arithmetics, greedy text up to
+where the other backend's two best logits nearly meet, and accuracy on held-out items. The last line
+counts. Without a card nothing is tested, which the last line says.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests/serve"), str(ROOT / "bench")]
+import accuracy  # noqa: E402
+from running_server import run_each  # noqa: E402
+
+RECIPES = (None, "mixed", "w4a16", "w4a4", "w4a4-fp8-head", "experts-only", "fp8")  # None: BF16
+SEQUENCES = 4
+LENGTH = 1024
+KL_MAX = 1e-3
+TOP1_MIN = 0.99
+GREEDY_PROMPTS = 16
+GREEDY_PROMPT_LENGTH = 24
+GREEDY_LENGTH = 200
+NEAR_TIE = 0.02  # of the deviation of the logits
+ITEMS = 20  # of each task and mode
+
+
+def read_logits(path):
+    """The only tensor of a safetensors file, [T, V] F32."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        (entry,) = (value for name, value in header.items() if name != "__metadata__")
+        assert entry["dtype"] == "F32", entry
+        return np.frombuffer(file.read(), np.float32).reshape(entry["shape"])
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def divergence(expected, found):
+    """Mean KL of the found distributions from the expected ones, and the share of equal choices."""
+    p, q = (log_softmax(each.astype(np.float64)) for each in (expected, found))
+    same = expected.argmax(axis=1) == found.argmax(axis=1)
+    return float((np.exp(p) * (p - q)).sum(axis=1).mean()), float(same.mean())
+
+
+class Checks:
+    def __init__(self, options, work):
+        self.options = options
+        self.work = work
+        self.folders = {None: pathlib.Path(options.model)}
+
+    def nibble(self, *words):
+        done = subprocess.run([self.options.nibble, *map(str, words)], capture_output=True,
+                              text=True, timeout=600)
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout
+
+    def folder(self, recipe):
+        if recipe not in self.folders:
+            self.folders[recipe] = self.work / recipe
+            self.nibble("quantize", self.options.model, self.work / recipe, "--recipe", recipe)
+        return self.folders[recipe]
+
+    def continued(self, folder, backend, prompts, length, *flags):
+        """New ids for each prompt."""
+        path = self.work / "prompts.json"
+        path.write_text(json.dumps({"ids": prompts}))
+        return json.loads(self.nibble("run", folder, "--backend", backend, "--ids", path,
+                                      "--max-tokens", length, "--ignore-eos", *flags))["ids"]
+
+    def samples(self, folder):
+        """What the model says, not noise."""
+        prompts = [[17 + 100 * i] for i in range(SEQUENCES)]
+        new = self.continued(folder, self.options.against, prompts, LENGTH - 1,
+                             "--temperature", 1, "--seed", 5)
+        return [prompt + ids for prompt, ids in zip(prompts, new)]
+
+    def logits(self, folder, backend, sequences, arithmetic):
+        ids, out = self.work / "ids.json", self.work / "logits.safetensors"
+        ids.write_text(json.dumps({"ids": sequences}))
+        self.nibble("score", folder, "--backend", backend, "--ids", ids, "--logits", out,
+                    "--arithmetic", arithmetic)
+        return read_logits(out)
+
+    def test_distributions(self):
+        failures = []
+        for recipe in RECIPES:
+            folder = self.folder(recipe)
+            sequences = self.samples(folder)
+            for arithmetic in ("prompt", "generation"):
+                expected, found = (self.logits(folder, backend, sequences, arithmetic)
+                                   for backend in (self.options.against, self.options.backend))
+                assert len(expected) == SEQUENCES * LENGTH, expected.shape
+                kl, top1 = divergence(expected, found)
+                print(f"      {recipe or 'bf16'}, {arithmetic}: mean KL {kl:.2e}, top-1 {top1:.2%}")
+                if not (kl <= KL_MAX and top1 >= TOP1_MIN):
+                    failures.append((recipe, arithmetic))
+        assert not failures, failures
+
+    def test_greedy_text(self):
+        failures = []
+        for recipe in RECIPES:
+            folder = self.folder(recipe)
+            (text, *_) = self.samples(folder)
+            step = (LENGTH - GREEDY_PROMPT_LENGTH) // GREEDY_PROMPTS
+            prompts = [text[i * step:i * step + GREEDY_PROMPT_LENGTH] for i in range(GREEDY_PROMPTS)]
+            wanted, found = (self.continued(folder, backend, prompts, GREEDY_LENGTH)
+                             for backend in (self.options.against, self.options.backend))
+            apart = 0
+            for prompt, want, have in zip(prompts, wanted, found):
+                assert len(want) == len(have) == GREEDY_LENGTH, (len(want), len(have))
+                if want == have:
+                    continue
+                apart += 1
+                at = next(i for i, pair in enumerate(zip(want, have)) if pair[0] != pair[1])
+                row = self.logits(folder, self.options.against, [prompt + want[:at]],
+                                  "generation")[-1]
+                second, best = np.partition(row, -2)[-2:]
+                if best - second >= NEAR_TIE * row.std():
+                    failures.append((recipe, at, float((best - second) / row.std())))
+            print(f"      {recipe or 'bf16'}: {apart} of {GREEDY_PROMPTS} texts part somewhere")
+        assert not failures, failures
+
+    def test_accuracy(self):
+        items = accuracy.load_items(ITEMS)
+        for recipe in (None, "mixed"):
+            first, second = (accuracy.score(self.options.nibble, self.folder(recipe), items,
+                                            ["--backend", backend], 16)
+                             for backend in (self.options.against, self.options.backend))
+            change, error = accuracy.paired(first, second)
+            print(f"      {recipe or 'bf16'}: {sum(first)} and {sum(second)} of {len(items)} right, "
+                  f"{change:+.2f} points, standard error {error:.2f}")
+            assert abs(change) <= 2 * error or change == 0, (change, error)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nibble", required=True, help="path of the program")
+    parser.add_argument("--model", required=True, help="Pebble's folder")
+    parser.add_argument("--backend", default="cuda", help="what is tested")
+    parser.add_argument("--against", default="cpu", help="what it should be near")
+    parser.add_argument("--only", default="", help="run the checks whose name contains this")
+    options = parser.parse_args()
+    probe = subprocess.run([options.nibble, "run", options.model, "x", "--max-tokens", "1",
+                            "--backend", options.backend], capture_output=True, text=True)
+    if f"backend {options.backend}: expected" in probe.stderr:
+        print(f"skipped: {probe.stderr.strip()}")
+        return 0
+    with tempfile.TemporaryDirectory() as work:
+        passed, failed = run_each(Checks(options, pathlib.Path(work)), options.only)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
