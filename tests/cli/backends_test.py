@@ -30,16 +30,21 @@ GREEDY_PROMPTS = 16
 GREEDY_PROMPT_LENGTH = 24
 GREEDY_LENGTH = 200
 NEAR_TIE = 0.02  # of the deviation of the logits
-ITEMS = 20  # of each task and mode
+ITEMS = 10  # of each task and mode
 
 
 def read_logits(path):
-    """The only tensor of a safetensors file, [T, V] F32."""
+    """All sequences of a file of `score --logits`, one after the other: [T, V]."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        (entry,) = (value for name, value in header.items() if name != "__metadata__")
+        data = file.read()
+    header.pop("__metadata__", None)
+    parts = []
+    for entry in sorted(header.values(), key=lambda each: each["data_offsets"]):
         assert entry["dtype"] == "F32", entry
-        return np.frombuffer(file.read(), np.float32).reshape(entry["shape"])
+        begin, end = entry["data_offsets"]
+        parts.append(np.frombuffer(data[begin:end], np.float32).reshape(entry["shape"]))
+    return np.concatenate(parts)
 
 
 def log_softmax(logits):
@@ -89,6 +94,7 @@ class Checks:
     def logits(self, folder, backend, sequences, arithmetic):
         ids, out = self.work / "ids.json", self.work / "logits.safetensors"
         ids.write_text(json.dumps({"ids": sequences}))
+        out.unlink(missing_ok=True)
         self.nibble("score", folder, "--backend", backend, "--ids", ids, "--logits", out,
                     "--arithmetic", arithmetic)
         return read_logits(out)
@@ -103,7 +109,8 @@ class Checks:
                                    for backend in (self.options.against, self.options.backend))
                 assert len(expected) == SEQUENCES * LENGTH, expected.shape
                 kl, top1 = divergence(expected, found)
-                print(f"      {recipe or 'bf16'}, {arithmetic}: mean KL {kl:.2e}, top-1 {top1:.2%}")
+                print(f"      {recipe or 'bf16'}, {arithmetic}: mean KL {kl:.2e}, "
+                      f"top-1 {top1:.2%}")
                 if not (kl <= KL_MAX and top1 >= TOP1_MIN):
                     failures.append((recipe, arithmetic))
         assert not failures, failures
@@ -114,7 +121,8 @@ class Checks:
             folder = self.folder(recipe)
             (text, *_) = self.samples(folder)
             step = (LENGTH - GREEDY_PROMPT_LENGTH) // GREEDY_PROMPTS
-            prompts = [text[i * step:i * step + GREEDY_PROMPT_LENGTH] for i in range(GREEDY_PROMPTS)]
+            prompts = [text[at:at + GREEDY_PROMPT_LENGTH]
+                       for at in range(0, GREEDY_PROMPTS * step, step)]
             wanted, found = (self.continued(folder, backend, prompts, GREEDY_LENGTH)
                              for backend in (self.options.against, self.options.backend))
             apart = 0
@@ -139,8 +147,8 @@ class Checks:
                                             ["--backend", backend], 16)
                              for backend in (self.options.against, self.options.backend))
             change, error = accuracy.paired(first, second)
-            print(f"      {recipe or 'bf16'}: {sum(first)} and {sum(second)} of {len(items)} right, "
-                  f"{change:+.2f} points, standard error {error:.2f}")
+            print(f"      {recipe or 'bf16'}: {sum(first)} and {sum(second)} of {len(items)} "
+                  f"right, {change:+.2f} points, standard error {error:.2f}")
             assert abs(change) <= 2 * error or change == 0, (change, error)
 
 
