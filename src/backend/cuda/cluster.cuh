@@ -7,8 +7,8 @@
 namespace nibble::cuda {
 
 /// A shared address as instructions take it.
-__device__ __forceinline__ uint32_t shared_of(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -27,6 +27,10 @@ __device__ __forceinline__ int blocks_in_cluster() {
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
+/// The same, but for what was written.
+__device__ __forceinline__ void show_at_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -34,7 +38,7 @@ __device__ __forceinline__ void wait_for_cluster() {
 __device__ __forceinline__ void store_in_cluster(void* own, int rank, uint32_t value) {
   asm volatile(
       "{\n.reg .u32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
-      "st.shared::cluster.u32 [at], %2;\n}\n" ::"r"(shared_of(own)),
+      "st.shared::cluster.u32 [at], %2;\n}\n" ::"r"(shared_address(own)),
       "r"(rank), "r"(value)
       : "memory");
 }
@@ -42,6 +46,7 @@ __device__ __forceinline__ void store_in_cluster(void* own, int rank, uint32_t v
 __device__ __forceinline__ int rank_in_cluster() { return 0; }
 __device__ __forceinline__ int blocks_in_cluster() { return 1; }
 __device__ __forceinline__ void arrive_at_cluster() {}
+__device__ __forceinline__ void show_at_cluster() {}
 __device__ __forceinline__ void wait_for_cluster() { __syncthreads(); }
 __device__ __forceinline__ void store_in_cluster(void* own, int, uint32_t value) {
   *static_cast<uint32_t*>(own) = value;

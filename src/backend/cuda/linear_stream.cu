@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     expect_bytes(shared_address(&barriers.sums_full), stream_sum_bytes(kN8));
   }
   __syncthreads();
-  cluster_arrive();
+  show_at_cluster();  // its barriers are there
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int cluster = static_cast<int>(blockIdx.x) >> plan.rank_bits;
   uint8_t* aligned = memory + (-shared_address(memory) & (kAlignment - 1));

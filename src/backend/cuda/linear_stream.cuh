@@ -53,7 +53,7 @@ class StreamBody {
                                         StreamBarriers& barriers)
       : plan_(plan),
         cluster_(cluster),
-        rank_(cluster_rank()),
+        rank_(rank_in_cluster()),
         barriers_(barriers),
         x_(memory),
         sums_(memory + plan.x_bytes),
@@ -67,10 +67,10 @@ class StreamBody {
     if (warp >= kStreamMultipliers + kStreamFinishers) {
       produce();
     } else if (warp < kStreamMultipliers) {
-      cluster_wait();
+      wait_for_cluster();
       multiply_all(warp);
     } else {
-      cluster_wait();
+      wait_for_cluster();
       finish_all();
     }
   }
@@ -100,11 +100,11 @@ class StreamBody {
       for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters)
 #pragma unroll 1
         for (int step = 0; step < steps_; ++step) {
-          if (asked++ == plan_.stages) cluster_wait();
+          if (asked++ == plan_.stages) wait_for_cluster();
           ask(tile * kStreamRowTile, step);
           advance();
         }
-    if (asked <= plan_.stages) cluster_wait();
+    if (asked <= plan_.stages) wait_for_cluster();
   }
   /// Each warp asks for its share of the rows, a row by 16 lanes.
   __device__ __forceinline__ void ask(int row, int step) const {

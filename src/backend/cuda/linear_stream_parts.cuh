@@ -108,18 +108,6 @@ __device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-/// All threads of the cluster, each once: their barriers are there.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ int cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
 __device__ __forceinline__ void sync_multipliers() {
   asm volatile("bar.sync 1, %0;" ::"n"(kStreamGroups * 128) : "memory");
 }

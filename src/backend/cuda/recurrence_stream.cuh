@@ -46,20 +46,20 @@ struct SplitShared {
 template <typename T>
 __device__ __forceinline__ void copy_state(T* to, const T* from, uint64_t* full) {
   constexpr int kBytes = kStreamState * sizeof(T);
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_of(full)),
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full)),
                "r"(kBytes)
                : "memory");
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_of(to)),
-      "l"(from), "r"(kBytes), "r"(shared_of(full))
+          "r"(shared_address(to)),
+      "l"(from), "r"(kBytes), "r"(shared_address(full))
       : "memory");
 }
 __device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred p;\nwait_%=:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-      "@!p bra wait_%=;\n}\n" ::"r"(shared_of(full)),
+      "@!p bra wait_%=;\n}\n" ::"r"(shared_address(full)),
       "r"(parity)
       : "memory");
 }
@@ -68,7 +68,8 @@ template <typename Shared>
 __device__ __forceinline__ void start_copies(Shared& shared) {
   if (threadIdx.x == 0) {
     for (uint64_t& full : shared.full)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_of(&full)) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&full))
+                   : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();

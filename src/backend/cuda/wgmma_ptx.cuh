@@ -4,11 +4,9 @@
 
 #include <cstdint>
 
-namespace nibble::cuda {
+#include "backend/cuda/cluster.cuh"
 
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace nibble::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define NIBBLE_HAS_WGMMA 1
