@@ -260,7 +260,6 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
   const Workspace& work = context.work;
   const MoeConfig& config = *context.config.moe;
   const MoeWeights& w = context.layer(layer).moe;
-  const uint16_t* x = work.x.as<uint16_t>() + row_begin * work.x_stride;
   const bool shared = config.shared_width > 0;
   LinearArgs logits = router_args(context, layer, row_begin, rows);
   float* router = logits.outputs[0].y;
@@ -291,8 +290,8 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
                   .experts = config.experts,
                   .top_k = config.top_k,
                   .shared_begin = shared_begin,
-                  .x = x,
-                  .x_stride = work.x_stride,
+                  .x = logits.x,
+                  .x_stride = logits.x_stride,
                   .act = work.act.as<uint16_t>(),
                   .act_stride = work.act_stride,
                   .y = y,

@@ -196,6 +196,15 @@ __device__ __forceinline__ float add_parts(const TileSums* from, int parts, int 
   return total;
 }
 
+/// Four columns of a normed row as two BF16 pairs: bf16(weight * (h * scale)), the bits of
+/// norm_row.
+__device__ __forceinline__ uint2 normed_pairs(const float4& h, const float4& weight, float scale) {
+  return make_uint2(to_bf16_pair(__fmul_rn(weight.x, __fmul_rn(h.x, scale)),
+                                 __fmul_rn(weight.y, __fmul_rn(h.y, scale))),
+                    to_bf16_pair(__fmul_rn(weight.z, __fmul_rn(h.z, scale)),
+                                 __fmul_rn(weight.w, __fmul_rn(h.w, scale))));
+}
+
 /// The longest row a prologue norms.
 inline constexpr int kHeldColumnsMax = 4096;
 
@@ -233,13 +242,10 @@ class RowNorm {
     const float scale = rsqrtf(total / static_cast<float>(in_.columns) + in_.eps);
 #pragma unroll
     for (int i = 0; i < kParts * kPieces; ++i) {
-      const uint32_t low = to_bf16_pair(__fmul_rn(weight_[i].x, __fmul_rn(h[i].x, scale)),
-                                        __fmul_rn(weight_[i].y, __fmul_rn(h[i].y, scale)));
-      const uint32_t high = to_bf16_pair(__fmul_rn(weight_[i].z, __fmul_rn(h[i].z, scale)),
-                                         __fmul_rn(weight_[i].w, __fmul_rn(h[i].w, scale)));
+      const uint2 pairs = normed_pairs(h[i], weight_[i], scale);
       auto* at =
           reinterpret_cast<uint2*>(to + i / kPieces * part_stride + word_of_lane(i % kPieces));
-      at[lane % 2] = pair_columns<kFormat>(low, high);
+      at[lane % 2] = pair_columns<kFormat>(pairs.x, pairs.y);
     }
     __syncwarp();
   }

@@ -41,7 +41,7 @@ struct Launcher {
   int32_t shared_bytes = 0;     // a limit for one block below the card's own; 0: none
   uint32_t carveout_steps = 0;  // bit s: launches of Step s have kCarveoutPercent of the L1 at
                                 // least for shared memory; others as much as the kernel needs
-  uint32_t skipped = 0;  // bit s: launches of Step s do nothing (benchmarks)
+  uint32_t skipped = 0;         // bit s: launches of Step s do nothing (benchmarks)
   Step step = Step::embed;
 
   constexpr Launcher of(Step which) const {
@@ -200,6 +200,7 @@ struct RouteArgs {
 };
 inline constexpr int kRouteExpertsMax = 512;
 inline constexpr int kRouteTopKMax = 32;
+inline constexpr int kRouteRowsMax = 64;
 void route(const RouteArgs& args, const Launcher& launcher);
 
 /// One feed-forward: stacks of experts on their assignments, and a shared or dense matrix on all

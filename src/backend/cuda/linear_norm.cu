@@ -14,7 +14,6 @@ constexpr Format kFormat = Format::bf16;
 constexpr int kSliceColumns = slice_columns(kFormat);
 constexpr int kWarps = kHeldSlicesMax;  // one slice each
 constexpr int kThreads = kWarps * 32;
-constexpr int kSliceWords = unit_count(kFormat) * 32;  // of 8 tokens
 static_assert(kSliceColumns == 4 * 32,
               "a lane has four columns, and a piece of squares is a slice");
 
@@ -49,13 +48,10 @@ __device__ __forceinline__ float scale_of_lane(const NormInput& norm, const floa
 /// [unit][token of 8][t], and to `x`, unless null, as they lie in an input.
 __device__ __forceinline__ void put_columns(const float4& h, const float4& weight, float scale,
                                             uint4* fragments, uint16_t* x) {
-  const uint32_t low = to_bf16_pair(__fmul_rn(weight.x, __fmul_rn(h.x, scale)),
-                                    __fmul_rn(weight.y, __fmul_rn(h.y, scale)));
-  const uint32_t high = to_bf16_pair(__fmul_rn(weight.z, __fmul_rn(h.z, scale)),
-                                     __fmul_rn(weight.w, __fmul_rn(h.w, scale)));
-  const uint2 placed = pair_columns<Format::nvfp4>(low, high);
+  const uint2 pairs = normed_pairs(h, weight, scale);
+  const uint2 placed = pair_columns<Format::nvfp4>(pairs.x, pairs.y);
   const auto lane = static_cast<int>(threadIdx.x) % 32;
-  reinterpret_cast<uint2*>(fragments)[lane % 2] = pair_columns<kFormat>(low, high);
+  reinterpret_cast<uint2*>(fragments)[lane % 2] = pair_columns<kFormat>(pairs.x, pairs.y);
   if (x != nullptr) *reinterpret_cast<uint2*>(x) = placed;
 }
 

@@ -5,6 +5,7 @@
 #include "backend/cuda/choose.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/launch.cuh"
+#include "base/check.h"
 
 namespace nibble::cuda {
 namespace {
@@ -121,6 +122,9 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
 }  // namespace
 
 void route(const RouteArgs& args, const Launcher& launcher) {
+  CHECK(
+      args.rows <= kRouteRowsMax && args.experts <= kRouteExpertsMax && args.top_k <= kRouteTopKMax,
+      args.rows, " rows, ", args.top_k, " of ", args.experts, " experts");
   Launcher cluster = launcher;
   if (launcher.overlap) cluster.cluster = min(args.rows, kClusterBlocks);
   const auto bytes = sizeof(uint32_t) * static_cast<size_t>(args.rows) * args.top_k;
