@@ -70,11 +70,14 @@ class RunningServer:
             self.process.wait()
 
 
-def options_of(description):
+def options_of(description, **more):
+    """Those of every test program; `more` are options of this one with their defaults."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--nibble", required=True, help="path of the program")
     parser.add_argument("--model", required=True, help="checkpoint folder")
     parser.add_argument("--only", default="", help="run the checks whose name contains this")
+    for name, default in more.items():
+        parser.add_argument(f"--{name}", default=default, help=f"default: {default}")
     return parser.parse_args()
 
 
