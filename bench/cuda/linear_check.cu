@@ -1,7 +1,7 @@
 // Products of generation arithmetic against double arithmetic: every format, layout of factors and
 // ending, rows that do not fill a tile, the same bits alone and among others; as linear() makes
 // them and, on a card with wgmma, streamed whatever their size. `time` adds the head of
-// Qwen3.6-35B-A3B, held and streamed.
+// Qwen3.6-35B-A3B, held and streamed, and the long rows of Qwen3.6-27B.
 // `small` leaves large matrices out: for compute-sanitizer.
 //   cuda_linear_check [time|only-time|small]
 #include <algorithm>
@@ -9,17 +9,17 @@
 #include <string>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/linear_held.h"
 #include "backend/cuda/linear_stream.h"
-#include "prefill_check.h"
+#include "linear_times.h"
+#include "linear_weights.h"
 
 namespace nibble::bench {
 namespace {
 
 using namespace nibble::cuda;
 
-__device__ double bf16_value(uint16_t bits) {
-  return __uint_as_float(static_cast<uint32_t>(bits) << 16);
+__host__ __device__ double bf16_value(uint16_t bits) {
+  return float_of(static_cast<uint32_t>(bits) << 16);
 }
 __device__ double weight_value(const DeviceLinear& w, int64_t row, int64_t column) {
   const int64_t at = row * w.cols + column;
@@ -51,55 +51,6 @@ __global__ void reference_kernel(DeviceLinear w, const uint16_t* x, int64_t x_st
   if (threadIdx.x % 32 == 0) y[i] = sum;
 }
 
-/// `codes`: which bits of an FP8 code may be set.
-DeviceLinear make_weight(Format format, FactorLayout layout, int rows, int cols, uint32_t seed,
-                         uint32_t codes = 0xFF) {
-  DeviceLinear w{.format = format, .layout = layout, .rows = rows, .cols = cols};
-  const int64_t bytes = rows * value_bytes(format, cols);
-  auto* values = device_array<uint8_t>(bytes);
-  if (format == Format::bf16) {
-    fill_normal(reinterpret_cast<__nv_bfloat16*>(values), int64_t{rows} * cols, seed, 0.02F);
-  } else {
-    const bool fp8 = format == Format::fp8;
-    fill_kernel<<<1024, 256>>>(
-        [=] __device__(int64_t i) {
-          uint32_t b = hash_bits(seed, i) & codes;
-          if (fp8 && (b & 0x7F) == 0x7F) b ^= 1;
-          values[i] = static_cast<uint8_t>(b);
-        },
-        bytes);
-  }
-  w.values = values;
-  if (format == Format::nvfp4) {
-    auto* scales = device_array<uint8_t>(int64_t{rows} * cols / 16);
-    fill_kernel<<<1024, 256>>>(
-        [=] __device__(int64_t i) {
-          const uint32_t b = hash_bits(seed + 1, i) & 0x7F;
-          scales[i] = static_cast<uint8_t>(b == 0x7F ? 0x7E : b);
-        },
-        int64_t{rows} * cols / 16);
-    w.scales = scales;
-  }
-  const int64_t factors = layout == FactorLayout::none     ? 0
-                          : layout == FactorLayout::scalar ? 1
-                          : layout == FactorLayout::row
-                              ? rows
-                              : int64_t{(rows + 127) / 128} * (cols / 128);
-  if (factors > 0) {
-    auto* f = device_array<float>(factors);
-    fill_kernel<<<64, 256>>>(
-        [=] __device__(int64_t i) { f[i] = 0.01F * (1.5F + hash_normal(seed + 2, i) * 0.4F); },
-        factors);
-    w.factors = f;
-  }
-  return w;
-}
-void free_weight(const DeviceLinear& w) {
-  cudaFree(const_cast<uint8_t*>(w.values));
-  cudaFree(const_cast<uint8_t*>(w.scales));
-  cudaFree(const_cast<float*>(w.factors));
-}
-
 struct Shape {
   const char* name;
   Format format;
@@ -108,6 +59,7 @@ struct Shape {
   int beside = 0;  // rows of a BF16 matrix in the same launch
   float x_scale = 1.0F;
   uint32_t codes = 0xFF;  // bits of FP8 codes
+  bool alike = false;     // that matrix is of this one's format
 };
 constexpr Shape kShapes[] = {
     {"fp8 scalar 12288 x 2048, bf16 beside", Format::fp8, FactorLayout::scalar, 12288, 2048, 32},
@@ -134,6 +86,18 @@ constexpr Shape kShapes[] = {
     {"nvfp4 65600 x 512, streamed", Format::nvfp4, FactorLayout::scalar, 65600, 512},
     {"nvfp4 66000 x 1280, tiny x", Format::nvfp4, FactorLayout::scalar, 66000, 1280, 0, 1e-20F},
     {"fp8 row 65700 x 768, streamed", Format::fp8, FactorLayout::row, 65700, 768},
+    {"nvfp4 5000 x 5120 and 1030", Format::nvfp4, FactorLayout::scalar, 5000, 5120, 1030, 1.0F,
+     0xFF, true},
+    {"fp8 block 3100 x 6144 and 200", Format::fp8, FactorLayout::block128, 3100, 6144, 200, 1.0F,
+     0xFF, true},
+    {"fp8 row 3100 x 4608 and 1000", Format::fp8, FactorLayout::row, 3100, 4608, 1000, 1.0F, 0xFF,
+     true},
+    {"nvfp4 130 x 4608 and 70", Format::nvfp4, FactorLayout::scalar, 130, 4608, 70, 1.0F, 0xFF,
+     true},
+    {"fp8 block 200 x 8192", Format::fp8, FactorLayout::block128, 200, 8192},
+    {"nvfp4 3100 x 17408", Format::nvfp4, FactorLayout::scalar, 3100, 17408},
+    {"fp8 scalar 3100 x 18432", Format::fp8, FactorLayout::scalar, 3100, 18432},
+    {"nvfp4 3100 x 18688, too long", Format::nvfp4, FactorLayout::scalar, 3100, 18688},
     {"nvfp4 1090 x 256, tiny x", Format::nvfp4, FactorLayout::scalar, 1090, 256, 0, 1e-20F},
     {"bf16 6400 x 256", Format::bf16, FactorLayout::none, 6400, 256},
     {"bf16 8192 x 2048", Format::bf16, FactorLayout::none, 8192, 2048},
@@ -141,12 +105,24 @@ constexpr Shape kShapes[] = {
     {"bf16 257 x 2048", Format::bf16, FactorLayout::none, 257, 2048},
     {"bf16 1090 x 256, large x", Format::bf16, FactorLayout::none, 1090, 256, 0, 1e5F},
 };
-constexpr int kSmallNumbers = 1 << 21;  // of a matrix
+constexpr Shape kGateUpShapes[] = {
+    {"nvfp4 2000 x 5120", Format::nvfp4, FactorLayout::scalar, 2000, 5120, 0, 0.05F},
+    {"nvfp4 1540 x 4352", Format::nvfp4, FactorLayout::scalar, 1540, 4352, 0, 0.05F},
+    {"fp8 block 1700 x 5120", Format::fp8, FactorLayout::block128, 1700, 5120, 0, 0.05F},
+    {"fp8 row 1540 x 6400", Format::fp8, FactorLayout::row, 1540, 6400, 0, 0.05F},
+    {"nvfp4 200 x 6144, few", Format::nvfp4, FactorLayout::scalar, 200, 6144, 0, 0.05F},
+    {"fp8 block 200 x 5120, few", Format::fp8, FactorLayout::block128, 200, 5120, 0, 0.05F},
+    {"fp8 scalar 300 x 5120, few", Format::fp8, FactorLayout::scalar, 300, 5120, 0, 0.05F},
+    {"nvfp4 1600 x 1024, held", Format::nvfp4, FactorLayout::scalar, 1600, 1024, 0, 0.05F},
+};
+constexpr int kSmallNumbers = 1 << 21;   // of a matrix
+constexpr int kStreamedColumns = 18432;  // at most
 constexpr int kRowsMax = 65;
 constexpr int kRowCounts[] = {1, 2, 7, 8, 9, 16, 31, 33, 64};
 
 /// linear(), or one of the kernels that it chooses from.
 using Linear = void (*)(const LinearArgs&, const Launcher&);
+using GateUp = void (*)(const ExpertArgs&, const Launcher&);
 
 class Check {
  public:
@@ -158,6 +134,7 @@ class Check {
   void choice();
   void convolution(uint32_t seed);
   void norms(int columns, uint32_t seed);
+  void gate_up(const Shape& shape, uint32_t seed);
   Tally tally;
 
  private:
@@ -166,6 +143,7 @@ class Check {
   };
   static Output product(Linear make, const LinearArgs& args, const Launcher& launcher,
                         float before);
+  void lay(const DeviceLinear& weight) const;
   static double error_of(const std::vector<float>& found, const std::vector<double>& want,
                          double before);
   void same_bits(Linear make, const LinearArgs& args, const Output& all, const std::string& name);
@@ -281,12 +259,21 @@ void Check::streamed(const LinearArgs& args, const std::vector<double>& want,
   same_bits(linear_stream, one, all, name + ": streamed");
 }
 
+/// The references read codes in the order of a file.
+void Check::lay(const DeviceLinear& weight) const {
+  if (weight.present() && weight.format != Format::bf16)
+    lay_codes(const_cast<uint8_t*>(weight.values),
+              weight.rows * value_bytes(weight.format, weight.cols), weight.format, launcher_);
+}
+
 void Check::run(const Shape& shape, uint32_t seed) {
   const DeviceLinear w =
       make_weight(shape.format, shape.layout, shape.rows, shape.cols, seed, shape.codes);
   DeviceLinear beside;
   if (shape.beside > 0)
-    beside = make_weight(Format::bf16, FactorLayout::none, shape.beside, shape.cols, seed + 7);
+    beside = make_weight(shape.alike ? shape.format : Format::bf16,
+                         shape.alike ? shape.layout : FactorLayout::none, shape.beside, shape.cols,
+                         seed + 7);
   const int64_t stride = shape.cols + 64;
   auto* x = device_array<uint16_t>(stride * kRowsMax);
   fill_normal(reinterpret_cast<__nv_bfloat16*>(x), stride * kRowsMax, seed + 5, shape.x_scale);
@@ -301,25 +288,95 @@ void Check::run(const Shape& shape, uint32_t seed) {
   args.outputs[0].weight = w;
   args.outputs[1].weight = beside;
   const auto want = expected(w, x, stride, gather, kRowsMax);
-  if (w.format != Format::bf16)  // the reference reads codes in the order of a file
-    lay_codes(const_cast<uint8_t*>(w.values), w.rows * value_bytes(w.format, w.cols), w.format,
-              launcher_);
+  const auto want_beside =
+      shape.beside > 0 ? expected(beside, x, stride, gather, kRowsMax) : std::vector<double>();
+  for (const DeviceLinear& each : {w, beside}) lay(each);
   const Output all = product(linear, args, launcher_, 0.0F);
   const std::string name = shape.name;
   tally.check(error_of(all.main, want, 0.0) < 1e-5, name.c_str(), error_of(all.main, want, 0.0));
   if (shape.beside > 0) {
-    const double error = error_of(all.beside, expected(beside, x, stride, gather, kRowsMax), 0.0);
+    const double error = error_of(all.beside, want_beside, 0.0);
     tally.check(error < 1e-5, (name + ": what is beside").c_str(), error);
   }
   same_bits(linear, args, all, name);
   ending(args, want, 0.5F * shape.x_scale, name);
-  if (has_wgmma_ && w.format != Format::bf16) streamed(args, want, name);
+  if (has_wgmma_ && w.format != Format::bf16 && w.cols <= kStreamedColumns)
+    streamed(args, want, name);
   for (const DeviceLinear& each : {w, beside}) free_weight(each);
   cudaFree(x);
   cudaFree(gather);
 }
 
-/// On a card with wgmma a head is streamed, and nothing else is.
+/// A dense MLP's gate and up, as BF16 of the SwiGLU.
+void Check::gate_up(const Shape& shape, uint32_t seed) {
+  DeviceLinear w[2];
+  for (uint32_t i = 0; i < 2; ++i)
+    w[i] = make_weight(shape.format, shape.layout, shape.rows, shape.cols, seed + i);
+  const int64_t stride = shape.cols + 64;
+  const int64_t act_stride = (shape.rows + 255) / 256 * 256 + 64;
+  auto* x = device_array<uint16_t>(stride * kRowsMax);
+  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), stride * kRowsMax, seed + 5, shape.x_scale);
+  auto* act = device_array<uint16_t>(act_stride * kRowsMax);
+  std::vector<double> want[2];
+  for (int i = 0; i < 2; ++i) want[i] = expected(w[i], x, stride, nullptr, kRowsMax);
+  for (const DeviceLinear& each : w) lay(each);
+  ExpertArgs args{.shared_low = w[0],
+                  .shared_high = w[1],
+                  .x = x,
+                  .x_stride = stride,
+                  .act = act,
+                  .act_stride = act_stride};
+  const auto make = [&](GateUp gate_up, int rows, const Launcher& launcher) {
+    args.rows = rows;
+    must(cudaMemset(act, 0, static_cast<size_t>(2 * act_stride * kRowsMax)), "act");
+    gate_up(args, launcher);
+    must(cudaDeviceSynchronize(), "gate and up");
+    return to_host(act, act_stride * kRowsMax);
+  };
+  const auto error_of_act = [&](const std::vector<uint16_t>& found, int rows) {
+    Error error;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int n = 0; n < shape.rows; ++n) {
+        const auto at = static_cast<size_t>(r * shape.rows + n);
+        const double gate = want[0][at];
+        error.add(bf16_value(found[static_cast<size_t>(r * act_stride + placed(n))]),
+                  gate / (1.0 + std::exp(-gate)) * want[1][at]);
+      }
+    return error.value();
+  };
+  Launcher smaller = launcher_;
+  smaller.shared_bytes = 99 << 10;
+  const auto check = [&](GateUp gate_up, const std::string& name) {
+    const auto all = make(gate_up, kRowsMax, launcher_);
+    tally.check(error_of_act(all, kRowsMax) < 3e-3, name.c_str(), error_of_act(all, kRowsMax));
+    int differing = 0;
+    const auto compare = [&](int rows, const Launcher& launcher) {
+      const auto found = make(gate_up, rows, launcher);
+      const auto end = static_cast<std::ptrdiff_t>(rows * act_stride);
+      if (std::equal(found.begin(), found.begin() + end, all.begin()) &&
+          std::all_of(found.begin() + end, found.end(), [](uint16_t bits) { return bits == 0; }))
+        return;
+      ++differing;
+      std::printf("  %d rows differ\n", rows);
+    };
+    for (const int rows : kRowCounts) compare(rows, launcher_);
+    compare(40, smaller);
+    tally.check(differing == 0, (name + ": the same bits by themselves").c_str(), differing);
+  };
+  const std::string name = std::string("gate and up, ") + shape.name;
+  check(experts_gate_up, name);
+  if (has_wgmma_ && !held(w[0]) && !gate_up_streams(args, launcher_))
+    check(gate_up_stream, name + ": streamed");
+  Launcher portable = launcher_;
+  portable.overlap = false;
+  const double error = error_of_act(make(experts_gate_up, 13, portable), 13);
+  tally.check(error < 3e-3, (name + ": portable").c_str(), error);
+  for (const DeviceLinear& each : w) free_weight(each);
+  cudaFree(x);
+  cudaFree(act);
+}
+
+/// On a card with wgmma a head and matrices of long rows are streamed, and nothing else is.
 void Check::choice() {
   const auto streams = [&](const LinearArgs& args) { return linear_streams(args, launcher_); };
   LinearArgs head{.count = 1, .rows = 1};
@@ -335,7 +392,23 @@ void Check::choice() {
   const float h = 0.0F;
   others[5].norm.h = &h;
   const auto count = std::count_if(std::begin(others), std::end(others), streams);
-  tally.check(count == 0, "nothing else is", static_cast<double>(count));
+  tally.check(count == 0, "no other held product is", static_cast<double>(count));
+  LinearArgs longs[3] = {head, head, head};
+  for (LinearArgs& each : longs) {
+    each.count = 2;
+    each.outputs[0].weight.rows = 2900;
+    each.outputs[0].weight.cols = 17408;
+    each.outputs[1] = each.outputs[0];
+    each.outputs[1].weight.rows = 72;
+    each.outputs[1].finish = Finish::add;
+  }
+  tally.check(streams(longs[0]) == has_wgmma_, "long rows are", 0.0);
+  longs[0].outputs[1].weight.rows = 8;
+  longs[1].outputs[1].weight.format = Format::fp8;
+  longs[2].outputs[0].weight.cols = longs[2].outputs[1].weight.cols = kStreamedColumns + 256;
+  const auto odd = std::count_if(std::begin(longs), std::end(longs), streams);
+  tally.check(odd == 0, "few of them, of two formats or too long are not",
+              static_cast<double>(odd));
 }
 
 /// Several rows that are normed by their readers, against add_norm and the product of its rows.
@@ -464,75 +537,6 @@ void Check::convolution(uint32_t seed) {
   tally.check(wrong == 0, "what the convolution leaves", wrong);
 }
 
-// ---- timings ----
-
-/// Microseconds of one launch in a recorded chain.
-double chain_us(Linear make, const LinearArgs& args, int multiprocessors) {
-  constexpr int kCount = 4;
-  cudaStream_t stream;
-  must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  const Launcher launcher{.stream = stream, .multiprocessors = multiprocessors, .overlap = true};
-  const auto launch_all = [&] {
-    for (int i = 0; i < kCount; ++i) make(args, launcher);
-  };
-  launch_all();
-  must(cudaStreamSynchronize(stream), "first");
-  cudaGraph_t graph;
-  cudaGraphExec_t recorded;
-  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-  launch_all();
-  must(cudaStreamEndCapture(stream, &graph), "capture");
-  must(cudaGraphInstantiate(&recorded, graph, 0), "record");
-  cudaEvent_t begin, end;
-  cudaEventCreate(&begin);
-  cudaEventCreate(&end);
-  std::vector<double> times;
-  for (int i = 0; i < 9; ++i) {
-    cudaEventRecord(begin, stream);
-    cudaGraphLaunch(recorded, stream);
-    cudaEventRecord(end, stream);
-    must(cudaEventSynchronize(end), "timing");
-    float ms = 0.0F;
-    cudaEventElapsedTime(&ms, begin, end);
-    times.push_back(ms * 1e3 / kCount);
-  }
-  cudaGraphExecDestroy(recorded);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-  std::sort(times.begin(), times.end());
-  return times[4];
-}
-
-/// The head: its weights fill the L2 cache several times over.
-void time_all(int multiprocessors) {
-  constexpr int kVocab = 248320;
-  constexpr int kHidden = 2048;
-  std::printf("%-12s %6s %10s %10s %10s\n", "us a launch", "rows", "bytes/4.3T", "held",
-              "streamed");
-  auto* x = device_array<uint16_t>(64 * kHidden);
-  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), 64 * kHidden, 3, 1.0F);
-  auto* y = device_array<float>(int64_t{64} * kVocab);
-  for (const Format format : {Format::nvfp4, Format::fp8}) {
-    const bool nvfp4 = format == Format::nvfp4;
-    LinearArgs args{.count = 1, .x = x, .x_stride = kHidden};
-    args.outputs[0] = {.weight = make_weight(format, FactorLayout::scalar, kVocab, kHidden, 100),
-                       .y = y,
-                       .y_stride = kVocab};
-    const double bytes =
-        double{kVocab} * (value_bytes(format, kHidden) + (nvfp4 ? kHidden / 16 : 0));
-    for (const int rows : {1, 8, 16, 32, 64}) {
-      args.rows = rows;
-      std::printf("%-12s %6d %10.2f %10.2f %10.2f\n", nvfp4 ? "head, NVFP4" : "head, FP8", rows,
-                  bytes / 4.3e6, chain_us(linear_held, args, multiprocessors),
-                  chain_us(linear_stream, args, multiprocessors));
-      std::fflush(stdout);
-    }
-    free_weight(args.outputs[0].weight);
-  }
-  cudaFree(x);
-  cudaFree(y);
-}
-
 int run_all(int argc, char** argv) {
   cudaDeviceProp properties;
   must(cudaGetDeviceProperties(&properties, 0), "device");
@@ -543,11 +547,14 @@ int run_all(int argc, char** argv) {
     check.choice();
     for (const Shape& shape : kShapes)
       if (part != "small" || shape.rows * shape.cols <= kSmallNumbers) check.run(shape, seed += 20);
+    for (const Shape& shape : kGateUpShapes)
+      if (part != "small" || shape.rows * shape.cols <= kSmallNumbers)
+        check.gate_up(shape, seed += 20);
     check.convolution(seed + 20);
     for (const int columns : {2048, 1000, 132, 36}) check.norms(columns, seed += 40);
     std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
   }
-  if (part == "time" || part == "only-time") time_all(properties.multiProcessorCount);
+  if (part == "time" || part == "only-time") time_products(properties.multiProcessorCount);
   return check.tally.failed == 0 ? 0 : 1;
 }
 

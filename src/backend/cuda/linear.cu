@@ -1,11 +1,12 @@
 // y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
-// 256. A head of FP8 or NVFP4 streams into wgmma where the card has it (linear_stream.cu). Else
-// inputs of up to 16 slices are held in shared memory (linear_held.cu, of one row linear_row.cu, of
-// many linear_tiles.cu, of several that are norms linear_norm.cu). For longer ones, work is cut
-// into tiles of 16 rows of W. split: a block of 8 or 16 warps takes a tile, warp w adds up slices
-// w, w + 8, ... of the columns, and the warps' sums are added in their order; many loads in flight
-// for one short product. stream: a warp takes a tile and makes the same sums alone, the next slice
-// on its way; for much work. Both give the same bits. Bound: the bytes of W.
+// 256. A head of FP8 or NVFP4, and their rows of more than 16 slices, stream into wgmma where the
+// card has it (linear_stream.cu). Else inputs of up to 16 slices are held in shared memory
+// (linear_held.cu, of one row linear_row.cu, of many linear_tiles.cu, of several that are norms
+// linear_norm.cu). For longer ones, work is cut into tiles of 16 rows of W. split: a block of 8 or
+// 16 warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums
+// are added in their order; many loads in flight for one short product. stream: a warp takes a tile
+// and makes the same sums alone, the next slice on its way; for much work. Both give the same bits.
+// Bound: the bytes of W.
 #include "backend/cuda/held.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_held.h"
@@ -355,6 +356,8 @@ void launch_some(const LinearArgs& args, const Launcher& launcher) {
     } else if (!linear_tiles(together, launcher)) {
       linear_held(together, launcher);
     }
+  } else if (linear_streams(together, launcher)) {
+    linear_stream(together, launcher);
   } else {
     CHECK(args.norm.h == nullptr, "the norm of ", first.cols, " columns");
     launch_streamed(together, first.format, launcher);

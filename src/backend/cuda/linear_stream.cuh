@@ -1,26 +1,33 @@
-// One block of linear_stream.cu. A cluster of two or four blocks multiplies tiles of 64 rows of W
-// with 8 kN8 tokens, each block a share of the columns that the shape alone decides. In a block,
+// One block of linear_stream.cu. A cluster of two, four or eight blocks multiplies tiles of 64 rows
+// of W with 8 kN8 tokens, each block a share of the columns that the shape alone decides. In a
+// block,
 //   two warps ask for the weights, into a ring of stages, without waiting for inputs;
 //   two warpgroups widen them into operands and multiply, each a half of every stage;
 //   two warps finish: the sums of all warpgroups of the cluster meet in the shared memory of the
-//   block that finishes those rows, are added in one order and stored.
+//   block that finishes those rows (the first four share them), are added in one order and stored,
+//   added to y or, of gate and up, multiplied.
 // The inputs lie in shared memory for all tiles, in the order linear_stream_parts.cuh says.
 #pragma once
 
-#include "backend/cuda/convolve_output.cuh"
+#include "backend/cuda/held_groups.cuh"
 #include "backend/cuda/linear_stream_parts.cuh"
 
 namespace nibble::cuda {
 
+/// What a launch makes: the head; matrices of rows that no shared memory holds; or SwiGLU of two of
+/// those, of which a tile has 32 rows each, eights taking turns.
+enum class StreamKind : uint8_t { head, longs, gate_up };
+
 struct StreamPlan {
-  DeviceLinear weight;
-  float* y = nullptr;
-  int64_t y_stride = 0;
+  HeldSegment segments[kLinearsMax];  // gate_up: gate and up
+  int32_t count = 0;
+  uint16_t* act = nullptr;  // gate_up: BF16 [rows][act_stride]
+  int64_t act_stride = 0;
   int32_t rows = 0;
   int32_t tiles = 0;
   int32_t clusters = 0;
   int32_t slices = 0;     // of 256 columns
-  int32_t rank_bits = 1;  // log2 of the blocks of a cluster: 1 or 2
+  int32_t rank_bits = 1;  // log2 of the blocks of a cluster: 1, 2 or 3
   int32_t stages = 0;     // of the ring
   int32_t x_bytes = 0;
   const uint16_t* x = nullptr;
@@ -30,13 +37,17 @@ struct StreamPlan {
 
 inline constexpr int kStreamMultipliers = kStreamGroups * 4;  // warps
 inline constexpr int kStreamProducers = 2;                    // warps
-inline constexpr int kStreamStagesMax = 8;
-inline constexpr int kStreamRanksMax = 4;
+inline constexpr int kStreamStagesMax = 12;
+/// Blocks of a cluster, and those of them that finish rows.
+constexpr int stream_ranks_max(StreamKind kind) { return kind == StreamKind::head ? 4 : 8; }
+inline constexpr int kStreamFinishBits = 2;
 inline constexpr int kStreamFinishers = 2;  // warps
 inline constexpr int kLinearThreads =
     (kStreamMultipliers + kStreamFinishers + kStreamProducers) * 32;
-/// Sums of the rows a block finishes: of each warpgroup of the cluster, whatever its size.
-constexpr int stream_sum_bytes(int n8) { return n8 * 4096; }
+/// Sums of the rows a block finishes, of each warpgroup of the cluster.
+constexpr int stream_sum_bytes(int n8, int rank_bits) {
+  return n8 * (rank_bits > kStreamFinishBits ? 8192 : 4096);
+}
 
 struct StreamBarriers {
   uint64_t full[kStreamStagesMax];
@@ -46,7 +57,7 @@ struct StreamBarriers {
 
 #ifdef NIBBLE_HAS_WGMMA
 
-template <Format kFormat, bool kBlocks, int kN8>
+template <StreamKind kKind, Format kFormat, bool kBlocks, int kN8>
 class StreamBody {
  public:
   __device__ __forceinline__ StreamBody(const StreamPlan& plan, int cluster, uint8_t* memory,
@@ -57,10 +68,10 @@ class StreamBody {
         barriers_(barriers),
         x_(memory),
         sums_(memory + plan.x_bytes),
-        ring_(memory + plan.x_bytes + stream_sum_bytes(kN8)) {
+        ring_(memory + plan.x_bytes + stream_sum_bytes(kN8, plan.rank_bits)),
+        finish_bits_(min(plan.rank_bits, kStreamFinishBits)) {
     slice_begin_ = rank_ * plan.slices >> plan.rank_bits;
     slices_ = ((rank_ + 1) * plan.slices >> plan.rank_bits) - slice_begin_;
-    steps_ = (slices_ * kSliceColumns + kColumns - 1) / kColumns;
   }
 
   __device__ __forceinline__ void run(int warp) {
@@ -76,11 +87,31 @@ class StreamBody {
   }
 
  private:
-  static constexpr int kColumns = stage_columns(kFormat);
   static constexpr int kStageBytes = stage_bytes(kFormat);
+  static constexpr int kRowBytes = stream_row_bytes(kFormat);
+  static constexpr int kPitch = stream_pitch(kFormat);
+  static constexpr int kScalesAt = kStreamRowTile * kPitch;  // in a stage
   static constexpr bool kHasScales = kFormat == Format::nvfp4;
+  static constexpr bool kPairs = kKind == StreamKind::gate_up;
   static constexpr int kTokens = 8 * kN8;
   static constexpr int kLineBytes = kTokens * 128;
+  static constexpr int kSumParts = kStreamGroups * stream_ranks_max(kKind);  // at most
+  static constexpr int kSumPartsMin = kKind == StreamKind::head ? 4 : 8;
+
+  __device__ __forceinline__ const HeldSegment& segment_of_tile(int tile) const {
+    if constexpr (kKind != StreamKind::longs) return plan_.segments[0];
+    int s = 0;
+#pragma unroll 1
+    while (s + 1 < plan_.count && tile >= plan_.segments[s + 1].tile_begin) ++s;
+    return plan_.segments[s];
+  }
+  /// Row r of a tile is row first_row() + row_in_tile(r) of its matrix.
+  __device__ __forceinline__ static int first_row(const HeldSegment& segment, int tile) {
+    return kPairs ? tile * (kStreamRowTile / 2) : (tile - segment.tile_begin) * kStreamRowTile;
+  }
+  __device__ __forceinline__ static int row_in_tile(int r) {
+    return kPairs ? r / 16 * 8 + r % 8 : r;
+  }
 
   __device__ __forceinline__ void advance() {
     if (++slot_ == plan_.stages) {
@@ -99,50 +130,48 @@ class StreamBody {
 #pragma unroll 1
       for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters)
 #pragma unroll 1
-        for (int step = 0; step < steps_; ++step) {
+        for (int slice = 0; slice < slices_; ++slice) {
           if (asked++ == plan_.stages) wait_for_cluster();
-          ask(tile * kStreamRowTile, step);
+          ask(tile, slice_begin_ + slice);
           advance();
         }
     if (asked <= plan_.stages) wait_for_cluster();
   }
-  /// Each warp asks for its share of the rows, a row by 16 lanes.
-  __device__ __forceinline__ void ask(int row, int step) const {
-    const DeviceLinear& w = plan_.weight;
+  /// Each warp asks for its share of the rows.
+  __device__ __forceinline__ void ask(int tile, int slice) const {
+    const HeldSegment& segment = segment_of_tile(tile);
+    const DeviceLinear& w = segment.out.weight;
+    const DeviceLinear& high = kPairs ? plan_.segments[1].out.weight : w;
     constexpr int kRows = kStreamRowTile / kStreamProducers;
-    constexpr int kLanes = kStreamRowBytes / 16;  // of a row
+    constexpr int kLanes = kRowBytes / 16;  // of a row
     const int lane = threadIdx.x % 32;
-    const int first_row =
+    const int first_asked =
         (static_cast<int>(threadIdx.x / 32) - kStreamMultipliers - kStreamFinishers) * kRows;
-    const int columns = min(kColumns, slices_ * kSliceColumns - step * kColumns);
-    const int64_t first = slice_begin_ * kSliceColumns + step * kColumns;
     const uint32_t full = shared_address(&barriers_.full[slot_]);
     const uint32_t to = shared_address(ring_ + slot_ * kStageBytes);
+    const int row = first_row(segment, tile);
+    const auto row_of_tile = [&](int r) -> int64_t {
+      return min(row + row_in_tile(r), w.rows - 1);
+    };
+    const int64_t row_bytes = value_bytes(kFormat, w.cols);
+    const int64_t at = int64_t{slice} * kRowBytes + lane % kLanes * 16;
     barrier_wait(shared_address(&barriers_.empty[slot_]), parity_ ^ 1);
-    if (lane % kLanes * 16 < value_bytes(kFormat, columns)) {
-      const uint8_t* from = w.values + value_bytes(kFormat, first) + lane % kLanes * 16;
-      const int64_t row_bytes = value_bytes(kFormat, w.cols);
 #pragma unroll
-      for (int i = 0; i < kRows; i += 32 / kLanes) {
-        const int r = first_row + i + lane / kLanes;
-        copy_weights_16(to + r * kStreamPitch + lane % kLanes * 16,
-                        from + min(row + r, w.rows - 1) * row_bytes);
-      }
+    for (int i = 0; i < kRows; i += 32 / kLanes) {
+      const int r = first_asked + i + lane / kLanes;
+      copy_weights_16(to + r * kPitch + lane % kLanes * 16,
+                      (i % 16 < 8 ? w : high).values + at + row_of_tile(r) * row_bytes);
     }
     if constexpr (kHasScales) {
-      if (lane % 2 * 256 < columns) {
-#pragma unroll
-        for (int i = 0; i < kRows; i += 16) {
-          const int r = first_row + i + lane / 2;
-          copy_weights_16(
-              to + kStreamRowTile * kStreamPitch + r * kStreamScalePitch + lane % 2 * 16,
-              w.scales + min(row + r, w.rows - 1) * (int64_t{w.cols} / 16) + first / 16 +
-                  lane % 2 * 16);
-        }
-      }
+      static_assert(kRows == 32 && kStreamScaleBytes == 16);
+      const int r = first_asked + lane;
+      copy_weights_16(to + kScalesAt + r * kStreamScaleBytes, (r % 16 < 8 ? w : high).scales +
+                                                                  row_of_tile(r) * (w.cols / 16) +
+                                                                  slice * kStreamScaleBytes);
     }
     arrive_copied(full);
   }
+
   // ---- the warps that multiply ----
 
   __device__ __forceinline__ void multiply_all(int warp) {
@@ -187,35 +216,30 @@ class StreamBody {
       }
   }
 
-  // A half of a stage is 128 bytes of a row, taken as two times 64, or (nvfp4) 64 at a time: what
-  // a wgmma reads must stay in registers, and the widened codes of 128 bytes do not fit.
-  static constexpr int kTurns = kHasScales ? 2 : 1;
-  static constexpr int kPieces = 2 / kTurns;  // of 64 bytes, in a turn
   using Operand = Fragments<kFormat>;
-  static constexpr int kTurnSteps = kPieces * Operand::kParts * Operand::kSteps;  // of 16 columns
+  static constexpr int kHalfBytes = kRowBytes / kStreamGroups;  // of a row
+  static constexpr int kPieces = kHalfBytes / 64;
+  static constexpr int kSteps = kPieces * Operand::kParts * Operand::kSteps;  // of 16 columns
+  static_assert(kSteps * 16 == kSliceColumns / kStreamGroups);
 
   /// 16 bytes of each piece, of both rows of this lane.
   struct Raw {
     uint4 rows[kPieces][2];
     uint32_t scales[kPieces][2];
   };
-  __device__ __forceinline__ void take_weights(int half, int turn, Raw& raw) const {
+  __device__ __forceinline__ void take_weights(int half, Raw& raw) const {
     const int lane = threadIdx.x % 32;
     const int row = static_cast<int>(threadIdx.x / 32 % 4) * 16 + stream_row(lane / 4);
     const uint8_t* stage = ring_ + slot_ * kStageBytes;
-    const uint8_t* at =
-        stage + row * kStreamPitch + kStreamRowBytes / kStreamGroups * half + 16 * (lane % 4);
+    const uint8_t* at = stage + row * kPitch + kHalfBytes * half + 16 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i)
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
-        const int piece = turn * kPieces + i;
-        raw.rows[i][high] =
-            *reinterpret_cast<const uint4*>(at + 8 * high * kStreamPitch + 64 * piece);
+        raw.rows[i][high] = *reinterpret_cast<const uint4*>(at + 8 * high * kPitch + 64 * i);
         if constexpr (kHasScales)
           raw.scales[i][high] = *reinterpret_cast<const uint16_t*>(
-              stage + kStreamRowTile * kStreamPitch + (row + 8 * high) * kStreamScalePitch +
-              16 * half + 8 * piece + 2 * (lane % 4));
+              stage + kScalesAt + (row + 8 * high) * kStreamScaleBytes + 8 * half + 2 * (lane % 4));
       }
   }
   /// Two chains of sums, of even and of odd steps: one product waits for the one before.
@@ -230,45 +254,41 @@ class StreamBody {
 
   __device__ __forceinline__ void multiply_tile(int tile, int warp, Sums& sums) {
     const int half = warp / 4;
-    const float* factors = nullptr;
+    BlockFactors factors;
     if constexpr (kBlocks) factors = block_factors(tile, half);
     const uint64_t x = wgmma_descriptor(shared_address(x_));
     Sums part;
     part.clear();
     sums.clear();
 #pragma unroll 1
-    for (int step = 0; step < steps_; ++step) {
-      const int half_stage = step * kStreamGroups + half;
-      const float factor = kBlocks ? factors[2 * step] : 1.0F;
-      // Half a stage of NVFP4 is a slice; the last may be beyond this block's.
-      const bool works = !kHasScales || half_stage < slices_;
-#pragma unroll 1
-      for (int turn = 0; turn < kTurns; ++turn) {
-        // Before anything is loaded, and with a branch between: the compiler takes registers that
-        // products still read for what comes after them.
-        wgmma_wait<0>();
-        barrier_wait(shared_address(&barriers_.full[slot_]), parity_);
-        Raw raw;
-        take_weights(half, turn, raw);
-        if (turn + 1 == kTurns) {
-          __syncwarp();
-          if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&barriers_.empty[slot_]));
-        }
-        if (works) multiply_turn(raw, x, half_stage * kTurns + turn, kBlocks ? part : sums);
+    for (int slice = 0; slice < slices_; ++slice) {
+      float factor[2] = {1.0F, 1.0F};
+      if constexpr (kBlocks) {
+        factor[0] = factors.low[2 * slice];
+        factor[1] = kPairs ? factors.high[2 * slice] : factor[0];
       }
+      // Before anything is loaded, and with a branch between: the compiler takes registers that
+      // products still read for what comes after them.
+      wgmma_wait<0>();
+      barrier_wait(shared_address(&barriers_.full[slot_]), parity_);
+      Raw raw;
+      take_weights(half, raw);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&barriers_.empty[slot_]));
+      multiply_half(raw, x, slice * kStreamGroups + half, kBlocks ? part : sums);
       advance();
       if constexpr (kBlocks) {
         wgmma_wait<0>();
 #pragma unroll
         for (int i = 0; i < 4 * kN8; ++i)
-          sums.of[0][i] = fmaf(factor, part.total(i), sums.of[0][i]);
+          sums.of[0][i] = fmaf(factor[i % 4 / 2], part.total(i), sums.of[0][i]);
         part.clear();
       }
     }
     wgmma_wait<0>();
   }
-  /// Turn `at` of this block's columns.
-  __device__ __forceinline__ void multiply_turn(const Raw& raw, uint64_t x, int at, Sums& sums) {
+  /// Half a slice of this block's columns.
+  __device__ __forceinline__ void multiply_half(const Raw& raw, uint64_t x, int at, Sums& sums) {
     constexpr int kParts = Operand::kParts;
     Operand operands[kPieces * kParts];
 #pragma unroll
@@ -281,23 +301,30 @@ class StreamBody {
               nvfp4_multiplier(raw.scales[q / kParts][high] >> (8 * (q % kParts)) & 0xFFU);
       operands[q].widen(raw.rows[q / kParts][0], raw.rows[q / kParts][1], q % kParts, scales);
     }
-    const uint64_t lines = x + at * kTurnSteps / 4 * (kLineBytes >> 4);
+    const uint64_t lines = x + at * kSteps / 4 * (kLineBytes >> 4);
     wgmma_fence();
 #pragma unroll
-    for (int j = 0; j < kTurnSteps; ++j)
+    for (int j = 0; j < kSteps; ++j)
       multiply_rows<kN8>(sums.of[j % 2], operands[j / Operand::kSteps].a[j % Operand::kSteps],
                          lines + j / 4 * (kLineBytes >> 4) + j % 4 * 2);
     wgmma_commit();
   }
-  /// Of this warpgroup's 128 columns of each stage, two apart.
-  __device__ __forceinline__ const float* block_factors(int tile, int half) const {
-    const DeviceLinear& w = plan_.weight;
-    return w.factors + tile * kStreamRowTile / 128 * (w.cols / 128) + 2 * slice_begin_ + half;
+  /// Of this warpgroup's 128 columns of each stage, two apart; of the low and the high eights.
+  struct BlockFactors {
+    const float* low = nullptr;
+    const float* high = nullptr;
+  };
+  __device__ __forceinline__ BlockFactors block_factors(int tile, int half) const {
+    const HeldSegment& segment = segment_of_tile(tile);
+    const DeviceLinear& w = segment.out.weight;
+    const int64_t at =
+        int64_t{first_row(segment, tile) / 128} * (w.cols / 128) + 2 * slice_begin_ + half;
+    return {w.factors + at, plan_.segments[kPairs ? 1 : 0].out.weight.factors + at};
   }
 
   /// Sums of a warp's 16 rows to the block that finishes them.
   __device__ __forceinline__ void send(int warp, int tiles_done, const Sums& sums) {
-    const int each = 2 - plan_.rank_bits;  // log2 of the warps whose rows one block finishes
+    const int each = 2 - finish_bits_;  // log2 of the warps whose rows one block finishes
     const int to_rank = warp % 4 >> each;
     const int place = ((rank_ * kStreamGroups + warp / 4) << each) + warp % 4 - (to_rank << each);
     const uint32_t to = of_rank(shared_address(sums_), to_rank) +
@@ -316,6 +343,7 @@ class StreamBody {
 
   __device__ __forceinline__ void finish_all() {
     wait_for_inputs();
+    if (rank_ >= 1 << finish_bits_) return;
     int tiles_done = 0;
 #pragma unroll 1
     for (int row_begin = 0; row_begin < plan_.rows; row_begin += kTokens)
@@ -323,13 +351,16 @@ class StreamBody {
       for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters) {
         const int row = tile * kStreamRowTile + (rank_ * kStreamRowTile >> plan_.rank_bits);
         const bool last = row_begin + kTokens >= plan_.rows && tile + plan_.clusters >= plan_.tiles;
-        if constexpr (kN8 > 1)
+        if constexpr (kKind != StreamKind::head)
+          finish_long(tile, row_begin, tiles_done, last);
+        else if constexpr (kN8 > 1)
           finish_many(row, row_begin, tiles_done, last);
         else
           finish_few(row, row_begin, tiles_done, last);
         ++tiles_done;
       }
   }
+  __device__ __forceinline__ const LinearOutput& head() const { return plan_.segments[0].out; }
   __device__ __forceinline__ int finisher() const {
     return static_cast<int>(threadIdx.x) - kStreamMultipliers * 32;
   }
@@ -340,7 +371,8 @@ class StreamBody {
   /// last sums, so that it may leave.
   __device__ __forceinline__ void release_sums(bool last) const {
     if (last) return;
-    if (finisher() == 0) expect_bytes(shared_address(&barriers_.sums_full), stream_sum_bytes(kN8));
+    if (finisher() == 0)
+      expect_bytes(shared_address(&barriers_.sums_full), stream_sum_bytes(kN8, plan_.rank_bits));
     sync_finishers();
     if (finisher() < 1 << plan_.rank_bits)
       arrive_there(of_rank(shared_address(&barriers_.sums_empty), finisher()));
@@ -358,10 +390,10 @@ class StreamBody {
     const int row = row_begin + local;
     const int token_begin = finisher() >> row_bits;
     const int token_step = kStreamFinishers * 32 >> row_bits;
-    const int tokens = row < plan_.weight.rows ? min(kTokens, plan_.rows - first_token) : 0;
-    const float factor = tokens > 0 ? row_factor(plan_.weight, row) : 0.0F;
-    float* y = plan_.y + (first_token + token_begin) * plan_.y_stride + row;
-    const int64_t y_step = token_step * plan_.y_stride;
+    const int tokens = row < head().weight.rows ? min(kTokens, plan_.rows - first_token) : 0;
+    const float factor = tokens > 0 ? row_factor(head().weight, row) : 0.0F;
+    float* y = head().y + (first_token + token_begin) * head().y_stride + row;
+    const int64_t y_step = token_step * head().y_stride;
     float total[kOutputs];
     wait_sums(tiles_done);
 #pragma unroll
@@ -377,11 +409,23 @@ class StreamBody {
                    row % 16 / 8 * 2 + token % 2;
     const auto* sums = reinterpret_cast<const float*>(sums_) + at;
     const int stride = 512 >> plan_.rank_bits;  // floats of a warpgroup
-    float total = sums[0];
-#pragma unroll
-    for (int part = 1; part < kStreamGroups * kStreamRanksMax; ++part)
-      if (part < kStreamGroups << plan_.rank_bits) total += sums[part * stride];
+    float total = 0.0F;
+    add_parts([&](int part) { return sums[part * stride]; }, [&](float more) { total += more; });
     return total;
+  }
+  /// Adds what `of` gives for each warpgroup of the cluster: four at a time without a branch, so
+  /// that all four are on their way.
+  template <typename Of, typename Add>
+  __device__ __forceinline__ void add_parts(const Of& of, const Add& add) const {
+#pragma unroll
+    for (int begin = 0; begin < kSumParts; begin += 4) {
+      if (begin >= kSumPartsMin && begin >= kStreamGroups << plan_.rank_bits) break;
+      decltype(of(0)) more[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) more[i] = of(begin + i);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) add(more[i]);
+    }
   }
 
   /// More tokens: four outputs at a time, two rows of two tokens, as the sums lie. A thread has two
@@ -396,14 +440,14 @@ class StreamBody {
     const int token = 8 * eight + 2 * (lane % 4);
     const int row = row_begin + stream_row(lane / 4);
     const int tokens = min(kTokens, plan_.rows - first_token);
-    float* y = plan_.y + (first_token + token) * plan_.y_stride + row;
+    float* y = head().y + (first_token + token) * head().y_stride + row;
     // Output `i` of eights `e`, sixteens `s`: i % 2 the token, i / 2 the upper row.
     const auto place = [&](int s, int e, int i) {
-      return y + (e * 8 * kStreamFinishers + i % 2) * plan_.y_stride + s * 16 + i / 2 * 8;
+      return y + (e * 8 * kStreamFinishers + i % 2) * head().y_stride + s * 16 + i / 2 * 8;
     };
     const auto writes = [&](int s, int e, int i) {
       return s < sixteens && token + e * 8 * kStreamFinishers + i % 2 < tokens &&
-             row + s * 16 + i / 2 * 8 < plan_.weight.rows;
+             row + s * 16 + i / 2 * 8 < head().weight.rows;
     };
     float factor[kSixteens][2];
 #pragma unroll
@@ -411,7 +455,7 @@ class StreamBody {
 #pragma unroll
       for (int high = 0; high < 2; ++high)
         factor[s][high] =
-            row_factor(plan_.weight, min(row + s * 16 + high * 8, plan_.weight.rows - 1));
+            row_factor(head().weight, min(row + s * 16 + high * 8, head().weight.rows - 1));
     float4 total[kSixteens][kEach];
     wait_sums(tiles_done);
 #pragma unroll
@@ -434,16 +478,69 @@ class StreamBody {
           if (writes(s, e, i)) *place(s, e, i) = value[i];
       }
   }
+  /// Of four blocks and more, each of which finishes 16 rows: a thread has two of them, and two
+  /// tokens of every second 8.
+  __device__ __forceinline__ void finish_long(int tile, int first_token, int tiles_done,
+                                              bool last) const {
+    constexpr int kEach = kN8 > kStreamFinishers ? kN8 / kStreamFinishers : 1;
+    const int lane = threadIdx.x % 32;
+    const int eight = finisher() / 32;
+    const bool works = kN8 >= kStreamFinishers || eight == 0;
+    const HeldSegment& segment = segment_of_tile(tile);
+    const LinearOutput& out = segment.out;
+    const int rows = out.weight.rows;
+    const int tokens = works ? min(kTokens, plan_.rows - first_token) : 0;
+    const int local = 16 * rank_ + stream_row(lane / 4);
+    const int row = first_row(segment, tile) + row_in_tile(local);
+    const int step = kPairs ? 0 : 8;  // to the row of the upper half
+    const auto token_of = [&](int e, int i) {
+      return 8 * (eight + e * kStreamFinishers) + 2 * (lane % 4) + i % 2;
+    };
+    const auto each = [&](auto&& what) {
+#pragma unroll
+      for (int e = 0; e < kEach; ++e)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (token_of(e, i) < tokens && row + i / 2 * step < rows) what(e, i);
+    };
+    const auto place = [&](int e, int i) {
+      return out.y + (first_token + token_of(e, i)) * out.y_stride + row + i / 2 * step;
+    };
+    float factor[2];
+    factor[0] = row_factor(out.weight, min(row, rows - 1));
+    factor[1] =
+        row_factor(kPairs ? plan_.segments[1].out.weight : out.weight, min(row + step, rows - 1));
+    float old[kEach][4] = {};
+    if constexpr (!kPairs)
+      if (out.finish == Finish::add) each([&](int e, int i) { old[e][i] = *place(e, i); });
+    float value[kEach][4];
+    wait_sums(tiles_done);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      if (!works) continue;
+      const float4 sum = sum_of_four((e * kStreamFinishers + eight) * 32 + lane);
+      value[e][0] = __fmul_rn(sum.x, factor[0]), value[e][1] = __fmul_rn(sum.y, factor[0]);
+      value[e][2] = __fmul_rn(sum.z, factor[1]), value[e][3] = __fmul_rn(sum.w, factor[1]);
+    }
+    release_sums(last);
+    each([&](int e, int i) {
+      if constexpr (kPairs) {
+        if (i < 2)
+          plan_.act[(first_token + token_of(e, i)) * plan_.act_stride + x_place(row)] =
+              to_bf16(__fmul_rn(silu(value[e][i]), value[e][i + 2]));
+      } else {
+        *place(e, i) = out.finish == Finish::add ? __fadd_rn(old[e][i], value[e][i]) : value[e][i];
+      }
+    });
+  }
   __device__ __forceinline__ float4 sum_of_four(int at) const {
     const auto* sums = reinterpret_cast<const float4*>(sums_) + at;
-    const int stride = 4 * kN8 * 32 >> plan_.rank_bits;
-    float4 total = sums[0];
-#pragma unroll
-    for (int part = 1; part < kStreamGroups * kStreamRanksMax; ++part) {
-      if (part >= kStreamGroups << plan_.rank_bits) continue;
-      const float4 more = sums[part * stride];
-      total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
-    }
+    const int stride = 4 * kN8 * 32 >> finish_bits_;
+    float4 total = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    add_parts([&](int part) { return sums[part * stride]; },
+              [&](const float4& more) {
+                total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
+              });
     return total;
   }
 
@@ -451,7 +548,8 @@ class StreamBody {
   int cluster_, rank_;
   StreamBarriers& barriers_;
   uint8_t *x_, *sums_, *ring_;
-  int slice_begin_, slices_, steps_;
+  int finish_bits_;  // log2 of the blocks that finish rows
+  int slice_begin_, slices_;
   int slot_ = 0;
   uint32_t parity_ = 0;
 };

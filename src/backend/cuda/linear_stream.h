@@ -1,16 +1,20 @@
-// linear() on cards with wgmma (compute capability 9.0), for a matrix with as many rows as a head;
-// linear.cu chooses. Numbers differ from those of its twins, so the choice depends on the product
-// and the card alone.
+// linear() on cards with wgmma (compute capability 9.0), for a matrix with as many rows as a head
+// and for rows too long to be held; linear.cu and moe.cu choose. Numbers differ from those of its
+// twins, so the choice depends on the product and the card alone.
 #pragma once
 
 #include "backend/cuda/kernels.h"
 
 namespace nibble::cuda {
 
-/// Whether linear_stream() is to make this product: one FP8 or NVFP4 matrix of 65,536 rows or more,
-/// x not normed, y stored.
+/// Whether linear_stream() is to make these products, x not normed: one FP8 or NVFP4 matrix of
+/// 65,536 rows or more, y stored; or some that are not held(), of one format, with 3,072 rows or
+/// more between them and up to 18,432 columns.
 bool linear_streams(const LinearArgs& args, const Launcher& launcher);
-/// Such a product with any number of rows of W; up to 4 x 1,280 columns.
+/// Such products with any number of rows of W.
 void linear_stream(const LinearArgs& args, const Launcher& launcher);
+/// The same of a shared expert's or dense MLP's gate and up, not held(), alone: act = SwiGLU.
+bool gate_up_streams(const ExpertArgs& args, const Launcher& launcher);
+void gate_up_stream(const ExpertArgs& args, const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -5,6 +5,7 @@
 // have tokens, each read once.
 #include "backend/cuda/experts_held.h"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/linear_stream.h"
 #include "backend/cuda/warp_matrix.cuh"
 
 namespace nibble::cuda {
@@ -452,6 +453,7 @@ void run(const ExpertArgs& args, const Launcher& launcher) {
 void experts_gate_up(const ExpertArgs& args, const Launcher& launcher) {
   if (args.norm.h != nullptr) return launch_row_gate_up(args, launcher);
   if (experts_held(args)) return launch_experts_held(ExpertPart::gate_up, args, launcher);
+  if (gate_up_streams(args, launcher)) return gate_up_stream(args, launcher);
   run<Part::gate_up>(args, launcher);
 }
 void experts_down(const ExpertArgs& args, const Launcher& launcher) {

@@ -1,5 +1,5 @@
-// Generation at the shapes of Qwen3.6-35B-A3B, four layers of it on random weights: which kernels
-// run there small models do not show. Skipped without a card.
+// Generation at the shapes of Qwen3.6-35B-A3B and of the dense 27B, four layers of them on random
+// weights: which kernels run there small models do not show. Skipped without a card.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 namespace nibble {
 namespace {
 
-/// The last layers of one period: delta nets, then attention.
-ModelConfig four_layers() {
-  const std::string path = NIBBLE_SOURCE_DIR "/tests/golden/configs/qwen3.6-35b-a3b.json";
+/// The layers of one period: delta nets, then attention.
+ModelConfig four_layers(const char* model) {
+  const std::string path = concat(NIBBLE_SOURCE_DIR "/tests/golden/configs/", model, ".json");
   const std::string text = read_text_file(path, uint64_t{1} << 20).value();
   ModelConfig config = ModelConfig::parse(parse_json(text, path).value()).value();
   config.layers.resize(4);
@@ -29,6 +29,8 @@ struct Kinds {
   WeightLayout layout;
   StateCache state = StateCache::f32;
   Activations activations = Activations::bf16;
+  const char* model = "qwen3.6-35b-a3b";
+  ModelConfig config() const { return four_layers(model); }
   BackendOptions options() const { return {.activations = activations, .state = state}; }
 };
 
@@ -44,7 +46,7 @@ class CudaRealShape : public testing::TestWithParam<Kinds> {
 TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
   constexpr int kSequences = 64;
   constexpr int kTokens = 2;
-  const ModelConfig config = four_layers();
+  const ModelConfig config = GetParam().config();
   const FormatOf formats = formats_of(GetParam().layout);
   BackendOptions options = GetParam().options();
   const auto backend = make_random_cuda_backend(config, formats, options).value();
@@ -90,7 +92,7 @@ TEST_P(CudaRealShape, RowsDoNotDependOnTheirBatch) {
 /// Generated rows of a sequence in one pass, few sequences and many: the bits of one at a time.
 TEST_P(CudaRealShape, RowsOfASequenceTogether) {
   constexpr size_t kTokens = 3;
-  const ModelConfig config = four_layers();
+  const ModelConfig config = GetParam().config();
   const auto vocab = static_cast<size_t>(config.vocab_rows);
   const FormatOf formats = formats_of(GetParam().layout);
   const auto backend = make_random_cuda_backend(config, formats, GetParam().options()).value();
@@ -123,10 +125,14 @@ TEST_P(CudaRealShape, RowsOfASequenceTogether) {
 TEST_P(CudaRealShape, EveryKindOfPassIsFinite) {
   constexpr int kSequences = 64;
   constexpr int kPrompt = 70;
-  ModelConfig config = four_layers();
+  ModelConfig config = GetParam().config();
   config.layers = {LayerKind::delta_net, LayerKind::attention};
   config.vocab_rows = 2048;
-  config.moe->experts = 16;
+  if (config.moe) {
+    config.moe->experts = 16;
+  } else {
+    config.dense_width = 6400;
+  }
   BackendOptions options = GetParam().options();
   if (GetParam().layout == WeightLayout::nvfp4) options.kv_cache = KvCache::fp8;
   const auto backend =
@@ -152,10 +158,13 @@ TEST_P(CudaRealShape, EveryKindOfPassIsFinite) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, CudaRealShape,
-    testing::Values(Kinds{"mixed", WeightLayout::mixed},
-                    Kinds{"mixed_state_bf16", WeightLayout::mixed, StateCache::bf16},
-                    Kinds{"nvfp4", WeightLayout::nvfp4}, Kinds{"bf16", WeightLayout::bf16},
-                    Kinds{"mixed_f32", WeightLayout::mixed, StateCache::f32, Activations::f32}),
+    testing::Values(
+        Kinds{"mixed", WeightLayout::mixed},
+        Kinds{"mixed_state_bf16", WeightLayout::mixed, StateCache::bf16},
+        Kinds{"nvfp4", WeightLayout::nvfp4}, Kinds{"bf16", WeightLayout::bf16},
+        Kinds{"mixed_f32", WeightLayout::mixed, StateCache::f32, Activations::f32},
+        Kinds{.name = "dense_mixed", .layout = WeightLayout::mixed, .model = "qwen3.6-27b"},
+        Kinds{.name = "dense_nvfp4", .layout = WeightLayout::nvfp4, .model = "qwen3.6-27b"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

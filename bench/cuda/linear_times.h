@@ -1,0 +1,9 @@
+// Timings of the products of generation arithmetic.
+#pragma once
+
+namespace nibble::bench {
+
+/// Prints the head of Qwen3.6-35B-A3B, held and streamed, and the long rows of Qwen3.6-27B.
+void time_products(int multiprocessors);
+
+}  // namespace nibble::bench
