@@ -42,8 +42,8 @@ run() {  # run NAME TOOL-AND-OPTIONS... -- COMMAND...: a line with the outcome
 race() {  # race NAME KERNEL LAUNCHES COMMAND...
   local name=$1 kernel=$2 launches=$3
   shift 3
-  run "$name" racecheck --racecheck-indirect-barrier-dependency --kernel-name "kns=$kernel" \
-    --launch-count "$launches" -- "$@"
+  run "$name" racecheck --racecheck-indirect-barrier-dependency --num-cuda-barriers 64 \
+    --kernel-name "kns=$kernel" --launch-count "$launches" -- "$@"
 }
 memory() {  # memory TOOL
   run "$1-blocks" "$1" -- "$blocks" --gtest_filter='*EveryKindOfPass*:*CudaRoute*' &
