@@ -12,7 +12,8 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kSlicesMax = 9;            // of 256 columns, of one block
+/// Of 256 columns, of one block: so that 64 tokens of a head fit, or 32 of long rows.
+constexpr int slices_max(StreamKind kind) { return kind == StreamKind::head ? 5 : 9; }
 constexpr int kTilesMin = 1024;          // of a head: fewer cost their neighbours shared memory
 constexpr int kLongTilesMin = 48;        // of longer ones
 constexpr int kSmallBytes = 112 * 1024;  // of a block beside which another kernel's fits
@@ -88,7 +89,7 @@ Spread spread(StreamKind kind, int slices, int tiles, int multiprocessors) {
   for (const int ranks : {2, 4, 8}) {
     if (kind == StreamKind::head ? ranks == 8 : ranks == 2) continue;
     const int most = std::min(capacity(ranks), multiprocessors / ranks);
-    if (most < 2 || ceil_div(slices, ranks) > kSlicesMax) continue;
+    if (most < 2 || ceil_div(slices, ranks) > slices_max(kind)) continue;
     const int clusters = std::min(tiles, most);
     const int64_t cost = int64_t{ceil_div(tiles, clusters)} * ceil_div(slices, ranks);
     if (cost >= least) continue;
