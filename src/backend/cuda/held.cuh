@@ -18,6 +18,19 @@ inline constexpr int kTokenTile = 8;
 inline constexpr int kHeldWarps = 8;  // of a block; 16 where a matrix has more slices
 inline constexpr int kHeldSlicesMax = 16;
 
+/// One matrix of a launch, and the first of its tiles in the list of all.
+struct LinearSegment {
+  LinearOutput out;
+  int32_t tile_begin = 0;
+};
+__device__ __forceinline__ const LinearSegment& segment_of(const LinearSegment* segments, int count,
+                                                           int tile) {
+  int s = 0;
+#pragma unroll 1
+  while (s + 1 < count && tile >= segments[s + 1].tile_begin) ++s;
+  return segments[s];
+}
+
 constexpr int unit_count(Format format) { return slice_columns(format) / 32; }
 /// Shared memory of 8 kTiles inputs of `slices` slices, in uint4: [slice][unit][tile][lane].
 constexpr int held_words(Format format, int slices, int tiles) {

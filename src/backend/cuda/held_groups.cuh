@@ -11,13 +11,8 @@
 
 namespace nibble::cuda {
 
-struct HeldSegment {
-  LinearOutput out;
-  int32_t tile_begin = 0;
-};
-
 struct HeldGroup {
-  HeldSegment segments[kLinearsMax];
+  LinearSegment segments[kLinearsMax];
   int32_t count = 0;
   int32_t tiles = 0;
   int32_t slices = 0;
@@ -27,11 +22,8 @@ struct HeldGroup {
   int32_t row_groups = 1;  // of tokens
 };
 
-__device__ __forceinline__ const HeldSegment& segment_of(const HeldGroup& group, int tile) {
-  int s = 0;
-#pragma unroll 1
-  while (s + 1 < group.count && tile >= group.segments[s + 1].tile_begin) ++s;
-  return group.segments[s];
+__device__ __forceinline__ const LinearSegment& segment_of(const HeldGroup& group, int tile) {
+  return segment_of(group.segments, group.count, tile);
 }
 /// A block's steps are neighbours: those from its first to the next block's.
 __device__ __forceinline__ int first_step(const HeldGroup& group, int block) {
@@ -42,7 +34,7 @@ __device__ __forceinline__ int first_step(const HeldGroup& group, int block) {
 template <Format kFormat>
 __device__ __forceinline__ void load_slice_of(const HeldGroup& group, int tile, int slice,
                                               RawSlice<load_count(kFormat)>& raw) {
-  const HeldSegment& segment = segment_of(group, tile);
+  const LinearSegment& segment = segment_of(group, tile);
   const DeviceLinear& w = segment.out.weight;
   const int low =
       (tile - segment.tile_begin) * kRowTile + lane_row(static_cast<int>(threadIdx.x % 32) / 4, 0);
@@ -52,7 +44,7 @@ __device__ __forceinline__ void load_slice_of(const HeldGroup& group, int tile, 
 /// Of FP8 with a factor for each 128 columns: those of a slice.
 __device__ __forceinline__ void block_factors(const HeldGroup& group, int tile, int slice,
                                               float (&factors)[2]) {
-  const HeldSegment& segment = segment_of(group, tile);
+  const LinearSegment& segment = segment_of(group, tile);
   const DeviceLinear& w = segment.out.weight;
   if (w.layout != FactorLayout::block128) return;
   const float* f =

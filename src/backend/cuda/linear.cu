@@ -21,14 +21,8 @@ constexpr int kPartsMax = 16;
 
 enum FormatMask : int { kHasBf16 = 1, kHasFp8 = 2, kHasNvfp4 = 4 };
 
-/// One LinearOutput with its place in the list of tiles.
-struct Segment {
-  LinearOutput out;
-  int32_t tile_begin = 0;
-};
-
 struct Plan {
-  Segment segments[kLinearsMax];
+  LinearSegment segments[kLinearsMax];
   int32_t count = 0;
   int32_t tiles = 0;
   int32_t warps_per_tile = 0;
@@ -40,10 +34,10 @@ struct Plan {
 
 constexpr int loads_of(int mask) { return mask == kHasNvfp4 ? 2 : 4; }
 
-__device__ __forceinline__ int segment_of(const Plan& plan, int tile) {
+__device__ __forceinline__ const LinearSegment& segment_of(const Plan& plan, int tile) {
   int s = 0;
   while (s + 1 < plan.count && tile >= plan.segments[s + 1].tile_begin) ++s;
-  return s;
+  return plan.segments[s];
 }
 
 template <int kMask>
@@ -65,7 +59,7 @@ __device__ __forceinline__ void load_rows(const DeviceLinear& w, int first, int 
 }
 
 template <int kMask>
-__device__ __forceinline__ void load_tile(const Segment& segment, int tile, int slice,
+__device__ __forceinline__ void load_tile(const LinearSegment& segment, int tile, int slice,
                                           RawSlice<loads_of(kMask)>& raw) {
   const DeviceLinear& w = segment.out.weight;
   const int first = (tile - segment.tile_begin) * kRowTile + static_cast<int>(threadIdx.x % 32) / 4;
@@ -78,7 +72,7 @@ __device__ __forceinline__ void load_tile(const Segment& segment, int tile, int 
 }
 
 template <int kMask, int kTiles>
-__device__ __forceinline__ void multiply_tile(const Segment& segment, int tile, int slice,
+__device__ __forceinline__ void multiply_tile(const LinearSegment& segment, int tile, int slice,
                                               const RawSlice<loads_of(kMask)>& raw,
                                               const uint16_t* const (&x)[kTiles],
                                               float (&acc)[kTiles][4]) {
@@ -143,7 +137,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
 
   int tile = blockIdx.x * tiles_per_block + local_tile;
   RawSlice<loads_of(kMask)> raw;
-  const Segment* segment = &plan.segments[segment_of(plan, tile)];
+  const LinearSegment* segment = &segment_of(plan, tile);
   const auto works = [&] {
     return local_tile < tiles_per_block && tile < plan.tiles &&
            first_slice < slices_of<kMask>(segment->out.weight);
@@ -165,7 +159,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
       }
     }
     tile += gridDim.x * tiles_per_block;
-    segment = &plan.segments[segment_of(plan, tile)];
+    segment = &segment_of(plan, tile);
     if (works()) load_tile<kMask>(*segment, tile, first_slice, raw);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
@@ -177,7 +171,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
       const int t = o / (tokens * kRowTile);
       const int token = o / kRowTile % tokens;
       if (base + t >= plan.tiles) continue;
-      const Segment& of = plan.segments[segment_of(plan, base + t)];
+      const LinearSegment& of = segment_of(plan, base + t);
       const int row = (base + t - of.tile_begin) * kRowTile + o % kRowTile;
       if (row >= of.out.weight.rows) continue;
       float total = 0.0F;
@@ -191,7 +185,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
 
 /// Lane (g, t) holds rows g, g + 8 of tokens 2t, 2t + 1.
 template <int kTiles>
-__device__ __forceinline__ void write_tile(const Plan& plan, const Segment& segment, int tile,
+__device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment& segment, int tile,
                                            int row_begin, const float (&total)[kTiles][4]) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -216,7 +210,7 @@ __global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4
   const int row_begin = blockIdx.y * 8 * kTiles;
   int tile = blockIdx.x * kWarps + threadIdx.x / 32;
   int slice = 0;
-  const Segment* segment = &plan.segments[segment_of(plan, tile)];
+  const LinearSegment* segment = &segment_of(plan, tile);
   RawSlice<loads_of(kMask)> raw;
   if (tile < plan.tiles) load_tile<kMask>(*segment, tile, 0, raw);
   wait_for_inputs();
@@ -231,11 +225,11 @@ __global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4
     const bool part_ends = ends_part(slice, slices, parts);
     const bool tile_ends = part_ends && (following >= slices || following == parts);
     int next_tile = tile;
-    const Segment* next_segment = segment;
+    const LinearSegment* next_segment = segment;
     if (tile_ends) {
       following = 0;
       next_tile = tile + gridDim.x * kWarps;
-      next_segment = &plan.segments[segment_of(plan, next_tile)];
+      next_segment = &segment_of(plan, next_tile);
     }
     RawSlice<loads_of(kMask)> next;
     if (next_tile < plan.tiles) load_tile<kMask>(*next_segment, next_tile, following, next);
@@ -350,14 +344,14 @@ void launch_some(const LinearArgs& args, const Launcher& launcher) {
     LinearArgs& to = with ? together : rest;
     to.outputs[to.count++] = out;
   }
-  if (held(first)) {
+  if (linear_streams(together, launcher)) {
+    linear_stream(together, launcher);
+  } else if (held(first)) {
     if (args.rows == 1) {
       linear_row(together, launcher);
     } else if (!linear_tiles(together, launcher)) {
       linear_held(together, launcher);
     }
-  } else if (linear_streams(together, launcher)) {
-    linear_stream(together, launcher);
   } else {
     CHECK(args.norm.h == nullptr, "the norm of ", first.cols, " columns");
     launch_streamed(together, first.format, launcher);
@@ -376,7 +370,6 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
     CHECK(args.outputs[i].weight.cols == args.outputs[0].weight.cols, "columns ",
           args.outputs[i].weight.cols);
   if (args.norm.h != nullptr && args.rows > 1) return linear_norm(args, launcher);
-  if (linear_streams(args, launcher)) return linear_stream(args, launcher);
   launch_some(args, launcher);
 }
 

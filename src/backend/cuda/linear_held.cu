@@ -133,7 +133,7 @@ class Body {
     const int token = o / 128 % kTiles * kTokenTile + tile_token(o % 128);
     if (o >= kRing * outputs_of_step() || at >= end_ || tile >= group_.tiles || token >= tokens_)
       return {};
-    const HeldSegment& segment = segment_of(group_, tile);
+    const LinearSegment& segment = segment_of(group_, tile);
     const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
     return look_ahead<kConvolves>(segment.out, row, row_begin_ + token, plan_.convolve, convolve);
   }

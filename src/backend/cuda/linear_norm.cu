@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const __grid_constant
   ConvolveAhead none;
   HeldAhead ahead;
   if (o < kTiles * 128 && of_token < tokens) {
-    const HeldSegment& segment = segment_of(group, tile);
+    const LinearSegment& segment = segment_of(group, tile);
     const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
     ahead = look_ahead<false>(segment.out, row, row_begin + of_token, plan.convolve, none);
   }

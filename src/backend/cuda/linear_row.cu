@@ -120,7 +120,7 @@ class RowBody {
     const int tile = from * group_.per_step + static_cast<int>(threadIdx.x) / kRowTile;
     if (threadIdx.x >= kRoundTiles * kRowTile || tile >= min(to * group_.per_step, group_.tiles))
       return ahead;
-    const HeldSegment& segment = segment_of(group_, tile);
+    const LinearSegment& segment = segment_of(group_, tile);
     const int row = (tile - segment.tile_begin) * kRowTile + threadIdx.x % kRowTile;
     ahead.output = look_ahead<kConvolves>(segment.out, row, 0, plan_.convolve, ahead.convolve);
     return ahead;

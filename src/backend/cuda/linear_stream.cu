@@ -45,14 +45,12 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
 #endif
 }
 
-constexpr int kRanksMax = 8;
-
 /// Clusters of `ranks` blocks that the card runs at once, a block a multiprocessor; 0: none, or the
 /// program has no code with wgmma for it.
 int capacity(int ranks) {
   static const auto counts = [] {
     struct Counts {
-      int of[kRanksMax + 1] = {};
+      int of[stream_ranks_max(StreamKind::longs) + 1] = {};
     } found;
     const auto kernel = stream_kernel<StreamKind::head, Format::fp8, false, 8>;
     cudaFuncAttributes attributes;
@@ -87,7 +85,7 @@ Spread spread(StreamKind kind, int slices, int tiles, int multiprocessors) {
   Spread best;
   int64_t least = INT64_MAX;
   for (const int ranks : {2, 4, 8}) {
-    if (kind == StreamKind::head ? ranks == 8 : ranks == 2) continue;
+    if (ranks > stream_ranks_max(kind) || (kind != StreamKind::head && ranks == 2)) continue;
     const int most = std::min(capacity(ranks), multiprocessors / ranks);
     if (most < 2 || ceil_div(slices, ranks) > slices_max(kind)) continue;
     const int clusters = std::min(tiles, most);

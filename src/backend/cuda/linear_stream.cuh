@@ -19,7 +19,7 @@ namespace nibble::cuda {
 enum class StreamKind : uint8_t { head, longs, gate_up };
 
 struct StreamPlan {
-  HeldSegment segments[kLinearsMax];  // gate_up: gate and up
+  LinearSegment segments[kLinearsMax];  // gate_up: gate and up
   int32_t count = 0;
   uint16_t* act = nullptr;  // gate_up: BF16 [rows][act_stride]
   int64_t act_stride = 0;
@@ -98,15 +98,12 @@ class StreamBody {
   static constexpr int kSumParts = kStreamGroups * stream_ranks_max(kKind);  // at most
   static constexpr int kSumPartsMin = kKind == StreamKind::head ? 4 : 8;
 
-  __device__ __forceinline__ const HeldSegment& segment_of_tile(int tile) const {
+  __device__ __forceinline__ const LinearSegment& segment_of_tile(int tile) const {
     if constexpr (kKind != StreamKind::longs) return plan_.segments[0];
-    int s = 0;
-#pragma unroll 1
-    while (s + 1 < plan_.count && tile >= plan_.segments[s + 1].tile_begin) ++s;
-    return plan_.segments[s];
+    return segment_of(plan_.segments, plan_.count, tile);
   }
   /// Row r of a tile is row first_row() + row_in_tile(r) of its matrix.
-  __device__ __forceinline__ static int first_row(const HeldSegment& segment, int tile) {
+  __device__ __forceinline__ static int first_row(const LinearSegment& segment, int tile) {
     return kPairs ? tile * (kStreamRowTile / 2) : (tile - segment.tile_begin) * kStreamRowTile;
   }
   __device__ __forceinline__ static int row_in_tile(int r) {
@@ -139,7 +136,7 @@ class StreamBody {
   }
   /// Each warp asks for its share of the rows.
   __device__ __forceinline__ void ask(int tile, int slice) const {
-    const HeldSegment& segment = segment_of_tile(tile);
+    const LinearSegment& segment = segment_of_tile(tile);
     const DeviceLinear& w = segment.out.weight;
     const DeviceLinear& high = kPairs ? plan_.segments[1].out.weight : w;
     constexpr int kRows = kStreamRowTile / kStreamProducers;
@@ -315,7 +312,7 @@ class StreamBody {
     const float* high = nullptr;
   };
   __device__ __forceinline__ BlockFactors block_factors(int tile, int half) const {
-    const HeldSegment& segment = segment_of_tile(tile);
+    const LinearSegment& segment = segment_of_tile(tile);
     const DeviceLinear& w = segment.out.weight;
     const int64_t at =
         int64_t{first_row(segment, tile) / 128} * (w.cols / 128) + 2 * slice_begin_ + half;
@@ -486,7 +483,7 @@ class StreamBody {
     const int lane = threadIdx.x % 32;
     const int eight = finisher() / 32;
     const bool works = kN8 >= kStreamFinishers || eight == 0;
-    const HeldSegment& segment = segment_of_tile(tile);
+    const LinearSegment& segment = segment_of_tile(tile);
     const LinearOutput& out = segment.out;
     const int rows = out.weight.rows;
     const int tokens = works ? min(kTokens, plan_.rows - first_token) : 0;

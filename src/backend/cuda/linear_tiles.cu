@@ -132,7 +132,7 @@ class Tiles {
     ahead_ = tile;
     ahead_slice_ = slice_begin_;
     if (tile >= end_) return;
-    const HeldSegment& segment = segment_of(group_, tile);
+    const LinearSegment& segment = segment_of(group_, tile);
     const DeviceLinear& w = segment.out.weight;
     const int low = (tile - segment.tile_begin) * kRowTile +
                     lane_row(static_cast<int>(threadIdx.x % 32) / 4, 0);
@@ -184,13 +184,13 @@ class Tiles {
       for (int i = 0; i < 4; ++i) total[j][i] = 0.0F;
   }
 
-  __device__ __forceinline__ int row_of_lane(const HeldSegment& segment, int high) const {
+  __device__ __forceinline__ int row_of_lane(const LinearSegment& segment, int high) const {
     return (at_ - segment.tile_begin) * kRowTile +
            lane_row(static_cast<int>(threadIdx.x % 32) / 4, high);
   }
   /// Factors of a lane's two rows, wanted when the tile's products are made.
   __device__ __forceinline__ void look_ahead(float (&factors)[2]) const {
-    const HeldSegment& segment = segment_of(group_, at_);
+    const LinearSegment& segment = segment_of(group_, at_);
     const DeviceLinear& w = segment.out.weight;
 #pragma unroll
     for (int high = 0; high < 2; ++high)
@@ -199,7 +199,7 @@ class Tiles {
   /// What a lane has of a tile: two rows of tokens 2 t and 2 t + 1 of each eight.
   __device__ __forceinline__ void write(const float (&factors)[2],
                                         const float (&total)[kTiles][4]) const {
-    const HeldSegment& segment = segment_of(group_, at_);
+    const LinearSegment& segment = segment_of(group_, at_);
     const LinearOutput& out = segment.out;
     const int first = row_begin_ + 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll

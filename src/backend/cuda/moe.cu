@@ -1,8 +1,9 @@
 // The feed-forward of chosen experts and of the shared expert (or of a dense MLP) in generation
-// arithmetic: those whose inputs shared memory holds in experts_held.cu and experts_row.cu, the
-// rest here. A block of 8 warps takes tiles of 16 rows of one expert's matrix and all tokens of
-// that expert, 8 at a time; sums are made as in linear.cu. Bound: the bytes of the experts that
-// have tokens, each read once.
+// arithmetic: those whose inputs shared memory holds in experts_held.cu and experts_row.cu, gate
+// and up of longer ones without experts in linear_stream.cu where the card has wgmma, the rest
+// here. A block of 8 warps takes tiles of 16 rows of one expert's matrix and all tokens of that
+// expert, 8 at a time; sums are made as in linear.cu. Bound: the bytes of the experts that have
+// tokens, each read once.
 #include "backend/cuda/experts_held.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_stream.h"
