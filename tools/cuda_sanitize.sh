@@ -37,13 +37,10 @@ run() {  # run NAME TOOL-AND-OPTIONS... -- COMMAND...: a line with the outcome
       "$(grep -E "SUMMARY|Error|FAIL" "$log" | cut -c1-200 | sort | uniq -c | sort -rn | head -8)"
   fi
 }
-# In the rings of weights 32 lanes read, meet at a __syncwarp and one arrives at the barrier that lets
-# the next copy begin: an indirect order, which racecheck does not follow unless it is asked to.
 race() {  # race NAME KERNEL LAUNCHES COMMAND...
   local name=$1 kernel=$2 launches=$3
   shift 3
-  run "$name" racecheck --racecheck-indirect-barrier-dependency --num-cuda-barriers 64 \
-    --kernel-name "kns=$kernel" --launch-count "$launches" -- "$@"
+  run "$name" racecheck --kernel-name "kns=$kernel" --launch-count "$launches" -- "$@"
 }
 memory() {  # memory TOOL
   run "$1-blocks" "$1" -- "$blocks" --gtest_filter='*EveryKindOfPass*:*CudaRoute*' &

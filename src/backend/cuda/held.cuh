@@ -11,7 +11,7 @@
 
 namespace nibble::cuda {
 
-inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 inline constexpr int kRowTile = 16;
 inline constexpr int kTokenTile = 8;

@@ -1,8 +1,8 @@
-// The head, and matrices of rows too long to be held, in generation arithmetic on compute
-// capability 9.0: weights stream through shared memory into wgmma, each widened once for up to 64
-// tokens (linear_stream.cuh). A row has the same bits at any number of tokens: how columns are
-// shared out depends on the shape and the card, and the order of the sums on nothing else. Bound:
-// the bytes of W, of many tokens what widening them costs.
+// The head, matrices of rows too long to be held, and gate and up of a dense MLP, in generation
+// arithmetic on compute capability 9.0: weights stream through shared memory into wgmma, each
+// widened once for up to 64 tokens (linear_stream.cuh). A row has the same bits at any number of
+// tokens: how columns are shared out depends on the shape and the card, and the order of the sums
+// on nothing else. Bound: the bytes of W, of many tokens what widening them costs.
 #include <algorithm>
 
 #include "backend/cuda/launch.cuh"
@@ -15,7 +15,7 @@ namespace {
 /// Of 256 columns, of one block: so that 64 tokens of a head fit, or 32 of long rows.
 constexpr int slices_max(StreamKind kind) { return kind == StreamKind::head ? 5 : 9; }
 constexpr int kTilesMin = 1024;          // of a head: fewer cost their neighbours shared memory
-constexpr int kLongTilesMin = 48;        // of longer ones
+constexpr int kLongTilesMin = 48;        // of longer rows, and of gate and up
 constexpr int kSmallBytes = 112 * 1024;  // of a block beside which another kernel's fits
 constexpr int kAlignment = 1024;
 
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < kStreamStagesMax; ++s) {
       barrier_init(shared_address(&barriers.full[s]), kStreamProducers * 32);
-      barrier_init(shared_address(&barriers.empty[s]), kStreamMultipliers);
+      barrier_init(shared_address(&barriers.empty[s]), kStreamMultipliers * 32);
     }
     barrier_init(shared_address(&barriers.sums_full), 1);
     barrier_init(shared_address(&barriers.sums_empty), 1 << min(plan.rank_bits, kStreamFinishBits));
@@ -201,7 +201,7 @@ bool streamable(const LinearArgs& args) {
 bool streamable(const ExpertArgs& args) {
   const DeviceLinear& gate = args.shared_low;
   return gate.present() && !args.routed_low.present() && args.norm.h == nullptr &&
-         gate.format != Format::bf16 && !held(gate) && alike(gate, args.shared_high);
+         gate.format != Format::bf16 && alike(gate, args.shared_high);
 }
 
 }  // namespace

@@ -270,8 +270,7 @@ class StreamBody {
       barrier_wait(shared_address(&barriers_.full[slot_]), parity_);
       Raw raw;
       take_weights(half, raw);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(&barriers_.empty[slot_]));
+      barrier_arrive(shared_address(&barriers_.empty[slot_]));  // each lane for its own loads
       multiply_half(raw, x, slice * kStreamGroups + half, kBlocks ? part : sums);
       advance();
       if constexpr (kBlocks) {
@@ -346,18 +345,11 @@ class StreamBody {
     for (int row_begin = 0; row_begin < plan_.rows; row_begin += kTokens)
 #pragma unroll 1
       for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters) {
-        const int row = tile * kStreamRowTile + (rank_ * kStreamRowTile >> plan_.rank_bits);
         const bool last = row_begin + kTokens >= plan_.rows && tile + plan_.clusters >= plan_.tiles;
-        if constexpr (kKind != StreamKind::head)
-          finish_long(tile, row_begin, tiles_done, last);
-        else if constexpr (kN8 > 1)
-          finish_many(row, row_begin, tiles_done, last);
-        else
-          finish_few(row, row_begin, tiles_done, last);
+        finish(tile, row_begin, tiles_done, last);
         ++tiles_done;
       }
   }
-  __device__ __forceinline__ const LinearOutput& head() const { return plan_.segments[0].out; }
   __device__ __forceinline__ int finisher() const {
     return static_cast<int>(threadIdx.x) - kStreamMultipliers * 32;
   }
@@ -378,73 +370,43 @@ class StreamBody {
     asm volatile("bar.sync 4, %0;" ::"n"(kStreamFinishers * 32) : "memory");
   }
 
-  /// Up to 8 tokens. A thread has one row and every so many-th token.
-  __device__ __forceinline__ void finish_few(int row_begin, int first_token, int tiles_done,
-                                             bool last) const {
-    constexpr int kOutputs = kStreamRowTile / 2 * kTokens / (kStreamFinishers * 32);
-    const int row_bits = 6 - plan_.rank_bits;  // log2 of the rows
-    const int local = finisher() & ((1 << row_bits) - 1);
-    const int row = row_begin + local;
-    const int token_begin = finisher() >> row_bits;
-    const int token_step = kStreamFinishers * 32 >> row_bits;
-    const int tokens = row < head().weight.rows ? min(kTokens, plan_.rows - first_token) : 0;
-    const float factor = tokens > 0 ? row_factor(head().weight, row) : 0.0F;
-    float* y = head().y + (first_token + token_begin) * head().y_stride + row;
-    const int64_t y_step = token_step * head().y_stride;
-    float total[kOutputs];
-    wait_sums(tiles_done);
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) total[i] = sum_of(local, token_begin + i * token_step);
-    release_sums(last);
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i)
-      if (token_begin + i * token_step < tokens) y[i * y_step] = __fmul_rn(total[i], factor);
-  }
-  /// Of row `row` of this block's and a token of 8; what is beyond them is some other sum.
-  __device__ __forceinline__ float sum_of(int row, int token) const {
-    const int at = (row / 16 * 32 + stream_group(row % 8) * 4 + token % 8 / 2) * 4 +
-                   row % 16 / 8 * 2 + token % 2;
-    const auto* sums = reinterpret_cast<const float*>(sums_) + at;
-    const int stride = 512 >> plan_.rank_bits;  // floats of a warpgroup
-    float total = 0.0F;
-    add_parts([&](int part) { return sums[part * stride]; }, [&](float more) { total += more; });
-    return total;
-  }
-  /// Adds what `of` gives for each warpgroup of the cluster: four at a time without a branch, so
-  /// that all four are on their way.
-  template <typename Of, typename Add>
-  __device__ __forceinline__ void add_parts(const Of& of, const Add& add) const {
-#pragma unroll
-    for (int begin = 0; begin < kSumParts; begin += 4) {
-      if (begin >= kSumPartsMin && begin >= kStreamGroups << plan_.rank_bits) break;
-      decltype(of(0)) more[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) more[i] = of(begin + i);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) add(more[i]);
-    }
-  }
-
-  /// More tokens: four outputs at a time, two rows of two tokens, as the sums lie. A thread has two
-  /// rows of every 16 and two tokens of every second 8.
-  __device__ __forceinline__ void finish_many(int row_begin, int first_token, int tiles_done,
-                                              bool last) const {
-    constexpr int kEach = kN8 / kStreamFinishers;
-    constexpr int kSixteens = 2;  // of rows, at most
+  /// The rows of a tile that this block finishes, in units of 16 rows x 8 tokens, as one warp sent
+  /// them; the finishing warps take turns. A thread has two rows of a unit and two tokens.
+  __device__ __forceinline__ void finish(int tile, int first_token, int tiles_done,
+                                         bool last) const {
+    constexpr int kSixteens = kKind == StreamKind::head ? 2 : 1;         // of rows, at most
+    constexpr int kUnits = ceil_div(kSixteens * kN8, kStreamFinishers);  // of a warp
     const int lane = threadIdx.x % 32;
-    const int eight = finisher() / 32;
-    const int sixteens = 4 >> plan_.rank_bits;
-    const int token = 8 * eight + 2 * (lane % 4);
-    const int row = row_begin + stream_row(lane / 4);
-    const int tokens = min(kTokens, plan_.rows - first_token);
-    float* y = head().y + (first_token + token) * head().y_stride + row;
-    // Output `i` of eights `e`, sixteens `s`: i % 2 the token, i / 2 the upper row.
-    const auto place = [&](int s, int e, int i) {
-      return y + (e * 8 * kStreamFinishers + i % 2) * head().y_stride + s * 16 + i / 2 * 8;
+    const int warp = finisher() / 32;
+    const int sixteens = 4 >> finish_bits_;
+    // Of unit u of this warp, beyond the first: eights of tokens and sixteens of rows.
+    const auto eight = [](int u) { return u * kStreamFinishers % kN8; };
+    const auto sixteen = [](int u) { return u * kStreamFinishers / kN8; };
+    const int first_eight = kN8 > 1 ? warp : 0;
+    const int first_sixteen = kN8 > 1 ? 0 : warp;
+    const auto works = [&](int u) {
+      return (kN8 > 1 && sixteen(u) == 0) || sixteen(u) + first_sixteen < sixteens;
     };
-    const auto writes = [&](int s, int e, int i) {
-      return s < sixteens && token + e * 8 * kStreamFinishers + i % 2 < tokens &&
-             row + s * 16 + i / 2 * 8 < head().weight.rows;
+    const LinearSegment& segment = segment_of_tile(tile);
+    const LinearOutput& out = segment.out;
+    const int rows = out.weight.rows;
+    const int tokens = min(kTokens, plan_.rows - first_token);
+    const int token = 8 * first_eight + 2 * (lane % 4);
+    const int row = first_row(segment, tile) +
+                    row_in_tile(16 * (rank_ * sixteens + first_sixteen) + stream_row(lane / 4));
+    const int step = kPairs ? 0 : 8;  // to the row of the upper half
+    const auto token_of = [&](int u, int i) { return 8 * eight(u) + i % 2; };  // beyond `token`
+    const auto row_of = [&](int u, int i) { return 16 * sixteen(u) + i / 2 * step; };  // `row`
+    float* y = out.y + (first_token + token) * out.y_stride + row;
+    const auto place = [&](int u, int i) {
+      return y + token_of(u, i) * out.y_stride + row_of(u, i);
+    };
+    const auto each = [&](auto&& what) {
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (works(u) && token + token_of(u, i) < tokens && row + row_of(u, i) < rows) what(u, i);
     };
     float factor[kSixteens][2];
 #pragma unroll
@@ -452,93 +414,49 @@ class StreamBody {
 #pragma unroll
       for (int high = 0; high < 2; ++high)
         factor[s][high] =
-            row_factor(head().weight, min(row + s * 16 + high * 8, head().weight.rows - 1));
-    float4 total[kSixteens][kEach];
+            row_factor(high == 1 && kPairs ? plan_.segments[1].out.weight : out.weight,
+                       min(row + 16 * s + high * step, rows - 1));
+    float old[kUnits][4] = {};
+    if constexpr (kKind == StreamKind::longs)
+      if (out.finish == Finish::add) each([&](int u, int i) { old[u][i] = *place(u, i); });
+    float4 sums[kUnits] = {};
     wait_sums(tiles_done);
 #pragma unroll
-    for (int s = 0; s < kSixteens; ++s)
+    for (int begin = 0; begin < kSumParts; begin += 4) {
+      if (begin >= kSumPartsMin && begin >= kStreamGroups << plan_.rank_bits) break;
 #pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        if (s >= sixteens) continue;
-        const float4 sum = sum_of_four((s * kN8 + e * kStreamFinishers + eight) * 32 + lane);
-        total[s][e] = make_float4(__fmul_rn(sum.x, factor[s][0]), __fmul_rn(sum.y, factor[s][0]),
-                                  __fmul_rn(sum.z, factor[s][1]), __fmul_rn(sum.w, factor[s][1]));
-      }
-    release_sums(last);
-#pragma unroll
-    for (int s = 0; s < kSixteens; ++s)
-#pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        const float* value = reinterpret_cast<const float*>(&total[s][e]);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (writes(s, e, i)) *place(s, e, i) = value[i];
-      }
-  }
-  /// Of four blocks and more, each of which finishes 16 rows: a thread has two of them, and two
-  /// tokens of every second 8.
-  __device__ __forceinline__ void finish_long(int tile, int first_token, int tiles_done,
-                                              bool last) const {
-    constexpr int kEach = kN8 > kStreamFinishers ? kN8 / kStreamFinishers : 1;
-    const int lane = threadIdx.x % 32;
-    const int eight = finisher() / 32;
-    const bool works = kN8 >= kStreamFinishers || eight == 0;
-    const LinearSegment& segment = segment_of_tile(tile);
-    const LinearOutput& out = segment.out;
-    const int rows = out.weight.rows;
-    const int tokens = works ? min(kTokens, plan_.rows - first_token) : 0;
-    const int local = 16 * rank_ + stream_row(lane / 4);
-    const int row = first_row(segment, tile) + row_in_tile(local);
-    const int step = kPairs ? 0 : 8;  // to the row of the upper half
-    const auto token_of = [&](int e, int i) {
-      return 8 * (eight + e * kStreamFinishers) + 2 * (lane % 4) + i % 2;
-    };
-    const auto each = [&](auto&& what) {
-#pragma unroll
-      for (int e = 0; e < kEach; ++e)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (token_of(e, i) < tokens && row + i / 2 * step < rows) what(e, i);
-    };
-    const auto place = [&](int e, int i) {
-      return out.y + (first_token + token_of(e, i)) * out.y_stride + row + i / 2 * step;
-    };
-    float factor[2];
-    factor[0] = row_factor(out.weight, min(row, rows - 1));
-    factor[1] =
-        row_factor(kPairs ? plan_.segments[1].out.weight : out.weight, min(row + step, rows - 1));
-    float old[kEach][4] = {};
-    if constexpr (!kPairs)
-      if (out.finish == Finish::add) each([&](int e, int i) { old[e][i] = *place(e, i); });
-    float value[kEach][4];
-    wait_sums(tiles_done);
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      if (!works) continue;
-      const float4 sum = sum_of_four((e * kStreamFinishers + eight) * 32 + lane);
-      value[e][0] = __fmul_rn(sum.x, factor[0]), value[e][1] = __fmul_rn(sum.y, factor[0]);
-      value[e][2] = __fmul_rn(sum.z, factor[1]), value[e][3] = __fmul_rn(sum.w, factor[1]);
+      for (int u = 0; u < kUnits; ++u)
+        if (works(u)) add_four(begin, (u * kStreamFinishers + warp) * 32 + lane, sums[u]);
     }
     release_sums(last);
-    each([&](int e, int i) {
+    float value[kUnits][4];
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const float(&by)[2] = factor[sixteen(u)];
+      value[u][0] = __fmul_rn(sums[u].x, by[0]), value[u][1] = __fmul_rn(sums[u].y, by[0]);
+      value[u][2] = __fmul_rn(sums[u].z, by[1]), value[u][3] = __fmul_rn(sums[u].w, by[1]);
+    }
+    each([&](int u, int i) {
       if constexpr (kPairs) {
         if (i < 2)
-          plan_.act[(first_token + token_of(e, i)) * plan_.act_stride + x_place(row)] =
-              to_bf16(__fmul_rn(silu(value[e][i]), value[e][i + 2]));
+          plan_.act[(first_token + token + token_of(u, i)) * plan_.act_stride + x_place(row)] =
+              to_bf16(__fmul_rn(silu(value[u][i]), value[u][i + 2]));
       } else {
-        *place(e, i) = out.finish == Finish::add ? __fadd_rn(old[e][i], value[e][i]) : value[e][i];
+        const bool adds = kKind == StreamKind::longs && out.finish == Finish::add;
+        *place(u, i) = adds ? __fadd_rn(old[u][i], value[u][i]) : value[u][i];
       }
     });
   }
-  __device__ __forceinline__ float4 sum_of_four(int at) const {
+  /// The sums of four warpgroups of the cluster, from `begin` on: without a branch, so that all
+  /// four are on their way.
+  __device__ __forceinline__ void add_four(int begin, int at, float4& sum) const {
     const auto* sums = reinterpret_cast<const float4*>(sums_) + at;
     const int stride = 4 * kN8 * 32 >> finish_bits_;
-    float4 total = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    add_parts([&](int part) { return sums[part * stride]; },
-              [&](const float4& more) {
-                total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
-              });
-    return total;
+    float4 more[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) more[i] = sums[(begin + i) * stride];
+#pragma unroll
+    for (const float4& m : more) sum.x += m.x, sum.y += m.y, sum.z += m.z, sum.w += m.w;
   }
 
   const StreamPlan& plan_;

@@ -1,6 +1,6 @@
 // linear() on cards with wgmma (compute capability 9.0), for a matrix with as many rows as a head
-// and for rows too long to be held; linear.cu and moe.cu choose. Numbers differ from those of its
-// twins, so the choice depends on the product and the card alone.
+// and for rows too long to be held, and a dense MLP's gate and up; linear.cu and moe.cu choose.
+// Numbers differ from those of its twins, so the choice depends on the product and the card alone.
 #pragma once
 
 #include "backend/cuda/kernels.h"
@@ -13,7 +13,8 @@ namespace nibble::cuda {
 bool linear_streams(const LinearArgs& args, const Launcher& launcher);
 /// Such products with any number of rows of W.
 void linear_stream(const LinearArgs& args, const Launcher& launcher);
-/// The same of a shared expert's or dense MLP's gate and up, not held(), alone: act = SwiGLU.
+/// The same of a dense MLP's (or a shared expert's) gate and up of 1,536 rows each or more, held()
+/// or not: act = SwiGLU.
 bool gate_up_streams(const ExpertArgs& args, const Launcher& launcher);
 void gate_up_stream(const ExpertArgs& args, const Launcher& launcher);
 

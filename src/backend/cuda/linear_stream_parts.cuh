@@ -29,8 +29,6 @@ constexpr int stage_bytes(Format format) {
 /// Which row of 16 lane group g's first row is; the second is 8 further. Groups beside each other
 /// are four rows apart: their 64 bytes lie in different banks.
 __device__ __forceinline__ int stream_row(int g) { return (g >> 1) + 4 * (g & 1); }
-/// The lane group of row r of 8.
-__device__ __forceinline__ int stream_group(int r) { return 2 * (r & 3) + (r >> 2); }
 
 /// First of the 8 columns that lane t's inputs come from: half `half` (0, 1) of its share of the
 /// 64 columns `line`.

@@ -1,9 +1,8 @@
 // The feed-forward of chosen experts and of the shared expert (or of a dense MLP) in generation
-// arithmetic: those whose inputs shared memory holds in experts_held.cu and experts_row.cu, gate
-// and up of longer ones without experts in linear_stream.cu where the card has wgmma, the rest
-// here. A block of 8 warps takes tiles of 16 rows of one expert's matrix and all tokens of that
-// expert, 8 at a time; sums are made as in linear.cu. Bound: the bytes of the experts that have
-// tokens, each read once.
+// arithmetic: gate and up without experts in linear_stream.cu where the card has wgmma, those whose
+// inputs shared memory holds in experts_held.cu and experts_row.cu, the rest here. A block of 8
+// warps takes tiles of 16 rows of one expert's matrix and all tokens of that expert, 8 at a time;
+// sums are made as in linear.cu. Bound: the bytes of the experts that have tokens, each read once.
 #include "backend/cuda/experts_held.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/linear_stream.h"
@@ -453,8 +452,8 @@ void run(const ExpertArgs& args, const Launcher& launcher) {
 
 void experts_gate_up(const ExpertArgs& args, const Launcher& launcher) {
   if (args.norm.h != nullptr) return launch_row_gate_up(args, launcher);
-  if (experts_held(args)) return launch_experts_held(ExpertPart::gate_up, args, launcher);
   if (gate_up_streams(args, launcher)) return gate_up_stream(args, launcher);
+  if (experts_held(args)) return launch_experts_held(ExpertPart::gate_up, args, launcher);
   run<Part::gate_up>(args, launcher);
 }
 void experts_down(const ExpertArgs& args, const Launcher& launcher) {

@@ -1,4 +1,4 @@
-// Generation at the shapes of Qwen3.6-35B-A3B and of the dense 27B, four layers of them on random
+// Generation at the shapes of Qwen3.6-35B-A3B and of dense models, four layers of them on random
 // weights: which kernels run there small models do not show. Skipped without a card.
 #include <gtest/gtest.h>
 
@@ -164,7 +164,9 @@ INSTANTIATE_TEST_SUITE_P(
         Kinds{"nvfp4", WeightLayout::nvfp4}, Kinds{"bf16", WeightLayout::bf16},
         Kinds{"mixed_f32", WeightLayout::mixed, StateCache::f32, Activations::f32},
         Kinds{.name = "dense_mixed", .layout = WeightLayout::mixed, .model = "qwen3.6-27b"},
-        Kinds{.name = "dense_nvfp4", .layout = WeightLayout::nvfp4, .model = "qwen3.6-27b"}),
+        Kinds{.name = "dense_nvfp4", .layout = WeightLayout::nvfp4, .model = "qwen3.6-27b"},
+        Kinds{.name = "dense_9b_mixed", .layout = WeightLayout::mixed, .model = "qwen3.5-9b"},
+        Kinds{.name = "dense_4b_mixed", .layout = WeightLayout::mixed, .model = "qwen3.5-4b"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
