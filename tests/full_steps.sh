@@ -6,8 +6,8 @@ step "quantized goldens are what compressed-tensors gives" "$python" \
 step "compressed-tensors and transformers read what quantize writes" "$python" \
   tools/oracle/quantize_test.py build/test/src/cli/nibble pebble/model
 must "configure release" cmake --preset release
-must "build release" cmake --build build/release --target nibble nibble_quantize_test
-step "headers of published checkpoints" build/release/src/quantize/nibble_quantize_test \
+must "build release" cmake --build build/release --target nibble
+step "headers of published checkpoints" build/test/src/quantize/nibble_quantize_test \
   --gtest_also_run_disabled_tests --gtest_filter="*Published*"
 step "10,000 fuzzed requests" build/test/src/server/nibble_server_test \
   --gtest_also_run_disabled_tests --gtest_filter="LiveFuzz.*TenThousand*"
