@@ -1,13 +1,23 @@
 // Errors as JSON and as HTTP answers.
 #include "server/api_error.h"
 
+#include <utility>
+
+#include "text/tokenizer_utf8.h"
+
 namespace nibble {
+
+Json message_json(std::string_view message) {
+  std::string text;
+  append_lossy_utf8(text, message, Utf8End::replace);
+  return Json(std::move(text));
+}
 
 Json ApiError::json() const {
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? Json() : Json(text);
   };
-  return json_object({{"error", json_object({{"message", Json(message)},
+  return json_object({{"error", json_object({{"message", message_json(message)},
                                              {"type", Json(type)},
                                              {"param", text_or_null(param)},
                                              {"code", text_or_null(code)}})}});

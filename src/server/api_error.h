@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -28,5 +29,8 @@ struct ApiError {
   /// 400 with a field name.
   static ApiError field(std::string_view name, const ErrorParts& parts);
 };
+
+/// A message as JSON: what it quotes that is not UTF-8 becomes U+FFFD.
+Json message_json(std::string_view message);
 
 }  // namespace nibble

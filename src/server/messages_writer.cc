@@ -190,7 +190,7 @@ Json anthropic_error(const ApiError& error) {
                                            : "invalid_request_error";
   return json_object(
       {{"type", Json("error")},
-       {"error", json_object({{"type", Json(type)}, {"message", Json(error.message)}})}});
+       {"error", json_object({{"type", Json(type)}, {"message", message_json(error.message)}})}});
 }
 
 }  // namespace nibble

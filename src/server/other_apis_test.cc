@@ -4,6 +4,7 @@
 #include <array>
 
 #include "server/test_server.h"
+#include "text/tokenizer_utf8.h"
 
 namespace nibble {
 namespace {
@@ -123,6 +124,15 @@ TEST_F(OtherApis, ErrorsAreInTheShapeOfTheirApi) {
   EXPECT_EQ(stored, 400);
   EXPECT_EQ(at(at(json(response), "error"), "param").as_string(), "previous_response_id");
   EXPECT_EQ(ask(post("/v1/embeddings", "{}")).first, 501);
+}
+
+/// The grammar's library quotes one byte of a character; the answer is UTF-8 all the same.
+TEST_F(OtherApis, ErrorsAreUtf8WhateverTheyQuote) {
+  start("x");
+  const auto [status, body] = ask(post("/v1/completions", R"({"prompt":"x","ebnf":"\u00c1.o"})"));
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(valid_utf8_prefix(body), body.size());
+  EXPECT_NE(body.find("\xEF\xBF\xBD"), std::string::npos) << body;
 }
 
 TEST_F(OtherApis, AResponseHasItemsInOrder) {

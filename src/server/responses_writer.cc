@@ -62,7 +62,7 @@ class ResponsesWriter final : public AnswerWriter {
     return named_event("error", json_object({{"type", Json("error")},
                                              {"sequence_number", Json(number_)},
                                              {"code", Json(error.code)},
-                                             {"message", Json(error.message)},
+                                             {"message", message_json(error.message)},
                                              {"param", Json()}}));
   }
 

@@ -116,7 +116,11 @@ Result<void> prepare_message(Json& message, std::string_view where) {
     message.set("reasoning_content", Json(reasoning->as_string()));
   }
   Json* calls = message.find("tool_calls");
-  if (calls == nullptr || !calls->is_array()) return {};
+  if (calls == nullptr || calls->is_null()) return {};
+  if (!calls->is_array())
+    return make_error(ErrorCode::invalid_argument, {.what = concat(where, ".tool_calls"),
+                                                    .expected = "a list of calls or null",
+                                                    .found = calls->type_name()});
   for (size_t i = 0; i < calls->as_array().size(); ++i) {
     TRY(decode_arguments(calls->as_array()[i], concat(where, ".tool_calls[", i, "]")));
   }

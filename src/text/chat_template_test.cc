@@ -182,6 +182,9 @@ TEST(ChatTemplate, BadMessagesAreNamed) {
   const auto error = [](std::string_view text) { return prepare_messages(json(text)).error(); };
   EXPECT_EQ(error("{}").message, "messages: expected a list of messages, found object");
   EXPECT_EQ(error(R"([{}, "x"])").message, "messages[1]: expected an object, found string");
+  EXPECT_EQ(error(R"([{"tool_calls": ""}])").message,
+            "messages[0].tool_calls: expected a list of calls or null, found string");
+  EXPECT_TRUE(prepare_messages(json(R"([{"tool_calls": null}])")).ok());
   const Error list = error(R"([{"tool_calls": [{"function": {"arguments": "[1]"}}]}])");
   EXPECT_EQ(list.message,
             "messages[0].tool_calls[0].arguments: expected the text of a JSON object, "
