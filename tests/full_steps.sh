@@ -23,7 +23,7 @@ step "the web page in Chromium" "$python" tests/web/web_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --shots build/logs/web
 step "no made-up request is answered otherwise than documented" "$python" tests/web/schema_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
-step "the five commands for real weights" "$python" tests/cli/real_weights_test.py \
+step "the five commands of docs/real-weights.md" "$python" tests/cli/real_weights_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --hf .venv/bin/hf
 make_litellm_venv() {
   [ -x build/venv-litellm/bin/python ] || python3 -m venv build/venv-litellm
