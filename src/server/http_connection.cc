@@ -9,7 +9,6 @@
 #include <ctime>
 
 #include "base/json.h"
-#include "server/api_error.h"
 
 namespace nibble {
 
@@ -59,7 +58,7 @@ std::string_view http_reason(int status) {
 
 std::string http_error_body(int status, std::string_view message) {
   const std::string_view type = status == 413 ? "request_too_large" : "invalid_request_error";
-  return json_object({{"error", json_object({{"message", message_json(message)},
+  return json_object({{"error", json_object({{"message", Json(message)},
                                              {"type", Json(type)},
                                              {"param", Json()},
                                              {"code", Json(status)}})}})
@@ -290,9 +289,8 @@ void HttpConnection::refuse(int status, std::string_view reason) {
 }
 
 void HttpConnection::add_head(const HttpResponse& response, std::optional<size_t> body_bytes) {
-  pending_ +=
-      concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
-             "\r\nDate: ", http_date(), "\r\nContent-Type: ", response.content_type, "\r\n");
+  pending_ += concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
+                     "\r\nDate: ", http_date(), "\r\nContent-Type: ", response.content_type, "\r\n");
   for (const HttpHeader& header : response.headers)
     pending_ += concat(header.name, ": ", header.value, "\r\n");
   if (body_bytes)

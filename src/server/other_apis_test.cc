@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "server/answer_writer.h"
 #include "server/test_server.h"
 #include "text/tokenizer_utf8.h"
 
@@ -133,6 +134,13 @@ TEST_F(OtherApis, ErrorsAreUtf8WhateverTheyQuote) {
   EXPECT_EQ(status, 400);
   EXPECT_EQ(valid_utf8_prefix(body), body.size());
   EXPECT_NE(body.find("\xEF\xBF\xBD"), std::string::npos) << body;
+  const ApiError cut{.message = "found \xC3"};
+  for (const Api api : {Api::chat, Api::messages, Api::responses})
+    EXPECT_NE(error_response(api, cut).body.find("found \xEF\xBF\xBD\""), std::string::npos);
+  for (const Api api : {Api::messages, Api::responses}) {
+    const auto writer = make_answer_writer({.api = api}, Json(Json::Object{}));
+    EXPECT_NE(writer->error(cut).find("found \xEF\xBF\xBD\""), std::string::npos);
+  }
 }
 
 TEST_F(OtherApis, AResponseHasItemsInOrder) {
