@@ -14,8 +14,8 @@
 
 namespace nibble::cuda {
 
-/// What a launch makes: the head; matrices of rows that no shared memory holds; or SwiGLU of two of
-/// those, of which a tile has 32 rows each, eights taking turns.
+/// What a launch makes: the head; matrices of rows too long to be held; or SwiGLU of two matrices,
+/// of which a tile has 32 rows each, eights taking turns.
 enum class StreamKind : uint8_t { head, longs, gate_up };
 
 struct StreamPlan {
