@@ -15,6 +15,8 @@ beside "metrics are well formed" "$python" tests/serve/metrics_format_test.py \
   --nibble "$nibble" --model pebble/model
 beside "what may be asked of answers" "$python" tests/serve/answers_test.py \
   --nibble "$nibble" --model pebble/model
+beside "models of the Hugging Face cache" "$python" tests/cli/hub_cache_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "how clients are told of a server" "$python" tests/cli/connect_test.py \
   --nibble "$nibble" --model pebble/model
 beside "batches of requests" "$python" tests/cli/batch_test.py --nibble "$nibble" --model pebble/model

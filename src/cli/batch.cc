@@ -277,7 +277,7 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   const BatchOutput output = TRY(open_output(arguments, path));
   const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
   ClientSetup clients = TRY(read_client_setup(arguments));
-  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  const auto folder = TRY(folder_to_load(arguments, terminal));
   const auto server = TRY(start_server(arguments, std::move(clients), folder, sequences, terminal));
   std::thread serving([&] { server->run(); });
   BatchRun batch(*server, std::move(input), output, terminal);

@@ -60,7 +60,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                             .profile = arguments.text("profile").value_or("")};
   conversation.parameters = TRY(sampling_body(arguments));
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
-  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  const auto folder = TRY(folder_to_load(arguments, terminal));
   const auto session = TRY(LocalSession::open(arguments, folder, terminal));
   if (!session->served().chat_template)
     return make_error(ErrorCode::unsupported, {.what = "this checkpoint has no chat template",

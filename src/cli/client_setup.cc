@@ -40,6 +40,10 @@ Result<ClientSetup> read_client_setup(const Arguments& arguments) {
   clients.template_limits = TRY(read_template_limits(arguments));
   if (!clients.names.empty()) return clients;
   const std::string& folder = arguments.positional(0);
+  if (const auto hub = hub_name_of(folder)) {
+    clients.names = {hub->repository};
+    return clients;
+  }
   clients.names = {folder_name(folder)};
   if (folder != clients.names[0]) clients.names.push_back(folder);
   return clients;

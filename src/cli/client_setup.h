@@ -34,7 +34,8 @@ inline constexpr std::array kClientOptions = {
 std::vector<std::string> split_list(std::string_view text);
 
 struct ClientSetup {
-  /// Those of --served-model-name, else the folder's name and the word it was given as.
+  /// Those of --served-model-name, else ORG/NAME of a model of the Hugging Face cache, else the
+  /// folder's name and the word it was given as.
   std::vector<std::string> names;
   Profiles profiles;
   AnswerPolicy policy;

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "cli/verb.h"
+#include "cli/folders.h"
 #include "quantize/convert_head.h"
 
 namespace nibble {
@@ -16,6 +16,7 @@ constexpr Option kOptions[] = {
     {"source", "DIR", "", "with --head: the unquantized checkpoint"},
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"progress", "", "true", "show progress on standard error"},
+    kRevisionOption,
 };
 
 std::string summary(const ConvertReport& report, Dialect target) {
@@ -39,8 +40,10 @@ Result<int> run_head(const Arguments& arguments, Terminal& terminal) {
                       {.what = "--head",
                        .expected = "--source DIR with it, the unquantized checkpoint",
                        .found = "none"});
-  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
-  const Checkpoint source = TRY(Checkpoint::open(*arguments.text("source")));
+  const auto folder = TRY(first_folder(arguments, terminal));
+  const Checkpoint checkpoint = TRY(Checkpoint::open(folder));
+  const auto source_folder = TRY(checkpoint_folder(*arguments.text("source"), terminal));
+  const Checkpoint source = TRY(Checkpoint::open(source_folder));
   const HeadReport report = TRY(convert_head(checkpoint, source, format, arguments.positional(1)));
   char error[32];
   std::snprintf(error, sizeof error, "%.3f %%", 100 * report.relative_error);
@@ -62,7 +65,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const Dialect target = TRY(parse_dialect(*arguments.text("format")));
   ConvertOptions options{.cancelled = interrupted};
   options.shard_bytes_max = TRY(arguments.integer("max-shard-size", 1 << 20, int64_t{1} << 50));
-  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
+  const auto folder = TRY(first_folder(arguments, terminal));
+  const Checkpoint checkpoint = TRY(Checkpoint::open(folder));
   const auto display =
       arguments.enabled("progress") ? Progress::Display::shown : Progress::Display::hidden;
   Progress progress(terminal,

@@ -1,7 +1,7 @@
 // nibble inspect: what is in a checkpoint.
 #include "quantize/inspect.h"
 
-#include "cli/verb.h"
+#include "cli/folders.h"
 
 namespace nibble {
 namespace {
@@ -9,11 +9,13 @@ namespace {
 constexpr Option kOptions[] = {
     {"tensors", "", "", "list every tensor: name, type, shape, bytes, file"},
     {"json", "", "", "print one JSON document instead"},
+    kRevisionOption,
 };
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const bool tensors = arguments.enabled("tensors");
-  const Inspection inspection = TRY(inspect_checkpoint(arguments.positional(0)));
+  const auto folder = TRY(first_folder(arguments, terminal));
+  const Inspection inspection = TRY(inspect_checkpoint(folder));
   if (arguments.enabled("json")) {
     const auto list = tensors ? TensorList::included : TensorList::left_out;
     TRY(terminal.out(inspection_json(inspection, list).dump_pretty()));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "cli/folders.h"
 #include "cli/verb.h"
 #include "model/backend.h"
 #include "model/config.h"
@@ -61,9 +62,9 @@ inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is on
 inline constexpr Option kIsaOption = {
     "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
 
-inline constexpr std::array kModelOptions = {kBackendOption,   kActivationsOption, kKvCacheOption,
-                                             kStateOption,     kLoadFormatOption,  kDirectIoOption,
-                                             kCardLimitOption, kThreadsOption,     kIsaOption};
+inline constexpr std::array kModelOptions = {
+    kBackendOption,  kActivationsOption, kKvCacheOption, kStateOption, kLoadFormatOption,
+    kDirectIoOption, kCardLimitOption,   kThreadsOption, kIsaOption,   kRevisionOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

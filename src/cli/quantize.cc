@@ -5,6 +5,7 @@
 
 #include "base/thread_pool.h"
 #include "cli/calibration_options.h"
+#include "cli/folders.h"
 #include "cli/quantize_work.h"
 #include "cli/verb.h"
 #include "quantize/verify.h"
@@ -35,6 +36,7 @@ constexpr Option kOptions[] = {
     {"dry-run", "", "",
      "show what would become of each kind of tensor, and the costs; write nothing"},
     {"progress", "", "true", "show progress on standard error"},
+    kRevisionOption,
 };
 
 struct Request {
@@ -45,8 +47,8 @@ struct Request {
   QuantizeOptions options;
 };
 
-Result<Request> read_request(const Arguments& arguments) {
-  Request request{.source = arguments.positional(0), .output = arguments.positional(1)};
+Result<Request> read_request(const Arguments& arguments, Terminal& terminal) {
+  Request request{.output = arguments.positional(1)};
   request.recipe = TRY(load_recipe(*arguments.text("recipe")));
   request.dialect = TRY(parse_dialect(*arguments.text("format")));
   request.options.algorithm = TRY(parse_round_algorithm(*arguments.text("algorithm")));
@@ -57,6 +59,7 @@ Result<Request> read_request(const Arguments& arguments) {
   if (request.options.threads == 0) request.options.threads = usable_cores();
   if (arguments.enabled("one-file")) request.options.files = OutputFiles::one;
   request.options.journal_seconds = TRY(arguments.number("journal-every", 0, 3600));
+  request.source = TRY(first_folder(arguments, terminal));
   return request;
 }
 
@@ -114,7 +117,7 @@ Result<int> verify_output(const std::filesystem::path& output, Progress::Display
 }
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
-  Request request = TRY(read_request(arguments));
+  Request request = TRY(read_request(arguments, terminal));
   const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
   const QuantPlan plan = TRY(plan_quantization(checkpoint, request.recipe, request.dialect));
   CalibrationNeeds needs{.algorithm = request.options.algorithm,

@@ -22,11 +22,19 @@ Result<fs::path> home_of_copies(const Arguments& arguments) {
                      .advice = "name a place with --quantized-folder"});
 }
 
-Result<std::string> name_of_copy(const Checkpoint& checkpoint, const fs::path& source,
+/// "qwen" for the folder models/qwen, "org--name" for a model of the Hugging Face cache.
+std::string name_of_source(const std::string& word) {
+  const auto hub = hub_name_of(word);
+  if (!hub) return folder_name(word);
+  std::string name = hub->repository;
+  return name.replace(name.find('/'), 1, "--");
+}
+
+Result<std::string> name_of_copy(const Checkpoint& checkpoint, const std::string& word,
                                  const Recipe& recipe) {
   const std::string state = TRY(source_fingerprint(checkpoint));
   const std::string all = concat(state, "\n", recipe.text, "\n", NIBBLE_VERSION);
-  return concat(folder_name(source), "-", recipe.name, "-", sha256_hex(all).substr(0, 16));
+  return concat(name_of_source(word), "-", recipe.name, "-", sha256_hex(all).substr(0, 16));
 }
 
 Result<void> make_copy(const Checkpoint& checkpoint, const Recipe& recipe, const fs::path& copy,
@@ -50,14 +58,16 @@ Result<void> make_copy(const Checkpoint& checkpoint, const Recipe& recipe, const
 
 }  // namespace
 
-Result<fs::path> folder_to_load(const Arguments& arguments, const fs::path& source,
-                                Terminal& terminal) {
+Result<fs::path> folder_to_load(const Arguments& arguments, Terminal& terminal) {
   const auto wanted = arguments.text("quantize");
+  const bool random = !wanted && arguments.text("load-format").value_or("").starts_with("dummy");
+  const fs::path source = TRY(
+      first_folder(arguments, terminal, random ? SnapshotNeeds::papers : SnapshotNeeds::weights));
   if (!wanted) return source;
   const Recipe recipe = TRY(load_recipe(*wanted));
   const Checkpoint checkpoint = TRY(Checkpoint::open(source));
-  const fs::path copy =
-      TRY(home_of_copies(arguments)) / TRY(name_of_copy(checkpoint, source, recipe));
+  const fs::path copy = TRY(home_of_copies(arguments)) /
+                        TRY(name_of_copy(checkpoint, arguments.positional(0), recipe));
   // config.json is the last file that quantize writes.
   if (fs::exists(copy / "config.json"))
     terminal.err(concat("quantized before: ", copy.string(), "\n"));

@@ -17,11 +17,10 @@ inline constexpr Option kQuantizedFolderOption = {
     "where the results of --quantize are kept; default ~/.cache/nibble/quantized"};
 inline constexpr std::array kQuantizeFirstOptions = {kQuantizeOption, kQuantizedFolderOption};
 
-/// The folder to load: `source` itself, or with --quantize its quantized copy, made now (or gone on
-/// with) unless it is there. The copy's name holds the source's state, the recipe and the program's
-/// version. Errors: those of quantize; invalid_argument where there is no place to keep it.
-Result<std::filesystem::path> folder_to_load(const Arguments& arguments,
-                                             const std::filesystem::path& source,
-                                             Terminal& terminal);
+/// The folder to load: that of the first positional, or with --quantize its quantized copy, made
+/// now (or gone on with) unless it is there. The copy's name holds the source's state, the recipe
+/// and the program's version. Errors: those of first_folder and quantize; invalid_argument where
+/// there is no place to keep it.
+Result<std::filesystem::path> folder_to_load(const Arguments& arguments, Terminal& terminal);
 
 }  // namespace nibble

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "cli/verb.h"
+#include "cli/folders.h"
 #include "text/chat_template.h"
 
 namespace nibble {
@@ -13,6 +13,7 @@ constexpr Option kOptions[] = {
     {"tools", "FILE", "", "JSON: a list of tools; overrides the request's"},
     {"kwargs", "JSON", "", "template variables, e.g. '{\"enable_thinking\":false}'"},
     {"generation-prompt", "", "true", "end with the start of the assistant's turn"},
+    kRevisionOption,
 };
 
 /// The wall clock where the user is, for templates that print the date.
@@ -29,7 +30,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
         ErrorCode::invalid_argument,
         {.what = "--messages", .expected = "a file with the conversation", .found = "nothing"});
   }
-  RenderRequest request{.source = arguments.positional(0),
+  RenderRequest request{.source = TRY(first_folder(arguments, terminal, SnapshotNeeds::papers)),
                         .messages = *arguments.text("messages"),
                         .kwargs = arguments.text("kwargs").value_or("")};
   if (arguments.given("tools")) request.tools = *arguments.text("tools");

@@ -80,7 +80,7 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt)
 Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
   const std::string prompt = TRY(read_prompt(arguments, terminal));
   const Json body = TRY(request_body(arguments, prompt));
-  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  const auto folder = TRY(folder_to_load(arguments, terminal));
   const auto session = TRY(LocalSession::open(arguments, folder, terminal));
   const bool raw = arguments.enabled("raw");
   if (!raw && !session->served().chat_template)
@@ -177,7 +177,7 @@ Result<int> run_ids(const Arguments& arguments, Terminal& terminal) {
   const std::string path = *arguments.text("ids");
   const std::string text = TRY(read_text_file(path, kIdsBytesMax));
   const Json json = TRY(parse_json(text, path));
-  const auto folder = TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+  const auto folder = TRY(folder_to_load(arguments, terminal));
   EngineSetup setup = TRY(set_up_engine(arguments, folder, {.sequences_max = kIdsSequencesMax}));
   terminal.err(setup.model.notice);
   const auto prompts = TRY(parse_ids(json, setup.model.config.vocab_rows));

@@ -120,10 +120,11 @@ Json json_of(const ScoreReport& report) {
 }
 
 Result<std::optional<ModelRequest>> reference_request(const Arguments& arguments,
-                                                      const ModelRequest& model) {
+                                                      const ModelRequest& model,
+                                                      Terminal& terminal) {
   if (!arguments.text("reference")) return std::optional<ModelRequest>();
   ModelRequest request = model;
-  request.folder = *arguments.text("reference");
+  request.folder = TRY(checkpoint_folder(*arguments.text("reference"), terminal));
   if (arguments.text("reference-activations"))
     request.options.activations = TRY(parse_activations(arguments, "reference-activations"));
   if (arguments.text("reference-state-dtype"))
@@ -155,7 +156,8 @@ Result<std::optional<LogitsFile>> open_logits(const Arguments& arguments,
 
 Result<int> run_score(const Arguments& arguments, Terminal& terminal) {
   ScoreReport report{.request = TRY(model_request(arguments, arguments.positional(0)))};
-  report.reference_request = TRY(reference_request(arguments, report.request));
+  report.request.folder = TRY(first_folder(arguments, terminal));
+  report.reference_request = TRY(reference_request(arguments, report.request, terminal));
   const std::string name = TRY(arguments.choice("arithmetic", {"prompt", "generation"}));
   const Arithmetic arithmetic = name == "prompt" ? Arithmetic::prompt : Arithmetic::generation;
   const Json ids = TRY(read_ids(arguments));

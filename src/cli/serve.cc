@@ -142,7 +142,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto progress = std::make_shared<LoadingProgress>();
   options.door = TRY(LoadingDoor::open(options.http, [progress] { return progress->part(); }));
   const std::filesystem::path folder =
-      TRY(folder_to_load(arguments, arguments.positional(0), terminal));
+      TRY(folder_to_load(arguments, terminal));
   progress->begin(folder);
   EngineSetup setup = TRY(set_up_engine(arguments, folder, request.needs));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));

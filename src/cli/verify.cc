@@ -47,7 +47,7 @@ std::string findings_text(const VerifyReport& report, int64_t limit) {
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const int64_t limit = TRY(arguments.integer("limit", 0, int64_t{1} << 40));
-  const std::string& folder = arguments.positional(0);
+  const std::string folder = TRY(first_folder(arguments, terminal)).string();
   VerifyOptions options;
   if (arguments.enabled("headers")) options.depth = VerifyDepth::headers;
   Progress progress(terminal, {.label = "verify", .unit = "MB", .unit_scale = 1e6});
@@ -63,7 +63,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
       report.count(Severity::error), " errors, ", report.count(Severity::warning), " warnings\n")));
   if (!report.sound() || !arguments.given("against"))
     return report.sound() ? kExitOk : kExitFailure;
-  return verify_against(arguments, terminal);
+  return verify_against(arguments, folder, terminal);
 }
 
 }  // namespace

@@ -66,11 +66,17 @@ void judge_weights(const Comparison& compared, double error_max, Verdict& verdic
                      compared.missing.empty() ? "" : concat(", first ", compared.missing.front())));
 }
 
+/// The folders that are compared.
+struct Folders {
+  std::filesystem::path checkpoint;
+  std::filesystem::path source;
+};
+
 /// The text's ids, in sequences short enough for every model.
 Result<std::vector<std::vector<int32_t>>> sequences_of(const Arguments& arguments,
+                                                       const Folders& folders,
                                                        const std::string& file) {
-  const std::filesystem::path folder = arguments.positional(0);
-  const Tokenizer tokenizer = TRY(Tokenizer::load(folder));
+  const Tokenizer tokenizer = TRY(Tokenizer::load(folders.checkpoint));
   const std::string text = TRY(read_text_file(file, kTextBytesMax));
   std::vector<int32_t> ids = TRY(tokenizer.encode(text, SpecialTokens::plain_text));
   const int64_t most = TRY(arguments.integer("max-tokens", 2, int64_t{1} << 40));
@@ -93,10 +99,10 @@ struct Measured {
 };
 
 /// The mode asked for; else, of a file that declares 4-bit activations, both that it can run with.
-Result<std::vector<Activations>> modes_of(const Arguments& arguments) {
+Result<std::vector<Activations>> modes_of(const Arguments& arguments, const Folders& folders) {
   const Activations asked = TRY(parse_activations(arguments, "activations"));
   if (asked != Activations::automatic) return std::vector{asked};
-  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
+  const Checkpoint checkpoint = TRY(Checkpoint::open(folders.checkpoint));
   const ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
   const Weights weights = TRY(Weights::bind(checkpoint, config));
   for (const auto& group : fused_linears(weights))
@@ -115,13 +121,13 @@ std::string activations_of(const Backend& backend) {
   return text.substr(begin, std::min(text.find(',', begin), text.size()) - begin);
 }
 
-Result<Measured> score_text(const Arguments& arguments, const std::string& file,
-                            Activations activations, Terminal& terminal) {
-  ModelRequest wanted = TRY(model_request(arguments, arguments.positional(0)));
+Result<Measured> score_text(const Arguments& arguments, const Folders& folders,
+                            const std::string& file, Activations activations, Terminal& terminal) {
+  ModelRequest wanted = TRY(model_request(arguments, folders.checkpoint));
   wanted.options.activations = activations;
   ModelRequest source = wanted;
-  source.folder = *arguments.text("against");
-  ScoreRequest request{.sequences = TRY(sequences_of(arguments, file))};
+  source.folder = folders.source;
+  ScoreRequest request{.sequences = TRY(sequences_of(arguments, folders, file))};
   const LoadedModel model = TRY(load_model(wanted));
   const LoadedModel reference = TRY(load_model(source));
   request.model = {.backend = model.backend.get(), .config = &model.config};
@@ -154,9 +160,9 @@ Result<void> judge_text(const Arguments& arguments, const Measured& measured, Ve
 }
 
 /// Puts the figures into README.md.
-Result<void> record(const Arguments& arguments, const std::string& file, const Measured& measured) {
+Result<void> record(const Folders& folders, const std::string& file, const Measured& measured) {
   const ScoreResult& scored = measured.scores;
-  const std::filesystem::path card = std::filesystem::path(arguments.positional(0)) / "README.md";
+  const std::filesystem::path card = folders.checkpoint / "README.md";
   const std::string before = TRY(read_text_file(card, kTextBytesMax));
   const std::string text = TRY(read_text_file(file, kTextBytesMax));
   const DivergenceSummary& d = *scored.divergence;
@@ -181,12 +187,15 @@ Result<void> record(const Arguments& arguments, const std::string& file, const M
 
 }  // namespace
 
-Result<int> verify_against(const Arguments& arguments, Terminal& terminal) {
+Result<int> verify_against(const Arguments& arguments, const std::filesystem::path& folder,
+                           Terminal& terminal) {
   const double error_max = TRY(arguments.number("max-error", 0, 1e9));
+  Folders folders{.checkpoint = folder};
+  folders.source = TRY(checkpoint_folder(*arguments.text("against"), terminal));
   Verdict verdict;
   {
-    const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
-    const Checkpoint source = TRY(Checkpoint::open(*arguments.text("against")));
+    const Checkpoint checkpoint = TRY(Checkpoint::open(folders.checkpoint));
+    const Checkpoint source = TRY(Checkpoint::open(folders.source));
     Progress progress(terminal, {.label = "compare", .unit = "MB", .unit_scale = 1e6});
     install_interrupt_flag();
     const Comparison compared = TRY(compare_checkpoints(
@@ -200,9 +209,9 @@ Result<int> verify_against(const Arguments& arguments, Terminal& terminal) {
   }
   if (arguments.given("text")) {
     const std::string file = *arguments.text("text");
-    const auto modes = TRY(modes_of(arguments));
+    const auto modes = TRY(modes_of(arguments, folders));
     for (const Activations mode : modes) {
-      const auto measured = score_text(arguments, file, mode, terminal);
+      const auto measured = score_text(arguments, folders, file, mode, terminal);
       // A card that cannot compute what is declared still measures the other mode.
       const bool other_left = mode != modes.back();
       if (!measured.ok() && measured.error().code == ErrorCode::unsupported && other_left) {
@@ -212,7 +221,7 @@ Result<int> verify_against(const Arguments& arguments, Terminal& terminal) {
       }
       if (!measured.ok()) return measured.error();
       TRY(judge_text(arguments, measured.value(), verdict));
-      if (arguments.enabled("card")) TRY(record(arguments, file, measured.value()));
+      if (arguments.enabled("card")) TRY(record(folders, file, measured.value()));
     }
   }
   TRY(terminal.out(verdict.text));

@@ -7,7 +7,9 @@
 
 namespace nibble {
 
-/// Prints figures and what is past a threshold; kExitFailure if anything is.
-Result<int> verify_against(const Arguments& arguments, Terminal& terminal);
+/// Prints figures of the checkpoint in `folder` and what is past a threshold; kExitFailure if
+/// anything is. The source is --against.
+Result<int> verify_against(const Arguments& arguments, const std::filesystem::path& folder,
+                           Terminal& terminal);
 
 }  // namespace nibble
