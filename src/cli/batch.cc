@@ -250,11 +250,15 @@ Result<BatchOutput> open_output(const Arguments& arguments, const std::string& i
   return BatchOutput::open(*path);
 }
 
-Result<std::unique_ptr<Server>> start_server(const Arguments& arguments, ClientSetup clients,
-                                             const std::filesystem::path& folder, int32_t sequences,
-                                             Terminal& terminal) {
-  EngineSetup setup = TRY(
-      set_up_engine(arguments, folder, {.use = EngineUse::serving, .sequences_max = sequences}));
+struct BatchServer {
+  std::unique_ptr<Server> server;
+  int32_t sequences_max = 0;
+};
+
+Result<BatchServer> start_server(const Arguments& arguments, ClientSetup clients,
+                                 const std::filesystem::path& folder, const EngineNeeds& needs,
+                                 Terminal& terminal) {
+  EngineSetup setup = TRY(set_up_engine(arguments, folder, needs));
   terminal.err(setup.model.notice);
   ServedModel served = TRY(load_for_clients(std::move(clients), setup, folder));
   EngineSettings settings = setup.settings();
@@ -262,8 +266,9 @@ Result<std::unique_ptr<Server>> start_server(const Arguments& arguments, ClientS
   ServerOptions options;
   options.http.listening = Listening::off;
   options.step_deadline = setup.step_deadline;
-  return Server::start(std::move(setup.model.backend), setup.model.config, settings,
-                       std::move(served), options);
+  return BatchServer{.server = TRY(Server::start(std::move(setup.model.backend), setup.model.config,
+                                                 settings, std::move(served), options)),
+                     .sequences_max = setup.plan.sequences_max};
 }
 
 }  // namespace
@@ -275,13 +280,17 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   const std::string path = *arguments.text("batch");
   BatchInput input = TRY(BatchInput::open(path));
   const BatchOutput output = TRY(open_output(arguments, path));
-  const auto sequences = static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
+  const EngineNeeds needs{.use = EngineUse::serving,
+                          .sequences_max = TRY(read_sequences(arguments))};
   ClientSetup clients = TRY(read_client_setup(arguments));
   const auto folder = TRY(folder_to_load(arguments, terminal));
-  const auto server = TRY(start_server(arguments, std::move(clients), folder, sequences, terminal));
+  const BatchServer started =
+      TRY(start_server(arguments, std::move(clients), folder, needs, terminal));
+  const std::unique_ptr<Server>& server = started.server;
   std::thread serving([&] { server->run(); });
   BatchRun batch(*server, std::move(input), output, terminal);
-  Result<int> code = batch.run(std::min(kOnTheWayPerSequence * sequences, kOnTheWayMax));
+  Result<int> code =
+      batch.run(std::min(kOnTheWayPerSequence * started.sequences_max, kOnTheWayMax));
   server->terminate();
   if (!code.ok()) server->terminate();  // whoever still runs is not waited for
   serving.join();

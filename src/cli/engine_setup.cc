@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backend/cuda/cuda_backend.h"
+#include "plan/card_defaults.h"
 
 namespace nibble {
 
@@ -32,9 +33,15 @@ Result<void> read_model_len(const Arguments& arguments, MemoryRequest& request) 
   return {};
 }
 
-/// Rows of a pass on a card unless the flag says otherwise: on an H200 the 35B computes 43,400
-/// prompt tokens a second in passes of 2,048 rows, 16,600 in passes of 512.
-constexpr int32_t kCardRows = 2048;
+/// What a CPU runs at once unless the flag says otherwise, where a card's number is in the plan.
+constexpr int32_t kCpuSequences = 16;
+constexpr int32_t kCpuRows = 512;
+
+/// What the flags say of sequences and rows; what they leave out is the machine's to say.
+struct AskedSizes {
+  std::optional<int32_t> sequences;
+  std::optional<int32_t> rows;
+};
 
 Result<double> read_share(const Arguments& arguments) {
   const std::string text = *arguments.text(kMemoryShareOption.name);
@@ -69,23 +76,48 @@ Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, En
   return {};
 }
 
-/// `share` of the card, and what is taken of it beside weights and caches.
-Result<void> read_card(Backend& backend, double share, MemoryRequest& request) {
-  constexpr int32_t kSnapshotsEach = 2;  // as the plan has them
-  const CudaMemory card = cuda_memory(backend);
-  request.workspace_bytes = TRY(cuda_workspace_bytes(
-      backend, {.pages = 1 << 20,
-                .state_slots = request.sequences_max +
-                               request.snapshots.value_or(kSnapshotsEach * request.sequences_max),
-                .rows_max = request.rows_max,
-                .replay_rows = request.replay_rows}));
-  request.driver_bytes = card.driver + card.recorded;
-  request.memory_bytes = static_cast<int64_t>(static_cast<double>(card.card) * share);
+/// auto:SEQS asks for as many sequences, whatever the default; few rows allow fewer.
+void use_sizes(const AskedSizes& asked, const ServingDefaults& defaults, MemoryRequest& request) {
+  const int32_t rows_left = asked.rows.value_or(INT32_MAX) - kPageTokens;
+  request.sequences_max = asked.sequences.value_or(
+      std::max(std::min(defaults.sequences_max, rows_left), request.full_length_sequences));
+  request.rows_max =
+      asked.rows.value_or(std::max(defaults.rows_max, request.sequences_max + kPageTokens));
+}
+
+/// `share` of the card, what a pass there is, and what is taken beside weights and caches.
+Result<void> read_card(const LoadedModel& model, double share, const AskedSizes& asked,
+                       MemoryRequest& request) {
+  Backend& backend = *model.backend;
+  const CudaMemory loaded = cuda_memory(backend);
+  const CardBudget budget = card_budget({.card_bytes = loaded.card,
+                                         .share = share,
+                                         .taken_bytes = loaded.driver,
+                                         .context_bytes = loaded.context});
+  request.rule = CacheRule::all;
+  request.memory_bytes = budget.memory_bytes;
+  request.asked_bytes = budget.asked_bytes;
+  request.others_bytes = budget.others_bytes;
+  request.driver_bytes = budget.context_bytes + loaded.recorded;
+  const CardRoom room = {.bytes = budget.memory_bytes - model.weight_bytes - request.driver_bytes,
+                         .page_bytes = request.page_bytes,
+                         .slot_bytes = request.slot_bytes};
+  use_sizes(asked, serving_defaults(model.config, room), request);
+  constexpr int32_t kPagesMost = 1 << 20;  // of the plan's rule
+  request.workspace_bytes =
+      TRY(cuda_workspace_bytes(backend, {.pages = kPagesMost,
+                                         .state_slots = request.sequences_max,
+                                         .rows_max = request.rows_max,
+                                         .replay_rows = request.replay_rows,
+                                         .sequences_max = request.sequences_max}));
+  // The driver's own by now, beyond its context: kernels' code, rounding of small buffers.
+  const CudaMemory now = cuda_memory(backend);
+  request.driver_bytes += std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
   return {};
 }
 
-/// A pass that takes longer will not end. Counted, not measured: the longest honest one, 2,048 rows
-/// behind 262,144 tokens, takes under a second on an H200; on a slow CPU a pass of a dense model
+/// A pass that takes longer will not end. Counted, not measured: the longest honest one, 8,192 rows
+/// behind 262,144 tokens, takes a few seconds on an H200; on a slow CPU a pass of a dense model
 /// takes minutes.
 Result<std::chrono::duration<double>> read_step_deadline(const Arguments& arguments,
                                                          const Backend& backend) {
@@ -96,6 +128,12 @@ Result<std::chrono::duration<double>> read_step_deadline(const Arguments& argume
 }
 
 }  // namespace
+
+Result<std::optional<int32_t>> read_sequences(const Arguments& arguments) {
+  if (arguments.text(kMaxSequencesOption.name) == "auto") return std::optional<int32_t>();
+  return std::optional(
+      static_cast<int32_t>(TRY(arguments.integer(kMaxSequencesOption.name, 1, 65536))));
+}
 
 int64_t available_memory_bytes() {
   int64_t bytes = std::numeric_limits<int64_t>::max();
@@ -136,17 +174,16 @@ EngineSettings EngineSetup::settings() const {
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
                                   const EngineNeeds& needs) {
   EngineSetup setup;
-  MemoryRequest request{.memory_bytes = available_memory_bytes(),
-                        .sequences_max = needs.sequences_max};
+  MemoryRequest request{.memory_bytes = available_memory_bytes()};
   const double share = TRY(read_share(arguments));
   request.memory_bytes = static_cast<int64_t>(static_cast<double>(request.memory_bytes) * share);
   TRY(read_model_len(arguments, request));
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, setup));
   if (arguments.text(kKvCacheBytesOption.name))
     request.kv_cache_bytes = TRY(arguments.integer(kKvCacheBytesOption.name, 1, INT64_MAX));
-  request.rows_max = std::max(request.rows_max, needs.sequences_max + kPageTokens);
+  AskedSizes asked{.sequences = needs.sequences_max};
   if (arguments.text(kMaxBatchedTokensOption.name))
-    request.rows_max = static_cast<int32_t>(
+    asked.rows = static_cast<int32_t>(
         TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
 
   if (const auto json = arguments.text(kSpeculativeOption.name)) {
@@ -161,14 +198,16 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   request.weight_bytes = setup.model.weight_bytes;
   Backend& backend = *setup.model.backend;
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
-  if (backend.name() == "cuda") {
-    if (!arguments.text(kMaxBatchedTokensOption.name))
-      request.rows_max = std::max(request.rows_max, kCardRows);
-    TRY(read_card(backend, share, request));
-  }
   request.page_bytes = backend.page_bytes();
   request.slot_bytes =
       backend.state_slot_bytes() + request.replay_rows * backend.replay_row_bytes();
+  request.reuse = needs.use == EngineUse::serving && setup.cache != CacheMode::off
+                      ? PrefixReuse::shared
+                      : PrefixReuse::none;
+  if (backend.name() == "cuda")
+    TRY(read_card(setup.model, share, asked, request));
+  else
+    use_sizes(asked, {.sequences_max = kCpuSequences, .rows_max = kCpuRows}, request);
   setup.plan = TRY(plan_memory(setup.model.config, request));
   return setup;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,15 @@ inline constexpr Option kMaxModelLenOption = {
     "longest prompt + answer in tokens; auto: what fits, auto:4: four times at once"};
 inline constexpr Option kMemoryShareOption = {
     "gpu-memory-utilization", "SHARE", "0.9",
-    "share of the memory there is (on a CPU: that is available) for weights, caches and workspace"};
+    "share of the card's memory for this process: what weights and workspace leave becomes caches "
+    "(on a CPU: of the memory that is available, of which caches take what they need)"};
 inline constexpr Option kKvCacheBytesOption = {
-    "kv-cache-memory-bytes", "N", "", "bytes for the KV cache; default: by need, within memory"};
+    "kv-cache-memory-bytes", "N", "",
+    "bytes for the pages of the KV cache; default: what is left, on a CPU by need"};
 inline constexpr Option kMaxBatchedTokensOption = {
     "max-num-batched-tokens", "N", "",
-    "rows of one pass, prompt pieces and decoding sequences; default: 512, "
-    "on a card 2048, or as many as needed"};
+    "rows of one pass, prompt pieces and decoding sequences; default: 512, on a card by its "
+    "memory up to 8192; at least --max-num-seqs + 64"};
 inline constexpr Option kStepDeadlineOption = {
     "step-deadline", "SECONDS", "",
     "a pass that takes longer will not end: every request gets that error and the exit code is 3; "
@@ -36,6 +39,11 @@ inline constexpr std::array kEngineOptions = {kMaxModelLenOption, kKvCacheBytesO
                                               kMemoryShareOption, kMaxBatchedTokensOption,
                                               kSpeculativeOption, kStepDeadlineOption};
 
+// Of those that answer many requests.
+inline constexpr Option kMaxSequencesOption = {
+    "max-num-seqs", "N|auto", "auto",
+    "sequences computed at once, more wait; auto: on a card by its memory, 4 to 64, on a CPU 16"};
+
 // Rows for a server's, as kServingOptions; the others take their defaults.
 inline constexpr Option kPrefixCachingOption = {"enable-prefix-caching", "", "true",
                                                 "prompts that begin alike are computed once"};
@@ -43,7 +51,8 @@ inline constexpr Option kCacheModeOption = {
     "cache-mode", "exact|fast", "exact",
     "exact: an answer never depends on what ran before; fast: generated text is reused too"};
 inline constexpr Option kSnapshotsOption = {
-    "prefix-snapshots", "N", "", "states kept for the prefix cache; default: two per sequence"};
+    "prefix-snapshots", "N", "",
+    "states kept for the prefix cache; default: by memory, on a CPU two per sequence"};
 inline constexpr Option kHostCacheOption = {
     "host-cache-memory-bytes", "N", "",
     "host memory for swapped sequences and the prefix cache's second tier; default: as the plan "
@@ -77,8 +86,11 @@ enum class EngineUse : uint8_t { single, serving };
 
 struct EngineNeeds {
   EngineUse use = EngineUse::single;
-  int32_t sequences_max = 1;
+  std::optional<int32_t> sequences_max = 1;  // absent: as the machine allows
 };
+
+/// --max-num-seqs: a number, or nothing for auto. Errors: invalid_argument.
+Result<std::optional<int32_t>> read_sequences(const Arguments& arguments);
 
 /// Loads the model and plans its memory from the rows above and those of model_loader.h. `serving`
 /// reads the server's rows too.

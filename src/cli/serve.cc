@@ -15,7 +15,7 @@ namespace nibble {
 namespace {
 
 constexpr auto kOwnOptions = std::to_array<Option>({
-    {"max-num-seqs", "N", "16", "sequences computed at once; more wait"},
+    kMaxSequencesOption,
     {"max-queued-requests", "N", "1024", "sequences that may wait; more get status 429"},
     {"max-queued-tokens", "N", "4M", "of their prompts; likewise"},
     {"prefix-store", "FOLDER", "", "keeps pinned prefixes (cache_control) there, over restarts"},
@@ -63,8 +63,7 @@ Result<ServeRequest> read_request(const Arguments& arguments, Terminal& terminal
   request.clients = TRY(read_client_setup(arguments));
   request.template_kwargs = TRY(read_template_kwargs(arguments));
   TRY(make_filters(request.clients.profiles, *request.server.filter.store));  // before it loads
-  request.needs.sequences_max =
-      static_cast<int32_t>(TRY(arguments.integer("max-num-seqs", 1, 65536)));
+  request.needs.sequences_max = TRY(read_sequences(arguments));
   request.waiting_max =
       static_cast<int32_t>(TRY(arguments.integer("max-queued-requests", 0, 1 << 20)));
   request.waiting_tokens_max = TRY(arguments.integer("max-queued-tokens", 1, int64_t{1} << 40));

@@ -60,6 +60,7 @@ struct PoolSizes {
   int32_t host_slots = 0;   // tier
   // Rows of a pass with StateWrite::replayed, whose inputs a slot has room for; 0: no such passes.
   int32_t replay_rows = 0;
+  int32_t sequences_max = 0;  // of one pass; 0: as many as there are state slots
 };
 
 /// The residual stream of one pass, [T, hidden]; memory of the backend, valid until the next embed.
@@ -137,6 +138,10 @@ class Backend {
   virtual void outlive_device() {}
   /// Errors: io, naming the device and what it met.
   virtual Result<void> alive() const { return {}; }
+
+  /// Allocations of device memory that this process ever made. Between reserve() and the end only
+  /// sleep and wake change it.
+  virtual int64_t device_allocations() const { return 0; }
 
   /// Gives the device's memory back: weights go to host memory, caches lose what they hold. Until
   /// wake() nothing else may be called. Errors: unsupported, no_memory.

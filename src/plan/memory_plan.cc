@@ -1,54 +1,43 @@
-// The arithmetic of the plan, largest claims first: weights, state, workspace, then pages.
+// The arithmetic of the plan, in the order of claims that the header states.
 #include "plan/memory_plan.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "plan/plan_text.h"
 
 namespace nibble {
 
 namespace {
 
-/// Share of the memory left after weights, state and workspace that pages take when nobody says.
+/// CacheRule::by_need: the share of the memory left that pages take when nobody says.
 constexpr int64_t kKvShareDivisor = 2;
-/// Share of it that snapshots may take, and how many each running sequence can use: the end of its
-/// system prompt and of its last turn.
+/// Of what pages and snapshots share, snapshots: a cached prefix of the 35B of 6,400 tokens in FP8
+/// pages weighs as much as one snapshot, and a conversation leaves one to three.
 constexpr int64_t kSnapshotShareDivisor = 4;
+/// CacheRule::all: so many requests of full length have their pages before snapshots get a share,
+constexpr int64_t kLengthsBeforeSnapshots = 4;
+/// but for one snapshot for so many sequences. While fewer run, their slots hold snapshots too.
+constexpr int32_t kSequencesPerSnapshot = 8;
+/// CacheRule::by_need: the end of a sequence's system prompt and of its last turn.
 constexpr int32_t kSnapshotsPerSequence = 2;
+/// Of a model without states, whose snapshots are ids alone: one for so many pages.
+constexpr int64_t kPagesPerSnapshot = 16;
+/// Pages and snapshots that the rule gives at most. A page of the prefix cache costs 650 bytes of
+/// host memory, so a small model on a large card would fill the host instead.
+constexpr int64_t kPagesMax = int64_t{1} << 20;
 /// Share of the host tier that states take; pages take the rest.
 constexpr int64_t kHostStateDivisor = 3;
 
-std::string megabytes(int64_t bytes) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  return text;
-}
-
-/// Rows x the widest intermediate of a block x F32, times the handful a block keeps at once, and
-/// the logits of every sequence.
-int64_t workspace_bytes(const ModelConfig& config, const PoolSizes& pools, int32_t sequences) {
-  const AttentionConfig& a = config.attention;
-  int64_t widest = config.hidden;
-  widest = std::max<int64_t>(widest, int64_t{a.q_heads} * a.head_dim * 2);
-  widest = std::max<int64_t>(widest, config.delta_net.qkv_rows());
-  widest = std::max<int64_t>(widest, config.dense_width);
-  if (config.moe) {
-    const int64_t routed = int64_t{config.moe->top_k} * config.moe->expert_width;
-    widest = std::max<int64_t>(widest, routed + config.moe->shared_width);
-  }
-  constexpr int64_t kLiveIntermediates = 6;
-  constexpr int64_t kFloatBytes = 4;
-  return kFloatBytes * (pools.rows_max * widest * kLiveIntermediates +
-                        int64_t{sequences} * std::max(pools.replay_rows, 1) * config.vocab_rows);
-}
+int64_t pages_of(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+/// A sequence of n tokens caches n - 1: the last one is never fed back.
+int64_t pages_to_run(int64_t tokens) { return std::max<int64_t>(pages_of(tokens - 1), 1); }
 
 Error too_small(std::string_view what, int64_t need, int64_t have, std::string_view advice) {
   return make_error(ErrorCode::no_memory, {.what = what,
-                                           .expected = concat("at least ", megabytes(need)),
-                                           .found = megabytes(have),
+                                           .expected = concat("at least ", plan_megabytes(need)),
+                                           .found = plan_megabytes(have),
                                            .advice = advice});
 }
-
-int64_t pages_of(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
 Result<void> check_flags(const ModelConfig& config, const MemoryRequest& request) {
   CHECK(request.page_bytes >= 0 && request.slot_bytes >= 0, "page ", request.page_bytes);
@@ -76,19 +65,94 @@ Result<void> check_flags(const ModelConfig& config, const MemoryRequest& request
                      .found = concat(*request.model_len)});
 }
 
-/// State slots beyond those of running sequences.
-int32_t choose_snapshots(const MemoryRequest& request, int64_t left) {
-  if (request.snapshots) return *request.snapshots;
-  const int64_t wanted = int64_t{request.sequences_max} * kSnapshotsPerSequence;
-  if (request.slot_bytes == 0) return static_cast<int32_t>(wanted);
-  return static_cast<int32_t>(std::min(wanted, left / kSnapshotShareDivisor / request.slot_bytes));
-}
+/// Divides what the fixed claims leave. Each step takes from `left` what the next cannot have.
+class CacheDivider {
+ public:
+  CacheDivider(const ModelConfig& config, const MemoryRequest& request, int64_t left)
+      : config_(config), request_(request), left_(left) {}
+
+  /// States of running sequences. On a CPU all that are asked for.
+  int32_t sequences() const {
+    if (request_.rule == CacheRule::by_need || request_.slot_bytes == 0)
+      return request_.sequences_max;
+    const int64_t promised =
+        page_floor() + int64_t{request_.snapshots.value_or(0)} * request_.slot_bytes;
+    const int64_t few = kSequencesLeast * request_.slot_bytes;
+    const int64_t share =
+        request_.kv_cache_bytes ? left_ : std::max(left_ / kSequenceShareDivisor, few);
+    const int64_t fit = std::min(share, left_ - promised) / request_.slot_bytes;
+    return static_cast<int32_t>(
+        std::clamp<int64_t>(fit, request_.full_length_sequences, request_.sequences_max));
+  }
+
+  /// State slots beyond those of `sequences`, which are paid for.
+  int32_t snapshots(int32_t sequences) const {
+    if (request_.snapshots) return *request_.snapshots;
+    const int64_t some = int64_t{sequences} * kSnapshotsPerSequence;
+    const bool many = request_.rule == CacheRule::all && request_.reuse == PrefixReuse::shared;
+    if (request_.slot_bytes == 0) {
+      const int64_t pages = request_.page_bytes == 0 ? 0 : left_ / request_.page_bytes;
+      const int64_t more = std::min(pages, kPagesMax) / kPagesPerSnapshot;
+      return static_cast<int32_t>(many ? std::max(some, more) : some);
+    }
+    const int64_t bytes =
+        request_.rule == CacheRule::all ? snapshot_bytes(sequences) : left_ / kSnapshotShareDivisor;
+    const int64_t fit = std::max<int64_t>(bytes, 0) / request_.slot_bytes;
+    return static_cast<int32_t>(std::min(many ? kPagesMax : some, fit));
+  }
+
+  /// With states and snapshots paid for.
+  Result<int64_t> pages(int32_t sequences) const {
+    const int64_t wanted_len = request_.model_len.value_or(config_.max_positions);
+    const int64_t all = pages_of(wanted_len) * sequences;
+    if (request_.page_bytes == 0) return all;  // no attention layers: pages cost nothing
+    if (request_.kv_cache_bytes) {
+      if (*request_.kv_cache_bytes <= left_) return *request_.kv_cache_bytes / request_.page_bytes;
+      return too_small("--kv-cache-memory-bytes", *request_.kv_cache_bytes, left_,
+                       "lower it, or free memory");
+    }
+    const int64_t fit = left_ / request_.page_bytes;
+    if (request_.rule == CacheRule::all)
+      return std::min(fit, request_.reuse == PrefixReuse::shared ? kPagesMax : all);
+    const int64_t one = pages_of(request_.model_len.value_or(2));
+    return std::clamp(fit / kKvShareDivisor, std::min(one, fit), all);
+  }
+
+  void take(int64_t bytes) { left_ -= bytes; }
+  int64_t left() const { return left_; }
+
+ private:
+  int64_t full_pages() const {
+    return pages_to_run(request_.model_len.value_or(config_.max_positions));
+  }
+
+  int64_t snapshot_bytes(int32_t sequences) const {
+    const int64_t beyond = left_ - page_floor();
+    if (request_.kv_cache_bytes)
+      return std::min(beyond, *request_.kv_cache_bytes / (kSnapshotShareDivisor - 1));
+    const int64_t surplus = left_ - kLengthsBeforeSnapshots * full_pages() * request_.page_bytes;
+    const int64_t least = sequences / kSequencesPerSnapshot * request_.slot_bytes;
+    return std::min(beyond, std::max(surplus / kSnapshotShareDivisor, least));
+  }
+
+  /// Bytes of pages that nothing else may have: those asked for, or of the least that must run.
+  int64_t page_floor() const {
+    if (request_.kv_cache_bytes) return *request_.kv_cache_bytes;
+    const int64_t each = pages_to_run(request_.model_len.value_or(2)) * request_.page_bytes;
+    return request_.model_len ? each : each * request_.full_length_sequences;
+  }
+
+  const ModelConfig& config_;
+  const MemoryRequest& request_;
+  int64_t left_;
+};
 
 /// Host twins within request.host_bytes.
 void plan_host(const MemoryRequest& request, MemoryPlan& plan) {
   if (request.host_bytes <= 0) return;
   const auto fit = [](int64_t bytes, int64_t each, int64_t most) {
-    return static_cast<int32_t>(std::min(each == 0 ? most : bytes / each, most));
+    return static_cast<int32_t>(
+        std::min({each == 0 ? most : bytes / each, most, int64_t{INT32_MAX}}));
   };
   const int64_t states =
       request.page_bytes == 0 ? request.host_bytes : request.host_bytes / kHostStateDivisor;
@@ -99,21 +163,41 @@ void plan_host(const MemoryRequest& request, MemoryPlan& plan) {
       plan.pools.host_slots * request.slot_bytes + plan.pools.host_pages * request.page_bytes;
 }
 
-/// Pages to reserve: what was asked for, or enough for every sequence within a share of `left`.
-Result<int64_t> choose_pages(const ModelConfig& config, const MemoryRequest& request,
-                             int64_t left) {
-  const int64_t wanted_len = request.model_len.value_or(config.max_positions);
-  const int64_t all = pages_of(wanted_len) * request.sequences_max;
-  if (request.page_bytes == 0) return all;  // no attention layers: pages cost nothing
-  if (!request.kv_cache_bytes) {
-    const int64_t affordable = left / kKvShareDivisor / request.page_bytes;
-    const int64_t one = pages_of(request.model_len.value_or(2));
-    return std::clamp(affordable, std::min(one, left / request.page_bytes), all);
-  }
-  if (*request.kv_cache_bytes > left)
-    return too_small("--kv-cache-memory-bytes", *request.kv_cache_bytes, left,
-                     "lower it, or free memory");
-  return *request.kv_cache_bytes / request.page_bytes;
+/// Claims that no flag of the caches changes.
+MemoryPlan fixed_claims(const ModelConfig& config, const MemoryRequest& request) {
+  MemoryPlan plan;
+  plan.memory_bytes = request.memory_bytes;
+  plan.asked_bytes = std::max(request.asked_bytes, request.memory_bytes);
+  plan.others_bytes = request.others_bytes;
+  plan.sequences_asked = request.sequences_max;
+  plan.weight_bytes = request.weight_bytes;
+  plan.pools.rows_max = request.rows_max;
+  plan.pools.replay_rows = request.replay_rows;
+  const int64_t logit_rows = int64_t{request.sequences_max} * std::max(request.replay_rows, 1);
+  plan.workspace_bytes =
+      request.workspace_bytes.value_or(pass_bytes(config, request.rows_max, logit_rows));
+  plan.driver_bytes = request.driver_bytes;
+  return plan;
+}
+
+/// The longest request, of pages that are decided.
+Result<int32_t> choose_context(const ModelConfig& config, const MemoryRequest& request,
+                               const MemoryPlan& plan, int64_t left) {
+  const int64_t longest = int64_t{plan.pools.pages} * kPageTokens + 1;
+  if (request.model_len && *request.model_len > longest)
+    return too_small(concat("the cache for --max-model-len ", *request.model_len),
+                     pages_to_run(*request.model_len) * request.page_bytes, plan.kv_bytes,
+                     "lower --max-model-len or raise --kv-cache-memory-bytes");
+  if (longest < 2)
+    return too_small("the KV cache", request.page_bytes, request.kv_cache_bytes.value_or(left),
+                     "raise --kv-cache-memory-bytes");
+  const int64_t each = int64_t{plan.pools.pages / request.full_length_sequences} * kPageTokens + 1;
+  if (each < 2)
+    return too_small(concat("the KV cache for ", request.full_length_sequences, " sequences"),
+                     request.full_length_sequences * request.page_bytes, plan.kv_bytes,
+                     "lower N of --max-model-len auto:N");
+  return static_cast<int32_t>(
+      std::min<int64_t>(request.model_len.value_or(each), config.max_positions));
 }
 
 }  // namespace
@@ -130,81 +214,70 @@ int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes) {
   return config.count(LayerKind::delta_net) * (recurrent + convolution);
 }
 
+/// Rows x the widest intermediate of a block x F32, times the handful a block keeps at once, and
+/// the logits.
+int64_t pass_bytes(const ModelConfig& config, int64_t rows, int64_t logit_rows) {
+  const AttentionConfig& a = config.attention;
+  int64_t widest = config.hidden;
+  widest = std::max<int64_t>(widest, int64_t{a.q_heads} * a.head_dim * 2);
+  widest = std::max<int64_t>(widest, config.delta_net.qkv_rows());
+  widest = std::max<int64_t>(widest, config.dense_width);
+  if (config.moe) {
+    const int64_t routed = int64_t{config.moe->top_k} * config.moe->expert_width;
+    widest = std::max<int64_t>(widest, routed + config.moe->shared_width);
+  }
+  constexpr int64_t kLiveIntermediates = 6;
+  constexpr int64_t kFloatBytes = 4;
+  return kFloatBytes * (rows * widest * kLiveIntermediates + logit_rows * config.vocab_rows);
+}
+
+double requests_held(int64_t cache_bytes, int64_t tokens, int64_t page_bytes, int64_t slot_bytes) {
+  const int64_t each = slot_bytes + pages_to_run(tokens) * page_bytes;
+  return static_cast<double>(cache_bytes) / static_cast<double>(each);
+}
+
 Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& request) {
   TRY(check_flags(config, request));
-  MemoryPlan plan;
-  plan.memory_bytes = request.memory_bytes;
-  plan.sequences_max = request.sequences_max;
-  plan.weight_bytes = request.weight_bytes;
-  plan.pools.state_slots = request.sequences_max;
-  plan.pools.rows_max = request.rows_max;
-  plan.pools.replay_rows = request.replay_rows;
-  plan.state_bytes = request.slot_bytes * request.sequences_max;
-  plan.workspace_bytes =
-      request.workspace_bytes.value_or(workspace_bytes(config, plan.pools, request.sequences_max));
-  plan.driver_bytes = request.driver_bytes;
-  int64_t left = request.memory_bytes - plan.total_bytes();
-  if (left < request.page_bytes)
+  MemoryPlan plan = fixed_claims(config, request);
+  CacheDivider cache(config, request, request.memory_bytes - plan.total_bytes());
+  const auto add_slots = [&](int32_t slots) {
+    plan.pools.state_slots += slots;
+    plan.state_bytes += slots * request.slot_bytes;
+    cache.take(slots * request.slot_bytes);
+  };
+  plan.sequences_max = cache.sequences();
+  add_slots(plan.sequences_max);
+  const std::string beside =
+      plan.memory_bytes < plan.asked_bytes
+          ? concat("; other processes hold ", plan_megabytes(plan.others_bytes), " of the card")
+          : "";
+  if (cache.left() < request.page_bytes)
     return too_small("the model does not fit in memory", plan.total_bytes() + request.page_bytes,
-                     request.memory_bytes, "lower --max-num-seqs or use a smaller model");
-  plan.snapshots = choose_snapshots(request, left);
-  plan.pools.state_slots += plan.snapshots;
-  plan.state_bytes += plan.snapshots * request.slot_bytes;
-  left -= plan.snapshots * request.slot_bytes;
-  if (left < request.page_bytes)
+                     request.memory_bytes,
+                     concat("lower --max-num-seqs or use a smaller model", beside));
+  plan.snapshots = cache.snapshots(plan.sequences_max);
+  add_slots(plan.snapshots);
+  if (cache.left() < request.page_bytes)
     return too_small(concat(plan.snapshots, " snapshots"), plan.total_bytes() + request.page_bytes,
-                     request.memory_bytes, "lower --prefix-snapshots");
-  const int64_t pages = TRY(choose_pages(config, request, left));
+                     request.memory_bytes, concat("lower --prefix-snapshots", beside));
+  const int64_t pages = TRY(cache.pages(plan.sequences_max));
   plan.pools.pages = static_cast<int32_t>(std::min<int64_t>(pages, INT32_MAX / kPageTokens));
+  plan.pools.sequences_max = plan.sequences_max;
   plan.kv_bytes = plan.pools.pages * request.page_bytes;
-
-  // A sequence of n tokens caches n - 1: the last one is never fed back.
-  const int64_t longest = int64_t{plan.pools.pages} * kPageTokens + 1;
-  if (request.model_len && *request.model_len > longest)
-    return too_small(concat("the cache for --max-model-len ", *request.model_len),
-                     pages_of(*request.model_len - 1) * request.page_bytes, plan.kv_bytes,
-                     "lower --max-model-len or raise --kv-cache-memory-bytes");
-  if (longest < 2)
-    return too_small("the KV cache", request.page_bytes, request.kv_cache_bytes.value_or(left),
-                     "raise --kv-cache-memory-bytes");
-  const int64_t each = int64_t{plan.pools.pages / request.full_length_sequences} * kPageTokens + 1;
-  if (each < 2)
-    return too_small(concat("the KV cache for ", request.full_length_sequences, " sequences"),
-                     request.full_length_sequences * request.page_bytes, plan.kv_bytes,
-                     "lower N of --max-model-len auto:N");
-  plan.context_max =
-      static_cast<int32_t>(std::min(request.model_len.value_or(each), config.max_positions));
+  plan.context_max = TRY(choose_context(config, request, plan, cache.left()));
   plan_host(request, plan);
   return plan;
 }
 
+double MemoryPlan::full_length_requests() const {
+  return static_cast<double>(pools.pages) / static_cast<double>(pages_to_run(context_max));
+}
+
 double MemoryPlan::concurrency(int64_t tokens) const {
-  const auto pages = static_cast<double>(std::max<int64_t>(pages_of(tokens - 1), 1));
-  return std::min<double>(static_cast<double>(pools.pages) / pages, sequences_max);
+  return std::min<double>(
+      static_cast<double>(pools.pages) / static_cast<double>(pages_to_run(tokens)), sequences_max);
 }
 
 double MemoryPlan::concurrency() const { return concurrency(context_max); }
-
-std::string MemoryPlan::table() const {
-  std::string text = concat(
-      "memory: weights ", megabytes(weight_bytes), ", KV cache ", megabytes(kv_bytes), " (",
-      pools.pages, " pages of ", kPageTokens, " tokens), state ", megabytes(state_bytes), " (",
-      sequences_max, " slots + ", snapshots, " snapshots), workspace ", megabytes(workspace_bytes),
-      driver_bytes > 0 ? concat(", driver ", megabytes(driver_bytes)) : "", "; total ",
-      megabytes(total_bytes()), " of ", megabytes(memory_bytes), "\n");
-  if (host_bytes > 0)
-    text += concat("host tier: ", megabytes(host_bytes), " (", pools.host_pages, " pages, ",
-                   pools.host_slots, " states)\n");
-  text += concat("context: ", context_max, " tokens; sequences at once by length:");
-  int64_t tokens = context_max;
-  for (int row = 0; row < 4 && tokens >= 2; ++row, tokens /= 4) {
-    char cell[48];
-    std::snprintf(cell, sizeof cell, " %lld: %.1f", static_cast<long long>(tokens),
-                  concurrency(tokens));
-    text += concat(row == 0 ? "" : ",", cell);
-    if (concurrency(tokens) >= sequences_max) break;
-  }
-  return text + "\n";
-}
 
 }  // namespace nibble

@@ -1,7 +1,6 @@
 // MemoryPlan: how many bytes weights, KV pages, state slots, their host twins and workspace take,
-// decided before
-// anything is allocated. Pure arithmetic of model, flags and machine; the engine reserves exactly
-// this, once. Not a measurement, and nothing here asks the machine.
+// decided before anything is allocated. Pure arithmetic of model, flags and machine; the engine
+// reserves exactly this, once. Not a measurement, and nothing here asks the machine.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +18,30 @@ int64_t kv_page_bytes(const ModelConfig& config, int64_t element_bytes);
 /// Bytes of one state slot: delta-net layers x (v_heads x k_dim x v_dim elements of the state +
 /// (kernel - 1) x qkv_rows in F32).
 int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes);
+/// An upper estimate of what one pass needs besides weights and caches.
+int64_t pass_bytes(const ModelConfig& config, int64_t rows, int64_t logit_rows);
+/// Requests of `tokens` tokens that `cache_bytes` hold when each takes one state and its pages.
+double requests_held(int64_t cache_bytes, int64_t tokens, int64_t page_bytes, int64_t slot_bytes);
+
+/// What becomes of the memory that weights, workspace and driver leave.
+enum class CacheRule : uint8_t {
+  by_need,  // pages that the sequences can fill, within half of it: other programs use memory too
+  all,      // every byte of it is a state, a snapshot or a page: a card
+};
+/// Whether requests find what others computed. Without it pages beyond those that the sequences
+/// can fill are of no use.
+enum class PrefixReuse : uint8_t { none, shared };
+/// CacheRule::all: the states of sequences take at most this part of what the fixed claims leave. A
+/// state alone serves nobody: beside 64 of the 35B a card of 32 GB has pages for one request of
+/// full length.
+inline constexpr int64_t kSequenceShareDivisor = 4;
+/// So many may take more than that.
+inline constexpr int64_t kSequencesLeast = 4;
 
 struct MemoryRequest {
   int64_t memory_bytes = 0;                // what the process may use in all
+  int64_t asked_bytes = 0;                 // what it would be without other processes; 0: the same
+  int64_t others_bytes = 0;                // that other processes hold of a card
   int64_t weight_bytes = 0;                // as the backend holds them
   int64_t page_bytes = 0;                  // of the backend; kv_page_bytes() if it adds nothing
   int64_t slot_bytes = 0;                  // likewise
@@ -30,17 +50,20 @@ struct MemoryRequest {
   int32_t sequences_max = 16;              // running at once
   std::optional<int32_t> snapshots;        // of the state, for the prefix cache; absent: auto
   int64_t host_bytes = 0;                  // for swapped sequences and the cache's second tier
-  std::optional<int64_t> kv_cache_bytes;   // absent: enough for all, within a share of memory
+  std::optional<int64_t> kv_cache_bytes;   // exactly so many bytes of pages; absent: by the rule
   int32_t rows_max = 512;                  // of one pass, prompt pieces and decoding sequences
   std::optional<int64_t> workspace_bytes;  // as the backend knows it; absent: an upper estimate
   int64_t driver_bytes = 0;                // of a card: the driver's context, recorded passes
   int32_t replay_rows = 0;                 // as PoolSizes; slot_bytes has room for them
+  CacheRule rule = CacheRule::by_need;
+  PrefixReuse reuse = PrefixReuse::shared;
 };
 
 struct MemoryPlan {
   PoolSizes pools;
-  int32_t sequences_max = 0;
-  int32_t context_max = 0;  // prompt + generated tokens of one sequence
+  int32_t sequences_max = 0;    // that run at once, each with a state slot
+  int32_t sequences_asked = 0;  // more than sequences_max where their states would take too much
+  int32_t context_max = 0;      // prompt + generated tokens of one sequence
   int64_t weight_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t state_bytes = 0;      // of live sequences and snapshots
@@ -49,22 +72,31 @@ struct MemoryPlan {
   int64_t workspace_bytes = 0;  // activations of one pass
   int64_t driver_bytes = 0;     // as requested
   int64_t memory_bytes = 0;
+  int64_t asked_bytes = 0;
+  int64_t others_bytes = 0;
 
   int64_t total_bytes() const {
     return weight_bytes + kv_bytes + state_bytes + workspace_bytes + driver_bytes;
   }
-  /// Sequences of full length that fit the pages at once.
+  /// Requests of full length whose pages there are, however many may run at once.
+  double full_length_requests() const;
+  /// Sequences of full length that run at once.
   double concurrency() const;
-  /// Sequences of `tokens` tokens that fit at once.
+  /// Sequences of `tokens` tokens that run at once.
   double concurrency(int64_t tokens) const;
   /// A few lines for people, each ending in a newline: bytes, then lengths against concurrency.
   std::string table() const;
 };
 
+/// The order of claims on the memory (docs/serving.md, "The card"): weights, driver and workspace;
+/// then one request of full length; explicit --kv-cache-memory-bytes and --prefix-snapshots; a
+/// state for each sequence; snapshots; pages. On a card (CacheRule::all) the states of sequences
+/// take at most a quarter of what the first three leave; snapshots a quarter of what is left beyond
+/// the pages of four requests of full length, and at least one for 8 sequences; pages all the rest.
+/// With model_len absent the context is the longest of which full_length_sequences fit the pages,
+/// at most the model's own.
 /// Errors: invalid_argument (a flag outside what the model allows), no_memory (cannot fit; states
-/// need and supply). With model_len absent, length, concurrency and snapshots are solved together:
-/// a state for each sequence first, then snapshots for at most a quarter of what is left, then
-/// pages; the context is the longest of which full_length_sequences fit, at most the model's own.
+/// need and supply).
 Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& request);
 
 }  // namespace nibble

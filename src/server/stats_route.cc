@@ -92,6 +92,7 @@ void answer_stats(ServerState& server, Call call) {
        {"first_token_ms", Json(stats.first_token_ms)},
        {"pools", pools_json(stats)},
        {"memory", memory_json(server.options.memory_map)},
+       {"device_allocations", Json(server.engine->backend().device_allocations())},
        {"requests", requests_json(server)}});
   call.exchange->respond({.body = answer.dump()});
 }

@@ -148,6 +148,7 @@ class CudaBackend final : public Backend {
                            : finite(floats, states);
     return sound && finite(floats + states, state_slot_bytes() / 4 - states);
   }
+  int64_t device_allocations() const override { return device_ledger().allocations; }
   Result<void> sleep() override;
   Result<void> wake() override;
   void outlive_device() override { cuda::outlive_device(); }
@@ -395,7 +396,12 @@ Result<void> CudaBackend::wake() {
   return {};
 }
 
-CudaMemory CudaBackend::memory() const { return card_memory(device_, card_, weights_.bytes()); }
+CudaMemory CudaBackend::memory() const {
+  CudaMemory memory = card_memory(device_, card_);
+  memory.weights = weights_.bytes();
+  memory.recorded = recorded_bytes(config_, static_cast<int32_t>(kGraphRows.size()));
+  return memory;
+}
 
 Result<int64_t> CudaBackend::workspace_bytes(const PoolSizes& sizes) {
   const int64_t before = device_ledger().used_bytes;

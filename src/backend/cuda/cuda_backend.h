@@ -38,13 +38,14 @@ struct CudaMemory {
   int64_t free = 0;         // of that, now
   int64_t weights = 0;      // as held
   int64_t driver = 0;       // taken before anything was allocated: the context, other processes
+  int64_t context = 0;      // of that, the context, from a table
   int64_t recorded = 0;     // that recorded passes and rounding add, at most
   int64_t allocated = 0;    // by this process, weights included
   int64_t allocations = 0;  // that this process ever made
 };
 CudaMemory cuda_memory(Backend& backend);
-/// A few lines for people: block, kernel, native to the card or the portable twin, and the share of
-/// its bound that it reached on an H200. Each ends in a newline.
+/// A few lines for people: block, kernel, native to the card or the portable twin. Each ends in a
+/// newline.
 std::string cuda_kernel_table(Backend& backend);
 /// What reserve() allocates beside pages and states for passes of up to rows_max rows: measured by
 /// doing so, before the first reserve(). Errors: no_memory.

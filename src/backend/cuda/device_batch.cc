@@ -11,12 +11,15 @@ namespace {
 constexpr int64_t kRowFields = 10;
 constexpr int64_t kSequenceFields = 4;
 
-/// Entries of the page tables of a batch: each sequence has a state slot, where there are states,
-/// and at most the model's length of pages.
+/// Entries of the page tables of a batch: each sequence has a state slot, where there are states
+/// and no other bound, and at most the model's length of pages.
 int64_t page_entries_max(const ModelConfig& config, const PoolSizes& sizes) {
   constexpr int64_t kMost = int64_t{1} << 22;
   const bool recurs = config.count(LayerKind::delta_net) > 0;
-  const int64_t sequences = recurs ? std::min(sizes.rows_max, sizes.state_slots) : sizes.rows_max;
+  const int64_t bound = sizes.sequences_max > 0 ? sizes.sequences_max
+                        : recurs                ? sizes.state_slots
+                                                : sizes.rows_max;
+  const int64_t sequences = std::min<int64_t>(sizes.rows_max, bound);
   const int64_t longest = (int64_t{config.max_positions} + kPageTokens - 1) / kPageTokens;
   return std::min(
       sequences * std::clamp(longest, int64_t{1}, std::max(int64_t{sizes.pages}, int64_t{1})),

@@ -27,6 +27,7 @@ void send(const std::vector<T>& list, const DeviceBuffer& to, const PinnedBuffer
 
 /// Each sequence of a batch writes a state slot of its own.
 int64_t sequences_max(const ModelConfig& config, const PoolSizes& sizes) {
+  if (sizes.sequences_max > 0) return std::min(sizes.rows_max, sizes.sequences_max);
   const bool recurs = config.count(LayerKind::delta_net) > 0;
   return recurs ? std::min(sizes.rows_max, sizes.state_slots) : sizes.rows_max;
 }
