@@ -36,8 +36,9 @@ Result<KvCache> parse_kv_cache(const Arguments& arguments) {
 }
 
 Result<std::optional<std::string>> parse_load_format(const Arguments& arguments) {
-  const std::string name = TRY(arguments.choice(
-      "load-format", {"auto", "safetensors", "dummy", "dummy:mixed", "dummy:nvfp4", "dummy:bf16"}));
+  const std::string name =
+      TRY(arguments.choice("load-format", {"auto", "safetensors", "dummy", "dummy:mixed",
+                                           "dummy:nvfp4", "dummy:w4a4", "dummy:bf16"}));
   constexpr std::string_view kDummy = "dummy";
   if (!name.starts_with(kDummy)) return std::optional<std::string>();
   return std::optional(name.size() > kDummy.size() ? name.substr(kDummy.size() + 1) : "");

@@ -6,8 +6,8 @@
 namespace nibble {
 namespace {
 
-constexpr std::array kLayouts = {WeightLayout::mixed, WeightLayout::nvfp4, WeightLayout::fp8,
-                                 WeightLayout::bf16};
+constexpr std::array kLayouts = {WeightLayout::mixed, WeightLayout::nvfp4, WeightLayout::w4a4,
+                                 WeightLayout::fp8, WeightLayout::bf16};
 
 bool is_expert_or_mlp(std::string_view module) {
   return module.ends_with("_proj") && module.find(".mlp.") != std::string_view::npos;
@@ -105,6 +105,8 @@ std::string_view weight_layout_name(WeightLayout layout) {
       return "mixed";
     case WeightLayout::nvfp4:
       return "nvfp4";
+    case WeightLayout::w4a4:
+      return "w4a4";
     case WeightLayout::fp8:
       return "fp8";
     case WeightLayout::bf16:
@@ -118,7 +120,7 @@ Result<WeightLayout> parse_weight_layout(std::string_view name) {
     if (weight_layout_name(layout) == name) return layout;
   return make_error(
       ErrorCode::invalid_argument,
-      {.what = "layout of weights", .expected = "mixed, nvfp4, fp8 or bf16", .found = name});
+      {.what = "layout of weights", .expected = "mixed, nvfp4, w4a4, fp8 or bf16", .found = name});
 }
 
 FormatOf formats_of(WeightLayout layout) {
@@ -126,6 +128,7 @@ FormatOf formats_of(WeightLayout layout) {
     const bool eight = layout == WeightLayout::fp8;
     const bool mixed = eight || layout == WeightLayout::mixed;
     if (layout == WeightLayout::bf16) return WeightFormat::plain;
+    if (layout == WeightLayout::w4a4 && module == "lm_head") return WeightFormat::plain;
     if (module == "lm_head" || is_expert_or_mlp(module))
       return eight ? WeightFormat::fp8_tensor : WeightFormat::nvfp4;
     if (module.find(".self_attn.") != std::string_view::npos)

@@ -17,6 +17,7 @@ namespace nibble {
 enum class WeightLayout : uint8_t {
   mixed,  // NVFP4 experts, shared expert, dense MLP and head; FP8 projections; the rest BF16
   nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16
+  w4a4,   // as nvfp4, head BF16: what the published W4A4 files of RedHatAI, ig1, inferRouter hold
   fp8,    // as mixed, what is NVFP4 there FP8
   bf16,
 };
