@@ -1,7 +1,9 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
-//   decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] ... [KV: bf16|fp8]
+//   decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] ... [KV: bf16|fp8]
 //   [state: f32|bf16]
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,7 +23,27 @@ namespace nibble {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kBandwidth = 4.3e12;  // bytes per second this card copies at
+
+/// Bytes a second of this card's memory, and where the figure is from.
+struct Bandwidth {
+  double bytes_per_s = 0.0;
+  const char* source = "";
+};
+
+/// As docs/kernels/ground.md measured it where it did, else what clock and bus width allow.
+Bandwidth card_bandwidth() {
+  constexpr double kH200Reads = 4.3e12;
+  cudaDeviceProp properties = {};
+  if (cudaGetDeviceProperties(&properties, 0) == cudaSuccess &&
+      std::string(properties.name).find("H200") != std::string::npos)
+    return {kH200Reads, "measured reads"};
+  int clock_khz = 0;
+  int bus_bits = 0;
+  cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, 0);
+  cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, 0);
+  constexpr double kTransfersPerClock = 2.0;
+  return {kTransfersPerClock * 1e3 * clock_khz * bus_bits / 8, "nominal, clock x bus width"};
+}
 
 constexpr const char* kStepNames[cuda::kStepCount] = {
     "embed",  "project", "attend",  "convolve", "recur", "project_out", "finish",
@@ -59,37 +81,41 @@ double experts_expected(const MoeConfig& m, int batch) {
   return m.experts * (1.0 - std::pow(1.0 - static_cast<double>(m.top_k) / m.experts, batch));
 }
 
+/// Bytes of a linear that a pass reads whole.
+double bytes_of(const LinearSource& linear) {
+  const double count = static_cast<double>(linear.rows) * static_cast<double>(linear.cols);
+  const WeightFormat format = linear.scheme.weights;
+  return count * (format == WeightFormat::plain   ? 2.0
+                  : format == WeightFormat::nvfp4 ? 0.5625
+                                                  : 1.0);
+}
+
+double bytes_of(const MlpSources& mlp) {
+  return bytes_of(mlp.gate) + bytes_of(mlp.up) + bytes_of(mlp.down);
+}
+
 Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context,
                const BackendOptions& options) {
-  const bool plain = recipe == WeightLayout::bf16;
-  const bool fp8 = recipe == WeightLayout::fp8;
-  const double fp4 = plain ? 2.0 : fp8 ? 1.0 : 0.5625;
-  const double delta = fp8 || recipe == WeightLayout::mixed ? 1.0 : 2.0;
-  const double attention = plain ? 2.0 : recipe == WeightLayout::mixed ? 1.0 : fp4;
-  const double hidden = c.hidden;
+  const SyntheticWeights weights = synthetic_weights(c, formats_of(recipe));
+  Floor f;
+  f.weights = bytes_of(weights.head);
+  for (const LayerSources& layer : weights.layers) {
+    const AttentionSources& a = layer.attention;
+    const DeltaNetSources& d = layer.delta_net;
+    for (const LinearSource* linear : {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.b, &d.a, &d.out,
+                                       &layer.moe.router, &layer.moe.shared_gate})
+      f.weights += bytes_of(*linear);
+    f.weights += bytes_of(layer.dense_mlp) + bytes_of(layer.moe.shared);
+    if (c.moe) f.experts += experts_expected(*c.moe, batch) * bytes_of(layer.moe.experts[0]);
+  }
   const int deltas = c.count(LayerKind::delta_net);
-  const int attentions = c.count(LayerKind::attention);
   const DeltaNetConfig& d = c.delta_net;
   const AttentionConfig& a = c.attention;
-  Floor f;
-  f.weights += deltas * (d.qkv_rows() + 2.0 * d.z_rows()) * hidden * delta;
-  f.weights += deltas * 2.0 * d.v_heads * hidden * 2.0;
-  f.weights += attentions * (3.0 * a.q_heads + 2.0 * a.kv_heads) * a.head_dim * hidden * attention;
-  f.weights += static_cast<double>(c.vocab_rows) * hidden * fp4;
-  const double layers = c.layer_count();
-  if (!c.moe) {
-    f.weights += layers * 3.0 * c.dense_width * hidden * fp4;
-  } else {
-    const MoeConfig& m = *c.moe;
-    f.weights += layers * (m.experts + 1.0) * hidden * 2.0;
-    f.weights += layers * 3.0 * m.shared_width * hidden * fp4;
-    f.experts = layers * experts_expected(m, batch) * 3.0 * m.expert_width * hidden * fp4;
-  }
   const double element = options.state == StateCache::bf16 ? 2.0 : 4.0;
   f.state =
       2.0 * batch * deltas * (element * d.v_heads * d.k_dim * d.v_dim + 4.0 * 3.0 * d.qkv_rows());
-  f.kv = (options.kv_cache == KvCache::fp8 ? 1.0 : 2.0) * batch * attentions * 2.0 * a.kv_heads *
-         a.head_dim * context;
+  f.kv = (options.kv_cache == KvCache::fp8 ? 1.0 : 2.0) * batch * c.count(LayerKind::attention) *
+         2.0 * a.kv_heads * a.head_dim * context;
   return f;
 }
 
@@ -123,6 +149,7 @@ struct Bench {
   BackendOptions options;
   PoolSizes pools;
   int pages_each;
+  Bandwidth bandwidth = card_bandwidth();
 
   void reserve(uint32_t skipped) {
     cuda::skip_steps(backend, skipped);
@@ -177,7 +204,7 @@ void Bench::decode(int batch) {
   std::sort(times.begin(), times.end());
   const double median_us = times[2];
   const Floor floor = floor_of(config, recipe, batch, context, options);
-  const double floor_us = floor.total() / kBandwidth * 1e6;
+  const double floor_us = floor.total() / bandwidth.bytes_per_s * 1e6;
   std::printf(
       "batch %3d: %8.1f us (%.1f..%.1f), %8.1f tok/s, floor %7.1f us (%.2f GB: weights %.2f, "
       "experts %.2f, state %.2f, KV %.2f), %5.1f %%; with logits to host %8.1f us; experts a layer "
@@ -291,7 +318,8 @@ void prefill(Backend& backend, const ModelConfig& config, int rows, uint32_t ski
     const auto begin = Clock::now();
     const HeadOutput out = forward(backend, config, batch);
     times.push_back(ms_since(begin));
-    if (!std::isfinite(out.logits[0])) std::printf("NaN in a prompt of %d\n", rows);
+    // A pass that leaves a step out reads what no kernel wrote, so its numbers mean nothing.
+    if (skipped == 0 && !std::isfinite(out.logits[0])) std::printf("NaN in a prompt of %d\n", rows);
   }
   std::sort(times.begin(), times.end());
   std::printf("prompt of %6d: %8.2f ms (%.2f..%.2f), %8.0f tok/s%s\n", rows, times[2], times[0],
@@ -301,9 +329,12 @@ void prefill(Backend& backend, const ModelConfig& config, int rows, uint32_t ski
 
 int run(int argc, char** argv) {
   const std::string recipe_name = argc > 2 ? argv[2] : "mixed";
-  const auto recipe = recipe_name == "bf16"    ? WeightLayout::bf16
-                      : recipe_name == "nvfp4" ? WeightLayout::nvfp4
-                                               : WeightLayout::mixed;
+  const Result<WeightLayout> named = parse_weight_layout(recipe_name);
+  if (!named.ok()) {
+    std::fprintf(stderr, "%s\n", named.error().message.c_str());
+    return 2;
+  }
+  const WeightLayout recipe = named.value();
   const int context = argc > 3 ? std::atoi(argv[3]) : 2048;
   const int steps = argc > 4 ? std::atoi(argv[4]) : 16;
   const std::string batches = argc > 5 ? argv[5] : "1,8,32,64";
@@ -340,6 +371,8 @@ int run(int argc, char** argv) {
               .pages_each = pages_each};
   const auto reserve_begin = Clock::now();
   bench.reserve(0);
+  std::printf("floors: bytes at %.2f TB/s, %s\n", bench.bandwidth.bytes_per_s * 1e-12,
+              bench.bandwidth.source);
   std::printf("reserved in %.2f s\n", ms_since(reserve_begin) * 1e-3);
   each(batches, [&](int batch) { bench.decode(batch); });
   each(batches, [&](int batch) { bench.sampled(batch); });
@@ -360,7 +393,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
-                 "decode_bench CONFIG.json [mixed|nvfp4|bf16] [context] [steps] "
+                 "decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] "
                  "[batches] [batches whose steps are timed] [prompt lengths] [KV: bf16|fp8] "
                  "[state: f32|bf16]\n");
     return 2;
