@@ -266,9 +266,9 @@ Result<BatchServer> start_server(const Arguments& arguments, ClientSetup clients
   ServerOptions options;
   options.http.listening = Listening::off;
   options.step_deadline = setup.step_deadline;
-  return BatchServer{.server = TRY(Server::start(std::move(setup.model.backend), setup.model.config,
-                                                 settings, std::move(served), options)),
-                     .sequences_max = setup.plan.sequences_max};
+  auto server = TRY(Server::start(std::move(setup.model.backend), setup.model.config, settings,
+                                  std::move(served), options));
+  return BatchServer{.server = std::move(server), .sequences_max = setup.plan.sequences_max};
 }
 
 }  // namespace
@@ -280,8 +280,8 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   const std::string path = *arguments.text("batch");
   BatchInput input = TRY(BatchInput::open(path));
   const BatchOutput output = TRY(open_output(arguments, path));
-  const EngineNeeds needs{.use = EngineUse::serving,
-                          .sequences_max = TRY(read_sequences(arguments))};
+  EngineNeeds needs{.use = EngineUse::serving};
+  needs.sequences_max = TRY(read_sequences(arguments));
   ClientSetup clients = TRY(read_client_setup(arguments));
   const auto folder = TRY(folder_to_load(arguments, terminal));
   const BatchServer started =
