@@ -115,13 +115,14 @@ class Backend {
   virtual void zero_state(int32_t slot) = 0;
   virtual void copy_state(int32_t from, int32_t to) = 0;
   virtual void copy_page(int32_t from, int32_t to) = 0;
-  /// Copies between the device and the host pools, saved inputs included; complete when the call
-  /// returns.
+  /// Copies between the device and the host pools, saved inputs included. They take effect in the
+  /// order of these calls and of the passes, and may still be under way when a call returns.
   virtual void store_page(int32_t page, int32_t host_page) = 0;
   virtual void load_page(int32_t host_page, int32_t page) = 0;
   virtual void store_state(int32_t slot, int32_t host_slot) = 0;
   virtual void load_state(int32_t host_slot, int32_t slot) = 0;
-  /// The host copies themselves, page_bytes() and state_slot_bytes() long, for the disk tier.
+  /// The host copies themselves, page_bytes() and state_slot_bytes() long, for the disk tier. Waits
+  /// for every copy that was asked for before, so the bytes may be read and written at once.
   virtual std::span<std::byte> host_page(int32_t host_page) = 0;
   virtual std::span<std::byte> host_state(int32_t host_slot) = 0;
   /// Whether every number in it is finite (of a slot: its state). Nothing else may be published for
