@@ -367,10 +367,11 @@ class AlongBlock {
   float state_[kWarpN8][4];
 };
 
-/// Grid (v_heads * v_dim / 32, runs).
-template <int kKDim, typename T>
-__global__ __launch_bounds__(kThreads) void along_kernel(const __grid_constant__ DeltaArgs args,
-                                                         int stages) {
+/// Grid (v_heads * v_dim / 32, runs). kResident: blocks that share a multiprocessor.
+template <int kKDim, typename T, int kResident>
+__global__ __launch_bounds__(kThreads,
+                             kResident) void along_kernel(const __grid_constant__ DeltaArgs args,
+                                                          int stages) {
   extern __shared__ __align__(1024) uint8_t shared[];
   AlongBlock<kKDim, T> block(args, shared, stages);
   block.run();
@@ -382,33 +383,47 @@ struct Choice {
   int shared_bytes;
 };
 
-template <int kKDim>
-Choice choose(StateFormat state, int shared_bytes_max) {
-  const int stages = AlongShared<kKDim>::bytes(2) <= shared_bytes_max ? 2 : 1;
-  return {state == StateFormat::bf16 ? along_kernel<kKDim, uint16_t> : along_kernel<kKDim, float>,
-          stages, AlongShared<kKDim>::bytes(stages)};
+/// With one run, blocks are at most as many as multiprocessors and copy a chunk ahead. With more
+/// runs, two blocks that do not copy ahead share a multiprocessor and hide each other's waits.
+enum class Runs : uint8_t { one, several };
+
+template <int kKDim, typename T>
+Choice choose(int shared_bytes_max, Runs runs) {
+  using Shared = AlongShared<kKDim>;
+  if (runs == Runs::several && 2 * Shared::bytes(1) <= shared_bytes_max)
+    return {along_kernel<kKDim, T, 2>, 1, Shared::bytes(1)};
+  const int stages = Shared::bytes(2) <= shared_bytes_max ? 2 : 1;
+  return {along_kernel<kKDim, T, 1>, stages, Shared::bytes(stages)};
 }
-Choice choose(int k_dim, StateFormat state, int shared_bytes_max) {
-  if (k_dim == 32) return choose<32>(state, shared_bytes_max);
-  return k_dim == 64 ? choose<64>(state, shared_bytes_max) : choose<128>(state, shared_bytes_max);
+template <typename T>
+Choice choose(int k_dim, int shared_bytes_max, Runs runs) {
+  if (k_dim == 32) return choose<32, T>(shared_bytes_max, runs);
+  return k_dim == 64 ? choose<64, T>(shared_bytes_max, runs)
+                     : choose<128, T>(shared_bytes_max, runs);
+}
+Choice choose(int k_dim, StateFormat state, int shared_bytes_max, Runs runs) {
+  return state == StateFormat::bf16 ? choose<uint16_t>(k_dim, shared_bytes_max, runs)
+                                    : choose<float>(k_dim, shared_bytes_max, runs);
 }
 
 }  // namespace
 
 cudaError_t prepare_delta_along(int shared_bytes_max) {
   for (const int k_dim : {32, 64, 128})
-    for (const StateFormat state : {StateFormat::f32, StateFormat::bf16}) {
-      const Choice it = choose(k_dim, state, shared_bytes_max);
-      const cudaError_t error = cudaFuncSetAttribute(
-          it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
-      if (error != cudaSuccess) return error;
-    }
+    for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
+      for (const Runs runs : {Runs::one, Runs::several}) {
+        const Choice it = choose(k_dim, state, shared_bytes_max, runs);
+        const cudaError_t error = cudaFuncSetAttribute(
+            it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
+        if (error != cudaSuccess) return error;
+      }
   return cudaSuccess;
 }
 
 cudaError_t launch_delta_along(const DeltaArgs& args, int shared_bytes_max, cudaStream_t stream) {
   const DeltaShape& shape = args.in.shape;
-  const Choice it = choose(shape.k_dim, args.in.state.format, shared_bytes_max);
+  const Runs runs = args.group.run_count > 1 ? Runs::several : Runs::one;
+  const Choice it = choose(shape.k_dim, args.in.state.format, shared_bytes_max, runs);
   const dim3 grid(static_cast<unsigned>(shape.v_heads * shape.v_dim / kN),
                   static_cast<unsigned>(args.group.run_count));
   it.kernel<<<grid, kThreads, it.shared_bytes, stream>>>(args, it.stages);
