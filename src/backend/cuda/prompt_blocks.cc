@@ -69,6 +69,32 @@ Input block_input(const Context& context) {
   const Workspace& work = context.work;
   return {rows_of<uint16_t>(context, work.x, work.x_stride), work.x_stride};
 }
+
+/// Whether `second` lies right behind `first` and both can be one matrix of more rows.
+bool adjoin(const DeviceLinear& first, const DeviceLinear& second) {
+  const auto plain = [](const DeviceLinear& w) {
+    return w.present() && w.format == Format::bf16 && w.rest_rows == 0 &&
+           w.activations == ActivationFormat::high;
+  };
+  return plain(first) && plain(second) && first.cols == second.cols &&
+         second.values == first.values + first.rows * value_bytes(first.format, first.cols);
+}
+
+/// Two products of the same input whose results lie side by side in F32 rows: one launch where the
+/// matrices adjoin, because a narrow matrix alone fills a quarter of the card.
+void run_narrow_pair(const Context& context, const DeviceLinear& first, const DeviceLinear& second,
+                     float* y, int64_t stride, Step step) {
+  const Input x = block_input(context);
+  if (adjoin(first, second)) {
+    DeviceLinear both = first;
+    both.rows += second.rows;
+    return run(context, gemm_of(context, x, both, {y, stride, GemmOutput::f32}), step);
+  }
+  run(context, gemm_of(context, x, first, {y, stride, GemmOutput::f32}), step);
+  if (second.present())
+    run(context, gemm_of(context, x, second, {y + first.rows, stride, GemmOutput::f32}), step);
+}
+
 Input mixed_input(const Context& context) {
   const Workspace& work = context.work;
   return {rows_of<uint16_t>(context, work.mixed, work.mixed_stride), work.mixed_stride};
@@ -158,9 +184,7 @@ void prompt_delta_net_block(const Context& context, int layer) {
   show(context, TapRole::mixer_in, x);
   run(context, gemm_of(context, x, w.qkv, {qkv, w.qkv.rows}), Step::project);
   run(context, gemm_of(context, x, w.z, {z, w.z.rows}), Step::project);
-  run(context, gemm_of(context, x, w.a, {gates, work.gate_stride, GemmOutput::f32}), Step::project);
-  run(context, gemm_of(context, x, w.b, {gates + w.a.rows, work.gate_stride, GemmOutput::f32}),
-      Step::project);
+  run_narrow_pair(context, w.a, w.b, gates, work.gate_stride, Step::project);
   const DeltaPrefill prefill{.shape = delta_shape(context.config),
                              .chunks = context.plan.chunks(),
                              .sequences = context.plan.sequences(),
@@ -197,13 +221,8 @@ void prompt_route(const Context& context, const MoeWeights& w) {
   const PromptMlpMemory& memory = context.plan.mlp();
   const cudaStream_t stream = context.launcher.stream;
   const int64_t stride = config.experts + 1;
-  const Input x = block_input(context);
   auto* logits = memory.router.as<float>();
-  run(context, gemm_of(context, x, w.router, {logits, stride, GemmOutput::f32}), Step::router);
-  if (config.shared_width > 0)
-    run(context,
-        gemm_of(context, x, w.shared_gate, {logits + config.experts, stride, GemmOutput::f32}),
-        Step::router);
+  run_narrow_pair(context, w.router, w.shared_gate, logits, stride, Step::router);
   CUDA_CHECK(route_top_k({.logits = logits,
                           .logits_stride = stride,
                           .rows = context.prompts.rows,

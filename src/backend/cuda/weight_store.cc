@@ -163,8 +163,8 @@ Result<void> build_layer(Builder& builder, const LayerSources& sources, LayerKin
     DeltaNetWeights& d = to.delta_net;
     TRY(builder.linear(s.qkv, d.qkv));
     TRY(builder.linear(s.z, d.z));
+    TRY(builder.linear(s.a, d.a));  // b follows it: adjoin() of prompt_blocks.cc
     TRY(builder.linear(s.b, d.b));
-    TRY(builder.linear(s.a, d.a));
     TRY(builder.linear(s.out, d.out));
     TRY(builder.vector(s.conv, Change::none, d.conv));
     TRY(builder.vector(s.a_log, Change::none, d.a_log));
