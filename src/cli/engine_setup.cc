@@ -36,6 +36,7 @@ Result<void> read_model_len(const Arguments& arguments, MemoryRequest& request) 
 /// What a CPU runs at once unless the flag says otherwise, where a card's number is in the plan.
 constexpr int32_t kCpuSequences = 16;
 constexpr int32_t kCpuRows = 512;
+constexpr int64_t kSequencesMost = 65536;
 
 /// What the flags say of sequences and rows; what they leave out is the machine's to say.
 struct AskedSizes {
@@ -130,9 +131,14 @@ Result<std::chrono::duration<double>> read_step_deadline(const Arguments& argume
 }  // namespace
 
 Result<std::optional<int32_t>> read_sequences(const Arguments& arguments) {
-  if (arguments.text(kMaxSequencesOption.name) == "auto") return std::optional<int32_t>();
-  return std::optional(
-      static_cast<int32_t>(TRY(arguments.integer(kMaxSequencesOption.name, 1, 65536))));
+  const std::string text = *arguments.text(kMaxSequencesOption.name);
+  if (text == "auto") return std::optional<int32_t>();
+  const Result<int64_t> count = arguments.integer(kMaxSequencesOption.name, 1, kSequencesMost);
+  if (count.ok()) return std::optional(static_cast<int32_t>(count.value()));
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "--max-num-seqs",
+                     .expected = concat("a whole number from 1 to ", kSequencesMost, ", or auto"),
+                     .found = concat("\"", text, "\"")});
 }
 
 int64_t available_memory_bytes() {

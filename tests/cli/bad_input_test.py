@@ -330,6 +330,13 @@ class Table:
             (["quantize", self.model, self.work / "f", "--format", "gguf"], [2],
              ["compressed-tensors", "modelopt", "gguf"]),
             (["serve", self.model, "--port", "99999"], [2], ["--port", "65535"]),
+            *((["serve", self.model, "--port", "0", flag, value], [2], [flag, value])
+              for flag, values in (("--max-num-seqs", ("0", "-1", "65537", "1.5", "many", "")),
+                                   ("--gpu-memory-utilization", ("0", "1.01", "-1", "nan", "all")),
+                                   ("--max-num-batched-tokens", ("64", "0", "auto", "2000000")),
+                                   ("--prefix-snapshots", ("-1", "some")),
+                                   ("--kv-cache-memory-bytes", ("0", "-5", "20GBytes")))
+              for value in values),
             (["run", self.model, "hi", "--max-tokens", "-5"], [2], ["--max-tokens"]),
             (["run", self.model, "hi", "--temperature", "hot"], [2], ["--temperature", "hot"]),
             (["score", self.model], [2], ["--ids"]),
