@@ -1,30 +1,36 @@
 // Flags to AnswerPolicy.
 #include "cli/answer_options.h"
 
+#include "cli/flag_errors.h"
+
 namespace nibble {
 
 Result<AnswerPolicy> read_answer_policy(const Arguments& arguments) {
+  FlagErrors errors;
   AnswerPolicy policy;
   policy.answer_reserve =
-      static_cast<int32_t>(TRY(arguments.integer("answer-reserve", 0, int64_t{1} << 24)));
+      static_cast<int32_t>(errors.take(arguments.integer("answer-reserve", 0, int64_t{1} << 24)));
   if (arguments.enabled("strict-fields")) policy.unknown_fields = UnknownFields::refused;
   const std::string name = *arguments.text("reasoning-field");
   const auto field = reasoning_field_of(name);
   if (!field)
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = "--reasoning-field",
-                       .expected = "both, reasoning or reasoning_content",
-                       .found = name});
+    errors.add(
+        make_error(ErrorCode::invalid_argument, {.what = "--reasoning-field",
+                                                 .expected = "both, reasoning or reasoning_content",
+                                                 .found = name}));
+  TRY(errors.result());
   policy.reasoning_field = *field;
   return policy;
 }
 
 Result<ResponseStoreLimits> read_response_store(const Arguments& arguments) {
+  FlagErrors errors;
   ResponseStoreLimits limits;
   limits.responses_max =
-      static_cast<size_t>(TRY(arguments.integer("response-store", 0, 10'000'000)));
+      static_cast<size_t>(errors.take(arguments.integer("response-store", 0, 10'000'000)));
   limits.bytes_max = static_cast<size_t>(
-      TRY(arguments.integer("response-store-max-bytes", 1, int64_t{1} << 44)));
+      errors.take(arguments.integer("response-store-max-bytes", 1, int64_t{1} << 44)));
+  TRY(errors.result());
   return limits;
 }
 

@@ -23,8 +23,8 @@ inline constexpr Option kReasoningFieldOption = {"reasoning-field",
 inline constexpr Option kResponseStoreOption = {
     "response-store", "N", "0",
     "so many answers of /v1/responses are kept in memory, to go on from by id; 0: none"};
-inline constexpr Option kResponseStoreBytesOption = {"response-store-max-bytes", "N", "256M",
-                                                     "size of all of them; the oldest go"};
+inline constexpr Option kResponseStoreBytesOption = {
+    "response-store-max-bytes", "N", "256M", "bytes of all answers that are kept; the oldest go"};
 
 inline constexpr Option kFilterOption = {"filter", "SPEC", "",
                                          "judges prompts and answers: regex:FILE, exec:PROGRAM, "
@@ -38,7 +38,7 @@ inline constexpr Option kFilterTimeoutOption = {"filter-timeout", "SECONDS", "5"
                                                 "longest wait for a filter's verdict"};
 inline constexpr Option kFilterWindowOption = {
     "filter-window", "BYTES", "256",
-    "of an answer held back: the longest text a filter can still catch whole"};
+    "bytes of an answer held back: the longest text that a filter can catch whole"};
 inline constexpr Option kFilterReasoningOption = {"filter-reasoning", "", "false",
                                                   "filters judge thinking too"};
 

@@ -10,6 +10,9 @@ constexpr Option kOptions[] = {
     {"max-tokens", "N", "16", "most tokens"},
     {"quiet", "", "", "say less"},
     {"format", "NAME", "", "dialect", "output-format"},
+    {"names", "NAME", "", "names", "-n", OptionForm::several},
+    {"settings", "JSON", "", "an object"},
+    {"source", "SRC", "", "SRC", "", OptionForm::operand},
 };
 const Verb kProbe = {.name = "probe",
                      .positionals = "SRC [DST]",
@@ -57,6 +60,39 @@ TEST(Arguments, AnotherNameMeansTheSame) {
   EXPECT_FALSE(parse({"a", "--", "--output-format"}).value().given("format"));
 }
 
+TEST(Arguments, ASwitchMayBeFollowedByItsValue) {
+  EXPECT_FALSE(parse({"a", "--quiet", "false"}).value().enabled("quiet"));
+  EXPECT_TRUE(parse({"a", "--quiet", "True", "b"}).value().enabled("quiet"));
+  EXPECT_FALSE(parse({"a", "--quiet=false"}).value().enabled("quiet"));
+  EXPECT_EQ(parse({"--quiet", "a"}).value().positional(0), "a");
+}
+
+TEST(Arguments, SeveralWordsGoUpToTheNextOption) {
+  EXPECT_EQ(parse({"a", "--names", "x", "y,z", "--quiet", "b"}).value().text("names"), "x,y,z");
+  EXPECT_EQ(parse({"a", "-n", "x", "-5"}).value().text("names"), "x,-5");
+  EXPECT_EQ(parse({"--names=x", "a"}).value().positional(0), "a");
+}
+
+TEST(Arguments, NamesMayHaveUnderscoresAndTheOperandAName) {
+  EXPECT_EQ(parse({"a", "--max_tokens", "3"}).value().text("max-tokens"), "3");
+  EXPECT_EQ(parse({"--source", "a"}).value().positional(0), "a");
+  EXPECT_EQ(parse({"a", "--settings.k_1", "x_y"}).value().text("settings"), R"({"k_1":"x_y"})");
+  EXPECT_EQ(parse({"a", "--settings", R"({"a":1})", "--settings.b=2"}).value().text("settings"),
+            R"({"a":1,"b":2})");
+}
+
+TEST(Arguments, ValuesAreCheckedBesideTheWords) {
+  Verb verb = kProbe;
+  verb.check = [](const Arguments& arguments) -> Result<void> {
+    return arguments.integer("max-tokens", 1, 20).ok()
+               ? Result<void>()
+               : Error{ErrorCode::invalid_argument, "too many"};
+  };
+  const std::vector<std::string> words = {"--zebra", "--max-tokens", "21"};
+  EXPECT_EQ(parse_arguments(verb, words, no_environment).error().message,
+            "unknown option --zebra; `nibble probe --help` lists the options\ntoo many");
+}
+
 TEST(Arguments, TextAfterDashesIsPositional) {
   EXPECT_EQ(parse({"--", "--quiet"}).value().positional(0), "--quiet");
 }
@@ -74,7 +110,25 @@ TEST(Arguments, RefusesWithAdvice) {
       {{"a", "b", "c"}, "arguments: expected SRC [DST], found 3; see `nibble probe --help`"},
       {{"a", "--quiet=perhaps"},
        "--quiet: expected 1, on, yes, true or 0, off, no, false, found \"perhaps\""},
-      {{"a", "--no-format"}, "unknown option --no-format; did you mean --format?"},
+      {{"a", "--no-format"},
+       "unknown option --no-format; --format takes a value NAME: it cannot be switched off"},
+      {{"a", "--format", "--quiet"},
+       "--format: expected a value NAME, found the option --quiet; write --format=VALUE if it "
+       "begins with a dash"},
+      {{"a", "--formatting", "x"},
+       "unknown option --formatting; `nibble probe --help` lists the options"},
+      {{"a", "-z"},
+       "unknown option -z; `nibble probe --help` lists the options; put -- before text that starts "
+       "with a dash"},
+      {{"a", "--format.x", "1"},
+       "unknown option --format.x; --format takes no JSON object, so it has no members"},
+      {{"--names", "a", "b"},
+       "arguments: expected SRC [DST], found 0; SRC [DST] stands before --names, which takes all "
+       "words up to the next option"},
+      {{"a", "b", "c", "--zebra", "--quiet=perhaps", "--format"},  // all at once
+       "unknown option --zebra; `nibble probe --help` lists the options\n--quiet: expected 1, on, "
+       "yes, true or 0, off, no, false, found \"perhaps\"\n--format: expected a value NAME, found "
+       "the end of the command"},
   };
   for (const auto& bad : cases) {
     const auto result = parse(bad.words);
@@ -84,7 +138,7 @@ TEST(Arguments, RefusesWithAdvice) {
 }
 
 TEST(Arguments, RefusesNumbersOutsideTheirRange) {
-  for (const char* text : {"0", "65", "1.5", "x", "", "1e99", "nan", "3 "}) {
+  for (const char* text : {"0", "65", "1.5", "x", "", "1e99", "nan", "3 4"}) {
     const auto arguments = parse({"a", concat("--max-tokens=", text)}).value();
     const auto number = arguments.integer("max-tokens", 1, 64);
     ASSERT_FALSE(number.ok()) << text;

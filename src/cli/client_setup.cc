@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "cli/flag_errors.h"
 #include "cli/folders.h"
 
 namespace nibble {
@@ -20,13 +21,16 @@ std::vector<std::string> split_list(std::string_view text) {
 namespace {
 
 Result<TemplateLimits> read_template_limits(const Arguments& arguments) {
+  FlagErrors errors;
   TemplateLimits limits;
-  limits.steps_max = TRY(arguments.integer(kTemplateStepsOption.name, 1000, int64_t{1} << 40));
+  limits.steps_max =
+      errors.take(arguments.integer(kTemplateStepsOption.name, 1000, int64_t{1} << 40));
   limits.output_bytes_max = static_cast<size_t>(
-      TRY(arguments.integer(kTemplateBytesOption.name, 1024, int64_t{1} << 32)));
+      errors.take(arguments.integer(kTemplateBytesOption.name, 1024, int64_t{1} << 32)));
   // Not more: a level of a template is levels of the machine's stack.
   limits.depth_max = static_cast<int>(
-      TRY(arguments.integer(kTemplateDepthOption.name, 10, TemplateLimits{}.depth_max)));
+      errors.take(arguments.integer(kTemplateDepthOption.name, 10, TemplateLimits{}.depth_max)));
+  TRY(errors.result());
   return limits;
 }
 
@@ -35,10 +39,12 @@ Result<TemplateLimits> read_template_limits(const Arguments& arguments) {
 Result<ClientSetup> read_client_setup(const Arguments& arguments) {
   ClientSetup clients;
   clients.names = split_list(arguments.text(kServedNamesOption.name).value_or(""));
-  clients.profiles = TRY(read_profiles(arguments));
-  clients.policy = TRY(read_answer_policy(arguments));
-  clients.template_limits = TRY(read_template_limits(arguments));
-  if (!clients.names.empty()) return clients;
+  FlagErrors errors;
+  clients.profiles = errors.take(read_profiles(arguments));
+  clients.policy = errors.take(read_answer_policy(arguments));
+  clients.template_limits = errors.take(read_template_limits(arguments));
+  TRY(errors.result());
+  if (!clients.names.empty() || arguments.positional_count() == 0) return clients;
   const std::string& folder = arguments.positional(0);
   if (const auto hub = hub_name_of(folder)) {
     clients.names = {hub->repository};

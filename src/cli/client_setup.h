@@ -17,14 +17,19 @@
 namespace nibble {
 
 inline constexpr Option kServedNamesOption = {
-    "served-model-name", "NAME", "", "name of the model in the API (several: separated by commas)"};
+    "served-model-name",
+    "NAME",
+    "",
+    "names of the model in the API: all words up to the next option, or with commas",
+    "",
+    OptionForm::several};
 
 inline constexpr Option kTemplateStepsOption = {"max-template-steps", "N", "5m",
-                                                "of the chat template, for one prompt"};
+                                                "steps of the chat template for one prompt"};
 inline constexpr Option kTemplateBytesOption = {"max-template-bytes", "N", "16M",
-                                                "of the text that the chat template makes"};
-inline constexpr Option kTemplateDepthOption = {"max-template-depth", "N", "200",
-                                                "levels in the chat template and its values"};
+                                                "bytes of the text that the chat template makes"};
+inline constexpr Option kTemplateDepthOption = {
+    "max-template-depth", "N", "200", "levels of nesting in the chat template and its values"};
 
 inline constexpr std::array kClientOptions = {
     kServedNamesOption,    kProfilesOption,      kAnswerReserveOption, kStrictFieldsOption,

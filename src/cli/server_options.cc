@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 
 #include "cli/answer_options.h"
 #include "cli/client_setup.h"
+#include "cli/flag_errors.h"
 #include "server/task_thread.h"
 
 namespace nibble {
@@ -86,32 +88,57 @@ double LoadingProgress::part() const {
   return bytes > 0.0 ? (bytes_read() - bytes_before_) / bytes : 0.0;
 }
 
-Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal) {
+namespace {
+
+/// Those of the option, else vLLM's variable: who set it expects a locked door.
+std::vector<std::string> read_keys(const Arguments& arguments) {
+  const char* vllm_key = std::getenv("VLLM_API_KEY");
+  return split_list(arguments.text("api-key").value_or(vllm_key != nullptr ? vllm_key : ""));
+}
+
+Result<std::filesystem::path> read_key_file(const Arguments& arguments) {
+  std::filesystem::path file = arguments.text("api-key-file").value_or("");
+  if (file.empty() || std::ifstream(file)) return file;
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = "--api-key-file", .expected = "a file that can be read", .found = file.string()});
+}
+
+}  // namespace
+
+Result<ServerOptions> read_server_flags(const Arguments& arguments) {
+  FlagErrors errors;
   ServerOptions options;
   options.http.host = *arguments.text("host");
   if (options.http.host == "localhost") options.http.host = "127.0.0.1";
-  options.http.port = static_cast<uint16_t>(TRY(arguments.integer("port", 0, 65535)));
+  options.http.port = static_cast<uint16_t>(errors.take(arguments.integer("port", 0, 65535)));
   for (const LimitFlag& limit : kLimitFlags)
-    limit.set(options, TRY(arguments.integer(limit.option.name, limit.least, limit.most)));
+    limit.set(options, errors.take(arguments.integer(limit.option.name, limit.least, limit.most)));
   options.http.uds = arguments.text("uds").value_or("");
   options.http.admin_uds = arguments.text("admin-socket").value_or("");
-  options.http.tls = TRY(read_tls(arguments));
-  options.allowed_origins = TRY(read_origins(arguments.text("allowed-origins").value_or("")));
-  options.api_keys = split_list(arguments.text("api-key").value_or(""));
-  options.api_key_file = arguments.text("api-key-file").value_or("");
-  if (!options.api_key_file.empty() && !std::ifstream(options.api_key_file))
-    return make_error(ErrorCode::invalid_argument, {.what = "--api-key-file",
-                                                    .expected = "a file that can be read",
-                                                    .found = options.api_key_file.string()});
-  options.response_store = TRY(read_response_store(arguments));
+  options.http.tls = errors.take(read_tls(arguments));
+  options.allowed_origins =
+      errors.take(read_origins(arguments.text("allowed-origins").value_or("")));
+  options.api_keys = read_keys(arguments);
+  options.api_key_file = errors.take(read_key_file(arguments));
+  options.response_store = errors.take(read_response_store(arguments));
   if (!arguments.enabled("web")) options.web = WebPage::off;
-  options.sleep_idle = std::chrono::seconds(TRY(arguments.integer("sleep-idle", 0, 86400 * 365)));
-  options.drain_wait = std::chrono::seconds(TRY(arguments.integer("shutdown-timeout", 0, 86400)));
-  const std::string format = TRY(arguments.choice("log-format", {"text", "json"}));
+  options.sleep_idle =
+      std::chrono::seconds(errors.take(arguments.integer("sleep-idle", 0, 86400 * 365)));
+  options.drain_wait =
+      std::chrono::seconds(errors.take(arguments.integer("shutdown-timeout", 0, 86400)));
+  const std::string format = errors.take(arguments.choice("log-format", {"text", "json"}));
   options.log_format = format == "json" ? LogFormat::json : LogFormat::text;
   if (arguments.enabled("log-prompts")) options.log_prompts = PromptLog::yes;
+  TRY(errors.result());
+  return options;
+}
+
+Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal) {
+  ServerOptions options = TRY(read_server_flags(arguments));
   options.log = line_writer(terminal);
-  if (arguments.enabled("log-requests")) options.request_log = options.log;
+  if (arguments.enabled("log-requests") && !arguments.enabled("disable-log-requests"))
+    options.request_log = options.log;
   options.filter = TRY(read_filters(arguments, options.log));
   return options;
 }

@@ -18,12 +18,31 @@
 
 namespace nibble {
 
+/// How many words a value has, and where it may stand.
+enum class OptionForm : uint8_t {
+  plain,    // one word
+  several,  // the words up to the next option; its text is these with commas between them
+  operand,  // one word that stands for the verb's first positional
+};
+
 struct Option {
-  std::string_view name;      // without the dashes: "max-tokens"
-  std::string_view value;     // placeholder in help: "N"; empty makes it a switch (--no-NAME too)
+  std::string_view name;  // without the dashes: "max-tokens"
+  /// Placeholder in help: "N". Empty makes it a switch (--no-NAME too); one that begins with
+  /// "JSON" may be given member by member: --NAME.KEY VALUE.
+  std::string_view value;
   std::string_view fallback;  // the default, as the user would type it; empty: none
   std::string_view help;
-  std::string_view alias = {};  // the name it has elsewhere, taken as well
+  std::string_view alias = {};  // the name it has elsewhere, taken as well; short ones as "-x"
+  OptionForm form = OptionForm::plain;
+};
+
+/// A flag of another program that means nothing here. Some of its values may be taken, with a line
+/// that says why it is not needed; all others are refused with the reason.
+struct ForeignFlag {
+  Option option;
+  std::string_view taken;     // values with commas; "*": any, "N": any whole number; empty: none
+  std::string_view accepted;  // why a taken value changes nothing: a clause that ends a sentence
+  std::string_view refused;   // why any other is refused: likewise
 };
 
 /// Tables as one, in this order. A literal one is std::to_array<Option>({...}).
@@ -35,6 +54,8 @@ constexpr auto joined_options(const std::array<Option, N>&... tables) {
   return all;
 }
 
+enum class ValueSource : uint8_t { fallback, environment, flag };
+
 /// The words after the verb, checked against its table. Precedence: flag, environment, default.
 class Arguments {
  public:
@@ -42,12 +63,13 @@ class Arguments {
   const std::string& positional(int index) const;
 
   /// True if the user set it, by flag or environment.
-  bool given(std::string_view name) const;
+  bool given(std::string_view name) const { return source(name) != ValueSource::fallback; }
+  ValueSource source(std::string_view name) const;
   /// A switch that is on.
   bool enabled(std::string_view name) const;
   /// The value or the default; empty optional if neither.
   std::optional<std::string> text(std::string_view name) const;
-  /// Whole numbers; 32K = 32,768 and 25.6k = 25,600 are accepted (also M/m, G/g).
+  /// Whole numbers in the words of read_size: 32K = 32,768 and 25.6k = 25,600.
   Result<int64_t> integer(std::string_view name, int64_t least, int64_t most) const;
   Result<double> number(std::string_view name, double least, double most) const;
   /// One of `choices`; the error lists them.
@@ -58,7 +80,7 @@ class Arguments {
   friend class ArgumentParser;
   struct Value {
     std::string text;
-    bool from_user = false;
+    ValueSource source = ValueSource::fallback;
   };
   std::vector<std::string> positionals_;
   std::map<std::string, Value, std::less<>> values_;
@@ -71,6 +93,10 @@ struct Verb {
   std::span<const Option> options;
   /// Returns the exit code. Results go to terminal.out, everything else to terminal.err.
   Result<int> (*run)(const Arguments& arguments, Terminal& terminal);
+  /// Flags of another program, known so that each gets its own answer.
+  std::span<const ForeignFlag> foreign = {};
+  /// Reads all values and nothing else, so that every wrong one is told of at once; may be null.
+  Result<void> (*check)(const Arguments& arguments) = nullptr;
 };
 
 // Exit codes of the program.
@@ -84,15 +110,24 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb;
 
-/// Checks `words` against the verb's table. `environment` looks up NIBBLE_<FLAG> names.
+/// Checks `words` against the verb's tables and its values with Verb::check. `environment` looks up
+/// NIBBLE_<FLAG> names. The error has a line for everything that is wrong.
 using EnvironmentLookup = std::optional<std::string> (*)(const std::string& name);
 Result<Arguments> parse_arguments(const Verb& verb, std::span<const std::string> words,
                                   EnvironmentLookup environment);
 
+/// The NIBBLE_<FLAG> name of an option.
+std::string environment_name(std::string_view option);
+
+/// A whole number as vLLM reads it: digits, or digits with K, M, G, T (powers of 1,024) or k, m, g,
+/// t (powers of 1,000; fractions allowed: 25.6k). Empty for anything else.
+std::optional<int64_t> read_size(std::string_view text);
+
 /// Usage, summary and the option table.
 std::string help_text(const Verb& verb);
 
-/// The candidate nearest to `word` by edit distance, or empty if none is near.
+/// The candidate that `word` is a slip of: at most two letters differ, and one in four. Empty if
+/// there is none.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace nibble
