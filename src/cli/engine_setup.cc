@@ -7,17 +7,18 @@
 #include <limits>
 
 #include "backend/cuda/cuda_backend.h"
+#include "cli/flag_errors.h"
 #include "plan/card_defaults.h"
 
 namespace nibble {
 
 namespace {
 
-/// "N", "auto" or "auto:SEQS".
+/// "N", "auto" (vLLM also has -1 for it) or "auto:SEQS".
 Result<void> read_model_len(const Arguments& arguments, MemoryRequest& request) {
   constexpr std::string_view kAutomatic = "auto";
   const std::string text = arguments.text(kMaxModelLenOption.name).value_or("auto");
-  if (text == kAutomatic) return {};
+  if (text == kAutomatic || text == "-1") return {};
   if (!text.starts_with("auto:")) {
     request.model_len = TRY(arguments.integer(kMaxModelLenOption.name, 2, INT32_MAX));
     return {};
@@ -175,6 +176,25 @@ EngineSettings EngineSetup::settings() const {
           .drafter = drafter,
           .long_prompt_tokens = long_prompt_tokens,
           .sampling_threads = sampling_threads};
+}
+
+Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& needs) {
+  FlagErrors errors;
+  MemoryRequest request;
+  EngineSetup setup;
+  errors.add(read_share(arguments));
+  errors.add(read_model_len(arguments, request));
+  if (needs.use == EngineUse::serving) errors.add(read_serving(arguments, request, setup));
+  if (arguments.text(kKvCacheBytesOption.name))
+    errors.add(arguments.integer(kKvCacheBytesOption.name, 1, INT64_MAX));
+  if (arguments.text(kMaxBatchedTokensOption.name))
+    errors.add(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20));
+  if (arguments.text(kStepDeadlineOption.name))
+    errors.add(arguments.number(kStepDeadlineOption.name, 0.0, 86400.0));
+  if (const auto json = arguments.text(kSpeculativeOption.name))
+    errors.add(read_speculation(*json));
+  errors.add(model_request(arguments, {}));
+  return errors.result();
 }
 
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,

@@ -23,7 +23,8 @@ inline constexpr Option kMaxModelLenOption = {
 inline constexpr Option kMemoryShareOption = {
     "gpu-memory-utilization", "SHARE", "0.9",
     "share of the card's memory for this process: what weights and workspace leave becomes caches "
-    "(on a CPU: of the memory that is available, of which caches take what they need)"};
+    "(on a CPU: of the memory that is available, of which caches take what they need)",
+    "device-memory-utilization"};
 inline constexpr Option kKvCacheBytesOption = {
     "kv-cache-memory-bytes", "N", "",
     "bytes for the pages of the KV cache; default: what is left, on a CPU by need"};
@@ -91,6 +92,10 @@ struct EngineNeeds {
 
 /// --max-num-seqs: a number, or nothing for auto. Errors: invalid_argument.
 Result<std::optional<int32_t>> read_sequences(const Arguments& arguments);
+
+/// Reads the values of the rows above and of model_loader.h, all of them, and nothing else. Errors:
+/// a line for each value that an option cannot have.
+Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& needs);
 
 /// Loads the model and plans its memory from the rows above and those of model_loader.h. `serving`
 /// reads the server's rows too.

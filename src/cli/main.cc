@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "cli/verb.h"
+#include "cli/vllm_flags.h"
 
 namespace nibble {
 namespace {
@@ -32,8 +33,12 @@ std::string overview() {
          "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the card failed, 130 interrupted.\n";
 }
 
+/// An error of several lines is several errors.
 int fail(Terminal& terminal, std::string_view who, const Error& error, int code) {
-  terminal.err(concat(who, ": ", error.message, "\n"));
+  std::string text;
+  for (const char c : concat(who, ": ", error.message))
+    text += c == '\n' ? concat("\n", who, ": ") : std::string(1, c);
+  terminal.err(text + "\n");
   return code;
 }
 
@@ -47,8 +52,10 @@ int unknown_verb(Terminal& terminal, std::string_view name) {
   std::vector<std::string_view> names;
   for (const Verb* verb : kVerbs) names.push_back(verb->name);
   const auto near = nearest_name(name, names);
-  const std::string advice =
-      near.empty() ? "`nibble --help` lists the verbs" : concat("did you mean ", near, "?");
+  std::string advice = "`nibble --help` lists the verbs";
+  if (!near.empty()) advice = concat("did you mean ", near, "?");
+  if (name.starts_with("--") || name.find('/') != name.npos)  // arguments of vLLM's image
+    advice = concat("the verb stands first: nibble serve ", name, " ...");
   return fail(terminal, "nibble",
               make_error(ErrorCode::invalid_argument,
                          {.what = concat("unknown verb \"", name, "\""), .advice = advice}),
@@ -72,6 +79,8 @@ int run(const std::vector<std::string>& words) {
     if (word == "--") break;
     if (word == "--help" || word == "-h")
       return terminal.out(help_text(*verb)).ok() ? kExitOk : kExitFailure;
+    if (word == "--help=vllm" && !verb->foreign.empty())
+      return terminal.out(vllm_flag_table()).ok() ? kExitOk : kExitFailure;
   }
   const std::string who = concat("nibble ", verb->name);
   const auto arguments = parse_arguments(*verb, rest, environment);

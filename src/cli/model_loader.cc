@@ -5,6 +5,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "base/file.h"
+#include "cli/flag_errors.h"
 #include "model/quant_config.h"
 #include "model/synthetic_weights.h"
 #include "model/weights.h"
@@ -29,6 +30,11 @@ Result<StateCache> parse_state(const Arguments& arguments, std::string_view name
 namespace {
 
 Result<KvCache> parse_kv_cache(const Arguments& arguments) {
+  if (const auto wanted = arguments.text("kv-cache-dtype"); wanted->starts_with("turboquant"))
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat("--kv-cache-dtype ", *wanted,
+                                      " is refused: a cache of 4 bits is not built in yet"),
+                       .advice = "fp8 halves the bytes of BF16"});
   const std::string name =
       TRY(arguments.choice("kv-cache-dtype", {"auto", "bf16", "bfloat16", "fp8", "fp8_e4m3"}));
   if (name == "auto") return KvCache::automatic;
@@ -36,9 +42,10 @@ Result<KvCache> parse_kv_cache(const Arguments& arguments) {
 }
 
 Result<std::optional<std::string>> parse_load_format(const Arguments& arguments) {
-  const std::string name =
-      TRY(arguments.choice("load-format", {"auto", "safetensors", "dummy", "dummy:mixed",
-                                           "dummy:nvfp4", "dummy:w4a4", "dummy:bf16"}));
+  const std::string name = TRY(arguments.choice(
+      "load-format",
+      {"auto", "hf", "safetensors", "fastsafetensors", "runai_streamer", "instanttensor", "dummy",
+       "dummy:mixed", "dummy:nvfp4", "dummy:w4a4", "dummy:bf16"}));
   constexpr std::string_view kDummy = "dummy";
   if (!name.starts_with(kDummy)) return std::optional<std::string>();
   return std::optional(name.size() > kDummy.size() ? name.substr(kDummy.size() + 1) : "");
@@ -56,28 +63,41 @@ Result<void> check_kv_cache(const std::string& backend, KvCache kind) {
 }  // namespace
 
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder) {
+  FlagErrors errors;
   ModelRequest request{.folder = std::move(folder)};
-  request.backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
-  request.options.activations = TRY(parse_activations(arguments, "activations"));
-  request.options.kv_cache = TRY(parse_kv_cache(arguments));
-  request.options.state = TRY(parse_state(arguments, kStateOption.name));
-  request.options.card = TRY(card_limit(arguments.text("card-limit").value_or("")));
-  request.dummy = TRY(parse_load_format(arguments));
-  request.options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
+  request.backend = errors.take(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
+  request.options.activations = errors.take(parse_activations(arguments, "activations"));
+  request.options.kv_cache = errors.take(parse_kv_cache(arguments));
+  request.options.state = errors.take(parse_state(arguments, kStateOption.name));
+  request.options.card = errors.take(card_limit(arguments.text("card-limit").value_or("")));
+  request.dummy = errors.take(parse_load_format(arguments));
+  request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
   request.direct_io = arguments.enabled(kDirectIoOption.name);
   request.options.isa = arguments.text("isa").value_or("");
+  TRY(errors.result());
   return request;
 }
 
 namespace {
 
-/// auto is cuda where a usable card is, else cpu. Asked before anything is read.
-Result<std::string> choose_backend(const std::string& name) {
+/// auto is cuda where a usable card is, else cpu, and `notice` says why. Asked before anything is
+/// read.
+Result<std::string> choose_backend(const std::string& name, std::string& notice) {
   if (name != "auto" && name != "cuda") return name;
   const Result<std::string> device = describe_cuda_device();
   if (device.ok()) return std::string("cuda");
-  if (name == "auto") return std::string("cpu");
-  return device.error();
+  if (name == "cuda") return device.error();
+  notice = concat("--backend auto takes the CPU: ", device.error().message, "\n");
+  return std::string("cpu");
+}
+
+/// Only a card is imitated.
+Result<void> check_card_limit(const std::string& backend, const CardLimit& limit) {
+  if (backend == "cuda" || limit.memory_bytes == 0) return {};
+  return make_error(ErrorCode::invalid_argument, {.what = "--card-limit",
+                                                  .expected = "a card to limit (--backend cuda)",
+                                                  .found = concat("the ", backend, " backend"),
+                                                  .advice = "leave the flag out"});
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Weights& weights,
@@ -127,21 +147,24 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
 }  // namespace
 
 Result<LoadedModel> load_model(const ModelRequest& request) {
-  const std::string backend = TRY(choose_backend(request.backend));
-  TRY(check_kv_cache(backend, request.options.kv_cache));
+  LoadedModel model;
+  const std::string backend = TRY(choose_backend(request.backend, model.notice));
+  FlagErrors errors;
+  errors.add(check_kv_cache(backend, request.options.kv_cache));
+  errors.add(check_card_limit(backend, request.options.card));
+  TRY(errors.result());
   if (request.dummy) {
     if (backend == "cuda") return make_dummy_model(request);
     return make_error(ErrorCode::unsupported, {.what = "--load-format dummy",
                                                .expected = "--backend cuda, where weights are made",
                                                .found = backend});
   }
-  LoadedModel model;
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
   if (request.direct_io) {
     const Result<void> direct = model.checkpoint->read_directly();
     if (!direct.ok() && direct.error().code != ErrorCode::unsupported) return direct.error();
     if (!direct.ok())
-      model.notice = concat(direct.error().message, "; reading through the cache\n");
+      model.notice += concat(direct.error().message, "; reading through the cache\n");
   }
   model.config = TRY(ModelConfig::parse(model.checkpoint->config()));
   const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));

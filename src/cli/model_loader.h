@@ -51,7 +51,8 @@ inline constexpr Option kStateOption = {
     "mamba-ssm-cache-dtype"};
 inline constexpr Option kLoadFormatOption = {
     "load-format", "NAME", "auto",
-    "auto reads the weights; dummy makes random ones on the card, stored as config.json declares; "
+    "auto, safetensors and fastsafetensors read the weights; dummy makes random ones on the card, "
+    "stored as config.json declares; "
     "dummy:mixed, dummy:nvfp4, dummy:w4a4, dummy:bf16 in that layout"};
 inline constexpr Option kDirectIoOption = {
     "direct-io", "", "false", "reads weights past the page cache (O_DIRECT), for a cold fast disk"};

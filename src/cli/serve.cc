@@ -6,20 +6,31 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "cli/client_setup.h"
+#include "cli/declared_quantization.h"
+#include "cli/flag_errors.h"
+#include "cli/flag_report.h"
 #include "cli/quantize_first.h"
 #include "cli/recipe_notice.h"
 #include "cli/server_options.h"
+#include "cli/vllm_flags.h"
 #include "server/server.h"
 
 namespace nibble {
 namespace {
 
 constexpr auto kOwnOptions = std::to_array<Option>({
+    {"model", "DIR", "", "the checkpoint, where it does not stand first", "", OptionForm::operand},
+    kQuantizationOption,
+    {"dry-run", "", "false",
+     "prints what each option does and the memory plan, then ends; nothing is listened on"},
     kMaxSequencesOption,
-    {"max-queued-requests", "N", "1024", "sequences that may wait; more get status 429"},
-    {"max-queued-tokens", "N", "4M", "of their prompts; likewise"},
+    {"max-queued-requests", "N", "1024", "sequences that may wait; more get status 429",
+     "max-num-queued-reqs"},
+    {"max-queued-tokens", "N", "4M", "tokens of their prompts; more get status 429",
+     "max-num-queued-tokens"},
     {"prefix-store", "FOLDER", "", "keeps pinned prefixes (cache_control) there, over restarts"},
-    {"prefix-store-max-bytes", "N", "10G", "size of that folder; the oldest prefixes go"},
+    {"prefix-store-max-bytes", "N", "10G",
+     "bytes of the folder of --prefix-store; the oldest prefixes go"},
     {"check-integrity", "", "false", "checks every page and slot when idle; ends if one is lost"},
     {"default-chat-template-kwargs", "JSON", "", "template variables below the request's own"},
     kResponseStoreOption,
@@ -57,17 +68,38 @@ Result<Json> read_template_kwargs(const Arguments& arguments) {
                     {.what = kFlag, .expected = "a JSON object", .found = *text});
 }
 
+Result<void> read_queue(const Arguments& arguments, ServeRequest& request) {
+  FlagErrors errors;
+  request.needs.sequences_max = errors.take(read_sequences(arguments));
+  request.waiting_max =
+      static_cast<int32_t>(errors.take(arguments.integer("max-queued-requests", 0, 1 << 20)));
+  request.waiting_tokens_max =
+      errors.take(arguments.integer("max-queued-tokens", 1, int64_t{1} << 40));
+  return errors.result();
+}
+
 Result<ServeRequest> read_request(const Arguments& arguments, Terminal& terminal) {
   ServeRequest request;
   request.server = TRY(read_server_options(arguments, terminal));
   request.clients = TRY(read_client_setup(arguments));
   request.template_kwargs = TRY(read_template_kwargs(arguments));
   TRY(make_filters(request.clients.profiles, *request.server.filter.store));  // before it loads
-  request.needs.sequences_max = TRY(read_sequences(arguments));
-  request.waiting_max =
-      static_cast<int32_t>(TRY(arguments.integer("max-queued-requests", 0, 1 << 20)));
-  request.waiting_tokens_max = TRY(arguments.integer("max-queued-tokens", 1, int64_t{1} << 40));
+  TRY(read_queue(arguments, request));
   return request;
+}
+
+/// Every value, so that all that are wrong are told of at once; nothing is opened or started.
+Result<void> check(const Arguments& arguments) {
+  FlagErrors errors;
+  ServeRequest request;
+  errors.add(check_vllm_flags(arguments));
+  errors.add(read_server_flags(arguments));
+  errors.add(read_client_setup(arguments));
+  errors.add(read_template_kwargs(arguments));
+  errors.add(read_queue(arguments, request));
+  if (arguments.given(kQuantizationOption.name)) errors.add(quantization_name(arguments));
+  errors.add(check_engine_flags(arguments, request.needs));
+  return errors.result();
 }
 
 /// The plan's parts as the page draws them.
@@ -134,14 +166,42 @@ std::string address_text(const HttpOptions& http, uint16_t port) {
                 v6 ? "]:" : ":", port, "/v1");
 }
 
+/// What is said before anything is loaded.
+void tell_of_foreign_words(const Arguments& arguments, Terminal& terminal) {
+  const bool reported = arguments.enabled("dry-run");  // with all others
+  for (const std::string& notice : vllm_flag_notices(arguments))
+    if (!reported) terminal.err(notice + "\n");
+  if (const std::string notice = vllm_variables_notice(); !notice.empty())
+    terminal.err(notice + "\n");
+}
+
+/// The checkpoint's folder, of the kind that the flags say it is.
+Result<std::filesystem::path> find_folder(const Arguments& arguments, Terminal& terminal) {
+  const std::filesystem::path folder = TRY(folder_to_load(arguments, terminal));
+  TRY(check_quantization(arguments, folder));
+  return folder;
+}
+
+/// All that a start would say of flags and memory, and no server.
+Result<int> dry_run(const Arguments& arguments, const EngineNeeds& needs, Terminal& terminal) {
+  const std::filesystem::path folder = TRY(find_folder(arguments, terminal));
+  const EngineSetup setup = TRY(set_up_engine(arguments, folder, needs));
+  TRY(open_prefix_store(arguments, setup, folder));
+  TRY(terminal.out(concat(flag_report(kServeVerb, arguments), "model: ", folder.string(), " on ",
+                          setup.model.backend->description(), "\n", setup.model.notice,
+                          setup.plan.table())));
+  return kExitOk;
+}
+
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
+  tell_of_foreign_words(arguments, terminal);
   ServeRequest request = TRY(read_request(arguments, terminal));
+  if (arguments.enabled("dry-run")) return dry_run(arguments, request.needs, terminal);
   ServerOptions& options = request.server;
   const auto progress = std::make_shared<LoadingProgress>();
   options.door = TRY(LoadingDoor::open(options.http, [progress] { return progress->part(); }));
-  const std::filesystem::path folder =
-      TRY(folder_to_load(arguments, terminal));
+  const std::filesystem::path folder = TRY(find_folder(arguments, terminal));
   progress->begin(folder);
   EngineSetup setup = TRY(set_up_engine(arguments, folder, request.needs));
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
@@ -179,6 +239,8 @@ const Verb kServeVerb = {.name = "serve",
                          .positionals = "DIR",
                          .summary = "Serves a checkpoint over the APIs of OpenAI and Anthropic",
                          .options = kOptions,
-                         .run = run};
+                         .run = run,
+                         .foreign = kVllmFlags,
+                         .check = check};
 
 }  // namespace nibble

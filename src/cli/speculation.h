@@ -15,15 +15,15 @@ inline constexpr Option kSpeculativeOption = {
     "draft tokens and verify several in one pass, with equal outputs: {\"method\": \"ngram\"} "
     "proposes "
     "what followed in the text before; num_speculative_tokens (4), prompt_lookup_max (4), "
-    "prompt_lookup_min (2)"};
+    "prompt_lookup_min (2)",
+    "-sc"};
 
 struct Speculation {
   int32_t tokens = 4;  // drafted at most
   NgramDrafter::Options lookup;
 };
 
-/// Errors: invalid_argument (not such JSON, an unknown key, a value out of range), unsupported
-/// (another method).
+/// Errors: invalid_argument (not such JSON, another method, an unknown key, a value out of range).
 Result<Speculation> read_speculation(std::string_view json);
 
 }  // namespace nibble

@@ -187,6 +187,24 @@ class Table:
         else:
             self.passed += 1
 
+    def all_at_once(self):
+        """Everything that is wrong in a line is told of, a line each, and nothing is loaded."""
+        command = [self.nibble, "serve", self.work / "none", "--zebra", "z", "--max-num-seqs", "0",
+                   "--tensor-parallel-size", "2", "--kv-cache-dtype", "turboquant_4bit_nc",
+                   "--log-format", "xml", "--max-tools", "-1", "--speculative-config",
+                   '{"method":"mtp"}', "--activations", "int3", "--port"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        lines = told.stderr.splitlines()
+        pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "4 bits", "--log-format",
+                  "--max-tools", "mtp", "--activations", "--port: expected a value N"]
+        fine = (told.returncode == 2 and len(lines) == len(pieces)
+                and all(line.startswith("nibble serve: ") for line in lines)
+                and all(sum(piece in line for line in lines) == 1 for piece in pieces))
+        self.passed += fine
+        self.failed += not fine
+        if not fine:
+            print("FAIL all at once:", told.returncode, told.stderr)
+
     def damaged(self, damage):
         folder = self.work / damage.__name__
         shutil.rmtree(folder, ignore_errors=True)
@@ -324,12 +342,14 @@ class Table:
     def words(self):
         rows = [
             (["quantise"], [2], ["unknown verb", "quantize"]),
+            (["org/name", "--port", "1"], [2], ["the verb stands first: nibble serve org/name"]),
             (["quantize", self.model], [2], ["SRC DST"]),
             (["quantize", self.model, "x", "--recipee", "w4a16"], [2], ["--recipe"]),
             (["quantize", self.model, self.work / "r", "--recipe", "no-such"], [1, 2], ["no-such"]),
             (["quantize", self.model, self.work / "f", "--format", "gguf"], [2],
              ["compressed-tensors", "modelopt", "gguf"]),
             (["serve", self.model, "--port", "99999"], [2], ["--port", "65535"]),
+<<<<<<< HEAD
             *((["serve", self.model, "--port", "0", flag, value], [2], [flag, value])
               for flag, values in (("--max-num-seqs", ("0", "-1", "65537", "1.5", "many", "")),
                                    ("--gpu-memory-utilization", ("0", "1.01", "-1", "nan", "all")),
@@ -337,6 +357,23 @@ class Table:
                                    ("--prefix-snapshots", ("-1", "some")),
                                    ("--kv-cache-memory-bytes", ("0", "-5", "20GBytes")))
               for value in values),
+=======
+            (["serve", self.model, "--backend", "cpu", "--card-limit", "rtx5090"], [2],
+             ["--card-limit", "the cpu backend", "leave the flag out"]),
+            (["run", self.model, "hi", "--backend", "cpu", "--card-limit", "8G"], [2],
+             ["--card-limit", "the cpu backend"]),
+            (["serve", self.model, "--quantization", "modelopt"], [2],
+             ["--quantization modelopt", "not quantized"]),
+            (["serve", self.model, "--calculate-kv-scales"], [2],
+             ["--calculate-kv-scales is refused", "gibberish"]),
+            (["serve", self.model, "--enable-lora"], [2], ["adapters are not served"]),
+            (["serve", self.model, "--dry-run", "--max-model-len", "99999999"], [2],
+             ["--max-model-len", "the model's own length"]),
+            (["serve", self.model, "--dry-run", "--kv-cache-memory-bytes", "100T"], [1],
+             ["--kv-cache-memory-bytes"]),
+            (["serve", "--served-model-name", "a", self.model], [2],
+             ["DIR stands before --served-model-name"]),
+>>>>>>> 567cd93 (wip2)
             (["run", self.model, "hi", "--max-tokens", "-5"], [2], ["--max-tokens"]),
             (["run", self.model, "hi", "--temperature", "hot"], [2], ["--temperature", "hot"]),
             (["score", self.model], [2], ["--ids"]),
@@ -431,9 +468,9 @@ class Table:
                     ["unquantized"])
 
     def run(self):
-        for part in (self.words, self.files, self.recipes, self.unfinished, self.conversions,
-                     self.calibration, self.outputs, self.full_later, self.weights,
-                     self.tokenizers, self.checkpoints):
+        for part in (self.words, self.all_at_once, self.files, self.recipes, self.unfinished,
+                     self.conversions, self.calibration, self.outputs, self.full_later,
+                     self.weights, self.tokenizers, self.checkpoints):
             part()
         shutil.rmtree(self.work, ignore_errors=True)
         print(f"{self.passed} passed, {self.failed} failed")
