@@ -16,9 +16,10 @@ import traceback
 class RunningServer:
     """`with RunningServer(nibble, model, ["--api-key", "k"]) as server: server.url`"""
 
-    def __init__(self, nibble, model, flags=(), environment=None):
-        self.command = [nibble, "serve", model, "--port", "0", *flags]
-        self.environment = {**os.environ, **(environment or {})}
+    def __init__(self, nibble, model, flags=(), environment=None, exact=False):
+        """`exact`: these flags and this environment, with no port or variable added."""
+        self.command = [nibble, "serve", model, *([] if exact else ["--port", "0"]), *flags]
+        self.environment = environment if exact else {**os.environ, **(environment or {})}
         self.log = []
 
     def __enter__(self):
