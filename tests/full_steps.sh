@@ -1,6 +1,7 @@
 # Sourced by ./test --full: oracles that need torch, large clients, long runs. Uses step, $python and build/test.
 step "codecs equal compressed-tensors" "$python" tools/oracle/codec_test.py
 step "goldens are what transformers gives" "$python" tools/oracle/model_golden.py --check
+step "rotary goldens are what transformers gives" "$python" tools/oracle/model_rope_golden.py --check
 step "quantized goldens are what compressed-tensors gives" "$python" \
   tools/oracle/model_quantized_golden.py --check
 step "compressed-tensors and transformers read what quantize writes" "$python" \

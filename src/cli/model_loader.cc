@@ -51,6 +51,28 @@ Result<std::optional<std::string>> parse_load_format(const Arguments& arguments)
   return std::optional(name.size() > kDummy.size() ? name.substr(kDummy.size() + 1) : "");
 }
 
+Result<std::optional<RopeOverride>> parse_rope_flags(const Arguments& arguments) {
+  const auto scaling = arguments.text(kRopeScalingOption.name);
+  const auto overrides = arguments.text(kHfOverridesOption.name);
+  if (scaling && overrides)
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "--rope-scaling and --hf-overrides", .expected = "one of them", .found = "both"});
+  if (scaling) return std::optional(TRY(parse_rope_scaling("--rope-scaling", *scaling)));
+  if (overrides) return std::optional(TRY(parse_config_overrides("--hf-overrides", *overrides)));
+  return std::optional<RopeOverride>();
+}
+
+/// What people should know of the rotary settings: a key that was not taken, how far YaRN goes.
+std::string rope_notice(const ModelConfig& config) {
+  const RopeConfig& rope = config.attention.rope;
+  std::string text = rope.notice.empty() ? "" : concat(rope.notice, "\n");
+  if (rope.yarn)
+    text += concat("YaRN: factor ", rope.yarn->factor, " of ", rope.yarn->original_max_positions,
+                   " positions, up to ", config.max_positions, " tokens\n");
+  return text;
+}
+
 /// The CPU backends keep F32 alone. Asked before anything is read.
 Result<void> check_kv_cache(const std::string& backend, KvCache kind) {
   if (backend == "cuda" || kind == KvCache::automatic) return {};
@@ -74,6 +96,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
   request.direct_io = arguments.enabled(kDirectIoOption.name);
   request.options.isa = arguments.text("isa").value_or("");
+  request.rope = errors.take(parse_rope_flags(arguments));
   TRY(errors.result());
   return request;
 }
@@ -137,7 +160,8 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
   const std::string text = TRY(read_text_file(path, kConfigBytesMax));
   const Json config = TRY(parse_json(text, path.string()));
   LoadedModel model;
-  model.config = TRY(ModelConfig::parse(config));
+  model.config = TRY(parse_config(config, request.rope));
+  model.notice = rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
   model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
   model.weight_bytes = cuda_memory(*model.backend).weights;
@@ -166,7 +190,8 @@ Result<LoadedModel> load_model(const ModelRequest& request) {
     if (!direct.ok())
       model.notice += concat(direct.error().message, "; reading through the cache\n");
   }
-  model.config = TRY(ModelConfig::parse(model.checkpoint->config()));
+  model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
+  model.notice += rope_notice(model.config);
   const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
   model.weight_bytes = backend == "cuda" ? cuda_memory(*model.backend).weights

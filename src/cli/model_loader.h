@@ -13,6 +13,7 @@
 #include "cli/verb.h"
 #include "model/backend.h"
 #include "model/config.h"
+#include "model/rope_override.h"
 
 namespace nibble {
 
@@ -22,6 +23,7 @@ struct ModelRequest {
   /// Random weights made on the card; the folder then needs no weights. By name: as its config
   /// declares, or a WeightLayout.
   std::optional<std::string> dummy;
+  std::optional<RopeOverride> rope;  // keys in place of config.json's
   BackendOptions options;
   bool direct_io = false;
 };
@@ -59,13 +61,22 @@ inline constexpr Option kDirectIoOption = {
 inline constexpr Option kCardLimitOption = {
     "card-limit", "CARD|BYTES", "",
     "imitates a smaller card: its memory, shared memory and portable kernels, e.g. rtx5090"};
+inline constexpr Option kRopeScalingOption = {"rope-scaling", "JSON", "",
+                                              "rotary settings in place of config.json's, e.g. "
+                                              "{\"rope_type\":\"yarn\",\"factor\":4} for four "
+                                              "times the model's own length"};
+inline constexpr Option kHfOverridesOption = {
+    "hf-overrides", "JSON", "",
+    "the same in vLLM's form: {\"text_config\":{\"rope_parameters\":{...}}}; no other key is "
+    "taken"};
 inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
 inline constexpr Option kIsaOption = {
     "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
-    kBackendOption,  kActivationsOption, kKvCacheOption, kStateOption, kLoadFormatOption,
-    kDirectIoOption, kCardLimitOption,   kThreadsOption, kIsaOption,   kRevisionOption};
+    kBackendOption,    kActivationsOption, kKvCacheOption,     kStateOption,
+    kLoadFormatOption, kDirectIoOption,    kCardLimitOption,   kThreadsOption,
+    kIsaOption,        kRevisionOption,    kRopeScalingOption, kHfOverridesOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

@@ -13,6 +13,7 @@
 #include "cli/recipe_notice.h"
 #include "cli/server_options.h"
 #include "cli/vllm_flags.h"
+#include "model/rope.h"
 #include "server/server.h"
 
 namespace nibble {
@@ -114,14 +115,16 @@ std::vector<MemoryPart> memory_map(const MemoryPlan& plan) {
 }
 
 /// What the bytes of a cached prefix depend on: the checkpoint's files, the backend and how it
-/// computes, this program's version.
+/// computes, the rotary angles that flags may have changed, this program's version.
 std::array<uint64_t, 4> prefix_fingerprint(const std::filesystem::path& folder,
                                            const EngineSetup& setup, const Arguments& arguments) {
   std::vector<std::string> facts = {
-      std::string(setup.model.backend->name()), arguments.text("activations").value_or(""),
+      std::string(setup.model.backend->name()),
+      arguments.text("activations").value_or(""),
       std::string(state_cache_name(parse_state(arguments, kStateOption.name).value())),
       NIBBLE_VERSION,
-      concat(setup.model.backend->page_bytes(), ":", setup.model.backend->state_slot_bytes())};
+      concat(setup.model.backend->page_bytes(), ":", setup.model.backend->state_slot_bytes()),
+      rope_text(make_rope_table(setup.model.config.attention.rope))};
   std::error_code ignored;
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored))
     if (file.path().extension() == ".safetensors" || file.path().extension() == ".json")

@@ -115,7 +115,6 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
     {"tokenizer=DIR tokenizer-revision=NAME hf-config-path=DIR skip-tokenizer-init", "", "",
      "config, tokenizer and weights are those of one folder"},
     {"download-dir=DIR hf-token=KEY", "*", "nothing is downloaded", ""},
-    {"hf-overrides=JSON", "", "", "config.json says what the model is"},
     {"quantization-config=JSON allow-deprecated-quantization", "", "",
      "formats are what the checkpoint declares; --quantize RECIPE quantizes a BF16 one first"},
     {"model-class-overrides=JSON logits-processors=LIST io-processor-plugin=NAME worker-cls=NAME "
@@ -275,6 +274,7 @@ inline constexpr VllmOption kVllmOptions[] = {
     {"kv-cache-dtype", "auto, bfloat16, fp8, fp8_e4m3; other types are refused by name"},
     {"mamba-ssm-cache-dtype", "float32 or bfloat16"},
     {"enable-prefix-caching", "on by default; true or false may follow"},
+    {"hf-overrides", "rope_parameters or rope_scaling, at the top or in text_config; no other key"},
     {"quantization", "checked: what config.json declares has to be of this kind"},
     {"revision", "the branch, tag or commit of ORG/NAME in the Hugging Face cache"},
     {"load-format",

@@ -203,6 +203,8 @@ Result<ModelConfig> parse_text(const ConfigSection& root, const ConfigSection& t
   config.max_positions = TRY(text.integer("max_position_embeddings", kPositionRange));
   config.layers = TRY(parse_layers(text, family.generation));
   config.attention = TRY(parse_attention(root, text, family, config));
+  if (const auto& yarn = config.attention.rope.yarn)
+    config.max_positions = std::min(yarn->max_positions(), kPositionRange.high);
   if (family.hybrid()) config.delta_net = TRY(parse_delta_net(text));
   const bool experts = family.kind != Architecture::qwen3_5;
   if (experts) config.moe = TRY(parse_moe(text, family));

@@ -31,6 +31,8 @@ struct YarnConfig {
   double beta_slow = 1.0;
   double attention_factor = 1.0;  // multiplies cos and sin
   bool truncate = true;           // round the correction range to whole dimensions
+  /// The longest sequence: `factor` times the original length, whatever max_position_embeddings is.
+  int64_t max_positions() const { return static_cast<int64_t>(factor * original_max_positions); }
 };
 
 struct RopeConfig {
@@ -39,6 +41,7 @@ struct RopeConfig {
   /// Frequencies that take their angle from the (t, h, w) position; all zero when not multi-axis.
   std::array<int, 3> mrope_section = {};
   std::optional<YarnConfig> yarn;
+  std::string notice;  // one line about a key that was not taken, or empty
 };
 
 struct AttentionConfig {
@@ -78,7 +81,7 @@ struct ModelConfig {
   DeltaNetConfig delta_net;      // meaningful if any layer is delta_net
   std::optional<MoeConfig> moe;  // absent: dense
   int dense_width = 0;           // meaningful if !moe
-  int64_t max_positions = 0;
+  int64_t max_positions = 0;     // of one sequence: max_position_embeddings, or YaRN's
   bool tied_head = false;
   int mtp_layers = 0;
   std::vector<int32_t> stop_ids;  // eos of config.json; generation_config.json adds its own

@@ -121,7 +121,19 @@ const GoodCase kGoodCases[] = {
     {"a duplicated equal factor",
      "qwen3.6-35b-a3b",
      {{"text_config.partial_rotary_factor", "0.25"}},
-     [](const ModelConfig& c) { EXPECT_EQ(c.attention.rope.rotary_dims, 64); }},
+     [](const ModelConfig& c) {
+       EXPECT_EQ(c.attention.rope.rotary_dims, 64);
+       EXPECT_EQ(c.attention.rope.notice, "");
+     }},
+    {"a left-over factor beside rope_parameters",
+     "qwen3.6-35b-a3b",
+     {{"text_config.partial_rotary_factor", "0.5"}},
+     [](const ModelConfig& c) {
+       EXPECT_EQ(c.attention.rope.rotary_dims, 64);
+       EXPECT_EQ(c.attention.rope.notice,
+                 "config.json: text_config.rope_parameters.partial_rotary_factor 0.25 is taken, "
+                 "not config.json: text_config.partial_rotary_factor 0.5");
+     }},
     {"yarn with defaults",
      "qwen3.6-35b-a3b",
      {{"text_config.rope_parameters.rope_type", "\"yarn\""},
@@ -129,6 +141,7 @@ const GoodCase kGoodCases[] = {
      [](const ModelConfig& c) {
        ASSERT_TRUE(c.attention.rope.yarn);
        EXPECT_EQ(c.attention.rope.yarn->original_max_positions, 262144);
+       EXPECT_EQ(c.max_positions, 1048576);
        EXPECT_EQ(c.attention.rope.yarn->beta_fast, 32);
        EXPECT_TRUE(c.attention.rope.yarn->truncate);
        EXPECT_NEAR(c.attention.rope.yarn->attention_factor, 1.138629, 1e-6);
@@ -138,6 +151,7 @@ const GoodCase kGoodCases[] = {
      {{"rope_scaling", R"({"type":"yarn","factor":2.0,"original_max_position_embeddings":32768,)"
                        R"("mscale":2.0,"mscale_all_dim":1.0,"truncate":false,"beta_slow":2})"}},
      [](const ModelConfig& c) {
+       EXPECT_EQ(c.max_positions, 65536);
        EXPECT_EQ(c.attention.rope.yarn->beta_slow, 2);
        EXPECT_FALSE(c.attention.rope.yarn->truncate);
        EXPECT_NEAR(c.attention.rope.yarn->attention_factor, 1.138629 / 1.069315, 1e-6);
@@ -145,7 +159,10 @@ const GoodCase kGoodCases[] = {
     {"yarn factor from the lengths",
      "qwen3-30b-a3b",
      {{"rope_scaling", R"({"rope_type":"yarn","original_max_position_embeddings":65536})"}},
-     [](const ModelConfig& c) { EXPECT_EQ(c.attention.rope.yarn->factor, 4.0); }},
+     [](const ModelConfig& c) {
+       EXPECT_EQ(c.attention.rope.yarn->factor, 4.0);
+       EXPECT_EQ(c.max_positions, 262144);
+     }},
     {"layers from the interval",
      "qwen3.6-35b-a3b",
      {{"text_config.layer_types", "remove"}, {"text_config.full_attention_interval", "5"}},
@@ -245,7 +262,7 @@ constexpr BadCase kBadCases[] = {
     {"qwen3.5-4b", "text_config.rope_parameters.mrope_interleaved", "false", "interleaved"},
     {"qwen3.5-4b", "text_config.rope_parameters.mrope_section", "[1,2]", "3 integers"},
     {"qwen3.5-4b", "text_config.rope_parameters.rope_type", "\"llama3\"", "found \"llama3\""},
-    {"qwen3.5-4b", "text_config.partial_rotary_factor", "0.5", "partial_rotary_factor"},
+    {"qwen3.5-4b", "text_config.partial_rotary_factor", "-0.5", "a number in 0..1, found -0.5"},
     {"qwen3.5-4b", "text_config.rope_scaling", "{}", "found both, not equal"},
 };
 

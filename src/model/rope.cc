@@ -56,6 +56,16 @@ RopeTable make_rope_table(const RopeConfig& config) {
   return table;
 }
 
+std::string rope_text(const RopeTable& table) {
+  std::string text = "rope";
+  for (size_t i = 0; i < table.axes.size(); ++i) {
+    text += concat(" ", static_cast<int>(table.axes[i]), ":");
+    append_json_double(text, table.inverse_frequencies[i]);
+  }
+  append_json_double(text += " x ", table.scale);
+  return text;
+}
+
 void rope_angles(const RopeTable& table, const std::array<int32_t, 3>& position,
                  std::span<float> cos, std::span<float> sin) {
   const auto pairs = static_cast<size_t>(table.pairs());

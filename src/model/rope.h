@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/config.h"
@@ -23,6 +24,9 @@ struct RopeTable {
 /// modeling_rope_utils). Interleaved axes: H for i = 1, 4, .. < 3 h, W for i = 2, 5, .. < 3 w, else
 /// T, with mrope_section = [t, h, w].
 RopeTable make_rope_table(const RopeConfig& config);
+
+/// Every number of the table, exactly: two tables with the same text turn vectors alike.
+std::string rope_text(const RopeTable& table);
 
 /// cos and sin [R/2] of one token at position (t, h, w), computed in double, rounded once.
 void rope_angles(const RopeTable& table, const std::array<int32_t, 3>& position,

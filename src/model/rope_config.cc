@@ -33,7 +33,7 @@ Result<double> shared_number(const ConfigSection& rope, const ConfigSection& tex
 
 Result<void> refuse_unknown_keys(const ConfigSection& rope) {
   for (const auto& member : rope.object().as_object()) {
-    if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), member.key) == std::end(kKnownKeys))
+    if (!known_rope_key(member.key))
       return make_error(ErrorCode::unsupported,
                         {.what = concat("unknown key ", rope.name(member.key)),
                          .advice = "rope_type default and yarn are known"});
@@ -100,11 +100,14 @@ Result<std::string> parse_rope_type(const ConfigSection& rope) {
 }
 
 Result<int> parse_rotary_dims(const ConfigSection& rope, const ConfigSection& text,
-                              const RopeContext& context) {
+                              const RopeContext& context, std::string& notice) {
   constexpr std::string_view kFactor = "partial_rotary_factor";
-  double share = context.default_rotary_factor;
-  if (rope.has(kFactor) || text.has(kFactor))
-    share = TRY(shared_number(rope, text, kFactor, {0.0, 1.0}));
+  constexpr NumberRange kShares{0.0, 1.0};
+  const double outer = TRY(text.number_or(kFactor, context.default_rotary_factor, kShares));
+  const double share = TRY(rope.number_or(kFactor, outer, kShares));
+  if (rope.has(kFactor) && text.has(kFactor) && share != outer)
+    notice =
+        concat(rope.name(kFactor), " ", share, " is taken, not ", text.name(kFactor), " ", outer);
   const int dims = static_cast<int>(context.head_dim * share);
   if (dims < 2 || dims % 2 != 0)
     return make_error(ErrorCode::corrupt,
@@ -116,6 +119,10 @@ Result<int> parse_rotary_dims(const ConfigSection& rope, const ConfigSection& te
 }
 
 }  // namespace
+
+bool known_rope_key(std::string_view key) {
+  return std::ranges::find(kKnownKeys, key) != std::end(kKnownKeys);
+}
 
 Result<RopeConfig> parse_rope(const ConfigSection& text, const RopeContext& context) {
   const bool both = text.has("rope_parameters") && text.has("rope_scaling");
@@ -132,7 +139,7 @@ Result<RopeConfig> parse_rope(const ConfigSection& text, const RopeContext& cont
   RopeConfig config;
   const std::string type = TRY(parse_rope_type(rope));
   config.theta = TRY(shared_number(rope, text, "rope_theta", {1.5, 1e12}));
-  config.rotary_dims = TRY(parse_rotary_dims(rope, text, context));
+  config.rotary_dims = TRY(parse_rotary_dims(rope, text, context, config.notice));
   if (context.multi_axis) config.mrope_section = TRY(parse_mrope_section(rope));
   if (!context.multi_axis && rope.has("mrope_section"))
     return make_error(ErrorCode::unsupported, {.what = rope.name("mrope_section"),

@@ -16,8 +16,12 @@ struct RopeContext {
 
 /// `text` is the section with the text model's keys. transformers 5 nests everything in
 /// `rope_parameters`; transformers 4 has `rope_scaling` (null for default) beside `rope_theta` and
-/// `partial_rotary_factor`. Errors: unsupported for an unknown rope_type or rope key, corrupt for
-/// wrong or contradicting values.
+/// `partial_rotary_factor`. A `partial_rotary_factor` in both places is taken from inside, as by
+/// transformers, which writes both. Errors: unsupported for an unknown rope_type or rope key,
+/// corrupt for wrong or contradicting values.
 Result<RopeConfig> parse_rope(const ConfigSection& text, const RopeContext& context);
+
+/// Whether rope_parameters may have this key.
+bool known_rope_key(std::string_view key);
 
 }  // namespace nibble

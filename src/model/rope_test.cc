@@ -1,12 +1,74 @@
-// Frequencies, axes and YaRN against published values (docs/formats.md) and hand arithmetic.
+// Frequencies, axes and YaRN against published values (docs/formats.md), hand arithmetic, and what
+// transformers computes of the real shapes (tools/oracle/model_rope_golden.py).
 #include "model/rope.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "base/file.h"
+#include "model/rope_override.h"
+
 namespace nibble {
 namespace {
+
+Json read_json(const std::string& name) {
+  const std::string path = concat(NIBBLE_SOURCE_DIR, "/tests/golden/", name);
+  return parse_json(read_text_file(path, 1 << 20).value(), path).value();
+}
+
+void expect_angles(const RopeTable& table, const Json& golden) {
+  const auto pairs = static_cast<size_t>(table.pairs());
+  std::vector<float> cos(pairs);
+  std::vector<float> sin(pairs);
+  for (size_t p = 0; p < golden.find("positions")->as_array().size(); ++p) {
+    const auto& axes = golden.find("positions")->as_array()[p].as_array();
+    std::array<int32_t, 3> position = {};
+    for (size_t a = 0; a < 3; ++a) position[a] = static_cast<int32_t>(axes[a].as_int());
+    rope_angles(table, position, cos, sin);
+    for (size_t i = 0; i < pairs; ++i) {
+      const auto& at = [&](const char* name) {
+        return golden.find(name)->as_array()[p].as_array()[i].as_double();
+      };
+      EXPECT_NEAR(cos[i], at("cos"), 2e-7) << "position " << axes[0].as_int() << ", pair " << i;
+      EXPECT_NEAR(sin[i], at("sin"), 2e-7) << "position " << axes[0].as_int() << ", pair " << i;
+    }
+  }
+}
+
+/// Also at two positions beyond the original length.
+TEST(Rope, RealShapesAsTransformersHasThem) {
+  const Json cases = read_json("rope.json");
+  ASSERT_EQ(cases.as_array().size(), 5U);
+  for (const Json& golden : cases.as_array()) {
+    const std::string change = golden.find("change")->dump();
+    const std::string& name = golden.find("config")->as_string();
+    SCOPED_TRACE(concat(name, " ", change));
+    std::optional<RopeOverride> override;
+    if (change != "{}") override = parse_rope_scaling("--rope-scaling", change).value();
+    const Json file = read_json(concat("configs/", name, ".json"));
+    const ModelConfig config = parse_config(file, override).value();
+    const RopeTable table = make_rope_table(config.attention.rope);
+    const auto& expected = golden.find("inverse_frequencies")->as_array();
+    ASSERT_EQ(table.inverse_frequencies.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(table.inverse_frequencies[i] / expected[i].as_double(), 1.0, 1e-12) << i;
+    EXPECT_NEAR(table.scale, golden.find("attention_factor")->as_double(), 1e-12);
+    expect_angles(table, golden);
+  }
+}
+
+TEST(Rope, TextOfATableHasEveryNumber) {
+  const RopeConfig config = {.theta = 1e7, .rotary_dims = 64, .mrope_section = {11, 11, 10}};
+  RopeTable table = make_rope_table(config);
+  const std::string text = rope_text(table);
+  EXPECT_EQ(rope_text(make_rope_table(config)), text);
+  table.scale = 1.0000000000000002;
+  EXPECT_NE(rope_text(table), text);
+  table = make_rope_table(config);
+  table.inverse_frequencies[31] = std::nextafter(table.inverse_frequencies[31], 1.0);
+  EXPECT_NE(rope_text(table), text);
+}
 
 RopeConfig large_model() {
   return {.theta = 1e7, .rotary_dims = 64, .mrope_section = {11, 11, 10}};

@@ -59,10 +59,14 @@ Result<void> check_flags(const ModelConfig& config, const MemoryRequest& request
                        .found = concat(request.rows_max)});
   if (!request.model_len) return {};
   if (*request.model_len >= 2 && *request.model_len <= config.max_positions) return {};
-  return make_error(ErrorCode::invalid_argument,
-                    {.what = "--max-model-len",
-                     .expected = concat("2 to ", config.max_positions, ", the model's own length"),
-                     .found = concat(*request.model_len)});
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = "--max-model-len",
+       .expected = concat("2 to ", config.max_positions,
+                          config.attention.rope.yarn ? ", the length that YaRN gives"
+                                                     : ", the model's own length"),
+       .found = concat(*request.model_len),
+       .advice = config.attention.rope.yarn ? "" : "--rope-scaling with YaRN goes beyond it"});
 }
 
 /// Divides what the fixed claims leave. Each step takes from `left` what the next cannot have.

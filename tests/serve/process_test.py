@@ -143,18 +143,22 @@ class Checks:
         marked = [{"type": "text", "text": "Remember every word of this. " * 40,
                    "cache_control": {"type": "ephemeral"}}]
         messages = [{"role": "system", "content": marked}, *QUESTION]
-        cached, said = [], []
+        cached, said, lengths = [], [], []
         with tempfile.TemporaryDirectory() as folder:
-            for _ in range(2):
-                flags = ["--prefix-store", folder]
+            yarn = ["--rope-scaling", '{"rope_type": "yarn", "factor": 2}',
+                    "--max-model-len", "32768"]
+            for more in ([], [], yarn):  # other angles make other keys
+                flags = ["--prefix-store", folder, *more]
                 with RunningServer(self.nibble, self.model, flags) as server:
                     client = openai.OpenAI(base_url=server.url + "/v1", api_key="x")
                     answer = client.chat.completions.create(
                         model=client.models.list().data[0].id, messages=messages, temperature=0)
                     cached.append(answer.usage.prompt_tokens_details.cached_tokens)
+                    lengths.append(client.models.list().data[0].max_model_len)
                     said.append(answer.choices[0].message.content)
                     assert server.stop() == 0
-        assert cached[0] == 0 and cached[1] >= 64, cached
+        assert cached[0] == 0 and cached[1] >= 64 and cached[2] == 0, cached
+        assert lengths[0] <= 16384 and lengths[2] == 32768, lengths
         assert said[0] == said[1]
 
     def test_quantizes_once_and_serves_the_same_bytes(self):
