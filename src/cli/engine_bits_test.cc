@@ -67,6 +67,7 @@ struct Case {
   int threads = 2;
   std::shared_ptr<Drafter> drafter = nullptr;
   StateCache state = StateCache::f32;
+  KvCache kv = KvCache::automatic;
 };
 
 struct Outcome {
@@ -75,10 +76,11 @@ struct Outcome {
   PrefixCounters cache;
 };
 
-LoadedModel load(int threads, StateCache state) {
-  auto model = load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
-                           .backend = "cpu",
-                           .options = {.state = state, .threads = threads}});
+LoadedModel load(const Case& what) {
+  auto model =
+      load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
+                  .backend = "cpu",
+                  .options = {.kv_cache = what.kv, .state = what.state, .threads = what.threads}});
   CHECK(model.ok(), model.error().message);
   return std::move(model).value();
 }
@@ -99,7 +101,7 @@ void take(const std::vector<EngineEvent>& events, Answers& answers) {
 }
 
 Outcome run(const Case& what) {
-  LoadedModel model = load(what.threads, what.state);
+  LoadedModel model = load(what);
   const EngineSettings settings{.pools = {.pages = what.pages,
                                           .state_slots = what.sequences_max + what.snapshots,
                                           .rows_max = 512 + what.sequences_max,
@@ -191,38 +193,46 @@ TEST(EngineBits, RestoredFromTheHostTier) {
   EXPECT_GT(restored.cache.states_loaded, 0);
 }
 
-/// A state that is rounded where a block of a prompt ends and behind each generated token.
-TEST(EngineBits, WithAStateInBf16) {
-  constexpr auto kBf16 = StateCache::bf16;
-  const Answers expected = run({.count = 9,
-                                .sequences_max = 1,
-                                .cache = CacheMode::off,
-                                .arrive = 1,
-                                .threads = 1,
-                                .state = kBf16})
-                               .answers;
+/// How numbers are kept between passes, where not in F32.
+struct Kept {
+  StateCache state = StateCache::f32;
+  KvCache kv = KvCache::automatic;
+};
+
+void expect_the_same_however_it_runs(const Kept& kept) {
+  const auto run_kept = [&](Case what) {
+    what.state = kept.state;
+    what.kv = kept.kv;
+    return run(what);
+  };
+  const Answers expected =
+      run_kept({.count = 9, .sequences_max = 1, .cache = CacheMode::off, .arrive = 1, .threads = 1})
+          .answers;
   const auto expect_same = [&](const Outcome& outcome, int count) {
     ASSERT_EQ(outcome.answers.size(), static_cast<size_t>(count));
     for (const auto& [id, said] : outcome.answers)
       EXPECT_EQ(said, expected.at(id)) << "sequence " << id;
   };
-  EXPECT_NE(expected.at(1).logprob_bits, alone().at(1).logprob_bits);  // it is in use
-  expect_same(run({.count = 9, .sequences_max = 9, .pages = 480, .state = kBf16}), 9);
-  for (const int32_t chunk : {1, 128})
-    expect_same(run({.chunk = chunk, .arrive = 1, .state = kBf16}), 6);
-  const Outcome warm = run({.rounds = 2, .state = kBf16});
+  EXPECT_NE(expected.at(1).logprob_bits,
+            alone().at(1).logprob_bits);  // it is in use
+  expect_same(run_kept({.count = 9, .sequences_max = 9, .pages = 480}), 9);
+  for (const int32_t chunk : {1, 128}) expect_same(run_kept({.chunk = chunk, .arrive = 1}), 6);
+  const Outcome warm = run_kept({.rounds = 2});
   expect_same(warm, 6);
   EXPECT_GE(warm.cache.hits, 5);
   for (const int host_pages : {64, 0}) {  // swapped, and computed again
-    const Outcome back = run({.count = 3,
-                              .chunk = 64,
-                              .host_pages = host_pages,
-                              .host_slots = 8,
-                              .preempt_step = 3,
-                              .state = kBf16});
+    const Outcome back = run_kept(
+        {.count = 3, .chunk = 64, .host_pages = host_pages, .host_slots = 8, .preempt_step = 3});
     expect_same(back, 3);
     EXPECT_GT(back.engine.swaps_in + back.engine.recomputes, 0);
   }
+}
+
+/// A state that is rounded where a block of a prompt ends and behind each generated token.
+TEST(EngineBits, WithAStateInBf16) { expect_the_same_however_it_runs({.state = StateCache::bf16}); }
+TEST(EngineBits, WithKeysAndValuesInFp8) { expect_the_same_however_it_runs({.kv = KvCache::fp8}); }
+TEST(EngineBits, WithKeysAndValuesInBf16) {
+  expect_the_same_however_it_runs({.kv = KvCache::bf16});
 }
 
 /// Proposes what the sequence says alone, with every fourth token wrong.

@@ -73,15 +73,6 @@ std::string rope_notice(const ModelConfig& config) {
   return text;
 }
 
-/// The CPU backends keep F32 alone. Asked before anything is read.
-Result<void> check_kv_cache(const std::string& backend, KvCache kind) {
-  if (backend == "cuda" || kind == KvCache::automatic) return {};
-  return make_error(ErrorCode::unsupported,
-                    {.what = "--kv-cache-dtype",
-                     .expected = concat("auto (F32) with --backend ", backend),
-                     .found = kv_cache_name(kind)});
-}
-
 }  // namespace
 
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder) {
@@ -173,10 +164,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
 Result<LoadedModel> load_model(const ModelRequest& request) {
   LoadedModel model;
   const std::string backend = TRY(choose_backend(request.backend, model.notice));
-  FlagErrors errors;
-  errors.add(check_kv_cache(backend, request.options.kv_cache));
-  errors.add(check_card_limit(backend, request.options.card));
-  TRY(errors.result());
+  TRY(check_card_limit(backend, request.options.card));
   if (request.dummy) {
     if (backend == "cuda") return make_dummy_model(request);
     return make_error(ErrorCode::unsupported, {.what = "--load-format dummy",

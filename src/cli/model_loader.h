@@ -44,8 +44,8 @@ inline constexpr Option kActivationsOption = {
     "what meets the weights: auto, bf16, declared or f32 (on a card slow, for tests)"};
 inline constexpr Option kKvCacheOption = {
     "kv-cache-dtype", "TYPE", "auto",
-    "keys and values on a card: auto and bf16 are BF16 (auto under --activations f32 F32), fp8 (or "
-    "fp8_e4m3) is E4M3 with scale 1"};
+    "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "
+    "fp8 (or fp8_e4m3) is E4M3 with scale 1"};
 inline constexpr Option kStateOption = {
     "state-dtype", "TYPE", "f32",
     "the recurrent state: f32, or bf16 (half its memory and traffic), rounded after every token "

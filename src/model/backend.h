@@ -25,7 +25,8 @@ enum class Activations : uint8_t { automatic, bf16, declared, f32 };
 std::string_view activations_name(Activations mode);
 
 /// How keys and values are kept. automatic: BF16 on a card (F32 with Activations::f32), F32 on a
-/// CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become the largest it has.
+/// CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become the largest it has. The
+/// reference keeps the rounded numbers in F32.
 enum class KvCache : uint8_t { automatic, bf16, fp8 };
 std::string_view kv_cache_name(KvCache kind);
 

@@ -83,6 +83,8 @@ Golden load_golden(const std::string& name) {
   read_logits(golden, folder / "logits.f32", &GoldenSequence::logits);
   if (std::filesystem::exists(folder / "logits_high.f32"))
     read_logits(golden, folder / "logits_high.f32", &GoldenSequence::logits_high);
+  if (std::filesystem::exists(folder / "logits_kv_fp8.f32"))
+    read_logits(golden, folder / "logits_kv_fp8.f32", &GoldenSequence::logits_kv_fp8);
   if (const Json* greedy = expected.find("greedy")) golden.greedy = integers(*greedy);
   return golden;
 }

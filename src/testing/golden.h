@@ -22,7 +22,8 @@ struct GoldenSequence {
   std::vector<int32_t> ids;                       // [T]
   std::vector<std::array<int32_t, 3>> positions;  // [T], (t, h, w)
   std::vector<float> logits;                      // [T, vocab_rows]
-  std::vector<float> logits_high;  // quantized cases: without the activations' quantization
+  std::vector<float> logits_high;    // quantized cases: without the activations' quantization
+  std::vector<float> logits_kv_fp8;  // some cases: with keys and values rounded to E4M3
 };
 
 struct Golden {

@@ -146,9 +146,6 @@ class Checks:
     def starts(self, line, names, length=None, environment=None):
         """It gets ready, says a line of each flag that changes nothing, and answers. The log."""
         words = self.words(line)
-        if not self.card and any(word.startswith("fp8") for word in words):
-            self.stops(line, "--kv-cache-dtype", code=1, environment=environment)
-            words = self.words(without(line, "--kv-cache-dtype"))  # the CPU keeps F32 alone
         os.chdir(self.work)
         with RunningServer(self.nibble, words[0], words[1:], self.environment(environment),
                            exact=True) as server:

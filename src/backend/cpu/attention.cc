@@ -39,17 +39,13 @@ void Attention::store_row(const BatchSequence& sequence, int i) const {
   const int64_t row = sequence.row_begin + i;
   const int token = sequence.kv_begin + i;
   const int32_t id = batch.pages[static_cast<size_t>(sequence.page_begin + token / kPageTokens)];
-  float* page = context.pools.page(id).data();
-  const int slot = token % kPageTokens;
   for (int h = 0; h < shape.q_heads; ++h)
     turn(work.q.row(row) + h * q_stride(), weights.q_norm, row);
   for (int h = 0; h < shape.kv_heads; ++h) {
     float* key = work.k.row(row) + h * shape.head_dim;
     turn(key, weights.k_norm, row);
-    float* keys = page + context.pools.k_offset(index, h) + slot;
-    for (int d = 0; d < shape.head_dim; ++d) keys[d * kPageTokens] = key[d];
-    std::copy_n(work.v.row(row) + h * shape.head_dim, shape.head_dim,
-                page + context.pools.v_offset(index, h) + slot * shape.head_dim);
+    context.pools.keep({.page = id, .layer = index, .kv_head = h, .slot = token % kPageTokens}, key,
+                       work.v.row(row) + h * shape.head_dim);
   }
 }
 
@@ -59,6 +55,7 @@ void Attention::attend(const BatchSequence& sequence, int kv_head, int begin, in
   AttentionTile tile = {.queries = end - begin,
                         .head_dim = shape.head_dim,
                         .scale = static_cast<float>(1.0 / std::sqrt(shape.head_dim)),
+                        .format = context.pools.format(),
                         .pages = &batch.pages[static_cast<size_t>(sequence.page_begin)],
                         .cache = context.pools.pages(),
                         .page_stride = context.pools.page_stride(),

@@ -1,6 +1,8 @@
 // Causal attention of a few queries over the pages of one sequence, with an online softmax whose
 // step is one page of 64 keys. A query's result depends on its own keys and the page size alone, so
 // it is the same in every tile and every piece of a prompt.
+// Pages in BF16 or E4M3 are widened to F32 in registers (keys) or in panels of 64 columns that stay
+// in L1 (values), once for all queries of a tile; the arithmetic is that of F32 pages.
 // The bound: 2 head_dim FMAs per 16 keys and query, and K and V from memory once per tile.
 
 namespace nibble::cpu {
@@ -9,19 +11,43 @@ namespace {
 constexpr int kPageKeys = 64;
 constexpr int kKeyVectors = kPageKeys / 16;
 
+// A format of pages: kBytes of an element, and load of 16 adjacent ones.
+
+struct F32Elements {
+  static constexpr int kBytes = 4;
+  static Vec load16(const std::byte* p) { return load(reinterpret_cast<const float*>(p)); }
+};
+
+struct Bf16Elements {
+  static constexpr int kBytes = 2;
+  static Vec load16(const std::byte* p) { return as_floats(shift_left<16>(widen_halves(p))); }
+};
+
+struct E4m3Elements {
+  static constexpr int kBytes = 1;
+  /// The largest number is 448; the codes that would be 480 are NaN. 480 times 2^128 / 464 is
+  /// infinite, and infinity times zero is NaN; 448 times it is finite and adds zero.
+  static Vec load16(const std::byte* p) {
+    const Vec value =
+        e4m3_fields_to_float(mask_words(shift_left<20>(widen_signed(p)), 0x87F00000U));
+    return fma(mul(value, broadcast(0x1p127F / 232.0F)), zero(), value);
+  }
+};
+
 struct SoftmaxState {
   float top = -__builtin_inff();
   float sum = 0.0F;
 };
 
 /// s[q][j] = the dot products of Q queries with 64 keys, in order over the head dimension.
-template <int Q>
-inline void score_page(const AttentionTile& t, int first, const float* keys,
+template <int Q, typename Elements>
+inline void score_page(const AttentionTile& t, int first, const std::byte* keys,
                        Vec (&s)[Q][kKeyVectors]) {
   clear(s);
   for (int d = 0; d < t.head_dim; ++d) {
     Vec key[kKeyVectors];
-    for (int j = 0; j < kKeyVectors; ++j) key[j] = load(keys + int64_t{d} * kPageKeys + 16 * j);
+    for (int j = 0; j < kKeyVectors; ++j)
+      key[j] = Elements::load16(keys + (int64_t{d} * kPageKeys + 16 * j) * Elements::kBytes);
     for (int q = 0; q < Q; ++q) {
       const Vec qd = broadcast(t.q[first + q][d]);
       for (int j = 0; j < kKeyVectors; ++j) s[q][j] = fma(qd, key[j], s[q][j]);
@@ -57,40 +83,81 @@ inline float weigh_page(const AttentionTile& t, int valid, const Vec (&s)[kKeyVe
   return factor[0];
 }
 
-struct WeightedValues {
-  const float* p;
-  const float* values;  // [64, head_dim]
-  int head_dim;
-  int valid;
-  float factor;
-  float* out;
+/// What Q queries take of one page: weights p of its first `valid` values (0: it sees none), and
+/// the factor of their earlier sums.
+template <int Q>
+struct PageWeights {
+  alignas(64) float p[Q][kPageKeys];
+  float factor[Q];
+  int valid[Q];
+};
+
+/// Adjacent columns of a page's values in F32.
+struct ValuePanel {
+  const float* values;
+  int64_t stride;
 };
 
 /// out = out * factor + sum_j p[j] values[j], in order over j, for P vectors of columns.
-template <int P>
-inline void add_values(const WeightedValues& w, int column, int lanes) {
+template <int P, int Q>
+inline void add_values(const PageWeights<Q>& w, int q, const ValuePanel& panel, float* out,
+                       int lanes) {
   const auto lanes_of = [&](int i) { return i + 1 < P ? 16 : lanes; };
   Vec sum[P];
   for (int i = 0; i < P; ++i)
-    sum[i] = mul(load_n(w.out + column + 16 * i, lanes_of(i)), broadcast(w.factor));
-  for (int j = 0; j < w.valid; ++j) {
-    const float* row = w.values + int64_t{j} * w.head_dim + column;
-    const Vec pj = broadcast(w.p[j]);
+    sum[i] = mul(load_n(out + 16 * i, lanes_of(i)), broadcast(w.factor[q]));
+  for (int j = 0; j < w.valid[q]; ++j) {
+    const float* row = panel.values + j * panel.stride;
+    const Vec pj = broadcast(w.p[q][j]);
     for (int i = 0; i < P; ++i) sum[i] = fma(pj, load_n(row + 16 * i, lanes_of(i)), sum[i]);
   }
-  for (int i = 0; i < P; ++i) store_n(w.out + column + 16 * i, sum[i], lanes_of(i));
+  for (int i = 0; i < P; ++i) store_n(out + 16 * i, sum[i], lanes_of(i));
 }
 
-inline void add_all_values(const WeightedValues& w) {
-  int column = 0;
-  for (; column + 64 <= w.head_dim; column += 64) add_values<4>(w, column, 16);
-  for (; column < w.head_dim; column += 16) {
-    const int left = w.head_dim - column;
-    add_values<1>(w, column, left < 16 ? left : 16);
+/// Columns [column, column + 16 (P - 1) + lanes) of the first `rows` values: in place if they are
+/// F32, else widened into `room`.
+template <int P, typename Elements>
+inline ValuePanel value_panel(const std::byte* values, int head_dim, int column, int rows,
+                              int lanes, float* room) {
+  if constexpr (Elements::kBytes == 4) {
+    return {reinterpret_cast<const float*>(values) + column, head_dim};
+  } else {
+    for (int j = 0; j < rows; ++j) {
+      const std::byte* row = values + (int64_t{j} * head_dim + column) * Elements::kBytes;
+      for (int i = 0; i + 1 < P; ++i)
+        store(room + 16 * (j * P + i), Elements::load16(row + 16 * i * Elements::kBytes));
+      std::byte last[16 * Elements::kBytes] = {};  // nothing behind the row is touched
+      __builtin_memcpy(last, row + 16 * (P - 1) * Elements::kBytes, lanes * Elements::kBytes);
+      store(room + 16 * (j * P + P - 1), Elements::load16(last));
+    }
+    return {room, 16 * P};
   }
 }
 
-template <int Q>
+template <int P, int Q, typename Elements>
+inline void add_columns(const AttentionTile& t, int first, const PageWeights<Q>& w,
+                        const std::byte* values, int column, int lanes) {
+  alignas(64) float room[Elements::kBytes == 4 ? 1 : kPageKeys * 16 * P];
+  int rows = 0;
+  for (int q = 0; q < Q; ++q) rows = w.valid[q] > rows ? w.valid[q] : rows;
+  const ValuePanel panel = value_panel<P, Elements>(values, t.head_dim, column, rows, lanes, room);
+  for (int q = 0; q < Q; ++q)
+    if (w.valid[q] > 0) add_values<P>(w, q, panel, t.out[first + q] + column, lanes);
+}
+
+template <int Q, typename Elements>
+inline void add_page(const AttentionTile& t, int first, const PageWeights<Q>& w,
+                     const std::byte* values) {
+  int column = 0;
+  for (; column + 64 <= t.head_dim; column += 64)
+    add_columns<4, Q, Elements>(t, first, w, values, column, 16);
+  for (; column < t.head_dim; column += 16) {
+    const int left = t.head_dim - column;
+    add_columns<1, Q, Elements>(t, first, w, values, column, left < 16 ? left : 16);
+  }
+}
+
+template <int Q, typename Elements>
 void attend(const AttentionTile& t, int first) {
   SoftmaxState state[Q];
   int visible_max = 0;
@@ -99,17 +166,16 @@ void attend(const AttentionTile& t, int first) {
     if (t.visible[first + q] > visible_max) visible_max = t.visible[first + q];
   }
   for (int begin = 0; begin < visible_max; begin += kPageKeys) {
-    const float* page = t.cache + t.pages[begin / kPageKeys] * t.page_stride;
+    const std::byte* page = t.cache + t.pages[begin / kPageKeys] * t.page_stride;
     Vec s[Q][kKeyVectors];
-    score_page<Q>(t, first, page + t.k_offset, s);
+    score_page<Q, Elements>(t, first, page + t.k_offset, s);
+    PageWeights<Q> w;
     for (int q = 0; q < Q; ++q) {
       const int left = t.visible[first + q] - begin;
-      if (left <= 0) continue;
-      const int valid = left < kPageKeys ? left : kPageKeys;
-      alignas(64) float p[kPageKeys];
-      const float factor = weigh_page(t, valid, s[q], state[q], p);
-      add_all_values({p, page + t.v_offset, t.head_dim, valid, factor, t.out[first + q]});
+      w.valid[q] = left < 0 ? 0 : left < kPageKeys ? left : kPageKeys;
+      if (w.valid[q] > 0) w.factor[q] = weigh_page(t, w.valid[q], s[q], state[q], w.p[q]);
     }
+    add_page<Q, Elements>(t, first, w, page + t.v_offset);
   }
   for (int q = 0; q < Q; ++q) {
     float* out = t.out[first + q];
@@ -120,15 +186,24 @@ void attend(const AttentionTile& t, int first) {
   }
 }
 
-template <int Q>
+template <int Q, typename Elements>
 void attend_from(const AttentionTile& t, int first) {
-  for (; first + Q <= t.queries; first += Q) attend<Q>(t, first);
+  for (; first + Q <= t.queries; first += Q) attend<Q, Elements>(t, first);
   if constexpr (Q > 1) {
-    if (first < t.queries) attend_from<Q / 2>(t, first);
+    if (first < t.queries) attend_from<Q / 2, Elements>(t, first);
   }
 }
 
-void attention(const AttentionTile& tile) { attend_from<kQueriesPerTile>(tile, 0); }
+void attention(const AttentionTile& tile) {
+  switch (tile.format) {
+    case KvFormat::f32:
+      return attend_from<kQueriesPerTile, F32Elements>(tile, 0);
+    case KvFormat::bf16:
+      return attend_from<kQueriesPerTile, Bf16Elements>(tile, 0);
+    case KvFormat::fp8:
+      return attend_from<kQueriesPerTile, E4m3Elements>(tile, 0);
+  }
+}
 
 }  // namespace
 }  // namespace nibble::cpu

@@ -16,6 +16,12 @@ namespace {
 
 using cpu::Context;
 
+cpu::KvFormat kv_format(KvCache kind) {
+  return kind == KvCache::fp8    ? cpu::KvFormat::fp8
+         : kind == KvCache::bf16 ? cpu::KvFormat::bf16
+                                 : cpu::KvFormat::f32;
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const ModelConfig& config, const cpu::KernelTable& kernels,
@@ -23,6 +29,7 @@ class CpuBackend final : public Backend {
       : config_(config),
         kernels_(kernels),
         activations_(options.activations),
+        kv_cache_(options.kv_cache),
         pool_(options.threads),
         linears_(kernels, pool_, options.activations) {
     context_.state = options.state;
@@ -39,12 +46,13 @@ class CpuBackend final : public Backend {
     return concat("cpu ", kernels_.isa, ", ", pool_.size(),
                   pool_.size() == 1 ? " thread" : " threads", ", activations ",
                   activations_ == Activations::automatic ? "f32" : activations_name(activations_),
+                  kv_cache_ == KvCache::automatic ? "" : concat(", KV ", kv_cache_name(kv_cache_)),
                   context_.state == StateCache::bf16 ? ", state rounded to bf16" : "");
   }
 
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override {
-    return cpu::Pools::page_floats(config_) * int64_t{sizeof(float)};
+    return cpu::Pools::page_bytes(config_, kv_format(kv_cache_));
   }
   int64_t state_slot_bytes() const override {
     return cpu::Pools::state_floats(config_) * int64_t{sizeof(float)};
@@ -93,10 +101,10 @@ class CpuBackend final : public Backend {
     std::ranges::copy(pools_.page(from), pools_.page(to).begin());
   }
   void store_page(int32_t page, int32_t host_page) override {
-    std::ranges::copy(std::as_bytes(pools_.page(page)), host_.page(host_page).begin());
+    std::ranges::copy(pools_.page(page), host_.page(host_page).begin());
   }
   void load_page(int32_t host_page, int32_t page) override {
-    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(pools_.page(page)).begin());
+    std::ranges::copy(host_.page(host_page), pools_.page(page).begin());
   }
   void store_state(int32_t slot, int32_t host_slot) override {
     std::ranges::copy(std::as_bytes(pools_.slot(slot)), host_.state(host_slot).begin());
@@ -108,9 +116,10 @@ class CpuBackend final : public Backend {
   std::span<std::byte> host_state(int32_t host_slot) override {
     return host_.state(host_slot).first(static_cast<size_t>(state_slot_bytes()));
   }
-  bool finite_page(int32_t page) override { return all_finite(pools_.page(page)); }
+  bool finite_page(int32_t page) override { return pools_.finite_page(page); }
   bool finite_state(int32_t slot) override { return all_finite(pools_.state(slot)); }
-  void poison_page(int32_t page) override { std::ranges::fill(pools_.page(page), kPoison); }
+  /// All bits set are NaN in every format.
+  void poison_page(int32_t page) override { std::ranges::fill(pools_.page(page), std::byte{0xFF}); }
 
  private:
   static constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
@@ -118,6 +127,7 @@ class CpuBackend final : public Backend {
   ModelConfig config_;
   const cpu::KernelTable& kernels_;
   Activations activations_;
+  KvCache kv_cache_;
   ThreadPool pool_;
   cpu::LinearRunner linears_;
   RopeTable rope_;
@@ -140,7 +150,7 @@ class CpuBackend final : public Backend {
 };
 
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
-  pools_ = cpu::Pools(config_, sizes);
+  pools_ = cpu::Pools(config_, sizes, kv_format(kv_cache_));
   host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
   work_ = cpu::Workspace(config_, sizes.rows_max, sizes.replay_rows);
   size_t calls = 4;

@@ -45,6 +45,11 @@ TEST_P(CpuGolden, DraftsOnAStateInBf16) {
   GoldenChecks checks(GetParam(), make_cpu_backend, {.state = StateCache::bf16, .threads = 2}, 0.2);
   checks.expect_drafts();
 }
+TEST_P(CpuGolden, KeysAndValuesInFp8) {
+  GoldenChecks checks(GetParam(), make_cpu_backend, {.kv_cache = KvCache::fp8, .threads = 2});
+  for (const int piece : {0, 7}) checks.expect_prefill_with_kv_fp8(piece);
+  checks.report();
+}
 TEST_P(CpuGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuGolden, testing::ValuesIn(golden_names()),
@@ -182,6 +187,53 @@ TEST_P(CpuBits, StateInBf16) {
     EXPECT_LE(relative_error(found[s], expected[s]), 5e-3);
     if (golden_.config.count(LayerKind::delta_net) > 0)
       EXPECT_GT(relative_error(wide[s], expected[s]), 3 * relative_error(found[s], expected[s]));
+  }
+}
+
+/// Keys and values rounded to the pages' format: the same bits however the work is cut, and what
+/// the reference computes of the same rounded numbers.
+TEST_P(CpuBits, SmallerPages) {
+  const BackendOptions f32 = {.activations = Activations::f32, .threads = 2};
+  const auto plain = backend(f32);
+  const Logits wide = run_whole(*plain);
+  for (const KvCache kv : {KvCache::bf16, KvCache::fp8}) {
+    SCOPED_TRACE(kv_cache_name(kv));
+    BackendOptions options = f32;
+    options.kv_cache = kv;
+    const auto cpu = backend(options);
+    EXPECT_EQ(cpu->page_bytes() * (kv == KvCache::fp8 ? 4 : 2), plain->page_bytes());
+    const Logits whole = run_whole(*cpu);
+    for (const size_t piece : {1U, 7U})
+      expect_same(run(*cpu, [&](size_t, size_t) { return piece; }), whole, concat("piece ", piece));
+    const auto uneven = [](size_t round, size_t s) { return (round * 5 + s * 3) % 19; };
+    expect_same(run(*cpu, [&](size_t r, size_t s) { return uneven(r, s) + (r % 2 == s % 2); }),
+                whole, "uneven pieces");
+    for (const std::string& isa : isas()) {
+      options.isa = isa;
+      expect_same(run_whole(*backend(options)), whole, isa);
+    }
+    const auto reference = make_reference_backend(golden_.weights, golden_.config, options).value();
+    const Logits expected = run_whole(*reference);
+    for (size_t s = 0; s < expected.size(); ++s) {
+      EXPECT_LE(relative_error(whole[s], expected[s]), 5e-3);
+      EXPECT_GT(relative_error(wide[s], expected[s]), 3 * relative_error(whole[s], expected[s]));
+    }
+  }
+}
+
+TEST_P(CpuBits, PagesOfEveryFormatAreFiniteUntilPoisoned) {
+  for (const KvCache kv : {KvCache::automatic, KvCache::bf16, KvCache::fp8}) {
+    const auto cpu = backend({.kv_cache = kv});
+    ASSERT_TRUE(cpu->reserve({.pages = 2, .state_slots = 1, .rows_max = 64, .host_pages = 1}).ok());
+    std::ranges::fill(cpu->host_page(0), std::byte{0});
+    for (const int32_t page : {0, 1}) cpu->load_page(0, page);
+    EXPECT_TRUE(cpu->finite_page(1));
+    cpu->poison_page(1);
+    EXPECT_FALSE(cpu->finite_page(1));
+    EXPECT_TRUE(cpu->finite_page(0));
+    cpu->copy_page(0, 1);
+    EXPECT_TRUE(cpu->finite_page(1));
+    EXPECT_EQ(static_cast<int64_t>(cpu->host_page(0).size()), cpu->page_bytes());
   }
 }
 

@@ -62,19 +62,23 @@ struct DeltaHead {
   float* state = nullptr;  // [k_dim, v_dim], updated
 };
 
+/// How keys and values lie in a page: F32, BF16, or E4M3 with scale 1. Arithmetic on them is F32.
+enum class KvFormat : uint8_t { f32, bf16, fp8 };
+
 /// One tile of queries that share a KV head and a page table.
 struct AttentionTile {
   int queries = 0;  // 1..KernelTable::queries_per_tile
   int head_dim = 0;
   float scale = 1.0F;
-  const float* q[8] = {};     // [head_dim]
-  float* out[8] = {};         // [head_dim]
-  int32_t visible[8] = {};    // keys a query sees: indices 0 .. visible-1
-  const int32_t* pages = {};  // page ids
-  const float* cache = {};    // page p begins at cache + p * page_stride
-  int64_t page_stride = 0;
-  int64_t k_offset = 0;  // in a page: keys transposed, [head_dim, 64]
-  int64_t v_offset = 0;  // in a page: values, [64, head_dim]
+  const float* q[8] = {};   // [head_dim]
+  float* out[8] = {};       // [head_dim]
+  int32_t visible[8] = {};  // keys a query sees: indices 0 .. visible-1
+  KvFormat format = KvFormat::f32;
+  const int32_t* pages = {};    // page ids
+  const std::byte* cache = {};  // page p begins at cache + p * page_stride
+  int64_t page_stride = 0;      // bytes, as the offsets
+  int64_t k_offset = 0;         // in a page: keys transposed, [head_dim, 64]
+  int64_t v_offset = 0;         // in a page: values, [64, head_dim]
 };
 
 /// y = x * rsqrt(mean(x^2) + eps) * w; x and y may be the same.

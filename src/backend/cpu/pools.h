@@ -1,4 +1,4 @@
-// The cache pools in F32. A KV page spans all attention layers and KV heads:
+// The cache pools. A KV page, in F32, BF16 or E4M3, spans all attention layers and KV heads:
 //   [layer][kv head]{ keys [head_dim][64], values [64][head_dim] }
 // Keys lie transposed, so that 16 keys meet one query element in one instruction. A state slot:
 //   [layer]{ convolution inputs [taps - 1][qkv_rows], oldest first; state [v head][k_dim][v_dim] }
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/cpu/kernels.h"
 #include "model/backend.h"
 #include "tensor/tensor.h"
 
@@ -16,19 +17,31 @@ namespace nibble::cpu {
 class Pools {
  public:
   Pools() = default;
-  Pools(const ModelConfig& config, const PoolSizes& sizes);
+  Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format);
 
-  static int64_t page_floats(const ModelConfig& config);
+  static int64_t page_bytes(const ModelConfig& config, KvFormat format);
   static int64_t state_floats(const ModelConfig& config);
   static int64_t saved_row_floats(const ModelConfig& config);
 
   const PoolSizes& sizes() const { return sizes_; }
-  const float* pages() const { return reinterpret_cast<const float*>(pages_.data()); }
-  int64_t page_stride() const { return page_floats_; }
-  /// Offsets in a page. `layer` counts attention layers only.
+  KvFormat format() const { return format_; }
+  const std::byte* pages() const { return pages_.data(); }
+  int64_t page_stride() const { return page_bytes_; }
+  /// Offsets in a page, bytes. `layer` counts attention layers only.
   int64_t k_offset(int layer, int kv_head) const;
   int64_t v_offset(int layer, int kv_head) const;
-  std::span<float> page(int32_t id);
+  std::span<std::byte> page(int32_t id);
+  /// Whether no number of the page is infinite or NaN.
+  bool finite_page(int32_t id);
+  /// One token's keys and values of one head, [head_dim] each, rounded to the format. `slot` is the
+  /// token's place in the page.
+  struct KvPlace {
+    int32_t page = 0;
+    int layer = 0;
+    int kv_head = 0;
+    int slot = 0;
+  };
+  void keep(const KvPlace& place, const float* key, const float* value);
 
   std::span<float> slot(int32_t id);   // state and saved inputs
   std::span<float> state(int32_t id);  // without them
@@ -39,12 +52,14 @@ class Pools {
 
  private:
   PoolSizes sizes_;
-  int64_t page_floats_ = 0;
+  KvFormat format_ = KvFormat::f32;
+  int64_t page_bytes_ = 0;
   int64_t slot_floats_ = 0;
   int64_t all_states_floats_ = 0;  // of a slot
   int64_t saved_row_floats_ = 0;   // of one layer
   int kv_heads_ = 0;
-  int64_t head_floats_ = 0;   // keys (or values) of one head in a page
+  int head_dim_ = 0;
+  int64_t head_bytes_ = 0;    // keys (or values) of one head in a page
   int64_t conv_floats_ = 0;   // of one layer
   int64_t state_floats_ = 0;  // of one head
   int64_t layer_floats_ = 0;  // of one delta-net layer

@@ -221,30 +221,46 @@ TEST(RowKernels, DeltaRuleAndItsPieces) {
   }
 }
 
-/// A cache of scattered pages, NaN wherever no key was written.
+int bytes_of(KvFormat format) {
+  return format == KvFormat::f32 ? 4 : format == KvFormat::bf16 ? 2 : 1;
+}
+
+/// Puts `value` into element `at` as the format has it; returns what it is there.
+float put(KvFormat format, std::byte* elements, int64_t at, float value) {
+  if (format == KvFormat::f32) return reinterpret_cast<float*>(elements)[at] = value;
+  if (format == KvFormat::bf16)
+    return bf16_to_float(reinterpret_cast<uint16_t*>(elements)[at] = float_to_bf16(value));
+  return e4m3_to_float(reinterpret_cast<uint8_t*>(elements)[at] = float_to_e4m3(value));
+}
+
+/// A cache of scattered pages, NaN wherever no key was written. k and v are as the format has them.
 struct AttentionFixture {
   int head_dim;
   int keys;
+  KvFormat format;
   std::vector<int32_t> pages;
-  std::vector<float> cache;
+  std::vector<std::byte> cache;
   std::vector<float> k, v, q;
-  int64_t stride() const { return int64_t{3} * 64 * head_dim; }
+  int64_t stride() const { return int64_t{3} * 64 * head_dim * bytes_of(format); }
 
-  AttentionFixture(RandomWeights& random, int dim, int key_count)
+  AttentionFixture(RandomWeights& random, int dim, int key_count, KvFormat kept)
       : head_dim(dim),
         keys(key_count),
+        format(kept),
         k(random.values(int64_t{keys} * dim)),
         v(random.values(int64_t{keys} * dim)),
         q(random.values(int64_t{5} * dim, -3.0F, 3.0F)) {
     const int count = (keys + 63) / 64;
     for (int p = 0; p < count; ++p) pages.push_back((p * 7 + 3) % (count * 7 + 1));
-    cache.assign(static_cast<size_t>((count * 7 + 1) * stride()),
-                 std::numeric_limits<float>::quiet_NaN());
+    cache.assign(static_cast<size_t>((count * 7 + 1) * stride()), std::byte{0xFF});
     for (int t = 0; t < keys; ++t)
       for (int d = 0; d < dim; ++d) {
-        float* page = &cache[static_cast<size_t>(pages[static_cast<size_t>(t / 64)] * stride())];
-        page[64 * dim + d * 64 + t % 64] = k[static_cast<size_t>(t * dim + d)];
-        page[128 * dim + t % 64 * dim + d] = v[static_cast<size_t>(t * dim + d)];
+        std::byte* page =
+            &cache[static_cast<size_t>(pages[static_cast<size_t>(t / 64)] * stride())];
+        float& key = k[static_cast<size_t>(t * dim + d)];
+        float& value = v[static_cast<size_t>(t * dim + d)];
+        key = put(format, page, 64 * dim + d * 64 + t % 64, key);
+        value = put(format, page, 128 * dim + t % 64 * dim + d, value);
       }
   }
 
@@ -256,11 +272,12 @@ struct AttentionFixture {
       AttentionTile args = {.queries = std::min(tile, 5 - begin),
                             .head_dim = head_dim,
                             .scale = 0.2F,
+                            .format = format,
                             .pages = pages.data(),
                             .cache = cache.data(),
                             .page_stride = stride(),
-                            .k_offset = 64 * head_dim,
-                            .v_offset = 128 * head_dim};
+                            .k_offset = int64_t{64} * head_dim * bytes_of(format),
+                            .v_offset = int64_t{128} * head_dim * bytes_of(format)};
       for (int i = 0; i < args.queries; ++i) {
         args.q[i] = &q[static_cast<size_t>((begin + i) * head_dim)];
         args.out[i] = &out[static_cast<size_t>((begin + i) * head_dim)];
@@ -294,16 +311,48 @@ struct AttentionFixture {
   }
 };
 
+constexpr KvFormat kFormats[] = {KvFormat::f32, KvFormat::bf16, KvFormat::fp8};
+
 TEST(RowKernels, AttentionOverScatteredPages) {
   RandomWeights random(15);
-  for (const int dim : {12, 20, 64, 80, 256})
-    for (const int keys : {1, 17, 64, 65, 200, 333}) {
-      const AttentionFixture fixture(random, dim, keys);
-      const auto one_by_one =
-          on_every_isa([&](const KernelTable& k) { return fixture.attend(k, 1); });
-      expect_near(one_by_one, fixture.wanted(), 2e-6);
-      for (const KernelTable* kernels : usable_kernels())
-        EXPECT_TRUE(same_bits(fixture.attend(*kernels, kernels->queries_per_tile), one_by_one));
+  for (const KvFormat format : kFormats)
+    for (const int dim : {12, 20, 64, 80, 256})
+      for (const int keys : {1, 17, 64, 65, 200, 333}) {
+        const AttentionFixture fixture(random, dim, keys, format);
+        const auto one_by_one =
+            on_every_isa([&](const KernelTable& k) { return fixture.attend(k, 1); });
+        expect_near(one_by_one, fixture.wanted(), 2e-6);
+        for (const KernelTable* kernels : usable_kernels())
+          EXPECT_TRUE(same_bits(fixture.attend(*kernels, kernels->queries_per_tile), one_by_one));
+      }
+}
+
+/// All codes of E4M3 as values of one key: each comes out as it is, NaN as NaN.
+TEST(RowKernels, EveryCodeOfAPage) {
+  RandomWeights random(16);
+  for (const KernelTable* kernels : usable_kernels())
+    for (int first = 0; first < 256; first += 64) {
+      AttentionFixture fixture(random, 64, 1, KvFormat::fp8);
+      std::byte* page = &fixture.cache[static_cast<size_t>(fixture.pages[0] * fixture.stride())];
+      for (int d = 0; d < 64; ++d) page[128 * 64 + d] = static_cast<std::byte>(first + d);
+      const std::vector<float> out = fixture.attend(*kernels, 1);
+      for (int d = 0; d < 64; ++d) {
+        const float wanted = e4m3_to_float(static_cast<uint8_t>(first + d));
+        const float found = out[static_cast<size_t>(d)];
+        EXPECT_TRUE(std::isnan(wanted) ? std::isnan(found) : found == wanted)
+            << kernels->isa << ", code " << first + d << ": " << found;
+      }
+    }
+}
+
+TEST(RowKernels, ANanKeyIsLoud) {
+  RandomWeights random(17);
+  for (const KvFormat format : kFormats)
+    for (const KernelTable* kernels : usable_kernels()) {
+      AttentionFixture fixture(random, 20, 40, format);
+      std::byte* page = &fixture.cache[static_cast<size_t>(fixture.pages[0] * fixture.stride())];
+      put(format, page, 64 * 20 + 3 * 64 + 7, std::numeric_limits<float>::quiet_NaN());
+      EXPECT_TRUE(std::isnan(fixture.attend(*kernels, 1)[0])) << kernels->isa;
     }
 }
 

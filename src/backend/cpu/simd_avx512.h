@@ -63,6 +63,12 @@ inline Words add_words(Words a, uint32_t b) {
 }
 inline Vec as_floats(Words a) { return {_mm512_castsi512_ps(a.v)}; }
 inline Words as_words(Vec a) { return {_mm512_castps_si512(a.v)}; }
+inline Words widen_halves(const std::byte* p) {
+  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+inline Words widen_signed(const std::byte* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
 inline Words widen_bytes(const std::byte* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }

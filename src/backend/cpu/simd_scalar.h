@@ -122,6 +122,20 @@ inline Words as_words(Vec a) {
   __builtin_memcpy(&out, &a, sizeof out);
   return out;
 }
+/// 16 little-endian halves of words, zero-extended.
+inline Words widen_halves(const std::byte* p) {
+  return each_word([&](int i) {
+    uint16_t half;
+    __builtin_memcpy(&half, p + 2 * i, sizeof half);
+    return static_cast<uint32_t>(half);
+  });
+}
+/// 16 bytes, sign-extended.
+inline Words widen_signed(const std::byte* p) {
+  return each_word([&](int i) {
+    return static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(p[i])));
+  });
+}
 /// 16 bytes, zero-extended.
 inline Words widen_bytes(const std::byte* p) {
   return each_word([&](int i) { return static_cast<uint32_t>(p[i]); });

@@ -27,6 +27,7 @@ class KvPages {
   void keep(const float* from, float* to) const;
   void copy(int32_t from, int32_t to);
   void poison(int32_t page);
+  KvCache kind() const { return kind_; }
   std::span<float> page(int32_t id) {
     return {&data_[static_cast<size_t>(id) * page_floats_], page_floats_};
   }

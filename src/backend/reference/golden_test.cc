@@ -28,6 +28,12 @@ TEST_P(ReferenceGolden, DraftsOnAStateInBf16) {
   GoldenChecks checks(GetParam(), make_reference_backend, {.state = StateCache::bf16}, 0.2);
   checks.expect_drafts();
 }
+TEST_P(ReferenceGolden, KeysAndValuesInFp8) {
+  GoldenChecks checks(GetParam(), make_reference_backend,
+                      {.activations = Activations::f32, .kv_cache = KvCache::fp8});
+  checks.expect_prefill_with_kv_fp8(0);
+  checks.report();
+}
 TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceGolden, testing::ValuesIn(golden_names()),

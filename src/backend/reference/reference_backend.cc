@@ -137,6 +137,9 @@ Result<void> ReferenceBackend::load(const Weights& weights) {
 
 std::string ReferenceBackend::description() const {
   return concat("reference: scalar, one thread, F32 caches, ",
+                pages_.kind() == KvCache::automatic
+                    ? ""
+                    : concat("keys and values rounded to ", kv_cache_name(pages_.kind()), ", "),
                 slots_.kind() == StateCache::bf16 ? "state rounded to bf16, " : "", "activations ",
                 activations_name(options_.mode));
 }
