@@ -95,6 +95,11 @@ Result<void> EngineCore::admissible_media(const SequenceRequest& request) const 
   const auto refuse = [](const ErrorParts& parts) {
     return make_error(ErrorCode::invalid_argument, parts);
   };
+  if (!request.media.empty() && !backend_.takes_media())
+    return make_error(ErrorCode::unsupported,
+                      {.what = concat("backend ", backend_.name()),
+                       .expected = "a request of text alone",
+                       .found = concat(request.media.size(), " images or videos")});
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   int64_t end = 0;
   for (const MediaRows& media : request.media) {

@@ -102,6 +102,8 @@ class FakeBackend final : public Backend {
   }
 
   std::string_view name() const override { return "fake"; }
+  bool takes_media() const override { return takes_media_; }
+  void refuse_media() { takes_media_ = false; }
   std::string description() const override { return "fake"; }
   Result<void> reserve(const PoolSizes& sizes) override {
     sizes_ = sizes;
@@ -310,6 +312,7 @@ class FakeBackend final : public Backend {
   size_t slot_words() const { return 1 + static_cast<size_t>(sizes_.replay_rows); }
 
   Model model_;
+  bool takes_media_ = true;
   PoolSizes sizes_;
   HostPools host_;
   std::vector<uint64_t> pages_;

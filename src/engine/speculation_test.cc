@@ -117,6 +117,7 @@ class Asked {
   const EngineCounters& counters() const { return core_.counters(); }
   const Finished& end() const { return end_; }
   EngineCore& core() { return core_; }
+  FakeBackend& backend() { return backend_; }
 
  private:
   FakeBackend backend_;
@@ -297,6 +298,10 @@ TEST(MediaRows, RefusesWhatDoesNotFit) {
   EXPECT_NE(refused([](auto& r) { r.media.push_back(r.media[0]); }), "");
   EXPECT_NE(refused([](auto& r) { r.media[0].embeddings = nullptr; }), "");
   EXPECT_NE(refused([](auto& r) { r.positions.pop_back(); }), "");
+  run.backend().refuse_media();
+  EXPECT_EQ(refused([](auto&) {}),
+            "backend fake: expected a request of text alone, found 1 images or videos");
+  EXPECT_EQ(refused([](auto& r) { r.media.clear(); }), "");
   EXPECT_NE(refused([](auto& r) { r.positions[3][1] = 100; }), "");
 }
 

@@ -94,6 +94,9 @@ class Backend {
   /// What the saved inputs of one row add to a slot; 0: the backend cannot replay.
   virtual int64_t replay_row_bytes() const { return 0; }
 
+  /// Whether a batch may have rows of media, Batch::embeddings. Nothing else may send them.
+  virtual bool takes_media() const { return true; }
+
   // One pass: embed, then per layer a mixer and a feed-forward block, then head.
   virtual Residual embed(const Batch& batch) = 0;
   virtual Residual attention_block(int layer, const Batch& batch, Residual h) = 0;

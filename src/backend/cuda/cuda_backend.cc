@@ -71,6 +71,7 @@ class CudaBackend final : public Backend {
   }
 
   std::string_view name() const override { return "cuda"; }
+  bool takes_media() const override { return false; }  // no kernel puts their rows in
   std::string description() const override {
     return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
                   ", ", device_.multiprocessors, " multiprocessors), ", weights_.bytes() >> 20,
@@ -330,7 +331,8 @@ int32_t CudaBackend::graph_rows(const Batch& batch) const {
 }
 
 Residual CudaBackend::embed(const Batch& batch) {
-  CHECK(batch.embeddings.empty(), "rows of media have no kernel yet");
+  CHECK(batch.embeddings.empty(), batch.embeddings.size(),
+        " rows of media; takes_media() is false");
   if (!recording_) {
     graph_ = graph_rows(batch);
     launches_ = graph_ == 0;
