@@ -49,6 +49,22 @@ void round_row(const float* x, float scale, int64_t count, uint8_t* codes) {
 
 }  // namespace
 
+RoundStatistics round_fp8_channels(const TensorView& weights, std::span<uint8_t> codes,
+                                   std::span<float> scales) {
+  const int64_t rows = weights.shape[0], cols = weights.shape[1];
+  CHECK(scales.size() == static_cast<size_t>(rows), scales.size());
+  RoundStatistics statistics;
+  for (int64_t i = 0; i < rows; ++i) {
+    const TensorView row = {weights.data + dtype_bytes(weights.dtype, i * cols), weights.dtype,
+                            Shape{1, cols}};
+    const float scale = fp8_scale(largest_magnitude(row.data, row.dtype, cols));
+    scales[static_cast<size_t>(i)] = scale;
+    statistics += round_fp8_rows(
+        row, scale, codes.subspan(static_cast<size_t>(i * cols), static_cast<size_t>(cols)));
+  }
+  return statistics;
+}
+
 RoundStatistics round_fp8_rows(const TensorView& weights, float scale, std::span<uint8_t> codes) {
   CHECK(std::isfinite(scale) && scale > 0, "scale ", scale);
   const int64_t rows = weights.shape[0], cols = weights.shape[1];

@@ -1,4 +1,5 @@
-// Rounding a weight matrix to FP8: one scale per fused group, or one per 128 x 128 weights. Pure
+// Rounding a weight matrix to FP8: one scale per fused group, one per
+// row, or one per 128 x 128 weights. Pure
 // functions of the weights; NVFP4 is nvfp4_round.h. Formula: scale = amax / 448, code =
 // e4m3(w / scale), both in F32, as compressed-tensors computes them for F32 weights.
 #pragma once
@@ -14,6 +15,10 @@ namespace nibble {
 /// (CHECK). codes: [N, K]; never a NaN code; zero is code 0, what rounds to zero
 /// keeps its sign.
 RoundStatistics round_fp8_rows(const TensorView& weights, float scale, std::span<uint8_t> codes);
+
+/// One scale per row [N]; a row of zeros has scale 1.
+RoundStatistics round_fp8_channels(const TensorView& weights, std::span<uint8_t> codes,
+                                   std::span<float> scales);
 
 /// A band of at most 128 rows [N, K]: also yields scales [ceil(K / 128)]; a tile of zeros has
 /// scale 1.

@@ -71,6 +71,24 @@ TEST(Fp8Round, EqualsCompressedTensorsByteForByte) {
   }
 }
 
+TEST(Fp8Round, ByChannelIsEachRowUnderItsOwnScale) {
+  Tensor values(DType::f32, {3, 4});
+  const float rows[] = {1, -2, 448, 3, 0, 0, 0, 0, 0.5F, 0.25F, -0.125F, 0};
+  std::memcpy(values.span().data(), rows, sizeof rows);
+  std::vector<uint8_t> codes(12);
+  std::vector<float> scales(3);
+  const RoundStatistics all = round_fp8_channels(values.view(), codes, scales);
+  EXPECT_EQ(scales, (std::vector<float>{1, 1, 0.5F / 448}));
+  double squares = 0;
+  for (int64_t row = 0; row < 3; ++row) {
+    const TensorView one = {values.view().data + row * 16, DType::f32, {1, 4}};
+    std::vector<uint8_t> alone(4);
+    squares += round_fp8_rows(one, scales[static_cast<size_t>(row)], alone).weight_squares;
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), codes.begin() + row * 4)) << row;
+  }
+  EXPECT_EQ(all.weight_squares, squares);
+}
+
 TEST(Fp8Round, FastConversionEqualsTheSlowOne) {
   std::vector<float> x = {0, 448, 464, 1e30F, -1e30F, 0x1p-10F, 0x1.8p-10F, -0x1p-126F};
   for (int code = 0; code < 0x7F; ++code) {

@@ -150,16 +150,18 @@ Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
   return statistics;
 }
 
-/// In bands of 128 rows, also where there is one scale: sums of errors are then the same.
+/// In bands of 128 rows, whatever the scales stand for: sums of errors do not depend on threads.
 Result<RoundStatistics> GroupRounder::write_fp8(const PlannedLinear& linear, const RowBlock& block,
                                                 const GroupScale& scale,
                                                 ThreadPool& threads) const {
   const int64_t cols = linear.source.cols;
-  const bool tiled = linear.becomes.scheme.weights == WeightFormat::fp8_block;
+  const WeightFormat format = linear.becomes.scheme.weights;
+  const bool tiled = format == WeightFormat::fp8_block;
   const auto tiles = static_cast<size_t>((cols + kFp8Block - 1) / kFp8Block);
   const auto bands = static_cast<size_t>((block.rows + kFp8Block - 1) / kFp8Block);
   std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols));
-  std::vector<float> scales(tiled ? bands * tiles : 0);
+  const bool by_row = format == WeightFormat::fp8_channel;
+  std::vector<float> scales(tiled ? bands * tiles : by_row ? static_cast<size_t>(block.rows) : 0);
   std::vector<RoundStatistics> by_band(bands);
   threads.parallel_for(bands, 1, [&](size_t begin, size_t end) {
     for (size_t band = begin; band < end; ++band) {
@@ -168,15 +170,22 @@ Result<RoundStatistics> GroupRounder::write_fp8(const PlannedLinear& linear, con
       const TensorView weights = rows_of(block.values, row, rows);
       const auto out = std::span(codes).subspan(static_cast<size_t>(row * cols),
                                                 static_cast<size_t>(rows * cols));
-      by_band[band] =
-          tiled ? round_fp8_band(weights, out, std::span(scales).subspan(band * tiles, tiles))
-                : round_fp8_rows(weights, scale.fp8, out);
+      if (tiled)
+        by_band[band] =
+            round_fp8_band(weights, out, std::span(scales).subspan(band * tiles, tiles));
+      else if (by_row)
+        by_band[band] = round_fp8_channels(
+            weights, out,
+            std::span(scales).subspan(static_cast<size_t>(row), static_cast<size_t>(rows)));
+      else
+        by_band[band] = round_fp8_rows(weights, scale.fp8, out);
     }
   });
   RoundStatistics statistics;
   for (const RoundStatistics& band : by_band) statistics += band;
   TRY(writer_.append(concat(linear.source.module, ".weight"), bytes_of(codes)));
-  if (tiled) TRY(writer_.append(concat(linear.source.module, ".weight_scale"), bytes_of(scales)));
+  if (!scales.empty())
+    TRY(writer_.append(concat(linear.source.module, ".weight_scale"), bytes_of(scales)));
   return statistics;
 }
 
