@@ -69,6 +69,7 @@ Result<void> write_ours(const Checkpoint& from, const Conversion& conversion,
   if (conversion.weights == Conversion::Weights::same)
     measured = card_measurements(TRY(text_of(from, kCard)));
   return writer.add_file(kCard, model_card({.base_card = base,
+                                            .licence = licence_files(from.folder()),
                                             .report = report,
                                             .config = from.config(),
                                             .measured = std::move(measured)}));
@@ -79,7 +80,8 @@ Result<void> write_foreign(const Checkpoint& from, const Conversion& conversion,
   const std::string card = TRY(text_of(from, kCard));
   if (!card.empty()) TRY(writer.add_file(kBaseCard, card));
   return writer.add_file(kCard, foreign_card({.base_card = card,
-                                              .base_name = hub_name(from.folder()),
+                                              .licence = licence_files(from.folder()),
+                                              .base_name = hub_name(from.folder(), card),
                                               .declaration = conversion.declaration,
                                               .dialect = conversion.dialect,
                                               .command = conversion.command,

@@ -109,12 +109,18 @@ std::string quality(Declared declared, std::string_view measured) {
   return out;
 }
 
-enum class Table : uint8_t { plain, quantized };  // the embedding's
+/// What has one FP8 scale per 128 x 128 weights where other loaders take none.
+enum class Blocked : uint8_t { nothing, head, table };
 
 /// `schemes` in the file: SGLang has another name for several in one ModelOpt file (its pull
 /// request 27906).
-std::string running(Dialect dialect, size_t schemes, Table table) {
-  if (table == Table::quantized)
+std::string running(Dialect dialect, size_t schemes, Blocked blocked) {
+  if (blocked == Blocked::head)
+    return "## Run it\n\n    nibble serve DIR\n\nReleased versions of vLLM (0.26 to 0.33 were "
+           "read) "
+           "do not load a head in FP8 blocks. `nibble convert DIR OUT --head bf16 --source BASE` "
+           "writes the same weights with the base's head, which they load.\n";
+  if (blocked == Blocked::table)
     return "## Run it\n\n    nibble serve DIR\n\nReleased versions of vLLM and SGLang do not read "
            "an "
            "FP8 embedding table (vLLM's pull request 41365 is open): they refuse this file, or "
@@ -131,11 +137,24 @@ std::string running(Dialect dialect, size_t schemes, Table table) {
       "in them when it was written.\n");
 }
 
-constexpr std::string_view kLimits =
-    "\n## Licence and limits\n\nThe licence is the base model's; its licence and notice files are "
-    "beside this one. The quantized model inherits the base's limits and biases (its card: "
-    "`README.base.md`, where it had one), and adds rounding errors of its own: check it on your "
-    "task.\n";
+std::string limits(LicenceFiles licence, std::string_view base_card) {
+  const bool beside = licence == LicenceFiles::beside;
+  return concat("\n## Licence and limits\n\nThe licence is the base model's",
+                beside ? "; its licence and notice files are beside this one." : ".",
+                " The quantized model inherits the base's limits and biases",
+                base_card.empty() ? "" : " (its card: `README.base.md`)",
+                ", and adds rounding errors of its own: check it on your task.\n");
+}
+
+/// "Qwen/Qwen3.6-35B-A3B" of https://huggingface.co/Qwen/Qwen3.6-35B-A3B/blob/main/LICENSE.
+std::string linked_repository(std::string_view link) {
+  constexpr std::string_view kHub = "https://huggingface.co/";
+  if (!link.starts_with(kHub)) return "";
+  link.remove_prefix(kHub.size());
+  const size_t owner = link.find('/');
+  if (owner == std::string_view::npos) return "";
+  return std::string(link.substr(0, link.find('/', owner + 1)));
+}
 
 }  // namespace
 
@@ -184,7 +203,17 @@ std::string card_with_measurement(std::string card, const CardMeasurement& measu
   return card.insert(at, row);
 }
 
-std::string hub_name(const std::filesystem::path& folder) {
+LicenceFiles licence_files(const std::filesystem::path& folder) {
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
+    const std::string name = entry.path().filename().string();
+    for (const std::string_view kind : {"LICENSE", "LICENCE", "NOTICE", "COPYING"})
+      if (name.starts_with(kind)) return LicenceFiles::beside;
+  }
+  return LicenceFiles::none;
+}
+
+std::string hub_name(const std::filesystem::path& folder, std::string_view card) {
   constexpr std::string_view kPrefix = "models--";
   std::error_code failure;
   const auto whole = std::filesystem::absolute(folder, failure).lexically_normal();
@@ -197,7 +226,14 @@ std::string hub_name(const std::filesystem::path& folder) {
                                       : concat(name.substr(0, slash), "/", name.substr(slash + 2));
   }
   const auto last = whole.has_filename() ? whole : whole.parent_path();
-  return last.filename().string();
+  std::string name = last.filename().string();
+  const std::string linked = linked_repository(front_matter(card, "license_link"));
+  if (linked.ends_with("/" + name)) return linked;
+  std::string given = folder.lexically_normal().string();
+  if (given.ends_with('/')) given.pop_back();
+  const bool owned = folder.is_relative() && given.find('/') == given.size() - name.size() - 1 &&
+                     !given.starts_with('.') && given.ends_with("/" + name);
+  return owned ? given : name;
 }
 
 std::string card_measurements(std::string_view card) {
@@ -225,17 +261,18 @@ std::string model_card(const ModelCard& card) {
   std::set<std::string_view> schemes;
   for (const KindReport& row : report.kinds)
     if (row.weights > 0) schemes.insert(row.scheme);
-  const auto table =
-      stored_as("embed_tokens", scheme_text({WeightFormat::fp8_block, ActivationFormat::high}))
-          ? Table::quantized
-          : Table::plain;
-  return concat(front({card.base_card, report.base, report.dialect, card.config}), "\n# ", name,
-                ", ", report.recipe, "\n\n[", report.base, "] quantized with nibble ",
-                NIBBLE_VERSION, ": ", report.about, ".\n\n", making(report),
-                "\n## What is in it\n\n", size_table(report),
-                "\nVision tower and MTP head are the base's, byte for byte.\n\n",
-                quality(declared, card.measured), "\n",
-                running(report.dialect, schemes.size(), table), kLimits);
+  const QuantScheme table = {WeightFormat::fp8_block, ActivationFormat::high};
+  const QuantScheme head = {WeightFormat::fp8_block, ActivationFormat::fp8_group};
+  const auto blocked = stored_as("embed_tokens", scheme_text(table)) ? Blocked::table
+                       : stored_as("lm_head", scheme_text(head))     ? Blocked::head
+                                                                     : Blocked::nothing;
+  return concat(
+      front({card.base_card, report.base, report.dialect, card.config}), "\n# ", name, ", ",
+      report.recipe, "\n\n[", report.base, "] quantized with nibble ", NIBBLE_VERSION, ": ",
+      report.about, ".\n\n", making(report), "\n## What is in it\n\n", size_table(report),
+      "\nVision tower and MTP head are the base's, byte for byte.\n\n",
+      quality(declared, card.measured), "\n", running(report.dialect, schemes.size(), blocked),
+      limits(card.licence, card.base_card));
 }
 
 std::string foreign_card(const ForeignCard& card) {
@@ -258,7 +295,8 @@ std::string foreign_card(const ForeignCard& card) {
                 "one, is `README.base.md`, and speaks of the file before the conversion.\n\n"
                 "## What is in it\n\n",
                 table, "\n", quality(declared, ""), "\n",
-                running(card.dialect, uses.size(), Table::plain), kLimits);
+                running(card.dialect, uses.size(), Blocked::nothing),
+                limits(card.licence, card.base_card));
 }
 
 }  // namespace nibble

@@ -11,8 +11,13 @@
 
 namespace nibble {
 
+/// Licence or notice files (LICENSE*, NOTICE*, COPYING*) lie in the folder, and so in the output.
+enum class LicenceFiles : uint8_t { none, beside };
+LicenceFiles licence_files(const std::filesystem::path& folder);
+
 struct ModelCard {
   std::string base_card;  // the base's README.md, or empty
+  LicenceFiles licence = LicenceFiles::none;
   const QuantizeReport& report;
   const Json& config;         // of the model
   std::string measured = {};  // rows that card_measurements() found and that are still true
@@ -24,6 +29,7 @@ std::string model_card(const ModelCard& card);
 /// A converted file of which no report of this program tells how it was made.
 struct ForeignCard {
   std::string base_card;  // of the file it was converted from, or empty
+  LicenceFiles licence = LicenceFiles::none;
   std::string base_name;  // if that card names no base_model
   const QuantDeclaration& declaration;
   Dialect dialect = Dialect::compressed_tensors;
@@ -50,8 +56,10 @@ std::string card_with_measurement(std::string card, const CardMeasurement& measu
 /// The rows that card_with_measurement() wrote, with their head; or empty.
 std::string card_measurements(std::string_view card);
 
-/// "org/name" of a hub cache folder (.../models--org--name/snapshots/REV); else the folder's name.
-std::string hub_name(const std::filesystem::path& folder);
+/// "org/name" of a hub cache folder (.../models--org--name/snapshots/REV), of a path that is just
+/// that, or of a folder whose card links its licence at huggingface.co/org/name with the folder's
+/// name; else the folder's name.
+std::string hub_name(const std::filesystem::path& folder, std::string_view card = "");
 
 /// A one-line value of a card's front matter, without quotes; empty if there is none.
 std::string front_matter(std::string_view card, std::string_view key);

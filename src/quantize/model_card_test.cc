@@ -24,6 +24,14 @@ TEST(ModelCard, NamesOfHubCachesAreTheHubs) {
   EXPECT_EQ(hub_name("/c/models--Qwen--Qwen3.6-35B-A3B/snapshots/abc"), "Qwen/Qwen3.6-35B-A3B");
   EXPECT_EQ(hub_name("/c/my-model/"), "my-model");
   EXPECT_EQ(hub_name("/c/my-model"), "my-model");
+  EXPECT_EQ(hub_name("Qwen/Qwen3.6-35B-A3B"), "Qwen/Qwen3.6-35B-A3B");
+  EXPECT_EQ(hub_name("Qwen/Qwen3.6-35B-A3B/"), "Qwen/Qwen3.6-35B-A3B");
+  EXPECT_EQ(hub_name("../my-model"), "my-model");
+  EXPECT_EQ(hub_name("a/b/my-model"), "my-model");
+  const char* card =
+      "---\nlicense_link: https://huggingface.co/Qwen/Qwen3.6-27B/blob/main/L\n---\n";
+  EXPECT_EQ(hub_name("/c/Qwen3.6-27B", card), "Qwen/Qwen3.6-27B");
+  EXPECT_EQ(hub_name("/c/another", card), "another");
 }
 
 TEST(ModelCard, MeasurementsBecomeRows) {
@@ -86,6 +94,13 @@ TEST(ModelCard, EveryOutputHasACardAndAPicture) {
   ASSERT_TRUE(
       test::run(folder / "in", folder / "out", {.recipe = load_recipe("w4a4").value()}).ok());
   const std::string card = test::file_text(folder / "out" / "README.md");
+  EXPECT_NE(card.find("notice files are beside this one"), std::string::npos) << card;
+  std::filesystem::remove(folder / "in" / "LICENSE");
+  ASSERT_TRUE(
+      test::run(folder / "in", folder / "bare", {.recipe = load_recipe("w4a4").value()}).ok());
+  const std::string bare = test::file_text(folder / "bare" / "README.md");
+  EXPECT_EQ(bare.find("beside this one"), std::string::npos) << bare;
+  EXPECT_NE(bare.find("The licence is the base model's. "), std::string::npos) << bare;
   for (const char* words :
        {"---\nlicense: mit\nbase_model: in\n", "- nvfp4\n- compressed-tensors\n",
         "status free text only", "No calibration data was used", "recipe's constants",

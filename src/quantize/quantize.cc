@@ -306,19 +306,23 @@ Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOpti
 
 namespace {
 
+/// The source's README.md, or empty.
+Result<std::string> base_card(const Checkpoint& checkpoint) {
+  const auto readme = checkpoint.folder() / "README.md";
+  std::error_code failure;
+  if (!std::filesystem::exists(readme, failure)) return std::string();
+  return read_text_file(readme, kReadmeBytesMax);
+}
+
 /// Our README.md; the source's own is kept beside it.
 Result<void> write_card(const Checkpoint& checkpoint, const QuantizeReport& report,
                         CheckpointWriter& writer) {
-  std::string base;
-  const auto readme = checkpoint.folder() / "README.md";
-  std::error_code failure;
-  if (std::filesystem::exists(readme, failure)) {
-    base = TRY(read_text_file(readme, kReadmeBytesMax));
-    TRY(writer.add_file("README.base.md", base));
-  }
-  return writer.add_file(
-      "README.md",
-      model_card({.base_card = base, .report = report, .config = checkpoint.config()}));
+  const std::string base = TRY(base_card(checkpoint));
+  if (!base.empty()) TRY(writer.add_file("README.base.md", base));
+  return writer.add_file("README.md", model_card({.base_card = base,
+                                                  .licence = licence_files(checkpoint.folder()),
+                                                  .report = report,
+                                                  .config = checkpoint.config()}));
 }
 
 /// Everything beside the weights.
@@ -326,7 +330,7 @@ Result<QuantizeReport> write_rest(const Checkpoint& checkpoint, const QuantPlan&
                                   const Recipe& recipe, const QuantizeRun& run,
                                   CheckpointWriter& writer) {
   QuantizeReport report = start_report(plan, recipe, run.algorithm());
-  report.base = hub_name(checkpoint.folder());
+  report.base = hub_name(checkpoint.folder(), TRY(base_card(checkpoint)));
   report.commands = {concat("nibble quantize ", report.base, " DST --recipe ", recipe.name,
                             " --format ", dialect_name(plan.dialect), " --algorithm ",
                             round_algorithm_name(run.algorithm()),
