@@ -156,7 +156,7 @@ CheckpointWriter::~CheckpointWriter() = default;
 Result<CheckpointWriter> CheckpointWriter::create(const fs::path& folder,
                                                   std::vector<TensorPlan> tensors,
                                                   CheckpointWriterOptions options) {
-  CHECK(!tensors.empty(), "a checkpoint without tensors");
+  CHECK(!tensors.empty() || !options.linked.empty(), "a checkpoint without tensors");
   CHECK(options.shard_bytes_max > 0, options.shard_bytes_max);
   TRY(check_output(folder, options));
   auto state = std::make_unique<State>();

@@ -83,7 +83,7 @@ CheckpointLayout lay_out_shards(std::span<const TensorPlan> plan, int64_t shard_
   layout.places.resize(plan.size());
   auto shards = fill_shards(plan, shard_bytes_max);
   const auto own = own_files(plan);
-  if (shards.front().empty() && !own.empty()) shards.clear();
+  if (shards.front().empty()) shards.clear();  // all have files of their own, or none are written
   std::vector<std::string> names;
   for (size_t number = 0; number < shards.size(); ++number)
     names.push_back(shard_file(number, shards.size(), own.size()));

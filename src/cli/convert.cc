@@ -1,4 +1,4 @@
-// nibble convert: the other NVFP4 dialect, or another head.
+// nibble convert: the other NVFP4 dialect, another head, or a declaration made anew.
 #include "quantize/convert.h"
 
 #include <cstdio>
@@ -6,6 +6,7 @@
 
 #include "cli/folders.h"
 #include "quantize/convert_head.h"
+#include "quantize/repair_config.h"
 
 namespace nibble {
 namespace {
@@ -13,6 +14,8 @@ namespace {
 constexpr Option kOptions[] = {
     {"format", "DIALECT", "", "the other dialect: compressed-tensors or modelopt"},
     {"head", "FORMAT", "", "another head instead: bf16, fp8-block or nvfp4; needs --source"},
+    {"repair", "", "",
+     "write quantization_config anew, so that other engines match it; weights are shared"},
     {"source", "DIR", "", "with --head: the unquantized checkpoint"},
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"progress", "", "true", "show progress on standard error"},
@@ -53,15 +56,26 @@ Result<int> run_head(const Arguments& arguments, Terminal& terminal) {
   return kExitOk;
 }
 
+Result<int> run_repair(const Arguments& arguments, Terminal& terminal) {
+  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
+  const RepairReport report = TRY(repair_config(checkpoint, arguments.positional(1)));
+  TRY(terminal.out(concat("config.json declares ", report.linears, " quantized linears anew; ",
+                          report.linked_files, " weight files are shared with ",
+                          arguments.positional(0), "\n")));
+  return kExitOk;
+}
+
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
-  if (arguments.given("head") != arguments.given("format")) {
-    if (arguments.given("head")) return run_head(arguments, terminal);
-  } else {
+  std::string asked;
+  for (const std::string_view option : {"format", "head", "repair"})
+    if (arguments.given(option)) asked += concat(asked.empty() ? "--" : " and --", option);
+  if (asked.empty() || asked.find(' ') != std::string::npos)
     return make_error(ErrorCode::invalid_argument,
                       {.what = "what to convert",
-                       .expected = "either --format DIALECT or --head FORMAT",
-                       .found = arguments.given("head") ? "both" : "neither"});
-  }
+                       .expected = "one of --format DIALECT, --head FORMAT and --repair",
+                       .found = asked.empty() ? "none" : asked});
+  if (arguments.given("head")) return run_head(arguments, terminal);
+  if (arguments.given("repair")) return run_repair(arguments, terminal);
   const Dialect target = TRY(parse_dialect(*arguments.text("format")));
   ConvertOptions options{.cancelled = interrupted};
   options.shard_bytes_max = TRY(arguments.integer("max-shard-size", 1 << 20, int64_t{1} << 50));
@@ -86,7 +100,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 const Verb kConvertVerb = {
     .name = "convert",
     .positionals = "SRC DST",
-    .summary = "Rewrites an NVFP4 checkpoint in the other dialect, or with another head",
+    .summary = "Rewrites a checkpoint in the other dialect, with another head or a repaired config",
     .options = kOptions,
     .run = run};
 

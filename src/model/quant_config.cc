@@ -276,18 +276,35 @@ const DeclaredScheme* QuantConfig::find(std::string_view module) const {
   const size_t begin = module.find(kExperts);
   const size_t number = begin == std::string_view::npos ? begin : begin + kExperts.size();
   const size_t end = number == std::string_view::npos ? number : module.find('.', number);
-  if (!answers_->experts_alike || end == std::string_view::npos) return scheme(match(module));
+  const auto match_all = [&] {
+    const Names names = spellings(module);
+    return match(names, names);
+  };
+  if (!answers_->experts_alike || end == std::string_view::npos) return scheme(match_all());
   const std::string name = concat(module.substr(0, number), module.substr(end));
   const std::lock_guard lock(answers_->mutex);
   const auto [found, fresh] = answers_->by_name.try_emplace(name, kNone);
-  if (fresh) found->second = match(module);
+  if (fresh) found->second = match_all();
   return scheme(found->second);
 }
 
-size_t QuantConfig::match(std::string_view module) const {
-  const auto names = spellings(module);
+const DeclaredScheme* QuantConfig::find_in_vllm(std::string_view module,
+                                                std::string_view name) const {
+  const size_t found = match(spellings(module), {std::string(name)});
+  if (found == kNone) return nullptr;
+  if (module != "lm_head") return &schemes_[found];
+  const bool named = std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
+    return rule.scheme == found && rule.pattern.kind() != ModulePattern::Kind::every_linear &&
+           (rule.pattern.matches(name) || rule.pattern.matches(module));
+  });
+  return named ? &schemes_[found] : nullptr;
+}
+
+size_t QuantConfig::match(const Names& names, const Names& spelled) const {
   const auto matches = [&](const ModulePattern& pattern) {
-    return std::any_of(names.begin(), names.end(),
+    const bool full = pattern.kind() == ModulePattern::Kind::exact;
+    const Names& known = full ? names : spelled;
+    return std::any_of(known.begin(), known.end(),
                        [&](const std::string& name) { return pattern.matches(name); });
   };
   if (std::any_of(ignored_.begin(), ignored_.end(), matches)) return kNone;

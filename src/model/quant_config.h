@@ -37,10 +37,15 @@ class QuantConfig {
   /// Experts of a layer share their answer, kept from the first, unless a pattern tells them apart:
   /// a 35B file has 31,000 of them, and regular expressions are slow. Any thread.
   const DeclaredScheme* find(std::string_view module) const;
+  /// What vLLM finds, which knows the module as `name` and matches patterns against that alone;
+  /// full names it translates from the file's. "Linear" does not mean the head there.
+  const DeclaredScheme* find_in_vllm(std::string_view module, std::string_view name) const;
 
  private:
-  /// Index of its scheme, or kNone.
-  size_t match(std::string_view module) const;
+  using Names = std::vector<std::string>;
+  /// Index of the scheme of a module that has these names, or kNone. Patterns are matched against
+  /// `spelled`, full names against `names`.
+  size_t match(const Names& names, const Names& spelled) const;
   static constexpr size_t kNone = ~size_t{0};
   bool experts_alike() const;
   /// Answers by module name, the expert's number left out. Shared by copies of the config.

@@ -27,16 +27,6 @@ QuantScheme scheme_of(HeadFormat format) {
   return {};
 }
 
-Result<Dialect> dialect_of(const Checkpoint& checkpoint) {
-  const Json* declared = checkpoint.config().find("quantization_config");
-  const Json* method = declared == nullptr ? nullptr : declared->find("quant_method");
-  if (method != nullptr && *method == Json("compressed-tensors"))
-    return Dialect::compressed_tensors;
-  if (method != nullptr && *method == Json("modelopt")) return Dialect::modelopt;
-  return unsupported(checkpoint.folder().string(), "a compressed-tensors or ModelOpt checkpoint",
-                     method == nullptr ? "no quant_method" : method->dump());
-}
-
 bool is_head(std::string_view tensor) { return tensor.starts_with("lm_head."); }
 
 /// All files but the head's, and the head's bytes.

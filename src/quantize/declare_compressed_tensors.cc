@@ -1,8 +1,9 @@
 // quantization_config as compressed-tensors has it. Read for it: its quant_config.py and
 // quant_scheme.py (0.20), vLLM's reader.
 #include <algorithm>
-#include <set>
+#include <iterator>
 
+#include "model/target_patterns.h"
 #include "quantize/model_linears.h"
 #include "quantize/scheme_words.h"
 
@@ -11,20 +12,21 @@ namespace {
 
 constexpr std::string_view kCompressedTensorsVersion = "0.20.0";  // whose reader was read
 
-/// Targets of one of several schemes: a regex where all modules of a shape agree, else full names.
-std::vector<std::string> targets(const SchemeUse& use, const std::vector<SchemeUse>& all,
-                                 const QuantDeclaration& declaration) {
-  std::set<std::string> contested;
-  for (const auto& other : all)
-    if (!(other.scheme == use.scheme))
-      for (const auto& module : other.modules) contested.insert(generalized(module));
-  for (const auto& module : declaration.plain) contested.insert(generalized(module));
-  std::set<std::string> out;
-  for (const auto& module : use.modules) {
-    const std::string pattern = generalized(module);
-    out.insert(contested.contains(pattern) ? module : pattern);
-  }
-  return {out.begin(), out.end()};
+/// Targets of one of several schemes: patterns that match none of the other modules.
+std::vector<std::string> targets(const SchemeUse& use, const QuantDeclaration& declaration) {
+  std::vector<std::string> others = declaration.plain;
+  for (const auto& module : declaration.quantized)
+    if (!(module.scheme == use.scheme)) others.push_back(module.name);
+  return target_patterns(use.modules, others);
+}
+
+/// Targets of the only scheme. Every reader knows "Linear"; vLLM and SGLang do not count a head
+/// among the linears, and must see its name.
+std::vector<std::string> only_targets(const SchemeUse& use) {
+  std::vector<std::string> out = {"Linear"};
+  if (std::ranges::find(use.modules, "lm_head") != use.modules.end())
+    out.push_back(target_patterns({"lm_head"}, {}).front());
+  return out;
 }
 
 /// QuantizationArgs of compressed-tensors for one side of a linear.
@@ -78,43 +80,35 @@ std::string_view common_format(const std::vector<SchemeUse>& uses) {
   return first;
 }
 
-/// "model.language_model.layers.3.mlp.experts" -> re:.*layers\.3\.mlp\.experts\..*
-std::string all_experts_pattern(std::string_view list) {
-  std::string out = "re:.*";
-  for (const char c : list.substr(list.find("layers.")))
-    out += c == '.' ? "\\." : std::string(1, c);
-  return out + "\\..*";
-}
+/// One area of the model. It is ignored as a whole if modules with that part exist and none of them
+/// is quantized.
+struct Area {
+  std::string_view part;     // of a module name
+  std::string_view pattern;  // for the ignore list
+  bool has(std::string_view module) const {
+    return part.ends_with('.') ? module.find(part) != std::string_view::npos
+                               : module.ends_with(part);
+  }
+};
+constexpr Area kAreas[] = {{".linear_attn.", R"(re:.*\.linear_attn\..*)"},
+                           {".mlp.gate", R"(re:.*\.mlp\.gate$)"},
+                           {".shared_expert_gate", R"(re:.*\.shared_expert_gate$)"},
+                           {"lm_head", R"(re:.*lm_head$)"}};
 
-/// Every plain linear by name, and patterns: for readers that spell the prefix another way, and for
-/// those that ask about each expert of a layer whose experts stay fused.
+/// Every plain linear by its name in the file, and patterns for readers that give it another name.
 std::vector<std::string> compressed_tensors_ignore(const QuantDeclaration& declaration) {
-  std::vector<std::string> out;
-  for (const std::string& module : declaration.plain) {
-    out.push_back(module);
-    if (module.ends_with(".experts")) out.push_back(all_experts_pattern(module));
+  std::vector<std::string> out = declaration.plain;
+  std::vector<std::string> rest;  // of the text model, in no area
+  std::ranges::copy_if(out, std::back_inserter(rest), in_text_model);
+  std::vector<std::string> quantized;
+  for (const auto& module : declaration.quantized) quantized.push_back(module.name);
+  for (const Area& area : kAreas) {
+    const auto in_area = [&](std::string_view name) { return area.has(name); };
+    if (std::ranges::any_of(quantized, in_area)) continue;
+    if (std::erase_if(rest, in_area) > 0) out.emplace_back(area.pattern);
   }
-  struct Area {
-    std::string_view part;     // of a module name
-    std::string_view pattern;  // listed if modules with that part exist and none is quantized
-  };
-  constexpr Area kAreas[] = {{".linear_attn.", R"(re:.*\.linear_attn\..*)"},
-                             {".mlp.gate", R"(re:.*\.mlp\.gate$)"},
-                             {".shared_expert_gate", R"(re:.*\.shared_expert_gate$)"},
-                             {"lm_head", R"(re:.*lm_head$)"}};
-  for (const auto& area : kAreas) {
-    const auto ends_or_contains = [&](std::string_view name) {
-      return area.part.ends_with('.') ? name.find(area.part) != std::string_view::npos
-                                      : name.ends_with(area.part);
-    };
-    const bool quantized = std::ranges::any_of(
-        declaration.quantized, [&](const auto& module) { return ends_or_contains(module.name); });
-    if (!quantized && std::ranges::any_of(declaration.plain, ends_or_contains))
-      out.emplace_back(area.pattern);
-  }
-  const bool table = std::ranges::any_of(
-      declaration.quantized, [](const auto& module) { return is_embedding(module.name); });
-  if (!table) out.emplace_back(R"(re:.*embed_tokens$)");
+  for (std::string& pattern : target_patterns(rest, quantized)) out.push_back(std::move(pattern));
+  if (std::ranges::none_of(quantized, is_embedding)) out.emplace_back(R"(re:.*embed_tokens$)");
   if (!declaration.vision_prefix.empty()) out.emplace_back(R"(re:.*visual\..*)");
   if (declaration.has_mtp) out.emplace_back("re:^mtp.*");
   return out;
@@ -127,7 +121,7 @@ Json compressed_tensors_config(const QuantDeclaration& declaration) {
   Json groups{Json::Object()};
   for (size_t i = 0; i < uses.size(); ++i) {
     const bool linears = uses.size() == 1 && !is_embedding(uses[i].modules.front());
-    auto list = linears ? std::vector<std::string>{"Linear"} : targets(uses[i], uses, declaration);
+    auto list = linears ? only_targets(uses[i]) : targets(uses[i], declaration);
     groups.set(concat("group_", i), compressed_tensors_group(uses[i].scheme, std::move(list)));
   }
   Json config;

@@ -17,6 +17,18 @@ Result<Dialect> parse_dialect(std::string_view name) {
       {.what = "format", .expected = "compressed-tensors or modelopt", .found = name});
 }
 
+Result<Dialect> dialect_of(const Checkpoint& checkpoint) {
+  const Json* declared = checkpoint.config().find("quantization_config");
+  const Json* method = declared == nullptr ? nullptr : declared->find("quant_method");
+  if (method != nullptr && *method == Json("compressed-tensors"))
+    return Dialect::compressed_tensors;
+  if (method != nullptr && *method == Json("modelopt")) return Dialect::modelopt;
+  return make_error(ErrorCode::unsupported,
+                    {.what = checkpoint.folder().string(),
+                     .expected = "a compressed-tensors or ModelOpt checkpoint",
+                     .found = method == nullptr ? "no quant_method" : method->dump()});
+}
+
 GlobalScale::Direction scale_direction(Dialect dialect) {
   return dialect == Dialect::modelopt ? GlobalScale::Direction::multiply
                                       : GlobalScale::Direction::divide;
@@ -37,11 +49,15 @@ Shape fp8_scale_shape(WeightFormat format, int64_t rows, Dialect dialect) {
   return dialect == Dialect::modelopt ? Shape{rows} : Shape{rows, 1};
 }
 
-QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect) {
+QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect, std::string_view module) {
   constexpr QuantScheme kStatic = {WeightFormat::fp8_tensor, ActivationFormat::fp8_tensor};
-  if (scheme == kStatic && dialect == Dialect::compressed_tensors)
-    return {WeightFormat::fp8_tensor, ActivationFormat::fp8_token};
-  return scheme;
+  if (!(scheme == kStatic) || dialect != Dialect::compressed_tensors) return scheme;
+  return {is_routed_expert(module) ? WeightFormat::fp8_channel : WeightFormat::fp8_tensor,
+          ActivationFormat::fp8_token};
+}
+
+bool is_routed_expert(std::string_view module) {
+  return module.find(".experts.") != std::string_view::npos;
 }
 
 std::vector<TensorPlan> stored_tensors(std::string_view module, int64_t rows, int64_t cols,

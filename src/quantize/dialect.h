@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "tensor/quant_scheme.h"
 #include "tensor/tensor.h"
@@ -19,6 +20,8 @@ enum class Dialect : uint8_t { compressed_tensors, modelopt };
 std::string_view dialect_name(Dialect dialect);
 /// Errors: invalid_argument.
 Result<Dialect> parse_dialect(std::string_view name);
+/// What the quantization_config of a checkpoint is written in. Errors: unsupported.
+Result<Dialect> dialect_of(const Checkpoint& checkpoint);
 
 GlobalScale::Direction scale_direction(Dialect dialect);
 /// Shape of an FP32 scale: [1] in compressed-tensors, [] in ModelOpt.
@@ -39,9 +42,13 @@ std::vector<TensorPlan> stored_tensors(std::string_view module, int64_t rows, in
                                        const QuantScheme& scheme, Dialect dialect);
 int64_t stored_bytes(int64_t rows, int64_t cols, const QuantScheme& scheme, Dialect dialect);
 
-/// What a recipe's scheme is in a dialect: FP8 per tensor meets activations per token, computed at
-/// run time, in compressed-tensors, and a static input_scale in ModelOpt, which knows no other.
-QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect);
+/// What a recipe's scheme is for a module in a dialect. ModelOpt has FP8 per tensor with a static
+/// input_scale only. In compressed-tensors FP8 meets activations per token, computed at run time;
+/// routed experts then have one weight scale per row, because vLLM takes no other scheme with such
+/// activations for them.
+QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect, std::string_view module);
+/// True for one expert's linear: "...mlp.experts.7.up_proj".
+bool is_routed_expert(std::string_view module);
 
 /// True if both the declaration and the tensors of a scheme have a known form in the dialect: NVFP4
 /// with high or 4-bit activations; FP8 per tensor with static activations (compressed-tensors: or

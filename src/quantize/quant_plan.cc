@@ -89,7 +89,7 @@ Result<PlannedLinear> Planner::apply_rules(const LinearSource& source) {
     TRY(check_embedding(linear));
     linear.becomes.scheme.activations = ActivationFormat::high;
   }
-  linear.becomes.scheme = dialect_scheme(linear.becomes.scheme, plan_.dialect);
+  linear.becomes.scheme = dialect_scheme(linear.becomes.scheme, plan_.dialect, source.module);
   return linear;
 }
 

@@ -44,10 +44,6 @@ constexpr SchemeWords kSchemes[] = {
      ""},
 };
 
-bool all_digits(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 }  // namespace
 
 const SchemeWords* find_words(const QuantScheme& scheme) {
@@ -72,18 +68,6 @@ std::vector<SchemeUse> scheme_uses(const QuantDeclaration& declaration) {
     use->modules.push_back(module.name);
   }
   return uses;
-}
-
-std::string generalized(std::string_view module) {
-  std::string out = "re:";
-  for (size_t begin = 0; begin <= module.size();) {
-    const size_t end = std::min(module.find('.', begin), module.size());
-    const auto part = module.substr(begin, end - begin);
-    if (begin > 0) out += "\\.";
-    out += all_digits(part) ? std::string_view("\\d+") : part;
-    begin = end + 1;
-  }
-  return out + "$";
 }
 
 Json json_strings(const std::vector<std::string>& texts) {

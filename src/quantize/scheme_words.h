@@ -35,9 +35,6 @@ struct SchemeUse {
 
 std::vector<SchemeUse> scheme_uses(const QuantDeclaration& declaration);
 
-/// The module's name as a regex with every number free: re:model\.layers\.\d+\.mlp\.gate$
-std::string generalized(std::string_view module);
-
 Json json_strings(const std::vector<std::string>& texts);
 
 Json compressed_tensors_config(const QuantDeclaration& declaration);

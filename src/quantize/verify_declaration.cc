@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/target_patterns.h"
 #include "quantize/verify_checks.h"
 
 namespace nibble {
@@ -55,6 +56,60 @@ void check_module(const VerifySubject& subject, const StoredModule& module, Find
   }
 }
 
+/// The name under which vLLM knows a module of a file that has a vision tower's prefixes.
+std::string vllm_name(std::string_view module) {
+  constexpr std::string_view kPrefix = "model.language_model.";
+  if (module == "lm_head") return "language_model.lm_head";
+  if (!module.starts_with(kPrefix)) return std::string(module);
+  return concat("language_model.model.", module.substr(kPrefix.size()));
+}
+
+bool has_method(const VerifySubject& subject, std::string_view name) {
+  const Json* section = subject.checkpoint.config().find("quantization_config");
+  const Json* method = section == nullptr ? nullptr : section->find("quant_method");
+  return method != nullptr && *method == Json(name);
+}
+
+/// vLLM matches patterns against its own names. What it does not find it builds unquantized, and
+/// then it stops at the file's scales.
+void check_vllm_names(const VerifySubject& subject, Findings& findings) {
+  if (!has_method(subject, "compressed-tensors")) return;
+  const bool prefixed = std::ranges::any_of(subject.modules, [](const StoredModule& module) {
+    return module.name.starts_with("model.language_model.");
+  });
+  if (!prefixed) return;
+  int64_t lost = 0;
+  std::string first;
+  for (const StoredModule& module : subject.modules) {
+    const bool text = in_text_model(module.name);
+    if (!module.is_linear() || !module.quantized() || !text) continue;
+    const DeclaredScheme* here = subject.declared.find(module.name);
+    if (here == nullptr) continue;  // said already
+    if (subject.declared.find_in_vllm(module.name, vllm_name(module.name)) == here) continue;
+    if (lost++ == 0) first = module.name;
+  }
+  if (lost == 0) return;
+  findings.push_back(
+      {Severity::error, "config.json",
+       concat("the targets of quantization_config miss ", lost, " quantized linears under vLLM's ",
+              "names, first ", vllm_name(first),
+              ": vLLM does not load the file; `nibble convert DIR OUT --repair` writes a config "
+              "that it matches, with the same weights")});
+}
+
+/// A scheme of compressed-tensors that is sound and that vLLM has no kernel for.
+void check_expert_scheme(const VerifySubject& subject, Findings& findings) {
+  if (!has_method(subject, "compressed-tensors")) return;
+  constexpr QuantScheme kScheme = {WeightFormat::fp8_tensor, ActivationFormat::fp8_token};
+  const auto found = std::ranges::find_if(subject.modules, [&](const StoredModule& module) {
+    return module.name.find(".experts.") != std::string::npos && module.scheme == kScheme;
+  });
+  if (found == subject.modules.end()) return;
+  findings.push_back({Severity::warning, found->name,
+                      "routed experts have one FP8 scale per matrix and activations per token, "
+                      "which vLLM does not take: quantize the base again for vLLM"});
+}
+
 /// Plain names of the ignore list that stand for nothing are mostly names with a wrong prefix.
 void check_ignored_names(const VerifySubject& subject, Findings& findings) {
   const Json* section = subject.checkpoint.config().find("quantization_config");
@@ -102,6 +157,8 @@ void check_cache_scheme(const VerifySubject& subject, Findings& findings) {
 
 void check_declaration(const VerifySubject& subject, Findings& findings) {
   for (const StoredModule& module : subject.modules) check_module(subject, module, findings);
+  check_vllm_names(subject, findings);
+  check_expert_scheme(subject, findings);
   check_ignored_names(subject, findings);
   check_cache_scheme(subject, findings);
 }
