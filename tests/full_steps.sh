@@ -36,6 +36,8 @@ step "litellm, a client of the server" build/venv-litellm/bin/python tests/serve
   --nibble build/release/src/cli/nibble --model pebble/model
 step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
   --nibble build/release/src/cli/nibble --model pebble/model --rounds 5
+step "worse rounding fails the bars of the recipes" "$python" tests/cli/recipe_quality_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model --planted
 make_vllm_venv() {
   local venv=build/venv-vllm-$1
   [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
