@@ -215,8 +215,11 @@ Json declaration(const std::map<std::string, int>& declared, const SyntheticOpti
   for (const auto& [ending, bits] : declared)  // first: of two groups the first counts
     groups.set(concat("inputs_", ending),
                input_group({ending, concat("re:.*", ending, "$")}, bits, options.fp8));
-  if (layout == WeightLayout::nvfp4) {
-    groups.set("group_0", scheme_group({kMlp, kAttention, "lm_head"}, 4, options.fp8));
+  const bool four_bits = layout == WeightLayout::nvfp4 || layout == WeightLayout::w4a4;
+  if (four_bits) {
+    std::vector<std::string> targets = {kMlp, kAttention};
+    if (layout == WeightLayout::nvfp4) targets.emplace_back("lm_head");
+    groups.set("group_0", scheme_group(targets, 4, options.fp8));
   } else {
     const int bits = layout == WeightLayout::fp8 ? 8 : 4;
     groups.set("group_0", scheme_group({kMlp, "lm_head"}, bits, options.fp8));
@@ -226,7 +229,7 @@ Json declaration(const std::map<std::string, int>& declared, const SyntheticOpti
   }
   Json config = Json::Object{};
   config.set("quant_method", "compressed-tensors");
-  config.set("format", layout == WeightLayout::nvfp4 ? "nvfp4-pack-quantized" : "mixed-precision");
+  config.set("format", four_bits ? "nvfp4-pack-quantized" : "mixed-precision");
   config.set("quantization_status", "compressed");
   config.set("config_groups", std::move(groups));
   config.set("ignore", Json::Array{});

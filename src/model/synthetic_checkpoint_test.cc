@@ -114,7 +114,7 @@ TEST_P(SyntheticCheckpoint, DependsOnItsSeedAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SyntheticCheckpoint,
                          testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
-                                         WeightLayout::fp8, WeightLayout::bf16),
+                                         WeightLayout::w4a4, WeightLayout::fp8, WeightLayout::bf16),
                          [](const auto& test) {
                            return std::string(weight_layout_name(test.param));
                          });
