@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
+#include "model/quant_config.h"
 #include "model/sound_weights.h"
 #include "testing/test_files.h"
 #include "testing/tiny_checkpoint.h"
@@ -40,7 +41,10 @@ class SyntheticCheckpoint : public testing::TestWithParam<WeightLayout> {
 TEST_P(SyntheticCheckpoint, BindsAsItWasNamedAndIsSound) {
   const Opened opened = write_and_open(folder_ / "model", {.layout = GetParam(), .threads = 2});
   const SyntheticWeights named = synthetic_weights(opened.config, formats_of(GetParam()));
+  const QuantConfig declared = QuantConfig::read(*opened.checkpoint).value();
   const auto same = [&](const LinearSource& bound, const LinearSource& source) {
+    EXPECT_EQ(declared.find(source.module) != nullptr, source.scheme.weights != WeightFormat::plain)
+        << source.module;
     EXPECT_EQ(bound.module, source.module);
     EXPECT_EQ(bound.scheme, source.scheme) << source.module;
     EXPECT_EQ(bound.values, source.values);
