@@ -3,11 +3,11 @@
 
 recipe_quality_test.py --nibble PROGRAM --model PEBBLE_FOLDER [--planted]
 
-Pebble solves its tasks as well after quantizing as before, so accuracy cannot show that rounding got
-worse; divergence does. The text is fixed and neither rounding nor scoring depends on the machine, so
-a bar can lie close above the figure that `nibble score --reference` gave. With --planted the weights
-are rounded worse (amax instead of search; FP8 codes cut instead of rounded), and every bar must
-fail. The last line counts.
+Pebble solves its tasks as well after quantizing as before, so accuracy cannot show that rounding
+got worse; divergence does. The text is fixed, and neither rounding nor scoring depends on the
+machine, so a bar can lie close above the figure that `nibble score --reference` gave. With
+--planted the weights are rounded worse (amax instead of search; FP8 codes cut instead of rounded),
+and every bar must fail. The last line counts.
 """
 
 import argparse
