@@ -123,6 +123,7 @@ Result<ServerOptions> read_server_flags(const Arguments& arguments) {
   options.api_key_file = errors.take(read_key_file(arguments));
   options.response_store = errors.take(read_response_store(arguments));
   if (!arguments.enabled("web")) options.web = WebPage::off;
+  if (arguments.enabled("enable-admin-routes")) options.admin_routes = AdminRoutes::on_every_socket;
   options.sleep_idle =
       std::chrono::seconds(errors.take(arguments.integer("sleep-idle", 0, 86400 * 365)));
   options.drain_wait =

@@ -16,8 +16,10 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
     {"port", "N", "8000", "port; 0 picks a free one and prints it"},
     {"uds", "PATH", "", "listen on this Unix socket, not on an address"},
     {"admin-socket", "PATH", "",
-     "a Unix socket for /sleep, /wake_up, /cancel_all and reads; the first two answer only there "
-     "then"},
+     "a Unix socket where /sleep, /wake_up, /cancel_all and all that reads answer; its owner needs "
+     "no key"},
+    {"enable-admin-routes", "", "false",
+     "/sleep, /wake_up and /cancel_all answer to clients too (vLLM: VLLM_SERVER_DEV_MODE=1)"},
     {"ssl-certfile", "FILE", "", "TLS with this certificate and what leads to its root (PEM)"},
     {"ssl-keyfile", "FILE", "", "the certificate's private key (PEM)"},
     {"ssl-ca-certs", "FILE", "", "clients must show a certificate signed by one of these (PEM)"},
@@ -147,6 +149,12 @@ inline constexpr LimitFlag kLimitFlags[] = {
      1,
      600,
      [](ServerOptions& o, int64_t v) { o.grammar_limits.time_max = std::chrono::seconds(v); }},
+    {{"structure-memory-bytes", "N", "256M", "most memory to compile a structure"},
+     1 << 20,
+     int64_t{1} << 36,
+     [](ServerOptions& o, int64_t v) {
+       o.grammar_limits.memory_bytes_max = static_cast<size_t>(v);
+     }},
     {{"structure-cache-bytes", "N", "256M", "bytes of compiled structures that are kept"},
      0,
      int64_t{1} << 36,

@@ -222,7 +222,9 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
     {"watchdog-config=JSON", "*", "--step-deadline ends a pass that does not end", ""},
     {"enable-sleep-mode sleep-mode-offload-cudagraph sleep-preserve-parameter-names "
      "sleep-mode-backend=NAME",
-     "*", "/sleep and /wake_up are always there, for whom the administrator lets in", ""},
+     "*",
+     "/sleep and /wake_up are there: on --admin-socket, or to clients with --enable-admin-routes",
+     ""},
     {"disable-log-stats aggregate-engine-logging enable-logging-iteration-details "
      "kv-cache-metrics kv-cache-metrics-sample=SHARE cudagraph-metrics enable-mfu-metrics "
      "show-hidden-metrics-for-version=NAME custom-histogram-buckets=JSON "

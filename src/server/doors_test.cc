@@ -75,7 +75,7 @@ TEST(Doors, ReplaceTheSocketFileOfADeadServerOnly) {
   EXPECT_EQ(HttpServer::listen(options, handler).error().code, ErrorCode::invalid_argument);
 }
 
-TEST_F(DoorsTest, AdminRoutesMoveToTheirSocket) {
+TEST_F(DoorsTest, AdminRoutesAnswerOnTheirSocketAlone) {
   ServerOptions options;
   options.api_keys = {"sesame"};
   options.http.admin_uds = file("admin");
@@ -86,20 +86,47 @@ TEST_F(DoorsTest, AdminRoutesMoveToTheirSocket) {
     const bool reads = route.method == "GET";
     const int inside = ask_at(file("admin"), request).first;
     EXPECT_NE(inside, 401) << request;
-    if (route.audience != Audience::clients) {
+    if (route.audience == Audience::admin) {
       EXPECT_EQ(inside, 200) << request;
+      EXPECT_EQ(ask(request).first, 401) << request;
       request.insert(request.find("\r\n") + 2, key);
-      EXPECT_EQ(ask(request).first, 404) << request;
+      EXPECT_EQ(ask(request).first, 403) << request;
     } else if (!reads) {
       EXPECT_TRUE(inside == 404 || inside == 405) << request << inside;
     }
   }
 }
 
-TEST_F(DoorsTest, WithoutAnAdminSocketNobodyCancelsForAll) {
+constexpr const char* kAdminPaths[] = {"/sleep", "/wake_up", "/cancel_all"};
+
+TEST_F(DoorsTest, ClientsAreToldWhereAdminRoutesAnswer) {
   start("x");
-  EXPECT_EQ(ask("POST /cancel_all HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").first, 404);
-  EXPECT_EQ(ask(get("/is_sleeping")).first, 200);
+  for (const char* path : kAdminPaths)
+    for (const char* method : {"POST ", "GET ", "DELETE "}) {
+      const auto [status, body] =
+          ask(concat(method, path, " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+      EXPECT_EQ(status, 403) << method << path;
+      EXPECT_NE(body.find("--enable-admin-routes"), std::string::npos) << body;
+      EXPECT_NE(body.find("--admin-socket"), std::string::npos) << body;
+    }
+  EXPECT_EQ(ask(get("/is_sleeping")).second, R"({"is_sleeping":false})");
+}
+
+TEST_F(DoorsTest, AFlagOpensAdminRoutesToClientsWithAKey) {
+  ServerOptions options;
+  options.api_keys = {"sesame"};
+  options.admin_routes = AdminRoutes::on_every_socket;
+  options.http.admin_uds = file("admin3");
+  start("x", options);
+  for (const char* path : kAdminPaths) {
+    const auto request = [&](const char* headers) {
+      return concat("POST ", path, " HTTP/1.1\r\nHost: x\r\n", headers,
+                    "Content-Length: 0\r\n\r\n");
+    };
+    EXPECT_EQ(ask(request("")).first, 401) << path;
+    EXPECT_EQ(ask(request("Authorization: Bearer sesame\r\n")).first, 200) << path;
+    EXPECT_EQ(ask_at(file("admin3"), request("")).first, 200) << path;
+  }
 }
 
 TEST_F(DoorsTest, TheAdministratorCancelsAll) {

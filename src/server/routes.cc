@@ -44,11 +44,11 @@ constexpr Route kRoutes[] = {
     {"GET", "/assets/", answer_web, Access::open},
     {"GET", "/docs", answer_web, Access::open},
     {"GET", "/openapi.json", answer_web, Access::open},
-    {"POST", "/cancel_all", answer_cancel_all, Access::keyed, Audience::socket_only,
+    {"GET", "/is_sleeping", answer_is_sleeping},
+    {"POST", "/cancel_all", answer_cancel_all, Access::keyed, Audience::admin,
      BodyRule::json_or_none},
     {"POST", "/sleep", answer_sleep, Access::keyed, Audience::admin, BodyRule::json_or_none},
     {"POST", "/wake_up", answer_wake_up, Access::keyed, Audience::admin, BodyRule::json_or_none},
-    {"GET", "/is_sleeping", answer_is_sleeping, Access::keyed, Audience::admin},
 };
 
 enum class Fit : uint8_t { none, folder, tail, whole };
@@ -75,7 +75,7 @@ bool is_json(std::string_view content_type) {
 
 std::span<const Route> server_routes() { return kRoutes; }
 
-RouteChoice find_route(std::string_view method, std::string_view path, Doors door) {
+RouteChoice find_route(std::string_view method, std::string_view path, Door door) {
   if (method == "HEAD") method = "GET";
   RouteChoice choice;
   Fit best = Fit::none;
@@ -87,13 +87,16 @@ RouteChoice find_route(std::string_view method, std::string_view path, Doors doo
     choice.allowed += concat(choice.allowed.empty() ? "" : ", ", candidate.method);
     if (candidate.method == method) choice.route = &candidate;
   }
+  for (const Route& row : kRoutes)
+    if (best == Fit::none && row.audience == Audience::admin && fit_of(row, path) != Fit::none)
+      choice.elsewhere = RouteChoice::Elsewhere::admin;
   return choice;
 }
 
-bool answers_at(const Route& route, Doors door) {
-  if (door == Doors::one) return route.audience != Audience::socket_only;
-  if (door == Doors::clients_of_two) return route.audience == Audience::clients;
-  return route.audience != Audience::clients || route.method == "GET";
+bool answers_at(const Route& route, Door door) {
+  if (door == Door::clients_and_admin) return true;
+  if (door == Door::clients) return route.audience == Audience::clients;
+  return route.audience == Audience::admin || route.method == "GET";
 }
 
 std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice& choice,
@@ -105,6 +108,14 @@ std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice
                     .message = "a valid API key is needed: send Authorization: Bearer KEY",
                     .code = "invalid_api_key"};
   const std::string_view path = std::string_view(request.path).substr(0, 100);
+  if (choice.elsewhere == RouteChoice::Elsewhere::admin)
+    return ApiError{.status = 403,
+                    .type = "permission_error",
+                    .message = concat(path,
+                                      " is a route of the administrator: it answers on the "
+                                      "socket of --admin-socket, and here only if the server was "
+                                      "started with --enable-admin-routes"),
+                    .code = "permission_denied"};
   if (choice.allowed.empty())
     return ApiError{.status = 404, .message = concat("no such path: ", path), .code = "not_found"};
   if (route == nullptr)

@@ -30,10 +30,9 @@ struct Call {
 using RouteHandler = void (*)(ServerState& server, Call call);
 
 enum class Access : uint8_t { open, keyed };
-/// admin: what works on the whole server, for every client at once; not on the clients' socket if
-/// there is another.
-/// socket_only: too much for any client, with whatever key; there if there is an admin socket.
-enum class Audience : uint8_t { clients, admin, socket_only };
+/// admin: what works on the whole server, for every client at once. It answers on the admin socket,
+/// and on the clients' socket only where AdminRoutes says so, whatever the key.
+enum class Audience : uint8_t { clients, admin };
 /// What a POST may bring: a JSON body, or that or nothing.
 enum class BodyRule : uint8_t { json, json_or_none };
 
@@ -57,21 +56,25 @@ struct Route {
 /// Every route there is.
 std::span<const Route> server_routes();
 
-/// Whether there is an admin socket, and whether the request came through it.
-enum class Doors : uint8_t { one, clients_of_two, admin_of_two };
+/// Where a request came in: the clients' socket, that socket where admin routes answer on it too,
+/// or the admin socket.
+enum class Door : uint8_t { clients, clients_and_admin, admin };
 /// Through the admin socket: admin routes and whatever reads; the file's permissions are its key.
-bool answers_at(const Route& route, Doors door);
+bool answers_at(const Route& route, Door door);
 
 /// The row of method and path, HEAD counting as GET, among those that answer at a door.
 struct RouteChoice {
+  enum class Elsewhere : uint8_t { no, admin };  // the path has a row, but not at this door
+
   const Route* route = nullptr;
   std::string allowed;  // methods that the path knows, "GET, POST"; empty: no such path
+  Elsewhere elsewhere = Elsewhere::no;
 };
-RouteChoice find_route(std::string_view method, std::string_view path, Doors door = Doors::one);
+RouteChoice find_route(std::string_view method, std::string_view path, Door door = Door::clients);
 
 enum class Caller : uint8_t { unknown, known };
 
-/// 401, 404, 405 or 415. Without a key nobody learns which paths exist.
+/// 401, 403, 404, 405 or 415. Without a key nobody learns which paths exist.
 std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice& choice,
                                    Caller caller);
 

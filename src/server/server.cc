@@ -211,15 +211,15 @@ HttpResponse preflight_answer(const HttpRequest& request) {
 }  // namespace
 
 void ServerState::handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  const Doors door = options.http.admin_uds.empty()          ? Doors::one
-                     : request.entrance == Entrance::clients ? Doors::clients_of_two
-                                                             : Doors::admin_of_two;
+  const Door door = request.entrance == Entrance::admin                    ? Door::admin
+                    : options.admin_routes == AdminRoutes::on_every_socket ? Door::clients_and_admin
+                                                                           : Door::clients;
   const RouteChoice choice = find_route(request.method, request.path, door);
   const auto record = record_of(request);
   exchange = recorded(std::move(exchange), record);
   if (!record->origin.empty() && is_preflight(request))
     return exchange->respond(preflight_answer(request));
-  const bool known = keys->empty() || record->key || door == Doors::admin_of_two;
+  const bool known = keys->empty() || record->key || door == Door::admin;
   auto error = refusal_of(request, choice, known ? Caller::known : Caller::unknown);
   if (!error && record->key && choice.route->counted()) {
     error = quotas.begin(*record->key, record->begin);

@@ -36,6 +36,9 @@ enum class WebPage : uint8_t { served, off };
 
 enum class PromptLog : uint8_t { no, yes };
 
+/// Where /sleep, /wake_up and /cancel_all answer.
+enum class AdminRoutes : uint8_t { on_admin_socket, on_every_socket };
+
 struct ServerOptions {
   HttpOptions http;
   std::shared_ptr<LoadingDoor> door;   // which listens already; empty: start() listens
@@ -58,6 +61,7 @@ struct ServerOptions {
   ResponseStoreLimits response_store;
   FilterOptions filter;
   WebPage web = WebPage::served;
+  AdminRoutes admin_routes = AdminRoutes::on_admin_socket;
   std::vector<MemoryPart> memory_map;  // what GET /stats tells of the plan
 };
 

@@ -221,7 +221,9 @@ TEST_F(ServerTest, EveryRouteButTheOpenOnesNeedsTheKey) {
 }
 
 TEST_F(ServerTest, SleepsAndIsWokenByARequest) {
-  start("x");
+  ServerOptions options;
+  options.admin_routes = AdminRoutes::on_every_socket;
+  start("x", options);
   const auto rest = [&](const char* path) {
     return ask(concat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")).first;
   };

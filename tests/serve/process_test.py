@@ -46,6 +46,22 @@ class Checks:
             assert httpx.get(server.url + "/v1/models").status_code == 401
             assert server.stop() == 0
 
+    def test_admin_routes_answer_to_clients_only_with_their_flag(self):
+        paths = ("/sleep", "/wake_up", "/cancel_all")
+        with tempfile.TemporaryDirectory() as folder:
+            socket = str(Path(folder) / "admin")
+            with RunningServer(self.nibble, self.model, ["--admin-socket", socket]) as server, \
+                    httpx.Client(transport=httpx.HTTPTransport(uds=socket)) as administrator:
+                for path in paths:
+                    refused = httpx.post(server.url + path)
+                    assert refused.status_code == 403, (path, refused.text)
+                    assert "--enable-admin-routes" in refused.text, refused.text
+                assert administrator.post("http://x/cancel_all").json() == {"cancelled": 0}
+        with RunningServer(self.nibble, self.model, ["--enable-admin-routes"]) as server:
+            assert httpx.post(server.url + "/cancel_all").json() == {"cancelled": 0}
+            # The CPU backend cannot sleep, and says so; the routes are there.
+            assert {httpx.post(server.url + path).status_code for path in paths} <= {200, 409}
+
     def test_drains_on_sigterm(self):
         with RunningServer(self.nibble, self.model, ["--log-requests"]) as server:
             body = {"prompt": "a", "max_tokens": 150, "stream": True, "ignore_eos": True}

@@ -28,7 +28,7 @@ CONFIG = """
 [checks.not_a_server_error]
 expected-statuses = ["2xx", "3xx", "4xx", 501, 504]
 """
-# Works on the whole server: a sleep would stop all others; one is on the admin socket alone.
+# They answer on the admin socket; here every method of theirs is a 403.
 LEFT_OUT = ["/sleep", "/wake_up", "/cancel_all"]
 CANARY = {"messages": [{"role": "user", "content": "What is 12 plus 7?"}], "temperature": 0}
 
