@@ -22,10 +22,17 @@ endif()
 
 file(GLOB_RECURSE xgrammar_sources ${NIBBLE_XGRAMMAR_DIR}/cpp/*.cc)
 list(FILTER xgrammar_sources EXCLUDE REGEX "/cpp/tvm_ffi/.*\\.cc$")
-add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
+add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources}
+  ${PROJECT_SOURCE_DIR}/src/grammar/xgrammar_log.cc)
 set_target_properties(xgrammar PROPERTIES CXX_STANDARD 17)
-# Its messages come to us (src/grammar/xgrammar_log.cc): a warning there is an error here.
+# Its messages come to us (src/grammar/xgrammar_log.cc). A warning of what compiles grammars is an error
+# here (src/grammar/xgrammar_warnings.h).
 target_compile_definitions(xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1)
+set(xgrammar_compiling ${xgrammar_sources})
+list(FILTER xgrammar_compiling EXCLUDE REGEX "/(grammar_matcher|tokenizer_info)\\.cc$")
+set_source_files_properties(${xgrammar_compiling} PROPERTIES
+  COMPILE_OPTIONS "-include;${PROJECT_SOURCE_DIR}/src/grammar/xgrammar_warnings.h"
+  INCLUDE_DIRECTORIES ${NIBBLE_XGRAMMAR_DIR}/cpp)
 target_compile_options(xgrammar PRIVATE -w -g0 $<$<CONFIG:Release>:-O2>)
 target_include_directories(xgrammar SYSTEM PUBLIC
   ${NIBBLE_XGRAMMAR_DIR}/include ${NIBBLE_XGRAMMAR_DIR}/3rdparty/picojson

@@ -413,7 +413,7 @@ TEST(SendBytesFlag, HoldsExactlyAtItsBound) {
 
 TEST(LimitFlags, EachIsTestedAndTakesWhatItsRowSays) {
   std::set<std::string_view> tested = {kSendTimeout, kSendBytes, "structure-timeout",
-                                       "structure-cache-bytes"};
+                                       "structure-memory-bytes", "structure-cache-bytes"};
   for (const LimitCase& c : kCases) tested.insert(c.flag);
   for (const TimeCase& c : kTimeCases) tested.insert(c.flag);
   for (const char* flag : kConnectionFlags) tested.insert(flag);
@@ -432,6 +432,8 @@ TEST(LimitFlags, EachIsTestedAndTakesWhatItsRowSays) {
   }
   EXPECT_EQ(options_of("structure-timeout", "7").value().grammar_limits.time_max,
             std::chrono::seconds(7));
+  EXPECT_EQ(options_of("structure-memory-bytes", "7M").value().grammar_limits.memory_bytes_max,
+            size_t{7} << 20);
   EXPECT_EQ(options_of("structure-cache-bytes", "7").value().grammar_limits.cache_bytes_max, 7U);
 }
 

@@ -7,12 +7,13 @@
 #include <future>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
+#include "grammar/allocation_budget.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/schema_check.h"
-#include "grammar/xgrammar_log.h"
 
 namespace nibble {
 
@@ -162,6 +163,20 @@ Error refusal(std::string_view what, std::string_view why) {
   return make_error(ErrorCode::invalid_argument, {.what = what, .found = why});
 }
 
+Error too_slow(const GrammarLimits& limits) {
+  return make_error(ErrorCode::no_space,
+                    {.what = "the structure asked for takes too long to compile",
+                     .expected = concat("at most ", limits.time_max.count(), " ms"),
+                     .advice = "make it simpler or try again later"});
+}
+
+Error too_much_memory(const GrammarLimits& limits) {
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "the structure asked for takes too much memory to compile",
+                     .expected = concat("at most ", limits.memory_bytes_max, " bytes"),
+                     .advice = "make it simpler: fewer repetitions with counts, shorter patterns"});
+}
+
 Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
   size_t bytes = source.text.size();
   for (const std::string& choice : source.choices) bytes += choice.size();
@@ -205,6 +220,7 @@ struct GrammarCompiler::State {
   };
 
   void run();
+  void prepare();
   Compiled compile(const GrammarSource& source);
   void keep(const std::string& key, const std::shared_ptr<const Grammar>& grammar);
   std::shared_ptr<const Grammar> find(const std::string& key);
@@ -225,30 +241,36 @@ struct GrammarCompiler::State {
   std::thread thread;
 };
 
-GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSource& source) {
-  if (!compiler) {
-    Vocabulary words = vocabulary();
-    const auto size = static_cast<int>(words.tokens.size());
-    // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it.
-    for (const int32_t tag : words.tags) words.tokens[static_cast<size_t>(tag)] = "\xFF";
-    for (int32_t id = 0; id < size; ++id) {
-      const std::string& word = words.tokens[static_cast<size_t>(id)];
-      if (word == "\n" || word == "\n\n")
-        line_breaks.push_back({id, static_cast<int>(word.size())});
-    }
-    tokenizer = std::make_unique<xgrammar::TokenizerInfo>(words.tokens, xgrammar::VocabType::RAW,
-                                                          size, words.stop_ids);
-    compiler = std::make_unique<xgrammar::GrammarCompiler>(*tokenizer, limits.threads, false);
+/// One thread compiles, this one, whose memory and time are limited: a pool's would be counted
+/// nowhere.
+void GrammarCompiler::State::prepare() {
+  Vocabulary words = vocabulary();
+  const auto size = static_cast<int>(words.tokens.size());
+  // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it.
+  for (const int32_t tag : words.tags) words.tokens[static_cast<size_t>(tag)] = "\xFF";
+  for (int32_t id = 0; id < size; ++id) {
+    const std::string& word = words.tokens[static_cast<size_t>(id)];
+    if (word == "\n" || word == "\n\n") line_breaks.push_back({id, static_cast<int>(word.size())});
   }
-  take_xgrammar_warnings();
+  tokenizer = std::make_unique<xgrammar::TokenizerInfo>(words.tokens, xgrammar::VocabType::RAW,
+                                                        size, words.stop_ids);
+  compiler = std::make_unique<xgrammar::GrammarCompiler>(*tokenizer, 1, false);
+}
+
+GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSource& source) {
+  if (!compiler) prepare();
+  const auto deadline = AllocationBudget::Clock::now() + limits.time_max;
+  std::optional<AllocationBudget> budget(std::in_place, limits.memory_bytes_max, deadline);
   try {
     const xgrammar::Grammar grammar = grammar_of(source, *tokenizer);
-    if (const auto warnings = take_xgrammar_warnings(); !warnings.empty())
-      return refusal("the structure asked for cannot be enforced", warnings.front());
     return std::make_shared<const Grammar>(Grammar{.compiled = compiler->CompileGrammar(grammar),
                                                    .vocab_size = tokenizer->GetVocabSize(),
                                                    .line_breaks = line_breaks});
   } catch (const std::exception& error) {
+    const AllocationBudget::Spent spent = budget->spent();
+    budget.reset();  // what follows is not the compiler's
+    if (spent == AllocationBudget::Spent::memory) return too_much_memory(limits);
+    if (spent == AllocationBudget::Spent::time) return too_slow(limits);
     std::string why = error.what();
     std::ranges::replace(why, '\n', ' ');
     return refusal("the structure asked for is not valid", why.substr(0, 300));
@@ -322,10 +344,7 @@ Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSou
   }
   state_->changed.notify_all();
   if (answer.wait_for(state_->limits.time_max) != std::future_status::ready)
-    return make_error(ErrorCode::no_space,
-                      {.what = "the structure asked for takes too long to compile",
-                       .expected = concat("at most ", state_->limits.time_max.count(), " ms"),
-                       .advice = "make it simpler or try again later"});
+    return too_slow(state_->limits);
   return answer.get();
 }
 

@@ -46,9 +46,9 @@ struct GrammarLimits {
   size_t text_bytes_max = 65536;
   size_t choices_max = 1024;
   SchemaLimits schema;
-  std::chrono::milliseconds time_max{10'000};  // of one compilation
+  std::chrono::milliseconds time_max{10'000};   // of one compilation
+  size_t memory_bytes_max = size_t{256} << 20;  // likewise, at its most
   size_t cache_bytes_max = size_t{256} << 20;
-  int threads = 2;
 };
 
 /// A compiled grammar; immutable, shared.
@@ -71,8 +71,8 @@ class GrammarCompiler {
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
   /// Any thread; waits for its turn and its result. Errors: invalid_argument (what cannot be
-  /// enforced or understood, by its place in a schema; too large), no_space (it took longer than
-  /// time_max, or others did).
+  /// enforced or understood, by its place in a schema; too large; more memory than
+  /// memory_bytes_max), no_space (it took longer than time_max, or others did).
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
 
  private:

@@ -8,27 +8,13 @@
 
 #include "grammar/grammar_compiler.h"
 #include "grammar/schema_check.h"
+#include "grammar/test_vocabulary.h"
 
 namespace nibble {
 namespace {
 
-constexpr int32_t kEnd = 256, kThinkEnd = 257, kToolBegin = 258, kToolEnd = 259;
-constexpr int32_t kVocab = 264;  // then three longer tokens, then padding
-
-std::vector<std::string> tokens() {
-  std::vector<std::string> made(kVocab);
-  for (int byte = 0; byte < 256; ++byte)
-    made[static_cast<size_t>(byte)] = std::string(1, static_cast<char>(byte));
-  made[260] = "{\"";
-  made[261] = "\":";
-  made[262] = "true";
-  return made;
-}
-
 GrammarCompiler& compiler() {
-  static GrammarCompiler made([] {
-    return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
-  });
+  static GrammarCompiler made(vocabulary);
   return made;
 }
 
@@ -59,13 +45,6 @@ bool passes(const GrammarSource& source, const std::vector<int32_t>& said) {
 bool passes(const GrammarSource& source, const std::string& text) {
   return passes(source, ids(text));
 }
-
-GrammarSource schema(const std::string& text) {
-  return {.kind = GrammarSource::Kind::json_schema, .text = text};
-}
-constexpr const char* kPerson =
-    R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},)"
-    R"("required":["name","age"],"additionalProperties":false})";
 
 TEST(Grammar, JsonSchema) {
   EXPECT_TRUE(passes(schema(kPerson), R"({"name": "Ada", "age": 36})"));
@@ -339,93 +318,6 @@ TEST(Grammar, CompilesOnceAndForgetsTheOldest) {
       {.cache_bytes_max = 1});
   const auto once = small.compile(schema(kPerson)).value();
   EXPECT_NE(small.compile(schema(kPerson)).value(), once);
-}
-
-TEST(Grammar, LimitsHoldExactlyAtTheirBound) {
-  GrammarCompiler limited(
-      [] {
-        return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
-      },
-      {.text_bytes_max = 400, .choices_max = 6, .schema = {.depth_max = 6, .nodes_max = 12}});
-  const auto nested = [](int depth) {
-    std::string text = R"({"type":"string"})";
-    for (int i = 1; i < depth; ++i) text = concat(R"({"type":"array","items":)", text, "}");
-    return schema(text);
-  };
-  const auto wide = [](int nodes) {
-    std::string members;
-    for (int i = 1; i < nodes; ++i) members += concat(i > 1 ? "," : "", "\"p", i, "\":{}");
-    return schema(concat(R"({"type":"object","properties":{)", members, "}}"));
-  };
-  const auto long_text = [](int bytes) {
-    return GrammarSource{.kind = GrammarSource::Kind::regex,
-                         .text = std::string(static_cast<size_t>(bytes), 'a')};
-  };
-  const auto many = [](int count) {
-    GrammarSource source{.kind = GrammarSource::Kind::choice};
-    for (int i = 0; i < count; ++i) source.choices.push_back(concat("c", i));
-    return source;
-  };
-  const auto expect = [&](int bound, const auto& source_of) {
-    for (const int used : {bound - 1, bound}) {
-      const auto taken = limited.compile(source_of(used));
-      EXPECT_TRUE(taken.ok()) << used << ": " << taken.error().message;
-    }
-    const auto refused = limited.compile(source_of(bound + 1));
-    ASSERT_FALSE(refused.ok()) << bound;
-    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
-    EXPECT_NE(refused.error().message.find(concat(bound)), std::string::npos)
-        << refused.error().message;
-  };
-  expect(6, nested);
-  expect(12, wide);
-  expect(400, long_text);
-  expect(6, many);
-}
-
-TEST(Grammar, CompilingHasItsTime) {
-  const auto compile_taking = [](std::chrono::milliseconds work) {
-    GrammarCompiler slow(
-        [work] {
-          std::this_thread::sleep_for(work);
-          return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
-        },
-        {.time_max = std::chrono::milliseconds(700)});
-    return slow.compile(schema(kPerson));
-  };
-  EXPECT_TRUE(compile_taking(std::chrono::milliseconds(50)).ok());
-  const auto refused = compile_taking(std::chrono::milliseconds(1500));
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::no_space);
-  EXPECT_NE(refused.error().message.find("700 ms"), std::string::npos) << refused.error().message;
-}
-
-TEST(Grammar, TheCacheHoldsItsBytesAndNoMore) {
-  using Sources = std::vector<GrammarSource>;
-  const auto keeps_all = [](size_t bytes, const Sources& sources) {
-    GrammarCompiler limited(
-        [] {
-          return GrammarCompiler::Vocabulary{tokens(), {kEnd}, {kToolBegin, kToolEnd}};
-        },
-        {.cache_bytes_max = bytes});
-    std::vector<std::shared_ptr<const Grammar>> made;
-    for (const GrammarSource& each : sources) made.push_back(limited.compile(each).value());
-    return limited.compile(sources.front()).value() == made.front();
-  };
-  const auto bytes_of = [&](const Sources& sources) {  // the least that keeps them
-    size_t too_few = 0, enough = size_t{1} << 20;
-    while (enough - too_few > 1) {
-      const size_t middle = (too_few + enough) / 2;
-      (keeps_all(middle, sources) ? enough : too_few) = middle;
-    }
-    return enough;
-  };
-  const Sources one = {{.kind = GrammarSource::Kind::choice, .choices = {"yes"}}};
-  const Sources other = {{.kind = GrammarSource::Kind::choice, .choices = {"no", "never"}}};
-  const size_t both = bytes_of(one) + bytes_of(other);
-  EXPECT_FALSE(keeps_all(both - 1, {one[0], other[0]}));
-  EXPECT_TRUE(keeps_all(both, {one[0], other[0]}));
-  EXPECT_TRUE(keeps_all(both + 1, {one[0], other[0]}));
 }
 
 TEST(Grammar, AnIgnoredStopEndsTheAnswer) {

@@ -1,17 +1,6 @@
-// Where xgrammar's messages go: kept for the compilation that runs on this thread, never printed.
-#include "grammar/xgrammar_log.h"
-
+// Where xgrammar's messages go: what is fatal there is an exception, the rest is never printed.
 #include <stdexcept>
-
-namespace nibble {
-
-namespace {
-thread_local std::vector<std::string> collected;
-}  // namespace
-
-std::vector<std::string> take_xgrammar_warnings() { return std::exchange(collected, {}); }
-
-}  // namespace nibble
+#include <string>
 
 namespace xgrammar {
 
@@ -20,11 +9,6 @@ namespace xgrammar {
   throw std::runtime_error(message);
 }
 
-void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
-  constexpr int kWarning = 2;  // its XGRAMMAR_LOG_LEVEL_WARNING
-  constexpr size_t kKeptMax = 16;
-  if (level >= kWarning && nibble::collected.size() < kKeptMax)
-    nibble::collected.push_back(message);
-}
+void LogMessageImpl(const std::string&, int, int, const std::string&) {}
 
 }  // namespace xgrammar

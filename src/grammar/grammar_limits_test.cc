@@ -1,0 +1,173 @@
+// What compiling a structure may cost: bytes, levels, memory, time, and what the cache of compiled
+// structures holds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <thread>
+
+#include "grammar/allocation_budget.h"
+#include "grammar/test_vocabulary.h"
+
+namespace nibble {
+namespace {
+
+TEST(Grammar, LimitsHoldExactlyAtTheirBound) {
+  GrammarCompiler limited(
+      vocabulary,
+      {.text_bytes_max = 400, .choices_max = 6, .schema = {.depth_max = 6, .nodes_max = 12}});
+  const auto nested = [](int depth) {
+    std::string text = R"({"type":"string"})";
+    for (int i = 1; i < depth; ++i) text = concat(R"({"type":"array","items":)", text, "}");
+    return schema(text);
+  };
+  const auto wide = [](int nodes) {
+    std::string members;
+    for (int i = 1; i < nodes; ++i) members += concat(i > 1 ? "," : "", "\"p", i, "\":{}");
+    return schema(concat(R"({"type":"object","properties":{)", members, "}}"));
+  };
+  const auto long_text = [](int bytes) {
+    return GrammarSource{.kind = GrammarSource::Kind::regex,
+                         .text = std::string(static_cast<size_t>(bytes), 'a')};
+  };
+  const auto many = [](int count) {
+    GrammarSource source{.kind = GrammarSource::Kind::choice};
+    for (int i = 0; i < count; ++i) source.choices.push_back(concat("c", i));
+    return source;
+  };
+  const auto expect = [&](int bound, const auto& source_of) {
+    for (const int used : {bound - 1, bound}) {
+      const auto taken = limited.compile(source_of(used));
+      EXPECT_TRUE(taken.ok()) << used << ": " << taken.error().message;
+    }
+    const auto refused = limited.compile(source_of(bound + 1));
+    ASSERT_FALSE(refused.ok()) << bound;
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(refused.error().message.find(concat(bound)), std::string::npos)
+        << refused.error().message;
+  };
+  expect(6, nested);
+  expect(12, wide);
+  expect(400, long_text);
+  expect(6, many);
+}
+
+TEST(Grammar, CompilingHasItsTime) {
+  const auto compile_taking = [](std::chrono::milliseconds work) {
+    GrammarCompiler slow(
+        [work] {
+          std::this_thread::sleep_for(work);
+          return vocabulary();
+        },
+        {.time_max = std::chrono::milliseconds(700)});
+    return slow.compile(schema(kPerson));
+  };
+  EXPECT_TRUE(compile_taking(std::chrono::milliseconds(50)).ok());
+  const auto refused = compile_taking(std::chrono::milliseconds(1500));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+  EXPECT_NE(refused.error().message.find("700 ms"), std::string::npos) << refused.error().message;
+}
+
+/// Patterns of a few bytes each that compile to some hundred kilobytes each.
+std::string counted_patterns(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i)
+    text += concat("([", std::string(1, static_cast<char>('a' + i % 24)), "-z]{1,", 60 + i,
+                   "}){1,100}");
+  return text;
+}
+
+TEST(Grammar, CompilingHasItsMemory) {
+  constexpr size_t kMemory = size_t{1} << 20;
+  GrammarCompiler limited(vocabulary,
+                          {.time_max = std::chrono::minutes(2), .memory_bytes_max = kMemory});
+  const auto regex = [](std::string text) {
+    return GrammarSource{.kind = GrammarSource::Kind::regex, .text = std::move(text)};
+  };
+  const std::string many = counted_patterns(40);
+  std::string properties;
+  for (int i = 0; i < 40; ++i)
+    properties +=
+        concat(i > 0 ? "," : "", "\"p", i, R"(":{"type":"string","pattern":"^)",
+               counted_patterns(i + 1).substr(i == 0 ? 0 : counted_patterns(i).size()), "$\"}");
+  const GrammarSource sources[] = {
+      regex(many),
+      {.kind = GrammarSource::Kind::ebnf, .text = concat("root ::= ", many)},
+      schema(concat(R"({"type":"object","properties":{)", properties, "}}"))};
+  for (const GrammarSource& source : sources) {
+    const auto refused = limited.compile(source);
+    ASSERT_FALSE(refused.ok()) << source.text;
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(refused.error().message.find(concat("at most ", kMemory, " bytes")),
+              std::string::npos)
+        << refused.error().message;
+    EXPECT_TRUE(limited.compile(regex("[a-z]{1,100}")).ok());  // the next one has it all
+  }
+}
+
+/// A structure that takes too long leaves the compiler to the others.
+TEST(Grammar, CompilingEndsWithItsTime) {
+  GrammarCompiler limited(vocabulary, {.time_max = std::chrono::milliseconds(2000)});
+  std::string properties;
+  for (int i = 0; i < 200; ++i) properties += concat(i > 0 ? "," : "", "\"p", i, "\":{}");
+  const auto slow = limited.compile(schema(concat(R"({"type":"object","properties":{)", properties,
+                                                  R"(},"minProperties":66,"maxProperties":133})")));
+  ASSERT_FALSE(slow.ok());
+  EXPECT_EQ(slow.error().code, ErrorCode::no_space);
+  EXPECT_TRUE(limited.compile(schema(kPerson)).ok());
+}
+
+TEST(AllocationBudget, CountsWhatItsThreadHoldsAndRefusesMore) {
+  using Budget = AllocationBudget;
+  const auto hour = Budget::Clock::now() + std::chrono::hours(1);
+  auto before = std::make_unique<std::string>(100000, 'x');
+  {
+    Budget budget(1 << 20, hour);
+    before.reset();  // not the budget's
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(std::string(100000, 'x').size(), 100000U);
+    EXPECT_GE(budget.bytes_most(), 100000U);
+    EXPECT_LT(budget.bytes_most(), 250000U);
+    EXPECT_EQ(budget.spent(), Budget::Spent::no);
+    std::thread([] { EXPECT_EQ(std::string(4 << 20, 'x').size(), size_t{4} << 20); }).join();
+    const std::string held(600000, 'x');
+    std::vector<int> numbers(50000, 1);
+    std::stable_sort(numbers.begin(), numbers.end());  // asks for a buffer without exceptions
+    EXPECT_EQ(::operator new(500000, std::nothrow), nullptr);
+    EXPECT_THROW(std::string(600000, 'x'), std::bad_alloc);
+    EXPECT_THROW(std::make_unique<char[]>(size_t{1} << 60), std::bad_alloc);
+    EXPECT_EQ(budget.spent(), Budget::Spent::memory);
+  }
+  EXPECT_EQ(std::string(4 << 20, 'x').size(), size_t{4} << 20);
+  Budget late(1 << 20, Budget::Clock::now());
+  EXPECT_THROW(std::string(1000, 'x'), std::bad_alloc);
+  EXPECT_EQ(late.spent(), Budget::Spent::time);
+}
+
+TEST(Grammar, TheCacheHoldsItsBytesAndNoMore) {
+  using Sources = std::vector<GrammarSource>;
+  const auto keeps_all = [](size_t bytes, const Sources& sources) {
+    GrammarCompiler limited(vocabulary, {.cache_bytes_max = bytes});
+    std::vector<std::shared_ptr<const Grammar>> made;
+    for (const GrammarSource& each : sources) made.push_back(limited.compile(each).value());
+    return limited.compile(sources.front()).value() == made.front();
+  };
+  const auto bytes_of = [&](const Sources& sources) {  // the least that keeps them
+    size_t too_few = 0, enough = size_t{1} << 20;
+    while (enough - too_few > 1) {
+      const size_t middle = (too_few + enough) / 2;
+      (keeps_all(middle, sources) ? enough : too_few) = middle;
+    }
+    return enough;
+  };
+  const Sources one = {{.kind = GrammarSource::Kind::choice, .choices = {"yes"}}};
+  const Sources other = {{.kind = GrammarSource::Kind::choice, .choices = {"no", "never"}}};
+  const size_t both = bytes_of(one) + bytes_of(other);
+  EXPECT_FALSE(keeps_all(both - 1, {one[0], other[0]}));
+  EXPECT_TRUE(keeps_all(both, {one[0], other[0]}));
+  EXPECT_TRUE(keeps_all(both + 1, {one[0], other[0]}));
+}
+
+}  // namespace
+}  // namespace nibble
