@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "backend/cuda/cuda_backend.h"
 #include "cli/verb.h"
 #include "cli/vllm_flags.h"
 
@@ -28,7 +29,8 @@ std::string overview() {
     text += concat(left, verb->summary, "\n");
   }
   return text +
-         "\n`nibble VERB --help` lists the options of one; `nibble --version` prints the version.\n"
+         "\n`nibble VERB --help` lists the options of one; `nibble --version` prints the version "
+         "and the CUDA targets.\n"
          "Results go to standard output, everything else to standard error.\n"
          "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the card failed, 130 interrupted.\n";
 }
@@ -71,7 +73,11 @@ int run(const std::vector<std::string>& words) {
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help")
     return terminal.out(overview()).ok() ? kExitOk : kExitFailure;
   if (words[0] == "--version" || words[0] == "version")
-    return terminal.out(concat("nibble ", NIBBLE_VERSION, "\n")).ok() ? kExitOk : kExitFailure;
+    return terminal.out(concat("nibble ", NIBBLE_VERSION, "\nCUDA code: ", describe_cuda_code(),
+                               "\n"))
+                   .ok()
+               ? kExitOk
+               : kExitFailure;
   const Verb* verb = find_verb(words[0]);
   if (verb == nullptr) return unknown_verb(terminal, words[0]);
   const std::span<const std::string> rest = std::span(words).subspan(1);

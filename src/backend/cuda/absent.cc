@@ -12,6 +12,8 @@ Result<std::string> describe_cuda_device() {
                      .advice = "configure with -DNIBBLE_CUDA=ON where nvcc is installed"});
 }
 
+std::string describe_cuda_code() { return "none (built without NIBBLE_CUDA)"; }
+
 Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights&, const ModelConfig&,
                                                    const BackendOptions&) {
   return describe_cuda_device().error();

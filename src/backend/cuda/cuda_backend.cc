@@ -73,9 +73,11 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   bool takes_media() const override { return false; }  // no kernel puts their rows in
   std::string description() const override {
+    const std::string_view compiled =
+        device_.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
     return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
-                  ", ", device_.multiprocessors, " multiprocessors), ", weights_.bytes() >> 20,
-                  " MiB of weights, activations ",
+                  ", runs ", device_.code.name(), compiled, ", ", device_.multiprocessors,
+                  " multiprocessors), ", weights_.bytes() >> 20, " MiB of weights, activations ",
                   declares() ? "declared (emulated)"
                   : in_f32() ? "f32 (slow, for tests)"
                              : "bf16",

@@ -15,8 +15,11 @@
 namespace nibble {
 
 /// Whether a card can be used, asked without touching it for longer than a query.
-/// Errors: unsupported, naming what is missing (this build, a driver, a card, its capability).
+/// Errors: unsupported, naming what is missing (this build, a driver, a card, code for it).
 Result<std::string> describe_cuda_device();
+/// The targets that this build has code for, and the CUDA version it was built with; for a build
+/// without CUDA "none".
+std::string describe_cuda_code();
 
 /// Asks the device first, then reads all weights into its memory; the result does not refer to
 /// `weights` or its checkpoint afterwards. Errors: those of describe_cuda_device and of reading;

@@ -9,8 +9,6 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kComputeMajorMin = 8;
-
 Error unusable(std::string_view expected, const std::string& found) {
   return make_error(ErrorCode::unsupported, {.what = "backend cuda",
                                              .expected = expected,
@@ -18,29 +16,33 @@ Error unusable(std::string_view expected, const std::string& found) {
                                              .advice = "use --backend cpu"});
 }
 
+std::vector<CodeTarget> built_targets() {
+  return parse_code_targets(NIBBLE_CUDA_TARGETS).value();  // CMake has checked the list
+}
+
 }  // namespace
 
 Result<Device> open_device() {
   int driver = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-    return unusable("an NVIDIA driver", "none");
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  TRY(check_driver(driver, CUDART_VERSION));
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorInsufficientDriver)
-    return unusable(concat("a driver for CUDA ", CUDART_VERSION / 1000),
-                    concat("one for CUDA ", driver / 1000, ".", driver % 1000 / 10));
   if (status != cudaSuccess || count == 0)
     return unusable("an NVIDIA card", status == cudaSuccess ? "none" : cudaGetErrorString(status));
   cudaDeviceProp properties = {};
   if (const cudaError_t failed = cudaGetDeviceProperties(&properties, 0); failed != cudaSuccess)
     return unusable("a card that answers", cudaGetErrorString(failed));
-  if (properties.major < kComputeMajorMin)
-    return unusable("compute capability 8.0 or higher",
-                    concat(properties.name, " with ", properties.major, ".", properties.minor));
+  const CardFacts facts{.name = properties.name,
+                        .major = properties.major,
+                        .minor = properties.minor,
+                        .driver = driver};
+  const CodeTarget code = TRY(code_for(facts, built_targets(), CUDART_VERSION));
   Device device{.name = properties.name,
                 .compute_major = properties.major,
                 .compute_minor = properties.minor,
-                .multiprocessors = properties.multiProcessorCount};
+                .multiprocessors = properties.multiProcessorCount,
+                .code = code};
   if (const cudaError_t failed = cudaSetDevice(0); failed != cudaSuccess)
     return unusable("a card that is free", cudaGetErrorString(failed));
   size_t free_bytes = 0;
@@ -68,7 +70,13 @@ namespace nibble {
 Result<std::string> describe_cuda_device() {
   const cuda::Device device = TRY(cuda::open_device());
   return concat(device.name, ", compute capability ", device.compute_major, ".",
-                device.compute_minor, ", ", device.memory_bytes >> 20, " MiB");
+                device.compute_minor, ", ", device.memory_bytes >> 20, " MiB, ",
+                device.code.name());
+}
+
+std::string describe_cuda_code() {
+  return concat(cuda::code_targets_text(cuda::built_targets()), " (CUDA ", CUDART_VERSION / 1000,
+                ".", CUDART_VERSION % 1000 / 10, ")");
 }
 
 }  // namespace nibble

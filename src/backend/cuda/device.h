@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/cuda/code_targets.h"
 #include "base/result.h"
 
 namespace nibble::cuda {
@@ -16,11 +17,12 @@ struct Device {
   int multiprocessors = 0;
   int64_t memory_bytes = 0;
   int64_t free_bytes = 0;
-  /// Kernels can start while the one before drains.
-  bool overlaps() const { return compute_major >= 9; }
+  CodeTarget code;  // what this program runs on it
+  /// Kernels can start while the one before drains: theirs is code for 9.0 or higher.
+  bool overlaps() const { return code.major >= 9; }
 };
 
-/// The first card. Errors: unsupported, saying which of driver, card and capability is missing.
+/// The first card. Errors: unsupported, saying which of driver, card and code for it is missing.
 Result<Device> open_device();
 /// Errors: io, naming it, once it has failed and the process outlived that (device_memory.h).
 Result<void> device_alive(const Device& device);
