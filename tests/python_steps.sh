@@ -30,6 +30,7 @@ beside "what each recipe costs on Pebble" "$python" tests/cli/recipe_quality_tes
   --nibble "$nibble" --model pebble/model
 beside "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble "$nibble" \
   --model pebble/model
+beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 settle
 # What types, waits and sends signals wants the machine for itself.
 step "the server as a process" "$python" tests/serve/process_test.py \

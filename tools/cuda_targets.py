@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Lists the targets of the CUDA code in a built program and holds them against those asked for.
 
+    tools/cuda_targets.py PROGRAM all
     tools/cuda_targets.py PROGRAM '80-real;90a-real;80-virtual'
 
-Every source of kernels must be there for every target. Reads what cuobjdump prints; it is looked
-for beside nvcc, in PATH and in the packages of .venv. Prints 'N passed, N failed'.
+Every source of kernels must be there for every target, and `PROGRAM --version` must name those
+targets. Reads what cuobjdump prints; it is looked for beside nvcc, in PATH and in the packages of
+.venv. Prints 'N passed, N failed'.
 """
 
 import collections
@@ -15,6 +17,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# What a release has code for.
+ALL = "80-real;86-real;89-real;90a-real;100f-real;120f-real;80-virtual"
 
 
 def cuobjdump():
@@ -41,13 +45,24 @@ def names_by_target(program):
     return targets
 
 
+def stated(program):
+    """{"90a-real", ...}, from the line "CUDA code: sm_90a, PTX compute_80 (CUDA 13.0)"."""
+    text = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    targets = {f"{name}-real" for name in re.findall(r"\bsm_(\w+)", text)}
+    return targets | {f"{name}-virtual" for name in re.findall(r"\bcompute_(\w+)", text)}
+
+
 def main():
     found = names_by_target(sys.argv[1])
+    asked = (ALL if sys.argv[2] == "all" else sys.argv[2]).split(";")
     # A listing has families without their letter: 100f as sm_100.
-    wanted = [target if target in found else target.replace("f-", "-")
-              for target in sys.argv[2].split(";")]
+    wanted = [target if target in found else target.replace("f-", "-") for target in asked]
     passed = 0
     failed = 0
+    same = stated(sys.argv[1]) == set(asked)
+    passed += same
+    failed += not same
+    print(f"--version names {', '.join(sorted(stated(sys.argv[1])))}")
     most = max((len(names) for names in found.values()), default=0)
     for target in wanted:
         count = len(found.get(target, []))

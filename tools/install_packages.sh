@@ -1,27 +1,29 @@
 #!/usr/bin/env bash
-# Installs the Debian/Ubuntu packages that are missing: install_packages.sh build|test|full. Needs root
-# or sudo only if something is missing. Supported: Debian 12 and later, Ubuntu 24.04 and later.
+# Installs the Debian packages that are missing: install_packages.sh build|test|full|cuda. Needs root or
+# sudo only if something is missing. Made for Debian 12, where it is tried; other systems of its kind may
+# do. cuda is for the preset of that name; nvcc is not in Debian, and cuda says where it comes from.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev libedit-dev
        libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev)
 tests=(libgtest-dev ccache python3 python3-venv)
-full=(chromium chromium-driver)  # Debian; Ubuntu has its browser as a snap, which this does not install
+full=(chromium chromium-driver)
 needs_boost=1.81
 
 case "${1:-}" in
   build) wanted=("${build[@]}") ;;
   test) wanted=("${build[@]}" "${tests[@]}") ;;
   full) wanted=("${build[@]}" "${tests[@]}" "${full[@]}") ;;
-  *) echo "usage: $0 build|test|full" >&2; exit 2 ;;
+  cuda) wanted=("${build[@]}" libgtest-dev) ;;
+  *) echo "usage: $0 build|test|full|cuda" >&2; exit 2 ;;
 esac
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
 missing=()
 for package in "${wanted[@]}"; do installed "$package" || missing+=("$package"); done
-# Debian 12 has Boost 1.81 beside its default 1.74; Ubuntu 24.04's default is 1.83.
+# Debian 12 has Boost 1.81 beside its default 1.74; later systems have a newer default.
 header=/usr/include/boost/version.hpp
 have_boost() { [ -f "$header" ] && [ "$(awk '/define BOOST_VERSION/ {print $3}' "$header")" -ge 108100 ]; }
 have_boost || missing+=(BOOST)
@@ -29,13 +31,18 @@ have_boost || missing+=(BOOST)
 fetched=build/cache/promtool
 [ "$1" != full ] || command -v promtool >/dev/null || [ -x $fetched/usr/bin/promtool ] ||
   missing+=(PROMTOOL)
+if [ "$1" = cuda ] && ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+  echo "$0: no nvcc in PATH or in /usr/local/cuda/bin: install CUDA 13.0 or newer, package" \
+    "cuda-toolkit-13-0 of https://developer.nvidia.com/cuda-downloads" >&2
+  exit 1
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -eq 0 ]; then as_root=(); elif command -v sudo >/dev/null; then as_root=(sudo); else
   echo "$0: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2
   exit 1
 fi
-command -v apt-get >/dev/null || { echo "$0: needs apt-get (Debian 12+, Ubuntu 24.04+)" >&2; exit 1; }
+command -v apt-get >/dev/null || { echo "$0: needs apt-get (made for Debian 12)" >&2; exit 1; }
 
 echo "installing: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
