@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 
+import outside_bytes
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 FLOORS = {
@@ -164,17 +166,11 @@ class Tidy:
         self.check(good, path, 1, "a file opens with what it is and what it is not")
 
     def fuzz(self):
-        """Every parser of outside bytes has a fuzz entry."""
-        for parser, entry in {
-            "src/checkpoint/safetensors_header.cc": "src/checkpoint/safetensors_fuzz.cc",
-            "src/text/tokenizer.cc": "src/text/tokenizer_fuzz.cc",
-            "src/text/chat_template.cc": "src/text/template_fuzz.cc",
-            "src/base/json.cc": "src/base/json_fuzz.cc",
-            "src/server/http_server.cc": "src/server/request_fuzz.cc",
-        }.items():
-            path = ROOT / parser
-            if path.exists():
-                self.check((ROOT / entry).exists(), path, 1, f"no fuzz entry {entry}")
+        """Every source that reads bytes from outside has a fuzz entry."""
+        paths = tracked(".h", ".cc")
+        self.checks += len(outside_bytes.parsers(ROOT, paths))
+        for path, line, words in outside_bytes.faults(ROOT, paths):
+            self.check(False, path, line, words)
 
     def documents(self):
         for path in tracked(".md"):

@@ -3,10 +3,21 @@
 
 #include <algorithm>
 
+// The library asserts where a file may break it (a time that does not begin with a digit), and
+// takes the same for impossible in a release build. Here such a place is an exception, in every
+// build.
+namespace {
+struct BrokenToml {};
+[[noreturn]] void broken_toml() { throw BrokenToml(); }
+}  // namespace
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expr) ((expr) ? static_cast<void>(0) : broken_toml())
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 #include "base/file.h"
 
@@ -260,13 +271,20 @@ Result<void> Reader::locks(const toml::node& node, Profile& made) const {
 }  // namespace
 
 Result<Profiles> parse_profiles(std::string_view text, std::string_view source) {
-  const toml::parse_result parsed = toml::parse(text);
-  if (!parsed)
+  const auto refused = [](std::string_view where, std::string_view found) {
     return make_error(ErrorCode::invalid_argument,
-                      {.what = concat(source, " line ", parsed.error().source().begin.line),
-                       .expected = "TOML",
-                       .found = parsed.error().description()});
-  return Reader(source).read(parsed.table());
+                      {.what = where, .expected = "TOML", .found = found});
+  };
+  try {
+    const toml::parse_result parsed = toml::parse(text);
+    if (parsed) return Reader(source).read(parsed.table());
+    std::string found(parsed.error().description());  // it quotes the file, line breaks and all
+    std::ranges::replace_if(
+        found, [](unsigned char c) { return c < ' '; }, ' ');
+    return refused(concat(source, " line ", parsed.error().source().begin.line), found);
+  } catch (const BrokenToml&) {
+    return refused(source, "a date, a time or a number that is cut off");
+  }
 }
 
 Result<void> check_profile(const Arguments& arguments, const Profiles& profiles) {

@@ -8,6 +8,8 @@
 #include <boost/beast/http.hpp>
 #include <charconv>
 
+#include "base/json.h"
+
 namespace nibble {
 
 namespace asio = boost::asio;
@@ -80,9 +82,9 @@ class Client {
 };
 
 Error bad_url(std::string_view url) {
-  return make_error(
-      ErrorCode::invalid_argument,
-      {.what = "a URL", .expected = "http://HOST[:PORT][/PATH]", .found = url.substr(0, 200)});
+  return make_error(ErrorCode::invalid_argument, {.what = "a URL",
+                                                  .expected = "http://HOST[:PORT][/PATH]",
+                                                  .found = Json(url.substr(0, 200)).dump()});
 }
 
 }  // namespace

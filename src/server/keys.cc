@@ -111,7 +111,7 @@ Result<void> read_member(std::string_view field, const Json& value, FilterStore&
   } else {
     return make_error(
         ErrorCode::corrupt,
-        {.what = concat("unknown member \"", field.substr(0, 100), "\""),
+        {.what = concat("unknown member ", Json(field.substr(0, 100)).dump()),
          .advice = "the members are name, sha256, profiles, weight, max_concurrent, "
                    "requests_per_minute, tokens_per_minute, priority, cache, filters"});
   }

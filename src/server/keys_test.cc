@@ -64,7 +64,7 @@ TEST(Keys, SaysWhichLineIsWrong) {
             std::string::npos);
   EXPECT_NE(refusal(R"({"name": "a", "sha256": "abc"})").find("64 hex digits"), std::string::npos);
   EXPECT_EQ(refusal(line("a", "x", R"(, "filters": ["words"])")),
-            "keys line 1: a filter: expected regex:FILE, exec:PROGRAM or http:URL, found words");
+            "keys line 1: a filter: expected regex:FILE, exec:PROGRAM or http:URL, found \"words\"");
   EXPECT_NE(refusal(line("a", "x", R"(, "filters": "regex:f")")).find("\"filters\": expected"),
             std::string::npos);
   EXPECT_NE(refusal(line("a", "x", R"(, "wieght": 2)")).find("unknown member \"wieght\""),

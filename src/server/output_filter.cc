@@ -51,7 +51,7 @@ Result<std::unique_ptr<OutputFilter>> make_filter(std::string_view spec, FilterR
   return make_error(ErrorCode::invalid_argument,
                     {.what = "a filter",
                      .expected = "regex:FILE, exec:PROGRAM or http:URL",
-                     .found = spec.substr(0, 200)});
+                     .found = Json(spec.substr(0, 200)).dump()});
 }
 
 }  // namespace nibble
