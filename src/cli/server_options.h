@@ -36,7 +36,8 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
      "request wakes it; 0: never"},
     {"shutdown-timeout", "SECONDS", "30", "how long running answers may take after a signal"},
     {"log-requests", "", "true", "one line on standard error per request"},
-    {"disable-log-requests", "", "false", "the same as --no-log-requests, as vLLM calls it"},
+    {"disable-log-requests", "", "false", "the same as --no-log-requests, as vLLM calls it",
+     "disable-uvicorn-access-log"},
     {"log-format", "KIND", "text", "form of the lines of --log-requests: text or json"},
     {"log-prompts", "", "false", "the lines of --log-requests hold the bodies of requests"},
 });

@@ -200,11 +200,13 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
     {"stream-interval=N", "1", "each token is sent when it is there",
      "each token is sent when it is there"},
     {"reasoning-config=JSON", "*", "a thinking budget closes with </think>", ""},
-    {"return-tokens-as-token-ids enable-force-include-usage enable-per-request-metrics "
-     "tokens-only enable-return-routed-experts return-sampling-mask enable-trace-replay "
-     "use-fp64-gumbel disable-sliding-window enable-log-deltas enable-flash-late-interaction "
+    {"return-tokens-as-token-ids enable-force-include-usage enable-per-request-metrics tokens-only "
+     "enable-return-routed-experts return-sampling-mask enable-trace-replay use-fp64-gumbel",
+     "false", "answers have one form unless a request asks for another",
+     "answers have one form unless a request asks for another"},
+    {"disable-sliding-window enable-log-deltas enable-flash-late-interaction "
      "cohere-is-reasoning-model",
-     kAnyBool, "answers have one form, in which this changes nothing unless a request asks", ""},
+     kAnyBool, "it concerns other models", ""},
     {"tool-server=HOST fingerprint-mode=NAME fingerprint-value=TEXT cohere-format=NAME "
      "anthropic-disabled-thinking-effort=NAME pooler-config=JSON watermark-config=JSON "
      "diffusion-config=JSON,-dc engram-config=JSON aux-output-config=JSON",
@@ -231,7 +233,7 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "collect-detailed-traces=LIST "
      "enable-layerwise-nvtx-tracing jit-monitor-mode=NAME jit-monitor-verbose "
      "fail-on-environ-validation profiler-config=JSON logging-config=JSON log-level=NAME "
-     "log-config-file=FILE uvicorn-log-level=NAME disable-uvicorn-access-log "
+     "log-config-file=FILE uvicorn-log-level=NAME "
      "disable-access-log-for-endpoints=LIST enable-log-requests max-log-len=N log-error-stack",
      "*",
      "there is one log (--log-requests, --log-format, --log-prompts), and /metrics has the rest",
@@ -245,13 +247,14 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
     {"enable-ssl-refresh", kAnyBool, "certificates are always read again when they change", ""},
     {"ssl-cert-reqs=N ssl-ciphers=LIST", "", "",
      "TLS is 1.2 or 1.3 with strong ciphers, and --ssl-ca-certs asks clients for certificates"},
-    {"disable-fastapi-docs enable-offline-docs", kAnyBool,
-     "/docs comes from the program itself, and --no-web switches it off", ""},
+    {"enable-offline-docs", kAnyBool, "/docs comes from the program itself", ""},
+    {"disable-fastapi-docs", "false", "/docs is there unless --no-web is given",
+     "--no-web switches /docs off, and the page with it"},
     {"h11-max-incomplete-event-size=N h11-max-header-count=N", "N",
      "--max-header-bytes and --max-header-lines are the limits", "this is a whole number"},
     {"root-path=PATH", "", "", "let the proxy remove the prefix"},
     {"grpc grpc-port=N", "", "", "the APIs are HTTP"},
-    {"config=FILE", "", "", "flags, or NIBBLE_<NAME> in the environment, say it all"},
+    {"config=FILE", "", "", "flags, or NIBBLE_<NAME> in the environment, say everything"},
 };
 
 /// vLLM's flags that are options here, under its name or another.
@@ -284,7 +287,7 @@ inline constexpr VllmOption kVllmOptions[] = {
     {"speculative-config", "method ngram; mtp is refused by name"},
     {"default-chat-template-kwargs", "as in vLLM"},
     {"max-logprobs long-prefill-token-threshold", "as in vLLM"},
-    {"disable-log-requests", "as --no-log-requests"},
+    {"disable-log-requests disable-uvicorn-access-log", "as --no-log-requests"},
 };
 
 }  // namespace nibble

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/flag_report.h"
+#include "cli/server_options.h"
 
 namespace nibble {
 namespace {
@@ -190,6 +191,25 @@ TEST(VllmFlags, DocumentsHaveTheTable) {
   EXPECT_NE(text_of("docs/serving.md").find(vllm_flag_table()), std::string::npos)
       << "docs/serving.md has to hold what `nibble serve --help=vllm` prints:\n"
       << vllm_flag_table();
+}
+
+TEST(VllmVariables, TheKeyIsReadAndTheOthersAreNamedInOneLine) {
+  EXPECT_EQ(vllm_variables_notice(), "");
+  ::setenv("VLLM_API_KEY", "sesame", 1);
+  EXPECT_EQ(vllm_variables_notice(), "");
+  ::setenv("VLLM_ONE", "1", 1);
+  ::setenv("VLLM_TWO", "", 1);
+  const std::string notice = vllm_variables_notice();
+  const auto key = [](std::vector<std::string> words) {
+    return read_server_flags(serve(std::move(words)).value()).value().api_keys;
+  };
+  EXPECT_EQ(key({}), std::vector<std::string>{"sesame"});
+  EXPECT_EQ(key({"--api-key", "a", "b"}), (std::vector<std::string>{"a", "b"}));
+  for (const char* name : {"VLLM_API_KEY", "VLLM_ONE", "VLLM_TWO"}) ::unsetenv(name);
+  EXPECT_NE(notice.find("VLLM_ONE"), std::string::npos) << notice;
+  EXPECT_NE(notice.find("VLLM_TWO"), std::string::npos) << notice;
+  EXPECT_EQ(notice.find("VLLM_API_KEY"), std::string::npos) << notice;
+  EXPECT_EQ(notice.find('\n'), std::string::npos) << notice;
 }
 
 TEST(FlagReport, SaysWhatEachDidAndHidesKeys) {
