@@ -349,7 +349,6 @@ class Table:
             (["quantize", self.model, self.work / "f", "--format", "gguf"], [2],
              ["compressed-tensors", "modelopt", "gguf"]),
             (["serve", self.model, "--port", "99999"], [2], ["--port", "65535"]),
-<<<<<<< HEAD
             *((["serve", self.model, "--port", "0", flag, value], [2], [flag, value])
               for flag, values in (("--max-num-seqs", ("0", "-1", "65537", "1.5", "many", "")),
                                    ("--gpu-memory-utilization", ("0", "1.01", "-1", "nan", "all")),
@@ -357,7 +356,6 @@ class Table:
                                    ("--prefix-snapshots", ("-1", "some")),
                                    ("--kv-cache-memory-bytes", ("0", "-5", "20GBytes")))
               for value in values),
-=======
             (["serve", self.model, "--backend", "cpu", "--card-limit", "rtx5090"], [2],
              ["--card-limit", "the cpu backend", "leave the flag out"]),
             (["run", self.model, "hi", "--backend", "cpu", "--card-limit", "8G"], [2],
@@ -373,7 +371,6 @@ class Table:
              ["--kv-cache-memory-bytes"]),
             (["serve", "--served-model-name", "a", self.model], [2],
              ["DIR stands before --served-model-name"]),
->>>>>>> 567cd93 (wip2)
             (["run", self.model, "hi", "--max-tokens", "-5"], [2], ["--max-tokens"]),
             (["run", self.model, "hi", "--temperature", "hot"], [2], ["--temperature", "hot"]),
             (["run", self.model, "hi", "--rope-scaling", "yarn"], [2], ["--rope-scaling"]),
