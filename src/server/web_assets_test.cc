@@ -206,6 +206,7 @@ TEST_F(WebPageTest, StatsCountWhatWasSaid) {
   EXPECT_EQ(at(stats, "requests").as_array().size(), 0U);
   EXPECT_EQ(at(at(stats, "memory").as_array().at(1), "place"), Json("host"));
   EXPECT_EQ(at(stats, "pools").as_array().size(), 4U);
+  EXPECT_EQ(at(stats, "device_allocations"), Json(int64_t{0}));  // of a CPU
 }
 
 }  // namespace
