@@ -43,22 +43,25 @@ inline int64_t stored_bytes(const LinearSource& linear) {
 
 /// Bytes of all matrices in a layout. The vectors beside them are less than a thousandth.
 inline int64_t matrix_bytes(const ModelConfig& config, WeightLayout layout) {
-  const SyntheticWeights weights = synthetic_weights(config, formats_of(layout));
+  const int64_t experts = config.moe ? config.moe->experts : 1;
+  ModelConfig one = config;  // of the experts, each of which has a row of the router
+  if (one.moe) one.moe->experts = 1;
+  const SyntheticWeights weights = synthetic_weights(one, formats_of(layout));
   int64_t bytes = stored_bytes(weights.embedding);
   if (!config.tied_head) bytes += stored_bytes(weights.head);
-  const auto add = [&](std::initializer_list<const LinearSource*> linears) {
-    for (const LinearSource* linear : linears) bytes += stored_bytes(*linear);
+  const auto sum = [](std::initializer_list<const LinearSource*> linears) {
+    int64_t total = 0;
+    for (const LinearSource* linear : linears) total += stored_bytes(*linear);
+    return total;
   };
-  const auto add_mlp = [&](const MlpSources& mlp) { add({&mlp.gate, &mlp.up, &mlp.down}); };
+  const auto mlp = [&](const MlpSources& m) { return sum({&m.gate, &m.up, &m.down}); };
   for (const LayerSources& layer : weights.layers) {
     const AttentionSources& a = layer.attention;
-    add({&a.q, &a.k, &a.v, &a.o});
     const DeltaNetSources& d = layer.delta_net;
-    add({&d.qkv, &d.z, &d.b, &d.a, &d.out});
-    add_mlp(layer.dense_mlp);
-    add({&layer.moe.router, &layer.moe.shared_gate});
-    add_mlp(layer.moe.shared);
-    for (const MlpSources& expert : layer.moe.experts) add_mlp(expert);
+    bytes += sum({&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.b, &d.a, &d.out});
+    bytes += mlp(layer.dense_mlp) + mlp(layer.moe.shared) + sum({&layer.moe.shared_gate});
+    for (const MlpSources& expert : layer.moe.experts)
+      bytes += experts * (mlp(expert) + sum({&layer.moe.router}));
   }
   return bytes;
 }
