@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "cli/verb.h"
 #include "model/synthetic_checkpoint.h"
+#include "text/made_tokenizer.h"
 
 namespace nibble {
 namespace {
@@ -23,6 +24,9 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
   const std::string text = TRY(read_text_file(path, kConfigBytesMax));
   const Json config = TRY(parse_json(text, path));
+  options.scope = SyntheticScope::folder;
+  for (MadeFile& file : TRY(made_tokenizer(config)))
+    options.files.emplace_back(std::move(file.name), std::move(file.text));
   TRY(write_synthetic_checkpoint(config, arguments.positional(1), options));
   terminal.err(concat("written: ", arguments.positional(1), ", random weights, layout ",
                       weight_layout_name(options.layout), "\n"));

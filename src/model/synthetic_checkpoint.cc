@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "model/synthetic_vision.h"
 #include "tensor/float_formats.h"
 
 namespace nibble {
@@ -47,6 +48,13 @@ Block normal_block(uint64_t seed, float mean, float deviation) {
     values[i] = float_to_bf16(mean + deviation * normal_of(scramble(seed + i)));
   return block;
 }
+Block float_block(uint64_t seed, float mean) {
+  Block block(kBlockBytes);
+  auto* values = reinterpret_cast<float*>(block.data());
+  for (size_t i = 0; i < kBlockBytes / 4; ++i)
+    values[i] = mean * (1.0F + static_cast<float>(scramble(seed + i) % 2048) / 10240.0F - 0.1F);
+  return block;
+}
 /// Random bytes, masked and shifted.
 Block byte_block(uint64_t seed, uint8_t mask, uint8_t add) {
   Block block(kBlockBytes);
@@ -82,6 +90,9 @@ class Filler {
     if (source.present()) linear(source, 1.0F / std::sqrt(static_cast<float>(source.cols)));
   }
   void layer(const LayerSources& layer, const ModelConfig& config);
+  void tensor(const TensorPlan& plan, float mean, float deviation) {
+    fills_.push_back({.plan = plan, .block = normals(mean, deviation)});
+  }
   const std::vector<Fill>& fills() const { return fills_; }
   /// Bits of the inputs of what ends so.
   const std::map<std::string, int>& declared() const { return declared_; }
@@ -92,8 +103,15 @@ class Filler {
     if (added) found->second = normal_block(options_.seed * 977 + normals_.size(), mean, deviation);
     return &found->second;
   }
+  /// F32 around a mean, within a tenth of it.
+  const Block* floats(float mean) {
+    const auto [found, added] = floats_.try_emplace(mean);
+    if (added) found->second = float_block(options_.seed * 991 + floats_.size(), mean);
+    return &found->second;
+  }
   const SyntheticOptions& options_;
   std::map<std::pair<float, float>, Block> normals_;
+  std::map<float, Block> floats_;
   // Magnitudes of E4M3 codes below 2; NVFP4 scales between 2^-1 and 2.
   Block codes_ = byte_block(options_.seed, 0xFF, 0);
   Block e4m3_ = byte_block(options_.seed + 1, 0xBF, 0);
@@ -118,6 +136,10 @@ void Filler::linear(const LinearSource& source, float deviation) {
   } else if (source.scheme.weights == WeightFormat::fp8_tensor) {
     add(source.values, DType::f8_e4m3, {source.rows, source.cols}, &e4m3_);
     add_scalar(source.scales, deviation / 0.8F);
+  } else if (source.scheme.weights == WeightFormat::fp8_channel) {
+    const float scale = deviation / 0.8F;
+    add(source.values, DType::f8_e4m3, {source.rows, source.cols}, &e4m3_);
+    add(source.scales, DType::f32, {source.rows, 1}, floats(scale));
   } else if (source.scheme.weights == WeightFormat::fp8_block) {
     const float scale = deviation / 0.8F;
     const auto blocks = [](int64_t size) { return (size + kFp8Block - 1) / kFp8Block; };
@@ -171,68 +193,94 @@ void Filler::layer(const LayerSources& layer, const ModelConfig& config) {
 }
 
 /// What a compressed-tensors checkpoint says of one format.
-Json scheme_group(const std::vector<std::string>& targets, int bits, SyntheticFp8 fp8) {
+struct Said {
+  std::string_view weights, inputs;  // strategies; no inputs: they stay high
+};
+
+Json side_args(int bits, std::string_view strategy, Json dynamic) {
+  Json args = Json::Object{};
+  args.set("num_bits", bits);
+  args.set("type", "float");
+  args.set("strategy", strategy);
+  if (strategy == "tensor_group") args.set("group_size", kNvfp4Group);
+  if (strategy == "group") args.set("group_size", kFp8Block);
+  if (strategy == "block") args.set("block_structure", Json::Array{kFp8Block, kFp8Block});
+  args.set("symmetric", true);
+  args.set("dynamic", std::move(dynamic));
+  return args;
+}
+
+Json scheme_group(const std::vector<std::string>& targets, int bits, const Said& said) {
   Json group = Json::Object{};
   Json::Array names;
   for (const std::string& target : targets) names.emplace_back(target);
   group.set("targets", std::move(names));
-  Json weights = Json::Object{};
-  weights.set("num_bits", bits);
-  weights.set("type", "float");
-  const bool blocks = fp8 == SyntheticFp8::by_block;
-  weights.set("strategy", bits == 4 ? "tensor_group" : blocks ? "block" : "tensor");
-  if (bits == 4) weights.set("group_size", kNvfp4Group);
-  if (bits == 8 && blocks) weights.set("block_structure", Json::Array{kFp8Block, kFp8Block});
-  weights.set("symmetric", true);
-  weights.set("dynamic", false);
-  group.set("weights", std::move(weights));
+  group.set("format", bits == 4 ? "nvfp4-pack-quantized" : "float-quantized");
+  group.set("weights", side_args(bits, said.weights, false));
+  group.set("input_activations",
+            said.inputs.empty()
+                ? Json()
+                : side_args(bits, said.inputs,
+                            bits == 4 ? Json("local") : Json(said.inputs != "tensor")));
   return group;
 }
 
-/// A group whose inputs are declared as well.
-Json input_group(const std::vector<std::string>& targets, int bits, SyntheticFp8 fp8) {
-  Json group = scheme_group(targets, bits, fp8);
-  Json inputs = Json::Object{};
-  inputs.set("num_bits", bits);
-  inputs.set("type", "float");
-  inputs.set("strategy", bits == 4                        ? "tensor_group"
-                         : fp8 == SyntheticFp8::by_block  ? "group"
-                         : fp8 == SyntheticFp8::by_tensor ? "tensor"
-                                                          : "token");
-  if (bits == 4) inputs.set("group_size", kNvfp4Group);
-  if (bits == 8 && fp8 == SyntheticFp8::by_block) inputs.set("group_size", kFp8Block);
-  inputs.set("symmetric", true);
-  inputs.set("dynamic", bits == 4 ? Json("local") : Json(fp8 != SyntheticFp8::by_tensor));
-  group.set("input_activations", std::move(inputs));
-  return group;
+/// Strategies of weights and declared inputs.
+Said said_of(int bits, SyntheticFp8 fp8) {
+  if (bits == 4) return {"tensor_group", "tensor_group"};
+  if (fp8 == SyntheticFp8::by_block) return {"block", "group"};
+  return {"tensor", fp8 == SyntheticFp8::by_tensor ? "tensor" : "token"};
+}
+
+/// Patterns as quantize writes them (target_patterns.h).
+std::string pattern(std::string_view tail) {
+  return concat(R"(re:(?:model\.|language_model\.)*)", tail, "$");
 }
 
 Json declaration(const std::map<std::string, int>& declared, const SyntheticOptions& options) {
-  constexpr const char* kMlp = "re:.*mlp.*(gate|up|down)_proj$";
-  constexpr const char* kAttention = "re:.*self_attn.*_proj$";
+  const std::string experts = pattern(R"(layers\.\d+\.mlp\.experts\.\d+\.(?:gate|up|down)_proj)");
+  const std::string mlp = pattern(R"(layers\.\d+\.mlp\.(?:shared_expert\.)?(?:gate|up|down)_proj)");
+  const std::string attention = pattern(R"(layers\.\d+\.self_attn\.[qkvo]_proj)");
+  const std::string delta =
+      pattern(R"(layers\.\d+\.linear_attn\.(?:in_proj_qkv|in_proj_z|out_proj))");
+  const std::string head = pattern("lm_head");
   const WeightLayout layout = options.layout;
+  const bool four = layout == WeightLayout::nvfp4 || layout == WeightLayout::w4a4;
+  const bool folder = options.scope == SyntheticScope::folder;
+  const auto plain_inputs = [&](int bits) {
+    Said said = said_of(bits, options.fp8);
+    if (bits == 4 || !folder) said.inputs = "";
+    return said;
+  };
   Json groups = Json::Object{};
   for (const auto& [ending, bits] : declared)  // first: of two groups the first counts
-    groups.set(concat("inputs_", ending),
-               input_group({ending, concat("re:.*", ending, "$")}, bits, options.fp8));
-  const bool four_bits = layout == WeightLayout::nvfp4 || layout == WeightLayout::w4a4;
-  if (four_bits) {
-    std::vector<std::string> targets = {kMlp, kAttention};
-    if (layout == WeightLayout::nvfp4) targets.emplace_back("lm_head");
-    groups.set("group_0", scheme_group(targets, 4, options.fp8));
+    groups.set(concat("inputs_", ending), scheme_group({ending, concat("re:.*", ending, "$")}, bits,
+                                                       said_of(bits, options.fp8)));
+  if (four) {
+    std::vector<std::string> targets = {experts, mlp, attention};
+    if (layout == WeightLayout::nvfp4) targets.push_back(head);
+    groups.set("group_0", scheme_group(targets, 4, plain_inputs(4)));
+  } else if (layout == WeightLayout::fp8 && folder && options.fp8 != SyntheticFp8::by_block) {
+    groups.set("group_0", scheme_group({experts}, 8, {"channel", "token"}));
+    groups.set("group_1", scheme_group({mlp, head, attention, delta}, 8, plain_inputs(8)));
   } else {
     const int bits = layout == WeightLayout::fp8 ? 8 : 4;
-    groups.set("group_0", scheme_group({kMlp, "lm_head"}, bits, options.fp8));
-    groups.set("group_1",
-               scheme_group({kAttention, "re:.*linear_attn.(in_proj_qkv|in_proj_z|out_proj)$"}, 8,
-                            options.fp8));
+    groups.set("group_0", scheme_group({experts, mlp, head}, bits, plain_inputs(bits)));
+    groups.set("group_1", scheme_group({attention, delta}, 8, plain_inputs(8)));
   }
   Json config = Json::Object{};
   config.set("quant_method", "compressed-tensors");
-  config.set("format", four_bits ? "nvfp4-pack-quantized" : "mixed-precision");
+  config.set("format", four ? "nvfp4-pack-quantized" : "mixed-precision");
   config.set("quantization_status", "compressed");
   config.set("config_groups", std::move(groups));
-  config.set("ignore", Json::Array{});
+  Json::Array ignored;  // readers that want an entry for each linear
+  for (const char* name :
+       {R"(re:.*\.mlp\.gate$)", R"(re:.*\.shared_expert_gate$)", R"(re:.*\.in_proj_[ab]$)",
+        R"(re:.*embed_tokens$)", R"(re:.*visual\..*)", "re:^mtp.*"})
+    ignored.emplace_back(name);
+  if (four) ignored.emplace_back(R"(re:.*\.linear_attn\..*)");
+  if (layout == WeightLayout::w4a4) ignored.emplace_back(R"(re:.*lm_head$)");
+  config.set("ignore", std::move(ignored));
   return config;
 }
 
@@ -243,12 +291,23 @@ Json without_declaration(const Json& config) {
   return kept;
 }
 
+/// No MTP head is written, so none is promised.
+void drop_mtp(Json& config) {
+  constexpr std::string_view kKey = "mtp_num_hidden_layers";
+  if (config.find(kKey) != nullptr) config.set(kKey, 0);
+  const Json* text = config.find("text_config");
+  if (text == nullptr || text->find(kKey) == nullptr) return;
+  Json changed = *text;
+  changed.set(kKey, 0);
+  config.set("text_config", std::move(changed));
+}
+
 Result<void> append(CheckpointWriter& writer, const Fill& fill, uint64_t seed) {
   if (fill.block == nullptr)
     return writer.append(fill.plan.name, std::as_bytes(std::span(&fill.scalar, 1)));
   const int64_t bytes = fill.plan.shape.count() * dtype_info(fill.plan.dtype).bits / 8;
-  // From somewhere in the first half, so that two tensors of one shape differ.
-  size_t at = scramble(seed + std::hash<std::string>()(fill.plan.name)) % (kBlockBytes / 2) & ~1U;
+  // From a whole F32 somewhere in the first half, so that two tensors of one shape differ.
+  size_t at = scramble(seed + std::hash<std::string>()(fill.plan.name)) % (kBlockBytes / 2) & ~3U;
   for (int64_t left = bytes; left > 0;) {
     const auto count = std::min(kBlockBytes - at, static_cast<size_t>(left));
     TRY(writer.append(fill.plan.name, std::span(*fill.block).subspan(at, count)));
@@ -260,29 +319,38 @@ Result<void> append(CheckpointWriter& writer, const Fill& fill, uint64_t seed) {
 
 }  // namespace
 
-Result<void> write_synthetic_checkpoint(const Json& config, const std::filesystem::path& folder,
+Result<void> write_synthetic_checkpoint(const Json& config, const std::filesystem::path& output,
                                         const SyntheticOptions& options) {
+  const bool folder = options.scope == SyntheticScope::folder;
   Json written = without_declaration(config);
+  if (folder) drop_mtp(written);
   const ModelConfig model = TRY(ModelConfig::parse(written));
   const FormatOf formats = formats_of(options.layout);
   const SyntheticWeights weights = synthetic_weights(model, [&](std::string_view module) {
     for (const std::string& ending : options.zero)
       if (module.ends_with(ending)) return WeightFormat::plain;
     const WeightFormat format = formats(module);
-    const bool blocks = format == WeightFormat::fp8_tensor && options.fp8 == SyntheticFp8::by_block;
-    return blocks ? WeightFormat::fp8_block : format;
+    if (format != WeightFormat::fp8_tensor) return format;
+    if (options.fp8 == SyntheticFp8::by_block) return WeightFormat::fp8_block;
+    const bool expert = module.find(".experts.") != std::string_view::npos;
+    return folder && expert ? WeightFormat::fp8_channel : format;
   });
   Filler filler(options);
   filler.linear(weights.embedding, options.embedding_deviation);
   if (!model.tied_head) filler.usual(weights.head);
   filler.vector(weights.final_norm, model.norm == NormKind::zero_centred ? 0.0F : 1.0F, 0.1F);
   for (const LayerSources& layer : weights.layers) filler.layer(layer, model);
+  if (folder)
+    for (const TensorPlan& tensor : TRY(synthetic_vision(written))) {
+      const bool norm = tensor.name.find("norm") != std::string::npos;
+      filler.tensor(tensor, norm && tensor.name.ends_with("weight") ? 1.0F : 0.0F, 0.05F);
+    }
   if (options.layout != WeightLayout::bf16)
     written.set("quantization_config", declaration(filler.declared(), options));
 
   std::vector<TensorPlan> plans;
   for (const Fill& fill : filler.fills()) plans.push_back(fill.plan);
-  CheckpointWriter writer = TRY(CheckpointWriter::create(folder, std::move(plans)));
+  CheckpointWriter writer = TRY(CheckpointWriter::create(output, std::move(plans)));
   std::mutex mutex;
   Result<void> outcome;
   ThreadPool pool(options.threads);
@@ -294,6 +362,7 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
     }
   });
   TRY(outcome);
+  for (const auto& [name, text] : options.files) TRY(writer.add_file(name, text));
   return writer.finish(written);
 }
 

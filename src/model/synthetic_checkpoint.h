@@ -16,6 +16,11 @@ namespace nibble {
 /// a static scale, 128 x 128 blocks and groups of 128. (Beside NVFP4 weights inputs have 4 bits.)
 enum class SyntheticFp8 : uint8_t { by_token, by_tensor, by_block };
 
+/// weights: what this program reads. folder: what other engines want too: the tensors of the vision
+/// tower that config.json describes, no promise of an MTP head, declared inputs of all FP8 linears
+/// (per token), experts in FP8 with one scale per row.
+enum class SyntheticScope : uint8_t { weights, folder };
+
 struct SyntheticOptions {
   WeightLayout layout = WeightLayout::mixed;
   uint64_t seed = 1;
@@ -23,12 +28,14 @@ struct SyntheticOptions {
   std::vector<std::string> zero;      // modules that end so have BF16 zeros for weights
   std::vector<std::string> declared;  // modules that end so declare their inputs too
   SyntheticFp8 fp8 = SyntheticFp8::by_token;
-  int threads = 0;  // 0: one per usable core
+  SyntheticScope scope = SyntheticScope::weights;
+  std::vector<std::pair<std::string, std::string>> files;  // beside the weights: name, text
+  int threads = 0;                                         // 0: one per usable core
 };
 
 /// `config` is a config.json; a quantization_config in it is replaced by that of the layout.
 /// Errors: those of ModelConfig::parse and of writing.
-Result<void> write_synthetic_checkpoint(const Json& config, const std::filesystem::path& folder,
+Result<void> write_synthetic_checkpoint(const Json& config, const std::filesystem::path& output,
                                         const SyntheticOptions& options);
 
 }  // namespace nibble

@@ -20,6 +20,12 @@ struct Opened {
 
 Opened write_and_open(const std::filesystem::path& folder, const SyntheticOptions& options) {
   Json config = TinyCheckpoint::moe().config;
+  config.set("vision_config",
+             parse_json(R"({"depth": 2, "hidden_size": 8, "intermediate_size": 16, "in_channels": 3,
+                            "patch_size": 4, "temporal_patch_size": 2, "spatial_merge_size": 2,
+                            "num_position_embeddings": 9, "out_hidden_size": 16})",
+                        "test")
+                 .value());
   write_synthetic_checkpoint(config, folder, options).value();
   Opened opened;
   opened.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
@@ -101,6 +107,30 @@ TEST_F(SyntheticInputs, AreDeclaredWhereTheyAreAskedFor) {
   EXPECT_EQ(inputs_of("token", SyntheticFp8::by_token), ActivationFormat::fp8_token);
   EXPECT_EQ(inputs_of("tensor", SyntheticFp8::by_tensor), ActivationFormat::fp8_tensor);
   EXPECT_EQ(inputs_of("block", SyntheticFp8::by_block), ActivationFormat::fp8_group);
+}
+
+TEST_P(SyntheticCheckpoint, AFolderHasWhatOtherEnginesWant) {
+  const Opened opened = write_and_open(folder_ / "model", {.layout = GetParam(),
+                                                           .scope = SyntheticScope::folder,
+                                                           .files = {{"tokenizer.json", "{}"}},
+                                                           .threads = 2});
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "model" / "tokenizer.json"));
+  for (const char* name :
+       {"patch_embed.proj.weight", "blocks.1.attn.qkv.bias", "merger.linear_fc2.weight"})
+    EXPECT_NE(opened.checkpoint->find(concat("model.visual.", name)), nullptr) << name;
+  const LayerSources& layer = opened.weights.layers()[1];
+  const QuantScheme token = {WeightFormat::fp8_tensor, ActivationFormat::fp8_token};
+  if (GetParam() == WeightLayout::mixed) {
+    EXPECT_EQ(layer.attention.k.scheme, token);
+  }
+  if (GetParam() == WeightLayout::fp8) {
+    EXPECT_EQ(layer.attention.k.scheme, token);
+    EXPECT_EQ(layer.moe.experts[0].up.scheme,
+              (QuantScheme{WeightFormat::fp8_channel, ActivationFormat::fp8_token}));
+    for (const MlpSources& expert : layer.moe.experts)
+      for (const LinearSource* part : {&expert.gate, &expert.up, &expert.down})
+        EXPECT_TRUE(check_sound(opened.weights.load(*part).value()).ok()) << part->module;
+  }
 }
 
 TEST_P(SyntheticCheckpoint, DependsOnItsSeedAlone) {

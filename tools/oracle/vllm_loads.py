@@ -1,12 +1,13 @@
 """Loads what `nibble quantize` writes with vLLM's own classes, without a GPU.
 
-vllm_loads.py NIBBLE MODEL: quantizes MODEL by every recipe in every dialect that can say it. For
-each folder vLLM reads config.json and chooses its quantization config, builds the text model, the
-vision tower and the MTP draft model, and loads the weights. Every parameter must hold the bytes of
-the file's tensors, none may be left uninitialised, and every tensor must be used. Runs in the
-environment of tools/requirements-vllm-*.txt. Only the choice of GPU kernels is replaced
-(names in capitals below): parameters are compared before a kernel repacks them. Prints what
-each module resolves to, then 'N passed, N failed'.
+vllm_loads.py NIBBLE MODEL: quantizes MODEL by every recipe in every dialect that can say it, and
+writes a random-weight checkpoint of its shape in every layout of `nibble synth`. For each folder
+vLLM reads config.json and chooses its quantization config, builds the text model, the vision tower
+and the MTP draft model, and loads the weights. Every parameter must hold the bytes of the file's
+tensors, none may be left uninitialised, and every tensor must be used. Runs in the environment of
+tools/requirements-vllm-*.txt. Only the choice of GPU kernels is replaced (names in capitals below):
+parameters are compared before a kernel repacks them. Prints what each module resolves to, then
+'N passed, N failed'.
 """
 
 import collections
@@ -315,6 +316,13 @@ def quantize(nibble, model, folder, recipe, dialect):
     assert made.returncode == 0, made.stderr[-2000:]
 
 
+def synth(nibble, model, folder, layout):
+    config = pathlib.Path(model) / "config.json"
+    made = subprocess.run([nibble, "synth", config, folder, "--layout", layout],
+                          capture_output=True, text=True, env=OWN_ENVIRONMENT)
+    assert made.returncode == 0, made.stderr[-2000:]
+
+
 def main():
     nibble, model = sys.argv[1], sys.argv[2]
     print(f"vLLM {vllm.__version__}, torch {torch.__version__}")
@@ -332,6 +340,10 @@ def main():
                     check_refused(results, folder, REFUSED[recipe])
                 else:
                     check_folder(results, folder)
+        for layout in ("mixed", "nvfp4", "w4a4", "fp8", "bf16"):
+            folder = pathlib.Path(work) / f"synth-{layout}"
+            synth(nibble, model, folder, layout)
+            check_folder(results, folder)
     print(f"{results.passed} passed, {results.failed} failed")
     return 1 if results.failed else 0
 
