@@ -5,121 +5,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <random>
 
-#include "engine/fake_backend.h"
+#include "engine/core_fixture.h"
 
 namespace nibble {
 namespace {
 
-struct Outcome {
-  std::vector<int32_t> tokens;
-  std::vector<PositionLogprobs> logprobs;
-  std::vector<PositionLogprobs> prompt_logprobs;
-  std::vector<PromptProgress> progress;
-  std::optional<Finished> finished;
-};
-
-class Fixture {
- public:
-  explicit Fixture(EngineSettings settings = small(), uint64_t nan_every = 0)
-      : backend({.nan_every = nan_every}), settings_(std::move(settings)) {
-    EXPECT_TRUE(backend.reserve(settings_.pools).ok());
-    core = std::make_unique<EngineCore>(backend, FakeBackend::config(), sampler(), settings_);
-  }
-  static EngineSettings small() {
-    return {.pools = {.pages = 24, .state_slots = 4, .rows_max = 132},
-            .sequences_max = 4,
-            .context_max = 1024,
-            .waiting_max = 100,
-            .integrity = IntegrityChecks::every_step};
-  }
-  static Sampler sampler() {
-    return Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab));
-  }
-  void take(std::vector<EngineEvent> events) {
-    for (EngineEvent& event : events) {
-      if (auto* of_prompt = std::get_if<PromptLogprobs>(&event)) {
-        Outcome& outcome = outcomes[of_prompt->id];
-        EXPECT_EQ(of_prompt->begin, static_cast<int32_t>(outcome.prompt_logprobs.size()) + 1);
-        EXPECT_TRUE(outcome.tokens.empty());
-        for (auto& entry : of_prompt->positions)
-          outcome.prompt_logprobs.push_back(std::move(entry));
-      } else if (auto* progress = std::get_if<PromptProgress>(&event)) {
-        EXPECT_TRUE(outcomes[progress->id].tokens.empty());
-        outcomes[progress->id].progress.push_back(*progress);
-      } else if (auto* fresh = std::get_if<NewTokens>(&event)) {
-        Outcome& outcome = outcomes[fresh->id];
-        EXPECT_FALSE(outcome.finished) << "tokens after the end";
-        outcome.tokens.insert(outcome.tokens.end(), fresh->tokens.begin(), fresh->tokens.end());
-        for (auto& entry : fresh->logprobs) outcome.logprobs.push_back(std::move(entry));
-      } else {
-        auto& end = std::get<Finished>(event);
-        EXPECT_FALSE(outcomes[end.id].finished) << "finished twice";
-        outcomes[end.id].finished = end;
-      }
-    }
-  }
-  void run() {
-    for (int i = 0; i < 10000 && !core->idle(); ++i) take(core->step());
-    EXPECT_TRUE(core->idle());
-    core->memory().cache().clear();
-    EXPECT_EQ(core->memory().pools().pages.free_count(), settings_.pools.pages);
-    EXPECT_EQ(core->memory().pools().slots.free_count(), settings_.pools.state_slots);
-  }
-
-  FakeBackend backend;
-  std::unique_ptr<EngineCore> core;
-  std::map<uint64_t, Outcome> outcomes;
-
- private:
-  EngineSettings settings_;
-};
-
-std::vector<int32_t> random_prompt(std::mt19937& random, int size) {
-  std::uniform_int_distribution<int32_t> token(0, FakeBackend::kVocab - 1);
-  std::vector<int32_t> prompt(static_cast<size_t>(size));
-  for (int32_t& id : prompt) id = token(random);
-  return prompt;
-}
-
-SequenceRequest greedy(uint64_t id, std::vector<int32_t> prompt, int32_t max_tokens) {
-  SequenceRequest request;
-  request.id = id;
-  request.prompt = std::move(prompt);
-  request.max_tokens = max_tokens;
-  request.sampling.temperature = 0.0;
-  return request;
-}
-
-/// The continuation without engine, pages or slots; shorter if the model computes NaN.
-std::vector<int32_t> expected_tokens(const SequenceRequest& request, uint64_t nan_every = 0) {
-  Sampler sampler = Fixture::sampler();
-  FakeBackend::Prefix prefix({.nan_every = nan_every});
-  for (const int32_t token : request.prompt) prefix.add(token, Arithmetic::prompt);
-  std::vector<int32_t> tokens;
-  while (static_cast<int32_t>(tokens.size()) < request.max_tokens && !prefix.is_nan()) {
-    const auto logits = FakeBackend::logits_of(prefix.hash());
-    const auto position = request.prompt.size() + tokens.size();
-    const auto next = sampler.sample(logits, request.sampling, {request.prompt, tokens}, position);
-    const int32_t token = next.value().token;
-    if (std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) break;
-    tokens.push_back(token);
-    prefix.add(token, Arithmetic::generation);
-  }
-  return tokens;
-}
-
 TEST(EngineCore, ContinuesOneSequence) {
-  Fixture fixture;
+  CoreFixture fixture;
   std::mt19937 random(1);
   for (const int size : {1, 63, 64, 65, 131, 132, 133, 400}) {
     const auto request = greedy(static_cast<uint64_t>(size), random_prompt(random, size), 70);
     const auto expected = expected_tokens(request);
     fixture.core->submit(greedy(request.id, request.prompt, 70));
     fixture.run();
-    const Outcome& outcome = fixture.outcomes[request.id];
+    const CoreFixture::Outcome& outcome = fixture.outcomes[request.id];
     EXPECT_EQ(outcome.tokens, expected) << size;
     EXPECT_EQ(outcome.finished->reason, FinishReason::length);
     EXPECT_EQ(outcome.finished->prompt_tokens, size);
@@ -129,7 +30,7 @@ TEST(EngineCore, ContinuesOneSequence) {
 }
 
 TEST(EngineCore, StopsAtStopIdsButNotBeforeMinTokens) {
-  Fixture fixture;
+  CoreFixture fixture;
   std::mt19937 random(2);
   auto request = greedy(1, random_prompt(random, 10), 50);
   const auto free_run = expected_tokens(request);
@@ -142,7 +43,7 @@ TEST(EngineCore, StopsAtStopIdsButNotBeforeMinTokens) {
   fixture.core->submit(std::move(request));
   fixture.core->submit(std::move(late));
   fixture.run();
-  const Outcome& outcome = fixture.outcomes[1];
+  const CoreFixture::Outcome& outcome = fixture.outcomes[1];
   EXPECT_EQ(outcome.tokens, std::vector<int32_t>(free_run.begin(), free_run.begin() + first));
   EXPECT_EQ(outcome.finished->reason, FinishReason::stop);
   EXPECT_EQ(outcome.finished->stop_token, free_run[first]);
@@ -171,13 +72,13 @@ class StopAfter final : public TokenConstraint {
 };
 
 TEST(EngineCore, ObeysAConstraint) {
-  Fixture fixture;
+  CoreFixture fixture;
   for (const size_t keep : {0, 1}) {
     auto request = greedy(keep, {1, 2, 3}, 50);
     request.constraint = std::make_unique<StopAfter>(5, keep);
     fixture.core->submit(std::move(request));
     fixture.run();
-    const Outcome& outcome = fixture.outcomes[keep];
+    const CoreFixture::Outcome& outcome = fixture.outcomes[keep];
     EXPECT_EQ(outcome.tokens.size(), 4 + keep);
     for (const int32_t token : outcome.tokens) EXPECT_EQ(token % 2, 0);
     EXPECT_EQ(outcome.finished->reason, FinishReason::stop);
@@ -185,7 +86,7 @@ TEST(EngineCore, ObeysAConstraint) {
 }
 
 TEST(EngineCore, RefusesWhatCanNeverRun) {
-  Fixture fixture;
+  CoreFixture fixture;
   const auto code = [&](SequenceRequest request) {
     const auto result = fixture.core->admissible(request);
     return result.ok() ? std::optional<ErrorCode>() : result.error().code;
@@ -197,16 +98,16 @@ TEST(EngineCore, RefusesWhatCanNeverRun) {
   EXPECT_EQ(code(greedy(1, {1}, 1023)), std::nullopt);
   EXPECT_EQ(code(greedy(1, {1}, 1024)), ErrorCode::invalid_argument);
   EXPECT_EQ(code(greedy(1, {1}, std::numeric_limits<int32_t>::max())), ErrorCode::invalid_argument);
-  EngineSettings tight = Fixture::small();
+  EngineSettings tight = CoreFixture::small();
   tight.pools.pages = 2;
-  Fixture cramped(tight);
+  CoreFixture cramped(tight);
   EXPECT_TRUE(cramped.core->admissible(greedy(1, {1}, 128)).ok());  // 128 cached at most
   EXPECT_EQ(cramped.core->admissible(greedy(1, {1}, 129)).error().code, ErrorCode::no_memory);
 }
 
 TEST(EngineCore, NotANumberEndsThatSequenceOnly) {
   constexpr uint64_t kNanEvery = 100;
-  Fixture fixture(Fixture::small(), kNanEvery);
+  CoreFixture fixture(CoreFixture::small(), kNanEvery);
   std::mt19937 random(3);
   std::vector<SequenceRequest> copies;
   for (uint64_t id = 1; id <= 12; ++id) {
@@ -216,7 +117,7 @@ TEST(EngineCore, NotANumberEndsThatSequenceOnly) {
   fixture.run();
   int failed = 0;
   for (const SequenceRequest& request : copies) {
-    const Outcome& outcome = fixture.outcomes[request.id];
+    const CoreFixture::Outcome& outcome = fixture.outcomes[request.id];
     const auto expected = expected_tokens(request, kNanEvery);
     const bool fails = static_cast<int32_t>(expected.size()) < request.max_tokens;
     failed += fails ? 1 : 0;
@@ -231,7 +132,7 @@ TEST(EngineCore, NotANumberEndsThatSequenceOnly) {
 
 TEST(EngineCore, NanInAPromptIsNeverPublished) {
   constexpr uint64_t kNanEvery = 150;
-  Fixture fixture(Fixture::small(), kNanEvery);
+  CoreFixture fixture(CoreFixture::small(), kNanEvery);
   std::mt19937 random(7);  // NaN at token 210, in the middle of the prefill
   const auto prompt = random_prompt(random, 600);
   ASSERT_TRUE(expected_tokens(greedy(1, prompt, 1), kNanEvery).empty());
@@ -244,7 +145,7 @@ TEST(EngineCore, NanInAPromptIsNeverPublished) {
 }
 
 TEST(EngineCore, ReusesThePromptOfTheTurnBefore) {
-  Fixture fixture;
+  CoreFixture fixture;
   std::mt19937 random(6);
   auto first = greedy(1, random_prompt(random, 300), 40);
   fixture.core->submit(greedy(1, first.prompt, 40));
@@ -274,7 +175,7 @@ TEST(EngineCore, ReusesThePromptOfTheTurnBefore) {
 
 /// Runs three sequences, of which all that run are preempted before step `at`.
 void preempt_all(const EngineSettings& settings, int at, int64_t EngineCounters::*expected) {
-  Fixture fixture(settings);
+  CoreFixture fixture(settings);
   std::mt19937 random(12);
   std::vector<SequenceRequest> copies;
   for (uint64_t id = 1; id <= 3; ++id) {
@@ -290,21 +191,22 @@ void preempt_all(const EngineSettings& settings, int at, int64_t EngineCounters:
 }
 
 TEST(EngineCore, SwappedSequencesGoOnAsIfNothingHadBeen) {
-  EngineSettings settings = Fixture::small();
+  EngineSettings settings = CoreFixture::small();
   settings.pools.host_pages = 24;
   settings.pools.host_slots = 4;
   for (int at = 1; at < 10; ++at) preempt_all(settings, at, &EngineCounters::swaps_in);
 }
 
 TEST(EngineCore, RestartedSequencesGoOnAsIfNothingHadBeen) {
-  for (int at = 1; at < 10; ++at) preempt_all(Fixture::small(), at, &EngineCounters::recomputes);
+  for (int at = 1; at < 10; ++at)
+    preempt_all(CoreFixture::small(), at, &EngineCounters::recomputes);
 }
 
 TEST(EngineCore, AFailedAdmissionGivesBackWhatItTook) {
-  EngineSettings settings = Fixture::small();
+  EngineSettings settings = CoreFixture::small();
   settings.pools.state_slots = 8;
   for (int failing = 0; failing < 12; ++failing) {
-    Fixture fixture(settings);
+    CoreFixture fixture(settings);
     std::mt19937 random(13);
     const auto prompt = random_prompt(random, 200);
     fixture.core->submit(greedy(1, prompt, 4));
@@ -322,9 +224,9 @@ TEST(EngineCore, AFailedAdmissionGivesBackWhatItTook) {
 }
 
 TEST(EngineCore, ChoicesOfOnePromptComputeItOnce) {
-  EngineSettings settings = Fixture::small();
+  EngineSettings settings = CoreFixture::small();
   settings.pools.state_slots = 8;
-  Fixture fixture(settings);
+  CoreFixture fixture(settings);
   std::mt19937 random(11);
   const auto prompt = random_prompt(random, 300);
   const auto choice = [&](uint64_t id) {
@@ -342,8 +244,49 @@ TEST(EngineCore, ChoicesOfOnePromptComputeItOnce) {
   EXPECT_EQ(fixture.backend.rows_computed, 300 + 3 * (300 - 256) + 4 * 9);
 }
 
+TEST(EngineCore, OnlyATwinOfNoWorsePriorityIsWaitedFor) {
+  CoreFixture fixture;
+  std::mt19937 random(14);
+  const auto prompt = random_prompt(random, 300);
+  for (const auto& [id, priority] : {std::pair(1, 1), {2, 0}, {3, 1}}) {
+    auto request = greedy(static_cast<uint64_t>(id), prompt, 10);
+    request.urgency.priority = priority;
+    fixture.core->submit(std::move(request));
+  }
+  fixture.take(fixture.core->step());
+  EXPECT_NE(fixture.core->phase(2), Phase::waiting);  // the urgent one does not wait
+  EXPECT_EQ(fixture.core->phase(3), Phase::waiting);
+  while (fixture.outcomes[2].tokens.empty()) fixture.take(fixture.core->step());
+  EXPECT_TRUE(fixture.outcomes[1].tokens.empty());
+  fixture.run();
+  for (uint64_t id = 1; id <= 3; ++id)
+    EXPECT_EQ(fixture.outcomes[id].tokens, expected_tokens(greedy(id, prompt, 10))) << id;
+}
+
+/// Pages that the hit itself takes from the cache are not there for the rest of the prompt.
+TEST(EngineCore, AnAdmissionThatCannotFitTouchesNothing) {
+  EngineSettings settings = CoreFixture::small();
+  settings.pools.pages = 4;
+  CoreFixture fixture(settings);
+  std::mt19937 random(15);
+  const auto prompt = random_prompt(random, 130);
+  fixture.core->submit(greedy(1, prompt, 5));
+  while (!fixture.core->idle()) fixture.take(fixture.core->step());
+  SequenceMemory& memory = fixture.core->memory();
+  ASSERT_EQ(memory.cache().available_pages(), 4);
+  const int32_t slots = memory.cache().available_slots();
+  Sequence next;
+  next.request = greedy(2, prompt, 190);
+  EXPECT_EQ(memory.admit(next, 5, 0.0), Attempt::no_room);  // two of a hit, and three beside two
+  EXPECT_EQ(memory.cache().counters().hit_tokens, 0);
+  EXPECT_EQ(memory.cache().available_slots(), slots);
+  ASSERT_EQ(memory.admit(next, 4, 0.0), Attempt::done);
+  EXPECT_EQ(memory.cache().counters().hit_tokens, 128);
+  memory.release(next, 0.0);
+}
+
 TEST(EngineCore, ACancelledPrefillIsContinuedByTheRetry) {
-  Fixture fixture;
+  CoreFixture fixture;
   std::mt19937 random(7);
   const auto prompt = random_prompt(random, 900);
   fixture.core->submit(greedy(1, prompt, 5));
@@ -359,10 +302,10 @@ TEST(EngineCore, ACancelledPrefillIsContinuedByTheRetry) {
 }
 
 TEST(EngineCore, DeadlinesEndSequencesInEveryPhase) {
-  EngineSettings settings = Fixture::small();
+  EngineSettings settings = CoreFixture::small();
   double now = 1.0;
   settings.clock_ms = [&now] { return now; };
-  Fixture fixture(settings);
+  CoreFixture fixture(settings);
   for (uint64_t id = 1; id <= 6; ++id) {
     auto request = greedy(id, {1, 2, 3}, 200);
     if (id >= 3) request.urgency.deadline_ms = 50.0;
@@ -378,8 +321,31 @@ TEST(EngineCore, DeadlinesEndSequencesInEveryPhase) {
   EXPECT_EQ(fixture.core->counters().expired, 4);
 }
 
+TEST(EngineCore, ADeadlineEndsASwappedOutSequenceInTheStepThatFindsIt) {
+  EngineSettings settings = CoreFixture::small();
+  settings.pools.host_pages = 24;
+  settings.pools.host_slots = 4;
+  double now = 1.0;
+  settings.clock_ms = [&now] { return now; };
+  CoreFixture fixture(settings);
+  auto request = greedy(1, {1, 2, 3}, 200);
+  request.urgency.deadline_ms = 50.0;
+  fixture.core->submit(std::move(request));
+  fixture.take(fixture.core->step());
+  fixture.core->preempt(1);
+  fixture.take(fixture.core->step());
+  ASSERT_EQ(fixture.core->phase(1), Phase::swapped);
+  const size_t said = fixture.outcomes[1].tokens.size();
+  now = 50.0;
+  fixture.take(fixture.core->step());
+  ASSERT_TRUE(fixture.outcomes[1].finished);
+  EXPECT_EQ(fixture.outcomes[1].finished->reason, FinishReason::deadline);
+  EXPECT_EQ(fixture.outcomes[1].tokens.size(), said);
+  EXPECT_EQ(fixture.core->counters().swaps_in, 0);
+}
+
 TEST(EngineCore, PromptLogprobsAreThoseOfEachPromptToken) {
-  Fixture fixture;
+  CoreFixture fixture;
   std::mt19937 random(8);
   auto request = greedy(1, random_prompt(random, 200), 3);
   request.prompt_logprobs = 2;
@@ -390,14 +356,14 @@ TEST(EngineCore, PromptLogprobsAreThoseOfEachPromptToken) {
   fixture.take(fixture.core->step());
   fixture.core->preempt(1);
   fixture.run();
-  const Outcome& outcome = fixture.outcomes[1];
+  const CoreFixture::Outcome& outcome = fixture.outcomes[1];
   EXPECT_EQ(outcome.finished->cached_tokens, 0);
   ASSERT_EQ(outcome.prompt_logprobs.size(), prompt.size() - 1);
   FakeBackend::Prefix prefix;
   for (size_t i = 0; i + 1 < prompt.size(); ++i) {
     prefix.add(prompt[i], Arithmetic::prompt);
     const auto expected =
-        Fixture::sampler().logprobs(FakeBackend::logits_of(prefix.hash()), prompt[i + 1], 2);
+        CoreFixture::sampler().logprobs(FakeBackend::logits_of(prefix.hash()), prompt[i + 1], 2);
     EXPECT_EQ(outcome.prompt_logprobs[i].chosen.token, prompt[i + 1]);
     EXPECT_EQ(outcome.prompt_logprobs[i].chosen.logprob, expected.value().chosen.logprob);
     EXPECT_EQ(outcome.prompt_logprobs[i].top.size(), 2U);
@@ -405,7 +371,7 @@ TEST(EngineCore, PromptLogprobsAreThoseOfEachPromptToken) {
 }
 
 TEST(EngineCore, CancelWorksInEveryPhaseWithinOneStep) {
-  Fixture fixture;
+  CoreFixture fixture;
   for (uint64_t id = 1; id <= 5; ++id) fixture.core->submit(greedy(id, {1, 2, 3}, 200));
   fixture.core->submit(greedy(6, std::vector<int32_t>(900, 7), 50));
   fixture.take(fixture.core->step());
@@ -426,7 +392,7 @@ TEST(EngineCore, CancelWorksInEveryPhaseWithinOneStep) {
 }
 
 TEST(EngineCore, TellsHowFarAPromptIs) {
-  Fixture fixture;
+  CoreFixture fixture;
   std::mt19937 random(9);
   const std::vector<int32_t> prompt = random_prompt(random, 400);
   for (const uint64_t id : {1, 2, 3}) {
@@ -456,6 +422,26 @@ TEST(EngineCore, TellsHowFarAPromptIs) {
   EXPECT_GT(second[0].cached, 0);
   EXPECT_EQ(second[0].processed, 400);
   EXPECT_TRUE(fixture.outcomes[3].progress.empty());
+}
+
+/// Without a prefix cache a restart computes the same pieces again.
+TEST(EngineCore, ARestartedPromptTellsOnlyWhatIsNew) {
+  EngineSettings settings = CoreFixture::small();
+  settings.cache = CacheMode::off;
+  settings.clock_ms = [] { return 1.0; };  // costs stay those assumed
+  CoreFixture fixture(settings);
+  std::mt19937 random(16);
+  SequenceRequest request = greedy(1, random_prompt(random, 400), 3);
+  request.tells_progress = true;
+  fixture.core->submit(std::move(request));
+  for (int i = 0; i < 2; ++i) fixture.take(fixture.core->step());
+  fixture.core->preempt(1);
+  fixture.run();
+  EXPECT_EQ(fixture.core->counters().recomputes, 1);
+  std::vector<int32_t> processed;
+  for (const PromptProgress& told : fixture.outcomes[1].progress)
+    processed.push_back(told.processed);
+  EXPECT_EQ(processed, (std::vector<int32_t>{128, 256, 384, 400}));
 }
 
 }  // namespace
