@@ -102,6 +102,22 @@ TEST(CounterRandom, DependsOnEachOfItsArguments) {
   EXPECT_NE(uniform_at(uint64_t{1} << 32, 0, 0), uniform_at(0, 0, 0));
 }
 
+/// The mass before a token decides: one that begins exactly at top_p is out. Sums of halves and
+/// quarters are exact.
+TEST(Sampler, TopPLeavesOutWhatBeginsExactlyThere) {
+  constexpr int32_t kEqual = 4;
+  const std::vector<float> logits(kEqual, 1.0F);
+  Sampler sampler(kEqual, Sampler::all_sampleable(kEqual));
+  for (const auto& [top_p, kept] : {std::pair(0.25, 1), {0.5, 2}, {0.500001, 3}, {0.75, 3}}) {
+    std::set<int32_t> seen;
+    for (uint64_t position = 0; position < 200; ++position)
+      seen.insert(sampler.sample(logits, {.top_p = top_p, .seed = 1}, {}, position).value().token);
+    std::set<int32_t> expected;
+    for (int32_t token = 0; token < kept; ++token) expected.insert(token);
+    EXPECT_EQ(seen, expected) << top_p;
+  }
+}
+
 TEST(Sampler, FrequenciesMatchTheExactDistribution) {
   std::mt19937 random(1);
   const std::vector<int32_t> prompt = {1, 2, 3, 3, 4};

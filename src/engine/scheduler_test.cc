@@ -175,6 +175,19 @@ TEST(Scheduler, BetterPrioritiesGoFirstAndMayTakeASeat) {
   EXPECT_EQ(who(next(free_seat, free, limits).admitted), Indices{1});
 }
 
+TEST(Scheduler, OnlyABetterPriorityTakesTheRoomOfOneThatRuns) {
+  SequenceView running = decoding(320);
+  const FreeResources free{.pages = 5, .state_slots = 3, .host_pages = 30, .host_slots = 3};
+  const auto swapped_out = [&](int32_t priority) {
+    const Schedule s = next({with_priority(waiting(640, 640), priority), running}, free);
+    EXPECT_EQ(s.admitted.size(), s.swapped_out.size());
+    return s.swapped_out;
+  };
+  EXPECT_EQ(swapped_out(1), Indices{});
+  EXPECT_EQ(swapped_out(0), Indices{});
+  EXPECT_EQ(swapped_out(-1), Indices{1});
+}
+
 TEST(Scheduler, TenantsWithFewerRunningStartFirst) {
   std::vector<SequenceView> views = {decoding(3), waiting(10, 10), waiting(10, 10),
                                      waiting(10, 10)};

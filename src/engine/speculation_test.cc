@@ -70,6 +70,31 @@ TEST(SchedulerDrafts, AreGrantedWhileTheyPay) {
   EXPECT_EQ(granted(4, 0.9, 4 + 64), 4 * 5);
 }
 
+TEST(SchedulerDrafts, LeaveRoomForAPromptThatWaits) {
+  const SequenceView drafting{.phase = Phase::decode,
+                              .prompt_size = 1,
+                              .cached = 10,
+                              .tokens_max = 200,
+                              .pages_held = 1,
+                              .pages_private = 1,
+                              .drafts = 50,
+                              .draft_odds = 0.999};
+  const SequenceView prompt{.phase = Phase::prefill,
+                            .prompt_size = 256,
+                            .tokens_max = 256,
+                            .pages_held = 4,
+                            .pages_private = 4};
+  Scheduler scheduler({.rows_max = 68, .sequences_max = 4}, CostModel());
+  const auto rows = [&](const std::vector<SequenceView>& views) {
+    std::vector<int32_t> found;
+    for (const ScheduledRows& piece : scheduler.next(views, {.pages = 9}, 0.0).rows)
+      found.push_back(piece.rows);
+    return found;
+  };
+  EXPECT_EQ(rows({drafting, prompt}), (std::vector<int32_t>{4, 64}));
+  EXPECT_EQ(rows({drafting}), std::vector<int32_t>{51});
+}
+
 /// Proposes what a table says comes at each place, and counts what it was asked.
 class TableDrafter final : public Drafter {
  public:
@@ -86,8 +111,9 @@ class TableDrafter final : public Drafter {
 
 class Asked {
  public:
-  explicit Asked(std::shared_ptr<Drafter> drafter, CacheMode mode = CacheMode::exact)
-      : core_([&] {
+  explicit Asked(std::shared_ptr<Drafter> drafter, CacheMode mode = CacheMode::exact,
+                 const FakeBackend::Model& model = {})
+      : backend_(model), core_([&] {
           EngineSettings settings{
               .pools = {.pages = 24, .state_slots = 8, .rows_max = 132, .replay_rows = 5},
               .sequences_max = 4,
@@ -170,6 +196,42 @@ TEST(Speculation, PenaltiesAndMinTokensSeeTheDrafts) {
   EXPECT_EQ(drafted.finish(again()), text);
   EXPECT_EQ(drafted.end().stop_token, plain.end().stop_token);
   EXPECT_GT(drafted.counters().drafts_right, 10);
+}
+
+/// A list holds the logits around its row's draw, so one made for another row's leaves it open.
+TEST(Speculation, EachDraftedRowHasTheShortListOfItsOwnDraw) {
+  const FakeBackend::Model model{.short_list_tokens = 24};
+  const auto request = [] {
+    SequenceRequest asked = ask(200);
+    asked.sampling.temperature = 1.0;
+    return asked;
+  };
+  Asked plain(nullptr, CacheMode::exact, model);
+  const Tokens text = plain.finish(request());
+  Asked drafted(std::make_shared<TableDrafter>(text), CacheMode::exact, model);
+  EXPECT_EQ(drafted.finish(request()), text);
+  EXPECT_GT(drafted.counters().drafts_right, 100);
+  EXPECT_EQ(drafted.counters().listed, plain.counters().listed);
+  EXPECT_EQ(drafted.counters().fetched, plain.counters().fetched);
+}
+
+/// Rows of drafts write no state of their own, so none of them may be the last of a page.
+TEST(Speculation, DraftsDoNotCostTheStateAtTheEndOfAPage) {
+  const auto cached_by_next_turn = [](const Tokens& known) {
+    Asked run(std::make_shared<TableDrafter>(known), CacheMode::fast);
+    const Tokens said = run.finish(ask(100));
+    if (!known.empty()) {
+      EXPECT_GT(run.counters().drafts_right, 50);
+    }
+    SequenceRequest next = ask(1);
+    next.prompt.insert(next.prompt.end(), said.begin(), said.end());
+    run.finish(std::move(next));
+    EXPECT_EQ(run.end().prompt_tokens, 170);
+    return run.end().cached_tokens;
+  };
+  Asked plain(nullptr);
+  EXPECT_EQ(cached_by_next_turn({}), 128);
+  EXPECT_EQ(cached_by_next_turn(plain.finish(ask(100))), 128);
 }
 
 /// Only tokens of the other parity may follow a token; ends at the first above a limit.
