@@ -88,6 +88,26 @@ TEST(Engine, ServesManyCallers) {
     EXPECT_TRUE(reason != FinishReason::length || tally.tokens[id] == 20U) << id;
 }
 
+/// Both lie in the inbox when the thread looks: the request must not outlive its cancel.
+TEST(Engine, ACancelReachesARequestSubmittedJustBefore) {
+  auto gate = std::make_shared<testing::Gate>();
+  auto backend = std::make_unique<FakeBackend>();
+  backend->on_pass = [gate](int pass) {
+    if (pass == 2) gate->pass();
+  };
+  auto engine = Engine::start(std::move(backend), FakeBackend::config(), small_options()).value();
+  ASSERT_TRUE(engine->submit(request(1, 20)).ok());
+  gate->wait_for_one();
+  ASSERT_TRUE(engine->submit(request(2, 20)).ok());
+  engine->cancel(2);
+  gate->open();
+  Tally tally;
+  while (tally.ends.size() < 2) tally.take(*engine, std::chrono::milliseconds(50));
+  EXPECT_EQ(tally.ends[1], FinishReason::length);
+  EXPECT_EQ(tally.ends[2], FinishReason::cancelled);
+  EXPECT_EQ(tally.tokens[2], 0U);
+}
+
 TEST(Engine, RefusesWhenTheQueueIsFull) {
   Engine::Options options = small_options();
   options.outbox_max = 1;  // nobody reads: the engine stands still

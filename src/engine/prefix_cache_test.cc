@@ -175,6 +175,41 @@ TEST(PrefixCache, HostCopiesOfWhatIsOnTheDeviceGoFirst) {
   world.check({.pages = pages, .slots = {slot}, .host_pages = host});
 }
 
+TEST(PrefixCache, TheHostTierKeepsWhatIsWorthMore) {
+  const PoolSizes sizes{
+      .pages = 2, .state_slots = 4, .rows_max = 64, .host_pages = 1, .host_slots = 4};
+  const Prompt away = prompt_of({1});
+  const Prompt fresh = prompt_of({2});
+  const auto survivor = [&](int uses_of_away, double fresh_ms) {
+    PrefixWorld world(sizes);
+    world.add(away, 1);
+    for (int i = 1; i < uses_of_away; ++i) {
+      const int32_t slot = world.cache->allocate_slot(0).value();
+      std::vector<int32_t> pages;
+      PrefixCache::Cursor cursor;
+      EXPECT_TRUE(world.acquire_checked(away, 64, slot, pages, cursor));
+      world.pools.pages.release(pages);
+      world.pools.slots.release(slot);
+    }
+    const auto evict = [&] {
+      world.pools.pages.release(world.cache->allocate_pages(2, world.now_ms).value());
+    };
+    evict();
+    world.now_ms = fresh_ms;
+    world.add(fresh, 1);
+    evict();
+    world.check();
+    const auto known = [&](const Prompt& p) { return world.cache->match(p.key(), 1000).tokens; };
+    EXPECT_EQ(known(away) + known(fresh), 64);  // the host has one page
+    return known(away) > 0 ? 1 : 2;
+  };
+  // A use counts as much as a half-life of ten minutes.
+  EXPECT_EQ(survivor(1, 0.0), 1);  // of equal worth: nothing is moved for nothing
+  EXPECT_EQ(survivor(1, 1000.0), 2);
+  EXPECT_EQ(survivor(2, 500000.0), 1);
+  EXPECT_EQ(survivor(2, 700000.0), 2);
+}
+
 TEST(PrefixCache, UselessPagesGoFirstThenTheCheapest) {
   PrefixWorld world({.pages = 6, .state_slots = 8, .rows_max = 64});
   world.add(prompt_of({1, 2}), 2);

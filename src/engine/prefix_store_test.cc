@@ -77,6 +77,23 @@ TEST(PrefixStore, SurvivesARestart) {
   EXPECT_EQ(files_in(folder), 2U);
 }
 
+TEST(PrefixStore, TenantsThatPinTheSameTextKeepAFileEach) {
+  const TemporaryFolder folder;
+  PrefixStore store = open(folder);
+  std::vector<PrefixBytes> saved;
+  for (const uint64_t salt : {7U, 8U}) {
+    saved.push_back(sample(1));
+    saved.back().salt = salt;
+    saved.back().state.assign(8, static_cast<std::byte>(salt));
+    store.save(saved.back()).value();
+  }
+  EXPECT_EQ(files_in(folder), 2U);
+  const auto entries = open(folder).entries();
+  ASSERT_EQ(entries.size(), 2U);
+  for (const auto& entry : entries)
+    expect_equal(store.load(entry).value(), saved.at(entry.salt - 7));
+}
+
 TEST(PrefixStore, StaleFilesAreDeletedAndSaidSo) {
   PrefixStoreOptions model = kOptions;
   model.fingerprint[3] = 5;
