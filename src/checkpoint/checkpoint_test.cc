@@ -37,6 +37,22 @@ TEST(Checkpoint, ReadsASingleFile) {
   EXPECT_EQ(checkpoint.find("c"), nullptr);
 }
 
+/// Whatever their names and their order in the header.
+TEST(Checkpoint, EmptyTensorsMayBeginWhereAnotherDoes) {
+  for (const char* empty : {"a", "z"}) {
+    const TemporaryFolder folder;
+    const std::string header =
+        concat(R"({"m":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},")", empty,
+               R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})");
+    write_test_file(folder / "config.json", "{}");
+    write_test_file(folder / "model.safetensors", safetensors_bytes(header, 2));
+    const auto checkpoint = Checkpoint::open(folder.path());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+    EXPECT_EQ(checkpoint.value().find(empty)->bytes, 0);
+    EXPECT_EQ(checkpoint.value().read(*checkpoint.value().find("m")).value().bytes(), 2);
+  }
+}
+
 TEST(Checkpoint, ExpectSaysWhatItWanted) {
   const TemporaryFolder folder;
   write_test_file(folder / "config.json", "{}");

@@ -169,5 +169,30 @@ TEST(Grammar, TheCacheHoldsItsBytesAndNoMore) {
   EXPECT_TRUE(keeps_all(both + 1, {one[0], other[0]}));
 }
 
+TEST(Grammar, TheCacheForgetsWhatWasUsedLongestAgo) {
+  const auto choice = [](const char* word) {
+    return GrammarSource{.kind = GrammarSource::Kind::choice, .choices = {word}};
+  };
+  const auto limited = [](size_t bytes) {
+    return std::make_unique<GrammarCompiler>(vocabulary, GrammarLimits{.cache_bytes_max = bytes});
+  };
+  const auto keeps = [](GrammarCompiler& compiler, const GrammarSource& first,
+                        const GrammarSource& then) {
+    const auto made = compiler.compile(first).value();
+    compiler.compile(then).value();
+    return compiler.compile(first).value() == made;
+  };
+  // Room for two of three that are equally large.
+  size_t bytes = 1024;
+  while (!keeps(*limited(bytes), choice("aa"), choice("bb"))) bytes += bytes / 8;
+  const auto compiler = limited(bytes);
+  const auto oldest = compiler->compile(choice("aa")).value();
+  const auto unused = compiler->compile(choice("bb")).value();
+  EXPECT_EQ(compiler->compile(choice("aa")).value(), oldest);
+  compiler->compile(choice("cc")).value();
+  EXPECT_EQ(compiler->compile(choice("aa")).value(), oldest);
+  EXPECT_NE(compiler->compile(choice("bb")).value(), unused);
+}
+
 }  // namespace
 }  // namespace nibble

@@ -219,6 +219,28 @@ TEST(Grammar, DraftsAndRollbacksLeaveNoTrace) {
   }
 }
 
+/// Looking behind drafts that the grammar refuses, at any place in them, moves nothing.
+TEST(Grammar, RefusedDraftsLeaveNoTrace) {
+  const auto constraint = make_grammar_constraint(compiler().compile(schema(kPerson)).value(), -1);
+  const std::vector<int32_t> said = ids(R"({"name": "A)");
+  const std::vector<std::string> drafts = {"}", "}}", "\"}", "\", }", "\", \"age\": x1"};
+  const auto mask = [&](std::span<const int32_t> drafted) {
+    Bits bits(kWords, ~0U);
+    constraint->mask(drafted, bits);
+    return bits;
+  };
+  for (const int32_t token : said) {
+    const Bits before = mask({});
+    for (const std::string& draft : drafts) {
+      const std::vector<int32_t> drafted = ids(draft);
+      for (size_t count = 1; count <= drafted.size(); ++count)
+        mask(std::span(drafted).first(count));
+      ASSERT_EQ(mask({}), before) << draft << " before " << token;
+    }
+    ASSERT_EQ(constraint->accept({&token, 1}), std::nullopt);
+  }
+}
+
 /// Whatever is chosen among what may come, the result parses and is what the schema says.
 TEST(Grammar, EveryWalkEndsInTheSchema) {
   std::mt19937 random(5);

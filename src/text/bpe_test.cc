@@ -84,6 +84,33 @@ TEST(Bpe, EqualsTheDefinition) {
   }
 }
 
+/// Of every length around the longest that is remembered. Only words of few tokens are, so all of
+/// the word before its changed byte is one.
+TEST(Bpe, RemembersWordsThatDifferInOneBit) {
+  const std::string letters = "abcdefghijklmnopqrst";
+  Table table;
+  for (int i = 0; i < 256; ++i) table.byte_ids[i] = i;
+  int32_t left = letters[0];
+  for (int32_t made = 256; const char next : letters.substr(1)) {
+    table.merges.push_back({left, next, made});
+    left = made++;
+  }
+  const BpeModel model(table.byte_ids, table.merges);
+  for (size_t length = 2; length <= letters.size(); ++length) {
+    BpeModel::Scratch scratch(1 << 20);
+    for (size_t changed = length - 2; changed < length; ++changed)
+      for (int bit = 0; bit < 8; ++bit)
+        for (const int flipped : {0, 1, 0}) {
+          std::string word = letters.substr(0, length);
+          word[changed] = static_cast<char>(word[changed] ^ (flipped << bit));
+          Ids ids;
+          model.encode(word, scratch, ids);
+          ASSERT_EQ(ids, naive(table, word))
+              << length << " bytes, bit " << bit << " of " << changed;
+        }
+  }
+}
+
 TEST(Bpe, RemembersWordsThatDifferOnlyInLength) {
   Table table;
   for (int i = 0; i < 256; ++i) table.byte_ids[i] = i;

@@ -11,6 +11,7 @@
 #include "backend/reference/reference_backend.h"
 #include "model/forward.h"
 #include "testing/golden_checks.h"
+#include "testing/tiny_checkpoint.h"
 
 namespace nibble {
 namespace {
@@ -114,6 +115,32 @@ TEST_P(CpuTaps, LayerByLayerIsTheSameModel) {
     h = next;
   }
   EXPECT_EQ(h, expected);
+}
+
+/// A router of zeros gives every expert the same logit: the lowest index is chosen, as in all
+/// backends.
+TEST(CpuRouting, EqualLogitsGoToTheFirstExpert) {
+  TinyCheckpoint tiny = TinyCheckpoint::moe();
+  for (const char* layer : {"0", "1"})
+    std::ranges::fill(tiny.at(concat(TinyCheckpoint::kLayers, layer, ".mlp.gate.weight")).bytes,
+                      '\0');
+  const TemporaryFolder folder;
+  tiny.write(folder / "tiny");
+  const Checkpoint checkpoint = Checkpoint::open(folder / "tiny").value();
+  const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  const Weights weights = Weights::bind(checkpoint, config).value();
+  const GoldenSequence sequence{
+      .ids = {3, 1, 4, 15, 9},
+      .positions = {{0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {3, 3, 3}, {4, 4, 4}}};
+  for (const auto& make : {make_reference_backend, make_cpu_backend}) {
+    const auto backend = ready(make(weights, config, {.threads = 2}));
+    Taps taps = wanted(weights);
+    residual_of(*backend, config, prompt(sequence, &taps));
+    for (const LayerSources& layer : weights.layers()) {
+      EXPECT_EQ(taps.find(layer.moe.experts[0].gate.module)->tokens, 5) << backend->name();
+      EXPECT_EQ(taps.find(layer.moe.experts[1].gate.module)->tokens, 0) << backend->name();
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuTaps, testing::ValuesIn(golden_names()),
