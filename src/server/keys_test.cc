@@ -109,7 +109,7 @@ class QuotasTest : public ::testing::Test {
       if (header.name == concat("x-ratelimit-", name)) return header.value;
     return "";
   }
-  Quotas::Time start_ = std::chrono::steady_clock::now();
+  Quotas::Time start_{std::chrono::hours(1000)};  // of a clock that only the tests move
   Quotas quotas_;
 };
 
@@ -133,6 +133,23 @@ TEST_F(QuotasTest, CountsRequestsOfTheLastMinute) {
   EXPECT_FALSE(quotas_.begin(other, at(1.02)));
 }
 
+/// In whole seconds: never too early, and never a second more than that takes.
+TEST_F(QuotasTest, SaysTheFirstWholeSecondInWhichARequestFits) {
+  struct Case {
+    int32_t per_minute;
+    int seconds;
+  };
+  for (const Case& c : {Case{1, 60}, {7, 9}, {40, 2}, {45, 2}, {60, 1}, {59, 2}, {90, 1}}) {
+    const KeyRules key{.name = concat("a", c.per_minute), .requests_per_minute = c.per_minute};
+    for (int i = 0; i < c.per_minute; ++i) EXPECT_FALSE(quotas_.begin(key, at(0))) << i;
+    const auto refused = quotas_.begin(key, at(0));
+    ASSERT_TRUE(refused) << c.per_minute;
+    EXPECT_EQ(refused->retry_after_s, c.seconds) << c.per_minute;
+    EXPECT_TRUE(quotas_.begin(key, at(c.seconds - 1))) << c.per_minute;
+    EXPECT_FALSE(quotas_.begin(key, at(c.seconds))) << c.per_minute;
+  }
+}
+
 TEST_F(QuotasTest, CountsRequestsAtOnce) {
   const KeyRules key{.name = "a", .concurrent_max = 2};
   EXPECT_FALSE(quotas_.begin(key, at(0)));
@@ -141,6 +158,33 @@ TEST_F(QuotasTest, CountsRequestsAtOnce) {
   quotas_.release(key);
   EXPECT_FALSE(quotas_.begin(key, at(100)));
   EXPECT_TRUE(quotas_.headers(key, at(100)).empty());
+}
+
+/// A key that had no limit when its requests began may have one, from its file, before they end.
+TEST_F(QuotasTest, CountsRequestsAtOnceAlsoWhileTheyAreNotLimited) {
+  const KeyRules open{.name = "a"};
+  const KeyRules limited{.name = "a", .concurrent_max = 2};
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(quotas_.begin(open, at(0)));
+  EXPECT_TRUE(quotas_.begin(limited, at(0)));
+  quotas_.release(limited);
+  EXPECT_TRUE(quotas_.begin(limited, at(0)));
+  quotas_.release(limited);
+  EXPECT_FALSE(quotas_.begin(limited, at(0)));
+  EXPECT_TRUE(quotas_.begin(limited, at(0)));
+  for (int i = 0; i < 2; ++i) quotas_.release(open);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(quotas_.begin(limited, at(0)));
+  EXPECT_TRUE(quotas_.begin(limited, at(0)));
+}
+
+TEST_F(QuotasTest, IdleTimePaysForNothingThatComesLater) {
+  const KeyRules key{.name = "a", .tokens_per_minute = 600};
+  EXPECT_FALSE(quotas_.take_tokens(key, 10, at(0)));  // forgotten after one second
+  quotas_.charge_tokens(key, 600, at(30));
+  const auto refused = quotas_.take_tokens(key, 245, at(30));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->retry_after_s, 25);  // 24.5 s
+  EXPECT_TRUE(quotas_.take_tokens(key, 245, at(54.4)));
+  EXPECT_FALSE(quotas_.take_tokens(key, 245, at(54.6)));
 }
 
 TEST_F(QuotasTest, AnswersMayLeaveADebtOfTokens) {

@@ -244,6 +244,7 @@ TEST_F(ServerTest, WithoutKeysAnyTokenPasses) {
   EXPECT_EQ(ask(get("/v1/models", "Authorization: Bearer whatever\r\n")).first, 200);
 }
 
+/// What was not cancelled would end by its length, two seconds later.
 TEST_F(ServerTest, CancelsWhenTheClientLeaves) {
   start_script({}, {}, std::chrono::milliseconds(2));  // 'x' for ever
   const std::string body = R"({"prompt":"p","max_tokens":1000,"stream":true})";
@@ -252,6 +253,8 @@ TEST_F(ServerTest, CancelsWhenTheClientLeaves) {
   client.read_until("data: ");
   client.close();
   wait_for_log("client gone");
+  EXPECT_EQ(cancelled_of(1), 1);
+  EXPECT_LT(metric("nibble_generation_tokens_total"), 1000);
   {
     std::lock_guard lock(mutex_);
     log_.clear();
@@ -260,6 +263,8 @@ TEST_F(ServerTest, CancelsWhenTheClientLeaves) {
   silent.send(post(kCompletions, R"({"prompt":"p","max_tokens":1000,"n":8})"));
   silent.close();
   wait_for_log("client gone");
+  EXPECT_EQ(cancelled_of(9), 9);
+  EXPECT_LT(metric("nibble_generation_tokens_total"), 4000);
 }
 
 TEST_F(ServerTest, SaysWhenTheModelComputesNonsense) {
@@ -274,18 +279,18 @@ TEST_F(ServerTest, SaysWhenTheModelComputesNonsense) {
 }
 
 TEST_F(ServerTest, AnswersQueueFullWith429) {
-  start_script({});
-  const std::string body = R"({"prompt":"p","max_tokens":1000,"stream":true,"n":12})";
-  RawClient busy(server_->port());
-  busy.send(post(kCompletions, body));
-  busy.read_until("data: ");
-  int status = 200;
-  for (int i = 0; i < 20 && status == 200; ++i)
-    status = ask(post(kCompletions, R"({"prompt":"p","max_tokens":1,"n":8})")).first;
-  EXPECT_TRUE(status == 429 || status == 200);
+  start_script({}, {}, std::chrono::milliseconds(5));
   const auto [too_many, text] =
       ask(post(kCompletions, R"({"prompt":"p","max_tokens":900,"n":13})"));
   EXPECT_EQ(too_many, 429) << text;
+  EXPECT_EQ(cancelled_of(12), 12);  // those that had been accepted
+  RawClient busy(server_->port());
+  busy.send(post(kCompletions, R"({"prompt":"p","max_tokens":900,"stream":true,"n":12})"));
+  busy.read_until("data: ");
+  EXPECT_EQ(ask(post(kCompletions, R"({"prompt":"p","max_tokens":1})")).first, 429);
+  busy.close();
+  EXPECT_EQ(cancelled_of(24), 24);
+  EXPECT_EQ(ask(post(kCompletions, R"({"prompt":"p","max_tokens":1})")).first, 200);
 }
 
 TEST_F(ServerTest, DrainsOnTerminate) {

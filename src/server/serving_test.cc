@@ -148,5 +148,32 @@ TEST_F(ServingTest, ARefusalForLackOfRoomSaysWhenToComeBack) {
   EXPECT_NE(answer.find("Retry-After: "), std::string::npos) << answer;
 }
 
+/// Costs stay those that are assumed, so that what is predicted depends on the queue alone.
+class FullQueueTest : public testing::ServerTest {
+ protected:
+  EngineSettings settings() const override {
+    EngineSettings settings = ServerTest::settings();
+    settings.clock_ms = [] { return 1000.0; };
+    return settings;
+  }
+};
+
+TEST_F(FullQueueTest, ARefusalSaysTheFirstWholeSecondAfterThePredictedOne) {
+  start_script({}, {}, std::chrono::milliseconds(20));
+  RawClient busy(server_->port());
+  busy.send(post(kCompletions, R"({"prompt":"p","max_tokens":900,"n":12,"stream":true})"));
+  const auto predicted = [&] { return metric("nibble_first_token_predicted_seconds"); };
+  const auto full = [&] {
+    return metric("nibble_num_requests_running") == 4 && metric("nibble_num_requests_waiting") == 8;
+  };
+  for (int i = 0; i < 1000 && !(full() && predicted() > 1.0); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const double seconds = predicted();
+  ASSERT_GT(seconds, 1.0);
+  ASSERT_LT(seconds, std::ceil(seconds));
+  EXPECT_EQ(ask(post(kCompletions, R"({"prompt":"p","max_tokens":9})")).first, 429);
+  EXPECT_EQ(header("Retry-After"), concat(static_cast<int>(std::ceil(seconds))));
+}
+
 }  // namespace
 }  // namespace nibble

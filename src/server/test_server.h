@@ -31,12 +31,7 @@ class ServerTest : public ::testing::Test {
       std::lock_guard lock(mutex_);
       log_ += concat(line, "\n");
     };
-    const EngineSettings settings{.pools = {.pages = 64, .state_slots = 4, .rows_max = 512},
-                                  .sequences_max = 4,
-                                  .context_max = 1024,
-                                  .waiting_max = 8,
-                                  .integrity = IntegrityChecks::every_step};
-    auto server = Server::start(backend(std::move(script), pass_time), model_config(), settings,
+    auto server = Server::start(backend(std::move(script), pass_time), model_config(), settings(),
                                 model(), std::move(options));
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
@@ -46,6 +41,13 @@ class ServerTest : public ::testing::Test {
   virtual std::unique_ptr<Backend> backend(std::vector<int32_t> script,
                                            std::chrono::milliseconds pass_time) const {
     return std::make_unique<ScriptedBackend>(std::move(script), pass_time);
+  }
+  virtual EngineSettings settings() const {
+    return {.pools = {.pages = 64, .state_slots = 4, .rows_max = 512},
+            .sequences_max = 4,
+            .context_max = 1024,
+            .waiting_max = 8,
+            .integrity = IntegrityChecks::every_step};
   }
   /// What is served.
   virtual ServedModel model() const { return served_model(); }
@@ -87,6 +89,25 @@ class ServerTest : public ::testing::Test {
         answer += client.read_bytes(body + 4 + size - answer.size());
     }
     return {std::stoi(answer.substr(9, 3)), answer.substr(body + 4)};
+  }
+  /// A row of the metrics, by its name and its labels besides the model's; 0 where there is none.
+  double metric(std::string_view name, std::string_view labels = "") {
+    const std::string row =
+        concat("\n", name, "{model_name=\"tiny\"", labels.empty() ? "" : ",", labels, "} ");
+    const std::string text = ask(get("/metrics")).second;
+    const size_t at = text.find(row);
+    return at == std::string::npos ? 0.0 : std::stod(text.substr(at + row.size()));
+  }
+  /// Waits until so many sequences have ended; how many of them were cancelled.
+  int cancelled_of(int ends) {
+    const auto ended = [&](std::string_view how) {
+      return static_cast<int>(
+          metric("nibble_request_success_total", concat("finished_reason=\"", how, "\"")));
+    };
+    for (int i = 0; i < 6000 && ended("abort") + ended("length") < ends; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(ended("abort") + ended("length"), ends);
+    return ended("abort");
   }
   Json chat(const std::string& fields) {
     const auto [status, body] =
