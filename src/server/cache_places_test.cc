@@ -135,6 +135,24 @@ TEST(CachePlaces, ALoopOfToolsAlsoGoesOnWhereItIs) {
   EXPECT_GE(cache.boundaries.back(), shared - 6);
 }
 
+/// The first token that two prompts do not share stands right behind a tag, which counts.
+TEST(CachePlaces, ATagAtTheEndOfWhatIsSharedIsShared) {
+  auto tagged = ChatTemplate::compile(
+      "{%- for m in messages %}{{- '<|im_start|>' + m.content + '<|im_end|>' }}{%- endfor %}",
+      "tagged");
+  ASSERT_TRUE(tagged.ok());
+  const Prompts prompts{testing::served_model().tokenizer, std::move(tagged).value()};
+  const auto asking = [](const std::string& question) {
+    return TemplateInput{.messages = Json(Json::Array{message("system", std::string(100, 'a')),
+                                                      message("user", question)})};
+  };
+  const int32_t shared = prompts.shared(asking("one"), asking("two"));
+  EXPECT_EQ(shared, 1 + 100 + 1 + 1);
+  const CacheRequest cache = prompts.places(asking("one"));
+  ASSERT_FALSE(cache.boundaries.empty());
+  EXPECT_EQ(cache.boundaries.front(), shared);
+}
+
 TEST(CachePlaces, ShortPromptsHaveNone) {
   const Prompts prompts = pebble();
   const TemplateInput input{.messages = Json(Json::Array{message("user", "hi")})};

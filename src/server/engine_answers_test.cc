@@ -121,5 +121,22 @@ TEST_F(EngineAnswersTest, CachedTokensAreCountedOncePerPrompt) {
   EXPECT_EQ(usage(R"(,"cache_salt":"mine","prompt_logprobs":0)"), 0);  // all must be computed
 }
 
+TEST_F(EngineAnswersTest, CachedTokensOfSeveralPromptsAreTheirSum) {
+  start("abc");
+  const std::string less = concat("\"", std::string(150, 'p'), "\"");
+  const std::string more = concat("\"", std::string(300, 'q'), "\"");
+  const auto cached = [&](const std::string& prompt) {
+    const Json answer = completion(concat(R"("max_tokens":2,"prompt":)", prompt));
+    return at(at(at(answer, "usage"), "prompt_tokens_details"), "cached_tokens").as_int();
+  };
+  for (const std::string& prompt : {less, more}) EXPECT_EQ(cached(prompt), 0);
+  const int64_t of_less = cached(less);
+  const int64_t of_more = cached(more);
+  EXPECT_GE(of_less, 64);
+  EXPECT_GT(of_more, of_less);
+  EXPECT_EQ(cached(concat("[", less, ",", more, "]")), of_less + of_more);
+  EXPECT_EQ(cached(concat("[", more, ",", less, "]")), of_less + of_more);
+}
+
 }  // namespace
 }  // namespace nibble

@@ -118,30 +118,39 @@ TEST(HeldAnswer, NothingOfAHitIsShownHoweverTheTextIsCut) {
   }
 }
 
-TEST(HeldAnswer, HoldsBackTheWindowAndNoMore) {
+/// 100 times one character, judged one by one behind a window of so many bytes.
+void expect_window_held(size_t window, const std::string& character) {
   Loop loop;
   FilterOptions options;
   const auto filter = std::make_shared<WordFilter>("x");
   options.filters = {filter};
-  options.window_bytes = kWindow;
+  options.window_bytes = window;
   FilterPanel panel(options, loop.server());
   const auto held = std::make_shared<HeldAnswer>(panel, options.filters, [] {});
   size_t shown = 0;
   for (int i = 1; i <= 100; ++i) {
-    held->add({{.kind = OutputEvent::Kind::content, .text = "é"}});
+    held->add({{.kind = OutputEvent::Kind::content, .text = character}});
     loop.run();
     for (const OutputEvent& event : held->take()) {
       shown += event.text.size();
-      EXPECT_EQ(event.text.size() % 2, 0U);  // whole characters
+      EXPECT_EQ(event.text.size() % character.size(), 0U) << "a part of a character";
     }
-    EXPECT_LE(held->held_bytes(), kWindow + 1);
+    EXPECT_LT(held->held_bytes(), window + character.size());
   }
-  EXPECT_EQ(shown + held->held_bytes(), 200U);
-  EXPECT_LE(filter->longest(), 2 * kWindow + 2);
+  EXPECT_EQ(shown + held->held_bytes(), 100 * character.size());
+  EXPECT_LE(filter->longest(), 2 * (window + character.size()));
   held->finish();
   loop.run();
   for (const OutputEvent& event : held->take()) shown += event.text.size();
-  EXPECT_EQ(shown, 200U);
+  EXPECT_EQ(shown, 100 * character.size());
+}
+
+TEST(HeldAnswer, HoldsBackTheWindowAndNoMore) {
+  for (const size_t window : {7U, 8U, 9U, 10U})
+    for (const std::string character : {"e", "é", "€", "😀"}) {
+      SCOPED_TRACE(concat(window, " bytes of ", character));
+      expect_window_held(window, character);
+    }
 }
 
 TEST(HeldAnswer, EventsKeepTheirOrderAndCallsAreJudged) {

@@ -212,6 +212,36 @@ TEST_F(HttpServerTest, StreamsInChunksAndTellsWhenTheClientLeaves) {
   });
 }
 
+/// An exchange whose answer has ended has no say in the next answer of its connection.
+TEST_F(HttpServerTest, AnEndedExchangeSaysNothingIntoTheNextAnswer) {
+  std::vector<std::shared_ptr<HttpExchange>> held;
+  std::atomic<int> requests = 0;
+  start(small(), [&](HttpRequest, std::shared_ptr<HttpExchange> exchange) {
+    held.push_back(std::move(exchange));
+    ++requests;
+  });
+  RawClient client(port());
+  client.send(get("/1"));
+  while (requests < 1) std::this_thread::yield();
+  on_server([&] { held[0]->respond({.content_type = "text/plain", .body = "first"}); });
+  client.read_until("first");
+  client.send(get("/2"));
+  while (requests < 2) std::this_thread::yield();
+  on_server([&] {
+    held[0]->respond({.content_type = "text/plain", .body = "stale"});
+    held[0]->start_stream({.content_type = "text/plain", .body = "stale"});
+    held[0]->write("stale");
+    held[0]->finish_stream();
+    held[1]->respond({.content_type = "text/plain", .body = "second"});
+  });
+  const std::string answer = client.read_until("second");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
+  EXPECT_EQ(answer.find("stale"), std::string::npos) << answer;
+  EXPECT_EQ(answer.rfind("HTTP/1.1 "), 0U) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\nsecond")) << answer;
+  on_server([&] { held.clear(); });
+}
+
 TEST_F(HttpServerTest, GivesUpOnReadersThatLetTooMuchGather) {
   std::atomic<int> gone = 0;
   std::shared_ptr<HttpExchange> held;

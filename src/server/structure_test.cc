@@ -2,6 +2,11 @@
 // say.
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "engine/engine_core.h"
+#include "engine/fake_backend.h"
+#include "grammar/grammar_compiler.h"
 #include "server/test_server.h"
 
 namespace nibble {
@@ -100,6 +105,82 @@ TEST_F(StructureTest, Refusals) {
   const Json error = refused(R"(,"guided_json":{"properties":{"a":{"not":{}}}})");
   EXPECT_EQ(at(error, "code").as_string(), "unsupported_schema");
   EXPECT_NE(at(error, "message").as_string().find("#/properties/a/not"), std::string::npos);
+}
+
+/// Proposes a known text, with every third token changed for one that may not stand there.
+class TextDrafter final : public Drafter {
+ public:
+  explicit TextDrafter(std::vector<int32_t> text) : text_(std::move(text)) {}
+  void propose(const Sequence& s, int32_t count_max, std::vector<int32_t>& drafts) override {
+    for (size_t i = s.generated.size(); i < text_.size() && std::cmp_less(drafts.size(), count_max);
+         ++i)
+      drafts.push_back(i % 3 == 2 ? (text_[i] + 1) % FakeBackend::kVocab : text_[i]);
+  }
+
+ private:
+  std::vector<int32_t> text_;
+};
+
+constexpr int32_t kEndOfText = FakeBackend::kVocab - 1;
+
+GrammarCompiler::Vocabulary small_vocabulary() {
+  std::vector<std::string> tokens;
+  for (const char c : std::string("{}[]\":, -;0123456789abcdefghijklmnopqrstuvwxyz"))
+    tokens.emplace_back(1, c);
+  for (const char* longer : {"{\"", "\":", "\",", "true", "null", "ab", "cd-1"})
+    tokens.emplace_back(longer);
+  tokens.resize(FakeBackend::kVocab);
+  return {tokens, {kEndOfText}, {}};
+}
+
+/// What the fake model says under a structure, and how many drafts it agreed with.
+std::pair<std::vector<int32_t>, int64_t> said_under(const std::shared_ptr<const Grammar>& grammar,
+                                                    std::shared_ptr<Drafter> drafter) {
+  const EngineSettings settings{
+      .pools = {.pages = 8, .state_slots = 2, .rows_max = 72, .replay_rows = 5},
+      .sequences_max = 1,
+      .context_max = 512,
+      .drafter = std::move(drafter),
+      .integrity = IntegrityChecks::every_step,
+      .clock_ms = [] { return 1.0; }};  // costs stay those assumed: drafts pay
+  FakeBackend backend;
+  EXPECT_TRUE(backend.reserve(settings.pools).ok());
+  EngineCore core(backend, FakeBackend::config(),
+                  Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)),
+                  settings);
+  SequenceRequest request;
+  request.prompt = {1, 2, 3};
+  request.max_tokens = 300;
+  request.stop_ids = {kEndOfText};
+  request.sampling.seed = 7;
+  request.constraint = make_grammar_constraint(grammar, -1);
+  core.submit(std::move(request));
+  std::vector<int32_t> said;
+  while (!core.idle())
+    for (const EngineEvent& event : core.step())
+      if (const auto* fresh = std::get_if<NewTokens>(&event))
+        said.insert(said.end(), fresh->tokens.begin(), fresh->tokens.end());
+  return {said, core.counters().drafts_right};
+}
+
+/// Drafts that a structure refuses, among some that are right, change nothing of the answer.
+TEST(Structure, IsTheSameWithADrafter) {
+  GrammarCompiler compiler(small_vocabulary);
+  const GrammarSource sources[] = {
+      {.kind = GrammarSource::Kind::regex, .text = "([a-f]{3}-[0-9]{2};){40}"},
+      {.kind = GrammarSource::Kind::json_schema,
+       .text = R"({"type":"array","minItems":20,"maxItems":20,"items":{"type":"object",)"
+               R"("properties":{"a":{"enum":["b","cd"]},"n":{"type":"integer"}},)"
+               R"("required":["a","n"],"additionalProperties":false}})"}};
+  for (const GrammarSource& source : sources) {
+    const auto grammar = compiler.compile(source).value();
+    const auto [text, none_right] = said_under(grammar, nullptr);
+    EXPECT_GT(text.size(), 150U);
+    EXPECT_EQ(none_right, 0);
+    const auto [drafted, right] = said_under(grammar, std::make_shared<TextDrafter>(text));
+    EXPECT_EQ(drafted, text) << source.text;
+    EXPECT_GT(right, 50);
+  }
 }
 
 }  // namespace
