@@ -465,8 +465,9 @@ class Table:
                        capture_output=True)
         out = self.work / "converted"
         for words, codes, pieces in (
-                ([], [2], ["--format", "--head", "neither"]),
-                (["--format", "modelopt", "--head", "bf16"], [2], ["both"]),
+                ([], [2], ["--format", "--head", "--repair", "none"]),
+                (["--format", "modelopt", "--head", "bf16"], [2], ["--format and --head"]),
+                (["--repair", "--head", "bf16"], [2], ["--head and --repair"]),
                 (["--head", "bf16"], [2], ["--source"]),
                 (["--head", "int4", "--source", self.model], [2], ["nvfp4", "int4"]),
                 (["--head", "bf16", "--source", self.work / "none"], [1], ["none"]),
