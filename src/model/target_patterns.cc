@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <set>
 
@@ -61,8 +62,8 @@ std::string layer_of(std::string_view tail) {
 
 std::string pattern_of(std::string_view shape) { return concat(kAnyPrefix, shape, "$"); }
 
-/// What the others occupy, so that a shape of theirs is not taken. A list of experts occupies the
-/// names of its experts, and an expert that of its list.
+/// The names that modules of other schemes occupy, so that no pattern takes one of them. A list of
+/// experts occupies the names of its experts, and an expert that of its list.
 class Taken {
  public:
   explicit Taken(const std::vector<std::string>& others) {
