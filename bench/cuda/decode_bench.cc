@@ -30,7 +30,8 @@ struct Bandwidth {
   const char* source = "";
 };
 
-/// As docs/kernels/ground.md measured it where it did, else what clock and bus width allow.
+/// The figure of docs/kernels/ground.md where that card was measured, else the nominal one of
+/// memory clock and bus width.
 Bandwidth card_bandwidth() {
   constexpr double kH200Reads = 4.3e12;
   cudaDeviceProp properties = {};

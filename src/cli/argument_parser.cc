@@ -210,7 +210,8 @@ class ArgumentParser {
                         : concat("write --", option.name, "=VALUE if it begins with a dash")}));
   }
 
-  /// What follows an unknown option up to the next one may be its value: it is passed over.
+  /// The words between an unknown option and the next option may be its value, so they are passed
+  /// over.
   void refuse_unknown(Words words, size_t& i) {
     const std::string word = words[i].substr(0, words[i].find('='));
     while (word.starts_with("--") && has_value(words, i)) ++i;

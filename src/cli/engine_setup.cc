@@ -34,12 +34,12 @@ Result<void> read_model_len(const Arguments& arguments, MemoryRequest& request) 
   return {};
 }
 
-/// What a CPU runs at once unless the flag says otherwise, where a card's number is in the plan.
+/// Sequences and rows on a CPU unless a flag says otherwise; those of a card come from the plan.
 constexpr int32_t kCpuSequences = 16;
 constexpr int32_t kCpuRows = 512;
 constexpr int64_t kSequencesMost = 65536;
 
-/// What the flags say of sequences and rows; what they leave out is the machine's to say.
+/// Sequences and rows as the flags give them; the machine decides what they leave out.
 struct AskedSizes {
   std::optional<int32_t> sequences;
   std::optional<int32_t> rows;

@@ -40,7 +40,7 @@ inline constexpr std::array kEngineOptions = {kMaxModelLenOption, kKvCacheBytesO
                                               kMemoryShareOption, kMaxBatchedTokensOption,
                                               kSpeculativeOption, kStepDeadlineOption};
 
-// Of those that answer many requests.
+// The verbs that answer many requests have this row.
 inline constexpr Option kMaxSequencesOption = {
     "max-num-seqs", "N|auto", "auto",
     "sequences computed at once, more wait; auto: on a card by its memory, 4 to 64, on a CPU 16"};

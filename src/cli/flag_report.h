@@ -1,4 +1,5 @@
-// What each given option of a command line did, for `serve --dry-run`. Defaults are not listed.
+// The report of `serve --dry-run`: one line for each option that was given, saying what it did.
+// Defaults are not listed.
 #pragma once
 
 #include <string>

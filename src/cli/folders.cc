@@ -32,7 +32,7 @@ namespace {
 
 const char* variable_of(const char* name) { return std::getenv(name); }
 
-/// What there is to say of a path that is here.
+/// The line about a path that exists, where the Hugging Face cache has the model too; else empty.
 std::string notice_of(const std::string& word, std::string_view revision, SnapshotNeeds needs) {
   const auto name = parse_hub_name(word);
   if (name && find_hub_folder(hub_cache_folder(variable_of), *name, needs).ok())

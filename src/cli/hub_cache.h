@@ -31,7 +31,7 @@ using HubEnvironment = const char* (*)(const char* name);
 /// replaced. A variable that is empty counts as not set.
 std::filesystem::path hub_cache_folder(HubEnvironment environment);
 
-/// Whether a snapshot's weights are asked for, or its other files alone.
+/// The files of a snapshot that the caller reads: its weights too, or the other files alone.
 enum class SnapshotNeeds : uint8_t { weights, papers };
 
 /// The folder of `name` in the `cache`. Errors: invalid_argument for a revision that cannot be one;

@@ -63,7 +63,7 @@ Result<std::optional<RopeOverride>> parse_rope_flags(const Arguments& arguments)
   return std::optional<RopeOverride>();
 }
 
-/// What people should know of the rotary settings: a key that was not taken, how far YaRN goes.
+/// Lines for people about the rotary settings: a key that was not taken, and how far YaRN goes.
 std::string rope_notice(const ModelConfig& config) {
   const RopeConfig& rope = config.attention.rope;
   std::string text = rope.notice.empty() ? "" : concat(rope.notice, "\n");

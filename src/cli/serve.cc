@@ -169,7 +169,7 @@ std::string address_text(const HttpOptions& http, uint16_t port) {
                 v6 ? "]:" : ":", port, "/v1");
 }
 
-/// What is said before anything is loaded.
+/// Prints the lines about foreign options and variables, before anything is loaded.
 void tell_of_foreign_words(const Arguments& arguments, Terminal& terminal) {
   const bool reported = arguments.enabled("dry-run");  // with all others
   for (const std::string& notice : vllm_flag_notices(arguments))

@@ -30,7 +30,7 @@ inline constexpr std::string_view kPlanned =
     "memory is planned at start: pages of 64 tokens and a slot for each state";
 
 inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
-    // What the published command lines use.
+    // The published command lines use these.
     {"reasoning-parser=NAME", "qwen3,deepseek_r1",
      "thinking is always split off, at <think> and </think>",
      "thinking is split off at <think> and </think> alone, as qwen3 does"},

@@ -43,8 +43,8 @@ void AllocationBudget::add(size_t bytes) {
   bytes_most_ = std::max(bytes_most_, bytes_);
 }
 
-/// What was allocated before the budget may be freed during it: no more is taken off than was
-/// added.
+/// Memory that was allocated before the budget began may be freed during it, so no more is taken
+/// off than was added.
 void AllocationBudget::remove(size_t bytes) { bytes_ -= std::min(bytes, bytes_); }
 
 }  // namespace nibble

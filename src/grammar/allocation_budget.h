@@ -21,7 +21,7 @@ class AllocationBudget {
   AllocationBudget(const AllocationBudget&) = delete;
   AllocationBudget& operator=(const AllocationBudget&) = delete;
 
-  /// What ran out first and made an allocation throw.
+  /// The limit that ran out first and made an allocation throw.
   Spent spent() const { return spent_; }
   /// The most that was held at once.
   size_t bytes_most() const { return bytes_most_; }

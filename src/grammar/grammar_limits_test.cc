@@ -1,5 +1,5 @@
-// What compiling a structure may cost: bytes, levels, memory, time, and what the cache of compiled
-// structures holds.
+// The limits of compiling a structure: bytes, levels, memory, time, and the size of the cache of
+// compiled structures.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -94,7 +94,8 @@ class Backend {
   /// What the saved inputs of one row add to a slot; 0: the backend cannot replay.
   virtual int64_t replay_row_bytes() const { return 0; }
 
-  /// Whether a batch may have rows of media, Batch::embeddings. Nothing else may send them.
+  /// True if a batch may have rows of media (Batch::embeddings). Where it is false nobody may send
+  /// them.
   virtual bool takes_media() const { return true; }
 
   // One pass: embed, then per layer a mixer and a feed-forward block, then head.

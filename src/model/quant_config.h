@@ -37,8 +37,8 @@ class QuantConfig {
   /// Experts of a layer share their answer, kept from the first, unless a pattern tells them apart:
   /// a 35B file has 31,000 of them, and regular expressions are slow. Any thread.
   const DeclaredScheme* find(std::string_view module) const;
-  /// What vLLM finds, which knows the module as `name` and matches patterns against that alone;
-  /// full names it translates from the file's. "Linear" does not mean the head there.
+  /// The scheme that vLLM finds. It knows the module as `name` and matches patterns against that
+  /// alone; it translates full names from the file's. "Linear" does not mean the head there.
   const DeclaredScheme* find_in_vllm(std::string_view module, std::string_view name) const;
 
  private:

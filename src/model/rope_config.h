@@ -21,7 +21,7 @@ struct RopeContext {
 /// corrupt for wrong or contradicting values.
 Result<RopeConfig> parse_rope(const ConfigSection& text, const RopeContext& context);
 
-/// Whether rope_parameters may have this key.
+/// True if rope_parameters may have this key.
 bool known_rope_key(std::string_view key);
 
 }  // namespace nibble

@@ -1,4 +1,4 @@
-// Which modules a pattern names, under the names of four readers; and which it must not name.
+// The modules that a pattern names, under the names of four readers, and those it must not name.
 #include "model/target_patterns.h"
 
 #include <gtest/gtest.h>

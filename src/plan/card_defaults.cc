@@ -12,7 +12,7 @@ namespace {
 /// the weights again for each piece.
 constexpr int32_t kRowsMost = 8192;
 constexpr int32_t kRowsLeast = 512;
-/// What larger passes may cost the caches.
+/// Larger passes may take this part of the room from the caches.
 constexpr int64_t kWorkspaceDivisor = 16;
 /// The largest recorded pass of generated tokens. More rows are computed 64 at a time, so more
 /// sequences would slow each other down without more tokens in all.

@@ -1,5 +1,5 @@
-// What of a card is this process's, and what a server there defaults to. Pure arithmetic; the
-// numbers come from whoever asked the card.
+// The part of a card that is this process's, and the defaults of a server there. This is pure
+// arithmetic; the numbers come from whoever asked the card.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct CardFacts {
   int64_t context_bytes = 0;  // of these, its own context as far as that is known
 };
 
-/// As in vLLM, the share is one of the whole card and for this process alone. What others hold (a
+/// The share is one of the whole card and for this process alone, as in vLLM. What others hold (a
 /// desktop, a second server) does not count against it, but nor can it be had: where both do not
 /// fit beside each other, the others' comes first.
 struct CardBudget {

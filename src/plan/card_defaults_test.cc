@@ -1,4 +1,4 @@
-// What a server defaults to, by card and model, and what other processes leave of a card.
+// The defaults of a server by card and model, and the memory that other processes leave of a card.
 #include "plan/card_defaults.h"
 
 #include <gtest/gtest.h>

@@ -220,8 +220,8 @@ TEST(CardPlan, HoldsThePublishedRequests) {
   }
 }
 
-/// The same model in the layout of its file on that card, 1 GiB of it the desktop's, planned with
-/// the flags of the two published lines: more requests than published.
+/// That model in the layout of its file on that card, 1 GiB of which is the desktop's, planned with
+/// the flags of the two published lines, holds more requests than published.
 TEST(CardPlan, OnTheCardThereIsMoreThanPublished) {
   const ModelConfig config = real_config("qwen3.6-35b-a3b");
   constexpr int64_t kContext = int64_t{530} << 20;
@@ -248,7 +248,7 @@ TEST(CardPlan, OnTheCardThereIsMoreThanPublished) {
     request.model_len = row.tokens;
     request.sequences_max = row.sequences;
     request.rows_max = row.rows;
-    // What the CUDA backend asks for: 117.5 KB a row, as docs/kernels/prefill.md measured.
+    // The CUDA backend asks for 117.5 KB a row, as docs/kernels/prefill.md measured.
     request.workspace_bytes = row.rows * int64_t{117'500} + (int64_t{16} << 20);
     request.driver_bytes = kContext + (int64_t{26} << 20);
     const MemoryPlan plan = plan_memory(config, request).value();

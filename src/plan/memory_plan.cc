@@ -11,8 +11,9 @@ namespace {
 
 /// CacheRule::by_need: the share of the memory left that pages take when nobody says.
 constexpr int64_t kKvShareDivisor = 2;
-/// Of what pages and snapshots share, snapshots: a cached prefix of the 35B of 6,400 tokens in FP8
-/// pages weighs as much as one snapshot, and a conversation leaves one to three.
+/// The part of the memory of pages and snapshots that snapshots get. A cached prefix of the 35B of
+/// 6,400 tokens in FP8 pages weighs as much as one snapshot, and a conversation leaves one to
+/// three.
 constexpr int64_t kSnapshotShareDivisor = 4;
 /// CacheRule::all: so many requests of full length have their pages before snapshots get a share,
 constexpr int64_t kLengthsBeforeSnapshots = 4;
@@ -20,7 +21,7 @@ constexpr int64_t kLengthsBeforeSnapshots = 4;
 constexpr int32_t kSequencesPerSnapshot = 8;
 /// CacheRule::by_need: the end of a sequence's system prompt and of its last turn.
 constexpr int32_t kSnapshotsPerSequence = 2;
-/// Of a model without states, whose snapshots are ids alone: one for so many pages.
+/// A model without states has one snapshot for so many pages, since its snapshots are ids alone.
 constexpr int64_t kPagesPerSnapshot = 16;
 /// Pages and snapshots that the rule gives at most. A page of the prefix cache costs 650 bytes of
 /// host memory, so a small model on a large card would fill the host instead.

@@ -23,13 +23,13 @@ int64_t pass_bytes(const ModelConfig& config, int64_t rows, int64_t logit_rows);
 /// Requests of `tokens` tokens that `cache_bytes` hold when each takes one state and its pages.
 double requests_held(int64_t cache_bytes, int64_t tokens, int64_t page_bytes, int64_t slot_bytes);
 
-/// What becomes of the memory that weights, workspace and driver leave.
+/// The use of the memory that weights, workspace and driver leave.
 enum class CacheRule : uint8_t {
   by_need,  // pages that the sequences can fill, within half of it: other programs use memory too
   all,      // every byte of it is a state, a snapshot or a page: a card
 };
-/// Whether requests find what others computed. Without it pages beyond those that the sequences
-/// can fill are of no use.
+/// shared: requests find what others computed. none: pages beyond those that the sequences can fill
+/// are of no use.
 enum class PrefixReuse : uint8_t { none, shared };
 /// CacheRule::all: the states of sequences take at most this part of what the fixed claims leave. A
 /// state alone serves nobody: beside 64 of the 35B a card of 32 GB has pages for one request of

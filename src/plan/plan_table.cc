@@ -13,7 +13,7 @@ std::string one_decimal(double number) {
   return text;
 }
 
-/// What other processes took from the share that was asked for, or nothing.
+/// A line about the memory that other processes took from the share that was asked for, or empty.
 std::string others_line(const MemoryPlan& plan) {
   if (plan.memory_bytes >= plan.asked_bytes) return {};
   return concat("--gpu-memory-utilization asks for ", plan_megabytes(plan.asked_bytes),

@@ -10,7 +10,7 @@
 
 namespace nibble {
 
-/// Of tests/golden/configs, by its name without ".json".
+/// A config of tests/golden/configs by its name without ".json".
 inline ModelConfig real_config(const std::string& name) {
   const std::string path = concat(NIBBLE_SOURCE_DIR "/tests/golden/configs/", name, ".json");
   const std::string text = read_text_file(path, uint64_t{1} << 20).value();

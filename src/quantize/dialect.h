@@ -20,7 +20,7 @@ enum class Dialect : uint8_t { compressed_tensors, modelopt };
 std::string_view dialect_name(Dialect dialect);
 /// Errors: invalid_argument.
 Result<Dialect> parse_dialect(std::string_view name);
-/// What the quantization_config of a checkpoint is written in. Errors: unsupported.
+/// The dialect that the quantization_config of a checkpoint is written in. Errors: unsupported.
 Result<Dialect> dialect_of(const Checkpoint& checkpoint);
 
 GlobalScale::Direction scale_direction(Dialect dialect);
@@ -42,10 +42,10 @@ std::vector<TensorPlan> stored_tensors(std::string_view module, int64_t rows, in
                                        const QuantScheme& scheme, Dialect dialect);
 int64_t stored_bytes(int64_t rows, int64_t cols, const QuantScheme& scheme, Dialect dialect);
 
-/// What a recipe's scheme is for a module in a dialect. ModelOpt has FP8 per tensor with a static
-/// input_scale only. In compressed-tensors FP8 meets activations per token, computed at run time;
-/// routed experts then have one weight scale per row, because vLLM takes no other scheme with such
-/// activations for them.
+/// The scheme that a recipe's one becomes for a module in a dialect. ModelOpt has FP8 per tensor
+/// with a static input_scale only. In compressed-tensors FP8 meets activations per token, computed
+/// at run time; routed experts then have one weight scale per row, because vLLM takes no other
+/// scheme with such activations for them.
 QuantScheme dialect_scheme(const QuantScheme& scheme, Dialect dialect, std::string_view module);
 /// True for one expert's linear: "...mlp.experts.7.up_proj".
 bool is_routed_expert(std::string_view module);

@@ -109,7 +109,7 @@ std::string quality(Declared declared, std::string_view measured) {
   return out;
 }
 
-/// What has one FP8 scale per 128 x 128 weights where other loaders take none.
+/// The tensor that has one FP8 scale per 128 x 128 weights where other loaders take none.
 enum class Blocked : uint8_t { nothing, head, table };
 
 /// `schemes` in the file: SGLang has another name for several in one ModelOpt file (its pull

@@ -21,7 +21,7 @@ std::vector<LinkedFile> all_files(const Checkpoint& checkpoint) {
   return files;
 }
 
-/// What the file declares beside its linears is not made anew and would be lost.
+/// Refuses a declaration beside that of the linears: it is not made anew and would be lost.
 Result<void> check_cache_scheme(const Checkpoint& checkpoint) {
   const Json* config = checkpoint.config().find("quantization_config");
   const Json* scheme = config == nullptr ? nullptr : config->find("kv_cache_scheme");

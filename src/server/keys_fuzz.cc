@@ -8,7 +8,7 @@ namespace {
 
 using namespace nibble;
 
-/// Whether a text could name a filter of another kind than a file of patterns.
+/// True if a text could name a filter of another kind than a file of patterns.
 bool reaches_out(std::string_view text) {
   return text.find("exec") != text.npos || text.find("http") != text.npos ||
          text.find("\\u") != text.npos;

@@ -244,7 +244,7 @@ TEST_F(ServerTest, WithoutKeysAnyTokenPasses) {
   EXPECT_EQ(ask(get("/v1/models", "Authorization: Bearer whatever\r\n")).first, 200);
 }
 
-/// What was not cancelled would end by its length, two seconds later.
+/// A request that is not cancelled ends by its length, two seconds later.
 TEST_F(ServerTest, CancelsWhenTheClientLeaves) {
   start_script({}, {}, std::chrono::milliseconds(2));  // 'x' for ever
   const std::string body = R"({"prompt":"p","max_tokens":1000,"stream":true})";

@@ -133,7 +133,7 @@ GrammarCompiler::Vocabulary small_vocabulary() {
   return {tokens, {kEndOfText}, {}};
 }
 
-/// What the fake model says under a structure, and how many drafts it agreed with.
+/// The tokens that the fake model says under a structure, and how many drafts it agreed with.
 std::pair<std::vector<int32_t>, int64_t> said_under(const std::shared_ptr<const Grammar>& grammar,
                                                     std::shared_ptr<Drafter> drafter) {
   const EngineSettings settings{

@@ -17,9 +17,9 @@ class GoldenChecks {
 
   /// Every sequence alone, prefilled in pieces of `piece` tokens (0: in one).
   void expect_prefill(int piece);
-  /// Of a backend with KvCache::fp8 and F32 activations: prefill against the logits with rounded
-  /// keys and values, of cases that have them. A number whose rounding turns over because of its
-  /// last bit in F32 shows.
+  /// Holds the prefill of a backend with KvCache::fp8 and F32 activations against the logits with
+  /// rounded keys and values, in the cases that have them. A number whose rounding turns over
+  /// because of its last bit in F32 shows.
   void expect_prefill_with_kv_fp8(int piece);
   /// All sequences in one batch, in pieces of different lengths, so that they end apart.
   void expect_mixed_batch();

@@ -84,8 +84,8 @@ TEST(Bpe, EqualsTheDefinition) {
   }
 }
 
-/// Of every length around the longest that is remembered. Only words of few tokens are, so all of
-/// the word before its changed byte is one.
+/// The words have every length around the longest that is remembered. Only words of few tokens are,
+/// so all of a word before its changed byte is one token.
 TEST(Bpe, RemembersWordsThatDifferInOneBit) {
   const std::string letters = "abcdefghijklmnopqrst";
   Table table;

@@ -1,4 +1,4 @@
-// What the made tokenizer's files give: every byte, Qwen's special tokens at the config's ids.
+// The files of the made tokenizer give every byte, and Qwen's special tokens at the config's ids.
 #include "text/made_tokenizer.h"
 
 #include <gtest/gtest.h>

@@ -83,8 +83,8 @@ inline float weigh_page(const AttentionTile& t, int valid, const Vec (&s)[kKeyVe
   return factor[0];
 }
 
-/// What Q queries take of one page: weights p of its first `valid` values (0: it sees none), and
-/// the factor of their earlier sums.
+/// The share of Q queries in one page: the weights p of its first `valid` values (0: the query sees
+/// none of them), and the factor of the queries' earlier sums.
 template <int Q>
 struct PageWeights {
   alignas(64) float p[Q][kPageKeys];

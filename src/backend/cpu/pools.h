@@ -31,7 +31,7 @@ class Pools {
   int64_t k_offset(int layer, int kv_head) const;
   int64_t v_offset(int layer, int kv_head) const;
   std::span<std::byte> page(int32_t id);
-  /// Whether no number of the page is infinite or NaN.
+  /// True if every number of the page is finite.
   bool finite_page(int32_t id);
   /// One token's keys and values of one head, [head_dim] each, rounded to the format. `slot` is the
   /// token's place in the page.

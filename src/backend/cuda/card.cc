@@ -9,8 +9,8 @@
 namespace nibble::cuda {
 namespace {
 
-/// What the driver takes for a process before it allocates anything. Measured where the row says;
-/// what else is taken of the card is held to be other processes'.
+/// Bytes that the driver takes for a process before it allocates anything, measured where the row
+/// says so. All other memory that is in use then counts as that of other processes.
 int64_t context_bytes(const Device& device) {
   constexpr int64_t kHopperMiB = 530;   // H200, driver of CUDA 13: 520
   constexpr int64_t kUnknownMiB = 512;  // not measured

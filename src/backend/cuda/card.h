@@ -11,8 +11,8 @@ namespace nibble::cuda {
 /// Errors: unsupported for shapes beyond what kernels keep in registers or shared memory.
 Result<void> refuse_oversized(const ModelConfig& config);
 
-/// What recorded passes take of the card, at most: `passes` walks of the model's launches, and the
-/// driver's rounding of small buffers.
+/// An upper bound of the bytes that recorded passes take of the card: `passes` walks of the model's
+/// launches, and the driver's rounding of small buffers.
 int64_t recorded_bytes(const ModelConfig& config, int32_t passes);
 
 /// `limit`: the smaller card that is imitated, if any.

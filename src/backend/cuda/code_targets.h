@@ -1,6 +1,7 @@
-// What a build has code for and which of it a card runs. Pure host code, in every build: nothing
-// here asks a card. The rules are those of the CUDA C++ Programming Guide, "Binary Compatibility",
-// "PTX Compatibility" and "Family-Specific and Architecture-Specific Features".
+// The targets that a build has code for, and the rule by which a card runs one of them. This is
+// pure host code in every build: nothing here asks a card. The rules are those of the CUDA C++
+// Programming Guide, "Binary Compatibility", "PTX Compatibility" and "Family-Specific and
+// Architecture-Specific Features".
 #pragma once
 
 #include <cstdint>

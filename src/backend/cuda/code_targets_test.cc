@@ -1,5 +1,5 @@
-// Which code runs on which card under which driver, and the words where none does. No card takes
-// part.
+// Tables of cards and drivers: the code that runs there, and the words where none does. No card
+// takes part.
 #include "backend/cuda/code_targets.h"
 
 #include <gtest/gtest.h>

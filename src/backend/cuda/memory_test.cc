@@ -97,7 +97,7 @@ TEST_F(CudaMemoryTest, TheLedgerIsTheCard) {
   EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(taken), 1.0, 0.01);
 }
 
-/// What a server takes beside weights, caches and the driver's context with passes of 2,048 rows.
+/// A server with passes of 2,048 rows takes little beside weights, caches and the driver's context.
 TEST_F(CudaMemoryTest, LittleBesideWeightsAndCaches) {
   constexpr double kBar = 400e6;
   const Recorded recorded =

@@ -70,7 +70,7 @@ Input block_input(const Context& context) {
   return {rows_of<uint16_t>(context, work.x, work.x_stride), work.x_stride};
 }
 
-/// Whether `second` lies right behind `first` and both can be one matrix of more rows.
+/// True if `second` lies right behind `first` and both can be one matrix of more rows.
 bool adjoin(const DeviceLinear& first, const DeviceLinear& second) {
   const auto plain = [](const DeviceLinear& w) {
     return w.present() && w.format == Format::bf16 && w.rest_rows == 0 &&
