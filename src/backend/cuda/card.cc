@@ -9,11 +9,12 @@
 namespace nibble::cuda {
 namespace {
 
-/// Bytes that the driver takes for a process before it allocates anything, measured where the row
-/// says so. All other memory that is in use then counts as that of other processes.
+/// Bytes that the driver takes for a process before it allocates anything: estimates, which
+/// CudaMemoryTest prints beside the card's own figure. All other memory that is in use then counts
+/// as that of other processes.
 int64_t context_bytes(const Device& device) {
-  constexpr int64_t kHopperMiB = 530;   // H200, driver of CUDA 13: 520
-  constexpr int64_t kUnknownMiB = 512;  // not measured
+  constexpr int64_t kHopperMiB = 530;  // from what nvidia-smi showed beside a plan on an H200
+  constexpr int64_t kUnknownMiB = 512;
   return (device.compute_major == 9 ? kHopperMiB : kUnknownMiB) << 20;
 }
 
