@@ -6,7 +6,9 @@ A step begins with all clients at once and ends after --seconds and once --lengt
 client are complete; what runs then is cancelled and counts in the rates alone: its prompt if its
 first token came, and as many tokens for each event as the complete ones had. Prompts are random
 ids, different ones, so no cache helps; sampling is what Qwen recommends. --long adds a 60K, a 120K
-and a 200K prompt, one after the other, beside 30 clients. Needs only Python.
+and a 200K prompt, one after the other, beside 30 clients. With --once each client sends a single
+request, all at the same moment, and the step ends with the last of them; the column "all generate"
+is then the rate from the last first token to the first end. Needs only Python.
 
     C=tests/golden/configs/qwen3.6-35b-a3b.json
     load_shapes.py --config $C --flags "--load-format dummy:mixed"
@@ -16,6 +18,7 @@ made-up words to as many as the model has.
 """
 import argparse
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -40,9 +43,8 @@ class Request:
     """One streamed completion; `stop` ends it early."""
 
     def __init__(self, url, prompt, tokens, ids):
-        self.begin = time.perf_counter()
-        self.first = self.end = None
-        self.gaps = []
+        self.begin = self.end = None
+        self.times = []  # of each event that holds tokens
         self.error = None
         body = {"prompt": [random.randrange(*ids) for _ in range(prompt)], "max_tokens": tokens,
                 "temperature": 1, "top_k": 20, "top_p": 0.95, "ignore_eos": True,
@@ -50,8 +52,16 @@ class Request:
         self.body = json.dumps(body)
         self.connection = http.client.HTTPConnection(url.hostname, url.port, timeout=900)
 
+    @property
+    def first(self):
+        return self.times[0] if self.times else None
+
+    @property
+    def gaps(self):
+        return [after - before for before, after in itertools.pairwise(self.times)]
+
     def run(self, running):
-        last = None
+        self.begin = time.perf_counter()
         try:
             self.connection.request("POST", "/v1/completions", self.body,
                                     {"Content-Type": "application/json"})
@@ -69,12 +79,7 @@ class Request:
                 if b'"error"' in line[:12]:
                     self.error = line.decode()
                     return
-                now = time.perf_counter()
-                if last is None:
-                    self.first = now
-                else:
-                    self.gaps.append(now - last)
-                last = now
+                self.times.append(time.perf_counter())
             if self.end is None and running():
                 self.error = "the stream broke off"
         except (OSError, http.client.HTTPException) as error:
@@ -85,29 +90,41 @@ class Request:
 
 
 class Load:
-    """Closed-loop clients until stopped."""
+    """Clients that begin together and send requests one after another until stopped, or `once`."""
 
-    def __init__(self, url, clients, prompt, tokens, ids):
+    def __init__(self, url, clients, prompt, tokens, ids, once=False):
         self.alive = True
         self.requests = []
         self.lock = threading.Lock()
+        ready = threading.Barrier(clients + 1)
 
         def client():
+            request = Request(url, prompt, tokens, ids)
+            ready.wait()
             while self.alive:
-                request = Request(url, prompt, tokens, ids)
                 with self.lock:
                     self.requests.append(request)
                 request.run(lambda: self.alive)
+                if once:
+                    return
                 if request.error:
                     time.sleep(1)  # a server that refuses is not to be flooded
+                request = Request(url, prompt, tokens, ids)
 
         self.threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
         for thread in self.threads:
             thread.start()
+        ready.wait()
+        self.begin = time.perf_counter()
 
     def complete(self):
         with self.lock:
             return sum(request.end is not None for request in self.requests)
+
+    def wait(self, limit):
+        """Waits at most `limit` seconds for clients that end by themselves."""
+        for thread in self.threads:
+            thread.join(max(0.0, self.begin + limit - time.perf_counter()))
 
     def stop(self):
         self.alive = False
@@ -125,7 +142,16 @@ def three(values, digits=1):
     return " / ".join(f"{percentile(values, p):.{digits}f}" for p in (0.5, 0.95, 0.99))
 
 
-def row(shape, requests, seconds):
+def rate_while_all_generate(requests, per_event):
+    """Tokens a second from the last first token to the first end."""
+    if any(r.end is None or not r.times for r in requests):
+        return float("nan")
+    begin, end = max(r.first for r in requests), min(r.times[-1] for r in requests)
+    events = sum(begin < t <= end for r in requests for t in r.times)
+    return events * per_event / (end - begin) if end > begin else float("nan")
+
+
+def row(shape, requests, seconds, once):
     clients, prompt, tokens = shape
     whole = [r for r in requests if r.end is not None]
     firsts = [r.first - r.begin for r in requests if r.first is not None]
@@ -138,7 +164,8 @@ def row(shape, requests, seconds):
     print(f"| {clients} x ({prompt} in, {tokens} out) | {seconds:.0f} | {len(whole)} | "
           f"{three([r.end - r.begin for r in whole])} | {three(firsts, 2)} | "
           f"{percentile(gaps, 0.99) * 1e3:.0f} | {generated / seconds:.0f} | "
-          f"{(prompt * len(firsts) + generated) / seconds:.0f} | "
+          f"{(prompt * len(firsts) + generated) / seconds:.0f} | " +
+          (f"{rate_while_all_generate(requests, per_event):.0f} | " if once else "") +
           f"{statistics.median(each) if each else float('nan'):.1f} | {len(errors)} |", flush=True)
     for error in sorted(set(errors))[:3]:
         print(f"  error: {error.strip()[:300]}", flush=True)
@@ -147,8 +174,13 @@ def row(shape, requests, seconds):
 
 def step(url, shape, options):
     clients, prompt, tokens = map(int, shape.split("x"))
-    begin = time.perf_counter()
-    load = Load(url, clients, prompt, tokens, options.ids)
+    load = Load(url, clients, prompt, tokens, options.ids, options.once)
+    begin = load.begin
+    if options.once:
+        load.wait(options.limit)
+        requests = load.stop()
+        seconds = max([r.end for r in requests if r.end] or [time.perf_counter()]) - begin
+        return row((clients, prompt, tokens), requests, seconds, True)
     while (time.perf_counter() - begin < options.seconds or
            load.complete() < options.lengths * clients):
         time.sleep(0.2)
@@ -157,7 +189,7 @@ def step(url, shape, options):
                   f"{options.lengths * clients:.0f}")
             break
     seconds = time.perf_counter() - begin
-    return row((clients, prompt, tokens), load.stop(), seconds)
+    return row((clients, prompt, tokens), load.stop(), seconds, False)
 
 
 def long_prompts(url, options):
@@ -198,6 +230,7 @@ def main():
     parser.add_argument("--flags", default="", help="of serve")
     parser.add_argument("--url", help="of a server that runs already")
     parser.add_argument("--shapes", nargs="*", default=SHAPES, metavar="CLIENTSxPROMPTxOUTPUT")
+    parser.add_argument("--once", action="store_true", help="one request a client, all at once")
     parser.add_argument("--seconds", type=float, default=60, help="least length of a step")
     parser.add_argument("--lengths", type=float, default=3,
                         help="least requests per client that a step completes")
@@ -225,8 +258,9 @@ def serve_and_run(model, options):
 
 def run(url, options):
     print("| load | s | complete | wall p50 / p95 / p99, s | first token p50 / p95 / p99, s | "
-          "gap p99, ms | decode tok/s | total tok/s | a request's tok/s | errors |\n"
-          "|" + "---|" * 10, flush=True)
+          "gap p99, ms | decode tok/s | total tok/s | " +
+          ("all generate, tok/s | " if options.once else "") +
+          "a request's tok/s | errors |\n|" + "---|" * (11 if options.once else 10), flush=True)
     errors = sum(step(url, shape, options) for shape in options.shapes)
     if options.long:
         errors += long_prompts(url, options)
