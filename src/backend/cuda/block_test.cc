@@ -30,6 +30,9 @@ constexpr double kGroupedErrorMax = 1.5e-2;
 /// Of a state in BF16 with few heads: prompts leave states that differ by 3.4e-3, and rounding them
 /// adds whole steps of 2^-8, averaged over few numbers (4.1e-3 was the most of nine random runs).
 constexpr double kRoundedStateErrorMax = 8e-3;
+/// For attention of 3 heads of 20 numbers: a single rounding to BF16 that falls the other way is a
+/// large part of one row (121 random runs gave at most 3.2e-3, one more gave 4.5e-3).
+constexpr double kFewNumbersErrorMax = 8e-3;
 constexpr double kF32ErrorMax = 1e-5;
 /// In F32 with pages in E4M3: where a number differs in its last bits, a code turns now and then.
 constexpr double kSteppedPagesErrorMax = 1e-3;
@@ -77,7 +80,8 @@ const Case kCases[] = {
      .head_dim = 20,
      .prompt = 150,
      .kv = KvCache::fp8,
-     .odd = true},
+     .odd = true,
+     .error_max = kFewNumbersErrorMax},
     {.name = "delta_net_35b", .block = Block::delta_net, .prompt = 70},
     {.name = "delta_net_35b_fp8", .block = Block::delta_net, .layout = WeightLayout::mixed},
     {.name = "delta_net_35b_state_bf16",
@@ -146,7 +150,8 @@ const Case kCases[] = {
      .kv_heads = 1,
      .head_dim = 20,
      .prompt = 150,
-     .odd = true},
+     .odd = true,
+     .error_max = kFewNumbersErrorMax},
     {.name = "attention_wide_group",
      .block = Block::attention,
      .hidden = 192,
