@@ -1,5 +1,5 @@
 // Launches of the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores; reached
-// on an H200: 77 % (BF16), 65 % (FP8), 60 % (NVFP4), 52 % (256 experts). docs/kernels/prefill.md.
+// on an H200: 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts). docs/kernels/prefill.md.
 #include "backend/cuda/prefill_gemm.h"
 #include "backend/cuda/prefill_gemm_tile.cuh"
 

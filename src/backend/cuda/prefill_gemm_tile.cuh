@@ -139,7 +139,7 @@ class GemmBlock {
   }
 
   // Two barriers a stage: full (every thread's copies have landed) and empty (every warp has
-  // multiplied). So the two warpgroups drift apart: one dequantizes while the other multiplies.
+  // multiplied). So the warpgroups drift apart: some dequantize while another multiplies.
   __device__ uint32_t full_barrier(int slot) const {
     return shared_address(shared_) + kStages * Shape::kBytes + slot * 16;
   }
