@@ -17,7 +17,6 @@
 namespace nibble {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{8} << 20;
 constexpr uint64_t kModeloptConfigBytesMax = uint64_t{64} << 20;
 
 /// What becomes of one tensor.
@@ -206,7 +205,7 @@ Result<float> Converter::reciprocal(const TensorEntry& entry) {
 
 Result<void> Converter::copy(const TensorEntry& entry, const std::string& to,
                              CheckpointWriter& writer) const {
-  Buffer buffer(std::min(entry.bytes, kPieceBytes));
+  Buffer buffer(std::min(entry.bytes, options_.block_bytes));
   for (int64_t done = 0; done < entry.bytes;) {
     if (options_.cancelled && options_.cancelled())
       return Error{ErrorCode::cancelled, "stopped; the unfinished output was removed"};

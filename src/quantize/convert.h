@@ -8,12 +8,14 @@
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "quantize/block_bytes.h"
 #include "quantize/dialect.h"
 
 namespace nibble {
 
 struct ConvertOptions {
   int64_t shard_bytes_max = int64_t{5} << 30;
+  int64_t block_bytes = kBlockBytes;  // copied at once
   std::function<void(int64_t done, int64_t total)> progress = {};
   std::function<bool()> cancelled = {};
 };

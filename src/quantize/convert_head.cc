@@ -65,8 +65,13 @@ std::string head_rule(HeadFormat format) {
 
 class HeadConverter {
  public:
-  HeadConverter(const Checkpoint& checkpoint, const Checkpoint& source, HeadFormat format)
-      : checkpoint_(checkpoint), source_(source), scheme_(scheme_of(format)), format_(format) {}
+  HeadConverter(const Checkpoint& checkpoint, const Checkpoint& source, HeadFormat format,
+                int64_t block_bytes)
+      : checkpoint_(checkpoint),
+        source_(source),
+        scheme_(scheme_of(format)),
+        format_(format),
+        block_bytes_(block_bytes) {}
   Result<HeadReport> run(const std::filesystem::path& output);
 
  private:
@@ -78,6 +83,7 @@ class HeadConverter {
   const Checkpoint& source_;
   QuantScheme scheme_;
   HeadFormat format_;
+  int64_t block_bytes_;
   Dialect dialect_ = Dialect::compressed_tensors;
   LinearSource head_;  // of the source
   QuantDeclaration declaration_;
@@ -133,7 +139,7 @@ Result<void> HeadConverter::write_head(CheckpointWriter& writer) {
   head_row_.bytes_in = entry.bytes;
   head_row_.bytes_out = report_.bytes_after;
   if (scheme_.weights == WeightFormat::plain) {
-    Buffer buffer(std::min(entry.bytes, kBlockBytes));
+    Buffer buffer(std::min(entry.bytes, block_bytes_));
     for (int64_t done = 0; done < entry.bytes;) {
       const auto piece =
           buffer.span().first(static_cast<size_t>(std::min(buffer.bytes(), entry.bytes - done)));
@@ -147,8 +153,9 @@ Result<void> HeadConverter::write_head(CheckpointWriter& writer) {
   head_row_.tensors = 1;
   head_row_.weights = head_.rows * head_.cols;
   ThreadPool threads(usable_cores());
-  const GroupRounder rounder(source_, writer,
-                             {.dialect = dialect_, .check = [] { return Result<void>(); }});
+  const GroupRounder rounder(
+      source_, writer,
+      {.dialect = dialect_, .block_bytes = block_bytes_, .check = [] { return Result<void>(); }});
   const FusedGroup group{.linears = {{.source = head_, .kind = "lm_head", .becomes = {scheme_}}},
                          .bytes = entry.bytes};
   const auto outcomes = TRY(rounder.round(group, threads));
@@ -200,8 +207,9 @@ Result<HeadFormat> parse_head_format(std::string_view name) {
 }
 
 Result<HeadReport> convert_head(const Checkpoint& checkpoint, const Checkpoint& source,
-                                HeadFormat format, const std::filesystem::path& output) {
-  return HeadConverter(checkpoint, source, format).run(output);
+                                HeadFormat format, const std::filesystem::path& output,
+                                int64_t block_bytes) {
+  return HeadConverter(checkpoint, source, format, block_bytes).run(output);
 }
 
 }  // namespace nibble

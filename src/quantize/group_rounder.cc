@@ -59,7 +59,7 @@ std::vector<GroupRounder::RowBlock> GroupRounder::cut(const FusedGroup& group) c
   for (size_t i = 0; i < group.linears.size(); ++i) {
     const LinearSource& source = group.linears[i].source;
     const DType dtype = checkpoint_.find(source.values)->dtype;
-    int64_t step = std::max<int64_t>(1, kBlockBytes / dtype_bytes(dtype, source.cols));
+    int64_t step = std::max<int64_t>(1, options_.block_bytes / dtype_bytes(dtype, source.cols));
     if (group.linears[i].becomes.scheme.weights == WeightFormat::fp8_block)
       step = std::max(kFp8Block, step / kFp8Block * kFp8Block);  // whole bands of tiles
     for (int64_t row = 0; row < source.rows; row += step)

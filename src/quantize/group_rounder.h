@@ -10,18 +10,19 @@
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "quantize/block_bytes.h"
 #include "quantize/quant_plan.h"
 #include "quantize/rounding.h"
 
 namespace nibble {
 
-/// Read, rounded or copied in one piece.
-inline constexpr int64_t kBlockBytes = int64_t{8} << 20;
-
 struct GroupRounderOptions {
   RoundAlgorithm algorithm = RoundAlgorithm::search;
   Dialect dialect = Dialect::compressed_tensors;
   int64_t held_bytes_max = 0;
+  /// Source bytes of a row block, rounded down to whole rows, and for FP8 blocks to whole bands of
+  /// 128 rows; at least one row or band.
+  int64_t block_bytes = kBlockBytes;
   /// What calibration saw of a linear's input; empty: nothing.
   std::function<const InputStatistics*(const LinearSource&)> statistics = {};
   /// FP32 scale of the inputs, multiply direction; empty: what the recipe says.

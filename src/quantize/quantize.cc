@@ -36,6 +36,7 @@ class QuantizeRun {
                  {.algorithm = options.algorithm,
                   .dialect = plan.dialect,
                   .held_bytes_max = options.held_bytes_max,
+                  .block_bytes = options.block_bytes,
                   .statistics = statistics(),
                   .input_scale = input_scale(),
                   .check = [this] { return check_cancelled(); }}),
@@ -101,7 +102,7 @@ std::function<float(const PlannedLinear&)> QuantizeRun::input_scale() const {
 }
 
 Result<void> QuantizeRun::copy_tensor(const TensorEntry& from) {
-  Buffer buffer(std::min(from.bytes, kBlockBytes));
+  Buffer buffer(std::min(from.bytes, options_.block_bytes));
   for (int64_t done = 0; done < from.bytes;) {
     TRY(check_cancelled());
     const auto piece = static_cast<size_t>(std::min(buffer.bytes(), from.bytes - done));
@@ -282,13 +283,14 @@ int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& opti
   CHECK(options.threads > 0, "threads ", options.threads);
   const int64_t largest = std::min(plan.largest_group_bytes(), options.held_bytes_max);
   const int64_t each = std::min(largest, options.held_bytes_max / 8);
-  return std::max(largest, options.threads * each) + options.threads * kBlockBytes + kKeptBytes;
+  return std::max(largest, options.threads * each) + options.threads * options.block_bytes +
+         kKeptBytes;
 }
 
 Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOptions& options) {
   QuantizeOptions fitted = options;
   while (quantize_memory_bytes(plan, fitted) > limit_bytes) {
-    if (fitted.held_bytes_max > kBlockBytes) {
+    if (fitted.held_bytes_max > fitted.block_bytes) {
       fitted.held_bytes_max /= 2;
     } else if (fitted.threads > 1) {
       --fitted.threads;

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "quantize/block_bytes.h"
 #include "quantize/calibration.h"
 #include "quantize/nvfp4_round.h"
 #include "quantize/quant_plan.h"
@@ -29,6 +30,8 @@ struct QuantizeOptions {
   /// A fused group with more source bytes is read twice instead of held; one of more than an eighth
   /// of this is worked on by all threads together instead of by one.
   int64_t held_bytes_max = int64_t{256} << 20;
+  /// Read, rounded or copied at once.
+  int64_t block_bytes = kBlockBytes;
   /// Output bytes done and in all; one call at a time, from any thread.
   std::function<void(int64_t done, int64_t total)> progress = {};
   /// Asked often; true stops the work with `cancelled`; the same call goes on where it stopped.
