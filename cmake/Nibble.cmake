@@ -8,6 +8,10 @@ target_compile_options(nibble_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wno-missing-field-initializers;-ffp-contract=off>")
 target_include_directories(nibble_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(nibble_flags INTERFACE Threads::Threads)
+if(NIBBLE_PLAIN_TESTS)
+  target_compile_options(nibble_flags INTERFACE
+                         "$<$<BOOL:$<TARGET_PROPERTY:NIBBLE_IS_TEST>>:-O0>")
+endif()
 if(NIBBLE_SANITIZE)
   # Checks of undefined behaviour are two fifths of the time to compile a test, optimisation as much
   # of the rest; both are for the code under test.

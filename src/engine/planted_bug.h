@@ -1,5 +1,5 @@
 // Planted bugs: mistakes that a build can be told to make (-DNIBBLE_PLANTED_BUG=n), one per class
-// of invariant, to prove that the tests would see them. tests/planted_bugs.sh builds and runs each.
+// of invariant, to prove that the tests would see them. `./test --mutate planted-bugs` tries each.
 // 0, the default, is the correct program; `planted` is a constant then and costs nothing.
 #pragma once
 

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The pure logic of tools/mutation: message text, draws, files of changes, scores. No compiler."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/mutation"))
+import changes  # noqa: E402
+import trial  # noqa: E402
+from changes import Change  # noqa: E402
+
+
+class MessageColumns(unittest.TestCase):
+    def silent(self, text):
+        """The text with every character of a message or comment replaced by a dot."""
+        return ["".join("." if i in columns else c for i, c in enumerate(line))
+                for line, columns in zip(text.splitlines(), changes.message_columns(text))]
+
+    def test_calls_comments_and_strings(self):
+        self.assertEqual(self.silent("if (a > b) return make_error(c + 1, {.what = x});"),
+                         ["if (a > b) return " + "." * 30 + ";"])
+        self.assertEqual(self.silent("x = y;  // why"), ["x = y;  ......"])
+        self.assertEqual(self.silent("f(\"a, \\\" b\", c);"), ["f(" + "." * 9 + ", c);"])
+        self.assertEqual(self.silent("n = 1'000'000 + m;"), ["n = 1'000'000 + m;"])
+
+    def test_a_call_over_lines_ends_at_its_bracket(self):
+        self.assertEqual(self.silent("  CHECK(a == b,\n        c);\n  d = e + f;"),
+                         ["  " + "." * 13, "." * 10 + ";", "  d = e + f;"])
+
+
+class ChangedColumns(unittest.TestCase):
+    def test_is_the_least_part_that_differs(self):
+        self.assertEqual(changes.changed_columns("a < b;", "a <= b;"), (3, 4))
+        self.assertEqual(changes.changed_columns("a + b;", "a - b;"), (2, 3))
+        self.assertEqual(changes.changed_columns("x", "yy"), (0, 1))
+
+
+class Draws(unittest.TestCase):
+    MADE = [Change("f.cc", line, f"line {line}", f"line {line} {kind}")
+            for line in range(1, 30) for kind in "abc"]
+
+    def test_each_line_once_before_any_line_twice(self):
+        drawn = changes.draw(self.MADE, 7)
+        self.assertEqual(sorted(map(repr, drawn)), sorted(map(repr, self.MADE)))
+        self.assertEqual({change.line for change in drawn[:29]}, set(range(1, 30)))
+
+    def test_the_seed_decides_and_other_edits_do_not(self):
+        drawn = changes.draw(self.MADE, 7)
+        self.assertEqual(changes.draw(list(reversed(self.MADE)), 7), drawn)
+        self.assertNotEqual(changes.draw(self.MADE, 8), drawn)
+        moved = [Change(c.file, c.line + 5, c.was, c.becomes) for c in self.MADE if c.line != 9]
+        self.assertEqual([c.identity() for c in changes.draw(moved, 7)],
+                         [c.identity() for c in drawn if c.line != 9])
+
+
+class Files(unittest.TestCase):
+    TEXT = ("# told\n\nfile: a.cc\nwas: x < y;\nbecomes: x <= y;\n\n"
+            "file: b.cc\nwas: p: q;\nbecomes: r;\n")
+
+    def test_blocks(self):
+        blocks = changes.parse_blocks(self.TEXT, "t", ("file", "was", "becomes"))
+        self.assertEqual([block["file"] for block in blocks], ["a.cc", "b.cc"])
+        self.assertEqual(blocks[1]["was"], "p: q;")
+        for text, words in [("file: a\n", "line 2: expected was:"), ("x: 1\n", "line 1: expected"),
+                            ("file: a\nfile: b\n", "line 2: expected"), ("file\n", "line 1:")]:
+            with self.assertRaisesRegex(ValueError, words):
+                changes.parse_blocks(text, "t", ("file", "was", "becomes"))
+
+    def test_a_change_keeps_its_indent_and_its_line_must_be_there_once(self):
+        block = {"file": "a.cc", "was": "x < y;", "becomes": "x <= y;"}
+        text = "{\n  x < y;\n}\n"
+        change = changes.change_of(block, text)
+        self.assertEqual(change.apply(text), "{\n  x <= y;\n}\n")
+        for other in ("{\n}\n", text + text):
+            with self.assertRaisesRegex(ValueError, "once, found it [02] times"):
+                changes.change_of(block, other)
+
+
+class Trials(unittest.TestCase):
+    def test_order_and_limits_of_time(self):
+        fast, near, hint = (trial.Part("t", [f"--gtest_filter={name}.*"], seconds)
+                            for name, seconds in (("Fast", 0.1), ("MemoryPlan", 2), ("Slow", 90)))
+        order = trial.nearest_first([fast, near, hint], "src/x/memory_plan.cc", hint.name)
+        self.assertEqual(order, [hint, near, fast])
+        self.assertEqual((fast.seconds_max, near.seconds_max, hint.seconds_max), (5, 20, 900))
+
+    def test_the_score_leaves_out_what_is_marked(self):
+        self.assertEqual(changes.Score(killed=17, survived=3, marked=5).percent, 85.0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,149 @@
+"""Runs test programs of changed products, confined and timed, and says which test saw the change.
+
+A program runs suite by suite, so a crash or a loop costs one suite. A suite that fails is run once
+more: what fails only once is not counted.
+"""
+
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+MEMORY_BYTES_MAX = 8 << 30
+FILE_BYTES_MAX = 2 << 30
+# A changed program may take ten times as long as the right one, and never less than this.
+SECONDS_MIN = 5.0
+TIMES_SLOWER_MAX = 10
+
+# Everything but the scratch folder is read-only: a changed program may remove or write any file.
+CONFINE = """
+set -e
+scratch=$1; shift
+mount --make-rprivate /
+mount --bind "$scratch" "$scratch"
+while read -r _ _ _ _ place _; do
+  mount -o remount,bind,ro "$place" 2>/dev/null || true
+done < /proc/self/mountinfo
+mount -o remount,bind,rw "$scratch"
+cd "$scratch"
+exec "$@"
+"""
+
+
+def confining():
+    """The words that confine a command to a folder; None where the system does not allow it."""
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    if os.geteuid() != 0:
+        words += ["--user", "--map-root-user"]
+    for try_words in (words, [*words, "--user", "--map-root-user"]):
+        try:
+            done = subprocess.run([*try_words, "bash", "-c", CONFINE, "-", os.getcwd(), "true"],
+                                  capture_output=True, check=False, timeout=20)
+        except OSError:
+            return None
+        if done.returncode == 0:
+            return [*try_words, "bash", "-c", CONFINE, "-"]
+    return None
+
+
+def limits():
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def run(command, scratch, seconds_max, confine, limit=limits):
+    """(ended well, seconds). Past `seconds_max` the command and all it started are killed."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    words = [*confine, str(scratch), *command] if confine else list(command)
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        words, cwd=scratch, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=limit,
+        env={**os.environ, "TMPDIR": str(scratch), "TEST_TMPDIR": str(scratch)})
+    try:
+        good = process.wait(seconds_max) == 0
+    except subprocess.TimeoutExpired:
+        good = False
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    shutil.rmtree(scratch, ignore_errors=True)
+    return good, time.monotonic() - begin
+
+
+def suites(program, cases):
+    """The suites of a gtest program, in its order; `cases` gives single tests instead."""
+    listed = subprocess.run([str(program), "--gtest_list_tests"], capture_output=True, text=True,
+                            check=True).stdout
+    found, suite = [], ""
+    for line in listed.splitlines():
+        name = line.split("#")[0].rstrip()
+        if name.endswith(".") and not name.startswith(" "):
+            suite = name
+            if not cases:
+                found.append(suite + "*")
+        elif name.startswith("  ") and cases:
+            found.append(suite + name.strip())
+    return found
+
+
+class Part:
+    """A piece of the tests: a program with arguments, and how long the right one takes."""
+
+    def __init__(self, target, arguments, seconds=0.0):
+        self.target, self.arguments, self.seconds = target, tuple(arguments), seconds
+
+    @property
+    def name(self):
+        return " ".join([self.target, *self.arguments])
+
+    @property
+    def seconds_max(self):
+        return max(SECONDS_MIN, TIMES_SLOWER_MAX * self.seconds)
+
+
+def parts_of(programs):
+    """Every part of the test programs: (target, arguments, path); gtest ones have one per suite."""
+    parts = []
+    for target, arguments, path in programs:
+        if arguments:
+            parts.append(Part(target, arguments))
+        else:
+            parts.extend(Part(target, [f"--gtest_filter={suite}", "--gtest_fail_fast"])
+                         for suite in suites(path, cases=False))
+    return parts
+
+
+def measure(parts, paths, scratch, confine):
+    """Times each part of the right program. Returns those that fail, which can judge nothing."""
+    failing = []
+    for part in parts:
+        good, part.seconds = run([str(paths[part.target]), *part.arguments], scratch, 600, confine)
+        if not good:
+            failing.append(part)
+    return failing
+
+
+def nearest_first(parts, file, hint):
+    """Those likely to see a change of `file` first: the one that saw it before, then by name."""
+    stem = pathlib.Path(file).stem.replace("_", "").lower()
+
+    def distance(part):
+        name = part.name.lower()
+        return part.name != hint, stem not in name, part.seconds
+    return sorted(parts, key=distance)
+
+
+def seen_by(parts, paths, scratch, confine):
+    """The first part that fails twice with the changed programs, or None."""
+    for part in parts:
+        command = [str(paths[part.target]), *part.arguments]
+        if run(command, scratch, part.seconds_max, confine)[0]:
+            continue
+        again, _ = run(command, scratch, part.seconds_max, confine)
+        if not again:
+            return part
+    return None
