@@ -8,6 +8,8 @@
 #include <csignal>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/companion_files.h"
+#include "checkpoint/shard_layout.h"
 #include "checkpoint/write_journal.h"
 #include "testing/test_files.h"
 
@@ -154,6 +156,24 @@ TEST(CheckpointWriter, CopiesWhatIsNoWeight) {
   EXPECT_EQ(names, expected);
   EXPECT_EQ(read_test_file(root / "out/tokenizer.json"), binary);
   EXPECT_EQ(fs::file_size(root / "out/LICENSE"), 3U << 20);
+}
+
+TEST(CompanionFiles, AreInTheOrderOfTheirNames) {
+  const TemporaryFolder root;
+  fs::create_directories(root / "in");
+  std::vector<fs::path> names;
+  for (int i = 10; i < 40; ++i) names.emplace_back(concat("file", i));
+  for (auto name = names.rbegin(); name != names.rend(); ++name)
+    write_test_file(root / "in" / *name, "x");
+  EXPECT_EQ(companion_files(root / "in").value(), names);
+}
+
+TEST(ShardLayout, NumbersBeyondFiveDigitsAreWrittenOut) {
+  const std::vector<TensorPlan> plan(100000, {"x", DType::u8, Shape{1}});
+  const CheckpointLayout layout = lay_out_shards(plan, 1);
+  ASSERT_EQ(layout.shards.size(), plan.size());
+  EXPECT_EQ(layout.shards[8].file, "model-00009-of-100000.safetensors");
+  EXPECT_EQ(layout.shards[99999].file, "model-100000-of-100000.safetensors");
 }
 
 TEST(CheckpointWriter, AFullDiskIsFoundBeforeTheWork) {

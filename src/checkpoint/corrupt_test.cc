@@ -74,7 +74,8 @@ const BadHeader kBadHeaders[] = {
     {"trailing_bytes", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 2,
      "bytes after the last tensor: expected 62 bytes, found 63"},
     {"unknown_key", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":0}})", 1,
-     "unknown key: expected dtype, shape, data_offsets, found \"x\""},
+     "model.safetensors: tensor \"a\": unknown key: expected dtype, shape, data_offsets, found "
+     "\"x\""},
     {"metadata_list", R"({"__metadata__":[]})", 0, "bad __metadata__"},
     {"metadata_number", R"({"__metadata__":{"n":1}})", 0, "found integer at \"n\""},
     {"deep", R"({"a":[[[[[1]]]]]})", 0, "nesting deeper than 4"},

@@ -66,6 +66,15 @@ TEST(DirectFile, ARefusalIsOneLine) {
   EXPECT_EQ(opened.error().message.find('\n'), std::string::npos);
 }
 
+TEST(DirectFile, AFileThatCannotBeOpenedIsNoRefusal) {
+  const TemporaryFolder folder;
+  for (const std::string& name : {std::string("absent"), std::string(300, 'x')}) {
+    const Result<DirectFile> opened = DirectFile::open(folder / name);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(opened.error().code, ErrorCode::unsupported) << opened.error().message;
+  }
+}
+
 TEST(DirectFile, ACheckpointReadDirectlyIsTheSame) {
   const std::string path = NIBBLE_SOURCE_DIR "/pebble/model";
   const Checkpoint buffered = Checkpoint::open(path).value();
