@@ -16,6 +16,15 @@
 
 namespace nibble::bench {
 
+/// True without a card, which it says: then there is nothing to check.
+inline bool skips_without_card() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return false;
+  std::printf("skipped: %s\n", error == cudaSuccess ? "no card" : cudaGetErrorString(error));
+  return true;
+}
+
 inline void must(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   std::printf("%s: %s\n", what, cudaGetErrorString(error));

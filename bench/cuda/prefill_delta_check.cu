@@ -367,6 +367,7 @@ int main(int argc, char** argv) {
   using namespace nibble::bench;
   using nibble::cuda::DeltaShape;
   using nibble::cuda::StateFormat;
+  if (skips_without_card()) return 0;
   Tally tally;
   must(nibble::cuda::delta_chunk_prepare(kSharedBytesHopper), "prepare");
   const DeltaShape real{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};

@@ -235,6 +235,7 @@ int main(int argc, char** argv) {
   using nibble::cuda::FlashShape;
   using nibble::cuda::KvFormat;
   using nibble::cuda::MatrixUnit;
+  if (skips_without_card()) return 0;
   Tally tally;
   must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
   const FlashShape real{.q_heads = 16, .kv_heads = 2, .head_dim = 256};

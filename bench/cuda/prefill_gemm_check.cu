@@ -447,6 +447,7 @@ void all_checks(Check& check) {
 
 int main(int argc, char** argv) {
   using namespace nibble::bench;
+  if (skips_without_card()) return 0;
   Check check;
   must(nibble::cuda::PrefillDevice::read(0, &check.device), "device");
   must(nibble::cuda::prefill_gemm_prepare(check.device), "prepare");

@@ -1,12 +1,14 @@
-// Pebble through the engine, exact mode: token ids and the bits of their log-probabilities do not
-// depend on the batch, the slot, the cut of the prompt, the prefix cache, preemption or the host
-// tier. Every case is compared with the sequences alone.
+// Pebble through the engine on the CPU and on a card, exact mode: token ids and the bits of their
+// log-probabilities do not depend on the batch, the slot, the cut of the prompt, the prefix cache,
+// preemption or the host tier. Every case is compared with the sequences alone. Without a card its
+// half is skipped.
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <map>
 #include <random>
 
+#include "backend/cuda/cuda_backend.h"
 #include "cli/model_loader.h"
 #include "engine/engine_core.h"
 
@@ -25,6 +27,8 @@ struct Said {
 using Answers = std::map<uint64_t, Said>;
 
 constexpr int32_t kTokens = 5;
+constexpr int32_t kLongTokens = 200;
+constexpr int32_t kLongPrompt = 4200;
 
 /// Random prompts: every third long, all with the same beginning but a few.
 std::vector<SequenceRequest> make_requests(int count, int32_t vocab_rows) {
@@ -52,6 +56,33 @@ std::vector<SequenceRequest> make_requests(int count, int32_t vocab_rows) {
   return made;
 }
 
+/// One prompt of many passes.
+std::vector<SequenceRequest> make_long_prompts(int count, int32_t vocab_rows) {
+  std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
+  std::mt19937 random(12);
+  while (static_cast<int32_t>(made[0].prompt.size()) < kLongPrompt)
+    made[0].prompt.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_rows)));
+  return made;
+}
+
+std::vector<SequenceRequest> make_long_answers(int count, int32_t vocab_rows) {
+  std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
+  for (SequenceRequest& request : made) request.max_tokens = kLongTokens;
+  return made;
+}
+
+/// Groups of three with one prompt, as the choices of one API request have it; each samples.
+std::vector<SequenceRequest> make_choices(int count, int32_t vocab_rows) {
+  std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i].prompt = made[i / 3 * 3].prompt;
+    made[i].sampling.temperature = 1.3;
+  }
+  return made;
+}
+
+using Requests = std::vector<SequenceRequest> (*)(int count, int32_t vocab_rows);
+
 struct Case {
   int count = 6;
   int32_t sequences_max = 4;
@@ -68,6 +99,8 @@ struct Case {
   std::shared_ptr<Drafter> drafter = nullptr;
   StateCache state = StateCache::f32;
   KvCache kv = KvCache::automatic;
+  Requests requests = make_requests;
+  int32_t context_max = 512;
 };
 
 struct Outcome {
@@ -76,10 +109,10 @@ struct Outcome {
   PrefixCounters cache;
 };
 
-LoadedModel load(const Case& what) {
+LoadedModel load(const Case& what, const char* backend) {
   auto model =
       load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
-                  .backend = "cpu",
+                  .backend = backend,
                   .options = {.kv_cache = what.kv, .state = what.state, .threads = what.threads}});
   CHECK(model.ok(), model.error().message);
   return std::move(model).value();
@@ -100,8 +133,26 @@ void take(const std::vector<EngineEvent>& events, Answers& answers) {
   }
 }
 
-Outcome run(const Case& what) {
-  LoadedModel model = load(what);
+class EngineBits : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!on_card()) return;
+    if (const auto device = describe_cuda_device(); !device.ok())
+      GTEST_SKIP() << device.error().message;
+  }
+  static bool on_card() { return GetParam() == std::string_view("cuda"); }
+  static Outcome run(const Case& what);
+  /// Each request of `requests` in an engine of one sequence, without a cache.
+  static const Answers& alone(int count = 64, Requests requests = make_requests,
+                              int32_t context_max = 512);
+  static void expect_alone(const Answers& answers, int count);
+  static void expect_same(const Answers& answers, int count, const Answers& expected);
+  struct Kept;
+  static void expect_the_same_however_it_runs(const Kept& kept);
+};
+
+Outcome EngineBits::run(const Case& what) {
+  LoadedModel model = load(what, GetParam());
   const EngineSettings settings{.pools = {.pages = what.pages,
                                           .state_slots = what.sequences_max + what.snapshots,
                                           .rows_max = 512 + what.sequences_max,
@@ -109,7 +160,7 @@ Outcome run(const Case& what) {
                                           .host_slots = what.host_slots,
                                           .replay_rows = what.drafter ? 4 : 0},
                                 .sequences_max = what.sequences_max,
-                                .context_max = 512,
+                                .context_max = what.context_max,
                                 .cache = what.cache,
                                 .chunk_tokens_max = what.chunk,
                                 .step_ms = 1e6,  // the chunk alone cuts
@@ -122,7 +173,7 @@ Outcome run(const Case& what) {
   Outcome result;
   for (int round = 0; round < what.rounds; ++round) {
     result.answers.clear();
-    std::vector<SequenceRequest> waiting = make_requests(what.count, vocab);
+    std::vector<SequenceRequest> waiting = what.requests(what.count, vocab);
     for (int step = 0; !waiting.empty() || !core.idle(); ++step) {
       for (size_t i = 0; i < what.arrive && !waiting.empty(); ++i) {
         core.submit(std::move(waiting.back()));
@@ -138,39 +189,76 @@ Outcome run(const Case& what) {
   return result;
 }
 
-/// Each request in an engine of one sequence, without a cache.
-const Answers& alone() {
-  static const Answers answers =
-      run({.count = 64, .sequences_max = 1, .cache = CacheMode::off, .arrive = 1, .threads = 1})
-          .answers;
-  return answers;
+const Answers& EngineBits::alone(int count, Requests requests, int32_t context_max) {
+  static std::map<std::pair<std::string, Requests>, Answers> known;
+  const auto [at, fresh] = known.try_emplace({GetParam(), requests});
+  if (fresh)
+    at->second = run({.count = count,
+                      .sequences_max = 1,
+                      .cache = CacheMode::off,
+                      .arrive = 1,
+                      .threads = 1,
+                      .requests = requests,
+                      .context_max = context_max})
+                     .answers;
+  return at->second;
 }
 
-void expect_alone(const Answers& answers, int count) {
+void EngineBits::expect_same(const Answers& answers, int count, const Answers& expected) {
   ASSERT_EQ(answers.size(), static_cast<size_t>(count));
+  for (const auto& [id, said] : answers) EXPECT_EQ(said, expected.at(id)) << "sequence " << id;
+}
+
+void EngineBits::expect_alone(const Answers& answers, int count) {
+  expect_same(answers, count, alone());
   for (const auto& [id, said] : answers) {
     ASSERT_EQ(said.tokens.size(), static_cast<size_t>(kTokens)) << "sequence " << id;
     ASSERT_EQ(said.logprob_bits.size(), static_cast<size_t>(kTokens));
-    EXPECT_EQ(said, alone().at(id)) << "sequence " << id;
   }
 }
 
-TEST(EngineBits, InBatchesOfAnySize) {
-  for (const int count : {2, 7, 64}) {
+TEST_P(EngineBits, InBatchesOfAnySize) {
+  std::vector<int> counts = {2, 7, 64};
+  if (on_card()) counts = {1, 2, 3, 4, 6, 8, 9, 12, 16, 20, 24, 31, 32, 33, 40, 48, 56, 63, 64};
+  for (const int count : counts) {
     SCOPED_TRACE(count);
     expect_alone(run({.count = count, .sequences_max = count, .pages = 480}).answers, count);
   }
   expect_alone(run({.count = 9, .sequences_max = 4, .arrive = 1}).answers, 9);  // other slots
 }
 
-TEST(EngineBits, HoweverPromptsAreCut) {
+TEST_P(EngineBits, ManyChoicesOfOnePrompt) {
+  const Answers& expected = alone(9, make_choices);
+  const Outcome together = run({.count = 9, .sequences_max = 5, .requests = make_choices});
+  expect_same(together.answers, 9, expected);
+  EXPECT_GT(together.cache.hits, 0);
+}
+
+TEST_P(EngineBits, LongPrompts) {
+  constexpr int kCount = 2;
+  constexpr int32_t kContext = 8192;
+  const Answers& expected = alone(kCount, make_long_prompts, kContext);
+  const Outcome together =
+      run({.count = kCount, .chunk = 192, .requests = make_long_prompts, .context_max = kContext});
+  expect_same(together.answers, kCount, expected);
+}
+
+TEST_P(EngineBits, LongAnswers) {
+  constexpr int kCount = 3;
+  const Answers& expected = alone(kCount, make_long_answers);
+  const Outcome together = run({.count = kCount, .requests = make_long_answers});
+  expect_same(together.answers, kCount, expected);
+  EXPECT_EQ(together.answers.at(1).tokens.size(), static_cast<size_t>(kLongTokens));
+}
+
+TEST_P(EngineBits, HoweverPromptsAreCut) {
   for (const int32_t chunk : {1, 128, 512, 0}) {
     SCOPED_TRACE(chunk);
     expect_alone(run({.chunk = chunk, .arrive = 1}).answers, 6);
   }
 }
 
-TEST(EngineBits, WhateverThePrefixCacheHolds) {
+TEST_P(EngineBits, WhateverThePrefixCacheHolds) {
   expect_alone(run({.cache = CacheMode::off}).answers, 6);
   const Outcome warm = run({.rounds = 2});
   expect_alone(warm.answers, 6);
@@ -180,7 +268,7 @@ TEST(EngineBits, WhateverThePrefixCacheHolds) {
   EXPECT_GT(tight.cache.pages_evicted + tight.cache.snapshots_evicted, 0);
 }
 
-TEST(EngineBits, RestoredFromTheHostTier) {
+TEST_P(EngineBits, RestoredFromTheHostTier) {
   const Outcome restored = run({.count = 9,
                                 .sequences_max = 2,
                                 .pages = 4,
@@ -193,13 +281,13 @@ TEST(EngineBits, RestoredFromTheHostTier) {
   EXPECT_GT(restored.cache.states_loaded, 0);
 }
 
-/// How numbers are kept between passes, where not in F32.
-struct Kept {
+/// How numbers are kept between passes, where not as by default.
+struct EngineBits::Kept {
   StateCache state = StateCache::f32;
   KvCache kv = KvCache::automatic;
 };
 
-void expect_the_same_however_it_runs(const Kept& kept) {
+void EngineBits::expect_the_same_however_it_runs(const Kept& kept) {
   const auto run_kept = [&](Case what) {
     what.state = kept.state;
     what.kv = kept.kv;
@@ -208,47 +296,51 @@ void expect_the_same_however_it_runs(const Kept& kept) {
   const Answers expected =
       run_kept({.count = 9, .sequences_max = 1, .cache = CacheMode::off, .arrive = 1, .threads = 1})
           .answers;
-  const auto expect_same = [&](const Outcome& outcome, int count) {
-    ASSERT_EQ(outcome.answers.size(), static_cast<size_t>(count));
-    for (const auto& [id, said] : outcome.answers)
-      EXPECT_EQ(said, expected.at(id)) << "sequence " << id;
-  };
-  EXPECT_NE(expected.at(1).logprob_bits,
-            alone().at(1).logprob_bits);  // it is in use
-  expect_same(run_kept({.count = 9, .sequences_max = 9, .pages = 480}), 9);
-  for (const int32_t chunk : {1, 128}) expect_same(run_kept({.chunk = chunk, .arrive = 1}), 6);
+  const bool is_default = on_card() && kept.kv == KvCache::bf16;
+  EXPECT_EQ(expected.at(1).logprob_bits == alone().at(1).logprob_bits, is_default);  // it is in use
+  expect_same(run_kept({.count = 9, .sequences_max = 9, .pages = 480}).answers, 9, expected);
+  for (const int32_t chunk : {1, 128})
+    expect_same(run_kept({.chunk = chunk, .arrive = 1}).answers, 6, expected);
   const Outcome warm = run_kept({.rounds = 2});
-  expect_same(warm, 6);
+  expect_same(warm.answers, 6, expected);
   EXPECT_GE(warm.cache.hits, 5);
   for (const int host_pages : {64, 0}) {  // swapped, and computed again
     const Outcome back = run_kept(
         {.count = 3, .chunk = 64, .host_pages = host_pages, .host_slots = 8, .preempt_step = 3});
-    expect_same(back, 3);
+    expect_same(back.answers, 3, expected);
     EXPECT_GT(back.engine.swaps_in + back.engine.recomputes, 0);
   }
 }
 
 /// A state that is rounded where a block of a prompt ends and behind each generated token.
-TEST(EngineBits, WithAStateInBf16) { expect_the_same_however_it_runs({.state = StateCache::bf16}); }
-TEST(EngineBits, WithKeysAndValuesInFp8) { expect_the_same_however_it_runs({.kv = KvCache::fp8}); }
-TEST(EngineBits, WithKeysAndValuesInBf16) {
+TEST_P(EngineBits, WithAStateInBf16) {
+  expect_the_same_however_it_runs({.state = StateCache::bf16});
+}
+TEST_P(EngineBits, WithKeysAndValuesInFp8) {
+  expect_the_same_however_it_runs({.kv = KvCache::fp8});
+}
+TEST_P(EngineBits, WithKeysAndValuesInBf16) {
   expect_the_same_however_it_runs({.kv = KvCache::bf16});
 }
 
 /// Proposes what the sequence says alone, with every fourth token wrong.
 class NearlyRight final : public Drafter {
  public:
+  explicit NearlyRight(const Answers& alone) : alone_(alone) {}
   void propose(const Sequence& s, int32_t count_max, std::vector<int32_t>& drafts) override {
-    const std::vector<int32_t>& text = alone().at(s.request.id).tokens;
+    const std::vector<int32_t>& text = alone_.at(s.request.id).tokens;
     for (size_t i = s.generated.size();
          i < text.size() && static_cast<int32_t>(drafts.size()) < count_max; ++i)
       drafts.push_back((s.request.id + i) % 4 == 0 ? (text[i] + 1) % 256 : text[i]);
   }
+
+ private:
+  const Answers& alone_;
 };
 
-TEST(EngineBits, WithDraftsRightAndWrong) {
-  alone();
-  const auto drafter = std::make_shared<NearlyRight>();
+TEST_P(EngineBits, WithDraftsRightAndWrong) {
+  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
+  const auto drafter = std::make_shared<NearlyRight>(alone());
   const Outcome drafted = run({.count = 9, .arrive = 1, .drafter = drafter});
   expect_alone(drafted.answers, 9);
   EXPECT_GT(drafted.engine.drafts_right, 5);
@@ -264,7 +356,7 @@ TEST(EngineBits, WithDraftsRightAndWrong) {
                  3);
 }
 
-TEST(EngineBits, PreemptedAtEveryStep) {
+TEST_P(EngineBits, PreemptedAtEveryStep) {
   for (int step = 0; step < kTokens + 5; ++step) {
     SCOPED_TRACE(step);
     const Outcome swapped =
@@ -278,6 +370,9 @@ TEST(EngineBits, PreemptedAtEveryStep) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, EngineBits, testing::Values("cpu", "cuda"),
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace nibble
