@@ -7,6 +7,7 @@ tools/mutate.py --planted BUILD                    those of tests/mutation/plant
 """
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -27,9 +28,29 @@ WORK = ROOT / "build/mutate"
 SEED = 20
 COUNT = 40
 MODULES = ("checkpoint", "text", "grammar", "model", "engine", "server", "quantize", "backend/cpu")
-SIMULATION = ["--seeds", "1000", "--steps", "300", "--threads", "1"]
-# Programs beside the module's own unit tests: (target, arguments).
-MORE_PROGRAMS = {"engine": [("nibble_engine_simulation", SIMULATION)]}
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A target that is run, or given to a script of tools/oracle. Without arguments: gtest."""
+    target: str
+    arguments: tuple = ()
+    script: str = ""
+
+    def command(self, path):
+        """With the built target's path; the oracles' caches are read, never written."""
+        words = [word.format(path=path, cache=ROOT / "build/cache") for word in self.arguments]
+        if not self.script:
+            return [str(path), *words]
+        return [sys.executable, str(ROOT / "tools/oracle" / self.script), *words]
+
+
+# What judges a module beside its own unit tests.
+MORE_PROGRAMS = {
+    "engine": [Program("nibble_engine_simulation",
+                       ("--seeds", "1000", "--steps", "300", "--threads", "1"))],
+    "text": [Program("nibble_template_tool", ("{path}", "5"), "template_test.py"),
+             Program("nibble_tokenizer_tool", ("{path}", "{cache}"), "tokenizer_test.py")],
+}
 NOT_DRAWN = re.compile(r"(_test|_fuzz|_tool|_data|_main|simulation)\.cc$|/absent\.cc$")
 INCLUDERS_MAX = 4
 KEYS = ("file", "was", "becomes")
@@ -80,9 +101,12 @@ class Results:
             out.write(json.dumps(entry) + "\n")
 
 
-def sources_hash(tree, module):
+def sources_hash(tree, module, programs):
     """Of everything that may decide a result: all C++ below, the module and its tests' data."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(programs).encode())
+    if any(program.script for program in programs):
+        for script in sorted((ROOT / "tools/oracle").glob("*.py")):
+            digest.update(script.read_bytes())
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))
         beside = name.startswith("src/") and name.endswith("_test.cc") and \
@@ -96,7 +120,7 @@ class Draw:
     def __init__(self, module, seed, count, confine):
         self.module, self.seed, self.count, self.confine = module, seed, count, confine
         self.shop = Workshop(WORK / "tree", WORK / "build")
-        self.programs = [(target_of(module), [])] + MORE_PROGRAMS.get(module, [])
+        self.programs = [Program(target_of(module))] + MORE_PROGRAMS.get(module, [])
         self.equivalent = marked_equivalent()
         self.results = Results(WORK / f"{module.replace('/', '_')}.jsonl")
         self.files = product_files(self.shop.tree, module)
@@ -104,12 +128,11 @@ class Draw:
         self.hash = ""
 
     def prepare(self):
-        self.shop.make([target for target, _ in self.programs])
-        paths = {target: self.shop.build / "src" / self.module / target
-                 for target, _ in self.programs}
-        self.parts = trial.parts_of([(target, arguments, paths[target])
-                                     for target, arguments in self.programs])
-        self.hash = sources_hash(self.shop.tree, self.module)
+        self.shop.make([program.target for program in self.programs])
+        paths = {program.target: self.shop.build / "src" / self.module / program.target
+                 for program in self.programs}
+        self.parts = trial.parts_of(self.programs, paths)
+        self.hash = sources_hash(self.shop.tree, self.module, self.programs)
         kept = WORK / f"{self.module.replace('/', '_')}-seconds.json"
         known = json.loads(kept.read_text()) if kept.exists() else {}
         if known.get("hash") != self.hash:
@@ -151,9 +174,8 @@ class Draw:
                     for file in files]
             if all(map(self.shop.same_object, files, made)):
                 return "same_object", ""
-            paths = {}
-            for target, _ in self.programs:
-                paths[target] = self.shop.link(target, files, made, folder)
+            paths = {program.target: self.shop.link(program.target, files, made, folder)
+                     for program in self.programs}
         except DoesNotBuild:
             return "does_not_build", ""
         order = trial.nearest_first(self.parts, change.file, self.results.hints.get(mutant))
@@ -251,8 +273,8 @@ def planted_bugs(names, confine):
         folder.mkdir(parents=True)
         made = [shop.shop.compile(file, folder, defines=[f"NIBBLE_PLANTED_BUG={number}"])
                 for file in files]
-        paths = {target: shop.shop.link(target, files, made, folder)
-                 for target, _ in shop.programs}
+        paths = {program.target: shop.shop.link(program.target, files, made, folder)
+                 for program in shop.programs}
         order = trial.nearest_first(shop.parts, files[0], None) if files else []
         by = trial.seen_by(order, paths, folder / "scratch", confine)
         missed += by is None

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The pure logic of tools/mutation: message text, draws, files of changes, scores. No compiler."""
 
+import collections
 import pathlib
 import sys
 import unittest
@@ -9,6 +10,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/muta
 import changes  # noqa: E402
 import trial  # noqa: E402
 from changes import Change  # noqa: E402
+
+Program = collections.namedtuple("Program", ["target"])
 
 
 class MessageColumns(unittest.TestCase):
@@ -79,7 +82,7 @@ class Files(unittest.TestCase):
 
 class Trials(unittest.TestCase):
     def test_order_and_limits_of_time(self):
-        fast, near, hint = (trial.Part("t", [f"--gtest_filter={name}.*"], seconds)
+        fast, near, hint = (trial.Part(Program("t"), f"{name}.*", seconds)
                             for name, seconds in (("Fast", 0.1), ("MemoryPlan", 2), ("Slow", 90)))
         order = trial.nearest_first([fast, near, hint], "src/x/memory_plan.cc", hint.name)
         self.assertEqual(order, [hint, near, fast])

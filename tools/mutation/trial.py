@@ -91,29 +91,35 @@ def suites(program, cases):
 
 
 class Part:
-    """A piece of the tests: a program with arguments, and how long the right one takes."""
+    """A piece of the tests: one suite of a gtest program, or all of another; and its time."""
 
-    def __init__(self, target, arguments, seconds=0.0):
-        self.target, self.arguments, self.seconds = target, tuple(arguments), seconds
+    def __init__(self, program, suite="", seconds=0.0):
+        self.program, self.suite, self.seconds = program, suite, seconds
 
     @property
     def name(self):
-        return " ".join([self.target, *self.arguments])
+        return f"{self.program.target} {self.suite}".strip()
+
+    def command(self, paths):
+        words = self.program.command(paths[self.program.target])
+        if self.suite:
+            words += [f"--gtest_filter={self.suite}", "--gtest_fail_fast"]
+        return words
 
     @property
     def seconds_max(self):
         return max(SECONDS_MIN, TIMES_SLOWER_MAX * self.seconds)
 
 
-def parts_of(programs):
-    """Every part of the test programs: (target, arguments, path); gtest ones have one per suite."""
+def parts_of(programs, paths):
+    """Every part of the programs, which were built at `paths`; a gtest program has one a suite."""
     parts = []
-    for target, arguments, path in programs:
-        if arguments:
-            parts.append(Part(target, arguments))
+    for program in programs:
+        if program.arguments:
+            parts.append(Part(program))
         else:
-            parts.extend(Part(target, [f"--gtest_filter={suite}", "--gtest_fail_fast"])
-                         for suite in suites(path, cases=False))
+            parts.extend(Part(program, suite)
+                         for suite in suites(paths[program.target], cases=False))
     return parts
 
 
@@ -121,7 +127,7 @@ def measure(parts, paths, scratch, confine):
     """Times each part of the right program. Returns those that fail, which can judge nothing."""
     failing = []
     for part in parts:
-        good, part.seconds = run([str(paths[part.target]), *part.arguments], scratch, 600, confine)
+        good, part.seconds = run(part.command(paths), scratch, 600, confine)
         if not good:
             failing.append(part)
     return failing
@@ -140,7 +146,7 @@ def nearest_first(parts, file, hint):
 def seen_by(parts, paths, scratch, confine):
     """The first part that fails twice with the changed programs, or None."""
     for part in parts:
-        command = [str(paths[part.target]), *part.arguments]
+        command = part.command(paths)
         if run(command, scratch, part.seconds_max, confine)[0]:
             continue
         again, _ = run(command, scratch, part.seconds_max, confine)

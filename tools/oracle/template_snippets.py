@@ -18,6 +18,11 @@ VARIABLES = {
 }
 
 SNIPPETS = [
+    # Found by mutants that no other snippet saw.
+    "{{ missing[1:2] }}", "{{ s|truncate(3, leeway=-1) }}", "{{ namespace(a=1) + 1 }}",
+    "{{ 1.5 - 0.25 }} {{ f - n }}",
+    "{% macro a() %}{{ varargs }}{% endmacro %}{% macro b() %}-{% endmacro %}{{ a(1) }}{{ b(1) }}",
+    "{% macro a() %}{{ kwargs }}{% endmacro %}{% macro b() %}-{% endmacro %}{{ b(x=1) }}",
     # Output and literals.
     "{{ s }}", "{{ n }} {{ f }} {{ big }} {{ t }} {{ no }} {{ nothing }} {{ missing }}|",
     "{{ l }} {{ d }}",
@@ -433,7 +438,7 @@ LOOSE = [
 
 COMPILE_ERRORS = [
     "{{", "{{ }}", "{% if %}{% endif %}", "{% if x %}", "{% for x in y %}", "{% endif %}",
-    "{% nope %}", "{{ x|nope }}", "{{ x is nope }}", "{{ 1 + }}", "{{ (1 }}", "{{ [1 }}",
+    "{% nope %}", "{% rawx %}", "{% raw x %}", "{{ x|nope }}", "{{ x is nope }}", "{{ 1 + }}", "{{ (1 }}", "{{ [1 }}",
     "{{ 1) }}", "{{ 'abc }}", "{# open", "{% raw %}x", "{% set %}", "{% set x = %}",
     "{% set 1 = 2 %}", "{% set true = 2 %}", "{% for loop in y %}{% endfor %}",
     "{% for in y %}{% endfor %}", "{% for x y %}{% endfor %}", "{% macro %}{% endmacro %}",
