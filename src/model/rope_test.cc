@@ -129,6 +129,17 @@ TEST(Rope, YarnWithoutTruncation) {
               3.16227766e-4 * (1 - ramp + ramp / 4), 1e-12);
 }
 
+/// Both ends of the correction range fall on pair 0: every later pair is interpolated in full.
+TEST(Rope, YarnOfAnEmptyRange) {
+  RopeConfig config = large_model();
+  config.yarn = YarnConfig{.factor = 4.0, .original_max_positions = 6};
+  const RopeTable table = make_rope_table(config);
+  const RopeTable plain = make_rope_table(large_model());
+  EXPECT_DOUBLE_EQ(table.inverse_frequencies[0], plain.inverse_frequencies[0]);
+  for (size_t i = 1; i < 32; ++i)
+    EXPECT_DOUBLE_EQ(table.inverse_frequencies[i], plain.inverse_frequencies[i] / 4) << i;
+}
+
 TEST(Rope, AnglesFollowTheirAxis) {
   const RopeTable table = make_rope_table(large_model());
   std::array<float, 32> cos = {};

@@ -102,6 +102,10 @@ TEST_F(SyntheticInputs, AreDeclaredWhereTheyAreAskedFor) {
     const AttentionSources& attention = eight.weights.layers()[1].attention;
     EXPECT_EQ(attention.k.scheme.activations, ActivationFormat::high);
     EXPECT_TRUE(check_sound(eight.weights.load(attention.q).value()).ok());
+    const std::string config = eight.checkpoint->config().dump();
+    EXPECT_EQ(config.find(R"("block_structure":[128,128])") != std::string::npos,
+              fp8 == SyntheticFp8::by_block)
+        << config;
     return attention.q.scheme.activations;
   };
   EXPECT_EQ(inputs_of("token", SyntheticFp8::by_token), ActivationFormat::fp8_token);
