@@ -1,7 +1,8 @@
-# nibble_module(NAME [TEST_SECONDS N] SOURCES... DEPENDS...): a folder of src/ as a static library, its
-# *_test.cc as one test program, and each *_fuzz.cc as one fuzz program. They are found by name, so
-# none can be forgotten. TEST_SECONDS: about how long its tests take with sanitizers; the longest
-# begin first.
+# nibble_module(NAME [TEST_SECONDS N] [TESTS_ELSEWHERE REGEX] SOURCES... DEPENDS...): a folder of src/
+# as a static library, its *_test.cc, those of its subfolders too, as one test program, and each
+# *_fuzz.cc as one fuzz program. They are found by name, so none can be forgotten. TEST_SECONDS:
+# about how long its tests take with sanitizers; the longest begin first. TESTS_ELSEWHERE: tests
+# whose path matches belong to another program.
 
 add_library(nibble_flags INTERFACE)
 target_compile_options(nibble_flags INTERFACE
@@ -60,13 +61,16 @@ endfunction()
 
 # Called from the module's own folder; SOURCES are relative to it.
 function(nibble_module name)
-  cmake_parse_arguments(ARG "" "TEST_SECONDS" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TEST_SECONDS;TESTS_ELSEWHERE" "SOURCES;DEPENDS;TEST_DEPENDS" ${ARGN})
   set(target nibble_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   target_link_libraries(${target} PUBLIC nibble_flags ${ARG_DEPENDS})
   nibble_precompiled(${target} nibble_pch)
   if(NIBBLE_TESTS)
-    file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cc)
+    if(ARG_TESTS_ELSEWHERE)
+      list(FILTER tests EXCLUDE REGEX "${ARG_TESTS_ELSEWHERE}")
+    endif()
     if(tests)
       find_package(GTest REQUIRED)
       add_executable(${target}_test ${tests})

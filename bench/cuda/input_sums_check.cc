@@ -10,8 +10,8 @@
 #include <random>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_memory.h"
-#include "backend/cuda/input_sums.h"
+#include "backend/cuda/ops/calibration/input_sums.h"
+#include "backend/cuda/runtime/device_memory.h"
 #include "tensor/float_formats.h"
 
 namespace nibble::cuda {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/linear_stream.h"
+#include "backend/cuda/ops/linear/linear_stream.h"
 #include "linear_times.h"
 #include "linear_weights.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/linear_held.h"
-#include "backend/cuda/linear_stream.h"
+#include "backend/cuda/ops/linear/linear_held.h"
+#include "backend/cuda/ops/linear/linear_stream.h"
 #include "linear_times.h"
 #include "linear_weights.h"
 

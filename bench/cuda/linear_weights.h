@@ -1,7 +1,7 @@
 // Random matrices of every format for the checks and timings of products.
 #pragma once
 
-#include "backend/cuda/device_weights.h"
+#include "backend/cuda/weights/device_weights.h"
 #include "prefill_check.h"
 
 namespace nibble::bench {

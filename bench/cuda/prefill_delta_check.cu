@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "backend/cuda/delta_chunk_parts.cuh"
+#include "backend/cuda/ops/delta_net/delta_chunk_parts.cuh"
 #include "prefill_check.h"
 
 namespace nibble::bench {

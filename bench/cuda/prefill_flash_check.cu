@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "backend/cuda/flash_prefill.h"
+#include "backend/cuda/ops/attention/flash_prefill.h"
 #include "prefill_check.h"
 
 namespace nibble::bench {

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <string>
 
-#include "backend/cuda/grouped_gemm.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/prefill_gemm.h"
-#include "backend/cuda/prefill_norm.h"
+#include "backend/cuda/ops/linear/prefill_gemm.h"
+#include "backend/cuda/ops/norm/prefill_norm.h"
+#include "backend/cuda/ops/route/grouped_gemm.h"
 #include "prefill_check.h"
 
 namespace nibble::bench {

@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_memory.h"
-#include "backend/cuda/short_list.h"
+#include "backend/cuda/ops/head/short_list.h"
+#include "backend/cuda/runtime/device_memory.h"
 #include "model/short_list.h"
 
 namespace nibble::cuda {

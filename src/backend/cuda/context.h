@@ -2,12 +2,12 @@
 // in the other backends; CudaBackend only forwards to them.
 #pragma once
 
-#include "backend/cuda/device.h"
 #include "backend/cuda/device_batch.h"
-#include "backend/cuda/device_pools.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/prompt_plan.h"
-#include "backend/cuda/weight_store.h"
+#include "backend/cuda/runtime/device.h"
+#include "backend/cuda/runtime/device_pools.h"
+#include "backend/cuda/weights/weight_store.h"
 #include "backend/cuda/workspace.h"
 #include "model/config.h"
 

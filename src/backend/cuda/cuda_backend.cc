@@ -8,13 +8,13 @@
 #include <map>
 
 #include "backend/cuda/bench_access.h"
-#include "backend/cuda/card.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/declared.h"
-#include "backend/cuda/head_results.h"
-#include "backend/cuda/host_copy.h"
+#include "backend/cuda/ops/attention/rope.h"
+#include "backend/cuda/ops/head/head_results.h"
 #include "backend/cuda/pass_probe.h"
-#include "backend/cuda/rope.h"
+#include "backend/cuda/runtime/card.h"
+#include "backend/cuda/runtime/host_copy.h"
 #include "model/forward.h"
 
 namespace nibble {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/round_inputs.h"
+#include "backend/cuda/ops/linear/round_inputs.h"
 
 namespace nibble::cuda {
 namespace {

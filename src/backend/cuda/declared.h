@@ -6,7 +6,7 @@
 
 #include "backend/cuda/context.h"
 #include "backend/cuda/f32_products.h"
-#include "backend/cuda/prefill_gemm.h"
+#include "backend/cuda/ops/linear/prefill_gemm.h"
 
 namespace nibble::cuda {
 

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "backend/cuda/device_memory.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime/device_memory.h"
 #include "model/backend.h"
 #include "model/batch.h"
 

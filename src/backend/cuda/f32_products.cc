@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/split_inputs.h"
+#include "backend/cuda/ops/linear/split_inputs.h"
 
 namespace nibble::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/device_weights.h"
+#include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
 

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <utility>
 
-#include "backend/cuda/card.h"
 #include "backend/cuda/context.h"
-#include "backend/cuda/device_taps.h"
-#include "backend/cuda/rope.h"
+#include "backend/cuda/ops/attention/rope.h"
+#include "backend/cuda/ops/calibration/device_taps.h"
+#include "backend/cuda/runtime/card.h"
 #include "model/sample_passes.h"
 
 namespace nibble {

@@ -1,6 +1,6 @@
 // The blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for each.
 #include "backend/cuda/declared.h"
-#include "backend/cuda/device_taps.h"
+#include "backend/cuda/ops/calibration/device_taps.h"
 
 namespace nibble::cuda {
 namespace {

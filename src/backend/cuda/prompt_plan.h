@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
-#include "backend/cuda/delta_chunk.h"
-#include "backend/cuda/device_memory.h"
-#include "backend/cuda/flash_prefill.h"
-#include "backend/cuda/grouped_gemm.h"
-#include "backend/cuda/prefill_gemm.h"
+#include "backend/cuda/ops/attention/flash_prefill.h"
+#include "backend/cuda/ops/delta_net/delta_chunk.h"
+#include "backend/cuda/ops/linear/prefill_gemm.h"
+#include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/runtime/device_memory.h"
 #include "model/backend.h"
 #include "model/config.h"
 

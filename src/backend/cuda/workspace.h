@@ -1,7 +1,7 @@
 // Device memory of one pass between the blocks and inside them; reserved once.
 #pragma once
 
-#include "backend/cuda/device_memory.h"
+#include "backend/cuda/runtime/device_memory.h"
 #include "model/backend.h"
 #include "model/config.h"
 

@@ -9,8 +9,8 @@
 
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_memory.h"
 #include "backend/cuda/faults/fatal_kernels.h"
+#include "backend/cuda/runtime/device_memory.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
 

@@ -1,0 +1,444 @@
+// Attention of single rows over paged keys and values, on tensor cores (mma.sync, sm_80 up).
+// Scores: the queries of a KV head are the rows of the left operand, what their rounding leaves 8
+// more. Results: dimensions are the rows, query heads the columns. A block of 4 warps norms and
+// rotates the queries of a row and, where the row's own token is in its piece, that token's k and
+// v; takes one piece of the history after another (attend_pieces.cuh), the next tokens of each warp
+// on their way; attend_combine.cu adds the pieces of a row. head_dim up to 256, any number of query
+// heads per KV head. Bound: the bytes of keys and values; reached on an H200 at 131,072 tokens of
+// context: 87 % (BF16), 68 % (FP8).
+#include "backend/cuda/ops/attention/attend_pieces.cuh"
+#include "backend/cuda/runtime/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+constexpr int kBlocksPerMultiprocessor = 2;
+constexpr int kHeadThreads = kThreads / kAttendHeads;
+static_assert(kThreads >= kPairsMax && kAttendHeads == 2 * kWarps);
+
+template <KvFormat kFormat, int kDim, bool kExact>
+class AttendBlock {
+  using Step = KvStep<kFormat, kDim, kExact>;
+  static constexpr int kGroups = Step::kGroups;
+  static constexpr int kBlockTokens = kWarps * Step::kTokens;
+  static_assert(kAttendTokensMin % kBlockTokens == 0 && kPage % Step::kTokens == 0);
+  static constexpr int kOutStride = kDim + 4;  // out, maximum, total
+  /// BF16 has 8 bits, too few for weights: each is a sum of two operands.
+  static constexpr int kParts = kFormat == KvFormat::bf16 ? 2 : 1;
+  static constexpr int kElementBytes = static_cast<int>(kv_element_bytes(kFormat));
+
+ public:
+  struct Shared {
+    uint4 queries[Step::kProducts][32];            // as left operands
+    alignas(16) uint8_t own[2][Step::kLineBytes];  // k and v of the row's own token
+    union {
+      float out[kWarps][kAttendHeads][kOutStride];
+      float heads[kWarps][3][kHeadDimMax];  // before they are operands
+    };
+    float2 turns[kPairsMax];  // of the row
+    PieceTable table;
+    Piece pieces[2];  // the one in work and the next, by turns
+  };
+
+  __device__ AttendBlock(const AttentionArgs& a, const AttendLaunch& launch, Shared& shared)
+      : a_(a),
+        launch_(launch),
+        shared_(shared),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        g_(static_cast<int>(threadIdx.x) % 32 / 4),
+        q_(static_cast<int>(threadIdx.x) % 4) {}
+
+  __device__ void run() {
+    if (warp_ == 0) shared_.table.fill(a_, launch_);
+    __syncthreads();
+    const int2 range = shared_.table.range();
+    if (range.x == range.y) return wait_for_inputs();
+    const Piece first = piece_of(range.x);
+    Walk walk = walk_of(a_, launch_, first);
+    // Pages hold what earlier passes wrote, so they are read ahead of the inputs.
+    bool loaded = launch_.fresh && first_of(walk) < walk.end;
+    if (loaded) look_ahead(walk);
+    take_turns(first.row);
+    __syncthreads();
+    wait_for_inputs();
+#pragma unroll 1
+    for (int number = range.x; number < range.y; ++number) {
+      take_row(shared_.pieces[number % 2], number == range.x, walk);
+      Walk next;
+      if (number + 1 < range.y) next = walk_of(a_, launch_, piece_of(number + 1));
+      loaded = go(walk, next, loaded);
+      write(shared_.pieces[number % 2]);
+      walk = next;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int head_dim() const { return kExact ? kDim : a_.head_dim; }
+  __device__ __forceinline__ int line_bytes() const { return head_dim() * kElementBytes; }
+  /// All warps look it up; the block finds it in shared memory after the next barrier.
+  __device__ __forceinline__ Piece piece_of(int number) {
+    const Piece piece = shared_.table.at(launch_, number);
+    if (threadIdx.x == 0) shared_.pieces[number % 2] = piece;
+    return piece;
+  }
+  /// This warp's first token.
+  __device__ __forceinline__ int first_of(const Walk& walk) const {
+    return walk.begin + warp_ * Step::kTokens;
+  }
+
+  /// The next tokens to load; their page is looked up here.
+  __device__ __forceinline__ void aim(Walk& walk, int first) {
+    line_ = line_of(a_, walk, first, line_bytes());
+    tokens_ = min(Step::kTokens, min(walk.end, walk.own) - first);
+  }
+  __device__ __forceinline__ void load_keys(int half) {
+    if (tokens_ > 0) step_.load_keys(a_.kv.keys + line_, line_bytes(), tokens_, half);
+  }
+  __device__ __forceinline__ void load_values(int half) {
+    if (tokens_ > 0) step_.load_values(a_.kv.values + line_, line_bytes(), tokens_, half);
+  }
+  __device__ __forceinline__ void begin_loads(Walk& walk) {
+    aim(walk, first_of(walk));
+    load_keys(0);
+    load_keys(1);
+    load_values(0);
+  }
+  /// The first step on its way, the second into the L2.
+  __device__ __forceinline__ void look_ahead(Walk& walk) {
+    begin_loads(walk);
+    const int second = first_of(walk) + kBlockTokens;
+    const int tokens = min(Step::kTokens, min(walk.end, walk.own) - second);
+    if (tokens <= 0) return;
+    Walk copy = walk;
+    const int64_t line = line_of(a_, copy, second, line_bytes());
+    for (int at = static_cast<int>(threadIdx.x) % 32 * 128; at < tokens * line_bytes();
+         at += 32 * 128) {
+      prefetch(a_.kv.keys + line + at);
+      prefetch(a_.kv.values + line + at);
+    }
+  }
+  static __device__ __forceinline__ void prefetch(const uint8_t* at) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+  }
+
+  /// For the rotations of a row; a barrier must follow.
+  __device__ __forceinline__ void take_turns(int row) {
+    const auto pair = static_cast<int>(threadIdx.x);
+    if (pair < a_.rope.pairs) shared_.turns[pair] = turn_of(a_, launch_.row_begin + row, pair);
+  }
+  /// What a piece needs of its row: queries if they change, and the row's own token if it is here.
+  __device__ __forceinline__ void take_row(const Piece& piece, bool first, const Walk& walk) {
+    const bool changes = first || piece.index == 0;
+    const bool own = walk.own < INT_MAX;
+    if (!changes && !own) return;
+    const int row = launch_.row_begin + piece.row;
+    const int64_t stride = a_.output_gate ? 2 * head_dim() : head_dim();
+    const float* q = a_.q + (static_cast<int64_t>(row) * a_.q_heads + piece.first_head) * stride;
+    const int64_t kv_at = (static_cast<int64_t>(row) * a_.kv_heads + piece.kv_head) * head_dim();
+    HeadPart heads[3] = {};  // two of q, then k or v
+    HeadPart q_weight = {}, k_weight = {};
+    if (changes) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k)
+        if (warp_ + kWarps * k < piece.heads)
+          heads[k] = load_head(q + (warp_ + kWarps * k) * stride, head_dim());
+      q_weight = load_head(a_.q_norm, head_dim());
+    }
+    if (own && warp_ == 0) {
+      heads[2] = load_head(a_.k + kv_at, head_dim());
+      k_weight = load_head(a_.k_norm, head_dim());
+    }
+    if (own && warp_ == 1) heads[2] = load_head(a_.v + kv_at, head_dim());
+    if (changes && !first) take_turns(piece.row);
+    auto& before = shared_.heads[warp_];
+    if (changes) {
+      norm_head(a_, q_weight, heads[0], before[0]);
+      norm_head(a_, q_weight, heads[1], before[1]);
+    }
+    if (own && warp_ == 0) norm_head(a_, k_weight, heads[2], before[2]);
+    __syncthreads();
+    if (changes) rotate_heads<2>(a_.rope.pairs, shared_.turns, before[0]);
+    if (own && warp_ == 0) rotate_heads<1>(a_.rope.pairs, shared_.turns, before[2]);
+    __syncwarp();
+    if (changes) {
+      store_query(before[0], warp_);
+      store_query(before[1], warp_ + kWarps);
+    }
+    if (own && warp_ == 0) heads[2] = load_head(before[2], kHeadDimMax);
+    if (own && warp_ < 2) store_own(piece, walk, heads[2]);
+    __syncthreads();
+  }
+  /// A query as a left operand: its numbers in row `head`, what their rounding leaves in 8 + head.
+  __device__ __forceinline__ void store_query(const float* from, int head) {
+    const float scale = rsqrtf(static_cast<float>(head_dim())) * kLog2E;
+#pragma unroll
+    for (int j = 0; j < (kDim + 127) / 128; ++j) {
+      const int d = HeadPart::element(j);
+      if (d >= kDim) continue;
+      float x[4];
+      load_quad(from + d, x);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[e] *= scale;
+      const uint32_t low = operand_pair<kFormat>(x[0], x[1]);
+      const uint32_t high = operand_pair<kFormat>(x[2], x[3]);
+      const int place = Step::key_place(d);
+      shared_.queries[place / 4][4 * head + place % 4] =
+          make_uint4(low, operand_rest<kFormat>(x[0], x[1], low), high,
+                     operand_rest<kFormat>(x[2], x[3], high));
+    }
+  }
+  /// k (warp 0) or v (warp 1) of the own token, for this block and into its page.
+  __device__ __forceinline__ void store_own(const Piece& piece, const Walk& walk,
+                                            const HeadPart& head) {
+    store_head<kFormat>(shared_.own[warp_], head, Step::kLineBytes / kElementBytes);
+    if (piece.first_head != piece.kv_head * launch_.group) return;
+    Walk copy = walk;
+    const int64_t line = line_of(a_, copy, walk.own, line_bytes());
+    store_head<kFormat>((warp_ == 0 ? a_.kv.keys : a_.kv.values) + line, head, head_dim());
+  }
+
+  /// The tokens of this warp; what follows them is on its way when it returns true.
+  __device__ __forceinline__ bool go(Walk& walk, Walk& next, bool loaded) {
+    highest_ = -INFINITY;
+    total_ = 0.0F;
+#pragma unroll
+    for (int i = 0; i < Step::kTiles; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) out_[i][e] = 0.0F;
+    int first = first_of(walk);
+    if (first >= walk.end) return false;
+    if (!loaded) begin_loads(walk);
+    const bool next_has = first_of(next) < next.end;
+    for (;;) {
+      const int own = walk.own - first;  // its place in this step
+      if (own < Step::kTokens) {
+        step_.replace_keys(shared_.own[0], own);
+        step_.replace_values(shared_.own[1], own, 0);
+      }
+      float s[2 * kGroups][2];
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) score(group, s);
+      load_values(1);
+      if (own < Step::kTokens) step_.replace_values(shared_.own[1], own, 1);
+      const int left = walk.end - first;
+      const bool more = left > kBlockTokens;
+      const bool goes_on = more || next_has;
+      if (more) {
+        aim(walk, first + kBlockTokens);
+      } else if (next_has) {
+        aim(next, first_of(next));
+      }
+      if (goes_on) load_keys(0);
+      uint32_t weights[kGroups][kParts][2];
+      soften(s, left, weights);
+      accumulate<0>(weights);
+      if (goes_on) load_keys(1);
+      accumulate<1>(weights);
+      if (goes_on) load_values(0);
+      if (!more) return next_has;
+      first += kBlockTokens;
+    }
+  }
+
+  /// s: head g, tokens 8e + 2q, + 1 of a group of 16. Two sums each, added at the end.
+  __device__ __forceinline__ void score(int group, float (&s)[2 * kGroups][2]) const {
+    float sums[2][2][4] = {};
+#pragma unroll
+    for (int k = 0; k < Step::kProducts; ++k) {
+      const uint4 a = shared_.queries[k][threadIdx.x % 32];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        uint32_t b[2];
+        step_.key_operand(2 * group + e, k, b);
+        mma_16x8x16<kFormat>(sums[e][k % 2], a.x, a.y, a.z, a.w, b[0], b[1]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 2; ++e)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        s[2 * group + e][i] =
+            (sums[e][0][i] + sums[e][1][i]) + (sums[e][0][i + 2] + sums[e][1][i + 2]);
+  }
+
+  /// Scores to weights relative to the running maximum. left: tokens from the first on.
+  __device__ __forceinline__ void soften(float (&s)[2 * kGroups][2], int left,
+                                         uint32_t (&weights)[kGroups][kParts][2]) {
+    float top = -INFINITY;
+#pragma unroll
+    for (int e = 0; e < 2 * kGroups; ++e)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (8 * e + 2 * q_ + i >= left) s[e][i] = -INFINITY;
+        top = fmaxf(top, s[e][i]);
+      }
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
+    top = fmaxf(top, highest_);
+    const float rescale = exp2f(highest_ - top);
+    highest_ = top;
+    float sum = 0.0F;
+#pragma unroll
+    for (int e = 0; e < 2 * kGroups; ++e)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        s[e][i] = 8 * e + 2 * q_ + i >= left ? 0.0F : exp2f(s[e][i] - top);
+        sum += s[e][i];
+      }
+    total_ = fmaf(total_, rescale, sum);
+#pragma unroll
+    for (int e = 0; e < 2 * kGroups; ++e) {
+      const uint32_t pair = operand_pair<kFormat>(s[e][0], s[e][1]);
+      weights[e / 2][0][e % 2] = pair;
+      if constexpr (kParts == 2)
+        weights[e / 2][1][e % 2] = operand_rest<kFormat>(s[e][0], s[e][1], pair);
+    }
+    if (__any_sync(kAllLanes, rescale != 1.0F)) {
+      float of_head[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) of_head[h] = __shfl_sync(kAllLanes, rescale, 8 * q_ + 4 * h);
+#pragma unroll
+      for (int i = 0; i < Step::kTiles; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) out_[i][e] *= of_head[e % 2];
+    }
+  }
+
+  /// The values of one half, as load_values() has them.
+  template <int kHalf>
+  __device__ __forceinline__ void accumulate(const uint32_t (&weights)[kGroups][kParts][2]) {
+    constexpr int kGroup = kGroups == 2 ? kHalf : 0;
+    constexpr int kBegin = kGroups == 2 ? 0 : kHalf * Step::kTiles / 2;
+    constexpr int kEnd = kGroups == 2 ? Step::kTiles : (kHalf + 1) * Step::kTiles / 2;
+#pragma unroll
+    for (int i = kBegin; i < kEnd; ++i) {
+      uint32_t x[4];
+      step_.value_operand(kGroup, i, x);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        mma_16x8x16<kFormat>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
+                             weights[kGroup][part][1]);
+    }
+  }
+
+  /// Adds up the warps in order.
+  __device__ __forceinline__ void write(const Piece& piece) {
+    float total = total_;
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2) total += __shfl_xor_sync(kAllLanes, total, step);
+    if (q_ == 0)
+      *reinterpret_cast<float2*>(&shared_.out[warp_][g_][kDim]) = make_float2(highest_, total);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float* mine = shared_.out[warp_][2 * q_ + h];
+#pragma unroll
+      for (int i = 0; i < Step::kTiles; ++i) {
+        const int d = Step::out_dims(i, g_);
+        if (d < kDim)
+          *reinterpret_cast<float2*>(mine + d) = make_float2(out_[i][h], out_[i][h + 2]);
+      }
+    }
+    __syncthreads();
+    const int head = static_cast<int>(threadIdx.x) / kHeadThreads;
+    if (head < piece.heads) add_warps(piece, head);
+    __syncthreads();
+  }
+  /// kHeadThreads threads add up one head.
+  __device__ __forceinline__ void add_warps(const Piece& piece, int head) const {
+    float highest = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) highest = fmaxf(highest, shared_.out[w][head][kDim]);
+    float scales[kWarps];
+    float total = 0.0F;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const float own = shared_.out[w][head][kDim];
+      scales[w] = own == -INFINITY ? 0.0F : exp2f(own - highest);
+      total = fmaf(scales[w], shared_.out[w][head][kDim + 1], total);
+    }
+    const float part = 1.0F / total;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) scales[w] *= part;
+    uint8_t* to = partial_at(a_, piece.row, piece.first_head + head, piece.index);
+    const int lane = static_cast<int>(threadIdx.x) % kHeadThreads;
+#pragma unroll
+    for (int d = 4 * lane; d < kDim; d += 4 * kHeadThreads) {
+      float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        const float4 x = *reinterpret_cast<const float4*>(&shared_.out[w][head][d]);
+        sum.x = fmaf(scales[w], x.x, sum.x);
+        sum.y = fmaf(scales[w], x.y, sum.y);
+        sum.z = fmaf(scales[w], x.z, sum.z);
+        sum.w = fmaf(scales[w], x.w, sum.w);
+      }
+      if (d < a_.head_dim)
+        reinterpret_cast<uint2*>(to)[d / 4] = make_uint2(operand_pair<KvFormat::fp8>(sum.x, sum.y),
+                                                         operand_pair<KvFormat::fp8>(sum.z, sum.w));
+    }
+    if (lane == 0) *partial_weights(a_, to) = make_float2(highest, total);
+  }
+
+  const AttentionArgs& a_;
+  const AttendLaunch& launch_;
+  Shared& shared_;
+  int warp_, g_, q_;
+  Step step_;
+  int64_t line_ = 0;  // of the tokens last asked for
+  int tokens_ = 0;
+  float out_[Step::kTiles][4];  // dims out_dims(i), + 1; heads 2q, 2q + 1: [dim][head]
+  float highest_, total_;       // of head g; of this lane's tokens
+};
+
+/// Grid: blocks that take neighbouring pieces each.
+template <KvFormat kFormat, int kDim, bool kExact>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    attend_kernel(const __grid_constant__ AttentionArgs a,
+                  const __grid_constant__ AttendLaunch of) {
+  __shared__ __align__(16) typename AttendBlock<kFormat, kDim, kExact>::Shared shared;
+  touch(a);
+  AttendBlock<kFormat, kDim, kExact> block(a, of, shared);
+  block.run();
+}
+
+using AttendKernel = void (*)(AttentionArgs, AttendLaunch);
+
+template <KvFormat kFormat>
+AttendKernel choose(int head_dim) {
+  switch (head_dim) {
+    case 64:
+      return attend_kernel<kFormat, 64, true>;
+    case 128:
+      return attend_kernel<kFormat, 128, true>;
+    case 256:
+      return attend_kernel<kFormat, 256, true>;
+    default:
+      return head_dim <= 64    ? attend_kernel<kFormat, 64, false>
+             : head_dim <= 128 ? attend_kernel<kFormat, 128, false>
+                               : attend_kernel<kFormat, 256, false>;
+  }
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const Launcher& launcher) {
+  const AttendKernel kernel = args.kv.format == KvFormat::fp8
+                                  ? choose<KvFormat::fp8>(args.head_dim)
+                                  : choose<KvFormat::bf16>(args.head_dim);
+  AttendLaunch of{.group = args.q_heads / args.kv_heads,
+                  .fresh = args.batch.rows == args.batch.sequences};
+  of.passes = (of.group + kAttendHeads - 1) / kAttendHeads;
+  if (!of.fresh) attention_store(args, launcher);
+  for (of.row_begin = 0; of.row_begin < args.batch.rows; of.row_begin += kAttendRowsMax) {
+    of.rows = min(kAttendRowsMax, args.batch.rows - of.row_begin);
+    const int64_t pieces_max = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
+    const auto blocks = static_cast<unsigned>(
+        min(pieces_max, int64_t{kBlocksPerMultiprocessor} * launcher.multiprocessors));
+    launch(kernel, launcher, blocks, kThreads, 0, args, of);
+    attend_combine(args, of.row_begin, of.rows, launcher);
+  }
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,116 @@
+// Attention of single rows in F32, for `--activations f32`: norm and rotation of a query, scores of
+// a page of tokens by warps, softmax relative to the running maximum, a thread per dimension; page
+// after page, so that sums depend on the row alone. One block per query head and row, any page
+// format. From compute capability 8.0 up, head_dim up to 256. Bound by the bytes of keys and
+// values; far from it and not measured: every query head reads them anew.
+#include "backend/cuda/ops/attention/attention_row.cuh"
+#include "backend/cuda/ops/linear/split_inputs.cuh"
+#include "backend/cuda/runtime/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kThreads = kHeadDimMax;
+constexpr int kWarps = kThreads / 32;
+
+/// Number i of a line of keys or values.
+template <KvFormat kFormat>
+__device__ __forceinline__ float number_at(const uint8_t* line, int i) {
+  if constexpr (kFormat == KvFormat::f32) {
+    return reinterpret_cast<const float*>(line)[i];
+  } else if constexpr (kFormat == KvFormat::bf16) {
+    return from_bf16(reinterpret_cast<const uint16_t*>(line)[i]);
+  } else {
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(line[i], __NV_E4M3)));
+  }
+}
+
+struct Scratch {
+  float q[kHeadDimMax];
+  float2 turns[kPairsMax];
+  float scores[kPage];
+};
+
+/// The query of a head, by one warp.
+__device__ __forceinline__ void take_query(const AttentionArgs& a, int row, const float* from,
+                                           Scratch& shared) {
+  norm_head(a, load_head(a.q_norm, a.head_dim), load_head(from, a.head_dim), shared.q);
+  for (int i = static_cast<int>(threadIdx.x); i < a.rope.pairs; i += 32)
+    shared.turns[i] = turn_of(a, row, i);
+  __syncwarp();
+  rotate_heads<1>(a.rope.pairs, shared.turns, shared.q);
+}
+
+/// Scores of `count` tokens from `begin` on, a token a warp at a time.
+template <KvFormat kFormat>
+__device__ __forceinline__ void score(const AttentionArgs& a, int row, int kv_head, int begin,
+                                      int count, Scratch& shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float scale = 1.0F / sqrtf(static_cast<float>(a.head_dim));
+  for (int t = static_cast<int>(threadIdx.x) / 32; t < count; t += kWarps) {
+    const uint8_t* key = a.kv.keys + line_begin<kFormat>(a, row, begin + t, kv_head);
+    float dot = 0.0F;
+    for (int i = lane; i < a.head_dim; i += 32)
+      dot = fmaf(shared.q[i], number_at<kFormat>(key, i), dot);
+    dot = warp_sum(dot);
+    if (lane == 0) shared.scores[t] = dot * scale;
+  }
+}
+
+template <KvFormat kFormat>
+__global__ void __launch_bounds__(kThreads)
+    attend_f32_kernel(const __grid_constant__ AttentionArgs a) {
+  __shared__ __align__(16) Scratch shared;
+  wait_for_inputs();
+  const int head = static_cast<int>(blockIdx.x);
+  const int row = static_cast<int>(blockIdx.y);
+  const int tokens = a.batch.kv_index[row] + 1;
+  if (tokens == 0) return;
+  const int kv_head = head / (a.q_heads / a.kv_heads);
+  const int64_t stride = a.output_gate ? 2 * a.head_dim : a.head_dim;
+  const float* q = a.q + (static_cast<int64_t>(row) * a.q_heads + head) * stride;
+  if (threadIdx.x < 32) take_query(a, row, q, shared);
+  __syncthreads();
+  const int d = static_cast<int>(threadIdx.x);
+  float highest = -INFINITY;
+  float total = 0.0F;
+  float out = 0.0F;
+  for (int begin = 0; begin < tokens; begin += kPage) {
+    const int count = min(kPage, tokens - begin);
+    score<kFormat>(a, row, kv_head, begin, count, shared);
+    __syncthreads();
+    float top = highest;
+    for (int t = 0; t < count; ++t) top = fmaxf(top, shared.scores[t]);
+    const float rescale = expf(highest - top);
+    highest = top;
+    const uint8_t* values = a.kv.values + line_begin<kFormat>(a, row, begin, kv_head);
+    float page_total = 0.0F;
+    float page_out = 0.0F;
+    for (int t = 0; t < count; ++t) {
+      const float weight = expf(shared.scores[t] - top);
+      page_total += weight;
+      if (d < a.head_dim)
+        page_out = fmaf(weight, number_at<kFormat>(values, t * a.head_dim + d), page_out);
+    }
+    total = fmaf(total, rescale, page_total);
+    out = fmaf(out, rescale, page_out);
+    __syncthreads();
+  }
+  if (d >= a.head_dim) return;
+  out /= total;
+  if (a.output_gate) out *= sigmoid(q[a.head_dim + d]);
+  store_parts(a.out + row * a.out_stride, a.out_stride, head * a.head_dim + d, out);
+}
+
+}  // namespace
+
+void attention_f32(const AttentionArgs& args, const Launcher& launcher) {
+  attention_store(args, launcher);
+  const auto kernel = args.kv.format == KvFormat::fp8    ? attend_f32_kernel<KvFormat::fp8>
+                      : args.kv.format == KvFormat::bf16 ? attend_f32_kernel<KvFormat::bf16>
+                                                         : attend_f32_kernel<KvFormat::f32>;
+  const dim3 grid(static_cast<unsigned>(args.q_heads), static_cast<unsigned>(args.batch.rows));
+  launch(kernel, launcher, grid, kThreads, 0, args);
+}
+
+}  // namespace nibble::cuda

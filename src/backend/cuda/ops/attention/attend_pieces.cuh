@@ -1,0 +1,156 @@
+// The pieces of the histories of a launch of generation attention: their length depends on a row's
+// position alone; a block takes neighbouring ones, so that its queries change seldom.
+#pragma once
+
+#include "backend/cuda/ops/attention/attention_row.cuh"
+
+namespace nibble::cuda {
+
+static_assert(kAttendRowsMax == 64, "a lane keeps two rows of a launch");
+static_assert(kAttendTokensMin % kPage == 0);
+
+/// The rows of a launch and how their heads are shared out.
+struct AttendLaunch {
+  int32_t row_begin = 0;
+  int32_t rows = 0;
+  int32_t group = 0;   // query heads of a KV head
+  int32_t passes = 0;  // over the keys of a KV head, kAttendHeads at a time
+  /// The rows' own tokens are not in their pages yet. With several rows of a sequence they are
+  /// stored first, since a row's history ends in tokens of the same pass.
+  bool fresh = false;
+};
+
+/// A history of `tokens` in at most kAttendSplitsMax pieces: their length, and how many.
+__device__ __forceinline__ int piece_units(int tokens) {
+  return (tokens + kAttendTokensMin * kAttendSplitsMax - 1) / (kAttendTokensMin * kAttendSplitsMax);
+}
+__device__ __forceinline__ int piece_count(int tokens) {
+  const int all = (tokens + kAttendTokensMin - 1) / kAttendTokensMin;
+  const int units = piece_units(tokens);
+  return units <= 1 ? all : (all + units - 1) / units;
+}
+
+/// The result of a piece for one head: F16 numbers that are means of values, then what their
+/// weights are relative to and the sum of the weights, in F32. F16 holds a mean four times as
+/// finely as the BF16 that becomes of the sum; beyond 65,504 it is infinite.
+__device__ __forceinline__ uint8_t* partial_at(const AttentionArgs& a, int row, int head,
+                                               int piece) {
+  return a.partial + ((static_cast<int64_t>(row) * a.q_heads + head) * a.splits_max + piece) *
+                         attend_partial_bytes(a.head_dim);
+}
+__device__ __forceinline__ float2* partial_weights(const AttentionArgs& a, uint8_t* partial) {
+  return reinterpret_cast<float2*>(partial + attend_partial_bytes(a.head_dim) - 16);
+}
+
+/// One piece of one row for up to kAttendHeads query heads of one KV head.
+struct Piece {
+  int row = 0;  // of the launch
+  int kv_head = 0;
+  int first_head = 0;
+  int heads = 0;
+  int index = 0;
+  int begin = 0, end = 0;  // tokens
+  int page_at = 0;         // of the first token, in the batch's pages
+  bool last = false;       // of the row
+};
+
+/// What a warp keeps of a piece while it walks the tokens.
+struct Walk {
+  int begin = 0, end = 0;  // none: past the last piece
+  int own = INT_MAX;       // the row's own token, if it is not in its page yet
+  int kv_head = 0;
+  int page_at = 0;
+  int ids = 0;  // lane l: page l of the window of 32 that is in work
+};
+
+/// The pieces of a launch, numbered row by row, pass by pass.
+struct PieceTable {
+  int tokens[kAttendRowsMax];
+  int before[kAttendRowsMax];  // pieces of the rows before
+  int page_begin[kAttendRowsMax];
+  int total;
+
+  /// By one warp; lane r makes rows r and 32 + r.
+  __device__ __forceinline__ void fill(const AttentionArgs& a, const AttendLaunch& launch) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    int own[2], page[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int row = 32 * k + lane;
+      own[k] = row < launch.rows ? a.batch.kv_index[launch.row_begin + row] + 1 : 0;
+      page[k] = row < launch.rows ? a.batch.page_begin[launch.row_begin + row] : 0;
+    }
+    int sum_before = 0;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int pieces = piece_count(own[k]) * launch.passes * a.kv_heads;
+      int sum = pieces;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const int below = __shfl_up_sync(kAllLanes, sum, step);
+        if (lane >= step) sum += below;
+      }
+      tokens[32 * k + lane] = own[k];
+      page_begin[32 * k + lane] = page[k];
+      before[32 * k + lane] = sum_before + sum - pieces;
+      sum_before += __shfl_sync(kAllLanes, sum, 31);
+    }
+    if (lane == 0) total = sum_before;
+  }
+
+  /// The first piece of this block, and the first of the next.
+  __device__ __forceinline__ int2 range() const {
+    const auto blocks = static_cast<int>(gridDim.x);
+    const auto block = static_cast<int>(blockIdx.x);
+    const int each = total < blocks ? 0 : total / blocks;
+    const int more = total - each * blocks;
+    return make_int2(block * each + min(block, more), (block + 1) * each + min(block + 1, more));
+  }
+
+  __device__ __forceinline__ Piece at(const AttendLaunch& launch, int number) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    Piece piece;
+    piece.row = __popc(__ballot_sync(kAllLanes, before[lane] <= number)) +
+                __popc(__ballot_sync(kAllLanes, before[32 + lane] <= number)) - 1;
+    const int history = tokens[piece.row];
+    const int pieces = piece_count(history);
+    int pass = 0;
+    piece.index = number - before[piece.row];
+    while (piece.index >= pieces) piece.index -= pieces, ++pass;
+    while (pass >= launch.passes) pass -= launch.passes, ++piece.kv_head;
+    piece.first_head = piece.kv_head * launch.group + pass * kAttendHeads;
+    piece.heads = min(kAttendHeads, launch.group - pass * kAttendHeads);
+    piece.last = piece.index + 1 == pieces;
+    const int length = piece_units(history) * kAttendTokensMin;
+    piece.begin = piece.index * length;
+    piece.end = min(piece.begin + length, history);
+    piece.page_at = page_begin[piece.row] + piece.begin / kPage;
+    return piece;
+  }
+};
+
+/// Lane l: page `first` + l of what a walk covers.
+__device__ __forceinline__ void read_ids(const AttentionArgs& a, int first, Walk& walk) {
+  const int mine = first + static_cast<int>(threadIdx.x) % 32;
+  if (walk.begin + mine * kPage < walk.end) walk.ids = a.batch.pages[walk.page_at + mine];
+}
+__device__ __forceinline__ Walk walk_of(const AttentionArgs& a, const AttendLaunch& launch,
+                                        const Piece& piece) {
+  Walk walk{.begin = piece.begin,
+            .end = piece.end,
+            .own = launch.fresh && piece.last ? piece.end - 1 : INT_MAX,
+            .kv_head = piece.kv_head,
+            .page_at = piece.page_at};
+  read_ids(a, 0, walk);
+  return walk;
+}
+/// Line of token `first`, the first of a step, in bytes.
+__device__ __forceinline__ int64_t line_of(const AttentionArgs& a, Walk& walk, int first,
+                                           int line_bytes) {
+  const int page = (first - walk.begin) / kPage;
+  if (page >= 32 && page % 32 < 2) read_ids(a, page / 32 * 32, walk);  // a warp may pass one over
+  const int64_t id = __shfl_sync(kAllLanes, walk.ids, page % 32);
+  return id * a.kv.page_stride + (walk.kv_head * kPage + first % kPage) * line_bytes;
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,94 @@
+// What comes before attention: norm and rotation of a prompt's q and k, k and v of rows into their
+// pages. One warp per head. Attention itself: attend.cu, flash_prefill.cu, attend_f32.cu.
+#include "backend/cuda/ops/attention/attention_row.cuh"
+#include "backend/cuda/runtime/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+
+struct Scratch {
+  float head[kHeadDimMax];
+  float2 turns[kPairsMax];
+};
+
+template <typename T>
+__device__ __forceinline__ HeadPart normed_and_rotated(const AttentionArgs& a, int row,
+                                                       const T* from, const float* weight,
+                                                       Scratch& scratch) {
+  norm_head(a, load_head(weight, a.head_dim), load_head(from, a.head_dim), scratch.head);
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < a.rope.pairs; i += 32)
+    scratch.turns[i] = turn_of(a, row, i);
+  __syncwarp();
+  rotate_heads<1>(a.rope.pairs, scratch.turns, scratch.head);
+  __syncwarp();
+  return load_head(scratch.head, kHeadDimMax);
+}
+
+/// k or v of one KV head into the page of its token; `head` counts keys, then values.
+template <KvFormat kFormat, typename T>
+__device__ __forceinline__ void store_kv(const AttentionArgs& a, int row, int head, const T* k_rows,
+                                         const T* v_rows, Scratch& scratch) {
+  const int kv_head = head % a.kv_heads;
+  const int64_t at = (static_cast<int64_t>(row) * a.kv_heads + kv_head) * a.head_dim;
+  const int64_t to = line_begin<kFormat>(a, row, a.batch.kv_index[row], kv_head);
+  if (head < a.kv_heads) {
+    const HeadPart k = normed_and_rotated(a, row, k_rows + at, a.k_norm, scratch);
+    store_head<kFormat>(a.kv.keys + to, k, a.head_dim);
+  } else {
+    store_head<kFormat>(a.kv.values + to, load_head(v_rows + at, a.head_dim), a.head_dim);
+  }
+}
+
+template <KvFormat kFormat>
+__global__ void __launch_bounds__(kWarps * 32)
+    store_kernel(const __grid_constant__ AttentionArgs a) {
+  __shared__ __align__(16) Scratch scratch[kWarps];
+  touch(a);
+  wait_for_inputs();
+  const int row = static_cast<int>(blockIdx.y);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int head = static_cast<int>(blockIdx.x) * kWarps + warp;
+  if (a.batch.kv_index[row] < 0 || head >= 2 * a.kv_heads) return;
+  store_kv<kFormat>(a, row, head, a.k, a.v, scratch[warp]);
+}
+
+template <KvFormat kFormat>
+__global__ void __launch_bounds__(kWarps * 32)
+    prepare_prompt_kernel(const __grid_constant__ PromptAttentionArgs p) {
+  __shared__ __align__(16) Scratch scratch[kWarps];
+  wait_for_inputs();
+  const AttentionArgs& a = p.base;
+  const int row = static_cast<int>(blockIdx.y);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int head = static_cast<int>(blockIdx.x) * kWarps + warp;
+  if (a.batch.kv_index[row] < 0 || head >= a.q_heads + 2 * a.kv_heads) return;
+  if (head >= a.q_heads)
+    return store_kv<kFormat>(a, row, head - a.q_heads, p.k, p.v, scratch[warp]);
+  const int64_t stride = a.output_gate ? 2 * a.head_dim : a.head_dim;
+  uint16_t* q = p.q + (static_cast<int64_t>(row) * a.q_heads + head) * stride;
+  const HeadPart x = normed_and_rotated(a, row, q, a.q_norm, scratch[warp]);
+  store_head<KvFormat::bf16>(reinterpret_cast<uint8_t*>(q), x, a.head_dim);
+}
+
+dim3 grid_of(int heads, int rows) {
+  return {static_cast<unsigned>((heads + kWarps - 1) / kWarps), static_cast<unsigned>(rows)};
+}
+
+}  // namespace
+
+void attention_store(const AttentionArgs& args, const Launcher& launcher) {
+  const auto kernel = args.kv.format == KvFormat::fp8   ? store_kernel<KvFormat::fp8>
+                      : args.kv.format == KvFormat::f32 ? store_kernel<KvFormat::f32>
+                                                        : store_kernel<KvFormat::bf16>;
+  launch(kernel, launcher, grid_of(2 * args.kv_heads, args.batch.rows), kWarps * 32, 0, args);
+}
+void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher) {
+  const auto kernel = args.base.kv.format == KvFormat::fp8 ? prepare_prompt_kernel<KvFormat::fp8>
+                                                           : prepare_prompt_kernel<KvFormat::bf16>;
+  const int heads = args.base.q_heads + 2 * args.base.kv_heads;
+  launch(kernel, launcher, grid_of(heads, args.base.batch.rows), kWarps * 32, 0, args);
+}
+
+}  // namespace nibble::cuda

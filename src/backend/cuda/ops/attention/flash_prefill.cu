@@ -1,0 +1,531 @@
+// Online softmax over pages; a warp holds 16 queries of one head, its scores and its result in
+// registers. Two heads of a group share a block's keys and values where shared memory allows.
+// mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where the two warpgroups drift apart:
+// one softens while the other multiplies. A cache in FP8 is widened to BF16 on its way into shared
+// memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt
+// at the BF16 rate; reached on an H200: 52 % at 8,192 tokens, 62 % at 32,768.
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <algorithm>
+
+#include "backend/cuda/ops/attention/flash_prefill.h"
+#include "backend/cuda/ptx/prefill_tile.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634F;
+constexpr unsigned kAll = 0xFFFFFFFFU;
+
+/// Two E4M3 codes as BF16, which holds them exactly.
+__device__ __forceinline__ uint32_t bf16_of_codes(uint32_t codes) {
+  const __half2_raw half =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
+  const float2 wide = __half22float2(__half2(half));
+  return to_bf16_pair(wide.x, wide.y);
+}
+
+template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
+class FlashBlock {
+ public:
+  static constexpr int kThreads = kHeads * 128;
+  static constexpr int kTile = tile_bytes(kDim);
+  static constexpr int shared_bytes(int stages) {
+    return (kHeads + 2 * stages) * kTile + (kWgmma ? kBarrierBytes : 0);
+  }
+  static constexpr int kBarrierBytes = 64;
+  static constexpr bool kConverts = kFormat == KvFormat::fp8;
+  static constexpr int kCodeLoads = kConverts ? kTileLines * kDim / 16 / kThreads : 1;
+
+  __device__ FlashBlock(const FlashPrefill& flash, uint8_t* shared, int stages)
+      : in_(flash),
+        base_(shared_address(shared)),
+        stages_(stages),
+        lane_(static_cast<int>(threadIdx.x) & 31),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        tile_(flash.tiles[blockIdx.x]),
+        head_(static_cast<int>(blockIdx.y) * kHeads) {
+    kv_head_ = head_ / (in_.shape.q_heads / in_.shape.kv_heads);
+  }
+
+  __device__ void run() {
+    for (int h = 0; h < kHeads; ++h)
+      copy_tile_lines<kDim, kThreads>(
+          base_ + h * kTile,
+          in_.q + int64_t{tile_.row} * in_.q_stride + (head_ + h) * in_.q_head_stride, in_.q_stride,
+          tile_.begin, tile_.end);
+#pragma unroll
+    for (int n = 0; n < kDim / 2; ++n) out_[n] = 0.0F;
+    if constexpr (kWgmma) {
+      walk_apart();
+      store();
+      return;
+    }
+    load_keys(0);
+    load_values(0);
+    if (stages_ == 2)
+      walk_two_stages();
+    else
+      walk_one_stage();
+    store();
+  }
+
+ private:
+  // ---- wgmma: barriers per stage, keys and values apart ----
+
+  enum : int { kKeysFull, kValuesFull, kKeysEmpty, kValuesEmpty };
+  __device__ uint32_t barrier(int which, int n) const {
+    return base_ + (kHeads + 4) * kTile + (which * 2 + (n & 1)) * 8;
+  }
+  __device__ void walk_apart() {
+#ifdef NIBBLE_HAS_WGMMA
+    if (threadIdx.x < 8)
+      barrier_init(base_ + (kHeads + 4) * kTile + threadIdx.x * 8,
+                   threadIdx.x < 4 ? kThreads : kThreads / 32);
+    __syncthreads();
+    load_apart(0);
+    if constexpr (kConverts) finish_apart(0);
+    copy_async_wait_all();
+    fence_async_proxy();
+    __syncthreads();  // the queries
+    for (int n = 0; n <= tile_.index; ++n) {
+      const bool more = n < tile_.index;
+      if (more) load_apart(n + 1);
+      const uint32_t parity = n >> 1 & 1;
+      barrier_wait(barrier(kKeysFull, n), parity);
+      fence_async_proxy();
+      float s[8][4];
+      multiply_queries(*reinterpret_cast<float(*)[32]>(&s), keys_at(n));
+      if (lane_ == 0) barrier_arrive(barrier(kKeysEmpty, n));
+      if (kConverts && more) convert_keys_apart(n + 1);
+      if (n == tile_.index) mask(s);
+      soften(s);
+      barrier_wait(barrier(kValuesFull, n), parity);
+      fence_async_proxy();
+      multiply_values(values_at(n));
+      if (lane_ == 0) barrier_arrive(barrier(kValuesEmpty, n));
+      if (kConverts && more) convert_values_apart(n + 1);
+    }
+#endif
+  }
+#ifdef NIBBLE_HAS_WGMMA
+  /// Tile n into its stage once every warp is done with tile n - 2. Of a cache in FP8 the keys only
+  /// come on their way, into registers.
+  __device__ void load_apart(int n) {
+    if constexpr (kConverts) {
+      fetch(in_.kv.keys, n);
+      return;
+    }
+    const uint32_t parity = (n >> 1 & 1) ^ 1;
+    barrier_wait(barrier(kKeysEmpty, n), parity);
+    load(keys_at(n), in_.kv.keys, n);
+    copy_async_arrive(barrier(kKeysFull, n));
+    barrier_wait(barrier(kValuesEmpty, n), parity);
+    load(values_at(n), in_.kv.values, n);
+    copy_async_arrive(barrier(kValuesFull, n));
+  }
+  /// The keys of tile n from registers to their stage; then its values come on their way.
+  __device__ void convert_keys_apart(int n) {
+    barrier_wait(barrier(kKeysEmpty, n), (n >> 1 & 1) ^ 1);
+    convert(keys_at(n));
+    fence_async_proxy();
+    barrier_arrive(barrier(kKeysFull, n));
+    fetch(in_.kv.values, n);
+  }
+  __device__ void convert_values_apart(int n) {
+    barrier_wait(barrier(kValuesEmpty, n), (n >> 1 & 1) ^ 1);
+    convert(values_at(n));
+    fence_async_proxy();
+    barrier_arrive(barrier(kValuesFull, n));
+  }
+  __device__ void finish_apart(int n) {
+    convert_keys_apart(n);
+    convert_values_apart(n);
+  }
+  __device__ void multiply_queries(float (&s)[32], uint32_t keys) const {
+    const uint64_t a = wgmma_descriptor(base_ + (warp_ >> 2) * kTile);
+    const uint64_t b = wgmma_descriptor(keys);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k) {
+      const int at = (k >> 2) * (kTileLines * 128 >> 4) + (k & 3) * 2;  // panel, 32 bytes of it
+      wgmma_bf16_shared(s, a + at, b + at, k != 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+  }
+  __device__ void multiply_values(uint32_t values) {
+    const uint64_t b = wgmma_descriptor_columns(values, kTileLines * 128);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) wgmma_bf16_columns(out_, probability_[k], b + k * (2048 >> 4));
+    wgmma_commit();
+    wgmma_wait<0>();
+  }
+#endif
+
+  // ---- mma.sync ----
+
+  __device__ void walk_two_stages() {
+    for (int n = 0; n <= tile_.index; ++n) {
+      if (n < tile_.index) {
+        load_keys(n + 1);
+        load_values(n + 1);
+      } else {
+        copy_async_commit();
+        copy_async_commit();
+      }
+      copy_async_wait<3>();
+      __syncthreads();
+      score(n);
+      copy_async_wait<2>();
+      __syncthreads();
+      accumulate(n);
+      __syncthreads();
+    }
+  }
+  __device__ void walk_one_stage() {
+    for (int n = 0; n <= tile_.index; ++n) {
+      copy_async_wait<1>();
+      __syncthreads();
+      score(n);
+      __syncthreads();
+      if (n < tile_.index) load_keys(n + 1);
+      if (n == tile_.index) copy_async_commit();
+      copy_async_wait<1>();
+      __syncthreads();
+      accumulate(n);
+      __syncthreads();
+      if (n < tile_.index) load_values(n + 1);
+    }
+  }
+
+  __device__ uint32_t keys_at(int n) const {
+    return base_ + (kHeads + (stages_ == 2 ? n & 1 : 0)) * kTile;
+  }
+  __device__ uint32_t values_at(int n) const { return keys_at(n) + stages_ * kTile; }
+
+  __device__ const uint8_t* page_lines(const uint8_t* pool, int n) const {
+    const int64_t page = in_.pages[tile_.page_begin + n];
+    return pool + page * in_.kv.page_stride +
+           int64_t{kv_head_} * kTileLines * kDim * kv_element_bytes(kFormat);
+  }
+  __device__ int lines_of(int n) const { return n < tile_.index ? kTileLines : tile_.end; }
+
+  /// Lines past the cached tokens are zero: a probability of zero must meet a finite value.
+  __device__ void load(uint32_t to, const uint8_t* pool, int n) {
+    if constexpr (kConverts) {
+      fetch(pool, n);
+      convert(to);
+    } else {
+      copy(to, reinterpret_cast<const __nv_bfloat16*>(page_lines(pool, n)), lines_of(n));
+    }
+    if constexpr (!kWgmma) copy_async_commit();
+  }
+  __device__ void copy(uint32_t to, const __nv_bfloat16* from, int lines) const {
+    if constexpr (kThreads / (kDim / 8) % 8 == 0) {
+      if (lines == kTileLines)
+        copy_tile_rows<kDim, kThreads>(to, from);
+      else
+        copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
+    } else {
+      copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
+    }
+  }
+  /// A tile of E4M3 codes into the registers of the block, 16 a time ...
+  __device__ void fetch(const uint8_t* pool, int n) {
+    const uint8_t* lines = page_lines(pool, n);
+    const int end = lines_of(n) * kDim;
+#pragma unroll
+    for (int i = 0; i < kCodeLoads; ++i) {
+      const int at = (i * kThreads + static_cast<int>(threadIdx.x)) * 16;
+      codes_[i] = at < end ? *reinterpret_cast<const uint4*>(lines + at) : make_uint4(0, 0, 0, 0);
+    }
+  }
+  /// ... and from there as BF16 to a tile in shared memory.
+  __device__ void convert(uint32_t to) const {
+#pragma unroll
+    for (int i = 0; i < kCodeLoads; ++i) {
+      const int at = (i * kThreads + static_cast<int>(threadIdx.x)) * 16;
+      const int chunk = at % kDim / 8;
+      store_wide(to + tile_offset(at / kDim, chunk), codes_[i].x, codes_[i].y);
+      store_wide(to + tile_offset(at / kDim, chunk + 1), codes_[i].z, codes_[i].w);
+    }
+  }
+  static __device__ void store_wide(uint32_t to, uint32_t low, uint32_t high) {
+    uint32_t wide[4];
+    widen_codes(low, wide[0], wide[1]);
+    widen_codes(high, wide[2], wide[3]);
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(wide[0]), "r"(wide[1]),
+                 "r"(wide[2]), "r"(wide[3])
+                 : "memory");
+  }
+  static __device__ void widen_codes(uint32_t codes, uint32_t& first, uint32_t& second) {
+    first = bf16_of_codes(codes & 0xFFFFU);
+    second = bf16_of_codes(codes >> 16);
+  }
+  __device__ void load_keys(int n) { load(keys_at(n), in_.kv.keys, n); }
+  __device__ void load_values(int n) { load(values_at(n), in_.kv.values, n); }
+
+  __device__ int query0() const { return (warp_ & 3) * 16; }
+
+  /// Probabilities of tile n, relative to the running maximum, as left operands.
+  __device__ void score(int n) {
+    float s[8][4] = {};
+    const uint32_t queries = base_ + (warp_ >> 2) * kTile;
+    const uint32_t keys = keys_at(n);
+#pragma unroll
+    for (int k0 = 0; k0 < kDim; k0 += 16) {
+      uint32_t a[4];
+      load_left(a, queries, query0(), k0);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        uint32_t b[4];
+        load_right_rows(b, keys, k0, j * 16);
+        mma_bf16(s[2 * j], a, b[0], b[1]);
+        mma_bf16(s[2 * j + 1], a, b[2], b[3]);
+      }
+    }
+    if (n == tile_.index) mask(s);
+    soften(s);
+  }
+
+  __device__ void mask(float (&s)[8][4]) const {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int query = query0() + (lane_ >> 2) + (e >> 1) * 8;
+        const int key = j * 8 + (lane_ & 3) * 2 + (e & 1);
+        if (key > query) s[j][e] = -INFINITY;
+      }
+  }
+
+  __device__ void soften(float (&s)[8][4]) {
+    const float scale = kLog2E * rsqrtf(static_cast<float>(kDim));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = highest_[half];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+      top = fmaxf(top, __shfl_xor_sync(kAll, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(kAll, top, 2));
+      const float base = top == -INFINITY ? 0.0F : top;  // a NaN query has no maximum
+      const float keep = exp2f((highest_[half] - base) * scale);
+      highest_[half] = top;
+      float sum = 0.0F;
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          s[j][e] = exp2f((s[j][e] - base) * scale);
+          sum += s[j][e];
+        }
+      total_[half] = total_[half] * keep + sum;
+      if (keep != 1.0F) {
+#pragma unroll
+        for (int d = 0; d < kDim / 8; ++d) {
+          out_[4 * d + 2 * half] *= keep;
+          out_[4 * d + 2 * half + 1] *= keep;
+        }
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      probability_[k][0] = to_bf16_pair(s[2 * k][0], s[2 * k][1]);
+      probability_[k][1] = to_bf16_pair(s[2 * k][2], s[2 * k][3]);
+      probability_[k][2] = to_bf16_pair(s[2 * k + 1][0], s[2 * k + 1][1]);
+      probability_[k][3] = to_bf16_pair(s[2 * k + 1][2], s[2 * k + 1][3]);
+    }
+  }
+
+  __device__ void accumulate(int n) {
+    const uint32_t values = values_at(n);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+      for (int d = 0; d < kDim / 16; ++d) {
+        uint32_t b[4];
+        load_right(b, values, k * 16, d * 16);
+        mma_bf16(&out_[8 * d], probability_[k], b[0], b[1]);
+        mma_bf16(&out_[8 * d + 4], probability_[k], b[2], b[3]);
+      }
+  }
+
+  __device__ void store() const {
+    const int head = head_ + (warp_ >> 2);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float total = total_[half];
+      total += __shfl_xor_sync(kAll, total, 1);
+      total += __shfl_xor_sync(kAll, total, 2);
+      const int query = query0() + half * 8 + (lane_ >> 2);
+      if (query < tile_.begin || query >= tile_.end) continue;
+      const int64_t row = tile_.row + query;
+      const int column = (lane_ & 3) * 2;
+      const __nv_bfloat16* gate = in_.gate == nullptr ? nullptr
+                                                      : in_.gate + row * in_.gate_stride +
+                                                            head * in_.gate_head_stride + column;
+      __nv_bfloat16* to = in_.out + row * in_.out_stride + head * kDim;
+#pragma unroll
+      for (int d = 0; d < kDim / 8; ++d) {
+        float x = out_[4 * d + 2 * half] / total;
+        float y = out_[4 * d + 2 * half + 1] / total;
+        if (gate != nullptr) {
+          x /= 1.0F + __expf(-__bfloat162float(gate[d * 8]));
+          y /= 1.0F + __expf(-__bfloat162float(gate[d * 8 + 1]));
+        }
+        const int at = d * 8 + column;
+        if (in_.order == ColumnOrder::plain) {
+          *reinterpret_cast<uint32_t*>(to + at) = to_bf16_pair(x, y);
+        } else {
+          to[packed_position(at)] = __float2bfloat16(x);
+          to[packed_position(at + 1)] = __float2bfloat16(y);
+        }
+      }
+    }
+  }
+
+  const FlashPrefill& in_;
+  uint32_t base_;
+  int stages_;
+  int lane_;
+  int warp_;
+  FlashTile tile_;
+  int head_;
+  int kv_head_;
+  float out_[kDim / 2];
+  uint32_t probability_[4][4];
+  uint4 codes_[kCodeLoads];  // of a tile on its way, FP8 alone
+  float highest_[2] = {-INFINITY, -INFINITY};
+  float total_[2] = {0.0F, 0.0F};  // of this lane's keys
+};
+
+/// Grid (tiles, q_heads / kHeads).
+template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
+__global__ __launch_bounds__(kHeads * 128,
+                             1) void flash_kernel(const __grid_constant__ FlashPrefill flash,
+                                                  int stages) {
+#if !defined(NIBBLE_HAS_WGMMA)
+  if constexpr (kWgmma) return;
+#endif
+  extern __shared__ __align__(1024) uint8_t shared[];
+  FlashBlock<kDim, kHeads, kWgmma, kFormat> block(flash, shared, stages);
+  block.run();
+}
+
+struct Choice {
+  void (*kernel)(FlashPrefill, int);
+  int heads;
+  int stages;
+  int shared_bytes;
+};
+
+template <KvFormat kFormat, int kDim, int kHeads, bool kWgmma = false>
+Choice choice(int stages) {
+  return {flash_kernel<kDim, kHeads, kWgmma, kFormat>, kHeads, stages,
+          FlashBlock<kDim, kHeads, kWgmma, kFormat>::shared_bytes(stages)};
+}
+
+template <int kDim, int kHeads, bool kWgmma = false>
+constexpr int shared_bytes_of(int stages) {
+  return FlashBlock<kDim, kHeads, kWgmma, KvFormat::bf16>::shared_bytes(stages);
+}
+
+template <KvFormat kFormat, int kDim>
+Choice choose(int group, int shared_bytes_max) {
+  if (group % 2 == 0 && shared_bytes_of<kDim, 2>(2) <= shared_bytes_max)
+    return choice<kFormat, kDim, 2>(2);
+  if (shared_bytes_of<kDim, 1>(2) <= shared_bytes_max) return choice<kFormat, kDim, 1>(2);
+  return choice<kFormat, kDim, 1>(1);
+}
+
+template <KvFormat kFormat>
+Choice choose(int head_dim, int group, int shared_bytes_max, MatrixUnit unit) {
+  if (unit == MatrixUnit::automatic && head_dim == 256 && group % 2 == 0 &&
+      shared_bytes_of<256, 2, true>(2) <= shared_bytes_max)
+    return choice<kFormat, 256, 2, true>(2);
+  if (head_dim == 64) return choose<kFormat, 64>(group, shared_bytes_max);
+  return head_dim == 128 ? choose<kFormat, 128>(group, shared_bytes_max)
+                         : choose<kFormat, 256>(group, shared_bytes_max);
+}
+
+Choice choose(KvFormat format, int head_dim, int group, int shared_bytes_max, MatrixUnit unit) {
+  return format == KvFormat::fp8 ? choose<KvFormat::fp8>(head_dim, group, shared_bytes_max, unit)
+                                 : choose<KvFormat::bf16>(head_dim, group, shared_bytes_max, unit);
+}
+
+}  // namespace
+
+bool flash_prefill_supports(const FlashShape& shape) {
+  return (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256) &&
+         shape.kv_heads > 0 && shape.q_heads % shape.kv_heads == 0;
+}
+
+std::vector<FlashTile> flash_tiles(const Batch& batch) {
+  std::vector<FlashTile> tiles;
+  for (const BatchSequence& sequence : batch.sequences) {
+    if (sequence.arithmetic != Arithmetic::prompt) continue;
+    const int32_t kv_end = sequence.kv_begin + sequence.row_count;
+    for (int32_t index = sequence.kv_begin / kTileLines; index * kTileLines < kv_end; ++index) {
+      const int32_t first = index * kTileLines;
+      tiles.push_back({.row = sequence.row_begin + first - sequence.kv_begin,
+                       .begin = std::max(sequence.kv_begin - first, 0),
+                       .end = std::min(kv_end - first, int32_t{kTileLines}),
+                       .index = index,
+                       .page_begin = sequence.page_begin});
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [](const FlashTile& a, const FlashTile& b) { return a.index > b.index; });
+  return tiles;
+}
+
+namespace {
+
+/// automatic stays so only where wgmma exists.
+cudaError_t resolve(MatrixUnit* unit) {
+  int device = 0;
+  int major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (major != 9) *unit = MatrixUnit::portable;
+  return error;
+}
+
+}  // namespace
+
+cudaError_t flash_prefill_prepare(int shared_bytes_max) {
+  for (const auto wanted : {MatrixUnit::automatic, MatrixUnit::portable})
+    for (const auto format : {KvFormat::bf16, KvFormat::fp8})
+      for (const int head_dim : {64, 128, 256})
+        for (const int group : {1, 2}) {
+          MatrixUnit unit = wanted;
+          cudaError_t error = resolve(&unit);
+          if (error != cudaSuccess) return error;
+          const Choice it = choose(format, head_dim, group, shared_bytes_max, unit);
+          error = cudaFuncSetAttribute(it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       it.shared_bytes);
+          if (error != cudaSuccess) return error;
+        }
+  return cudaSuccess;
+}
+
+cudaError_t flash_prefill(const FlashPrefill& flash, int shared_bytes_max, cudaStream_t stream) {
+  if (flash.tile_count == 0) return cudaSuccess;
+  const FlashShape& shape = flash.shape;
+  MatrixUnit unit = flash.unit;
+  const cudaError_t error = resolve(&unit);
+  if (error != cudaSuccess) return error;
+  const Choice it = choose(flash.kv.format, shape.head_dim, shape.q_heads / shape.kv_heads,
+                           shared_bytes_max, unit);
+  const dim3 grid(static_cast<unsigned>(flash.tile_count),
+                  static_cast<unsigned>(shape.q_heads / it.heads));
+  it.kernel<<<grid, static_cast<unsigned>(it.heads * 128), it.shared_bytes, stream>>>(flash,
+                                                                                      it.stages);
+  return cudaGetLastError();
+}
+
+}  // namespace nibble::cuda

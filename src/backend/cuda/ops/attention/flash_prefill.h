@@ -1,0 +1,62 @@
+// Causal attention of prompt rows over a paged cache that already holds their own keys and values:
+// softmax(q k^T head_dim^-0.5) v, grouped queries, an optional sigmoid gate on the result. Tiles of
+// 64 queries and 64 keys at absolute positions, keys in ascending order: a row's result does not
+// depend on how the prompt was cut nor on its neighbours.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/ops/linear/prefill_gemm.h"
+#include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/weights/device_weights.h"
+#include "model/batch.h"
+
+namespace nibble::cuda {
+
+struct FlashShape {
+  int32_t q_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;  // 64, 128 or 256
+};
+bool flash_prefill_supports(const FlashShape& shape);
+
+/// 64 tokens of a sequence at a multiple of 64, of which [begin, end) are rows of the batch.
+struct FlashTile {
+  int32_t row;         // row of the batch of token 0 of the tile; negative if before the first
+  int32_t begin, end;  // 0..64
+  int32_t index;       // token 0 is 64 * index
+  int32_t page_begin;  // of the sequence, into the page table
+};
+
+/// The tiles of the prompt sequences of a batch, longest first.
+std::vector<FlashTile> flash_tiles(const Batch& batch);
+
+struct FlashPrefill {
+  FlashShape shape;
+  const FlashTile* tiles = nullptr;  // on the device
+  int32_t tile_count = 0;
+  const int32_t* pages = nullptr;  // Batch::pages, on the device
+
+  const __nv_bfloat16* q = nullptr;  // row t, head h: q + t * q_stride + h * q_head_stride
+  int64_t q_stride = 0;              // multiples of 8; q 16-byte aligned
+  int64_t q_head_stride = 0;
+  KvView kv;  // its page_stride a multiple of 16
+
+  const __nv_bfloat16* gate = nullptr;  // logits, laid out like q; null: no gate
+  int64_t gate_stride = 0;
+  int64_t gate_head_stride = 0;
+  __nv_bfloat16* out = nullptr;  // [T, q_heads * head_dim] at out_stride, even
+  int64_t out_stride = 0;
+  ColumnOrder order = ColumnOrder::packed;  // of out
+  MatrixUnit unit = MatrixUnit::automatic;
+};
+
+/// Once per device, before the first launch.
+cudaError_t flash_prefill_prepare(int shared_bytes_max);
+cudaError_t flash_prefill(const FlashPrefill& flash, int shared_bytes_max, cudaStream_t stream);
+
+}  // namespace nibble::cuda

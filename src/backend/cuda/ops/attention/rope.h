@@ -1,0 +1,17 @@
+// Rotary frequencies on the card.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime/device_memory.h"
+#include "model/config.h"
+
+namespace nibble::cuda {
+
+struct DeviceRope {
+  DeviceBuffer memory;
+  RopeView view;  // into memory; empty for a model without attention
+};
+/// Errors: no_memory.
+Result<DeviceRope> upload_rope(const ModelConfig& config);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,78 @@
+// DeviceTaps: the taps of one layer on the card. Blocks in prompt arithmetic show it the inputs of
+// their linears; fetch() brings the sums back.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "backend/cuda/ops/calibration/input_sums.h"
+#include "backend/cuda/runtime/device_memory.h"
+#include "model/config.h"
+#include "model/taps.h"
+#include "model/weights.h"
+
+namespace nibble::cuda {
+
+/// The inputs a layer's linears share.
+enum class TapRole : uint8_t {
+  mixer_in,     // q, k, v; qkv, z, a, b
+  mixer_out,    // o; out
+  mlp_in,       // gate and up of a dense or shared MLP, router
+  mlp_down,     // its down
+  expert_in,    // gate and up of the experts
+  expert_down,  // their down
+};
+inline constexpr size_t kTapRoles = 6;
+
+class DeviceTaps {
+ public:
+  /// Scratch for passes of so many rows. Errors: no_memory.
+  Result<void> reserve(const ModelConfig& config, int64_t rows);
+  /// From now on the inputs of `layer`'s linears that `taps` names are summed up, from zero on.
+  /// Errors: no_memory.
+  Result<void> begin(const LayerSources& layer, Taps& taps, cudaStream_t stream);
+  /// The input of the head alone.
+  Result<void> begin(InputStatistics& head, cudaStream_t stream);
+
+  /// What a block shows: `rows` rows of packed x.
+  struct Input {
+    const uint16_t* x = nullptr;
+    int64_t stride = 0;
+    int32_t rows = 0;
+  };
+  void add(TapRole role, const Input& input, cudaStream_t stream) const;
+  /// Experts: tiles of route_sort over assignments; gather as PrefillGemm's.
+  struct Routed {
+    const ExpertTile* tiles = nullptr;
+    const int32_t* tile_count = nullptr;
+    const int32_t* token = nullptr;
+    int32_t assignments = 0;
+  };
+  void add_experts(const Input& in, const Input& down, const Routed& routed,
+                   cudaStream_t stream) const;
+  /// Adds what was summed up to the taps that begin() named. Waits for the stream.
+  void fetch(cudaStream_t stream);
+
+ private:
+  /// The inputs of one role: one, or one per expert.
+  struct Role {
+    std::vector<InputStatistics*> wanted;  // nullptr: nobody asked
+    int32_t cols = 0;
+    SecondMoment kind = SecondMoment::none;
+    int64_t first = 0;  // of its seen_ and pointers_
+  };
+  Role& role(TapRole which) { return roles_[static_cast<size_t>(which)]; }
+  const Role& role(TapRole which) const { return roles_[static_cast<size_t>(which)]; }
+  void want(TapRole which, Taps& taps, const LinearSource& linear);
+  Result<void> place(cudaStream_t stream);
+  void sum(const Role& role, InputRows rows, cudaStream_t stream) const;
+
+  std::array<Role, kTapRoles> roles_;
+  int32_t experts_ = 0;
+  DeviceBuffer row_amax_, row_, segments_;
+  DeviceBuffer seen_;      // SeenRows [inputs of all roles]
+  DeviceBuffer pointers_;  // double* [the same]
+  DeviceBuffer moments_;   // F64
+};
+
+}  // namespace nibble::cuda

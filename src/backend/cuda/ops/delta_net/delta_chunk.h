@@ -1,0 +1,113 @@
+// The gated delta rule over prompts, 64 tokens at a time on the tensor cores (model.md 2.4.7), with
+// the causal convolution, the gates, the unit lengths and the gated norm around it. Chunks lie at
+// absolute positions, so a token's arithmetic does not depend on how a prompt was cut at multiples
+// of 64, nor on the other sequences. State F32, or BF16 rounded behind every chunk; operands BF16,
+// an F32 state as two BF16 terms.
+//
+//   convolve -> within chunks (parallel) -> along the chunks of a sequence -> gated norm
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/weights/device_weights.h"
+#include "model/batch.h"
+
+namespace nibble::cuda {
+
+inline constexpr int kDeltaChunkTokens = 64;
+
+struct DeltaShape {
+  int32_t k_heads = 0;
+  int32_t v_heads = 0;
+  int32_t k_dim = 0;  // 32, 64 or 128
+  int32_t v_dim = 0;  // 32, 64 or 128
+  int32_t taps = 4;
+  int32_t qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
+};
+
+/// Whether these kernels hold the shape; else the recurrence goes token by token.
+bool delta_chunk_supports(const DeltaShape& shape);
+
+struct DeltaChunk {
+  int32_t row_begin;  // into the batch
+  int32_t rows;       // 1..64
+  int32_t sequence;   // into DeltaPlan::sequences
+  int32_t history;    // tokens of this pass before it; fewer than taps - 1: the slot has the rest
+  int32_t snapshot;   // slot that gets the state after its last row, or -1
+  int32_t next_keep;  // chunks to the next one that is last or has a snapshot
+};
+
+struct DeltaSequence {
+  int32_t chunk_begin, chunk_count;
+  int32_t state_in, state_out;
+  int32_t first_keep;  // of its chunks, the first that is last or has a snapshot
+};
+
+/// Chunks of one sequence within a group; chunk_begin counts from the group's first. The state
+/// passes from one to the next through state_out, as it is in registers between chunks.
+struct DeltaRun {
+  int32_t chunk_begin, chunk_count;
+  int32_t state_in, state_out;
+};
+/// Chunks that are computed together, in one workspace.
+struct DeltaGroup {
+  int32_t chunk_begin, chunk_count;
+  int32_t run_begin, run_count;
+};
+inline constexpr int32_t kDeltaGroupChunks = 32;
+
+/// The chunks of the prompt sequences of a batch. CHECKs that a snapshot ends a chunk.
+struct DeltaPlan {
+  std::vector<DeltaChunk> chunks;
+  std::vector<DeltaSequence> sequences;
+  std::vector<DeltaRun> runs;
+  std::vector<DeltaGroup> groups;
+  static DeltaPlan of(const Batch& batch, int32_t group_chunks = kDeltaGroupChunks);
+};
+/// The most chunks, and runs, of a batch of `rows` rows and `sequences` prompt sequences.
+int64_t delta_chunks_max(int64_t rows, int64_t sequences);
+int64_t delta_runs_max(int64_t chunks, int64_t sequences);
+
+struct DeltaPrefill {
+  DeltaShape shape;
+  const DeltaChunk* chunks = nullptr;  // device copies of a plan
+  const DeltaSequence* sequences = nullptr;
+  const DeltaRun* runs = nullptr;
+  std::span<const DeltaGroup> groups;  // on the host
+  int32_t sequence_count = 0;
+
+  const __nv_bfloat16* qkv = nullptr;  // [T, qkv_rows] at qkv_stride, a multiple of 4
+  int64_t qkv_stride = 0;
+  const float* a = nullptr;  // [T, v_heads] at gate_stride, raw projections
+  const float* b = nullptr;
+  int64_t gate_stride = 0;
+  const float* conv_weight = nullptr;  // [qkv_rows, taps], oldest first
+  const float* a_log = nullptr;        // [v_heads]
+  const float* dt_bias = nullptr;      // [v_heads]
+
+  StateView state;
+
+  const __nv_bfloat16* z = nullptr;  // [T, v_heads * v_dim] at z_stride; null: no gated norm
+  int64_t z_stride = 0;
+  const float* norm_weight = nullptr;  // [v_dim]
+  float eps = 1e-6F;
+  __nv_bfloat16* out = nullptr;  // [T, v_heads * v_dim] at out_stride, a multiple of 4
+  int64_t out_stride = 0;
+  ColumnOrder order = ColumnOrder::packed;  // of out, if there is a gated norm
+
+  void* workspace = nullptr;  // delta_workspace_bytes, 256-byte aligned
+};
+
+/// For groups of up to so many chunks.
+int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks);
+/// Once per device, before the first launch.
+cudaError_t delta_chunk_prepare(int shared_bytes_max);
+cudaError_t delta_prefill(const DeltaPrefill& prefill, int shared_bytes_max, cudaStream_t stream);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,267 @@
+// The delta-net prefill's edges: convolution with SiLU and unit lengths, the inputs that the next
+// pass needs, the gated norm. Bound: bytes; at T = 8192 and the 35B's 8,192 channels the
+// convolution reads and writes 134 MB each, the norm moves 201 MB.
+#include "backend/cuda/ops/delta_net/delta_chunk_parts.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kTaps = 4;
+constexpr int kRunRows = 16;  // rows of one warp, so that inputs are read about once
+constexpr float kUnitEps = 1e-6F;
+constexpr unsigned kAll = 0xFFFFFFFFU;
+
+__device__ float warp_sum(float x) {
+  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
+  return x;
+}
+__device__ float silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
+
+/// kWidth adjacent channels of one lane, as floats.
+template <int kWidth>
+__device__ void load_bf16(float (&to)[kWidth], const __nv_bfloat16* from) {
+  if constexpr (kWidth == 4) {
+    const uint2 words = *reinterpret_cast<const uint2*>(from);
+    to[0] = low_bf16(words.x);
+    to[1] = high_bf16(words.x);
+    to[2] = low_bf16(words.y);
+    to[3] = high_bf16(words.y);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) to[i] = __bfloat162float(from[i]);
+  }
+}
+template <int kWidth>
+__device__ void store_bf16(__nv_bfloat16* to, const float (&from)[kWidth]) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<uint2*>(to) =
+        make_uint2(to_bf16_pair(from[0], from[1]), to_bf16_pair(from[2], from[3]));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) to[i] = __float2bfloat16(from[i]);
+  }
+}
+
+/// kWidth adjacent channels of a row as they are.
+template <int kWidth>
+struct alignas(2 * kWidth) RawRow {
+  __nv_bfloat16 channel[kWidth];
+};
+
+/// Input of `channel` on at row `i` of the chunk, which may be before it or before this pass.
+template <int kWidth>
+__device__ void load_input(const DeltaPrefill& in, const DeltaChunk& chunk, int i, int channel,
+                           float (&x)[kWidth]) {
+  if (i + chunk.history >= 0) {
+    load_bf16(x, in.qkv + (chunk.row_begin + i) * in.qkv_stride + channel);
+    return;
+  }
+  const int slot = in.sequences[chunk.sequence].state_in;
+  const int j = kTaps - 1 + i + chunk.history;
+  const float* from =
+      in.state.conv + slot * in.state.slot_stride + int64_t{j} * channels_of(in.shape) + channel;
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) x[e] = from[e];
+}
+
+/// Sixteen rows of a chunk, the channels of one head: store(row, values) for each. unit 0: as they
+/// are; else scaled to this length.
+template <int kWidth, typename Store>
+__device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk, int first_channel,
+                             float unit, Store store) {
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int row0 = static_cast<int>(threadIdx.x) / 32 * kRunRows;
+  const int channel = first_channel + lane * kWidth;
+  RawRow<kWidth> raw[kRunRows];
+#pragma unroll
+  for (int i = 0; i < kRunRows; ++i)
+    if (row0 + i < chunk.rows)
+      raw[i] = *reinterpret_cast<const RawRow<kWidth>*>(
+          in.qkv + (chunk.row_begin + row0 + i) * in.qkv_stride + channel);
+  float weight[kWidth][kTaps];
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e)
+#pragma unroll
+    for (int j = 0; j < kTaps; ++j) weight[e][j] = in.conv_weight[(channel + e) * kTaps + j];
+  float x[kTaps][kWidth];
+#pragma unroll
+  for (int j = 0; j < kTaps - 1; ++j)
+    // A run past the end has no rows to read, nor does it need any.
+    load_input(in, chunk, min(row0 - kTaps + 1 + j, chunk.rows - 1), channel, x[j + 1]);
+#pragma unroll
+  for (int i = 0; i < kRunRows; ++i) {
+    float y[kWidth];
+    float squares = 0.0F;
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) {
+#pragma unroll
+      for (int j = 0; j < kTaps - 1; ++j) x[j][e] = x[j + 1][e];
+      x[kTaps - 1][e] = __bfloat162float(raw[i].channel[e]);
+      float sum = 0.0F;
+#pragma unroll
+      for (int j = 0; j < kTaps; ++j) sum += weight[e][j] * x[j][e];
+      y[e] = row0 + i < chunk.rows ? silu(sum) : 0.0F;
+      squares += y[e] * y[e];
+    }
+    if (unit != 0.0F) {
+      const float scale = unit * rsqrtf(warp_sum(squares) + kUnitEps);
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) y[e] *= scale;
+    }
+    store(row0 + i, y);
+  }
+}
+
+/// Grid (chunks, 2 k_heads): queries, then keys. Four warps, 16 rows each.
+template <int kWidth>
+__global__ __launch_bounds__(kDeltaThreads) void convolve_unit_kernel(
+    const __grid_constant__ DeltaArgs args) {
+  const DeltaShape& shape = args.in.shape;
+  const DeltaChunk chunk = args.in.chunks[blockIdx.x];
+  const int head = static_cast<int>(blockIdx.y);
+  const bool query = head < shape.k_heads;
+  const int64_t index = int64_t{blockIdx.x} * shape.k_heads + (query ? head : head - shape.k_heads);
+  uint8_t* tile = (query ? args.work.q : args.work.k) + index * tile_bytes(32 * kWidth);
+  const int column = (static_cast<int>(threadIdx.x) & 31) * kWidth;
+  convolve_run<kWidth>(
+      args.in, chunk, head * shape.k_dim, query ? rsqrtf(static_cast<float>(shape.k_dim)) : 1.0F,
+      [&](int row, const float(&y)[kWidth]) {
+        store_bf16(reinterpret_cast<__nv_bfloat16*>(tile + element_offset(row, column)), y);
+      });
+}
+
+/// Grid (chunks, v_heads).
+template <int kWidth>
+__global__ __launch_bounds__(kDeltaThreads) void convolve_value_kernel(
+    const __grid_constant__ DeltaArgs args) {
+  const DeltaShape& shape = args.in.shape;
+  const DeltaChunk chunk = args.in.chunks[blockIdx.x];
+  const int head = static_cast<int>(blockIdx.y);
+  __nv_bfloat16* v =
+      args.work.v + (int64_t{blockIdx.x} * shape.v_heads + head) * kChunk * 32 * kWidth;
+  const int column = (static_cast<int>(threadIdx.x) & 31) * kWidth;
+  __nv_bfloat16* part = v + column / kValueColumns * kChunk * kValueColumns;
+  convolve_run<kWidth>(args.in, chunk, 2 * shape.k_heads * shape.k_dim + head * shape.v_dim, 0.0F,
+                       [&](int row, const float(&y)[kWidth]) {
+                         store_bf16(part + row * kValueColumns + column % kValueColumns, y);
+                       });
+}
+
+/// The last inputs of every sequence and snapshot. Grid (sequences, channels / 128). One thread
+/// walks a sequence, so that a slot may be read and written in one pass.
+__global__ void keep_inputs_kernel(DeltaPrefill in) {
+  const DeltaSequence sequence = in.sequences[blockIdx.x];
+  const int channel = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  const int channels = channels_of(in.shape);
+  if (channel >= channels) return;
+  float old[kTaps - 1];
+  for (int j = 0; j < kTaps - 1; ++j)
+    old[j] =
+        in.state.conv[sequence.state_in * in.state.slot_stride + int64_t{j} * channels + channel];
+  const int first_row = in.chunks[sequence.chunk_begin].row_begin;
+  for (int n = sequence.first_keep; n < sequence.chunk_count;) {
+    const DeltaChunk chunk = in.chunks[sequence.chunk_begin + n];
+    const int end = chunk.row_begin + chunk.rows - first_row;
+    const bool last = n + 1 == sequence.chunk_count;
+    for (int j = 0; j < kTaps - 1; ++j) {
+      const int i = end - kTaps + 1 + j;
+      const float value = i >= 0
+                              ? __bfloat162float(in.qkv[(first_row + i) * in.qkv_stride + channel])
+                              : old[kTaps - 1 + i];
+      const int64_t at = int64_t{j} * channels + channel;
+      if (chunk.snapshot >= 0) in.state.conv[chunk.snapshot * in.state.slot_stride + at] = value;
+      if (last) in.state.conv[sequence.state_out * in.state.slot_stride + at] = value;
+    }
+    n += chunk.next_keep;
+  }
+}
+
+/// Columns column .. column + kWidth - 1 of a row, where the order wants them.
+template <int kWidth>
+__device__ void store_ordered(const DeltaPrefill& in, __nv_bfloat16* row, int column,
+                              const float (&x)[kWidth]) {
+  if (in.order == ColumnOrder::plain) {
+    store_bf16(row + column, x);
+  } else if constexpr (kWidth == 4) {
+    // Columns c and c + 4, of two neighbouring lanes, are neighbours there: each lane writes two
+    // of the four pairs.
+    const bool odd = (threadIdx.x & 1) != 0;
+    const float first = __shfl_xor_sync(kAll, odd ? x[0] : x[2], 1);
+    const float second = __shfl_xor_sync(kAll, odd ? x[1] : x[3], 1);
+    const int from = (column & ~4) + (odd ? 2 : 0);
+    *reinterpret_cast<uint32_t*>(row + packed_position(from)) =
+        odd ? to_bf16_pair(first, x[2]) : to_bf16_pair(x[0], first);
+    *reinterpret_cast<uint32_t*>(row + packed_position(from + 1)) =
+        odd ? to_bf16_pair(second, x[3]) : to_bf16_pair(x[1], second);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) row[packed_position(column + e)] = __float2bfloat16(x[e]);
+  }
+}
+
+/// One warp a row and head: out = norm(o) * w * silu(z). Grid (chunks * 16, v_heads).
+template <int kWidth>
+__global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaArgs args) {
+  const DeltaPrefill& in = args.in;
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const DeltaChunk chunk = in.chunks[blockIdx.x / 16];
+  const int i = static_cast<int>(blockIdx.x % 16 * 4 + threadIdx.x / 32);
+  if (i >= chunk.rows) return;
+  const int64_t row = chunk.row_begin + i;
+  const int column = (static_cast<int>(blockIdx.y) * 32 + lane) * kWidth;
+  float o[kWidth], z[kWidth];
+  const int64_t tile = int64_t{blockIdx.x / 16} * in.shape.v_heads + blockIdx.y;
+  load_bf16(o, args.work.o + (tile * kChunk + i) * 32 * kWidth + lane * kWidth);
+  load_bf16(z, in.z + row * in.z_stride + column);
+  float squares = 0.0F;
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) squares += o[e] * o[e];
+  const float scale = rsqrtf(warp_sum(squares) / (32 * kWidth) + in.eps);
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e)
+    o[e] = o[e] * scale * in.norm_weight[lane * kWidth + e] * silu(z[e]);
+  store_ordered(in, in.out + row * in.out_stride, column, o);
+}
+
+template <typename Launch>
+void by_width(int dim, Launch launch) {
+  if (dim == 32) launch(std::integral_constant<int, 1>());
+  if (dim == 64) launch(std::integral_constant<int, 2>());
+  if (dim == 128) launch(std::integral_constant<int, 4>());
+}
+
+}  // namespace
+
+cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream) {
+  const DeltaShape& shape = args.in.shape;
+  const auto chunks = static_cast<unsigned>(args.group.chunk_count);
+  const auto qk_heads = static_cast<unsigned>(2 * shape.k_heads);
+  by_width(shape.k_dim, [&](auto width) {
+    convolve_unit_kernel<width.value><<<dim3(chunks, qk_heads), kDeltaThreads, 0, stream>>>(args);
+  });
+  by_width(shape.v_dim, [&](auto width) {
+    convolve_value_kernel<width.value>
+        <<<dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, stream>>>(args);
+  });
+  return cudaGetLastError();
+}
+
+cudaError_t launch_delta_keep(const DeltaPrefill& prefill, cudaStream_t stream) {
+  if (prefill.sequence_count == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(prefill.sequence_count),
+                  static_cast<unsigned>((channels_of(prefill.shape) + 127) / 128));
+  keep_inputs_kernel<<<grid, 128, 0, stream>>>(prefill);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_delta_outputs(const DeltaArgs& args, cudaStream_t stream) {
+  if (args.in.z == nullptr) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(args.group.chunk_count) * 16,
+                  static_cast<unsigned>(args.in.shape.v_heads));
+  by_width(args.in.shape.v_dim, [&](auto width) {
+    gated_norm_kernel<width.value><<<grid, kDeltaThreads, 0, stream>>>(args);
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace nibble::cuda

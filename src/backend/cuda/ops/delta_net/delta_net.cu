@@ -1,0 +1,329 @@
+// The gated delta rule, row by row: causal convolution with SiLU, unit-length q and k, gates, then
+// per value head  S = alpha S + k (beta (v - alpha S^T k))^T,  o = S^T q, gated RMS norm (model.md
+// of the family: arXiv 2412.06464). State in F32 registers, read and written once per pass, and, if
+// kept in BF16, rounded after every row. k_dim and v_dim up to 128. Bound: the bytes of the state,
+// twice.
+#include "backend/cuda/ops/delta_net/recurrence_convolve.cuh"
+#include "backend/cuda/ops/linear/split_inputs.cuh"
+#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/runtime/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kLaneColumns = kDeltaDimMax / 32;   // value columns of a lane
+constexpr int kWarpRows = kDeltaDimMax / kWarps;  // key rows of a warp
+
+/// One thread per channel: all rows of a sequence in order.
+__global__ void __launch_bounds__(kThreads)
+    convolve_kernel(const __grid_constant__ DeltaNetArgs a) {
+  touch(a);
+  const int channels = a.qkv_rows();
+  const int channel = blockIdx.x * kThreads + threadIdx.x;
+  const int sequence = blockIdx.y;
+  const int rows = a.batch.row_count[sequence];
+  if (channel >= channels || rows == 0) return wait_for_inputs();
+  float weights[kConvTapsMax];
+  float inputs[kConvTapsMax];  // the last taps - 1, oldest first
+  const int past = a.taps - 1;
+  const float* in = a.state.conv + a.batch.state_in[sequence] * a.state.slot_stride + channel;
+#pragma unroll
+  for (int j = 0; j < kConvTapsMax; ++j) {
+    weights[j] = j < a.taps ? a.conv[channel * a.taps + j] : 0.0F;
+    inputs[j] = j < past ? in[static_cast<int64_t>(j) * channels] : 0.0F;
+  }
+  wait_for_inputs();
+  const int first = a.batch.row_begin[sequence];
+  for (int row = first; row < first + rows; ++row) {
+    const float x = a.qkv[static_cast<int64_t>(row) * channels + channel];
+    float sum = 0.0F;
+#pragma unroll
+    for (int j = 0; j < kConvTapsMax; ++j)
+      if (j < past) sum = fmaf(weights[j], inputs[j], sum);
+#pragma unroll
+    for (int j = 0; j < kConvTapsMax; ++j)
+      if (j == past) sum = fmaf(weights[j], x, sum);
+    a.convolved[static_cast<int64_t>(row) * channels + channel] = silu(sum);
+#pragma unroll
+    for (int j = 0; j + 1 < kConvTapsMax; ++j)
+      if (j < past) inputs[j] = j + 1 == past ? x : inputs[j + 1];
+    const int snapshot = a.batch.snapshot_slot[row];
+    const int last = row == first + rows - 1 ? a.batch.state_out[sequence] : -1;
+    for (const int slot : {snapshot, last}) {
+      if (slot < 0) continue;
+      float* out = a.state.conv + slot * a.state.slot_stride + channel;
+#pragma unroll
+      for (int j = 0; j < kConvTapsMax; ++j)
+        if (j < past) out[static_cast<int64_t>(j) * channels] = inputs[j];
+    }
+  }
+}
+
+/// The state of one head: key rows warp * 16 + i, value columns lane * 4 + c.
+struct HeadState {
+  float s[kWarpRows][kLaneColumns];
+};
+
+template <bool kVector, typename T>
+__device__ __forceinline__ void load_state(const DeltaNetArgs& a, const T* from, HeadState& state) {
+  const int warp = threadIdx.x / 32;
+  const int column = static_cast<int>(threadIdx.x % 32) * kLaneColumns;
+#pragma unroll
+  for (int i = 0; i < kWarpRows; ++i) {
+    const int row = warp * kWarpRows + i;
+    if constexpr (kVector) {
+      float4 v = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      if (row < a.k_dim && column < a.v_dim) v = load_four(from + row * a.v_dim + column);
+      state.s[i][0] = v.x;
+      state.s[i][1] = v.y;
+      state.s[i][2] = v.z;
+      state.s[i][3] = v.w;
+    } else {
+#pragma unroll
+      for (int c = 0; c < kLaneColumns; ++c)
+        state.s[i][c] = row < a.k_dim && column + c < a.v_dim
+                            ? load_number(from + row * a.v_dim + column + c)
+                            : 0.0F;
+    }
+  }
+}
+
+template <bool kVector, typename T>
+__device__ __forceinline__ void store_state(const DeltaNetArgs& a, const HeadState& state, T* to) {
+  const int warp = threadIdx.x / 32;
+  const int column = static_cast<int>(threadIdx.x % 32) * kLaneColumns;
+#pragma unroll
+  for (int i = 0; i < kWarpRows; ++i) {
+    const int row = warp * kWarpRows + i;
+    if (row >= a.k_dim || column >= a.v_dim) continue;
+    if constexpr (kVector) {
+      store_four(to + row * a.v_dim + column,
+                 make_float4(state.s[i][0], state.s[i][1], state.s[i][2], state.s[i][3]));
+    } else {
+#pragma unroll
+      for (int c = 0; c < kLaneColumns; ++c)
+        if (column + c < a.v_dim) store_number(to + row * a.v_dim + column + c, state.s[i][c]);
+    }
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void round_state(HeadState& state) {
+#pragma unroll
+  for (int i = 0; i < kWarpRows; ++i)
+#pragma unroll
+    for (int c = 0; c < kLaneColumns; ++c) state.s[i][c] = kept<T>(state.s[i][c]);
+}
+
+struct Scratch {
+  float q[kDeltaDimMax];
+  float k[kDeltaDimMax];
+  float partial[kWarps][kDeltaDimMax];
+  float out_partial[kWarps][kDeltaDimMax];
+  float squares[kWarps];
+  float norm[kWarps];
+};
+
+/// Unit-length q (times 1 / sqrt(k_dim)) and k of a row into shared memory. Warps 0-3 hold q, 4-7
+/// k.
+__device__ __forceinline__ void load_q_k(const DeltaNetArgs& a, int row, int k_head,
+                                         Scratch& shared) {
+  const int i = threadIdx.x % 128;
+  const bool is_q = threadIdx.x < 128;
+  const float* qkv = a.convolved + static_cast<int64_t>(row) * a.qkv_rows();
+  const int at = (is_q ? 0 : a.k_heads * a.k_dim) + k_head * a.k_dim + i;
+  const float x = i < a.k_dim ? qkv[at] : 0.0F;
+  const float squares = warp_sum(x * x);
+  if (threadIdx.x % 32 == 0) shared.squares[threadIdx.x / 32] = squares;
+  __syncthreads();
+  const float* own = shared.squares + (is_q ? 0 : 4);
+  const float total = own[0] + own[1] + own[2] + own[3];
+  const float scale = rsqrtf(total + 1e-6F) * (is_q ? rsqrtf(static_cast<float>(a.k_dim)) : 1.0F);
+  (is_q ? shared.q : shared.k)[i] = x * scale;
+  __syncthreads();
+}
+
+/// One row of one head; leaves o (before the norm) of column threadIdx.x in the result.
+__device__ __forceinline__ float advance(const DeltaNetArgs& a, int row, int v_head,
+                                         HeadState& state, Scratch& shared) {
+  const int warp = threadIdx.x / 32;
+  const int column = static_cast<int>(threadIdx.x % 32) * kLaneColumns;
+  const float beta = sigmoid(a.b[row * a.gate_stride + v_head]);
+  const float pre = a.a[row * a.gate_stride + v_head] + a.dt_bias[v_head];
+  const float step = pre > 20.0F ? pre : log1pf(expf(pre));
+  const float alpha = expf(-a.decay[v_head] * step);
+  float prediction[kLaneColumns] = {};
+#pragma unroll
+  for (int i = 0; i < kWarpRows; ++i) {
+    const float k = shared.k[warp * kWarpRows + i];
+#pragma unroll
+    for (int c = 0; c < kLaneColumns; ++c) {
+      state.s[i][c] *= alpha;
+      prediction[c] = fmaf(state.s[i][c], k, prediction[c]);
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kLaneColumns; ++c) shared.partial[warp][column + c] = prediction[c];
+  __syncthreads();
+  const float* v = a.convolved + static_cast<int64_t>(row) * a.qkv_rows() +
+                   2 * a.k_heads * a.k_dim + v_head * a.v_dim;
+  float update[kLaneColumns];
+#pragma unroll
+  for (int c = 0; c < kLaneColumns; ++c) {
+    float total = 0.0F;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) total += shared.partial[w][column + c];
+    update[c] = column + c < a.v_dim ? beta * (v[column + c] - total) : 0.0F;
+  }
+  float out[kLaneColumns] = {};
+#pragma unroll
+  for (int i = 0; i < kWarpRows; ++i) {
+    const float k = shared.k[warp * kWarpRows + i];
+    const float q = shared.q[warp * kWarpRows + i];
+#pragma unroll
+    for (int c = 0; c < kLaneColumns; ++c) {
+      state.s[i][c] = fmaf(k, update[c], state.s[i][c]);
+      out[c] = fmaf(state.s[i][c], q, out[c]);
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kLaneColumns; ++c) shared.out_partial[warp][column + c] = out[c];
+  __syncthreads();
+  float total = 0.0F;
+  if (threadIdx.x < kDeltaDimMax)
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) total += shared.out_partial[w][threadIdx.x];
+  return total;
+}
+
+/// out = norm(o) * silu(z) of one head, by the first 128 threads.
+template <bool kInParts>
+__device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_head, float o,
+                                          Scratch& shared) {
+  const int i = threadIdx.x;
+  const bool present = i < a.v_dim;
+  const float total = block_sum<kWarps>(present ? o * o : 0.0F, shared.norm);
+  if (!present) return;
+  const float scale = rsqrtf(total / static_cast<float>(a.v_dim) + a.eps);
+  const int at = v_head * a.v_dim + i;
+  const float z = a.z[static_cast<int64_t>(row) * a.v_heads * a.v_dim + at];
+  const float x = o * scale * a.norm[i] * silu(z);
+  if constexpr (kInParts) return store_parts(a.out + row * a.out_stride, a.out_stride, at, x);
+  a.out[row * a.out_stride + x_place(at)] = to_bf16(x);
+}
+
+/// Block (value head, sequence).
+template <bool kVector, typename T, bool kInParts = false>
+__global__ void __launch_bounds__(kThreads, 2)
+    recurrence_kernel(const __grid_constant__ DeltaNetArgs a) {
+  __shared__ Scratch shared;
+  const int v_head = blockIdx.x;
+  const int sequence = blockIdx.y;
+  // The state was written by the pass before at the latest, so it is read ahead of the inputs.
+  const int rows = a.batch.row_count[sequence];
+  const int64_t head_at = static_cast<int64_t>(v_head) * a.k_dim * a.v_dim;
+  const int64_t slot_in = a.batch.state_in[sequence];
+  const int64_t slot_out = a.batch.state_out[sequence];
+  HeadState state;
+  if (rows > 0) load_state<kVector>(a, state_at<T>(a.state, slot_in, head_at), state);
+  wait_for_inputs();
+  if (rows == 0) return;
+  const int k_head = v_head / (a.v_heads / a.k_heads);
+  const int first = a.batch.row_begin[sequence];
+  for (int row = first; row < first + rows; ++row) {
+    load_q_k(a, row, k_head, shared);
+    const float o = advance(a, row, v_head, state, shared);
+    write_out<kInParts>(a, row, v_head, o, shared);
+    round_state<T>(state);
+    const int64_t snapshot = a.batch.snapshot_slot[row];
+    if (snapshot >= 0) store_state<kVector>(a, state, state_at<T>(a.state, snapshot, head_at));
+  }
+  store_state<kVector>(a, state, state_at<T>(a.state, slot_out, head_at));
+}
+
+}  // namespace
+
+namespace {
+
+/// Whether the states fit recurrence_stream.cuh: bulk copies need 16-byte alignment.
+bool streams(const DeltaNetArgs& args, const Launcher& launcher) {
+  return launcher.overlap && args.kernels == DeltaNetKernels::automatic &&
+         args.k_dim == kStreamDim && args.v_dim == kStreamDim && args.state.slot_stride % 4 == 0;
+}
+
+bool splits(const DeltaNetArgs& args, const Launcher& launcher) {
+  return args.v_heads * args.batch.sequences <= launcher.multiprocessors;
+}
+
+/// Whether the recurrence makes the convolution itself.
+bool convolves(const DeltaNetArgs& args, const Launcher& launcher) {
+  const int units_max = kUnitsMax * kStreamBlocks * launcher.multiprocessors;
+  return args.qkv != nullptr && streams(args, launcher) && !splits(args, launcher) &&
+         args.k_heads * args.batch.sequences <= units_max &&
+         args.batch.rows == args.batch.sequences && args.taps == kFusedTaps &&
+         args.v_heads / args.k_heads <= kFusedHeadsMax;
+}
+
+/// Blocks of kStreamThreads that walk `items`.
+template <typename Shared, void (*kKernel)(DeltaNetArgs)>
+void launch_walk(const DeltaNetArgs& args, int items, const Launcher& launcher) {
+  static const bool prepared = [] {
+    CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(sizeof(Shared))));
+    return true;
+  }();
+  CHECK(prepared, "shared memory of the recurrence");
+  launch(kKernel, launcher,
+         static_cast<unsigned>(min(items, kStreamBlocks * launcher.multiprocessors)),
+         kStreamThreads, sizeof(Shared), args);
+}
+
+template <typename T>
+void launch_stream(const DeltaNetArgs& args, const Launcher& launcher) {
+  const int items = args.v_heads * args.batch.sequences;
+  if (convolves(args, launcher)) {
+    const int units = args.k_heads * args.batch.sequences;
+    return channel_parts(args.v_heads / args.k_heads) <= 2
+               ? launch_walk<ConvolveShared<T>, recurrence_convolve_kernel<T, 2>>(args, units,
+                                                                                  launcher)
+               : launch_walk<ConvolveShared<T>, recurrence_convolve_kernel<T, 3>>(args, units,
+                                                                                  launcher);
+  }
+  if (splits(args, launcher)) {
+    Launcher clusters = launcher;
+    clusters.cluster = kSplitBlocks;
+    return launch(recurrence_split_kernel<T>, clusters, static_cast<unsigned>(items * kSplitBlocks),
+                  kSplitWarps * 32, 0, args);
+  }
+  launch_walk<StreamShared<T>, recurrence_stream_kernel<T>>(args, items, launcher);
+}
+
+template <typename T>
+void launch_recurrence(const DeltaNetArgs& args, const Launcher& launcher) {
+  if (streams(args, launcher)) return launch_stream<T>(args, launcher);
+  const dim3 heads(static_cast<unsigned>(args.v_heads),
+                   static_cast<unsigned>(args.batch.sequences));
+  const bool vector = args.v_dim % kLaneColumns == 0;
+  if (args.kernels == DeltaNetKernels::in_parts)
+    return launch(vector ? recurrence_kernel<true, T, true> : recurrence_kernel<false, T, true>,
+                  launcher, heads, kThreads, 0, args);
+  launch(vector ? recurrence_kernel<true, T> : recurrence_kernel<false, T>, launcher, heads,
+         kThreads, 0, args);
+}
+
+}  // namespace
+
+void delta_net(const DeltaNetArgs& args, const Launcher& launcher) {
+  if (args.qkv != nullptr && !convolves(args, launcher)) {
+    const dim3 channels(static_cast<unsigned>((args.qkv_rows() + kThreads - 1) / kThreads),
+                        static_cast<unsigned>(args.batch.sequences));
+    launch(convolve_kernel, launcher.of(Step::convolve), channels, kThreads, 0, args);
+  }
+  return args.state.format == StateFormat::bf16
+             ? launch_recurrence<uint16_t>(args, launcher.of(Step::recur))
+             : launch_recurrence<float>(args, launcher.of(Step::recur));
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,335 @@
+// The recurrence of delta_net.cu for heads of 128 x 128 on cards that copy in bulk (compute
+// capability 9.0): a block walks heads of sequences, the next state on its way into shared memory
+// while one is in registers; two blocks a multiprocessor. A warp owns 16 value columns whole, so
+// sums over keys stay inside it. Few heads are split: a cluster of four blocks of two warps takes
+// one, so that every multiprocessor works. A state is F32 or BF16 (T: float, uint16_t); a BF16 one
+// is rounded after every row. Bound: the bytes of the state, read and written once.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/delta_net/state_elements.cuh"
+#include "backend/cuda/ptx/cluster.cuh"
+#include "backend/cuda/ptx/device_math.cuh"
+
+namespace nibble::cuda {
+
+inline constexpr int kStreamDim = 128;
+inline constexpr int kStreamThreads = 256;
+inline constexpr int kStreamWarps = kStreamThreads / 32;
+inline constexpr int kStreamBlocks = 2;                       // a multiprocessor
+inline constexpr int kStreamState = kStreamDim * kStreamDim;  // numbers of a state
+
+template <typename T>
+struct StreamShared {
+  using Element = T;
+  static constexpr bool kSplit = false;
+  static constexpr int kStages = 4 / sizeof(T);  // states on their way: 64 KB
+  alignas(128) T state[kStages][kStreamState];
+  float q[kStreamWarps][kStreamDim];
+  float k[kStreamWarps][kStreamDim];
+  float squares[2][kStreamWarps];
+  uint64_t full[kStages];
+};
+
+inline constexpr int kSplitBlocks = 4;  // of a cluster, for one head
+inline constexpr int kSplitWarps = kStreamWarps / kSplitBlocks;
+template <typename T>
+struct SplitShared {
+  using Element = T;
+  static constexpr bool kSplit = true;
+  float q[kSplitWarps][kStreamDim];
+  float k[kSplitWarps][kStreamDim];
+  float squares[2][kStreamWarps];  // of the whole cluster
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+template <typename T>
+__device__ __forceinline__ void copy_state(T* to, const T* from, uint64_t* full) {
+  constexpr int kBytes = kStreamState * sizeof(T);
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full)),
+               "r"(kBytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(kBytes), "r"(shared_address(full))
+      : "memory");
+}
+__device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nwait_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra wait_%=;\n}\n" ::"r"(shared_address(full)),
+      "r"(parity)
+      : "memory");
+}
+/// A barrier for all threads of the block.
+template <typename Shared>
+__device__ __forceinline__ void start_copies(Shared& shared) {
+  if (threadIdx.x == 0) {
+    for (uint64_t& full : shared.full)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&full))
+                   : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+}
+#else
+template <typename T>
+__device__ __forceinline__ void copy_state(T*, const T*, uint64_t*) {}
+__device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
+template <typename Shared>
+__device__ __forceinline__ void start_copies(Shared&) {}
+#endif
+
+__device__ __forceinline__ float4 sum_over_keys(float4 v) {
+#pragma unroll
+  for (int step = 4; step < 32; step *= 2) {
+    v.x += __shfl_xor_sync(kAllLanes, v.x, step);
+    v.y += __shfl_xor_sync(kAllLanes, v.y, step);
+    v.z += __shfl_xor_sync(kAllLanes, v.z, step);
+    v.w += __shfl_xor_sync(kAllLanes, v.w, step);
+  }
+  return v;
+}
+__device__ __forceinline__ float4 scale_add(float a, const float4& x, const float4& y) {
+  return make_float4(fmaf(a, x.x, y.x), fmaf(a, x.y, y.y), fmaf(a, x.z, y.z), fmaf(a, x.w, y.w));
+}
+
+/// What a thread reads of one row for one head.
+struct StreamRow {
+  float4 q, k;  // elements 4 lane ..
+  float4 v;     // of the warp's columns 4 (lane % 4) ..
+  float a, b, z;
+};
+
+/// Thread (warp, lane): keys lane / 4 + 8 i, value columns 16 warp + 4 (lane % 4) + c; `warp`
+/// counts over the cluster where one shares the head (Shared::kSplit).
+template <typename Shared>
+class StreamHead {
+ public:
+  using T = typename Shared::Element;
+  static constexpr bool kSplit = Shared::kSplit;
+
+  __device__ __forceinline__ StreamHead(const DeltaNetArgs& a, Shared& shared, int v_head)
+      : a_(a), shared_(shared), v_head_(v_head), local_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
+    warp_ = local_ + (kSplit ? rank_in_cluster() * kSplitWarps : 0);
+    column_ = 16 * warp_ + 4 * (lane_ % 4);
+    decay_ = a.decay[v_head];
+    dt_bias_ = a.dt_bias[v_head];
+    if constexpr (kSplit) {
+      k_head_ = v_head / (a.v_heads / a.k_heads);
+      norm_ = a.norm[own_column()];
+    }
+  }
+  /// The columns whose output this thread writes; the keys' lanes share them.
+  __device__ __forceinline__ int own_column() const { return column_ + lane_ / 4 % 4; }
+
+  __device__ __forceinline__ StreamRow load_row(int row) const {
+    const float* qkv = a_.convolved + static_cast<int64_t>(row) * a_.qkv_rows();
+    const int k_head = kSplit ? k_head_ : v_head_ / (a_.v_heads / a_.k_heads);
+    StreamRow r = load_gates(row);
+    r.q = *reinterpret_cast<const float4*>(qkv + k_head * kStreamDim + 4 * lane_);
+    r.k = *reinterpret_cast<const float4*>(qkv + (a_.k_heads + k_head) * kStreamDim + 4 * lane_);
+    r.v = *reinterpret_cast<const float4*>(qkv + (2 * a_.k_heads + v_head_) * kStreamDim + column_);
+    return r;
+  }
+  /// The rest of a row, where the block convolves itself.
+  __device__ __forceinline__ StreamRow load_gates(int row) const {
+    StreamRow r;
+    r.a = a_.a[row * a_.gate_stride + v_head_];
+    r.b = a_.b[row * a_.gate_stride + v_head_];
+    r.z = a_.z[(static_cast<int64_t>(row) * a_.v_heads + v_head_) * kStreamDim + own_column()];
+    return r;
+  }
+  /// `convolved`: q, k and the block's value heads, of which this is number `head`.
+  __device__ __forceinline__ void take_convolved(const float* convolved, int head,
+                                                 StreamRow& r) const {
+    r.q = *reinterpret_cast<const float4*>(convolved + 4 * lane_);
+    r.k = *reinterpret_cast<const float4*>(convolved + kStreamDim + 4 * lane_);
+    r.v = *reinterpret_cast<const float4*>(convolved + (2 + head) * kStreamDim + column_);
+  }
+  __device__ __forceinline__ void take_state(const T* from) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      s_[i] = load_four(from + (lane_ / 4 + 8 * i) * kStreamDim + column_);
+  }
+  __device__ __forceinline__ void store_state(T* to) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) store_four(to + (lane_ / 4 + 8 * i) * kStreamDim + column_, s_[i]);
+  }
+  /// What the next row of the same pass starts from.
+  __device__ __forceinline__ void round_state() {
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      s_[i] = make_float4(kept<T>(s_[i].x), kept<T>(s_[i].y), kept<T>(s_[i].z), kept<T>(s_[i].w));
+  }
+  __device__ __forceinline__ void advance(const StreamRow& in, int row, int turn) {
+    hold_q_k(in);
+    const float beta = sigmoid(in.b);
+    const float pre = in.a + dt_bias_;
+    const float step = pre > 20.0F ? pre : log1pf(expf(pre));
+    const float alpha = expf(-decay_ * step);
+    const float z = kSplit ? silu(in.z) : in.z;
+    const float* k = shared_.k[local_] + lane_ / 4;
+    const float* q = shared_.q[local_] + lane_ / 4;
+    float4 found = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      s_[i].x *= alpha, s_[i].y *= alpha, s_[i].z *= alpha, s_[i].w *= alpha;
+      found = scale_add(k[8 * i], s_[i], found);
+    }
+    found = sum_over_keys(found);
+    const float4 update = make_float4(beta * (in.v.x - found.x), beta * (in.v.y - found.y),
+                                      beta * (in.v.z - found.z), beta * (in.v.w - found.w));
+    float4 out = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      s_[i] = scale_add(k[8 * i], update, s_[i]);
+      out = scale_add(q[8 * i], s_[i], out);
+    }
+    write_out(sum_over_keys(out), z, row, turn);
+  }
+
+ private:
+  /// Unit-length q (times 1 / sqrt(k_dim)) and k, a copy for each warp.
+  __device__ __forceinline__ void hold_q_k(const StreamRow& in) const {
+    const float of_q =
+        rsqrtf(warp_sum(sum_of_squares(in.q)) + 1e-6F) * rsqrtf(static_cast<float>(kStreamDim));
+    const float of_k = rsqrtf(warp_sum(sum_of_squares(in.k)) + 1e-6F);
+    __syncwarp();
+    reinterpret_cast<float4*>(shared_.q[local_])[lane_] =
+        make_float4(in.q.x * of_q, in.q.y * of_q, in.q.z * of_q, in.q.w * of_q);
+    reinterpret_cast<float4*>(shared_.k[local_])[lane_] =
+        make_float4(in.k.x * of_k, in.k.y * of_k, in.k.z * of_k, in.k.w * of_k);
+    __syncwarp();
+  }
+  /// norm(o) * silu(z), where kSplit z is that already; the only barrier of a row.
+  __device__ __forceinline__ void write_out(const float4& o, float z, int row, int turn) const {
+    float squares = sum_of_squares(o);
+    squares += __shfl_xor_sync(kAllLanes, squares, 1);
+    squares += __shfl_xor_sync(kAllLanes, squares, 2);
+    if constexpr (kSplit) {
+      if (lane_ < kSplitBlocks)
+        store_in_cluster(&shared_.squares[turn][warp_], lane_,
+                         __float_as_uint(__shfl_sync(0xFU, squares, 0)));
+      arrive_at_cluster();
+      wait_for_cluster();
+    } else {
+      if (lane_ == 0) shared_.squares[turn][warp_] = squares;
+      __syncthreads();
+    }
+    if (lane_ >= 16) return;
+    float total = 0.0F;
+#pragma unroll
+    for (int w = 0; w < kStreamWarps; ++w) total += shared_.squares[turn][w];
+    const float scale = rsqrtf(total / static_cast<float>(kStreamDim) + a_.eps);
+    const int c = lane_ / 4;
+    const float own = c == 0 ? o.x : c == 1 ? o.y : c == 2 ? o.z : o.w;
+    const int at = v_head_ * kStreamDim + own_column();
+    a_.out[row * a_.out_stride + x_place(at)] =
+        to_bf16(own * scale * (kSplit ? norm_ : a_.norm[own_column()]) * (kSplit ? z : silu(z)));
+  }
+
+  const DeltaNetArgs& a_;
+  Shared& shared_;
+  int v_head_, local_, lane_, warp_, column_;
+  float decay_, dt_bias_;
+  // Known before the wait where registers are plenty, kSplit.
+  int k_head_ = 0;
+  float norm_ = 0.0F;  // of own_column()
+  float4 s_[16];
+};
+
+/// Items are (sequence, value head), a block's own ones gridDim.x apart.
+template <typename T>
+__global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
+    recurrence_stream_kernel(const __grid_constant__ DeltaNetArgs a) {
+#if __CUDA_ARCH__ >= 900
+  touch(a);
+  extern __shared__ __align__(128) uint8_t memory[];
+  using Shared = StreamShared<T>;
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int items = a.v_heads * a.batch.sequences;
+  const auto state_of = [&](int item, int64_t slot) {
+    return state_at<T>(a.state, slot, static_cast<int64_t>(item % a.v_heads) * kStreamState);
+  };
+  const auto load = [&](int item, int stage) {
+    if (threadIdx.x == 0 && item < items)
+      copy_state(shared.state[stage], state_of(item, a.batch.state_in[item / a.v_heads]),
+                 &shared.full[stage]);
+  };
+  start_copies(shared);
+  // The states were written by the pass before at the latest, so they are read ahead of the inputs.
+#pragma unroll
+  for (int stage = 0; stage < Shared::kStages; ++stage) load(blockIdx.x + stage * gridDim.x, stage);
+  wait_for_inputs();
+  int stage = 0;
+  uint32_t parity = 0;
+  int turn = 0;
+#pragma unroll 1
+  for (int item = blockIdx.x; item < items; item += gridDim.x) {
+    const int sequence = item / a.v_heads;
+    const int rows = a.batch.row_count[sequence];
+    const int first = a.batch.row_begin[sequence];
+    StreamHead<Shared> head(a, shared, item % a.v_heads);
+    StreamRow in = head.load_row(first);
+    wait_state(&shared.full[stage], parity);
+    head.take_state(shared.state[stage]);
+    __syncthreads();
+    load(item + Shared::kStages * gridDim.x, stage);
+#pragma unroll 1
+    for (int row = first; row < first + rows; ++row) {
+      if (row > first) {
+        in = head.load_row(row);
+        head.round_state();
+      }
+      head.advance(in, row, turn);
+      turn ^= 1;
+      const int snapshot = a.batch.snapshot_slot[row];
+      if (snapshot >= 0) head.store_state(state_of(item, snapshot));
+    }
+    if (rows > 0) head.store_state(state_of(item, a.batch.state_out[sequence]));
+    if (++stage == Shared::kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+#endif
+}
+
+/// One head of one sequence to a cluster, its state straight from memory into registers.
+template <typename T>
+__global__ void __launch_bounds__(kSplitWarps * 32)
+    recurrence_split_kernel(const __grid_constant__ DeltaNetArgs a) {
+#if __CUDA_ARCH__ >= 900
+  touch(a);
+  __shared__ SplitShared<T> shared;
+  const int item = blockIdx.x / kSplitBlocks;
+  const int sequence = item / a.v_heads;
+  const int v_head = item - sequence * a.v_heads;
+  const auto state_of = [&](int64_t slot) {
+    return state_at<T>(a.state, slot, static_cast<int64_t>(v_head) * kStreamState);
+  };
+  StreamHead<SplitShared<T>> head(a, shared, v_head);
+  // The state was written by the pass before at the latest, so it is read ahead of the inputs.
+  const int rows = a.batch.row_count[sequence];
+  const int first = a.batch.row_begin[sequence];
+  int snapshot = rows > 0 ? a.batch.snapshot_slot[first] : -1;
+  const int64_t last = rows > 0 ? a.batch.state_out[sequence] : 0;
+  if (rows > 0) head.take_state(state_of(a.batch.state_in[sequence]));
+  arrive_at_cluster();  // all four run before one writes to another
+  wait_for_cluster();
+  wait_for_inputs();
+#pragma unroll 1
+  for (int row = first; row < first + rows; ++row) {
+    if (row > first) head.round_state();
+    head.advance(head.load_row(row), row, (row - first) % 2);
+    if (snapshot >= 0) head.store_state(state_of(snapshot));
+    if (row + 1 < first + rows) snapshot = a.batch.snapshot_slot[row + 1];
+  }
+  if (rows > 0) head.store_state(state_of(last));
+#endif
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,254 @@
+// The experts of a single row without kernels between: gate_up norms it and chooses its experts,
+// down_sum adds what they return to the residual stream. The products are those of experts_held.cu,
+// bit for bit.
+#include "backend/cuda/ops/experts/experts_held.cuh"
+#include "backend/cuda/ops/route/choose.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kRowBlocks = 4;  // of a multiprocessor
+
+__device__ __forceinline__ int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }
+
+__device__ __forceinline__ ChosenKeys choose_row(const ExpertArgs& a, int* chosen) {
+  if (a.experts <= 256) return choose_by_warp<8>(a.logits, a.experts, a.top_k, chosen);
+  return choose_by_warp<kRouteExpertsMax / 32>(a.logits, a.experts, a.top_k, chosen);
+}
+
+/// Tells the kernels behind what was chosen; by one warp.
+__device__ __forceinline__ void announce(const ExpertArgs& a, const int* chosen,
+                                         const ChosenKeys& keys) {
+  const int lane = threadIdx.x % 32;
+  const int expert = lane < a.top_k ? chosen[lane] : 0;
+  if (lane < a.top_k) {
+    __stcg(&a.routing.announced[lane], expert + 1);
+    a.routing.experts[lane] = expert;
+  }
+  const float weight = weigh_by_warp(a.logits, a.experts, a.top_k, a.renormalize, keys);
+  if (lane < a.top_k) a.routing.weights[lane] = weight;
+  if (lane == 0) {
+    *a.routing.active_count = a.top_k;
+    *a.routing.active_sum += a.top_k;
+  }
+}
+
+struct RowShared {
+  TileSums sums[2][kHeldWarps];
+  uint4 x[kHeldWarps * 32];  // of each warp's slice, as RowNorm makes it
+  float pieces[kHeldColumnsMax / 128];
+  int chosen[kRouteTopKMax];
+};
+
+/// gate_up of a single row: 8 rows of gate and the same 8 of up at a time.
+template <Format kFormat>
+class RowTiles {
+ public:
+  __device__ __forceinline__ RowTiles(const ExpertPlan& plan, RowShared& shared)
+      : a_(plan.args), slices_(plan.slices), per_step_(plan.per_step), shared_(shared) {
+    const int warp = threadIdx.x / 32;
+    local_ = warp / slices_;
+    slice_ = warp - local_ * slices_;
+  }
+  __device__ __forceinline__ int slice() const { return slice_; }
+
+  /// The tiles of step `step` of an expert (-1: the shared one) to row `out` of act.
+  __device__ __forceinline__ void run(int expert, int step, int tiles, int64_t out) {
+    const int tile = step * per_step_ + local_;
+    RawSlice<load_count(kFormat)> raw;
+    float acc[1][4] = {};
+    constexpr float kNone[2] = {1.0F, 1.0F};
+    const bool works = local_ < per_step_ && tile < tiles;
+    if (works)
+      load_tile<kFormat>(tile_at<ExpertPart::gate_up, kFormat>(a_, expert, tile, lane_group()),
+                         slice_, raw);
+    const Factors factors = factors_of(expert, step, tiles);
+    if (works)
+      multiply_held<kFormat, false, true>(raw, shared_.x + threadIdx.x / 32 * 32, kNone, acc);
+    store_sums(&shared_.sums[turn_][threadIdx.x / 32], acc);
+    __syncthreads();
+#pragma unroll 1
+    for (int o = threadIdx.x; o < per_step_ * 128; o += kExpertThreads) {
+      const int of = step * per_step_ + (o >> 7);
+      const int place = o & 127;
+      const float total = add_parts(&shared_.sums[turn_][(o >> 7) * slices_], slices_, 1, place);
+      const float up = __shfl_xor_sync(kAllLanes, total, 2);
+      if (of >= tiles || (o & 2) != 0 || tile_token(place) != 0) continue;
+      const int n = 8 * of + (place >> 4);
+      const Factors f = o < kExpertThreads ? factors : factors_at(expert, n);
+      a_.act[out * a_.act_stride + x_place(n)] = to_bf16(silu(total * f.low) * (up * f.high));
+    }
+    turn_ ^= 1;
+  }
+
+ private:
+  struct Factors {
+    float low, high;
+  };
+  __device__ __forceinline__ Factors factors_at(int expert, int n) const {
+    return {factor_of(low_of(a_, expert), expert, n), factor_of(high_of(a_, expert), expert, n)};
+  }
+  /// Those of this thread's first output, on their way under the product.
+  __device__ __forceinline__ Factors factors_of(int expert, int step, int tiles) const {
+    const int o = threadIdx.x;
+    const int n = 8 * min(step * per_step_ + (o >> 7), tiles - 1) + ((o & 127) >> 4);
+    return factors_at(expert, n);
+  }
+
+  const ExpertArgs& a_;
+  int slices_, per_step_, local_, slice_;
+  RowShared& shared_;
+  int turn_ = 0;
+};
+
+/// gate_up of a single row: norm and choice by every block; the last one, which has no routed tile
+/// if there is room, also tells the kernels behind. What the kernel before leaves is its logits
+/// alone: h was complete when that one let this one start, so the norm and the shared expert come
+/// before the wait.
+template <Format kFormat>
+__global__ void __launch_bounds__(kExpertThreads, kRowBlocks)
+    row_gate_up_kernel(const __grid_constant__ ExpertPlan plan) {
+  __shared__ RowShared shared;
+  touch(plan);
+  const ExpertArgs& a = plan.args;
+  // Nobody reads the last layer's any more; down starts behind every block's wait.
+  if (blockIdx.x == gridDim.x - 1 && threadIdx.x < a.top_k) {
+    __stcg(&a.routing.announced[threadIdx.x], 0);
+    __threadfence();
+  }
+  RowTiles<kFormat> tiles(plan, shared);
+  RowNorm<kFormat, 1>(a.norm, tiles.slice(), 0, plan.slices)
+      .run(shared.pieces, shared.x + threadIdx.x / 32 * 32);
+  for (int step = blockIdx.x; step < plan.shared_steps; step += gridDim.x)
+    tiles.run(-1, step, plan.shared_tiles, a.shared_begin);
+  wait_for_inputs();
+  // Blocks that share a multiprocessor are about so far apart: each chooses on another scheduler.
+  if (static_cast<int>(threadIdx.x) / 32 == 4 * blockIdx.x / gridDim.x) {
+    const ChosenKeys keys = choose_row(a, shared.chosen);
+    __syncwarp();
+    if (blockIdx.x == gridDim.x - 1) announce(a, shared.chosen, keys);
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int step = blockIdx.x; step < a.top_k * plan.routed_steps; step += gridDim.x) {
+    const int rank = step / plan.routed_steps;
+    tiles.run(shared.chosen[rank], step - rank * plan.routed_steps, plan.routed_tiles, rank);
+  }
+}
+
+constexpr int kSumWarpsMax = 32;
+constexpr int kSumStaticBytes =
+    kSumWarpsMax * (static_cast<int>(sizeof(TileSums)) + 12 + 4 * kRowTile);
+constexpr int sum_bytes(int warps) { return held_words(Format::nvfp4, warps, 1) * 2; }
+
+/// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last. h comes
+/// before the wait, and so do the weights of experts that gate_up has announced by now.
+template <Format kFormat>
+__global__ void __launch_bounds__(kSumWarpsMax * 32)
+    down_sum_kernel(const __grid_constant__ ExpertPlan plan) {
+  __shared__ TileSums sums[kSumWarpsMax];
+  __shared__ float weights[kSumWarpsMax];
+  __shared__ float factors[kSumWarpsMax];  // of a whole matrix
+  __shared__ float parts[kSumWarpsMax][kRowTile];
+  __shared__ int experts[kSumWarpsMax];
+  extern __shared__ __align__(128) uint8_t memory[];
+  touch(plan);
+  const ExpertArgs& a = plan.args;
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int rank = warp / plan.slices;
+  const int slice = warp - rank * plan.slices;
+  const bool shared = rank == a.top_k;
+  const int tile = blockIdx.x;
+  int expert = -1;
+  if (!shared) expert = __ldcg(&a.routing.announced[rank]) - 1;
+  const bool known = shared || (expert >= 0 && expert < a.experts);
+  if (!known) {
+    wait_for_inputs();
+    expert = a.routing.experts[rank];
+  }
+  RawSlice<load_count(kFormat)> raw;
+  load_tile<kFormat>(tile_at<ExpertPart::down, kFormat>(a, expert, tile, lane_group()), slice, raw);
+  const bool writes =
+      threadIdx.x < kRowTile && kRowTile * tile + static_cast<int>(threadIdx.x) < a.routed_low.rows;
+  const float h = writes ? a.h[kRowTile * tile + threadIdx.x] : 0.0F;
+  const bool tells = slice == 0 && lane == 0;
+  const float factor = tells ? factor_of(low_of(a, expert), expert, 0) : 0.0F;
+  if (known) wait_for_inputs();
+  const float weight = !tells ? 0.0F : shared ? sigmoid(*a.shared_gate) : a.routing.weights[rank];
+  // Every lane group of four holds the same token.
+  uint4* x = reinterpret_cast<uint4*>(memory) + warp * (unit_count(kFormat) * 4);
+  const uint16_t* from = a.act + (shared ? a.shared_begin : rank) * a.act_stride;
+  static_assert(unit_count(kFormat) * 4 == 32);
+  x[lane] = pair_inputs<kFormat>(*reinterpret_cast<const uint4*>(
+      from + slice * slice_columns(kFormat) + fragment_column<kFormat>(lane / 4, lane % 4)));
+  __syncwarp();
+  float acc[1][4];
+  constexpr float kNone[2] = {1.0F, 1.0F};
+  multiply_held<kFormat, false, true>(raw, x, kNone, acc);
+  store_sums(&sums[warp], acc);
+  if (tells) {
+    weights[rank] = weight;
+    factors[rank] = factor;
+    experts[rank] = expert;
+  }
+  __syncthreads();
+  // One thread for each rank and column, then one for each column.
+  const int k = threadIdx.x / kRowTile;
+  const int column = threadIdx.x % kRowTile;
+  const int n = kRowTile * tile + column;
+  const int ranks = a.top_k + (plan.shared_tiles > 0 ? 1 : 0);
+  if (k < ranks) {
+    const DeviceLinear& w = low_of(a, experts[k]);
+    float factor = factors[k];
+    if (w.layout == FactorLayout::row && n < w.rows) factor = factor_of(w, experts[k], n);
+    const float total = add_parts(&sums[k * plan.slices], plan.slices, 1, tile_place(column));
+    parts[k][column] = __fmul_rn(total, factor);
+  }
+  __syncthreads();
+  if (!writes) return;
+  float sum = 0.0F;
+#pragma unroll 9
+  for (int r = 0; r < ranks; ++r) sum = fmaf(weights[r], parts[r][column], sum);
+  a.h[n] = __fadd_rn(h, sum);
+}
+
+}  // namespace
+
+bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
+                        const Launcher& launcher) {
+  if (!gate_up.routed_low.present() || !experts_held(gate_up) || !experts_held(down)) return false;
+  const int slices = down.routed_low.cols / slice_columns(down.routed_low.format);
+  const int warps = slices * (down.top_k + (down.shared_low.present() ? 1 : 0));
+  return warps <= kSumWarpsMax && sum_bytes(warps) + kSumStaticBytes <= shared_limit(launcher) &&
+         down.routed_low.rows % 4 == 0 && gate_up.routed_low.cols <= kHeldColumnsMax;
+}
+
+void launch_row_gate_up(const ExpertArgs& args, const Launcher& launcher) {
+  const ExpertPlan plan = plan_of(ExpertPart::gate_up, args);
+  const int steps = max(plan.shared_steps, args.top_k * plan.routed_steps) + 1;
+  const bool nvfp4 = args.routed_low.format == Format::nvfp4;
+  launch(nvfp4 ? row_gate_up_kernel<Format::nvfp4> : row_gate_up_kernel<Format::fp8>, launcher,
+         static_cast<unsigned>(min(steps, kRowBlocks * launcher.multiprocessors)), kExpertThreads,
+         0, plan);
+}
+
+void launch_down_sum(const ExpertArgs& args, const Launcher& launcher) {
+  const ExpertPlan plan = plan_of(ExpertPart::down, args);
+  const int warps = (args.top_k + (args.shared_low.present() ? 1 : 0)) * plan.slices;
+  const bool nvfp4 = args.routed_low.format == Format::nvfp4;
+  const auto kernel = nvfp4 ? down_sum_kernel<Format::nvfp4> : down_sum_kernel<Format::fp8>;
+  static_assert(unit_count(Format::nvfp4) == unit_count(Format::fp8));
+  const int bytes = sum_bytes(warps);
+  static const bool prepared = [] {
+    const int most = min(sum_bytes(kSumWarpsMax), shared_limit({}) - kSumStaticBytes);
+    for (const auto each : {down_sum_kernel<Format::nvfp4>, down_sum_kernel<Format::fp8>})
+      CUDA_CHECK(cudaFuncSetAttribute(each, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    return true;
+  }();
+  CHECK(prepared, "shared memory of the experts");
+  launch(kernel, launcher, static_cast<unsigned>(plan.routed_tiles),
+         static_cast<unsigned>(32 * warps), static_cast<size_t>(bytes), plan);
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,60 @@
+// HeadResults: the last step of a pass: logits, and how they reach the host: all of them, or short
+// lists and later the rows that somebody asks for. Waits for nothing but in fetch().
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/context.h"
+#include "backend/cuda/ops/head/short_list.h"
+#include "backend/cuda/runtime/device_memory.h"
+#include "model/backend.h"
+
+namespace nibble::cuda {
+
+class HeadResults {
+ public:
+  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes);
+  /// As Backend; waits.
+  void set_sampleable(std::span<const uint32_t> bits);
+
+  /// Logits and short lists of the first `rows` rows, into the addresses that run() reads: for
+  /// recording.
+  void record(const Context& context, int32_t rows) const;
+  /// Launches the head of a pass, or `graph`, which ends with it.
+  void run(const Context& context, const DeviceBatch& rows, const Batch& batch,
+           cudaGraphExec_t graph);
+  /// Of the pass that run() launched, which is done.
+  HeadOutput output();
+  /// As Backend; the context is still that of the pass.
+  std::span<const float> fetch(const Context& context, std::span<const int32_t> indices);
+
+ private:
+  void make_short_lists(const Context& context, int32_t begin, int32_t rows) const;
+  void make_slab(const Context& context, int32_t begin);
+  void copy_rows(const Context& context, int32_t begin, int32_t end);
+  void make_room(int32_t rows);
+  int32_t slab_rows() const { return std::min(rows_max_, kSlabRows); }
+
+  int32_t rows_max_ = 0;
+  int32_t vocab_ = 0;
+  int32_t hidden_ = 0;
+  int32_t list_rows_ = 0;    // most rows with short lists; 0: they do not fit this vocabulary
+  DeviceBuffer groups_;      // ListGroup [slab][list_groups(vocab)]
+  DeviceBuffer sampleable_;  // bits of [list_groups(vocab) * kListGroup] tokens
+  PinnedBuffer lists_;       // ShortListRow [list_rows_]
+  PinnedBuffer logits_, hidden_rows_;             // [slab]
+  std::vector<float> more_logits_, more_hidden_;  // of more rows than that
+  // Of the last pass.
+  std::vector<int32_t> device_rows_;  // of the rows of work.logits, by logit row, if recorded
+  int32_t rows_ = 0;                  // whose logits are wanted
+  bool recorded_ = false;
+  bool listed_ = false;
+  int32_t slab_begin_ = 0;  // else: first of the logit rows that work.logits holds
+  float* logits_out_ = nullptr;
+  float* hidden_out_ = nullptr;
+  std::vector<ShortList> short_lists_;
+};
+
+}  // namespace nibble::cuda

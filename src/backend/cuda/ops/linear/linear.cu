@@ -1,0 +1,376 @@
+// y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
+// 256. A head of FP8 or NVFP4, and their rows of more than 16 slices, stream into wgmma where the
+// card has it (linear_stream.cu). Else inputs of up to 16 slices are held in shared memory
+// (linear_held.cu, of one row linear_row.cu, of many linear_tiles.cu, of several that are norms
+// linear_norm.cu). For longer ones, work is cut into tiles of 16 rows of W. split: a block of 8 or
+// 16 warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums
+// are added in their order; many loads in flight for one short product. stream: a warp takes a tile
+// and makes the same sums alone, the next slice on its way; for much work. Both give the same bits.
+// Bound: the bytes of W.
+#include "backend/cuda/ops/linear/held.cuh"
+#include "backend/cuda/ops/linear/linear_held.h"
+#include "backend/cuda/ops/linear/linear_stream.h"
+#include "backend/cuda/ops/linear/warp_matrix.cuh"
+#include "backend/cuda/runtime/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kPartsMax = 16;
+
+enum FormatMask : int { kHasBf16 = 1, kHasFp8 = 2, kHasNvfp4 = 4 };
+
+struct Plan {
+  LinearSegment segments[kLinearsMax];
+  int32_t count = 0;
+  int32_t tiles = 0;
+  int32_t warps_per_tile = 0;
+  int32_t rows = 0;
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  const int32_t* gather = nullptr;
+};
+
+constexpr int loads_of(int mask) { return mask == kHasNvfp4 ? 2 : 4; }
+
+__device__ __forceinline__ const LinearSegment& segment_of(const Plan& plan, int tile) {
+  int s = 0;
+  while (s + 1 < plan.count && tile >= plan.segments[s + 1].tile_begin) ++s;
+  return plan.segments[s];
+}
+
+template <int kMask>
+__device__ __forceinline__ bool is(const DeviceLinear& w, Format format, int bit) {
+  return (kMask & bit) != 0 && (kMask == bit || w.format == format);
+}
+
+template <int kMask>
+__device__ __forceinline__ int slices_of(const DeviceLinear& w) {
+  return is<kMask>(w, Format::bf16, kHasBf16) ? w.cols / slice_columns(Format::bf16)
+                                              : w.cols / slice_columns(Format::fp8);
+}
+
+template <Format kFormat, int kLoads>
+__device__ __forceinline__ void load_rows(const DeviceLinear& w, int first, int slice,
+                                          RawSlice<kLoads>& raw) {
+  load_slice<kFormat>(row_of<kFormat>(w, min(first, w.rows - 1)),
+                      row_of<kFormat>(w, min(first + 8, w.rows - 1)), slice, raw);
+}
+
+template <int kMask>
+__device__ __forceinline__ void load_tile(const LinearSegment& segment, int tile, int slice,
+                                          RawSlice<loads_of(kMask)>& raw) {
+  const DeviceLinear& w = segment.out.weight;
+  const int first = (tile - segment.tile_begin) * kRowTile + static_cast<int>(threadIdx.x % 32) / 4;
+  if constexpr ((kMask & kHasNvfp4) != 0)
+    if (is<kMask>(w, Format::nvfp4, kHasNvfp4)) load_rows<Format::nvfp4>(w, first, slice, raw);
+  if constexpr ((kMask & kHasFp8) != 0)
+    if (is<kMask>(w, Format::fp8, kHasFp8)) load_rows<Format::fp8>(w, first, slice, raw);
+  if constexpr ((kMask & kHasBf16) != 0)
+    if (is<kMask>(w, Format::bf16, kHasBf16)) load_rows<Format::bf16>(w, first, slice, raw);
+}
+
+template <int kMask, int kTiles>
+__device__ __forceinline__ void multiply_tile(const LinearSegment& segment, int tile, int slice,
+                                              const RawSlice<loads_of(kMask)>& raw,
+                                              const uint16_t* const (&x)[kTiles],
+                                              float (&acc)[kTiles][4]) {
+  const DeviceLinear& w = segment.out.weight;
+  const int column = slice * (is<kMask>(w, Format::bf16, kHasBf16) ? slice_columns(Format::bf16)
+                                                                   : slice_columns(Format::fp8));
+  const uint16_t* at[kTiles];
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) at[j] = x[j] + column;
+  float factors[2] = {1.0F, 1.0F};
+  if constexpr ((kMask & kHasNvfp4) != 0)
+    if (is<kMask>(w, Format::nvfp4, kHasNvfp4))
+      multiply_slice<Format::nvfp4>(raw, at, factors, acc);
+  if constexpr ((kMask & kHasFp8) != 0) {
+    if (is<kMask>(w, Format::fp8, kHasFp8)) {
+      if (w.layout == FactorLayout::block128) {
+        const int block_row = (tile - segment.tile_begin) * kRowTile / 128;
+        const float* f = w.factors + block_row * (w.cols / 128) + 2 * slice;
+        factors[0] = f[0];
+        factors[1] = f[1];
+      }
+      multiply_slice<Format::fp8>(raw, at, factors, acc);
+    }
+  }
+  if constexpr ((kMask & kHasBf16) != 0)
+    if (is<kMask>(w, Format::bf16, kHasBf16)) multiply_slice<Format::bf16>(raw, at, factors, acc);
+}
+
+__device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
+  if (w.layout == FactorLayout::row) return w.factors[row];
+  if (w.layout != FactorLayout::scalar) return 1.0F;
+  return w.format == Format::nvfp4 ? w.factors[0] * kNvfp4Unscale : w.factors[0];
+}
+
+__device__ __forceinline__ void put(const LinearOutput& out, int token, int row, float value) {
+  float* y = out.y + token * out.y_stride + row;
+  *y = out.finish == Finish::add ? __fadd_rn(*y, value) : value;
+}
+
+/// The row of x of the tokens a lane multiplies.
+template <int kTiles>
+__device__ __forceinline__ void find_inputs(const Plan& plan, int row_begin,
+                                            const uint16_t* (&x)[kTiles]) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+    const int row = min(row_begin + 8 * j + static_cast<int>(threadIdx.x % 32) / 4, plan.rows - 1);
+    x[j] = plan.x + (plan.gather == nullptr ? row : plan.gather[row]) * plan.x_stride;
+  }
+}
+
+template <int kMask, int kTiles, int kBlockWarps>
+__global__ void __launch_bounds__(kBlockWarps * 32)
+    split_kernel(const __grid_constant__ Plan plan) {
+  constexpr int kTokens = 8 * kTiles;
+  __shared__ float sums[kBlockWarps][kTokens][kRowTile + 1];
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int tiles_per_block = kBlockWarps / plan.warps_per_tile;
+  const int local_tile = warp / plan.warps_per_tile;
+  const int first_slice = warp % plan.warps_per_tile;
+  const int row_begin = blockIdx.y * kTokens;
+
+  int tile = blockIdx.x * tiles_per_block + local_tile;
+  RawSlice<loads_of(kMask)> raw;
+  const LinearSegment* segment = &segment_of(plan, tile);
+  const auto works = [&] {
+    return local_tile < tiles_per_block && tile < plan.tiles &&
+           first_slice < slices_of<kMask>(segment->out.weight);
+  };
+  if (works()) load_tile<kMask>(*segment, tile, first_slice, raw);
+  wait_for_inputs();
+  const uint16_t* x[kTiles];
+  find_inputs(plan, row_begin, x);
+  const int tokens = min(kTokens, plan.rows - row_begin);
+  for (int base = blockIdx.x * tiles_per_block; base < plan.tiles;
+       base += gridDim.x * tiles_per_block) {
+    float acc[kTiles][4] = {};
+    if (works()) {
+      multiply_tile<kMask, kTiles>(*segment, tile, first_slice, raw, x, acc);
+      for (int slice = first_slice + plan.warps_per_tile;
+           slice < slices_of<kMask>(segment->out.weight); slice += plan.warps_per_tile) {
+        load_tile<kMask>(*segment, tile, slice, raw);
+        multiply_tile<kMask, kTiles>(*segment, tile, slice, raw, x, acc);
+      }
+    }
+    tile += gridDim.x * tiles_per_block;
+    segment = &segment_of(plan, tile);
+    if (works()) load_tile<kMask>(*segment, tile, first_slice, raw);
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        sums[warp][8 * j + 2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = acc[j][i];
+    __syncthreads();
+    for (int o = threadIdx.x; o < tiles_per_block * tokens * kRowTile; o += kBlockWarps * 32) {
+      const int t = o / (tokens * kRowTile);
+      const int token = o / kRowTile % tokens;
+      if (base + t >= plan.tiles) continue;
+      const LinearSegment& of = segment_of(plan, base + t);
+      const int row = (base + t - of.tile_begin) * kRowTile + o % kRowTile;
+      if (row >= of.out.weight.rows) continue;
+      float total = 0.0F;
+      for (int w = 0; w < plan.warps_per_tile; ++w)
+        total += sums[t * plan.warps_per_tile + w][token][o % kRowTile];
+      put(of.out, row_begin + token, row, __fmul_rn(total, row_factor(of.out.weight, row)));
+    }
+    __syncthreads();
+  }
+}
+
+/// Lane (g, t) holds rows g, g + 8 of tokens 2t, 2t + 1.
+template <int kTiles>
+__device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment& segment, int tile,
+                                           int row_begin, const float (&total)[kTiles][4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = (tile - segment.tile_begin) * kRowTile + lane / 4 + 8 * half;
+    if (row >= segment.out.weight.rows) continue;
+    const float factor = row_factor(segment.out.weight, row);
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = row_begin + 8 * j + 2 * (lane % 4) + i;
+        if (token < plan.rows)
+          put(segment.out, token, row, __fmul_rn(total[j][2 * half + i], factor));
+      }
+  }
+}
+
+template <int kMask, int kTiles>
+__global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4 ? 3 : 1)
+    stream_kernel(const __grid_constant__ Plan plan) {
+  const int row_begin = blockIdx.y * 8 * kTiles;
+  int tile = blockIdx.x * kWarps + threadIdx.x / 32;
+  int slice = 0;
+  const LinearSegment* segment = &segment_of(plan, tile);
+  RawSlice<loads_of(kMask)> raw;
+  if (tile < plan.tiles) load_tile<kMask>(*segment, tile, 0, raw);
+  wait_for_inputs();
+  const uint16_t* x[kTiles];
+  find_inputs(plan, row_begin, x);
+  float total[kTiles][4] = {};
+  float part[kTiles][4] = {};
+  while (tile < plan.tiles) {
+    const int slices = slices_of<kMask>(segment->out.weight);
+    const int parts = min(slices, plan.warps_per_tile);
+    int following = next_slice(slice, slices, parts);
+    const bool part_ends = ends_part(slice, slices, parts);
+    const bool tile_ends = part_ends && (following >= slices || following == parts);
+    int next_tile = tile;
+    const LinearSegment* next_segment = segment;
+    if (tile_ends) {
+      following = 0;
+      next_tile = tile + gridDim.x * kWarps;
+      next_segment = &segment_of(plan, next_tile);
+    }
+    RawSlice<loads_of(kMask)> next;
+    if (next_tile < plan.tiles) load_tile<kMask>(*next_segment, next_tile, following, next);
+    multiply_tile<kMask, kTiles>(*segment, tile, slice, raw, x, part);
+    if (part_ends) {
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          total[j][i] += part[j][i];
+          part[j][i] = 0.0F;
+        }
+    }
+    if (tile_ends) {
+      write_tile(plan, *segment, tile, row_begin, total);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[j][i] = 0.0F;
+    }
+    raw = next;
+    tile = next_tile;
+    slice = following;
+    segment = next_segment;
+  }
+}
+
+template <typename Kernel>
+int resident_blocks(Kernel kernel, int threads) {
+  int blocks = 1;
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0));
+  return blocks;
+}
+
+unsigned row_blocks(const Plan& plan, int tiles) {
+  return static_cast<unsigned>((plan.rows + 8 * tiles - 1) / (8 * tiles));
+}
+
+template <int kMask, int kTiles, int kBlockWarps>
+void launch_split(const Plan& plan, const Launcher& launcher) {
+  static const int resident =
+      resident_blocks(split_kernel<kMask, kTiles, kBlockWarps>, kBlockWarps * 32);
+  const int tiles_per_block = kBlockWarps / plan.warps_per_tile;
+  const int groups = (plan.tiles + tiles_per_block - 1) / tiles_per_block;
+  const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
+                  row_blocks(plan, kTiles));
+  launch(split_kernel<kMask, kTiles, kBlockWarps>, launcher, grid, kBlockWarps * 32, 0, plan);
+}
+
+template <int kMask, int kTiles>
+void launch_stream(const Plan& plan, const Launcher& launcher) {
+  static const int resident = resident_blocks(stream_kernel<kMask, kTiles>, kWarps * 32);
+  const int groups = (plan.tiles + kWarps - 1) / kWarps;
+  const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
+                  row_blocks(plan, kTiles));
+  launch(stream_kernel<kMask, kTiles>, launcher, grid, kWarps * 32, 0, plan);
+}
+
+/// Enough tiles to keep every multiprocessor busy with one warp each.
+constexpr int kStreamTiles = 512;
+constexpr int kStreamTilesOfFewRows = 2048;
+
+template <int kMask, int kTiles>
+void launch_linear(const Plan& plan, const Launcher& launcher) {
+  if (plan.tiles >= (kTiles > 1 ? kStreamTiles : kStreamTilesOfFewRows))
+    return launch_stream<kMask, kTiles>(plan, launcher);
+  if (plan.warps_per_tile <= kWarps) return launch_split<kMask, kTiles, kWarps>(plan, launcher);
+  launch_split<kMask, (kTiles < 4 ? kTiles : 4), kPartsMax>(
+      plan, launcher);  // fits 48 KB of shared memory
+}
+
+template <int kMask>
+void launch_for_rows(const Plan& plan, const Launcher& launcher) {
+  if (plan.rows <= 8) return launch_linear<kMask, 1>(plan, launcher);
+  if (plan.rows <= 16) return launch_linear<kMask, 2>(plan, launcher);
+  if (plan.rows <= 32) return launch_linear<kMask, 4>(plan, launcher);
+  launch_linear<kMask, 8>(plan, launcher);
+}
+
+/// One launch for outputs of one format.
+void launch_streamed(const LinearArgs& args, Format format, const Launcher& launcher) {
+  Plan plan;
+  plan.rows = args.rows;
+  plan.x = args.x;
+  plan.x_stride = args.x_stride;
+  plan.gather = args.gather;
+  for (int i = 0; i < args.count; ++i) {
+    const DeviceLinear& w = args.outputs[i].weight;
+    if (w.format != format) continue;
+    plan.segments[plan.count++] = {.out = args.outputs[i], .tile_begin = plan.tiles};
+    plan.tiles += (w.rows + kRowTile - 1) / kRowTile;
+    plan.warps_per_tile = parts_of(w.format, w.cols, kPartsMax);
+  }
+  if (plan.count == 0) return;
+  if (format == Format::nvfp4) return launch_for_rows<kHasNvfp4>(plan, launcher);
+  if (format == Format::fp8) return launch_for_rows<kHasFp8>(plan, launcher);
+  launch_for_rows<kHasBf16>(plan, launcher);
+}
+
+/// Outputs go together if they are of the first one's format, or held in BF16 beside a held one.
+void launch_some(const LinearArgs& args, const Launcher& launcher) {
+  const DeviceLinear& first = args.outputs[0].weight;
+  LinearArgs together = args;
+  LinearArgs rest = args;
+  together.count = rest.count = 0;
+  const bool pairs = held(first) && first.format != Format::bf16 &&
+                     first.cols / slice_columns(first.format) <= kWarps;
+  for (int i = 0; i < args.count; ++i) {
+    const LinearOutput& out = args.outputs[i];
+    const bool with = out.weight.format == first.format ||
+                      (pairs && out.weight.format == Format::bf16 && held(out.weight));
+    LinearArgs& to = with ? together : rest;
+    to.outputs[to.count++] = out;
+  }
+  if (linear_streams(together, launcher)) {
+    linear_stream(together, launcher);
+  } else if (held(first)) {
+    if (args.rows == 1) {
+      linear_row(together, launcher);
+    } else if (!linear_tiles(together, launcher)) {
+      linear_held(together, launcher);
+    }
+  } else {
+    CHECK(args.norm.h == nullptr, "the norm of ", first.cols, " columns");
+    launch_streamed(together, first.format, launcher);
+  }
+  if (rest.count > 0) launch_some(rest, launcher);
+}
+
+}  // namespace
+
+bool held(const DeviceLinear& weight) {
+  return weight.cols / slice_columns(weight.format) <= kHeldSlicesMax;
+}
+
+void linear(const LinearArgs& args, const Launcher& launcher) {
+  for (int i = 0; i < args.count; ++i)
+    CHECK(args.outputs[i].weight.cols == args.outputs[0].weight.cols, "columns ",
+          args.outputs[i].weight.cols);
+  if (args.norm.h != nullptr && args.rows > 1) return linear_norm(args, launcher);
+  launch_some(args, launcher);
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,287 @@
+// Products in generation arithmetic with the inputs held in shared memory: y = x W^T stored, added
+// to y or convolved, of two rows and more (linear_row.cu: of one; linear_tiles.cu: of many, where
+// there are many tiles). A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens;
+// matrices of two formats share a launch by their blocks. Bound: the bytes of W.
+#include "backend/cuda/ops/linear/held_groups.cuh"
+#include "backend/cuda/ops/linear/linear_held.h"
+#include "backend/cuda/runtime/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+/// How a block of kWarps works on a group: kParts slices a warp, kAhead outputs a thread looked up
+/// under the product, kRing slices of weights a warp has in registers.
+template <Format kFormat, int kTiles, int kWarps, int kParts>
+struct Shape {
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRing =
+      kParts == 1 && kWarps == 8 && kFormat == Format::nvfp4 && kTiles == 2 ? 2 : 1;
+  static constexpr int kAhead = kTiles * 128 <= kThreads ? 1 : kTiles * 128 / kThreads;
+  static constexpr int kSums = 2 * kRing * kWarps * kParts * kTiles * 512;
+};
+
+/// One block's tiles of a group for 8 kTiles tokens from row_begin on. With up to 8 tokens a warp
+/// holds the inputs of its own slices and no others.
+template <Format kFormat, int kTiles, int kWarps, int kParts, bool kBlocks, bool kConvolves>
+class Body {
+ public:
+  using Sizes = Shape<kFormat, kTiles, kWarps, kParts>;
+  using Raw = RawSlice<load_count(kFormat)>;
+  static constexpr int kRing = Sizes::kRing;
+
+  __device__ __forceinline__ Body(const HeldPlan& plan, const HeldGroup& group, int block,
+                                  int row_begin, uint8_t* memory)
+      : plan_(plan),
+        group_(group),
+        row_begin_(row_begin),
+        tokens_(min(kTokenTile * kTiles, plan.rows - row_begin)),
+        sums_(reinterpret_cast<TileSums*>(memory)),
+        x_(reinterpret_cast<uint4*>(memory + Sizes::kSums)) {
+    const int warp = threadIdx.x / 32;
+    per_step_ = group.per_step;
+    local_ = kParts == 1 ? warp / group.slices : 0;
+    slice_ = kParts == 1 ? warp - local_ * group.slices : warp;
+    begin_ = first_step(group, block);
+    end_ = first_step(group, block + 1);
+  }
+
+  __device__ __forceinline__ void run() {
+    Raw raw[kRing];
+#pragma unroll
+    for (int r = 0; r < kRing; ++r) load(begin_ + r, 0, raw[r]);
+    wait_for_inputs();
+    take_inputs();
+#pragma unroll 1
+    for (int step = begin_; step < end_; step += kRing) {
+      HeldAhead ahead[Sizes::kAhead];
+      ConvolveAhead convolve;
+      look_ahead_all(step, ahead, convolve);
+#pragma unroll
+      for (int r = 0; r < kRing; ++r) multiply(step, r, raw[r]);
+      __syncthreads();
+      finish(step, ahead, convolve);
+      turn_ ^= 1;
+    }
+  }
+
+ private:
+  static constexpr bool kOwnSlices = kTiles == 1;
+  static constexpr int kSliceWords = unit_count(kFormat) * 32 * kTiles;
+
+  /// Fragments of part `part` of this warp.
+  __device__ __forceinline__ uint4* x_of(int part) const {
+    const int at =
+        kOwnSlices ? static_cast<int>(threadIdx.x) / 32 * kParts + part : slice_ + kWarps * part;
+    return x_ + at * kSliceWords;
+  }
+  __device__ __forceinline__ void take_inputs() {
+    const auto input_of = [&](int index) {
+      const int token = min(row_begin_ + index, plan_.rows - 1);
+      return plan_.x + (plan_.gather == nullptr ? token : plan_.gather[token]) * plan_.x_stride;
+    };
+    const InputRows<kTiles> rows(input_of);
+    if constexpr (kOwnSlices) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        if (slice_ + kWarps * part < group_.slices)
+          hold<kFormat>(rows, slice_ + kWarps * part, x_of(part));
+      __syncwarp();
+    } else {
+#pragma unroll 1
+      for (int slice = threadIdx.x / 32; slice < group_.slices; slice += kWarps)
+        hold<kFormat>(rows, slice, x_ + slice * kSliceWords);
+      __syncthreads();
+    }
+  }
+  __device__ __forceinline__ bool works(int step, int part) const {
+    return step < end_ && local_ < per_step_ && slice_ + kWarps * part < group_.slices &&
+           step * per_step_ + local_ < group_.tiles;
+  }
+  __device__ __forceinline__ void load(int step, int part, Raw& raw) const {
+    if (works(step, part))
+      load_slice_of<kFormat>(group_, step * per_step_ + local_, slice_ + kWarps * part, raw);
+  }
+  /// Sums of a part of a tile: [turn][ring][warp + kWarps * part][tile of tokens].
+  __device__ __forceinline__ TileSums* sums_of(int r, int part) const {
+    return sums_ + ((turn_ * kRing + r) * kParts + part) * (kWarps * kTiles);
+  }
+  __device__ __forceinline__ void multiply(int step, int r, Raw& raw) {
+    const int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      float acc[kTiles][4] = {};
+      if (works(step + r, part)) {
+        float factors[2] = {1.0F, 1.0F};
+        if constexpr (kBlocks)
+          block_factors(group_, (step + r) * per_step_ + local_, slice_ + kWarps * part, factors);
+        multiply_held<kFormat, kBlocks>(raw, x_of(part), factors, acc);
+      }
+      load(part + 1 < kParts ? step + r : step + r + kRing, (part + 1) % kParts, raw);
+      store_sums(sums_of(r, part) + warp * kTiles, acc);
+    }
+  }
+  __device__ __forceinline__ int outputs_of_step() const { return per_step_ * kTiles * 128; }
+  /// Of the ring of two at most, which step output o belongs to.
+  __device__ __forceinline__ int ring_of(int o) const {
+    return kRing == 1 || o < outputs_of_step() ? 0 : 1;
+  }
+  /// Output o of the steps from `step` on: its place, and what finishing it takes.
+  __device__ __forceinline__ HeldAhead output_at(int step, int o, ConvolveAhead& convolve) const {
+    const int r = ring_of(o);
+    const int at = step + r;
+    const int tile = at * per_step_ + (o - r * outputs_of_step()) / (kTiles * 128);
+    const int token = o / 128 % kTiles * kTokenTile + tile_token(o % 128);
+    if (o >= kRing * outputs_of_step() || at >= end_ || tile >= group_.tiles || token >= tokens_)
+      return {};
+    const LinearSegment& segment = segment_of(group_, tile);
+    const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
+    return look_ahead<kConvolves>(segment.out, row, row_begin_ + token, plan_.convolve, convolve);
+  }
+  __device__ __forceinline__ void look_ahead_all(int step, HeldAhead (&ahead)[Sizes::kAhead],
+                                                 ConvolveAhead& convolve) const {
+#pragma unroll
+    for (int i = 0; i < Sizes::kAhead; ++i)
+      ahead[i] = output_at(step, threadIdx.x + i * Sizes::kThreads, convolve);
+  }
+  __device__ __forceinline__ void write(int o, const HeldAhead& to, const ConvolveAhead& of) const {
+    if (to.y == nullptr) return;
+    const int per_tile = kTiles * 128;
+    const int r = ring_of(o);
+    const int local = (o - r * outputs_of_step()) / per_tile;
+    const TileSums* from = sums_of(r, 0) + local * group_.slices * kTiles + o / 128 % kTiles;
+    write_output<kConvolves>(to, add_parts(from, group_.slices, kTiles, o % 128), plan_.convolve,
+                             of);
+  }
+  __device__ __forceinline__ void finish(int step, const HeldAhead (&ahead)[Sizes::kAhead],
+                                         const ConvolveAhead& convolve) const {
+#pragma unroll
+    for (int i = 0; i < Sizes::kAhead; ++i)
+      write(threadIdx.x + i * Sizes::kThreads, ahead[i], convolve);
+#pragma unroll 1
+    for (int o = threadIdx.x + Sizes::kAhead * Sizes::kThreads; o < kRing * outputs_of_step();
+         o += Sizes::kThreads) {
+      ConvolveAhead late;
+      const HeldAhead to = output_at(step, o, late);
+      write(o, to, late);
+    }
+  }
+
+  const HeldPlan& plan_;
+  const HeldGroup& group_;
+  int row_begin_, tokens_;
+  TileSums* sums_;
+  uint4* x_;
+  int per_step_, local_, slice_, begin_, end_;
+  int turn_ = 0;
+};
+
+/// Tokens of a block's second format, in BF16.
+constexpr int second_tiles(int tiles) { return tiles < 2 ? tiles : 2; }
+constexpr int blocks_wanted(Format format, int tiles, int warps) {
+  if (format == Format::nvfp4 && tiles == 1 && warps == 8) return 3;
+  return tiles > 1 || warps > 8 ? 1 : 2;
+}
+
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
+__global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kWarps))
+    held_kernel(const __grid_constant__ HeldPlan plan) {
+  touch(plan);
+  extern __shared__ __align__(128) uint8_t memory[];
+  const int block = blockIdx.x;
+  const int first_blocks = plan.first.blocks * plan.first.row_groups;
+  if constexpr (kMixed) {
+    constexpr int kSecond = second_tiles(kTiles);
+    if (block >= first_blocks) {
+      const int at = block - first_blocks;
+      const int group = at % plan.second.row_groups;
+      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false> body(
+          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kSecond, memory);
+      return body.run();
+    }
+  }
+  const int group = block % plan.first.row_groups;
+  Body<kFormat, kTiles, kWarps, 1, kBlocks, kTiles == 1> body(
+      plan, plan.first, block / plan.first.row_groups, group * kTokenTile * kTiles, memory);
+  body.run();
+}
+
+/// Shared memory of a block with room for the most slices, so that a kernel is prepared once.
+template <Format kFormat, int kTiles, int kWarps, bool kMixed>
+constexpr int held_bytes() {
+  constexpr int kSecond = second_tiles(kTiles);
+  constexpr int kSecondParts = kWarps == 8 ? 2 : 1;
+  constexpr int kWordBytes = sizeof(uint4);
+  constexpr int kFirst = Shape<kFormat, kTiles, kWarps, 1>::kSums +
+                         held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * kWordBytes;
+  constexpr int kOther = kMixed ? Shape<Format::bf16, kSecond, kWarps, kSecondParts>::kSums +
+                                      held_words(Format::bf16, 16, kSecond) * kWordBytes
+                                : 0;
+  constexpr int kBytes = kFirst > kOther ? kFirst : kOther;
+  static_assert(kBytes <= 227 * 1024);
+  static_assert(kTiles > 1 || kBytes <= 99 * 1024);  // runs everywhere
+  return kBytes;
+}
+
+template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
+void launch_held(HeldPlan plan, const Launcher& launcher) {
+  constexpr int kSecond = second_tiles(kTiles);
+  constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
+  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
+  static const int blocks_each = [&] {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    int blocks = 1;
+    CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, kBytes));
+    return max(blocks, 1);
+  }();
+  const int resident = blocks_each * launcher.multiprocessors;
+  plan.first.row_groups = ceil_div(plan.rows, kTokenTile * kTiles);
+  plan.second.row_groups = ceil_div(plan.rows, kTokenTile * kSecond);
+  int second = 0;
+  if (kMixed) {
+    spread(plan.second, 1, resident / 2 / plan.second.row_groups);
+    second = plan.second.blocks * plan.second.row_groups;
+  }
+  spread(plan.first, kWarps / plan.first.slices, (resident - second) / plan.first.row_groups);
+  const int blocks = plan.first.blocks * plan.first.row_groups + second;
+  launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32, kBytes, plan);
+}
+
+/// Tokens of a block: as many as shared memory holds.
+template <Format kFormat, bool kBlocks, bool kMixed>
+void launch_rows(const HeldPlan& plan, const Launcher& launcher) {
+  const int limit = shared_limit(launcher);
+  if (plan.first.slices > 8) {
+    if constexpr (!kMixed) {
+      if (plan.rows <= 8 || held_bytes<kFormat, 2, 16, false>() > limit)
+        return launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher);
+      launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
+    }
+    return;
+  }
+  if (plan.rows <= 8 || held_bytes<kFormat, 2, 8, kMixed>() > limit)
+    return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
+  if constexpr (!kBlocks && kFormat != Format::bf16)
+    if (plan.rows > 16 && held_bytes<kFormat, 4, 16, kMixed>() <= limit)
+      return launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
+  launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
+}
+
+template <Format kFormat, bool kBlocks>
+void launch_format(const HeldPlan& plan, const Launcher& launcher) {
+  if (plan.second.count == 0) return launch_rows<kFormat, kBlocks, false>(plan, launcher);
+  if constexpr (kFormat != Format::bf16) launch_rows<kFormat, kBlocks, true>(plan, launcher);
+}
+
+}  // namespace
+
+void linear_held(const LinearArgs& args, const Launcher& launcher) {
+  CHECK(args.norm.h == nullptr, "a norm of ", args.rows, " rows");
+  const HeldPlan plan = held_plan(args);
+  const Format format = args.outputs[0].weight.format;
+  if (format == Format::bf16) return launch_format<Format::bf16, false>(plan, launcher);
+  if (format == Format::nvfp4) return launch_format<Format::nvfp4, false>(plan, launcher);
+  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, launcher);
+  launch_format<Format::fp8, false>(plan, launcher);
+}
+
+}  // namespace nibble::cuda

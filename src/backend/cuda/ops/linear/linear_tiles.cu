@@ -1,0 +1,311 @@
+// Products in generation arithmetic of more than 32 rows, in BF16 of more than 16: a block holds
+// the inputs of 32 tokens in shared memory and takes neighbouring tiles of 16 rows; a warp makes a
+// whole tile, slice after slice, so that no warp waits for another. Up to 32 rows two warps share a
+// tile, since there are few: the second leaves the sums of its slices to the first. The sums are
+// those of linear_held.cu, in its order. Matrices of two formats share a launch by their blocks.
+// Bound: the bytes of W, and what shared memory gives: every warp reads all inputs.
+#include "backend/cuda/ops/linear/held_groups.cuh"
+#include "backend/cuda/ops/linear/linear_held.h"
+#include "backend/cuda/runtime/launch.cuh"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kTiles = 4;  // of 8 tokens
+constexpr int kTokens = kTiles * kTokenTile;
+constexpr int kWarps = 12;
+constexpr int kTileSums = kTiles * static_cast<int>(sizeof(TileSums));  // bytes, of a slice
+/// Slices of weights that a warp has on their way: as many as registers hold.
+constexpr int slices_ahead(bool blocks) { return blocks ? 1 : 2; }
+constexpr int kSecondTiles = 4;  // of a block with the second format
+/// So many for each block at least: fewer are better made by all warps together (linear_held.cu).
+constexpr int kTilesMin = 3;
+/// Warps that make different tiles.
+constexpr int teams_of(int split) { return kWarps / split; }
+static_assert(kSecondTiles <= teams_of(2));
+
+/// The tiles of one block for kTokens tokens from row_begin on, kSplit warps a tile; if there are
+/// two, a block has a tile for each pair at most.
+template <Format kFormat, int kSplit, bool kBlocks>
+class Tiles {
+ public:
+  __device__ __forceinline__ Tiles(const HeldPlan& plan, const HeldGroup& group, int block,
+                                   int row_begin, uint4* x)
+      : plan_(plan),
+        group_(group),
+        row_begin_(row_begin),
+        x_(x),
+        end_(first_step(group, block + 1)) {
+    const int team = warp() % kTeams;
+    at_ = first_step(group, block) + team;
+    const int half = kSplit == 1 ? group.slices : (group.slices + 1) / 2;
+    second_ = kSplit > 1 && warp() >= kTeams;
+    slice_begin_ = second_ ? half : 0;
+    slice_end_ = second_ ? group.slices : half;
+    sums_ = reinterpret_cast<TileSums*>(x + group.slices * kSliceWords) +
+            team * (group.slices - half) * kTiles;
+  }
+
+  __device__ __forceinline__ void run() {
+    Slice ring[slices_ahead(kBlocks)];
+    seek(at_);
+#pragma unroll
+    for (Slice& slice : ring) load_next(slice);
+    wait_for_inputs();
+    take_inputs();
+    __syncthreads();
+    float factors[2];
+    float total[kTiles][4];
+    multiply(ring, factors, total);
+    if constexpr (kSplit > 1) {
+      __syncthreads();
+      if (second_ || at_ >= end_) return;
+      for (int slice = 0; slice < group_.slices - slice_end_; ++slice)
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+          const float4 sum = sums_[slice * kTiles + j][threadIdx.x % 32];
+          total[j][0] += sum.x, total[j][1] += sum.y, total[j][2] += sum.z, total[j][3] += sum.w;
+        }
+      write(factors, total);
+    }
+  }
+
+ private:
+  static constexpr int kTeams = teams_of(kSplit);
+  static constexpr int kSliceWords = unit_count(kFormat) * 32 * kTiles;
+  struct Slice {
+    RawSlice<load_count(kFormat)> raw;
+    float factors[2] = {1.0F, 1.0F};  // kBlocks
+  };
+
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
+
+  // A warp copies 8 neighbouring words of 4 tokens at a time: whole lines.
+  static constexpr int kPasses = (kSliceWords + kWarps * 32 - 1) / (kWarps * 32);
+  static constexpr int kTokenWarps = kTokens / 4;
+  static_assert(2 * kWarps % kTokenWarps == 0);  // every other pass is of the same tokens
+  static constexpr int kSlicesAtOnce = 4;        // as many as registers hold
+
+  __device__ __forceinline__ static int copied_token(int pass) {
+    return (pass * kWarps + warp()) % kTokenWarps * 4 + static_cast<int>(threadIdx.x % 32) / 8;
+  }
+  __device__ __forceinline__ static int copied_eight(int pass) {
+    return (pass * kWarps + warp()) / kTokenWarps * 8 + static_cast<int>(threadIdx.x % 8);
+  }
+  __device__ __forceinline__ static bool copies(int pass) {
+    return (pass * kWarps + warp()) * 32 < kSliceWords;
+  }
+  __device__ __forceinline__ uint4& copied_to(int slice, int pass) const {
+    const int token = copied_token(pass);
+    const int place = fragment_of<kFormat>(copied_eight(pass));  // [unit][t]
+    return x_[slice * kSliceWords + (place / 4 * kTiles + token / kTokenTile) * 32 +
+              token % kTokenTile * 4 + place % 4];
+  }
+  __device__ __forceinline__ const uint16_t* input_of(int pass) const {
+    const int token = min(row_begin_ + copied_token(pass), plan_.rows - 1);
+    return plan_.x + (plan_.gather == nullptr ? token : plan_.gather[token]) * plan_.x_stride;
+  }
+  __device__ __forceinline__ void take_inputs() const {
+    const uint16_t* const x[2] = {input_of(0), input_of(1)};
+#pragma unroll 1
+    for (int begin = 0; begin < group_.slices; begin += kSlicesAtOnce) {
+      uint4 v[kSlicesAtOnce][kPasses];
+      const auto each = [&](auto&& what) {
+#pragma unroll
+        for (int i = 0; i < kSlicesAtOnce; ++i)
+#pragma unroll
+          for (int pass = 0; pass < kPasses; ++pass)
+            if (begin + i < group_.slices && copies(pass)) what(begin + i, pass, v[i][pass]);
+      };
+      each([&](int slice, int pass, uint4& value) {
+        const int column = slice * slice_columns(kFormat) + 8 * copied_eight(pass);
+        value = *reinterpret_cast<const uint4*>(x[pass % 2] + column);
+      });
+      each([&](int slice, int pass, const uint4& value) {
+        copied_to(slice, pass) = pair_inputs<kFormat>(value);
+      });
+    }
+  }
+
+  // The weights run ahead of the products: tile ahead_, slice ahead_slice_ is loaded next.
+  __device__ __forceinline__ void seek(int tile) {
+    ahead_ = tile;
+    ahead_slice_ = slice_begin_;
+    if (tile >= end_) return;
+    const LinearSegment& segment = segment_of(group_, tile);
+    const DeviceLinear& w = segment.out.weight;
+    const int low = (tile - segment.tile_begin) * kRowTile +
+                    lane_row(static_cast<int>(threadIdx.x % 32) / 4, 0);
+    low_ = row_of<kFormat>(w, min(low, w.rows - 1));
+    high_ = row_of<kFormat>(w, min(low + 2, w.rows - 1));
+  }
+  __device__ __forceinline__ void load_next(Slice& slice) {
+    if (ahead_ >= end_ || (kSplit > 1 && ahead_slice_ == slice_end_)) return;
+    load_slice<kFormat>(low_, high_, ahead_slice_, slice.raw);
+    if constexpr (kBlocks) block_factors(group_, ahead_, ahead_slice_, slice.factors);
+    if (++ahead_slice_ == slice_end_ && kSplit == 1) seek(ahead_ + kTeams);
+  }
+
+  /// This warp's tiles, written; with two warps a tile, the sums of its half: the first's in
+  /// `total`, the second's in shared memory.
+  __device__ __forceinline__ void multiply(Slice (&ring)[slices_ahead(kBlocks)],
+                                           float (&factors)[2], float (&total)[kTiles][4]) {
+    int slice = slice_begin_;
+    clear(total);
+    while (at_ < end_) {
+#pragma unroll
+      for (Slice& of : ring) {
+        if (at_ >= end_) break;
+        if (kSplit > 1 && slice == slice_end_) return;
+        if (slice == 0) look_ahead(factors);
+        float acc[kTiles][4];
+        multiply_held<kFormat, kBlocks>(of.raw, x_ + slice * kSliceWords, of.factors, acc);
+        load_next(of);
+        if (second_) {
+          store_sums(sums_ + (slice - slice_begin_) * kTiles, acc);
+        } else {
+#pragma unroll
+          for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) total[j][i] += acc[j][i];
+        }
+        if (++slice < slice_end_ || kSplit > 1) continue;
+        write(factors, total);
+        clear(total);
+        slice = 0;
+        at_ += kTeams;
+      }
+    }
+  }
+  __device__ __forceinline__ static void clear(float (&total)[kTiles][4]) {
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) total[j][i] = 0.0F;
+  }
+
+  __device__ __forceinline__ int row_of_lane(const LinearSegment& segment, int high) const {
+    return (at_ - segment.tile_begin) * kRowTile +
+           lane_row(static_cast<int>(threadIdx.x % 32) / 4, high);
+  }
+  /// Factors of a lane's two rows, wanted when the tile's products are made.
+  __device__ __forceinline__ void look_ahead(float (&factors)[2]) const {
+    const LinearSegment& segment = segment_of(group_, at_);
+    const DeviceLinear& w = segment.out.weight;
+#pragma unroll
+    for (int high = 0; high < 2; ++high)
+      factors[high] = row_factor(w, min(row_of_lane(segment, high), w.rows - 1));
+  }
+  /// What a lane has of a tile: two rows of tokens 2 t and 2 t + 1 of each eight.
+  __device__ __forceinline__ void write(const float (&factors)[2],
+                                        const float (&total)[kTiles][4]) const {
+    const LinearSegment& segment = segment_of(group_, at_);
+    const LinearOutput& out = segment.out;
+    const int first = row_begin_ + 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+    for (int high = 0; high < 2; ++high) {
+      const int row = row_of_lane(segment, high);
+      if (row >= out.weight.rows) continue;
+      const auto each = [&](auto&& what) {
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int token = first + j * kTokenTile + i;
+            if (token < plan_.rows) what(j, i, out.y[token * out.y_stride + row]);
+          }
+      };
+      float old[kTiles][2];
+      if (out.finish == Finish::add) each([&](int j, int i, const float& y) { old[j][i] = y; });
+      each([&](int j, int i, float& y) {
+        const float value = __fmul_rn(total[j][2 * high + i], factors[high]);
+        y = out.finish == Finish::add ? __fadd_rn(old[j][i], value) : value;
+      });
+    }
+  }
+
+  const HeldPlan& plan_;
+  const HeldGroup& group_;
+  int row_begin_;
+  uint4* x_;
+  TileSums* sums_;  // of the second warp of this tile
+  int at_, end_;    // this warp's tile; that behind the block's last
+  bool second_;
+  int slice_begin_, slice_end_;
+  int ahead_ = 0;
+  int ahead_slice_ = 0;
+  RowPointers low_, high_;
+};
+
+template <Format kFormat, int kSplit, bool kBlocks, bool kMixed>
+__global__ void __launch_bounds__(kWarps * 32, 1)
+    tiles_kernel(const __grid_constant__ HeldPlan plan) {
+  touch(plan);
+  extern __shared__ __align__(128) uint4 x[];
+  const int first_blocks = plan.first.blocks * plan.first.row_groups;
+  const int block = blockIdx.x;
+  const bool beside = kMixed && block >= first_blocks;
+  const int index = beside ? block - first_blocks : block;
+  const int row_begin = index % plan.first.row_groups * kTokens;
+  const int at = index / plan.first.row_groups;
+  if constexpr (kMixed)
+    if (beside)
+      return Tiles<Format::bf16, kSplit, false>(plan, plan.second, at, row_begin, x).run();
+  Tiles<kFormat, kSplit, kBlocks>(plan, plan.first, at, row_begin, x).run();
+}
+
+/// Of a block: its inputs as fragments, and the sums that the second warps of its tiles leave.
+int shared_bytes(const HeldGroup& group, int split) {
+  if (group.count == 0) return 0;
+  const Format format = group.segments[0].out.weight.format;
+  const int words = held_words(format, group.slices, kTiles);
+  const int left = split == 1 ? 0 : ceil_div(group.tiles, group.blocks) * (group.slices / 2);
+  return words * static_cast<int>(sizeof(uint4)) + left * kTileSums;
+}
+
+template <Format kFormat, int kSplit, bool kBlocks, bool kMixed>
+bool launch_split(HeldPlan plan, const Launcher& launcher) {
+  plan.first.row_groups = plan.second.row_groups = ceil_div(plan.rows, kTokens);
+  const int resident = launcher.multiprocessors / plan.first.row_groups;
+  if (kMixed) spread(plan.second, 1, ceil_div(plan.second.tiles, kSecondTiles));
+  spread(plan.first, 1, resident - plan.second.blocks);
+  const int bytes = max(shared_bytes(plan.first, kSplit), shared_bytes(plan.second, kSplit));
+  const int limit = shared_limit(launcher);
+  if (bytes > limit || plan.first.tiles < kTilesMin * plan.first.blocks) return false;
+  if (kSplit > 1 && plan.first.tiles > teams_of(kSplit) * plan.first.blocks) return false;
+  const auto kernel = tiles_kernel<kFormat, kSplit, kBlocks, kMixed>;
+  static const bool prepared = [&] {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    shared_limit(Launcher{})));
+    return true;
+  }();
+  CHECK(prepared, "shared memory of the tiles");
+  const int blocks = (plan.first.blocks + plan.second.blocks) * plan.first.row_groups;
+  launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32, static_cast<size_t>(bytes),
+         plan);
+  return true;
+}
+
+template <Format kFormat, bool kBlocks = false>
+bool launch_format(const HeldPlan& plan, const Launcher& launcher) {
+  if (plan.second.count == 0) return launch_split<kFormat, 1, kBlocks, false>(plan, launcher);
+  if constexpr (kFormat != Format::bf16)
+    return launch_split<kFormat, 1, kBlocks, true>(plan, launcher);
+  return false;
+}
+
+}  // namespace
+
+bool linear_tiles(const LinearArgs& args, const Launcher& launcher) {
+  const Format format = args.outputs[0].weight.format;
+  if (args.rows <= (format == Format::bf16 ? kTokens / 2 : kTokens)) return false;
+  const HeldPlan plan = held_plan(args);
+  if (format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, launcher);
+  if (format == Format::fp8)
+    return has_block_factors(args) ? launch_format<Format::fp8, true>(plan, launcher)
+                                   : launch_format<Format::fp8>(plan, launcher);
+  return (args.rows <= kTokens && launch_split<Format::bf16, 2, false, false>(plan, launcher)) ||
+         launch_format<Format::bf16>(plan, launcher);
+}
+
+}  // namespace nibble::cuda

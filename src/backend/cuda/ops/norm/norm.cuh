@@ -1,0 +1,106 @@
+// One row in the registers of one block of threads, and its RMS norm: the tail of every kernel that
+// finishes a row.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/ptx/device_math.cuh"
+
+namespace nibble::cuda {
+
+inline constexpr int kNormThreads = 512;
+
+/// Columns of a thread: groups of kWidth neighbours, kNormThreads groups apart.
+template <int kWidth>
+struct RowPart {
+  static constexpr int kGroups = kHiddenMax / kNormThreads / kWidth;
+  float v[kGroups][kWidth];
+
+  static __device__ __forceinline__ int column(int group) {
+    return (group * kNormThreads + static_cast<int>(threadIdx.x)) * kWidth;
+  }
+};
+
+template <int kWidth>
+__device__ __forceinline__ void load_columns(const float* from, float (&to)[kWidth]) {
+  if constexpr (kWidth == 4) {
+    const float4 v = *reinterpret_cast<const float4*>(from);
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
+  } else {
+    to[0] = *from;
+  }
+}
+template <int kWidth>
+__device__ __forceinline__ void store_columns(const float (&from)[kWidth], float* to) {
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+  } else {
+    *to = from[0];
+  }
+}
+
+/// Columns beyond `columns` as zero.
+template <int kWidth>
+__device__ __forceinline__ RowPart<kWidth> load_part(const float* from, int columns) {
+  RowPart<kWidth> part = {};
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g)
+    if (RowPart<kWidth>::column(g) < columns)
+      load_columns(from + RowPart<kWidth>::column(g), part.v[g]);
+  return part;
+}
+
+/// How the columns of an input lie: as generation arithmetic reads them (x_place), or as prompt
+/// arithmetic does (packed_position).
+enum class InputOrder : uint8_t { placed, packed };
+
+/// Shared memory of norm_row: the sums of neighbouring columns held by one warp.
+template <int kWidth>
+struct NormScratch {
+  float pieces[kHiddenMax / 32 / kWidth];
+};
+
+/// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. Squares are
+/// added up by pieces of 32 kWidth columns, the pieces in order, whatever the size of the block.
+template <int kWidth>
+__device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden,
+                                         const RowPart<kWidth>& w, float eps, InputOrder order,
+                                         uint16_t* x, float* wide, NormScratch<kWidth>& scratch) {
+  constexpr int kWarps = kNormThreads / 32;
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
+    const int piece = g * kWarps + static_cast<int>(threadIdx.x) / 32;
+    if (piece * 32 * kWidth >= hidden) continue;
+    float squares = 0.0F;
+    if (RowPart<kWidth>::column(g) < hidden)
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) squares = fmaf(h.v[g][i], h.v[g][i], squares);
+    squares = warp_sum(squares);
+    if (threadIdx.x % 32 == 0) scratch.pieces[piece] = squares;
+  }
+  __syncthreads();
+  float total = 0.0F;
+#pragma unroll 16
+  for (int piece = 0; piece < (hidden + 32 * kWidth - 1) / (32 * kWidth); ++piece)
+    total += scratch.pieces[piece];
+  const float scale = rsqrtf(total / static_cast<float>(hidden) + eps);
+#pragma unroll
+  for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
+    const int column = RowPart<kWidth>::column(g);
+    if (column >= hidden) continue;
+    float y[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) y[i] = __fmul_rn(w.v[g][i], __fmul_rn(h.v[g][i], scale));
+    if (wide != nullptr) store_columns(y, wide + column);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const int c = column + i;
+      x[order == InputOrder::placed ? x_place(c) : packed_position(c)] = to_bf16(y[i]);
+    }
+  }
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,49 @@
+// Routing of prompt tokens to experts. The products are prefill_gemm calls with tiles, the sum of
+// what the experts return is prefill_norm.h's. Deterministic: ties go to the lower expert,
+// assignments are sorted stably.
+//
+//   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16)
+//   -> prefill_add_norm(experts)
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backend/cuda/ops/linear/prefill_gemm.h"
+
+namespace nibble::cuda {
+
+inline constexpr int kExpertsMax = 1024;
+inline constexpr int kTopKMax = 32;
+
+struct RouteTopK {
+  const float* logits = nullptr;  // [T, stride]
+  int64_t logits_stride = 0;
+  int32_t rows = 0;
+  int32_t experts = 0;  // <= kExpertsMax
+  int32_t top_k = 0;    // <= kTopKMax, <= experts
+  enum class Weights : uint8_t { softmax, renormalized } weights = Weights::renormalized;
+  int32_t* chosen = nullptr;       // [T, top_k], best first
+  float* chosen_weight = nullptr;  // [T, top_k]
+};
+cudaError_t route_top_k(const RouteTopK& route, cudaStream_t stream);
+
+/// Assignment a = t * top_k + s is the s-th choice of token t; A = T * top_k of them.
+struct RouteSort {
+  const int32_t* chosen = nullptr;  // [A]
+  int32_t assignments = 0;
+  int32_t experts = 0;
+  int32_t top_k = 0;
+  int32_t* scratch = nullptr;     // route_scratch_ints(A, E)
+  int32_t* token = nullptr;       // [A], sorted by expert: row of x
+  int32_t* position = nullptr;    // [A]: where assignment a went
+  ExpertTile* tiles = nullptr;    // route_tiles_max(A, E)
+  int32_t* tile_count = nullptr;  // [1]
+};
+int64_t route_scratch_ints(int64_t assignments, int experts);
+int64_t route_tiles_max(int64_t assignments, int experts);
+cudaError_t route_sort(const RouteSort& sort, cudaStream_t stream);
+
+}  // namespace nibble::cuda

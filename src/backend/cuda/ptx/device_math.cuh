@@ -1,0 +1,69 @@
+// Small device functions all kernels share: sums over a warp or a block in a fixed order, and
+// the hand-over to the next kernel of a stream.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "backend/cuda/ptx/bf16.cuh"
+
+namespace nibble::cuda {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+/// Waits until the results of the kernels before are visible, then lets the next kernel's blocks
+/// start (they run up to their own wait). A kernel reads weights before this, activations after.
+__device__ __forceinline__ void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Reads a kernel's parameters once, all lines at the same time: where they are used, each line
+/// would be waited for alone. `parameters`: a __grid_constant__.
+template <typename T>
+__device__ __forceinline__ void touch(const T& parameters) {
+  constexpr int kLine = 16;  // words
+  uint32_t zero;
+  asm volatile("mov.u32 %0, 0;" : "=r"(zero));
+  const auto* words = reinterpret_cast<const uint32_t*>(&parameters);
+  uint32_t all = 0;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T) / 4); i += kLine) all |= words[i + zero];
+  asm volatile("" ::"r"(all));
+}
+
+/// Where column c of an input of generation arithmetic lies in its row: every 8 columns are stored
+/// as 0 4 1 5 2 6 3 7, the pairs of code_words.h.
+__device__ __forceinline__ int x_place(int column) {
+  return (column & ~7) | (column & 3) << 1 | (column >> 2 & 1);
+}
+
+__device__ __forceinline__ float sum_of_squares(const float4& v) {
+  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, 0.0F))));
+}
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+
+/// Sum over a block of kWarps warps; the same bits in every thread. `scratch`: kWarps floats that
+/// nobody uses until the next barrier after the call.
+template <int kWarps>
+__device__ __forceinline__ float block_sum(float x, float* scratch) {
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  float total = 0.0F;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) total += scratch[w];
+  return total;
+}
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+__device__ __forceinline__ float silu(float x) { return x / (1.0F + expf(-x)); }
+
+}  // namespace nibble::cuda

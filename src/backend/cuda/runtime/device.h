@@ -1,0 +1,30 @@
+// The card: what it is and whether it can be used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/cuda/runtime/code_targets.h"
+#include "base/result.h"
+
+namespace nibble::cuda {
+
+struct Device {
+  int index = 0;
+  std::string name;
+  int compute_major = 0;
+  int compute_minor = 0;
+  int multiprocessors = 0;
+  int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;
+  CodeTarget code;  // what this program runs on it
+  /// Kernels can start while the one before drains: theirs is code for 9.0 or higher.
+  bool overlaps() const { return code.major >= 9; }
+};
+
+/// The first card. Errors: unsupported, saying which of driver, card and code for it is missing.
+Result<Device> open_device();
+/// Errors: io, naming it, once it has failed and the process outlived that (device_memory.h).
+Result<void> device_alive(const Device& device);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,82 @@
+// Offsets into the two pools.
+#include "backend/cuda/runtime/device_pools.h"
+
+#include "model/batch.h"
+
+namespace nibble::cuda {
+namespace {
+
+int64_t head_elements(const ModelConfig& config) {
+  return int64_t{kPageTokens} * config.attention.head_dim;
+}
+int64_t state_numbers(const DeltaNetConfig& d) { return int64_t{d.v_heads} * d.k_dim * d.v_dim; }
+int64_t conv_floats(const DeltaNetConfig& d) { return int64_t{d.conv_kernel - 1} * d.qkv_rows(); }
+int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
+
+}  // namespace
+
+int64_t DevicePools::page_bytes(const ModelConfig& config, KvFormat format) {
+  return config.count(LayerKind::attention) * int64_t{2} * config.attention.kv_heads *
+         head_elements(config) * kv_element_bytes(format);
+}
+
+int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format) {
+  const int64_t bytes = config.count(LayerKind::delta_net) * state_numbers(config.delta_net) *
+                        state_element_bytes(format);
+  return (bytes + 3) / 4;
+}
+
+int64_t DevicePools::slot_bytes(const ModelConfig& config, StateFormat format) {
+  const int64_t layers = config.count(LayerKind::delta_net);
+  if (layers == 0) return 0;
+  return aligned(states_floats(config, format) + layers * conv_floats(config.delta_net)) *
+         int64_t{sizeof(float)};
+}
+
+Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
+                                  const PoolSizes& sizes) {
+  config_ = &config;
+  kv_format_ = kv;
+  state_format_ = state;
+  page_bytes_ = page_bytes(config, kv);
+  slot_bytes_ = slot_bytes(config, state);
+  pages_ = TRY(DeviceBuffer::allocate(sizes.pages * page_bytes_, "KV pages"));
+  slots_ = TRY(DeviceBuffer::allocate(sizes.state_slots * slot_bytes_, "recurrent states"));
+  host_pages_ = TRY(PinnedBuffer::allocate(sizes.host_pages * page_bytes_, "KV pages"));
+  host_slots_ = TRY(PinnedBuffer::allocate(sizes.host_slots * slot_bytes_, "recurrent states"));
+  return {};
+}
+
+void DevicePools::sleep() {
+  pages_.sleep();
+  slots_.sleep();
+}
+Result<void> DevicePools::wake() {
+  TRY(pages_.wake("KV pages"));
+  return slots_.wake("recurrent states");
+}
+
+KvView DevicePools::kv(int layer) const {
+  const int64_t part =
+      config_->attention.kv_heads * head_elements(*config_) * kv_element_bytes(kv_format_);
+  uint8_t* keys = pages_.as<uint8_t>() + int64_t{2} * layer * part;
+  return {.keys = keys, .values = keys + part, .page_stride = page_bytes_, .format = kv_format_};
+}
+
+StateView DevicePools::state(int layer) const {
+  const DeltaNetConfig& d = config_->delta_net;
+  auto* base = slots_.as<float>();
+  return {.state = slots_.as<std::byte>() +
+                   layer * state_numbers(d) * state_element_bytes(state_format_),
+          .conv = base + states_floats(*config_, state_format_) + layer * conv_floats(d),
+          .slot_stride = slot_bytes_ / int64_t{sizeof(float)},
+          .format = state_format_};
+}
+
+std::byte* DevicePools::at(const DeviceBuffer& buffer, int32_t id, int64_t bytes) {
+  CHECK(id >= 0 && (id + 1) * bytes <= buffer.bytes(), "id ", id, " of ", buffer.bytes(),
+        " bytes, ", bytes, " each");
+  return buffer.as<std::byte>() + id * bytes;
+}
+
+}  // namespace nibble::cuda

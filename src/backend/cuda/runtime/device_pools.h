@@ -1,0 +1,52 @@
+// The two cache pools on the device and their page-locked twins in host memory. Layouts:
+// device_weights.h.
+#pragma once
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime/device_memory.h"
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace nibble::cuda {
+
+class DevicePools {
+ public:
+  static int64_t page_bytes(const ModelConfig& config, KvFormat format);
+  static int64_t slot_bytes(const ModelConfig& config, StateFormat format);
+
+  Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
+                       const PoolSizes& sizes);
+
+  /// As DeviceBuffer: what pages and states held is lost, they are zero afterwards.
+  void sleep();
+  Result<void> wake();
+
+  /// `layer` counts layers of its kind.
+  KvView kv(int layer) const;
+  StateView state(int layer) const;
+  /// Floats of a slot before the inputs of the convolution.
+  static int64_t states_floats(const ModelConfig& config, StateFormat format);
+
+  int64_t slot_bytes() const { return slot_bytes_; }
+  std::byte* page(int32_t id) const { return at(pages_, id, page_bytes_); }
+  std::byte* slot(int32_t id) const { return at(slots_, id, slot_bytes_); }
+  std::span<std::byte> host_page(int32_t id) const {
+    return host_pages_.part(id * page_bytes_, page_bytes_);
+  }
+  std::span<std::byte> host_slot(int32_t id) const {
+    return host_slots_.part(id * slot_bytes_, slot_bytes_);
+  }
+
+ private:
+  static std::byte* at(const DeviceBuffer& buffer, int32_t id, int64_t bytes);
+
+  const ModelConfig* config_ = nullptr;
+  KvFormat kv_format_ = KvFormat::bf16;
+  StateFormat state_format_ = StateFormat::f32;
+  int64_t page_bytes_ = 0;
+  int64_t slot_bytes_ = 0;
+  DeviceBuffer pages_, slots_;
+  PinnedBuffer host_pages_, host_slots_;
+};
+
+}  // namespace nibble::cuda

@@ -1,0 +1,79 @@
+// Pieces of 8 MiB; each thread has a page-locked one and a stream of its own.
+#include "backend/cuda/runtime/host_copy.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "base/thread_pool.h"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{8} << 20;
+constexpr int kThreadsMax = 16;
+
+}  // namespace
+
+Result<HostCopy> HostCopy::of(const DeviceBuffer& buffer) {
+  HostCopy copy;
+  const auto size = static_cast<size_t>(buffer.bytes());
+  if (size == 0) return copy;
+  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    return make_error(ErrorCode::no_memory,
+                      {.what = concat(size, " bytes of host memory for a sleeping model"),
+                       .found = "less",
+                       .advice = "leave it awake"});
+  ::madvise(data, size, MADV_HUGEPAGE);  // fewer faults; a hint
+  copy.data_ = static_cast<std::byte*>(data);
+  copy.bytes_ = buffer.bytes();
+  TRY(copy.move(buffer, Way::to_host));
+  return copy;
+}
+
+HostCopy::~HostCopy() {
+  if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes_));
+}
+
+Result<void> HostCopy::restore(const DeviceBuffer& buffer) const {
+  CHECK(buffer.bytes() == bytes_, "a buffer of ", buffer.bytes(), " for ", bytes_);
+  return move(buffer, Way::to_device);
+}
+
+Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
+  ThreadPool pool(std::min(usable_cores(), kThreadsMax));
+  std::atomic<int64_t> next = 0;
+  std::mutex mutex;
+  Result<void> outcome;
+  const auto work = [&]() -> Result<void> {
+    CUDA_CHECK(cudaSetDevice(0));
+    const PinnedBuffer piece = TRY(PinnedBuffer::allocate(kPieceBytes, "copying weights"));
+    cudaStream_t stream = nullptr;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int64_t at = next.fetch_add(kPieceBytes); at < bytes_; at = next.fetch_add(kPieceBytes)) {
+      const auto size = static_cast<size_t>(std::min(kPieceBytes, bytes_ - at));
+      std::byte* device = buffer.as<std::byte>() + at;
+      auto* locked = piece.as<std::byte>();
+      if (way == Way::to_device) std::memcpy(locked, data_ + at, size);
+      CUDA_CHECK(way == Way::to_device
+                     ? cudaMemcpyAsync(device, locked, size, cudaMemcpyHostToDevice, stream)
+                     : cudaMemcpyAsync(locked, device, size, cudaMemcpyDeviceToHost, stream));
+      CUDA_CHECK(cudaStreamSynchronize(stream));
+      if (way == Way::to_host) std::memcpy(data_ + at, locked, size);
+    }
+    CUDA_CHECK(cudaStreamDestroy(stream));
+    return {};
+  };
+  pool.parallel_for(static_cast<size_t>(pool.size()), 1, [&](size_t, size_t) {
+    const Result<void> done = work();
+    const std::lock_guard lock(mutex);
+    if (!done.ok() && outcome.ok()) outcome = done;
+  });
+  return outcome;
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,40 @@
+// HostCopy: what a device buffer held, in ordinary host memory, while the card is free. Moved by
+// many threads through page-locked pieces: locking all of it would take longer than the copies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "backend/cuda/runtime/device_memory.h"
+
+namespace nibble::cuda {
+
+class HostCopy {
+ public:
+  HostCopy() = default;
+  /// Errors: no_memory.
+  static Result<HostCopy> of(const DeviceBuffer& buffer);
+  HostCopy(HostCopy&& other) noexcept { swap(other); }
+  HostCopy& operator=(HostCopy&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~HostCopy();
+
+  bool empty() const { return data_ == nullptr; }
+  /// Into a buffer of the same size. Errors: no_memory (page-locked pieces).
+  Result<void> restore(const DeviceBuffer& buffer) const;
+
+ private:
+  enum class Way : uint8_t { to_host, to_device };
+  Result<void> move(const DeviceBuffer& buffer, Way way) const;
+  void swap(HostCopy& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace nibble::cuda

@@ -1,0 +1,163 @@
+// What happens to weights once they are on the device: a look for numbers that are not finite,
+// codes laid in their words; and random weights for benchmarks.
+#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/weights/code_words.h"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ __forceinline__ bool not_finite(float x) {
+  return (__float_as_uint(x) & 0x7F800000U) == 0x7F800000U;
+}
+__device__ __forceinline__ bool not_finite(uint16_t x) { return (x & 0x7F80U) == 0x7F80U; }
+__device__ __forceinline__ bool not_finite(uint8_t e4m3) { return (e4m3 & 0x7FU) == 0x7FU; }
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    find_not_finite_kernel(const T* values, int64_t count, int32_t* found) {
+  wait_for_inputs();
+  bool bad = false;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads})
+    bad |= not_finite(values[i]);
+  if (bad) *found = 1;
+}
+
+/// 16 bytes a thread at a time; both ends need not be aligned.
+__global__ void __launch_bounds__(kThreads)
+    find_not_sound_kernel(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found) {
+  const auto bad_byte = [kind](uint32_t x) {
+    return kind == Soundness::e4m3 ? (x & 0x7FU) == 0x7FU : x >= 0x7FU;
+  };
+  bool bad = false;
+  const auto bad_word = [&](uint32_t word) {
+    if (kind == Soundness::bf16)
+      return not_finite(static_cast<uint16_t>(word)) ||
+             not_finite(static_cast<uint16_t>(word >> 16));
+    return bad_byte(word & 0xFFU) || bad_byte(word >> 8 & 0xFFU) || bad_byte(word >> 16 & 0xFFU) ||
+           bad_byte(word >> 24);
+  };
+  const int64_t stride = gridDim.x * int64_t{kThreads};
+  const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  const bool aligned = reinterpret_cast<uintptr_t>(values) % 16 == 0;
+  const int64_t whole = aligned ? bytes / 16 : 0;
+  for (int64_t i = thread; i < whole; i += stride) {
+    const uint4 v = reinterpret_cast<const uint4*>(values)[i];
+    bad |= bad_word(v.x) || bad_word(v.y) || bad_word(v.z) || bad_word(v.w);
+  }
+  if (kind == Soundness::bf16) {
+    for (int64_t i = whole * 8 + thread; i < bytes / 2; i += stride)
+      bad |= not_finite(reinterpret_cast<const uint16_t*>(values)[i]);
+  } else {
+    for (int64_t i = whole * 16 + thread; i < bytes; i += stride) bad |= bad_byte(values[i]);
+  }
+  if (bad) *found = 1;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    lay_codes_kernel(uint2* values, int64_t count, Format format) {
+  wait_for_inputs();
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads}) {
+    const uint2 v = values[i];
+    if (format == Format::nvfp4) {
+      values[i] = make_uint2(lay_e2m1(v.x), lay_e2m1(v.y));
+    } else {
+      const E4m3Words laid = lay_e4m3(v.x, v.y);
+      values[i] = make_uint2(laid.of[0], laid.of[1]);
+    }
+  }
+}
+
+__device__ __forceinline__ uint32_t scramble(uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return static_cast<uint32_t>(x >> 32);
+}
+
+/// BF16: normal. FP8: any finite code. NVFP4 codes: any.
+__global__ void fill_values_kernel(uint8_t* values, int64_t bytes, Format format, float deviation,
+                                   uint64_t seed) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < bytes / 4;
+       i += gridDim.x * int64_t{kThreads}) {
+    const uint32_t a = scramble(seed + static_cast<uint64_t>(i));
+    uint32_t word = a;
+    if (format == Format::fp8) {
+      word &= 0xBFBFBFBFU;  // magnitudes below 2
+    } else if (format == Format::bf16) {
+      const uint32_t b = scramble(~(seed + static_cast<uint64_t>(i)));
+      const float radius = deviation * sqrtf(-2.0F * logf((a + 1.0F) * 0x1p-32F + 1e-12F));
+      word = to_bf16_pair(radius * cospif(b * 0x1p-31F), radius * sinpif(b * 0x1p-31F));
+    }
+    reinterpret_cast<uint32_t*>(values)[i] = word;
+  }
+}
+
+/// E4M3 scales between 2^-1 and 2.
+__global__ void fill_scales_kernel(uint8_t* scales, int64_t count, uint64_t seed) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads})
+    scales[i] = static_cast<uint8_t>(0x30U + scramble(seed + static_cast<uint64_t>(i)) % 16U);
+}
+
+__global__ void fill_constant_kernel(float* values, int64_t count, float value) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads})
+    values[i] = value;
+}
+
+template <typename T>
+void find(const T* values, int64_t count, int32_t* found, const Launcher& launcher) {
+  const auto blocks = static_cast<unsigned>(min((count + kThreads - 1) / kThreads, int64_t{1056}));
+  launch(find_not_finite_kernel<T>, launcher, blocks, kThreads, 0, values, count, found);
+}
+
+}  // namespace
+
+void find_not_finite(const float* values, int64_t count, int32_t* found, const Launcher& launcher) {
+  find(values, count, found, launcher);
+}
+void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
+                     const Launcher& launcher) {
+  find(values, count, found, launcher);
+}
+void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher) {
+  find(e4m3, count, found, launcher);
+}
+
+void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,
+                    const Launcher& launcher) {
+  const auto blocks = static_cast<unsigned>(min(bytes / 16 / kThreads + 1, int64_t{1056}));
+  launch(find_not_sound_kernel, launcher, blocks, kThreads, 0, values, bytes, kind, found);
+}
+
+void lay_codes(uint8_t* values, int64_t bytes, Format format, const Launcher& launcher) {
+  const auto blocks = static_cast<unsigned>(min(bytes / 8 / kThreads + 1, int64_t{2112}));
+  launch(lay_codes_kernel, launcher, blocks, kThreads, 0, reinterpret_cast<uint2*>(values),
+         bytes / 8, format);
+}
+
+void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
+                 const Launcher& launcher) {
+  const int64_t rows = matrices * weight.rows;
+  constexpr unsigned kBlocks = 1056;
+  launch(fill_values_kernel, launcher, kBlocks, kThreads, 0, const_cast<uint8_t*>(weight.values),
+         rows * value_bytes(weight.format, weight.cols), weight.format, deviation,
+         uint64_t{seed} << 34);
+  if (weight.format == Format::fp8)
+    lay_codes(const_cast<uint8_t*>(weight.values), rows * weight.cols, Format::fp8, launcher);
+  if (weight.format == Format::nvfp4)
+    launch(fill_scales_kernel, launcher, kBlocks, kThreads, 0, const_cast<uint8_t*>(weight.scales),
+           rows * (weight.cols / 16), (uint64_t{seed} << 34) + (uint64_t{1} << 33));
+  // Random E2M1 codes under such scales deviate by about 3.0, E4M3 codes as masked by about 0.8.
+  const float spread = weight.format == Format::nvfp4 ? 3.0F : 0.8F;
+  if (weight.factor_stride > 0)
+    launch(fill_constant_kernel, launcher, kBlocks, kThreads, 0, const_cast<float*>(weight.factors),
+           matrices * weight.factor_stride, deviation / spread);
+}
+
+}  // namespace nibble::cuda

@@ -1,0 +1,100 @@
+// All weights of a model in device memory, in one block, bound to their roles.
+#pragma once
+
+#include <vector>
+
+#include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/weights/device_weights.h"
+#include "model/backend.h"
+#include "model/config.h"
+#include "model/synthetic_weights.h"
+#include "model/weights.h"
+
+namespace nibble::cuda {
+
+struct Launcher;
+
+struct AttentionWeights {
+  DeviceLinear q, k, v, o;
+  const float* q_norm = nullptr;  // [head_dim]
+  const float* k_norm = nullptr;
+};
+
+struct DeltaNetWeights {
+  DeviceLinear qkv, z, b, a, out;
+  const float* conv = nullptr;     // [qkv_rows][taps], as in the file
+  const float* a_log = nullptr;    // [v_heads]
+  const float* decay = nullptr;    // [v_heads], exp(A_log)
+  const float* dt_bias = nullptr;  // [v_heads]
+  const float* norm = nullptr;     // [v_dim]
+};
+
+struct MlpWeights {
+  DeviceLinear gate, up, down;  // of experts: stacks
+};
+
+struct MoeWeights {
+  DeviceLinear router, shared_gate;
+  MlpWeights experts, shared;
+};
+
+/// Norm weights hold the 1 of a zero-centred norm already.
+struct LayerWeights {
+  const float* input_norm = nullptr;  // [hidden]
+  const float* post_norm = nullptr;
+  AttentionWeights attention;
+  DeltaNetWeights delta_net;
+  MlpWeights dense_mlp;
+  MoeWeights moe;
+};
+
+/// Where the values come from. Each call fills one tensor at `to` (device), at the latest in
+/// finish().
+class WeightFiller {
+ public:
+  virtual ~WeightFiller() = default;
+  /// `to` has room for one matrix of a stack; its padding is zero already.
+  virtual Result<void> linear(const LinearSource& source, const DeviceLinear& to) = 0;
+  enum class Change : uint8_t { none, add_one, exponent };
+  virtual Result<void> vector(const VectorSource& source, Change change, float* to) = 0;
+  /// Whether plain values have more bits than BF16.
+  virtual bool is_wider(const LinearSource&) const { return false; }
+  virtual Result<void> finish() { return {}; }
+};
+
+/// The tensors a store is made of, as Weights has them.
+struct WeightSources {
+  const LinearSource& embedding;
+  const LinearSource& head;
+  const VectorSource& final_norm;
+  const std::vector<LayerSources>& layers;
+  // declared: linears say how inputs are rounded; f32: values wider than BF16 are kept in parts.
+  Activations activations = Activations::bf16;
+};
+
+class WeightStore {
+ public:
+  /// Errors: no_memory; those of the filler; unsupported for experts of mixed formats.
+  static Result<WeightStore> build(const WeightSources& sources, const ModelConfig& config,
+                                   WeightFiller& filler);
+  /// From a checkpoint, by many threads. Errors also: corrupt for numbers that are not finite.
+  static Result<WeightStore> load(const Weights& weights, const ModelConfig& config,
+                                  const Launcher& launcher,
+                                  Activations activations = Activations::bf16);
+  /// Deterministic normal weights made on the device; nothing is read.
+  static Result<WeightStore> random(const ModelConfig& config, const FormatOf& formats,
+                                    const Launcher& launcher);
+
+  int64_t bytes() const { return memory_.bytes(); }
+  /// All of it in one block, to be put to sleep and filled again.
+  DeviceBuffer& memory() { return memory_; }
+
+  DeviceLinear embedding, head;
+  const float* final_norm = nullptr;
+  std::vector<LayerWeights> layers;
+
+ private:
+  DeviceBuffer memory_;
+};
+
+}  // namespace nibble::cuda
