@@ -1,0 +1,85 @@
+// The keywords and formats that a schema may use, each by itself, and what is refused by its place.
+#include "grammar/schema_check.h"
+
+#include <gtest/gtest.h>
+
+namespace nibble {
+namespace {
+
+std::string refusal_of(const std::string& schema) {
+  const Result<void> checked = check_schema(parse_json(schema, "t").value());
+  return checked.ok() ? "" : checked.error().message;
+}
+
+TEST(SchemaCheck, TakesEveryKeywordThatIsEnforcedOrSaysNothingOfValues) {
+  for (const char* member : {R"("type":"object")",
+                             R"("properties":{"a":{}})",
+                             R"("required":["a"])",
+                             R"("additionalProperties":false)",
+                             R"("additionalProperties":{})",
+                             R"("patternProperties":{"a":{}})",
+                             R"("propertyNames":{})",
+                             R"("minProperties":1)",
+                             R"("maxProperties":1)",
+                             R"("items":{})",
+                             R"("items":false)",
+                             R"("prefixItems":[{}])",
+                             R"("minItems":1)",
+                             R"("maxItems":1)",
+                             R"("minLength":1)",
+                             R"("maxLength":1)",
+                             R"("pattern":"a")",
+                             R"("format":"date")",
+                             R"("minimum":1)",
+                             R"("maximum":1)",
+                             R"("exclusiveMinimum":1)",
+                             R"("exclusiveMaximum":1)",
+                             R"("type":"integer","multipleOf":1)",
+                             R"("type":"integer","multipleOf":7)",
+                             R"("enum":[1])",
+                             R"("const":1)",
+                             R"("anyOf":[{}])",
+                             R"("oneOf":[{}])",
+                             R"("allOf":[{}])",
+                             R"("$ref":"#")",
+                             R"("$defs":{"a":{}})",
+                             R"("definitions":{"a":{}})",
+                             R"("title":"t")",
+                             R"("description":"d")",
+                             R"("default":1)",
+                             R"("examples":[1])",
+                             R"("example":1)",
+                             R"("deprecated":true)",
+                             R"("readOnly":true)",
+                             R"("writeOnly":true)",
+                             R"("$schema":"s")",
+                             R"("$id":"i")",
+                             R"("$comment":"c")",
+                             R"("strict":true)"})
+    EXPECT_EQ(refusal_of(concat("{", member, "}")), "") << member;
+}
+
+TEST(SchemaCheck, TakesEveryFormatOfTheCompiler) {
+  for (const char* format :
+       {"email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri",
+        "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"})
+    EXPECT_EQ(refusal_of(concat(R"({"type":"string","format":")", format, "\"}")), "") << format;
+}
+
+TEST(SchemaCheck, RefusesValuesOfTheWrongKindByTheirPlace) {
+  const std::pair<const char*, const char*> kRefused[] = {
+      {R"({"properties":[]})", "the schema at #/properties: expected an object of schemas"},
+      {R"({"$defs":1})", "the schema at #/$defs: expected an object of schemas"},
+      {R"({"anyOf":{}})", "the schema at #/anyOf: expected a list of schemas"},
+      {R"({"anyOf":[]})", "the schema at #/anyOf: expected a list of schemas"},
+      {R"({"type":"integer","multipleOf":0})", "the schema at #/multipleOf: expected a whole"},
+      {R"({"type":"integer","multipleOf":-1})", "the schema at #/multipleOf: expected a whole"},
+      {R"({"type":"number","multipleOf":2})", "the schema at #/multipleOf: expected a whole"},
+  };
+  for (const auto& [schema, words] : kRefused)
+    EXPECT_NE(refusal_of(schema).find(words), std::string::npos)
+        << schema << ": " << refusal_of(schema);
+}
+
+}  // namespace
+}  // namespace nibble
