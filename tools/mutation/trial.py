@@ -28,6 +28,7 @@ while read -r _ _ _ _ place _; do
   mount -o remount,bind,ro "$place" 2>/dev/null || true
 done < /proc/self/mountinfo
 mount -o remount,bind,rw "$scratch"
+case "$scratch" in /tmp/*) ;; *) mount --bind "$scratch" /tmp ;; esac
 cd "$scratch"
 exec "$@"
 """

@@ -438,7 +438,8 @@ LOOSE = [
 
 COMPILE_ERRORS = [
     "{{", "{{ }}", "{% if %}{% endif %}", "{% if x %}", "{% for x in y %}", "{% endif %}",
-    "{% nope %}", "{% rawx %}", "{% raw x %}", "{{ x|nope }}", "{{ x is nope }}", "{{ 1 + }}", "{{ (1 }}", "{{ [1 }}",
+    "{% nope %}", "{% rawx %}", "{% raw x %}", "{{ x|nope }}", "{{ x is nope }}", "{{ 1 + }}",
+    "{{ (1 }}", "{{ [1 }}",
     "{{ 1) }}", "{{ 'abc }}", "{# open", "{% raw %}x", "{% set %}", "{% set x = %}",
     "{% set 1 = 2 %}", "{% set true = 2 %}", "{% for loop in y %}{% endfor %}",
     "{% for in y %}{% endfor %}", "{% for x y %}{% endfor %}", "{% macro %}{% endmacro %}",
