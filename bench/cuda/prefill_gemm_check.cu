@@ -6,7 +6,6 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
-#include "backend/cuda/ops/norm/prefill_norm.h"
 #include "backend/cuda/ops/route/grouped_gemm.h"
 #include "prefill_check.h"
 
@@ -292,18 +291,21 @@ struct Moe {
                       device, unit, nullptr),
          "down");
   }
-  void combine() {
-    must(prefill_add_norm(
-             {.rows = rows,
-              .hidden = hidden,
-              .experts = {.y = y, .position = position, .weight = weight, .top_k = top_k},
-              .h = h,
-              .weight = norm,
-              .eps = 1e-6F,
-              .x = normed,
-              .x_stride = hidden},
-             nullptr),
-         "combine");
+  /// As the model's prompts end their feed-forward.
+  void combine(const PrefillDevice& device) {
+    combine_norm({.base = {.rows = rows,
+                           .hidden = hidden,
+                           .top_k = top_k,
+                           .weights = weight,
+                           .h = h,
+                           .norm = norm,
+                           .x = reinterpret_cast<uint16_t*>(normed),
+                           .x_stride = hidden,
+                           .eps = 1e-6F,
+                           .packed_from = 0},
+                  .y = reinterpret_cast<const uint16_t*>(y),
+                  .position = position},
+                 {.multiprocessors = device.multiprocessors});
   }
 };
 
@@ -314,7 +316,7 @@ void Check::run_moe(const char* name, WeightFormat format, int rows, int experts
   moe.sort();
   moe.raise(device, unit);
   moe.lower(device, unit);
-  moe.combine();
+  moe.combine(device);
   must(cudaDeviceSynchronize(), name);
   const auto out = to_host(moe.h, int64_t{rows} * hidden);
   Error error;
@@ -406,7 +408,7 @@ void Check::time_moe(int rows) {
   }
   std::printf("time experts T=%d top-k %.1f us, sort %.1f us, combine %.1f us\n", rows,
               time_us([&] { moe.route(); }), time_us([&] { moe.sort(); }),
-              time_us([&] { moe.combine(); }));
+              time_us([&] { moe.combine(device); }));
 }
 
 void all_checks(Check& check) {

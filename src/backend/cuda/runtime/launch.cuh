@@ -5,18 +5,20 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/runtime/per_device.h"
 
 namespace nibble::cuda {
 
 /// Shared memory that one block may have.
 inline int shared_limit(const Launcher& launcher) {
-  static const int of_card = [] {
+  static PerDevice<int> limits;
+  const int of_card = limits.get([] {
     int device = 0;
     int bytes = 0;
     CUDA_CHECK(cudaGetDevice(&device));
     CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     return bytes;
-  }();
+  });
   return launcher.shared_bytes > 0 && launcher.shared_bytes < of_card ? launcher.shared_bytes
                                                                       : of_card;
 }

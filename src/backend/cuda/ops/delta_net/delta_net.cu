@@ -269,12 +269,12 @@ bool convolves(const DeltaNetArgs& args, const Launcher& launcher) {
 /// Blocks of kStreamThreads that walk `items`.
 template <typename Shared, void (*kKernel)(DeltaNetArgs)>
 void launch_walk(const DeltaNetArgs& args, int items, const Launcher& launcher) {
-  static const bool prepared = [] {
+  static PerDevice<bool> prepared;
+  prepared.get([] {
     CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(sizeof(Shared))));
     return true;
-  }();
-  CHECK(prepared, "shared memory of the recurrence");
+  });
   launch(kKernel, launcher,
          static_cast<unsigned>(min(items, kStreamBlocks * launcher.multiprocessors)),
          kStreamThreads, sizeof(Shared), args);

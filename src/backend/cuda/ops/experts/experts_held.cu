@@ -255,12 +255,12 @@ template <ExpertPart kPart, Format kFormat, int kWarps>
 void launch_tiles(const ExpertArgs& args, const Launcher& launcher) {
   const auto kernel = held_experts_kernel<kPart, kFormat, kWarps>;
   const ExpertPlan plan = plan_of(kPart, args);
-  static const bool prepared = [&] {
+  static PerDevice<bool> prepared;
+  prepared.get([&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     shared_bytes(kFormat, kHeldWarps)));
     return true;
-  }();
-  CHECK(prepared, "shared memory of the experts");
+  });
   const int bytes = shared_bytes(kFormat, plan.slices);
   int blocks_each = 1;
   CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_each, kernel, kWarps * 32,

@@ -240,13 +240,13 @@ void launch_down_sum(const ExpertArgs& args, const Launcher& launcher) {
   const auto kernel = nvfp4 ? down_sum_kernel<Format::nvfp4> : down_sum_kernel<Format::fp8>;
   static_assert(unit_count(Format::nvfp4) == unit_count(Format::fp8));
   const int bytes = sum_bytes(warps);
-  static const bool prepared = [] {
+  static PerDevice<bool> prepared;
+  prepared.get([] {
     const int most = min(sum_bytes(kSumWarpsMax), shared_limit({}) - kSumStaticBytes);
     for (const auto each : {down_sum_kernel<Format::nvfp4>, down_sum_kernel<Format::fp8>})
       CUDA_CHECK(cudaFuncSetAttribute(each, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
     return true;
-  }();
-  CHECK(prepared, "shared memory of the experts");
+  });
   launch(kernel, launcher, static_cast<unsigned>(plan.routed_tiles),
          static_cast<unsigned>(32 * warps), static_cast<size_t>(bytes), plan);
 }

@@ -227,12 +227,13 @@ void launch_held(HeldPlan plan, const Launcher& launcher) {
   constexpr int kSecond = second_tiles(kTiles);
   constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
   const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
-  static const int blocks_each = [&] {
+  static PerDevice<int> residents;
+  const int blocks_each = residents.get([&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     int blocks = 1;
     CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, kBytes));
     return max(blocks, 1);
-  }();
+  });
   const int resident = blocks_each * launcher.multiprocessors;
   plan.first.row_groups = ceil_div(plan.rows, kTokenTile * kTiles);
   plan.second.row_groups = ceil_div(plan.rows, kTokenTile * kSecond);

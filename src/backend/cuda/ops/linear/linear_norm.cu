@@ -119,11 +119,11 @@ void launch_norm(HeldPlan plan, const Launcher& launcher) {
   const auto kernel = norm_kernel<kTiles>;
   constexpr int kBytes = sizeof(NormShared<kTiles>);
   static_assert(kBytes <= 99 * 1024);  // runs everywhere
-  static const bool prepared = [&] {
+  static PerDevice<bool> prepared;
+  prepared.get([&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     return true;
-  }();
-  CHECK(prepared, "shared memory of a norm");
+  });
   plan.first.row_groups = ceil_div(plan.rows, kTiles * kTokenTile);
   launch(kernel, launcher, static_cast<unsigned>(plan.first.tiles * plan.first.row_groups),
          kThreads, kBytes, plan);

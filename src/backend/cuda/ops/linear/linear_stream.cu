@@ -48,10 +48,12 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
 /// Clusters of `ranks` blocks that the card runs at once, a block a multiprocessor; 0: none, or the
 /// program has no code with wgmma for it.
 int capacity(int ranks) {
-  static const auto counts = [] {
-    struct Counts {
-      int of[stream_ranks_max(StreamKind::longs) + 1] = {};
-    } found;
+  struct Counts {
+    int of[stream_ranks_max(StreamKind::longs) + 1] = {};
+  };
+  static PerDevice<Counts> known;
+  const auto count = [] {
+    Counts found;
     const auto kernel = stream_kernel<StreamKind::head, Format::fp8, false, 8>;
     cudaFuncAttributes attributes;
     CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
@@ -71,8 +73,8 @@ int capacity(int ranks) {
       CUDA_CHECK(cudaOccupancyMaxActiveClusters(&found.of[ranks], kernel, &config));
     }
     return found;
-  }();
-  return counts.of[ranks];
+  };
+  return known.get(count).of[ranks];
 }
 
 /// How many blocks a cluster has, and clusters a launch: so that the busiest block has the fewest
@@ -140,13 +142,14 @@ int x_bytes(const StreamPlan& plan, int n8) {
 template <StreamKind kKind, Format kFormat, bool kBlocks, int kN8>
 void launch_stream(StreamPlan plan, int limit, const Launcher& launcher) {
   const auto kernel = stream_kernel<kKind, kFormat, kBlocks, kN8>;
-  static const int prepared_bytes = [&] {
+  static PerDevice<int> prepared;
+  const int prepared_bytes = prepared.get([&] {
     cudaFuncAttributes attributes;
     CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
     const int bytes = shared_limit({}) - static_cast<int>(attributes.sharedSizeBytes);
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     return bytes;
-  }();
+  });
   plan.x_bytes = x_bytes(plan, kN8);
   const int fixed = plan.x_bytes + stream_sum_bytes(kN8, plan.rank_bits) + kAlignment;
   const int stage = stage_bytes(kFormat);

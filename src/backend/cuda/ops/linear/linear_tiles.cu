@@ -274,12 +274,12 @@ bool launch_split(HeldPlan plan, const Launcher& launcher) {
   if (bytes > limit || plan.first.tiles < kTilesMin * plan.first.blocks) return false;
   if (kSplit > 1 && plan.first.tiles > teams_of(kSplit) * plan.first.blocks) return false;
   const auto kernel = tiles_kernel<kFormat, kSplit, kBlocks, kMixed>;
-  static const bool prepared = [&] {
+  static PerDevice<bool> prepared;
+  prepared.get([&] {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     shared_limit(Launcher{})));
     return true;
-  }();
-  CHECK(prepared, "shared memory of the tiles");
+  });
   const int blocks = (plan.first.blocks + plan.second.blocks) * plan.first.row_groups;
   launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32, static_cast<size_t>(bytes),
          plan);

@@ -48,9 +48,9 @@ inline constexpr int kTileTokens = 128;
 inline constexpr int kStepColumns = 64;
 
 struct PrefillGemm {
-  /// x in PACKED column order (prefill_order.h), 16-byte aligned. Packed already: what swiglu,
-  /// delta_prefill, flash_prefill and prefill_add_norm write. Anything else, such as a norm of
-  /// another file, stores column p at packed_position(p) or goes through pack_columns (in place).
+  /// x in packed column order (prefill_order.h), 16-byte aligned: what swiglu, delta_prefill,
+  /// flash_prefill and the norms of prompt rows write. Another writer stores column p at
+  /// packed_position(p).
   const __nv_bfloat16* packed_x = nullptr;
   int64_t x_stride = 0;  // elements between rows, a multiple of 8
   int32_t rows = 0;      // T; with tiles: an upper bound of the assignments

@@ -1,9 +1,8 @@
-// Routing of prompt tokens to experts. The products are prefill_gemm calls with tiles, the sum of
-// what the experts return is prefill_norm.h's. Deterministic: ties go to the lower expert,
-// assignments are sorted stably.
+// Routing of prompt tokens to experts. The products are prefill_gemm calls with tiles; combine_norm
+// (kernels.h) adds what the experts return. Deterministic: ties go to the lower expert, assignments
+// are sorted stably.
 //
-//   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16)
-//   -> prefill_add_norm(experts)
+//   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16) -> combine_norm
 #pragma once
 
 #include <cuda_bf16.h>
