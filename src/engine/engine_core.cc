@@ -147,8 +147,10 @@ void EngineCore::submit(SequenceRequest request) {
 }
 
 void EngineCore::cancel(uint64_t id) {
-  for (const auto& sequence : live_)
+  for (const auto& sequence : live_) {
+    if (planted(kBugCancelMissesNew) && sequence->arrival_ms == now_ms()) continue;
     if (sequence->request.id == id) finish(*sequence, FinishReason::cancelled);
+  }
   drop_finished();
 }
 
@@ -168,7 +170,7 @@ void EngineCore::preempt(uint64_t id) { to_preempt_.push_back(id); }
 std::vector<EngineEvent> EngineCore::step() {
   if (end_if_lost()) return std::exchange(events_, {});
   const double begin_ms = now_ms();
-  end_expired(begin_ms);
+  end_expired(planted(kBugDeadlineLate) ? begin_ms - 100.0 : begin_ms);
   refresh_matches();
   choose_candidates();
   const Schedule schedule = scheduler_.next(views_, free_resources(), begin_ms);
@@ -230,6 +232,7 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
   const SequenceRequest& request = sequence.request;
   if (sequence.prompt_size() <= kPageTokens || request.prompt_logprobs >= 0) return false;
   const auto [begin, end] = computing_.equal_range(sequence.prompt_hash);
+  if (planted(kBugUrgentWaitsForTwin) && begin != end) return true;
   return std::any_of(begin, end, [&](const auto& entry) {
     const SequenceRequest& other = entry.second->request;
     return other.cache.salt == request.cache.salt &&

@@ -123,6 +123,8 @@ class FakeBackend final : public Backend {
     if (on_pass) on_pass(passes);
     if (passes_left > 0) --passes_left;
     rows_computed += batch.rows();
+    for (const BatchSequence& s : batch.sequences)
+      if (s.arithmetic == Arithmetic::prompt) prompt_rows_computed += s.row_count;
     rows_largest = std::max(rows_largest, batch.rows());
     set_values(batch);
     row_state_.assign(batch.tokens.size(), 0);
@@ -256,6 +258,7 @@ class FakeBackend final : public Backend {
   int sleeps = 0;
   int passes = 0;
   int64_t rows_computed = 0;
+  int64_t prompt_rows_computed = 0;
   int rows_largest = 0;
 
  private:

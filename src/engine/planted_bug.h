@@ -57,6 +57,10 @@ enum PlantedBug : int {
   kBugForgetsReplay = 50,       // accepted drafts never reach the state
   kBugReplaysRejected = 51,     // rejected ones do
   kBugAcceptsWrongDraft = 52,   // a draft counts though another token was sampled
+  kBugDeadlineLate = 53,        // a time limit holds 100 ms longer than it should
+  kBugCancelMissesNew = 54,     // a cancel overlooks a request that came with it
+  kBugUrgentWaitsForTwin = 55,  // a twin of worse priority is waited for too
+  kBugDraftsStopPrompts = 56,   // drafts leave a prompt no block of 64 rows
 };
 
 constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }

@@ -68,7 +68,8 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
 /// A drafted row is worth the chance that it gives a token times what a token costs without it.
 void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
   const auto decode_rows = static_cast<int32_t>(schedule_.rows.size());
-  const int32_t kept = turns_.empty() ? 0 : kPageTokens;
+  const bool all_rows = turns_.empty() || planted(kBugDraftsStopPrompts);
+  const int32_t kept = all_rows ? 0 : kPageTokens;
   int32_t rows_left = limits_.rows_max - kept - decode_rows;
   const double token_ms = cost_.ms({.decode_rows = decode_rows}) / std::max(decode_rows, 1);
   for (ScheduledRows& piece : schedule_.rows) {

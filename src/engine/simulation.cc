@@ -25,6 +25,7 @@ class Life {
     std::vector<int32_t> tokens;
     bool cancelled = false;
     int64_t born_step = 0;
+    uint64_t twin = 0;       // an earlier one with the same prompt and salt, or 0
     uint64_t text_hash = 5;  // of its tokens so far, without any arithmetic
     int32_t text_size = 0;
   };
@@ -36,11 +37,20 @@ class Life {
     return values.begin()[pick(0, static_cast<int>(values.size()) - 1)];
   }
 
+  uint64_t twin_of(const SequenceRequest& request) const;
+  bool is_late(const Client& client) const {
+    const double deadline = client.request.urgency.deadline_ms;
+    return deadline > 0.0 && now_ms_ >= deadline;
+  }
+  int64_t prefills() const { return core_->count_phases()[static_cast<size_t>(Phase::prefill)]; }
   static EngineSettings random_settings(std::mt19937_64& random);
   std::vector<int32_t> random_tokens(int count);
   SequenceRequest random_request();
   void submit();
   void cancel_one();
+  void cancel(std::map<uint64_t, Client>::iterator chosen);
+  void step();
+  void check_promises(int64_t prefills_before);
   void preempt_one();
   /// What a client's text will go on with, or, by chance, something else.
   void propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts);
@@ -54,6 +64,7 @@ class Life {
     return expected_token(client.request, client.prefix, client.tokens);
   }
   void add_to_text(Client& client, int32_t token);
+  bool only_others_have(const Client& client) const;
   void drain();
   void collect_counts();
   void fail(const std::string& what) {
@@ -78,6 +89,9 @@ class Life {
   double failure_chance_ = 0.0;
   double draft_right_chance_ = 0.0;
   int64_t failures_ = 0;
+  int64_t rows_ = 0;         // computed until the step before
+  int64_t prompt_rows_ = 0;  // likewise
+  int64_t drafted_ = 0;      // likewise
   int64_t step_ = 0;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Client> clients_;
@@ -190,12 +204,13 @@ SequenceRequest Life::random_request() {
   if (chance(0.1)) request.sampling.presence_penalty = one_of({-0.5, 0.5, 2.0});
   if (chance(0.1)) request.sampling.logit_bias = {{pick(0, 60), one_of({-100.0, 1.0})}};
   if (chance(0.2)) request.stop_ids = {pick(0, FakeBackend::kVocab - 1)};
-  request.cache.salt = chance(0.2) ? 7 : 0;
   if (chance(0.5)) request.cache.boundaries = {pick(0, static_cast<int>(request.prompt.size()))};
   if (chance(0.05)) request.cache.pinned_tokens = pick(0, static_cast<int>(request.prompt.size()));
   request.urgency.tenant = static_cast<uint64_t>(pick(0, 2));
-  request.urgency.priority = chance(0.2) ? pick(-1, 1) : 0;
-  if (chance(0.03)) request.urgency.deadline_ms = now_ms_ + pick(1, 2000);
+  if (chance(0.3)) request.cache.salt = 7 + request.urgency.tenant;
+  if (twin) request.cache.salt = clients_.rbegin()->second.request.cache.salt;
+  request.urgency.priority = chance(twin ? 0.6 : 0.2) ? pick(-1, 1) : 0;
+  if (chance(0.06)) request.urgency.deadline_ms = now_ms_ + pick(1, 2000);
   return request;
 }
 
@@ -218,19 +233,35 @@ void Life::submit() {
                 .prefix = FakeBackend::Prefix(model_),
                 .tokens = {},
                 .cancelled = false,
-                .born_step = step_};
+                .born_step = step_,
+                .twin = twin_of(request)};
   for (const int32_t token : request.prompt) {
     client.prefix.add(token, Arithmetic::prompt);
     add_to_text(client, token);
+    if (client.text_size == kPageTokens && only_others_have(client)) ++counts_.apart_by_salt;
   }
-  clients_.emplace(request.id, std::move(client));
+  const auto placed = clients_.emplace(request.id, std::move(client)).first;
   core_->submit(std::move(request));
+  if (!chance(0.02)) return;
+  ++counts_.cancelled_at_once;
+  cancel(placed);
+}
+
+/// The last one with this prompt, if its salt is the same too.
+uint64_t Life::twin_of(const SequenceRequest& request) const {
+  if (clients_.empty()) return 0;
+  const SequenceRequest& last = clients_.rbegin()->second.request;
+  const bool same = last.prompt == request.prompt && last.cache.salt == request.cache.salt;
+  return same ? last.id : 0;
 }
 
 void Life::cancel_one() {
   if (clients_.empty()) return;
   auto chosen = std::next(clients_.begin(), pick(0, static_cast<int>(clients_.size()) - 1));
-  if (chosen->second.cancelled) return;
+  if (!chosen->second.cancelled) cancel(chosen);
+}
+
+void Life::cancel(std::map<uint64_t, Client>::iterator chosen) {
   chosen->second.cancelled = true;
   switch (core_->phase(chosen->first)) {
     case Phase::waiting:
@@ -281,6 +312,13 @@ void Life::take(const NewTokens& fresh) {
   const auto found = clients_.find(fresh.id);
   if (found == clients_.end()) return fail(concat("tokens of unknown sequence ", fresh.id));
   Client& client = found->second;
+  if (client.cancelled) return fail(concat("a token of cancelled sequence ", fresh.id));
+  if (client.tokens.empty() && client.twin != 0) {
+    const auto twin = clients_.find(client.twin);
+    if (twin != clients_.end() && !twin->second.cancelled && twin->second.tokens.empty() &&
+        twin->second.request.urgency.priority > client.request.urgency.priority)
+      ++counts_.twins_ahead;
+  }
   for (const int32_t token : fresh.tokens) {
     ++counts_.tokens;
     if (client.prefix.is_nan()) return fail(concat("a token after NaN in sequence ", fresh.id));
@@ -292,6 +330,18 @@ void Life::take(const NewTokens& fresh) {
     client.prefix.add(token, Arithmetic::generation);
     if (settings_.cache == CacheMode::fast) add_to_text(client, token);
   }
+}
+
+/// Whether the text so far is in the books of other salts, and new in those of its own.
+bool Life::only_others_have(const Client& client) const {
+  const auto seen = [&](uint64_t salt) {
+    const auto found = seen_.find({salt, client.text_hash});
+    return found == seen_.end() ? 0 : found->second;
+  };
+  int others = 0;
+  for (const uint64_t salt : {0, 7, 8, 9})
+    if (salt != client.request.cache.salt) others += seen(salt);
+  return others > 0 && seen(client.request.cache.salt) == 1;
 }
 
 /// Remembers which whole-page prefixes the sequences of each salt may have computed.
@@ -321,6 +371,10 @@ void Life::take(const Finished& end) {
     case FinishReason::stop:
       if (nan || end.stop_token != expected_token(client))
         fail(concat("sequence ", end.id, " stopped at ", end.stop_token));
+      break;
+    case FinishReason::deadline:
+      if (now_ms_ < client.request.urgency.deadline_ms)
+        fail(concat("sequence ", end.id, " ended before its time limit"));
       break;
     default:
       break;
@@ -359,18 +413,46 @@ std::string Life::run(int64_t steps_min) {
     if (chance(cancels)) cancel_one();
     if (chance(preempts)) preempt_one();
     now_ms_ += pick(1, 40);
-    take(core_->step());
+    step();
   }
   drain();
   collect_counts();
   return failure_;
 }
 
+void Life::step() {
+  for (const auto& [id, client] : clients_)
+    if (!client.cancelled && is_late(client) && core_->phase(id) == Phase::swapped)
+      ++counts_.deadlines_swapped;
+  const int64_t prefills_before = prefills();
+  take(core_->step());
+  if (failure_.empty()) check_promises(prefills_before);
+}
+
+/// A step ends what is cancelled or late, and drafts leave a block of rows to a prompt that is
+/// being computed, whether it takes them in this pass or not.
+void Life::check_promises(int64_t prefills_before) {
+  for (const auto& [id, client] : clients_) {
+    if (client.cancelled) return fail(concat("cancelled sequence ", id, " lives on"));
+    if (is_late(client)) return fail(concat("sequence ", id, " lives on after its time limit"));
+  }
+  const int64_t drafted = core_->counters().drafted;
+  const bool prompt_went_on = backend_.prompt_rows_computed > prompt_rows_;
+  if (prompt_went_on && drafted > drafted_) ++counts_.drafts_beside_prompts;
+  const bool stands = !prompt_went_on && prefills_before > 0 && prefills() > 0;
+  const int64_t rows = backend_.rows_computed - rows_;
+  if (stands && drafted > drafted_ && rows > settings_.pools.rows_max - kPageTokens)
+    fail(concat("drafts took the rows of a prompt: ", rows));
+  rows_ = backend_.rows_computed;
+  prompt_rows_ = backend_.prompt_rows_computed;
+  drafted_ = drafted;
+}
+
 void Life::drain() {
   failure_chance_ = std::min(failure_chance_, 0.05);
   for (; !core_->idle() && failure_.empty(); ++step_) {
     now_ms_ += 10;
-    take(core_->step());
+    step();
     for (const auto& [id, client] : clients_)
       if (step_ - client.born_step > kStepsOfOneLife) fail(concat("sequence ", id, " starves"));
   }
@@ -408,61 +490,6 @@ void Life::collect_counts() {
 }
 
 }  // namespace
-
-void SimulationCounts::add(const SimulationCounts& o) {
-  seeds += o.seeds, steps += o.steps, tokens += o.tokens, finished += o.finished;
-  swaps += o.swaps, recomputes += o.recomputes;
-  cache_hits += o.cache_hits, hit_tokens += o.hit_tokens;
-  page_evictions += o.page_evictions, snapshot_evictions += o.snapshot_evictions;
-  tier_stores += o.tier_stores, tier_loads += o.tier_loads;
-  cancelled_waiting += o.cancelled_waiting, cancelled_prefill += o.cancelled_prefill;
-  cancelled_decode += o.cancelled_decode, cancelled_swapped += o.cancelled_swapped;
-  allocation_failures += o.allocation_failures;
-  not_finite += o.not_finite, deadlines += o.deadlines;
-  drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
-  lists_enough += o.lists_enough, lists_short += o.lists_short;
-}
-
-std::string SimulationCounts::text() const {
-  return concat("seeds ", seeds, "\nsteps ", steps, "\ntokens compared ", tokens,
-                "\nsequences finished ", finished, "\nswapped and brought back ", swaps,
-                "\nstarted again (no host room) ", recomputes, "\nprefix hits ", cache_hits,
-                "\ntokens from the cache ", hit_tokens, "\npages evicted ", page_evictions,
-                "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ",
-                tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled waiting ",
-                cancelled_waiting, "\ncancelled in prefill ", cancelled_prefill,
-                "\ncancelled in decode ", cancelled_decode, "\ncancelled when swapped ",
-                cancelled_swapped, "\nallocations made to fail ", allocation_failures,
-                "\nended by NaN ", not_finite, "\nended by deadline ", deadlines, "\ndrafts right ",
-                drafts_right, "\ndrafts wrong ", drafts_wrong, "\nrows sampled from short lists ",
-                lists_enough, "\nrows fetched after all ", lists_short, "\n");
-}
-
-std::string SimulationCounts::too_rare() const {
-  std::string names;
-  const auto need = [&](const char* name, int64_t count, int64_t seeds_each) {
-    if (count * seeds_each < seeds) names += concat(names.empty() ? "" : ", ", name, " ", count);
-  };
-  need("swaps", swaps, 10);
-  need("recomputes", recomputes, 10);
-  need("cache hits", cache_hits, 1);
-  need("page evictions", page_evictions, 1);
-  need("snapshot evictions", snapshot_evictions, 1);
-  need("tier stores", tier_stores, 1);
-  need("tier loads", tier_loads, 10);
-  need("cancelled waiting", cancelled_waiting, 10);
-  need("cancelled prefill", cancelled_prefill, 10);
-  need("cancelled decode", cancelled_decode, 10);
-  need("cancelled swapped", cancelled_swapped, 20);
-  need("allocation failures", allocation_failures, 1);
-  need("NaN", not_finite, 100);
-  need("deadlines", deadlines, 100);
-  need("right drafts", drafts_right, 1);
-  need("wrong drafts", drafts_wrong, 1);
-  need("rows sampled from short lists", lists_enough, 1);
-  need("rows fetched after all", lists_short, 1);
-  return names;
-}
 
 std::string simulate(uint64_t seed, int64_t steps_min, SimulationCounts& counts) {
   return Life(seed, counts).run(steps_min);

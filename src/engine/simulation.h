@@ -1,7 +1,8 @@
 // Simulation of the serving loop: one seed is one random life of an engine over the fake model:
-// arrivals, shared prefixes, conversations, cancellations, preemptions, evictions, tier moves,
-// failing allocations, drafts right and wrong, NaN, in virtual time. Every token is compared with
-// the model's own continuation of the same prefix, computed without pages, slots or batches.
+// arrivals, shared prefixes, tenants' salts, twins, conversations, cancellations, deadlines,
+// preemptions, evictions, tier moves, failing allocations, drafts right and wrong, NaN, in virtual
+// time. Every token is compared with the model's own continuation of the same prefix, computed
+// without pages, slots or batches.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct SimulationCounts {
   int64_t snapshot_evictions = 0;
   int64_t tier_stores = 0;
   int64_t tier_loads = 0;
+  int64_t cancelled_at_once = 0;  // before any step saw them
   int64_t cancelled_waiting = 0;
   int64_t cancelled_prefill = 0;
   int64_t cancelled_decode = 0;
@@ -30,6 +32,10 @@ struct SimulationCounts {
   int64_t allocation_failures = 0;
   int64_t not_finite = 0;
   int64_t deadlines = 0;
+  int64_t deadlines_swapped = 0;      // of those, while swapped out
+  int64_t twins_ahead = 0;            // urgent requests served before an earlier twin
+  int64_t apart_by_salt = 0;          // prompts whose first page only other tenants had
+  int64_t drafts_beside_prompts = 0;  // passes with both
   int64_t drafts_right = 0;
   int64_t drafts_wrong = 0;
   int64_t lists_enough = 0;  // rows sampled from short lists
