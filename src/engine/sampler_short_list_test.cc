@@ -22,7 +22,10 @@ class Random {
     return std::uniform_int_distribution<int32_t>(least, most)(engine_);
   }
   bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
-  float normal(float deviation) { return std::normal_distribution(0.0F, deviation)(engine_); }
+  /// Scaled here, as a distribution of deviation 0 is not allowed.
+  float normal(float deviation) {
+    return deviation * std::normal_distribution(0.0F, 1.0F)(engine_);
+  }
   template <typename T>
   T one_of(std::initializer_list<T> list) {
     return list.begin()[pick(0, static_cast<int32_t>(list.size()) - 1)];

@@ -70,12 +70,12 @@ class Workshop:
     def _compile(self, file):
         """Command line and object of a source file of the build."""
         if self._compiles is None:
-            entries = json.loads((self.build / "compile_commands.json").read_text())
-            self._compiles = {}
-            for entry in entries:
+            found = {}
+            for entry in json.loads((self.build / "compile_commands.json").read_text()):
                 name = os.path.relpath(entry["file"], self.tree)
                 command = shlex.split(entry["command"])
-                self._compiles.setdefault(name, (command, command[command.index("-o") + 1]))
+                found.setdefault(name, (command, command[command.index("-o") + 1]))
+            self._compiles = found  # at once: two threads may ask
         if file not in self._compiles:
             raise KeyError(f"{file} is not compiled in {self.build}")
         return self._compiles[file]
