@@ -14,6 +14,7 @@
 #include "grammar/allocation_budget.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/schema_check.h"
+#include "grammar/schema_grammar.h"
 
 namespace nibble {
 
@@ -128,15 +129,14 @@ Json format_of(const GrammarSource& source) {
   return any_of(std::move(choices));
 }
 
-xgrammar::Grammar grammar_of(const GrammarSource& source,
-                             const xgrammar::TokenizerInfo& tokenizer) {
+Result<xgrammar::Grammar> grammar_of(const GrammarSource& source,
+                                     const xgrammar::TokenizerInfo& tokenizer) {
   using Kind = GrammarSource::Kind;
-  const auto schema = [](const std::string& text, bool strict) {
-    return xgrammar::Grammar::FromJSONSchema(text, true, std::nullopt, std::nullopt, strict,
-                                             kWhitespaceMax);
-  };
-  if (source.kind == Kind::json_object) return schema(R"({"type":"object"})", false);
-  if (source.kind == Kind::json_schema) return schema(source.text, true);
+  if (source.kind == Kind::json_object || source.kind == Kind::json_schema) {
+    const bool any = source.kind == Kind::json_object;
+    const Json schema = TRY(parse_json(any ? R"({"type":"object"})" : source.text, "the schema"));
+    return xgrammar::Grammar::FromEBNF(TRY(schema_grammar(schema, kWhitespaceMax)));
+  }
   if (source.kind == Kind::regex) return xgrammar::Grammar::FromRegex(source.text);
   if (source.kind == Kind::ebnf) return xgrammar::Grammar::FromEBNF(source.text);
   const Json tag = json_object({{"type", Json("structural_tag")}, {"format", format_of(source)}});
@@ -195,11 +195,12 @@ Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
     return refusal("a choice", "nothing to choose from");
   if (source.kind == GrammarSource::Kind::json_schema) {
     const Json schema = TRY(parse_json(source.text, "the schema"));
-    TRY(check_schema(schema, limits.schema));
+    TRY(check_schema(schema, SchemaUse::answer, limits.schema));
   }
   for (const CallableTool& tool : source.tools)
     if (tool.parameters.is_object())
-      if (const auto sound = check_schema(tool.parameters, limits.schema); !sound.ok())
+      if (const auto sound = check_schema(tool.parameters, SchemaUse::call, limits.schema);
+          !sound.ok())
         return refusal(concat("parameters of the function ", tool.name), sound.error().message);
   return {};
 }
@@ -262,10 +263,12 @@ GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSo
   const auto deadline = AllocationBudget::Clock::now() + limits.time_max;
   std::optional<AllocationBudget> budget(std::in_place, limits.memory_bytes_max, deadline);
   try {
-    const xgrammar::Grammar grammar = grammar_of(source, *tokenizer);
-    return std::make_shared<const Grammar>(Grammar{.compiled = compiler->CompileGrammar(grammar),
-                                                   .vocab_size = tokenizer->GetVocabSize(),
-                                                   .line_breaks = line_breaks});
+    const auto grammar = grammar_of(source, *tokenizer);
+    if (!grammar.ok()) return grammar.error();
+    return std::make_shared<const Grammar>(
+        Grammar{.compiled = compiler->CompileGrammar(grammar.value()),
+                .vocab_size = tokenizer->GetVocabSize(),
+                .line_breaks = line_breaks});
   } catch (const std::exception& error) {
     const AllocationBudget::Spent spent = budget->spent();
     budget.reset();  // what follows is not the compiler's

@@ -1,34 +1,53 @@
-// A walk over the schema; every keyword is in a table or refused. Whether the alternatives of oneOf
-// exclude each other is told by the compiler.
+// A walk over the schema; every keyword is in a table or refused. What becomes of keywords together
+// is told by schema_grammar.
 #include "grammar/schema_check.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
+
+#include "grammar/schema_facts.h"
 
 namespace nibble {
 
 namespace {
 
 /// How the value of a keyword is looked at.
-enum class Value : uint8_t { any, schema, schema_map, schema_list, schema_or_flag, count };
+enum class Value : uint8_t {
+  any,
+  schema,
+  schema_map,
+  schema_list,
+  schema_or_list,
+  names,
+  number,
+  count,
+};
+
+using Use = SchemaUse;
 
 struct Keyword {
   std::string_view name;
   Value value = Value::any;
+  Use use = Use::call;  // `answer`: not in the parameters of a function
 };
 
 // JSON Schema 2020-12, and draft 7's names.
 constexpr std::array kKeywords = std::to_array<Keyword>({
     {"type"},
     {"properties", Value::schema_map},
-    {"required"},
-    {"additionalProperties", Value::schema_or_flag},
+    {"required", Value::names},
+    {"additionalProperties", Value::schema},
     {"patternProperties", Value::schema_map},
     {"propertyNames", Value::schema},
     {"minProperties", Value::count},
     {"maxProperties", Value::count},
-    {"items", Value::schema_or_flag},
+    {"items", Value::schema_or_list},
+    {"additionalItems", Value::schema, Use::answer},
+    {"unevaluatedItems", Value::schema, Use::answer},
+    {"unevaluatedProperties", Value::schema, Use::answer},
+    {"uniqueItems", Value::any, Use::answer},
     {"prefixItems", Value::schema_list},
     {"minItems", Value::count},
     {"maxItems", Value::count},
@@ -36,11 +55,12 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"maxLength", Value::count},
     {"pattern"},
     {"format"},
-    {"minimum"},
-    {"maximum"},
-    {"exclusiveMinimum"},
-    {"exclusiveMaximum"},
-    {"multipleOf"},
+    {"contentEncoding", Value::any, Use::answer},
+    {"minimum", Value::number},
+    {"maximum", Value::number},
+    {"exclusiveMinimum", Value::number},
+    {"exclusiveMaximum", Value::number},
+    {"multipleOf", Value::number},
     {"enum"},
     {"const"},
     {"anyOf", Value::schema_list},
@@ -62,77 +82,77 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$id"},
     {"$comment"},
     {"strict"},
+    {"discriminator"},
+    {"nullable"},
+    {"$anchor"},
+    {"$dynamicAnchor"},
 });
-
-constexpr std::array kFormats = std::to_array<std::string_view>(
-    {"email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri",
-     "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"});
-
-/// A member's name inside a JSON pointer (RFC 6901).
-std::string escaped(std::string_view name) {
-  std::string out;
-  for (const char c : name) {
-    if (c == '~')
-      out += "~0";
-    else if (c == '/')
-      out += "~1";
-    else
-      out += c;
-  }
-  return out;
-}
 
 class SchemaWalk {
  public:
-  SchemaWalk(const Json& root, const SchemaLimits& limits) : root_(root), limits_(limits) {}
+  SchemaWalk(const Json& root, Use use, const SchemaLimits& limits)
+      : root_(root), use_(use), limits_(limits) {}
   Result<void> schema(const Json& schema, const std::string& at, int depth);
 
  private:
   Result<void> keyword(const Keyword& keyword, const Json& value, const std::string& at, int depth);
+  Result<void> schemas(Value kind, const Json& value, const std::string& at, int depth);
+  Result<void> identity(const Json& schema, const std::string& at) const;
   Result<void> combinations(const Json& schema, const std::string& at) const;
-  Result<void> reference(const Json& value, const std::string& at) const;
-  static Error refusal(const std::string& at, std::string_view why) {
-    return make_error(
-        ErrorCode::invalid_argument,
-        {.what = concat("the schema at ", at.empty() ? "#" : concat("#", at)), .expected = why});
-  }
 
   const Json& root_;
+  Use use_;
   SchemaLimits limits_;
   int nodes_ = 0;
 };
 
-Result<void> SchemaWalk::reference(const Json& value, const std::string& at) const {
-  const bool local = value.is_string() && value.as_string().starts_with("#");
-  if (!local) return refusal(at, "a reference inside the schema, \"#/...\"");
-  const Json* target = &root_;
-  std::string_view path = std::string_view(value.as_string()).substr(1);
-  while (target != nullptr && !path.empty()) {
-    if (path.front() != '/') return refusal(at, "a JSON pointer");
-    path.remove_prefix(1);
-    const std::string_view name = path.substr(0, path.find('/'));
-    path.remove_prefix(name.size());
-    const Json* next = nullptr;
-    if (target->is_object())
-      for (const Json::Member& member : target->as_object())
-        if (escaped(member.key) == name) next = &member.value;
-    target = next;
-  }
-  if (target == nullptr) return refusal(at, "a reference to something that is there");
-  return {};
+/// Whether references stand anywhere in it.
+bool has_references(const Json& value) {
+  if (value.is_array()) return std::ranges::any_of(value.as_array(), has_references);
+  if (!value.is_object()) return false;
+  return std::ranges::any_of(value.as_object(), [](const Json::Member& member) {
+    return member.key == "$ref" || has_references(member.value);
+  });
 }
 
+/// A schema inside another that has an address of its own gives references another meaning.
+Result<void> SchemaWalk::identity(const Json& schema, const std::string& at) const {
+  if (at.empty() || schema.find("$id") == nullptr || !has_references(root_)) return {};
+  return schema_refusal(concat(at, "/$id"), "no address inside a schema that has references");
+}
+
+/// What the form of calls cannot hold.
 Result<void> SchemaWalk::combinations(const Json& schema, const std::string& at) const {
   const bool shaped = schema.find("pattern") != nullptr || schema.find("format") != nullptr;
   for (const char* length : {"minLength", "maxLength"})
     if (shaped && schema.find(length) != nullptr)
-      return refusal(concat(at, "/", length), "no length beside pattern or format");
+      return schema_refusal(concat(at, "/", length), "no length beside pattern or format");
   const Json* multiple = schema.find("multipleOf");
   const Json* type = schema.find("type");
   const bool whole = type != nullptr && *type == Json("integer") && multiple != nullptr &&
                      multiple->is_int() && multiple->as_int() > 0;
   if (multiple != nullptr && !whole)
-    return refusal(concat(at, "/multipleOf"), "a whole number, of the type integer");
+    return schema_refusal(concat(at, "/multipleOf"), "a whole number, of the type integer");
+  for (const char* list : {"allOf", "items"})
+    if (const Json* found = schema.find(list);
+        found != nullptr && found->is_array() && (found->as_array().size() > 1 || *list == 'i'))
+      return schema_refusal(concat(at, "/", list), "one schema (merge them)");
+  return {};
+}
+
+/// Keywords whose values are schemas.
+Result<void> SchemaWalk::schemas(Value kind, const Json& value, const std::string& at, int depth) {
+  if (kind == Value::schema || (kind == Value::schema_or_list && !value.is_array()))
+    return schema(value, at, depth + 1);
+  if (kind == Value::schema_map) {
+    if (!value.is_object()) return schema_refusal(at, "an object of schemas");
+    for (const Json::Member& member : value.as_object())
+      TRY(schema(member.value, concat(at, "/", escaped_name(member.key)), depth + 1));
+    return {};
+  }
+  if (!value.is_array() || value.as_array().empty()) return schema_refusal(at, "a list of schemas");
+  for (size_t i = 0; i < value.as_array().size(); ++i)
+    TRY(schema(value.as_array()[i], concat(at, "/", i), depth + 1));
   return {};
 }
 
@@ -141,62 +161,57 @@ Result<void> SchemaWalk::keyword(const Keyword& keyword, const Json& value, cons
   switch (keyword.value) {
     case Value::any:
       break;
-    case Value::schema_or_flag:
-      if (value.is_bool()) return {};
-      [[fallthrough]];
-    case Value::schema:
-      return schema(value, at, depth + 1);
-    case Value::schema_map:
-      if (!value.is_object()) return refusal(at, "an object of schemas");
-      for (const Json::Member& member : value.as_object())
-        TRY(schema(member.value, concat(at, "/", escaped(member.key)), depth + 1));
-      return {};
-    case Value::schema_list:
-      if (!value.is_array() || value.as_array().empty()) return refusal(at, "a list of schemas");
-      for (size_t i = 0; i < value.as_array().size(); ++i)
-        TRY(schema(value.as_array()[i], concat(at, "/", i), depth + 1));
+    case Value::names:
+      if (!value.is_array() || !std::ranges::all_of(value.as_array(), &Json::is_string))
+        return schema_refusal(at, "a list of names");
       break;
-    case Value::count:
-      if (!value.is_int() || value.as_int() < 0 || value.as_int() > limits_.count_max)
-        return refusal(at, concat("a whole number from 0 to ", limits_.count_max));
+    case Value::number:
+      if (!value.is_number()) return schema_refusal(at, "a number");
       break;
+    case Value::count: {
+      const double count = value.is_number() ? value.as_double() : -1;
+      if (count < 0 || count > static_cast<double>(limits_.count_max) || count != std::floor(count))
+        return schema_refusal(at, concat("a whole number from 0 to ", limits_.count_max));
+      break;
+    }
+    default:
+      return schemas(keyword.value, value, at, depth);
   }
-  if (keyword.name == "$ref") return reference(value, at);
-  if (keyword.name == "allOf" && value.as_array().size() > 1)
-    return refusal(at, "one schema (merge them)");
   if (keyword.name == "enum" &&
       (!value.is_array() || value.as_array().empty() || value.as_array().size() > limits_.enum_max))
-    return refusal(at, concat("a list of 1 to ", limits_.enum_max, " values"));
-  if (keyword.name == "format" &&
-      (!value.is_string() || std::ranges::find(kFormats, value.as_string()) == kFormats.end()))
-    return refusal(at, concat("a format that is enforced, such as ", kFormats[3]));
+    return schema_refusal(at, concat("a list of 1 to ", limits_.enum_max, " values"));
   return {};
 }
 
 Result<void> SchemaWalk::schema(const Json& schema, const std::string& at, int depth) {
-  if (schema.is_bool() && schema.as_bool()) return {};
-  if (!schema.is_object()) return refusal(at, "a schema: an object, or true");
+  if (schema.is_bool()) return {};
+  if (!schema.is_object()) return schema_refusal(at, "a schema: an object, true or false");
   if (depth > limits_.depth_max)
-    return refusal(at, concat("at most ", limits_.depth_max, " levels"));
+    return schema_refusal(at, concat("at most ", limits_.depth_max, " levels"));
   if (++nodes_ > limits_.nodes_max)
-    return refusal(at, concat("at most ", limits_.nodes_max, " schemas in all"));
+    return schema_refusal(at, concat("at most ", limits_.nodes_max, " schemas in all"));
   for (const Json::Member& member : schema.as_object()) {
-    const std::string place = concat(at, "/", escaped(member.key));
+    const std::string place = concat(at, "/", escaped_name(member.key));
     const auto known =
         std::ranges::find_if(kKeywords, [&](const Keyword& k) { return k.name == member.key; });
-    const bool off = member.value == Json(false);  // "uniqueItems": false asks for nothing
-    if (known != kKeywords.end())
+    // "uniqueItems": false and "not": false ask for nothing.
+    const bool off =
+        member.value == Json(false) && (member.key == "uniqueItems" || member.key == "not");
+    const bool enforced =
+        known != kKeywords.end() && (known->use == Use::call || use_ == Use::answer);
+    if (enforced)
       TRY(keyword(*known, member.value, place, depth));
-    else if (!off)
-      return refusal(place, "keywords that are enforced here; this one is not");
+    else if (!member.key.starts_with("x-") && !off)
+      return schema_refusal(place, "keywords that are enforced here; this one is not");
   }
-  return combinations(schema, at);
+  if (use_ == Use::call) TRY(combinations(schema, at));
+  return identity(schema, at);
 }
 
 }  // namespace
 
-Result<void> check_schema(const Json& schema, const SchemaLimits& limits) {
-  return SchemaWalk(schema, limits).schema(schema, "", 1);
+Result<void> check_schema(const Json& schema, SchemaUse use, const SchemaLimits& limits) {
+  return SchemaWalk(schema, use, limits).schema(schema, "", 1);
 }
 
 }  // namespace nibble

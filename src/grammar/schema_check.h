@@ -14,7 +14,11 @@ struct SchemaLimits {
   size_t enum_max = 1024;
 };
 
+/// Where a schema is enforced: on an answer, which is JSON, or on the parameters of a function,
+/// which are written in the model's own form.
+enum class SchemaUse : uint8_t { answer, call };
+
 /// Errors: invalid_argument, with the JSON pointer of the first offending member.
-Result<void> check_schema(const Json& schema, const SchemaLimits& limits = {});
+Result<void> check_schema(const Json& schema, SchemaUse use, const SchemaLimits& limits = {});
 
 }  // namespace nibble

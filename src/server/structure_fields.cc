@@ -87,9 +87,11 @@ void StructureReader::response_format(const Json& format) {
                                   .expected = "true or false",
                                   .found = shown(*strict)});
   if (kind == "text") return;
-  if (kind == "json_object") return add(kName, {.kind = Kind::json_object});
   const Json* schema = inner != nullptr ? inner->find("schema") : nullptr;
   if (schema == nullptr) schema = format.find("schema");  // as some clients send it
+  if (kind == "json_object" && (schema == nullptr || schema->is_null()))
+    return add(kName, {.kind = Kind::json_object});
+  if (kind == "json_object") return spelled(kName, Kind::json_schema, *schema);
   if (kind == "json_schema" && schema != nullptr) return spelled(kName, Kind::json_schema, *schema);
   fields_.refuse(kName, {.what = kName,
                          .expected = "a type of text, json_object or json_schema (with "

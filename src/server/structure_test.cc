@@ -40,6 +40,7 @@ TEST_F(StructureTest, EverySpelling) {
   for (const std::string& asked :
        {concat(R"(,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":)",
                schema, "}}"),
+        concat(R"(,"response_format":{"type":"json_object","schema":)", schema, "}"),
         concat(R"(,"guided_json":)", schema),
         concat(R"(,"structured_outputs":{"json":)", schema, "}"),
         concat(R"(,"json_schema":)", Json(schema).dump())}) {

@@ -1,0 +1,110 @@
+// The formats of JSON Schema as regular expressions, of a bounded number of digits.
+#include <array>
+
+#include "grammar/pattern_reader.h"
+
+namespace nibble {
+
+namespace {
+
+struct Format {
+  std::string_view name;
+  std::string pattern;
+};
+
+/// Days by month; 29 February of leap years; no year 0.
+std::string date() {
+  const std::string year = "(\\d{3}[1-9]|\\d{2}[1-9]\\d|\\d[1-9]\\d{2}|[1-9]\\d{3})";
+  const std::string leap =
+      "(\\d{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)";
+  return "(" + year +
+         "-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"
+         "02-(0[1-9]|1\\d|2[0-8]))|" +
+         leap + "-02-29)";
+}
+
+std::string time() {
+  return "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)";
+}
+
+std::string ipv4() {
+  const std::string octet = "(25[0-5]|2[0-4]\\d|1\\d{2}|[1-9]?\\d)";
+  return "(" + octet + "\\.){3}" + octet;
+}
+
+std::string ipv6() {
+  std::string out = "(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}";
+  for (int before = 0; before <= 6; ++before) {
+    const std::string left =
+        before == 0 ? ":" : "([0-9a-fA-F]{1,4}:){" + std::to_string(before) + "}";
+    out += "|" + left + "(:[0-9a-fA-F]{1,4}){1," + std::to_string(7 - before) + "}";
+  }
+  return out + "|([0-9a-fA-F]{1,4}:){1,7}:|::)";
+}
+
+std::string duration() {
+  const std::string n = "\\d{1,9}";
+  const std::string clock =
+      "T(" + n + "H(" + n + "M(" + n + "S)?)?|" + n + "M(" + n + "S)?|" + n + "S)";
+  const std::string days = n + "D";
+  return "P(" + n + "W|(" + days + "|" + n + "M(" + days + ")?|" + n + "Y(" + n + "M(" + days +
+         ")?)?)(" + clock + ")?|" + clock + ")";
+}
+
+const std::string kName = "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?";
+const std::string kHost = kName + "(\\." + kName + "){0,6}";
+const std::string kPathCharacter = "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})";
+const std::string kTail = "(\\?(" + kPathCharacter + "|[/?])*)?(#(" + kPathCharacter + "|[/?])*)?";
+
+std::string uri() {
+  return "[a-zA-Z][a-zA-Z0-9+.-]*:(//" + kHost + "(:\\d{1,4})?(/" + kPathCharacter + "*)*|/?" +
+         kPathCharacter + "+(/" + kPathCharacter + "*)*)" + kTail;
+}
+
+std::string uri_reference() {
+  return "(" + uri() + "|(/?([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(/" + kPathCharacter +
+         "*)*)?" + kTail + ")";
+}
+
+std::string uri_template() {
+  const std::string name = "([A-Za-z0-9_]|%[0-9A-Fa-f]{2})+";
+  return "([A-Za-z0-9._~!$&()*+,;=:@/?#-]|%[0-9A-Fa-f]{2}|\\{[+#./;?&]?" + name + "(," + name +
+         ")*\\})*";
+}
+
+}  // namespace
+
+Result<Pattern> format_pattern(std::string_view format) {
+  const std::string base64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?";
+  const std::string base64url = "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}==|[A-Za-z0-9_-]{3}=)?";
+  const std::string pointer = "(/([^~/]|~[01])*)*";
+  const Format known[] = {
+      {"date", date()},
+      {"time", time()},
+      {"date-time", date() + "T" + time()},
+      {"duration", duration()},
+      {"ipv4", ipv4()},
+      {"ipv6", ipv6()},
+      {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
+      {"email", "[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+(\\.[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+)*@" + kHost},
+      {"hostname", kHost},
+      {"uri", uri()},
+      {"uri-reference", uri_reference()},
+      {"uri-template", uri_template()},
+      {"json-pointer", pointer},
+      {"relative-json-pointer", "(0|[1-9]\\d{0,8})(#|" + pointer + ")"},
+      {"base64", base64},
+      {"base64url", base64url},
+      // Pydantic's, of any text.
+      {"binary", "[^]*"},
+      {"password", "[^]*"},
+      {"path", "[^]*"},
+      {"file-path", "[^]*"},
+      {"directory-path", "[^]*"},
+  };
+  for (const Format& row : known)
+    if (row.name == format) return read_pattern("^(" + row.pattern + ")$");
+  return Pattern();
+}
+
+}  // namespace nibble
