@@ -88,6 +88,11 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$dynamicAnchor"},
 });
 
+// Those of calls; see format_pattern for those of answers.
+constexpr std::array kCallFormats = std::to_array<std::string_view>(
+    {"email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri",
+     "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"});
+
 class SchemaWalk {
  public:
   SchemaWalk(const Json& root, Use use, const SchemaLimits& limits)
@@ -123,7 +128,16 @@ Result<void> SchemaWalk::identity(const Json& schema, const std::string& at) con
 
 /// What the form of calls cannot hold.
 Result<void> SchemaWalk::combinations(const Json& schema, const std::string& at) const {
-  const bool shaped = schema.find("pattern") != nullptr || schema.find("format") != nullptr;
+  const Json* format = schema.find("format");
+  if (format != nullptr &&
+      (!format->is_string() ||
+       std::ranges::find(kCallFormats, format->as_string()) == kCallFormats.end()))
+    return schema_refusal(concat(at, "/format"), "a format that is enforced, such as date-time");
+  if (schema.find("$ref") != nullptr) {
+    const auto target = SchemaFacts(root_).target({&schema, at});
+    if (!target.ok()) return target.error();
+  }
+  const bool shaped = schema.find("pattern") != nullptr || format != nullptr;
   for (const char* length : {"minLength", "maxLength"})
     if (shaped && schema.find(length) != nullptr)
       return schema_refusal(concat(at, "/", length), "no length beside pattern or format");
