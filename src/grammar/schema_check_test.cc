@@ -7,7 +7,7 @@ namespace nibble {
 namespace {
 
 std::string refusal_of(const std::string& schema) {
-  const Result<void> checked = check_schema(parse_json(schema, "t").value());
+  const Result<void> checked = check_schema(parse_json(schema, "t").value(), SchemaUse::call);
   return checked.ok() ? "" : checked.error().message;
 }
 
