@@ -26,12 +26,28 @@ std::string decoded(std::string_view text) {
   return out;
 }
 
+/// A pointer as the fragment of a URI (RFC 6901, 6): one line, whatever names it holds.
+std::string fragment(std::string_view pointer) {
+  constexpr const char* kHex = "0123456789ABCDEF";
+  std::string out = "#";
+  for (const char c : pointer) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      out += '%';
+      out += kHex[byte / 16];
+      out += kHex[byte % 16];
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Error schema_refusal(const std::string& at, std::string_view why) {
-  return make_error(
-      ErrorCode::invalid_argument,
-      {.what = concat("the schema at ", at.empty() ? "#" : concat("#", at)), .expected = why});
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = concat("the schema at ", fragment(at)), .expected = why});
 }
 
 std::string escaped_name(std::string_view name) {
