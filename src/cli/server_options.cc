@@ -1,11 +1,13 @@
 // Reading the server's flags.
 #include "cli/server_options.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "cli/answer_options.h"
 #include "cli/client_setup.h"
@@ -90,10 +92,20 @@ double LoadingProgress::part() const {
 
 namespace {
 
-/// Those of the option, else vLLM's variable: who set it expects a locked door.
-std::vector<std::string> read_keys(const Arguments& arguments) {
+/// Those of the option, else vLLM's variable: who set it expects a locked door. Errors: an empty
+/// key, which a variable of a script that is not set would give.
+Result<std::vector<std::string>> read_keys(const Arguments& arguments) {
   const char* vllm_key = std::getenv("VLLM_API_KEY");
-  return split_list(arguments.text("api-key").value_or(vllm_key != nullptr ? vllm_key : ""));
+  const std::optional<std::string> given = arguments.text("api-key");
+  if (!given && vllm_key == nullptr) return std::vector<std::string>();
+  const std::string text = given.value_or(vllm_key != nullptr ? vllm_key : "");
+  std::vector<std::string> keys = split_list(text);
+  if (keys.size() == static_cast<size_t>(std::ranges::count(text, ',')) + 1) return keys;
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = given ? "--api-key" : "VLLM_API_KEY",
+                     .expected = "keys of at least one character, with commas between them",
+                     .found = "an empty key",
+                     .advice = "leave it out to serve without a key"});
 }
 
 Result<std::filesystem::path> read_key_file(const Arguments& arguments) {
@@ -119,7 +131,7 @@ Result<ServerOptions> read_server_flags(const Arguments& arguments) {
   options.http.tls = errors.take(read_tls(arguments));
   options.allowed_origins =
       errors.take(read_origins(arguments.text("allowed-origins").value_or("")));
-  options.api_keys = read_keys(arguments);
+  options.api_keys = errors.take(read_keys(arguments));
   options.api_key_file = errors.take(read_key_file(arguments));
   options.response_store = errors.take(read_response_store(arguments));
   if (!arguments.enabled("web")) options.web = WebPage::off;

@@ -9,7 +9,8 @@ namespace nibble {
 
 namespace {
 
-/// The JSON types a schema names: through "type" (one or a list), "anyOf" and "oneOf".
+/// The JSON types a schema names: through "type" (one or a list), "anyOf", "oneOf" and OpenAPI's
+/// "nullable".
 std::vector<std::string> declared_types(const Json& schema) {
   std::vector<std::string> types;
   const auto add = [&](const Json& type) {
@@ -27,6 +28,8 @@ std::vector<std::string> declared_types(const Json& schema) {
     for (const Json& option : options->as_array())
       if (const Json* type = option.find("type")) add(*type);
   }
+  const Json* nullable = schema.find("nullable");
+  if (nullable != nullptr && *nullable == Json(true) && !types.empty()) types.push_back("null");
   return types;
 }
 
@@ -132,8 +135,9 @@ std::string ToolSchemas::json_of(std::string_view function, std::string_view par
   // Templates print Python's words.
   if ((value == "True" || value == "False") && (types.empty() || has(types, "boolean")))
     return value == "True" ? "true" : "false";
-  if (value == "None" && !has(types, "string")) return "null";
-  if (value == "null") return "null";
+  const bool null = types.empty() || has(types, "null");
+  if (value == "None" && null && !has(types, "string")) return "null";
+  if (value == "null" && null) return "null";
   const auto parsed = parse_json(value, "a tool argument");
   if (!parsed.ok() || !allowed(parsed.value(), types))
     return json_text(shaped_string(*found, text));

@@ -16,6 +16,9 @@ ToolSchemas schemas() {
         "some":{"type":"string","minLength":1},
         "date":{"type":"string","format":"date"},
         "either":{"anyOf":[{"type":"string","maxLength":4},{"type":"null"}]},
+        "maybe":{"type":"string","nullable":true},
+        "some_days":{"type":["integer","null"]},
+        "any":{"description":"anything"},
         "days":{"type":"integer"}}}}}])",
                                 "the tools")
                          .value());
@@ -41,6 +44,30 @@ TEST(ToolSchemas, WhiteSpaceAroundABoundedStringIsOfTheForm) {
   };
   for (const auto& row : cases)
     EXPECT_EQ(tools.json_of("f", row.parameter, row.text), row.json) << row.text;
+}
+
+TEST(ToolSchemas, NullIsNullOnlyWhereTheSchemaAllowsIt) {
+  const ToolSchemas tools = schemas();
+  const struct {
+    const char* parameter;
+    const char* text;
+    const char* json;
+  } cases[] = {
+      {"free", "null", R"("null")"},
+      {"days", "null", R"("null")"},
+      {"days", "None", R"("None")"},
+      {"maybe", "null", "null"},
+      {"maybe", "nothing", R"("nothing")"},
+      {"some_days", "null", "null"},
+      {"some_days", "None", "null"},
+      {"some_days", "3", "3"},
+      {"any", "null", "null"},
+      {"any", "None", "null"},
+      {"either", "null", "null"},
+  };
+  for (const auto& row : cases)
+    EXPECT_EQ(tools.json_of("f", row.parameter, row.text), row.json)
+        << row.parameter << ": " << row.text;
 }
 
 std::string arguments_of(ParseTools parse, std::string_view inside) {

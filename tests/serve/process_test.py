@@ -209,6 +209,9 @@ class Checks:
         refused("--default-chat-template-kwargs", "--port", "0",
                 "--default-chat-template-kwargs", "[1]")
         refused("--api-key-file", "--port", "0", "--api-key-file", "/no.jsonl")
+        for keys in ("", ",", "one,", ",two", "one,,two"):
+            refused("--api-key: expected keys of at least one character", "--port", "0",
+                    "--api-key", keys)
         refused("--max-queued-tokens", "--port", "0", "--max-queued-tokens", "0")
 
     def test_flags(self):
