@@ -169,6 +169,18 @@ std::string address_text(const HttpOptions& http, uint16_t port) {
                 v6 ? "]:" : ":", port, "/v1");
 }
 
+/// A warning where anyone who reaches the port may use the model; else empty.
+std::string open_door_warning(const Arguments& arguments, const ServerOptions& options) {
+  const std::string& host = options.http.host;
+  const bool local = !options.http.uds.empty() || host == "::1" || host.starts_with("127.");
+  const bool locked = !options.api_keys.empty() || !options.api_key_file.empty() ||
+                      !options.http.tls.ca_certs.empty();
+  if (local || locked || arguments.enabled("no-auth")) return {};
+  return concat("warning: --host ", host,
+                " without a key: whoever reaches this port can use the model; set --api-key, or "
+                "--no-auth if that is meant\n");
+}
+
 /// Prints the lines about foreign options and variables, before anything is loaded.
 void tell_of_foreign_words(const Arguments& arguments, Terminal& terminal) {
   const bool reported = arguments.enabled("dry-run");  // with all others
@@ -200,6 +212,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
   tell_of_foreign_words(arguments, terminal);
   ServeRequest request = TRY(read_request(arguments, terminal));
+  terminal.err(open_door_warning(arguments, request.server));
   if (arguments.enabled("dry-run")) return dry_run(arguments, request.needs, terminal);
   ServerOptions& options = request.server;
   const auto progress = std::make_shared<LoadingProgress>();

@@ -30,6 +30,8 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
      OptionForm::several},
     {"api-key-file", "FILE", "",
      "keys with rules and limits, one JSON object a line; read again when it changes"},
+    {"no-auth", "", "false",
+     "no warning where --host lets others than this machine in without a key"},
     {"web", "", "true", "the web page at /, and /docs and /openapi.json"},
     {"sleep-idle", "SECONDS", "0",
      "after so long without a request the weights go to host memory and the card is free; the next "

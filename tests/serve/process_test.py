@@ -214,6 +214,21 @@ class Checks:
                     "--api-key", keys)
         refused("--max-queued-tokens", "--port", "0", "--max-queued-tokens", "0")
 
+    def test_a_door_that_is_open_to_others_is_told(self):
+        def warnings(*flags):
+            done = subprocess.run([self.nibble, "serve", self.model, "--dry-run", *flags],
+                                  capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            return [line for line in done.stderr.splitlines() if line.startswith("warning:")]
+
+        for host in ("0.0.0.0", "::", "192.0.2.1"):
+            (line,) = warnings("--host", host)
+            assert f"--host {host} without a key" in line, line
+        for flags in ([], ["--host", "127.0.0.2"], ["--host", "localhost"], ["--host", "::1"]):
+            assert not warnings(*flags), flags
+        for flags in (["--api-key", "k"], ["--no-auth"], ["--uds", "/tmp/none"]):
+            assert not warnings("--host", "0.0.0.0", *flags), flags
+
     def test_flags(self):
         flags = ["--served-model-name", "alpha,beta", "--max-model-len", "200",
                  "--default-chat-template-kwargs", '{"enable_thinking": false}']
