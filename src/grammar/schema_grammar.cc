@@ -21,6 +21,7 @@ constexpr int kSharedDepthMax = 200;
 /// A text of the grammar, or nothing where no value fits.
 using Rule = std::optional<std::string>;
 
+/// Exponents have two digits at most: a double holds 1e99, and any reader the text.
 constexpr std::string_view kBasics =
     R"(sep ::= ws "," ws
 string ::= "\"" characters "\""
@@ -30,7 +31,7 @@ escape ::= [\"\\/bfnrt] | "u" single | "u" pair
 single ::= ([0-9A-CE-Fa-ce-f] hex | [Dd] [0-7]) hex hex
 pair ::= [Dd] [89ABab] hex hex "\\u" [Dd] [C-Fc-f] hex hex
 hex ::= [0-9A-Fa-f]
-number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9] [0-9]?)?
 integer ::= "-"? ("0" | [1-9] [0-9]*)
 boolean ::= "true" | "false"
 value ::= number | string | boolean | "null" | array | object
