@@ -44,7 +44,7 @@ class Program:
         return [sys.executable, str(ROOT / "tools/oracle" / self.script), *words]
 
 
-# What judges a module beside its own unit tests.
+# Programs that judge a module beside its own unit tests.
 MORE_PROGRAMS = {
     "engine": [Program("nibble_engine_simulation",
                        ("--seeds", "1000", "--steps", "300", "--threads", "1"))],

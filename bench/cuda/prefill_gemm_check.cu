@@ -291,7 +291,7 @@ struct Moe {
                       device, unit, nullptr),
          "down");
   }
-  /// As the model's prompts end their feed-forward.
+  /// Ends the feed-forward as the model's prompts do.
   void combine(const PrefillDevice& device) {
     combine_norm({.base = {.rows = rows,
                            .hidden = hidden,

@@ -1,6 +1,6 @@
-// What is flushed to the disk, and in what order: after a power loss a note of finished work never
-// stands without its data, nor config.json without the other files. Every flush of this program
-// passes the two functions below, which note it and do it.
+// Tests what is flushed to the disk and in what order: after a power loss a note of finished work
+// never stands without its data, nor config.json without the other files. Every flush of this
+// program passes the two functions below, which note it and do it.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -281,7 +281,7 @@ TEST_P(EngineBits, RestoredFromTheHostTier) {
   EXPECT_GT(restored.cache.states_loaded, 0);
 }
 
-/// How numbers are kept between passes, where not as by default.
+/// Formats of state and pages that are not the default.
 struct EngineBits::Kept {
   StateCache state = StateCache::f32;
   KvCache kv = KvCache::automatic;

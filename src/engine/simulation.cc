@@ -332,7 +332,7 @@ void Life::take(const NewTokens& fresh) {
   }
 }
 
-/// Whether the text so far is in the books of other salts, and new in those of its own.
+/// Says if the text so far is in the books of other salts, and new in those of its own.
 bool Life::only_others_have(const Client& client) const {
   const auto seen = [&](uint64_t salt) {
     const auto found = seen_.find({salt, client.text_hash});

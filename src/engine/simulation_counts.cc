@@ -1,4 +1,4 @@
-// What happened in the lives of the simulation: sums, their text, and whether it was often enough.
+// Sums of what happened in the lives of the simulation, their text, and if it was often enough.
 #include "base/concat.h"
 #include "engine/simulation.h"
 

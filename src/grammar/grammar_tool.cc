@@ -40,7 +40,7 @@ bool takes(const std::shared_ptr<const Grammar>& grammar, const std::string& tex
   return std::ranges::binary_search(allowed(*constraint), kEnd);
 }
 
-/// What ends texts, the likeliest first.
+/// The tokens that end texts, the likeliest first.
 int32_t closing(const std::vector<int32_t>& may, std::mt19937& random) {
   for (const char c : std::string("\"}],:0an9ZP@./-"))
     if (std::ranges::binary_search(may, static_cast<int32_t>(c)) && random() % 8 != 0) return c;

@@ -83,7 +83,7 @@ class Language {
   bool accepts(std::string_view utf8) const;
   /// A text of it, or nothing where there is none.
   std::optional<std::string> example() const;
-  /// As a regular expression. Errors: invalid_argument, where it would be too long.
+  /// The language as a regular expression. Errors: invalid_argument, if it would be too long.
   Result<Pattern> pattern() const;
 
   static constexpr size_t kStatesMax = 2000;
@@ -92,7 +92,7 @@ class Language {
   std::vector<State> states_;  // trimmed: an accepting state can be reached from each but the first
 };
 
-/// How the characters of a text are written.
+/// The way in which the characters of a text are written.
 enum class Spelling : uint8_t {
   plain,
   json,  // inside a JSON string: with the escapes that JSON requires, and no others

@@ -12,7 +12,7 @@ using Kind = PatternNode::Kind;
 
 Pattern node(PatternNode made) { return std::make_shared<const PatternNode>(std::move(made)); }
 
-/// What JSON writes as an escape, and what no text has: halves of surrogate pairs.
+/// Characters that JSON escapes, and those that no text has: halves of surrogate pairs.
 const Characters kEscaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
 const Characters kHalves = {{0xD800, 0xDFFF}};
 

@@ -285,10 +285,10 @@ bool has_marker(const Pattern& pattern) {
 
 enum class Side : uint8_t { open, closed };
 
-/// What stands between two sides: anything more at an open one, unless an anchor closes it.
+/// The text between two sides: anything more at an open one, unless an anchor closes it.
 Result<Pattern> closed(const Pattern& pattern, Side left, Side right);
 
-/// What a look-ahead at the beginning allows of what follows it.
+/// The texts that a look-ahead at the beginning allows to follow it.
 Result<Pattern> under_ahead(const PatternNode& look, const Pattern& rest) {
   const Pattern wanted = TRY(closed(look.parts[0], Side::closed, Side::open));
   const Language ahead = TRY(Language::of(wanted));
@@ -342,7 +342,7 @@ Result<Pattern> closed(const Pattern& pattern, Side left, Side right) {
   return closed_sequence({pattern}, left, right);
 }
 
-/// Of a choice at an edge, an anchor in one alternative must not hold for what is inside an
+/// In a choice at an edge, an anchor in one alternative must not hold for what is inside an
 /// alternative that has another beginning in front of it: a choice that begins the sequence may
 /// hold ^ and one that ends it $, no other.
 bool misplaced(const Pattern& pattern, bool first, bool last) {

@@ -111,7 +111,7 @@ class SchemaWalk {
   int nodes_ = 0;
 };
 
-/// Whether references stand anywhere in it.
+/// True if references stand anywhere in it.
 bool has_references(const Json& value) {
   if (value.is_array()) return std::ranges::any_of(value.as_array(), has_references);
   if (!value.is_object()) return false;
@@ -126,7 +126,7 @@ Result<void> SchemaWalk::identity(const Json& schema, const std::string& at) con
   return schema_refusal(concat(at, "/$id"), "no address inside a schema that has references");
 }
 
-/// What the form of calls cannot hold.
+/// Refuses keywords that the form of calls cannot hold.
 Result<void> SchemaWalk::combinations(const Json& schema, const std::string& at) const {
   const Json* format = schema.find("format");
   if (format != nullptr &&

@@ -14,7 +14,7 @@ struct SchemaLimits {
   size_t enum_max = 1024;
 };
 
-/// Where a schema is enforced: on an answer, which is JSON, or on the parameters of a function,
+/// The use of a schema: it is enforced on an answer, which is JSON, or on parameters of a function,
 /// which are written in the model's own form.
 enum class SchemaUse : uint8_t { answer, call };
 

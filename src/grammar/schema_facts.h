@@ -1,4 +1,4 @@
-// What a JSON Schema says at one place, brought together: several schemas that hold at once, taken
+// Brings together what a JSON Schema says at one place: several schemas that hold at once, taken
 // apart into alternatives without anyOf, oneOf, allOf and $ref. It is not for text: schema_grammar
 // writes that.
 #pragma once
@@ -52,10 +52,10 @@ Error schema_refusal(const std::string& at, std::string_view why);
 /// A member's name inside a JSON pointer (RFC 6901).
 std::string escaped_name(std::string_view name);
 
-/// Whether one of the parts has one of the keywords.
+/// True if one of the parts has one of the keywords.
 bool says(const Alternative& parts, std::initializer_list<const char*> keywords);
 
-/// How many items a list may have, and how many have a schema of their own.
+/// The counts of items a list may have, and of those that have a schema of their own.
 struct ItemCounts {
   int64_t least = 0;
   std::optional<int64_t> most;
@@ -67,9 +67,9 @@ Result<ItemCounts> item_counts(const Alternative& parts);
 
 /// The names that the schemas give, in their order; those that are required last.
 std::vector<std::string> names_of(const Alternative& parts);
-/// Whether a property must be there.
+/// True if a property must be there.
 bool is_required(const Alternative& parts, const std::string& name);
-/// What the names of properties must be.
+/// The schemas that the names of properties must fulfil.
 Together name_schemas(const Alternative& parts);
 
 class SchemaFacts {
@@ -88,7 +88,7 @@ class SchemaFacts {
   Result<Pattern> string_pattern(const Alternative& parts);
   Result<const Language*> language(const std::string& key, const Pattern& pattern);
   Result<Pattern> pattern_at(const SchemaPlace& place, const char* keyword);
-  /// What must hold of the value of a property.
+  /// The schemas that the value of a property must fulfil.
   Result<Together> property(const Alternative& parts, const std::string& name);
   /// Likewise of the item at an index (that after all that have their own: of the others).
   static Together item(const Alternative& parts, size_t index);
@@ -96,10 +96,10 @@ class SchemaFacts {
   /// The strings that all of them allow.
   Result<Language> names(const Together& together);
 
-  /// Whether a value is what a schema says.
+  /// True if a value is what a schema says.
   Result<bool> valid(const SchemaPlace& place, const Json& value, int depth = 0);
   Result<bool> valid(const Alternative& parts, const Json& value);
-  /// Whether nothing fulfils both, as far as can be seen.
+  /// True if nothing fulfils both, as far as can be seen.
   Result<bool> apart(const Together& a, const Together& b);
 
  private:

@@ -393,7 +393,7 @@ Result<Rule> Writer::other_properties(const Alternative& parts,
   return out.empty() ? Rule() : Rule(TRY(add(out)));
 }
 
-/// What may end an object after its last named property; `count` were said.
+/// The rule that may end an object after its last named property; `count` were said.
 Rule Writer::end_of(Object& object, int64_t count) const {
   const int64_t missing = object.least - count;
   const auto room = object.most ? std::optional(*object.most - count) : std::nullopt;

@@ -1,4 +1,4 @@
-// What schemas that hold together say of the items of lists and of the names of objects.
+// Reads from schemas that hold together the items of lists and the names of objects.
 #include <algorithm>
 
 #include "grammar/schema_facts.h"

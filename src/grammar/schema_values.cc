@@ -1,4 +1,4 @@
-// Whether a value is what a schema says, for enum and const beside other keywords; and whether two
+// Tells if a value is what a schema says, for enum and const beside other keywords; and if two
 // schemas exclude each other, for oneOf.
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ unsigned type_of(const Json& value) {
   return value.is_array() ? kArrayType : kObjectType;
 }
 
-/// As JSON Schema has it: 1 is 1.0, and the order of members is none.
+/// Equality as JSON Schema has it: 1 is 1.0, and members have no order.
 bool same(const Json& a, const Json& b) {
   if (a.is_number() && b.is_number()) return a.as_double() == b.as_double();
   if (a.is_array() && b.is_array()) return std::ranges::equal(a.as_array(), b.as_array(), same);
@@ -81,7 +81,7 @@ bool declares(const Alternative& parts, const std::string& name) {
   return false;
 }
 
-/// Whether objects of it hold only what it names.
+/// True if objects of it hold only what it names.
 bool closed(const Alternative& parts) {
   bool named = false;
   for (const SchemaPart& part : parts) {

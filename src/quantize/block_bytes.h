@@ -1,5 +1,5 @@
-// How much of a tensor quantize and convert read, round or copy at once. The block size changes the
-// memory of a run, never its output; tests make it tiny to run the paths of several blocks.
+// Bytes of a tensor that quantize and convert read, round or copy at once. The block size changes
+// the memory of a run, never its output; tests make it tiny to run the paths of several blocks.
 #pragma once
 
 #include <cstdint>

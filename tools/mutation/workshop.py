@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 
-# What a build of its own reads: programs, tests and their data.
+# Folders that a build of its own reads: programs, tests and their data.
 COPIED = ("CMakeLists.txt", "cmake/", "src/", "recipes/", "tests/", "pebble/", "bench/")
 
 

@@ -1,5 +1,5 @@
-// What is asked of a card or set for a kernel once, kept for each device: a second card in the same
-// process has its own facts and attributes.
+// Values asked of a card or set for a kernel once are kept for each device: a second card in the
+// same process has its own facts and attributes.
 #pragma once
 
 #include <cuda_runtime_api.h>
