@@ -29,6 +29,7 @@ SEED = 20
 COUNT = 40
 MODULES = ("checkpoint", "text", "grammar", "model", "engine", "server", "quantize", "backend/cpu")
 
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A target that is run, or given to a script of tools/oracle. Without arguments: gtest."""

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 #include "server/output_parser.h"
 
 namespace nibble {
@@ -24,13 +26,21 @@ ToolSchemas schemas() {
                          .value());
 }
 
-TEST(ToolSchemas, WhiteSpaceAroundABoundedStringIsOfTheForm) {
+struct Value {
+  const char* parameter;
+  const char* text;
+  const char* json;
+};
+
+void expect_values(std::initializer_list<Value> values) {
   const ToolSchemas tools = schemas();
-  const struct {
-    const char* parameter;
-    const char* text;
-    const char* json;
-  } cases[] = {
+  for (const Value& value : values)
+    EXPECT_EQ(tools.json_of("f", value.parameter, value.text), value.json)
+        << value.parameter << ": " << value.text;
+}
+
+TEST(ToolSchemas, WhiteSpaceAroundABoundedStringIsOfTheForm) {
+  expect_values({
       {"free", " \n a ", R"(" \n a ")"},
       {"short", "a b", R"("a b")"},
       {"short", " a ", R"(" a ")"},  // it fits
@@ -41,18 +51,11 @@ TEST(ToolSchemas, WhiteSpaceAroundABoundedStringIsOfTheForm) {
       {"either", " abcd ", R"("abcd")"},
       {"either", "null", "null"},
       {"days", " 3\n", "3"},
-  };
-  for (const auto& row : cases)
-    EXPECT_EQ(tools.json_of("f", row.parameter, row.text), row.json) << row.text;
+  });
 }
 
 TEST(ToolSchemas, NullIsNullOnlyWhereTheSchemaAllowsIt) {
-  const ToolSchemas tools = schemas();
-  const struct {
-    const char* parameter;
-    const char* text;
-    const char* json;
-  } cases[] = {
+  expect_values({
       {"free", "null", R"("null")"},
       {"days", "null", R"("null")"},
       {"days", "None", R"("None")"},
@@ -64,10 +67,7 @@ TEST(ToolSchemas, NullIsNullOnlyWhereTheSchemaAllowsIt) {
       {"any", "null", "null"},
       {"any", "None", "null"},
       {"either", "null", "null"},
-  };
-  for (const auto& row : cases)
-    EXPECT_EQ(tools.json_of("f", row.parameter, row.text), row.json)
-        << row.parameter << ": " << row.text;
+  });
 }
 
 std::string arguments_of(ParseTools parse, std::string_view inside) {
