@@ -42,3 +42,5 @@ settle
 step "the server as a process" "$python" tests/serve/process_test.py \
   --nibble "$nibble" --model pebble/model
 step "chat in a terminal" "$python" tests/cli/chat_test.py --nibble "$nibble" --model pebble/model
+step "typing into chat" "$python" tests/cli/chat_typing_test.py --nibble "$nibble" \
+  --model pebble/model

@@ -100,6 +100,7 @@ Result<void> ChatSession::help(std::string_view) {
   tell(
       "  /bye                          leave (so do Ctrl-D, and Ctrl-C twice)\n"
       "  \"\"\"                           begins and ends a message of several lines\n"
+      "Alt-Enter begins a new line of a message, and a paste of several lines is one message.\n"
       "Ctrl-C stops an answer.");
   return {};
 }
