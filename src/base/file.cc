@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/own_file.h"
+
 namespace nibble {
 
 Error system_error(std::string_view action, const std::filesystem::path& path) {
@@ -54,9 +56,22 @@ Result<File> File::create_new(const std::filesystem::path& path) {
 }
 
 Result<File> File::open_write(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) return system_error("open", path);
-  return File(descriptor, path);
+  return File(TRY(open_own_file(path)), path);
+}
+
+Result<int> open_own_file(const std::filesystem::path& path) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int descriptor = ::open(path.c_str(), kFlags, 0644);
+  if (descriptor < 0 && errno != ELOOP) return system_error("open", path);
+  struct stat facts = {};
+  const bool link = descriptor < 0;
+  if (!link && ::fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode)) return descriptor;
+  if (!link) ::close(descriptor);
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = concat(path.string(), " cannot be written"),
+                     .expected = "a regular file or none",
+                     .found = link ? "a symbolic link" : "a special file",
+                     .advice = "remove it, or name another place"});
 }
 
 Result<uint64_t> File::size() const {

@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -51,6 +52,32 @@ TEST_F(FileTest, WritingGoesOnOverWhatIsThere) {
   }
   EXPECT_EQ(text_of(at("a")), "01xy456789");
   EXPECT_EQ(text_of(at("missing")), std::string("\0\0xy", 4));
+}
+
+TEST_F(FileTest, NoLinkIsFollowedToWrite) {
+  ASSERT_TRUE(write_file_atomically(at("victim"), "mine").ok());
+  fs::create_symlink(at("victim"), at("link"));
+  const auto opened = File::open_write(at("link"));
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().message,
+            concat(at("link").string(),
+                   " cannot be written: expected a regular file or none, "
+                   "found a symbolic link; remove it, or name another place"));
+  fs::create_symlink(at("nowhere"), at("dangling"));
+  EXPECT_FALSE(File::open_write(at("dangling")).ok());
+  EXPECT_FALSE(fs::exists(at("nowhere")));
+  EXPECT_FALSE(File::create_new(at("link")).ok());
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(File::open_write(at("pipe")).ok());
+  // A written file takes the link's place; what it led to stays.
+  ASSERT_TRUE(write_file_atomically(at("link"), "new").ok());
+  EXPECT_FALSE(fs::is_symlink(at("link")));
+  EXPECT_EQ(text_of(at("victim")), "mine");
+  // Folders may be links, and so may what is read.
+  fs::create_directory_symlink(at("link").parent_path(), at("folder"));
+  EXPECT_TRUE(File::open_write(at("folder") / "new").ok());
+  fs::create_symlink(at("victim"), at("input"));
+  EXPECT_EQ(text_of(at("input")), "mine");
 }
 
 TEST_F(FileTest, ReservingGivesTheSize) {

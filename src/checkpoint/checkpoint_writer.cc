@@ -77,6 +77,18 @@ bool looks_unfinished(const fs::path& folder) {
   return list_safetensors(folder).ok();
 }
 
+/// Links among what a run before has left were put there by somebody else, to make this one write
+/// elsewhere.
+Result<void> check_no_links(const fs::path& folder) {
+  std::error_code failure;
+  for (fs::recursive_directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure))
+    if (at->is_symlink(failure))
+      return refuse_output(folder, "no symbolic links in it", at->path().filename().string(),
+                           "remove the link, or name a new folder");
+  return {};
+}
+
 Result<void> check_output(const fs::path& folder, const CheckpointWriterOptions& options) {
   std::error_code failure;
   if (!fs::exists(folder, failure)) return {};
@@ -87,6 +99,7 @@ Result<void> check_output(const fs::path& folder, const CheckpointWriterOptions&
   }
   if (!fs::is_directory(folder, failure)) return refuse_output(folder, "a new folder", "a file");
   if (fs::exists(folder / kJournalFile, failure)) {
+    TRY(check_no_links(folder));
     if (options.work.is_object()) return {};  // the journal will say whether it may be
     return refuse_output(folder, "a new or an empty folder", "the unfinished output of another run",
                          "run that command again to finish it, or remove the folder");

@@ -281,6 +281,49 @@ TEST(CheckpointWriter, OtherWorkAndOtherWritersAreRefusedAndNothingIsLost) {
   EXPECT_TRUE(fs::exists(root / "out/model.safetensors"));
 }
 
+/// Somebody who may write to the folder cannot make the writer write elsewhere.
+TEST(CheckpointWriter, LinksInTheOutputAreRefused) {
+  Json work;
+  work.set("source", "x");
+  for (const char* name : {"journal", "shard", "folder", "file"}) {
+    SCOPED_TRACE(name);
+    const TemporaryFolder root;
+    fs::create_directory(root / "real");
+    fs::create_directory_symlink(root / "real", root / "parent");  // a parent may be a link
+    const fs::path out = root / "parent" / "out";
+    write_test_file(root / "victim", "mine");
+    {
+      auto writer = CheckpointWriter::create(out, kPlan, {.work = work}).value();
+      ASSERT_TRUE(writer.suspend().value());
+    }
+    const std::string_view place(name);
+    if (place == "folder") {
+      fs::create_directory(root / "elsewhere");
+      fs::create_directory_symlink(root / "elsewhere", out / "additional_chat_templates");
+    } else {
+      const fs::path link = out / (place == "journal" ? std::string(kJournalFile)
+                                   : place == "shard" ? "model.safetensors"
+                                                      : "report.json");
+      fs::remove(link);
+      fs::create_symlink(root / "victim", link);
+    }
+    const auto again = CheckpointWriter::create(out, kPlan, {.work = work});
+    ASSERT_FALSE(again.ok());
+    EXPECT_EQ(again.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(again.error().message.find("expected no symbolic links in it, found "),
+              std::string::npos)
+        << again.error().message;
+    EXPECT_EQ(read_test_file(root / "victim"), "mine");
+  }
+  const TemporaryFolder root;
+  write_test_file(root / "victim", "mine");
+  fs::create_symlink(root / "victim", root / kJournalFile);
+  const auto journal = WriteJournal::open(root.path(), work);
+  ASSERT_FALSE(journal.ok());
+  EXPECT_NE(journal.error().message.find("found a symbolic link"), std::string::npos);
+  EXPECT_EQ(read_test_file(root / "victim"), "mine");
+}
+
 TEST(CheckpointWriter, ATornJournalKeepsWhatIsSound) {
   const TemporaryFolder root;
   write_half(root / "out");

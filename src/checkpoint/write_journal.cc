@@ -2,7 +2,6 @@
 // the end of the process or the power, and is written over.
 #include "checkpoint/write_journal.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "base/own_file.h"
 
 namespace nibble {
 namespace {
@@ -73,8 +73,7 @@ WriteJournal::~WriteJournal() {
 
 Result<WriteJournal> WriteJournal::open(const std::filesystem::path& folder, const Json& work) {
   const auto path = folder / kJournalFile;
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0) return system_error("open", path);
+  const int descriptor = TRY(open_own_file(path));
   WriteJournal journal(descriptor, path);
   struct stat facts = {};
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 || ::fstat(descriptor, &facts) != 0 ||
