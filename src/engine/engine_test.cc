@@ -138,12 +138,17 @@ TEST(Engine, DrainsOnShutdown) {
 TEST(Engine, EndsEverythingWhenTheDeviceFails) {
   auto backend = std::make_unique<FakeBackend>();
   backend->passes_left = 5;
+  auto gate = std::make_shared<testing::Gate>();  // so that no pass fails before all are submitted
+  backend->on_pass = [shared = gate](int pass) {
+    if (pass == 5) shared->pass();
+  };
   std::atomic<int> told = 0;
   Engine::Options options = small_options();
   options.on_events = [&] { ++told; };
   auto engine =
       Engine::start(std::move(backend), FakeBackend::config(), std::move(options)).value();
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(engine->submit(request(engine->next_id(), 50)).ok());
+  gate->open();
   std::map<uint64_t, std::string> errors;
   while (!engine->stopped() || errors.empty())
     for (const EngineEvent& event : engine->take_events(std::chrono::milliseconds(20)))
