@@ -10,17 +10,12 @@
 #include "backend/cpu/isa.h"
 #include "model/forward.h"
 #include "model/host_pools.h"
+#include "model/kv_codec.h"
 
 namespace nibble {
 namespace {
 
 using cpu::Context;
-
-cpu::KvFormat kv_format(KvCache kind) {
-  return kind == KvCache::fp8    ? cpu::KvFormat::fp8
-         : kind == KvCache::bf16 ? cpu::KvFormat::bf16
-                                 : cpu::KvFormat::f32;
-}
 
 class CpuBackend final : public Backend {
  public:
@@ -52,7 +47,7 @@ class CpuBackend final : public Backend {
 
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override {
-    return cpu::Pools::page_bytes(config_, kv_format(kv_cache_));
+    return cpu::Pools::page_bytes(config_, kv_format_of(kv_cache_, KvFormat::f32));
   }
   int64_t state_slot_bytes() const override {
     return cpu::Pools::state_floats(config_) * int64_t{sizeof(float)};
@@ -150,7 +145,7 @@ class CpuBackend final : public Backend {
 };
 
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
-  pools_ = cpu::Pools(config_, sizes, kv_format(kv_cache_));
+  pools_ = cpu::Pools(config_, sizes, kv_format_of(kv_cache_, KvFormat::f32));
   host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
   work_ = cpu::Workspace(config_, sizes.rows_max, sizes.replay_rows);
   size_t calls = 4;

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "model/kv_format.h"
+
 namespace nibble::cpu {
 
 constexpr int kPanelRows = 16;     // weight rows of one panel, one per SIMD lane
@@ -61,9 +63,6 @@ struct DeltaHead {
   int64_t out_stride = 0;
   float* state = nullptr;  // [k_dim, v_dim], updated
 };
-
-/// How keys and values lie in a page: F32, BF16, or E4M3 with scale 1. Arithmetic on them is F32.
-enum class KvFormat : uint8_t { f32, bf16, fp8 };
 
 /// One tile of queries that share a KV head and a page table.
 struct AttentionTile {

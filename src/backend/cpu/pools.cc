@@ -1,11 +1,9 @@
 // Offsets into the two pools.
 #include "backend/cpu/pools.h"
 
-#include <algorithm>
-
 #include "model/batch.h"
 #include "model/host_pools.h"
-#include "tensor/float_formats.h"
+#include "model/kv_codec.h"
 
 namespace nibble::cpu {
 namespace {
@@ -15,39 +13,12 @@ int64_t head_state_floats(const DeltaNetConfig& d) { return int64_t{d.k_dim} * d
 int64_t saved_floats(const DeltaNetConfig& d) { return int64_t{d.qkv_rows()} + 2 * d.v_heads; }
 constexpr int64_t kFloat = sizeof(float);
 
-int64_t element_bytes(KvFormat format) {
-  return format == KvFormat::f32 ? 4 : format == KvFormat::bf16 ? 2 : 1;
-}
-
-/// Writes `count` numbers, `stride` elements apart.
-template <typename T, typename Encode>
-void scatter(const float* from, std::byte* to, int count, int64_t stride, const Encode& encode) {
-  auto* out = reinterpret_cast<T*>(to);
-  for (int i = 0; i < count; ++i) out[i * stride] = encode(from[i]);
-}
-
-void write(KvFormat format, const float* from, std::byte* to, int count, int64_t stride) {
-  switch (format) {
-    case KvFormat::f32:
-      return scatter<float>(from, to, count, stride, [](float x) { return x; });
-    case KvFormat::bf16:
-      return scatter<uint16_t>(from, to, count, stride, float_to_bf16);
-    case KvFormat::fp8:
-      return scatter<uint8_t>(from, to, count, stride, float_to_e4m3);
-  }
-}
-
-template <typename T>
-std::span<const T> elements(std::span<const std::byte> page) {
-  return {reinterpret_cast<const T*>(page.data()), page.size() / sizeof(T)};
-}
-
 }  // namespace
 
 int64_t Pools::page_bytes(const ModelConfig& config, KvFormat format) {
   const AttentionConfig& a = config.attention;
-  return int64_t{config.count(LayerKind::attention)} * a.kv_heads * 2 * kPageTokens * a.head_dim *
-         element_bytes(format);
+  return int64_t{config.count(LayerKind::attention)} * a.kv_heads * 2 * kPageTokens *
+         kv_line_bytes(format, a.head_dim);
 }
 
 int64_t Pools::state_floats(const ModelConfig& config) {
@@ -68,7 +39,7 @@ Pools::Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format)
       saved_row_floats_(saved_floats(config.delta_net)),
       kv_heads_(config.attention.kv_heads),
       head_dim_(config.attention.head_dim),
-      head_bytes_(int64_t{kPageTokens} * head_dim_ * element_bytes(format)),
+      head_bytes_(int64_t{kPageTokens} * kv_line_bytes(format, head_dim_)),
       conv_floats_(conv_floats(config.delta_net)),
       state_floats_(head_state_floats(config.delta_net)),
       layer_floats_(conv_floats_ + config.delta_net.v_heads * state_floats_),
@@ -88,23 +59,15 @@ std::span<std::byte> Pools::page(int32_t id) {
   return {pages_.data() + id * page_bytes_, static_cast<size_t>(page_bytes_)};
 }
 
-bool Pools::finite_page(int32_t id) {
-  const std::span<const std::byte> all = page(id);
-  if (format_ == KvFormat::f32) return all_finite(elements<float>(all));
-  if (format_ == KvFormat::bf16)
-    return std::ranges::all_of(elements<uint16_t>(all),
-                               [](uint16_t code) { return (code & 0x7F80U) != 0x7F80U; });
-  return std::ranges::all_of(elements<uint8_t>(all),
-                             [](uint8_t code) { return (code & 0x7FU) != 0x7FU; });
-}
+bool Pools::finite_page(int32_t id) { return kv_finite(format_, page(id)); }
 
 void Pools::keep(const KvPlace& place, const float* key, const float* value) {
   std::byte* data = page(place.page).data();
   std::byte* keys = data + k_offset(place.layer, place.kv_head);
   std::byte* values = data + v_offset(place.layer, place.kv_head);
-  const int64_t size = element_bytes(format_);
-  write(format_, key, keys + place.slot * size, head_dim_, kPageTokens);
-  write(format_, value, values + int64_t{place.slot} * head_dim_ * size, head_dim_, 1);
+  const auto count = static_cast<size_t>(head_dim_);
+  kv_store(format_, {key, count}, keys + kv_line_bytes(format_, place.slot), kPageTokens);
+  kv_store(format_, {value, count}, values + place.slot * kv_line_bytes(format_, head_dim_), 1);
 }
 
 std::span<float> Pools::slot(int32_t id) {

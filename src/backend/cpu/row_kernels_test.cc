@@ -221,9 +221,7 @@ TEST(RowKernels, DeltaRuleAndItsPieces) {
   }
 }
 
-int bytes_of(KvFormat format) {
-  return format == KvFormat::f32 ? 4 : format == KvFormat::bf16 ? 2 : 1;
-}
+int bytes_of(KvFormat format) { return static_cast<int>(kv_line_bytes(format, 1)); }
 
 /// Puts `value` into element `at` as the format has it; returns what it is there.
 float put(KvFormat format, std::byte* elements, int64_t at, float value) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "model/host_pools.h"
+#include "model/kv_codec.h"
 #include "tensor/float_formats.h"
 
 namespace nibble::reference {
@@ -57,11 +58,8 @@ float* KvPages::value(const int32_t* page_table, int layer, int64_t token) {
 }
 
 void KvPages::keep(const float* from, float* to) const {
-  std::copy_n(from, width_, to);
-  for (size_t i = 0; i < width_; ++i) {
-    if (kind_ == KvCache::bf16) to[i] = bf16_to_float(float_to_bf16(to[i]));
-    if (kind_ == KvCache::fp8) to[i] = e4m3_to_float(float_to_e4m3(to[i]));
-  }
+  const KvFormat format = kv_format_of(kind_, KvFormat::f32);
+  std::transform(from, from + width_, to, [format](float x) { return kv_kept(format, x); });
 }
 
 void KvPages::copy(int32_t from, int32_t to) {
