@@ -13,7 +13,7 @@
 #include <string>
 
 #include "backend/cuda/bench_access.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime/launcher.h"
 #include "base/file.h"
 #include "engine/row_sampler.h"
 #include "model/forward.h"

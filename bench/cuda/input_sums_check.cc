@@ -164,7 +164,7 @@ void InputSums::of_one_input() {
     Rows x(rows, cols(), random);
     std::vector<int32_t> all(static_cast<size_t>(rows));
     for (int row = 0; row < rows; ++row) all[static_cast<size_t>(row)] = row;
-    const InputRows in{.packed_x = x.device.as<__nv_bfloat16>(),
+    const InputRows in{.packed_x = x.device.as<uint16_t>(),
                        .x_stride = x.stride,
                        .x_rows = rows,
                        .cols = cols(),
@@ -200,7 +200,7 @@ void InputSums::of_experts() {
       DeviceBuffer::allocate(experts * int64_t{sizeof(Segment)}, "a test").value();
   CUDA_CHECK(expert_segments(device_tiles.as<ExpertTile>(), made.as<int32_t>(), tile_count + 1,
                              experts, segments.as<Segment>(), nullptr));
-  const InputRows in{.packed_x = x.device.as<__nv_bfloat16>(),
+  const InputRows in{.packed_x = x.device.as<uint16_t>(),
                      .x_stride = x.stride,
                      .x_rows = 300,
                      .cols = cols(),
@@ -253,7 +253,7 @@ void time_kind(MomentKind kind, const char* name, int experts, int cols) {
   std::vector<double*> pointers;
   for (int e = 0; e < experts; ++e) pointers.push_back(moments.as<double>() + e * cols * width);
   const DeviceBuffer table = to_device(pointers);
-  const InputRows in{.packed_x = x.device.as<__nv_bfloat16>(),
+  const InputRows in{.packed_x = x.device.as<uint16_t>(),
                      .x_stride = x.stride,
                      .x_rows = kTokens,
                      .cols = cols,

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <string>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/experts/experts.h"
+#include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/linear/linear_stream.h"
+#include "backend/cuda/weights/device_checks.h"
 #include "linear_times.h"
 #include "linear_weights.h"
 
@@ -18,9 +20,6 @@ namespace {
 
 using namespace nibble::cuda;
 
-__host__ __device__ double bf16_value(uint16_t bits) {
-  return float_of(static_cast<uint32_t>(bits) << 16);
-}
 __device__ double weight_value(const DeviceLinear& w, int64_t row, int64_t column) {
   const int64_t at = row * w.cols + column;
   if (w.format == Format::bf16) return bf16_value(reinterpret_cast<const uint16_t*>(w.values)[at]);
@@ -123,17 +122,12 @@ constexpr int kRowsMax = 65;
 constexpr int kRowCounts[] = {1, 2, 7, 8, 9, 16, 31, 33, 64};
 
 /// linear(), or one of the kernels that it chooses from.
-using Linear = void (*)(const LinearArgs&, const Launcher&);
+using Product = void (*)(const LinearArgs&, const Launcher&);
 using GateUp = void (*)(const ExpertArgs&, const Launcher&);
 
 class Check {
  public:
-  explicit Check(const cudaDeviceProp& card) : has_wgmma_(card.major == 9) {
-    launcher_.multiprocessors = card.multiProcessorCount;
-    launcher_.overlap = true;
-  }
   void run(const Shape& shape, uint32_t seed);
-  void choice();
   void convolution(uint32_t seed);
   void norms(int columns, uint32_t seed);
   void gate_up(const Shape& shape, uint32_t seed);
@@ -143,23 +137,23 @@ class Check {
   struct Output {
     std::vector<float> main, beside;
   };
-  static Output product(Linear make, const LinearArgs& args, const Launcher& launcher,
+  static Output product(Product make, const LinearArgs& args, const Launcher& launcher,
                         float before);
   void lay(const DeviceLinear& weight) const;
   static double error_of(const std::vector<float>& found, const std::vector<double>& want,
                          double before);
-  void same_bits(Linear make, const LinearArgs& args, const Output& all, const std::string& name);
+  void same_bits(Product make, const LinearArgs& args, const Output& all, const std::string& name);
   void ending(const LinearArgs& args, const std::vector<double>& want, float before,
               const std::string& name);
   void streamed(const LinearArgs& args, const std::vector<double>& want, const std::string& name);
 
-  bool has_wgmma_;
-  Launcher launcher_;
+  const Launcher launcher_ = launcher_of(Kernels::native);
+  const Launcher portable_ = launcher_of(Kernels::portable);
 };
 
 constexpr int64_t kPad = 5;  // floats between the rows of y
 
-Check::Output Check::product(Linear make, const LinearArgs& args, const Launcher& launcher,
+Check::Output Check::product(Product make, const LinearArgs& args, const Launcher& launcher,
                              float before) {
   LinearArgs with = args;
   Output out;
@@ -209,7 +203,7 @@ std::vector<double> expected(const DeviceLinear& w, const uint16_t* x, int64_t s
 }
 
 /// Rows by themselves, and with less shared memory, as they are among `all`.
-void Check::same_bits(Linear make, const LinearArgs& args, const Output& all,
+void Check::same_bits(Product make, const LinearArgs& args, const Output& all,
                       const std::string& name) {
   LinearArgs some = args;
   int differing = 0;
@@ -222,7 +216,7 @@ void Check::same_bits(Linear make, const LinearArgs& args, const Output& all,
   };
   for (const int rows : kRowCounts) compare(rows, launcher_);
   Launcher smaller = launcher_;
-  smaller.shared_bytes = 99 << 10;
+  smaller.card.shared_bytes = 99 << 10;
   compare(40, smaller);
   tally.check(differing == 0, (name + ": the same bits by themselves").c_str(), differing);
 }
@@ -240,25 +234,31 @@ void Check::ending(const LinearArgs& args, const std::vector<double>& want, floa
   }
 }
 
-/// What linear() streams on its twin, and what it does not streamed.
+/// linear_stream.cu even where another kernel is chosen.
+void stream_anyway(const LinearArgs& args, const Launcher& launcher) {
+  linear_stream(args, select_stream(args, launcher.card).plans[0], launcher);
+}
+void stream_gate_up_anyway(const ExpertArgs& args, const Launcher& launcher) {
+  gate_up_stream(args, select_stream(args, launcher.card).plans[0], launcher);
+}
+
+/// The portable twin of products that are streamed, and the streamed twin of others.
 void Check::streamed(const LinearArgs& args, const std::vector<double>& want,
                      const std::string& name) {
   LinearArgs one = args;
   one.count = 1;
-  if (linear_streams(one, launcher_)) {
+  if (select_linear(one, launcher_.card).plans[0].kernel == LinearKernel::stream) {
     one.rows = 13;
-    Launcher portable = launcher_;
-    portable.overlap = false;
     const double error =
-        error_of(product(linear, one, portable, 0.0F).main,
+        error_of(product(linear, one, portable_, 0.0F).main,
                  {want.begin(), want.begin() + 13 * one.outputs[0].weight.rows}, 0.0);
     tally.check(error < 1e-5, (name + ": portable").c_str(), error);
     return;
   }
-  const Output all = product(linear_stream, one, launcher_, 0.0F);
+  const Output all = product(stream_anyway, one, launcher_, 0.0F);
   const double error = error_of(all.main, want, 0.0);
   tally.check(error < 1e-5, (name + ": streamed").c_str(), error);
-  same_bits(linear_stream, one, all, name + ": streamed");
+  same_bits(stream_anyway, one, all, name + ": streamed");
 }
 
 /// The references read codes in the order of a file.
@@ -278,7 +278,7 @@ void Check::run(const Shape& shape, uint32_t seed) {
                          seed + 7);
   const int64_t stride = shape.cols + 64;
   auto* x = device_array<uint16_t>(stride * kRowsMax);
-  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), stride * kRowsMax, seed + 5, shape.x_scale);
+  fill_normal(x, stride * kRowsMax, seed + 5, shape.x_scale);
   std::vector<int32_t> order(kRowsMax);
   for (int i = 0; i < kRowsMax; ++i) order[static_cast<size_t>(i)] = (i * 7 + 3) % kRowsMax;
   auto* gather = to_device(order);
@@ -302,7 +302,7 @@ void Check::run(const Shape& shape, uint32_t seed) {
   }
   same_bits(linear, args, all, name);
   ending(args, want, 0.5F * shape.x_scale, name);
-  if (has_wgmma_ && w.format != Format::bf16 && w.cols <= kStreamedColumns)
+  if (launcher_.card.has_wgmma() && w.format != Format::bf16 && w.cols <= kStreamedColumns)
     streamed(args, want, name);
   for (const DeviceLinear& each : {w, beside}) free_weight(each);
   cudaFree(x);
@@ -317,7 +317,7 @@ void Check::gate_up(const Shape& shape, uint32_t seed) {
   const int64_t stride = shape.cols + 64;
   const int64_t act_stride = (shape.rows + 255) / 256 * 256 + 64;
   auto* x = device_array<uint16_t>(stride * kRowsMax);
-  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), stride * kRowsMax, seed + 5, shape.x_scale);
+  fill_normal(x, stride * kRowsMax, seed + 5, shape.x_scale);
   auto* act = device_array<uint16_t>(act_stride * kRowsMax);
   std::vector<double> want[2];
   for (int i = 0; i < 2; ++i) want[i] = expected(w[i], x, stride, nullptr, kRowsMax);
@@ -347,7 +347,7 @@ void Check::gate_up(const Shape& shape, uint32_t seed) {
     return error.value();
   };
   Launcher smaller = launcher_;
-  smaller.shared_bytes = 99 << 10;
+  smaller.card.shared_bytes = 99 << 10;
   const auto check = [&](GateUp gate_up, const std::string& name) {
     const auto all = make(gate_up, kRowsMax, launcher_);
     tally.check(error_of_act(all, kRowsMax) < 3e-3, name.c_str(), error_of_act(all, kRowsMax));
@@ -367,50 +367,14 @@ void Check::gate_up(const Shape& shape, uint32_t seed) {
   };
   const std::string name = std::string("gate and up, ") + shape.name;
   check(experts_gate_up, name);
-  if (has_wgmma_ && !held(w[0]) && !gate_up_streams(args, launcher_))
-    check(gate_up_stream, name + ": streamed");
-  Launcher portable = launcher_;
-  portable.overlap = false;
-  const double error = error_of_act(make(experts_gate_up, 13, portable), 13);
+  if (!inputs_fit(w[0]) && select_gate_up(args, launcher_.card).count == 0 &&
+      select_stream(args, launcher_.card).count > 0)
+    check(stream_gate_up_anyway, name + ": streamed");
+  const double error = error_of_act(make(experts_gate_up, 13, portable_), 13);
   tally.check(error < 3e-3, (name + ": portable").c_str(), error);
   for (const DeviceLinear& each : w) free_weight(each);
   cudaFree(x);
   cudaFree(act);
-}
-
-/// On a card with wgmma a head and matrices of long rows are streamed, and nothing else is.
-void Check::choice() {
-  const auto streams = [&](const LinearArgs& args) { return linear_streams(args, launcher_); };
-  LinearArgs head{.count = 1, .rows = 1};
-  head.outputs[0].weight = {
-      .format = Format::nvfp4, .layout = FactorLayout::scalar, .rows = 248320, .cols = 2048};
-  tally.check(streams(head) == has_wgmma_, "a head is streamed", 0.0);
-  LinearArgs others[6] = {head, head, head, head, head, head};
-  others[0].outputs[0].weight.rows = 12288;
-  others[1].outputs[0].weight.format = Format::bf16;
-  others[2].outputs[0].finish = Finish::add;
-  others[3].outputs[0].finish = Finish::convolve;
-  others[4].outputs[others[4].count++] = head.outputs[0];
-  const float h = 0.0F;
-  others[5].norm.h = &h;
-  const auto count = std::count_if(std::begin(others), std::end(others), streams);
-  tally.check(count == 0, "no other held product is", static_cast<double>(count));
-  LinearArgs longs[3] = {head, head, head};
-  for (LinearArgs& each : longs) {
-    each.count = 2;
-    each.outputs[0].weight.rows = 2900;
-    each.outputs[0].weight.cols = 17408;
-    each.outputs[1] = each.outputs[0];
-    each.outputs[1].weight.rows = 72;
-    each.outputs[1].finish = Finish::add;
-  }
-  tally.check(streams(longs[0]) == has_wgmma_, "long rows are", 0.0);
-  longs[0].outputs[1].weight.rows = 8;
-  longs[1].outputs[1].weight.format = Format::fp8;
-  longs[2].outputs[0].weight.cols = longs[2].outputs[1].weight.cols = kStreamedColumns + 256;
-  const auto odd = std::count_if(std::begin(longs), std::end(longs), streams);
-  tally.check(odd == 0, "few of them, of two formats or too long are not",
-              static_cast<double>(odd));
 }
 
 /// Several rows that are normed by their readers, against add_norm and the product of its rows.
@@ -541,13 +505,10 @@ void Check::convolution(uint32_t seed) {
 
 int run_all(int argc, char** argv) {
   if (skips_without_card()) return 0;
-  cudaDeviceProp properties;
-  must(cudaGetDeviceProperties(&properties, 0), "device");
   const std::string part = argc > 1 ? argv[1] : "";
-  Check check(properties);
+  Check check;
   if (part != "only-time") {
     uint32_t seed = 1;
-    check.choice();
     for (const Shape& shape : kShapes)
       if (part != "small" || shape.rows * shape.cols <= kSmallNumbers) check.run(shape, seed += 20);
     for (const Shape& shape : kGateUpShapes)
@@ -557,7 +518,7 @@ int run_all(int argc, char** argv) {
     for (const int columns : {2048, 1000, 132, 36}) check.norms(columns, seed += 40);
     std::printf("%d passed, %d failed\n", check.tally.passed, check.tally.failed);
   }
-  if (part == "time" || part == "only-time") time_products(properties.multiProcessorCount);
+  if (part == "time" || part == "only-time") time_products();
   return check.tally.failed == 0 ? 0 : 1;
 }
 

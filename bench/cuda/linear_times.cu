@@ -1,9 +1,8 @@
 // Products in recorded chains of four, so that one launch begins while the one before ends.
 #include <algorithm>
 
-#include "backend/cuda/kernels.h"
-#include "backend/cuda/ops/linear/linear_held.h"
-#include "backend/cuda/ops/linear/linear_stream.h"
+#include "backend/cuda/ops/experts/experts.h"
+#include "backend/cuda/ops/linear/linear.h"
 #include "linear_times.h"
 #include "linear_weights.h"
 
@@ -12,15 +11,15 @@ namespace {
 
 using namespace nibble::cuda;
 
-using Linear = void (*)(const LinearArgs&, const Launcher&);
 constexpr int kCount = 4;  // launches of a chain
 
 /// Microseconds of one launch in a recorded chain; make(i, launcher) launches the i-th.
 template <typename Make>
-double chain_us(const Make& make, int multiprocessors) {
+double chain_us(const Make& make, Kernels kernels = Kernels::native) {
   cudaStream_t stream;
   must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  const Launcher launcher{.stream = stream, .multiprocessors = multiprocessors, .overlap = true};
+  Launcher launcher = launcher_of(kernels);
+  launcher.stream = stream;
   const auto launch_all = [&] {
     for (int i = 0; i < kCount; ++i) make(i, launcher);
   };
@@ -53,13 +52,13 @@ double chain_us(const Make& make, int multiprocessors) {
 }
 
 /// The head: its weights fill the L2 cache several times over.
-void time_head(int multiprocessors) {
+void time_head() {
   constexpr int kVocab = 248320;
   constexpr int kHidden = 2048;
-  std::printf("%-12s %6s %10s %10s %10s\n", "us a launch", "rows", "bytes/4.3T", "held",
+  std::printf("%-12s %6s %10s %10s %10s\n", "us a launch", "rows", "bytes/4.3T", "portable",
               "streamed");
   auto* x = device_array<uint16_t>(64 * kHidden);
-  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), 64 * kHidden, 3, 1.0F);
+  fill_normal(x, 64 * kHidden, 3, 1.0F);
   auto* y = device_array<float>(int64_t{64} * kVocab);
   for (const Format format : {Format::nvfp4, Format::fp8}) {
     const bool nvfp4 = format == Format::nvfp4;
@@ -71,12 +70,11 @@ void time_head(int multiprocessors) {
         double{kVocab} * (value_bytes(format, kHidden) + (nvfp4 ? kHidden / 16 : 0));
     for (const int rows : {1, 8, 16, 32, 64}) {
       args.rows = rows;
-      const auto us = [&](Linear make) {
-        return chain_us([&](int, const Launcher& launcher) { make(args, launcher); },
-                        multiprocessors);
+      const auto us = [&](Kernels kernels) {
+        return chain_us([&](int, const Launcher& launcher) { linear(args, launcher); }, kernels);
       };
       std::printf("%-12s %6d %10.2f %10.2f %10.2f\n", nvfp4 ? "head, NVFP4" : "head, FP8", rows,
-                  bytes / 4.3e6, us(linear_held), us(linear_stream));
+                  bytes / 4.3e6, us(Kernels::portable), us(Kernels::native));
       std::fflush(stdout);
     }
     free_weight(args.outputs[0].weight);
@@ -86,7 +84,7 @@ void time_head(int multiprocessors) {
 }
 
 /// The products of Qwen3.6-27B, four matrices of each in turn.
-void time_long(int multiprocessors) {
+void time_long() {
   struct Product {
     const char* name;
     Format format;
@@ -100,7 +98,7 @@ void time_long(int multiprocessors) {
   std::printf("%-12s %10s; us of 1, 8, 16, 32, 64 rows\n", "us a launch", "bytes/4.3T");
   constexpr int kColumnsMax = 17408;
   auto* x = device_array<uint16_t>(64 * kColumnsMax);
-  fill_normal(reinterpret_cast<__nv_bfloat16*>(x), 64 * kColumnsMax, 3, 0.05F);
+  fill_normal(x, 64 * kColumnsMax, 3, 0.05F);
   auto* y = device_array<float>(64 * kColumnsMax);
   auto* act = device_array<uint16_t>(64 * kColumnsMax);
   for (const Product& product : kProducts) {
@@ -131,7 +129,7 @@ void time_long(int multiprocessors) {
         args.shared_high.scales += int64_t{product.rows} * product.cols / 16;
         experts_gate_up(args, launcher);
       };
-      std::printf(" %9.2f", chain_us(make, multiprocessors));
+      std::printf(" %9.2f", chain_us(make));
       std::fflush(stdout);
     }
     std::printf("\n");
@@ -143,9 +141,9 @@ void time_long(int multiprocessors) {
 
 }  // namespace
 
-void time_products(int multiprocessors) {
-  time_head(multiprocessors);
-  time_long(multiprocessors);
+void time_products() {
+  time_head();
+  time_long();
 }
 
 }  // namespace nibble::bench

@@ -4,6 +4,6 @@
 namespace nibble::bench {
 
 /// Prints the head of Qwen3.6-35B-A3B, held and streamed, and the long rows of Qwen3.6-27B.
-void time_products(int multiprocessors);
+void time_products();
 
 }  // namespace nibble::bench

@@ -15,7 +15,7 @@ inline cuda::DeviceLinear make_weight(cuda::Format format, cuda::FactorLayout la
   const int64_t bytes = rows * cuda::value_bytes(format, cols);
   auto* values = device_array<uint8_t>(bytes);
   if (format == Format::bf16) {
-    fill_normal(reinterpret_cast<__nv_bfloat16*>(values), int64_t{rows} * cols, seed, 0.02F);
+    fill_normal(reinterpret_cast<uint16_t*>(values), int64_t{rows} * cols, seed, 0.02F);
   } else {
     const bool fp8 = format == Format::fp8;
     fill_kernel<<<1024, 256>>>(

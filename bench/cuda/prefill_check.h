@@ -14,6 +14,10 @@
 #include <functional>
 #include <vector>
 
+#include "backend/cuda/ptx/bf16.cuh"
+#include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/selection.h"
+
 namespace nibble::bench {
 
 /// True without a card, which it says: then there is nothing to check.
@@ -29,6 +33,20 @@ inline void must(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   std::printf("%s: %s\n", what, cudaGetErrorString(error));
   std::exit(2);
+}
+
+/// The device, with only the kernels that run from compute capability 8.0 up or with less shared
+/// memory for a block where a check asks for it.
+using Kernels = cuda::Architecture::Kernels;
+inline cuda::Launcher launcher_of(Kernels kernels, int shared_bytes = 0) {
+  const auto device = cuda::open_device();
+  if (!device.ok()) {
+    std::printf("%s\n", device.error().message.c_str());
+    std::exit(2);
+  }
+  return {.card = cuda::architecture_of(
+              device.value(),
+              {.shared_bytes = shared_bytes, .portable_kernels = kernels == Kernels::portable})};
 }
 
 __host__ __device__ inline uint32_t hash_bits(uint32_t seed, uint64_t i) {
@@ -54,6 +72,9 @@ __host__ __device__ inline float float_of(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);
   return x;
+}
+__host__ __device__ inline double bf16_value(uint16_t bits) {
+  return float_of(static_cast<uint32_t>(bits) << 16);
 }
 /// What a code in the low bits stands for; E4M3 without its NaN, which counts as 480.
 __host__ __device__ inline float e4m3_value(uint32_t code) {
@@ -97,9 +118,9 @@ __global__ void fill_kernel(F f, int64_t n) {
        i += int64_t{gridDim.x} * blockDim.x)
     f(i);
 }
-inline void fill_normal(__nv_bfloat16* to, int64_t n, uint32_t seed, float scale) {
+inline void fill_normal(uint16_t* to, int64_t n, uint32_t seed, float scale) {
   fill_kernel<<<1024, 256>>>(
-      [=] __device__(int64_t i) { to[i] = __float2bfloat16(scale * hash_normal(seed, i)); }, n);
+      [=] __device__(int64_t i) { to[i] = cuda::to_bf16(scale * hash_normal(seed, i)); }, n);
 }
 inline void fill_normal(float* to, int64_t n, uint32_t seed, float scale, float shift = 0.0F) {
   fill_kernel<<<1024, 256>>>(

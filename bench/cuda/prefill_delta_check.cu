@@ -37,8 +37,8 @@ struct Inputs {
     state_numbers = values * s.k_dim;
     state_floats = state_numbers * state_element_bytes(format) / 4;
     slot_floats = state_floats + 3 * channels;
-    auto* qkv = device_array<__nv_bfloat16>(rows * channels);
-    auto* z = device_array<__nv_bfloat16>(rows * values);
+    auto* qkv = device_array<uint16_t>(rows * channels);
+    auto* z = device_array<uint16_t>(rows * values);
     auto* a = device_array<float>(rows * s.v_heads);
     auto* b = device_array<float>(rows * s.v_heads);
     auto* conv = device_array<float>(channels * 4);
@@ -54,7 +54,7 @@ struct Inputs {
     fill_normal(dt_bias, s.v_heads, kBias, 0.7F, -2.5F);
     fill_normal(norm, s.v_dim, kNorm, 0.2F, 1.0F);
     auto* slot = device_array<float>(slots * slot_floats);
-    auto* out = device_array<__nv_bfloat16>(rows * out_columns);
+    auto* out = device_array<uint16_t>(rows * out_columns);
     in = {.shape = s,
           .qkv = qkv,
           .qkv_stride = channels,
@@ -94,7 +94,7 @@ struct Inputs {
           [=] __device__(int64_t i) {
             const float x = 0.1F * hash_normal(kState, s * states + i);
             if (narrow)
-              reinterpret_cast<__nv_bfloat16*>(state)[i] = __float2bfloat16_rn(x);
+              reinterpret_cast<uint16_t*>(state)[i] = to_bf16(x);
             else
               state[i] = x;
           },
@@ -107,7 +107,7 @@ struct Inputs {
     }
     cudaMemset(in.out, 0xFF, static_cast<size_t>(rows * out_columns) * 2);
   }
-  void launch(const Batch& batch, int shared_bytes) {
+  void launch(const Batch& batch, const Launcher& launcher) {
     const DeltaPlan plan = DeltaPlan::of(batch);
     auto* chunks = to_device(plan.chunks);
     auto* sequences = to_device(plan.sequences);
@@ -119,7 +119,8 @@ struct Inputs {
     run.groups = plan.groups;
     run.sequence_count = static_cast<int32_t>(plan.sequences.size());
     run.workspace = device_array<uint8_t>(delta_workspace_bytes(shape, kDeltaGroupChunks));
-    must(delta_prefill(run, shared_bytes, nullptr), "delta prefill");
+    delta_chunk_prepare(launcher.card);
+    delta_prefill(run, launcher);
     must(cudaDeviceSynchronize(), "delta prefill");
     cudaFree(chunks);
     cudaFree(sequences);
@@ -134,7 +135,7 @@ struct Inputs {
   double state_number(const std::vector<float>& all, int slot, int64_t i) const {
     const float* state = all.data() + slot * slot_floats;
     if (format == StateFormat::f32) return state[i];
-    return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(state)[i]);
+    return bf16_value(reinterpret_cast<const uint16_t*>(state)[i]);
   }
 };
 
@@ -240,18 +241,18 @@ Batch make_batch(const Sequences& sequences) {
   return batch;
 }
 
-struct Kernels {
-  int shared_bytes;
+struct Run {
+  Launcher launcher;
   StateFormat state = StateFormat::f32;
 };
 
 void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
-             const Sequences& sequences, const Kernels& kernels, std::vector<int> heads) {
+             const Sequences& sequences, const Run& with, std::vector<int> heads) {
   const Batch batch = make_batch(sequences);
   const int n = static_cast<int>(sequences.rows.size());
-  Inputs inputs(shape, kernels.state, batch.rows(), 3 * n);
+  Inputs inputs(shape, with.state, batch.rows(), 3 * n);
   inputs.reset_slots();
-  inputs.launch(batch, kernels.shared_bytes);
+  inputs.launch(batch, with.launcher);
   const auto out = to_host(inputs.in.out, inputs.rows * inputs.out_columns);
   const auto slots =
       to_host(static_cast<const float*>(inputs.in.state.state), 3 * n * inputs.slot_floats);
@@ -268,8 +269,8 @@ void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
         const auto o = truth.step(r);
         if (state_rounding_rows(sequence, r) == 1) truth.round();
         for (int j = 0; j < shape.v_dim; ++j)
-          error.add(__bfloat162float(out[(sequence.row_begin + r) * inputs.out_columns +
-                                         packed_position(head * shape.v_dim + j)]),
+          error.add(bf16_value(out[(sequence.row_begin + r) * inputs.out_columns +
+                                   packed_position(head * shape.v_dim + j)]),
                     o[j]);
         if (r == snapshot && r + 1 < sequence.row_count)
           for (size_t e = 0; e < size; ++e)
@@ -293,9 +294,9 @@ void compare(Tally& tally, const std::string& name, const DeltaShape& shape,
 }
 
 /// One pass over all rows against passes cut at multiples of 64, in place of one slot.
-void cut(Tally& tally, const DeltaShape& shape, const Kernels& kernels) {
+void cut(Tally& tally, const DeltaShape& shape, const Run& with) {
   constexpr int kRows = 64 * 5 + 17;
-  Inputs inputs(shape, kernels.state, kRows, 3);
+  Inputs inputs(shape, with.state, kRows, 3);
   const auto pass = [&](int begin, int end) {
     Batch batch;
     batch.tokens.resize(end - begin);
@@ -306,7 +307,7 @@ void cut(Tally& tally, const DeltaShape& shape, const Kernels& kernels) {
     inputs.in.a += begin * shape.v_heads;
     inputs.in.b += begin * shape.v_heads;
     inputs.in.out += begin * inputs.out_columns;
-    inputs.launch(batch, kernels.shared_bytes);
+    inputs.launch(batch, with.launcher);
     inputs.in = saved;
   };
   const auto bits = [&] {
@@ -346,17 +347,19 @@ void time_shape(StateFormat state, int rows, int sequence_rows, int group_chunks
   void* work = device_array<uint8_t>(delta_workspace_bytes(shape, group_chunks));
   carve_delta_workspace(shape, args.group.chunk_count, work, &args.work);
   args.in.workspace = work;
+  const Launcher launcher = launcher_of(Kernels::native).in_order();
+  delta_chunk_prepare(launcher.card);
   std::printf(
       "time delta %d x %d, state of %d bits, a group of %d chunks: inputs %.1f, within %.1f, along "
       "%.1f, norm %.1f "
       "us\n",
       n, sequence_rows, static_cast<int>(8 * state_element_bytes(state)), args.group.chunk_count,
-      time_us([&] { must(launch_delta_inputs(args, nullptr), "inputs"); }),
-      time_us([&] { must(launch_delta_within(args, nullptr), "within"); }),
-      time_us([&] { must(launch_delta_along(args, kSharedBytesHopper, nullptr), "along"); }),
-      time_us([&] { must(launch_delta_outputs(args, nullptr), "norm"); }));
+      time_us([&] { launch_delta_inputs(args, launcher); }),
+      time_us([&] { launch_delta_within(args, launcher); }),
+      time_us([&] { launch_delta_along(args, launcher); }),
+      time_us([&] { launch_delta_outputs(args, launcher); }));
   std::printf("time delta %d x %d: all %.1f us\n", n, sequence_rows,
-              time_us([&] { must(delta_prefill(args.in, kSharedBytesHopper, nullptr), "all"); }));
+              time_us([&] { delta_prefill(args.in, launcher); }));
   cudaFree(work);
 }
 
@@ -369,26 +372,24 @@ int main(int argc, char** argv) {
   using nibble::cuda::StateFormat;
   if (skips_without_card()) return 0;
   Tally tally;
-  must(nibble::cuda::delta_chunk_prepare(kSharedBytesHopper), "prepare");
   const DeltaShape real{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128};
   const DeltaShape pebble{.k_heads = 8, .v_heads = 16, .k_dim = 32, .v_dim = 32};
   const DeltaShape odd{.k_heads = 2, .v_heads = 6, .k_dim = 64, .v_dim = 128};
   const DeltaShape flat{.k_heads = 3, .v_heads = 3, .k_dim = 128, .v_dim = 32};
   const Sequences mixed{{200, 64, 7, 1, 130, 2, 90}, {0, 128, 64, 192, 0, 1, 30}};
   for (const StateFormat state : {StateFormat::f32, StateFormat::bf16}) {
-    const Kernels kernels{kSharedBytesHopper, state};
+    const Run native{launcher_of(Kernels::native), state};
     const std::string name = state == StateFormat::bf16 ? "BF16 state, " : "";
-    compare(tally, name + "pebble mixed", pebble, mixed, kernels, {0, 5, 15});
-    compare(tally, name + "odd mixed", odd, mixed, kernels, {0, 5});
-    compare(tally, name + "flat mixed", flat, mixed, kernels, {0, 2});
-    compare(tally, name + "35B mixed", real, mixed, kernels, {0, 31});
-    compare(tally, name + "35B 1500 rows", real, {{1500}, {0}}, kernels, {7});
-    cut(tally, real, kernels);
-    cut(tally, pebble, kernels);
+    compare(tally, name + "pebble mixed", pebble, mixed, native, {0, 5, 15});
+    compare(tally, name + "odd mixed", odd, mixed, native, {0, 5});
+    compare(tally, name + "flat mixed", flat, mixed, native, {0, 2});
+    compare(tally, name + "35B mixed", real, mixed, native, {0, 31});
+    compare(tally, name + "35B 1500 rows", real, {{1500}, {0}}, native, {7});
+    cut(tally, real, native);
+    cut(tally, pebble, native);
   }
-  must(nibble::cuda::delta_chunk_prepare(kSharedBytesSmall), "prepare");
-  compare(tally, "35B mixed, 99 KB", real, mixed, {kSharedBytesSmall}, {1});
-  must(nibble::cuda::delta_chunk_prepare(kSharedBytesHopper), "prepare");
+  compare(tally, "35B mixed, 99 KB", real, mixed, {launcher_of(Kernels::native, kSharedBytesSmall)},
+          {1});
   if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
     for (const int group_chunks : {16, 32, 64, 128}) {
       time_shape(StateFormat::f32, 8192, 8192, group_chunks);

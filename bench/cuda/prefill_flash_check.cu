@@ -35,7 +35,7 @@ struct Setup {
   Case it;
   Batch batch;
   int total_pages = 0;
-  __nv_bfloat16 *q, *out;
+  uint16_t *q, *out;
   uint8_t *keys, *values;
   int64_t q_stride, out_stride, page_stride;
 
@@ -58,11 +58,11 @@ struct Setup {
     q_stride = int64_t{s.q_heads} * 2 * s.head_dim;
     out_stride = int64_t{s.q_heads} * s.head_dim;
     const int64_t page = int64_t{s.kv_heads} * 64 * s.head_dim;
-    page_stride = (page + 64) * kv_element_bytes(it.format);
-    q = device_array<__nv_bfloat16>(row * q_stride);
+    page_stride = kv_line_bytes(it.format, page + 64);
+    q = device_array<uint16_t>(row * q_stride);
     keys = device_array<uint8_t>(total_pages * page_stride);
     values = device_array<uint8_t>(total_pages * page_stride);
-    out = device_array<__nv_bfloat16>(row * out_stride);
+    out = device_array<uint16_t>(row * out_stride);
     fill_normal(q, row * q_stride, kQ, 1.0F);
     for (const BatchSequence& sequence : batch.sequences)
       for (int p = 0; p < sequence.page_count; ++p) {
@@ -88,7 +88,7 @@ struct Setup {
           if (narrow) {
             reinterpret_cast<__nv_fp8_e4m3*>(to)[i] = __nv_fp8_e4m3(x);
           } else {
-            reinterpret_cast<__nv_bfloat16*>(to)[i] = __float2bfloat16(x);
+            reinterpret_cast<uint16_t*>(to)[i] = to_bf16(x);
           }
         },
         int64_t{heads} * 64 * dim);
@@ -100,46 +100,41 @@ struct Setup {
     const float x = hash_normal(seed, page * it.shape.kv_heads * 64 * it.shape.head_dim + i);
     return it.format == KvFormat::fp8 ? round_e4m3(x) : round_bf16(x);
   }
-  void launch(const Batch& run, int first_row, int shared_bytes,
-              MatrixUnit unit = MatrixUnit::automatic) const {
+  void launch(const Batch& run, int first_row, const Launcher& launcher) const {
     const auto tiles = flash_tiles(run);
     auto* device_tiles = to_device(tiles);
     auto* pages = to_device(run.pages);
-    const __nv_bfloat16* from = q + first_row * q_stride;
-    must(flash_prefill({.shape = it.shape,
-                        .tiles = device_tiles,
-                        .tile_count = static_cast<int32_t>(tiles.size()),
-                        .pages = pages,
-                        .q = from,
-                        .q_stride = q_stride,
-                        .q_head_stride = 2 * it.shape.head_dim,
-                        .kv = {.keys = keys,
-                               .values = values,
-                               .page_stride = page_stride,
-                               .format = it.format},
-                        .gate = from + it.shape.head_dim,
-                        .gate_stride = q_stride,
-                        .gate_head_stride = 2 * it.shape.head_dim,
-                        .out = out + first_row * out_stride,
-                        .out_stride = out_stride,
-                        .unit = unit},
-                       shared_bytes, nullptr),
-         "flash");
+    const uint16_t* from = q + first_row * q_stride;
+    flash_prefill(
+        {.shape = it.shape,
+         .tiles = device_tiles,
+         .tile_count = static_cast<int32_t>(tiles.size()),
+         .pages = pages,
+         .q = from,
+         .q_stride = q_stride,
+         .q_head_stride = 2 * it.shape.head_dim,
+         .kv = {.keys = keys, .values = values, .page_stride = page_stride, .format = it.format},
+         .gate = from + it.shape.head_dim,
+         .gate_stride = q_stride,
+         .gate_head_stride = 2 * it.shape.head_dim,
+         .out = out + first_row * out_stride,
+         .out_stride = out_stride},
+        launcher);
     must(cudaDeviceSynchronize(), "flash");
     cudaFree(device_tiles);
     cudaFree(pages);
   }
 };
 
-void compare(Tally& tally, const std::string& name, const Case& c, int shared_bytes,
-             MatrixUnit unit = MatrixUnit::automatic) {
+void compare(Tally& tally, const std::string& name, const Case& c, const Launcher& launcher) {
+  flash_prefill_prepare(launcher.card);
   Setup setup(c);
-  setup.launch(setup.batch, 0, shared_bytes, unit);
+  setup.launch(setup.batch, 0, launcher);
   const auto out = to_host(setup.out, setup.batch.rows() * setup.out_stride);
   const FlashShape& s = c.shape;
   Error error;
   int64_t nan = 0;
-  for (const auto& value : out) nan += std::isnan(__bfloat162float(value));
+  for (const auto& value : out) nan += std::isnan(bf16_value(value));
   for (int n = 0; n < 60; ++n) {
     const auto& sequence = setup.batch.sequences[n % c.rows.size()];
     const int i = static_cast<int>(n < 10 ? 0 : hash_bits(7, n) % sequence.row_count);
@@ -164,33 +159,34 @@ void compare(Tally& tally, const std::string& name, const Case& c, int shared_by
       for (size_t t = 0; t < weight.size(); ++t)
         sum += weight[t] * setup.cached(kV, sequence.page_begin, static_cast<int>(t), kv_head, d);
       const double gate = round_bf16(hash_normal(kQ, q0 + s.head_dim + d));
-      error.add(
-          __bfloat162float(out[row * setup.out_stride + packed_position(head * s.head_dim + d)]),
-          sum / total / (1.0 + std::exp(-gate)));
+      error.add(bf16_value(out[row * setup.out_stride + packed_position(head * s.head_dim + d)]),
+                sum / total / (1.0 + std::exp(-gate)));
     }
   }
   tally.check(error.value() < 4e-3 && nan == 0, name.c_str(), error.value());
 }
 
 /// One sequence whole, then cut at multiples of 64; portable: with a block of another shape, too.
-void cut(Tally& tally, const FlashShape& shape, MatrixUnit unit, KvFormat format) {
-  const int shared_bytes = unit == MatrixUnit::portable ? kSharedBytesSmall : kSharedBytesHopper;
+void cut(Tally& tally, const FlashShape& shape, Kernels kernels, KvFormat format) {
+  const Launcher launcher = launcher_of(kernels);
+  const Launcher of_parts =
+      kernels == Kernels::portable ? launcher_of(kernels, kSharedBytesSmall) : launcher;
   const int rows = 300;
   Setup setup({shape, {rows}, {0}, format});
   const auto bits = [&] {
     return to_host(reinterpret_cast<const uint16_t*>(setup.out), rows * setup.out_stride);
   };
-  setup.launch(setup.batch, 0, kSharedBytesHopper, unit);
+  flash_prefill_prepare(launcher.card);
+  setup.launch(setup.batch, 0, launcher);
   const auto whole = bits();
   cudaMemset(setup.out, 0xFF, static_cast<size_t>(rows * setup.out_stride) * 2);
-  must(flash_prefill_prepare(shared_bytes), "prepare");
+  flash_prefill_prepare(of_parts.card);
   for (const auto& [begin, end] : {std::pair{0, 64}, {64, 192}, {192, rows}}) {
     Batch part = setup.batch;
     part.sequences[0].kv_begin = begin;
     part.sequences[0].row_count = end - begin;
-    setup.launch(part, begin, shared_bytes, unit);
+    setup.launch(part, begin, of_parts);
   }
-  must(flash_prefill_prepare(kSharedBytesHopper), "prepare");
   const auto parts = bits();
   int64_t different = 0;
   for (size_t i = 0; i < whole.size(); ++i) different += whole[i] != parts[i];
@@ -218,8 +214,9 @@ void time_shape(int rows, int kv_begin, KvFormat format) {
                            .gate_head_stride = 512,
                            .out = setup.out,
                            .out_stride = setup.out_stride};
-  const double us =
-      time_us([&] { must(flash_prefill(flash, kSharedBytesHopper, nullptr), "flash"); }, 5);
+  const Launcher launcher = launcher_of(Kernels::native);
+  flash_prefill_prepare(launcher.card);
+  const double us = time_us([&] { flash_prefill(flash, launcher); }, 5);
   const double pairs = (double(kv_begin) + rows / 2.0) * rows;
   const double flops = 4.0 * pairs * 16 * 256;
   std::printf("time flash %s T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790\n",
@@ -232,37 +229,35 @@ void time_shape(int rows, int kv_begin, KvFormat format) {
 
 int main(int argc, char** argv) {
   using namespace nibble::bench;
+  using nibble::KvFormat;
   using nibble::cuda::FlashShape;
-  using nibble::cuda::KvFormat;
-  using nibble::cuda::MatrixUnit;
   if (skips_without_card()) return 0;
   Tally tally;
-  must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
+  const auto native = launcher_of(Kernels::native);
+  const auto portable = launcher_of(Kernels::portable);
+  const auto small = launcher_of(Kernels::native, kSharedBytesSmall);
   const FlashShape real{.q_heads = 16, .kv_heads = 2, .head_dim = 256};
   const FlashShape pebble{.q_heads = 8, .kv_heads = 2, .head_dim = 64};
   const FlashShape single{.q_heads = 3, .kv_heads = 3, .head_dim = 128};
   const std::vector<int> rows{200, 1, 63, 64, 65, 40}, begins{0, 64, 128, 640, 0, 100};
-  compare(tally, "35B", {real, rows, begins}, kSharedBytesHopper);
-  compare(tally, "pebble", {pebble, rows, begins}, kSharedBytesHopper);
-  compare(tally, "one head a group", {single, rows, begins}, kSharedBytesHopper);
-  compare(tally, "35B 2000 rows", {real, {2000}, {0}}, kSharedBytesHopper);
-  for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
+  compare(tally, "35B", {real, rows, begins}, native);
+  compare(tally, "pebble", {pebble, rows, begins}, native);
+  compare(tally, "one head a group", {single, rows, begins}, native);
+  compare(tally, "35B 2000 rows", {real, {2000}, {0}}, native);
+  for (const auto kernels : {Kernels::native, Kernels::portable}) {
     for (const auto format : {KvFormat::bf16, KvFormat::fp8}) {
-      cut(tally, real, unit, format);
-      cut(tally, pebble, unit, format);
+      cut(tally, real, kernels, format);
+      cut(tally, pebble, kernels, format);
     }
   }
   constexpr auto kFp8 = KvFormat::fp8;
-  compare(tally, "35B, FP8", {real, rows, begins, kFp8}, kSharedBytesHopper);
-  compare(tally, "pebble, FP8", {pebble, rows, begins, kFp8}, kSharedBytesHopper);
-  compare(tally, "one head a group, FP8", {single, rows, begins, kFp8}, kSharedBytesHopper);
-  compare(tally, "35B portable, FP8", {real, rows, begins, kFp8}, kSharedBytesHopper,
-          MatrixUnit::portable);
-  compare(tally, "35B portable", {real, rows, begins}, kSharedBytesHopper, MatrixUnit::portable);
-  must(nibble::cuda::flash_prefill_prepare(kSharedBytesSmall), "prepare");
-  compare(tally, "35B, 99 KB", {real, rows, begins}, kSharedBytesSmall);
-  compare(tally, "35B, 99 KB, FP8", {real, rows, begins, kFp8}, kSharedBytesSmall);
-  must(nibble::cuda::flash_prefill_prepare(kSharedBytesHopper), "prepare");
+  compare(tally, "35B, FP8", {real, rows, begins, kFp8}, native);
+  compare(tally, "pebble, FP8", {pebble, rows, begins, kFp8}, native);
+  compare(tally, "one head a group, FP8", {single, rows, begins, kFp8}, native);
+  compare(tally, "35B portable, FP8", {real, rows, begins, kFp8}, portable);
+  compare(tally, "35B portable", {real, rows, begins}, portable);
+  compare(tally, "35B, 99 KB", {real, rows, begins}, small);
+  compare(tally, "35B, 99 KB, FP8", {real, rows, begins, kFp8}, small);
   if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
     for (const auto format : {KvFormat::bf16, KvFormat::fp8}) {
       time_shape(8192, 0, format);

@@ -4,77 +4,83 @@
 #include <cstring>
 #include <string>
 
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
+#include "backend/cuda/ops/norm/norm.h"
 #include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/weights/device_checks.h"
 #include "prefill_check.h"
 
 namespace nibble::bench {
 namespace {
 
 using namespace nibble::cuda;
-using cuda::WeightFormat;  // not that of tensor/quant_scheme.h
 
 /// A weight whose elements the host can name: [E, N, K].
 struct HashWeight {
-  WeightFormat format;
-  Fp8Scales scales;
+  Format format;
+  FactorLayout layout;
   int experts, n, k;
   uint32_t seed;
-  PrefillWeight device;
+  DeviceLinear device;
 
-  static HashWeight make(WeightFormat format, int experts, int n, int k, uint32_t seed,
-                         Fp8Scales scales = Fp8Scales::tensor);
+  static HashWeight make(Format format, int experts, int n, int k, uint32_t seed,
+                         FactorLayout layout = FactorLayout::scalar);
   double at(int e, int row, int col) const;
   int64_t fp8_scale_index(int e, int row, int col) const {
-    if (scales == Fp8Scales::tensor) return e;
-    if (scales == Fp8Scales::row) return int64_t{e} * n + row;
+    if (layout == FactorLayout::scalar) return e;
+    if (layout == FactorLayout::row) return int64_t{e} * n + row;
     return (int64_t{e} * ((n + 127) / 128) + row / 128) * ((k + 127) / 128) + col / 128;
   }
   int64_t fp8_scale_count() const { return fp8_scale_index(experts - 1, n - 1, k - 1) + 1; }
   void free() const {
-    cudaFree(const_cast<void*>(device.values));
-    cudaFree(const_cast<void*>(device.scales));
-    cudaFree(const_cast<float*>(device.global));
+    cudaFree(const_cast<uint8_t*>(device.values));
+    cudaFree(const_cast<uint8_t*>(device.scales));
+    cudaFree(const_cast<float*>(device.factors));
   }
 };
 
-HashWeight HashWeight::make(WeightFormat format, int experts, int n, int k, uint32_t seed,
-                            Fp8Scales scales) {
-  HashWeight w{format, scales, experts, n, k, seed, {.format = format, .fp8_scales = scales}};
+HashWeight HashWeight::make(Format format, int experts, int n, int k, uint32_t seed,
+                            FactorLayout layout) {
+  HashWeight w{format,
+               layout,
+               experts,
+               n,
+               k,
+               seed,
+               {.format = format, .layout = layout, .rows = n, .cols = k}};
   const int64_t count = int64_t{experts} * n * k;
-  w.device.scale_stride = w.fp8_scale_count() / experts;
-  if (format == WeightFormat::nvfp4) w.device.scale_stride = 1;
-  if (format == WeightFormat::bf16) {
-    auto* values = device_array<__nv_bfloat16>(count);
+  w.device.factor_stride = w.fp8_scale_count() / experts;
+  if (format == Format::nvfp4) w.device.factor_stride = 1;
+  if (format == Format::bf16) {
+    auto* values = device_array<uint16_t>(count);
     fill_normal(values, count, seed, 0.05F);
-    w.device.values = values;
+    w.device.values = reinterpret_cast<const uint8_t*>(values);
     return w;
   }
-  const int64_t bytes = format == WeightFormat::nvfp4 ? count / 2 : count;
+  const int64_t bytes = format == Format::nvfp4 ? count / 2 : count;
   auto* values = device_array<uint8_t>(bytes);
-  fill_bytes(values, bytes, seed, format == WeightFormat::nvfp4 ? 0xFF : 0xBF);
-  lay_codes(values, bytes, format == WeightFormat::nvfp4 ? Format::nvfp4 : Format::fp8, {});
+  fill_bytes(values, bytes, seed, format == Format::nvfp4 ? 0xFF : 0xBF);
+  lay_codes(values, bytes, format, {});
   w.device.values = values;
-  if (format == WeightFormat::nvfp4) {
+  if (format == Format::nvfp4) {
     auto* block = device_array<uint8_t>(count / 16);
     fill_bytes(block, count / 16, seed + 1, 0x3F);
     auto* global = device_array<float>(experts);
     fill_normal(global, experts, seed + 2, 0.001F, 0.01F);
     w.device.scales = block;
-    w.device.global = global;
+    w.device.factors = global;
   } else {
     auto* factors = device_array<float>(w.fp8_scale_count());
     fill_normal(factors, w.fp8_scale_count(), seed + 1, 0.003F, 0.02F);
-    w.device.scales = factors;
+    w.device.factors = factors;
   }
   return w;
 }
 
 double HashWeight::at(int e, int row, int col) const {
   const uint64_t i = (uint64_t(e) * n + row) * k + col;
-  if (format == WeightFormat::bf16) return round_bf16(0.05F * hash_normal(seed, i));
-  if (format == WeightFormat::fp8) {
+  if (format == Format::bf16) return round_bf16(0.05F * hash_normal(seed, i));
+  if (format == Format::fp8) {
     const float scale = 0.003F * hash_normal(seed + 1, fp8_scale_index(e, row, col)) + 0.02F;
     return double{e4m3_value(hash_bits(seed, i) & 0xBF)} * scale;
   }
@@ -85,14 +91,15 @@ double HashWeight::at(int e, int row, int col) const {
 }
 
 struct Check {
-  PrefillDevice device;
+  Launcher native = launcher_of(Kernels::native);
+  Launcher portable = launcher_of(Kernels::portable);
   Tally tally;
 
   void run_dense(const char* name, const HashWeight& w, GemmOutput output, int rows,
-                 MatrixUnit unit);
-  void run_moe(const char* name, WeightFormat format, int rows, int experts, int top_k, int hidden,
-               int width, MatrixUnit unit);
-  void time_dense(const char* name, WeightFormat format, GemmOutput output, int rows, int n, int k);
+                 const Launcher& launcher);
+  void run_moe(const char* name, Format format, int rows, int experts, int top_k, int hidden,
+               int width, const Launcher& launcher);
+  void time_dense(const char* name, Format format, GemmOutput output, int rows, int n, int k);
   void time_moe(int rows);
 };
 
@@ -106,11 +113,11 @@ double x_at(int64_t row, int stride, int col) {
 }
 
 /// x in packed column order, as the GEMMs read it.
-void fill_packed(__nv_bfloat16* x, int64_t rows, int stride) {
+void fill_packed(uint16_t* x, int64_t rows, int stride) {
   fill_kernel<<<1024, 256>>>(
       [=] __device__(int64_t i) {
         const int64_t column = packed_column(static_cast<int>(i % stride));
-        x[i] = __float2bfloat16(hash_normal(kX, i / stride * stride + column));
+        x[i] = to_bf16(hash_normal(kX, i / stride * stride + column));
       },
       rows * stride);
 }
@@ -122,29 +129,26 @@ double dot(const HashWeight& w, int e, int64_t row, int stride, int n) {
 }
 
 void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, int rows,
-                      MatrixUnit unit) {
+                      const Launcher& launcher) {
   const int stride = w.k + 64;
-  auto* x = device_array<__nv_bfloat16>(int64_t{rows} * stride);
+  auto* x = device_array<uint16_t>(int64_t{rows} * stride);
   fill_packed(x, rows, stride);
   const bool paired = output == GemmOutput::swiglu;
-  const HashWeight up = paired ? HashWeight::make(w.format, 1, w.n, w.k, w.seed + 10, w.scales) : w;
+  const HashWeight up = paired ? HashWeight::make(w.format, 1, w.n, w.k, w.seed + 10, w.layout) : w;
   const bool wide = output == GemmOutput::f32;
   const int64_t y_stride = w.n + (w.n % 4 == 0 ? 4 : 3);
   const int64_t count = rows * y_stride;
   auto* y = device_array<float>(count);
   const auto launch = [&](int first, int number, void* out) {
-    must(prefill_gemm({.packed_x = x + int64_t{first} * stride,
-                       .x_stride = stride,
-                       .rows = number,
-                       .n = w.n,
-                       .k = w.k,
-                       .weight = w.device,
-                       .up = up.device,
-                       .output = output,
-                       .y = out,
-                       .y_stride = y_stride},
-                      device, unit, nullptr),
-         name);
+    prefill_gemm({.packed_x = x + int64_t{first} * stride,
+                  .x_stride = stride,
+                  .rows = number,
+                  .weight = w.device,
+                  .up = up.device,
+                  .output = output,
+                  .y = out,
+                  .y_stride = y_stride},
+                 launcher);
     must(cudaDeviceSynchronize(), name);
   };
   launch(0, rows, y);
@@ -162,7 +166,7 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
     if (paired) want = silu(want) * dot(up, 0, t, stride, n);
     error.add(value(t * y_stride + (paired ? packed_position(n) : n)), want);
   }
-  tally.check(error.value() < (wide ? (w.scales == Fp8Scales::block128 ? 3e-3 : 1e-5) : 3.5e-3),
+  tally.check(error.value() < (wide ? (w.layout == FactorLayout::block128 ? 3e-3 : 1e-5) : 3.5e-3),
               name, error.value());
   if (rows > 8) {
     const int first = rows / 2;
@@ -188,13 +192,13 @@ void Check::run_dense(const char* name, const HashWeight& w, GemmOutput output, 
 struct Moe {
   int rows, experts, top_k, hidden, width;
   HashWeight gate, up, down;
-  __nv_bfloat16 *x, *inner, *y, *normed;
+  uint16_t *x, *inner, *y, *normed;
   float *h, *norm;
   float *logits, *weight;
   int32_t *chosen, *scratch, *token, *position, *tile_count;
   ExpertTile* tiles;
 
-  Moe(WeightFormat format, int t, int e, int k, int d, int f)
+  Moe(Format format, int t, int e, int k, int d, int f)
       : rows(t),
         experts(e),
         top_k(k),
@@ -204,13 +208,13 @@ struct Moe {
         up(HashWeight::make(format, e, f, d, 200)),
         down(HashWeight::make(format, e, d, f, 300)) {
     const int64_t a = int64_t{t} * k;
-    x = device_array<__nv_bfloat16>(int64_t{t} * d);
+    x = device_array<uint16_t>(int64_t{t} * d);
     h = device_array<float>(int64_t{t} * d);
-    normed = device_array<__nv_bfloat16>(int64_t{t} * d);
+    normed = device_array<uint16_t>(int64_t{t} * d);
     norm = device_array<float>(d);
     fill_normal(norm, d, 14, 0.1F, 1.0F);
-    inner = device_array<__nv_bfloat16>(a * f);
-    y = device_array<__nv_bfloat16>(a * d);
+    inner = device_array<uint16_t>(a * f);
+    y = device_array<uint16_t>(a * d);
     logits = device_array<float>(int64_t{t} * e);
     weight = device_array<float>(a);
     chosen = device_array<int32_t>(a);
@@ -236,63 +240,55 @@ struct Moe {
     down.free();
   }
   void route() {
-    must(route_top_k({.logits = logits,
-                      .logits_stride = experts,
-                      .rows = rows,
-                      .experts = experts,
-                      .top_k = top_k,
-                      .chosen = chosen,
-                      .chosen_weight = weight},
-                     nullptr),
-         "top k");
+    route_top_k({.logits = logits,
+                 .logits_stride = experts,
+                 .rows = rows,
+                 .experts = experts,
+                 .top_k = top_k,
+                 .chosen = chosen,
+                 .chosen_weight = weight},
+                {});
   }
   void sort() {
-    must(route_sort({.chosen = chosen,
-                     .assignments = rows * top_k,
-                     .experts = experts,
-                     .top_k = top_k,
-                     .scratch = scratch,
-                     .token = token,
-                     .position = position,
-                     .tiles = tiles,
-                     .tile_count = tile_count},
-                    nullptr),
-         "sort");
+    route_sort({.chosen = chosen,
+                .assignments = rows * top_k,
+                .experts = experts,
+                .top_k = top_k,
+                .scratch = scratch,
+                .token = token,
+                .position = position,
+                .tiles = tiles,
+                .tile_count = tile_count},
+               {});
   }
-  void raise(const PrefillDevice& device, MatrixUnit unit) {
-    must(prefill_gemm({.packed_x = x,
-                       .x_stride = hidden,
-                       .rows = rows * top_k,
-                       .n = width,
-                       .k = hidden,
-                       .weight = gate.device,
-                       .up = up.device,
-                       .output = GemmOutput::swiglu,
-                       .y = inner,
-                       .y_stride = width,
-                       .tiles = tiles,
-                       .tile_count = tile_count,
-                       .gather = token},
-                      device, unit, nullptr),
-         "gate and up");
+  void raise(const Launcher& launcher) {
+    prefill_gemm({.packed_x = x,
+                  .x_stride = hidden,
+                  .rows = rows * top_k,
+                  .weight = gate.device,
+                  .up = up.device,
+                  .output = GemmOutput::swiglu,
+                  .y = inner,
+                  .y_stride = width,
+                  .tiles = tiles,
+                  .tile_count = tile_count,
+                  .gather = token},
+                 launcher);
   }
-  void lower(const PrefillDevice& device, MatrixUnit unit) {
-    must(prefill_gemm({.packed_x = inner,
-                       .x_stride = width,
-                       .rows = rows * top_k,
-                       .n = hidden,
-                       .k = width,
-                       .weight = down.device,
-                       .output = GemmOutput::bf16,
-                       .y = y,
-                       .y_stride = hidden,
-                       .tiles = tiles,
-                       .tile_count = tile_count},
-                      device, unit, nullptr),
-         "down");
+  void lower(const Launcher& launcher) {
+    prefill_gemm({.packed_x = inner,
+                  .x_stride = width,
+                  .rows = rows * top_k,
+                  .weight = down.device,
+                  .output = GemmOutput::bf16,
+                  .y = y,
+                  .y_stride = hidden,
+                  .tiles = tiles,
+                  .tile_count = tile_count},
+                 launcher);
   }
   /// Ends the feed-forward as the model's prompts do.
-  void combine(const PrefillDevice& device) {
+  void combine(const Launcher& launcher) {
     combine_norm({.base = {.rows = rows,
                            .hidden = hidden,
                            .top_k = top_k,
@@ -305,18 +301,18 @@ struct Moe {
                            .packed_from = 0},
                   .y = reinterpret_cast<const uint16_t*>(y),
                   .position = position},
-                 {.multiprocessors = device.multiprocessors});
+                 launcher);
   }
 };
 
-void Check::run_moe(const char* name, WeightFormat format, int rows, int experts, int top_k,
-                    int hidden, int width, MatrixUnit unit) {
+void Check::run_moe(const char* name, Format format, int rows, int experts, int top_k, int hidden,
+                    int width, const Launcher& launcher) {
   Moe moe(format, rows, experts, top_k, hidden, width);
   moe.route();
   moe.sort();
-  moe.raise(device, unit);
-  moe.lower(device, unit);
-  moe.combine(device);
+  moe.raise(launcher);
+  moe.lower(launcher);
+  moe.combine(launcher);
   must(cudaDeviceSynchronize(), name);
   const auto out = to_host(moe.h, int64_t{rows} * hidden);
   Error error;
@@ -353,7 +349,7 @@ void Check::run_moe(const char* name, WeightFormat format, int rows, int experts
     double squares = 0.0;
     for (int d = 0; d < hidden; ++d) squares += double{out[t * hidden + d]} * out[t * hidden + d];
     for (int d = 0; d < hidden; ++d)
-      norm_error.add(__bfloat162float(normed[t * hidden + packed_position(d)]),
+      norm_error.add(bf16_value(normed[t * hidden + packed_position(d)]),
                      out[t * hidden + d] / std::sqrt(squares / hidden + 1e-6) *
                          (0.1F * hash_normal(14, d) + 1.0F));
   }
@@ -361,31 +357,27 @@ void Check::run_moe(const char* name, WeightFormat format, int rows, int experts
               norm_error.value());
 }
 
-void Check::time_dense(const char* name, WeightFormat format, GemmOutput output, int rows, int n,
-                       int k) {
+void Check::time_dense(const char* name, Format format, GemmOutput output, int rows, int n, int k) {
   const HashWeight w = HashWeight::make(format, 1, n, k, 50);
   const HashWeight up = HashWeight::make(format, 1, n, k, 60);
-  auto* x = device_array<__nv_bfloat16>(int64_t{rows} * k);
+  auto* x = device_array<uint16_t>(int64_t{rows} * k);
   fill_normal(x, int64_t{rows} * k, kX, 1.0F);
   auto* y = device_array<float>(int64_t{rows} * n);
-  for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
+  for (const Launcher& launcher : {native, portable}) {
     const double us = time_us([&] {
-      must(prefill_gemm({.packed_x = x,
-                         .x_stride = k,
-                         .rows = rows,
-                         .n = n,
-                         .k = k,
-                         .weight = w.device,
-                         .up = up.device,
-                         .output = output,
-                         .y = y,
-                         .y_stride = n},
-                        device, unit, nullptr),
-           name);
+      prefill_gemm({.packed_x = x,
+                    .x_stride = k,
+                    .rows = rows,
+                    .weight = w.device,
+                    .up = up.device,
+                    .output = output,
+                    .y = y,
+                    .y_stride = n},
+                   launcher);
     });
     const double flops = 2.0 * rows * n * k * (output == GemmOutput::swiglu ? 2 : 1);
     std::printf("time %-10s %-40s %9.1f us %7.1f TFLOP/s %5.1f %% of 790\n",
-                unit == MatrixUnit::portable ? "mma.sync" : "wgmma", name, us, flops / us * 1e-6,
+                launcher.card.has_wgmma() ? "wgmma" : "mma.sync", name, us, flops / us * 1e-6,
                 flops / us * 1e-6 / 7.9);
   }
   w.free();
@@ -395,26 +387,26 @@ void Check::time_dense(const char* name, WeightFormat format, GemmOutput output,
 }
 
 void Check::time_moe(int rows) {
-  Moe moe(WeightFormat::nvfp4, rows, 256, 8, 2048, 512);
+  Moe moe(Format::nvfp4, rows, 256, 8, 2048, 512);
   moe.route();
   moe.sort();
   const double up_flops = 2.0 * rows * 8 * 1024 * 2048;
-  for (const auto unit : {MatrixUnit::automatic, MatrixUnit::portable}) {
-    const char* name = unit == MatrixUnit::portable ? "mma.sync" : "wgmma";
-    const double raise = time_us([&] { moe.raise(device, unit); });
-    const double lower = time_us([&] { moe.lower(device, unit); });
+  for (const Launcher& launcher : {native, portable}) {
+    const char* name = launcher.card.has_wgmma() ? "wgmma" : "mma.sync";
+    const double raise = time_us([&] { moe.raise(launcher); });
+    const double lower = time_us([&] { moe.lower(launcher); });
     std::printf("time %-10s experts T=%d gate+up %.1f us %.1f TFLOP/s, down %.1f us %.1f TFLOP/s\n",
                 name, rows, raise, up_flops / raise * 1e-6, lower, up_flops / 2 / lower * 1e-6);
   }
   std::printf("time experts T=%d top-k %.1f us, sort %.1f us, combine %.1f us\n", rows,
               time_us([&] { moe.route(); }), time_us([&] { moe.sort(); }),
-              time_us([&] { moe.combine(device); }));
+              time_us([&] { moe.combine(native); }));
 }
 
 void all_checks(Check& check) {
-  for (const auto unit : {MatrixUnit::portable, MatrixUnit::automatic}) {
-    const std::string tag = unit == MatrixUnit::portable ? "portable " : "automatic ";
-    for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4}) {
+  for (const Launcher& launcher : {check.portable, check.native}) {
+    const std::string tag = launcher.card.kernels == Kernels::portable ? "portable " : "native ";
+    for (const auto format : {Format::bf16, Format::fp8, Format::nvfp4}) {
       const char* formats[] = {"bf16", "fp8", "nvfp4"};
       const std::string kind = tag + formats[static_cast<int>(format)];
       const int shapes[][3] = {{300, 512, 2048}, {130, 259, 192}, {1, 33, 64},
@@ -423,24 +415,24 @@ void all_checks(Check& check) {
         const HashWeight w = HashWeight::make(format, 1, n, k, 40);
         const std::string at =
             " " + std::to_string(t) + "x" + std::to_string(n) + "x" + std::to_string(k);
-        check.run_dense((kind + at).c_str(), w, GemmOutput::bf16, t, unit);
-        check.run_dense((kind + at + " f32").c_str(), w, GemmOutput::f32, t, unit);
+        check.run_dense((kind + at).c_str(), w, GemmOutput::bf16, t, launcher);
+        check.run_dense((kind + at + " f32").c_str(), w, GemmOutput::f32, t, launcher);
         if (n % 64 == 0)
-          check.run_dense((kind + at + " swiglu").c_str(), w, GemmOutput::swiglu, t, unit);
+          check.run_dense((kind + at + " swiglu").c_str(), w, GemmOutput::swiglu, t, launcher);
         w.free();
       }
-      check.run_moe((kind + " experts small").c_str(), format, 203, 16, 4, 256, 64, unit);
-      check.run_moe((kind + " experts odd").c_str(), format, 77, 24, 3, 320, 192, unit);
+      check.run_moe((kind + " experts small").c_str(), format, 203, 16, 4, 256, 64, launcher);
+      check.run_moe((kind + " experts odd").c_str(), format, 77, 24, 3, 320, 192, launcher);
     }
-    for (const auto scales : {Fp8Scales::row, Fp8Scales::block128}) {
-      const HashWeight w = HashWeight::make(WeightFormat::fp8, 1, 384, 320, 40, scales);
-      const std::string kind = tag + (scales == Fp8Scales::row ? "fp8 row" : "fp8 block128");
-      check.run_dense(kind.c_str(), w, GemmOutput::f32, 140, unit);
-      check.run_dense((kind + " swiglu").c_str(), w, GemmOutput::swiglu, 140, unit);
+    for (const auto layout : {FactorLayout::row, FactorLayout::block128}) {
+      const HashWeight w = HashWeight::make(Format::fp8, 1, 384, 320, 40, layout);
+      const std::string kind = tag + (layout == FactorLayout::row ? "fp8 row" : "fp8 block128");
+      check.run_dense(kind.c_str(), w, GemmOutput::f32, 140, launcher);
+      check.run_dense((kind + " swiglu").c_str(), w, GemmOutput::swiglu, 140, launcher);
       w.free();
     }
-    check.run_moe((tag + "nvfp4 experts real").c_str(), WeightFormat::nvfp4, 1030, 256, 8, 2048,
-                  512, unit);
+    check.run_moe((tag + "nvfp4 experts real").c_str(), Format::nvfp4, 1030, 256, 8, 2048, 512,
+                  launcher);
   }
 }
 
@@ -451,26 +443,23 @@ int main(int argc, char** argv) {
   using namespace nibble::bench;
   if (skips_without_card()) return 0;
   Check check;
-  must(nibble::cuda::PrefillDevice::read(0, &check.device), "device");
-  must(nibble::cuda::prefill_gemm_prepare(check.device), "prepare");
+  for (const auto& launcher : {check.native, check.portable})
+    nibble::cuda::prefill_gemm_prepare(launcher.card);
   if (argc < 2 || std::strcmp(argv[1], "only") != 0) all_checks(check);
   if (argc > 1) {
+    using nibble::cuda::Format;
     using nibble::cuda::GemmOutput;
-    using nibble::cuda::WeightFormat;
     constexpr int kTokens = 8192;
-    check.time_dense("bf16 delta qkv 8192x2048", WeightFormat::bf16, GemmOutput::bf16, kTokens,
-                     8192, 2048);
-    check.time_dense("fp8 delta qkv 8192x2048", WeightFormat::fp8, GemmOutput::bf16, kTokens, 8192,
+    check.time_dense("bf16 delta qkv 8192x2048", Format::bf16, GemmOutput::bf16, kTokens, 8192,
                      2048);
-    check.time_dense("nvfp4 delta qkv 8192x2048", WeightFormat::nvfp4, GemmOutput::bf16, kTokens,
-                     8192, 2048);
-    check.time_dense("fp8 out 2048x4096", WeightFormat::fp8, GemmOutput::bf16, kTokens, 2048, 4096);
-    check.time_dense("nvfp4 shared swiglu 512x2048", WeightFormat::nvfp4, GemmOutput::swiglu,
-                     kTokens, 512, 2048);
-    check.time_dense("bf16 router 256x2048 f32", WeightFormat::bf16, GemmOutput::f32, kTokens, 256,
+    check.time_dense("fp8 delta qkv 8192x2048", Format::fp8, GemmOutput::bf16, kTokens, 8192, 2048);
+    check.time_dense("nvfp4 delta qkv 8192x2048", Format::nvfp4, GemmOutput::bf16, kTokens, 8192,
                      2048);
-    check.time_dense("bf16 gate 32x2048 f32", WeightFormat::bf16, GemmOutput::f32, kTokens, 32,
-                     2048);
+    check.time_dense("fp8 out 2048x4096", Format::fp8, GemmOutput::bf16, kTokens, 2048, 4096);
+    check.time_dense("nvfp4 shared swiglu 512x2048", Format::nvfp4, GemmOutput::swiglu, kTokens,
+                     512, 2048);
+    check.time_dense("bf16 router 256x2048 f32", Format::bf16, GemmOutput::f32, kTokens, 256, 2048);
+    check.time_dense("bf16 gate 32x2048 f32", Format::bf16, GemmOutput::f32, kTokens, 32, 2048);
     check.time_moe(8192);
     check.time_moe(1024);
   }

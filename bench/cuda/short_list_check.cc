@@ -15,6 +15,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/ops/head/short_list.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/selection.h"
 #include "model/short_list.h"
 
 namespace nibble::cuda {
@@ -206,12 +207,12 @@ bool same_bits(const ShortListRow& a, const ShortListRow& b) {
 void check_vocabulary(int vocab, std::mt19937& random) {
   const Rows rows(vocab, random);
   Card card(rows);
-  const Launcher plain{};
+  const Launcher plain{.card = architecture_of(open_device().value(), {})};
   const std::vector<ShortListRow> found = card.run(kRows, plain);
   for (int row = 0; row < kRows; ++row) check_row(rows, row, found[static_cast<size_t>(row)]);
   for (const int together : {1, 7}) {
     Launcher launcher = plain;
-    launcher.overlap = together == 7;
+    if (together == 7) launcher = launcher.in_order();
     const std::vector<ShortListRow> again = card.run(together, launcher);
     for (size_t row = 0; row < kRows; ++row)
       check(same_bits(found[row], again[row]), "the same bits in other company", vocab,
@@ -236,6 +237,7 @@ void time_rows() {
           .value();
   const PinnedBuffer lists =
       PinnedBuffer::allocate(kTimed * int64_t{sizeof(ShortListRow)}, "a test").value();
+  const Architecture card = architecture_of(open_device().value(), {});
   cudaStream_t stream = nullptr;
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   cudaEvent_t begin = nullptr;
@@ -254,7 +256,7 @@ void time_rows() {
                      .vocab = kVocab,
                      .groups = groups.as<ListGroup>(),
                      .lists = lists.as<ShortListRow>()},
-                    {.stream = stream, .overlap = true});
+                    {.stream = stream, .card = card});
       CUDA_CHECK(cudaEventRecord(end, stream));
       CUDA_CHECK(cudaEventSynchronize(end));
       float ms = 0.0F;

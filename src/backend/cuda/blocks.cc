@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "backend/cuda/declared.h"
+#include "backend/cuda/ops/experts/experts_select.h"
 
 namespace nibble::cuda {
 
@@ -78,17 +79,17 @@ bool takes_norm(const Context& context, int layer, Half half) {
   if (context.config.hidden % 4 != 0 || !makes_inputs(context)) return false;
   if (rows != 1)
     return half == Half::feed_forward && context.config.moe && rows <= kSlabRows &&
-           norms_rows(router_args(context, layer, 0, rows), context.launcher);
+           norms_rows(router_args(context, layer, 0, rows), context.launcher.card);
   const LayerWeights& w = context.layer(layer);
-  const auto all_held = [](std::initializer_list<const DeviceLinear*> weights) {
-    return std::ranges::all_of(weights,
-                               [](const DeviceLinear* x) { return !x->present() || held(*x); });
+  const auto all_fit = [](std::initializer_list<const DeviceLinear*> weights) {
+    return std::ranges::all_of(
+        weights, [](const DeviceLinear* x) { return !x->present() || inputs_fit(*x); });
   };
   if (half == Half::mixer)
     return w.delta_net.qkv.present()
-               ? all_held({&w.delta_net.qkv, &w.delta_net.z, &w.delta_net.a, &w.delta_net.b})
-               : all_held({&w.attention.q, &w.attention.k, &w.attention.v});
-  if (!context.config.moe || !all_held({&w.moe.router, &w.moe.shared_gate})) return false;
+               ? all_fit({&w.delta_net.qkv, &w.delta_net.z, &w.delta_net.a, &w.delta_net.b})
+               : all_fit({&w.attention.q, &w.attention.k, &w.attention.v});
+  if (!context.config.moe || !all_fit({&w.moe.router, &w.moe.shared_gate})) return false;
   const MlpWeights& experts = w.moe.experts;
   const MlpWeights& shared = w.moe.shared;
   const int32_t top_k = context.config.moe->top_k;
@@ -102,7 +103,7 @@ bool takes_norm(const Context& context, int layer, Half half) {
                              .shared_low = shared.down,
                              .shared_high = shared.down,
                              .top_k = top_k},
-                            context.launcher);
+                            context.launcher.card);
 }
 
 /// After half `half` of `layer` wrote h: its norm, unless the next half makes it itself.
@@ -176,7 +177,7 @@ namespace {
 /// Every sequence has one row and the projection ends with the convolution.
 bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
   return makes_inputs(context) && context.batch.rows == context.batch.sequences &&
-         context.batch.rows <= kConvolveRowsMax && held(qkv) &&
+         context.batch.rows <= kConvolveRowsMax && inputs_fit(qkv) &&
          context.config.delta_net.conv_kernel >= 2 &&
          context.config.delta_net.conv_kernel <= kConvolveTapsMax;
 }

@@ -3,7 +3,12 @@
 #pragma once
 
 #include "backend/cuda/device_batch.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/attention/attention.h"
+#include "backend/cuda/ops/delta_net/delta_net.h"
+#include "backend/cuda/ops/embed/embed.h"
+#include "backend/cuda/ops/experts/experts.h"
+#include "backend/cuda/ops/linear/linear.h"
+#include "backend/cuda/ops/norm/norm.h"
 #include "backend/cuda/prompt_plan.h"
 #include "backend/cuda/runtime/device.h"
 #include "backend/cuda/runtime/device_pools.h"

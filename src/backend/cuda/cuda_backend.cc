@@ -15,7 +15,10 @@
 #include "backend/cuda/pass_probe.h"
 #include "backend/cuda/runtime/card.h"
 #include "backend/cuda/runtime/host_copy.h"
+#include "backend/cuda/selection.h"
+#include "backend/cuda/weights/device_checks.h"
 #include "model/forward.h"
+#include "model/kv_codec.h"
 
 namespace nibble {
 namespace {
@@ -31,10 +34,8 @@ constexpr uint32_t carveout_steps(int32_t rows) {
 constexpr std::array<int32_t, 12> kGraphRows = {1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64};
 
 KvFormat kv_format(const BackendOptions& options) {
-  if (options.kv_cache == KvCache::fp8) return KvFormat::fp8;
-  const bool wide =
-      options.kv_cache == KvCache::automatic && options.activations == Activations::f32;
-  return wide ? KvFormat::f32 : KvFormat::bf16;
+  const bool wide = options.activations == Activations::f32;
+  return kv_format_of(options.kv_cache, wide ? KvFormat::f32 : KvFormat::bf16);
 }
 
 class CudaBackend final : public Backend {
@@ -58,7 +59,7 @@ class CudaBackend final : public Backend {
   CudaMemory memory() const;
   std::string kernels() const {
     if (in_f32()) return f32_kernel_table(config_, kv_, state_);
-    return kernel_table(device_, card_, config_, kv_, state_) +
+    return kernel_table(context_.launcher.card, config_, kv_, state_) +
            (declares() ? "  activations declared        a kernel before each product, emulated\n"
                        : "");
   }
@@ -81,7 +82,8 @@ class CudaBackend final : public Backend {
                   declares() ? "declared (emulated)"
                   : in_f32() ? "f32 (slow, for tests)"
                              : "bf16",
-                  ", KV ", kv_name(kv_), ", state ", state_ == StateFormat::bf16 ? "bf16" : "f32");
+                  ", KV ", kv_format_name(kv_), ", state ",
+                  state_ == StateFormat::bf16 ? "bf16" : "f32");
   }
 
   Result<void> reserve(const PoolSizes& sizes) override;
@@ -146,7 +148,7 @@ class CudaBackend final : public Backend {
   }
   bool finite_page(int32_t page) override {
     const std::byte* bytes = pools_.page(page);
-    const int64_t count = page_bytes() / kv_element_bytes(kv_);
+    const int64_t count = page_bytes() * 8 / kv_element_bits(kv_);
     return kv_ == KvFormat::fp8    ? finite(reinterpret_cast<const uint8_t*>(bytes), count)
            : kv_ == KvFormat::bf16 ? finite(reinterpret_cast<const uint16_t*>(bytes), count)
                                    : finite(reinterpret_cast<const float*>(bytes), count);
@@ -242,10 +244,7 @@ CudaBackend::~CudaBackend() {
 template <typename MakeWeights>
 Result<void> CudaBackend::load(const MakeWeights& make) {
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  context_.launcher = {.stream = stream_,
-                       .multiprocessors = device_.multiprocessors,
-                       .overlap = device_.overlaps() && !card_.portable_kernels,
-                       .shared_bytes = card_.shared_bytes};
+  context_.launcher = {.stream = stream_, .card = architecture_of(device_, card_)};
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
   rope_ = TRY(upload_rope(config_));
@@ -286,7 +285,7 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   TRY(batch_.reserve(config_, sizes));
   TRY(head_results_.reserve(config_, sizes));
   if (!prompts_) return {};
-  return plan_.reserve(config_, sizes, work_.shared, card_);
+  return plan_.reserve(config_, sizes, work_.shared, context_.launcher.card);
 }
 
 /// Once for real on padding alone, so that every kernel is loaded, then as a graph.
@@ -296,7 +295,7 @@ Result<void> CudaBackend::record(int32_t rows) {
   padding.positions = {0, 0, 0};
   graph_ = rows;
   recording_ = true;
-  context_.launcher.carveout_steps = device_.compute_major == 9 ? carveout_steps(rows) : 0;
+  context_.launcher.carveout_steps = context_.launcher.card.has_wgmma() ? carveout_steps(rows) : 0;
   launches_ = true;
   batch_.upload(Batch(), rows, stream_);
   for (const bool captured : {false, true}) {

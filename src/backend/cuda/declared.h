@@ -25,7 +25,7 @@ void experts_down(const Context& context, const ExpertArgs& args, const Launcher
 
 /// What a product of prompt rows reads.
 struct PromptInput {
-  const void* x = nullptr;  // BF16 [rows][stride], packed
+  const uint16_t* x = nullptr;  // [rows][stride], packed
   int64_t stride = 0;
 };
 /// The input rounded as `weight` declares; valid until the next call.

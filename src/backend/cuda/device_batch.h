@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/batch_view.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "model/backend.h"
 #include "model/batch.h"

@@ -12,6 +12,7 @@
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
 #include "backend/cuda/runtime/card.h"
+#include "backend/cuda/selection.h"
 #include "model/sample_passes.h"
 
 namespace nibble {
@@ -117,10 +118,7 @@ Result<void> CudaLayerRunner::open() {
       limit > 0 ? std::max<int64_t>(limit - (device_.memory_bytes - device_.free_bytes), 1) : 0);
   for (cudaStream_t* stream : {&stream_, &reading_})
     CUDA_CHECK(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
-  launcher_ = {.stream = stream_,
-               .multiprocessors = device_.multiprocessors,
-               .overlap = device_.overlaps() && !card_.portable_kernels,
-               .shared_bytes = card_.shared_bytes};
+  launcher_ = {.stream = stream_, .card = architecture_of(device_, card_)};
   rope_ = TRY(upload_rope(kinds_));
   return {};
 }
@@ -157,7 +155,7 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
   work_ =
       TRY(Workspace::reserve(kinds_, sizes.rows_max, 1, PromptPlan::shared_bytes(kinds_, sizes)));
   TRY(batch_.reserve(kinds_, sizes));
-  TRY(plan_.reserve(kinds_, sizes, work_.shared, card_));
+  TRY(plan_.reserve(kinds_, sizes, work_.shared, launcher_.card));
   TRY(pools_.reserve(kinds_, KvFormat::bf16, StateFormat::f32, sizes));
   TRY(taps_.reserve(kinds_, rows));
   const int64_t needed = layers_and_sums() + kSpareBytes;

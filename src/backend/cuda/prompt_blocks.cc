@@ -5,28 +5,6 @@
 namespace nibble::cuda {
 namespace {
 
-PrefillWeight weight_of(const DeviceLinear& w) {
-  PrefillWeight weight{.values = w.values, .scale_stride = w.factor_stride};
-  switch (w.format) {
-    case Format::bf16:
-      weight.format = WeightFormat::bf16;
-      break;
-    case Format::nvfp4:
-      weight.format = WeightFormat::nvfp4;
-      weight.scales = w.scales;
-      weight.global = w.factors;
-      break;
-    case Format::fp8:
-      weight.format = WeightFormat::fp8;
-      weight.scales = w.factors;
-      weight.fp8_scales = w.layout == FactorLayout::row        ? Fp8Scales::row
-                          : w.layout == FactorLayout::block128 ? Fp8Scales::block128
-                                                               : Fp8Scales::tensor;
-      break;
-  }
-  return weight;
-}
-
 /// The prompt rows of buffers that hold `width` F32 or BF16 per row of the batch.
 template <typename T, typename Memory>
 T* rows_of(const Context& context, const Memory& memory, int64_t width) {
@@ -43,12 +21,10 @@ struct Output {
 /// `in` as it is.
 PrefillGemm plain_gemm(const Context& context, const Input& in, const DeviceLinear& w,
                        const Output& out) {
-  return {.packed_x = static_cast<const __nv_bfloat16*>(in.x),
+  return {.packed_x = in.x,
           .x_stride = in.stride,
           .rows = context.prompts.rows,
-          .n = w.rows,
-          .k = w.cols,
-          .weight = weight_of(w),
+          .weight = w,
           .output = out.kind,
           .y = out.y,
           .y_stride = out.stride};
@@ -60,9 +36,7 @@ PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear&
 }
 
 void run(const Context& context, const PrefillGemm& gemm, Step step) {
-  if ((context.launcher.skipped & step_bit(step)) != 0) return;
-  CUDA_CHECK(
-      prefill_gemm(gemm, context.plan.device(), context.plan.unit(), context.launcher.stream));
+  prefill_gemm(gemm, context.launcher.of(step));
 }
 
 Input block_input(const Context& context) {
@@ -103,10 +77,8 @@ Input mixed_input(const Context& context) {
 /// Shows calibration the input of all prompt rows.
 void show(const Context& context, TapRole role, const Input& in) {
   if (context.taps == nullptr) return;
-  context.taps->add(
-      role,
-      {.x = static_cast<const uint16_t*>(in.x), .stride = in.stride, .rows = context.prompts.rows},
-      context.launcher.stream);
+  context.taps->add(role, {.x = in.x, .stride = in.stride, .rows = context.prompts.rows},
+                    context.launcher.stream);
 }
 
 /// h += mixed W^T and the norm after it.
@@ -151,34 +123,30 @@ void prompt_attention_block(const Context& context, int layer) {
                                         .v = v},
                     context.launcher.of(Step::attend));
   const int64_t head_stride = config.output_gate ? 2 * config.head_dim : config.head_dim;
-  const auto* queries = reinterpret_cast<const __nv_bfloat16*>(q);
   const FlashPrefill flash{.shape = {.q_heads = config.q_heads,
                                      .kv_heads = config.kv_heads,
                                      .head_dim = config.head_dim},
                            .tiles = context.plan.tiles(),
                            .tile_count = context.plan.tile_count(),
                            .pages = context.prompts.pages,
-                           .q = queries,
+                           .q = q,
                            .q_stride = w.q.rows,
                            .q_head_stride = head_stride,
                            .kv = kv,
-                           .gate = config.output_gate ? queries + config.head_dim : nullptr,
+                           .gate = config.output_gate ? q + config.head_dim : nullptr,
                            .gate_stride = w.q.rows,
                            .gate_head_stride = head_stride,
-                           .out = rows_of<__nv_bfloat16>(context, work.mixed, work.mixed_stride),
-                           .out_stride = work.mixed_stride,
-                           .unit = context.plan.unit()};
-  if ((context.launcher.skipped & step_bit(Step::attend)) == 0)
-    CUDA_CHECK(
-        flash_prefill(flash, context.plan.device().shared_bytes_max, context.launcher.stream));
+                           .out = rows_of<uint16_t>(context, work.mixed, work.mixed_stride),
+                           .out_stride = work.mixed_stride};
+  flash_prefill(flash, context.launcher.of(Step::attend));
   close_mixer(context, layer, w.o);
 }
 
 void prompt_delta_net_block(const Context& context, int layer) {
   const Workspace& work = context.work;
   const DeltaNetWeights& w = context.layer(layer).delta_net;
-  auto* qkv = reinterpret_cast<__nv_bfloat16*>(rows_of<float>(context, work.first, w.qkv.rows));
-  auto* z = reinterpret_cast<__nv_bfloat16*>(rows_of<float>(context, work.third, w.z.rows));
+  auto* qkv = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.first, w.qkv.rows));
+  auto* z = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.z.rows));
   float* gates = rows_of<float>(context, work.gates, work.gate_stride);
   const Input x = block_input(context);
   show(context, TapRole::mixer_in, x);
@@ -204,12 +172,10 @@ void prompt_delta_net_block(const Context& context, int layer) {
                              .z_stride = w.z.rows,
                              .norm_weight = w.norm,
                              .eps = context.config.rms_eps,
-                             .out = rows_of<__nv_bfloat16>(context, work.mixed, work.mixed_stride),
+                             .out = rows_of<uint16_t>(context, work.mixed, work.mixed_stride),
                              .out_stride = work.mixed_stride,
                              .workspace = context.plan.delta_workspace()};
-  if ((context.launcher.skipped & step_bit(Step::recur)) == 0)
-    CUDA_CHECK(
-        delta_prefill(prefill, context.plan.device().shared_bytes_max, context.launcher.stream));
+  delta_prefill(prefill, context.launcher.of(Step::recur));
   close_mixer(context, layer, w.out);
 }
 
@@ -219,30 +185,30 @@ namespace {
 void prompt_route(const Context& context, const MoeWeights& w) {
   const MoeConfig& config = *context.config.moe;
   const PromptMlpMemory& memory = context.plan.mlp();
-  const cudaStream_t stream = context.launcher.stream;
+  const Launcher launcher = context.launcher.of(Step::route);
   const int64_t stride = config.experts + 1;
   auto* logits = memory.router.as<float>();
   run_narrow_pair(context, w.router, w.shared_gate, logits, stride, Step::router);
-  CUDA_CHECK(route_top_k({.logits = logits,
-                          .logits_stride = stride,
-                          .rows = context.prompts.rows,
-                          .experts = config.experts,
-                          .top_k = config.top_k,
-                          .weights = config.renormalize ? RouteTopK::Weights::renormalized
-                                                        : RouteTopK::Weights::softmax,
-                          .chosen = memory.chosen.as<int32_t>(),
-                          .chosen_weight = memory.chosen_weight.as<float>()},
-                         stream));
-  CUDA_CHECK(route_sort({.chosen = memory.chosen.as<int32_t>(),
-                         .assignments = context.prompts.rows * config.top_k,
-                         .experts = config.experts,
-                         .top_k = config.top_k,
-                         .scratch = memory.scratch.as<int32_t>(),
-                         .token = memory.token.as<int32_t>(),
-                         .position = memory.position.as<int32_t>(),
-                         .tiles = memory.tiles.as<ExpertTile>(),
-                         .tile_count = memory.tile_count.as<int32_t>()},
-                        stream));
+  route_top_k({.logits = logits,
+               .logits_stride = stride,
+               .rows = context.prompts.rows,
+               .experts = config.experts,
+               .top_k = config.top_k,
+               .weights = config.renormalize ? RouteTopK::Weights::renormalized
+                                             : RouteTopK::Weights::softmax,
+               .chosen = memory.chosen.as<int32_t>(),
+               .chosen_weight = memory.chosen_weight.as<float>()},
+              launcher);
+  route_sort({.chosen = memory.chosen.as<int32_t>(),
+              .assignments = context.prompts.rows * config.top_k,
+              .experts = config.experts,
+              .top_k = config.top_k,
+              .scratch = memory.scratch.as<int32_t>(),
+              .token = memory.token.as<int32_t>(),
+              .position = memory.position.as<int32_t>(),
+              .tiles = memory.tiles.as<ExpertTile>(),
+              .tile_count = memory.tile_count.as<int32_t>()},
+             launcher);
 }
 
 /// act = silu(x gate^T) * (x up^T), y = act down^T.
@@ -259,7 +225,7 @@ void run_mlp(const Context& context, const Mlp& mlp, const PromptMlpMemory* expe
   const Input x = experts == nullptr ? prompt_input(context, mlp.x, w.gate)
                                      : sorted_input(context, mlp.x, w.gate);
   PrefillGemm up = plain_gemm(context, x, w.gate, {mlp.act, act_stride, GemmOutput::swiglu});
-  up.up = weight_of(w.up);
+  up.up = w.up;
   const auto of_experts = [&](PrefillGemm& gemm) {
     gemm.rows = context.prompts.rows * context.config.moe->top_k;
     gemm.tiles = experts->tiles.as<ExpertTile>();
@@ -280,9 +246,7 @@ void run_mlp(const Context& context, const Mlp& mlp, const PromptMlpMemory* expe
     show(context, TapRole::mlp_in, mlp.x);
     show(context, TapRole::mlp_down, {mlp.act, act_stride});
   } else if (context.taps != nullptr) {
-    context.taps->add_experts({.x = static_cast<const uint16_t*>(mlp.x.x),
-                               .stride = mlp.x.stride,
-                               .rows = context.prompts.rows},
+    context.taps->add_experts({.x = mlp.x.x, .stride = mlp.x.stride, .rows = context.prompts.rows},
                               {.x = mlp.act, .stride = act_stride, .rows = up.rows},
                               {.tiles = up.tiles,
                                .tile_count = up.tile_count,

@@ -91,12 +91,8 @@ int64_t PromptPlan::shared_bytes(const ModelConfig& config, const PoolSizes& siz
 }
 
 Result<void> PromptPlan::reserve(const ModelConfig& config, const PoolSizes& sizes,
-                                 const DeviceBuffer& shared, const CardLimit& card) {
-  CUDA_CHECK(PrefillDevice::read(0, &device_));
-  if (card.shared_bytes > 0)
-    device_.shared_bytes_max = std::min(device_.shared_bytes_max, card.shared_bytes);
-  if (card.portable_kernels) unit_ = MatrixUnit::portable;
-  CUDA_CHECK(prefill_gemm_prepare(device_));
+                                 const DeviceBuffer& shared, const Architecture& card) {
+  prefill_gemm_prepare(card);
   attends_ = config.count(LayerKind::attention) > 0;
   recurs_ = config.count(LayerKind::delta_net) > 0;
   const int64_t sequences = sequences_max(config, sizes);
@@ -108,7 +104,7 @@ Result<void> PromptPlan::reserve(const ModelConfig& config, const PoolSizes& siz
     return {};
   };
   if (recurs_) {
-    CUDA_CHECK(delta_chunk_prepare(device_.shared_bytes_max));
+    delta_chunk_prepare(card);
     TRY(list(chunks_, chunks * int64_t{sizeof(DeltaChunk)}));
     TRY(list(sequences_, sequences * int64_t{sizeof(DeltaSequence)}));
     TRY(list(runs_, delta_runs_max(chunks, sequences) * int64_t{sizeof(DeltaRun)}));
@@ -119,7 +115,7 @@ Result<void> PromptPlan::reserve(const ModelConfig& config, const PoolSizes& siz
         static_cast<int32_t>(std::max<int64_t>(shared.bytes() / each, kDeltaGroupChunks));
   }
   if (attends_) {
-    CUDA_CHECK(flash_prefill_prepare(device_.shared_bytes_max));
+    flash_prefill_prepare(card);
     TRY(list(tiles_, (chunks + sequences) * int64_t{sizeof(FlashTile)}));
   }
   carve_mlp(config, sizes.rows_max, shared.as<std::byte>(), mlp_);

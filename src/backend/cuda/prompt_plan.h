@@ -39,7 +39,7 @@ class PromptPlan {
   /// What it needs of Workspace::shared.
   static int64_t shared_bytes(const ModelConfig& config, const PoolSizes& sizes);
   Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes,
-                       const DeviceBuffer& shared, const CardLimit& card);
+                       const DeviceBuffer& shared, const Architecture& card);
   /// Plans the prompt sequences of a batch, of which the first row is `first_row` on the device.
   /// `device_row` maps rows of the batch.
   template <typename DeviceRow>
@@ -61,8 +61,6 @@ class PromptPlan {
     copy(prompts, stream);
   }
 
-  const PrefillDevice& device() const { return device_; }
-  MatrixUnit unit() const { return unit_; }
   const PromptMlpMemory& mlp() const { return mlp_; }
   const DeltaChunk* chunks() const { return chunks_.as<DeltaChunk>(); }
   const DeltaSequence* sequences() const { return sequences_.as<DeltaSequence>(); }
@@ -76,8 +74,6 @@ class PromptPlan {
  private:
   void copy(const Batch& prompts, cudaStream_t stream);
 
-  PrefillDevice device_;
-  MatrixUnit unit_ = MatrixUnit::automatic;
   PromptMlpMemory mlp_;
   DeviceBuffer chunks_, sequences_, runs_, tiles_;
   DeviceSlice delta_workspace_;

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/attention/attention.h"
+#include "backend/cuda/ops/linear/linear.h"
 
 namespace nibble::cuda {
 namespace {

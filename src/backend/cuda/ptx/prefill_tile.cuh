@@ -22,22 +22,22 @@ __device__ __forceinline__ uint32_t element_offset(int row, int column) {
 /// Copies lines [begin, end) of a [64, kColumns] tile from rows `stride` elements apart; the other
 /// lines become zero. All kThreads threads of the block.
 template <int kColumns, int kThreads>
-__device__ __forceinline__ void copy_tile_lines(uint32_t to, const __nv_bfloat16* from,
-                                                int64_t stride, int begin, int end) {
+__device__ __forceinline__ void copy_tile_lines(uint32_t to, const uint16_t* from, int64_t stride,
+                                                int begin, int end) {
   constexpr int kChunks = kColumns / 8;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < kTileLines * kChunks; i += kThreads) {
     const int row = i / kChunks;
     const int chunk = i % kChunks;
     const bool valid = row >= begin && row < end;
-    const __nv_bfloat16* line = valid ? from + row * stride + chunk * 8 : from + begin * stride;
+    const uint16_t* line = valid ? from + row * stride + chunk * 8 : from + begin * stride;
     copy_async_16(to + tile_offset(row, chunk), line, valid ? 16 : 0);
   }
 }
 
 /// Copies 64 adjacent rows of kColumns. All kThreads threads; one address, the rest are constants.
 template <int kColumns, int kThreads>
-__device__ __forceinline__ void copy_tile_rows(uint32_t to, const __nv_bfloat16* from) {
+__device__ __forceinline__ void copy_tile_rows(uint32_t to, const uint16_t* from) {
   constexpr int kChunks = kColumns / 8;
   constexpr int kRows = kThreads / kChunks;  // of one pass
   static_assert(kRows % 8 == 0);

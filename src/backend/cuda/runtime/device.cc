@@ -42,6 +42,7 @@ Result<Device> open_device() {
                 .compute_major = properties.major,
                 .compute_minor = properties.minor,
                 .multiprocessors = properties.multiProcessorCount,
+                .shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin),
                 .code = code};
   if (const cudaError_t failed = cudaSetDevice(0); failed != cudaSuccess)
     return unusable("a card that is free", cudaGetErrorString(failed));

@@ -15,11 +15,10 @@ struct Device {
   int compute_major = 0;
   int compute_minor = 0;
   int multiprocessors = 0;
+  int shared_bytes = 0;  // the most dynamic shared memory of one thread block
   int64_t memory_bytes = 0;
   int64_t free_bytes = 0;
-  CodeTarget code;  // what this program runs on it
-  /// Kernels can start while the one before drains: theirs is code for 9.0 or higher.
-  bool overlaps() const { return code.major >= 9; }
+  CodeTarget code;  // the code of this program that runs on it
 };
 
 /// The first card. Errors: unsupported, saying which of driver, card and code for it is missing.

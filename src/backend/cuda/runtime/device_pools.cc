@@ -6,8 +6,9 @@
 namespace nibble::cuda {
 namespace {
 
-int64_t head_elements(const ModelConfig& config) {
-  return int64_t{kPageTokens} * config.attention.head_dim;
+/// The keys or the values of one head in a page.
+int64_t head_bytes(const ModelConfig& config, KvFormat format) {
+  return kPageTokens * kv_line_bytes(format, config.attention.head_dim);
 }
 int64_t state_numbers(const DeltaNetConfig& d) { return int64_t{d.v_heads} * d.k_dim * d.v_dim; }
 int64_t conv_floats(const DeltaNetConfig& d) { return int64_t{d.conv_kernel - 1} * d.qkv_rows(); }
@@ -17,7 +18,7 @@ int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
 
 int64_t DevicePools::page_bytes(const ModelConfig& config, KvFormat format) {
   return config.count(LayerKind::attention) * int64_t{2} * config.attention.kv_heads *
-         head_elements(config) * kv_element_bytes(format);
+         head_bytes(config, format);
 }
 
 int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format) {
@@ -57,8 +58,7 @@ Result<void> DevicePools::wake() {
 }
 
 KvView DevicePools::kv(int layer) const {
-  const int64_t part =
-      config_->attention.kv_heads * head_elements(*config_) * kv_element_bytes(kv_format_);
+  const int64_t part = config_->attention.kv_heads * head_bytes(*config_, kv_format_);
   uint8_t* keys = pages_.as<uint8_t>() + int64_t{2} * layer * part;
   return {.keys = keys, .values = keys + part, .page_stride = page_bytes_, .format = kv_format_};
 }

@@ -2,8 +2,8 @@
 // device_weights.h.
 #pragma once
 
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/weights/device_weights.h"
 #include "model/backend.h"
 #include "model/config.h"
 

@@ -3,24 +3,38 @@
 
 #include <cuda_runtime.h>
 
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/runtime/per_device.h"
 
 namespace nibble::cuda {
 
-/// Shared memory that one block may have.
-inline int shared_limit(const Launcher& launcher) {
+/// The most dynamic shared memory that a thread block may have on the current device, whatever
+/// smaller card a launch imitates.
+inline int card_shared_bytes() {
   static PerDevice<int> limits;
-  const int of_card = limits.get([] {
+  return limits.get([] {
     int device = 0;
     int bytes = 0;
     CUDA_CHECK(cudaGetDevice(&device));
     CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     return bytes;
   });
-  return launcher.shared_bytes > 0 && launcher.shared_bytes < of_card ? launcher.shared_bytes
-                                                                      : of_card;
+}
+
+/// Lets thread blocks of `kernel` have `bytes` of dynamic shared memory.
+template <typename... Parameters>
+void allow_shared(void (*kernel)(Parameters...), int bytes) {
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+/// Thread blocks of `kernel` that one SM of the current device runs at once; at least one.
+template <typename... Parameters>
+int resident_blocks(void (*kernel)(Parameters...), int threads, int shared_bytes = 0) {
+  int blocks = 1;
+  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads,
+                                                           static_cast<size_t>(shared_bytes)));
+  return blocks < 1 ? 1 : blocks;
 }
 
 template <typename... Parameters, typename... Arguments>
@@ -34,7 +48,7 @@ void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, 
   config.stream = launcher.stream;
   cudaLaunchAttribute attributes[3] = {};
   config.attrs = attributes;
-  if (launcher.overlap) {
+  if (launcher.card.overlaps() && launcher.start == Launcher::Start::overlapped) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }

@@ -3,6 +3,7 @@
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/weights/code_words.h"
+#include "backend/cuda/weights/device_checks.h"
 
 namespace nibble::cuda {
 namespace {

@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "model/kv_format.h"
 #include "tensor/quant_scheme.h"
 
 namespace nibble::cuda {
@@ -46,6 +47,31 @@ enum class FactorLayout : uint8_t {
   row,      // [N]
   block128  // [ceil(N/128)][ceil(K_padded/128)]
 };
+
+/// Where a file's scheme puts its values, and its factors.
+constexpr Format format_of(const QuantScheme& scheme) {
+  switch (scheme.weights) {
+    case WeightFormat::plain:
+      return Format::bf16;
+    case WeightFormat::nvfp4:
+      return Format::nvfp4;
+    default:
+      return Format::fp8;
+  }
+}
+
+constexpr FactorLayout layout_of(const QuantScheme& scheme) {
+  switch (scheme.weights) {
+    case WeightFormat::plain:
+      return FactorLayout::none;
+    case WeightFormat::fp8_channel:
+      return FactorLayout::row;
+    case WeightFormat::fp8_block:
+      return FactorLayout::block128;
+    default:
+      return FactorLayout::scalar;
+  }
+}
 
 /// One matrix [rows, cols], or a stack of them, one after the other without gaps.
 struct DeviceLinear {
@@ -87,13 +113,8 @@ constexpr DeviceLinear rest_of(const DeviceLinear& weight, int index) {
   return part;
 }
 
-enum class KvFormat : uint8_t { bf16, fp8, f32 };
-constexpr int64_t kv_element_bytes(KvFormat format) {
-  return format == KvFormat::fp8 ? 1 : format == KvFormat::bf16 ? 2 : 4;
-}
-
-/// The keys or values of one attention layer: element (page, head, token, i) is at byte
-/// page * page_stride + ((head * 64 + token) * head_dim + i) * kv_element_bytes(format).
+/// The keys or values of one attention layer: the line of (page, head, token) begins at byte
+/// page * page_stride + (head * 64 + token) * kv_line_bytes(format, head_dim).
 struct KvView {
   uint8_t* keys = nullptr;
   uint8_t* values = nullptr;

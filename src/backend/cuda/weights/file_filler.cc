@@ -6,7 +6,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "base/thread_pool.h"
 #include "model/sound_weights.h"

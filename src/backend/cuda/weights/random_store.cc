@@ -1,7 +1,7 @@
 // Weights of a real shape without a file.
 #include <cmath>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "model/synthetic_weights.h"
 

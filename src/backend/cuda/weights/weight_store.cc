@@ -8,30 +8,6 @@ namespace {
 
 using Change = WeightFiller::Change;
 
-Format format_of(const QuantScheme& scheme) {
-  switch (scheme.weights) {
-    case WeightFormat::plain:
-      return Format::bf16;
-    case WeightFormat::nvfp4:
-      return Format::nvfp4;
-    default:
-      return Format::fp8;
-  }
-}
-
-FactorLayout layout_of(const QuantScheme& scheme) {
-  switch (scheme.weights) {
-    case WeightFormat::plain:
-      return FactorLayout::none;
-    case WeightFormat::fp8_channel:
-      return FactorLayout::row;
-    case WeightFormat::fp8_block:
-      return FactorLayout::block128;
-    default:
-      return FactorLayout::scalar;
-  }
-}
-
 int64_t factor_count(FactorLayout layout, int64_t rows, int64_t cols) {
   switch (layout) {
     case FactorLayout::none:

@@ -27,7 +27,6 @@ class AttendBlock {
   static constexpr int kOutStride = kDim + 4;  // out, maximum, total
   /// BF16 has 8 bits, too few for weights: each is a sum of two operands.
   static constexpr int kParts = kFormat == KvFormat::bf16 ? 2 : 1;
-  static constexpr int kElementBytes = static_cast<int>(kv_element_bytes(kFormat));
 
  public:
   struct Shared {
@@ -76,7 +75,9 @@ class AttendBlock {
 
  private:
   __device__ __forceinline__ int head_dim() const { return kExact ? kDim : a_.head_dim; }
-  __device__ __forceinline__ int line_bytes() const { return head_dim() * kElementBytes; }
+  __device__ __forceinline__ int line_bytes() const {
+    return static_cast<int>(kv_line_bytes(kFormat, head_dim()));
+  }
   /// All warps look it up; the block finds it in shared memory after the next barrier.
   __device__ __forceinline__ Piece piece_of(int number) {
     const Piece piece = shared_.table.at(launch_, number);
@@ -192,7 +193,8 @@ class AttendBlock {
   /// k (warp 0) or v (warp 1) of the own token, for this block and into its page.
   __device__ __forceinline__ void store_own(const Piece& piece, const Walk& walk,
                                             const HeadPart& head) {
-    store_head<kFormat>(shared_.own[warp_], head, Step::kLineBytes / kElementBytes);
+    store_head<kFormat>(shared_.own[warp_], head,
+                        Step::kLineBytes * 8 / static_cast<int>(kv_element_bits(kFormat)));
     if (piece.first_head != piece.kv_head * launch_.group) return;
     Walk copy = walk;
     const int64_t line = line_of(a_, copy, walk.own, line_bytes());
@@ -435,7 +437,7 @@ void attention(const AttentionArgs& args, const Launcher& launcher) {
     of.rows = min(kAttendRowsMax, args.batch.rows - of.row_begin);
     const int64_t pieces_max = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
     const auto blocks = static_cast<unsigned>(
-        min(pieces_max, int64_t{kBlocksPerMultiprocessor} * launcher.multiprocessors));
+        min(pieces_max, int64_t{kBlocksPerMultiprocessor} * launcher.card.multiprocessors));
     launch(kernel, launcher, blocks, kThreads, 0, args, of);
     attend_combine(args, of.row_begin, of.rows, launcher);
   }

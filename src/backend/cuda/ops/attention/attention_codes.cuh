@@ -95,7 +95,7 @@ __device__ __forceinline__ uint4 load_16_bytes_within(const uint8_t* line, int a
 /// kExact) the next larger 64, 128, 256.
 template <KvFormat kFormat, int kDim, bool kExact>
 struct KvStep {
-  static constexpr int kBytes = kDim * static_cast<int>(kv_element_bytes(kFormat));
+  static constexpr int kBytes = static_cast<int>(kv_line_bytes(kFormat, kDim));
   static constexpr int kGroups = kBytes == 512 ? 1 : 2;  // so that as many bytes are on their way
   static constexpr int kTokens = 16 * kGroups;
   static constexpr int kKeyChunks = kBytes / 64;

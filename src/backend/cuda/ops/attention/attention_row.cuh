@@ -2,7 +2,7 @@
 // what generation and prompts share of what comes before attention.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/attention/attention.h"
 #include "backend/cuda/ops/attention/attention_codes.cuh"
 
 namespace nibble::cuda {
@@ -101,7 +101,7 @@ __device__ __forceinline__ int64_t line_begin(const AttentionArgs& a, int row, i
                                               int head) {
   const int64_t page = a.batch.pages[a.batch.page_begin[row] + token / kPage];
   return page * a.kv.page_stride +
-         (head * kPage + token % kPage) * a.head_dim * kv_element_bytes(kFormat);
+         (head * kPage + token % kPage) * kv_line_bytes(kFormat, a.head_dim);
 }
 /// A head as the cache keeps it.
 template <KvFormat kFormat>

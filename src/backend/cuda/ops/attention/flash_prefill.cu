@@ -11,6 +11,7 @@
 
 #include "backend/cuda/ops/attention/flash_prefill.h"
 #include "backend/cuda/ptx/prefill_tile.cuh"
+#include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -209,7 +210,7 @@ class FlashBlock {
   __device__ const uint8_t* page_lines(const uint8_t* pool, int n) const {
     const int64_t page = in_.pages[tile_.page_begin + n];
     return pool + page * in_.kv.page_stride +
-           int64_t{kv_head_} * kTileLines * kDim * kv_element_bytes(kFormat);
+           int64_t{kv_head_} * kTileLines * kv_line_bytes(kFormat, kDim);
   }
   __device__ int lines_of(int n) const { return n < tile_.index ? kTileLines : tile_.end; }
 
@@ -219,11 +220,11 @@ class FlashBlock {
       fetch(pool, n);
       convert(to);
     } else {
-      copy(to, reinterpret_cast<const __nv_bfloat16*>(page_lines(pool, n)), lines_of(n));
+      copy(to, reinterpret_cast<const uint16_t*>(page_lines(pool, n)), lines_of(n));
     }
     if constexpr (!kWgmma) copy_async_commit();
   }
-  __device__ void copy(uint32_t to, const __nv_bfloat16* from, int lines) const {
+  __device__ void copy(uint32_t to, const uint16_t* from, int lines) const {
     if constexpr (kThreads / (kDim / 8) % 8 == 0) {
       if (lines == kTileLines)
         copy_tile_rows<kDim, kThreads>(to, from);
@@ -364,24 +365,24 @@ class FlashBlock {
       if (query < tile_.begin || query >= tile_.end) continue;
       const int64_t row = tile_.row + query;
       const int column = (lane_ & 3) * 2;
-      const __nv_bfloat16* gate = in_.gate == nullptr ? nullptr
-                                                      : in_.gate + row * in_.gate_stride +
-                                                            head * in_.gate_head_stride + column;
-      __nv_bfloat16* to = in_.out + row * in_.out_stride + head * kDim;
+      const uint16_t* gate = in_.gate == nullptr ? nullptr
+                                                 : in_.gate + row * in_.gate_stride +
+                                                       head * in_.gate_head_stride + column;
+      uint16_t* to = in_.out + row * in_.out_stride + head * kDim;
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) {
         float x = out_[4 * d + 2 * half] / total;
         float y = out_[4 * d + 2 * half + 1] / total;
         if (gate != nullptr) {
-          x /= 1.0F + __expf(-__bfloat162float(gate[d * 8]));
-          y /= 1.0F + __expf(-__bfloat162float(gate[d * 8 + 1]));
+          x /= 1.0F + __expf(-from_bf16(gate[d * 8]));
+          y /= 1.0F + __expf(-from_bf16(gate[d * 8 + 1]));
         }
         const int at = d * 8 + column;
         if (in_.order == ColumnOrder::plain) {
           *reinterpret_cast<uint32_t*>(to + at) = to_bf16_pair(x, y);
         } else {
-          to[packed_position(at)] = __float2bfloat16(x);
-          to[packed_position(at + 1)] = __float2bfloat16(y);
+          to[packed_position(at)] = to_bf16(x);
+          to[packed_position(at + 1)] = to_bf16(y);
         }
       }
     }
@@ -442,18 +443,18 @@ Choice choose(int group, int shared_bytes_max) {
 }
 
 template <KvFormat kFormat>
-Choice choose(int head_dim, int group, int shared_bytes_max, MatrixUnit unit) {
-  if (unit == MatrixUnit::automatic && head_dim == 256 && group % 2 == 0 &&
-      shared_bytes_of<256, 2, true>(2) <= shared_bytes_max)
+Choice choose(int head_dim, int group, const Architecture& card) {
+  if (card.has_wgmma() && head_dim == 256 && group % 2 == 0 &&
+      shared_bytes_of<256, 2, true>(2) <= card.shared_bytes)
     return choice<kFormat, 256, 2, true>(2);
-  if (head_dim == 64) return choose<kFormat, 64>(group, shared_bytes_max);
-  return head_dim == 128 ? choose<kFormat, 128>(group, shared_bytes_max)
-                         : choose<kFormat, 256>(group, shared_bytes_max);
+  if (head_dim == 64) return choose<kFormat, 64>(group, card.shared_bytes);
+  return head_dim == 128 ? choose<kFormat, 128>(group, card.shared_bytes)
+                         : choose<kFormat, 256>(group, card.shared_bytes);
 }
 
-Choice choose(KvFormat format, int head_dim, int group, int shared_bytes_max, MatrixUnit unit) {
-  return format == KvFormat::fp8 ? choose<KvFormat::fp8>(head_dim, group, shared_bytes_max, unit)
-                                 : choose<KvFormat::bf16>(head_dim, group, shared_bytes_max, unit);
+Choice choose(KvFormat format, int head_dim, int group, const Architecture& card) {
+  return format == KvFormat::fp8 ? choose<KvFormat::fp8>(head_dim, group, card)
+                                 : choose<KvFormat::bf16>(head_dim, group, card);
 }
 
 }  // namespace
@@ -482,50 +483,24 @@ std::vector<FlashTile> flash_tiles(const Batch& batch) {
   return tiles;
 }
 
-namespace {
-
-/// automatic stays so only where wgmma exists.
-cudaError_t resolve(MatrixUnit* unit) {
-  int device = 0;
-  int major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess)
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (major != 9) *unit = MatrixUnit::portable;
-  return error;
+void flash_prefill_prepare(const Architecture& card) {
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8})
+    for (const int head_dim : {64, 128, 256})
+      for (const int group : {1, 2}) {
+        const Choice it = choose(format, head_dim, group, card);
+        allow_shared(it.kernel, it.shared_bytes);
+      }
 }
 
-}  // namespace
-
-cudaError_t flash_prefill_prepare(int shared_bytes_max) {
-  for (const auto wanted : {MatrixUnit::automatic, MatrixUnit::portable})
-    for (const auto format : {KvFormat::bf16, KvFormat::fp8})
-      for (const int head_dim : {64, 128, 256})
-        for (const int group : {1, 2}) {
-          MatrixUnit unit = wanted;
-          cudaError_t error = resolve(&unit);
-          if (error != cudaSuccess) return error;
-          const Choice it = choose(format, head_dim, group, shared_bytes_max, unit);
-          error = cudaFuncSetAttribute(it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       it.shared_bytes);
-          if (error != cudaSuccess) return error;
-        }
-  return cudaSuccess;
-}
-
-cudaError_t flash_prefill(const FlashPrefill& flash, int shared_bytes_max, cudaStream_t stream) {
-  if (flash.tile_count == 0) return cudaSuccess;
+void flash_prefill(const FlashPrefill& flash, const Launcher& launcher) {
+  if (flash.tile_count == 0) return;
   const FlashShape& shape = flash.shape;
-  MatrixUnit unit = flash.unit;
-  const cudaError_t error = resolve(&unit);
-  if (error != cudaSuccess) return error;
-  const Choice it = choose(flash.kv.format, shape.head_dim, shape.q_heads / shape.kv_heads,
-                           shared_bytes_max, unit);
+  const Choice it =
+      choose(flash.kv.format, shape.head_dim, shape.q_heads / shape.kv_heads, launcher.card);
   const dim3 grid(static_cast<unsigned>(flash.tile_count),
                   static_cast<unsigned>(shape.q_heads / it.heads));
-  it.kernel<<<grid, static_cast<unsigned>(it.heads * 128), it.shared_bytes, stream>>>(flash,
-                                                                                      it.stages);
-  return cudaGetLastError();
+  launch(it.kernel, launcher.in_order(), grid, static_cast<unsigned>(it.heads * 128),
+         static_cast<size_t>(it.shared_bytes), flash, it.stages);
 }
 
 }  // namespace nibble::cuda

@@ -4,14 +4,11 @@
 // depend on how the prompt was cut nor on its neighbours.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 #include <vector>
 
-#include "backend/cuda/ops/linear/prefill_gemm.h"
 #include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/weights/device_weights.h"
 #include "model/batch.h"
 
@@ -41,22 +38,22 @@ struct FlashPrefill {
   int32_t tile_count = 0;
   const int32_t* pages = nullptr;  // Batch::pages, on the device
 
-  const __nv_bfloat16* q = nullptr;  // row t, head h: q + t * q_stride + h * q_head_stride
-  int64_t q_stride = 0;              // multiples of 8; q 16-byte aligned
+  const uint16_t* q = nullptr;  // row t, head h: q + t * q_stride + h * q_head_stride
+  int64_t q_stride = 0;         // multiples of 8; q 16-byte aligned
   int64_t q_head_stride = 0;
   KvView kv;  // its page_stride a multiple of 16
 
-  const __nv_bfloat16* gate = nullptr;  // logits, laid out like q; null: no gate
+  const uint16_t* gate = nullptr;  // logits, laid out like q; null: no gate
   int64_t gate_stride = 0;
   int64_t gate_head_stride = 0;
-  __nv_bfloat16* out = nullptr;  // [T, q_heads * head_dim] at out_stride, even
+  uint16_t* out = nullptr;  // [T, q_heads * head_dim] at out_stride, even
   int64_t out_stride = 0;
   ColumnOrder order = ColumnOrder::packed;  // of out
-  MatrixUnit unit = MatrixUnit::automatic;
 };
 
-/// Once per device, before the first launch.
-cudaError_t flash_prefill_prepare(int shared_bytes_max);
-cudaError_t flash_prefill(const FlashPrefill& flash, int shared_bytes_max, cudaStream_t stream);
+/// Loads all kernels and raises their limits of shared memory. Once per device, before the first
+/// launch.
+void flash_prefill_prepare(const Architecture& card);
+void flash_prefill(const FlashPrefill& flash, const Launcher& launcher);
 
 }  // namespace nibble::cuda

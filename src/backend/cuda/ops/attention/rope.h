@@ -1,7 +1,7 @@
 // Rotary frequencies on the card.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/attention/attention.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "model/config.h"
 

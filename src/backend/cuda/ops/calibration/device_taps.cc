@@ -24,7 +24,7 @@ Result<void> fit(DeviceBuffer& buffer, int64_t bytes) {
 }
 
 InputRows rows_of(const DeviceTaps::Input& input, int32_t cols) {
-  return {.packed_x = reinterpret_cast<const __nv_bfloat16*>(input.x),
+  return {.packed_x = reinterpret_cast<const uint16_t*>(input.x),
           .x_stride = input.stride,
           .x_rows = input.rows,
           .cols = cols,

@@ -25,7 +25,7 @@ __global__ __launch_bounds__(kThreads) void row_kernel(InputRows in, float* row_
   if (row >= in.x_rows) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int padded = (in.cols + kPanel - 1) / kPanel * kPanel;
-  const __nv_bfloat16* x = in.packed_x + row * in.x_stride;
+  const uint16_t* x = in.packed_x + row * in.x_stride;
   float most = 0.0F;
   bool sound = true;
   for (int i = lane * 8; i < padded; i += kWarp * 8) {
@@ -166,8 +166,7 @@ class MomentTile {
         const int row = a < rows.end ? row_[a] : -1;
         const int column = (side == 0 ? column_a_ : column_b_) + chunk * 8;
         const bool counts = row >= 0 && column < in_.x_stride;
-        const __nv_bfloat16* from =
-            counts ? in_.packed_x + row * in_.x_stride + column : in_.packed_x;
+        const uint16_t* from = counts ? in_.packed_x + row * in_.x_stride + column : in_.packed_x;
         copy_async_16(stage + static_cast<uint32_t>(side * Shape::kSideBytes) +
                           line(chunk / 8, token, chunk % 8),
                       from, counts ? 16 : 0);

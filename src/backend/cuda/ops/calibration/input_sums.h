@@ -3,7 +3,6 @@
 // every sum has one order, so a run repeats its bits.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -27,13 +26,13 @@ struct Segment {
 
 /// The rows of one input, or of E of them (experts) whose rows are stretches of one list.
 struct InputRows {
-  const __nv_bfloat16* packed_x = nullptr;  // columns in packed order (prefill_order.h)
-  int64_t x_stride = 0;                     // elements, a multiple of 8
-  int32_t x_rows = 0;                       // rows of x
-  int32_t cols = 0;                         // K; beyond it zeros up to a multiple of 64
-  int32_t assignments = 0;                  // length of the list; without experts x_rows
-  const int32_t* gather = nullptr;          // assignment -> row of x; null: the assignment itself
-  const Segment* segments = nullptr;        // [inputs]; null: one input of all rows
+  const uint16_t* packed_x = nullptr;  // columns in packed order (prefill_order.h)
+  int64_t x_stride = 0;                // elements, a multiple of 8
+  int32_t x_rows = 0;                  // rows of x
+  int32_t cols = 0;                    // K; beyond it zeros up to a multiple of 64
+  int32_t assignments = 0;             // length of the list; without experts x_rows
+  const int32_t* gather = nullptr;     // assignment -> row of x; null: the assignment itself
+  const Segment* segments = nullptr;   // [inputs]; null: one input of all rows
   int32_t inputs = 1;
 };
 

@@ -90,26 +90,25 @@ int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks) {
   return carve_delta_workspace(shape, chunks, nullptr, &unused);
 }
 
-cudaError_t delta_chunk_prepare(int shared_bytes_max) {
-  const cudaError_t error = prepare_delta_within();
-  return error != cudaSuccess ? error : prepare_delta_along(shared_bytes_max);
+void delta_chunk_prepare(const Architecture& card) {
+  prepare_delta_within();
+  prepare_delta_along(card);
 }
 
-cudaError_t delta_prefill(const DeltaPrefill& prefill, int shared_bytes_max, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
+void delta_prefill(const DeltaPrefill& prefill, const Launcher& launcher) {
+  const Launcher in_order = launcher.in_order();
   for (const DeltaGroup& group : prefill.groups) {
     DeltaArgs args{.in = prefill, .group = group, .work = {}};
     args.in.chunks += group.chunk_begin;
     args.in.runs += group.run_begin;
     carve_delta_workspace(prefill.shape, group.chunk_count, prefill.workspace, &args.work);
-    if (error == cudaSuccess) error = launch_delta_inputs(args, stream);
-    if (error == cudaSuccess) error = launch_delta_within(args, stream);
-    if (error == cudaSuccess) error = launch_delta_along(args, shared_bytes_max, stream);
-    if (error == cudaSuccess) error = launch_delta_outputs(args, stream);
+    launch_delta_inputs(args, in_order);
+    launch_delta_within(args, in_order);
+    launch_delta_along(args, in_order);
+    launch_delta_outputs(args, in_order);
   }
   // After the last group: a sequence's first chunk needs what its slot had before.
-  if (error == cudaSuccess) error = launch_delta_keep(prefill, stream);
-  return error;
+  launch_delta_keep(prefill, in_order);
 }
 
 }  // namespace nibble::cuda

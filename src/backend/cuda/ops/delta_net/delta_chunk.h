@@ -7,14 +7,12 @@
 //   convolve -> within chunks (parallel) -> along the chunks of a sequence -> gated norm
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/weights/device_weights.h"
 #include "model/batch.h"
 
@@ -82,7 +80,7 @@ struct DeltaPrefill {
   std::span<const DeltaGroup> groups;  // on the host
   int32_t sequence_count = 0;
 
-  const __nv_bfloat16* qkv = nullptr;  // [T, qkv_rows] at qkv_stride, a multiple of 4
+  const uint16_t* qkv = nullptr;  // [T, qkv_rows] at qkv_stride, a multiple of 4
   int64_t qkv_stride = 0;
   const float* a = nullptr;  // [T, v_heads] at gate_stride, raw projections
   const float* b = nullptr;
@@ -93,11 +91,11 @@ struct DeltaPrefill {
 
   StateView state;
 
-  const __nv_bfloat16* z = nullptr;  // [T, v_heads * v_dim] at z_stride; null: no gated norm
+  const uint16_t* z = nullptr;  // [T, v_heads * v_dim] at z_stride; null: no gated norm
   int64_t z_stride = 0;
   const float* norm_weight = nullptr;  // [v_dim]
   float eps = 1e-6F;
-  __nv_bfloat16* out = nullptr;  // [T, v_heads * v_dim] at out_stride, a multiple of 4
+  uint16_t* out = nullptr;  // [T, v_heads * v_dim] at out_stride, a multiple of 4
   int64_t out_stride = 0;
   ColumnOrder order = ColumnOrder::packed;  // of out, if there is a gated norm
 
@@ -106,8 +104,9 @@ struct DeltaPrefill {
 
 /// For groups of up to so many chunks.
 int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks);
-/// Once per device, before the first launch.
-cudaError_t delta_chunk_prepare(int shared_bytes_max);
-cudaError_t delta_prefill(const DeltaPrefill& prefill, int shared_bytes_max, cudaStream_t stream);
+/// Loads all kernels and raises their limits of shared memory. Once per device, before the first
+/// launch.
+void delta_chunk_prepare(const Architecture& card);
+void delta_prefill(const DeltaPrefill& prefill, const Launcher& launcher);
 
 }  // namespace nibble::cuda

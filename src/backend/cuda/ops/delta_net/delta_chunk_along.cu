@@ -306,14 +306,14 @@ class AlongBlock {
                             int64_t index) const {
     const int v_dim = in_.shape.v_dim;
     const bool raw = in_.z != nullptr;
-    __nv_bfloat16* first = raw ? work_.o + (index * in_.shape.v_heads + v_head_) * kChunk * v_dim
-                               : in_.out + chunk.row_begin * in_.out_stride + v_head_ * v_dim;
+    uint16_t* first = raw ? work_.o + (index * in_.shape.v_heads + v_head_) * kChunk * v_dim
+                          : in_.out + chunk.row_begin * in_.out_stride + v_head_ * v_dim;
     const int64_t stride = raw ? v_dim : in_.out_stride;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = row_of(half);
       if (row >= chunk.rows) continue;
-      __nv_bfloat16* to = first + row * stride + column0_;
+      uint16_t* to = first + row * stride + column0_;
 #pragma unroll
       for (int n = 0; n < 2; ++n)
         *reinterpret_cast<uint32_t*>(to + column_of(n)) =
@@ -408,26 +408,23 @@ Choice choose(int k_dim, StateFormat state, int shared_bytes_max, Runs runs) {
 
 }  // namespace
 
-cudaError_t prepare_delta_along(int shared_bytes_max) {
+void prepare_delta_along(const Architecture& card) {
   for (const int k_dim : {32, 64, 128})
     for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
       for (const Runs runs : {Runs::one, Runs::several}) {
-        const Choice it = choose(k_dim, state, shared_bytes_max, runs);
-        const cudaError_t error = cudaFuncSetAttribute(
-            it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
-        if (error != cudaSuccess) return error;
+        const Choice it = choose(k_dim, state, card.shared_bytes, runs);
+        allow_shared(it.kernel, it.shared_bytes);
       }
-  return cudaSuccess;
 }
 
-cudaError_t launch_delta_along(const DeltaArgs& args, int shared_bytes_max, cudaStream_t stream) {
+void launch_delta_along(const DeltaArgs& args, const Launcher& launcher) {
   const DeltaShape& shape = args.in.shape;
   const Runs runs = args.group.run_count > 1 ? Runs::several : Runs::one;
-  const Choice it = choose(shape.k_dim, args.in.state.format, shared_bytes_max, runs);
+  const Choice it = choose(shape.k_dim, args.in.state.format, launcher.card.shared_bytes, runs);
   const dim3 grid(static_cast<unsigned>(shape.v_heads * shape.v_dim / kN),
                   static_cast<unsigned>(args.group.run_count));
-  it.kernel<<<grid, kThreads, it.shared_bytes, stream>>>(args, it.stages);
-  return cudaGetLastError();
+  launch(it.kernel, launcher, grid, kThreads, static_cast<size_t>(it.shared_bytes), args,
+         it.stages);
 }
 
 }  // namespace nibble::cuda

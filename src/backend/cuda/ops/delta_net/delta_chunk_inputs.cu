@@ -19,7 +19,7 @@ __device__ float silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
 
 /// kWidth adjacent channels of one lane, as floats.
 template <int kWidth>
-__device__ void load_bf16(float (&to)[kWidth], const __nv_bfloat16* from) {
+__device__ void load_bf16(float (&to)[kWidth], const uint16_t* from) {
   if constexpr (kWidth == 4) {
     const uint2 words = *reinterpret_cast<const uint2*>(from);
     to[0] = low_bf16(words.x);
@@ -28,24 +28,24 @@ __device__ void load_bf16(float (&to)[kWidth], const __nv_bfloat16* from) {
     to[3] = high_bf16(words.y);
   } else {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) to[i] = __bfloat162float(from[i]);
+    for (int i = 0; i < kWidth; ++i) to[i] = from_bf16(from[i]);
   }
 }
 template <int kWidth>
-__device__ void store_bf16(__nv_bfloat16* to, const float (&from)[kWidth]) {
+__device__ void store_bf16(uint16_t* to, const float (&from)[kWidth]) {
   if constexpr (kWidth == 4) {
     *reinterpret_cast<uint2*>(to) =
         make_uint2(to_bf16_pair(from[0], from[1]), to_bf16_pair(from[2], from[3]));
   } else {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) to[i] = __float2bfloat16(from[i]);
+    for (int i = 0; i < kWidth; ++i) to[i] = to_bf16(from[i]);
   }
 }
 
 /// kWidth adjacent channels of a row as they are.
 template <int kWidth>
 struct alignas(2 * kWidth) RawRow {
-  __nv_bfloat16 channel[kWidth];
+  uint16_t channel[kWidth];
 };
 
 /// Input of `channel` on at row `i` of the chunk, which may be before it or before this pass.
@@ -96,7 +96,7 @@ __device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk, in
     for (int e = 0; e < kWidth; ++e) {
 #pragma unroll
       for (int j = 0; j < kTaps - 1; ++j) x[j][e] = x[j + 1][e];
-      x[kTaps - 1][e] = __bfloat162float(raw[i].channel[e]);
+      x[kTaps - 1][e] = from_bf16(raw[i].channel[e]);
       float sum = 0.0F;
 #pragma unroll
       for (int j = 0; j < kTaps; ++j) sum += weight[e][j] * x[j][e];
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kDeltaThreads) void convolve_unit_kernel(
   convolve_run<kWidth>(
       args.in, chunk, head * shape.k_dim, query ? rsqrtf(static_cast<float>(shape.k_dim)) : 1.0F,
       [&](int row, const float(&y)[kWidth]) {
-        store_bf16(reinterpret_cast<__nv_bfloat16*>(tile + element_offset(row, column)), y);
+        store_bf16(reinterpret_cast<uint16_t*>(tile + element_offset(row, column)), y);
       });
 }
 
@@ -137,10 +137,9 @@ __global__ __launch_bounds__(kDeltaThreads) void convolve_value_kernel(
   const DeltaShape& shape = args.in.shape;
   const DeltaChunk chunk = args.in.chunks[blockIdx.x];
   const int head = static_cast<int>(blockIdx.y);
-  __nv_bfloat16* v =
-      args.work.v + (int64_t{blockIdx.x} * shape.v_heads + head) * kChunk * 32 * kWidth;
+  uint16_t* v = args.work.v + (int64_t{blockIdx.x} * shape.v_heads + head) * kChunk * 32 * kWidth;
   const int column = (static_cast<int>(threadIdx.x) & 31) * kWidth;
-  __nv_bfloat16* part = v + column / kValueColumns * kChunk * kValueColumns;
+  uint16_t* part = v + column / kValueColumns * kChunk * kValueColumns;
   convolve_run<kWidth>(args.in, chunk, 2 * shape.k_heads * shape.k_dim + head * shape.v_dim, 0.0F,
                        [&](int row, const float(&y)[kWidth]) {
                          store_bf16(part + row * kValueColumns + column % kValueColumns, y);
@@ -165,9 +164,8 @@ __global__ void keep_inputs_kernel(DeltaPrefill in) {
     const bool last = n + 1 == sequence.chunk_count;
     for (int j = 0; j < kTaps - 1; ++j) {
       const int i = end - kTaps + 1 + j;
-      const float value = i >= 0
-                              ? __bfloat162float(in.qkv[(first_row + i) * in.qkv_stride + channel])
-                              : old[kTaps - 1 + i];
+      const float value = i >= 0 ? from_bf16(in.qkv[(first_row + i) * in.qkv_stride + channel])
+                                 : old[kTaps - 1 + i];
       const int64_t at = int64_t{j} * channels + channel;
       if (chunk.snapshot >= 0) in.state.conv[chunk.snapshot * in.state.slot_stride + at] = value;
       if (last) in.state.conv[sequence.state_out * in.state.slot_stride + at] = value;
@@ -178,7 +176,7 @@ __global__ void keep_inputs_kernel(DeltaPrefill in) {
 
 /// Columns column .. column + kWidth - 1 of a row, where the order wants them.
 template <int kWidth>
-__device__ void store_ordered(const DeltaPrefill& in, __nv_bfloat16* row, int column,
+__device__ void store_ordered(const DeltaPrefill& in, uint16_t* row, int column,
                               const float (&x)[kWidth]) {
   if (in.order == ColumnOrder::plain) {
     store_bf16(row + column, x);
@@ -195,7 +193,7 @@ __device__ void store_ordered(const DeltaPrefill& in, __nv_bfloat16* row, int co
         odd ? to_bf16_pair(second, x[3]) : to_bf16_pair(x[1], second);
   } else {
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) row[packed_position(column + e)] = __float2bfloat16(x[e]);
+    for (int e = 0; e < kWidth; ++e) row[packed_position(column + e)] = to_bf16(x[e]);
   }
 }
 
@@ -223,45 +221,43 @@ __global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaArgs arg
   store_ordered(in, in.out + row * in.out_stride, column, o);
 }
 
-template <typename Launch>
-void by_width(int dim, Launch launch) {
-  if (dim == 32) launch(std::integral_constant<int, 1>());
-  if (dim == 64) launch(std::integral_constant<int, 2>());
-  if (dim == 128) launch(std::integral_constant<int, 4>());
+/// Calls `act` with the elements of a lane in a head of `dim`.
+template <typename Act>
+void by_width(int dim, Act act) {
+  if (dim == 32) act(std::integral_constant<int, 1>());
+  if (dim == 64) act(std::integral_constant<int, 2>());
+  if (dim == 128) act(std::integral_constant<int, 4>());
 }
 
 }  // namespace
 
-cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream) {
+void launch_delta_inputs(const DeltaArgs& args, const Launcher& launcher) {
   const DeltaShape& shape = args.in.shape;
   const auto chunks = static_cast<unsigned>(args.group.chunk_count);
-  const auto qk_heads = static_cast<unsigned>(2 * shape.k_heads);
   by_width(shape.k_dim, [&](auto width) {
-    convolve_unit_kernel<width.value><<<dim3(chunks, qk_heads), kDeltaThreads, 0, stream>>>(args);
+    launch(convolve_unit_kernel<width.value>, launcher,
+           dim3(chunks, static_cast<unsigned>(2 * shape.k_heads)), kDeltaThreads, 0, args);
   });
   by_width(shape.v_dim, [&](auto width) {
-    convolve_value_kernel<width.value>
-        <<<dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, stream>>>(args);
+    launch(convolve_value_kernel<width.value>, launcher,
+           dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, args);
   });
-  return cudaGetLastError();
 }
 
-cudaError_t launch_delta_keep(const DeltaPrefill& prefill, cudaStream_t stream) {
-  if (prefill.sequence_count == 0) return cudaSuccess;
+void launch_delta_keep(const DeltaPrefill& prefill, const Launcher& launcher) {
+  if (prefill.sequence_count == 0) return;
   const dim3 grid(static_cast<unsigned>(prefill.sequence_count),
                   static_cast<unsigned>((channels_of(prefill.shape) + 127) / 128));
-  keep_inputs_kernel<<<grid, 128, 0, stream>>>(prefill);
-  return cudaGetLastError();
+  launch(keep_inputs_kernel, launcher, grid, 128, 0, prefill);
 }
 
-cudaError_t launch_delta_outputs(const DeltaArgs& args, cudaStream_t stream) {
-  if (args.in.z == nullptr) return cudaSuccess;
+void launch_delta_outputs(const DeltaArgs& args, const Launcher& launcher) {
+  if (args.in.z == nullptr) return;
   const dim3 grid(static_cast<unsigned>(args.group.chunk_count) * 16,
                   static_cast<unsigned>(args.in.shape.v_heads));
   by_width(args.in.shape.v_dim, [&](auto width) {
-    gated_norm_kernel<width.value><<<grid, kDeltaThreads, 0, stream>>>(args);
+    launch(gated_norm_kernel<width.value>, launcher, grid, kDeltaThreads, 0, args);
   });
-  return cudaGetLastError();
 }
 
 }  // namespace nibble::cuda

@@ -3,6 +3,7 @@
 
 #include "backend/cuda/ops/delta_net/delta_chunk.h"
 #include "backend/cuda/ptx/prefill_tile.cuh"
+#include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
 
@@ -18,13 +19,13 @@ enum RowTerm : int { kLogDecay, kBeta, kOwnKey, kRowTerms };
 /// All per chunk and head; rows past the end are zero. q, k, p and t are images of tiles
 /// (prefill_tile.cuh), v is parts of 32 columns, [v_dim / 32, 64, 32].
 struct DeltaWorkspace {
-  uint8_t* q;        // [chunks, k_heads], unit length times k_dim^-0.5
-  uint8_t* k;        // [chunks, k_heads], unit length
-  uint8_t* p;        // [chunks, v_heads]: (q k^T) decay, below the diagonal
-  uint8_t* t;        // [chunks, v_heads]: (I + A)^-1 diag(beta), below the diagonal
-  __nv_bfloat16* v;  // [chunks, v_heads]
-  float* rows;       // [chunks, v_heads, RowTerm, 64]
-  __nv_bfloat16* o;  // [chunks, v_heads, 64, v_dim], before the gated norm
+  uint8_t* q;   // [chunks, k_heads], unit length times k_dim^-0.5
+  uint8_t* k;   // [chunks, k_heads], unit length
+  uint8_t* p;   // [chunks, v_heads]: (q k^T) decay, below the diagonal
+  uint8_t* t;   // [chunks, v_heads]: (I + A)^-1 diag(beta), below the diagonal
+  uint16_t* v;  // [chunks, v_heads]
+  float* rows;  // [chunks, v_heads, RowTerm, 64]
+  uint16_t* o;  // [chunks, v_heads, 64, v_dim], before the gated norm
 };
 
 __host__ __device__ inline int channels_of(const DeltaShape& s) {
@@ -48,9 +49,9 @@ inline int64_t carve_delta_workspace(const DeltaShape& s, int64_t chunks, void* 
   out->k = static_cast<uint8_t*>(take(k_tiles * tile_bytes(s.k_dim), 1));
   out->p = static_cast<uint8_t*>(take(v_tiles * tile_bytes(kChunk), 1));
   out->t = static_cast<uint8_t*>(take(v_tiles * tile_bytes(kChunk), 1));
-  out->v = static_cast<__nv_bfloat16*>(take(v_tiles * kChunk * s.v_dim, 2));
+  out->v = static_cast<uint16_t*>(take(v_tiles * kChunk * s.v_dim, 2));
   out->rows = static_cast<float*>(take(v_tiles * kRowTerms * kChunk, 4));
-  out->o = static_cast<__nv_bfloat16*>(take(v_tiles * kChunk * s.v_dim, 2));
+  out->o = static_cast<uint16_t*>(take(v_tiles * kChunk * s.v_dim, 2));
   return used;
 }
 
@@ -60,12 +61,12 @@ struct DeltaArgs {
   DeltaWorkspace work;
 };
 
-cudaError_t launch_delta_inputs(const DeltaArgs& args, cudaStream_t stream);
-cudaError_t launch_delta_outputs(const DeltaArgs& args, cudaStream_t stream);
-cudaError_t launch_delta_keep(const DeltaPrefill& prefill, cudaStream_t stream);
-cudaError_t launch_delta_within(const DeltaArgs& args, cudaStream_t stream);
-cudaError_t launch_delta_along(const DeltaArgs& args, int shared_bytes_max, cudaStream_t stream);
-cudaError_t prepare_delta_within();
-cudaError_t prepare_delta_along(int shared_bytes_max);
+void launch_delta_inputs(const DeltaArgs& args, const Launcher& launcher);
+void launch_delta_outputs(const DeltaArgs& args, const Launcher& launcher);
+void launch_delta_keep(const DeltaPrefill& prefill, const Launcher& launcher);
+void launch_delta_within(const DeltaArgs& args, const Launcher& launcher);
+void launch_delta_along(const DeltaArgs& args, const Launcher& launcher);
+void prepare_delta_within();
+void prepare_delta_along(const Architecture& card);
 
 }  // namespace nibble::cuda

@@ -122,8 +122,8 @@ __device__ void invert(const float* a, float beta, uint8_t* tile) {
       if (m + 3 < i) sum[3] -= row.w * t[m + 3];
     }
     t[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    *reinterpret_cast<__nv_bfloat16*>(tile + element_offset(i, j)) =
-        __float2bfloat16(i == j ? 0.0F : t[i] * beta);
+    *reinterpret_cast<uint16_t*>(tile + element_offset(i, j)) =
+        to_bf16(i == j ? 0.0F : t[i] * beta);
   }
 }
 
@@ -191,23 +191,19 @@ Choice choose(int k_dim) {
 
 }  // namespace
 
-cudaError_t prepare_delta_within() {
+void prepare_delta_within() {
   for (const int k_dim : {32, 64, 128}) {
     const Choice it = choose(k_dim);
-    const cudaError_t error = cudaFuncSetAttribute(
-        it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
-    if (error != cudaSuccess) return error;
+    allow_shared(it.kernel, it.shared_bytes);
   }
-  return cudaSuccess;
 }
 
-cudaError_t launch_delta_within(const DeltaArgs& args, cudaStream_t stream) {
+void launch_delta_within(const DeltaArgs& args, const Launcher& launcher) {
   const DeltaShape& shape = args.in.shape;
   const Choice it = choose(shape.k_dim);
   const dim3 grid(static_cast<unsigned>(args.group.chunk_count),
                   static_cast<unsigned>(shape.v_heads));
-  it.kernel<<<grid, kDeltaThreads, it.shared_bytes, stream>>>(args);
-  return cudaGetLastError();
+  launch(it.kernel, launcher, grid, kDeltaThreads, static_cast<size_t>(it.shared_bytes), args);
 }
 
 }  // namespace nibble::cuda

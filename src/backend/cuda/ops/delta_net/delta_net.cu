@@ -3,6 +3,7 @@
 // of the family: arXiv 2412.06464). State in F32 registers, read and written once per pass, and, if
 // kept in BF16, rounded after every row. k_dim and v_dim up to 128. Bound: the bytes of the state,
 // twice.
+#include "backend/cuda/ops/delta_net/delta_net.h"
 #include "backend/cuda/ops/delta_net/recurrence_convolve.cuh"
 #include "backend/cuda/ops/linear/split_inputs.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
@@ -249,17 +250,17 @@ namespace {
 
 /// Whether the states fit recurrence_stream.cuh: bulk copies need 16-byte alignment.
 bool streams(const DeltaNetArgs& args, const Launcher& launcher) {
-  return launcher.overlap && args.kernels == DeltaNetKernels::automatic &&
+  return launcher.card.overlaps() && args.kernels == DeltaNetKernels::automatic &&
          args.k_dim == kStreamDim && args.v_dim == kStreamDim && args.state.slot_stride % 4 == 0;
 }
 
 bool splits(const DeltaNetArgs& args, const Launcher& launcher) {
-  return args.v_heads * args.batch.sequences <= launcher.multiprocessors;
+  return args.v_heads * args.batch.sequences <= launcher.card.multiprocessors;
 }
 
 /// Whether the recurrence makes the convolution itself.
 bool convolves(const DeltaNetArgs& args, const Launcher& launcher) {
-  const int units_max = kUnitsMax * kStreamBlocks * launcher.multiprocessors;
+  const int units_max = kUnitsMax * kStreamBlocks * launcher.card.multiprocessors;
   return args.qkv != nullptr && streams(args, launcher) && !splits(args, launcher) &&
          args.k_heads * args.batch.sequences <= units_max &&
          args.batch.rows == args.batch.sequences && args.taps == kFusedTaps &&
@@ -276,7 +277,7 @@ void launch_walk(const DeltaNetArgs& args, int items, const Launcher& launcher) 
     return true;
   });
   launch(kKernel, launcher,
-         static_cast<unsigned>(min(items, kStreamBlocks * launcher.multiprocessors)),
+         static_cast<unsigned>(min(items, kStreamBlocks * launcher.card.multiprocessors)),
          kStreamThreads, sizeof(Shared), args);
 }
 

@@ -6,7 +6,7 @@
 // is rounded after every row. Bound: the bytes of the state, read and written once.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/delta_net/delta_net.h"
 #include "backend/cuda/ops/delta_net/state_elements.cuh"
 #include "backend/cuda/ptx/cluster.cuh"
 #include "backend/cuda/ptx/device_math.cuh"

@@ -8,17 +8,10 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kItemsHeld = 2;  // whose inputs a block has on chip; more follow in turns
-constexpr int kBlocks = 2;     // of a multiprocessor
-/// Warps of a block: as many as registers hold, fewer where few tiles go round.
-constexpr int kManyRows = 24;
-constexpr int kManyWarps = 10;
-constexpr int kFewWarps = 8;
+constexpr int kItemsHeld = kHeldItems;  // more follow in turns
+constexpr int kBlocks = 2;              // of a multiprocessor
 /// Slices of weights that a warp has on their way: as many as registers hold.
 constexpr int slices_ahead(Format format) { return format == Format::nvfp4 ? 2 : 1; }
-constexpr int shared_bytes(Format format, int slices) {
-  return kItemsHeld * held_words(format, slices, 1) * 16;
-}
 
 /// One expert (-1: the shared one) with up to 8 tokens.
 struct Item {
@@ -252,56 +245,38 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocks)
 }
 
 template <ExpertPart kPart, Format kFormat, int kWarps>
-void launch_tiles(const ExpertArgs& args, const Launcher& launcher) {
+void launch_tiles(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
   const auto kernel = held_experts_kernel<kPart, kFormat, kWarps>;
   const ExpertPlan plan = plan_of(kPart, args);
   static PerDevice<bool> prepared;
   prepared.get([&] {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    shared_bytes(kFormat, kHeldWarps)));
+    allow_shared(kernel, held_expert_bytes(kFormat, kHeldWarps));
     return true;
   });
-  const int bytes = shared_bytes(kFormat, plan.slices);
-  int blocks_each = 1;
-  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_each, kernel, kWarps * 32,
-                                                           static_cast<size_t>(bytes)));
+  const int blocks_each = resident_blocks(kernel, kWarps * 32, chosen.shared_bytes);
   const int64_t tiles = int64_t{plan.shared_tiles} * ceil_div(args.rows, kTokenTile) +
                         int64_t{plan.routed_tiles} * args.rows * args.top_k;
-  const auto most = int64_t{max(blocks_each, 1)} * launcher.multiprocessors;
+  const auto most = int64_t{blocks_each} * launcher.card.multiprocessors;
   launch(kernel, launcher, static_cast<unsigned>(min(tiles, most)), kWarps * 32,
-         static_cast<size_t>(bytes), plan);
+         static_cast<size_t>(chosen.shared_bytes), plan);
 }
 
-template <ExpertPart kPart, Format kFormat>
-void launch_part(const ExpertArgs& args, const Launcher& launcher) {
-  if (args.rows >= kManyRows) return launch_tiles<kPart, kFormat, kManyWarps>(args, launcher);
-  launch_tiles<kPart, kFormat, kFewWarps>(args, launcher);
-}
-
-bool suits(const DeviceLinear& w) {
-  return w.rows % kRowTile == 0 && w.format != Format::bf16 && w.layout != FactorLayout::block128 &&
-         w.cols / slice_columns(w.format) <= kHeldWarps;
+template <ExpertPart kPart>
+void launch_part(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
+  const bool many = chosen.warps == kHeldManyWarps;
+  if (chosen.format == Format::nvfp4)
+    return many ? launch_tiles<kPart, Format::nvfp4, kHeldManyWarps>(args, chosen, launcher)
+                : launch_tiles<kPart, Format::nvfp4, kHeldFewWarps>(args, chosen, launcher);
+  many ? launch_tiles<kPart, Format::fp8, kHeldManyWarps>(args, chosen, launcher)
+       : launch_tiles<kPart, Format::fp8, kHeldFewWarps>(args, chosen, launcher);
 }
 
 }  // namespace
 
-bool experts_held(const ExpertArgs& args) {
-  const DeviceLinear& routed = args.routed_low;
-  const DeviceLinear& shared = args.shared_low;
-  for (const DeviceLinear* w : {&routed, &args.routed_high, &shared, &args.shared_high})
-    if (w->present() && !suits(*w)) return false;
-  return !routed.present() || !shared.present() ||
-         (routed.format == shared.format && routed.cols == shared.cols);
-}
-
-void launch_experts_held(ExpertPart part, const ExpertArgs& args, const Launcher& launcher) {
-  const bool nvfp4 =
-      (args.routed_low.present() ? args.routed_low : args.shared_low).format == Format::nvfp4;
-  if (part == ExpertPart::gate_up)
-    return nvfp4 ? launch_part<ExpertPart::gate_up, Format::nvfp4>(args, launcher)
-                 : launch_part<ExpertPart::gate_up, Format::fp8>(args, launcher);
-  nvfp4 ? launch_part<ExpertPart::down, Format::nvfp4>(args, launcher)
-        : launch_part<ExpertPart::down, Format::fp8>(args, launcher);
+void launch_experts_held(ExpertPart part, const ExpertArgs& args, const ExpertsPlan& plan,
+                         const Launcher& launcher) {
+  part == ExpertPart::gate_up ? launch_part<ExpertPart::gate_up>(args, plan, launcher)
+                              : launch_part<ExpertPart::down>(args, plan, launcher);
 }
 
 }  // namespace nibble::cuda

@@ -136,10 +136,7 @@ __global__ void __launch_bounds__(kExpertThreads, kRowBlocks)
   }
 }
 
-constexpr int kSumWarpsMax = 32;
-constexpr int kSumStaticBytes =
-    kSumWarpsMax * (static_cast<int>(sizeof(TileSums)) + 12 + 4 * kRowTile);
-constexpr int sum_bytes(int warps) { return held_words(Format::nvfp4, warps, 1) * 2; }
+static_assert(sizeof(TileSums) == kTileSumBytes);
 
 /// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last. h comes
 /// before the wait, and so do the weights of experts that gate_up has announced by now.
@@ -215,22 +212,13 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
 
 }  // namespace
 
-bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
-                        const Launcher& launcher) {
-  if (!gate_up.routed_low.present() || !experts_held(gate_up) || !experts_held(down)) return false;
-  const int slices = down.routed_low.cols / slice_columns(down.routed_low.format);
-  const int warps = slices * (down.top_k + (down.shared_low.present() ? 1 : 0));
-  return warps <= kSumWarpsMax && sum_bytes(warps) + kSumStaticBytes <= shared_limit(launcher) &&
-         down.routed_low.rows % 4 == 0 && gate_up.routed_low.cols <= kHeldColumnsMax;
-}
-
 void launch_row_gate_up(const ExpertArgs& args, const Launcher& launcher) {
   const ExpertPlan plan = plan_of(ExpertPart::gate_up, args);
   const int steps = max(plan.shared_steps, args.top_k * plan.routed_steps) + 1;
   const bool nvfp4 = args.routed_low.format == Format::nvfp4;
   launch(nvfp4 ? row_gate_up_kernel<Format::nvfp4> : row_gate_up_kernel<Format::fp8>, launcher,
-         static_cast<unsigned>(min(steps, kRowBlocks * launcher.multiprocessors)), kExpertThreads,
-         0, plan);
+         static_cast<unsigned>(min(steps, kRowBlocks * launcher.card.multiprocessors)),
+         kExpertThreads, 0, plan);
 }
 
 void launch_down_sum(const ExpertArgs& args, const Launcher& launcher) {
@@ -242,9 +230,9 @@ void launch_down_sum(const ExpertArgs& args, const Launcher& launcher) {
   const int bytes = sum_bytes(warps);
   static PerDevice<bool> prepared;
   prepared.get([] {
-    const int most = min(sum_bytes(kSumWarpsMax), shared_limit({}) - kSumStaticBytes);
+    const int most = min(sum_bytes(kSumWarpsMax), card_shared_bytes() - kSumStaticBytes);
     for (const auto each : {down_sum_kernel<Format::nvfp4>, down_sum_kernel<Format::fp8>})
-      CUDA_CHECK(cudaFuncSetAttribute(each, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+      allow_shared(each, most);
     return true;
   });
   launch(kernel, launcher, static_cast<unsigned>(plan.routed_tiles),

@@ -3,6 +3,7 @@
 // inputs shared memory holds in experts_held.cu and experts_row.cu, the rest here. A block of 8
 // warps takes tiles of 16 rows of one expert's matrix and all tokens of that expert, 8 at a time;
 // sums are made as in linear.cu. Bound: the bytes of the experts that have tokens, each read once.
+#include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/experts/experts_held.h"
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/ops/linear/warp_matrix.cuh"
@@ -14,9 +15,6 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kTokens = 8;  // of one matrix instruction
 
-/// gate_up: a tile is 8 rows of gate and the same 8 of up. down: 16 rows.
-enum class Part : uint8_t { gate_up, down };
-
 struct Plan {
   ExpertArgs args;
   int32_t routed_tiles = 0;  // of one expert; 0: none
@@ -25,7 +23,8 @@ struct Plan {
   int32_t warps_per_tile = 0;
 };
 
-/// One tile of one expert, or of the shared matrix (expert -1).
+/// One tile (of gate_up 8 rows of gate and the same 8 of up, of down 16 rows) of one expert, or of
+/// the shared matrix (expert -1).
 struct Item {
   int expert = -1;
   int tile = 0;
@@ -33,7 +32,7 @@ struct Item {
   int count = 0;  // tokens
 };
 
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ Item item_at(const Plan& plan, int flat, int active) {
   Item item;
   const ExpertArgs& a = plan.args;
@@ -58,9 +57,9 @@ __device__ __forceinline__ const DeviceLinear& high_of(const ExpertArgs& a, cons
   return item.expert < 0 ? a.shared_high : a.routed_high;
 }
 
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ int low_row(const Item& item, int g) {
-  return kPart == Part::gate_up ? 8 * item.tile + g : 16 * item.tile + g;
+  return kPart == ExpertPart::gate_up ? 8 * item.tile + g : 16 * item.tile + g;
 }
 
 /// The rows a lane reads of an item's tile.
@@ -68,18 +67,18 @@ struct ItemRows {
   RowPointers low, high;
 };
 
-template <Part kPart, Format kFormat>
+template <ExpertPart kPart, Format kFormat>
 __device__ __forceinline__ ItemRows rows_of(const Plan& plan, const Item& item) {
   const DeviceLinear& low = low_of(plan.args, item);
   const DeviceLinear& high = high_of(plan.args, item);
   const int first = low_row<kPart>(item, static_cast<int>(threadIdx.x % 32) / 4);
-  const int second = kPart == Part::gate_up ? first : first + 8;
+  const int second = kPart == ExpertPart::gate_up ? first : first + 8;
   const int64_t base = static_cast<int64_t>(max(item.expert, 0)) * low.rows;
   return {.low = row_of<kFormat>(low, base + min(first, low.rows - 1)),
           .high = row_of<kFormat>(high, base + min(second, high.rows - 1))};
 }
 
-template <Part kPart, Format kFormat>
+template <ExpertPart kPart, Format kFormat>
 __device__ __forceinline__ void load_item(const Plan& plan, const Item& item, int slice,
                                           RawSlice<load_count(kFormat)>& raw) {
   const ItemRows rows = rows_of<kPart, kFormat>(plan, item);
@@ -87,15 +86,15 @@ __device__ __forceinline__ void load_item(const Plan& plan, const Item& item, in
 }
 
 /// The input row and the output row of token `index` of an item.
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ int64_t output_row(const ExpertArgs& a, const Item& item, int index) {
   if (item.expert < 0) return a.shared_begin + index;
   return a.routing.assignments[item.first + index];
 }
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ int64_t input_row(const ExpertArgs& a, const Item& item, int index) {
   const int64_t row = output_row<kPart>(a, item, index);
-  if (kPart == Part::down) return row;
+  if (kPart == ExpertPart::down) return row;
   return item.expert < 0 ? index : row / a.top_k;
 }
 
@@ -108,7 +107,7 @@ __device__ __forceinline__ float factor_of(const DeviceLinear& w, int expert, in
 
 /// Factors of the 128-column halves of a slice. gate_up: gate's in the tile's low rows and up's in
 /// its high rows would differ, so block scales are applied to each half of the sums.
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ void block_factors(const DeviceLinear& w, const Item& item, int slice,
                                               float (&factors)[2]) {
   factors[0] = factors[1] = 1.0F;
@@ -119,14 +118,14 @@ __device__ __forceinline__ void block_factors(const DeviceLinear& w, const Item&
   factors[1] = f[1];
 }
 
-template <Part kPart, Format kFormat>
+template <ExpertPart kPart, Format kFormat>
 __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item, int slice,
                                               const RawSlice<load_count(kFormat)>& raw,
                                               const uint16_t* x, float (&acc)[1][4]) {
   const uint16_t* const at[1] = {x + slice * slice_columns(kFormat)};
   float factors[2];
   block_factors<kPart>(low_of(plan.args, item), item, slice, factors);
-  if constexpr (kFormat == Format::fp8 && kPart == Part::gate_up) {
+  if constexpr (kFormat == Format::fp8 && kPart == ExpertPart::gate_up) {
     if (low_of(plan.args, item).layout == FactorLayout::block128) {
       float high_factors[2];
       block_factors<kPart>(high_of(plan.args, item), item, slice, high_factors);
@@ -151,7 +150,7 @@ struct Destination {
   float low_factor = 0.0F, high_factor = 0.0F;
 };
 
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ Destination destination_of(const Plan& plan, int flat, int row,
                                                       int active) {
   const ExpertArgs& a = plan.args;
@@ -160,11 +159,12 @@ __device__ __forceinline__ Destination destination_of(const Plan& plan, int flat
   if (to.n >= low_of(a, to.item).rows) to.item.count = 0;
   if (to.item.count == 0) return to;
   to.low_factor = factor_of(low_of(a, to.item), to.item.expert, to.n);
-  if (kPart == Part::gate_up) to.high_factor = factor_of(high_of(a, to.item), to.item.expert, to.n);
+  if (kPart == ExpertPart::gate_up)
+    to.high_factor = factor_of(high_of(a, to.item), to.item.expert, to.n);
   return to;
 }
 
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ void write_item(const Plan& plan, const Destination& to, int group,
                                            const Sums& sums, int first_warp) {
   const ExpertArgs& a = plan.args;
@@ -175,10 +175,10 @@ __device__ __forceinline__ void write_item(const Plan& plan, const Destination& 
     float high = 0.0F;
     for (int w = first_warp; w < first_warp + plan.warps_per_tile; ++w) {
       low += sums[w][token][to.row];
-      if (kPart == Part::gate_up) high += sums[w][token][to.row + 8];
+      if (kPart == ExpertPart::gate_up) high += sums[w][token][to.row + 8];
     }
     low *= to.low_factor;
-    if constexpr (kPart == Part::down) {
+    if constexpr (kPart == ExpertPart::down) {
       a.y[at * a.y_stride + to.n] = low;
     } else {
       a.act[at * a.act_stride + x_place(to.n)] = to_bf16(silu(low) * (high * to.high_factor));
@@ -186,10 +186,10 @@ __device__ __forceinline__ void write_item(const Plan& plan, const Destination& 
   }
 }
 
-template <Part kPart, Format kFormat>
+template <ExpertPart kPart, Format kFormat>
 __global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
     expert_kernel(const __grid_constant__ Plan plan) {
-  constexpr int kRows = kPart == Part::gate_up ? 8 : 16;
+  constexpr int kRows = kPart == ExpertPart::gate_up ? 8 : 16;
   __shared__ Sums sums;
   const ExpertArgs& a = plan.args;
   const int warp = threadIdx.x / 32;
@@ -214,8 +214,8 @@ __global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
     item = item_at<kPart>(plan, flat, active);
     load_item<kPart, kFormat>(plan, item, first_slice, raw);
   }
-  const uint16_t* input = kPart == Part::gate_up ? a.x : a.act;
-  const int64_t stride = kPart == Part::gate_up ? a.x_stride : a.act_stride;
+  const uint16_t* input = kPart == ExpertPart::gate_up ? a.x : a.act;
+  const int64_t stride = kPart == ExpertPart::gate_up ? a.x_stride : a.act_stride;
 
   for (int base = blockIdx.x * tiles_per_block; base < tiles; base += gridDim.x * tiles_per_block) {
     flat = base + local_tile;
@@ -265,7 +265,7 @@ struct StreamItem {
   int groups = 1;  // one past the last group of this item
 };
 
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ StreamItem stream_item_at(const Plan& plan, int flat, int active) {
   const int shared_groups = (plan.args.rows + kTokens - 1) / kTokens;
   const int shared_items = plan.shared_tiles * shared_groups;
@@ -283,7 +283,7 @@ __device__ __forceinline__ StreamItem stream_item_at(const Plan& plan, int flat,
 
 /// Lane (g, t) holds rows g and g + 8 of the tile for tokens 2t and 2t + 1. `row`: the output row
 /// of token g, -1 beyond the last.
-template <Part kPart>
+template <ExpertPart kPart>
 __device__ __forceinline__ void write_tokens(const Plan& plan, const Item& item, int64_t row,
                                              const float (&total)[4]) {
   const ExpertArgs& a = plan.args;
@@ -291,7 +291,7 @@ __device__ __forceinline__ void write_tokens(const Plan& plan, const Item& item,
   const int n = low_row<kPart>(item, lane / 4);
   const DeviceLinear& low = low_of(a, item);
   const float low_factor = n < low.rows ? factor_of(low, item.expert, n) : 0.0F;
-  const int n_high = kPart == Part::gate_up ? n : n + 8;
+  const int n_high = kPart == ExpertPart::gate_up ? n : n + 8;
   const float high_factor =
       n_high < low.rows ? factor_of(high_of(a, item), item.expert, n_high) : 0.0F;
 #pragma unroll
@@ -300,7 +300,7 @@ __device__ __forceinline__ void write_tokens(const Plan& plan, const Item& item,
     if (to < 0) continue;
     const float first = total[i] * low_factor;
     const float second = total[2 + i] * high_factor;
-    if constexpr (kPart == Part::gate_up) {
+    if constexpr (kPart == ExpertPart::gate_up) {
       if (n < low.rows) a.act[to * a.act_stride + x_place(n)] = to_bf16(silu(first) * second);
     } else {
       if (n < low.rows) a.y[to * a.y_stride + n] = first;
@@ -309,9 +309,9 @@ __device__ __forceinline__ void write_tokens(const Plan& plan, const Item& item,
   }
 }
 
-template <Part kPart, Format kFormat>
+template <ExpertPart kPart, Format kFormat>
 __global__ void __launch_bounds__(kWarps * 32, 2)
-    expert_stream_kernel(const __grid_constant__ Plan plan) {
+    expert_chain_kernel(const __grid_constant__ Plan plan) {
   const ExpertArgs& a = plan.args;
   const int lane = threadIdx.x % 32;
   const int stride = gridDim.x * kWarps;
@@ -322,8 +322,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   const int items =
       plan.shared_tiles * ((a.rows + kTokens - 1) / kTokens) + active * plan.routed_tiles;
   if (flat >= items) return;
-  const uint16_t* input = kPart == Part::gate_up ? a.x : a.act;
-  const int64_t input_stride = kPart == Part::gate_up ? a.x_stride : a.act_stride;
+  const uint16_t* input = kPart == ExpertPart::gate_up ? a.x : a.act;
+  const int64_t input_stride = kPart == ExpertPart::gate_up ? a.x_stride : a.act_stride;
   const auto token_row = [&](const StreamItem& of, bool output) -> int64_t {
     const int index = of.group * kTokens + lane / 4;
     if (index >= of.item.count)
@@ -382,84 +382,80 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   }
 }
 
-template <typename Kernel>
-int resident_blocks(Kernel kernel) {
-  int blocks = 1;
-  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, 0));
-  return blocks;
-}
-
-constexpr int kSplitRowsMax = 2;  // above it there are tiles enough for a warp each
-
-template <Part kPart, Format kFormat>
-void launch_experts(const Plan& plan, const Launcher& launcher) {
-  static const int split_resident = resident_blocks(expert_kernel<kPart, kFormat>);
-  static const int stream_resident = resident_blocks(expert_stream_kernel<kPart, kFormat>);
+template <ExpertPart kPart, Format kFormat>
+void launch_experts(const Plan& plan, ExpertKernel chosen, const Launcher& launcher) {
   const ExpertArgs& a = plan.args;
-  const bool streams = a.rows > kSplitRowsMax;
+  const bool chains = chosen == ExpertKernel::chain;
+  const auto kernel = chains ? expert_chain_kernel<kPart, kFormat> : expert_kernel<kPart, kFormat>;
+  static PerDevice<int> residents[2];
+  const int resident =
+      residents[chains ? 1 : 0].get([&] { return resident_blocks(kernel, kWarps * 32); });
   const int shared_items =
-      streams ? plan.shared_tiles * ((a.rows + kTokens - 1) / kTokens) : plan.shared_tiles;
+      chains ? plan.shared_tiles * ((a.rows + kTokens - 1) / kTokens) : plan.shared_tiles;
   const int items = shared_items + plan.routed_tiles * min(a.experts, a.rows * a.top_k);
-  const int items_per_block = streams ? kWarps : kWarps / plan.warps_per_tile;
+  const int items_per_block = chains ? kWarps : kWarps / plan.warps_per_tile;
   const int groups = (items + items_per_block - 1) / items_per_block;
-  const int resident = streams ? stream_resident : split_resident;
-  const auto blocks = static_cast<unsigned>(min(groups, resident * launcher.multiprocessors));
-  launch(streams ? expert_stream_kernel<kPart, kFormat> : expert_kernel<kPart, kFormat>, launcher,
-         blocks, kWarps * 32, 0, plan);
+  const auto blocks = static_cast<unsigned>(min(groups, resident * launcher.card.multiprocessors));
+  launch(kernel, launcher, blocks, kWarps * 32, 0, plan);
 }
 
-template <Part kPart>
-void launch_plan(const Plan& plan, const Launcher& launcher) {
-  const DeviceLinear& w =
-      plan.args.routed_low.present() ? plan.args.routed_low : plan.args.shared_low;
-  switch (w.format) {
-    case Format::bf16:
-      return launch_experts<kPart, Format::bf16>(plan, launcher);
-    case Format::fp8:
-      return launch_experts<kPart, Format::fp8>(plan, launcher);
-    case Format::nvfp4:
-      return launch_experts<kPart, Format::nvfp4>(plan, launcher);
-  }
+/// `args` with the matrices of one launch alone.
+ExpertArgs stacks_of(ExpertArgs args, ExpertStacks stacks) {
+  if (stacks == ExpertStacks::routed) args.shared_low = args.shared_high = {};
+  if (stacks == ExpertStacks::shared) args.routed_low = args.routed_high = {};
+  return args;
 }
 
-bool together(const DeviceLinear& a, const DeviceLinear& b) {
-  return a.format == b.format && a.cols == b.cols;
-}
-
-template <Part kPart>
-void run(const ExpertArgs& args, const Launcher& launcher) {
-  const bool routed = args.routed_low.present();
-  const bool shared = args.shared_low.present();
-  if (routed && shared && !together(args.routed_low, args.shared_low)) {
-    ExpertArgs part = args;
-    part.shared_low = part.shared_high = {};
-    run<kPart>(part, launcher);
-    part = args;
-    part.routed_low = part.routed_high = {};
-    return run<kPart>(part, launcher);
-  }
-  constexpr int kRows = kPart == Part::gate_up ? 8 : 16;
-  Plan plan = {.args = args};
-  plan.routed_tiles = routed ? (args.routed_low.rows + kRows - 1) / kRows : 0;
-  plan.shared_tiles = shared ? (args.shared_low.rows + kRows - 1) / kRows : 0;
-  const DeviceLinear& w = routed ? args.routed_low : args.shared_low;
-  plan.slices = w.cols / slice_columns(w.format);
+template <ExpertPart kPart>
+void launch_plan(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
+  constexpr int kRows = kPart == ExpertPart::gate_up ? 8 : 16;
+  Plan plan = {.args = stacks_of(args, chosen.stacks)};
+  const DeviceLinear& routed = plan.args.routed_low;
+  const DeviceLinear& shared = plan.args.shared_low;
+  plan.routed_tiles = routed.present() ? ceil_div(routed.rows, kRows) : 0;
+  plan.shared_tiles = shared.present() ? ceil_div(shared.rows, kRows) : 0;
+  plan.slices = slice_count(routed.present() ? routed : shared);
   plan.warps_per_tile = min(plan.slices, kWarps);
-  launch_plan<kPart>(plan, launcher);
+  switch (chosen.format) {
+    case Format::bf16:
+      return launch_experts<kPart, Format::bf16>(plan, chosen.kernel, launcher);
+    case Format::fp8:
+      return launch_experts<kPart, Format::fp8>(plan, chosen.kernel, launcher);
+    case Format::nvfp4:
+      return launch_experts<kPart, Format::nvfp4>(plan, chosen.kernel, launcher);
+  }
+}
+
+template <ExpertPart kPart>
+void run(const ExpertArgs& args, const Launcher& launcher) {
+  for (const ExpertsPlans plans = select_experts(kPart, args, launcher.card);
+       const ExpertsPlan& plan : plans.all()) {
+    switch (plan.kernel) {
+      case ExpertKernel::row:
+        kPart == ExpertPart::gate_up ? launch_row_gate_up(args, launcher)
+                                     : launch_down_sum(args, launcher);
+        break;
+      case ExpertKernel::held:
+        launch_experts_held(kPart, args, plan, launcher);
+        break;
+      case ExpertKernel::stream:
+        gate_up_stream(args, plan.streamed, launcher);
+        break;
+      case ExpertKernel::split:
+      case ExpertKernel::chain:
+        launch_plan<kPart>(args, plan, launcher);
+        break;
+    }
+  }
 }
 
 }  // namespace
 
 void experts_gate_up(const ExpertArgs& args, const Launcher& launcher) {
-  if (args.norm.h != nullptr) return launch_row_gate_up(args, launcher);
-  if (gate_up_streams(args, launcher)) return gate_up_stream(args, launcher);
-  if (experts_held(args)) return launch_experts_held(ExpertPart::gate_up, args, launcher);
-  run<Part::gate_up>(args, launcher);
+  run<ExpertPart::gate_up>(args, launcher);
 }
 void experts_down(const ExpertArgs& args, const Launcher& launcher) {
-  if (args.h != nullptr) return launch_down_sum(args, launcher);
-  if (experts_held(args)) return launch_experts_held(ExpertPart::down, args, launcher);
-  run<Part::down>(args, launcher);
+  run<ExpertPart::down>(args, launcher);
 }
 
 }  // namespace nibble::cuda

@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/batch_view.h"
+#include "backend/cuda/runtime/launcher.h"
 
 namespace nibble::cuda {
 

@@ -2,8 +2,8 @@
 // of a delta net behind it (ConvolveOutput).
 #pragma once
 
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/ops/linear/held.cuh"
+#include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ptx/device_math.cuh"
 
 namespace nibble::cuda {

@@ -6,17 +6,10 @@
 // depends on its shape alone.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/linear/warp_matrix.cuh"
 
 namespace nibble::cuda {
-
-constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
-inline constexpr int kRowTile = 16;
-inline constexpr int kTokenTile = 8;
-inline constexpr int kHeldWarps = 8;  // of a block; 16 where a matrix has more slices
-inline constexpr int kHeldSlicesMax = 16;
 
 /// One matrix of a launch, and the first of its tiles in the list of all.
 struct LinearSegment {
@@ -29,12 +22,6 @@ __device__ __forceinline__ const LinearSegment& segment_of(const LinearSegment* 
 #pragma unroll 1
   while (s + 1 < count && tile >= segments[s + 1].tile_begin) ++s;
   return segments[s];
-}
-
-constexpr int unit_count(Format format) { return slice_columns(format) / 32; }
-/// Shared memory of 8 kTiles inputs of `slices` slices, in uint4: [slice][unit][tile][lane].
-constexpr int held_words(Format format, int slices, int tiles) {
-  return slices * unit_count(format) * tiles * 32;
 }
 
 /// FP8 weights keep the exponents that they have where they lie, 2^-120 times what they stand for,
@@ -217,9 +204,6 @@ __device__ __forceinline__ uint2 normed_pairs(const float4& h, const float4& wei
                     to_bf16_pair(__fmul_rn(weight.z, __fmul_rn(h.z, scale)),
                                  __fmul_rn(weight.w, __fmul_rn(h.w, scale))));
 }
-
-/// The longest row a prologue norms.
-inline constexpr int kHeldColumnsMax = 4096;
 
 /// x = bf16(norm(h)) of a single row, the bits of norm_row, by a block whose warps hold all slices
 /// between them: each warp makes the fragments of its own slices, `part` of kParts `stride` slices

@@ -1,11 +1,8 @@
-// y [T, N] = x [T, K] W^T in generation arithmetic, for matrices that share x. Any N; K padded to
-// 256. A head of FP8 or NVFP4, and their rows of more than 16 slices, stream into wgmma where the
-// card has it (linear_stream.cu). Else inputs of up to 16 slices are held in shared memory
-// (linear_held.cu, of one row linear_row.cu, of many linear_tiles.cu, of several that are norms
-// linear_norm.cu). For longer ones, work is cut into tiles of 16 rows of W. split: a block of 8 or
-// 16 warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums
-// are added in their order; many loads in flight for one short product. stream: a warp takes a tile
-// and makes the same sums alone, the next slice on its way; for much work. Both give the same bits.
+// linear(): runs the plans of linear_select.h, and the kernels for rows of more than 16 slices,
+// whose inputs no block can hold. Work is cut into tiles of 16 rows of W. split: a block of 8 or 16
+// warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums are
+// added in their order; many loads in flight for one short product. chain: a warp takes a tile and
+// makes the same sums alone, the next slice on its way; for much work. Both give the same bits.
 // Bound: the bytes of W.
 #include "backend/cuda/ops/linear/held.cuh"
 #include "backend/cuda/ops/linear/linear_held.h"
@@ -16,8 +13,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kPartsMax = 16;
+constexpr int kWarps = kChainWarps;
 
 enum FormatMask : int { kHasBf16 = 1, kHasFp8 = 2, kHasNvfp4 = 4 };
 
@@ -206,7 +202,7 @@ __device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment
 
 template <int kMask, int kTiles>
 __global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4 ? 3 : 1)
-    stream_kernel(const __grid_constant__ Plan plan) {
+    chain_kernel(const __grid_constant__ Plan plan) {
   const int row_begin = blockIdx.y * 8 * kTiles;
   int tile = blockIdx.x * kWarps + threadIdx.x / 32;
   int slice = 0;
@@ -257,120 +253,108 @@ __global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4
   }
 }
 
-template <typename Kernel>
-int resident_blocks(Kernel kernel, int threads) {
-  int blocks = 1;
-  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0));
-  return blocks;
+unsigned row_blocks(const Plan& plan, int tiles) {
+  return static_cast<unsigned>(ceil_div(plan.rows, kTokenTile * tiles));
 }
 
-unsigned row_blocks(const Plan& plan, int tiles) {
-  return static_cast<unsigned>((plan.rows + 8 * tiles - 1) / (8 * tiles));
+/// Launches a kernel whose blocks take `tiles_per_block` of the plan's tiles at a time.
+template <int kTiles, int kBlockWarps>
+void launch_plan(void (*kernel)(Plan), int resident, int tiles_per_block, const Plan& plan,
+                 const Launcher& launcher) {
+  const int groups = ceil_div(plan.tiles, tiles_per_block);
+  const int blocks = min(groups, resident * launcher.card.multiprocessors);
+  launch(kernel, launcher, dim3(static_cast<unsigned>(blocks), row_blocks(plan, kTiles)),
+         kBlockWarps * 32, 0, plan);
 }
 
 template <int kMask, int kTiles, int kBlockWarps>
 void launch_split(const Plan& plan, const Launcher& launcher) {
-  static const int resident =
-      resident_blocks(split_kernel<kMask, kTiles, kBlockWarps>, kBlockWarps * 32);
-  const int tiles_per_block = kBlockWarps / plan.warps_per_tile;
-  const int groups = (plan.tiles + tiles_per_block - 1) / tiles_per_block;
-  const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
-                  row_blocks(plan, kTiles));
-  launch(split_kernel<kMask, kTiles, kBlockWarps>, launcher, grid, kBlockWarps * 32, 0, plan);
+  const auto kernel = split_kernel<kMask, kTiles, kBlockWarps>;
+  static PerDevice<int> residents;
+  const int resident = residents.get([&] { return resident_blocks(kernel, kBlockWarps * 32); });
+  launch_plan<kTiles, kBlockWarps>(kernel, resident, kBlockWarps / plan.warps_per_tile, plan,
+                                   launcher);
 }
 
 template <int kMask, int kTiles>
-void launch_stream(const Plan& plan, const Launcher& launcher) {
-  static const int resident = resident_blocks(stream_kernel<kMask, kTiles>, kWarps * 32);
-  const int groups = (plan.tiles + kWarps - 1) / kWarps;
-  const dim3 grid(static_cast<unsigned>(min(groups, resident * launcher.multiprocessors)),
-                  row_blocks(plan, kTiles));
-  launch(stream_kernel<kMask, kTiles>, launcher, grid, kWarps * 32, 0, plan);
-}
-
-/// Enough tiles to keep every multiprocessor busy with one warp each.
-constexpr int kStreamTiles = 512;
-constexpr int kStreamTilesOfFewRows = 2048;
-
-template <int kMask, int kTiles>
-void launch_linear(const Plan& plan, const Launcher& launcher) {
-  if (plan.tiles >= (kTiles > 1 ? kStreamTiles : kStreamTilesOfFewRows))
-    return launch_stream<kMask, kTiles>(plan, launcher);
-  if (plan.warps_per_tile <= kWarps) return launch_split<kMask, kTiles, kWarps>(plan, launcher);
-  launch_split<kMask, (kTiles < 4 ? kTiles : 4), kPartsMax>(
-      plan, launcher);  // fits 48 KB of shared memory
+void launch_linear(const Plan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+  if (chosen.kernel == LinearKernel::chain) {
+    const auto kernel = chain_kernel<kMask, kTiles>;
+    static PerDevice<int> residents;
+    const int resident = residents.get([&] { return resident_blocks(kernel, kWarps * 32); });
+    return launch_plan<kTiles, kWarps>(kernel, resident, kWarps, plan, launcher);
+  }
+  if (chosen.warps == kWarps) return launch_split<kMask, kTiles, kWarps>(plan, launcher);
+  if constexpr (kTiles <= 4) launch_split<kMask, kTiles, kSplitWarpsMax>(plan, launcher);
 }
 
 template <int kMask>
-void launch_for_rows(const Plan& plan, const Launcher& launcher) {
-  if (plan.rows <= 8) return launch_linear<kMask, 1>(plan, launcher);
-  if (plan.rows <= 16) return launch_linear<kMask, 2>(plan, launcher);
-  if (plan.rows <= 32) return launch_linear<kMask, 4>(plan, launcher);
-  launch_linear<kMask, 8>(plan, launcher);
+void launch_format(const Plan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+  switch (chosen.tokens) {
+    case 8:
+      return launch_linear<kMask, 1>(plan, chosen, launcher);
+    case 16:
+      return launch_linear<kMask, 2>(plan, chosen, launcher);
+    case 32:
+      return launch_linear<kMask, 4>(plan, chosen, launcher);
+    default:
+      launch_linear<kMask, 8>(plan, chosen, launcher);
+  }
 }
 
-/// One launch for outputs of one format.
-void launch_streamed(const LinearArgs& args, Format format, const Launcher& launcher) {
+void linear_long(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   Plan plan;
   plan.rows = args.rows;
   plan.x = args.x;
   plan.x_stride = args.x_stride;
   plan.gather = args.gather;
+  plan.warps_per_tile = chosen.warps_per_tile;
   for (int i = 0; i < args.count; ++i) {
-    const DeviceLinear& w = args.outputs[i].weight;
-    if (w.format != format) continue;
     plan.segments[plan.count++] = {.out = args.outputs[i], .tile_begin = plan.tiles};
-    plan.tiles += (w.rows + kRowTile - 1) / kRowTile;
-    plan.warps_per_tile = parts_of(w.format, w.cols, kPartsMax);
+    plan.tiles += ceil_div(args.outputs[i].weight.rows, kRowTile);
   }
-  if (plan.count == 0) return;
-  if (format == Format::nvfp4) return launch_for_rows<kHasNvfp4>(plan, launcher);
-  if (format == Format::fp8) return launch_for_rows<kHasFp8>(plan, launcher);
-  launch_for_rows<kHasBf16>(plan, launcher);
+  if (chosen.format == Format::nvfp4) return launch_format<kHasNvfp4>(plan, chosen, launcher);
+  if (chosen.format == Format::fp8) return launch_format<kHasFp8>(plan, chosen, launcher);
+  launch_format<kHasBf16>(plan, chosen, launcher);
 }
 
-/// Outputs go together if they are of the first one's format, or held in BF16 beside a held one.
-void launch_some(const LinearArgs& args, const Launcher& launcher) {
-  const DeviceLinear& first = args.outputs[0].weight;
-  LinearArgs together = args;
-  LinearArgs rest = args;
-  together.count = rest.count = 0;
-  const bool pairs = held(first) && first.format != Format::bf16 &&
-                     first.cols / slice_columns(first.format) <= kWarps;
-  for (int i = 0; i < args.count; ++i) {
-    const LinearOutput& out = args.outputs[i];
-    const bool with = out.weight.format == first.format ||
-                      (pairs && out.weight.format == Format::bf16 && held(out.weight));
-    LinearArgs& to = with ? together : rest;
-    to.outputs[to.count++] = out;
-  }
-  if (linear_streams(together, launcher)) {
-    linear_stream(together, launcher);
-  } else if (held(first)) {
-    if (args.rows == 1) {
-      linear_row(together, launcher);
-    } else if (!linear_tiles(together, launcher)) {
-      linear_held(together, launcher);
-    }
-  } else {
-    CHECK(args.norm.h == nullptr, "the norm of ", first.cols, " columns");
-    launch_streamed(together, first.format, launcher);
-  }
-  if (rest.count > 0) launch_some(rest, launcher);
+/// The outputs of one launch.
+LinearArgs outputs_of(const LinearArgs& args, const LinearPlan& plan) {
+  LinearArgs some = args;
+  some.count = 0;
+  for (int i = 0; i < args.count; ++i)
+    if ((plan.outputs >> i & 1) != 0) some.outputs[some.count++] = args.outputs[i];
+  return some;
 }
 
 }  // namespace
 
-bool held(const DeviceLinear& weight) {
-  return weight.cols / slice_columns(weight.format) <= kHeldSlicesMax;
-}
-
 void linear(const LinearArgs& args, const Launcher& launcher) {
-  for (int i = 0; i < args.count; ++i)
-    CHECK(args.outputs[i].weight.cols == args.outputs[0].weight.cols, "columns ",
-          args.outputs[i].weight.cols);
-  if (args.norm.h != nullptr && args.rows > 1) return linear_norm(args, launcher);
-  launch_some(args, launcher);
+  for (const LinearPlans plans = select_linear(args, launcher.card);
+       const LinearPlan& plan : plans.all()) {
+    const LinearArgs some = outputs_of(args, plan);
+    switch (plan.kernel) {
+      case LinearKernel::row:
+        linear_row(some, plan, launcher);
+        break;
+      case LinearKernel::held:
+        linear_held(some, plan, launcher);
+        break;
+      case LinearKernel::tiles:
+        linear_tiles(some, plan, launcher);
+        break;
+      case LinearKernel::norm:
+        linear_norm(some, plan, launcher);
+        break;
+      case LinearKernel::split:
+      case LinearKernel::chain:
+        linear_long(some, plan, launcher);
+        break;
+      case LinearKernel::stream:
+        linear_stream(some, plan, launcher);
+        break;
+    }
+  }
 }
 
 }  // namespace nibble::cuda

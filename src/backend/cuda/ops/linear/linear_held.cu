@@ -13,11 +13,12 @@ namespace {
 /// under the product, kRing slices of weights a warp has in registers.
 template <Format kFormat, int kTiles, int kWarps, int kParts>
 struct Shape {
+  static constexpr HeldShape kShape = {
+      .format = kFormat, .tiles = kTiles, .warps = kWarps, .parts = kParts};
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRing =
-      kParts == 1 && kWarps == 8 && kFormat == Format::nvfp4 && kTiles == 2 ? 2 : 1;
+  static constexpr int kRing = kShape.ring();
   static constexpr int kAhead = kTiles * 128 <= kThreads ? 1 : kTiles * 128 / kThreads;
-  static constexpr int kSums = 2 * kRing * kWarps * kParts * kTiles * 512;
+  static constexpr int kSums = kShape.sum_bytes();
 };
 
 /// One block's tiles of a group for 8 kTiles tokens from row_begin on. With up to 8 tokens a warp
@@ -175,8 +176,6 @@ class Body {
   int turn_ = 0;
 };
 
-/// Tokens of a block's second format, in BF16.
-constexpr int second_tiles(int tiles) { return tiles < 2 ? tiles : 2; }
 constexpr int blocks_wanted(Format format, int tiles, int warps) {
   if (format == Format::nvfp4 && tiles == 1 && warps == 8) return 3;
   return tiles > 1 || warps > 8 ? 1 : 2;
@@ -190,12 +189,13 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kW
   const int block = blockIdx.x;
   const int first_blocks = plan.first.blocks * plan.first.row_groups;
   if constexpr (kMixed) {
-    constexpr int kSecond = second_tiles(kTiles);
+    constexpr HeldShape kOther = second_of({.tiles = kTiles, .warps = kWarps});
     if (block >= first_blocks) {
       const int at = block - first_blocks;
       const int group = at % plan.second.row_groups;
-      Body<Format::bf16, kSecond, kWarps, kWarps == 8 ? 2 : 1, false, false> body(
-          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kSecond, memory);
+      Body<Format::bf16, kOther.tiles, kWarps, kOther.parts, false, false> body(
+          plan, plan.second, at / plan.second.row_groups, group * kTokenTile * kOther.tiles,
+          memory);
       return body.run();
     }
   }
@@ -205,38 +205,21 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kW
   body.run();
 }
 
-/// Shared memory of a block with room for the most slices, so that a kernel is prepared once.
-template <Format kFormat, int kTiles, int kWarps, bool kMixed>
-constexpr int held_bytes() {
-  constexpr int kSecond = second_tiles(kTiles);
-  constexpr int kSecondParts = kWarps == 8 ? 2 : 1;
-  constexpr int kWordBytes = sizeof(uint4);
-  constexpr int kFirst = Shape<kFormat, kTiles, kWarps, 1>::kSums +
-                         held_words(kFormat, kTiles == 4 ? 8 : kWarps, kTiles) * kWordBytes;
-  constexpr int kOther = kMixed ? Shape<Format::bf16, kSecond, kWarps, kSecondParts>::kSums +
-                                      held_words(Format::bf16, 16, kSecond) * kWordBytes
-                                : 0;
-  constexpr int kBytes = kFirst > kOther ? kFirst : kOther;
-  static_assert(kBytes <= 227 * 1024);
-  static_assert(kTiles > 1 || kBytes <= 99 * 1024);  // runs everywhere
-  return kBytes;
-}
-
 template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
 void launch_held(HeldPlan plan, const Launcher& launcher) {
-  constexpr int kSecond = second_tiles(kTiles);
-  constexpr int kBytes = held_bytes<kFormat, kTiles, kWarps, kMixed>();
+  constexpr HeldShape kShape = {.format = kFormat, .tiles = kTiles, .warps = kWarps};
+  constexpr int kBytes = held_bytes(kShape, kMixed ? Mix::mixed : Mix::one_format);
+  static_assert(kBytes <= 227 * 1024);
+  static_assert(kTiles > 1 || kBytes <= 99 * 1024);  // runs everywhere
   const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
   static PerDevice<int> residents;
   const int blocks_each = residents.get([&] {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-    int blocks = 1;
-    CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, kBytes));
-    return max(blocks, 1);
+    allow_shared(kernel, kBytes);
+    return resident_blocks(kernel, kWarps * 32, kBytes);
   });
-  const int resident = blocks_each * launcher.multiprocessors;
+  const int resident = blocks_each * launcher.card.multiprocessors;
   plan.first.row_groups = ceil_div(plan.rows, kTokenTile * kTiles);
-  plan.second.row_groups = ceil_div(plan.rows, kTokenTile * kSecond);
+  plan.second.row_groups = ceil_div(plan.rows, kTokenTile * second_of(kShape).tiles);
   int second = 0;
   if (kMixed) {
     spread(plan.second, 1, resident / 2 / plan.second.row_groups);
@@ -247,42 +230,36 @@ void launch_held(HeldPlan plan, const Launcher& launcher) {
   launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32, kBytes, plan);
 }
 
-/// Tokens of a block: as many as shared memory holds.
 template <Format kFormat, bool kBlocks, bool kMixed>
-void launch_rows(const HeldPlan& plan, const Launcher& launcher) {
-  const int limit = shared_limit(launcher);
-  if (plan.first.slices > 8) {
-    if constexpr (!kMixed) {
-      if (plan.rows <= 8 || held_bytes<kFormat, 2, 16, false>() > limit)
-        return launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher);
-      launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
-    }
-    return;
-  }
-  if (plan.rows <= 8 || held_bytes<kFormat, 2, 8, kMixed>() > limit)
-    return launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher);
+void launch_shape(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+  const int tiles = chosen.tokens / kTokenTile;
+  if constexpr (!kMixed)
+    if (chosen.warps == 16 && tiles < 4)
+      return tiles == 1 ? launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher)
+                        : launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
   if constexpr (!kBlocks && kFormat != Format::bf16)
-    if (plan.rows > 16 && held_bytes<kFormat, 4, 16, kMixed>() <= limit)
-      return launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
-  launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
+    if (tiles == 4) return launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
+  tiles == 1 ? launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher)
+             : launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
 }
 
-template <Format kFormat, bool kBlocks>
-void launch_format(const HeldPlan& plan, const Launcher& launcher) {
-  if (plan.second.count == 0) return launch_rows<kFormat, kBlocks, false>(plan, launcher);
-  if constexpr (kFormat != Format::bf16) launch_rows<kFormat, kBlocks, true>(plan, launcher);
+template <Format kFormat, bool kBlocks = false>
+void launch_format(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+  if (chosen.mix == Mix::one_format)
+    return launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
+  if constexpr (kFormat != Format::bf16)
+    launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher);
 }
 
 }  // namespace
 
-void linear_held(const LinearArgs& args, const Launcher& launcher) {
+void linear_held(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   CHECK(args.norm.h == nullptr, "a norm of ", args.rows, " rows");
   const HeldPlan plan = held_plan(args);
-  const Format format = args.outputs[0].weight.format;
-  if (format == Format::bf16) return launch_format<Format::bf16, false>(plan, launcher);
-  if (format == Format::nvfp4) return launch_format<Format::nvfp4, false>(plan, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, launcher);
-  launch_format<Format::fp8, false>(plan, launcher);
+  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);
+  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, chosen, launcher);
+  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, chosen, launcher);
+  launch_format<Format::fp8>(plan, chosen, launcher);
 }
 
 }  // namespace nibble::cuda

@@ -1,19 +1,18 @@
-// linear() for matrices whose inputs are held in shared memory (held.cuh); linear.cu chooses.
+// linear() for matrices whose inputs are held in shared memory (held.cuh). Each makes all outputs
+// of `args` by a plan of select_linear() with its kernel.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/linear/linear_select.h"
 
 namespace nibble::cuda {
 
-/// Two rows and more. All outputs held(); those in front of one format, those behind it BF16, if
-/// any.
-void linear_held(const LinearArgs& args, const Launcher& launcher);
-/// The same of many rows. False: nothing was launched, since there are too few rows or tiles or too
-/// little shared memory.
-bool linear_tiles(const LinearArgs& args, const Launcher& launcher);
-/// The same of a single row, which may be the norm of another (LinearArgs::norm).
-void linear_row(const LinearArgs& args, const Launcher& launcher);
-/// The same of several rows that are norms, if norms_rows().
-void linear_norm(const LinearArgs& args, const Launcher& launcher);
+/// Two rows and more.
+void linear_held(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
+/// Many rows and many tiles.
+void linear_tiles(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
+/// A single row, which may be the norm of another (LinearArgs::norm).
+void linear_row(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
+/// Several rows that are norms.
+void linear_norm(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
 
 }  // namespace nibble::cuda

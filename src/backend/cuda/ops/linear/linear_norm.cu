@@ -12,7 +12,7 @@ namespace {
 
 constexpr Format kFormat = Format::bf16;
 constexpr int kSliceColumns = slice_columns(kFormat);
-constexpr int kWarps = kHeldSlicesMax;  // one slice each
+constexpr int kWarps = kNormWarps;  // one slice each
 constexpr int kThreads = kWarps * 32;
 static_assert(kSliceColumns == 4 * 32,
               "a lane has four columns, and a piece of squares is a slice");
@@ -118,10 +118,11 @@ template <int kTiles>
 void launch_norm(HeldPlan plan, const Launcher& launcher) {
   const auto kernel = norm_kernel<kTiles>;
   constexpr int kBytes = sizeof(NormShared<kTiles>);
+  static_assert(kBytes == norm_bytes(kTiles));
   static_assert(kBytes <= 99 * 1024);  // runs everywhere
   static PerDevice<bool> prepared;
   prepared.get([&] {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    allow_shared(kernel, kBytes);
     return true;
   });
   plan.first.row_groups = ceil_div(plan.rows, kTiles * kTokenTile);
@@ -129,28 +130,11 @@ void launch_norm(HeldPlan plan, const Launcher& launcher) {
          kThreads, kBytes, plan);
 }
 
-int tiles_of(const LinearArgs& args) {
-  int tiles = 0;
-  for (int i = 0; i < args.count; ++i) tiles += ceil_div(args.outputs[i].weight.rows, kRowTile);
-  return tiles;
-}
-
 }  // namespace
 
-bool norms_rows(const LinearArgs& args, const Launcher& launcher) {
-  const bool suits = std::all_of(
-      args.outputs, args.outputs + args.count,
-      [](const LinearOutput& out) { return out.weight.format == kFormat && held(out.weight); });
-  return suits && args.gather == nullptr &&
-         tiles_of(args) * ceil_div(args.rows, 2 * kTokenTile) <= launcher.multiprocessors;
-}
-
-void linear_norm(const LinearArgs& args, const Launcher& launcher) {
-  CHECK(norms_rows(args, launcher), "the norm of ", args.rows, " rows");
+void linear_norm(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   const HeldPlan plan = held_plan(args);
-  if (plan.first.tiles * ceil_div(plan.rows, kTokenTile) <= launcher.multiprocessors)
-    return launch_norm<1>(plan, launcher);
-  launch_norm<2>(plan, launcher);
+  chosen.tokens == kTokenTile ? launch_norm<1>(plan, launcher) : launch_norm<2>(plan, launcher);
 }
 
 }  // namespace nibble::cuda

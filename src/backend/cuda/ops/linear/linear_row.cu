@@ -163,7 +163,7 @@ __global__ void __maxnreg__(registers_max(kWarps))
 
 template <Format kFormat, int kWarps, bool kBlocks, bool kConvolves, bool kMixed>
 void launch_row(HeldPlan plan, const Launcher& launcher) {
-  const int resident = launcher.multiprocessors * (16 / kWarps);
+  const int resident = launcher.card.multiprocessors * (16 / kWarps);
   int second = 0;
   if (kMixed) {
     spread(plan.second, 1, resident / 2);
@@ -175,35 +175,34 @@ void launch_row(HeldPlan plan, const Launcher& launcher) {
 }
 
 template <Format kFormat, bool kBlocks, bool kConvolves>
-void launch_format(const HeldPlan& plan, const Launcher& launcher) {
-  if (plan.second.count > 0) {
+void launch_shape(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+  if (chosen.mix == Mix::mixed) {
     if constexpr (kFormat != Format::bf16)
       launch_row<kFormat, 8, kBlocks, kConvolves, true>(plan, launcher);
-  } else if (plan.first.slices <= 8) {
+  } else if (chosen.warps == 8) {
     launch_row<kFormat, 8, kBlocks, kConvolves, false>(plan, launcher);
   } else {
     launch_row<kFormat, 16, kBlocks, kConvolves, false>(plan, launcher);
   }
 }
 template <Format kFormat, bool kBlocks = false>
-void launch_format(const HeldPlan& plan, bool convolves, const Launcher& launcher) {
-  if (convolves) return launch_format<kFormat, kBlocks, true>(plan, launcher);
-  launch_format<kFormat, kBlocks, false>(plan, launcher);
+void launch_format(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
+  const HeldPlan plan = held_plan(args);
+  const bool convolves =
+      std::any_of(args.outputs, args.outputs + args.count,
+                  [](const LinearOutput& out) { return out.finish == Finish::convolve; });
+  convolves ? launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher)
+            : launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
 }
 
 }  // namespace
 
-void linear_row(const LinearArgs& args, const Launcher& launcher) {
+void linear_row(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   CHECK(args.rows == 1, args.rows, " rows");
-  const HeldPlan plan = held_plan(args);
-  const Format format = args.outputs[0].weight.format;
-  const bool convolves =
-      std::any_of(args.outputs, args.outputs + args.count,
-                  [](const LinearOutput& out) { return out.finish == Finish::convolve; });
-  if (format == Format::bf16) return launch_format<Format::bf16>(plan, convolves, launcher);
-  if (format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, convolves, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, convolves, launcher);
-  launch_format<Format::fp8>(plan, convolves, launcher);
+  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(args, chosen, launcher);
+  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(args, chosen, launcher);
+  if (has_block_factors(args)) return launch_format<Format::fp8, true>(args, chosen, launcher);
+  launch_format<Format::fp8>(args, chosen, launcher);
 }
 
 }  // namespace nibble::cuda

@@ -14,10 +14,6 @@
 
 namespace nibble::cuda {
 
-/// What a launch makes: the head; matrices of rows too long to be held; or SwiGLU of two matrices,
-/// of which a tile has 32 rows each, eights taking turns.
-enum class StreamKind : uint8_t { head, longs, gate_up };
-
 struct StreamPlan {
   LinearSegment segments[kLinearsMax];  // gate_up: gate and up
   int32_t count = 0;
@@ -37,23 +33,15 @@ struct StreamPlan {
 
 inline constexpr int kStreamMultipliers = kStreamGroups * 4;  // warps
 inline constexpr int kStreamProducers = 2;                    // warps
-inline constexpr int kStreamStagesMax = 12;
-/// Blocks of a cluster, and those of them that finish rows.
-constexpr int stream_ranks_max(StreamKind kind) { return kind == StreamKind::head ? 4 : 8; }
-inline constexpr int kStreamFinishBits = 2;
-inline constexpr int kStreamFinishers = 2;  // warps
+inline constexpr int kStreamFinishers = 2;                    // warps
 inline constexpr int kLinearThreads =
     (kStreamMultipliers + kStreamFinishers + kStreamProducers) * 32;
-/// Sums of the rows a block finishes, of each warpgroup of the cluster.
-constexpr int stream_sum_bytes(int n8, int rank_bits) {
-  return n8 * (rank_bits > kStreamFinishBits ? 8192 : 4096);
-}
-
 struct StreamBarriers {
   uint64_t full[kStreamStagesMax];
   uint64_t empty[kStreamStagesMax];
   uint64_t sums_full, sums_empty;
 };
+static_assert(sizeof(StreamBarriers) == kStreamBarrierBytes);
 
 #ifdef NIBBLE_HAS_WGMMA
 
@@ -197,9 +185,9 @@ class StreamBody {
     const int token = min(row_begin + 8 * eight + g, plan_.rows - 1);
     const uint16_t* x = plan_.x +
                         (plan_.gather == nullptr ? token : plan_.gather[token]) * plan_.x_stride +
-                        slice_begin_ * kSliceColumns;
+                        slice_begin_ * kStageColumns;
     uint8_t* to = x_ + eight * 1024 + g * 128 + 4 * t;
-    const int lines = slices_ * (kSliceColumns / 64);
+    const int lines = slices_ * (kStageColumns / 64);
 #pragma unroll 4
     for (int line = warp / kN8; line < lines; line += kStreamMultipliers / kN8)
 #pragma unroll
@@ -217,7 +205,7 @@ class StreamBody {
   static constexpr int kHalfBytes = kRowBytes / kStreamGroups;  // of a row
   static constexpr int kPieces = kHalfBytes / 64;
   static constexpr int kSteps = kPieces * Operand::kParts * Operand::kSteps;  // of 16 columns
-  static_assert(kSteps * 16 == kSliceColumns / kStreamGroups);
+  static_assert(kSteps * 16 == kStageColumns / kStreamGroups);
 
   /// 16 bytes of each piece, of both rows of this lane.
   struct Raw {

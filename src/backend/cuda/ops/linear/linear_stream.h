@@ -1,21 +1,21 @@
 // linear() on cards with wgmma (compute capability 9.0), for a matrix with as many rows as a head
-// and for rows too long to be held, and a dense MLP's gate and up; linear.cu and moe.cu choose.
-// Numbers differ from those of its twins, so the choice depends on the product and the card alone.
+// and for rows too long to be held, and a dense MLP's gate and up; linear_select.h chooses. Numbers
+// differ from those of its twins, so the choice depends on the product and the card alone.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include <array>
+
+#include "backend/cuda/ops/linear/linear_select.h"
 
 namespace nibble::cuda {
 
-/// Whether linear_stream() is to make these products, x not normed: one FP8 or NVFP4 matrix of
-/// 1,024 tiles of 64 rows or more, y stored; or some that are not held(), of one format, with 48
-/// tiles or more between them and up to 18,432 columns.
-bool linear_streams(const LinearArgs& args, const Launcher& launcher);
-/// Such products with any number of rows of W.
-void linear_stream(const LinearArgs& args, const Launcher& launcher);
-/// The same of gate and up of a dense MLP, held() or not, of one format: 48 tiles of 32 rows of
-/// each or more, up to 18,432 columns; act = SwiGLU.
-bool gate_up_streams(const ExpertArgs& args, const Launcher& launcher);
-void gate_up_stream(const ExpertArgs& args, const Launcher& launcher);
+/// Clusters of kClusterSizes blocks that run on the current device at once, each block with the
+/// shared memory of an SM (Architecture::clusters). Only where the device has wgmma.
+std::array<int32_t, 3> stream_clusters();
+
+/// All outputs of `args`, by a plan of select_linear() or select_stream().
+void linear_stream(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
+/// act = SwiGLU of gate and up of a dense MLP, by a plan of select_gate_up() or select_stream().
+void gate_up_stream(const ExpertArgs& args, const LinearPlan& plan, const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -11,21 +11,6 @@
 
 namespace nibble::cuda {
 
-inline constexpr int kStreamRowTile = 64;  // rows of W that one wgmma multiplies
-inline constexpr int kSliceColumns = 256;  // of a stage; what the blocks of a cluster share out
-inline constexpr int kStreamGroups = 2;    // warpgroups that multiply; each half of a stage
-inline constexpr int kStreamScaleBytes = kSliceColumns / 16;  // of a row, in one stage (nvfp4)
-
-/// Of a row of W, in one stage.
-constexpr int stream_row_bytes(Format format) {
-  return static_cast<int>(value_bytes(format, kSliceColumns));
-}
-/// Rows four apart, which a warp reads together (stream_row), lie in different banks.
-constexpr int stream_pitch(Format format) { return stream_row_bytes(format) + 16; }
-constexpr int stage_bytes(Format format) {
-  return kStreamRowTile *
-         (stream_pitch(format) + (format == Format::nvfp4 ? kStreamScaleBytes : 0));
-}
 /// Which row of 16 lane group g's first row is; the second is 8 further. Groups beside each other
 /// are four rows apart: their 64 bytes lie in different banks.
 __device__ __forceinline__ int stream_row(int g) { return (g >> 1) + 4 * (g & 1); }

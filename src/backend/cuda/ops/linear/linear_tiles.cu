@@ -11,18 +11,11 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kTiles = 4;  // of 8 tokens
-constexpr int kTokens = kTiles * kTokenTile;
-constexpr int kWarps = 12;
-constexpr int kTileSums = kTiles * static_cast<int>(sizeof(TileSums));  // bytes, of a slice
+constexpr int kTokens = kTilesTokens;
+constexpr int kTiles = kTokens / kTokenTile;
+constexpr int kWarps = kTilesWarps;
 /// Slices of weights that a warp has on their way: as many as registers hold.
 constexpr int slices_ahead(bool blocks) { return blocks ? 1 : 2; }
-constexpr int kSecondTiles = 4;  // of a block with the second format
-/// So many for each block at least: fewer are better made by all warps together (linear_held.cu).
-constexpr int kTilesMin = 3;
-/// Warps that make different tiles.
-constexpr int teams_of(int split) { return kWarps / split; }
-static_assert(kSecondTiles <= teams_of(2));
 
 /// The tiles of one block for kTokens tokens from row_begin on, kSplit warps a tile; if there are
 /// two, a block has a tile for each pair at most.
@@ -71,7 +64,7 @@ class Tiles {
   }
 
  private:
-  static constexpr int kTeams = teams_of(kSplit);
+  static constexpr int kTeams = tiles_teams(kSplit);
   static constexpr int kSliceWords = unit_count(kFormat) * 32 * kTiles;
   struct Slice {
     RawSlice<load_count(kFormat)> raw;
@@ -254,58 +247,40 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   Tiles<kFormat, kSplit, kBlocks>(plan, plan.first, at, row_begin, x).run();
 }
 
-/// Of a block: its inputs as fragments, and the sums that the second warps of its tiles leave.
-int shared_bytes(const HeldGroup& group, int split) {
-  if (group.count == 0) return 0;
-  const Format format = group.segments[0].out.weight.format;
-  const int words = held_words(format, group.slices, kTiles);
-  const int left = split == 1 ? 0 : ceil_div(group.tiles, group.blocks) * (group.slices / 2);
-  return words * static_cast<int>(sizeof(uint4)) + left * kTileSums;
-}
-
 template <Format kFormat, int kSplit, bool kBlocks, bool kMixed>
-bool launch_split(HeldPlan plan, const Launcher& launcher) {
+void launch_tiles(HeldPlan plan, const LinearPlan& chosen, const Launcher& launcher) {
   plan.first.row_groups = plan.second.row_groups = ceil_div(plan.rows, kTokens);
-  const int resident = launcher.multiprocessors / plan.first.row_groups;
-  if (kMixed) spread(plan.second, 1, ceil_div(plan.second.tiles, kSecondTiles));
-  spread(plan.first, 1, resident - plan.second.blocks);
-  const int bytes = max(shared_bytes(plan.first, kSplit), shared_bytes(plan.second, kSplit));
-  const int limit = shared_limit(launcher);
-  if (bytes > limit || plan.first.tiles < kTilesMin * plan.first.blocks) return false;
-  if (kSplit > 1 && plan.first.tiles > teams_of(kSplit) * plan.first.blocks) return false;
+  if (kMixed) spread(plan.second, 1, chosen.second_blocks);
+  spread(plan.first, 1, chosen.blocks);
   const auto kernel = tiles_kernel<kFormat, kSplit, kBlocks, kMixed>;
   static PerDevice<bool> prepared;
   prepared.get([&] {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    shared_limit(Launcher{})));
+    allow_shared(kernel, card_shared_bytes());
     return true;
   });
   const int blocks = (plan.first.blocks + plan.second.blocks) * plan.first.row_groups;
-  launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32, static_cast<size_t>(bytes),
-         plan);
-  return true;
+  launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32,
+         static_cast<size_t>(chosen.shared_bytes), plan);
 }
 
 template <Format kFormat, bool kBlocks = false>
-bool launch_format(const HeldPlan& plan, const Launcher& launcher) {
-  if (plan.second.count == 0) return launch_split<kFormat, 1, kBlocks, false>(plan, launcher);
+void launch_format(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+  if (chosen.mix == Mix::one_format)
+    return launch_tiles<kFormat, 1, kBlocks, false>(plan, chosen, launcher);
   if constexpr (kFormat != Format::bf16)
-    return launch_split<kFormat, 1, kBlocks, true>(plan, launcher);
-  return false;
+    launch_tiles<kFormat, 1, kBlocks, true>(plan, chosen, launcher);
 }
 
 }  // namespace
 
-bool linear_tiles(const LinearArgs& args, const Launcher& launcher) {
-  const Format format = args.outputs[0].weight.format;
-  if (args.rows <= (format == Format::bf16 ? kTokens / 2 : kTokens)) return false;
+void linear_tiles(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   const HeldPlan plan = held_plan(args);
-  if (format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, launcher);
-  if (format == Format::fp8)
-    return has_block_factors(args) ? launch_format<Format::fp8, true>(plan, launcher)
-                                   : launch_format<Format::fp8>(plan, launcher);
-  return (args.rows <= kTokens && launch_split<Format::bf16, 2, false, false>(plan, launcher)) ||
-         launch_format<Format::bf16>(plan, launcher);
+  if (chosen.warps_per_tile == 2)
+    return launch_tiles<Format::bf16, 2, false, false>(plan, chosen, launcher);
+  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);
+  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, chosen, launcher);
+  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, chosen, launcher);
+  launch_format<Format::fp8>(plan, chosen, launcher);
 }
 
 }  // namespace nibble::cuda

@@ -1,12 +1,15 @@
 // Launches of the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores; reached
 // on an H200: 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts). docs/kernels/prefill.md.
+#include <algorithm>
+
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 #include "backend/cuda/ops/linear/prefill_gemm_tile.cuh"
+#include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
 namespace {
 
-template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
+template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 __global__ __launch_bounds__(GemmBlock<kFormat, kOutput, kWgmma, kBlocks>::kThreads,
                              1) void gemm_kernel(const __grid_constant__ GemmArgs args) {
 #if !defined(NIBBLE_HAS_WGMMA)
@@ -17,21 +20,19 @@ __global__ __launch_bounds__(GemmBlock<kFormat, kOutput, kWgmma, kBlocks>::kThre
   block.run();
 }
 
-using Kernel = void (*)(GemmArgs);
-
 struct Choice {
-  Kernel kernel;
+  void (*kernel)(GemmArgs);
   int threads;
   int shared_bytes;
 };
 
-template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
+template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 Choice choice() {
   using Block = GemmBlock<kFormat, kOutput, kWgmma, kBlocks>;
   return {gemm_kernel<kFormat, kOutput, kWgmma, kBlocks>, Block::kThreads, Block::kSharedBytes};
 }
 
-template <WeightFormat kFormat, bool kWgmma, bool kBlocks = false>
+template <Format kFormat, bool kWgmma, bool kBlocks = false>
 Choice choose_output(GemmOutput output) {
   switch (output) {
     case GemmOutput::f32:
@@ -44,68 +45,50 @@ Choice choose_output(GemmOutput output) {
 }
 
 template <bool kWgmma>
-Choice choose(WeightFormat format, GemmOutput output, Fp8Scales scales) {
-  if (format == WeightFormat::nvfp4) return choose_output<WeightFormat::nvfp4, kWgmma>(output);
-  if (format == WeightFormat::fp8 && scales == Fp8Scales::block128)
-    return choose_output<WeightFormat::fp8, kWgmma, true>(output);
-  if (format == WeightFormat::fp8) return choose_output<WeightFormat::fp8, kWgmma>(output);
-  return choose_output<WeightFormat::bf16, kWgmma>(output);
+Choice choose(Format format, GemmOutput output, FactorLayout factors) {
+  if (format == Format::nvfp4) return choose_output<Format::nvfp4, kWgmma>(output);
+  if (format == Format::fp8 && factors == FactorLayout::block128)
+    return choose_output<Format::fp8, kWgmma, true>(output);
+  if (format == Format::fp8) return choose_output<Format::fp8, kWgmma>(output);
+  return choose_output<Format::bf16, kWgmma>(output);
 }
 
-/// Whether the code of this kernel that the driver picked was built for sm_90a.
-bool use_wgmma(const PrefillDevice& device, MatrixUnit unit) {
-  return unit == MatrixUnit::automatic && device.compute_major == 9;
+Choice choose(const PrefillGemm& gemm, const Architecture& card) {
+  const DeviceLinear& w = gemm.weight;
+  return card.has_wgmma() ? choose<true>(w.format, gemm.output, w.layout)
+                          : choose<false>(w.format, gemm.output, w.layout);
 }
 
 }  // namespace
 
-cudaError_t PrefillDevice::read(int device, PrefillDevice* out) {
-  const auto get = [device](int* value, cudaDeviceAttr attribute) {
-    return cudaDeviceGetAttribute(value, attribute, device);
-  };
-  cudaError_t error = get(&out->compute_major, cudaDevAttrComputeCapabilityMajor);
-  if (error == cudaSuccess) error = get(&out->multiprocessors, cudaDevAttrMultiProcessorCount);
-  if (error == cudaSuccess)
-    error = get(&out->shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  return error;
-}
-
-cudaError_t prefill_gemm_prepare(const PrefillDevice& device) {
-  for (const auto format : {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::nvfp4})
+void prefill_gemm_prepare(const Architecture& card) {
+  for (const auto format : {Format::bf16, Format::fp8, Format::nvfp4})
     for (const auto output : {GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu})
-      for (const int kind : {0, 1, 2, 3}) {
-        const bool wgmma = kind % 2 == 1;
-        const Fp8Scales scales = kind < 2 ? Fp8Scales::tensor : Fp8Scales::block128;
-        if (wgmma && device.compute_major != 9) continue;
+      for (const auto factors : {FactorLayout::scalar, FactorLayout::block128}) {
         const Choice it =
-            wgmma ? choose<true>(format, output, scales) : choose<false>(format, output, scales);
-        const cudaError_t error = cudaFuncSetAttribute(
-            it.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, it.shared_bytes);
-        if (error != cudaSuccess) return error;
+            choose({.weight = {.format = format, .layout = factors}, .output = output}, card);
+        allow_shared(it.kernel, it.shared_bytes);
       }
-  return cudaSuccess;
 }
 
-cudaError_t prefill_gemm(const PrefillGemm& gemm, const PrefillDevice& device, MatrixUnit unit,
-                         cudaStream_t stream) {
-  if (gemm.rows == 0 || gemm.n == 0) return cudaSuccess;
-  if (gemm.k % kStepColumns != 0 || gemm.x_stride % 8 != 0) return cudaErrorInvalidValue;
+void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher) {
+  const DeviceLinear& w = gemm.weight;
+  if (gemm.rows == 0 || w.rows == 0) return;
   const bool paired = gemm.output == GemmOutput::swiglu;
-  if (paired && gemm.n % kStepColumns != 0) return cudaErrorInvalidValue;
+  CHECK(w.cols % kStepColumns == 0 && gemm.x_stride % 8 == 0 &&
+            (!paired || w.rows % kStepColumns == 0),
+        w.rows, " x ", w.cols, ", inputs at ", gemm.x_stride);
   GemmArgs args{.gemm = gemm,
-                .k_steps = gemm.k / kStepColumns,
+                .k_steps = w.cols / kStepColumns,
                 .row_tiles = 0,
                 .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
                 .rows_per_tile = paired ? kTileRows / 2 : kTileRows};
-  args.row_tiles = (gemm.n + args.rows_per_tile - 1) / args.rows_per_tile;
-  const Choice it = use_wgmma(device, unit)
-                        ? choose<true>(gemm.weight.format, gemm.output, gemm.weight.fp8_scales)
-                        : choose<false>(gemm.weight.format, gemm.output, gemm.weight.fp8_scales);
-  int blocks = device.multiprocessors;
-  if (gemm.tiles == nullptr && args.token_tiles * args.row_tiles < blocks)
-    blocks = args.token_tiles * args.row_tiles;
-  it.kernel<<<blocks, it.threads, it.shared_bytes, stream>>>(args);
-  return cudaGetLastError();
+  args.row_tiles = (w.rows + args.rows_per_tile - 1) / args.rows_per_tile;
+  const Choice it = choose(gemm, launcher.card);
+  int blocks = launcher.card.multiprocessors;
+  if (gemm.tiles == nullptr) blocks = std::min(blocks, args.token_tiles * args.row_tiles);
+  launch(it.kernel, launcher.in_order(), static_cast<unsigned>(blocks),
+         static_cast<unsigned>(it.threads), static_cast<size_t>(it.shared_bytes), args);
 }
 
 }  // namespace nibble::cuda

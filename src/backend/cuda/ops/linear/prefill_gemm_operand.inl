@@ -14,18 +14,18 @@ __device__ int line_of(int i, int half) const {
 
 /// A line's scale for this lane's columns. nvfp4: twice as BF16, times 2^118. fp8 by blocks: F32.
 __device__ uint32_t line_scale(const uint8_t* stage, int line, int half) const {
-  if constexpr (kFormat == WeightFormat::nvfp4) {
+  if constexpr (kFormat == Format::nvfp4) {
     constexpr uint32_t k2p119 = 0x7B007B00U;
     const uint32_t code = stage[Shape::kScales + line * 4 + (lane_ & 3)];
     return multiply_pair(multiply_pair(code * 0x00100010U, k2p119), k2p119);  // code * 2^-120
   }
-  if constexpr (kFormat == WeightFormat::fp8) {
+  if constexpr (kFormat == Format::fp8) {
     if (!kBlocks) return 0;
-    const PrefillWeight& w = kPaired && half == 1 ? gemm_.up : gemm_.weight;
+    const DeviceLinear& w = kPaired && half == 1 ? gemm_.up : gemm_.weight;
     const int n = tile_.n0 + (kPaired ? 0 : slot_of(0) * 16);
-    const int row = n < gemm_.n ? n >> 7 : 0;
-    const auto* scales = static_cast<const float*>(w.scales) + tile_.expert * w.scale_stride;
-    return __float_as_uint(scales[row * ((gemm_.k + 127) / 128) + (k_step_ >> 1)]);
+    const int row = n < rows_of_matrix() ? n >> 7 : 0;
+    const float* scales = w.factors + tile_.expert * w.factor_stride;
+    return __float_as_uint(scales[row * ((gemm_.weight.cols + 127) / 128) + (k_step_ >> 1)]);
   }
   return 0;
 }
@@ -35,8 +35,8 @@ struct Words {
   uint32_t low, high;
 };
 __device__ static Words words_of(const uint32_t (&lane)[Shape::kWords], int j) {
-  if constexpr (kFormat == WeightFormat::nvfp4) return {lane[j >> 1], 0};
-  if constexpr (kFormat == WeightFormat::fp8) return {lane[j & 2], lane[(j & 2) + 1]};
+  if constexpr (kFormat == Format::nvfp4) return {lane[j >> 1], 0};
+  if constexpr (kFormat == Format::fp8) return {lane[j & 2], lane[(j & 2) + 1]};
   return {lane[Shape::kWords / 2 * (j >> 1) + (j & 1)],
           lane[Shape::kWords / 2 * (j >> 1) + Shape::kWords / 4 + (j & 1)]};
 }
@@ -45,7 +45,7 @@ __device__ static Words words_of(const uint32_t (&lane)[Shape::kWords], int j) {
 __device__ void load_line(const uint8_t* stage, int line, uint32_t (&words)[Shape::kWords]) const {
   const uint8_t* codes = stage + Shape::kCodes;
   const int q = lane_ & 3;
-  if constexpr (kFormat == WeightFormat::nvfp4) {
+  if constexpr (kFormat == Format::nvfp4) {
     const uint2 v =
         *reinterpret_cast<const uint2*>(codes + Shape::offset(line, q >> 1) + (q & 1) * 8);
     words[0] = v.x;
@@ -70,18 +70,18 @@ __device__ Words load_words(const uint8_t* stage, int line, int j) const {
   const auto at = [&](int chunk, int word) {
     return *reinterpret_cast<const uint32_t*>(codes + Shape::offset(line, chunk) + word * 4);
   };
-  if constexpr (kFormat == WeightFormat::nvfp4) return {at(q >> 1, (q & 1) * 2 + (j >> 1)), 0};
-  if constexpr (kFormat == WeightFormat::fp8) return {at(q, j & 2), at(q, (j & 2) + 1)};
+  if constexpr (kFormat == Format::nvfp4) return {at(q >> 1, (q & 1) * 2 + (j >> 1)), 0};
+  if constexpr (kFormat == Format::fp8) return {at(q, j & 2), at(q, (j & 2) + 1)};
   return {at(2 * q + (j >> 1), j & 1), at(2 * q + (j >> 1), 2 + (j & 1))};
 }
 
 /// Two columns of instruction j as BF16: r = 0 its columns 2q, 2q + 1; r = 1 columns 2q + 8, + 9.
 __device__ uint32_t operand_pair(const Words& words, int j, int r, uint32_t scale) const {
   const int i = 2 * (j & 1) + r;
-  if constexpr (kFormat == WeightFormat::nvfp4) {
+  if constexpr (kFormat == Format::nvfp4) {
     return multiply_pair(e2m1_pairs(words.low).of[i], scale);
   }
-  if constexpr (kFormat == WeightFormat::fp8) {
+  if constexpr (kFormat == Format::fp8) {
     constexpr uint32_t k2p120 = 0x7B807B80U;
     const uint32_t value =
         multiply_pair(e4m3_pairs(i < 2 ? words.low : words.high).of[i % 2], k2p120);

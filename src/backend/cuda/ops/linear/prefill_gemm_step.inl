@@ -122,13 +122,12 @@ __device__ void multiply_portable(const uint8_t* stage) {
 __device__ int first_token() const { return kWgmma ? 0 : (warp_ & 1) * 64; }
 
 /// What a row of the result is multiplied by: global scale, tensor scale or row scale.
-__device__ float row_multiplier(const PrefillWeight& w, int n) const {
-  const int64_t first = tile_.expert * w.scale_stride;
-  if constexpr (kFormat == WeightFormat::nvfp4) return w.global[first] * kNvfp4Unit;
-  if constexpr (kFormat == WeightFormat::fp8) {
-    const auto* scales = static_cast<const float*>(w.scales) + first;
-    if (w.fp8_scales == Fp8Scales::tensor) return scales[0];
-    if (w.fp8_scales == Fp8Scales::row && n < gemm_.n) return scales[n];
+__device__ float row_multiplier(const DeviceLinear& w, int n) const {
+  const float* factors = w.factors + tile_.expert * w.factor_stride;
+  if constexpr (kFormat == Format::nvfp4) return factors[0] * kNvfp4Unit;
+  if constexpr (kFormat == Format::fp8) {
+    if (w.layout == FactorLayout::scalar) return factors[0];
+    if (w.layout == FactorLayout::row && n < rows_of_matrix()) return factors[n];
   }
   return 1.0F;
 }
@@ -149,7 +148,7 @@ __device__ void store_f32() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int n = tile_.n0 + slot_of(i) * 16 + half * 8 + (lane_ >> 2);
-      if (n >= gemm_.n) continue;
+      if (n >= rows_of_matrix()) continue;
       const float scale = row_multiplier(gemm_.weight, n);
 #pragma unroll
       for (int e = 0; e < kN8 * 2; ++e) {
@@ -187,15 +186,15 @@ __device__ void store_paired() {
     for (int t = 0; t < kN8; ++t) {
       const float* d = &sum_[i][t * 4];
       const int n = tile_.n0 + packed_column(slot_of(i) * 8 + (lane_ >> 2));
-      const bool by_row = kFormat == WeightFormat::fp8;
+      const bool by_row = kFormat == Format::fp8;
       const float g = by_row ? row_multiplier(gemm_.weight, n) : gate;
       const float u = by_row ? row_multiplier(gemm_.up, n) : up;
       const uint32_t turned = move_matrix_transposed(
           to_bf16_pair(silu(d[0] * g) * (d[2] * u), silu(d[1] * g) * (d[3] * u)));
       const int token = first_token() + t * 8 + (lane_ >> 2);
       const int feature = tile_.n0 + slot_of(i) * 8 + (lane_ & 3) * 2;
-      if (token < tile_.count && feature < gemm_.n)
-        *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(gemm_.y) +
+      if (token < tile_.count && feature < rows_of_matrix())
+        *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(gemm_.y) +
                                      (tile_.begin + token) * gemm_.y_stride + feature) = turned;
     }
 }
@@ -210,13 +209,13 @@ __device__ void store_16(int t, int n, uint32_t low, uint32_t high) {
   const uint2 out = odd ? make_uint2(traded, b) : make_uint2(a, traded);
   const int token = first_token() + t * 8 + (lane_ >> 2);
   const int feature = n + (odd ? 8 : 0) + (lane_ >> 1 & 1) * 4;
-  if (token >= tile_.count || feature >= gemm_.n) return;
-  auto* y = static_cast<__nv_bfloat16*>(gemm_.y) + (tile_.begin + token) * gemm_.y_stride + feature;
-  if (feature + 4 <= gemm_.n && (gemm_.y_stride & 3) == 0) {
+  if (token >= tile_.count || feature >= rows_of_matrix()) return;
+  auto* y = static_cast<uint16_t*>(gemm_.y) + (tile_.begin + token) * gemm_.y_stride + feature;
+  if (feature + 4 <= rows_of_matrix() && (gemm_.y_stride & 3) == 0) {
     *reinterpret_cast<uint2*>(y) = out;
   } else {
     const uint32_t words[2] = {out.x, out.y};
-    for (int e = 0; e < 4 && feature + e < gemm_.n; ++e)
-      y[e] = __ushort_as_bfloat16(static_cast<uint16_t>(words[e >> 1] >> (e & 1) * 16));
+    for (int e = 0; e < 4 && feature + e < rows_of_matrix(); ++e)
+      y[e] = static_cast<uint16_t>(words[e >> 1] >> (e & 1) * 16);
   }
 }

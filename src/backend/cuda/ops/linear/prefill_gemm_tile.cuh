@@ -28,32 +28,32 @@ struct GemmTile {
   int32_t expert, begin, count, n0;
 };
 
-template <WeightFormat kFormat>
+template <Format kFormat>
 struct StageShape {
-  static constexpr int kChunks = kFormat == WeightFormat::nvfp4 ? 2
-                                 : kFormat == WeightFormat::fp8 ? 4
-                                                                : 8;  // of 16 bytes, a row
+  static constexpr int kChunks = kFormat == Format::nvfp4 ? 2
+                                 : kFormat == Format::fp8 ? 4
+                                                          : 8;  // of 16 bytes, a row
   static constexpr int kWords = kChunks;            // of 4 bytes, of a lane in a row: 16 columns
   static constexpr int kCodes = kTileTokens * 128;  // byte offset
   static constexpr int kScales = kCodes + kTileRows * kChunks * 16;
-  static constexpr int kBytes = kScales + (kFormat == WeightFormat::nvfp4 ? kTileRows * 4 : 0);
+  static constexpr int kBytes = kScales + (kFormat == Format::nvfp4 ? kTileRows * 4 : 0);
   /// Of chunk `chunk` of row `row`, past kCodes; conflict-free for loads by lanes (row, q).
   __device__ static int offset(int row, int chunk) {
-    if constexpr (kFormat == WeightFormat::nvfp4) return row * 32 + ((chunk ^ (row >> 2 & 1)) << 4);
-    if constexpr (kFormat == WeightFormat::fp8) return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4);
+    if constexpr (kFormat == Format::nvfp4) return row * 32 + ((chunk ^ (row >> 2 & 1)) << 4);
+    if constexpr (kFormat == Format::fp8) return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4);
     return static_cast<int>(swizzled_offset(row, chunk));
   }
 };
 
 /// Stages that fit 99 KB (portable) or a Hopper block.
-template <WeightFormat kFormat>
+template <Format kFormat>
 constexpr int stage_count(bool wgmma) {
-  if (kFormat == WeightFormat::bf16) return wgmma ? 4 : 2;
+  if (kFormat == Format::bf16) return wgmma ? 4 : 2;
   return wgmma ? 6 : 3;
 }
 
 /// kBlocks: FP8 with a scale for every 128 x 128.
-template <WeightFormat kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
+template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 class GemmBlock {
  public:
   using Shape = StageShape<kFormat>;
@@ -92,6 +92,7 @@ class GemmBlock {
   }
 
  private:
+  __device__ int rows_of_matrix() const { return gemm_.weight.rows; }
   __device__ GemmTile locate(int index) const {
     if (gemm_.tiles != nullptr) {
       const ExpertTile tile = gemm_.tiles[index / args_.row_tiles];
@@ -120,7 +121,7 @@ class GemmBlock {
       const uint32_t stage = shared_address(shared_) + load_slot_ * Shape::kBytes;
       load_tokens(stage);
       load_codes(stage + Shape::kCodes);
-      if constexpr (kFormat == WeightFormat::nvfp4) {
+      if constexpr (kFormat == Format::nvfp4) {
         if ((valid_ >> 16 & 1) != 0)
           copy_async_4(stage + Shape::kScales + threadIdx.x * 4, scales_from_, 4);
         scales_from_ += 4;
@@ -178,23 +179,23 @@ class GemmBlock {
           reinterpret_cast<const uint4*>(gemm_.packed_x + row * gemm_.x_stride) + (thread & 7);
       valid_ |= valid ? 1U << i : 0U;
     }
-    const int64_t first_row = int64_t{tile.expert} * gemm_.n + tile.n0;
+    const int64_t first_row = int64_t{tile.expert} * rows_of_matrix() + tile.n0;
     const int64_t row_bytes = args_.k_steps * (Shape::kChunks * 16);
     const int line = thread / Shape::kChunks;
     const int64_t at = (first_row + tile_row(line)) * row_bytes + thread % Shape::kChunks * 16;
     const bool all_up = kPaired && line >= 128;  // where one pass copies both matrices
-    codes_from_[0] =
-        static_cast<const uint8_t*>(all_up ? gemm_.up.values : gemm_.weight.values) + at;
-    if constexpr (kPaired) codes_from_[1] = static_cast<const uint8_t*>(gemm_.up.values) + at;
+    codes_from_[0] = (all_up ? gemm_.up.values : gemm_.weight.values) + at;
+    if constexpr (kPaired) codes_from_[1] = gemm_.up.values + at;
 #pragma unroll
     for (int i = 0; i < kCodePasses; ++i)
-      if (tile.n0 + tile_row(line + i * kPassRows) < gemm_.n) valid_ |= 1U << (8 + i);
-    if constexpr (kFormat == WeightFormat::nvfp4) {
+      if (tile.n0 + tile_row(line + i * kPassRows) < rows_of_matrix()) valid_ |= 1U << (8 + i);
+    if constexpr (kFormat == Format::nvfp4) {
       const bool up = kPaired && thread >= 128;
       const int scale_line = thread & (kTileRows - 1);
-      scales_from_ = static_cast<const uint8_t*>(up ? gemm_.up.scales : gemm_.weight.scales) +
+      scales_from_ = (up ? gemm_.up.scales : gemm_.weight.scales) +
                      (first_row + tile_row(scale_line)) * args_.k_steps * 4;
-      if (thread < kTileRows && tile.n0 + tile_row(scale_line) < gemm_.n) valid_ |= 1U << 16;
+      if (thread < kTileRows && tile.n0 + tile_row(scale_line) < rows_of_matrix())
+        valid_ |= 1U << 16;
     }
   }
 

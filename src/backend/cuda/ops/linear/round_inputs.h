@@ -3,7 +3,8 @@
 // the BF16 values that the rows hold.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
 

@@ -2,7 +2,8 @@
 // kF32Parts BF16 parts (device_weights.h), and sums of products in F32.
 #pragma once
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
 

@@ -8,6 +8,7 @@
 // the same columns.
 #pragma once
 
+#include "backend/cuda/ops/linear/linear_shapes.h"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/weights/code_words.h"
 #include "backend/cuda/weights/device_weights.h"
@@ -72,17 +73,8 @@ __device__ __forceinline__ RowPointers row_of(const DeviceLinear& w, int64_t row
   return p;
 }
 
-/// Columns of a slice: what one warp holds in registers at a time.
-constexpr int slice_columns(Format format) { return format == Format::bf16 ? 128 : 256; }
 /// 16-byte loads of one row of a slice by one lane.
 constexpr int load_count(Format format) { return format == Format::nvfp4 ? 2 : 4; }
-/// Parts in which the columns of a matrix are added up, at most `limit`: slice s belongs to part
-/// s % parts.
-constexpr int parts_of(Format format, int cols, int limit) {
-  const int slices = cols / slice_columns(format);
-  return slices < limit ? slices : limit;
-}
-
 /// The raw bytes of 16 rows of a slice, spread over a warp. kLoads: of the widest format used.
 template <int kLoads>
 struct RawSlice {

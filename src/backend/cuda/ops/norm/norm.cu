@@ -1,6 +1,8 @@
 // The seam between two blocks: h += output of the block, x = norm(h) for the next one. One block of
 // threads per row. Bound: the bytes of y (with experts: top_k + 1 rows of y per row).
 #include "backend/cuda/ops/norm/norm.cuh"
+#include "backend/cuda/ops/norm/norm.h"
+#include "backend/cuda/ops/route/route.h"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {

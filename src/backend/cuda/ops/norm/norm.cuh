@@ -2,8 +2,8 @@
 // finishes a row.
 #pragma once
 
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/ops/norm/norm.h"
 #include "backend/cuda/ptx/device_math.cuh"
 
 namespace nibble::cuda {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ops/route/route.h"
 #include "backend/cuda/ptx/device_math.cuh"
 
 namespace nibble::cuda {

@@ -1,5 +1,6 @@
 // Routing and sorting. Bound: latency; the logits of T = 8192 and E = 256 are 8 MB.
 #include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/runtime/launch.cuh"
 namespace nibble::cuda {
 namespace {
 
@@ -190,17 +191,15 @@ int sort_blocks(int64_t assignments) {
 
 }  // namespace
 
-cudaError_t route_top_k(const RouteTopK& route, cudaStream_t stream) {
+void route_top_k(const RouteTopK& route, const Launcher& launcher) {
   constexpr int kThreads = 128;
-  const int blocks = (route.rows + kThreads / kWarp - 1) / (kThreads / kWarp);
-  if (blocks == 0) return cudaSuccess;
-  if (route.experts <= 32)
-    top_k_kernel<1><<<blocks, kThreads, 0, stream>>>(route);
-  else if (route.experts <= 256)
-    top_k_kernel<8><<<blocks, kThreads, 0, stream>>>(route);
-  else
-    top_k_kernel<kExpertsMax / kWarp><<<blocks, kThreads, 0, stream>>>(route);
-  return cudaGetLastError();
+  const auto blocks =
+      static_cast<unsigned>((route.rows + kThreads / kWarp - 1) / (kThreads / kWarp));
+  if (blocks == 0) return;
+  const auto kernel = route.experts <= 32    ? top_k_kernel<1>
+                      : route.experts <= 256 ? top_k_kernel<8>
+                                             : top_k_kernel<kExpertsMax / kWarp>;
+  launch(kernel, launcher.in_order(), blocks, kThreads, 0, route);
 }
 
 int64_t route_scratch_ints(int64_t assignments, int experts) {
@@ -211,18 +210,17 @@ int64_t route_tiles_max(int64_t assignments, int experts) {
   return assignments / kTileTokens + (experts < assignments ? experts : assignments);
 }
 
-cudaError_t route_sort(const RouteSort& sort, cudaStream_t stream) {
+void route_sort(const RouteSort& sort, const Launcher& launcher) {
+  const Launcher in_order = launcher.in_order();
   const int blocks = sort_blocks(sort.assignments);
   const int shared = kSortThreads / kWarp * sort.experts * static_cast<int>(sizeof(int));
-  for (const auto kernel : {count_kernel, scatter_kernel}) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-    if (error != cudaSuccess) return error;
-  }
-  if (blocks > 0) count_kernel<<<blocks, kSortThreads, shared, stream>>>(sort);
-  place_kernel<<<1, kExpertsMax, 0, stream>>>(sort, blocks);
-  if (blocks > 0) scatter_kernel<<<blocks, kSortThreads, shared, stream>>>(sort);
-  return cudaGetLastError();
+  for (const auto kernel : {count_kernel, scatter_kernel}) allow_shared(kernel, shared);
+  const auto grid = static_cast<unsigned>(blocks);
+  if (blocks > 0)
+    launch(count_kernel, in_order, grid, kSortThreads, static_cast<size_t>(shared), sort);
+  launch(place_kernel, in_order, 1, kExpertsMax, 0, sort, blocks);
+  if (blocks > 0)
+    launch(scatter_kernel, in_order, grid, kSortThreads, static_cast<size_t>(shared), sort);
 }
 
 }  // namespace nibble::cuda

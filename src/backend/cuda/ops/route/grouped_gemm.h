@@ -1,12 +1,9 @@
 // Routing of prompt tokens to experts. The products are prefill_gemm calls with tiles; combine_norm
-// (kernels.h) adds what the experts return. Deterministic: ties go to the lower expert, assignments
+// (norm.h) adds what the experts return. Deterministic: ties go to the lower expert, assignments
 // are sorted stably.
 //
 //   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16) -> combine_norm
 #pragma once
-
-#include <cuda_bf16.h>
-#include <cuda_runtime_api.h>
 
 #include <cstdint>
 
@@ -27,7 +24,7 @@ struct RouteTopK {
   int32_t* chosen = nullptr;       // [T, top_k], best first
   float* chosen_weight = nullptr;  // [T, top_k]
 };
-cudaError_t route_top_k(const RouteTopK& route, cudaStream_t stream);
+void route_top_k(const RouteTopK& route, const Launcher& launcher);
 
 /// Assignment a = t * top_k + s is the s-th choice of token t; A = T * top_k of them.
 struct RouteSort {
@@ -43,6 +40,6 @@ struct RouteSort {
 };
 int64_t route_scratch_ints(int64_t assignments, int experts);
 int64_t route_tiles_max(int64_t assignments, int experts);
-cudaError_t route_sort(const RouteSort& sort, cudaStream_t stream);
+void route_sort(const RouteSort& sort, const Launcher& launcher);
 
 }  // namespace nibble::cuda

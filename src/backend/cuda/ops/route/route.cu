@@ -126,7 +126,7 @@ void route(const RouteArgs& args, const Launcher& launcher) {
       args.rows <= kRouteRowsMax && args.experts <= kRouteExpertsMax && args.top_k <= kRouteTopKMax,
       args.rows, " rows, ", args.top_k, " of ", args.experts, " experts");
   Launcher cluster = launcher;
-  if (launcher.overlap) cluster.cluster = min(args.rows, kClusterBlocks);
+  if (launcher.card.overlaps()) cluster.cluster = min(args.rows, kClusterBlocks);
   const auto bytes = sizeof(uint32_t) * static_cast<size_t>(args.rows) * args.top_k;
   launch(args.experts <= 256 ? route_kernel<8> : route_kernel<kRouteExpertsMax / 32>, cluster,
          static_cast<unsigned>(cluster.cluster), kThreads, bytes, args);

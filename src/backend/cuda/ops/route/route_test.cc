@@ -1,5 +1,7 @@
 // The routing of several rows against a stable sort: choices, weights, and the lists that experts
 // read, for shapes between the least and the most, with ties, padding and numbers that are none.
+#include "backend/cuda/ops/route/route.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +12,9 @@
 #include <set>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime/device.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/selection.h"
 
 namespace nibble::cuda {
 namespace {
@@ -76,7 +78,7 @@ class CudaRoute : public testing::TestWithParam<RouteCase> {
   }
 
   /// Routes the case and checks all that kernels of experts read.
-  void check(const RouteCase& c, bool overlap) {
+  void check(const RouteCase& c, Architecture::Kernels kernels) {
     std::mt19937 engine(static_cast<uint32_t>(c.rows * 1000 + c.experts + c.top_k));
     const std::vector<float> logits = logits_of(c, engine);
     std::vector<int32_t> kv_index(static_cast<size_t>(c.rows), 3);
@@ -105,7 +107,8 @@ class CudaRoute : public testing::TestWithParam<RouteCase> {
                        .active_sum = active_sum.as<int32_t>(),
                        .items = items.as<int4>(),
                        .item_count = item_count.as<int32_t>()}},
-          {.multiprocessors = device_.multiprocessors, .overlap = overlap});
+          {.card = architecture_of(
+               device_, {.portable_kernels = kernels == Architecture::Kernels::portable})});
     CUDA_CHECK(cudaDeviceSynchronize());
     const auto found = download<int32_t>(experts);
     const auto found_weights = download<float>(weights);
@@ -167,8 +170,8 @@ class CudaRoute : public testing::TestWithParam<RouteCase> {
 };
 
 TEST_P(CudaRoute, IsAStableSort) {
-  check(GetParam(), false);
-  if (device_.overlaps()) check(GetParam(), true);
+  check(GetParam(), Architecture::Kernels::portable);
+  check(GetParam(), Architecture::Kernels::native);
 }
 
 using enum RouteCase::Logits;

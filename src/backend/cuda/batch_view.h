@@ -1,0 +1,33 @@
+// A Batch as kernels see it: device pointers and counts.
+#pragma once
+
+#include <cstdint>
+
+namespace nibble::cuda {
+
+/// A RowDraw on the device.
+struct DrawView {
+  float scale;  // log2(e) / temperature
+  float u;
+};
+
+/// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
+struct BatchView {
+  int32_t rows = 0;
+  int32_t sequences = 0;
+  const int32_t* tokens = nullptr;     // [rows]
+  const int32_t* positions = nullptr;  // [3][positions_stride]
+  int32_t positions_stride = 0;
+  const int32_t* kv_index = nullptr;       // [rows], index of the row in its sequence; -1: padding
+  const int32_t* page_begin = nullptr;     // [rows], into pages
+  const int32_t* snapshot_slot = nullptr;  // [rows], -1: none
+  const int32_t* row_begin = nullptr;      // [sequences]
+  const int32_t* row_count = nullptr;      // [sequences], 0: padding
+  const int32_t* state_in = nullptr;       // [sequences]
+  const int32_t* state_out = nullptr;      // [sequences]
+  const int32_t* pages = nullptr;
+  const int32_t* logit_rows = nullptr;
+  const DrawView* draws = nullptr;  // [rows], of logit rows; in a recorded pass, of rows
+};
+
+}  // namespace nibble::cuda

@@ -1,0 +1,47 @@
+// The gated delta rule of rows, token by token, with the causal convolution and SiLU before it and
+// the gated norm after it (model.md 2.4): generation arithmetic.
+//   Oracle: reference::delta_net (block_test.cc). Bytes moved: each sequence's state once in and
+//   once out, qkv and z once. Any number of rows and sequences; a row has the same bits alone and
+//   in any batch. delta_chunk.h has the rule for prompts, 64 tokens at a time.
+#pragma once
+
+#include "backend/cuda/batch_view.h"
+#include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/weights/device_weights.h"
+
+namespace nibble::cuda {
+
+inline constexpr int kDeltaDimMax = 128;
+inline constexpr int kConvTapsMax = 8;
+
+/// portable: runs from compute capability 8.0 up, for any shape; the twin that tests force.
+/// in_parts: that one, with `out` in kF32Parts parts.
+enum class DeltaNetKernels : uint8_t { automatic, portable, in_parts };
+
+struct DeltaNetArgs {
+  BatchView batch;
+  int32_t k_heads = 0;
+  int32_t v_heads = 0;
+  int32_t k_dim = 0;           // at most kDeltaDimMax
+  int32_t v_dim = 0;           // at most kDeltaDimMax
+  int32_t taps = 0;            // at most kConvTapsMax
+  const float* qkv = nullptr;  // [rows][qkv_rows], raw; null: convolved is there
+  float* convolved = nullptr;  // [rows][qkv_rows]
+  const float* z = nullptr;    // [rows][v_heads * v_dim]
+  const float* a = nullptr;    // [rows] at stride gate_stride
+  const float* b = nullptr;
+  int64_t gate_stride = 0;
+  const float* conv = nullptr;     // [qkv_rows][taps]
+  const float* decay = nullptr;    // [v_heads]
+  const float* dt_bias = nullptr;  // [v_heads]
+  const float* norm = nullptr;     // [v_dim]
+  float eps = 0.0F;
+  StateView state;
+  uint16_t* out = nullptr;  // [rows][out_stride]
+  int64_t out_stride = 0;
+  DeltaNetKernels kernels = DeltaNetKernels::automatic;
+  constexpr int32_t qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
+};
+void delta_net(const DeltaNetArgs& args, const Launcher& launcher);
+
+}  // namespace nibble::cuda

@@ -1,0 +1,43 @@
+// The facts of a card that kernels are chosen by, as plain numbers: a choice can be computed,
+// printed and tested where there is no card. This is the one place that says which instructions
+// exist where.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "backend/cuda/runtime/code_targets.h"
+
+namespace nibble::cuda {
+
+/// Sizes of thread-block clusters that kernels are built for: 2, 4 and 8 blocks.
+inline constexpr std::array<int32_t, 3> kClusterSizes = {2, 4, 8};
+
+struct Architecture {
+  CodeTarget code;              // the code that runs on the card, not the card's own capability
+  int32_t multiprocessors = 0;  // SMs
+  int32_t shared_bytes = 0;     // the most dynamic shared memory that one thread block may have
+  std::array<int32_t, 3> clusters = {};  // clusters of kClusterSizes blocks with a whole SM's
+                                         // shared memory each that run at once
+  enum class Kernels : uint8_t {
+    native,
+    portable
+  } kernels = Kernels::native;  // portable: what
+                                // runs from compute capability 8.0 up; tests force it
+
+  bool operator==(const Architecture&) const = default;
+
+  /// Thread-block clusters, bulk copies and launches that start while the kernel before drains.
+  bool overlaps() const { return code.major >= 9 && kernels == Kernels::native; }
+  /// Matrix instructions of a warpgroup: code for sm_90a alone has them.
+  bool has_wgmma() const {
+    return code.major == 9 && code.reach == CodeTarget::Reach::exact && kernels == Kernels::native;
+  }
+  /// Conversions between E4M3 and F16 as instructions.
+  bool converts_fp8() const { return code.major * 10 + code.minor >= 89; }
+  int32_t clusters_of(int32_t blocks) const {
+    return clusters[blocks == 2 ? 0 : blocks == 4 ? 1 : 2];
+  }
+};
+
+}  // namespace nibble::cuda

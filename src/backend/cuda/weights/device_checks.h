@@ -1,0 +1,26 @@
+// Kernels over weights and caches as bytes: checks of their numbers, the layout of codes, random
+// weights for benchmarks. Each reads or writes its bytes once.
+#pragma once
+
+#include "backend/cuda/runtime/launcher.h"
+#include "backend/cuda/weights/device_weights.h"
+
+namespace nibble::cuda {
+
+/// *found = 1 if a value is infinite or NaN.
+void find_not_finite(const float* values, int64_t count, int32_t* found, const Launcher& launcher);
+void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
+                     const Launcher& launcher);
+void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher);
+/// The numbers that a file may hold: finite ones, and for NVFP4 block scales that are not negative.
+enum class Soundness : uint8_t { bf16, e4m3, nvfp4_scale };
+/// *found = 1 if one of the values is not sound. `bytes` a multiple of 2 for BF16.
+void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,
+                    const Launcher& launcher);
+/// Lays a file's codes of format fp8 or nvfp4 in place (code_words.h). `bytes` a multiple of 8.
+void lay_codes(uint8_t* values, int64_t bytes, Format format, const Launcher& launcher);
+/// Random normal BF16, random codes, for benchmarks without files.
+void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
+                 const Launcher& launcher);
+
+}  // namespace nibble::cuda
