@@ -35,7 +35,7 @@ step "python venv with litellm" make_litellm_venv
 step "litellm, a client of the server" build/venv-litellm/bin/python tests/serve/litellm_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
 step "the JSON-Schema-Test-Suite is obeyed" "$python" tests/serve/schema_suite.py \
-  --tool build/test/src/grammar/nibble_grammar_tool
+  --tool build/test/src/server/nibble_grammar_tool
 step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
   --nibble build/release/src/cli/nibble --model pebble/model --rounds 5
 step "worse rounding fails the bars of the recipes" "$python" tests/cli/recipe_quality_test.py \

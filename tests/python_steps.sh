@@ -16,7 +16,7 @@ beside "clients of the other APIs" "$python" tests/serve/other_apis_test.py \
 beside "metrics are well formed" "$python" tests/serve/metrics_format_test.py \
   --nibble "$nibble" --model pebble/model
 beside "schemas are obeyed whole" "$python" tests/serve/schema_suite.py --table --outputs 30 \
-  --tool build/test/src/grammar/nibble_grammar_tool
+  --tool build/test/src/server/nibble_grammar_tool
 beside "what may be asked of answers" "$python" tests/serve/answers_test.py \
   --nibble "$nibble" --model pebble/model
 beside "models of the Hugging Face cache" "$python" tests/cli/hub_cache_test.py \

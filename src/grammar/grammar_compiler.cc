@@ -13,6 +13,7 @@
 
 #include "grammar/allocation_budget.h"
 #include "grammar/compiled_grammar.h"
+#include "grammar/grammar_ends.h"
 #include "grammar/schema_check.h"
 #include "grammar/schema_grammar.h"
 
@@ -33,81 +34,21 @@ Json any_of(Json::Array elements) {
 }
 Json token(int32_t id) { return json_object({{"type", Json("token")}, {"token", Json(id)}}); }
 
-/// Strings of a length as their parameter's value holds them. The grammar of a length alone would
-/// take the end of the value, </parameter>, for text: with a greatest length there is no '<' at
-/// all, without one no "</par". White space around a value is no part of it, so that with a least
-/// length it neither begins nor ends with any.
-std::string string_pattern(const Json& schema) {
-  const auto count = [&](const char* key) -> std::optional<int64_t> {
-    const Json* value = schema.find(key);
-    return value != nullptr ? std::optional(value->as_int()) : std::nullopt;
-  };
-  const int64_t least = count("minLength").value_or(0);
-  const auto most = count("maxLength");
-  const std::string open = "|<[^/<]|</[^p<]|</p[^a<]|</pa[^r<]";
-  const std::string inner = most ? "[^<]" : concat("([^<]", open, ")");
-  const std::string edge = most ? "[^< \\t\\r\\n]" : "([^< \\t\\r\\n]|<[^/< \\t\\r\\n])";
-  const auto times = [&](int64_t less) {
-    return concat("{", std::max<int64_t>(least - less, 0), ",",
-                  most ? concat(*most - less) : std::string(), "}");
-  };
-  if (least == 0) return concat("^", inner, times(0), "$");
-  if (most == 1) return concat("^", edge, "$");
-  if (least == 1) return concat("^", edge, "(", inner, times(2), edge, ")?$");
-  return concat("^", edge, inner, times(2), edge, "$");
-}
-
-/// The schema of a parameter with the lengths of its strings as patterns.
-Json without_lengths(const Json& schema) {
-  if (!schema.is_object()) return schema;
-  Json made(Json::Object{});
-  for (const auto& [key, value] : schema.as_object()) {
-    if (key == "minLength" || key == "maxLength") continue;
-    Json::Array options;
-    if ((key == "anyOf" || key == "oneOf") && value.is_array())
-      for (const Json& option : value.as_array()) options.push_back(without_lengths(option));
-    made.set(key, options.empty() ? value : Json(std::move(options)));
-  }
-  const bool bounded = schema.find("minLength") != nullptr || schema.find("maxLength") != nullptr;
-  if (bounded) made.set("pattern", Json(string_pattern(schema)));
-  return made;
-}
-
-/// The parameters of a function, as the values of the form hold them; what is inside an object or a
-/// list is JSON there, and as it is.
-Json parameters_of(const CallableTool& tool) {
-  if (!tool.parameters.is_object())
-    return json_object({{"type", Json("object")}, {"additionalProperties", Json(true)}});
-  Json made = tool.parameters;
-  Json* properties = made.find("properties");
-  if (properties == nullptr || !properties->is_object()) return made;
-  for (auto& [name, schema] : properties->as_object()) schema = without_lengths(schema);
-  return made;
-}
-
 /// A function and its parameters, any of those there are.
-Json function_format(const GrammarSource& source) {
-  Json::Array functions;
-  for (const CallableTool& tool : source.tools) {
-    functions.push_back(sequence({const_string(concat("\n<function=", tool.name, ">\n")),
-                                  json_object({{"type", Json("json_schema")},
-                                               {"json_schema", parameters_of(tool)},
-                                               {"style", Json("qwen_xml")},
-                                               {"max_whitespace_cnt", Json(kWhitespaceMax)}}),
-                                  const_string("\n</function>\n")}));
-  }
-  return any_of(std::move(functions));
+Result<Json> function_format(const GrammarSource& source) {
+  return json_object({{"type", Json("grammar")},
+                      {"grammar", Json(TRY(call_grammar(source.tools, kWhitespaceMax)))}});
 }
 
 /// The tags by id.
-Json call_format(const GrammarSource& source) {
-  return sequence({token(source.tool_begin), function_format(source), token(source.tool_end)});
+Json call_format(const GrammarSource& source, const Json& function) {
+  return sequence({token(source.tool_begin), function, token(source.tool_end)});
 }
 
-Json free_calls_format(const GrammarSource& source) {
+Json free_calls_format(const GrammarSource& source, const Json& function) {
   const Json tag = json_object({{"type", Json("tag")},
                                 {"begin", token(source.tool_begin)},
-                                {"content", function_format(source)},
+                                {"content", function},
                                 {"end", token(source.tool_end)}});
   return json_object({{"type", Json("token_triggered_tags")},
                       {"trigger_tokens", Json(Json::Array{Json(source.tool_begin)})},
@@ -115,18 +56,22 @@ Json free_calls_format(const GrammarSource& source) {
                       {"stop_after_first", Json(!source.parallel_calls)}});
 }
 
-Json calls_format(const GrammarSource& source) {
-  if (!source.parallel_calls) return call_format(source);
-  const Json more = sequence({const_string("\n"), call_format(source)});
-  return sequence({call_format(source), json_object({{"type", Json("star")}, {"content", more}})});
+Json calls_format(const GrammarSource& source, const Json& function) {
+  const Json call = call_format(source, function);
+  if (!source.parallel_calls) return call;
+  const Json more = sequence({const_string("\n"), call});
+  return sequence({call, json_object({{"type", Json("star")}, {"content", more}})});
 }
 
-Json format_of(const GrammarSource& source) {
-  if (source.kind == GrammarSource::Kind::tool_calls) return calls_format(source);
-  if (source.kind == GrammarSource::Kind::free_calls) return free_calls_format(source);
-  Json::Array choices;
-  for (const std::string& choice : source.choices) choices.push_back(const_string(choice));
-  return any_of(std::move(choices));
+Result<Json> format_of(const GrammarSource& source) {
+  if (source.kind == GrammarSource::Kind::choice) {
+    Json::Array choices;
+    for (const std::string& choice : source.choices) choices.push_back(const_string(choice));
+    return any_of(std::move(choices));
+  }
+  const Json function = TRY(function_format(source));
+  if (source.kind == GrammarSource::Kind::tool_calls) return calls_format(source, function);
+  return free_calls_format(source, function);
 }
 
 Result<xgrammar::Grammar> grammar_of(const GrammarSource& source,
@@ -139,7 +84,8 @@ Result<xgrammar::Grammar> grammar_of(const GrammarSource& source,
   }
   if (source.kind == Kind::regex) return xgrammar::Grammar::FromRegex(source.text);
   if (source.kind == Kind::ebnf) return xgrammar::Grammar::FromEBNF(source.text);
-  const Json tag = json_object({{"type", Json("structural_tag")}, {"format", format_of(source)}});
+  const Json tag =
+      json_object({{"type", Json("structural_tag")}, {"format", TRY(format_of(source))}});
   auto made = xgrammar::Grammar::FromStructuralTag(tag.dump(), tokenizer);
   if (const auto* error = std::get_if<xgrammar::StructuralTagError>(&made))
     std::visit([](const auto& e) { throw std::runtime_error(e.what()); }, *error);
@@ -195,13 +141,24 @@ Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
     return refusal("a choice", "nothing to choose from");
   if (source.kind == GrammarSource::Kind::json_schema) {
     const Json schema = TRY(parse_json(source.text, "the schema"));
-    TRY(check_schema(schema, SchemaUse::answer, limits.schema));
+    TRY(check_schema(schema, limits.schema));
   }
   for (const CallableTool& tool : source.tools)
-    if (tool.parameters.is_object())
-      if (const auto sound = check_schema(tool.parameters, SchemaUse::call, limits.schema);
-          !sound.ok())
+    if (!tool.parameters.is_null())
+      if (const auto sound = check_schema(tool.parameters, limits.schema); !sound.ok())
         return refusal(concat("parameters of the function ", tool.name), sound.error().message);
+  return {};
+}
+
+/// Refuses a structure under which no answer would ever come to its end.
+Result<void> check_sayable(const std::shared_ptr<const Grammar>& grammar) {
+  if (ending_of(grammar->compiled.GetGrammar()) == Ending::impossible)
+    return refusal("the structure asked for", "no text that fulfils it and comes to an end");
+  std::vector<uint32_t> bits((static_cast<size_t>(grammar->vocab_size) + 31) / 32, ~0U);
+  const auto limited = make_grammar_constraint(grammar, -1)->mask({}, bits);
+  if (limited == TokenConstraint::MaskState::limited &&
+      std::ranges::all_of(bits, [](uint32_t word) { return word == 0; }))
+    return refusal("the structure asked for", "no token of this model that may begin it");
   return {};
 }
 
@@ -247,8 +204,10 @@ struct GrammarCompiler::State {
 void GrammarCompiler::State::prepare() {
   Vocabulary words = vocabulary();
   const auto size = static_cast<int>(words.tokens.size());
-  // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it.
-  for (const int32_t tag : words.tags) words.tokens[static_cast<size_t>(tag)] = "\xFF";
+  // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it. A
+  // parameter's text, which is held to no characters, never holds its own end, so it takes no tag.
+  for (const int32_t tag : words.tags)
+    words.tokens[static_cast<size_t>(tag)] = concat(kParameterEnd, "\xFF");
   for (int32_t id = 0; id < size; ++id) {
     const std::string& word = words.tokens[static_cast<size_t>(id)];
     if (word == "\n" || word == "\n\n") line_breaks.push_back({id, static_cast<int>(word.size())});
@@ -265,10 +224,12 @@ GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSo
   try {
     const auto grammar = grammar_of(source, *tokenizer);
     if (!grammar.ok()) return grammar.error();
-    return std::make_shared<const Grammar>(
+    auto made = std::make_shared<const Grammar>(
         Grammar{.compiled = compiler->CompileGrammar(grammar.value()),
                 .vocab_size = tokenizer->GetVocabSize(),
                 .line_breaks = line_breaks});
+    TRY(check_sayable(made));
+    return made;
   } catch (const std::exception& error) {
     const AllocationBudget::Spent spent = budget->spent();
     budget.reset();  // what follows is not the compiler's

@@ -105,7 +105,7 @@ TEST(Grammar, ToolCallsByTagId) {
       "parameter>\n"
       "</function>\n");
   EXPECT_TRUE(passes(calls(false), one));
-  EXPECT_TRUE(passes(calls(false), call("\n<function=now>\n\n</function>\n")));
+  EXPECT_TRUE(passes(calls(false), call("\n<function=now>\n</function>\n")));
   EXPECT_FALSE(passes(calls(false), call("\n<function=other>\n\n</function>\n")));
   EXPECT_FALSE(passes(calls(false), call("\n<function=weather>\n<parameter=days>\n3\n</parameter>\n"
                                          "</function>\n")));  // `at` is required
@@ -145,6 +145,16 @@ TEST(Grammar, StringsOfALengthEndWithTheirParameter) {
   EXPECT_TRUE(passes_as(R"("minLength":3,"maxLength":5)", "a b"));
   EXPECT_FALSE(passes_as(R"("minLength":3,"maxLength":5)", "ab"));
   EXPECT_FALSE(passes_as(R"("minLength":3,"maxLength":5)", "abcdef"));
+}
+
+TEST(Grammar, NoTagStandsInAParameter) {
+  const auto constraint = make_grammar_constraint(compiler().compile(calls(false)).value(), -1);
+  std::vector<int32_t> said = call("\n<function=weather>\n<parameter=at>\nRo");
+  said.pop_back();
+  EXPECT_EQ(constraint->accept(said), std::nullopt);
+  EXPECT_TRUE(allowed(*constraint, 'm'));
+  EXPECT_FALSE(allowed(*constraint, kToolEnd));
+  EXPECT_FALSE(allowed(*constraint, kToolBegin));
 }
 
 TEST(Grammar, FreeTextWithSoundCalls) {
@@ -310,6 +320,23 @@ TEST(Grammar, RefusesWithReasons) {
   GrammarSource tools = calls(true);
   tools.tools[0].parameters = parse_json(R"({"type":"object","not":{}})", "t").value();
   EXPECT_NE(why(tools).find("function weather"), std::string::npos) << why(tools);
+}
+
+TEST(Grammar, RefusesWhatHasNoEnd) {
+  using Kind = GrammarSource::Kind;
+  const auto refused = [](Kind kind, const char* text) {
+    const auto compiled = compiler().compile({.kind = kind, .text = text});
+    return !compiled.ok() && compiled.error().message.find("comes to an end") != std::string::npos;
+  };
+  EXPECT_TRUE(refused(Kind::ebnf, "root ::= root"));
+  EXPECT_TRUE(refused(Kind::ebnf, "root ::= a\na ::= \"x\" b\nb ::= \"y\" a | [0-9] b"));
+  EXPECT_FALSE(refused(Kind::ebnf, "root ::= a\na ::= \"x\" b\nb ::= \"y\" a | \"z\""));
+  EXPECT_FALSE(refused(Kind::ebnf, "root ::= a{0,9}\na ::= \"x\" a"));
+  EXPECT_TRUE(refused(Kind::ebnf, "root ::= a{200,900}\na ::= \"x\" a"));
+  EXPECT_TRUE(refused(Kind::json_schema,
+                      R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"));
+  EXPECT_FALSE(refused(Kind::json_schema, R"({"type":"object","properties":{"a":{"$ref":"#"}}})"));
+  EXPECT_FALSE(refused(Kind::regex, ""));
 }
 
 TEST(Grammar, TakesWhatSchemasSay) {

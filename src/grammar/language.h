@@ -51,6 +51,8 @@ Pattern sequence_pattern(std::vector<Pattern> parts);
 Pattern choice_pattern(std::vector<Pattern> parts);
 Pattern repeat_pattern(Pattern part, int least, int most);
 Pattern text_pattern(std::string_view utf8);
+/// True if no text matches, which the functions above see.
+bool is_nothing(const Pattern& pattern);
 /// Any text.
 Pattern anything_pattern();
 Characters sorted(Characters characters);

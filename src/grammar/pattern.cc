@@ -84,16 +84,19 @@ std::string escapes_text(const Characters& characters) {
 }
 
 std::string characters_text(const Characters& characters, Spelling spelling) {
-  const Characters sound = common(characters, other_characters(kHalves));
-  if (spelling == Spelling::plain) return class_text(sound);
-  const Characters plain = common(sound, other_characters(kEscaped));
-  const std::string escapes = escapes_text(common(sound, kEscaped));
+  if (spelling == Spelling::plain) return class_text(characters);
+  const Characters plain = common(characters, other_characters(kEscaped));
+  const std::string escapes = escapes_text(common(characters, kEscaped));
   if (escapes.empty()) return class_text(plain);
   if (plain.empty()) return "(" + escapes + ")";
   return "(" + class_text(plain) + "|" + escapes + ")";
 }
 
 }  // namespace
+
+bool is_nothing(const Pattern& pattern) {
+  return pattern->kind == Kind::choice && pattern->parts.empty();
+}
 
 Characters sorted(Characters characters) {
   std::ranges::sort(characters);
@@ -133,22 +136,27 @@ std::vector<uint32_t> characters_of_text(std::string_view utf8) {
 }
 
 Pattern characters_pattern(Characters characters) {
-  return node({.kind = Kind::characters, .characters = sorted(std::move(characters)), .parts = {}});
+  Characters sound = common(sorted(std::move(characters)), other_characters(kHalves));
+  if (sound.empty()) return choice_pattern({});
+  return node({.kind = Kind::characters, .characters = std::move(sound), .parts = {}});
 }
 
 Pattern sequence_pattern(std::vector<Pattern> parts) {
   std::erase_if(parts,
                 [](const Pattern& p) { return p->kind == Kind::sequence && p->parts.empty(); });
+  if (std::ranges::any_of(parts, is_nothing)) return choice_pattern({});
   if (parts.size() == 1) return parts[0];
   return node({.kind = Kind::sequence, .characters = {}, .parts = std::move(parts)});
 }
 
 Pattern choice_pattern(std::vector<Pattern> parts) {
+  std::erase_if(parts, is_nothing);
   if (parts.size() == 1) return parts[0];
   return node({.kind = Kind::choice, .characters = {}, .parts = std::move(parts)});
 }
 
 Pattern repeat_pattern(Pattern part, int least, int most) {
+  if (is_nothing(part)) return least == 0 ? sequence_pattern({}) : part;
   return node({.kind = Kind::repeat,
                .characters = {},
                .parts = {std::move(part)},

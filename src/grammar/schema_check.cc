@@ -25,12 +25,9 @@ enum class Value : uint8_t {
   count,
 };
 
-using Use = SchemaUse;
-
 struct Keyword {
   std::string_view name;
   Value value = Value::any;
-  Use use = Use::call;  // `answer`: not in the parameters of a function
 };
 
 // JSON Schema 2020-12, and draft 7's names.
@@ -44,10 +41,10 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"minProperties", Value::count},
     {"maxProperties", Value::count},
     {"items", Value::schema_or_list},
-    {"additionalItems", Value::schema, Use::answer},
-    {"unevaluatedItems", Value::schema, Use::answer},
-    {"unevaluatedProperties", Value::schema, Use::answer},
-    {"uniqueItems", Value::any, Use::answer},
+    {"additionalItems", Value::schema},
+    {"unevaluatedItems", Value::schema},
+    {"unevaluatedProperties", Value::schema},
+    {"uniqueItems"},
     {"prefixItems", Value::schema_list},
     {"minItems", Value::count},
     {"maxItems", Value::count},
@@ -55,7 +52,9 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"maxLength", Value::count},
     {"pattern"},
     {"format"},
-    {"contentEncoding", Value::any, Use::answer},
+    {"contentEncoding"},
+    {"contentMediaType"},
+    {"contentSchema", Value::schema},
     {"minimum", Value::number},
     {"maximum", Value::number},
     {"exclusiveMinimum", Value::number},
@@ -88,25 +87,17 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$dynamicAnchor"},
 });
 
-// Those of calls; see format_pattern for those of answers.
-constexpr std::array kCallFormats = std::to_array<std::string_view>(
-    {"email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri",
-     "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"});
-
 class SchemaWalk {
  public:
-  SchemaWalk(const Json& root, Use use, const SchemaLimits& limits)
-      : root_(root), use_(use), limits_(limits) {}
+  SchemaWalk(const Json& root, const SchemaLimits& limits) : root_(root), limits_(limits) {}
   Result<void> schema(const Json& schema, const std::string& at, int depth);
 
  private:
   Result<void> keyword(const Keyword& keyword, const Json& value, const std::string& at, int depth);
   Result<void> schemas(Value kind, const Json& value, const std::string& at, int depth);
   Result<void> identity(const Json& schema, const std::string& at) const;
-  Result<void> combinations(const Json& schema, const std::string& at) const;
 
   const Json& root_;
-  Use use_;
   SchemaLimits limits_;
   int nodes_ = 0;
 };
@@ -124,34 +115,6 @@ bool has_references(const Json& value) {
 Result<void> SchemaWalk::identity(const Json& schema, const std::string& at) const {
   if (at.empty() || schema.find("$id") == nullptr || !has_references(root_)) return {};
   return schema_refusal(concat(at, "/$id"), "no address inside a schema that has references");
-}
-
-/// Refuses keywords that the form of calls cannot hold.
-Result<void> SchemaWalk::combinations(const Json& schema, const std::string& at) const {
-  const Json* format = schema.find("format");
-  if (format != nullptr &&
-      (!format->is_string() ||
-       std::ranges::find(kCallFormats, format->as_string()) == kCallFormats.end()))
-    return schema_refusal(concat(at, "/format"), "a format that is enforced, such as date-time");
-  if (schema.find("$ref") != nullptr) {
-    const auto target = SchemaFacts(root_).target({&schema, at});
-    if (!target.ok()) return target.error();
-  }
-  const bool shaped = schema.find("pattern") != nullptr || format != nullptr;
-  for (const char* length : {"minLength", "maxLength"})
-    if (shaped && schema.find(length) != nullptr)
-      return schema_refusal(concat(at, "/", length), "no length beside pattern or format");
-  const Json* multiple = schema.find("multipleOf");
-  const Json* type = schema.find("type");
-  const bool whole = type != nullptr && *type == Json("integer") && multiple != nullptr &&
-                     multiple->is_int() && multiple->as_int() > 0;
-  if (multiple != nullptr && !whole)
-    return schema_refusal(concat(at, "/multipleOf"), "a whole number, of the type integer");
-  for (const char* list : {"allOf", "items"})
-    if (const Json* found = schema.find(list);
-        found != nullptr && found->is_array() && (found->as_array().size() > 1 || *list == 'i'))
-      return schema_refusal(concat(at, "/", list), "one schema (merge them)");
-  return {};
 }
 
 /// Keywords whose values are schemas.
@@ -211,21 +174,18 @@ Result<void> SchemaWalk::schema(const Json& schema, const std::string& at, int d
     // "uniqueItems": false and "not": false ask for nothing.
     const bool off =
         member.value == Json(false) && (member.key == "uniqueItems" || member.key == "not");
-    const bool enforced =
-        known != kKeywords.end() && (known->use == Use::call || use_ == Use::answer);
-    if (enforced)
+    if (known != kKeywords.end())
       TRY(keyword(*known, member.value, place, depth));
     else if (!member.key.starts_with("x-") && !off)
       return schema_refusal(place, "keywords that are enforced here; this one is not");
   }
-  if (use_ == Use::call) TRY(combinations(schema, at));
   return identity(schema, at);
 }
 
 }  // namespace
 
-Result<void> check_schema(const Json& schema, SchemaUse use, const SchemaLimits& limits) {
-  return SchemaWalk(schema, use, limits).schema(schema, "", 1);
+Result<void> check_schema(const Json& schema, const SchemaLimits& limits) {
+  return SchemaWalk(schema, limits).schema(schema, "", 1);
 }
 
 }  // namespace nibble

@@ -14,11 +14,7 @@ struct SchemaLimits {
   size_t enum_max = 1024;
 };
 
-/// The use of a schema: it is enforced on an answer, which is JSON, or on parameters of a function,
-/// which are written in the model's own form.
-enum class SchemaUse : uint8_t { answer, call };
-
 /// Errors: invalid_argument, with the JSON pointer of the first offending member.
-Result<void> check_schema(const Json& schema, SchemaUse use, const SchemaLimits& limits = {});
+Result<void> check_schema(const Json& schema, const SchemaLimits& limits = {});
 
 }  // namespace nibble

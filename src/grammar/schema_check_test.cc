@@ -7,7 +7,7 @@ namespace nibble {
 namespace {
 
 std::string refusal_of(const std::string& schema) {
-  const Result<void> checked = check_schema(parse_json(schema, "t").value(), SchemaUse::call);
+  const Result<void> checked = check_schema(parse_json(schema, "t").value());
   return checked.ok() ? "" : checked.error().message;
 }
 
@@ -72,9 +72,6 @@ TEST(SchemaCheck, RefusesValuesOfTheWrongKindByTheirPlace) {
       {R"({"$defs":1})", "the schema at #/$defs: expected an object of schemas"},
       {R"({"anyOf":{}})", "the schema at #/anyOf: expected a list of schemas"},
       {R"({"anyOf":[]})", "the schema at #/anyOf: expected a list of schemas"},
-      {R"({"type":"integer","multipleOf":0})", "the schema at #/multipleOf: expected a whole"},
-      {R"({"type":"integer","multipleOf":-1})", "the schema at #/multipleOf: expected a whole"},
-      {R"({"type":"number","multipleOf":2})", "the schema at #/multipleOf: expected a whole"},
   };
   for (const auto& [schema, words] : kRefused)
     EXPECT_NE(refusal_of(schema).find(words), std::string::npos)

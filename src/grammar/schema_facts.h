@@ -55,6 +55,11 @@ std::string escaped_name(std::string_view name);
 /// True if one of the parts has one of the keywords.
 bool says(const Alternative& parts, std::initializer_list<const char*> keywords);
 
+/// True if no two items of a list may be equal.
+bool unique_items(const Alternative& parts);
+/// True if some items have a schema of their own by their place.
+bool tuples(const Alternative& parts);
+
 /// The counts of items a list may have, and of those that have a schema of their own.
 struct ItemCounts {
   int64_t least = 0;
@@ -69,6 +74,12 @@ Result<ItemCounts> item_counts(const Alternative& parts);
 std::vector<std::string> names_of(const Alternative& parts);
 /// True if a property must be there.
 bool is_required(const Alternative& parts, const std::string& name);
+/// The patterns of names that the schemas tell apart.
+std::vector<std::string> name_patterns(const Alternative& parts);
+/// True if objects are written that hold names which the schemas do not give.
+bool holds_others(const Alternative& parts);
+/// True if objects are written that hold the name.
+bool may_hold(const Alternative& parts, const std::string& name);
 /// The schemas that the names of properties must fulfil.
 Together name_schemas(const Alternative& parts);
 

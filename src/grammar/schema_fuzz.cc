@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (pattern.ok()) check_error(nibble::Language::of(pattern.value()));
   const auto schema = nibble::parse_json(text, "fuzz");
   if (!schema.ok()) return 0;
-  const auto sound = nibble::check_schema(schema.value(), nibble::SchemaUse::answer);
+  const auto sound = nibble::check_schema(schema.value());
   check_error(sound);
   if (sound.ok()) check_error(nibble::schema_grammar(schema.value(), 24));
   return 0;

@@ -12,6 +12,21 @@ bool says(const Alternative& parts, std::initializer_list<const char*> keywords)
   return false;
 }
 
+bool unique_items(const Alternative& parts) {
+  return std::ranges::any_of(parts, [](const SchemaPart& part) {
+    const Json* unique = part.place.schema->find("uniqueItems");
+    return unique != nullptr && *unique == Json(true);
+  });
+}
+
+bool tuples(const Alternative& parts) {
+  return std::ranges::any_of(parts, [](const SchemaPart& part) {
+    const Json* items = part.place.schema->find("items");
+    return part.place.schema->find("prefixItems") != nullptr ||
+           (items != nullptr && items->is_array());
+  });
+}
+
 Result<ItemCounts> item_counts(const Alternative& parts) {
   ItemCounts made;
   size_t holders = 0;  // schemas that speak of items
@@ -35,7 +50,7 @@ Result<ItemCounts> item_counts(const Alternative& parts) {
     const Json* unique = part.place.schema->find("uniqueItems");
     if (unique != nullptr && *unique == Json(true) && (!made.most || *made.most > 1))
       return schema_refusal(concat(part.place.at, "/uniqueItems"),
-                            "keywords that are enforced here; this one is not");
+                            "items of enum, const, boolean or null: of others it is not enforced");
   }
   if (!unevaluated.empty() && holders > 1)
     return schema_refusal(unevaluated, "no other schema of the items beside it");
@@ -62,6 +77,25 @@ bool is_required(const Alternative& parts, const std::string& name) {
       for (const Json& other : required->as_array())
         if (other.as_string() == name) return true;
   return false;
+}
+
+std::vector<std::string> name_patterns(const Alternative& parts) {
+  std::vector<std::string> made;
+  for (const SchemaPart& part : parts)
+    if (const Json* found = part.place.schema->find("patternProperties"))
+      for (const Json::Member& member : found->as_object())
+        if (std::ranges::find(made, member.key) == made.end()) made.push_back(member.key);
+  return made;
+}
+
+bool holds_others(const Alternative& parts) {
+  return says(parts, {"additionalProperties", "unevaluatedProperties"}) ||
+         !says(parts, {"properties", "patternProperties"});
+}
+
+bool may_hold(const Alternative& parts, const std::string& name) {
+  return holds_others(parts) || !name_patterns(parts).empty() ||
+         std::ranges::count(names_of(parts), name) > 0;
 }
 
 Together name_schemas(const Alternative& parts) {

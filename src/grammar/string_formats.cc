@@ -43,8 +43,15 @@ std::string ipv6() {
   return out + "|([0-9a-fA-F]{1,4}:){1,7}:|::)";
 }
 
+/// With a version and a variant, each of one digit.
+std::string uuid(const std::string& version, const std::string& variant) {
+  const std::string digit = "[0-9A-Fa-f]";
+  return digit + "{8}-" + digit + "{4}-" + version + digit + "{3}-" + variant + digit + "{3}-" +
+         digit + "{12}";
+}
+
 std::string duration() {
-  const std::string n = "\\d{1,9}";
+  const std::string n = "\\d{1,6}";  // readers count days, and not without a limit
   const std::string clock =
       "T(" + n + "H(" + n + "M(" + n + "S)?)?|" + n + "M(" + n + "S)?|" + n + "S)";
   const std::string days = n + "D";
@@ -89,7 +96,12 @@ Result<Pattern> format_pattern(std::string_view format) {
       {"duration", duration()},
       {"ipv4", ipv4()},
       {"ipv6", ipv6()},
-      {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
+      {"uuid", uuid("[0-9A-Fa-f]", "[0-9A-Fa-f]")},
+      {"uuid1", uuid("1", "[89ABab]")},
+      {"uuid3", uuid("3", "[89ABab]")},
+      {"uuid4", uuid("4", "[89ABab]")},
+      {"uuid5", uuid("5", "[89ABab]")},
+      {"ipvanyaddress", "(" + ipv4() + "|" + ipv6() + ")"},
       {"email", "[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+(\\.[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+)*@" + kHost},
       {"hostname", kHostname},
       {"uri", uri()},

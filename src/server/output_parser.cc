@@ -225,8 +225,9 @@ bool OutputParser::step_parameters() {
 
 bool OutputParser::step_key() {
   const size_t end = buffer_.find_first_of(">\n");
-  if (end == std::string::npos && buffer_.size() <= kNameBytesMax) return false;
-  if (end == std::string::npos || end > kNameBytesMax || buffer_[end] != '>') {
+  const size_t most = parse_tools_ == ParseTools::sound ? SIZE_MAX : kNameBytesMax;
+  if (end == std::string::npos && buffer_.size() <= most) return false;
+  if (end == std::string::npos || end > most || buffer_[end] != '>') {
     state_ = State::parameters;  // not a parameter: noise
     return true;
   }
@@ -241,7 +242,7 @@ bool OutputParser::step_key() {
 void OutputParser::begin_argument() {
   value_dropped_ = keys_.contains(key_);
   value_begun_ = false;
-  kind_ = schemas_.kind(function_, key_);
+  kind_ = schemas_.kind(function_, key_, call_text());
   if (value_dropped_) return;
   std::string text = keys_.empty() ? "{" : ", ";
   append_json_string(text, key_);
@@ -311,7 +312,7 @@ void OutputParser::end_value(size_t at) {
   if (first && text.starts_with('\n')) text.remove_prefix(1);
   std::string out;
   if (kind_ == ParameterKind::value) {
-    out = schemas_.json_of(function_, key_, text);
+    out = schemas_.json_of(function_, key_, text, call_text());
   } else {
     append_json_string(out, text);
     if (!first) out.erase(0, 1);

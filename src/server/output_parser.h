@@ -67,6 +67,9 @@ class OutputParser {
     after_call,  // after </function>: expects </tool_call> or another <function=
   };
 
+  CallText call_text() const {
+    return parse_tools_ == ParseTools::sound ? CallText::held : CallText::free;
+  }
   void advance();
   bool step();
   bool step_prose();

@@ -1,5 +1,5 @@
 // Fuzz entry: an answer (bytes 1 to 4 stand for the four tags) cut in two ways gives the same
-// events, and every complete call has arguments that are a JSON object.
+// events, and every complete call has arguments that are a JSON object, held to a grammar or not.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,13 +17,14 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome parse(std::string_view text, size_t slice, StartIn start) {
+Outcome parse(std::string_view text, size_t slice, StartIn start, ParseTools tools_read) {
   static const Json tools =
       parse_json(R"([{"type":"function","function":{"name":"f","parameters":{"properties":)"
-                 R"({"s":{"type":"string"},"i":{"type":"integer"},"o":{"type":"object"}}}}}])",
+                 R"({"s":{"type":"string"},"i":{"type":"integer"},"o":{"type":"object"}},)"
+                 R"("patternProperties":{"^n":{"type":["null","string"]}}}}}])",
                  "tools")
           .value();
-  OutputParser parser(start, ParseTools::yes, ToolSchemas(tools));
+  OutputParser parser(start, tools_read, ToolSchemas(tools));
   Outcome outcome;
   const auto collect = [&] {
     for (const OutputEvent& event : parser.take()) {
@@ -73,15 +74,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string text(reinterpret_cast<const char*>(data), size);
   for (char& c : text)
     if (static_cast<unsigned char>(c) >= 0x80) c = '?';  // the detokenizer gives valid UTF-8
-  for (const StartIn start : {StartIn::content, StartIn::reasoning}) {
-    const Outcome whole = parse(text, text.size() + 1, start);
-    CHECK(whole == parse(text, 1, start), "cut into bytes: ", text);
-    CHECK(whole == parse(text, 7, start), "cut into sevens: ", text);
-    for (size_t i = 0; i < whole.names.size(); ++i) {
-      if (!whole.complete[i]) continue;
-      const auto arguments = parse_json(whole.arguments[i], "arguments");
-      CHECK(arguments.ok() && arguments.value().is_object(), whole.arguments[i]);
+  for (const StartIn start : {StartIn::content, StartIn::reasoning})
+    for (const ParseTools tools : {ParseTools::yes, ParseTools::sound}) {
+      const Outcome whole = parse(text, text.size() + 1, start, tools);
+      CHECK(whole == parse(text, 1, start, tools), "cut into bytes: ", text);
+      CHECK(whole == parse(text, 7, start, tools), "cut into sevens: ", text);
+      for (size_t i = 0; i < whole.names.size(); ++i) {
+        if (!whole.complete[i]) continue;
+        const auto arguments =
+            parse_json(whole.arguments[i], "arguments",
+                       {.depth_max = 2000, .duplicate_keys = DuplicateKeys::keep_last});
+        CHECK(arguments.ok() && arguments.value().is_object(), whole.arguments[i]);
+      }
     }
-  }
   return 0;
 }

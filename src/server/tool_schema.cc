@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "grammar/call_values.h"
+
 namespace nibble {
 
 namespace {
@@ -98,21 +100,29 @@ std::string json_text(std::string_view text) {
 
 }  // namespace
 
-const Json* ToolSchemas::schema(std::string_view function, std::string_view parameter) const {
+const Json* ToolSchemas::parameters(std::string_view function) const {
   if (!tools_.is_array()) return nullptr;
   for (const Json& tool : tools_.as_array()) {
     const Json* declared = tool.find("function");
     const Json* name = declared != nullptr ? declared->find("name") : nullptr;
-    if (name == nullptr || !name->is_string() || name->as_string() != function) continue;
-    const Json* parameters = declared->find("parameters");
-    const Json* properties = parameters != nullptr ? parameters->find("properties") : nullptr;
-    return properties != nullptr ? properties->find(parameter) : nullptr;
+    if (name != nullptr && name->is_string() && name->as_string() == function)
+      return declared->find("parameters");
   }
   return nullptr;
 }
 
-ParameterKind ToolSchemas::kind(std::string_view function, std::string_view parameter) const {
+const Json* ToolSchemas::schema(std::string_view function, std::string_view parameter) const {
+  const Json* all = parameters(function);
+  const Json* properties = all != nullptr ? all->find("properties") : nullptr;
+  return properties != nullptr ? properties->find(parameter) : nullptr;
+}
+
+ParameterKind ToolSchemas::kind(std::string_view function, std::string_view parameter,
+                                CallText call) const {
   const Json* found = schema(function, parameter);
+  // What schemas of other names, or of all parameters, say of it is seen at its end.
+  if (found == nullptr && call == CallText::held && parameters(function) != nullptr)
+    return ParameterKind::value;
   if (found == nullptr) return ParameterKind::text;
   if (found->find("enum") != nullptr || found->find("const") != nullptr)
     return ParameterKind::value;  // one of few: looked at whole
@@ -124,7 +134,10 @@ ParameterKind ToolSchemas::kind(std::string_view function, std::string_view para
 }
 
 std::string ToolSchemas::json_of(std::string_view function, std::string_view parameter,
-                                 std::string_view text) const {
+                                 std::string_view text, CallText call) const {
+  const Json* all = parameters(function);
+  if (call == CallText::held && all != nullptr && all->is_object())
+    if (auto value = call_value(*all, std::string(parameter), text)) return *std::move(value);
   const Json* found = schema(function, parameter);
   if (found == nullptr || kind(function, parameter) == ParameterKind::text) return json_text(text);
   if (const auto named = named_string(*found, text)) return json_text(*named);

@@ -15,6 +15,9 @@ enum class ParameterKind : uint8_t {
   value,  // something else: JSON if it parses as what is declared, else a string
 };
 
+/// held: the call was held to a grammar, so that its schema was checked and its text is exact.
+enum class CallText : uint8_t { free, held };
+
 class ToolSchemas {
  public:
   ToolSchemas() = default;
@@ -22,12 +25,15 @@ class ToolSchemas {
   explicit ToolSchemas(Json tools) : tools_(std::move(tools)) {}
 
   bool empty() const { return !tools_.is_array() || tools_.as_array().empty(); }
-  ParameterKind kind(std::string_view function, std::string_view parameter) const;
+  ParameterKind kind(std::string_view function, std::string_view parameter,
+                     CallText call = CallText::free) const;
   /// The JSON text of a value written as plain text.
-  std::string json_of(std::string_view function, std::string_view parameter,
-                      std::string_view text) const;
+  std::string json_of(std::string_view function, std::string_view parameter, std::string_view text,
+                      CallText call = CallText::free) const;
 
  private:
+  /// The schema of all parameters, or nullptr.
+  const Json* parameters(std::string_view function) const;
   /// The parameter's schema, or nullptr.
   const Json* schema(std::string_view function, std::string_view parameter) const;
   Json tools_;

@@ -4,11 +4,14 @@ and no instance that the JSON-Schema-Test-Suite calls invalid is let through. Th
 the source package of `jsonschema`, pinned by its hash. The groups that are refused are listed in
 schema_suite_refused.txt; the list may not grow.
 
-    schema_suite.py --tool build/test/src/grammar/nibble_grammar_tool [--outputs 200]
+    schema_suite.py --tool build/test/src/server/nibble_grammar_tool [--outputs 200]
                     [--table | --write]
 
 --table checks the small table of cases beside this file instead of the suite; --write renews the
-list of refusals."""
+list of refusals.
+
+Every schema is judged as that of an answer, and again in calls: as that of all parameters, and as
+that of one parameter. The arguments are read from what is said by the server's own parser."""
 import argparse
 import decimal
 import hashlib
@@ -63,10 +66,11 @@ def valid(draft, schema, text):
 class Tool:
     def __init__(self, program):
         self.process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+            errors="replace")  # as the server does with bytes that are no text
 
-    def ask(self, schema, said, outputs, seed):
-        request = {"schema": schema, "said": said, "outputs": outputs, "seed": seed}
+    def ask(self, form, schema, said, outputs, seed):
+        request = {"form": form, "schema": schema, "said": said, "outputs": outputs, "seed": seed}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
@@ -90,69 +94,113 @@ def suite(cache):
                 yield found[1], found[2], group
 
 
-def judge(tool, draft, schema, tests, outputs, seed):
+def in_form(form, schema, tests):
+    """The tool's form, the schema that it is given, and the tests in it; None: it has no such."""
+    if form == "answer":
+        return "answer", schema, tests
+    if form == "parameter":
+        if "$ref" in json.dumps(schema) or "$id" in json.dumps(schema):
+            return None  # references and addresses would mean something else
+        tests = [{**test, "data": {"v": test["data"]}} for test in tests]
+        if isinstance(schema, dict):  # it would choose another validator
+            schema = {key: value for key, value in schema.items() if key != "$schema"}
+        return "call", {"type": "object", "properties": {"v": schema}, "required": ["v"]}, tests
+    tests = [test for test in tests if isinstance(test["data"], dict)
+             and not any(c in name for name in test["data"] for c in ">\n")]
+    return ("call", schema, tests) if tests else None
+
+
+def judge(tool, draft, form, schema, tests, outputs, seed):
     """(refusal or None, mistakes, outputs without an end)."""
+    form, schema, tests = in_form(form, schema, tests)
     said = [json.dumps(test["data"], ensure_ascii=False) for test in tests]
-    answer = tool.ask(schema, said, outputs, seed)
+    answer = tool.ask(form, schema, said, outputs, seed)
     if "error" in answer:
         return answer["error"], [], 0
+
+    def wrong(text):
+        try:
+            return valid(draft, schema, text)
+        except ValueError as error:
+            return f"is no JSON: {error}"
+
     mistakes = []
     for text, test, taken in zip(said, tests, answer["taken"]):
-        if taken and not test["valid"]:
+        # In a call "5" and 5 are written in one way; what counts is what is read.
+        if taken is not None and not test["valid"] and (form == "answer" or wrong(taken)):
             mistakes.append(f"takes {text}, which is invalid: {test['description']}")
-        if test.get("taken") and not taken:
-            mistakes.append(f"does not take {text}, which it must")
+        if test.get("taken") and (taken is None or json.loads(taken) != test["data"]):
+            mistakes.append(f"takes {text} as {taken}")
     for text in answer["outputs"]:
-        try:
-            why = valid(draft, schema, text)
-        except ValueError as error:
-            why = f"is no JSON: {error}"
-        if why:
+        if why := wrong(text):
             mistakes.append(f"gave {text[:200]!r}: {why[:200]}")
     return None, mistakes, answer["cut"]
 
 
+FORMS = ("answer", "parameters", "parameter")
+
+
+def refused_names(lines):
+    return {line.split(": the ")[0] for line in lines}
+
+
 def check_suite(arguments, tool):
-    known = set(REFUSED.read_text().splitlines()) if REFUSED.exists() else set()
+    known = REFUSED.read_text().splitlines() if REFUSED.exists() else []
     refused, wrong, groups, cut = [], 0, 0, 0
+    counts = dict.fromkeys(FORMS, 0)
     for draft, file, group in suite(arguments.cache):
         groups += 1
-        error, mistakes, endless = judge(tool, draft, group["schema"], group["tests"],
-                                         arguments.outputs, groups)
-        cut += endless
-        name = f"{draft}/{file}: {group['description']}"
-        if error:
-            refused.append(f"{name}: {error}")
-        for mistake in mistakes[:3]:
-            print(f"WRONG {name}: {mistake} | {json.dumps(group['schema'])[:300]}")
-        wrong += bool(mistakes)
-    names = {line.split(": the ")[0] for line in known}
+        for form in FORMS:
+            if in_form(form, group["schema"], group["tests"]) is None:
+                continue
+            error, mistakes, endless = judge(tool, draft, form, group["schema"], group["tests"],
+                                             arguments.outputs, groups)
+            cut += endless
+            name = f"{draft}/{file}: {group['description']}"
+            if error:
+                counts[form] += 1
+                if form != "answer" and refused and refused[-1].startswith(name + ": "):
+                    continue  # as an answer it is refused too
+                refused.append(f"{name}: {'' if form == 'answer' else 'as ' + form + ': '}{error}")
+            for mistake in mistakes[:3]:
+                print(f"WRONG {name}, {form}: {mistake} | {json.dumps(group['schema'])[:300]}")
+            wrong += bool(mistakes)
+    names = refused_names(known)
     fresh = [line for line in refused if line.split(": the ")[0] not in names]
     if arguments.write:
         REFUSED.write_text("".join(line + "\n" for line in refused))
         fresh = []
     for line in fresh:
         print(f"NEWLY REFUSED {line}")
-    print(f"{groups} groups, {len(refused)} refused ({100 * len(refused) / groups:.1f} %), "
+    answers = counts["answer"]
+    print(f"{groups} groups, {answers} refused ({100 * answers / groups:.1f} %) as answers, "
+          f"{counts['parameters']} as all parameters, {counts['parameter']} as one; "
           f"{wrong} wrong, {cut} outputs without an end")
     return wrong or fresh or groups < 700
 
 
 def check_table(arguments, tool):
     wrong = 0
-    for number, case in enumerate(json.loads(TABLE.read_text())):
+    cases = json.loads(TABLE.read_text())
+    for number, case in enumerate(cases):
         tests = [{"data": data, "valid": True, "taken": True} for data in case.get("takes", [])]
         tests += [{"data": data, "valid": False, "description": "not"}
                   for data in case.get("not", [])]
         draft = case.get("draft", "draft2020-12")
-        error, mistakes, _ = judge(tool, draft, case["schema"], tests, arguments.outputs, number)
-        place = case.get("refused")
-        if (place is None) != (error is None) or (place and place not in error):
-            mistakes.append(f"refusal: expected {place}, found {error}")
-        for mistake in mistakes[:3]:
-            print(f"WRONG {json.dumps(case['schema'])}: {mistake}")
-        wrong += bool(mistakes)
-    print(f"{number + 1} cases, {wrong} wrong")
+        for form in case.get("forms", FORMS):
+            if form != "answer" and in_form(form, case["schema"], tests) is None:
+                continue
+            error, mistakes, _ = judge(tool, draft, form, case["schema"], tests,
+                                       arguments.outputs, number)
+            place = case.get("refused")
+            if form != "answer" and place:
+                place = ""  # its place is elsewhere, or the parameter is left out
+            if (place is None) != (error is None) or (place and place not in error):
+                mistakes.append(f"refusal: expected {place}, found {error}")
+            for mistake in mistakes[:3]:
+                print(f"WRONG {form} {json.dumps(case['schema'])}: {mistake}")
+            wrong += bool(mistakes)
+    print(f"{len(cases)} cases, {wrong} wrong")
     return wrong
 
 
@@ -168,4 +216,5 @@ def main():
     sys.exit(1 if (check_table if arguments.table else check_suite)(arguments, tool) else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
