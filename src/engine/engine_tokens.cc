@@ -238,11 +238,14 @@ std::vector<uint32_t> EngineCore::next_mask(const Sequence& sequence,
   const bool open = !request.constraint ||
                     request.constraint->mask(drafted, mask) == TokenConstraint::MaskState::open;
   if (open && !too_early) return {};
-  if (too_early)
-    for (const int32_t token : request.stop_ids)
-      if (token >= 0 && token < config_.vocab_rows)
-        mask[static_cast<size_t>(token) / 32] &= ~(1U << (static_cast<uint32_t>(token) % 32));
-  return mask;
+  if (!too_early) return mask;
+  const std::vector<uint32_t> ruled = mask;
+  for (const int32_t token : request.stop_ids)
+    if (token >= 0 && token < config_.vocab_rows)
+      mask[static_cast<size_t>(token) / 32] &= ~(1U << (static_cast<uint32_t>(token) % 32));
+  // A structure that is complete ends the answer, however few its tokens are.
+  const bool nothing_left = std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
+  return nothing_left ? ruled : mask;
 }
 
 void EngineCore::end_not_finite(Sequence& sequence, std::string error) {

@@ -1,5 +1,8 @@
 // What an answer must be: response_format, vLLM's structured_outputs and its older guided_ names,
 // and those of llama.cpp and SGLang; forced and strict tool calls. At most one of them.
+#include <algorithm>
+#include <utility>
+
 #include "server/request_fields.h"
 
 namespace nibble {
@@ -136,8 +139,27 @@ void read_structure(FieldReader& fields, const ServedModel& model, GenerationReq
   request.structure_field = std::move(name);
 }
 
+/// A choice must have a text of so many tokens, each of which is a byte at least, unless thinking
+/// comes before it.
+static std::optional<ApiError> too_short(const ServedModel& model,
+                                         const GenerationRequest& request) {
+  if (request.structure->kind != Kind::choice) return std::nullopt;
+  for (const std::vector<int32_t>& prompt : request.prompts)
+    if (request.api != Api::completions && start_of(model, prompt) == StartIn::reasoning)
+      return std::nullopt;
+  size_t longest = 0;
+  for (const std::string& text : request.structure->choices)
+    longest = std::max(longest, text.size());
+  if (std::cmp_less_equal(request.min_tokens, longest)) return std::nullopt;
+  return ApiError::field(
+      "min_tokens", {.what = "min_tokens beside a choice",
+                     .expected = concat("at most ", longest, ", the bytes of its longest text"),
+                     .found = concat(request.min_tokens)});
+}
+
 std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request) {
   if (!request.structure) return std::nullopt;
+  if (auto error = too_short(model, request)) return error;
   auto compiled = model.grammars->compile(*request.structure);
   if (!compiled.ok())
     return ApiError{.message = concat(request.structure_field, ": ", compiled.error().message),

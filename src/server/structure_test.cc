@@ -108,6 +108,24 @@ TEST_F(StructureTest, Refusals) {
   EXPECT_NE(at(error, "message").as_string().find("#/properties/a/not"), std::string::npos);
 }
 
+TEST_F(StructureTest, NothingThatMayBeSaidIsARefusal) {
+  start("x");
+  for (const char* fields :
+       {R"(,"guided_grammar":"root ::= root")", R"(,"guided_grammar":"root ::= \"a\" root")",
+        R"(,"guided_json":{"$ref":"#"})",
+        R"(,"guided_json":{"type":"string","pattern":"^[^\\s\\S]$"})",
+        R"(,"guided_json":{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"})
+    EXPECT_EQ(at(refused(fields), "code").as_string(), "unsupported_schema") << fields;
+  const Json error = refused(R"(,"guided_choice":["yes"],"min_tokens":4,"enable_thinking":false)");
+  EXPECT_EQ(at(error, "param").as_string(), "min_tokens");
+  EXPECT_NE(at(error, "message").as_string().find("at most 3"), std::string::npos);
+}
+
+TEST_F(StructureTest, ACompleteStructureEndsTheAnswerBeforeItsLeastTokens) {
+  start("xxxxxxxxxxxxxxxxxxxxx");
+  EXPECT_EQ(content(R"(,"guided_regex":"n[o]","min_tokens":9,"enable_thinking":false)"), "no");
+}
+
 /// Proposes a known text, with every third token changed for one that may not stand there.
 class TextDrafter final : public Drafter {
  public:
