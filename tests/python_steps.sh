@@ -17,6 +17,8 @@ beside "metrics are well formed" "$python" tests/serve/metrics_format_test.py \
   --nibble "$nibble" --model pebble/model
 beside "schemas are obeyed whole" "$python" tests/serve/schema_suite.py --table --outputs 30 \
   --tool build/test/src/server/nibble_grammar_tool
+beside "what pydantic writes is taken" "$python" tests/serve/pydantic_types.py \
+  --tool build/test/src/server/nibble_grammar_tool
 beside "what may be asked of answers" "$python" tests/serve/answers_test.py \
   --nibble "$nibble" --model pebble/model
 beside "models of the Hugging Face cache" "$python" tests/cli/hub_cache_test.py \
