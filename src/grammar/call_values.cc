@@ -1,8 +1,6 @@
 // The readings of a text, each tried under the schemas of the parameter.
 #include "grammar/call_values.h"
 
-#include <algorithm>
-
 #include "grammar/schema_facts.h"
 
 namespace nibble {
@@ -35,6 +33,21 @@ Result<bool> strings_only(SchemaFacts& facts, const Together& together) {
   return true;
 }
 
+/// JSON in one line, its numbers and strings as they are written: a double would drop digits.
+std::string in_one_line(std::string_view json) {
+  std::string made;
+  bool inside = false;  // a string
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (!inside && (c == ' ' || c == '\t' || c == '\r' || c == '\n')) continue;
+    made += c;
+    if (c == '"') inside = !inside;
+    if (!inside && (c == ',' || c == ':')) made += ' ';
+    if (inside && c == '\\') made += json[++i];
+  }
+  return made;
+}
+
 Result<std::optional<std::string>> read(const Json& parameters, const std::string& name,
                                         std::string_view text) {
   SchemaFacts facts(parameters);
@@ -42,13 +55,10 @@ Result<std::optional<std::string>> read(const Json& parameters, const std::strin
       parse_json(text, "a tool argument",
                  {.depth_max = kDepthMax, .duplicate_keys = DuplicateKeys::keep_last});
   const Json string(text);
-  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
-  const std::string_view written = text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
   for (const Together& together : TRY(schemas_of(facts, name))) {
     const bool json = parsed.ok() && TRY(allows(facts, together, parsed.value()));
     const bool quoted = json && parsed.value().is_string() && TRY(strings_only(facts, together));
-    // As it is written: numbers may have more digits than a double.
-    if (json && !quoted) return std::optional(std::string(written));
+    if (json && !quoted) return std::optional(in_one_line(text));
     if (TRY(allows(facts, together, string))) return std::optional(string.dump());
   }
   return std::optional<std::string>();

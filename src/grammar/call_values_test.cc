@@ -33,8 +33,9 @@ TEST(CallValues, AreReadAsTheSchemaAllows) {
       {R"({"type":"string","nullable":true})", "null", "null"},
       {R"({"type":"string"})", "null", R"("null")"},
       {R"({"type":["string","null"]})", "null", "null"},
-      {R"({"type":"array","items":{"type":"integer"}})", " [1, 2]\n", "[1, 2]"},
-      {R"({"type":"object"})", R"({"a":1,"a":2})", R"({"a":1,"a":2})"},
+      {R"({"type":"array","items":{"type":"number"}})", " [1,\n\t2.50 ]\n", "[1, 2.50]"},
+      {R"({"type":"object"})", R"({"a":1,"a":2})", R"({"a": 1, "a": 2})"},
+      {R"({"type":"array"})", R"([ "a, b:\" ", 1 ])", R"(["a, b:\" ", 1])"},
       {"true", "{", R"("{")"},
   };
   for (const auto& [schema, text, json] : cases)
