@@ -148,7 +148,7 @@ inline constexpr LimitFlag kLimitFlags[] = {
      1,
      1 << 16,
      [](ServerOptions& o, int64_t v) { o.grammar_limits.schema.nodes_max = static_cast<int>(v); }},
-    {{"structure-timeout", "SECONDS", "10", "longest time to compile a structure"},
+    {{"structure-timeout", "SECONDS", "30", "longest processor time to compile a structure"},
      1,
      600,
      [](ServerOptions& o, int64_t v) { o.grammar_limits.time_max = std::chrono::seconds(v); }},

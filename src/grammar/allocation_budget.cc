@@ -4,6 +4,7 @@
 #include "grammar/allocation_budget.h"
 
 #include <malloc.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,6 +17,12 @@ namespace nibble {
 namespace {
 thread_local AllocationBudget* budget = nullptr;
 }  // namespace
+
+AllocationBudget::Clock::time_point AllocationBudget::Clock::now() {
+  timespec used = {};
+  CHECK(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0, "the clock of a thread");
+  return time_point(std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec));
+}
 
 AllocationBudget::AllocationBudget(size_t bytes_max, Clock::time_point deadline)
     : bytes_max_(bytes_max), deadline_(deadline) {

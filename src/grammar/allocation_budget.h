@@ -13,7 +13,15 @@ namespace nibble {
 /// time on a thread; allocations of other threads are not counted.
 class AllocationBudget {
  public:
-  using Clock = std::chrono::steady_clock;
+  /// The time that its thread had a processor, so that what others do takes nothing away.
+  struct Clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<Clock>;
+    static constexpr bool is_steady = true;
+    static time_point now();
+  };
   enum class Spent : uint8_t { no, memory, time };
 
   AllocationBudget(size_t bytes_max, Clock::time_point deadline);
@@ -23,6 +31,8 @@ class AllocationBudget {
 
   /// The limit that ran out first and made an allocation throw.
   Spent spent() const { return spent_; }
+  /// What is held now.
+  size_t bytes() const { return bytes_; }
   /// The most that was held at once.
   size_t bytes_most() const { return bytes_most_; }
 

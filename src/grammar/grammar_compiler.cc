@@ -1,19 +1,17 @@
-// One thread compiles, callers wait. Compiled grammars are kept, the least recently used go first.
+// Callers compile, each on its thread. Compiled grammars are kept, the least recently used go
+// first.
 #include "grammar/grammar_compiler.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <future>
+#include <array>
 #include <list>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <unordered_map>
 
 #include "grammar/allocation_budget.h"
 #include "grammar/compiled_grammar.h"
-#include "grammar/grammar_ends.h"
+#include "grammar/grammar_work.h"
 #include "grammar/schema_check.h"
 #include "grammar/schema_grammar.h"
 
@@ -112,8 +110,8 @@ Error refusal(std::string_view what, std::string_view why) {
 Error too_slow(const GrammarLimits& limits) {
   return make_error(ErrorCode::no_space,
                     {.what = "the structure asked for takes too long to compile",
-                     .expected = concat("at most ", limits.time_max.count(), " ms"),
-                     .advice = "make it simpler or try again later"});
+                     .expected = concat("at most ", limits.time_max.count(), " ms of a processor"),
+                     .advice = "make it simpler"});
 }
 
 Error too_much_memory(const GrammarLimits& limits) {
@@ -150,10 +148,8 @@ Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
   return {};
 }
 
-/// Refuses a structure under which no answer would ever come to its end.
+/// Refuses a structure under which no token may begin an answer.
 Result<void> check_sayable(const std::shared_ptr<const Grammar>& grammar) {
-  if (ending_of(grammar->compiled.GetGrammar()) == Ending::impossible)
-    return refusal("the structure asked for", "no text that fulfils it and comes to an end");
   std::vector<uint32_t> bits((static_cast<size_t>(grammar->vocab_size) + 31) / 32, ~0U);
   const auto limited = make_grammar_constraint(grammar, -1)->mask({}, bits);
   if (limited == TokenConstraint::MaskState::limited &&
@@ -162,45 +158,47 @@ Result<void> check_sayable(const std::shared_ptr<const Grammar>& grammar) {
   return {};
 }
 
+Result<void> check_work(const GrammarWork& work, const GrammarLimits& limits) {
+  if (work.ending == Ending::impossible)
+    return refusal("the structure asked for", "no text that fulfils it and comes to an end");
+  if (work.looks > limits.looks_max)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "the structure asked for is too costly to compile",
+                       .expected = concat("at most ", limits.looks_max, " looks at a token"),
+                       .found = concat(work.looks),
+                       .advice = "make it simpler: lower counts of repetitions, fewer of them"});
+  return {};
+}
+
 }  // namespace
 
 struct GrammarCompiler::State {
   using Compiled = Result<std::shared_ptr<const Grammar>>;
-  struct Task {
-    GrammarSource source;
-    std::string key;
-    std::promise<Compiled> promise;
-  };
   struct Kept {
     std::string key;
     std::shared_ptr<const Grammar> grammar;
     size_t bytes = 0;
   };
 
-  void run();
   void prepare();
-  Compiled compile(const GrammarSource& source);
-  void keep(const std::string& key, const std::shared_ptr<const Grammar>& grammar);
+  Compiled make(const GrammarSource& source);
+  Compiled compile(const GrammarSource& source, const std::string& key);
+  void keep(const std::string& key, const std::shared_ptr<const Grammar>& grammar, size_t bytes);
   std::shared_ptr<const Grammar> find(const std::string& key);
 
   std::function<Vocabulary()> vocabulary;
   GrammarLimits limits;
-  std::unique_ptr<xgrammar::GrammarCompiler> compiler;  // of the thread
+  std::once_flag prepared;
   std::unique_ptr<xgrammar::TokenizerInfo> tokenizer;
   std::vector<Grammar::LineBreak> line_breaks;
+  std::array<uint32_t, 256> tokens_by_first = {};
 
-  std::mutex mutex;  // guards everything below
-  std::condition_variable changed;
-  std::deque<Task> tasks;
-  bool stopping = false;
+  std::mutex mutex;      // guards everything below
   std::list<Kept> kept;  // latest first
   std::unordered_map<std::string, std::list<Kept>::iterator> by_key;
   size_t kept_bytes = 0;
-  std::thread thread;
 };
 
-/// One thread compiles, this one, whose memory and time are limited: a pool's would be counted
-/// nowhere.
 void GrammarCompiler::State::prepare() {
   Vocabulary words = vocabulary();
   const auto size = static_cast<int>(words.tokens.size());
@@ -210,25 +208,37 @@ void GrammarCompiler::State::prepare() {
     words.tokens[static_cast<size_t>(tag)] = concat(kParameterEnd, "\xFF");
   for (int32_t id = 0; id < size; ++id) {
     const std::string& word = words.tokens[static_cast<size_t>(id)];
+    if (!word.empty()) ++tokens_by_first[static_cast<unsigned char>(word[0])];
     if (word == "\n" || word == "\n\n") line_breaks.push_back({id, static_cast<int>(word.size())});
   }
   tokenizer = std::make_unique<xgrammar::TokenizerInfo>(words.tokens, xgrammar::VocabType::RAW,
                                                         size, words.stop_ids);
-  compiler = std::make_unique<xgrammar::GrammarCompiler>(*tokenizer, 1, false);
 }
 
-GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSource& source) {
-  if (!compiler) prepare();
+GrammarCompiler::State::Compiled GrammarCompiler::State::make(const GrammarSource& source) {
+  const auto grammar = grammar_of(source, *tokenizer);
+  if (!grammar.ok()) return grammar.error();
+  TRY(check_work(work_of(grammar.value(), tokens_by_first), limits));
+  // One thread, this one, whose memory and time are limited: a pool's would be counted nowhere.
+  xgrammar::GrammarCompiler compiler(*tokenizer, 1, false);
+  auto made =
+      std::make_shared<const Grammar>(Grammar{.compiled = compiler.CompileGrammar(grammar.value()),
+                                              .vocab_size = tokenizer->GetVocabSize(),
+                                              .line_breaks = line_breaks});
+  TRY(check_sayable(made));
+  return made;
+}
+
+GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSource& source,
+                                                                 const std::string& key) {
+  std::call_once(prepared, [this] { prepare(); });
   const auto deadline = AllocationBudget::Clock::now() + limits.time_max;
   std::optional<AllocationBudget> budget(std::in_place, limits.memory_bytes_max, deadline);
   try {
-    const auto grammar = grammar_of(source, *tokenizer);
-    if (!grammar.ok()) return grammar.error();
-    auto made = std::make_shared<const Grammar>(
-        Grammar{.compiled = compiler->CompileGrammar(grammar.value()),
-                .vocab_size = tokenizer->GetVocabSize(),
-                .line_breaks = line_breaks});
-    TRY(check_sayable(made));
+    Compiled made = make(source);
+    const size_t bytes = budget->bytes();  // nothing else is left of it
+    budget.reset();
+    if (made.ok()) keep(key, made.value(), bytes + key.size());
     return made;
   } catch (const std::exception& error) {
     const AllocationBudget::Spent spent = budget->spent();
@@ -242,6 +252,7 @@ GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSo
 }
 
 std::shared_ptr<const Grammar> GrammarCompiler::State::find(const std::string& key) {
+  const std::lock_guard lock(mutex);
   const auto found = by_key.find(key);
   if (found == by_key.end()) return nullptr;
   kept.splice(kept.begin(), kept, found->second);
@@ -249,8 +260,9 @@ std::shared_ptr<const Grammar> GrammarCompiler::State::find(const std::string& k
 }
 
 void GrammarCompiler::State::keep(const std::string& key,
-                                  const std::shared_ptr<const Grammar>& grammar) {
-  const size_t bytes = grammar->compiled.MemorySizeBytes() + key.size();
+                                  const std::shared_ptr<const Grammar>& grammar, size_t bytes) {
+  const std::lock_guard lock(mutex);
+  if (by_key.contains(key)) return;  // another thread was faster
   kept.push_front({.key = key, .grammar = grammar, .bytes = bytes});
   by_key[key] = kept.begin();
   kept_bytes += bytes;
@@ -261,55 +273,20 @@ void GrammarCompiler::State::keep(const std::string& key,
   }
 }
 
-void GrammarCompiler::State::run() {
-  std::unique_lock lock(mutex);
-  while (true) {
-    changed.wait(lock, [&] { return stopping || !tasks.empty(); });
-    if (stopping) return;
-    Task task = std::move(tasks.front());
-    tasks.pop_front();
-    if (auto known = find(task.key)) {
-      task.promise.set_value(std::move(known));
-      continue;
-    }
-    lock.unlock();
-    Compiled compiled = compile(task.source);
-    lock.lock();
-    if (compiled.ok()) keep(task.key, compiled.value());
-    task.promise.set_value(std::move(compiled));
-  }
-}
-
 GrammarCompiler::GrammarCompiler(std::function<Vocabulary()> vocabulary,
                                  const GrammarLimits& limits)
     : state_(std::make_unique<State>()) {
   state_->vocabulary = std::move(vocabulary);
   state_->limits = limits;
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
-GrammarCompiler::~GrammarCompiler() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-  }
-  state_->changed.notify_all();
-  state_->thread.join();
-}
+GrammarCompiler::~GrammarCompiler() = default;
 
 Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source) {
   TRY(check(source, state_->limits));
-  State::Task task{.source = source, .key = key_of(source), .promise = {}};
-  auto answer = task.promise.get_future();
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (auto known = state_->find(task.key)) return known;
-    state_->tasks.push_back(std::move(task));
-  }
-  state_->changed.notify_all();
-  if (answer.wait_for(state_->limits.time_max) != std::future_status::ready)
-    return too_slow(state_->limits);
-  return answer.get();
+  const std::string key = key_of(source);
+  if (auto known = state_->find(key)) return known;
+  return state_->compile(source, key);
 }
 
 }  // namespace nibble

@@ -46,7 +46,8 @@ struct GrammarLimits {
   size_t text_bytes_max = 65536;
   size_t choices_max = 1024;
   SchemaLimits schema;
-  std::chrono::milliseconds time_max{10'000};   // of one compilation
+  uint64_t looks_max = 100'000'000;             // at tokens (grammar_work.h), of one compilation
+  std::chrono::milliseconds time_max{30'000};   // of a processor, likewise
   size_t memory_bytes_max = size_t{256} << 20;  // likewise, at its most
   size_t cache_bytes_max = size_t{256} << 20;
 };
@@ -70,9 +71,9 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  /// Any thread; waits for its turn and its result. Errors: invalid_argument (what cannot be
-  /// enforced or understood, by its place in a schema; too large; more memory than
-  /// memory_bytes_max), no_space (it took longer than time_max, or others did).
+  /// Any thread, which does the work. Errors: invalid_argument (what cannot be enforced or
+  /// understood, by its place in a schema; too large; more looks than looks_max, more memory than
+  /// memory_bytes_max), no_space (it took longer than time_max).
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
 
  private:

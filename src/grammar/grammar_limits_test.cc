@@ -53,21 +53,33 @@ TEST(Grammar, LimitsHoldExactlyAtTheirBound) {
   expect(6, many);
 }
 
-TEST(Grammar, CompilingHasItsTime) {
-  const auto compile_taking = [](std::chrono::milliseconds work) {
-    GrammarCompiler slow(
-        [work] {
-          std::this_thread::sleep_for(work);
-          return vocabulary();
-        },
-        {.time_max = std::chrono::milliseconds(700)});
-    return slow.compile(schema(kPerson));
+TEST(Grammar, WhatIsTooCostlyIsCounted) {
+  GrammarCompiler limited(vocabulary, {.looks_max = 30000});
+  const auto text_of = [](int characters) {
+    return schema(concat(R"({"type":"string","maxLength":)", characters, "}"));
   };
-  EXPECT_TRUE(compile_taking(std::chrono::milliseconds(50)).ok());
-  const auto refused = compile_taking(std::chrono::milliseconds(1500));
+  const auto refused = limited.compile(text_of(60));
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::no_space);
-  EXPECT_NE(refused.error().message.find("700 ms"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(refused.error().message.find("at most 30000 looks"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(limited.compile(text_of(60)).error().message, refused.error().message);
+  EXPECT_TRUE(limited.compile(text_of(10)).ok());
+}
+
+/// An innocent structure is compiled beside costly ones of other threads.
+TEST(Grammar, ThreadsCompileBesideEachOther) {
+  GrammarCompiler shared(vocabulary);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&shared, i] {
+      for (int k = 0; k < 20; ++k) {
+        const auto made = shared.compile(schema(
+            concat(R"({"type":"array","items":{"type":"string"},"maxItems":)", 2 + i + k, "}")));
+        EXPECT_TRUE(made.ok()) << made.error().message;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 /// Patterns of a few bytes each that compile to some hundred kilobytes each.

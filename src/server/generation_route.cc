@@ -98,7 +98,7 @@ void take_in(ServerState& server, const IntakePointer& intake) {
   }
   const auto next = [&server, intake] { judge_prompt(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
-  const bool taken = server.compiler->post([&server, intake, next] {
+  const bool taken = server.compiler->post(intake->sound()->tenant, [&server, intake, next] {
     if (auto why = compile_structure(server.model, *intake->sound()))
       intake->parsed = *std::move(why);
     server.http->post(next);

@@ -13,7 +13,6 @@ namespace nibble {
 namespace {
 
 constexpr size_t kParsingMax = 256;   // bodies waiting to be parsed
-constexpr size_t kCompilingMax = 16;  // structures waiting to be compiled
 
 }  // namespace
 
@@ -53,7 +52,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
               [s](std::chrono::milliseconds delay, std::function<void()> task) {
                 s->http->post_after(delay, std::move(task));
               }});
-  s->compiler = std::make_unique<TaskThread>(kCompilingMax);
+  s->compiler = std::make_unique<FairTasks>(FairTasks::Limits{});
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   const TlsFiles& tls = s->options.http.tls;
   if (!tls.certificate.empty())

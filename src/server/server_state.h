@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "server/fair_tasks.h"
 #include "server/filter_panel.h"
 #include "server/generation.h"
 #include "server/keys.h"
@@ -64,7 +65,7 @@ struct ServerState {
   Metrics metrics;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<TaskThread> compiler;  // of structures, which may take seconds
+  std::unique_ptr<FairTasks> compiler;  // of structures, which may take seconds
   std::unique_ptr<TaskThread> parser;
   std::map<uint64_t, Live> sequences;  // by id, while they run
   ResponseStore responses;

@@ -1,11 +1,13 @@
-// A rule has an end if a way through its automaton leads from the start to an end over characters,
-// tokens and rules that have one.
-#include "grammar/grammar_ends.h"
+// The same automata that the compiler makes. A rule has an end if a way through its automaton leads
+// from the start to an end over characters, tokens and rules that have one.
+#include "grammar/grammar_work.h"
 
+#include <grammar_functor.h>
 #include <grammar_impl.h>
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 namespace nibble {
@@ -84,10 +86,32 @@ bool Rules::root_ends() {
   return ends_[static_cast<size_t>(grammar_->GetRootRuleId())];
 }
 
+uint64_t looks_of(const Fsm& fsm, const std::array<uint32_t, 256>& tokens_by_first) {
+  constexpr uint64_t kOfAState = 256;  // for a state that few tokens fit
+  std::unordered_set<int> states;
+  fsm.GetReachableStates(&states);
+  uint64_t looks = 0;
+  for (const int state : states) {
+    if (!fsm.IsScanableState(state)) continue;
+    looks += kOfAState;
+    for (const xgrammar::FSMEdge& edge : fsm.GetFsm().GetEdges(state))
+      if (edge.IsCharRange())
+        for (int32_t byte = edge.min; byte <= std::min(edge.max, 255); ++byte)
+          looks += tokens_by_first[static_cast<size_t>(byte)];
+  }
+  return looks;
+}
+
 }  // namespace
 
-Ending ending_of(const xgrammar::Grammar& compiled) {
-  return Rules(compiled).root_ends() ? Ending::possible : Ending::impossible;
+GrammarWork work_of(const xgrammar::Grammar& grammar,
+                    const std::array<uint32_t, 256>& tokens_by_first) {
+  const xgrammar::Grammar automata = xgrammar::GrammarOptimizer::Apply(grammar);
+  GrammarWork work;
+  for (const auto& fsm : automata->per_rule_fsms)
+    if (fsm) work.looks += looks_of(fsm->GetFsm(), tokens_by_first);
+  if (!Rules(automata).root_ends()) work.ending = Ending::impossible;
+  return work;
 }
 
 }  // namespace nibble
