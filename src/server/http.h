@@ -24,6 +24,7 @@ struct HttpRequest {
   std::string path;    // without the query, not decoded
   std::vector<HttpHeader> headers;
   std::string body;
+  std::string client;  // the address of the other end; empty: a Unix socket, or none
   Entrance entrance = Entrance::clients;
 
   /// The value of a header given in lower case, or empty.

@@ -28,6 +28,29 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A request's target as RFC 9112, 3.2, has it: a path, or a whole address whose host replaces the
+/// Host header.
+struct Target {
+  std::string_view path;  // with the query
+  std::string_view host;  // empty: not said
+};
+
+std::optional<Target> read_target(std::string_view target) {
+  if (target.starts_with('/')) return Target{.path = target, .host = {}};
+  const size_t scheme = target.find("://");
+  if (scheme == std::string_view::npos) return std::nullopt;
+  if (const std::string name = lower(target.substr(0, scheme)); name != "http" && name != "https")
+    return std::nullopt;
+  target.remove_prefix(scheme + 3);
+  const size_t end = std::min(target.find_first_of("/?"), target.size());
+  const std::string_view host = target.substr(0, end);
+  if (host.empty() || host.find('@') != std::string_view::npos) return std::nullopt;
+  const std::string_view path = target.substr(end);
+  return Target{.path = path.starts_with('/') ? path : "/", .host = host};
+}
+
 std::string& append_hex(std::string& out, size_t value) {
   char digits[20];
   const auto end = std::to_chars(digits, digits + sizeof digits, value, 16);
@@ -56,12 +79,35 @@ std::string_view http_reason(int status) {
   return http::obsolete_reason(static_cast<http::status>(status));
 }
 
+namespace {
+
+std::string_view code_of(int status) {
+  switch (status) {
+    case 408:
+      return "request_timeout";
+    case 413:
+      return "request_too_large";
+    case 415:
+      return "unsupported_content_encoding";
+    case 431:
+      return "request_header_too_large";
+    case 501:
+      return "unsupported_transfer_encoding";
+    case 503:
+      return "too_many_connections";
+    default:
+      return "invalid_http_request";
+  }
+}
+
+}  // namespace
+
 std::string http_error_body(int status, std::string_view message) {
   const std::string_view type = status == 413 ? "request_too_large" : "invalid_request_error";
   return json_object({{"error", json_object({{"message", Json(message)},
                                              {"type", Json(type)},
                                              {"param", Json()},
-                                             {"code", Json(status)}})}})
+                                             {"code", Json(code_of(status))}})}})
       .dump();
 }
 
@@ -178,6 +224,7 @@ void HttpConnection::read_more() {
 
 void HttpConnection::on_read(ErrorCode error, size_t bytes) {
   if (phase_ == Phase::closed) return;
+  if (error == asio::error::eof) return input_ended();
   if (error) return client_gone();
   input_.commit(bytes);
   if (phase_ == Phase::lingering) {
@@ -232,17 +279,21 @@ void HttpConnection::header_complete() {
                             owner_.limits().header_lines_max));
   if (message.version() >= 11 && message.count(http::field::host) != 1)
     return fail(400, "HTTP/1.1 requests need exactly one Host header");
-  if (message.count(http::field::transfer_encoding) > 0 &&
-      (message.count(http::field::content_length) > 0 || !parser_->chunked()))
-    return fail(400, "Transfer-Encoding must be chunked alone, without Content-Length");
+  if (message.count(http::field::transfer_encoding) > 0) {
+    if (message.count(http::field::content_length) > 0)
+      return fail(400, "Transfer-Encoding must be chunked alone, without Content-Length");
+    if (message.count(http::field::transfer_encoding) > 1 ||
+        !boost::beast::iequals(message[http::field::transfer_encoding], "chunked"))
+      return fail(501, "a Transfer-Encoding other than chunked is not supported");
+  }
   if (message.count(http::field::content_encoding) > 0)
     return fail(415, "Content-Encoding is not supported; send the body as it is");
-  if (message.target().empty() || message.target()[0] != '/')
-    return fail(400, "the request target must be a path");
+  if (!read_target({message.target().data(), message.target().size()}))
+    return fail(400, "the request target must be a path or begin with http:// or https://");
   parser_->eager(true);
   wait_for(Phase::body, owner_.limits().body_wait);
   if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done()) {
-    pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    pending_ += kContinue;
     send_pending();
   }
 }
@@ -253,7 +304,7 @@ void HttpConnection::deliver() {
   read_timer_.cancel();
   phase_ = Phase::answering;
   ++serial_;
-  answer_ended_ = false;
+  answer_begun_ = answer_ended_ = false;
   framing_ = Framing::length;
   http_1_0_ = message.version() < 11;
   head_request_ = message.method() == http::verb::head;
@@ -262,14 +313,18 @@ void HttpConnection::deliver() {
   HttpRequest request;
   request.entrance = peer_.entrance;
   request.method = std::string(message.method_string());
-  const auto target = std::string_view(message.target().data(), message.target().size());
-  request.path = std::string(target.substr(0, target.find('?')));
+  request.client = peer_.address;
+  const Target target = *read_target({message.target().data(), message.target().size()});
+  request.path = std::string(target.path.substr(0, target.path.find('?')));
   for (const auto& field : message) {
     const auto name = field.name_string();
     const auto value = field.value();
     request.headers.push_back(
         {lower({name.data(), name.size()}), std::string(value.data(), value.size())});
   }
+  if (!target.host.empty())
+    for (HttpHeader& header : request.headers)
+      if (header.name == "host") header.value = std::string(target.host);
   request.body = std::move(message.body());
   owner_.handle(std::move(request), std::make_shared<SocketExchange>(shared_from_this()));
 }
@@ -278,7 +333,7 @@ void HttpConnection::refuse(int status, std::string_view reason) {
   phase_ = Phase::answering;
   read_timer_.cancel();
   ++serial_;
-  answer_ended_ = false;
+  answer_begun_ = answer_ended_ = false;
   head_request_ = false;
   keep_alive_ = false;
   framing_ = Framing::length;
@@ -289,8 +344,10 @@ void HttpConnection::refuse(int status, std::string_view reason) {
 }
 
 void HttpConnection::add_head(const HttpResponse& response, std::optional<size_t> body_bytes) {
-  pending_ += concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
-                     "\r\nDate: ", http_date(), "\r\nContent-Type: ", response.content_type, "\r\n");
+  answer_begun_ = true;
+  pending_ +=
+      concat("HTTP/1.1 ", response.status, " ", http_reason(response.status),
+             "\r\nDate: ", http_date(), "\r\nContent-Type: ", response.content_type, "\r\n");
   for (const HttpHeader& header : response.headers)
     pending_ += concat(header.name, ": ", header.value, "\r\n");
   if (body_bytes)
@@ -382,6 +439,20 @@ void HttpConnection::after_answer() {
     self->parse();
     self->read_more();
   });
+}
+
+/// A client that sends no more may have left or may be waiting for its answer. An interim answer,
+/// which HTTP/1.1 clients pass over, tells: where nobody is left it is met by a reset. Once the
+/// answer has begun its own pieces do that.
+void HttpConnection::input_ended() {
+  const bool may_wait = phase_ == Phase::answering && !http_1_0_;
+  const bool told = may_wait && transport_->wait_for_end([weak = weak_from_this()] {
+    if (const auto self = weak.lock(); self && self->phase_ != Phase::closed) self->client_gone();
+  });
+  if (!told) return client_gone();
+  if (answer_begun_) return;
+  pending_ += kContinue;
+  send_pending();
 }
 
 void HttpConnection::client_gone() {

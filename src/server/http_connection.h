@@ -68,6 +68,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void watch_writing();
   void on_write(ErrorCode error, size_t bytes);
   void after_answer();
+  void input_ended();
   void client_gone();
 
   std::unique_ptr<HttpTransport> transport_;
@@ -87,6 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool head_request_ = false;
   bool http_1_0_ = false;
   bool keep_alive_ = false;
+  bool answer_begun_ = false;
   bool answer_ended_ = false;
   Framing framing_ = Framing::length;
   std::function<void()> on_gone_;

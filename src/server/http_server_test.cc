@@ -68,7 +68,10 @@ TEST_F(HttpServerTest, RefusesBadRequests) {
       {"no host", "GET / HTTP/1.1\r\n\r\n", 400},
       {"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
       {"bad version", "GET / HTTP/9.9\r\n" + host + "\r\n", 400},
-      {"absolute target", "GET http://a/ HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"target of another scheme", "GET ftp://a/ HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"target without a host", "GET http:///a HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"target with a user", "GET http://u@a/ HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"target of a proxy", "CONNECT a:1 HTTP/1.1\r\n" + host + "\r\n", 400},
       {"space in header name", "GET / HTTP/1.1\r\n" + host + "a b: c\r\n\r\n", 400},
       {"bare line feed", "GET / HTTP/1.1\n" + host + "\n", 400},
       {"huge header", "GET / HTTP/1.1\r\n" + host + "a: " + std::string(2000, 'x') + "\r\n\r\n",
@@ -95,7 +98,13 @@ TEST_F(HttpServerTest, RefusesBadRequests) {
            "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
        400},
       {"unknown transfer encoding",
-       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n", 400},
+       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n", 501},
+      {"compressed chunks",
+       "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
+      {"chunks of chunks",
+       "POST / HTTP/1.1\r\n" + host +
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       400},
       {"bad chunk size", "POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
        400},
       {"compressed body",
@@ -110,6 +119,7 @@ TEST_F(HttpServerTest, RefusesBadRequests) {
     EXPECT_TRUE(answer.starts_with(concat("HTTP/1.1 ", c.status, " "))) << c.name << ": " << answer;
     EXPECT_NE(answer.find("{\"error\":{\"message\":"), std::string::npos) << c.name;
     EXPECT_NE(answer.find("Connection: close"), std::string::npos) << c.name;
+    EXPECT_NE(answer.find("\"code\":\""), std::string::npos) << c.name << ": " << answer;
     EXPECT_TRUE(client.closed()) << c.name;
   }
   RawClient alive(port());  // the server has survived
@@ -185,6 +195,76 @@ TEST_F(HttpServerTest, TurnsAwayTooManyConnections) {
   EXPECT_NE(c.read_all().find("503 Service Unavailable"), std::string::npos);
 }
 
+TEST_F(HttpServerTest, TakesTargetsThatAreWholeAddresses) {
+  start(small(), [](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+    exchange->respond({.body = concat(request.path, " at ", request.header("host"), ".")});
+  });
+  RawClient client(port());
+  client.send("GET HTTP://a:80/b?c=/d HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.read_until("a:80.").find("/b at a:80."), std::string::npos);
+  client.send("GET https://[::1]?c HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.read_until("].").find("/ at [::1]."), std::string::npos);
+}
+
+/// Who has sent all may close that direction and wait; who has left is noticed though nothing is
+/// written to it.
+TEST_F(HttpServerTest, AnswersWhoeverHasClosedItsHalf) {
+  std::atomic<int> gone = 0;
+  std::shared_ptr<HttpExchange> held;
+  start(small(), [&](const HttpRequest&, std::shared_ptr<HttpExchange> exchange) {
+    exchange->on_gone([&] { ++gone; });
+    held = std::move(exchange);
+  });
+  const auto asked = [&](RawClient& client, std::string_view version, size_t count) {
+    on_server([&] { held.reset(); });
+    for (size_t i = 0; i < count; ++i)
+      client.send(concat("GET / HTTP/", version, "\r\nHost: x\r\n\r\n"));
+    client.end_sending();
+    bool has = false;
+    for (int i = 0; i < 400 && !has; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      on_server([&] { has = held != nullptr; });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  {
+    RawClient client(port());
+    asked(client, "1.1", 2);
+    on_server([&] { held->respond({.body = "first"}); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    on_server([&] { held->respond({.body = "second"}); });
+    const std::string answer = client.read_all();
+    EXPECT_NE(answer.find("first"), std::string::npos) << answer;
+    EXPECT_NE(answer.find("second"), std::string::npos) << answer;
+    EXPECT_TRUE(client.closed());
+    EXPECT_EQ(gone, 0);
+  }
+  {
+    RawClient client(port());
+    asked(client, "1.1", 1);
+    on_server([&] { held->start_stream({.body = "one"}); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    on_server([&] {
+      held->write("two");
+      held->finish_stream();
+    });
+    EXPECT_NE(client.read_all().find("3\r\none\r\n3\r\ntwo\r\n0\r\n"), std::string::npos);
+    EXPECT_EQ(gone, 0);
+  }
+  {
+    RawClient client(port());
+    asked(client, "1.1", 1);
+    EXPECT_EQ(gone, 0);
+    client.close();
+    for (int i = 0; i < 400 && gone == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(gone, 1);
+  }
+  RawClient old(port());  // cannot be asked whether it waits
+  asked(old, "1.0", 1);
+  EXPECT_EQ(gone, 2);
+}
+
 TEST_F(HttpServerTest, StreamsInChunksAndTellsWhenTheClientLeaves) {
   std::atomic<int> gone = 0;
   std::shared_ptr<HttpExchange> held;
@@ -202,8 +282,10 @@ TEST_F(HttpServerTest, StreamsInChunksAndTellsWhenTheClientLeaves) {
   on_server([&] { held->write("twenty characters ok"); });
   EXPECT_EQ(client->read_until("ok\r\n"), "14\r\ntwenty characters ok\r\n");
   client.reset();
-  for (int i = 0; i < 200 && gone == 0; ++i)
+  for (int i = 0; i < 200 && gone == 0; ++i) {  // the next piece finds nobody
+    on_server([&] { held->write("anybody?"); });
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   EXPECT_EQ(gone, 1);
   on_server([&] {
     held->write("to nobody");

@@ -1,6 +1,7 @@
 // Plain and encrypted sockets under one face.
 #include "server/http_transport.h"
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -35,6 +36,12 @@ class PlainTransport final : public HttpTransport {
   void write_some(asio::const_buffer buffer, Moved done) override {
     socket_.async_write_some(buffer, std::move(done));
   }
+  bool wait_for_end(std::function<void()> ended) override {
+    socket_.async_wait(Socket::wait_error, [ended = std::move(ended)](ErrorCode error) {
+      if (error != asio::error::operation_aborted) ended();
+    });
+    return true;
+  }
   void shutdown_send() override { shut_down(socket_); }
   void close() override {
     ErrorCode ignored;
@@ -60,6 +67,7 @@ class TlsTransport final : public HttpTransport {
   void write_some(asio::const_buffer buffer, Moved done) override {
     stream_.async_write_some(buffer, std::move(done));
   }
+  bool wait_for_end(std::function<void()>) override { return false; }
   // No close_notify: it could only be sent once the pending read is over. Every answer but those to
   // HTTP/1.0 streams says where it ends.
   void shutdown_send() override { shut_down(stream_.next_layer()); }

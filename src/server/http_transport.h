@@ -36,6 +36,9 @@ class HttpTransport {
   /// Writes what fits without waiting, and says how much: 0 where it cannot tell, or in error.
   virtual size_t write_now(boost::asio::const_buffer buffer) = 0;
   virtual void write_some(boost::asio::const_buffer buffer, Moved done) = 0;
+  /// The peer sends no more bytes. Calls back once it reads none either, if that can be told: false
+  /// if it cannot, since the peer's end of sending is the end of the connection.
+  virtual bool wait_for_end(std::function<void()> ended) = 0;
   /// No more bytes from here; what the peer still sends can be read.
   virtual void shutdown_send() = 0;
   /// Reads and writes under way end with an error.

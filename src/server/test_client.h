@@ -31,7 +31,13 @@ inline void run_on(HttpServer& server, const std::function<void()>& task) {
 
 class RawClient {
  public:
-  explicit RawClient(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(uint16_t port) : RawClient(port, "127.0.0.1") {}
+  /// From an address of the loopback network.
+  RawClient(uint16_t port, const char* from) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in own = {};
+    own.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &own.sin_addr);
+    ::bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof own);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -54,6 +60,8 @@ class RawClient {
     socket_ = -1;
   }
   bool connected() const { return connected_; }
+  /// What is sent is all; reading goes on.
+  void end_sending() { ::shutdown(socket_, SHUT_WR); }
   /// Lets little gather at this end; the kernel takes the least it knows.
   void receive_at_most(int bytes) {
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
@@ -104,11 +112,11 @@ class RawClient {
 
 inline std::string post(std::string_view path, std::string_view body,
                         std::string_view headers = "") {
-  return concat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
+  return concat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
                 headers, "Content-Length: ", body.size(), "\r\n\r\n", body);
 }
 inline std::string get(std::string_view path, std::string_view headers = "") {
-  return concat("GET ", path, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");
+  return concat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n", headers, "\r\n");
 }
 
 }  // namespace nibble::testing
