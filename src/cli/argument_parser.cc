@@ -238,12 +238,12 @@ class ArgumentParser {
       if (found == 0 && option.form == OptionForm::several && arguments_.given(option.name))
         advice = concat(verb_.positionals, " stands before --", option.name,
                         ", which takes all words up to the next option");
-    errors_.add(
-        make_error(ErrorCode::invalid_argument,
-                   {.what = "arguments",
-                    .expected = verb_.positionals.empty() ? "none" : std::string(verb_.positionals),
-                    .found = concat(found),
-                    .advice = advice}));
+    const std::string words =
+        found == 0 ? "nothing" : concat(found, found == 1 ? " word" : " words");
+    const std::string_view takes = verb_.positionals.empty() ? "options only" : verb_.positionals;
+    errors_.add(Error{ErrorCode::invalid_argument,
+                      concat("`nibble ", verb_.name, "` ", found > wanted ? "takes " : "needs ",
+                             takes, " and got ", words, "; ", advice)});
   }
 
   const Verb& verb_;

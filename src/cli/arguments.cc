@@ -164,12 +164,14 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   return best;
 }
 
-std::string help_text(const Verb& verb) {
-  std::string text =
-      concat("nibble ", verb.name, verb.positionals.empty() ? "" : " ", verb.positionals,
-             verb.options.empty() ? "" : " [options]", "\n\n", verb.summary, "\n");
-  if (!verb.options.empty()) text += "\nOptions (each also as NIBBLE_<NAME> in the environment):\n";
-  for (const auto& option : verb.options) {
+std::string help_head(const Verb& verb) {
+  return concat("nibble ", verb.name, verb.positionals.empty() ? "" : " ", verb.positionals,
+                verb.options.empty() ? "" : " [options]", "\n\n", verb.summary, "\n");
+}
+
+std::string option_rows(std::span<const Option> options) {
+  std::string text;
+  for (const auto& option : options) {
     std::string left = concat("  --", option.name, option.value.empty() ? "" : " ", option.value,
                               option.form == OptionForm::several ? " ..." : "");
     left.resize(std::max<size_t>(left.size() + 2, 32), ' ');
@@ -177,11 +179,21 @@ std::string help_text(const Verb& verb) {
         concat(left, option.help,
                option.fallback.empty() ? std::string() : concat(" [", option.fallback, "]"), "\n");
   }
-  if (!verb.foreign.empty())
-    text += concat("\nvLLM's flags are known too: `nibble ", verb.name,
-                   " --help=vllm` says of each whether it is honoured, accepted or refused, and "
-                   "why.\n");
   return text;
+}
+
+std::string foreign_help(const Verb& verb) {
+  if (verb.foreign.empty()) return {};
+  return concat("vLLM's flags are known too: `nibble ", verb.name,
+                " --help=vllm` says of each whether it is honoured, accepted or refused, and "
+                "why.\n");
+}
+
+std::string help_text(const Verb& verb) {
+  if (verb.options.empty()) return help_head(verb);
+  const std::string foreign = foreign_help(verb);
+  return concat(help_head(verb), "\nOptions (each also as NIBBLE_<NAME> in the environment):\n",
+                option_rows(verb.options), foreign.empty() ? "" : "\n", foreign);
 }
 
 }  // namespace nibble

@@ -106,8 +106,9 @@ TEST(Arguments, RefusesWithAdvice) {
       {{"a", "--max-token", "3"}, "unknown option --max-token; did you mean --max-tokens?"},
       {{"a", "--zebra"}, "unknown option --zebra; `nibble probe --help` lists the options"},
       {{"a", "--format"}, "--format: expected a value NAME, found the end of the command"},
-      {{}, "arguments: expected SRC [DST], found 0; see `nibble probe --help`"},
-      {{"a", "b", "c"}, "arguments: expected SRC [DST], found 3; see `nibble probe --help`"},
+      {{}, "`nibble probe` needs SRC [DST] and got nothing; see `nibble probe --help`"},
+      {{"a", "b", "c"},
+       "`nibble probe` takes SRC [DST] and got 3 words; see `nibble probe --help`"},
       {{"a", "--quiet=perhaps"},
        "--quiet: expected 1, on, yes, true or 0, off, no, false, found \"perhaps\""},
       {{"a", "--no-format"},
@@ -123,8 +124,9 @@ TEST(Arguments, RefusesWithAdvice) {
       {{"a", "--format.x", "1"},
        "unknown option --format.x; --format takes no JSON object, so it has no members"},
       {{"--names", "a", "b"},
-       "arguments: expected SRC [DST], found 0; SRC [DST] stands before --names, which takes all "
-       "words up to the next option"},
+       "`nibble probe` needs SRC [DST] and got nothing; SRC [DST] stands before --names, which "
+       "takes "
+       "all words up to the next option"},
       {{"a", "b", "c", "--zebra", "--quiet=perhaps", "--format"},  // all at once
        "unknown option --zebra; `nibble probe --help` lists the options\n--quiet: expected 1, on, "
        "yes, true or 0, off, no, false, found \"perhaps\"\n--format: expected a value NAME, found "

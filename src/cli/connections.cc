@@ -50,14 +50,17 @@ std::string claude(const ServerFacts& facts) {
   return text + "claude\n";
 }
 
+/// Not NIBBLE_API_KEY: a server started in the same shell would take that as its own key.
+constexpr std::string_view kCodexVariable = "CODEX_NIBBLE_KEY";
+
 std::string codex(const ServerFacts& facts) {
   std::string text = "# In ~/.codex/config.toml, above its first table:\n";
   text += concat("model = ", string_of(facts.model), "\nmodel_provider = \"nibble\"\n");
   if (facts.context_tokens) text += concat("model_context_window = ", *facts.context_tokens, "\n");
   text += concat("\n# and at its end:\n[model_providers.nibble]\nname = \"Nibble\"\nbase_url = ",
-                 string_of(facts.url + "/v1"),
-                 "\nwire_api = \"responses\"\nenv_key = \"NIBBLE_API_KEY\"\n");
-  return text + "\n# In the shell that starts it:\n" + variable("NIBBLE_API_KEY", facts.api_key) +
+                 string_of(facts.url + "/v1"), "\nwire_api = \"responses\"\nenv_key = \"",
+                 kCodexVariable, "\"\n");
+  return text + "\n# In the shell that starts it:\n" + variable(kCodexVariable, facts.api_key) +
          "codex\n";
 }
 

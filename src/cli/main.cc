@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "backend/cuda/cuda_backend.h"
+#include "cli/serve_help.h"
 #include "cli/verb.h"
 #include "cli/vllm_flags.h"
 
@@ -83,8 +84,11 @@ int run(const std::vector<std::string>& words) {
   const std::span<const std::string> rest = std::span(words).subspan(1);
   for (const auto& word : rest) {
     if (word == "--") break;
-    if (word == "--help" || word == "-h")
-      return terminal.out(help_text(*verb)).ok() ? kExitOk : kExitFailure;
+    if (word == "--help" || word == "-h" || word == "--help=all") {
+      const HelpLength length = word == "--help=all" ? HelpLength::all : HelpLength::most_used;
+      const std::string text = verb == &kServeVerb ? serve_help(length) : help_text(*verb);
+      return terminal.out(text).ok() ? kExitOk : kExitFailure;
+    }
     if (word == "--help=vllm" && !verb->foreign.empty())
       return terminal.out(vllm_flag_table()).ok() ? kExitOk : kExitFailure;
   }

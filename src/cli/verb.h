@@ -125,6 +125,10 @@ std::optional<int64_t> read_size(std::string_view text);
 
 /// Usage, summary and the option table.
 std::string help_text(const Verb& verb);
+/// Its parts: usage and summary, a line for each option, a line about foreign flags or nothing.
+std::string help_head(const Verb& verb);
+std::string option_rows(std::span<const Option> options);
+std::string foreign_help(const Verb& verb);
 
 /// The candidate that `word` is a slip of: at most two letters differ, and one in four. Empty if
 /// there is none.

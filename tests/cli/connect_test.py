@@ -73,6 +73,7 @@ class Checks:
         provider = config["model_providers"][config["model_provider"]]
         assert provider["base_url"] == self.url + "/v1" and provider["wire_api"] == "responses"
         assert exported(text, provider["env_key"]) == ODD_KEY
+        assert not provider["env_key"].startswith("NIBBLE_"), "the server would read it"
 
     def test_opencode(self):
         config = json.loads(after(self.asked("opencode", "--api-key", ODD_KEY), "opencode.json"))
