@@ -406,7 +406,8 @@ TEST(EngineCore, TellsHowFarAPromptIs) {
     }
   }
   const auto& first = fixture.outcomes[1].progress;
-  ASSERT_GE(first.size(), 4U);
+  ASSERT_GE(first.size(), 5U);
+  EXPECT_EQ(first.front().processed, 0);
   for (size_t i = 0; i < first.size(); ++i) {
     EXPECT_EQ(first[i].total, 400);
     EXPECT_EQ(first[i].cached, 0);
@@ -417,10 +418,12 @@ TEST(EngineCore, TellsHowFarAPromptIs) {
   }
   EXPECT_EQ(first.back().processed, 400);
   const auto& second = fixture.outcomes[2].progress;
-  ASSERT_EQ(second.size(), 1U);
+  ASSERT_EQ(second.size(), 2U);
   EXPECT_EQ(second[0].cached, fixture.outcomes[2].finished->cached_tokens);
   EXPECT_GT(second[0].cached, 0);
-  EXPECT_EQ(second[0].processed, 400);
+  EXPECT_EQ(second[0].processed, second[0].cached);
+  EXPECT_EQ(second[1].cached, second[0].cached);
+  EXPECT_EQ(second[1].processed, 400);
   EXPECT_TRUE(fixture.outcomes[3].progress.empty());
 }
 
@@ -441,7 +444,7 @@ TEST(EngineCore, ARestartedPromptTellsOnlyWhatIsNew) {
   std::vector<int32_t> processed;
   for (const PromptProgress& told : fixture.outcomes[1].progress)
     processed.push_back(told.processed);
-  EXPECT_EQ(processed, (std::vector<int32_t>{128, 256, 384, 400}));
+  EXPECT_EQ(processed, (std::vector<int32_t>{0, 128, 256, 384, 400}));
 }
 
 }  // namespace

@@ -150,17 +150,21 @@ Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
   return {};
 }
 
-/// What was told before a restart is not told again.
+/// First what the prefix cache had, then what each pass has added. What was told before a restart
+/// is not told again.
 void EngineCore::tell_progress(Sequence& s, double pass_begin_ms) {
   if (s.prefill_begin_ms == 0.0) s.prefill_begin_ms = pass_begin_ms;
-  const int32_t processed = std::min(s.cached, s.prompt_size());
-  if (processed <= s.progress_told) return;
-  s.progress_told = processed;
-  events_.emplace_back(PromptProgress{.id = s.request.id,
-                                      .total = s.prompt_size(),
-                                      .cached = s.hit_tokens,
-                                      .processed = processed,
-                                      .elapsed_ms = now_ms() - s.prefill_begin_ms});
+  const auto tell = [&](int32_t processed, double elapsed_ms) {
+    if (processed <= s.progress_told) return;
+    s.progress_told = processed;
+    events_.emplace_back(PromptProgress{.id = s.request.id,
+                                        .total = s.prompt_size(),
+                                        .cached = s.hit_tokens,
+                                        .processed = processed,
+                                        .elapsed_ms = elapsed_ms});
+  };
+  if (s.progress_told < 0) tell(s.hit_tokens, 0.0);
+  tell(std::min(s.cached, s.prompt_size()), now_ms() - s.prefill_begin_ms);
 }
 
 /// Token after token while the drafts agree with what is sampled. A token does not depend on how

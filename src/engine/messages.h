@@ -26,7 +26,8 @@ struct PromptLogprobs {
   std::vector<PositionLogprobs> positions;
 };
 
-/// After each pass that computed a part of the prompt; `processed` grows and ends at `total`.
+/// Once with what the prefix cache had, then after each pass that computed a part of the prompt;
+/// `processed` grows and ends at `total`.
 struct PromptProgress {
   uint64_t id = 0;
   int32_t total = 0;        // tokens of the prompt

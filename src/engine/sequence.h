@@ -98,7 +98,7 @@ struct Sequence {
   int32_t tail_slot = -1;  // fast mode: state at the last page boundary of the generated text
 
   int32_t prompt_logprobs_end = 1;  // prompt tokens whose log-probabilities are published
-  int32_t progress_told = 0;        // prompt tokens that were told of as done
+  int32_t progress_told = -1;       // prompt tokens that were told of as done; -1: nothing yet
   double prefill_begin_ms = 0.0;    // the first pass; 0: none yet
   uint64_t prompt_hash = 0;         // of salt and tokens, to find equal prompts
   double arrival_ms = 0.0;

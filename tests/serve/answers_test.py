@@ -67,6 +67,7 @@ class Checks:
         told = [extra["prompt_progress"] for extra in extras if "prompt_progress" in extra]
         assert told, "no progress"
         done = [t["processed"] for t in told]
+        assert done[0] == told[0]["cache"], told
         assert done == sorted(done) and told[-1]["processed"] == told[-1]["total"], told
         assert set(told[0]) == {"total", "cache", "processed", "time_ms"}, told
 
