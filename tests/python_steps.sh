@@ -13,6 +13,8 @@ beside "published command lines of vLLM" "$python" tests/serve/published_lines_t
   --nibble "$nibble" --model pebble/model
 beside "clients of the other APIs" "$python" tests/serve/other_apis_test.py \
   --nibble "$nibble" --model pebble/model
+beside "conversations as clients send them" "$python" tests/serve/conversations_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "metrics are well formed" "$python" tests/serve/metrics_format_test.py \
   --nibble "$nibble" --model pebble/model
 beside "schemas are obeyed whole" "$python" tests/serve/schema_suite.py --table --outputs 30 \

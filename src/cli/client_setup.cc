@@ -51,7 +51,7 @@ Result<ClientSetup> read_client_setup(const Arguments& arguments) {
     return clients;
   }
   clients.names = {folder_name(folder)};
-  if (folder != clients.names[0]) clients.names.push_back(folder);
+  if (folder != clients.names[0]) clients.unlisted_names.push_back(folder);
   return clients;
 }
 
@@ -59,6 +59,7 @@ Result<ServedModel> load_for_clients(ClientSetup clients, const EngineSetup& set
                                      const std::filesystem::path& folder) {
   ServedModel served = TRY(load_served_model(folder, setup.model.config, clients.template_limits));
   served.names = std::move(clients.names);
+  served.unlisted_names = std::move(clients.unlisted_names);
   served.profiles = std::move(clients.profiles);
   served.policy = std::move(clients.policy);
   served.context_max = setup.plan.context_max;

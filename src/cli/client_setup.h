@@ -40,8 +40,10 @@ std::vector<std::string> split_list(std::string_view text);
 
 struct ClientSetup {
   /// Those of --served-model-name, else ORG/NAME of a model of the Hugging Face cache, else the
-  /// folder's name and the word it was given as.
+  /// folder's name.
   std::vector<std::string> names;
+  /// The word the folder was given as, where its name is used: clients may know it.
+  std::vector<std::string> unlisted_names;
   Profiles profiles;
   AnswerPolicy policy;
   TemplateLimits template_limits;

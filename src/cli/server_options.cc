@@ -65,6 +65,29 @@ Result<std::vector<std::string>> read_origins(const std::string& text) {
   return origins;
 }
 
+/// Names as a Host header has them: no scheme, no path.
+Result<std::vector<std::string>> read_hosts(const std::string& text) {
+  std::vector<std::string> hosts = split_list(text);
+  for (const std::string& host : hosts)
+    if (host.find('/') != std::string::npos)
+      return make_error(ErrorCode::invalid_argument,
+                        {.what = "--allowed-hosts",
+                         .expected = "names such as nibble.lan or nibble.lan:8000, or *",
+                         .found = concat("\"", host, "\"")});
+  return hosts;
+}
+
+Result<std::vector<AddressRange>> read_proxies(const std::string& text) {
+  std::vector<AddressRange> ranges;
+  for (const std::string& item : split_list(text)) {
+    auto range = AddressRange::parse(item);
+    if (!range.ok())
+      return Error{range.error().code, concat("--trusted-proxies: ", range.error().message)};
+    ranges.push_back(std::move(range).value());
+  }
+  return ranges;
+}
+
 double bytes_read() {
   std::ifstream counters("/proc/self/io");  // "rchar: 123"
   std::string name;
@@ -131,10 +154,14 @@ Result<ServerOptions> read_server_flags(const Arguments& arguments) {
   options.http.tls = errors.take(read_tls(arguments));
   options.allowed_origins =
       errors.take(read_origins(arguments.text("allowed-origins").value_or("")));
+  options.allowed_hosts = errors.take(read_hosts(arguments.text("allowed-hosts").value_or("")));
+  options.http.trusted_proxies =
+      errors.take(read_proxies(arguments.text("trusted-proxies").value_or("")));
   options.api_keys = errors.take(read_keys(arguments));
   options.api_key_file = errors.take(read_key_file(arguments));
   options.response_store = errors.take(read_response_store(arguments));
   if (!arguments.enabled("web")) options.web = WebPage::off;
+  if (!arguments.enabled("list-profiles")) options.list_profiles = ProfileListing::off;
   if (arguments.enabled("enable-admin-routes")) options.admin_routes = AdminRoutes::on_every_socket;
   options.sleep_idle =
       std::chrono::seconds(errors.take(arguments.integer("sleep-idle", 0, 86400 * 365)));

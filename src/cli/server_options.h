@@ -2,6 +2,7 @@
 // and the engine are in serve.cc.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <filesystem>
@@ -24,7 +25,14 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
     {"ssl-keyfile", "FILE", "", "the certificate's private key (PEM)"},
     {"ssl-ca-certs", "FILE", "", "clients must show a certificate signed by one of these (PEM)"},
     {"allowed-origins", "LIST", "",
-     "sites whose pages may read answers (CORS): origins with commas or as JSON list; \"*\": any"},
+     "sites whose pages may ask and read answers (CORS): origins with commas or as JSON list; "
+     "\"*\": any"},
+    {"allowed-hosts", "LIST", "",
+     "names by which clients may call this server, beside those of this machine; without a key on "
+     "a "
+     "loopback address no others are let in; \"*\": any"},
+    {"trusted-proxies", "LIST", "",
+     "addresses or ranges (10.0.0.0/8) of proxies whose X-Forwarded-For says who asks"},
     {"api-key", "KEY", "",
      "clients must send one of these keys: all words up to the next option, or with commas", "",
      OptionForm::several},
@@ -33,6 +41,7 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
     {"no-auth", "", "false",
      "no warning where --host lets others than this machine in without a key"},
     {"web", "", "true", "the web page at /, and /docs and /openapi.json"},
+    {"list-profiles", "", "true", "/v1/models lists each profile as NAME:PROFILE"},
     {"sleep-idle", "SECONDS", "0",
      "after so long without a request the weights go to host memory and the card is free; the next "
      "request wakes it; 0: never"},
@@ -57,11 +66,13 @@ inline constexpr LimitFlag kLimitFlags[] = {
      1,
      1 << 20,
      [](ServerOptions& o, int64_t v) { o.http.limits.connections_max = static_cast<size_t>(v); }},
-    {{"max-connections-per-address", "N", "1024", "connections open at once from one address"},
-     1,
+    {{"max-connections-per-address", "N", "0",
+      "connections open at once from one address, or from one IPv6 /64; 0: a quarter of all"},
+     0,
      1 << 20,
      [](ServerOptions& o, int64_t v) {
-       o.http.limits.connections_per_address_max = static_cast<size_t>(v);
+       const size_t quarter = std::max<size_t>(o.http.limits.connections_max / 4, 1);
+       o.http.limits.connections_per_address_max = v == 0 ? quarter : static_cast<size_t>(v);
      }},
     {{"max-header-bytes", "N", "16K", "bytes of a request's header"},
      1024,

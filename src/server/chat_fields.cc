@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "server/cache_places.h"
+#include "server/chat_prompt.h"
 #include "server/request_fields.h"
 
 namespace nibble {
@@ -183,6 +184,24 @@ Json read_kwargs(FieldReader& fields, const ServedModel& model) {
   return kwargs;
 }
 
+/// Where the answer begins: add_generation_prompt false has a meaning only for a last message that
+/// is continued, and is said by continue_final_message alone as well.
+void read_answer_start(FieldReader& fields, GenerationRequest& request) {
+  const bool continued = fields.flag("continue_final_message").value_or(false);
+  const auto added = fields.flag("add_generation_prompt");
+  if (continued) request.answer_start = AnswerStart::continued;
+  if (continued && added.value_or(false))
+    fields.refuse("add_generation_prompt",
+                  {.what = "add_generation_prompt beside continue_final_message",
+                   .expected = "false",
+                   .found = "true",
+                   .advice = "the answer goes on in the last message or begins a new one"});
+  if (!continued && !added.value_or(true))
+    fields.refuse("add_generation_prompt",
+                  {.what = "add_generation_prompt false without continue_final_message",
+                   .advice = "leave it out, or set continue_final_message"});
+}
+
 }  // namespace
 
 std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedModel& model,
@@ -200,7 +219,7 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
   const bool parallel = fields.flag("parallel_tool_calls").value_or(true);
   read_reasoning_field(fields, request);
   fields.unsupported("chat_template");
-  fields.unsupported("add_generation_prompt", {Json(true)});
+  read_answer_start(fields, request);
   fields.unsupported("documents", {Json(Json::Array{})});
   fields.unsupported("functions", {Json(Json::Array{})});
   fields.unsupported("audio");
@@ -226,21 +245,28 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
   };
   auto prepared = prepare_messages(*messages);
   if (!prepared.ok()) return fail(prepared.error());
-  const TemplateInput input{.messages = std::move(prepared).value(),
-                            .tools = with_tools ? std::move(tools) : Json(),
-                            .documents = {},
-                            .kwargs = kwargs,
-                            .now = local_now()};
-  const auto prompt = model.chat_template->render(input);
-  if (!prompt.ok()) return fail(prompt.error());
+  ChatMessages chat = join_system_messages(std::move(prepared).value());
+  const bool anew = request.answer_start == AnswerStart::anew;
+  const TemplateInput input{
+      .messages = std::move(chat.list),
+      .tools = with_tools ? std::move(tools) : Json(),
+      .documents = {},
+      .kwargs = kwargs,
+      .generation_prompt = anew ? GenerationPrompt::add : GenerationPrompt::omit,
+      .now = local_now()};
+  const auto rendered = render_chat(*model.chat_template, input, chat.places, request.answer_start);
+  if (const auto* refused = std::get_if<ApiError>(&rendered)) {
+    fields.set_error(*refused);
+    return std::nullopt;
+  }
+  const std::vector<TextPiece>& pieces = std::get<RenderedPrompt>(rendered).pieces;
   size_t bytes = 0;
-  for (const TextPiece& piece : prompt.value().pieces) bytes += piece.text.size();
+  for (const TextPiece& piece : pieces) bytes += piece.text.size();
   if (!check_prompt_bytes(fields, model, "messages", bytes)) return std::nullopt;
-  auto ids = model.tokenizer.encode(prompt.value().pieces);
+  auto ids = model.tokenizer.encode(pieces);
   if (!ids.ok()) return fail(ids.error());
-  request.cache =
-      find_cache_places(*model.chat_template, model.tokenizer, input, prompt.value().pieces,
-                        ids.value(), tools_marked ? ToolsMarked::yes : ToolsMarked::no);
+  request.cache = find_cache_places(*model.chat_template, model.tokenizer, input, pieces,
+                                    ids.value(), tools_marked ? ToolsMarked::yes : ToolsMarked::no);
   request.prompts.push_back(std::move(ids).value());
   return calls;
 }

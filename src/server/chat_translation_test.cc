@@ -111,6 +111,34 @@ TEST(MessagesTranslation, CallsAndThinking) {
   expect(chat_of_messages, kCases);
 }
 
+TEST(MessagesTranslation, PrefillAndImagesOfResults) {
+  constexpr Case kCases[] = {
+      {R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y "}]})",
+       R"({"enable_thinking":false,"continue_final_message":true,"messages":[
+          {"role":"user","content":"x"},{"role":"assistant","content":"y "}]})"},
+      {R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[
+            {"type":"text","text":"y"}]}]})",
+       R"({"enable_thinking":false,"continue_final_message":true,"messages":[
+          {"role":"user","content":"x"},{"role":"assistant","content":"y"}]})"},
+      {R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[
+            {"type":"text","text":"y"},{"type":"tool_use","id":"t","name":"w","input":{}}]}]})",
+       R"({"enable_thinking":false,"messages":[
+          {"role":"user","content":"x"},{"role":"assistant","content":"y","tool_calls":[{"id":"t",
+           "type":"function","function":{"name":"w","arguments":{}}}]}]})"},
+      {R"({"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a",
+          "content":[{"type":"image","source":{}},{"type":"text","text":"y"},
+                     {"type":"image","source":{}}]}]}]})",
+       R"({"enable_thinking":false,"messages":[{"role":"tool","content":[
+          {"type":"text",
+           "text":"[An image was left out here: this server gives the model text only.]\n"},
+          {"type":"text","text":"y"},
+          {"type":"text",
+           "text":"\n[An image was left out here: this server gives the model text only.]\n"}],
+           "tool_call_id":"a"}]})"},
+  };
+  expect(chat_of_messages, kCases);
+}
+
 TEST(MessagesTranslation, Refusals) {
   constexpr Case kCases[] = {
       {R"({})", "messages: expected a list"},
@@ -124,8 +152,13 @@ TEST(MessagesTranslation, Refusals) {
        "messages[0].content[0]: a block of this type"},
       {R"({"messages":[{"role":"user","content":[7]}]})", "a block of this type"},
       {R"({"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a",
-          "content":[{"type":"image"}]}]}]})",
+          "content":[{"type":"document"}]}]}]})",
        "a block of this type"},
+      {R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}],
+          "thinking":{"type":"adaptive"}})",
+       "messages end with the role assistant, with thinking"},
+      {R"({"messages":[{"role":"user","content":"x"}],"thread":{"type":"new"}})",
+       "send the whole conversation as messages, without thread"},
       {R"({"messages":[{"role":"user","content":"x"}],"system":7})", "system: expected a string"},
       {R"({"messages":[{"role":"user","content":"x"}],"tools":7})", "tools: expected a list"},
       {R"({"messages":[{"role":"user","content":"x"}],"tool_choice":"auto"})", "tool_choice"},
@@ -153,6 +186,7 @@ TEST(ResponsesTranslation, Conversations) {
           {"type":"function_call","call_id":"c1","name":"w","arguments":"{\"at\":\"Rome\"}"},
           {"type":"function_call_output","call_id":"c1","output":[{"type":"input_text",
             "text":"sun"}]},
+          {"role":"system","content":"at last"},
           {"role":"user","content":"and now?"}],
           "tools":[{"type":"function","name":"w","parameters":{"type":"object"},"strict":false},
                    {"type":"web_search"},{"type":"custom","name":"patch"}],"tool_choice":"auto"})",
@@ -160,7 +194,7 @@ TEST(ResponsesTranslation, Conversations) {
             "strict":false}}],
           "tool_choice":"auto","messages":[
           {"role":"system","content":[{"type":"text","text":"be brief"},{"type":"text",
-            "text":"\n\nand kind"}]},
+            "text":"\n\nand kind"},{"type":"text","text":"\n\nat last"}]},
           {"role":"user","content":[{"type":"text","text":"weather?"}]},
           {"role":"assistant","content":"I look.","reasoning_content":"look","tool_calls":[
             {"id":"c1","type":"function","function":{"name":"w","arguments":"{\"at\":\"Rome\"}"}}]},

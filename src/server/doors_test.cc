@@ -28,7 +28,7 @@ std::string file(std::string_view name) {
 std::string request_of(const Route& route) {
   const bool folder = route.path.size() > 1 && route.path.ends_with('/');
   return concat(route.method, " ", route.path, folder ? "tiny" : "", route.tail,
-                " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+                " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
 }
 
 class DoorsTest : public testing::ServerTest {
@@ -104,7 +104,7 @@ TEST_F(DoorsTest, ClientsAreToldWhereAdminRoutesAnswer) {
   for (const char* path : kAdminPaths)
     for (const char* method : {"POST ", "GET ", "DELETE "}) {
       const auto [status, body] =
-          ask(concat(method, path, " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+          ask(concat(method, path, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
       EXPECT_EQ(status, 403) << method << path;
       EXPECT_NE(body.find("--enable-admin-routes"), std::string::npos) << body;
       EXPECT_NE(body.find("--admin-socket"), std::string::npos) << body;
@@ -120,7 +120,7 @@ TEST_F(DoorsTest, AFlagOpensAdminRoutesToClientsWithAKey) {
   start("x", options);
   for (const char* path : kAdminPaths) {
     const auto request = [&](const char* headers) {
-      return concat("POST ", path, " HTTP/1.1\r\nHost: x\r\n", headers,
+      return concat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\n", headers,
                     "Content-Length: 0\r\n\r\n");
     };
     EXPECT_EQ(ask(request("")).first, 401) << path;
@@ -136,7 +136,8 @@ TEST_F(DoorsTest, TheAdministratorCancelsAll) {
   RawClient client(server_->port());
   client.send(post(kChat, R"({"messages":[{"role":"user","content":"hi"}],"stream":true})"));
   client.read_until("data: ");
-  const std::string all = "POST /cancel_all HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+  const std::string all =
+      "POST /cancel_all HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
   EXPECT_EQ(ask_at(file("admin2"), all).second, R"({"cancelled":1})");
   EXPECT_NE(client.read_until("0\r\n\r\n").find("data: "), std::string::npos);
   EXPECT_EQ(ask_at(file("admin2"), all).second, R"({"cancelled":0})");
@@ -148,7 +149,7 @@ TEST_F(DoorsTest, PagesOfNamedSitesMayReadAnswers) {
   options.allowed_origins = {"https://good.example"};
   start("x", options);
   const auto preflight = [](std::string_view origin) {
-    return concat("OPTIONS ", kChat, " HTTP/1.1\r\nHost: x\r\nOrigin: ", origin,
+    return concat("OPTIONS ", kChat, " HTTP/1.1\r\nHost: localhost\r\nOrigin: ", origin,
                   "\r\nAccess-Control-Request-Method: POST\r\n"
                   "Access-Control-Request-Headers: authorization,content-type\r\n\r\n");
   };

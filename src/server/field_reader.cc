@@ -38,6 +38,12 @@ std::optional<int64_t> FieldReader::integer(std::string_view name, int64_t least
   if (value == nullptr) return std::nullopt;
   if (value->is_int() && value->as_int() >= least && value->as_int() <= most)
     return value->as_int();
+  // 1.0 is 1 where numbers have one type, as in JavaScript and Lua; beyond 2^53 it may be another.
+  constexpr double kExactMax = 9007199254740992.0;
+  const double real = value->is_double() ? value->as_double() : 0.5;
+  if (std::trunc(real) == real && std::abs(real) <= kExactMax &&
+      real >= static_cast<double>(least) && real <= static_cast<double>(most))
+    return static_cast<int64_t>(real);
   refuse(name, {.what = name,
                 .expected = concat("a whole number from ", least, " to ", most),
                 .found = shown(*value)});

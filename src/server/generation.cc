@@ -42,6 +42,7 @@ Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequ
            .api = request_.api,
            .delivery = request_.delivery,
            .model = request_.model.empty() ? served.names.front() : request_.model,
+           .fingerprint = served.fingerprint,
            .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
            .reasoning_field = request_.reasoning_field.value_or(served.policy.reasoning_field)};
   writer_ = make_answer_writer(head_, request_.echoed);
@@ -54,6 +55,7 @@ void Generation::hold_for(FilterPanel& panel, std::function<void()> changed) {
 }
 
 void Generation::start() {
+  submitted_ = Clock::now();
   const size_t count = request_.prompts.size() * static_cast<size_t>(request_.choices);
   const double deadline_ms = request_.timeout_ms > 0.0 ? now_ms() + request_.timeout_ms : 0.0;
   for (size_t index = 0; index < count; ++index) {
@@ -126,6 +128,11 @@ void Generation::take(EngineEvent event) {
   if (auto* fresh = std::get_if<NewTokens>(&event)) {
     if (done_) return;
     for (const int32_t token : fresh->tokens) choice.decoder.push(token);
+    choice.tokens += static_cast<int64_t>(fresh->tokens.size());
+    last_token_ = Clock::now();
+    if (first_token_ == Clock::time_point()) first_token_ = last_token_;
+    if (request_.return_token_ids)
+      choice.token_ids.insert(choice.token_ids.end(), fresh->tokens.begin(), fresh->tokens.end());
     for (auto& position : fresh->logprobs) choice.logprobs.push_back(std::move(position));
     return;
   }
@@ -134,7 +141,7 @@ void Generation::take(EngineEvent event) {
     return;
   }
   if (const auto* progress = std::get_if<PromptProgress>(&event)) {
-    choice.progress = *progress;
+    choice.progress.push_back(*progress);
     return;
   }
   take_end(choice, std::move(std::get<Finished>(event)));
@@ -144,6 +151,8 @@ void Generation::take_end(Choice& choice, Finished finished) {
   choice.finished = std::move(finished);
   --unfinished_;
   choice.decoder.finish();
+  if (request_.return_token_ids && choice.finished->stop_token >= 0)
+    choice.token_ids.push_back(choice.finished->stop_token);
   const FinishReason reason = choice.finished->reason;
   if (reason == FinishReason::error)
     return fail({.status = 500, .type = "server_error", .message = choice.finished->error});

@@ -75,12 +75,15 @@ class Generation {
     ChoiceText text;  // all of it when whole; ids of calls when streaming
     std::vector<PositionLogprobs> logprobs;
     std::vector<PositionLogprobs> prompt_logprobs;
-    size_t text_offset = 0;
-    std::optional<PromptProgress> progress;                      // not told yet
+    std::vector<int32_t> token_ids;                              // not told yet
+    int64_t tokens = 0;                                          // so far
+    size_t text_offset = 0;                                      // characters
+    std::vector<PromptProgress> progress;                        // not told yet
     std::shared_ptr<HeldAnswer> held;                            // empty: there are no filters
     std::optional<TextChunks> content_chunks, reasoning_chunks;  // once needed
     std::optional<Finished> finished;
     bool echo_sent = false;
+    bool prompt_ids_sent = false;
     bool end_sent = false;
   };
 
@@ -103,6 +106,14 @@ class Generation {
   void tell_response() const;
   void begin_stream();
   void send(const Json& object);
+  /// A chunk with one choice.
+  void send_chunk(size_t index, Json choice);
+  /// The same with the ids of its tokens, where they are asked for.
+  void send_choice(size_t index, Json choice);
+  /// return_token_ids: those of the prompt, once.
+  void add_prompt_ids(size_t index, Json& choice, Json& answer);
+  /// return_token_ids: those of the answer that were not told yet.
+  void add_token_ids(size_t index, Json& choice);
   void stream_choice(int32_t index);
   void stream_event(int32_t index, const OutputEvent& event);
   /// What the only choice has said since the last time, in the writer's words.
@@ -110,6 +121,10 @@ class Generation {
   void finish_stream();
   void answer_whole();
   ChoiceEnd end_of(const Choice& choice) const;
+  Json usage_so_far() const;
+  Json timings() const;
+  /// What tells of the text may be told: it has passed, or there is no filter.
+  bool text_passed(const Choice& choice) const;
   Json logprobs_of(Choice& choice) const;
   bool shown(const OutputEvent& event) const;
 
@@ -132,6 +147,8 @@ class Generation {
   bool wrote_since_ping_ = false;
   bool done_ = false;
   bool cancelled_ = false;  // by cancel()
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point submitted_, first_token_, last_token_;
   std::string outcome_;
   int error_status_ = 0;
 };

@@ -6,6 +6,16 @@
 
 namespace nibble {
 
+namespace {
+
+Json list_of(std::span<const int32_t> ids) {
+  Json::Array list;
+  for (const int32_t id : ids) list.emplace_back(id);
+  return Json(std::move(list));
+}
+
+}  // namespace
+
 void Generation::answer_whole() {
   if (writer_) {
     const ChoiceEnd end = end_of(choices_.front());
@@ -15,9 +25,14 @@ void Generation::answer_whole() {
     tell_response();
     return exchange_->respond({.body = writer_->whole().dump()});
   }
+  Json answer = head_.object({});
   Json::Array choices;
-  for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_of(i));
-  Json answer = head_.object(std::move(choices));
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices.push_back(whole_choice_of(i));
+    add_prompt_ids(i, choices.back(), answer);
+    add_token_ids(i, choices.back());
+  }
+  answer.set("choices", Json(std::move(choices)));
   if (request_.api == Api::chat && request_.prompt_logprobs >= 0)
     answer.set("prompt_logprobs",
                prompt_logprobs_json(served_.tokenizer, choices_.front().prompt_logprobs));
@@ -76,11 +91,31 @@ ChoiceEnd Generation::end_of(const Choice& choice) const {
   return end;
 }
 
+/// All of the text at its end, or none.
+bool Generation::text_passed(const Choice& choice) const {
+  return !choice.held || (choice.held->settled() && choice.held->verdict() == FilterVerdict::pass);
+}
+
+/// As vLLM places them: a completion's prompt in its choice, a chat's beside the choices.
+void Generation::add_prompt_ids(size_t index, Json& choice, Json& answer) {
+  if (!request_.return_token_ids || std::exchange(choices_[index].prompt_ids_sent, true)) return;
+  const bool chat = request_.api == Api::chat;
+  if (!chat || index == 0)
+    (chat ? answer : choice).set("prompt_token_ids", list_of(prompt_of(index)));
+}
+
+void Generation::add_token_ids(size_t index, Json& choice) {
+  Choice& from = choices_[index];
+  if (!request_.return_token_ids) return;
+  if (!text_passed(from)) return choice.set("token_ids", Json());
+  const std::vector<int32_t> ids = std::exchange(from.token_ids, {});
+  const bool given = request_.completion == Completion::given;
+  choice.set("token_ids", list_of(given ? ids : std::vector<int32_t>()));
+}
+
 Json Generation::logprobs_of(Choice& choice) const {
   if (!request_.sampling.wants_logprobs()) return {};
-  // Tokens tell of the text: all of them once all of it has passed, none otherwise.
-  if (choice.held && (!choice.held->settled() || choice.held->verdict() != FilterVerdict::pass))
-    return {};
+  if (!text_passed(choice)) return {};
   auto positions = std::exchange(choice.logprobs, {});
   if (request_.completion == Completion::dropped) positions.clear();
   if (positions.empty() && request_.delivery == Delivery::stream) return {};
@@ -96,6 +131,37 @@ Metrics::Calls Generation::calls() const {
     calls.malformed += choice.decoder.malformed_calls();
   }
   return calls;
+}
+
+/// Of all choices, so that it never falls.
+Json Generation::usage_so_far() const {
+  TokenCounts counts;
+  for (const auto& prompt : request_.prompts) counts.prompt += static_cast<int64_t>(prompt.size());
+  for (const Choice& choice : choices_)
+    if (request_.completion == Completion::given)
+      counts.completion += choice.finished ? choice.finished->completion_tokens : choice.tokens;
+  return json_object({{"prompt_tokens", Json(counts.prompt)},
+                      {"completion_tokens", Json(counts.completion)},
+                      {"total_tokens", Json(counts.prompt + counts.completion)}});
+}
+
+/// In llama.cpp's words. The rate is of the tokens after the first, whose time is the prompt's.
+Json Generation::timings() const {
+  const TokenCounts all = counts();
+  const auto ms = [](Clock::time_point from, Clock::time_point to) {
+    return std::max(std::chrono::duration<double, std::milli>(to - from).count(), 0.0);
+  };
+  int64_t said = 0;
+  for (const Choice& choice : choices_) said += choice.tokens;
+  const double prompt_ms = said > 0 ? ms(submitted_, first_token_) : 0.0;
+  const double said_ms = said > 0 ? ms(first_token_, last_token_) : 0.0;
+  const double rate = said_ms > 0.0 ? static_cast<double>(said - 1) * 1e3 / said_ms : 0.0;
+  return json_object({{"cache_n", Json(all.cached)},
+                      {"prompt_n", Json(all.prompt - all.cached)},
+                      {"prompt_ms", Json(prompt_ms)},
+                      {"predicted_n", Json(said)},
+                      {"predicted_ms", Json(said_ms)},
+                      {"predicted_per_second", Json(rate)}});
 }
 
 TokenCounts Generation::counts() const {

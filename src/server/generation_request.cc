@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/batch.h"
 #include "server/cache_salt.h"
 #include "server/chat_translation.h"
 #include "server/known_fields.h"
@@ -45,7 +46,8 @@ std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLi
                                   "; shorten it or raise --max-model-len"));
   const size_t room = context - longest;
   // Agents ask for the most that any model gives, and cannot know the context.
-  const bool lowered = request.api == Api::messages || request.api == Api::responses;
+  const bool lowered =
+      request.any_max_tokens || request.api == Api::messages || request.api == Api::responses;
   if (lowered) request.max_tokens = std::min(request.max_tokens, static_cast<int32_t>(room));
   if (static_cast<size_t>(request.max_tokens) > room)
     return too_long("max_tokens", concat("max_tokens is too large: expected at most ", room,
@@ -62,6 +64,25 @@ std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLi
   return std::nullopt;
 }
 
+/// Leaves the last prompt_tokens_max tokens of each prompt. Places worth remembering move with what
+/// is cut off before them.
+void truncate_prompts(const ServedModel& model, GenerationRequest& request) {
+  if (!request.prompt_tokens_max) return;
+  int32_t most = *request.prompt_tokens_max;
+  const bool limited = request.max_tokens > 0 && !request.any_max_tokens;
+  if (most < 0) most = model.context_max - (limited ? request.max_tokens : 1);
+  const auto kept = static_cast<size_t>(std::max(most, 1));
+  for (std::vector<int32_t>& prompt : request.prompts) {
+    if (prompt.size() <= kept) continue;
+    const size_t cut = prompt.size() - kept;
+    prompt.erase(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(cut));
+    for (int32_t& boundary : request.cache.boundaries) boundary -= static_cast<int32_t>(cut);
+    std::erase_if(request.cache.boundaries, [](int32_t tokens) { return tokens < kPageTokens; });
+    request.cache.pinned_tokens =
+        std::max(request.cache.pinned_tokens - static_cast<int32_t>(cut), 0);
+  }
+}
+
 /// What of a profile is no field of a body; and what the body, as it is served, says in echo.
 void use_profile(const Profile& profile, const Json& chat, GenerationRequest& request) {
   request.profile = profile.name;
@@ -71,6 +92,18 @@ void use_profile(const Profile& profile, const Json& chat, GenerationRequest& re
   for (const char* name : {"temperature", "top_p"})
     if (const Json* value = chat.find(name); value != nullptr && request.echoed.is_object())
       request.echoed.set(name, *value);
+}
+
+/// A grammar is of a whole answer and cannot know the part of it that the client has written.
+std::optional<ApiError> structure_of_a_part(const GenerationRequest& request) {
+  const bool whole =
+      request.structure && request.structure->kind != GrammarSource::Kind::free_calls;
+  if (!whole || request.answer_start == AnswerStart::anew) return std::nullopt;
+  return ApiError::field(
+      request.structure_field,
+      {.what = concat(request.structure_field, " beside a last message that is continued"),
+       .expected = "one of the two",
+       .advice = "end the messages with one of the user, or leave the structure out"});
 }
 
 ApiError unknown_model(std::string_view name) {
@@ -97,7 +130,8 @@ SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t in
   sequence.cache = cache;
   sequence.cache.salt = cache_salt_of(cache_tenant, cache_salt);
   if (served.tags.tool_begin) sequence.cache.anchor_ids = {*served.tags.tool_begin};
-  sequence.urgency = {.tenant = tenant, .weight = weight, .priority = priority, .deadline_ms = 0.0};
+  sequence.urgency = {
+      .tenant = turn_tenant, .weight = weight, .priority = priority, .deadline_ms = 0.0};
   sequence.prompt_logprobs = prompt_logprobs_wanted();
   // One choice computes the prompt, the others find it in the cache.
   sequence.tells_progress = return_progress && index % static_cast<size_t>(choices) == 0;
@@ -140,6 +174,9 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
     if (auto error = unknown_field(api, json.value())) return *std::move(error);
   GenerationRequest request{.api = api};
   Json body_as_chat = std::move(json).value();
+  if (const Json* asked = body_as_chat.find("model"); asked != nullptr && asked->is_string())
+    body_as_chat.set("model",
+                     Json(shown_name(asked->as_string(), model.names, model.unlisted_names)));
   const Json* named = body_as_chat.find("model");
   const Profile* profile = nullptr;
   if (named != nullptr && named->is_string())
@@ -171,6 +208,8 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
   if (fields.error()) return *fields.error();
   read_structure(fields, model, request, std::move(calls));
   if (fields.error()) return *fields.error();
+  if (auto error = structure_of_a_part(request)) return *error;
+  truncate_prompts(model, request);
   if (lengths == Lengths::any) return request;
   if (auto error = settle_lengths(model, limits, request)) return *error;
   return request;

@@ -24,6 +24,8 @@ namespace nibble {
 enum class Api : uint8_t { chat, completions, messages, responses };
 enum class Delivery : uint8_t { whole, stream };
 enum class Echo : uint8_t { none, prompt };
+/// continued: the answer goes on in the text of the conversation's last message.
+enum class AnswerStart : uint8_t { anew, continued };
 /// dropped: max_tokens 0, for the sake of the prompt's log-probabilities.
 enum class Completion : uint8_t { given, dropped };
 
@@ -42,6 +44,8 @@ struct GenerationRequest {
   Api api = Api::chat;
   Delivery delivery = Delivery::whole;
   bool include_usage = false;                     // stream: one more chunk with the usage
+  bool usage_in_chunks = false;                   // stream: and in every chunk that so far
+  bool return_token_ids = false;                  // of prompt and answer
   bool include_reasoning = true;                  // chat: else reasoning is left out
   std::optional<ReasoningField> reasoning_field;  // chat; else the server's policy
   bool return_progress = false;                   // stream: tells how far the prompt is
@@ -50,6 +54,8 @@ struct GenerationRequest {
   std::vector<std::vector<int32_t>> prompts;      // chat: exactly one
   int32_t choices = 1;                            // of each prompt
   int32_t max_tokens = 0;                         // 0: not said
+  bool any_max_tokens = false;                    // lowered to what fits, as in the agents' APIs
+  std::optional<int32_t> prompt_tokens_max;       // the last of them; -1: as many as fit
   std::optional<int32_t> max_tokens_default;      // the profile's
   int32_t min_tokens = 0;
   std::vector<int32_t> stop_ids;
@@ -59,14 +65,16 @@ struct GenerationRequest {
   ToolSchemas schemas;
   SkipSpecial skip_special = SkipSpecial::yes;
   Echo echo = Echo::none;
+  AnswerStart answer_start = AnswerStart::anew;
   Completion completion = Completion::given;
   int32_t prompt_logprobs = -1;  // as SequenceRequest's; the answer lists them
   std::optional<int32_t> thinking_budget;
   std::optional<int32_t> answer_reserve;  // tokens that thinking leaves; else the server's policy
   std::optional<RepetitionLimits> repetition;
-  int32_t priority = 0;     // smaller goes first
-  double timeout_ms = 0.0;  // from submission; 0: none
-  uint64_t tenant = 0;
+  int32_t priority = 0;       // smaller goes first
+  double timeout_ms = 0.0;    // from submission; 0: none
+  uint64_t tenant = 0;        // whose it is
+  uint64_t turn_tenant = 0;   // with whose requests it waits for a turn
   uint64_t cache_tenant = 0;  // whose prefixes it shares
   double weight = 1.0;        // of its tenant's prompts beside others'
   std::string cache_salt;
@@ -101,6 +109,7 @@ struct GenerationRequest {
 /// What a request's headers say; the rest is in its body.
 struct ClientFacts {
   uint64_t tenant = 0;
+  uint64_t turn_tenant = 0;
   uint64_t cache_tenant = 0;
   double weight = 1.0;
   std::string timeout_seconds;  // X-Request-Timeout, or empty

@@ -99,7 +99,12 @@ TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
        {with(R"("n":129)"), "n", "1 to 128"},
        {with(R"("n":99999999999999999999)"), "n", "1 to 128"},
        {with(R"("max_tokens":0)"), "max_tokens", "from 1"},
-       {with(R"("max_tokens":-5)"), "max_tokens", "from 1"},
+       {with(R"("max_tokens":-5)"), "max_tokens", "from -1"},
+       {with(R"("n":1.5)"), "n", "1 to 128"},
+       {with(R"("truncate_prompt_tokens":0)"), "truncate_prompt_tokens", "or -1"},
+       {with(R"("truncate_prompt_tokens":-2)"), "truncate_prompt_tokens", "-1 to 1024"},
+       {with(R"("truncate_prompt_tokens":1025)"), "truncate_prompt_tokens", "-1 to 1024"},
+       {with(R"("return_token_ids":1)"), "return_token_ids", "true or false"},
        {with(R"("max_completion_tokens":0)"), "max_completion_tokens", "from 1"},
        {with(R"("max_tokens":1020)"), "max_tokens", "in a context of 1024, found 1020"},
        {with(R"("max_tokens":5,"min_tokens":6)"), "min_tokens", "at most 5"},
@@ -229,7 +234,7 @@ TEST(GenerationRequest, TenantsShareNothing) {
   GenerationRequest request = accept(Api::chat, R"(,"cache_salt":"s")");
   std::set<uint64_t> salts;
   for (const uint64_t tenant : {uint64_t{0}, tenant_of("key-1"), tenant_of("key-2")}) {
-    request.tenant = request.cache_tenant = tenant;
+    request.turn_tenant = request.cache_tenant = tenant;
     salts.insert(request.sequence(model(), 0, 1).cache.salt);
     EXPECT_EQ(request.sequence(model(), 0, 1).urgency.tenant, tenant);
   }
@@ -242,8 +247,8 @@ TEST(GenerationRequest, RefusesByNameWhatIsNotBuilt) {
         R"("response_format":{"type":"json_schema"})", R"("tool_choice":"required")",
         R"("tool_choice":{"type":"function"})", R"("structured_outputs":{"structural_tag":{}})",
         R"("bad_words":["x"])", R"("use_beam_search":true)", R"("best_of":2)", R"("echo":true)",
-        R"("suffix":"x")", R"("chat_template":"x")", R"("continue_final_message":true)",
-        R"("documents":[{}])", R"("lora":[{"id":0,"scale":1}])", R"("lora_path":"a")"}) {
+        R"("suffix":"x")", R"("chat_template":"x")", R"("documents":[{}])",
+        R"("lora":[{"id":0,"scale":1}])", R"("lora_path":"a")"}) {
     const std::string name(field + 1, std::string_view(field).find('"', 1) - 1);
     expect_refusals(Api::chat, {{with(field), name.c_str(), name.c_str()}});
   }

@@ -43,10 +43,15 @@ struct HttpServer::State final : HttpConnectionOwner {
     handler(std::move(request), std::move(exchange));
   }
   bool accepting() const override { return tcp.is_open() || uds.is_open(); }
+  /// Trusted proxies are not counted.
+  bool is_counted(const std::string& address) const {
+    return !address.empty() && !is_trusted(address, options.trusted_proxies);
+  }
   void closed(HttpConnection* connection) override {
-    if (const auto count = by_address.find(connection->peer().address);
-        count != by_address.end() && --count->second == 0)
-      by_address.erase(count);
+    const std::string& address = connection->peer().address;
+    const auto count =
+        is_counted(address) ? by_address.find(client_group(address)) : by_address.end();
+    if (count != by_address.end() && --count->second == 0) by_address.erase(count);
     connections.erase(connection->shared_from_this());
   }
 
@@ -61,7 +66,7 @@ struct HttpServer::State final : HttpConnectionOwner {
   std::function<void()> on_terminate;
   bool paused = false;
   std::set<std::shared_ptr<HttpConnection>> connections;
-  std::map<std::string, size_t> by_address;  // connections
+  std::map<std::string, size_t> by_address;  // connections of each client_group()
 };
 
 namespace {
@@ -188,13 +193,14 @@ void HttpServer::State::welcome(HttpTransport::Socket socket, HttpPeer peer) {
   if (peer.entrance == Entrance::clients && connections.size() >= options.limits.connections_max)
     return refuse(concat("too many connections: at most ", options.limits.connections_max,
                          " (--max-connections); try again later"));
-  if (!peer.address.empty()) {
-    const auto count = by_address.find(peer.address);
+  if (is_counted(peer.address)) {
+    const std::string group = client_group(peer.address);
+    const auto count = by_address.find(group);
     if (count != by_address.end() && count->second >= options.limits.connections_per_address_max)
       return refuse(concat("too many connections from one address: at most ",
                            options.limits.connections_per_address_max,
                            " (--max-connections-per-address); try again later"));
-    ++by_address[peer.address];
+    ++by_address[group];
   }
   auto transport =
       encrypted ? tls_transport(std::move(socket), tls) : plain_transport(std::move(socket));

@@ -10,8 +10,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
+#include "server/client_address.h"
 #include "server/http.h"
 
 namespace nibble {
@@ -22,7 +24,8 @@ struct HttpLimits {
   size_t header_lines_max = 100;
   uint64_t body_bytes_max = uint64_t{32} << 20;
   size_t connections_max = 1024;
-  size_t connections_per_address_max = 1024;  // Unix sockets have no address
+  /// Of one client_group(); Unix sockets have no address, trusted proxies have many clients.
+  size_t connections_per_address_max = 256;
   size_t output_bytes_max = size_t{4} << 20;  // waiting for one slow reader
   Milliseconds header_wait{10'000};
   Milliseconds body_wait{60'000};
@@ -50,6 +53,7 @@ struct HttpOptions {
   std::filesystem::path uds;
   std::filesystem::path admin_uds;
   TlsFiles tls;  // of host and port
+  std::vector<AddressRange> trusted_proxies;
   HttpLimits limits;
 };
 

@@ -187,9 +187,14 @@ Result<std::optional<std::string>> KeyFile::changed_text() {
 }
 
 std::string_view key_of(const HttpRequest& request) {
-  constexpr std::string_view kBearer = "Bearer ";
+  // Names of schemes have no case: RFC 9110, 11.1.
+  constexpr std::string_view kBearer = "bearer ";
   const std::string_view header = request.header("authorization");
-  if (header.starts_with(kBearer)) return header.substr(kBearer.size());
+  const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; };
+  if (std::ranges::equal(header.substr(0, kBearer.size()), kBearer, same)) {
+    const size_t key = header.find_first_not_of(' ', kBearer.size());
+    return header.substr(std::min(key, header.size()));
+  }
   return request.header("x-api-key");
 }
 

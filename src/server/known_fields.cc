@@ -102,6 +102,7 @@ constexpr std::string_view kMessages[] = {
     "max_tokens",    "messages",      "system",    "stop_sequences",
     "tools",         "tool_choice",   "thinking",  "context_management",
     "output_config", "output_format", "container", "mcp_servers",
+    "thread",
 };
 
 constexpr std::string_view kResponses[] = {

@@ -22,6 +22,7 @@ class Translation {
   void message(const Json& message, size_t index);
   void user_block(const Json& block, const std::string& where, Json::Array& parts);
   void assistant_block(const Json& block, const std::string& where);
+  void prefill(const Json& last);
   Json result_content(const Json& block, const std::string& where);
   void tools();
   void tool_choice();
@@ -39,6 +40,13 @@ std::string without_billing_line(const std::string& text) {
   if (!text.starts_with(kBillingLine)) return text;
   const size_t end = text.find('\n');
   return end == std::string::npos ? "" : text.substr(end + 1);
+}
+
+/// Text in place of an image, on a line of its own.
+Json left_out_image(bool first) {
+  constexpr std::string_view kLine =
+      "[An image was left out here: this server gives the model text only.]\n";
+  return json_object({{"type", Json("text")}, {"text", Json(concat(first ? "" : "\n", kLine))}});
 }
 
 void Translation::unknown_block(const Json& block, const std::string& where) {
@@ -72,9 +80,14 @@ Json Translation::result_content(const Json& block, const std::string& where) {
   const Json* content = block.find("content");
   if (content == nullptr || content->is_null()) return Json("");
   if (!content->is_array()) return *content;
-  for (const Json& part : content->as_array())
-    if (text_of(part, "type") != "text") unknown_block(part, where + ".content");
-  return *content;
+  Json::Array parts;
+  for (const Json& part : content->as_array()) {
+    const std::string type = text_of(part, "type");
+    if (type != "text" && type != "image") unknown_block(part, where + ".content");
+    // Agents show screenshots and go on without them; the model must know that it sees none.
+    parts.push_back(type == "image" ? left_out_image(parts.empty()) : part);
+  }
+  return Json(std::move(parts));
 }
 
 void Translation::user_block(const Json& block, const std::string& where, Json::Array& parts) {
@@ -116,7 +129,9 @@ void Translation::message(const Json& message, size_t index) {
         "messages", {.what = where,
                      .expected = "a role (user or assistant) and content (a string or blocks)",
                      .found = shown(message)});
-  if (role == "system") return conversation_.system(*content);
+  // A reminder in the middle stays there: the prompt before it is in the prefix cache.
+  if (role == "system")
+    return conversation_.begun() ? conversation_.user(*content) : conversation_.system(*content);
   conversation_.end_turn();
   if (content->is_string()) {
     if (role == "user") return conversation_.user(*content);
@@ -132,6 +147,22 @@ void Translation::message(const Json& message, size_t index) {
       assistant_block(block, block_where);
   }
   if (!parts.empty()) conversation_.user(Json(std::move(parts)));
+}
+
+/// A last message of the assistant that ends with text is gone on with. As in Anthropic's own
+/// service not with thinking, which would have to come before that text.
+void Translation::prefill(const Json& last) {
+  const Json* content = last.find("content");
+  if (text_of(last, "role") != "assistant" || content == nullptr) return;
+  const bool blocks = content->is_array() && !content->as_array().empty();
+  if (!content->is_string() && !(blocks && text_of(content->as_array().back(), "type") == "text"))
+    return;
+  if (chat_.find("enable_thinking") != nullptr && *chat_.find("enable_thinking") == Json(true))
+    return fields_.refuse("messages",
+                          {.what = "messages end with the role assistant, with thinking",
+                           .expected = "a last message of the role user, or thinking disabled",
+                           .found = "both"});
+  chat_.set("continue_final_message", Json(true));
 }
 
 void Translation::tools() {
@@ -205,7 +236,17 @@ void Translation::thinking() {
     copy_members(*thinking, {{"budget_tokens", "thinking_token_budget"}}, chat_);
 }
 
+/// In the words by which Anthropic's client knows to send the whole conversation instead.
+ApiError no_threads() {
+  return {.message =
+              "thread: conversations are not kept here; send the whole conversation as "
+              "messages, without thread",
+          .param = "thread",
+          .details = json_object({{"error_code", Json("thread_unsupported_request")}})};
+}
+
 TranslatedBody Translation::run() {
+  if (fields_.find("thread") != nullptr) return no_threads();
   copy_members(body_,
                {{"model", "model"},
                 {"max_tokens", "max_tokens"},
@@ -236,6 +277,8 @@ TranslatedBody Translation::run() {
   tool_choice();
   format();
   thinking();
+  if (fields_.error()) return *fields_.error();
+  prefill(messages->as_array().back());
   if (fields_.error()) return *fields_.error();
   chat_.set("messages", conversation_.take());
   return std::move(chat_);

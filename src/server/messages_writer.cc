@@ -188,9 +188,9 @@ Json anthropic_error(const ApiError& error) {
                      : error.status == 503 ? "overloaded_error"
                      : error.status >= 500 ? "api_error"
                                            : "invalid_request_error";
-  return json_object(
-      {{"type", Json("error")},
-       {"error", json_object({{"type", Json(type)}, {"message", message_json(error.message)}})}});
+  Json inner = json_object({{"type", Json(type)}, {"message", message_json(error.message)}});
+  if (!error.details.is_null()) inner.set("details", error.details);
+  return json_object({{"type", Json("error")}, {"error", std::move(inner)}});
 }
 
 }  // namespace nibble

@@ -167,15 +167,25 @@ Result<std::map<std::string, FilterSet>> make_filters(const Profiles& profiles,
   return made;
 }
 
-std::vector<std::string> servable_names(const std::vector<std::string>& names,
-                                        const Profiles& profiles) {
+std::vector<std::string> listed_names(const std::vector<std::string>& names,
+                                      const Profiles& profiles, ProfileListing listing) {
   std::vector<std::string> all = names;
-  const auto add = [&](std::string name) {
+  if (listing == ProfileListing::off) return all;
+  for (const Profile& profile : profiles.all()) {
+    std::string name = concat(names.front(), ":", profile.name);
     if (std::ranges::find(all, name) == all.end()) all.push_back(std::move(name));
-  };
-  for (const Profile& profile : profiles.all()) add(concat(names.front(), ":", profile.name));
-  for (const Profile& profile : profiles.all()) add(profile.name);
+  }
   return all;
+}
+
+std::string shown_name(std::string_view asked, const std::vector<std::string>& names,
+                       const std::vector<std::string>& unlisted) {
+  for (const std::string& name : unlisted) {
+    if (asked == name) return names.front();
+    if (asked.starts_with(name) && asked[name.size()] == ':')
+      return concat(names.front(), asked.substr(name.size()));
+  }
+  return std::string(asked);
 }
 
 const Profile* profile_of(std::string_view model, const std::vector<std::string>& names,

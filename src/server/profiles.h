@@ -66,10 +66,16 @@ class Profiles {
 /// Those of each profile, by its name. Errors: those of FilterStore::get, with the profile's name.
 Result<std::map<std::string, FilterSet>> make_filters(const Profiles& profiles, FilterStore& store);
 
-/// Every name that requests may use: the model's own, then the first with each profile, then the
-/// profiles.
-std::vector<std::string> servable_names(const std::vector<std::string>& names,
-                                        const Profiles& profiles);
+/// What GET /v1/models lists of profiles: each once, as NAME:PROFILE, or none.
+enum class ProfileListing : uint8_t { off, on };
+
+/// The names that are listed: the model's own, then the first with each profile.
+std::vector<std::string> listed_names(const std::vector<std::string>& names,
+                                      const Profiles& profiles, ProfileListing listing);
+
+/// `asked` with the first of `names` in place of one of `unlisted`: "/models/x:p" is "x:p".
+std::string shown_name(std::string_view asked, const std::vector<std::string>& names,
+                       const std::vector<std::string>& unlisted);
 
 /// The profile that `model` names; nothing: none, or the name is not known.
 const Profile* profile_of(std::string_view model, const std::vector<std::string>& names,

@@ -25,7 +25,16 @@ TEST(Profiles, AreFoundUnderTheirNames) {
   EXPECT_EQ(found("other:thinking-coding"), "");
   EXPECT_EQ(found("tiny:fast"), "");
   EXPECT_EQ(found(":thinking-coding"), "");
-  EXPECT_EQ(servable_names(names, profiles).size(), 2U + 2 * profiles.all().size());
+  const auto listed = listed_names(names, profiles, ProfileListing::on);
+  EXPECT_EQ(listed.size(), 2U + profiles.all().size());
+  EXPECT_EQ(listed[0], names[0]);
+  EXPECT_EQ(listed[2], concat(names[0], ":", profiles.all()[0].name));
+  EXPECT_EQ(listed_names(names, profiles, ProfileListing::off), names);
+  const std::vector<std::string> unlisted = {"/models/tiny", "/models/tiny:x"};
+  EXPECT_EQ(shown_name("/models/tiny", names, unlisted), names[0]);
+  EXPECT_EQ(shown_name("/models/tiny:thinking", names, unlisted), concat(names[0], ":thinking"));
+  EXPECT_EQ(shown_name("/models/tinier", names, unlisted), "/models/tinier");
+  EXPECT_EQ(shown_name("thinking", names, unlisted), "thinking");
 }
 
 GenerationRequest parsed_by(const ServedModel& model, Api api, const std::string& body) {

@@ -113,8 +113,46 @@ void read_streaming(FieldReader& fields, GenerationRequest& request) {
         {.what = "stream_options", .expected = "an object", .found = shown(*options)});
   FieldReader inner(*options);
   request.include_usage = inner.flag("include_usage").value_or(false);
-  inner.unsupported("continuous_usage_stats", {Json(false)});
+  const bool each = inner.flag("continuous_usage_stats").value_or(false);
+  request.usage_in_chunks = each && request.include_usage;
   if (inner.error()) fields.set_error(*inner.error());
+}
+
+/// -1: no limit but the context's.
+std::optional<int64_t> read_token_limit(FieldReader& fields, std::string_view name, int64_t least) {
+  const auto limit = fields.integer(name, -1, INT32_MAX);
+  if (!limit || *limit >= least) return limit;
+  if (*limit == -1) return INT32_MAX;
+  fields.refuse(name, {.what = name,
+                       .expected = concat("a whole number from ", least, " to ", INT32_MAX,
+                                          ", or -1 for no limit"),
+                       .found = concat(*limit)});
+  return std::nullopt;
+}
+
+void read_token_limits(FieldReader& fields, GenerationRequest& request) {
+  // The newer name wins. Without either: generation_config.json's, else whatever fits.
+  const bool may_be_none = request.echo == Echo::prompt;
+  const auto tokens_max = read_token_limit(fields, "max_tokens", may_be_none ? 0 : 1);
+  const auto newer = read_token_limit(fields, "max_completion_tokens", 1);
+  request.max_tokens = static_cast<int32_t>(newer.value_or(tokens_max.value_or(0)));
+  request.any_max_tokens = request.max_tokens == INT32_MAX;
+  if (may_be_none && !newer && tokens_max == 0) {  // the engine makes one, nobody sees it
+    request.max_tokens = 1;
+    request.completion = Completion::dropped;
+  }
+  request.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, INT32_MAX).value_or(0));
+}
+
+void read_truncation(FieldReader& fields, const ServedModel& model, GenerationRequest& request) {
+  constexpr auto kName = "truncate_prompt_tokens";
+  const auto tokens = fields.integer(kName, -1, model.context_max);
+  if (tokens == 0)
+    fields.refuse(kName,
+                  {.what = kName,
+                   .expected = concat("1 to ", model.context_max, ", or -1 for as many as fit"),
+                   .found = "0"});
+  if (tokens) request.prompt_tokens_max = static_cast<int32_t>(*tokens);
 }
 
 void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
@@ -122,11 +160,11 @@ void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   const Json zero(0);
   for (const char* name : {"bad_words", "allowed_token_ids"})
     fields.unsupported(name, {Json(Json::Array{})});
-  for (const char* name : {"truncate_prompt_tokens", "logprob_token_ids", "kv_transfer_params",
-                           "logits_processors", "custom_logit_processor"})
+  for (const char* name :
+       {"logprob_token_ids", "kv_transfer_params", "logits_processors", "custom_logit_processor"})
     fields.unsupported(name);
-  for (const char* name : {"include_stop_str_in_output", "use_beam_search", "return_token_ids",
-                           "return_tokens_as_token_ids", "continue_final_message"})
+  for (const char* name :
+       {"include_stop_str_in_output", "use_beam_search", "return_tokens_as_token_ids"})
     fields.unsupported(name, {off});
   for (const std::string_view name : kAdapterFields) {
     const Json* adapter = fields.find(name);
@@ -134,7 +172,7 @@ void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
       fields.refuse(name, {.what = concat(name, ": adapters (LoRA) are not served"),
                            .advice = "leave it out, or serve a checkpoint they are merged into"});
   }
-  if (request.api != Api::completions) fields.unsupported("echo", {off});
+  fields.unsupported(request.api == Api::completions ? "continue_final_message" : "echo", {off});
   fields.unsupported("length_penalty", {Json(1.0), Json(1)});
   fields.unsupported("suffix", {Json("")});
   fields.unsupported("best_of", {Json(1)});
@@ -171,17 +209,9 @@ void read_common_fields(FieldReader& fields, const ServedModel& model, const Req
   request.choices = static_cast<int32_t>(fields.integer("n", 1, limits.choices_max).value_or(1));
   const bool skip = fields.flag("skip_special_tokens").value_or(true);
   request.skip_special = skip ? SkipSpecial::yes : SkipSpecial::no;
-
-  // The newer name wins. Without either: generation_config.json's, else whatever fits.
-  const bool may_be_none = request.echo == Echo::prompt;
-  const auto tokens_max = fields.integer("max_tokens", may_be_none ? 0 : 1, INT32_MAX);
-  const auto newer = fields.integer("max_completion_tokens", 1, INT32_MAX);
-  request.max_tokens = static_cast<int32_t>(newer.value_or(tokens_max.value_or(0)));
-  if (may_be_none && !newer && tokens_max == 0) {  // the engine makes one, nobody sees it
-    request.max_tokens = 1;
-    request.completion = Completion::dropped;
-  }
-  request.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, INT32_MAX).value_or(0));
+  read_token_limits(fields, request);
+  read_truncation(fields, model, request);
+  request.return_token_ids = fields.flag("return_token_ids").value_or(false);
 }
 
 }  // namespace nibble

@@ -1,6 +1,7 @@
 // Objects in the field order of OpenAI's reference.
 #include "server/response_json.h"
 
+#include <algorithm>
 #include <random>
 
 namespace nibble {
@@ -19,6 +20,12 @@ Json token_entry(const Tokenizer& tokenizer, const TokenLogprob& entry) {
   return json_object({{"token", Json(token_text(tokenizer, entry.token))},
                       {"logprob", Json(std::max(entry.logprob, -9999.0))},
                       {"bytes", Json(std::move(bytes))}});
+}
+
+/// Code points, which Python and OpenAI's reference count.
+size_t characters_of(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
@@ -81,6 +88,7 @@ Json AnswerHead::object(Json::Array choices) const {
                       {"object", Json(name)},
                       {"created", Json(created)},
                       {"model", Json(model)},
+                      {"system_fingerprint", text_or_null(fingerprint)},
                       {"choices", Json(std::move(choices))}});
 }
 
@@ -135,7 +143,7 @@ Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLog
     tokens.push_back(Json(text));
     logprobs.push_back(Json(std::max(position.chosen.logprob, -9999.0)));
     offsets.push_back(Json(text_offset));
-    text_offset += text.size();
+    text_offset += characters_of(text);
     Json top(Json::Object{});
     for (const TokenLogprob& other : position.top)
       top.set(token_text(tokenizer, other.token), Json(std::max(other.logprob, -9999.0)));
@@ -196,8 +204,7 @@ TextChunks::TextChunks(const AnswerHead& head, int32_t index, OutputEvent::Kind 
   }
   const std::string object = head.object({}).dump();
   CHECK(parts_.size() > 1 && object.ends_with(kEnd), choice, object);
-  parts_.front() =
-      concat("data: ", object.substr(0, object.size() - kEnd.size()), parts_.front());
+  parts_.front() = concat("data: ", object.substr(0, object.size() - kEnd.size()), parts_.front());
   parts_.back() += concat(kEnd, "\n\n");
 }
 

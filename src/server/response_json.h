@@ -19,10 +19,11 @@ struct AnswerHead {
   Api api = Api::chat;
   Delivery delivery = Delivery::whole;
   std::string model;
+  std::string fingerprint;  // of what computes: the same while answers can be
   int64_t created = 0;
   ReasoningField reasoning_field = ReasoningField::both;
 
-  /// {"id","object","created","model","choices"}.
+  /// {"id","object","created","model","system_fingerprint","choices"}.
   Json object(Json::Array choices) const;
 };
 

@@ -45,8 +45,8 @@ class ResponseStoreTest : public testing::ServerTest {
     return parse_json(body, "body").value();
   }
   std::string removal(const std::string& id, const std::string& key) {
-    return concat("DELETE /v1/responses/", id, " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ",
-                  key, "\r\n\r\n");
+    return concat("DELETE /v1/responses/", id,
+                  " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ", key, "\r\n\r\n");
   }
   static constexpr const char* kMine = "Authorization: Bearer mine\r\n";
   static constexpr const char* kTheirs = "Authorization: Bearer theirs\r\n";

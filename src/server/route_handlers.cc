@@ -38,16 +38,14 @@ void rest(ServerState& server, Engine::Rest wanted, std::shared_ptr<HttpExchange
   });
 }
 
-/// The model's names that the caller's key may use.
-std::vector<std::string> names_for(const ServedModel& model, const RequestRecord& record) {
-  std::vector<std::string> names = servable_names(model.names, model.profiles);
-  if (record.key)
-    std::erase_if(names, [&](const std::string& name) {
-      const Profile* profile = profile_of(name, model.names, model.profiles);
-      if (profile == nullptr) profile = model.profiles.standing();
-      return may_use(*record.key, profile != nullptr ? profile->name : "") == Permission::denied;
-    });
-  return names;
+/// Whether requests of the caller may ask for the model by this name.
+bool is_served(const ServedModel& model, const std::string& name, const RequestRecord& record) {
+  const Profile* profile = profile_of(name, model.names, model.profiles);
+  const bool own = std::ranges::find(model.names, name) != model.names.end();
+  if (profile == nullptr && !own) return false;
+  if (!record.key) return true;
+  if (profile == nullptr) profile = model.profiles.standing();
+  return may_use(*record.key, profile != nullptr ? profile->name : "") == Permission::granted;
 }
 
 Json model_card(const ServedModel& model, std::string_view name) {
@@ -83,8 +81,10 @@ void answer_version(ServerState&, Call call) {
 
 void answer_models(ServerState& server, Call call) {
   Json::Array cards;
-  for (const std::string& name : names_for(server.model, *call.record))
-    cards.push_back(model_card(server.model, name));
+  const ServedModel& model = server.model;
+  for (const std::string& name :
+       listed_names(model.names, model.profiles, server.options.list_profiles))
+    if (is_served(model, name, *call.record)) cards.push_back(model_card(model, name));
   const Json list = json_object({{"object", Json("list")}, {"data", Json(std::move(cards))}});
   call.exchange->respond({.body = list.dump()});
 }
@@ -92,9 +92,10 @@ void answer_models(ServerState& server, Call call) {
 void answer_one_model(ServerState& server, Call call) {
   const std::string id =
       percent_decoded(std::string_view(call.request.path).substr(call.route->path.size()));
-  const std::vector<std::string> names = names_for(server.model, *call.record);
-  if (std::ranges::find(names, id) != names.end())
-    return call.exchange->respond({.body = model_card(server.model, id).dump()});
+  const ServedModel& model = server.model;
+  const std::string name = shown_name(id, model.names, model.unlisted_names);
+  if (is_served(model, name, *call.record))
+    return call.exchange->respond({.body = model_card(model, name).dump()});
   call.exchange->respond(
       ApiError{.status = 404,
                .message = concat("the model \"", id.substr(0, 100), "\" is not served here"),

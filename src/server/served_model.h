@@ -26,6 +26,8 @@ struct TagIds {
 struct ServedModel {
   std::vector<std::string> names;  // the first is echoed in answers
   Tokenizer tokenizer;
+  /// More names of the same model, which no answer shows: the path it was given as.
+  std::vector<std::string> unlisted_names{};
   Profiles profiles{};                        // more names, that stand for ways of asking
   std::optional<ChatTemplate> chat_template;  // absent: completions only
   Json template_kwargs;                       // defaults below the request's
@@ -40,6 +42,7 @@ struct ServedModel {
   int32_t vocab_rows = 0;
   size_t token_bytes_max = 1;  // of any one token
   int64_t created = 0;         // seconds since 1970
+  std::string fingerprint;     // system_fingerprint of answers; the server's
   /// Compiles what answers must be; the server's. Empty: requests for structure are refused.
   std::shared_ptr<GrammarCompiler> grammars;
 

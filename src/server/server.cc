@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/sha256.h"
 #include "server/answer_writer.h"
 #include "server/cache_salt.h"
 #include "server/server_state.h"
@@ -13,6 +14,22 @@ namespace nibble {
 namespace {
 
 constexpr size_t kParsingMax = 256;   // bodies waiting to be parsed
+
+/// Where anybody of this machine may ask, a page in a browser of it must not be taken for them.
+SiteRules site_rules_of(const ServerOptions& options) {
+  const bool keyless = options.api_keys.empty() && options.api_key_file.empty();
+  const bool checked = keyless && is_loopback(options.http.host);
+  return {{.hosts = options.allowed_hosts, .origins = options.allowed_origins},
+          checked ? SiteRules::LocalNames::checked : SiteRules::LocalNames::any};
+}
+
+/// Another program, model or kind of device computes other numbers: system_fingerprint tells.
+std::string fingerprint_of(const ServedModel& model, const Backend& backend) {
+  const std::string facts = concat(NIBBLE_VERSION, "\n", model.names.front(), "\n",
+                                   model.context_max, "\n", backend.description());
+  constexpr size_t kDigits = 10;
+  return concat("fp_", sha256_hex(facts).substr(0, kDigits));
+}
 
 }  // namespace
 
@@ -24,8 +41,10 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   auto state = std::make_shared<ServerState>(std::move(model), std::move(options));
   ServerState* s = state.get();
   s->metrics.cache_is(settings.cache);
+  s->model.fingerprint = fingerprint_of(s->model, *backend);
   std::shared_ptr<FilterStore>& store = s->options.filter.store;
   if (store == nullptr) store = std::make_shared<FilterStore>(s->options.log);
+  s->sites = site_rules_of(s->options);
   s->profile_filters = TRY(make_filters(s->model.profiles, *store));
   TRY(s->read_keys());
   const HttpHandler handler = [s](HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
@@ -139,9 +158,12 @@ FilterSet ServerState::filters_for(const RequestRecord& record, const std::strin
 }
 
 ClientFacts ServerState::client_of(const Call& call) const {
-  ClientFacts facts{.timeout_seconds = std::string(call.request.header("x-request-timeout"))};
+  const HttpRequest& request = call.request;
+  ClientFacts facts{.timeout_seconds = std::string(request.header("x-request-timeout"))};
+  facts.turn_tenant = tenant_of(client_group(client_behind(
+      request.client, request.header("x-forwarded-for"), options.http.trusted_proxies)));
   if (const auto& key = call.record->key) {
-    facts.tenant = tenant_of(key_of(call.request));
+    facts.tenant = facts.turn_tenant = tenant_of(key_of(request));
     facts.cache_tenant = key->cache == CacheSharing::shared ? 0 : facts.tenant;
     facts.weight = key->weight;
   }
@@ -219,7 +241,8 @@ void ServerState::handle(HttpRequest request, std::shared_ptr<HttpExchange> exch
   if (!record->origin.empty() && is_preflight(request))
     return exchange->respond(preflight_answer(request));
   const bool known = keys->empty() || record->key || door == Door::admin;
-  auto error = refusal_of(request, choice, known ? Caller::known : Caller::unknown);
+  auto error = sites.refusal_of(request);
+  if (!error) error = refusal_of(request, choice, known ? Caller::known : Caller::unknown);
   if (!error && record->key && choice.route->counted()) {
     error = quotas.begin(*record->key, record->begin);
     record->holds_seat = !error;

@@ -46,6 +46,7 @@ struct ServerOptions {
   std::filesystem::path api_key_file;  // as Keys::add_lines reads; looked at every key_check
   std::chrono::milliseconds key_check{1'000};  // of certificates too
   std::vector<std::string> allowed_origins;    // of other sites' pages; "*": any. Empty: none
+  std::vector<std::string> allowed_hosts;      // names that Host may have, as SiteRules has them
   RequestLimits limits;
   GrammarLimits grammar_limits;
   std::chrono::milliseconds ping_every{10'000};
@@ -62,6 +63,7 @@ struct ServerOptions {
   FilterOptions filter;
   WebPage web = WebPage::served;
   AdminRoutes admin_routes = AdminRoutes::on_admin_socket;
+  ProfileListing list_profiles = ProfileListing::on;
   std::vector<MemoryPart> memory_map;  // what GET /stats tells of the plan
 };
 

@@ -15,6 +15,7 @@
 #include "server/request_record.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/site_rules.h"
 #include "server/task_thread.h"
 
 namespace nibble {
@@ -36,7 +37,7 @@ struct ServerState {
   /// Headers of every answer: its id, the key's limits, what a browser must know.
   std::vector<HttpHeader> headers_for(const RequestRecord& record);
   bool allows_origin(std::string_view origin) const;
-  /// Without keys all clients are one tenant, whatever key they send.
+  /// Without keys all clients are one tenant, whatever key they send; turns are by address then.
   ClientFacts client_of(const Call& call) const;
   /// Reads the keys again when their file has changed; a broken one leaves those in use.
   Result<void> read_keys();
@@ -61,6 +62,7 @@ struct ServerState {
   std::shared_ptr<const Keys> keys = std::make_shared<const Keys>();
   std::unique_ptr<KeyFile> key_file;  // on the parser's thread, once it runs
   FileWatch certificates{{}};         // likewise
+  SiteRules sites;
   Quotas quotas;
   Metrics metrics;
   std::unique_ptr<HttpServer> http;

@@ -176,7 +176,10 @@ TEST_F(ServerTest, ListsModelsHealthAndVersion) {
   EXPECT_EQ(ask(get("/health")).first, 200);
   EXPECT_NE(ask(get("/version")).second.find("\"version\""), std::string::npos);
   const Json list = parse_json(ask(get("/v1/models")).second, "list").value();
-  ASSERT_EQ(at(list, "data").as_array().size(), 16U);  // its names, and profiles
+  ASSERT_EQ(at(list, "data").as_array().size(), 2U + 7U);  // its names, each profile once
+  EXPECT_EQ(at(at(list, "data").as_array()[2], "id").as_string(), "tiny:thinking-general");
+  EXPECT_EQ(ask(get("/v1/models/thinking-general")).first, 200);  // not listed, and taken
+  EXPECT_EQ(ask(get("/v1/models/alias:thinking-general")).first, 200);
   EXPECT_EQ(at(at(list, "data").as_array()[0], "id").as_string(), "tiny");
   EXPECT_EQ(at(at(list, "data").as_array()[0], "max_model_len").as_int(), 1024);
   EXPECT_EQ(ask(get("/v1/models/alias")).first, 200);
@@ -185,15 +188,53 @@ TEST_F(ServerTest, ListsModelsHealthAndVersion) {
   EXPECT_EQ(ask(get("/v1/models/other")).first, 404);
 }
 
+class UnlistedNames : public testing::ServerTest {
+ protected:
+  ServedModel model() const override {
+    ServedModel made = testing::ServerTest::model();
+    made.unlisted_names = {"/home/me/tiny"};
+    return made;
+  }
+};
+
+TEST_F(UnlistedNames, AreTakenAndNeverShown) {
+  ServerOptions options;
+  options.list_profiles = ProfileListing::off;
+  start("x", options);
+  const std::string list = ask(get("/v1/models")).second;
+  EXPECT_EQ(at(parse_json(list, "list").value(), "data").as_array().size(), 2U);
+  const char* kBodies[][2] = {
+      {kChat, R"("messages":[{"role":"user","content":"a"}],"max_tokens":9)"},
+      {kCompletions, R"("prompt":"a","max_tokens":2)"},
+      {"/v1/messages", R"("messages":[{"role":"user","content":"a"}],"max_tokens":9)"},
+      {"/v1/responses", R"("input":"a","max_output_tokens":9)"},
+  };
+  for (const char* name : {"/home/me/tiny", "/home/me/tiny:instruct", "%2Fhome%2Fme%2Ftiny"}) {
+    std::string card = ask(get(concat("/v1/models/", name))).second;
+    EXPECT_EQ(card.find("/home"), std::string::npos) << card;
+    EXPECT_NE(card.find("\"id\":\"tiny"), std::string::npos) << card;
+    for (const auto& [path, fields] : kBodies) {
+      if (*name == '%') continue;
+      const auto [status, body] =
+          ask(post(path, concat(R"({"model":")", name, "\",", fields, "}")));
+      EXPECT_EQ(status, 200) << body;
+      EXPECT_EQ(body.find("/home"), std::string::npos) << body;
+      EXPECT_NE(body.find("\"model\":\"tiny"), std::string::npos) << body;
+    }
+  }
+  EXPECT_EQ(ask(get("/v1/models/%2Fhome%2Fme%2Fother")).first, 404);
+}
+
 TEST_F(ServerTest, RefusesWhatItDoesNotRoute) {
   start("x");
   EXPECT_EQ(ask(get("/nothing")).first, 404);
   EXPECT_EQ(ask(get("/v1/models/")).first, 404);
   EXPECT_EQ(ask(get(kChat)).first, 405);
-  EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: x\r\n\r\n").first, 405);
-  EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").first,
-            415);
-  EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+  EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").first, 405);
+  EXPECT_EQ(
+      ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}").first,
+      415);
+  EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
                 "Content-Length: 2\r\n\r\n{}")
                 .first,
             415);
@@ -210,8 +251,9 @@ TEST_F(ServerTest, EveryRouteButTheOpenOnesNeedsTheKey) {
     for (const char* header : {"", "Authorization: Bearer wrong\r\n", "Authorization: Bearer \r\n",
                                "Authorization: sesame\r\n", "Authorization: Bearer sesam\r\n",
                                "Authorization: Bearer sesamee\r\n", "x-api-key: SESAME\r\n"}) {
-      const std::string request = concat(route.method, " ", path, " HTTP/1.1\r\nHost: x\r\n",
-                                         header, "Content-Length: 0\r\n\r\n");
+      const std::string request =
+          concat(route.method, " ", path, " HTTP/1.1\r\nHost: localhost\r\n", header,
+                 "Content-Length: 0\r\n\r\n");
       EXPECT_EQ(ask(request).first, route.access == Access::open ? 200 : 401) << request;
     }
   }
@@ -225,7 +267,8 @@ TEST_F(ServerTest, SleepsAndIsWokenByARequest) {
   options.admin_routes = AdminRoutes::on_every_socket;
   start("x", options);
   const auto rest = [&](const char* path) {
-    return ask(concat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")).first;
+    return ask(concat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"))
+        .first;
   };
   const auto sleeping = [&] { return ask(get("/is_sleeping")).second; };
   EXPECT_EQ(sleeping(), R"({"is_sleeping":false})");

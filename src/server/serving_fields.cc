@@ -101,6 +101,7 @@ void read_serving_fields(FieldReader& fields, const ServedModel& model, const Re
 
 std::optional<ApiError> apply_client(const ClientFacts& client, GenerationRequest& request) {
   request.tenant = client.tenant;
+  request.turn_tenant = client.turn_tenant;
   request.cache_tenant = client.cache_tenant;
   request.weight = client.weight;
   if (client.timeout_seconds.empty()) return std::nullopt;

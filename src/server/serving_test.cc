@@ -133,7 +133,7 @@ TEST_F(ServingTest, EchoGivesThePromptFirst) {
 TEST_F(ServingTest, BadTimeHeaderIsRefused) {
   start("abc");
   const auto [status, body] =
-      ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
           "X-Request-Timeout: soon\r\nContent-Length: 14\r\n\r\n{\"prompt\":\"p\"}");
   EXPECT_EQ(status, 400) << body;
   EXPECT_NE(body.find("X-Request-Timeout"), std::string::npos) << body;

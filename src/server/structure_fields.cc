@@ -125,7 +125,10 @@ void read_structure(FieldReader& fields, const ServedModel& model, GenerationReq
   StructureReader reader(fields);
   std::optional<GrammarSource> source = reader.read();
   std::string name = reader.name();
-  if (source && calls && calls->kind == GrammarSource::Kind::tool_calls)
+  const bool forced = calls && calls->kind == GrammarSource::Kind::tool_calls;
+  // A format is of text, and a forced call has none; clients send both in every turn.
+  if (forced && name == "response_format") source.reset();
+  if (source && forced)
     fields.refuse(name, {.what = concat(name, " beside a forced tool call"),
                          .expected = "one structure for an answer"});
   if (!source && calls) {

@@ -63,8 +63,8 @@ TEST_F(TenantsTest, EveryRouteButTheOpenOnesNeedsAKeyOfTheFile) {
   for (const Route& route : server_routes()) {
     const std::string path =
         concat(route.path, route.path.size() > 1 && route.path.ends_with('/') ? "tiny" : "");
-    const std::string request =
-        concat(route.method, " ", path, " HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    const std::string request = concat(route.method, " ", path,
+                                       " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     EXPECT_EQ(ask(request).first == 401, route.access == Access::keyed) << request;
   }
   EXPECT_EQ(status_for("alice"), 200);
@@ -132,7 +132,7 @@ TEST_F(TenantsTest, HoldsKeysToTheirProfiles) {
   EXPECT_EQ(asking("thinking-coding"), 403);
   EXPECT_EQ(status_for("alice"), 403);
   const std::string models = ask(get("/v1/models", with_key("key-of-alice"))).second;
-  EXPECT_NE(models.find("\"instruct-general\""), std::string::npos) << models;
+  EXPECT_NE(models.find("\"tiny:instruct-general\""), std::string::npos) << models;
   EXPECT_EQ(models.find("thinking-coding"), std::string::npos) << models;
   EXPECT_EQ(ask(get("/v1/models/thinking-coding", with_key("key-of-alice"))).first, 404);
 }

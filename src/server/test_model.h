@@ -72,8 +72,10 @@ inline constexpr std::string_view kTemplate =
     "{%- if m.content is string %}{{- m.content }}{%- elif m.content %}"
     "{%- for part in m.content %}{{- part.text }}{%- endfor %}{%- endif %}"
     "{{- '<|im_end|>\\n' }}{%- endfor %}"
-    "{{- '<|im_start|>assistant\\n' }}{%- if enable_thinking is defined and not enable_thinking %}"
-    "{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}";
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- if enable_thinking is "
+    "defined and not enable_thinking %}"
+    "{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}"
+    "{%- endif %}";
 
 inline ServedModel served_model() {
   auto tokenizer = Tokenizer::parse(tokenizer_json(), "", "the test tokenizer");

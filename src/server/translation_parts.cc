@@ -1,6 +1,9 @@
 // Turns and system prompts.
 #include "server/translation_parts.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace nibble {
 
 namespace {
@@ -17,17 +20,15 @@ void Conversation::add(std::string_view role, Json content) {
 }
 
 void Conversation::system(Json content) {
-  if (!messages_.empty()) return user(std::move(content));
   Json::Array parts;
   if (content.is_array())
     parts = std::move(content.as_array());
   else
     parts.push_back(json_object({{"type", Json("text")}, {"text", std::move(content)}}));
-  for (Json& part : parts) {
-    const std::string text = text_of(part, "text");
-    if (!system_.empty() && !text.empty()) part.set("text", Json("\n\n" + text));
-    system_.push_back(std::move(part));
-  }
+  if (const std::string text = parts.empty() ? "" : text_of(parts.front(), "text");
+      !system_.empty() && !text.empty())
+    parts.front().set("text", Json("\n\n" + text));
+  std::ranges::move(parts, std::back_inserter(system_));
 }
 
 void Conversation::user(Json content) { add("user", std::move(content)); }

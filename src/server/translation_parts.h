@@ -16,9 +16,9 @@ inline std::string text_of(const Json& object, std::string_view name) {
   return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
 
-/// Messages as they gather. Templates take one system message, the first: what is said there is
-/// joined, and what comes later under that role is said by the user. The pieces of one assistant
-/// turn (thinking, text, calls) become one message.
+/// Messages as they gather. Templates take one system message, the first: what is said under that
+/// role is joined there. The pieces of one assistant turn (thinking, text, calls) become one
+/// message.
 class Conversation {
  public:
   /// `content` is a string or a list of parts.
@@ -33,6 +33,8 @@ class Conversation {
   void mark(const Json& block);
   /// The turn of the assistant ends, though the next message is one of it too.
   void end_turn() { in_turn_ = false; }
+
+  bool begun() const { return !messages_.empty(); }
 
   Json take();
 

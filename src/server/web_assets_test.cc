@@ -178,7 +178,8 @@ TEST_F(WebPageTest, AKnownFileIsNotSentAgain) {
   const std::string answer =
       head(testing::get("/", concat("If-None-Match: ", etag, "\r\nConnection: close\r\n")));
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 304 Not Modified")) << answer;
-  EXPECT_TRUE(head(concat("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")).starts_with("HTTP/1.1 200"));
+  EXPECT_TRUE(
+      head(concat("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")).starts_with("HTTP/1.1 200"));
 }
 
 TEST_F(WebPageTest, CanBeSwitchedOff) {

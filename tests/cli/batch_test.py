@@ -52,28 +52,34 @@ class Checks:
 
     def test_answers_every_line(self):
         ask = [{"role": "user", "content": "hi"}]
+        rules = [{"role": "developer", "content": "Be brief."},
+                 {"role": "system", "content": "Be kind."}]
         self.start_over([question(4), "", question(5),
+                         line("s1", messages=[*rules, *ask], max_tokens=3),
+                         line("s2", messages=[rules[0], *ask, rules[1]], max_tokens=3),
                          line("c", "/v1/completions", prompt=["one", "two"], max_tokens=3),
                          line("r", "/v1/responses", input="hi", max_output_tokens=9),
                          line("m", "/v1/messages", messages=ask, max_tokens=9),
                          line("p", model="instruct", messages=ask, max_tokens=9)])
         done = self.run()
         assert done.returncode == 0, done.stderr
-        assert "6 answered, 0 failed" in done.stderr, done.stderr
+        assert "8 answered, 0 failed" in done.stderr, done.stderr
         answers = self.answers()
-        assert set(answers) == {"q4", "q5", "c", "r", "m", "p"}
+        assert set(answers) == {"q4", "q5", "s1", "s2", "c", "r", "m", "p"}
         for answer in answers.values():
             assert set(answer) == {"id", "custom_id", "response", "error"} and not answer["error"]
             assert answer["response"]["status_code"] == 200
             assert answer["response"]["request_id"]
         body = lambda name: answers[name]["response"]["body"]
+        assert len({body(s)["usage"]["prompt_tokens"] for s in ("s1", "s2")}) == 1, answers
+        assert all(body(name)["model"] == "model" for name in ("q4", "c", "r", "m")), answers
         assert body("q4")["choices"][0]["message"]["content"] == "7"
         assert len(body("c")["choices"]) == 2
         assert body("r")["object"] == "response" and body("m")["type"] == "message"
         assert not body("p")["choices"][0]["message"].get("reasoning_content")
         # Nothing is left to do.
         again = self.run()
-        assert again.returncode == 0 and "6 answered before" in again.stderr, again.stderr
+        assert again.returncode == 0 and "8 answered before" in again.stderr, again.stderr
 
     def test_a_bad_line_stops_nobody(self):
         self.start_over(["{", question(4), line("u", "/v1/nothing"), question(4),
