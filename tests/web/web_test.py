@@ -183,8 +183,7 @@ class Checks:
         page.one(".message.user [aria-label=Edit]").click()
         area = page.one(".editor textarea")
         area.clear()
-        area.send_keys("What is 30 plus 4?")
-        page.one(".editor .primary").click()
+        area.send_keys("What is 30 plus 4?" + Keys.ENTER)  # sends, as in the box below
         page.until(lambda: page.answer() == "34", "the answer of the new wording")
         page.finished()
         assert page.one(".message.user .place").text == "2 / 2"

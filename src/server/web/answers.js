@@ -35,11 +35,11 @@ export class Answers {
     const controller = new AbortController();
     this.running.set(conversation.id, controller);
     const begin = performance.now();
-    let thought = 0, pieces = 0;
+    let thought = 0;
     const first = () => {
       if (node.first_ms === undefined) node.first_ms = performance.now() - begin;
     };
-    node.live = { begin, pieces: 0 };
+    node.live = { begin };
     this.changed(conversation, node);
     try {
       await streamChat(body, controller.signal, {
@@ -53,7 +53,6 @@ export class Answers {
           }
           if (delta.content) { first(); node.content += delta.content; }
           for (const call of delta.tool_calls || []) { first(); addCall(node, call); }
-          node.live.pieces = ++pieces;
           this.changed(conversation, node);
         },
         finish: (reason) => { node.finish = reason; },
@@ -67,6 +66,9 @@ export class Answers {
           const details = usage.prompt_tokens_details;
           if (details) node.usage.cached_tokens = details.cached_tokens;
         },
+        timings: (timings) => {
+          if (timings.predicted_n > 1) node.rate = timings.predicted_per_second;
+        },
       });
       if (!node.finish) node.error = 'the answer broke off: the connection ended before it did';
     } catch (error) {
@@ -77,7 +79,6 @@ export class Answers {
       }
     }
     node.total_ms = performance.now() - begin;
-    node.pieces = pieces;
     delete node.live;
     this.running.delete(conversation.id);
     conversation.updated = Date.now();

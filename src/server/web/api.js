@@ -73,13 +73,13 @@ async function* events(body) {
   }
 }
 
-/// Streams a chat completion. `on.delta(delta)` for each piece, `on.finish(reason)`, `on.usage(usage)`,
-/// `on.progress(progress)` while a long prompt is computed.
+/// Streams a chat completion. `on.delta(delta)` for each piece, `on.finish(reason)`, `on.usage(usage)`
+/// for the counts so far, `on.timings(timings)` at the end, `on.progress(progress)` while a long prompt is computed.
 export async function streamChat(body, signal, on) {
   const response = await ask('/v1/chat/completions', {
     method: 'POST', signal, headers: headers({ 'content-type': 'application/json' }),
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true },
-                           return_progress: true }),
+    body: JSON.stringify({ ...body, stream: true, return_progress: true,
+                           stream_options: { include_usage: true, continuous_usage_stats: true } }),
   });
   for await (const data of events(response.body)) {
     if (data === '[DONE]') return;
@@ -89,6 +89,7 @@ export async function streamChat(body, signal, on) {
     if (choice && choice.delta) on.delta(choice.delta);
     if (choice && choice.finish_reason) on.finish(choice.finish_reason);
     if (chunk.usage) on.usage(chunk.usage);
+    if (chunk.timings) on.timings(chunk.timings);
     if (chunk.prompt_progress) on.progress(chunk.prompt_progress);
   }
 }

@@ -144,7 +144,8 @@ class App {
     const words = byId('speed');
     if (live && live.first_ms !== undefined) {
       const time = (performance.now() - live.live.begin - live.first_ms) / 1000;
-      words.textContent = time > 0.3 ? `${Math.round(live.live.pieces / time)} tokens/s` : '';
+      const said = live.usage ? live.usage.completion_tokens : 0;
+      words.textContent = time > 0.3 && said > 0 ? `${Math.round(said / time)} tokens/s` : '';
     } else {
       const speed = last ? speedOf(last) : null;
       words.textContent = speed !== null ? `${Math.round(speed)} tokens/s` : '';

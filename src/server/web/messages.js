@@ -10,12 +10,9 @@ function seconds(ms) {
   return s < 10 ? `${s.toFixed(1)} s` : s < 90 ? `${Math.round(s)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
 }
 
-/// Nothing where the text came in a few lumps (a call is shown when it is certain): its time says little.
+/// As the server timed it: what the network and this page add is no part of it.
 export function speedOf(node) {
-  if (!node.usage || node.total_ms === undefined || node.first_ms === undefined) return null;
-  if (node.pieces !== undefined && node.pieces * 6 < node.usage.completion_tokens) return null;
-  const time = (node.total_ms - node.first_ms) / 1000;
-  return node.usage.completion_tokens > 1 && time > 0.001 ? (node.usage.completion_tokens - 1) / time : null;
+  return Number.isFinite(node.rate) ? node.rate : null;
 }
 
 function figures(node) {
@@ -175,7 +172,11 @@ export class MessageView {
     cancel.addEventListener('click', close);
     area.addEventListener('keydown', (event) => {
       if (event.key === 'Escape') close();
-      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+      const phone = matchMedia('(pointer: coarse)').matches;
+      const held = event.ctrlKey || event.metaKey;
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing || (phone && !held)) return;
+      event.preventDefault();
+      form.requestSubmit();
     });
     form.addEventListener('submit', (event) => {
       event.preventDefault();

@@ -96,7 +96,7 @@ function soundNode(node, known) {
                  created: Number(node.created) || 0 };
   for (const name of ['reasoning', 'error', 'model', 'call_id', 'finish'])
     if (isText(node[name])) kept[name] = node[name];
-  for (const name of ['reasoning_ms', 'first_ms', 'total_ms', 'pieces'])
+  for (const name of ['reasoning_ms', 'first_ms', 'total_ms', 'rate'])
     if (Number.isFinite(node[name])) kept[name] = node[name];
   if (Array.isArray(node.images))
     kept.images = node.images.filter((x) => isText(x) && /^data:image\/(png|jpeg|webp|gif);base64,/.test(x));
