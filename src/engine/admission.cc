@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kEarmarkMs = 2000.0;      // a blocked head waits this long before none overtakes
 constexpr int kSkipMax = 64;               // that may be looked at behind a blocked head
+constexpr double kNewcomerMs = 250.0;      // a tenant's first waits so long for a seat to get free
 constexpr int32_t kResumeTokens = 512;     // of growth, given to a decoding one that comes back
 constexpr int32_t kSwapsUnprotected = 2;   // swapped out this often, a sequence is spared
 constexpr double kSwapSparedMs = 10000.0;  // for so long, if another can give way
@@ -47,7 +48,8 @@ std::span<const Standing> Admission::place(std::span<const SequenceView> sequenc
   grow(schedule);
   // While somebody lacks a page nobody takes one to start; nor what was swapped out to grow: that
   // would go in circles.
-  if (schedule.swapped_out.empty() && counts_.stalled == 0) place_candidates(schedule);
+  const bool settled = schedule.swapped_out.empty() && counts_.stalled == 0;
+  if (settled && !seat_newcomer(schedule)) place_candidates(schedule);
   return standing_;
 }
 
@@ -207,6 +209,89 @@ void Admission::place_candidates(Schedule& schedule) {
     if (++passed > kSkipMax) return;
   }
   if (passed == 0 && !candidates_.empty()) head_arrival_ms_ = -1.0;
+}
+
+void Admission::count_tenants() {
+  tenants_.clear();
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    if (sequences_[i].phase == Phase::waiting) continue;
+    const auto tenant = &std::pair<uint64_t, int32_t>::first;
+    const auto at = std::ranges::lower_bound(tenants_, sequences_[i].tenant, {}, tenant);
+    if (at != tenants_.end() && at->first == sequences_[i].tenant)
+      ++at->second;
+    else
+      tenants_.insert(at, {sequences_[i].tenant, 1});
+  }
+}
+
+int32_t Admission::running_of(uint64_t tenant) const {
+  const auto first = &std::pair<uint64_t, int32_t>::first;
+  const auto at = std::ranges::lower_bound(tenants_, tenant, {}, first);
+  return at != tenants_.end() && at->first == tenant ? at->second : 0;
+}
+
+int32_t Admission::newcomer() const {
+  int32_t best = -1;
+  for (int32_t i = 0; i < static_cast<int32_t>(sequences_.size()); ++i) {
+    const SequenceView& s = view(i);
+    const bool due = s.phase == Phase::waiting && now_ms_ - s.arrival_ms >= kNewcomerMs;
+    if (!due || running_of(s.tenant) > 0) continue;
+    if (is_long(s) && counts_.long_prefills >= kLongPrefillsMax) continue;
+    if (best < 0 || s.priority < view(best).priority) best = i;
+  }
+  return best;
+}
+
+/// The least urgent one; never the most urgent of its tenant, nor one that gave way twice just now.
+int32_t Admission::victim_of_the_many(int32_t newcomer) const {
+  const auto urgency = [&](int32_t i) { return std::pair(view(i).priority, i); };
+  const auto more_urgent = [&](int32_t i) {
+    for (int32_t j = 0; j < static_cast<int32_t>(sequences_.size()); ++j)
+      if (standing_[static_cast<size_t>(j)] != Standing::out && view(j).tenant == view(i).tenant &&
+          urgency(j) < urgency(i))
+        return true;
+    return false;
+  };
+  int32_t victim = -1;
+  double most = 0.0;
+  for (int32_t i = 0; i < static_cast<int32_t>(sequences_.size()); ++i) {
+    const SequenceView& s = view(i);
+    const int32_t running = running_of(s.tenant);
+    const bool spared =
+        s.times_swapped >= kSwapsUnprotected && now_ms_ - s.swapped_ms < kSwapSparedMs;
+    if (!runs(s) || standing_[static_cast<size_t>(i)] == Standing::out || spared || running < 2 ||
+        s.priority < view(newcomer).priority || s.pages_private < 1 || !host_has_room(s))
+      continue;
+    const double share = running / s.weight;
+    const bool less_urgent = victim < 0 || urgency(i) > urgency(victim);
+    if (share < most || (share == most && !less_urgent) || !more_urgent(i)) continue;
+    most = share, victim = i;
+  }
+  return victim;
+}
+
+bool Admission::seat_newcomer(Schedule& schedule) {
+  const auto other = [&](const SequenceView& s) { return s.tenant != sequences_[0].tenant; };
+  if (has_seat() || std::ranges::none_of(sequences_, other)) return false;
+  count_tenants();
+  const int32_t seated = newcomer();
+  if (seated < 0) return false;
+  const Counts before = counts_;
+  undo_.clear();
+  while (!fits(view(seated))) {
+    const int32_t victim = victim_of_the_many(seated);
+    if (victim < 0) {
+      counts_ = before;
+      for (; !undo_.empty(); undo_.pop_back(), schedule.swapped_out.pop_back())
+        standing(schedule.swapped_out.back()) = undo_.back();
+      return false;
+    }
+    undo_.push_back(standing(victim));
+    swap_out(victim, schedule);
+    const auto tenant = &std::pair<uint64_t, int32_t>::first;
+    --std::ranges::lower_bound(tenants_, view(victim).tenant, {}, tenant)->second;
+  }
+  return place_one(seated, schedule);
 }
 
 bool Admission::head_waited_long(const SequenceView& head) {

@@ -49,6 +49,14 @@ class Admission {
   bool is_long(const SequenceView& s) const;
   bool make_room(int32_t sequence, Schedule& schedule);
   bool head_waited_long(const SequenceView& head);
+  /// Seats one waiting sequence of a tenant of whom nobody runs or is swapped out, in place of
+  /// later ones of the tenant that has most running. False: nobody was swapped out.
+  bool seat_newcomer(Schedule& schedule);
+  int32_t newcomer() const;
+  /// The one to give way to it; -1: none.
+  int32_t victim_of_the_many(int32_t newcomer) const;
+  void count_tenants();
+  int32_t running_of(uint64_t tenant) const;
 
   const SequenceView& view(int32_t sequence) const {
     return sequences_[static_cast<size_t>(sequence)];

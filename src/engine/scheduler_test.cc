@@ -202,6 +202,48 @@ TEST(Scheduler, TenantsWithFewerRunningStartFirst) {
   EXPECT_EQ(who(next(views, {.pages = 99, .state_slots = 9}, three).admitted), Indices{1});
 }
 
+/// The newest of the tenant with most running gives its seat to another tenant's first.
+TEST(Scheduler, ATenantWithNobodyRunningTakesASeatOfTheOneWithMost) {
+  const auto of = [](uint64_t tenant, SequenceView s) {
+    s.tenant = tenant;
+    return s;
+  };
+  const SchedulerLimits limits{.rows_max = 2048, .sequences_max = 3};
+  const FreeResources free{.pages = 100, .state_slots = 0, .host_pages = 100, .host_slots = 8};
+  const auto at = [&](const std::vector<SequenceView>& views, double now_ms) {
+    return Scheduler(limits, CostModel()).next(views, free, now_ms);
+  };
+  std::vector<SequenceView> views = {of(1, decoding(70)), of(1, decoding(70)), of(1, decoding(70)),
+                                     of(1, waiting(10, 20)), of(2, waiting(10, 20))};
+  EXPECT_TRUE(at(views, 100.0).swapped_out.empty());  // a seat may get free by itself
+  const Schedule s = at(views, 300.0);
+  EXPECT_EQ(s.swapped_out, Indices{2});
+  EXPECT_EQ(who(s.admitted), Indices{4});
+  // Whoever has one running waits, and so does everybody whose others have no more than one.
+  views[2] = of(2, decoding(70));
+  EXPECT_TRUE(at(views, 300.0).swapped_out.empty());
+  views[0] = of(3, decoding(70));
+  views[4].tenant = 4;
+  EXPECT_TRUE(at(views, 300.0).swapped_out.empty());
+  // The share counts, not the number: ten for a weight of ten are as two for two.
+  views[0] = of(1, decoding(70));
+  views[0].weight = views[1].weight = 10.0;
+  views[2] = of(1, decoding(70));
+  views[2].weight = 10.0;
+  EXPECT_EQ(at(views, 300.0).swapped_out, Indices{2});
+  // Better priorities, those that gave way twice just now, and a full host are let be.
+  views[2].priority = -1;
+  EXPECT_EQ(at(views, 300.0).swapped_out, Indices{1});
+  views[1].times_swapped = 2;
+  EXPECT_EQ(at(views, 300.0).swapped_out, Indices{0});
+  views[0].times_swapped = 2;
+  EXPECT_TRUE(at(views, 300.0).swapped_out.empty());
+  EXPECT_EQ(at(views, 10'300.0).swapped_out, Indices{1});
+  EXPECT_TRUE(Scheduler(limits, CostModel())
+                  .next(views, {.pages = 100, .host_pages = 100}, 10'300.0)
+                  .swapped_out.empty());
+}
+
 TEST(Scheduler, AtMostTwoLongPromptsAtOnce) {
   const std::vector<SequenceView> views = {prefilling(40000, 0), prefilling(40000, 6400),
                                            waiting(40000, 40000), waiting(100, 100)};
