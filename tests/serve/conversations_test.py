@@ -284,7 +284,7 @@ class Checks:
             for thread in (*threads, same):
                 thread.join()
         waited, alone = first["another address"], first["alone"]
-        print(f"      first token after {waited:.2f} s beside 32 long requests, {alone:.2f} s alone")
+        print(f"      first token: {waited:.2f} s beside 32 long requests, {alone:.2f} s alone")
         # 2 s, on a machine that has the time.
         assert waited < max(2.0, 40 * alone) and not overtaken, (waited, alone, overtaken)
 
