@@ -46,10 +46,6 @@ Bandwidth card_bandwidth() {
   return {kTransfersPerClock * 1e3 * clock_khz * bus_bits / 8, "nominal, clock x bus width"};
 }
 
-constexpr const char* kStepNames[cuda::kStepCount] = {
-    "embed",  "project", "attend",  "convolve", "recur", "project_out", "finish",
-    "router", "route",   "gate_up", "down",     "head",  "short_list"};
-
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
@@ -293,7 +289,7 @@ void Bench::parts(int batch) {
   for (int step = 0; step < cuda::kStepCount; ++step) {
     // Without lists, experts would read whatever lies there.
     if (step == static_cast<int>(cuda::Step::route)) continue;
-    std::printf("  %-12s %8.1f\n", kStepNames[step], all - measure(1U << step));
+    std::printf("  %-12s %8.1f\n", cuda::kStepNames[step], all - measure(1U << step));
   }
   std::fflush(stdout);
 }
@@ -382,7 +378,7 @@ int run(int argc, char** argv) {
   if (prompts == "0") return 0;
   each(prompts, [&](int rows) { prefill(*backend, config, rows, 0); });
   for (int step = 0; step < cuda::kStepCount; ++step) {
-    std::printf("without %-12s ", kStepNames[step]);
+    std::printf("without %-12s ", cuda::kStepNames[step]);
     prefill(*backend, config, 8192, 1U << step);
   }
   return 0;

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <limits>
 
-#include "backend/cuda/cuda_backend.h"
 #include "cli/flag_errors.h"
 #include "plan/card_defaults.h"
 
@@ -91,7 +90,7 @@ void use_sizes(const AskedSizes& asked, const ServingDefaults& defaults, MemoryR
 Result<void> read_card(const LoadedModel& model, double share, const AskedSizes& asked,
                        MemoryRequest& request) {
   Backend& backend = *model.backend;
-  const CudaMemory loaded = cuda_memory(backend);
+  const DeviceMemory loaded = backend.device_memory().value();
   const CardBudget budget = card_budget({.card_bytes = loaded.card,
                                          .share = share,
                                          .taken_bytes = loaded.driver,
@@ -106,14 +105,13 @@ Result<void> read_card(const LoadedModel& model, double share, const AskedSizes&
                          .slot_bytes = request.slot_bytes};
   use_sizes(asked, serving_defaults(model.config, room), request);
   constexpr int32_t kPagesMost = 1 << 20;  // of the plan's rule
-  request.workspace_bytes =
-      TRY(cuda_workspace_bytes(backend, {.pages = kPagesMost,
-                                         .state_slots = request.sequences_max,
-                                         .rows_max = request.rows_max,
-                                         .replay_rows = request.replay_rows,
-                                         .sequences_max = request.sequences_max}));
+  request.workspace_bytes = TRY(backend.workspace_bytes({.pages = kPagesMost,
+                                                         .state_slots = request.sequences_max,
+                                                         .rows_max = request.rows_max,
+                                                         .replay_rows = request.replay_rows,
+                                                         .sequences_max = request.sequences_max}));
   // The driver's own by now, beyond its context: kernels' code, rounding of small buffers.
-  const CudaMemory now = cuda_memory(backend);
+  const DeviceMemory now = backend.device_memory().value();
   request.driver_bytes += std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
   return {};
 }
@@ -124,7 +122,7 @@ Result<void> read_card(const LoadedModel& model, double share, const AskedSizes&
 Result<std::chrono::duration<double>> read_step_deadline(const Arguments& arguments,
                                                          const Backend& backend) {
   if (!arguments.text(kStepDeadlineOption.name))
-    return std::chrono::duration<double>(backend.name() == "cuda" ? 60.0 : 600.0);
+    return std::chrono::duration<double>(backend.device_memory() ? 60.0 : 600.0);
   return std::chrono::duration<double>(
       TRY(arguments.number(kStepDeadlineOption.name, 0.0, 86400.0)));
 }
@@ -230,7 +228,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   request.reuse = needs.use == EngineUse::serving && setup.cache != CacheMode::off
                       ? PrefixReuse::shared
                       : PrefixReuse::none;
-  if (backend.name() == "cuda")
+  if (backend.device_memory())
     TRY(read_card(setup.model, share, asked, request));
   else
     use_sizes(asked, {.sequences_max = kCpuSequences, .rows_max = kCpuRows}, request);

@@ -155,7 +155,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
   model.notice = rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
   model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
-  model.weight_bytes = cuda_memory(*model.backend).weights;
+  model.weight_bytes = model.backend->device_memory()->weights;
   return model;
 }
 
@@ -182,8 +182,8 @@ Result<LoadedModel> load_model(const ModelRequest& request) {
   model.notice += rope_notice(model.config);
   const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
-  model.weight_bytes = backend == "cuda" ? cuda_memory(*model.backend).weights
-                                         : text_weight_bytes(*model.checkpoint);
+  const auto memory = model.backend->device_memory();
+  model.weight_bytes = memory ? memory->weights : text_weight_bytes(*model.checkpoint);
   return model;
 }
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 
-#include "backend/cuda/cuda_backend.h"
 #include "cli/client_setup.h"
 #include "cli/declared_quantization.h"
 #include "cli/flag_errors.h"
@@ -234,7 +233,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
 
   terminal.err(concat("model: ", served.names[0], " on ", setup.model.backend->description(), "\n",
                       setup.plan.table(), setup.model.notice));
-  if (setup.model.backend->name() == "cuda") terminal.err(cuda_kernel_table(*setup.model.backend));
+  terminal.err(setup.model.backend->kernel_table());
   terminal.err(recipe_notice(folder));
   if (!served.chat_template)
     terminal.err("no chat template in this checkpoint: only /v1/completions answers\n");

@@ -217,11 +217,8 @@ TEST(ConstraintChain, OfNoneAndOfOne) {
 
 std::unique_ptr<TokenConstraint> everything() {
   ConstraintChain::Members members;
-  members.push_back(std::make_unique<ThinkingBudget>(
-      ThinkingBudget::Options{.begin = kThink,
-                              .closing = {kNewline, kEndThink},
-                              .tokens_max = 6,
-                              .position_max = 20}));
+  members.push_back(std::make_unique<ThinkingBudget>(ThinkingBudget::Options{
+      .begin = kThink, .closing = {kNewline, kEndThink}, .tokens_max = 6, .position_max = 20}));
   members.push_back(
       std::make_unique<RepetitionStop>(RepetitionLimits{.pattern_max = 5, .count_min = 3}));
   members.push_back(std::make_unique<EndAt>(40));

@@ -83,7 +83,7 @@ class Engine {
   struct State;
 
  public:
-  /// Only start() and listen() can: State is private.
+  /// For start() alone: State is private.
   explicit Engine(std::shared_ptr<State> state);
 
  private:

@@ -225,10 +225,12 @@ class FakeBackend final : public Backend {
   std::span<std::byte> host_state(int32_t host_slot) override {
     return host_.state(host_slot).first(static_cast<size_t>(state_slot_bytes()));
   }
-  bool finite_page(int32_t page) override {
-    return std::ranges::none_of(page_cells(page), [](uint64_t cell) { return cell >= kPoison; });
+  bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override {
+    const auto sound = [](uint64_t cell) { return cell < kPoison; };
+    return std::ranges::all_of(
+               pages, [&](int32_t id) { return std::ranges::all_of(page_cells(id), sound); }) &&
+           std::ranges::all_of(slots, [&](int32_t id) { return sound(state(id)[0]); });
   }
-  bool finite_state(int32_t slot) override { return state(slot)[0] < kPoison; }
   void poison_page(int32_t page) override {
     const auto cells = page_cells(page);
     std::fill_n(cells.data(), cells.size(), kPoison);

@@ -19,7 +19,8 @@ PrefixCache::Cursor& PrefixCache::Cursor::operator=(Cursor&& other) noexcept {
   return *this;
 }
 
-PrefixCache::PrefixCache(CachePools& pools, Backend& backend, PrefillCost cost, uint64_t hash_mask)
+PrefixCache::PrefixCache(CachePools& pools, CacheStore& backend, PrefillCost cost,
+                         uint64_t hash_mask)
     : tree_(std::make_unique<PrefixTree>(pools, backend, cost, hash_mask)) {}
 PrefixCache::~PrefixCache() = default;
 

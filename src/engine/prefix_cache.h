@@ -120,7 +120,7 @@ class PrefixCache {
   };
 
   /// `hash_mask`: bits kept of a page's hash; a test of collisions keeps few.
-  PrefixCache(CachePools& pools, Backend& backend, PrefillCost cost, uint64_t hash_mask = ~0ULL);
+  PrefixCache(CachePools& pools, CacheStore& backend, PrefillCost cost, uint64_t hash_mask = ~0ULL);
   ~PrefixCache();
 
   /// The longest reusable prefix of at most `tokens_max` tokens. Changes nothing.

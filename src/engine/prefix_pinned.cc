@@ -38,7 +38,7 @@ PrefixCache::Pin PrefixCache::pin(const Cursor& cursor, double now_ms) {
 std::optional<PrefixBytes> PrefixCache::read(const Cursor& cursor, double now_ms) {
   Node& node = *cursor.node_;
   if (!node.has_snapshot()) return std::nullopt;
-  Backend& backend = tree_->backend;
+  CacheStore& backend = tree_->backend;
   PrefixBytes out;
   out.salt = node.salt;
   // The state first: room for pages may cost the snapshot.
@@ -65,7 +65,7 @@ std::optional<PrefixBytes> PrefixCache::read(const Cursor& cursor, double now_ms
 }
 
 PrefixCache::Restore PrefixCache::restore(const PrefixBytes& prefix, double now_ms) {
-  Backend& backend = tree_->backend;
+  CacheStore& backend = tree_->backend;
   const int32_t pages = static_cast<int32_t>(prefix.tokens.size()) / kPageTokens;
   const size_t page_bytes = static_cast<size_t>(backend.page_bytes());
   CHECK(pages > 0 && prefix.tokens.size() == static_cast<size_t>(pages) * kPageTokens,

@@ -22,7 +22,7 @@ bool equal(const MediaSpan& a, const MediaSpan& b) {
 
 }  // namespace
 
-PrefixTree::PrefixTree(CachePools& cache_pools, Backend& cache_backend, PrefillCost cost,
+PrefixTree::PrefixTree(CachePools& cache_pools, CacheStore& cache_backend, PrefillCost cost,
                        uint64_t hash_mask)
     : pools(cache_pools), backend(cache_backend), cost_(cost), hash_mask_(hash_mask) {
   if (planted(kBugTrustsWeakHash)) hash_mask_ &= 3;

@@ -74,7 +74,7 @@ struct PrefixNode {
 
 class PrefixTree {
  public:
-  PrefixTree(CachePools& pools, Backend& backend, PrefillCost cost, uint64_t hash_mask);
+  PrefixTree(CachePools& pools, CacheStore& backend, PrefillCost cost, uint64_t hash_mask);
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
@@ -120,7 +120,7 @@ class PrefixTree {
   static double place_weight(SnapshotPlace place);
 
   CachePools& pools;
-  Backend& backend;
+  CacheStore& backend;
   PrefixCounters counters;
   int64_t version = 0;
 

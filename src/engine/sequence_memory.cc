@@ -8,7 +8,7 @@
 
 namespace nibble {
 
-SequenceMemory::SequenceMemory(Backend& backend, const PoolSizes& sizes, CacheMode mode)
+SequenceMemory::SequenceMemory(CacheStore& backend, const PoolSizes& sizes, CacheMode mode)
     : backend_(backend),
       mode_(mode),
       pools_(sizes),
@@ -181,10 +181,12 @@ std::vector<TakenSnapshot> SequenceMemory::begin_snapshots(Sequence& sequence, i
 
 bool SequenceMemory::finite(const Sequence& sequence, int32_t page_begin, int32_t page_end,
                             std::span<const TakenSnapshot> taken) {
-  for (int32_t i = page_begin; i < page_end; ++i)
-    if (!backend_.finite_page(sequence.pages[static_cast<size_t>(i)])) return false;
-  return std::ranges::all_of(
-      taken, [&](const TakenSnapshot& snapshot) { return backend_.finite_state(snapshot.slot); });
+  std::vector<int32_t> slots;
+  for (const TakenSnapshot& snapshot : taken) slots.push_back(snapshot.slot);
+  return backend_.finite(std::span(sequence.pages)
+                             .subspan(static_cast<size_t>(page_begin),
+                                      static_cast<size_t>(std::max(page_end - page_begin, 0))),
+                         slots);
 }
 
 SequenceMemory::Published SequenceMemory::publish(Sequence& sequence,

@@ -30,7 +30,7 @@ struct TakenSnapshot {
 class SequenceMemory {
  public:
   /// `backend` must have reserved `sizes` and must outlive this.
-  SequenceMemory(Backend& backend, const PoolSizes& sizes, CacheMode mode);
+  SequenceMemory(CacheStore& backend, const PoolSizes& sizes, CacheMode mode);
 
   const CachePools& pools() const { return pools_; }
   PrefixCache& cache() { return cache_; }
@@ -86,12 +86,13 @@ class SequenceMemory {
   void give_back_device(Sequence& sequence);
   void give_back_host(Sequence& sequence);
   /// Fast mode: the state at the last page boundary becomes a snapshot.
-  /// Keeps the prefix that ends at the cursor, here and where on_pinned leads.
+  /// Keeps the prefix that ends at the cursor in memory, and passes its bytes to the sink of
+  /// on_pinned.
   void pin(const Sequence& sequence, double now_ms);
   bool finite(const Sequence& sequence, int32_t page_begin, int32_t page_end,
               std::span<const TakenSnapshot> taken);
 
-  Backend& backend_;
+  CacheStore& backend_;
   CacheMode mode_;
   CachePools pools_;
   PrefixCache cache_;

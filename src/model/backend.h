@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,44 +80,55 @@ struct HeadOutput {
   std::span<const ShortList> short_lists;
 };
 
-class Backend {
+/// The memory of the device a backend computes on, in bytes.
+struct DeviceMemory {
+  int64_t card = 0;         // all of it, or of the smaller one that is imitated
+  int64_t free = 0;         // of that, now
+  int64_t weights = 0;      // as held
+  int64_t driver = 0;       // taken before anything was allocated: the context, other processes
+  int64_t context = 0;      // of that, the context, from a table
+  int64_t recorded = 0;     // that recorded passes and rounding add, at most
+  int64_t allocated = 0;    // by this process, weights included
+  int64_t allocations = 0;  // that this process ever made
+};
+
+/// First face of a backend: one pass. embed, then for each layer a mixer and a feed-forward block,
+/// then head.
+class BlockWalk {
  public:
-  virtual ~Backend() = default;
-  virtual std::string_view name() const = 0;
-  /// What runs: instruction set, threads, activation precision. One line for people.
-  virtual std::string description() const = 0;
-
-  /// Allocates all pools and workspace. Once, before the first pass. Errors: no_memory, unsupported
-  /// (replay_rows on a backend that cannot replay).
-  virtual Result<void> reserve(const PoolSizes& sizes) = 0;
-  virtual int64_t page_bytes() const = 0;
-  virtual int64_t state_slot_bytes() const = 0;
-  /// What the saved inputs of one row add to a slot; 0: the backend cannot replay.
-  virtual int64_t replay_row_bytes() const { return 0; }
-
+  virtual ~BlockWalk() = default;
   /// True if a batch may have rows of media (Batch::embeddings). Where it is false nobody may send
   /// them.
   virtual bool takes_media() const { return true; }
 
-  // One pass: embed, then per layer a mixer and a feed-forward block, then head.
   virtual Residual embed(const Batch& batch) = 0;
   virtual Residual attention_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual delta_net_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual moe_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual dense_mlp_block(int layer, const Batch& batch, Residual h) = 0;
   virtual HeadOutput head(const Batch& batch, Residual h) = 0;
-  /// Which tokens short lists may name: one bit per vocabulary row, token t at bit t % 32 of word
-  /// t / 32. After reserve(); all until then.
+  /// The tokens that short lists may name: one bit per vocabulary row, token t at bit t % 32 of
+  /// word t / 32. After reserve(); all until then.
   virtual void set_sampleable(std::span<const uint32_t> /*bits*/) {}
   /// Logits of these of the rows whose short lists the last head() gave, by index among them;
   /// [indices, vocab_rows], valid until the next embed or the next such call.
   virtual std::span<const float> fetch_logits(std::span<const int32_t> indices);
-  /// Whether the backend heeds Batch::taps and can read_residual: what calibration needs.
+  /// True if the backend heeds Batch::taps and can read_residual: calibration needs both.
   virtual bool calibrates() const { return false; }
   /// The residual stream in F32, [T, hidden].
   virtual void read_residual(Residual h, std::span<float> out);
+};
 
-  // Cache bytes move here; the layout is the backend's own.
+/// Second face: the bytes of caches. Ids and sizes are the caller's, the layout is the backend's
+/// own.
+class CacheStore {
+ public:
+  virtual ~CacheStore() = default;
+  virtual int64_t page_bytes() const = 0;
+  virtual int64_t state_slot_bytes() const = 0;
+  /// Bytes that the saved inputs of one row add to a slot; 0: the backend cannot replay.
+  virtual int64_t replay_row_bytes() const { return 0; }
+
   virtual void zero_state(int32_t slot) = 0;
   virtual void copy_state(int32_t from, int32_t to) = 0;
   virtual void copy_page(int32_t from, int32_t to) = 0;
@@ -130,25 +142,47 @@ class Backend {
   /// for every copy that was asked for before, so the bytes may be read and written at once.
   virtual std::span<std::byte> host_page(int32_t host_page) = 0;
   virtual std::span<std::byte> host_state(int32_t host_slot) = 0;
-  /// Whether every number in it is finite (of a slot: its state). Nothing else may be published for
-  /// reuse.
-  virtual bool finite_page(int32_t page) = 0;
-  virtual bool finite_state(int32_t slot) = 0;
+  /// True if every number of these pages and of the states of these slots is finite. Nothing else
+  /// may be published for reuse. One call for many: a device is waited for once.
+  virtual bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) = 0;
+  bool finite_page(int32_t page) { return finite({&page, 1}, {}); }
+  bool finite_state(int32_t slot) { return finite({}, {&slot, 1}); }
   /// Fills with NaN, so that a stale read is loud. For tests.
   virtual void poison_page(int32_t page) = 0;
   virtual void poison_state(int32_t slot) = 0;
+};
 
-  /// A device that fails while it runs (a trapped kernel, an uncorrectable memory error) ends the
-  /// process there, unless this was called before: then what a pass gives means nothing, and
-  /// alive() tells. Nothing but the destructor may be called afterwards.
-  virtual void outlive_device() {}
-  /// Errors: io, naming the device and what it met.
-  virtual Result<void> alive() const { return {}; }
-
+/// Third face: facts about it, for people and for plans.
+class BackendFacts {
+ public:
+  virtual ~BackendFacts() = default;
+  virtual std::string_view name() const = 0;
+  /// Instruction set or card, threads, activation precision. One line for people.
+  virtual std::string description() const = 0;
+  /// A few lines for people, each with its newline: the kernels that run and the bytes they move;
+  /// empty where there is one choice only. Before the first pass.
+  virtual std::string kernel_table() { return {}; }
+  /// Nothing: weights and caches lie in the host's own memory.
+  virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  /// Bytes that reserve() allocates on the device beside pages and states, measured by doing so
+  /// before the first reserve(). Errors: no_memory.
+  virtual Result<int64_t> workspace_bytes(const PoolSizes& /*sizes*/) { return int64_t{0}; }
   /// Allocations of device memory that this process ever made. Between reserve() and the end only
   /// sleep and wake change it.
   virtual int64_t device_allocations() const { return 0; }
+  /// A device that fails while it runs (a trapped kernel, an uncorrectable memory error) ends the
+  /// process there, unless this was called before: then the results of a pass mean nothing, and
+  /// alive() tells. Nothing but the destructor may be called afterwards.
+  virtual void outlive_device() {}
+  /// Errors: io, naming the device and its failure.
+  virtual Result<void> alive() const { return {}; }
+};
 
+class Backend : public BlockWalk, public CacheStore, public BackendFacts {
+ public:
+  /// Allocates all pools and workspace. Once, before the first pass. Errors: no_memory, unsupported
+  /// (replay_rows on a backend that cannot replay).
+  virtual Result<void> reserve(const PoolSizes& sizes) = 0;
   /// Gives the device's memory back: weights go to host memory, caches lose what they hold. Until
   /// wake() nothing else may be called. Errors: unsupported, no_memory.
   virtual Result<void> sleep();

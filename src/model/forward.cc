@@ -39,15 +39,15 @@ Result<void> Backend::sleep() {
 }
 Result<void> Backend::wake() { return {}; }
 
-void Backend::read_residual(Residual, std::span<float>) {
-  CHECK(false, name(), " does not show its residual stream");
+void BlockWalk::read_residual(Residual, std::span<float>) {
+  CHECK(false, "this backend does not show its residual stream");
 }
 
-std::span<const float> Backend::fetch_logits(std::span<const int32_t>) {
-  CHECK(false, name(), " gives no short lists");
+std::span<const float> BlockWalk::fetch_logits(std::span<const int32_t>) {
+  CHECK(false, "this backend gives no short lists");
 }
 
-Residual run_layers(Backend& backend, const ModelConfig& config, const Batch& batch) {
+Residual run_layers(BlockWalk& backend, const ModelConfig& config, const Batch& batch) {
   Residual h = backend.embed(batch);
   for (int layer = 0; layer < config.layer_count(); ++layer) {
     const bool attends = config.layers[static_cast<size_t>(layer)] == LayerKind::attention;
@@ -58,7 +58,7 @@ Residual run_layers(Backend& backend, const ModelConfig& config, const Batch& ba
   return h;
 }
 
-HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& batch) {
+HeadOutput forward(BlockWalk& backend, const ModelConfig& config, const Batch& batch) {
   return backend.head(batch, run_layers(backend, config, batch));
 }
 

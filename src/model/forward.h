@@ -7,11 +7,11 @@ namespace nibble {
 
 /// All of a pass but its head: h = embed; per layer h += mixer(norm(h)), h += mlp(norm(h)). A
 /// backend with a device of its own may return before the work is done; head() waits for it.
-Residual run_layers(Backend& backend, const ModelConfig& config, const Batch& batch);
+Residual run_layers(BlockWalk& backend, const ModelConfig& config, const Batch& batch);
 
 /// One pass: logits = head(norm(run_layers)).
 /// `batch` must be consistent (validate_batch); its ids, pages and slots inside the pools.
-HeadOutput forward(Backend& backend, const ModelConfig& config, const Batch& batch);
+HeadOutput forward(BlockWalk& backend, const ModelConfig& config, const Batch& batch);
 
 /// CHECKs the shape of a batch: adjacent sequences, page tables long enough, rows in range.
 void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSizes& sizes);

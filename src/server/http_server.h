@@ -102,7 +102,7 @@ class HttpServer {
   struct State;
 
  public:
-  /// Only start() and listen() can: State is private.
+  /// For listen() alone: State is private.
   explicit HttpServer(std::shared_ptr<State> state);
 
  private:

@@ -111,8 +111,10 @@ class CpuBackend final : public Backend {
   std::span<std::byte> host_state(int32_t host_slot) override {
     return host_.state(host_slot).first(static_cast<size_t>(state_slot_bytes()));
   }
-  bool finite_page(int32_t page) override { return pools_.finite_page(page); }
-  bool finite_state(int32_t slot) override { return all_finite(pools_.state(slot)); }
+  bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override {
+    return std::ranges::all_of(pages, [&](int32_t id) { return pools_.finite_page(id); }) &&
+           std::ranges::all_of(slots, [&](int32_t id) { return all_finite(pools_.state(id)); });
+  }
   /// All bits set are NaN in every format.
   void poison_page(int32_t page) override { std::ranges::fill(pools_.page(page), std::byte{0xFF}); }
 

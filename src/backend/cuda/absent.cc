@@ -29,14 +29,4 @@ Result<std::unique_ptr<LayerRunner>> make_cuda_layer_runner(const Weights&, cons
   return describe_cuda_device().error();
 }
 
-CudaMemory cuda_memory(Backend& backend) {
-  CHECK(false, "no CUDA in this build, but a backend ", backend.name());
-}
-
-std::string cuda_kernel_table(Backend&) { return {}; }
-
-Result<int64_t> cuda_workspace_bytes(Backend&, const PoolSizes&) {
-  return describe_cuda_device().error();
-}
-
 }  // namespace nibble

@@ -9,8 +9,8 @@
 
 namespace nibble::cuda {
 
-/// From the next reserve() on, passes leave out these steps: bit s is Step s. Both need a backend
-/// of make_cuda_backend or make_random_cuda_backend.
+/// Passes leave out these steps after the next reserve(): bit s is Step s. Both need a backend of
+/// make_cuda_backend or make_random_cuda_backend.
 void skip_steps(Backend& backend, uint32_t steps);
 /// Experts with rows, added up over the layers of all passes of as many rows as the last one. It
 /// counts from any number: only differences between passes of one size mean something.
@@ -22,7 +22,7 @@ double recorded_pass_us(Backend& backend, int32_t rows, int repeats);
 /// there is one no pass runs recorded.
 using BlockWatch = std::function<void(const Batch& batch, int block)>;
 void watch_blocks(Backend& backend, BlockWatch watch);
-/// From a BlockWatch: the residual stream of a row of the batch becomes NaN.
+/// Sets the residual stream of a row of the batch to NaN; to be called from a BlockWatch.
 void spoil_row(Backend& backend, int32_t row);
 
 }  // namespace nibble::cuda

@@ -21,14 +21,15 @@ namespace nibble {
 namespace {
 
 constexpr double kErrorMax = 4e-3;  // relative rms, BF16
-/// Of a product whose declared input is what attention or a delta net made: where that differs in
-/// its last bits, a code turns by a whole step now and then.
+/// The bar of a product whose declared input is the output of attention or a delta net: where that
+/// differs in its last bits, a code changes by a whole step now and then.
 constexpr double kSteppedErrorMax = 4e-2;
-/// Of FP8 inputs with a factor per group, which meet the matrix as bf16(code * scale): scores
-/// amplify that 2^-9 (6.2e-3 was the most of four random runs).
+/// The bar of FP8 inputs with a factor per group, which meet the matrix as bf16(code * scale):
+/// scores amplify that 2^-9 (6.2e-3 was the most of four random runs).
 constexpr double kGroupedErrorMax = 1.5e-2;
-/// Of a state in BF16 with few heads: prompts leave states that differ by 3.4e-3, and rounding them
-/// adds whole steps of 2^-8, averaged over few numbers (4.1e-3 was the most of nine random runs).
+/// The bar of a BF16 state with few heads: prompts leave states that differ by 3.4e-3, and rounding
+/// them adds whole steps of 2^-8, averaged over few numbers (4.1e-3 was the most of nine random
+/// runs).
 constexpr double kRoundedStateErrorMax = 8e-3;
 /// For attention of 3 heads of 20 numbers: a single rounding to BF16 that falls the other way is a
 /// large part of one row (121 random runs gave at most 3.2e-3, one more gave 4.5e-3).
@@ -439,7 +440,7 @@ TEST_P(CudaBlock, NearTheReference) {
   if (!c.declared.empty()) sides.cuda.activations = Activations::declared;
   sides.reference = sides.cuda;
   if (c.declared.empty()) sides.reference.activations = Activations::bf16;
-  // Where no prompt kernel holds the shape, a BF16 state is rounded after every row.
+  // If no prompt kernel supports the shape, a BF16 state is rounded after every row.
   if (c.odd && c.state == StateCache::bf16) sides.prompt = Arithmetic::generation;
   compare(sides);
 }
@@ -447,7 +448,8 @@ TEST_P(CudaBlock, NearTheReference) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlock, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
-/// With activations f32: what is left is the order of sums, and what the multipliers drop.
+/// With activations f32 the remaining differences are the order of sums and the bits that the
+/// multipliers drop.
 class CudaBlockF32 : public CudaBlock {};
 
 TEST_P(CudaBlockF32, IsTheReference) {

@@ -73,7 +73,7 @@ LinearArgs router_args(const Context& context, int layer, int32_t row_begin, int
   return args;
 }
 
-/// Whether a half can take the norm of its rows as its input.
+/// True if a half can take the norm of its rows as its input.
 bool takes_norm(const Context& context, int layer, Half half) {
   const int32_t rows = context.batch.rows;
   if (context.config.hidden % 4 != 0 || !makes_inputs(context)) return false;

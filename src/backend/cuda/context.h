@@ -1,5 +1,5 @@
-// What every block of this backend works with. Blocks are free functions, one file each, named as
-// in the other backends; CudaBackend only forwards to them.
+// The values that every block of this backend works with. Blocks are free functions in blocks.cc
+// and prompt_blocks.cc; CudaBackend only forwards to them.
 #pragma once
 
 #include "backend/cuda/device_batch.h"

@@ -25,8 +25,8 @@ namespace {
 
 using namespace cuda;
 
-/// Which kernels of a recorded pass ask for one division of the L1; those that need more shared
-/// memory have it all the same. Measured on an H200: docs/kernels/decode.md.
+/// The steps of a recorded pass whose kernels ask for one L1/shared-memory carveout; kernels that
+/// need more shared memory get it all the same. Measured on an H200: docs/kernels/decode.md.
 constexpr uint32_t carveout_steps(int32_t rows) {
   return rows == 1 || rows > 32 ? UINT32_MAX : step_bit(Step::router);
 }
@@ -56,14 +56,6 @@ class CudaBackend final : public Backend {
   void spoil_row(int32_t row) {
     cuda::spoil_row(work_, batch_.device_row(row), config_.hidden, stream_);
   }
-  CudaMemory memory() const;
-  std::string kernels() const {
-    if (in_f32()) return f32_kernel_table(config_, kv_, state_);
-    return kernel_table(context_.launcher.card, config_, kv_, state_) +
-           (declares() ? "  activations declared        a kernel before each product, emulated\n"
-                       : "");
-  }
-  Result<int64_t> workspace_bytes(const PoolSizes& sizes);
   int64_t experts_met() {
     return cuda::experts_met(work_, *config_.moe, context_.batch.rows, stream_);
   }
@@ -72,6 +64,9 @@ class CudaBackend final : public Backend {
   }
 
   std::string_view name() const override { return "cuda"; }
+  std::string kernel_table() override;
+  std::optional<DeviceMemory> device_memory() const override;
+  Result<int64_t> workspace_bytes(const PoolSizes& sizes) override;
   bool takes_media() const override { return false; }  // no kernel puts their rows in
   std::string description() const override {
     const std::string_view compiled =
@@ -146,21 +141,7 @@ class CudaBackend final : public Backend {
     finish();
     return pools_.host_slot(id);
   }
-  bool finite_page(int32_t page) override {
-    const std::byte* bytes = pools_.page(page);
-    const int64_t count = page_bytes() * 8 / kv_element_bits(kv_);
-    return kv_ == KvFormat::fp8    ? finite(reinterpret_cast<const uint8_t*>(bytes), count)
-           : kv_ == KvFormat::bf16 ? finite(reinterpret_cast<const uint16_t*>(bytes), count)
-                                   : finite(reinterpret_cast<const float*>(bytes), count);
-  }
-  bool finite_state(int32_t slot) override {
-    const int64_t states = DevicePools::states_floats(config_, state_);
-    const auto* floats = reinterpret_cast<const float*>(pools_.slot(slot));
-    const bool sound = state_ == StateFormat::bf16
-                           ? finite(reinterpret_cast<const uint16_t*>(floats), 2 * states)
-                           : finite(floats, states);
-    return sound && finite(floats + states, state_slot_bytes() / 4 - states);
-  }
+  bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override;
   int64_t device_allocations() const override { return device_ledger().allocations; }
   Result<void> sleep() override;
   Result<void> wake() override;
@@ -189,14 +170,11 @@ class CudaBackend final : public Backend {
   void load_from(std::span<const std::byte> host, std::byte* device) {
     copy(device, host.data(), host.size(), cudaMemcpyHostToDevice);
   }
-  template <typename T>
-  bool finite(const T* values, int64_t count);
-
   Residual after_block(const Batch& batch, Residual h) {
     if (watch_ && !recording_) watch_(batch, block_++);
     return h;
   }
-  /// Which rows go through which arithmetic in this pass.
+  /// Splits the rows of this pass by their arithmetic.
   void split_rows(const Batch& batch);
   Result<void> record(int32_t rows);
   /// All that reserve() takes but the pools.
@@ -375,12 +353,27 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
   return head_results_.output();
 }
 
-template <typename T>
-bool CudaBackend::finite(const T* values, int64_t count) {
-  if (count == 0) return true;
+bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t> slots) {
+  if (pages.empty() && slots.empty()) return true;
   auto* flag = work_.flag.as<int32_t>();
   CUDA_CHECK(cudaMemsetAsync(flag, 0, sizeof(int32_t), stream_));
-  find_not_finite(values, count, flag, context_.launcher);
+  const auto find = [&](const std::byte* base, int64_t stride, int64_t bytes, KvFormat format,
+                        std::span<const int32_t> ids) {
+    find_not_finite({.base = reinterpret_cast<const uint8_t*>(base),
+                     .stride = stride,
+                     .count = bytes * 8 / kv_element_bits(format),
+                     .format = format,
+                     .ids = ids},
+                    flag, context_.launcher);
+  };
+  if (!pages.empty()) find(pools_.page(0), page_bytes(), page_bytes(), kv_, pages);
+  if (!slots.empty()) {
+    const int64_t states = DevicePools::states_floats(config_, state_) * int64_t{sizeof(float)};
+    const KvFormat format = state_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
+    find(pools_.slot(0), state_slot_bytes(), states, format, slots);
+    find(pools_.slot(0) + states, state_slot_bytes(), state_slot_bytes() - states, KvFormat::f32,
+         slots);
+  }
   int32_t found = 0;
   copy(&found, flag, sizeof(found), cudaMemcpyDeviceToHost);
   finish();
@@ -405,8 +398,31 @@ Result<void> CudaBackend::wake() {
   return {};
 }
 
-CudaMemory CudaBackend::memory() const {
-  CudaMemory memory = card_memory(device_, card_);
+std::string CudaBackend::kernel_table() {
+  if (in_f32()) return f32_kernel_table(config_, kv_, state_);
+  std::string table = cuda::kernel_table(context_.launcher.card, config_, kv_, state_);
+  if (declares()) table += "  activations declared        a kernel before each product, emulated\n";
+  Batch padding;
+  padding.tokens = {0};
+  padding.positions = {0, 0, 0};
+  const Launcher launcher = context_.launcher;
+  recording_ = launches_ = true;
+  for (const int32_t rows : {1, 32}) {
+    if (rows > sizes_.rows_max) continue;
+    LaunchLog log;
+    context_.launcher.log = &log;
+    context_.launcher.skipped = ~0U;
+    batch_.upload(Batch(), rows, stream_);
+    forward(*this, config_, padding);
+    context_.launcher = launcher;
+    table += launch_lines(log, rows);
+  }
+  recording_ = false;
+  return table;
+}
+
+std::optional<DeviceMemory> CudaBackend::device_memory() const {
+  DeviceMemory memory = card_memory(device_, card_);
   memory.weights = weights_.bytes();
   memory.recorded = recorded_bytes(config_, static_cast<int32_t>(kGraphRows.size()));
   return memory;
@@ -466,13 +482,6 @@ CudaBackend& as_cuda(Backend& backend) {
 }
 
 }  // namespace
-
-CudaMemory cuda_memory(Backend& backend) { return as_cuda(backend).memory(); }
-std::string cuda_kernel_table(Backend& backend) { return as_cuda(backend).kernels(); }
-
-Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes) {
-  return as_cuda(backend).workspace_bytes(sizes);
-}
 
 namespace cuda {
 

@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-/// Whether a card can be used, asked without touching it for longer than a query.
+/// Describes the card if one can be used, without touching it for longer than a query.
 /// Errors: unsupported, naming what is missing (this build, a driver, a card, code for it).
 Result<std::string> describe_cuda_device();
 /// The targets that this build has code for, and the CUDA version it was built with; for a build
@@ -34,24 +34,5 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
 Result<std::unique_ptr<Backend>> make_random_cuda_backend(const ModelConfig& config,
                                                           const FormatOf& formats,
                                                           const BackendOptions& options);
-
-/// What a backend of this file takes of the card, in bytes.
-struct CudaMemory {
-  int64_t card = 0;         // all of it, or of the smaller one that is imitated
-  int64_t free = 0;         // of that, now
-  int64_t weights = 0;      // as held
-  int64_t driver = 0;       // taken before anything was allocated: the context, other processes
-  int64_t context = 0;      // of that, the context, from a table
-  int64_t recorded = 0;     // that recorded passes and rounding add, at most
-  int64_t allocated = 0;    // by this process, weights included
-  int64_t allocations = 0;  // that this process ever made
-};
-CudaMemory cuda_memory(Backend& backend);
-/// A few lines for people: block, kernel, native to the card or the portable twin. Each ends in a
-/// newline.
-std::string cuda_kernel_table(Backend& backend);
-/// What reserve() allocates beside pages and states for passes of up to rows_max rows: measured by
-/// doing so, before the first reserve(). Errors: no_memory.
-Result<int64_t> cuda_workspace_bytes(Backend& backend, const PoolSizes& sizes);
 
 }  // namespace nibble

@@ -127,7 +127,7 @@ class CudaPebble : public testing::Test {
   Pebble model_;
 };
 
-/// What is kept of a sequence, and how it is computed.
+/// The kinds of caches of a sequence, and the kernels that compute it.
 struct CacheKinds {
   const char* name;
   KvCache kv = KvCache::bf16;
@@ -223,7 +223,7 @@ TEST_F(CudaPebble, DivergenceFromTheCpuOverFourThousandPositions) {
   }
 }
 
-/// What narrower caches cost in quality, in both arithmetics; the figures are printed.
+/// The quality that narrower caches cost, in both arithmetics; the figures are printed.
 class CudaNarrowCache : public CudaPebbleCache {};
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaNarrowCache,
                          testing::Values(CacheKinds{"fp8", KvCache::fp8},

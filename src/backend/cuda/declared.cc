@@ -1,4 +1,4 @@
-// Which rows are rounded for which product.
+// The rows that are rounded for each product.
 #include "backend/cuda/declared.h"
 
 #include <algorithm>

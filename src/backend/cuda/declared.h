@@ -10,11 +10,11 @@
 
 namespace nibble::cuda {
 
-/// Whether inputs are rounded as declared.
+/// True if inputs are rounded as declared.
 bool declares(const Context& context);
-/// Whether a kernel may make its own inputs: neither declared ones nor F32.
+/// True if a kernel may make its own inputs: they are neither declared ones nor F32.
 bool makes_inputs(const Context& context);
-/// What Workspace::rounded needs.
+/// The bytes of Workspace::rounded.
 int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t rows);
 
 // Generation arithmetic.
@@ -23,7 +23,7 @@ void experts_gate_up(const Context& context, const ExpertArgs& args, const Launc
 /// Rounds rows of args.act in place.
 void experts_down(const Context& context, const ExpertArgs& args, const Launcher& launcher);
 
-/// What a product of prompt rows reads.
+/// The input of a product of prompt rows.
 struct PromptInput {
   const uint16_t* x = nullptr;  // [rows][stride], packed
   int64_t stride = 0;

@@ -19,7 +19,7 @@ class DeviceBatch {
   /// Lays out a batch on `rows` rows and as many sequences; those the batch lacks are padding.
   /// rows 0: as many as it has. Then copies it to the device.
   void upload(const Batch& batch, int32_t rows, cudaStream_t stream);
-  /// Where a batch of so many rows and sequences lies, without uploading one.
+  /// The addresses of a batch of so many rows and sequences, without uploading one.
   BatchView layout(int32_t rows, int32_t sequences) const;
 
   const BatchView& view() const { return view_; }

@@ -8,14 +8,14 @@
 
 namespace nibble::cuda {
 
-/// Whether inputs are in parts: then no kernel may make its own.
+/// True if inputs are in parts: then no kernel may make its own.
 bool in_f32(const Context& context);
-/// What the workspace needs for it, which has kF32Parts parts.
+/// Allocates its part of the workspace, which has kF32Parts parts.
 Result<void> reserve_f32(const ModelConfig& config, int32_t rows, Workspace& work);
 
 /// x = norm(h), as args.hidden_out has it.
 void norm_f32(const AddNormArgs& args, const Launcher& launcher);
-/// What F16 and F32 tables have beside the part that embed() gave, then the norm.
+/// Adds the parts of F16 and F32 tables that embed() left out, then computes the norm.
 void finish_embed_f32(const Context& context, const EmbedArgs& args);
 
 void linear_f32(const LinearArgs& args, const Launcher& launcher);

@@ -53,7 +53,7 @@ TEST_P(CudaF32Quantized, IsTransformersWithTheSameWeights) {
   checks.expect_divergence(GoldenChecks::Distributions::weights_only);
 }
 
-/// As one prompt and as generated rows.
+/// The same ids as one prompt and as generated rows.
 TEST_P(CudaF32Quantized, IsTheReference) {
   const Golden golden = load_golden(GetParam());
   const GoldenSequence& sequence = golden.sequences.front();
@@ -164,14 +164,14 @@ TEST_F(CudaF32Pebble, SaysSoAndPlansItsMemory) {
   const auto backend = make({.activations = Activations::f32});
   EXPECT_NE(backend->description().find("activations f32"), std::string::npos);
   EXPECT_NE(backend->description().find("KV f32"), std::string::npos) << backend->description();
-  EXPECT_NE(cuda_kernel_table(*backend).find("activations f32"), std::string::npos);
+  EXPECT_NE(backend->kernel_table().find("activations f32"), std::string::npos);
   const PoolSizes sizes{.pages = 40, .state_slots = 5, .rows_max = 256};
-  const CudaMemory loaded = cuda_memory(*backend);
-  const int64_t workspace = cuda_workspace_bytes(*backend, sizes).value();
+  const DeviceMemory loaded = backend->device_memory().value();
+  const int64_t workspace = backend->workspace_bytes(sizes).value();
   backend->reserve(sizes).value();
-  EXPECT_EQ(cuda_memory(*backend).allocated, loaded.allocated + workspace +
-                                                 sizes.pages * backend->page_bytes() +
-                                                 sizes.state_slots * backend->state_slot_bytes());
+  EXPECT_EQ(backend->device_memory().value().allocated,
+            loaded.allocated + workspace + sizes.pages * backend->page_bytes() +
+                sizes.state_slots * backend->state_slot_bytes());
   const Result<void> drafts = backend->reserve({.pages = 8, .rows_max = 8, .replay_rows = 4});
   ASSERT_FALSE(drafts.ok());
   EXPECT_EQ(drafts.error().code, ErrorCode::unsupported);

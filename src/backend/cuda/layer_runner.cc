@@ -54,7 +54,7 @@ class CudaLayerRunner final : public LayerRunner {
   Result<void> reserve(int64_t rows);
   Result<void> place_hidden(std::vector<uint16_t> hidden);
   int64_t free_bytes() const;
-  /// What comes after start().
+  /// The bytes that are allocated after start().
   int64_t layers_and_sums() const { return 2 * samples_.layer_bytes + samples_.moment_bytes; }
   Result<WeightStore> load(int layer) const;
   void load_next(int layer);
@@ -132,7 +132,7 @@ std::string CudaLayerRunner::description() const {
 
 // ---- memory ----
 
-/// What this process may still take of the card.
+/// The bytes of the card that this process may still take.
 int64_t CudaLayerRunner::free_bytes() const {
   size_t free = 0;
   size_t all = 0;

@@ -36,10 +36,10 @@ class CudaMemoryTest : public testing::Test {
   static Recorded record(const ModelConfig& config, const PoolSizes& sizes) {
     const auto backend =
         make_random_cuda_backend(config, formats_of(WeightLayout::mixed), {}).value();
-    const auto workspace = static_cast<double>(cuda_workspace_bytes(*backend, sizes).value());
-    const CudaMemory before = cuda_memory(*backend);
+    const auto workspace = static_cast<double>(backend->workspace_bytes(sizes).value());
+    const DeviceMemory before = backend->device_memory().value();
     backend->reserve(sizes).value();
-    const CudaMemory ready = cuda_memory(*backend);
+    const DeviceMemory ready = backend->device_memory().value();
     const int64_t pools =
         sizes.pages * backend->page_bytes() + sizes.state_slots * backend->state_slot_bytes();
     const Recorded recorded = {.taken = static_cast<double>(before.free - ready.free - pools),
@@ -78,12 +78,12 @@ class CudaMemoryTest : public testing::Test {
 
 TEST_F(CudaMemoryTest, TheLedgerIsTheCard) {
   const auto backend = make();
-  const CudaMemory loaded = cuda_memory(*backend);
+  const DeviceMemory loaded = backend->device_memory().value();
   EXPECT_GE(loaded.allocated, loaded.weights);
   PoolSizes sizes{.pages = 4096, .state_slots = 64, .rows_max = 512};
-  const int64_t workspace = cuda_workspace_bytes(*backend, sizes).value();
+  const int64_t workspace = backend->workspace_bytes(sizes).value();
   backend->reserve(sizes).value();
-  const CudaMemory ready = cuda_memory(*backend);
+  const DeviceMemory ready = backend->device_memory().value();
   const int64_t planned = ready.driver + ready.recorded + loaded.weights + workspace +
                           sizes.pages * backend->page_bytes() +
                           sizes.state_slots * backend->state_slot_bytes();
@@ -118,24 +118,24 @@ TEST_F(CudaMemoryTest, RecordedPassesTakeWhatIsPlanned) {
 TEST_F(CudaMemoryTest, NothingIsTakenAfterReserve) {
   const auto backend = make();
   TestSession session(*backend, config_, {.sequences = 3, .tokens_max = 512, .rows_max = 256});
-  const CudaMemory before = cuda_memory(*backend);
+  const DeviceMemory before = backend->device_memory().value();
   for (int sequence = 0; sequence < 3; ++sequence) run(session, sequence);
-  EXPECT_EQ(cuda_memory(*backend).allocations, before.allocations);
-  EXPECT_EQ(cuda_memory(*backend).free, before.free);
+  EXPECT_EQ(backend->device_memory().value().allocations, before.allocations);
+  EXPECT_EQ(backend->device_memory().value().free, before.free);
 }
 
 TEST_F(CudaMemoryTest, SleepGivesTheMemoryBackAndWakeIsTheSame) {
   const auto backend = make();
   TestSession session(*backend, config_, {.sequences = 4, .tokens_max = 8192, .rows_max = 256});
   const std::vector<uint32_t> expected = run(session, 0);
-  const CudaMemory awake = cuda_memory(*backend);
+  const DeviceMemory awake = backend->device_memory().value();
   for (int sequence = 1; sequence < 3; ++sequence) {
     backend->sleep().value();
-    EXPECT_GE(cuda_memory(*backend).free, awake.free + awake.weights);
+    EXPECT_GE(backend->device_memory().value().free, awake.free + awake.weights);
     backend->wake().value();
     // The driver keeps a page or two of its own.
-    EXPECT_NEAR(static_cast<double>(cuda_memory(*backend).free), static_cast<double>(awake.free),
-                16.0 * (1 << 20));
+    EXPECT_NEAR(static_cast<double>(backend->device_memory().value().free),
+                static_cast<double>(awake.free), 16.0 * (1 << 20));
     EXPECT_EQ(run(session, sequence), expected);
   }
 }
@@ -146,11 +146,11 @@ TEST_F(CudaMemoryTest, AFullCardIsAnErrorAtEveryStep) {
   const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
   const Weights weights = Weights::bind(checkpoint, config).value();
   const PoolSizes sizes{.pages = 16, .state_slots = 4, .rows_max = 128};
-  CudaMemory all;
+  DeviceMemory all;
   {
     const auto backend = make_cuda_backend(weights, config, {}).value();
     backend->reserve(sizes).value();
-    all = cuda_memory(*backend);
+    all = backend->device_memory().value();
   }
   const auto attempt = [&](int64_t bytes) -> Result<void> {
     const auto backend =
@@ -166,7 +166,8 @@ TEST_F(CudaMemoryTest, AFullCardIsAnErrorAtEveryStep) {
   }
   const auto backend = make_cuda_backend(weights, config, {}).value();
   backend->reserve(sizes).value();
-  EXPECT_EQ(cuda_memory(*backend).allocated, all.allocated) << "a failure kept something";
+  EXPECT_EQ(backend->device_memory().value().allocated, all.allocated)
+      << "a failure kept something";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What benchmarks and tests do to a pass beside running it; they reach it through bench_access.h.
+// Changes that benchmarks and tests make to a pass; they reach it through bench_access.h.
 #pragma once
 
 #include "backend/cuda/workspace.h"

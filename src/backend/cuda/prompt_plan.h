@@ -32,11 +32,11 @@ struct PromptMlpMemory {
 
 class PromptPlan {
  public:
-  /// Whether the prompt kernels hold the shapes of a model; else all rows go the way of generated
-  /// ones.
+  /// True if the prompt kernels support the shapes of a model; else all rows go the way of
+  /// generated ones.
   static bool supports(const ModelConfig& config);
 
-  /// What it needs of Workspace::shared.
+  /// The bytes it needs of Workspace::shared.
   static int64_t shared_bytes(const ModelConfig& config, const PoolSizes& sizes);
   Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes,
                        const DeviceBuffer& shared, const Architecture& card);

@@ -25,7 +25,7 @@ struct Workspace {
   static Result<Workspace> reserve(const ModelConfig& config, int32_t rows, int32_t splits_max,
                                    int64_t shared_bytes, int32_t parts = 1);
 
-  /// Of a row of x, mixed and act, each a part of its stride; with activations f32 kF32Parts.
+  /// The parts of a row of x, mixed and act; with activations f32 kF32Parts.
   int32_t parts = 1;
 
   int64_t x_stride = 0;      // of x

@@ -79,8 +79,10 @@ class ReferenceBackend final : public Backend {
   std::span<std::byte> host_state(int32_t host_slot) override {
     return host_.state(host_slot).first(static_cast<size_t>(state_slot_bytes()));
   }
-  bool finite_page(int32_t page) override { return all_finite(pages_.page(page)); }
-  bool finite_state(int32_t slot) override { return slots_.finite(slot); }
+  bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override {
+    return std::ranges::all_of(pages, [&](int32_t id) { return all_finite(pages_.page(id)); }) &&
+           std::ranges::all_of(slots, [&](int32_t id) { return slots_.finite(id); });
+  }
   void poison_page(int32_t page) override { pages_.poison(page); }
   void poison_state(int32_t slot) override {
     slots_.fill(slot, std::numeric_limits<float>::quiet_NaN());

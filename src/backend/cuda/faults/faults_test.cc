@@ -233,7 +233,7 @@ TEST_F(DeviceFaults, AKernelThatDoesNotEndEndsEverySequenceAndTheEngine) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
-/// Where nobody asked to outlive it, as in a calibration, the process ends at the first call.
+/// The process ends at the first call if nobody asked to outlive the device, as in a calibration.
 TEST_F(DeviceFaults, WithoutAnEngineTheProcessEnds) {
   EXPECT_DEATH(
       {

@@ -22,8 +22,8 @@ __device__ __forceinline__ int blocks_in_cluster() {
   asm volatile("mov.u32 %0, %cluster_nctaid.x;" : "=r"(blocks));
   return static_cast<int>(blocks);
 }
-/// What this thread wrote is seen by all behind the next wait_for_cluster(), for which every thread
-/// that has not ended must have arrived.
+/// Makes this thread's writes visible to all threads of the cluster after the next
+/// wait_for_cluster(), for which every thread that has not ended must have arrived.
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }

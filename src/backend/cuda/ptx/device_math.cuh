@@ -35,8 +35,8 @@ __device__ __forceinline__ void touch(const T& parameters) {
   asm volatile("" ::"r"(all));
 }
 
-/// Where column c of an input of generation arithmetic lies in its row: every 8 columns are stored
-/// as 0 4 1 5 2 6 3 7, the pairs of code_words.h.
+/// The place of column c of an input of generation arithmetic in its row: every 8 columns are
+/// stored as 0 4 1 5 2 6 3 7, the pairs of code_words.h.
 __device__ __forceinline__ int x_place(int column) {
   return (column & ~7) | (column & 3) << 1 | (column >> 2 & 1);
 }

@@ -32,12 +32,12 @@ int64_t recorded_bytes(const ModelConfig& config, int32_t passes) {
   return kRoundingBytes + passes * launches * kLaunchBytes;
 }
 
-CudaMemory card_memory(const Device& device, const CardLimit& limit) {
+DeviceMemory card_memory(const Device& device, const CardLimit& limit) {
   size_t free_now = 0;
   size_t all = 0;
   CUDA_CHECK(cudaMemGetInfo(&free_now, &all));
   const bool limited = limit.memory_bytes > 0;
-  CudaMemory memory{
+  DeviceMemory memory{
       .card = limited ? std::min(limit.memory_bytes, device.memory_bytes) : device.memory_bytes,
       .free = static_cast<int64_t>(free_now),
       .driver = device.memory_bytes - device.free_bytes,

@@ -12,6 +12,6 @@ namespace nibble::cuda {
 int64_t recorded_bytes(const ModelConfig& config, int32_t passes);
 
 /// `limit`: the smaller card that is imitated, if any.
-CudaMemory card_memory(const Device& device, const CardLimit& limit);
+DeviceMemory card_memory(const Device& device, const CardLimit& limit);
 
 }  // namespace nibble::cuda

@@ -43,12 +43,12 @@ struct Ledger {
   int64_t limit_bytes = 0;
   int64_t until_failure = -1;  // allocations; negative: none fails
 
-  /// Whether this one is the one that fails.
+  /// True if this allocation is the one that a test makes fail.
   bool fails() {
     const std::lock_guard lock(mutex);
     return until_failure >= 0 && until_failure-- == 0;
   }
-  /// Whether so many more are within the limit; then they are counted.
+  /// True if so many more bytes are within the limit; then they are counted.
   bool take(int64_t bytes) {
     if (fails()) return false;
     const std::lock_guard lock(mutex);

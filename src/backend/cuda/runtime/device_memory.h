@@ -22,14 +22,14 @@
 
 namespace nibble::cuda {
 
-/// From now on an error after which this process has no card any more is kept instead of a CHECK.
+/// After this call an error that costs this process its card is kept instead of ending the process.
 void outlive_device();
-/// Whether a status is such an error, or the consequence of one, and was kept.
+/// True if a status is such an error, or the consequence of one, and was kept.
 bool outlived(cudaError_t status);
 /// The first one kept, cudaSuccess if there was none.
 cudaError_t device_failure();
 
-/// What this process holds of the card through DeviceBuffer; one card, so one ledger.
+/// The device memory that this process holds through DeviceBuffer; one card, so one ledger.
 struct DeviceLedger {
   int64_t used_bytes = 0;
   int64_t allocations = 0;  // so far

@@ -17,7 +17,7 @@ class DevicePools {
   Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
                        const PoolSizes& sizes);
 
-  /// As DeviceBuffer: what pages and states held is lost, they are zero afterwards.
+  /// As for DeviceBuffer: pages and states lose their contents and are zero afterwards.
   void sleep();
   Result<void> wake();
 

@@ -1,4 +1,5 @@
-// How kernels are launched: the stream, the card, and what one step of a pass asks for.
+// The form in which kernels are launched: the stream, the card, and what one step of a pass asks
+// for.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +29,16 @@ enum class Step : uint8_t {
   short_list,
 };
 inline constexpr int kStepCount = 13;
+inline constexpr const char* kStepNames[kStepCount] = {
+    "embed",  "project", "attend",  "convolve", "recur", "project_out", "finish",
+    "router", "route",   "gate_up", "down",     "head",  "short_list"};
 constexpr uint32_t step_bit(Step step) { return 1U << static_cast<int>(step); }
 
 /// Kernels with different L1/shared-memory carveouts cannot be resident on one SM together, so
 /// adjacent kernels of a pass use this one.
 inline constexpr unsigned kCarveoutPercent = 44;
+
+class LaunchLog;
 
 struct Launcher {
   cudaStream_t stream = nullptr;
@@ -42,6 +48,7 @@ struct Launcher {
                                 // least for shared memory; others as much as the kernel needs
   uint32_t skipped = 0;         // bit s: launches of Step s do nothing (benchmarks)
   Step step = Step::embed;
+  LaunchLog* log = nullptr;  // gets a line for each launch with weights, if any
   /// overlapped: the kernel may start while the one before drains, where the card can, and waits
   /// for it itself (wait_for_inputs). in_order: for kernels that do not wait.
   enum class Start : uint8_t { overlapped, in_order } start = Start::overlapped;

@@ -1,8 +1,8 @@
-// How codes of 4 and 8 bits lie in words on the device. A file has them one after the other; here
-// their bits are mixed so that a word widens to BF16 in few instructions: selections of bits from
-// the word, a rotated copy and products by powers of two, which a GPU computes on another pipe.
-// A selection may add two copies (exclusive or), so widening is linear over GF(2), and laying is
-// its inverse.
+// The order of codes of 4 and 8 bits in words on the device. A file has them one after the other;
+// here their bits are mixed so that a word widens to BF16 in few instructions: selections of bits
+// from the word, a rotated copy and products by powers of two, which a GPU computes on another
+// pipe. A selection may add two copies (exclusive or), so widening is linear over GF(2), and laying
+// is its inverse.
 //
 // Eight columns go together, as pairs (0, 4) (1, 5) (2, 6) (3, 7): one word of E2M1, or two of E4M3
 // with two pairs each.
@@ -54,7 +54,7 @@ constexpr uint32_t e4m3_codes(uint32_t word) {
   return codes;
 }
 
-/// What each bit of the codes adds (exclusive or) to the word: `codes_of` inverted, by Gauss-Jordan
+/// The word that each bit of the codes adds (exclusive or): `codes_of` inverted, by Gauss-Jordan
 /// elimination.
 template <typename CodesOf>
 constexpr std::array<uint32_t, 32> code_places(CodesOf codes_of) {

@@ -1,5 +1,7 @@
-// What happens to weights once they are on the device: a look for numbers that are not finite,
-// codes laid in their words; and random weights for benchmarks.
+// Checks of numbers that are not finite or not sound, the layout of codes in their words, and
+// random weights for benchmarks.
+#include <algorithm>
+
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/weights/code_words.h"
@@ -16,10 +18,17 @@ __device__ __forceinline__ bool not_finite(float x) {
 __device__ __forceinline__ bool not_finite(uint16_t x) { return (x & 0x7F80U) == 0x7F80U; }
 __device__ __forceinline__ bool not_finite(uint8_t e4m3) { return (e4m3 & 0x7FU) == 0x7FU; }
 
+constexpr int kPiecesMax = 512;  // of one launch: its parameters have 4 KB
+struct PieceIds {
+  int32_t of[kPiecesMax];
+};
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    find_not_finite_kernel(const T* values, int64_t count, int32_t* found) {
+    find_not_finite_kernel(const uint8_t* base, int64_t stride, int64_t count,
+                           const __grid_constant__ PieceIds ids, int32_t* found) {
   wait_for_inputs();
+  const T* values = reinterpret_cast<const T*>(base + ids.of[blockIdx.y] * stride);
   bool bad = false;
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
        i += gridDim.x * int64_t{kThreads})
@@ -111,23 +120,24 @@ __global__ void fill_constant_kernel(float* values, int64_t count, float value) 
     values[i] = value;
 }
 
-template <typename T>
-void find(const T* values, int64_t count, int32_t* found, const Launcher& launcher) {
-  const auto blocks = static_cast<unsigned>(min((count + kThreads - 1) / kThreads, int64_t{1056}));
-  launch(find_not_finite_kernel<T>, launcher, blocks, kThreads, 0, values, count, found);
-}
-
 }  // namespace
 
-void find_not_finite(const float* values, int64_t count, int32_t* found, const Launcher& launcher) {
-  find(values, count, found, launcher);
-}
-void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
-                     const Launcher& launcher) {
-  find(values, count, found, launcher);
-}
-void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher) {
-  find(e4m3, count, found, launcher);
+void find_not_finite(const PoolPieces& pieces, int32_t* found, const Launcher& launcher) {
+  if (pieces.count == 0) return;
+  const auto kernel = pieces.format == KvFormat::fp8    ? find_not_finite_kernel<uint8_t>
+                      : pieces.format == KvFormat::bf16 ? find_not_finite_kernel<uint16_t>
+                                                        : find_not_finite_kernel<float>;
+  for (size_t begin = 0; begin < pieces.ids.size(); begin += kPiecesMax) {
+    const auto some =
+        pieces.ids.subspan(begin, std::min<size_t>(kPiecesMax, pieces.ids.size() - begin));
+    PieceIds ids;
+    std::copy(some.begin(), some.end(), ids.of);
+    const int64_t blocks = (pieces.count + kThreads - 1) / kThreads;
+    const int64_t most = 1056 / static_cast<int64_t>(some.size()) + 1;
+    launch(kernel, launcher,
+           dim3(static_cast<unsigned>(min(blocks, most)), static_cast<unsigned>(some.size())),
+           kThreads, 0, pieces.base, pieces.stride, pieces.count, ids, found);
+  }
 }
 
 void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,

@@ -2,16 +2,23 @@
 // weights for benchmarks. Each reads or writes its bytes once.
 #pragma once
 
+#include <span>
+
 #include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
 
-/// *found = 1 if a value is infinite or NaN.
-void find_not_finite(const float* values, int64_t count, int32_t* found, const Launcher& launcher);
-void find_not_finite(const uint16_t* values, int64_t count, int32_t* found,
-                     const Launcher& launcher);
-void find_not_finite(const uint8_t* e4m3, int64_t count, int32_t* found, const Launcher& launcher);
+/// Pieces of a pool: piece i is `count` numbers from base + ids[i] * stride on.
+struct PoolPieces {
+  const uint8_t* base = nullptr;
+  int64_t stride = 0;  // bytes
+  int64_t count = 0;
+  KvFormat format = KvFormat::f32;
+  std::span<const int32_t> ids;  // on the host
+};
+/// *found = 1 if a number of one of the pieces is infinite or NaN.
+void find_not_finite(const PoolPieces& pieces, int32_t* found, const Launcher& launcher);
 /// The numbers that a file may hold: finite ones, and for NVFP4 block scales that are not negative.
 enum class Soundness : uint8_t { bf16, e4m3, nvfp4_scale };
 /// *found = 1 if one of the values is not sound. `bytes` a multiple of 2 for BF16.

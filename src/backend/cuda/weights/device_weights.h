@@ -1,5 +1,5 @@
-// What a kernel sees of the weights and the caches: plain pointers and sizes, passed by value. Who
-// owns the memory: weight_store.h, device_pools.h.
+// Weights and caches as kernels see them: plain pointers and sizes, passed by value. weight_store.h
+// and device_pools.h own the memory.
 //
 // Layouts, all row-major, K padded with zeros to a multiple of kColumnPad:
 //   bf16   values [N][K] BF16
@@ -48,7 +48,7 @@ enum class FactorLayout : uint8_t {
   block128  // [ceil(N/128)][ceil(K_padded/128)]
 };
 
-/// Where a file's scheme puts its values, and its factors.
+/// The format of the values of a file's scheme on the device, and the layout of its factors.
 constexpr Format format_of(const QuantScheme& scheme) {
   switch (scheme.weights) {
     case WeightFormat::plain:
@@ -90,11 +90,11 @@ struct DeviceLinear {
 };
 static_assert(sizeof(DeviceLinear) == 48);  // kernels take many
 
-/// Whether inputs are rounded under a number of the file.
+/// True if inputs are rounded under a number of the file.
 constexpr bool has_input_scale(ActivationFormat activations) {
   return activations == ActivationFormat::nvfp4 || activations == ActivationFormat::fp8_tensor;
 }
-/// That number, of matrix `index` of a stack.
+/// The number of the file, of matrix `index` of a stack.
 constexpr float input_scale_of(const DeviceLinear& weight, int64_t index) {
   return weight.factors[(index + 1) * weight.factor_stride - 1];
 }

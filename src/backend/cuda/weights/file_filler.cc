@@ -131,7 +131,7 @@ std::vector<Extent> merge(std::vector<Extent>& parts) {
   return merged;
 }
 
-/// Of the weight alone.
+/// The factors of the weight alone.
 std::vector<float> weight_factors(const LinearWeight& weight, const DeviceLinear& to) {
   if (to.format == Format::nvfp4) return {weight.global_scale.apply(1.0F)};
   const auto* scales = weight.scales.as<float>();
@@ -145,7 +145,8 @@ std::vector<float> weight_factors(const LinearWeight& weight, const DeviceLinear
   return padded;
 }
 
-/// With the static scale of the inputs, and that behind them (DeviceLinear).
+/// The factors with the static scale of the inputs applied, and that scale after them
+/// (DeviceLinear).
 std::vector<float> factors_of(const LinearWeight& weight, const DeviceLinear& to) {
   std::vector<float> factors = weight_factors(weight, to);
   if (!has_input_scale(to.activations)) return factors;
@@ -279,7 +280,7 @@ Result<void> FileFiller::send_pieces() {
   return outcome;
 }
 
-/// What lies side by side, such as the factors of experts, goes in one copy.
+/// Copies adjacent pieces, such as the factors of experts, at once.
 void FileFiller::send_small() {
   std::ranges::sort(small_, {}, &Small::to);
   for (size_t i = 0; i < small_.size();) {

@@ -48,7 +48,7 @@ struct LayerWeights {
   MoeWeights moe;
 };
 
-/// Where the values come from. Each call fills one tensor at `to` (device), at the latest in
+/// The source of the values. Each call fills one tensor at `to` (device), at the latest in
 /// finish().
 class WeightFiller {
  public:
@@ -57,7 +57,7 @@ class WeightFiller {
   virtual Result<void> linear(const LinearSource& source, const DeviceLinear& to) = 0;
   enum class Change : uint8_t { none, add_one, exponent };
   virtual Result<void> vector(const VectorSource& source, Change change, float* to) = 0;
-  /// Whether plain values have more bits than BF16.
+  /// True if plain values have more bits than BF16.
   virtual bool is_wider(const LinearSource&) const { return false; }
   virtual Result<void> finish() { return {}; }
 };
@@ -77,7 +77,7 @@ class WeightStore {
   /// Errors: no_memory; those of the filler; unsupported for experts of mixed formats.
   static Result<WeightStore> build(const WeightSources& sources, const ModelConfig& config,
                                    WeightFiller& filler);
-  /// From a checkpoint, by many threads. Errors also: corrupt for numbers that are not finite.
+  /// Loads a checkpoint with many threads. Errors also: corrupt for numbers that are not finite.
   static Result<WeightStore> load(const Weights& weights, const ModelConfig& config,
                                   const Launcher& launcher,
                                   Activations activations = Activations::bf16);

@@ -129,7 +129,7 @@ class AttendBlock {
     const auto pair = static_cast<int>(threadIdx.x);
     if (pair < a_.rope.pairs) shared_.turns[pair] = turn_of(a_, launch_.row_begin + row, pair);
   }
-  /// What a piece needs of its row: queries if they change, and the row's own token if it is here.
+  /// Loads the queries of a split's row if they change, and the row's own token if it is here.
   __device__ __forceinline__ void take_row(const Piece& piece, bool first, const Walk& walk) {
     const bool changes = first || piece.index == 0;
     const bool own = walk.own < INT_MAX;

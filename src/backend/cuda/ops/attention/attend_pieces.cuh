@@ -54,7 +54,7 @@ struct Piece {
   bool last = false;       // of the row
 };
 
-/// What a warp keeps of a piece while it walks the tokens.
+/// The state of a warp while it walks the tokens of a split.
 struct Walk {
   int begin = 0, end = 0;  // none: past the last piece
   int own = INT_MAX;       // the row's own token, if it is not in its page yet

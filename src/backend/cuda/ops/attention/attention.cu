@@ -1,4 +1,4 @@
-// What comes before attention: norm and rotation of a prompt's q and k, k and v of rows into their
+// The steps before attention: norm and rotation of a prompt's q and k, k and v of rows into their
 // pages. One warp per head. Attention itself: attend.cu, flash_prefill.cu, attend_f32.cu.
 #include "backend/cuda/ops/attention/attention_row.cuh"
 #include "backend/cuda/runtime/launch.cuh"

@@ -1,4 +1,4 @@
-// How generation attention reads its cache: groups of 8 tokens of keys as right operands of
+// Generation attention's reads of its cache: groups of 8 tokens of keys as right operands of
 // mma.m16n8k16, of 16 tokens of values as transposed left ones, straight from memory into
 // registers. BF16 codes are multiplied as BF16, E4M3 codes as F16, which holds them exactly.
 //
@@ -46,7 +46,7 @@ __device__ __forceinline__ uint32_t operand_pair(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-/// What that rounding left of them, as another pair.
+/// The remainder of that rounding, as another pair.
 template <KvFormat kFormat>
 __device__ __forceinline__ uint32_t operand_rest(float low, float high, uint32_t pair) {
   if constexpr (kFormat == KvFormat::bf16)

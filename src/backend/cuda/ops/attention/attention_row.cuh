@@ -95,7 +95,7 @@ __device__ __forceinline__ void rotate_heads(int pairs, const float2* turns, flo
   }
 }
 
-/// Where the keys and values of a token of a row's sequence begin, in bytes.
+/// The byte at which the keys, or the values, of a token of a row's sequence begin.
 template <KvFormat kFormat>
 __device__ __forceinline__ int64_t line_begin(const AttentionArgs& a, int row, int token,
                                               int head) {

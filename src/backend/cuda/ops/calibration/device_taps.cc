@@ -1,4 +1,4 @@
-// Which inputs are wanted, where their sums lie.
+// The inputs that are wanted, and the memory of their sums.
 #include "backend/cuda/ops/calibration/device_taps.h"
 
 #include <algorithm>

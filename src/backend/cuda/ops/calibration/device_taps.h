@@ -28,13 +28,13 @@ class DeviceTaps {
  public:
   /// Scratch for passes of so many rows. Errors: no_memory.
   Result<void> reserve(const ModelConfig& config, int64_t rows);
-  /// From now on the inputs of `layer`'s linears that `taps` names are summed up, from zero on.
+  /// Begins to sum the inputs of `layer`'s linears that `taps` names, from zero.
   /// Errors: no_memory.
   Result<void> begin(const LayerSources& layer, Taps& taps, cudaStream_t stream);
   /// The input of the head alone.
   Result<void> begin(InputStatistics& head, cudaStream_t stream);
 
-  /// What a block shows: `rows` rows of packed x.
+  /// The input that a block passes on: `rows` rows of packed x.
   struct Input {
     const uint16_t* x = nullptr;
     int64_t stride = 0;

@@ -1,4 +1,4 @@
-// What calibration learns of the inputs of linears, summed on the card: largest magnitude, rows,
+// Statistics of the inputs of linears for calibration, summed on the card: largest magnitude, rows,
 // rows with NaN or infinity (left out of all sums) and second moments. Plain pointers and a stream;
 // every sum has one order, so a run repeats its bits.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace nibble::cuda {
 
-/// Of one input, over all passes so far.
+/// The statistics of one input over all passes so far.
 struct SeenRows {
   double amax = 0;
   int64_t sound = 0;

@@ -29,7 +29,7 @@ struct DeltaShape {
   int32_t qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
 };
 
-/// Whether these kernels hold the shape; else the recurrence goes token by token.
+/// True if these kernels support the shape; else the recurrence goes token by token.
 bool delta_chunk_supports(const DeltaShape& shape);
 
 struct DeltaChunk {

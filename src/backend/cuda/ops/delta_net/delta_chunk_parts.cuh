@@ -1,4 +1,4 @@
-// What the delta-net prefill kernels share: the workspace and the copies of tiles.
+// The parts that the delta-net prefill kernels share: the workspace and the copies of tiles.
 #pragma once
 
 #include "backend/cuda/ops/delta_net/delta_chunk.h"
@@ -13,7 +13,8 @@ inline constexpr int kDeltaThreads = 128;       // within a chunk, and per row
 inline constexpr int kDeltaAlongThreads = 256;  // along a sequence
 inline constexpr int kValueColumns = 32;        // of the state, one block's share along a sequence
 
-/// What is kept of a row in F32: running sum of log alpha; beta, the diagonal of t; q k, that of p.
+/// The F32 numbers kept for a row: running sum of log alpha; beta, the diagonal of t; q k, that of
+/// p.
 enum RowTerm : int { kLogDecay, kBeta, kOwnKey, kRowTerms };
 
 /// All per chunk and head; rows past the end are zero. q, k, p and t are images of tiles

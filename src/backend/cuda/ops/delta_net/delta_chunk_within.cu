@@ -89,7 +89,7 @@ __device__ void store_a(const float (&sum)[8][4], const Gates& gates, float* a, 
     }
 }
 
-/// As an image of a tile, and its diagonal.
+/// Stores p as the image of a tile, and its diagonal.
 __device__ void store_p(const float (&sum)[8][4], const Gates& gates, uint8_t* p, float* diagonal,
                         int row0) {
 #pragma unroll

@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 namespace {
 
-/// Whether the states fit recurrence_stream.cuh: bulk copies need 16-byte alignment.
+/// True if the states suit recurrence_stream.cuh: bulk copies need 16-byte alignment.
 bool streams(const DeltaNetArgs& args, const Launcher& launcher) {
   return launcher.card.overlaps() && args.kernels == DeltaNetKernels::automatic &&
          args.k_dim == kStreamDim && args.v_dim == kStreamDim && args.state.slot_stride % 4 == 0;
@@ -258,7 +258,7 @@ bool splits(const DeltaNetArgs& args, const Launcher& launcher) {
   return args.v_heads * args.batch.sequences <= launcher.card.multiprocessors;
 }
 
-/// Whether the recurrence makes the convolution itself.
+/// True if the recurrence computes the convolution itself.
 bool convolves(const DeltaNetArgs& args, const Launcher& launcher) {
   const int units_max = kUnitsMax * kStreamBlocks * launcher.card.multiprocessors;
   return args.qkv != nullptr && streams(args, launcher) && !splits(args, launcher) &&

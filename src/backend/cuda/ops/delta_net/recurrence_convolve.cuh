@@ -36,7 +36,7 @@ class StreamChannels {
   __device__ __forceinline__ explicit StreamChannels(const DeltaNetArgs& a)
       : a_(a), heads_(a.v_heads / a.k_heads) {}
 
-  /// What the pass before left, and the weights.
+  /// Loads the inputs that the pass before left, and the weights.
   __device__ __forceinline__ void load_past(const StreamUnit& unit) {
     const float* in = a_.state.conv + unit.state_in * a_.state.slot_stride;
 #pragma unroll

@@ -96,7 +96,7 @@ __device__ __forceinline__ float4 scale_add(float a, const float4& x, const floa
   return make_float4(fmaf(a, x.x, y.x), fmaf(a, x.y, y.y), fmaf(a, x.z, y.z), fmaf(a, x.w, y.w));
 }
 
-/// What a thread reads of one row for one head.
+/// The values of one row that a thread reads for one head.
 struct StreamRow {
   float4 q, k;  // elements 4 lane ..
   float4 v;     // of the warp's columns 4 (lane % 4) ..
@@ -158,7 +158,7 @@ class StreamHead {
 #pragma unroll
     for (int i = 0; i < 16; ++i) store_four(to + (lane_ / 4 + 8 * i) * kStreamDim + column_, s_[i]);
   }
-  /// What the next row of the same pass starts from.
+  /// Rounds the state, from which the next row of the same pass starts.
   __device__ __forceinline__ void round_state() {
 #pragma unroll
     for (int i = 0; i < 16; ++i)

@@ -49,7 +49,7 @@ __device__ __forceinline__ void store_four(uint16_t* to, const float4& x) {
   *reinterpret_cast<uint2*>(to) = make_uint2(to_bf16_pair(x.x, x.y), to_bf16_pair(x.z, x.w));
 }
 
-/// What a state of T would give back.
+/// The value that a state of T keeps of x.
 template <typename T>
 __device__ __forceinline__ float kept(float x) {
   if constexpr (sizeof(T) == sizeof(float)) return x;

@@ -182,7 +182,7 @@ class Tiles {
       }
     }
   }
-  /// What a lane has of a tile: rows g and g + 8 of tokens 2 t and 2 t + 1.
+  /// Writes a lane's part of a tile: rows g and g + 8 of tokens 2 t and 2 t + 1.
   __device__ __forceinline__ void write(int second, int at, const float (&total)[4]) const {
     const int g = static_cast<int>(threadIdx.x % 32) / 4;
     const Item& item = stretches_[second].item;

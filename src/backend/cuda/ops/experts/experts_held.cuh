@@ -1,5 +1,5 @@
-// What the kernels of experts_held.cu and experts_row.cu share: the plan of a launch and where the
-// tiles of an expert lie.
+// The parts that experts_held.cu and experts_row.cu share: the plan of a launch and the addresses
+// of an expert's tiles.
 #pragma once
 
 #include "backend/cuda/ops/experts/experts_held.h"
@@ -30,7 +30,7 @@ __device__ __forceinline__ float factor_of(const DeviceLinear& w, int expert, in
   return f[w.layout == FactorLayout::row ? row : 0] * held_unscale(w.format);
 }
 
-/// Where rows g of a tile begin; tiles follow each other at a fixed distance.
+/// The addresses of rows g of a tile; tiles follow each other at a fixed distance.
 struct TilePointers {
   const uint8_t* values;
   const uint8_t* scales;

@@ -88,7 +88,7 @@ class RowTiles {
   __device__ __forceinline__ Factors factors_at(int expert, int n) const {
     return {factor_of(low_of(a_, expert), expert, n), factor_of(high_of(a_, expert), expert, n)};
   }
-  /// Those of this thread's first output, on their way under the product.
+  /// The factors of this thread's first output, loaded while the product is computed.
   __device__ __forceinline__ Factors factors_of(int expert, int step, int tiles) const {
     const int o = threadIdx.x;
     const int n = 8 * min(step * per_step_ + (o >> 7), tiles - 1) + ((o & 127) >> 4);

@@ -1,7 +1,7 @@
-// Which kernel makes gate and up, and down, of a feed-forward in generation arithmetic: a pure
-// function of the matrices, the number of rows and the card (see linear_select.h). Sums have one
-// order in `row` and `held`, another in `split` and `chain`, and their own in `stream`, so a matrix
-// keeps to one of the three at every number of rows.
+// The choice of the kernel that makes gate and up, and down, of a feed-forward in generation
+// arithmetic: a pure function of the matrices, the number of rows and the card (see
+// linear_select.h). Sums have one order in `row` and `held`, another in `split` and `chain`, and
+// their own in `stream`, so a matrix keeps to one of the three at every number of rows.
 #pragma once
 
 #include "backend/cuda/ops/experts/experts.h"

@@ -8,6 +8,7 @@
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/ops/linear/warp_matrix.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
@@ -142,7 +143,7 @@ __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item
 
 using Sums = float[kWarps][kTokens][17];
 
-/// Where a thread writes one row of a tile; found before the sums are there.
+/// The place at which a thread writes one row of a tile, computed before the sums are there.
 struct Destination {
   Item item;
   int row = 0;  // of the tile
@@ -430,6 +431,7 @@ template <ExpertPart kPart>
 void run(const ExpertArgs& args, const Launcher& launcher) {
   for (const ExpertsPlans plans = select_experts(kPart, args, launcher.card);
        const ExpertsPlan& plan : plans.all()) {
+    if (launcher.log != nullptr) launcher.log->add(launcher.step, plan.text(), plan.weight_bytes);
     switch (plan.kernel) {
       case ExpertKernel::row:
         kPart == ExpertPart::gate_up ? launch_row_gate_up(args, launcher)

@@ -16,7 +16,7 @@ namespace nibble::cuda {
 class HeadResults {
  public:
   Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes);
-  /// As Backend; waits.
+  /// As Backend::set_sampleable(); waits for the device.
   void set_sampleable(std::span<const uint32_t> bits);
 
   /// Logits and short lists of the first `rows` rows, into the addresses that run() reads: for
@@ -25,9 +25,9 @@ class HeadResults {
   /// Launches the head of a pass, or `graph`, which ends with it.
   void run(const Context& context, const DeviceBatch& rows, const Batch& batch,
            cudaGraphExec_t graph);
-  /// Of the pass that run() launched, which is done.
+  /// The output of the pass that run() launched, which must have ended.
   HeadOutput output();
-  /// As Backend; the context is still that of the pass.
+  /// As Backend::fetch_logits(); the context is still that of the pass.
   std::span<const float> fetch(const Context& context, std::span<const int32_t> indices);
 
  private:
@@ -46,7 +46,7 @@ class HeadResults {
   PinnedBuffer lists_;       // ShortListRow [list_rows_]
   PinnedBuffer logits_, hidden_rows_;             // [slab]
   std::vector<float> more_logits_, more_hidden_;  // of more rows than that
-  // Of the last pass.
+  // State of the last pass.
   std::vector<int32_t> device_rows_;  // of the rows of work.logits, by logit row, if recorded
   int32_t rows_ = 0;                  // whose logits are wanted
   bool recorded_ = false;

@@ -107,7 +107,8 @@ struct BlockScratch {
   float masses[kListWarps];
 };
 
-/// How many of the threads' keys reach three rising bounds. `turn` alternates from call to call.
+/// Counts the threads' keys that reach each of three rising bounds. `turn` alternates from call to
+/// call.
 template <int kCount>
 __device__ __forceinline__ int3 counts_from(const uint32_t (&keys)[kCount], uint3 bounds, int turn,
                                             BlockScratch& scratch) {
@@ -224,7 +225,7 @@ struct Best {
     return total % kOne + total / kOne;
   }
 
-  /// Whether the next of the thread's keys is chosen; they are asked for in their order.
+  /// True if the next of the thread's keys is chosen; they are passed in their order.
   __device__ __forceinline__ bool takes(uint32_t key) {
     return key > bound || (key == bound && equal_before++ < equal);
   }
@@ -278,7 +279,7 @@ struct KeyRange {
   }
 };
 
-/// Which group holds the draw: the last of some mass that begins at or below u of all.
+/// Writes the group that holds the draw: the last one with mass that begins at or below u of all.
 __device__ __forceinline__ void write_draw(const ShortListArgs& a, const float* logits, float u,
                                            const float (&masses)[kThreadGroups],
                                            ListScratch& scratch) {

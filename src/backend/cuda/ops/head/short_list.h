@@ -28,7 +28,7 @@ struct ShortListRow {
   float drawn[kListGroup];
 };
 
-/// Of the logits of one group.
+/// A summary of the logits of one group.
 struct ListGroup {
   uint32_t key;  // ordered() of the largest sampleable one; 0: none is
   float mass;    // of the sampleable ones, relative to it; NaN: one of them all is not sound

@@ -1,5 +1,5 @@
-// How a product of generation arithmetic ends: the factor of a row of W, and the causal convolution
-// of a delta net behind it (ConvolveOutput).
+// The end of a product of generation arithmetic: the factor of a row of W, and the causal
+// convolution of a delta net after it (ConvolveOutput).
 #pragma once
 
 #include "backend/cuda/ops/linear/held.cuh"
@@ -14,7 +14,7 @@ __device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
   return w.layout == FactorLayout::scalar ? w.factors[0] * unscale : unscale;
 }
 
-/// What a thread needs to convolve one output, on its way while the product is made.
+/// The values that a thread needs to convolve one output, loaded while the product is computed.
 struct ConvolveAhead {
   float weights[kConvolveTapsMax];
   float past[kConvolveTapsMax];

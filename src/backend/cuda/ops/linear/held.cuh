@@ -28,7 +28,7 @@ __device__ __forceinline__ const LinearSegment& segment_of(const LinearSegment* 
 /// and their inputs are made larger by 2^96, so that products are normal numbers. Inputs of 2^32
 /// and more become infinite, so such a sequence ends with an error.
 inline constexpr float kFp8Unscale = 0x1p24F;
-/// What sums of products of codes are multiplied by, beside the factors of the matrix.
+/// The multiplier of sums of products of codes, beside the factors of the matrix.
 __device__ __forceinline__ float held_unscale(Format format) {
   return format == Format::fp8 ? kFp8Unscale : format == Format::nvfp4 ? kNvfp4Unscale : 1.0F;
 }
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint2 pair_columns(uint32_t low, uint32_t high) {
                     scale_inputs<kFormat>(__byte_perm(first, second, 0x7632)));
 }
 
-/// Where a lane reads the inputs of its tokens; row_of(token) is where that of a token lies.
+/// The addresses of the inputs of a lane's tokens; row_of(token) is that of one token.
 template <int kTiles>
 struct InputRows {
   const uint16_t* x[kTiles];
@@ -87,7 +87,7 @@ __device__ __forceinline__ void hold(const InputRows<kTiles>& rows, int slice, u
     }
 }
 
-/// Where the `eight`-th 8 columns of a slice lie, [unit][t] of unit_column().
+/// The place of the `eight`-th 8 columns of a slice, [unit][t] of unit_column().
 template <Format kFormat>
 __device__ __forceinline__ int fragment_of(int eight) {
   if constexpr (kFormat == Format::nvfp4) return (eight / 16 * 4 + eight % 4) * 4 + eight % 16 / 4;
@@ -172,11 +172,12 @@ __device__ __forceinline__ void multiply_held(const RawSlice<kLoads>& raw, const
 using TileSums = float4[32];
 
 __device__ __forceinline__ int tile_token(int o) { return 2 * (o >> 2 & 3) + (o & 1); }
-/// Which row of 16 lane group g's low (0) or high (1) row is: neighbours of a store are neighbours.
+/// The row of 16 that lane group g's low (0) or high (1) row is, so that adjacent lanes store
+/// adjacent rows.
 __device__ __forceinline__ int lane_row(int g, int high) {
   return 4 * (g >> 1) + (g & 1) + 2 * high;
 }
-/// Where the sum of a row of 16 for token 0 lies.
+/// The place of the sum of a row of 16 for token 0.
 __device__ __forceinline__ int tile_place(int row) {
   return (row >> 2) << 5 | (row & 1) << 4 | (row & 2);
 }
@@ -254,7 +255,7 @@ class RowNorm {
     if (slice_of(i) >= slices_ || column >= in_.columns) return make_float4(0.0F, 0.0F, 0.0F, 0.0F);
     return *reinterpret_cast<const float4*>(from + column);
   }
-  /// Where the 8 columns that this lane has half of lie: the unit and t of unit_column().
+  /// The place of the 8 columns that this lane has half of: the unit and t of unit_column().
   __device__ __forceinline__ static int word_of_lane(int piece) {
     return fragment_of<kFormat>(16 * piece + static_cast<int>(threadIdx.x % 32) / 2);
   }

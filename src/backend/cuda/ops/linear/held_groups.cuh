@@ -1,6 +1,6 @@
-// What linear_held.cu, linear_row.cu and linear_tiles.cu share: the matrices of a launch as groups
-// of one format and one number of columns, their tiles of 16 rows, which of them a block takes, and
-// how an output ends.
+// The parts that linear_held.cu, linear_row.cu and linear_tiles.cu share: the matrices of a launch
+// as groups of one format and one number of columns, their tiles of 16 rows, which of them a block
+// takes, and how an output ends.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ __device__ __forceinline__ void load_slice_of(const HeldGroup& group, int tile, 
   load_slice<kFormat>(row_of<kFormat>(w, min(low, w.rows - 1)),
                       row_of<kFormat>(w, min(low + 2, w.rows - 1)), slice, raw);
 }
-/// Of FP8 with a factor for each 128 columns: those of a slice.
+/// The factors of a slice of FP8 weights with a factor for each 128 columns.
 __device__ __forceinline__ void block_factors(const HeldGroup& group, int tile, int slice,
                                               float (&factors)[2]) {
   const LinearSegment& segment = segment_of(group, tile);
@@ -89,14 +89,14 @@ inline HeldPlan held_plan(const LinearArgs& args) {
         plan.first.slices, " slices");
   return plan;
 }
-/// Whether any output has a factor for each 128 columns.
+/// True if any output has a factor for each 128 columns.
 inline bool has_block_factors(const LinearArgs& args) {
   return std::any_of(args.outputs, args.outputs + args.count, [](const LinearOutput& out) {
     return out.weight.layout == FactorLayout::block128;
   });
 }
 
-/// What a thread needs to finish one output, on its way while the product is made.
+/// The values that a thread needs to finish one output, loaded while the product is computed.
 struct HeldAhead {
   float* y = nullptr;  // null: nothing to write
   float factor = 1.0F;

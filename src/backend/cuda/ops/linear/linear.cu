@@ -9,6 +9,7 @@
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/ops/linear/warp_matrix.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
@@ -333,6 +334,7 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
   for (const LinearPlans plans = select_linear(args, launcher.card);
        const LinearPlan& plan : plans.all()) {
     const LinearArgs some = outputs_of(args, plan);
+    if (launcher.log != nullptr) launcher.log->add(launcher.step, plan.text(), plan.weight_bytes);
     switch (plan.kernel) {
       case LinearKernel::row:
         linear_row(some, plan, launcher);

@@ -9,8 +9,8 @@
 namespace nibble::cuda {
 namespace {
 
-/// How a block of kWarps works on a group: kParts slices a warp, kAhead outputs a thread looked up
-/// under the product, kRing slices of weights a warp has in registers.
+/// The work of a block of kWarps on a group: kParts slices a warp, kAhead outputs whose values a
+/// thread loads during the product, kRing slices of weights in a warp's registers.
 template <Format kFormat, int kTiles, int kWarps, int kParts>
 struct Shape {
   static constexpr HeldShape kShape = {
@@ -122,7 +122,7 @@ class Body {
     }
   }
   __device__ __forceinline__ int outputs_of_step() const { return per_step_ * kTiles * 128; }
-  /// Of the ring of two at most, which step output o belongs to.
+  /// The step, of the two at most in registers, that output o belongs to.
   __device__ __forceinline__ int ring_of(int o) const {
     return kRing == 1 || o < outputs_of_step() ? 0 : 1;
   }

@@ -24,8 +24,8 @@ struct NormShared {
   float squares[kWarps][kTiles * kTokenTile];
 };
 
-/// What lane t, t + kTokens, ... multiplies token t's numbers by, from all warps' columns; one
-/// barrier.
+/// The factor by which lanes t, t + kTokens, ... multiply token t's numbers, from all warps'
+/// columns; one barrier.
 template <int kTokens>
 __device__ __forceinline__ float scale_of_lane(const NormInput& norm, const float4 (&h)[kTokens],
                                                float (&squares)[kWarps][kTokens]) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const __grid_constant
   const float4 weight = load(norm.weight);
   wait_for_inputs();
 
-  // What a thread needs to finish its output, on its way as well.
+  // The values that a thread needs to finish its output are loaded meanwhile.
   const auto o = static_cast<int>(threadIdx.x);
   const int of_token = o / 128 * kTokenTile + tile_token(o % 128);
   ConvolveAhead none;

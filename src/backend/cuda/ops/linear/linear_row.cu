@@ -13,7 +13,7 @@ namespace {
 constexpr int kRoundTiles = 16;  // finished together, at most
 constexpr int kRoundSums = 128;  // of a tile and a slice
 
-/// What a thread needs to finish its output, on its way while the products are made.
+/// The values that a thread needs to finish its output, loaded while the products are computed.
 struct Ahead {
   HeldAhead output;
   ConvolveAhead convolve;
@@ -141,7 +141,7 @@ class RowBody {
   int local_, slice_, begin_, end_;
 };
 
-/// Of a thread: a block of 8 warps lies beside one of down_sum.
+/// The register limit of a thread: a block of 8 warps shares its SM with one of down_sum.
 constexpr int registers_max(int warps) { return warps == 8 ? 96 : 128; }
 
 template <Format kFormat, int kWarps, bool kBlocks, bool kConvolves, bool kMixed>

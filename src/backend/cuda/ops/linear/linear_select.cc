@@ -15,9 +15,9 @@ constexpr int kHeadTilesMin =
 constexpr int kLongTilesMin = 48;  // of `stream`: longer rows, and gate and up
 constexpr int kSmallBlockBytes = 112 * 1024;  // of a block beside which another kernel's fits
 constexpr int kSecondTiles = 4;               // of `tiles`: tiles of a block with BF16 matrices
-/// Of `tiles`: tiles for each block at least; fewer are better made by all its warps together.
+/// The least tiles for each block of `tiles`; fewer are better made by all its warps together.
 constexpr int kTilesMin = 3;
-/// Of `chain`: enough tiles to keep every SM busy with one warp each.
+/// Enough tiles for `chain` to keep every SM busy with one warp each.
 constexpr int kChainTiles = 512;
 constexpr int kChainTilesOfFewRows = 2048;
 

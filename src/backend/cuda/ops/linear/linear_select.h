@@ -1,8 +1,8 @@
-// Which kernel makes each product of linear(), and of gate and up of a dense MLP: a pure function
-// of the matrices, the number of rows and the card, so that it can be printed and tested without
-// one. Kernels give different bits, so a matrix has the same kind of sums at every number of rows:
-// `row`, `held`, `tiles` and `norm` add in one order, `split` and `chain` in another, `stream` in
-// its own.
+// The choice of the kernel that makes each product of linear(), and of gate and up of a dense MLP:
+// a pure function of the matrices, the number of rows and the card, so that it can be printed and
+// tested without one. Kernels give different bits, so a matrix has the same kind of sums at every
+// number of rows: `row`, `held`, `tiles` and `norm` add in one order, `split` and `chain` in
+// another, `stream` in its own.
 #pragma once
 
 #include <array>

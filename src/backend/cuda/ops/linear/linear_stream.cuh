@@ -293,7 +293,8 @@ class StreamBody {
                          lines + j / 4 * (kLineBytes >> 4) + j % 4 * 2);
     wgmma_commit();
   }
-  /// Of this warpgroup's 128 columns of each stage, two apart; of the low and the high eights.
+  /// The factors of this warpgroup's 128 columns of each stage, two apart, for the low and the high
+  /// groups of eight rows.
   struct BlockFactors {
     const float* low = nullptr;
     const float* high = nullptr;
@@ -367,7 +368,7 @@ class StreamBody {
     const int lane = threadIdx.x % 32;
     const int warp = finisher() / 32;
     const int sixteens = 4 >> finish_bits_;
-    // Of unit u of this warp, beyond the first: eights of tokens and sixteens of rows.
+    // The group of eight tokens and of sixteen rows of unit u of this warp, beyond the first.
     const auto eight = [](int u) { return u * kStreamFinishers % kN8; };
     const auto sixteen = [](int u) { return u * kStreamFinishers / kN8; };
     const int first_eight = kN8 > 1 ? warp : 0;

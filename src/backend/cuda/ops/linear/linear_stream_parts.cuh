@@ -11,7 +11,7 @@
 
 namespace nibble::cuda {
 
-/// Which row of 16 lane group g's first row is; the second is 8 further. Groups beside each other
+/// The first of lane group g's two rows of 16; the second is 8 further. Groups beside each other
 /// are four rows apart: their 64 bytes lie in different banks.
 __device__ __forceinline__ int stream_row(int g) { return (g >> 1) + 4 * (g & 1); }
 
@@ -70,7 +70,7 @@ __device__ __forceinline__ void copy_weights_16(uint32_t to, const uint8_t* from
 __device__ __forceinline__ void arrive_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
-/// Where `own` lies in block `rank` of the cluster.
+/// The address of `own` in block `rank` of the cluster.
 __device__ __forceinline__ uint32_t of_rank(uint32_t own, int rank) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));

@@ -189,7 +189,7 @@ class Tiles {
     for (int high = 0; high < 2; ++high)
       factors[high] = row_factor(w, min(row_of_lane(segment, high), w.rows - 1));
   }
-  /// What a lane has of a tile: two rows of tokens 2 t and 2 t + 1 of each eight.
+  /// Writes a lane's part of a tile: two rows of tokens 2 t and 2 t + 1 of each eight.
   __device__ __forceinline__ void write(const float (&factors)[2],
                                         const float (&total)[kTiles][4]) const {
     const LinearSegment& segment = segment_of(group_, at_);

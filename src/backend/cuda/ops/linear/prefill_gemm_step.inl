@@ -121,7 +121,7 @@ __device__ void multiply_portable(const uint8_t* stage) {
 /// First token of this warp within the tile.
 __device__ int first_token() const { return kWgmma ? 0 : (warp_ & 1) * 64; }
 
-/// What a row of the result is multiplied by: global scale, tensor scale or row scale.
+/// The factor of a row of the result: global scale, tensor scale or row scale.
 __device__ float row_multiplier(const DeviceLinear& w, int n) const {
   const float* factors = w.factors + tile_.expert * w.factor_stride;
   if constexpr (kFormat == Format::nvfp4) return factors[0] * kNvfp4Unit;

@@ -37,7 +37,8 @@ struct StageShape {
   static constexpr int kCodes = kTileTokens * 128;  // byte offset
   static constexpr int kScales = kCodes + kTileRows * kChunks * 16;
   static constexpr int kBytes = kScales + (kFormat == Format::nvfp4 ? kTileRows * 4 : 0);
-  /// Of chunk `chunk` of row `row`, past kCodes; conflict-free for loads by lanes (row, q).
+  /// The byte of chunk `chunk` of row `row`, past kCodes; conflict-free for loads by lanes (row,
+  /// q).
   __device__ static int offset(int row, int chunk) {
     if constexpr (kFormat == Format::nvfp4) return row * 32 + ((chunk ^ (row >> 2 & 1)) << 4);
     if constexpr (kFormat == Format::fp8) return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4);

@@ -1,5 +1,5 @@
-// What `--activations f32` needs beside the kernels of generation arithmetic: F32 rows as inputs in
-// kF32Parts BF16 parts (device_weights.h), and sums of products in F32.
+// The kernels that `--activations f32` needs beside the kernels of generation arithmetic: F32 rows
+// as inputs in kF32Parts BF16 parts (device_weights.h), and sums of products in F32.
 #pragma once
 
 #include "backend/cuda/runtime/launcher.h"

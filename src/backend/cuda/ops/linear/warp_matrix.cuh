@@ -43,7 +43,7 @@ __device__ __forceinline__ void widen_e2m1(uint32_t word, uint32_t scale, uint32
 #pragma unroll
   for (int j = 0; j < 4; ++j) out[j] = multiply_pair(pairs.of[j], scale);
 }
-/// What E2M1 fields times this are: code * scale * 2^-8. Exact: at most 6 significant bits.
+/// E2M1 fields times this multiplier are code * scale * 2^-8. Exact: at most 6 significant bits.
 inline constexpr float kNvfp4Unscale = 256.0F;
 __device__ __forceinline__ uint32_t nvfp4_multiplier(uint32_t e4m3) {
   // (e4m3 << 4) as BF16 is the scale times 2^-120; the target is the scale times 2^118. Scales are
@@ -59,7 +59,7 @@ __device__ __forceinline__ void widen_e4m3(uint32_t first, uint32_t second, uint
     out[j] = multiply_pair(e4m3_pairs(j < 2 ? first : second).of[j % 2], k2p120);
 }
 
-/// Which rows of a matrix a lane reads.
+/// The rows of a matrix that a lane reads.
 struct RowPointers {
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;  // nvfp4
@@ -140,7 +140,7 @@ __device__ __forceinline__ void widen_row(const uint4* raw, int unit, uint32_t s
   }
 }
 
-/// What a unit's A fragments are made of: 8 columns of rows g and g + 8.
+/// The codes of a unit's A fragments: 8 columns of rows g and g + 8.
 struct UnitRows {
   uint32_t low[4], high[4];
 };
@@ -211,7 +211,7 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
 __device__ __forceinline__ int next_slice(int slice, int slices, int parts) {
   return slice + parts < slices ? slice + parts : slice % parts + 1;
 }
-/// Whether a slice is the last of its part.
+/// True if a slice is the last of its part.
 __device__ __forceinline__ bool ends_part(int slice, int slices, int parts) {
   return slice + parts >= slices;
 }

@@ -53,8 +53,8 @@ __device__ __forceinline__ RowPart<kWidth> load_part(const float* from, int colu
   return part;
 }
 
-/// How the columns of an input lie: as generation arithmetic reads them (x_place), or as prompt
-/// arithmetic does (packed_position).
+/// The order of the columns of an input: as generation arithmetic reads them (x_place), or as
+/// prompt arithmetic does (packed_position).
 enum class InputOrder : uint8_t { placed, packed };
 
 /// Shared memory of norm_row: the sums of neighbouring columns held by one warp.

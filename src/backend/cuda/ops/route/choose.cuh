@@ -61,7 +61,7 @@ __device__ __forceinline__ void sort_down(uint32_t (&keys)[kCount], int (&ids)[k
    ...);
 }
 
-/// What weigh_by_warp wants of a choice: the largest key, and that of rank `lane`.
+/// The keys of a choice that weigh_by_warp reads: the largest, and that of rank `lane`.
 struct ChosenKeys {
   uint32_t first = 0;
   uint32_t own = 0;

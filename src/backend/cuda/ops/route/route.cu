@@ -1,4 +1,4 @@
-// From router logits to the rows of each expert: one kernel. A warp chooses the experts of a row
+// One kernel from router logits to the rows of each expert. A warp chooses the experts of a row
 // (choose.cuh); the first block lists the experts that have rows and their assignments (in no fixed
 // order: what an expert returns for a row does not depend on its neighbours). Where clusters exist
 // (compute capability 9.0), the rows are spread over the blocks of one; else one block has all.
