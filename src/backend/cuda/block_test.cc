@@ -34,6 +34,9 @@ constexpr double kRoundedStateErrorMax = 8e-3;
 /// For attention of 3 heads of 20 numbers: a single rounding to BF16 that falls the other way is a
 /// large part of one row (121 random runs gave at most 3.2e-3, one more gave 4.5e-3).
 constexpr double kFewNumbersErrorMax = 8e-3;
+/// With pages in E4M3, where a key or value differs in its last BF16 bits, its code now and then
+/// differs by a whole step of 2^-4 (4.7e-3 was the largest error of the random runs so far).
+constexpr double kFp8PagesErrorMax = 8e-3;
 constexpr double kF32ErrorMax = 1e-5;
 /// In F32 with pages in E4M3: where a number differs in its last bits, a code turns now and then.
 constexpr double kSteppedPagesErrorMax = 1e-3;
@@ -64,7 +67,10 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 const Case kCases[] = {
     {.name = "attention_35b", .block = Block::attention},
     {.name = "attention_35b_fp8", .block = Block::attention, .layout = WeightLayout::mixed},
-    {.name = "attention_35b_kv_fp8", .block = Block::attention, .kv = KvCache::fp8},
+    {.name = "attention_35b_kv_fp8",
+     .block = Block::attention,
+     .kv = KvCache::fp8,
+     .error_max = kFp8PagesErrorMax},
     {.name = "attention_long_kv_fp8",
      .block = Block::attention,
      .hidden = 128,
@@ -72,7 +78,8 @@ const Case kCases[] = {
      .kv_heads = 2,
      .head_dim = 128,
      .prompt = 700,
-     .kv = KvCache::fp8},
+     .kv = KvCache::fp8,
+     .error_max = kFp8PagesErrorMax},
     {.name = "attention_odd_kv_fp8",
      .block = Block::attention,
      .hidden = 96,

@@ -1,5 +1,5 @@
-// The launches of a pass, as text and bytes: a walk whose launches are skipped fills it, and the table
-// of kernels that a server prints reads it.
+// The launches of a pass, as text and bytes. A walk whose launches are skipped fills it, and the
+// table of kernels that a server prints reads it.
 #pragma once
 
 #include <cstdint>
