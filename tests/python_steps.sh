@@ -39,6 +39,7 @@ beside "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble
 beside "the bits that the CPU computes" "$python" tests/cli/bits_test.py --nibble "$nibble" \
   --model pebble/model
 beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
+beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "ten planted mistakes are seen" "$python" tools/mutate.py --planted build/test
 settle

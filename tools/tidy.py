@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""House rules as a test: floors, limits, banned words, headers, fuzz entries, document paths.
+"""House rules as a test: floors, sizes, banned words, headers, fuzz entries, names in documents.
 
 Run from anywhere: tools/tidy.py. Prints a line per broken rule, then 'N passed, N failed'.
+tools/tidy.py --write-sizes takes the list of what is larger than its aim anew. Larger rules are in
+tools/house_rules/; tests/house_rules_test.py shows each of those a mistake that it must see.
 What it is not: a formatter (clang-format) or a linter of meaning (the compiler, clang-tidy).
 """
 
@@ -10,7 +12,7 @@ import re
 import subprocess
 import sys
 
-import outside_bytes
+from house_rules import cpp_source, documents, outside_bytes, signatures, sizes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -29,9 +31,6 @@ SAME_FLOOR_ALLOWED = {("tensor", "base")}
 # Test support sits beside the floors: only tests may include it.
 TEST_ONLY = {"testing"}
 
-FILE_LINES_MAX = 500
-KERNEL_LINES_MAX = 700
-FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 
 BANNED = [  # pattern, where it is allowed (prefixes), advice
@@ -48,9 +47,7 @@ BANNED = [  # pattern, where it is allowed (prefixes), advice
     (r"(^\s+|, )\.\w+ = .*\bTRY\(", (),
      "TRY behind other members of an initializer list: at an error GCC 12 leaks them; assign"),
 ]
-BOOL_PARAMETER = re.compile(r"[(,]\s*(const\s+)?bool\s+[a-z_]+\s*[,)=]")
-# A value made from a boolean: Json(bool value).
-CONVERSION = re.compile(r"^\s*(explicit |inline )?([A-Z]\w*::)?[A-Z]\w*\(bool \w+\)")
+CPP = (".h", ".cc", ".inl", ".cu", ".cuh")
 
 
 def tracked(*suffixes):
@@ -73,15 +70,11 @@ def is_test(path):
     return path.stem.endswith(("_test", "_fuzz", "_tool")) or "testing" in path.parts
 
 
-ROOM_PATH = re.compile(r"`((?:src|tools|tests|docs|bench|recipes|pebble)/[\w./*-]+)`")
-NOT_A_FUNCTION = re.compile(
-    r"(namespace|struct|class|enum|union|extern|if|for|while|switch|TEST\w*|do|else)\b")
-
-
 class Tidy:
     def __init__(self):
         self.broken = []
         self.checks = 0
+        self.declarations = signatures.Declarations()
 
     def check(self, fine, path, line, words):
         self.checks += 1
@@ -113,30 +106,10 @@ class Tidy:
                 self.check("backend/cuda" in str(path), path, number,
                            "CUDA headers live under backend/cuda only")
 
-    def sizes(self, path, lines):
-        most = KERNEL_LINES_MAX if path.suffix in (".cu", ".cuh") else FILE_LINES_MAX
-        if "_data." not in path.name:
-            self.check(len(lines) <= most, path, len(lines), f"{len(lines)} lines, at most {most}")
+    def columns(self, path, lines):
         for number, line in enumerate(lines, 1):
             long = len(line) > COLUMNS_MAX and "http" not in line and '#include "' not in line
             self.check(not long, path, number, f"{len(line)} columns, at most {COLUMNS_MAX}")
-
-    def functions(self, path, lines):
-        """Bodies that open at a line's end and close at the same indent (clang-format's shape)."""
-        for indent in ("", "  "):
-            start = None
-            for number, line in enumerate(lines, 1):
-                if not line.startswith(indent) or line.startswith(indent + " "):
-                    continue
-                text = line[len(indent):]
-                if (start is None and re.search(r"\)[^;]*\{$", text)
-                        and not NOT_A_FUNCTION.match(text)):
-                    start = number
-                elif start is not None and text.startswith("}"):
-                    length = number - start + 1
-                    self.check(length <= FUNCTION_LINES_MAX, path, start,
-                               f"function of {length} lines, at most {FUNCTION_LINES_MAX}")
-                    start = None
 
     def words(self, path, lines):
         relative = str(path.relative_to(ROOT))
@@ -154,10 +127,6 @@ class Tidy:
             if path.suffix == ".h":
                 self.check("using namespace" not in bare, path, number,
                            "using namespace in a header")
-                ours = path.relative_to(ROOT).parts[0] == "bench"  # nobody else includes those
-                excused = ours or "std::function" in bare or CONVERSION.match(bare)
-                self.check(excused or not BOOL_PARAMETER.search(bare), path, number,
-                           "a bool parameter in a public signature: use an enum class")
 
     def opening(self, path, lines):
         mark = "#" if path.suffix == ".py" else "//"
@@ -165,34 +134,63 @@ class Tidy:
         good = bool(first) and (first[0].startswith(mark) or first[0].startswith('"""'))
         self.check(good, path, 1, "a file opens with what it is and what it is not")
 
-    def fuzz(self):
+    def signatures(self, path, text):
+        """What is seen of whole declarations; returns the functions of the file."""
+        name = str(path.relative_to(ROOT))
+        code = cpp_source.bare(text)
+        functions = cpp_source.functions(code)
+        self.checks += len(functions)
+        self.declarations.add(name, code, functions)
+        if path.suffix == ".h" and not name.startswith("bench/"):  # nobody else includes those
+            for line, words in signatures.bool_parameters(functions):
+                self.check(False, path, line, words)
+        return functions
+
+    def sizes(self, found):
+        table = ROOT / sizes.TABLE
+        self.checks += len(found)
+        for name, words in sizes.faults(found, sizes.read_table(table.read_text())):
+            self.check(False, ROOT / name, 1, words)
+
+    def fuzz(self, texts):
         """Every source that reads bytes from outside has a fuzz entry."""
-        paths = tracked(".h", ".cc")
-        self.checks += len(outside_bytes.parsers(ROOT, paths))
-        for path, line, words in outside_bytes.faults(ROOT, paths):
-            self.check(False, path, line, words)
+        corpora = {folder.name for folder in (ROOT / "tests/corpus").iterdir()
+                   if folder.is_dir() and any(folder.iterdir())}
+        table = (ROOT / outside_bytes.TABLE).read_text()
+        self.checks += len(outside_bytes.parsers(texts))
+        for name, line, words in outside_bytes.faults(texts, table, corpora):
+            self.check(False, ROOT / name, line, words)
 
     def documents(self):
+        names = {path.name for path in tracked("")}
         for path in tracked(".md"):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
-                    if "://" in target or target.startswith("mailto:"):
-                        continue
-                    self.check((path.parent / target).exists(), path, number, f"no file {target}")
-                for target in ROOM_PATH.findall(line):
-                    exists = any(ROOT.glob(target)) if "*" in target else (ROOT / target).exists()
-                    self.check(exists, path, number, f"no file {target}")
+            text = path.read_text()
+            wrong = documents.dead_names(ROOT, path, text, names)
+            wrong += documents.dead_symbols(ROOT, text)
+            self.checks += 1
+            for line, words in wrong:
+                self.check(False, path, line, words)
 
-    def run(self):
-        for path in tracked(".h", ".cc", ".inl", ".cu", ".cuh", ".py"):
-            lines = path.read_text().splitlines()
+    def run(self, write_sizes):
+        found, texts = {}, {}
+        for path in tracked(*CPP, ".py"):
+            text = path.read_text()
+            name, lines = str(path.relative_to(ROOT)), text.splitlines()
             self.opening(path, lines)
-            self.sizes(path, lines)
+            self.columns(path, lines)
+            functions = None
             if path.suffix != ".py":
+                texts[name] = text
                 self.includes(path, lines)
-                self.functions(path, lines)
                 self.words(path, lines)
-        self.fuzz()
+                functions = self.signatures(path, text)
+            found.update(sizes.entries(name, text, functions))
+        if write_sizes:
+            (ROOT / sizes.TABLE).write_text(sizes.write_table(found))
+        self.sizes(found)
+        for name, line, words in self.declarations.faults():
+            self.check(False, ROOT / name, line, words)
+        self.fuzz({name: text for name, text in texts.items() if name.endswith((".h", ".cc"))})
         self.documents()
         for broken in self.broken:
             print(broken)
@@ -201,4 +199,6 @@ class Tidy:
 
 
 if __name__ == "__main__":
-    sys.exit(Tidy().run())
+    if sys.argv[1:] not in ([], ["--write-sizes"]):
+        sys.exit("tidy.py takes no arguments but --write-sizes")
+    sys.exit(Tidy().run(write_sizes=len(sys.argv) > 1))

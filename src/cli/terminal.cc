@@ -46,9 +46,7 @@ void on_interrupt(int) {
 }  // namespace
 
 Terminal::Terminal()
-    : out_watcher_(watcher_of(STDOUT_FILENO)),
-      err_watcher_(watcher_of(STDERR_FILENO)),
-      input_watcher_(watcher_of(STDIN_FILENO)) {}
+    : err_watcher_(watcher_of(STDERR_FILENO)), input_watcher_(watcher_of(STDIN_FILENO)) {}
 
 Result<void> Terminal::out(std::string_view text) {
   size_t done = 0;

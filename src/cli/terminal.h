@@ -22,13 +22,11 @@ class Terminal {
   Result<void> out(std::string_view text);
   /// Writes to standard error: everything else.
   void err(std::string_view text);
-  Watcher out_watcher() const { return out_watcher_; }
   Watcher err_watcher() const { return err_watcher_; }
   Watcher input_watcher() const { return input_watcher_; }
   int width() const;
 
  private:
-  Watcher out_watcher_;
   Watcher err_watcher_;
   Watcher input_watcher_;
 };

@@ -1,5 +1,5 @@
-// The scanner for the Qwen patterns, and the choice between it and PCRE2. The order of the tests in
-// scan_word is the order of the pattern's alternatives.
+// The scanner for the Qwen patterns, and the choice between it and PCRE2. The scanner tries the
+// alternatives of a pattern in the pattern's order.
 #include "text/pre_tokenizer.h"
 
 #include "text/pre_tokenizer_regex.h"
@@ -21,6 +21,7 @@ class Scanner {
   Scanner(std::string_view text, KnownPattern pattern)
       : text_(text), word_bits_(pattern == KnownPattern::qwen3_5 ? kLetter | kMark : kLetter) {}
 
+  /// The end of the word that starts at `at` (< text.size()) of valid UTF-8.
   size_t word_end(size_t at) const {
     const ScannedChar first = look(at);
     if (first.ascii == '\'') {
@@ -117,10 +118,6 @@ std::string_view known_pattern_text(KnownPattern pattern) {
 
 std::string_view byte_level_pattern_text() {
   return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-}
-
-size_t scan_word(std::string_view text, size_t at, KnownPattern pattern) {
-  return Scanner(text, pattern).word_end(at);
 }
 
 Result<PreTokenizer> PreTokenizer::make(const std::vector<std::string>& patterns) {

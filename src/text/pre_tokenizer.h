@@ -27,9 +27,6 @@ std::string_view known_pattern_text(KnownPattern pattern);
 /// The pattern used by a ByteLevel pre-tokenizer with use_regex, which names none.
 std::string_view byte_level_pattern_text();
 
-/// End of the word that starts at `at` (< text.size()) of valid UTF-8.
-size_t scan_word(std::string_view text, size_t at, KnownPattern pattern);
-
 class PreTokenizer {
  public:
   using WordSink = std::function<void(std::string_view)>;
