@@ -167,6 +167,10 @@ class Documents(unittest.TestCase):
         self.assertEqual(self.dead(start + "`known()`,\n  `gone`.\n")[1], ["src/a.h has no gone"])
         self.assertIn("names a file and a symbol", self.dead(start + "there.\n")[1][0])
 
+    def test_the_answers_of_this_repository_are_looked_at(self):
+        found = documents.answers((ROOT / "CONTRIBUTING.md").read_text())
+        self.assertGreaterEqual(len(found), 12)
+
 
 class Comments(unittest.TestCase):
     def test_first_words(self):
