@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the prefix cache saves in a conversation, and what fast mode adds to exact mode.
+"""Measures what the prefix cache saves in a conversation, and what fast mode adds to exact mode.
 
     python3 bench/cache_mode.py [--nibble PROGRAM] [--turns 12] [--rounds 3] [MODEL]
 

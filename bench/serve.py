@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What HTTP costs: cold start, time to first byte, and tokens/s through the server beside the
-engine alone (`nibble run`, same process as the engine). One JSON line per figure.
+"""Measures the cost of HTTP: cold start, time to first byte, and tokens/s through the server beside
+the engine alone (`nibble run`, same process as the engine). One JSON line per figure.
 
 Needs httpx. Greedy continuation of a short prompt, past end-of-text ids. Medians over --rounds.
 """

@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# What a release has code for.
+# The targets that a release has code for.
 ALL = "80-real;86-real;89-real;90a-real;100f-real;120f-real;80-virtual"
 
 

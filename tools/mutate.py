@@ -85,7 +85,7 @@ def marked_equivalent():
 
 
 class Results:
-    """What became of each mutant: kept by a hash of its text and of all sources of the tests."""
+    """The outcome of each mutant, kept by a hash of its text and of all sources of the tests."""
 
     def __init__(self, file):
         self.file, self.known, self.hints = file, {}, {}
@@ -103,7 +103,8 @@ class Results:
 
 
 def sources_hash(tree, module, programs):
-    """Of everything that may decide a result: all C++ below, the module and its tests' data."""
+    """A hash of everything that may decide a result: all C++ below, the module and its tests'
+    data."""
     digest = hashlib.sha256(repr(programs).encode())
     if any(program.script for program in programs):
         for script in sorted((ROOT / "tools/oracle").glob("*.py")):
@@ -148,7 +149,7 @@ class Draw:
             part.seconds = known["seconds"][part.name]
 
     def judge(self, change, folder):
-        """What becomes of one mutant: does_not_build, same_object, marked, killed or survived."""
+        """Tries one mutant: does_not_build, same_object, marked, killed or survived."""
         text = change.apply((self.shop.tree / change.file).read_text())
         mutant = json.dumps(change.identity())
         key = hashlib.sha256((self.hash + change.file + text).encode()).hexdigest()

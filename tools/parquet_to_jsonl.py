@@ -12,7 +12,7 @@ import sys
 
 
 def plain(value):
-    """What JSON can hold: bytes and dates as text, NaN and infinity as null."""
+    """The value as JSON can hold it: bytes and dates as text, NaN and infinity as null."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, dict):

@@ -85,7 +85,7 @@ double active_weights(const ModelConfig& config) {
          hidden * config.vocab_rows;
 }
 
-/// What a token cannot take less than, on one core, if all weights are BF16.
+/// Prints the least time that a token can take on one core if all weights are BF16.
 void print_floor(const ModelConfig& config) {
   const double weights = active_weights(config);
   const double fma = bench::fma_per_s("avx512");

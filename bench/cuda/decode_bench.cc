@@ -168,7 +168,7 @@ void Bench::decode(int batch) {
   std::vector<int32_t> tokens;
   for (int i = 0; i < batch; ++i)
     tokens.push_back(static_cast<int32_t>(engine() % static_cast<unsigned>(vocab)));
-  int64_t met_before = 0;  // behind the first step
+  int64_t met_before = 0;  // after the first step
   int64_t met = 0;
   double with_logits_ms = 0.0;
   for (int step = 0; step < steps; ++step) {
@@ -213,7 +213,8 @@ void Bench::decode(int batch) {
   std::fflush(stdout);
 }
 
-/// What a step costs until its tokens are known: sampled from all logits, and from short lists.
+/// Prints the cost of a step until its tokens are known: sampled from all logits, and from short
+/// lists.
 void Bench::sampled(int batch) {
   const auto vocab = static_cast<size_t>(config.vocab_rows);
   const auto count = static_cast<size_t>(batch);

@@ -1,7 +1,7 @@
 // Products of generation arithmetic against double arithmetic: every format, layout of factors and
 // ending, rows that do not fill a tile, the same bits alone and among others; as linear() makes
 // them and, on a card with wgmma, streamed whatever their size. `time` adds the head of
-// Qwen3.6-35B-A3B, held and streamed, and the long rows of Qwen3.6-27B.
+// Qwen3.6-35B-A3B with inputs in shared memory and streamed, and the long rows of Qwen3.6-27B.
 // `small` leaves large matrices out: for compute-sanitizer.
 //   cuda_linear_check [time|only-time|small]
 #include <algorithm>

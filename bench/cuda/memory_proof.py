@@ -43,7 +43,7 @@ MIB = 1 << 20
 
 
 def used_mib():
-    """What nvidia-smi says of the first card."""
+    """The memory in use on the first card by nvidia-smi."""
     command = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

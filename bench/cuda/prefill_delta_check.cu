@@ -127,7 +127,7 @@ struct Inputs {
     cudaFree(runs);
     cudaFree(run.workspace);
   }
-  /// What a state of this format keeps of x.
+  /// The number that a state of this format keeps in place of x.
   double kept(double x) const {
     return format == StateFormat::bf16 ? round_bf16(static_cast<float>(x)) : x;
   }

@@ -24,7 +24,7 @@ struct Case {
   KvFormat format = KvFormat::bf16;
 };
 
-/// What a cache of a format keeps of a number.
+/// The number that an FP8 cache keeps in place of x.
 __host__ __device__ inline double round_e4m3(float x) {
   const __nv_fp8_e4m3 code(x);
   return static_cast<double>(static_cast<float>(code));

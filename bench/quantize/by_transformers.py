@@ -41,7 +41,7 @@ class Expert(nn.Module):
 
 
 class Experts(nn.ModuleList):
-    """What the fused module computes, expert by expert."""
+    """Computes what the fused module does, expert by expert."""
 
     def __init__(self, fused):
         _, hidden, width = fused.down_proj.shape

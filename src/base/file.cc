@@ -1,4 +1,4 @@
-// POSIX files behind base/file.h.
+// The implementation of base/file.h by POSIX calls.
 #include "base/file.h"
 
 #include <fcntl.h>

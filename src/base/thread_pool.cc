@@ -94,8 +94,8 @@ struct ThreadPool::State {
     }
   }
 
-  /// Wakes whoever sleeps. A worker counts itself before it looks at the gate, and the gate was
-  /// opened before this counts: one of the two sees the other.
+  /// Wakes every worker that sleeps. A worker counts itself before it looks at the gate, and the
+  /// gate was opened before this counts: one of the two sees the other.
   void call() {
     if (sleepers.load() == 0) return;
     { std::lock_guard lock(mutex); }

@@ -1,5 +1,5 @@
 // Reading whole folders: single file, shards with and without an index, look-up, partial reads.
-// What must be refused is in corrupt_test.cc.
+// Folders that must be refused are in corrupt_test.cc.
 #include "checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>

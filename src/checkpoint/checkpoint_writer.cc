@@ -70,7 +70,7 @@ Error refuse_output(const fs::path& folder, std::string_view expected, std::stri
                      .advice = advice});
 }
 
-/// What a killed run without a journal leaves behind: shards, but no config.json.
+/// True if a folder is as a killed run without a journal leaves it: shards, but no config.json.
 bool looks_unfinished(const fs::path& folder) {
   std::error_code failure;
   if (fs::exists(folder / kConfigFile, failure)) return false;
@@ -144,7 +144,7 @@ std::vector<size_t> sorted_by_name(const std::vector<TensorPlan>& plan) {
   return order;
 }
 
-/// What writing a file through a temporary one leaves when it is killed: "report.json.tmp.4711".
+/// Removes the temporary files of a writer that was killed: "report.json.tmp.4711".
 void remove_leftovers(const fs::path& folder) {
   std::error_code failure;
   std::vector<fs::path> leftovers;

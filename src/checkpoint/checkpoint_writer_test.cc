@@ -1,4 +1,5 @@
-// What is written reads back; what is not finished disappears; what exists stays as it is.
+// A finished output reads back, an unfinished one disappears, and files that exist stay as they
+// are.
 #include "checkpoint/checkpoint_writer.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Fuzz entry: the journal that an earlier run left in an output folder. It is gone on with, begun
+// Fuzz entry: the journal that an earlier run left in an output folder. It is continued, begun
 // again or refused in one line; what is appended to it then is there when it is opened again.
 #include "checkpoint/write_journal.h"
 #include "testing/test_files.h"

@@ -35,7 +35,7 @@ class Arrivals {
     answers_.push_back(std::move(answer));
     arrived_.notify_one();
   }
-  /// What there is, after at most `kLook`.
+  /// Takes the answers that have arrived, after waiting for at most `kLook`.
   std::vector<Answer> take() {
     std::unique_lock lock(mutex_);
     arrived_.wait_for(lock, kLook, [&] { return !answers_.empty(); });
@@ -228,7 +228,7 @@ Result<int> BatchRun::run(int64_t on_the_way_max) {
     if (!interrupted()) TRY(begin_lines(on_the_way_max));
     if (on_the_way_ == 0 && (ended_ || interrupted())) break;
     const std::vector<Arrivals::Answer> answers = arrivals_.take();
-    TRY(server_.failure());  // their lines are not answered: the same command goes on with them
+    TRY(server_.failure());  // their lines are not answered: the same command continues with them
     for (const Arrivals::Answer& answer : answers) TRY(take(answer));
     progress_.update(static_cast<uint64_t>(skipped_ + answered_ + failed_),
                      static_cast<uint64_t>(input_.total()));
@@ -292,7 +292,7 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   Result<int> code =
       batch.run(std::min(kOnTheWayPerSequence * started.sequences_max, kOnTheWayMax));
   server->terminate();
-  if (!code.ok()) server->terminate();  // whoever still runs is not waited for
+  if (!code.ok()) server->terminate();  // requests that still run are not waited for
   serving.join();
   return end_of_verb("run", server->failure(), std::move(code), terminal);
 }

@@ -28,7 +28,7 @@ std::string text_member(const Json& json, std::string_view key) {
   return value != nullptr && value->is_string() ? value->as_string() : "";
 }
 
-/// What is wrong with a line whose members are these; empty: nothing.
+/// Says what is wrong with a line of these members; empty if nothing is.
 std::string fault_of(const Json& json) {
   const std::string id = text_member(json, "custom_id");
   if (id.empty() || id.size() > kIdBytesMax)

@@ -1,5 +1,5 @@
 // Fuzz entry: by the first byte one line of a batch, or the output that an earlier run left. A line
-// is a request or has an answer of its own; an output is gone on with or refused in one line.
+// is a request or has an answer of its own; an output is continued or refused in one line.
 #include "base/check.h"
 #include "base/json.h"
 #include "cli/batch_lines.h"

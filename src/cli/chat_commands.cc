@@ -1,4 +1,4 @@
-// What begins with '/' in a chat, in the style of Ollama's.
+// The commands of a chat, which begin with '/', in the style of Ollama's.
 #include <algorithm>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// nibble connect: how a client is told of a server. Prints; writes no file.
+// nibble connect: how a client is configured for a server. Prints; writes no file.
 #include <algorithm>
 
 #include "base/json.h"
@@ -62,7 +62,7 @@ std::string id_of(const Json& model) {
   return id != nullptr && id->is_string() ? id->as_string() : "";
 }
 
-/// Takes name and context from the server's list. A name that it does not list is told of.
+/// Takes name and context from the server's list. A name that it does not list is reported.
 void use_models(const Json::Array& models, ServerFacts& facts, Terminal& terminal) {
   if (facts.model.empty()) facts.model = id_of(models.front());
   const auto found = std::ranges::find(models, facts.model, id_of);

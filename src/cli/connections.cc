@@ -10,7 +10,7 @@ namespace nibble {
 
 namespace {
 
-// Of a context, kept for the answer where a client wants both.
+// The share of a context that is reserved for the answer where a client wants both numbers.
 constexpr int64_t kAnswerShare = 4;
 constexpr int64_t kAnswerTokensMax = 32'768;
 

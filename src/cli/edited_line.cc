@@ -34,7 +34,7 @@ void EditedLine::set(std::string_view utf8) {
 void EditedLine::insert(std::string_view utf8) {
   text_.insert(at_, utf8);
   at_ += utf8.size();
-  // What was inserted may have become one cluster with what follows it.
+  // The inserted text may have become one cluster with the text that follows it.
   const auto borders = borders_of(text_);
   at_ = *std::ranges::lower_bound(borders, at_);
 }
@@ -92,7 +92,7 @@ EditedLine::Layout EditedLine::layout(std::string_view prompt, int columns) cons
     used += line_end ? 0 : wide;
     at += cluster.text.size();
   }
-  if (used >= columns) new_row();  // the cursor has no place behind the last column
+  if (used >= columns) new_row();  // the cursor has no place after the last column
   note_cursor();
   return made;
 }

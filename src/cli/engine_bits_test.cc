@@ -312,7 +312,7 @@ void EngineBits::expect_the_same_however_it_runs(const Kept& kept) {
   }
 }
 
-/// A state that is rounded where a block of a prompt ends and behind each generated token.
+/// A state that is rounded where a block of a prompt ends and after each generated token.
 TEST_P(EngineBits, WithAStateInBf16) {
   expect_the_same_however_it_runs({.state = StateCache::bf16});
 }

@@ -55,7 +55,7 @@ Result<double> read_share(const Arguments& arguments) {
                                                   .found = text});
 }
 
-/// What only a server takes.
+/// Reads the options that only a server has.
 Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, EngineSetup& setup) {
   constexpr int64_t kHostBytesMost = int64_t{4} << 30;
   constexpr int64_t kHostShareDivisor = 8;
@@ -117,7 +117,7 @@ Result<void> read_card(const LoadedModel& model, double share, const AskedSizes&
 }
 
 /// A pass that takes longer will not end. Counted, not measured: the longest honest one, 8,192 rows
-/// behind 262,144 tokens, takes a few seconds on an H200; on a slow CPU a pass of a dense model
+/// after 262,144 tokens, takes a few seconds on an H200; on a slow CPU a pass of a dense model
 /// takes minutes.
 Result<std::chrono::duration<double>> read_step_deadline(const Arguments& arguments,
                                                          const Backend& backend) {

@@ -403,7 +403,7 @@ TEST(SendBytesFlag, HoldsExactlyAtItsBound) {
     RawClient reader(server.port());
     stream.begin(reader, server);
     EXPECT_FALSE(stream.gone);  // that is being sent
-    server.on_server([&] {      // this waits behind it
+    server.on_server([&] {      // this waits for it
       stream.held->write(std::string(waiting - 1, 'y'));
       stream.held->write("y");
     });

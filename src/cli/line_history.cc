@@ -1,5 +1,5 @@
 // libedit's format: a first line that names it, then a line an entry, where white space,
-// backslashes and what is not ASCII are octal numbers of three digits behind a backslash.
+// backslashes and what is not ASCII are octal numbers of three digits after a backslash.
 #include "cli/line_history.h"
 
 #include <sys/stat.h>

@@ -89,7 +89,7 @@ struct LineReader::Editor {
   explicit Editor(Terminal& shown_on) : terminal(shown_on) {}
 
   Ending read(std::string_view prompt, std::string& text);
-  /// What is done when a line was ended; nothing: it goes on.
+  /// Returns how the line ended; empty while it goes on.
   std::optional<Ending> press(const Key& key);
   void edit(const Key& key);
   void recall(int step);

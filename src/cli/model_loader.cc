@@ -133,7 +133,7 @@ int64_t text_weight_bytes(const Checkpoint& checkpoint) {
   return bytes;
 }
 
-/// What a config.json declares, or a layout by name.
+/// The weight formats that a config.json declares, or those of a layout by its name.
 Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
   if (!layout.empty()) return formats_of(TRY(parse_weight_layout(layout)));
   auto declared = std::make_shared<QuantConfig>(TRY(QuantConfig::parse(config, nullptr)));

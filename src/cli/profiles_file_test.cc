@@ -1,4 +1,4 @@
-// What a file of profiles may say, and how it is told what it may not.
+// Tables of what a file of profiles may say, and of the errors for what it may not.
 #include "cli/profiles_file.h"
 
 #include <gtest/gtest.h>

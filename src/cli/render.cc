@@ -38,7 +38,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   request.now = local_now();
   const auto prompt = render_prompt(request);
   if (!prompt.ok()) {
-    // What the template refuses is a failure of the work, not of the command's words.
+    // A refusal by the template is a failure of the work, not a wrong command line.
     Error error = prompt.error();
     if (error.code == ErrorCode::invalid_argument) error.code = ErrorCode::corrupt;
     return error;

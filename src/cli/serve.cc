@@ -48,7 +48,7 @@ constexpr auto kOptions =
     joined_options(kServerOptions, kLimitOptions, kClientOptions, kOwnOptions, kEngineOptions,
                    kServingOptions, kQuantizeFirstOptions, kModelOptions);
 
-/// What the flags say beside files, read before anything is loaded.
+/// The settings that flags give and no file does, read before anything is loaded.
 struct ServeRequest {
   ServerOptions server;
   ClientSetup clients;
@@ -88,7 +88,7 @@ Result<ServeRequest> read_request(const Arguments& arguments, Terminal& terminal
   return request;
 }
 
-/// Every value, so that all that are wrong are told of at once; nothing is opened or started.
+/// Reads every value, so that all wrong ones are reported at once; nothing is opened or started.
 Result<void> check(const Arguments& arguments) {
   FlagErrors errors;
   ServeRequest request;
@@ -113,8 +113,9 @@ std::vector<MemoryPart> memory_map(const MemoryPlan& plan) {
           {"host", plan.host_bytes, MemoryPart::Place::host}};
 }
 
-/// What the bytes of a cached prefix depend on: the checkpoint's files, the backend and how it
-/// computes, the rotary angles that flags may have changed, this program's version.
+/// A hash of everything that the bytes of a cached prefix depend on: the checkpoint's files, the
+/// backend and how it computes, the rotary angles that flags may have changed, this program's
+/// version.
 std::array<uint64_t, 4> prefix_fingerprint(const std::filesystem::path& folder,
                                            const EngineSetup& setup, const Arguments& arguments) {
   std::vector<std::string> facts = {

@@ -18,8 +18,8 @@ namespace nibble {
 
 namespace {
 
-/// On its own thread: whoever stops reading standard error must not stop the server. Lines beyond
-/// the queue are counted and told of once there is room.
+/// It has its own thread: a reader of standard error that stops must not stop the server. Lines
+/// beyond the queue are counted and reported once there is room.
 std::function<void(std::string_view)> line_writer(Terminal& terminal) {
   constexpr size_t kLinesMax = 4096;
   auto writer = std::make_shared<TaskThread>(kLinesMax);

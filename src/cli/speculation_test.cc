@@ -1,4 +1,4 @@
-// What --speculative-config takes and refuses.
+// Tables of values that --speculative-config takes and refuses.
 #include "cli/speculation.h"
 
 #include <gtest/gtest.h>

@@ -95,7 +95,7 @@ std::string KeyReader::character(char first) {
   return cleaned(made);
 }
 
-/// What came between the marks of a paste.
+/// Returns the text between the two marks of a paste.
 Key KeyReader::pasted() {
   std::string made;
   std::string end;  // the last bytes

@@ -92,13 +92,13 @@ Result<std::vector<std::vector<int32_t>>> sequences_of(const Arguments& argument
   return sequences;
 }
 
-/// What one mode of activations gives.
+/// The measurements for one mode of activations.
 struct Measured {
   std::string activations;  // as the backend names what it computed
   ScoreResult scores;
 };
 
-/// The mode asked for; else, of a file that declares 4-bit activations, both that it can run with.
+/// The mode that was asked for; otherwise, for a file that declares 4-bit activations, both modes.
 Result<std::vector<Activations>> modes_of(const Arguments& arguments, const Folders& folders) {
   const Activations asked = TRY(parse_activations(arguments, "activations"));
   if (asked != Activations::automatic) return std::vector{asked};

@@ -11,10 +11,10 @@ namespace nibble {
 
 namespace {
 
-constexpr double kEarmarkMs = 2000.0;      // a blocked head waits this long before none overtakes
-constexpr int kSkipMax = 64;               // that may be looked at behind a blocked head
-constexpr double kNewcomerMs = 250.0;      // a tenant's first waits so long for a seat to get free
-constexpr int32_t kResumeTokens = 512;     // of growth, given to a decoding one that comes back
+constexpr double kEarmarkMs = 2000.0;   // a blocked head waits this long before none overtakes
+constexpr int kSkipMax = 64;            // waiting ones that may be considered after a blocked head
+constexpr double kNewcomerMs = 250.0;   // a tenant's first waits so long for a seat to get free
+constexpr int32_t kResumeTokens = 512;  // of growth, given to a decoding one that comes back
 constexpr int32_t kSwapsUnprotected = 2;   // swapped out this often, a sequence is spared
 constexpr double kSwapSparedMs = 10000.0;  // for so long, if another can give way
 
@@ -174,7 +174,7 @@ void Admission::order_candidates() {
   if (!std::ranges::is_sorted(candidates_, {}, key)) std::ranges::sort(candidates_, {}, key);
 }
 
-/// A tenant's next one stands behind those of tenants that have fewer running for their weight.
+/// A tenant's next one comes after those of tenants that have fewer running for their weight.
 void Admission::count_turns() {
   const auto other = [&](const SequenceView& s) { return s.tenant != sequences_[0].tenant; };
   if (candidates_.empty() || std::ranges::none_of(sequences_, other)) return;
@@ -203,7 +203,7 @@ void Admission::place_candidates(Schedule& schedule) {
     if (waiting && is_long(s) && counts_.long_prefills >= kLongPrefillsMax) continue;
     if (place_one(c.sequence, schedule)) continue;
     if (passed == 0 && make_room(c.sequence, schedule) && place_one(c.sequence, schedule)) continue;
-    if (counts_.running == 0) continue;  // then somebody must start, whoever it is
+    if (counts_.running == 0) continue;  // then one must start, whichever it is
     if (!waiting) return;                // nobody starts before those that started already
     if (passed == 0 && head_waited_long(s)) return;
     if (++passed > kSkipMax) return;

@@ -117,7 +117,7 @@ void Engine::State::stop(std::unique_lock<std::mutex>& lock) {
   if (failed && options.on_events) options.on_events();
 }
 
-/// What rest() has to say of an engine that has stopped.
+/// The result of rest() for an engine that has stopped.
 Result<void> Engine::State::end_of_rests() const {
   if (!failure.ok()) return failure;
   return make_error(ErrorCode::cancelled, {.what = "the engine is shutting down"});
@@ -135,7 +135,8 @@ void Engine::State::report(const std::string& line) {
   if (options.report) options.report(line);
 }
 
-/// What earlier processes pinned. What does not fit or does not read is reported and left out.
+/// Restores the prefixes that earlier processes pinned. One that does not fit or cannot be read is
+/// reported and left out.
 void Engine::State::restore_prefixes() {
   if (!options.store || options.settings.cache == CacheMode::off) return;
   for (const PrefixStore::Dropped& dropped : options.store->dropped()) report(dropped.message);

@@ -358,7 +358,7 @@ EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms)
 }
 
 void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, double now_ms) {
-  // The scheduler saw an estimate of what the cache holds: the piece is cut to what is left.
+  // The scheduler saw an estimate of what the cache holds: the chunk is cut to what is left.
   int32_t end = s.cached + piece.rows;
   if (s.phase == Phase::prefill) end = std::min(end, s.prompt_size());
   if (end < s.prompt_size()) end = end / kPageTokens * kPageTokens;

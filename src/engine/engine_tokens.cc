@@ -29,8 +29,9 @@ void EngineCore::draft(Sequence& s) {
         " of at most ", count_max);
 }
 
-/// Of the last rows of a piece: those from the newest token on (one, and the drafts); all for
-/// prompt logprobs. A sequence that computes its cache again feeds its known tokens first.
+/// The number of last rows of a chunk whose logits are wanted: those from the newest token on (one,
+/// and the drafts); all of them for prompt logprobs. A sequence that computes its cache again feeds
+/// its known tokens first.
 int32_t EngineCore::wanted_logits(const Sequence& s, int32_t rows) const {
   const bool in_prompt = s.cached < s.prompt_size();
   if (in_prompt && s.request.prompt_logprobs >= 0 && s.generated.empty()) return rows;
@@ -130,7 +131,7 @@ void EngineCore::sample_rows() {
   sampler_.sample(rows_);
 }
 
-/// Row i of the piece tells of prompt token row_begin + i + 1. What was published before a restart
+/// Row i of the chunk is about prompt token row_begin + i + 1. What was published before a restart
 /// is not published again.
 Result<void> EngineCore::publish_prompt_logprobs(Sequence& s, int32_t row_begin,
                                                  std::span<const float> logits) {

@@ -310,7 +310,7 @@ TEST(PrefixCache, CondemnedPathsAreNotFoundAndGoWithTheirHolders) {
   world.pools.pages.release(pages);
   world.pools.pages.release(others);
   world.pools.pages.release(more);
-  EXPECT_EQ(world.pools.pages.free_count(), 29);  // the neighbour's cursor keeps them
+  EXPECT_EQ(world.pools.pages.free_count(), 29);  // the other sequence's cursor keeps them
   world.add(prompt, 1);                           // computed anew, beside the condemned path
   EXPECT_EQ(world.cache->match(prompt.key(), 1000).tokens, 64);
   neighbour = PrefixCache::Cursor();

@@ -1,4 +1,4 @@
-// What a node holds, and what it is worth. Within a tier all contents have the same size, so value
+// The contents of a node and their value. Within a tier all contents have the same size, so value
 // per byte is value: chance of reuse x milliseconds saved, kept as a logarithm whose order does not
 // change as time goes by.
 #include <algorithm>

@@ -213,7 +213,7 @@ class Walk {
     }
   }
 
-  // What is said to be available is, and not one more.
+  // As many pages and slots as the cache says are available can be had, and not one more.
   void promises() {
     PrefixCache& cache = *world_.cache;
     const int64_t version = cache.version();

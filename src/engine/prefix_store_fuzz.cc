@@ -1,5 +1,5 @@
 // Fuzz entry: a prefix file in memory, as it is and with its checksums made right, so that the
-// checks behind them are reached. What parses must hold what the prefix cache relies on.
+// checks after them are reached. What parses must hold what the prefix cache relies on.
 #include <cstring>
 
 #include "engine/prefix_file.h"

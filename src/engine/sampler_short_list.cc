@@ -1,7 +1,7 @@
 // Sampling from a short list: the token that sampling from the whole row gives, or nothing where
-// the list leaves it open. Three facts carry the proof: whatever is not listed ranks behind the
-// last listed token; masks, negative biases and penalties of the usual signs only lower logits; and
-// the mass of what is not listed is known within bounds. Where a decision of the whole row's
+// the list leaves it open. Three facts carry the proof: every token that is not listed ranks after
+// the last listed token; masks, negative biases and penalties of the usual signs only lower logits;
+// and the mass of what is not listed is known within bounds. Where a decision of the whole row's
 // arithmetic hangs on less than the rounding of its sums, the row is asked for.
 #include <algorithm>
 #include <cmath>
@@ -12,21 +12,21 @@
 namespace nibble {
 namespace {
 
-/// What rounding does to a sum of 2^20 doubles, several times over.
+/// Several times the error of rounding in a sum of 2^20 doubles.
 constexpr double kSumSlack = 1e-9;
-/// What std::exp may be off by, several times over.
+/// Several times the relative error of std::exp.
 constexpr double kExpSlack = 1e-12;
 /// Temperatures whose masses are trusted: others leave the range of F32.
 constexpr double kTemperatureMin = 1e-3;
 constexpr double kTemperatureMax = 1e3;
 
-/// Whether parameters can only lower logits. NaN cannot.
+/// True if the parameters can only lower logits. NaN cannot.
 bool penalties_lower(const SamplingParams& params) {
   return params.repetition_penalty >= 1.0 && params.presence_penalty >= 0.0 &&
          params.frequency_penalty >= 0.0;
 }
 
-/// Whether logits are sampled as they are.
+/// True if logits are sampled as they are.
 bool plain(const SamplingParams& params, std::span<const uint32_t> mask) {
   return mask.empty() && params.logit_bias.empty() && params.repetition_penalty == 1.0 &&
          params.presence_penalty == 0.0 && params.frequency_penalty == 0.0;
@@ -92,7 +92,7 @@ Sampler::Known Sampler::gather(const ShortList& list, const SamplingParams& para
   return Known::yes;
 }
 
-/// Candidates that may rank behind tokens that are not listed are dropped; their mass counts.
+/// Candidates that may rank after tokens that are not listed are dropped; their mass counts.
 std::optional<int32_t> Sampler::draw(const ShortList& list, const SamplingParams& params,
                                      uint64_t position, std::span<const uint32_t> mask) {
   if (!std::ranges::is_sorted(candidates_, better)) std::ranges::sort(candidates_, better);

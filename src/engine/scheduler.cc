@@ -17,7 +17,8 @@ int32_t whole_blocks_up(int32_t tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens * kPageTokens;
 }
 
-/// A running one has what it holds, and one page more if it asked for it; others get all they need.
+/// The prompt rows that a sequence has pages for: a running one those of its own pages and of one
+/// more if it asked for it; others all they need.
 int32_t rows_with_pages(const SequenceView& s) {
   const int32_t left = s.prompt_size - s.cached;
   if (s.phase != Phase::prefill) return left;
@@ -105,7 +106,7 @@ void Scheduler::schedule_prefill() {
     if (picked == turns_.size()) return;
     PrefillTurn& turn = turns_[picked];
     int32_t rows = piece_rows(turn, budget_ms, rows_left);
-    // However dear, a pass that was to prefill does: else a deep prompt would stand still.
+    // At least one page of prefill is scheduled, however expensive, or a deep prompt would starve.
     if (rows == 0 && first) rows = std::min({kPageTokens, turn.tokens_left, rows_left});
     if (rows == 0) return;
     const double spent_ms = cost_.piece_ms(turn.depth, rows);
@@ -113,7 +114,7 @@ void Scheduler::schedule_prefill() {
     shares_.charge(turn, spent_ms);
     budget_ms -= spent_ms;
     rows_left -= rows;
-    turn.tokens_left = 0;  // one piece of a prompt in a pass
+    turn.tokens_left = 0;  // one chunk of a prompt in a pass
   }
 }
 
@@ -171,7 +172,7 @@ double Scheduler::first_token_ms(std::span<const SequenceView> sequences, int32_
     else if (s.phase == Phase::decode)
       ++decode_rows;
   }
-  // Of a pass, the part that is prefill.
+  // The part of a pass that is prefill.
   const double decode_ms = cost_.ms({.decode_rows = decode_rows});
   const double fixed_ms = decode_ms + cost_.parameters().prefill;
   const double pass_ms = decode_rows > 0 ? limits_.step_ms : limits_.prefill_step_ms;

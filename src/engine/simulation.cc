@@ -52,7 +52,7 @@ class Life {
   void step();
   void check_promises(int64_t prefills_before);
   void preempt_one();
-  /// What a client's text will go on with, or, by chance, something else.
+  /// Proposes the tokens with which a client's text will continue or, by chance, others.
   void propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts);
   void take(const std::vector<EngineEvent>& events);
   void take(const NewTokens& fresh);

@@ -1,4 +1,4 @@
-// What counts is a step that does not end, not the time between steps.
+// The watch reports a step that does not end, not a long time between steps.
 #include "engine/step_watch.h"
 
 #include <gtest/gtest.h>

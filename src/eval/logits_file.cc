@@ -1,4 +1,4 @@
-// The safetensors header of one or more F32 matrices, and their rows behind it.
+// The safetensors header of one or more F32 matrices, and their rows after it.
 #include "eval/logits_file.h"
 
 #include <cstring>

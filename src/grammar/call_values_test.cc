@@ -1,4 +1,5 @@
-// What a parameter's text is read as, under the schemas of a call that was held to a grammar.
+// The values that texts of parameters become under the schemas of a call whose text followed a
+// grammar.
 #include "grammar/call_values.h"
 
 #include <gtest/gtest.h>

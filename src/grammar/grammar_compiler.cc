@@ -90,7 +90,7 @@ Result<xgrammar::Grammar> grammar_of(const GrammarSource& source,
   return std::get<xgrammar::Grammar>(made);
 }
 
-/// What tells sources apart.
+/// A text that differs for different sources.
 std::string key_of(const GrammarSource& source) {
   Json::Array tools;
   for (const CallableTool& tool : source.tools)
@@ -203,7 +203,8 @@ void GrammarCompiler::State::prepare() {
   Vocabulary words = vocabulary();
   const auto size = static_cast<int>(words.tokens.size());
   // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it. A
-  // parameter's text, which is held to no characters, never holds its own end, so it takes no tag.
+  // parameter's text, which may have any characters, never contains its own end, so it takes no
+  // tag.
   for (const int32_t tag : words.tags)
     words.tokens[static_cast<size_t>(tag)] = concat(kParameterEnd, "\xFF");
   for (int32_t id = 0; id < size; ++id) {

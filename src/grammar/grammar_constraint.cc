@@ -69,7 +69,7 @@ class GrammarConstraint final : public TokenConstraint {
 
   const Standing& now() const { return history_.empty() ? start_ : history_.back().after; }
 
-  /// Whether the token is none of the grammar's; else the grammar's turn has come.
+  /// True if the token is not the grammar's to judge; otherwise the grammar takes it.
   bool pass(int32_t token, Standing& standing) const {
     if (standing.thinking) {
       if (token == think_end_) standing = {.thinking = false, .breaks_left = Standing::kBreaksMax};

@@ -1,4 +1,4 @@
-// What may be said under each kind of structure, over a vocabulary of bytes, a few longer tokens
+// The answers that each kind of structure allows, over a vocabulary of bytes, a few longer tokens
 // and tags; what is refused, and where.
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ std::vector<int32_t> ids(const std::string& text) {
   return out;
 }
 
-/// Whether `said`, token by token, passes the masks, and may end there.
+/// True if `said`, token by token, passes the masks and may end there.
 bool passes(const GrammarSource& source, const std::vector<int32_t>& said) {
   const auto constraint = make_grammar_constraint(compiler().compile(source).value(), -1);
   for (const int32_t token : said) {
@@ -229,7 +229,7 @@ TEST(Grammar, DraftsAndRollbacksLeaveNoTrace) {
   }
 }
 
-/// Looking behind drafts that the grammar refuses, at any place in them, moves nothing.
+/// Looking past drafts that the grammar refuses, at any place in them, moves nothing.
 TEST(Grammar, RefusedDraftsLeaveNoTrace) {
   const auto constraint = make_grammar_constraint(compiler().compile(schema(kPerson)).value(), -1);
   const std::vector<int32_t> said = ids(R"({"name": "A)");

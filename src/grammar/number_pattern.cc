@@ -16,7 +16,7 @@ constexpr int kDigitsMax = 15;  // of a fraction, in bounds and steps
 /// A number of at least zero, as digits.
 struct Decimal {
   std::string whole;     // without zeros in front; "0"
-  std::string fraction;  // without zeros behind
+  std::string fraction;  // without trailing zeros
 };
 
 Result<Decimal> decimal_of(double value) {

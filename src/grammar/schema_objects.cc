@@ -69,7 +69,7 @@ Result<std::optional<std::vector<Json>>> SchemaWriter::listed(const Together& to
       const Json* only = part.place.schema->find("const");
       if (options == nullptr && only == nullptr) continue;
       for (const Json& value : only != nullptr ? Json::Array{*only} : options->as_array()) {
-        // Of these what is equal is not always written in one way.
+        // Equal values of these kinds are not always written in one way.
         if (value.is_double() || value.is_array() || value.is_object()) return Listed();
         if (TRY(facts_.valid(parts, value))) add_value(value);
       }
@@ -323,7 +323,7 @@ Result<Rule> SchemaWriter::object(const Alternative& parts, Form form) {
   return Rule(TRY(add(concat("\"{\" ws ", *inside, " ws \"}\""))));
 }
 
-/// What a parameter's text means must not depend on which of several alternatives the call is.
+/// Refuses alternatives under which the text of a parameter means different values.
 Result<void> SchemaWriter::one_reading(const std::vector<Alternative>& alternatives) {
   if (alternatives.size() < 2) return {};
   std::vector<std::string> names;

@@ -192,7 +192,7 @@ void Filler::layer(const LayerSources& layer, const ModelConfig& config) {
   mlp(layer.dense_mlp);
 }
 
-/// What a compressed-tensors checkpoint says of one format.
+/// The words of a compressed-tensors checkpoint for one format.
 struct Said {
   std::string_view weights, inputs;  // strategies; no inputs: they stay high
 };

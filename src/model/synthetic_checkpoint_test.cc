@@ -1,4 +1,4 @@
-// What synth writes binds, loads and is sound, in every layout; the same seed gives the same bytes.
+// An output of synth binds, loads and is sound in every layout; the same seed gives the same bytes.
 #include "model/synthetic_checkpoint.h"
 
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ CalibrationData random_data(const std::vector<size_t>& lengths) {
 
 using Inputs = std::map<std::string, InputStatistics>;
 
-/// What every part saw, by module.
+/// Collects what every part saw, by module.
 Result<Inputs> gather(const Pebble& model, const CalibrationData& data,
                       std::shared_ptr<LayerRunner> runner, SecondMoment moment,
                       int64_t moment_bytes_max = int64_t{1} << 30) {
@@ -134,7 +134,8 @@ TEST_P(CalibrationKinds, SeesWhatTheCpuSees) {
   }
   EXPECT_LT(amax.value, 0.03) << amax.module;
   EXPECT_LT(moment.value, 0.01) << moment.module;
-  // Of a token that goes elsewhere the whole of its input is missing, and a few are very large.
+  // A token that another expert gets is missing with its whole input, so a few differences are very
+  // large.
   std::ranges::sort(routed_moments);
   EXPECT_LT(routed_moments[routed_moments.size() / 2], 0.01);
   EXPECT_LT(routed_moments.back(), 0.25);

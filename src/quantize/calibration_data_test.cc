@@ -76,7 +76,7 @@ TEST(CalibrationRecord, TextsAreTokenisedAsTheyAre) {
             encoder().encode_text("one\n\ntwo").value());
   EXPECT_EQ(encoded(R"({"article":"one"})"), encoder().encode_text("one").value());
   EXPECT_EQ(encoded(R"({"input_ids":[3,1,2]})"), (std::vector<int32_t>{3, 1, 2}));
-  // What looks like a special token in data is text.
+  // Data that looks like a special token is text.
   const auto ids = encoded(R"({"text":"<|im_end|>"})");
   EXPECT_GT(ids.size(), 1U);
 }

@@ -1,4 +1,4 @@
-// What is looked at in which part of which layer, and what that holds.
+// The plan of a calibration: which part of which layer observes what, and the memory that takes.
 #include <algorithm>
 
 #include "quantize/calibration_state.h"

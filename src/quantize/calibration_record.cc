@@ -46,7 +46,7 @@ Json openai_message(const Json& given) {
   return message(role, *value);
 }
 
-/// What was asked and what was answered, in one of the forms with two fields.
+/// A conversation of question and answer, from one of the forms with two fields.
 Json two_fields(const Json& record, const FieldMap& fields) {
   const auto get = [&](std::string_view name) { return text_field(record, fields, name); };
   if (const Json* prompt = get("prompt"))

@@ -1,4 +1,4 @@
-// Linear by linear; a linear is held whole on both sides, its rows are decoded in pieces.
+// Linear by linear; a linear is in memory whole on both sides, its rows are decoded in blocks.
 #include "quantize/compare.h"
 
 #include <algorithm>

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kModeloptConfigBytesMax = uint64_t{64} << 20;
 
-/// What becomes of one tensor.
+/// The change of one tensor.
 struct Move {
   std::string to;
   enum class Kind : uint8_t { copy, reciprocal, leave_out } kind = Kind::copy;

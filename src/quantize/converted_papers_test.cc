@@ -1,4 +1,4 @@
-// What a converted folder says of itself is what quantize would say, and how it came to be.
+// A converted folder says of itself what quantize would say, and how it was made.
 #include "quantize/converted_papers.h"
 
 #include <gtest/gtest.h>

@@ -102,7 +102,7 @@ class DeclaredOnCuda : public testing::TestWithParam<Case> {
     }
     return all;
   }
-  /// What the model itself says, drawn.
+  /// Samples the model's own text.
   std::vector<int32_t> sampled_ids(Backend& backend) {
     TestSession session(backend, config_, {.sequences = 1, .tokens_max = kPositions});
     std::mt19937 engine(3);

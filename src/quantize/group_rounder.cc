@@ -96,7 +96,7 @@ Error GroupRounder::bad_weight(const PlannedLinear& linear, const RowBlock& bloc
                      .advice = "the source is damaged: fetch it again"});
 }
 
-/// The first pass. Keeps the blocks of a group that may be held.
+/// The first pass. Keeps the blocks of a group that may stay in memory.
 Result<float> GroupRounder::largest(const FusedGroup& group, std::vector<RowBlock>& blocks) const {
   float amax = 0;
   for (RowBlock& block : blocks) {

@@ -24,7 +24,7 @@ std::string percent(double ratio) {
   return text;
 }
 
-/// What the front matter says beside the base card's own words.
+/// The facts of the front matter that are not the base card's own words.
 struct Matter {
   std::string_view base_card;
   std::string base_model;

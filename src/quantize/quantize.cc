@@ -247,7 +247,7 @@ Json work_of(const Checkpoint& checkpoint, const std::string& source, const Quan
   return work;
 }
 
-/// What another attempt may well get past.
+/// True for errors that another attempt may well get past.
 bool worth_going_on(ErrorCode code) {
   return code == ErrorCode::cancelled || code == ErrorCode::io || code == ErrorCode::no_space ||
          code == ErrorCode::no_memory;

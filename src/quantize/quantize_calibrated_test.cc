@@ -1,4 +1,4 @@
-// Quantization with data: the same bytes however the work is cut, stopped and gone on with;
+// Quantization with data: the same bytes however the work is cut, stopped and continued;
 // measured input scales that groups share; every algorithm gives a sound checkpoint; starved
 // experts by name.
 #include <gtest/gtest.h>

@@ -30,7 +30,7 @@ std::string percent(double ratio, int digits) {
 
 double ratio(double part, double whole) { return whole > 0 ? std::sqrt(part / whole) : 0.0; }
 
-/// What errors are made of, so that a conversion can sum them up anew.
+/// Records the sums that errors are computed from, so that a conversion can add them up again.
 void set_squares(const RoundStatistics& rounding, Json& row) {
   row.set("weight_squares", rounding.weight_squares);
   row.set("error_squares", rounding.error_squares);

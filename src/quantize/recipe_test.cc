@@ -23,7 +23,7 @@ TEST(Recipe, BuiltinOnesRead) {
                                                   "w4a16", "w4a4-fp8-head", "w4a4"}));
 }
 
-/// What a recipe makes of a module: a letter per weight format.
+/// The weight format that a recipe gives to a module, as one letter.
 char letter_of(const Recipe& recipe, const char* module) {
   const int rule = recipe.find(module);
   if (rule < 0) return '-';

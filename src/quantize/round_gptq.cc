@@ -84,7 +84,7 @@ constexpr int kTile = 8;  // rows worked on together: the factor is read once fo
 struct Tile {
   int rows;
   const float* original;  // [rows, K]
-  float* u;               // [rows, K]: the same, corrected as work goes on
+  float* u;               // [rows, K]: the same, corrected during the work
   const float* factor;    // U [K, K]
   const float* weights;   // 1 / U_jj^2 over its mean
   const int64_t* order;   // [K/16]
@@ -107,7 +107,7 @@ NIBBLE_INLINE void feed_back(float* u, const float* factor, int64_t stride, floa
   }
 }
 
-/// What the rounding of a block did to the weights themselves.
+/// Adds the errors of a rounded block against the weights themselves.
 template <int W>
 NIBBLE_INLINE void add_true_errors(const float* original, const float* rounded,
                                    RoundStatistics& statistics) {

@@ -1,6 +1,6 @@
-// What happens when there is nothing good to go by: no statistics, few tokens, inputs that are zero
-// or no numbers, weights at the edges of their range. Whatever comes: finite weights, no NaN scale,
-// and a fallback that says why.
+// Rounding where there is nothing good to go by: no statistics, few tokens, inputs that are zero or
+// no numbers, weights at the edges of their range. In every case the weights are finite, no scale
+// is NaN, and a fallback says why.
 #include "quantize/rounding.h"
 
 #include <gtest/gtest.h>

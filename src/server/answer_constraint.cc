@@ -1,5 +1,5 @@
-// What a request asks of its token stream: when thinking must end, stop strings, a structure, no
-// loops.
+// The constraints that a request puts on its tokens: the end of thinking, stop strings, a
+// structure, no loops.
 #include <algorithm>
 
 #include "engine/thinking_budget.h"
@@ -9,7 +9,8 @@ namespace nibble {
 
 namespace {
 
-/// Of max_tokens: half for what is of no use unless it is whole, a quarter for prose.
+/// The share of max_tokens that is reserved for the answer: half where it is of no use unless it is
+/// whole, a quarter for prose.
 constexpr int32_t kStructureShare = 2;
 constexpr int32_t kProseShare = 4;
 constexpr int32_t kLeastReserve = 4;  // a blank line and two words, where there is room

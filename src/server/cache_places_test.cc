@@ -135,7 +135,7 @@ TEST(CachePlaces, ALoopOfToolsAlsoGoesOnWhereItIs) {
   EXPECT_GE(cache.boundaries.back(), shared - 6);
 }
 
-/// The first token that two prompts do not share stands right behind a tag, which counts.
+/// The first token that two prompts do not share stands right after a tag, which counts.
 TEST(CachePlaces, ATagAtTheEndOfWhatIsSharedIsShared) {
   auto tagged = ChatTemplate::compile(
       "{%- for m in messages %}{{- '<|im_start|>' + m.content + '<|im_end|>' }}{%- endfor %}",

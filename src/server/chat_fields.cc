@@ -127,7 +127,7 @@ ReadToolChoice read_tool_choice(FieldReader& fields, const Json& tools) {
   return read;
 }
 
-/// What the answer must be for the sake of its calls: forced, or sound because a tool is strict.
+/// The grammar that calls require: calls are forced, or must be sound because a tool is strict.
 std::optional<GrammarSource> call_grammar(const ServedModel& model, const Json& tools,
                                           const ReadToolChoice& choice, bool parallel) {
   if (!model.tags.tool_begin || !model.tags.tool_end) return std::nullopt;

@@ -105,7 +105,7 @@ std::optional<ApiError> no_continuation(const Json& last, size_t place) {
 }
 
 /// Ends the prompt where the text of the last message does. Templates drop white space around that
-/// text; what stands at its end is put back, since the answer goes on behind it.
+/// text; what stands at its end is put back, since the answer continues after it.
 bool cut_behind(std::string_view text, RenderedPrompt& prompt) {
   std::vector<TextPiece>& pieces = prompt.pieces;
   while (!pieces.empty() && pieces.back().origin != Origin::from_user) pieces.pop_back();

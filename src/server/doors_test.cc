@@ -186,7 +186,8 @@ TEST_F(DoorsTest, ProbesAreToldHowFarTheModelIs) {
   EXPECT_EQ(ask(early, post(kChat, kHello)).first, 200);
 }
 
-/// What a TLS client of at most this version gets for a request; empty if there is no handshake.
+/// The answer that a TLS client of at most this version gets to a request; empty if there is no
+/// handshake.
 std::string ask_encrypted(uint16_t port, const std::string& request, int version_most,
                           const std::string& certificate = "", const std::string& key = "") {
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());

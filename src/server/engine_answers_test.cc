@@ -1,4 +1,5 @@
-// What the engine adds to answers: log-probabilities of prompts, cached tokens, ends by time limit.
+// The parts of answers that the engine adds: log-probabilities of prompts, cached tokens, ends by
+// time limit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +20,7 @@ class EngineAnswersTest : public testing::ServerTest {
     EXPECT_EQ(status, 200) << body;
     return parse_json(body, "the answer").value();
   }
-  // Of every scripted row: one logit of 10 among zeros.
+  // Every scripted row has one logit of 10 among zeros.
   const double likely_ = 10 - std::log(std::exp(10.0) + testing::kVocabRows - 1);
   const double unlikely_ = -std::log(std::exp(10.0) + testing::kVocabRows - 1);
 };

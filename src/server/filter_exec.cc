@@ -191,7 +191,7 @@ class ExecFilter final : public OutputFilter {
     return heard_.size() <= kLineMax;
   }
 
-  /// What it was asked has failed; it ends and is started again after a pause.
+  /// Fails every open question; the program ends and is started again after a pause.
   void lose() {
     std::map<uint64_t, Pending> lost;
     {
@@ -250,7 +250,7 @@ class ExecFilter final : public OutputFilter {
   std::string name_;
   std::vector<std::string> words_;
   FilterReport report_;
-  // Of the thread.
+  // The members below belong to the thread.
   Child child_;
   std::string heard_;
   std::chrono::milliseconds pause_ = kPauseLeast;

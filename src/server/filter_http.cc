@@ -46,7 +46,7 @@ struct Target {
   }
 };
 
-/// What all questions share; used on the filter's thread alone.
+/// The state that all questions share; used on the filter's thread alone.
 template <typename Stream>
 struct Shared {
   Target target;

@@ -1,4 +1,4 @@
-// What a generation answers as a whole, and what whole answers and streams share: how a choice
+// The answer of a generation as a whole, and what whole answers and streams share: how a choice
 // ended, log-probabilities, counts.
 #include <algorithm>
 
@@ -133,7 +133,7 @@ Metrics::Calls Generation::calls() const {
   return calls;
 }
 
-/// Of all choices, so that it never falls.
+/// Counts the tokens of all choices, so that the sum never falls.
 Json Generation::usage_so_far() const {
   TokenCounts counts;
   for (const auto& prompt : request_.prompts) counts.prompt += static_cast<int64_t>(prompt.size());

@@ -83,7 +83,8 @@ void truncate_prompts(const ServedModel& model, GenerationRequest& request) {
   }
 }
 
-/// What of a profile is no field of a body; and what the body, as it is served, says in echo.
+/// Applies the settings of a profile that are no field of a body, and echoes the values that the
+/// body, as it is served, has.
 void use_profile(const Profile& profile, const Json& chat, GenerationRequest& request) {
   request.profile = profile.name;
   request.max_tokens_default = profile.max_tokens();

@@ -1,4 +1,4 @@
-// What requests may say: a table of refusals, and what the accepted ones become.
+// Requests: a table of refusals, and what the accepted ones become.
 #include "server/generation_request.h"
 
 #include <gtest/gtest.h>

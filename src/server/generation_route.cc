@@ -19,7 +19,7 @@ struct Intake {
 };
 using IntakePointer = std::shared_ptr<Intake>;
 
-/// What the body says and, with a store, what it goes on from.
+/// Reads the body and, with a store, the response that it continues.
 ParsedRequest read(ServerState& server, Api api, Call& call) {
   HttpRequest& request = call.request;
   const ClientFacts client = server.client_of(call);

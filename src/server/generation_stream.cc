@@ -1,4 +1,4 @@
-// What a generation streams: the first event, pieces of each choice, the end.
+// The stream of a generation: the first event, the events of each choice, the end.
 #include "server/generation.h"
 
 namespace nibble {

@@ -5,10 +5,10 @@
 //    "seed": NUMBER}
 //       -> {"error": MESSAGE} or {"taken": [TEXT or null ...], "outputs": [TEXT ...], "cut": COUNT}
 //
-// An answer is held to the schema; a call of a function has it as the schema of its parameters, and
-// its texts are the arguments, which the server's parser reads from what is said. `taken` says for
-// each text whether the grammar lets it through whole, and as what it is read; `outputs` are drawn
-// from the masks, and `cut` are those that found no end.
+// An answer must follow the schema; a call of a function has it as the schema of its parameters,
+// and its texts are the arguments, which the server's parser reads from what is said. `taken` says
+// for each text whether the grammar lets it through whole, and as what it is read; `outputs` are
+// drawn from the masks, and `cut` are those that found no end.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kQuestionBytesMax = 64 * 1024;  // of new text
 
-/// What filters see of an event.
+/// The text of an event that filters see.
 std::string seen(const OutputEvent& event) {
   return event.kind == OutputEvent::Kind::tool_begin ? event.text + "\n" : event.text;
 }

@@ -118,7 +118,7 @@ TEST(HeldAnswer, NothingOfAHitIsShownHoweverTheTextIsCut) {
   }
 }
 
-/// 100 times one character, judged one by one behind a window of so many bytes.
+/// 100 times one character, judged one by one after a window of so many bytes.
 void expect_window_held(size_t window, const std::string& character) {
   Loop loop;
   FilterOptions options;

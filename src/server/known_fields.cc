@@ -24,7 +24,7 @@ constexpr std::string_view kEvery[] = {
     "metadata",    "chat_template_kwargs",
 };
 
-/// Of chats and completions.
+/// Sampling fields of chats and completions.
 constexpr std::string_view kSampling[] = {
     "n",
     "stream_options",
@@ -80,7 +80,7 @@ constexpr std::string_view kSampling[] = {
     "lora_path",
     "lora_request",
     "adapter_id",
-    // Of no meaning here.
+    // These fields have no meaning here.
     "user",
     "store",
     "prompt_cache_key",

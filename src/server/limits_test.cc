@@ -1,5 +1,5 @@
-// What a client that is past a bound costs the others: nothing. The bounds themselves are tested
-// with their flags, in src/cli.
+// A client that exceeds a bound costs the others nothing. The bounds themselves are tested with
+// their flags, in src/cli.
 #include <gtest/gtest.h>
 
 #include "server/test_server.h"

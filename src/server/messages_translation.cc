@@ -149,7 +149,7 @@ void Translation::message(const Json& message, size_t index) {
   if (!parts.empty()) conversation_.user(Json(std::move(parts)));
 }
 
-/// A last message of the assistant that ends with text is gone on with. As in Anthropic's own
+/// A last message of the assistant that ends with text is continued. As in Anthropic's own
 /// service not with thinking, which would have to come before that text.
 void Translation::prefill(const Json& last) {
   const Json* content = last.find("content");

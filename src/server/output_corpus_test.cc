@@ -53,7 +53,7 @@ std::vector<int32_t> ids_of(const std::string& text) {
   return ids;
 }
 
-/// Whether some JSON text begins so: it is completed by closing what is open.
+/// True if some JSON text begins with `text`: it is completed by closing what is open.
 bool begins_json(const std::string& text) {
   if (text.empty()) return true;
   std::string closers;

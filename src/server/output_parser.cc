@@ -165,7 +165,7 @@ bool OutputParser::step_opened() {
   return true;
 }
 
-/// What looked like a call is text after all; the rest of the buffer is read again as prose.
+/// Treats what looked like a call as text; the rest of the buffer is read again as prose.
 void OutputParser::give_up_call() {
   const bool in_name = state_ == State::name;
   state_ = prose_state_;

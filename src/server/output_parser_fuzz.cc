@@ -1,5 +1,5 @@
 // Fuzz entry: an answer (bytes 1 to 4 stand for the four tags) cut in two ways gives the same
-// events, and every complete call has arguments that are a JSON object, held to a grammar or not.
+// events, and every complete call has arguments that are a JSON object, with a grammar or without.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -13,7 +13,7 @@ using testing::RawClient;
 
 class RequestRoutes : public testing::ServerTest {
  protected:
-  /// What follows `key":"` in a text.
+  /// Returns the text that follows `key":"`.
   static std::string after(const std::string& text, const std::string& key) {
     const size_t at = text.find(concat("\"", key, "\":\""));
     if (at == std::string::npos) return {};

@@ -91,7 +91,7 @@ class ResponsesWriter final : public AnswerWriter {
     return members;
   }
 
-  /// What the open item's events of growth are called.
+  /// The name with which the events of the open item's growth begin.
   std::string stem() const {
     if (items_.back().kind == OutputEvent::Kind::reasoning) return "response.reasoning_text";
     return items_.back().kind == OutputEvent::Kind::content ? "response.output_text"

@@ -38,7 +38,7 @@ void rest(ServerState& server, Engine::Rest wanted, std::shared_ptr<HttpExchange
   });
 }
 
-/// Whether requests of the caller may ask for the model by this name.
+/// True if requests of the caller may ask for the model by this name.
 bool is_served(const ServedModel& model, const std::string& name, const RequestRecord& record) {
   const Profile* profile = profile_of(name, model.names, model.profiles);
   const bool own = std::ranges::find(model.names, name) != model.names.end();

@@ -13,7 +13,7 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t kParsingMax = 256;   // bodies waiting to be parsed
+constexpr size_t kParsingMax = 256;  // bodies waiting to be parsed
 
 /// Where anybody of this machine may ask, a page in a browser of it must not be taken for them.
 SiteRules site_rules_of(const ServerOptions& options) {
@@ -334,7 +334,7 @@ void ServerState::settle(const Live& live) {
   write_line(record);
 }
 
-/// Of reads that succeeded there is nothing to tell: probes and scrapes come every second.
+/// Reads that succeeded are not reported: probes and scrapes arrive every second.
 void ServerState::write_line(RequestRecord& record) const {
   if (!options.request_log || std::exchange(record.written, true)) return;
   if (!record.posted && record.status < 400) return;

@@ -33,7 +33,7 @@ bool names_this_machine(std::string_view host) {
   return name == "localhost" || name.ends_with(".localhost") || is_loopback(name);
 }
 
-/// Whether a page of `origin` is this server's own: the same host and port.
+/// True if a page of `origin` is this server's own: the same host and port.
 bool same_site(std::string_view origin, std::string_view host) {
   const size_t scheme = origin.find("://");
   if (scheme == std::string_view::npos) return false;

@@ -14,7 +14,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stop
 std::string StopMatcher::push(std::string_view text) {
   if (matched_) return {};
   if (stops_.empty()) return std::string(text);
-  // What is held begins a stop string; a match may start there or later, and ends in `text`.
+  // The retained text begins a stop string; a match may start there or later, and ends in `text`.
   const size_t held_before = held_.size();
   held_ += text;
   size_t best_end = std::string::npos;

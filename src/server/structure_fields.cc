@@ -1,5 +1,6 @@
-// What an answer must be: response_format, vLLM's structured_outputs and its older guided_ names,
-// and those of llama.cpp and SGLang; forced and strict tool calls. At most one of them.
+// The fields that say what an answer must be: response_format, vLLM's structured_outputs and its
+// older guided_ names, and those of llama.cpp and SGLang; forced and strict tool calls. At most one
+// of them.
 #include <algorithm>
 #include <utility>
 

@@ -39,7 +39,7 @@ bool has(const std::vector<std::string>& types, std::string_view type) {
   return std::ranges::find(types, type) != types.end();
 }
 
-/// Whether a parsed value is one of the declared types; no declaration allows all.
+/// True if a parsed value is one of the declared types; no declaration allows all.
 bool allowed(const Json& value, const std::vector<std::string>& types) {
   if (types.empty()) return true;
   if (value.is_int() && has(types, "number")) return true;
@@ -72,7 +72,7 @@ size_t characters_of(std::string_view text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-/// Whether strings of the schema, or of one of its alternatives, are bounded or of a form.
+/// True if strings of the schema, or of one of its alternatives, have bounds or a format.
 bool shaped(const Json& schema) {
   for (const char* key : {"maxLength", "minLength", "pattern", "format"})
     if (schema.find(key) != nullptr) return true;
@@ -120,7 +120,7 @@ const Json* ToolSchemas::schema(std::string_view function, std::string_view para
 ParameterKind ToolSchemas::kind(std::string_view function, std::string_view parameter,
                                 CallText call) const {
   const Json* found = schema(function, parameter);
-  // What schemas of other names, or of all parameters, say of it is seen at its end.
+  // Schemas that hold for other names, or for all parameters, are applied when the parameter ends.
   if (found == nullptr && call == CallText::held && parameters(function) != nullptr)
     return ParameterKind::value;
   if (found == nullptr) return ParameterKind::text;

@@ -50,7 +50,7 @@ void sort_unique(std::vector<float>& values) {
   values.erase(std::ranges::unique(values).begin(), values.end());
 }
 
-/// Every finite value, every midpoint of neighbours, and both float neighbours of each.
+/// Every finite value, every midpoint of adjacent ones, and both adjacent floats of each.
 std::vector<float> around(std::vector<float> values) {
   std::erase_if(values, [](float x) { return !std::isfinite(x); });
   for (float& x : values) x = std::fabs(x);

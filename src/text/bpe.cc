@@ -168,7 +168,7 @@ void BpeModel::merge_long(Scratch& scratch) const {
     const auto rank = static_cast<uint32_t>(heap.back() >> 32);
     const auto at = static_cast<int32_t>(heap.back() & 0xFFFFFFFFu);
     heap.pop_back();
-    if (symbols[at].rank != rank) continue;  // its neighbours have changed since
+    if (symbols[at].rank != rank) continue;  // the adjacent symbols have changed since
     apply(symbols, at);
     push(at);
     if (symbols[at].previous >= 0) push(symbols[at].previous);

@@ -36,7 +36,7 @@ Error refuse(std::string_view construct, std::string_view pattern) {
                      .found = concat(construct, " in ", quoted_excerpt(pattern))});
 }
 
-/// Whether a pattern ends with {2,3} rather than \p{L} or \x{85}.
+/// True if a pattern ends with {2,3} rather than \p{L} or \x{85}.
 bool ends_with_interval(std::string_view pattern) {
   const size_t open = pattern.rfind('{');
   if (!pattern.ends_with('}') || open == pattern.npos) return false;

@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else if (nibble::parse_json(input.substr(0, cut), "fuzz").ok()) {
     CHECK(tokenizer.error().message.find('\n') == std::string::npos, tokenizer.error().message);
   }
-  // The same bytes as the configuration beside a good tokenizer.
+  // The same bytes as the configuration of a good tokenizer.
   const auto configured =
       Tokenizer::parse(nibble::small_tokenizer(), input.substr(0, cut), "fixed");
   if (configured.ok()) nibble::check_text(configured.value(), text);

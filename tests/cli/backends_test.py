@@ -90,7 +90,7 @@ class Checks:
                                       "--max-tokens", length, "--ignore-eos", *flags))["ids"]
 
     def samples(self, folder):
-        """What the model says, not noise."""
+        """The model's own text, not noise."""
         if folder not in self.sampled:
             prompts = [[17 + 100 * i] for i in range(SEQUENCES)]
             new = self.continued(folder, self.options.against, prompts, LENGTH - 1,

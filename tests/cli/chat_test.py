@@ -34,7 +34,7 @@ class Screen:
         os.write(self.terminal, text.encode())
 
     def wait(self, pattern, seconds=60):
-        """What came up to and with `pattern`; it is gone from `text`."""
+        """Returns the output up to and with `pattern`, and takes it out of `text`."""
         end = time.monotonic() + seconds
         while True:
             found = re.search(pattern, self.text)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is typed into nibble chat: chat_typing_test.py --nibble PROGRAM --model PEBBLE_FOLDER.
+"""Types into nibble chat: chat_typing_test.py --nibble PROGRAM --model PEBBLE_FOLDER.
 
 In tmux, whose screen says where characters and the cursor stand: in a UTF-8 locale, in C, and 40
 columns wide. The last line counts.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What each recipe costs on Pebble, as mean KL divergence from BF16, against a committed bar.
+"""The cost of each recipe on Pebble, as mean KL divergence from BF16, against a committed bar.
 
 recipe_quality_test.py --nibble PROGRAM --model PEBBLE_FOLDER [--planted]
 

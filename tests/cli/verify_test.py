@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What `nibble verify --against --text` measures, and what --card keeps of it:
-verify_test.py --nibble PROGRAM --model PEBBLE_FOLDER. Prints 'N passed, N failed'.
+"""Tests what `nibble verify --against --text` measures, and what --card keeps of it: verify_test.py
+--nibble PROGRAM --model PEBBLE_FOLDER. Prints 'N passed, N failed'.
 """
 
 import json

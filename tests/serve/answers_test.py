@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the operator and the request may ask of answers: room, progress, cancelling, stored
+"""Settings of answers by the operator and by requests: room, progress, cancelling, stored
 responses, output filters, strict fields.
 
 Loopback only. Exits 1 if a check fails; the last line counts.

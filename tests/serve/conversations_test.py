@@ -52,7 +52,7 @@ class Checks:
         return answer.json()["tokens"]
 
     def judge(self, messages, tools=None, **kwargs):
-        """What transformers makes of the same conversation; nothing: it is not there."""
+        """The prompt that transformers makes of the same conversation; None if it is not there."""
         if self.tokenizer is None:
             return None
         ids = self.tokenizer.apply_chat_template(messages, tools=tools, **kwargs)

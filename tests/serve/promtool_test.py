@@ -19,7 +19,7 @@ class Checks(metrics_format_test.Checks):
     def lint(self, text):
         done = subprocess.run([shutil.which("promtool") or FETCHED, "check", "metrics"],
                               input=text, text=True, capture_output=True)
-        # What it says of vLLM's own names (a colon, a unit in the middle) is not ours to change.
+        # Complaints about vLLM's own names (a colon, a unit in the middle) are not ours to change.
         return [line for line in done.stderr.splitlines() if not line.startswith("vllm:")]
 
     def test_promtool_has_nothing_to_say(self):

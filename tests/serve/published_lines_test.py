@@ -94,7 +94,7 @@ def without(line, flag):
 
 
 def memory_bytes():
-    """What this machine has for a server on the CPU."""
+    """The memory that this machine has for a server on the CPU."""
     text = pathlib.Path("/proc/meminfo").read_text()
     return int(re.search(r"MemAvailable:\s+(\d+)", text).group(1)) * 1024
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What pydantic writes as a schema is taken, as that of an answer and as that of a call, and all
-that is drawn from the masks is what pydantic itself reads as the type.
+"""A schema that pydantic writes is taken, as that of an answer and as that of a call, and
+everything that is drawn from the masks is read by pydantic itself as the type.
 
     pydantic_types.py --tool build/test/src/server/nibble_grammar_tool [--outputs 20]
 
@@ -147,7 +147,7 @@ LOOSE = {"FilePath", "NewPath", "PastDate", "AnyHttpUrl", "Base64Str", "Base64Ur
 
 
 def schema_of(kind):
-    """Of a model that holds the type, and the model."""
+    """The schema of a model that holds the type, and the model."""
     model = pydantic.create_model("Holder", v=(kind, ...))
     return model, model.model_json_schema()
 

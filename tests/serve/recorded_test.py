@@ -17,7 +17,7 @@ import event_grammars
 from running_server import RunningServer, run_checks
 
 RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
-# What clients ask for is up to a whole context; an answer of that length proves no more.
+# Clients ask for up to a whole context; an answer of that length proves no more.
 SHORT = """default = "short"
 [[profile]]
 name = "short"
@@ -154,7 +154,7 @@ class Checks:
         assert models["object"] == "list" and models["data"][0]["id"] == self.name
 
     def test_lm_eval_log_likelihoods(self):
-        """What its parser sums: the echoed tokens after a context, without the generated one."""
+        """Its parser sums the echoed tokens after a context, without the generated one."""
         for name, request in self.recorded("lm_eval_0.4_"):
             if request["grammar"] != "loglikelihood":
                 continue

@@ -74,7 +74,7 @@ class Checks:
         headers = {"content-type": "application/json", **more.pop("headers", {})}
         return self.http.post(path, content=content, headers=headers, **more)
 
-    # What it answers.
+    # Requests that are answered.
 
     def test_models_and_health(self):
         card = self.client.models.retrieve(self.name)
@@ -266,7 +266,7 @@ class Checks:
             assert chosen["logprob"] == logprob <= 0 and chosen["rank"] >= 1
             best = max(entry.values(), key=lambda e: e["logprob"])
             assert best["rank"] == 1
-        # What it would say next is what it gives for that text as a prompt.
+        # The text that follows is what the model gives for that text as a prompt.
         said = self.complete(prompt, logprobs=0, max_tokens=8, ignore_eos=True).choices[0]
         again = self.complete(prompt + said.text, echo=True, logprobs=0, max_tokens=0).choices[0]
         if again.logprobs.tokens[-8:] == said.logprobs.tokens:
@@ -315,7 +315,7 @@ class Checks:
         answer = self.post(body, headers={"x-request-id": "abc-123"})
         assert answer.headers["x-request-id"] == "abc-123"
 
-    # What it refuses.
+    # Requests that are refused.
 
     def refusal(self, body, status, *words):
         answer = self.post(body)

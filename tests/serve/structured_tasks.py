@@ -108,8 +108,8 @@ class Tasks:
 
 
 def fields_of(api, kind, name):
-    """What asks `api` for the schema `name` as an answer, a forced call, one of several, or a call
-    that is sound if it is made."""
+    """The request that asks `api` for the schema `name` as an answer, a forced call, one of
+    several, or a call that is sound if it is made."""
     schema = SCHEMAS[name]
     if kind == "schema":
         if api == "chat":

@@ -14,7 +14,7 @@ FUNCTION_AIM, FUNCTION_MAX = 30, 70
 PARAMETERS_MAX = 5
 TABLE = "tools/house_rules/sizes.txt"
 HEADING = """\
-# What is larger than its aim: files of more than 200 lines, functions of more than 30 lines,
+# Everything larger than its aim: files of more than 200 lines, functions of more than 30 lines,
 # functions in headers with more than 5 parameters. No size may grow; tools/house_rules/sizes.py.
 """
 

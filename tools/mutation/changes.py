@@ -1,4 +1,4 @@
-"""What may be changed: mutants of product lines, their order in a draw, files that list changes.
+"""Changes that may be made: mutants of product lines, their order in a draw, files that list them.
 
 Pure logic: nothing here builds or runs anything. tests/mutation/changes_test.py tests it.
 """

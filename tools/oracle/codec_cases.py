@@ -1,4 +1,4 @@
-"""What compressed-tensors does to given tensors, as one safetensors file per seed.
+"""The results of compressed-tensors for given tensors, as one safetensors file per seed.
 
 codec_golden.py checks two such files in; codec_test.py makes fresh ones. The reader is
 src/testing/codec_goldens.h. Calls the package's own functions, on the CPU; nothing is re-derived.

@@ -98,7 +98,7 @@ def draw(p, u):
 
 
 def logprobs(case, token, top):
-    """Of the raw logits of all rows; padding is in the sum and never listed."""
+    """Log-probabilities of the raw logits of all rows; padding is in the sum and never listed."""
     best = max(case["logits"])
     total = best + math.log(math.fsum(math.exp(x - best) for x in case["logits"]))
     listed = {t: case["logits"][t] for t in range(ROWS) if t not in case["padding"]}

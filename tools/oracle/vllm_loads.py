@@ -282,8 +282,8 @@ def check_folder(results, folder):
 
 
 def last_tensor(folder, tensors, first):
-    """Of a folder that vLLM refuses: the tensor it was loading. They come one after the other, at
-    first those whose names end so."""
+    """The tensor at which vLLM refuses a folder. They come one after the other, at first those
+    whose names end so."""
     config = engine_config(folder, False)
     told = []
 

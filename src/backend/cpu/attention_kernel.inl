@@ -1,6 +1,6 @@
 // Causal attention of a few queries over the pages of one sequence, with an online softmax whose
 // step is one page of 64 keys. A query's result depends on its own keys and the page size alone, so
-// it is the same in every tile and every piece of a prompt.
+// it is the same in every tile and every chunk of a prompt.
 // Pages in BF16 or E4M3 are widened to F32 in registers (keys) or in panels of 64 columns that stay
 // in L1 (values), once for all queries of a tile; the arithmetic is that of F32 pages.
 // The bound: 2 head_dim FMAs per 16 keys and query, and K and V from memory once per tile.
@@ -126,7 +126,7 @@ inline ValuePanel value_panel(const std::byte* values, int head_dim, int column,
       const std::byte* row = values + (int64_t{j} * head_dim + column) * Elements::kBytes;
       for (int i = 0; i + 1 < P; ++i)
         store(room + 16 * (j * P + i), Elements::load16(row + 16 * i * Elements::kBytes));
-      std::byte last[16 * Elements::kBytes] = {};  // nothing behind the row is touched
+      std::byte last[16 * Elements::kBytes] = {};  // nothing after the row is touched
       __builtin_memcpy(last, row + 16 * (P - 1) * Elements::kBytes, lanes * Elements::kBytes);
       store(room + 16 * (j * P + P - 1), Elements::load16(last));
     }

@@ -47,7 +47,7 @@ struct DeltaNet {
   void recur(const Rows& rows, int32_t slot) const;
   /// `state` is the head's, before row 0 and then after the last.
   void run_head(const Rows& rows, int v_head, float* state) const;
-  /// From `row` on, the row behind which the state is rounded or wanted.
+  /// The next row, from `row` on, after which the state is rounded or wanted.
   int64_t stop_after(const Rows& rows, int64_t row) const;
   void round_state(float* state) const;
 

@@ -171,7 +171,7 @@ TEST_P(CpuBits, NearTheReferenceInEveryActivationMode) {
   }
 }
 
-/// Rounded behind every generated token, however many a pass has, and where the reference rounds.
+/// The state is rounded after every generated token, however many a pass has, as in the reference.
 TEST_P(CpuBits, StateInBf16) {
   arithmetic_ = Arithmetic::generation;
   const auto cpu = backend({.state = StateCache::bf16, .threads = 2});

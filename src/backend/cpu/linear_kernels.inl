@@ -225,7 +225,7 @@ void decode_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t
   }
 }
 
-/// What a tile of the blocked product reads and adds to.
+/// The weights that a tile of the blocked product reads, and the sums it adds to.
 struct Chunk {
   const float* weights;  // [columns][P][16]
   const float* scales;   // [groups][P][16], for formats with groups

@@ -26,7 +26,7 @@ struct Moe {
   LinearCall expert_product(const PackedLinear& weight, int expert, Matrix& x, Matrix& y) const;
 };
 
-/// Router logits, and behind them the logit of the shared expert's gate.
+/// Router logits, followed by the logit of the shared expert's gate.
 void Moe::score() const {
   Workspace& work = context.work;
   LinearCall calls[] = {product(weights.router, work.normed, work.router, rows),

@@ -1,4 +1,4 @@
-// Puts the blocks together behind the Backend interface.
+// Implements the Backend interface by the blocks of this folder.
 #include "backend/reference/reference_backend.h"
 
 #include <algorithm>

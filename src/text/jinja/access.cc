@@ -46,7 +46,7 @@ Value loop_property(const Loop& loop, std::string_view name) {
   return Value::undefined("");
 }
 
-/// What Python's getattr finds, or nothing.
+/// The attribute that Python's getattr finds, or nothing.
 Result<std::optional<Value>> own_attribute(const Value& value, std::string_view name) {
   switch (method_access(value, name)) {
     case MethodAccess::callable: {

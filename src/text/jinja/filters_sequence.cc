@@ -19,7 +19,7 @@ Value ignore_case(const Value& value) {
   return value.is(Kind::string) ? Value(to_lower(value.as_text())) : value;
 }
 
-/// What an item is ordered by: its attribute, or the list of several ("a,b"), without case unless
+/// The key that orders an item: its attribute, or the list of several ("a,b"), without case unless
 /// asked.
 struct SortKey {
   const Value* attribute = nullptr;

@@ -80,7 +80,7 @@ class Lexer {
     return source_.size();
   }
 
-  /// What of the text before a tag stays, by the sign after "{%" and lstrip_blocks.
+  /// The part of the text before a tag that stays, by the sign after "{%" and lstrip_blocks.
   std::string_view keep_before(std::string_view text, char sign, char tag) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || tag == '{') return text;
