@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the cost of HTTP: cold start, time to first byte, and tokens/s through the server beside
-the engine alone (`nibble run`, same process as the engine). One JSON line per figure.
+"""Measures what HTTP costs: cold start, time to first byte, tokens/s with and without the server.
+
+The engine alone is `nibble run`, the same engine in the same process. One JSON line per figure.
 
 Needs httpx. Greedy continuation of a short prompt, past end-of-text ids. Medians over --rounds.
 """
