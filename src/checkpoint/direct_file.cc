@@ -60,7 +60,7 @@ Result<DirectFile> DirectFile::open(const std::filesystem::path& path) {
   return file;
 }
 
-/// As many bytes as there are; `blocks` and `offset` are aligned.
+/// Reads as many bytes as there are; `blocks` and `offset` are aligned.
 Result<size_t> DirectFile::read_blocks(std::span<std::byte> blocks, uint64_t offset) const {
   while (true) {
     const ssize_t got =

@@ -27,7 +27,7 @@ Result<TemplateLimits> read_template_limits(const Arguments& arguments) {
       errors.take(arguments.integer(kTemplateStepsOption.name, 1000, int64_t{1} << 40));
   limits.output_bytes_max = static_cast<size_t>(
       errors.take(arguments.integer(kTemplateBytesOption.name, 1024, int64_t{1} << 32)));
-  // Not more: a level of a template is levels of the machine's stack.
+  // There may not be more levels: each level of a template takes levels of the machine's stack.
   limits.depth_max = static_cast<int>(
       errors.take(arguments.integer(kTemplateDepthOption.name, 10, TemplateLimits{}.depth_max)));
   TRY(errors.result());

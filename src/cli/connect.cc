@@ -126,7 +126,7 @@ const Verb kConnectVerb = {.name = "connect",
                            .positionals = "CLIENT",
                            .summary =
                                "Prints how claude, codex, opencode, openwebui, cline, "
-                               "continue or aider is told of a server",
+                               "continue or aider is set up for a server",
                            .options = kOptions,
                            .run = run};
 

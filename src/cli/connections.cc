@@ -50,7 +50,8 @@ std::string claude(const ServerFacts& facts) {
   return text + "claude\n";
 }
 
-/// Not NIBBLE_API_KEY: a server started in the same shell would take that as its own key.
+/// The name is not NIBBLE_API_KEY: a server started in the same shell would take that as its own
+/// key.
 constexpr std::string_view kCodexVariable = "CODEX_NIBBLE_KEY";
 
 std::string codex(const ServerFacts& facts) {

@@ -1,4 +1,4 @@
-// To and from JSON.
+// Converts conversations to and from JSON.
 #include "cli/conversation.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTabColumns = 4;
 
-/// Where clusters begin, and the end.
+/// The places where clusters begin, and the end.
 std::vector<size_t> borders_of(std::string_view text) {
   std::vector<size_t> made = {0};
   for (const Cluster& cluster : clusters_of(text))

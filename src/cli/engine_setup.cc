@@ -1,4 +1,4 @@
-// From flags to a memory plan; asks the system how much memory there is.
+// Makes a memory plan from flags; asks the system how much memory there is.
 #include "cli/engine_setup.h"
 
 #include <algorithm>

@@ -270,7 +270,7 @@ class Transport {
     thread_.join();
   }
   uint16_t port() const { return server_->port(); }
-  /// On the server's thread; waits.
+  /// Runs `work` on the server's thread and waits for it.
   void on_server(const std::function<void()>& task) { testing::run_on(*server_, task); }
 
  private:

@@ -114,10 +114,10 @@ void LineReader::Editor::draw(std::string_view prompt) {
   const int columns = std::max(terminal.width(), 8);
   const size_t rows_max = rows_of_screen();
   const EditedLine::Layout made = line.layout(prompt, columns);
-  // As many rows as the screen has, with the cursor's among them.
+  // The line gets as many rows as the screen has, with the cursor's among them.
   const size_t first = made.cursor_row < rows_max ? 0 : made.cursor_row - rows_max + 1;
   const size_t count = std::min(made.rows.size() - first, rows_max);
-  // Without wrapping by the terminal, whose widths of rare characters may be others.
+  // The terminal does not wrap here: its widths of rare characters may differ.
   std::string out = "\x1b[?7l";
   if (cursor_row > 0) out += concat("\x1b[", cursor_row, "A");
   out += "\r\x1b[J";

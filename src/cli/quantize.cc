@@ -30,7 +30,7 @@ constexpr Option kOptions[] = {
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"one-file", "", "",
      "write model.safetensors alone; default: shards, and own files for head and MTP"},
-    {"memory-limit", "BYTES", "", "hold no more than this beside the program, or refuse"},
+    {"memory-limit", "BYTES", "", "take no more than this in addition to the program, or refuse"},
     {"journal-every", "SECONDS", "2", "a kill costs at most the work of this time"},
     {"threads", "N", "", "default: one per usable core"},
     {"dry-run", "", "",
@@ -124,7 +124,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                          .threads = request.options.threads};
   if (arguments.given("memory-limit")) {
     const int64_t limit = TRY(arguments.integer("memory-limit", 1, int64_t{1} << 50));
-    // With data, half is for the calibration.
+    // With data, half of the memory is for the calibration.
     TRY(fit_memory(plan, arguments.given("calib") ? limit / 2 : limit, request.options));
     needs.memory_bytes_max =
         std::max<int64_t>(1, limit - quantize_memory_bytes(plan, request.options));

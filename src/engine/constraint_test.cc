@@ -31,7 +31,7 @@ std::vector<int32_t> allowed(TokenConstraint& constraint, const Tokens& drafted 
   return out;
 }
 
-/// By definition: whether the tokens end in `count` equal patterns of an allowed size.
+/// The definition, computed directly: the tokens end in `count` equal patterns of an allowed size.
 bool ends_in_circles(const Tokens& tokens, const RepetitionLimits& limits) {
   for (int32_t p = limits.pattern_min; p <= limits.pattern_max; ++p) {
     const auto span = static_cast<size_t>(p * limits.count_min);

@@ -427,7 +427,7 @@ TEST(EngineCore, TellsHowFarAPromptIs) {
   EXPECT_TRUE(fixture.outcomes[3].progress.empty());
 }
 
-/// Without a prefix cache a restart computes the same pieces again.
+/// A restart without a prefix cache computes the same chunks again.
 TEST(EngineCore, ARestartedPromptTellsOnlyWhatIsNew) {
   EngineSettings settings = CoreFixture::small();
   settings.cache = CacheMode::off;

@@ -183,7 +183,7 @@ struct Hung {
   }
 };
 
-/// As of a device that fails; nobody waits for the pass, and what it gives later is nothing.
+/// Behaves like a device that fails; nobody waits for the pass, and its later result is nothing.
 TEST(Engine, EndsEverythingWhenAStepDoesNotEnd) {
   Hung hung(std::chrono::milliseconds(50));
   Engine& engine = *hung.engine;

@@ -1,4 +1,5 @@
-// From logits to tokens: masks, sampled rows, accepted drafts, ends. The other half of EngineCore.
+// Turns logits into tokens: masks, sampled rows, accepted drafts, ends. The other half of
+// EngineCore.
 #include <algorithm>
 
 #include "engine/constraint_chain.h"

@@ -1,4 +1,4 @@
-// Where snapshots are left, by table.
+// Tables of the places where snapshots are taken.
 #include "engine/snapshot_plan.h"
 
 #include <gtest/gtest.h>

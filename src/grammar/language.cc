@@ -144,7 +144,7 @@ std::vector<uint32_t> borders_of(const Each& ranges) {
   return borders;
 }
 
-/// Without the states from which nothing is accepted.
+/// Removes the states from which nothing is accepted.
 std::vector<Language::State> trimmed(std::vector<Language::State> states) {
   std::vector<std::vector<int>> before(states.size());
   std::vector<int> useful;

@@ -13,7 +13,7 @@ namespace nibble {
 
 namespace {
 
-/// How the value of a keyword is looked at.
+/// The kind of check for the value of a keyword.
 enum class Value : uint8_t {
   any,
   schema,

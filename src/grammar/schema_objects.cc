@@ -119,7 +119,7 @@ Result<Rule> SchemaWriter::array(const Alternative& parts) {
   if (more) rest = TRY(rule(SchemaFacts::item(parts, own)));
   if (!rest) most = std::min(most.value_or(INT64_MAX), static_cast<int64_t>(items.size()));
   if (most && *most < least) return Rule();
-  // From the last item back: each may end the list once there are enough.
+  // The loop goes from the last item back: each may end the list once there are enough.
   std::string tail;
   if (rest) {
     const auto first = static_cast<int64_t>(items.size());
@@ -213,8 +213,7 @@ Result<Rule> SchemaWriter::other_properties(const Alternative& parts, Form form)
     return form == Form::json ? rule(schemas) : parameter(schemas);
   };
   const auto member = [&](const std::string& name, const std::string& value) {
-    if (form == Form::call)
-      return concat("\"<parameter=\" ", name, " \">\\n\" ", value, kValueEnd);
+    if (form == Form::call) return concat("\"<parameter=\" ", name, " \">\\n\" ", value, kValueEnd);
     return concat(name, " ws \":\" ws ", value);
   };
   if (patterns.empty() && names_of(parts).empty() && name_schemas(parts).empty()) {

@@ -43,7 +43,7 @@ std::string ipv6() {
   return out + "|([0-9a-fA-F]{1,4}:){1,7}:|::)";
 }
 
-/// With a version and a variant, each of one digit.
+/// A pattern with a version and a variant, each of one digit.
 std::string uuid(const std::string& version, const std::string& variant) {
   const std::string digit = "[0-9A-Fa-f]";
   return digit + "{8}-" + digit + "{4}-" + version + digit + "{3}-" + variant + digit + "{3}-" +

@@ -1,4 +1,4 @@
-// Where xgrammar's messages go: what is fatal there is an exception, the rest is never printed.
+// Receives xgrammar's messages: a fatal one becomes an exception, the rest is never printed.
 #include <stdexcept>
 #include <string>
 

@@ -36,7 +36,7 @@ void expect_angles(const RopeTable& table, const Json& golden) {
   }
 }
 
-/// Also at two positions beyond the original length.
+/// The comparison includes two positions beyond the original length.
 TEST(Rope, RealShapesAsTransformersHasThem) {
   const Json cases = read_json("rope.json");
   ASSERT_EQ(cases.as_array().size(), 5U);

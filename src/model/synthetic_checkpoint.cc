@@ -306,7 +306,8 @@ Result<void> append(CheckpointWriter& writer, const Fill& fill, uint64_t seed) {
   if (fill.block == nullptr)
     return writer.append(fill.plan.name, std::as_bytes(std::span(&fill.scalar, 1)));
   const int64_t bytes = fill.plan.shape.count() * dtype_info(fill.plan.dtype).bits / 8;
-  // From a whole F32 somewhere in the first half, so that two tensors of one shape differ.
+  // The bytes begin at a whole F32 somewhere in the first half, so that two tensors of one shape
+  // differ.
   size_t at = scramble(seed + std::hash<std::string>()(fill.plan.name)) % (kBlockBytes / 2) & ~3U;
   for (int64_t left = bytes; left > 0;) {
     const auto count = std::min(kBlockBytes - at, static_cast<size_t>(left));

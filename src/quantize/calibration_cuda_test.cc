@@ -166,7 +166,7 @@ TEST_F(CalibrationOnCard, RepeatsItsBitsAndPartsDoNotChangeThem) {
   }
 }
 
-/// On the smallest card that takes it, hidden states stay on the host and passes are short.
+/// Hidden states stay on the host and passes are short on the smallest card that takes the model.
 TEST_F(CalibrationOnCard, ASmallCardSeesTheSameOrIsRefused) {
   const CalibrationData data = random_data(std::vector<size_t>(16, 1500));
   const Inputs large = gather(model_, data, card_runner(model_), SecondMoment::blocks).value();

@@ -1,4 +1,4 @@
-// Both ways and back; what the other dialect cannot say.
+// Conversions both ways and back, and refusals of what the other dialect cannot say.
 #include "quantize/convert.h"
 
 #include <gtest/gtest.h>

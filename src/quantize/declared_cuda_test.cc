@@ -37,7 +37,7 @@ const Case kCases[] = {
     {"fp8_static", "fp8", Dialect::modelopt},
 };
 
-/// How far q is from p, over rows.
+/// The divergence of q from p, over rows.
 struct Agreement {
   double divergence = 0.0;  // mean KL; a few rows make most of it
   double distance = 0.0;    // mean of its root: all rows count

@@ -127,7 +127,7 @@ Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
   const int64_t cols = linear.source.cols;
   std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols / 2));
   std::vector<uint8_t> scales(static_cast<size_t>(block.rows * cols / kNvfp4Group));
-  // In tiles of rows, as sums of errors must not depend on the threads.
+  // The loop goes in tiles of rows, as sums of errors must not depend on the threads.
   const auto tiles = static_cast<size_t>((block.rows + kTileRows - 1) / kTileRows);
   std::vector<RoundStatistics> by_tile(tiles);
   threads.parallel_for(tiles, 1, [&](size_t begin, size_t end) {
@@ -150,7 +150,8 @@ Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
   return statistics;
 }
 
-/// In bands of 128 rows, whatever the scales stand for: sums of errors do not depend on threads.
+/// Rounds in bands of 128 rows, whatever the scales stand for: sums of errors do not depend on
+/// threads.
 Result<RoundStatistics> GroupRounder::write_fp8(const PlannedLinear& linear, const RowBlock& block,
                                                 const GroupScale& scale,
                                                 ThreadPool& threads) const {

@@ -1,4 +1,4 @@
-// From modules and rules to work and output tensors.
+// Turns modules and rules into work and output tensors.
 #include "quantize/quant_plan.h"
 
 #include <algorithm>

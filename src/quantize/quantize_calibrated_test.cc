@@ -104,7 +104,7 @@ TEST(QuantizeCalibrated, CutsAndThreadsLeaveNoTrace) {
   ASSERT_TRUE(run(folder / "in", folder / "a", {}).ok());
   ASSERT_TRUE(run(folder / "in", folder / "b", {.moment_bytes_max = 50'000, .threads = 1}).ok());
   EXPECT_TRUE(test::files_of(folder / "a") == test::files_of(folder / "b"));
-  // And the data do matter.
+  // The data do matter.
   ASSERT_TRUE(run(folder / "in", folder / "c", {.samples = 11}).ok());
   EXPECT_FALSE(test::files_of(folder / "a") == test::files_of(folder / "c"));
 }

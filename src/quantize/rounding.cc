@@ -1,4 +1,4 @@
-// Which algorithm a linear gets: the one asked for, or the search when its data do not suffice.
+// Chooses the algorithm of a linear: the one asked for, or the search when its data do not suffice.
 #include "quantize/rounding.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ class DataFreeRounder final : public RowRounder {
   RoundPath path_;
 };
 
-/// Why these statistics do not carry the algorithm, or empty.
+/// The reason why these statistics do not suffice for the algorithm, or empty.
 std::string trouble(const RoundingRequest& request) {
   const InputStatistics* statistics = request.statistics;
   if (statistics == nullptr) return "no calibration";

@@ -1,4 +1,4 @@
-// Which tensors and files are there: against the model, the config, and what people need.
+// Checks which tensors and files exist: against the model, the config, and what people need.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -46,7 +46,7 @@ std::set<std::string> bound_names(const Weights& weights) {
   return names;
 }
 
-/// Both have the same size.
+/// Compares the bytes of two tensors of the same size.
 Result<bool> same_bytes(const Checkpoint& checkpoint, const TensorEntry& a, const TensorEntry& b) {
   constexpr int64_t kChunkBytes = int64_t{1} << 20;
   Buffer one(kChunkBytes);

@@ -96,7 +96,8 @@ bool Generation::text_passed(const Choice& choice) const {
   return !choice.held || (choice.held->settled() && choice.held->verdict() == FilterVerdict::pass);
 }
 
-/// As vLLM places them: a completion's prompt in its choice, a chat's beside the choices.
+/// Places log-probabilities as vLLM does: a completion's prompt in its choice, a chat's beside the
+/// choices.
 void Generation::add_prompt_ids(size_t index, Json& choice, Json& answer) {
   if (!request_.return_token_ids || std::exchange(choices_[index].prompt_ids_sent, true)) return;
   const bool chat = request_.api == Api::chat;
@@ -145,7 +146,8 @@ Json Generation::usage_so_far() const {
                       {"total_tokens", Json(counts.prompt + counts.completion)}});
 }
 
-/// In llama.cpp's words. The rate is of the tokens after the first, whose time is the prompt's.
+/// Timings in llama.cpp's words. The rate counts the tokens after the first, whose time is the
+/// prompt's.
 Json Generation::timings() const {
   const TokenCounts all = counts();
   const auto ms = [](Clock::time_point from, Clock::time_point to) {

@@ -1,4 +1,4 @@
-// From a body to token ids and limits; the fields are read in request_fields.cc and siblings.
+// Turns a body into token ids and limits; the fields are read in request_fields.cc and siblings.
 #include "server/generation_request.h"
 
 #include <algorithm>

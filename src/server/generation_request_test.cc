@@ -272,7 +272,7 @@ TEST(GenerationRequest, RefusesPromptsLongerThanTheContext) {
   EXPECT_NE(error.message.find("prompt is too long: expected at most 1023 tokens (this model's "
                                "maximum context length is 1024 tokens), found 10"),
             std::string::npos);  // clients know it by these words
-  // So long that it is not even tokenised.
+  // This text is so long that it is not even tokenised.
   const auto endless = parse_generation_request(
       Api::completions, concat(R"({"prompt":")", std::string(5000, 'x'), "\"}"), model());
   EXPECT_EQ(std::get<ApiError>(endless).code, "context_length_exceeded");

@@ -57,7 +57,7 @@ std::optional<ApiError> over_tokens(ServerState& server, Intake& intake) {
                                    std::chrono::steady_clock::now());
 }
 
-/// On the server's thread.
+/// Runs on the server's thread.
 void begin(ServerState& server, const IntakePointer& intake) {
   if (auto over = over_tokens(server, *intake)) intake->parsed = *std::move(over);
   if (const auto* refused = std::get_if<ApiError>(&intake->parsed)) {
@@ -67,7 +67,7 @@ void begin(ServerState& server, const IntakePointer& intake) {
   server.start(std::move(*intake->sound()), intake->call);
 }
 
-/// On the server's thread; what a filter objects to never reaches the engine.
+/// Runs on the server's thread; a prompt that a filter refuses never reaches the engine.
 void judge_prompt(ServerState& server, const IntakePointer& intake) {
   GenerationRequest* sound = intake->sound();
   if (sound == nullptr || sound->filters.empty()) return begin(server, intake);
@@ -87,7 +87,7 @@ void judge_prompt(ServerState& server, const IntakePointer& intake) {
       });
 }
 
-/// On the parser's thread.
+/// Runs on the parser's thread.
 void take_in(ServerState& server, const IntakePointer& intake) {
   intake->parsed = read(server, intake->api, intake->call);
   if (GenerationRequest* sound = intake->sound(); sound != nullptr) {

@@ -59,7 +59,7 @@ std::string Generation::write_blocks() {
   return events;
 }
 
-/// As llama.cpp spells it.
+/// The progress as llama.cpp spells it.
 void Generation::send_progress(size_t index) {
   for (const PromptProgress& progress : std::exchange(choices_[index].progress, {})) {
     Json chunk = head_.object(

@@ -369,7 +369,7 @@ void HttpConnection::add_piece(std::string_view piece) {
   if (chunked) pending_.append("\r\n");
 }
 
-/// Not while bytes are on their way: those that come meanwhile leave together.
+/// Does nothing while bytes are being written: those that arrive meanwhile leave together.
 void HttpConnection::send_pending() {
   if (phase_ == Phase::closed) return;
   if (writing_.empty()) write_more();
@@ -434,7 +434,7 @@ void HttpConnection::after_answer() {
     return read_more();
   }
   wait_for(Phase::idle, owner_.limits().idle_wait);
-  // Not from inside the handler's own call: a pipelined request would nest.
+  // This must not run inside the handler's own call: a pipelined request would nest.
   asio::post(transport_->executor(), [self = shared_from_this()] {
     self->parse();
     self->read_more();

@@ -133,7 +133,7 @@ TEST_F(QuotasTest, CountsRequestsOfTheLastMinute) {
   EXPECT_FALSE(quotas_.begin(other, at(1.02)));
 }
 
-/// In whole seconds: never too early, and never a second more than that takes.
+/// The wait is in whole seconds: never too early, and never a second more than that takes.
 TEST_F(QuotasTest, SaysTheFirstWholeSecondInWhichARequestFits) {
   struct Case {
     int32_t per_minute;

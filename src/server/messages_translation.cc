@@ -236,7 +236,7 @@ void Translation::thinking() {
     copy_members(*thinking, {{"budget_tokens", "thinking_token_budget"}}, chat_);
 }
 
-/// In the words by which Anthropic's client knows to send the whole conversation instead.
+/// An error in the words by which Anthropic's client knows to send the whole conversation instead.
 ApiError no_threads() {
   return {.message =
               "thread: conversations are not kept here; send the whole conversation as "
@@ -255,7 +255,7 @@ TranslatedBody Translation::run() {
                 {"temperature", "temperature"},
                 {"top_p", "top_p"},
                 {"top_k", "top_k"},
-                // Not Anthropic's, but of this server: taken under the same names.
+                // These fields are not Anthropic's but this server's: taken under the same names.
                 {"min_p", "min_p"},
                 {"seed", "seed"},
                 {"cache_salt", "cache_salt"},

@@ -86,7 +86,7 @@ std::string summary(const Seen& seen) {
   return concat(out, "|", seen.complete);
 }
 
-/// As a stream takes events: after each group of tokens. `cuts`: where groups end, ascending.
+/// Takes events as a stream does: after each group of tokens. `cuts`: where groups end, ascending.
 Seen decode(const std::vector<int32_t>& ids, StartIn start, const std::vector<size_t>& cuts) {
   ChoiceDecoder decoder(model(),
                         {.start = start, .parse_tools = ParseTools::yes, .schemas = schemas()});

@@ -48,7 +48,8 @@ OutputParser::OutputParser(StartIn start, ParseTools parse_tools, ToolSchemas sc
       schemas_(std::move(schemas)) {}
 
 void OutputParser::text(std::string_view piece) {
-  // In slices, so that dropping what was understood from a long buffer stays linear.
+  // The buffer is read in slices, so that dropping what was understood from a long buffer stays
+  // linear.
   while (!piece.empty()) {
     size_t size = std::min(piece.size(), kSliceBytes);
     while (size < piece.size() && (static_cast<unsigned char>(piece[size]) & 0xC0U) == 0x80U)
@@ -405,7 +406,7 @@ void OutputParser::finish() {
   give_up_unnamed_calls();
   switch (state_) {
     case State::value:
-      // As far as it came; the call stays open.
+      // The value ends as far as it came; the call stays open.
       if (kind_ == ParameterKind::text) value_text(buffer_);
       break;
     case State::reasoning:

@@ -1,4 +1,4 @@
-// Which names stand for what, and who wins.
+// Tests which names stand for what, and which setting wins.
 #include "server/profiles.h"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kMinuteSeconds = 60.0;
 
-/// How long until `amount` more fits.
+/// The time until `amount` more fits.
 double wait_seconds(double used, double per_minute, double amount) {
   return std::max(used + amount - per_minute, 0.0) / per_minute * kMinuteSeconds;
 }

@@ -50,7 +50,7 @@ TEST_F(RequestRoutes, AStreamTellsHowFarThePromptIs) {
     EXPECT_EQ(at(told.back(), "processed").as_int(), 700);
     EXPECT_EQ(at(told.back(), "cache").as_int() > 0, round == 1);
   }
-  // Not asked for, or no stream: nothing.
+  // Where progress was not asked for, or there is no stream, nothing is sent.
   const std::string chat = R"({"stream":true,"messages":[{"role":"user","content":"hi"}]})";
   for (const std::string& event : events(post(kChat, chat)))
     EXPECT_EQ(event.find("prompt_progress"), std::string::npos);

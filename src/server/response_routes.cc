@@ -21,7 +21,7 @@ void not_found(const ServerState& server, const Call& call, std::string_view id)
                              .response());
 }
 
-/// As OpenAI lists them: the newest first.
+/// Lists items as OpenAI does: the newest first.
 Json items_list(Json items) {
   Json::Array& all = items.as_array();
   std::ranges::reverse(all);

@@ -192,7 +192,7 @@ TranslatedBody Translation::run() {
                 {"top_p", "top_p"},
                 {"parallel_tool_calls", "parallel_tool_calls"},
                 {"service_tier", "service_tier"},
-                // Not OpenAI's, but of this server: taken under the same names.
+                // These fields are not OpenAI's but this server's: taken under the same names.
                 {"top_k", "top_k"},
                 {"min_p", "min_p"},
                 {"seed", "seed"},

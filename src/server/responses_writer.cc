@@ -75,7 +75,7 @@ class ResponsesWriter final : public AnswerWriter {
     return named_event(name, data);
   }
 
-  /// Where the open item stands.
+  /// The place of the open item.
   Members item_members(Members more) const {
     Members members = {{"item_id", Json(items_.back().id)},
                        {"output_index", Json(static_cast<int64_t>(items_.size()) - 1)}};

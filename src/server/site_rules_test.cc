@@ -1,4 +1,4 @@
-// Who may ask by which name and from which site's page; whom a request is from.
+// Tests who may ask by which name and from which site's page, and whom a request is from.
 #include "server/site_rules.h"
 
 #include <gtest/gtest.h>

@@ -12,7 +12,8 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-/// By definition: the least n such that the text of tokens [skipped, n) holds a stop string.
+/// The definition, computed directly: the least n such that the text of tokens [skipped, n) holds a
+/// stop string.
 std::optional<size_t> expected_end(const Tokens& tokens, const std::vector<std::string>& stops,
                                    size_t skipped) {
   std::string text;

@@ -1,4 +1,4 @@
-// As much of JSON Schema as decides whether a value is text.
+// Reads as much of JSON Schema as decides if a value is text.
 #include "server/tool_schema.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Where chat templates and their special tokens come from on disk, and the `render` verb's work.
+// Finds chat templates and their special tokens on disk, and does the work of the `render` verb.
 #include <system_error>
 
 #include "base/file.h"

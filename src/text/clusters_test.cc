@@ -1,4 +1,4 @@
-// Where the characters that a person sees end, and their columns.
+// Tests where the characters that a person sees end, and their columns.
 #include "text/clusters.h"
 
 #include <gtest/gtest.h>

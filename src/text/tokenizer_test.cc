@@ -93,7 +93,7 @@ TEST(Tokenizer, UserTextNeverBecomesASpecialToken) {
     for (const int32_t part : encode(text + text, SpecialTokens::plain_text)) {
       EXPECT_FALSE(tokenizer.is_added(part)) << text;
     }
-    // Not even where template and user text meet.
+    // The token is not recognised even where template and user text meet.
     for (size_t cut = 1; cut < text.size(); ++cut) {
       for (const Origin head : {Origin::from_template, Origin::from_user}) {
         const Origin tail = head == Origin::from_user ? Origin::from_template : Origin::from_user;

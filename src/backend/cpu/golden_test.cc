@@ -25,7 +25,8 @@ std::vector<std::string> all_golden_names() {
   return names;
 }
 
-/// On the fastest instruction set; CpuBits.InstructionSets says that the others give the same bits.
+/// Tests run on the fastest instruction set; CpuBits.InstructionSets says that the others give the
+/// same bits.
 class CpuGolden : public testing::TestWithParam<std::string> {
  protected:
   GoldenChecks checks_{GetParam(), make_cpu_backend, {.threads = 2}, 3e-5};

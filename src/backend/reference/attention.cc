@@ -9,7 +9,8 @@
 namespace nibble::reference {
 namespace {
 
-/// So that exp(score - m) is a BF16 number, m the highest score up to the end of its page.
+/// Rounds scores so that exp(score - m) is a BF16 number, m the highest score up to the end of its
+/// page.
 void round_scores(std::vector<double>& scores) {
   double highest = -INFINITY;
   for (size_t begin = 0; begin < scores.size(); begin += kPageTokens) {

@@ -30,7 +30,7 @@ Result<Value> letter_case(Runtime& runtime, const Value& value, const Arguments&
   return runtime.text(change(text));
 }
 
-/// Not str.title: words begin after "-", white space and opening brackets only.
+/// This is not str.title: words begin after "-", white space and opening brackets only.
 Text title_words(const Text& text) {
   const auto separates = [&](size_t at) {
     const uint32_t c = code_point_at(text.bytes(), at);

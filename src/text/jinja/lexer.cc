@@ -129,7 +129,7 @@ class Lexer {
     return {};
   }
 
-  /// At "{%" already read: is this {% raw %}? If so it is read to its end.
+  /// Called after "{%" was read: if this is {% raw %}, it is read to its end.
   bool raw_begins() {
     const size_t start = position_;
     const int line = line_;

@@ -1,4 +1,4 @@
-// Which attributes are methods, and the methods of containers.
+// Says which attributes are methods, and has the methods of containers.
 #include "text/jinja/methods.h"
 
 #include <algorithm>
