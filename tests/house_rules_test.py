@@ -161,6 +161,12 @@ class Documents(unittest.TestCase):
         self.assertEqual(self.dead("[b](src/b.h)\n`src/b.h`\n`b.cuh`\n    tools/b.py x\n")[0],
                          [1, 2, 3, 4])
 
+    def test_headings(self):
+        text = ("## A state in `BF16`, 2 rows\n"
+                "[a](#a-state-in-bf16-2-rows) [b](PAGE.md) [c](#gone)\n")
+        self.assertEqual(self.dead(text)[0], [2, 2])  # no PAGE.md in that folder, no such heading
+        self.assertEqual(self.dead(text.replace(" [b](PAGE.md) [c](#gone)", ""))[0], [])
+
     def test_answers(self):
         start = documents.ANSWERS + "\n\n- Where? [src/a.h](src/a.h): "
         self.assertEqual(self.dead(start + "`known()`.\n"), ([], []))

@@ -1,14 +1,14 @@
-"""Names in documents are alive: every path in any *.md exists, and every symbol of an answer.
+"""Names in documents are alive: paths, headings, and symbols of answers.
 
-A path is a link's target, a word in backticks or in an indented command that begins with a folder
-of the repository, or a file's name in backticks (`scheduler.h`), which some file must have. The
-answers of CONTRIBUTING.md name a file and symbols of it: "- Question? [file](file): `symbol`."
-What this is not: a check of what the words say.
+Every path and heading that any *.md names exists. A path is a link's target, a word in backticks or
+in an indented command that begins with a folder of the repository, or a file's name in backticks
+(`scheduler.h`), which some file must have. The answers of CONTRIBUTING.md name a file and symbols
+of it: "- Question? [file](file): `symbol`." What this is not: a check of what the words say.
 """
 
 import re
 
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?[^)]*\)")
 ROOMS = "src|tools|tests|docs|bench|recipes|pebble|cmake"
 IN_BACKTICKS = re.compile(rf"`((?:{ROOMS})/[\w./*-]+)`")
 IN_COMMAND = re.compile(rf"(?:^| )((?:{ROOMS})/[\w./*-]+)")
@@ -22,14 +22,32 @@ def exists(root, path):
     return any(root.glob(path)) if "*" in path else (root / path).exists()
 
 
+def anchors(text):
+    """The names by which links reach the headings of a document, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def dead_link(path, text, target, anchor):
+    """Says what is wrong with a link of a document; None if nothing is."""
+    if ":" in target:
+        return None
+    file = path.parent / target if target else path
+    if target and not file.exists():
+        return f"no file {target}"
+    if anchor and file.suffix == ".md":
+        if anchor not in anchors(file.read_text() if target else text):
+            return f"{target or 'this document'} has no heading #{anchor}"
+    return None
+
+
 def dead_names(root, path, text, basenames):
     """[(line, words)] of one document. `basenames` are the names of all tracked files."""
     wrong = []
     for number, line in enumerate(text.splitlines(), 1):
-        for target in LINK.findall(line):
-            if "://" not in target and not target.startswith("mailto:"):
-                if not (path.parent / target).exists():
-                    wrong.append((number, f"no file {target}"))
+        for target, anchor in LINK.findall(line):
+            if words := dead_link(path, text, target, anchor):
+                wrong.append((number, words))
         named = IN_BACKTICKS.findall(line)
         if line.startswith("    "):
             named += [name for name in IN_COMMAND.findall(line)]
