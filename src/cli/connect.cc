@@ -1,5 +1,6 @@
 // nibble connect: how a client is configured for a server. Prints; writes no file.
 #include <algorithm>
+#include <cctype>
 
 #include "base/json.h"
 #include "cli/connections.h"
@@ -35,26 +36,52 @@ Result<std::string> base_url(const Arguments& arguments) {
   return url;
 }
 
-/// The models that the server lists.
-Result<Json::Array> ask_models(const std::string& url, const std::string& key) {
-  const HttpUrl parsed = TRY(parse_http_url(url));
+/// What the server answers to a GET of a path below its base.
+Result<HttpResponse> ask(const ServerFacts& facts, const std::string& path) {
+  const HttpUrl parsed = TRY(parse_http_url(facts.url));
   const std::string prefix = parsed.path == "/" ? "" : parsed.path;
-  const HttpResponse answer =
-      TRY(http_send(parsed, {.method = "GET",
-                             .path = prefix + "/v1/models",
-                             .headers = {{"authorization", concat("Bearer ", key)}},
-                             .body = ""}));
+  return http_send(parsed, {.method = "GET",
+                            .path = prefix + path,
+                            .headers = {{"authorization", concat("Bearer ", facts.api_key)}},
+                            .body = ""});
+}
+
+/// The models that the server lists.
+Result<Json::Array> ask_models(const ServerFacts& facts) {
+  const HttpResponse answer = TRY(ask(facts, "/v1/models"));
   constexpr int kUnauthorised = 401;
   if (answer.status == kUnauthorised)
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = concat(url, " wants a key"), .advice = "give it with --api-key"});
+    return make_error(ErrorCode::invalid_argument, {.what = concat(facts.url, " wants a key"),
+                                                    .advice = "give it with --api-key"});
   const auto json = parse_json(answer.body, "its list of models");
   const Json* data = json.ok() ? json.value().find("data") : nullptr;
   if (answer.status != 200 || data == nullptr || !data->is_array() || data->as_array().empty())
-    return make_error(ErrorCode::unsupported, {.what = concat(url, "/v1/models"),
+    return make_error(ErrorCode::unsupported, {.what = concat(facts.url, "/v1/models"),
                                                .expected = "a list of models",
                                                .found = concat("status ", answer.status)});
   return data->as_array();
+}
+
+/// A name as a segment of a path (RFC 3986).
+std::string path_segment(std::string_view name) {
+  constexpr const char* kHex = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || std::string_view("-._~:").find(c) != std::string_view::npos)
+      out += c;
+    else
+      out += {'%', kHex[byte / 16], kHex[byte % 16]};
+  }
+  return out;
+}
+
+/// A model that the server takes and does not list, such as a profile's name alone; null: none.
+Json unlisted_model(const ServerFacts& facts) {
+  const auto answer = ask(facts, "/v1/models/" + path_segment(facts.model));
+  if (!answer.ok() || answer.value().status != 200) return {};
+  auto model = parse_json(answer.value().body, "a model");
+  return model.ok() ? std::move(model).value() : Json();
 }
 
 std::string id_of(const Json& model) {
@@ -62,12 +89,13 @@ std::string id_of(const Json& model) {
   return id != nullptr && id->is_string() ? id->as_string() : "";
 }
 
-/// Takes name and context from the server's list. A name that it does not list is reported.
+/// Takes name and context from the server's list. A name that it does not know is reported.
 void use_models(const Json::Array& models, ServerFacts& facts, Terminal& terminal) {
   if (facts.model.empty()) facts.model = id_of(models.front());
   const auto found = std::ranges::find(models, facts.model, id_of);
-  if (found != models.end()) {
-    const Json* context = found->find("max_model_len");
+  const Json model = found != models.end() ? *found : unlisted_model(facts);
+  if (!model.is_null()) {
+    const Json* context = model.find("max_model_len");
     if (context != nullptr && context->is_int()) facts.context_tokens = context->as_int();
     return;
   }
@@ -103,7 +131,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
       return make_error(ErrorCode::invalid_argument, {.what = "--model and --api-key",
                                                       .expected = "no control characters",
                                                       .found = Json(word).dump()});
-  const auto models = ask_models(facts.url, facts.api_key);
+  const auto models = ask_models(facts);
   if (models.ok()) {
     use_models(models.value(), facts, terminal);
   } else if (models.error().code == ErrorCode::invalid_argument) {

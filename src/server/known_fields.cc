@@ -130,6 +130,15 @@ constexpr std::string_view kResponses[] = {
     "max_tool_calls",
     "stream_options",
     "top_logprobs",
+    // As in vLLM.
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "structured_outputs",
 };
 
 Names names_of(Api api) {

@@ -42,13 +42,6 @@ std::string without_billing_line(const std::string& text) {
   return end == std::string::npos ? "" : text.substr(end + 1);
 }
 
-/// Text in place of an image, on a line of its own.
-Json left_out_image(bool first) {
-  constexpr std::string_view kLine =
-      "[An image was left out here: this server gives the model text only.]\n";
-  return json_object({{"type", Json("text")}, {"text", Json(concat(first ? "" : "\n", kLine))}});
-}
-
 void Translation::unknown_block(const Json& block, const std::string& where) {
   const Json* type = block.find("type");
   fields_.refuse("messages", {.what = concat(where, ": a block of this type is not supported"),
@@ -84,8 +77,7 @@ Json Translation::result_content(const Json& block, const std::string& where) {
   for (const Json& part : content->as_array()) {
     const std::string type = text_of(part, "type");
     if (type != "text" && type != "image") unknown_block(part, where + ".content");
-    // Agents show screenshots and go on without them; the model must know that it sees none.
-    parts.push_back(type == "image" ? left_out_image(parts.empty()) : part);
+    parts.push_back(type == "image" ? left_out_image(parts.size()) : part);
   }
   return Json(std::move(parts));
 }

@@ -18,6 +18,7 @@ class Translation {
   void item(const Json& item, size_t index);
   void message(const Json& item, const std::string& role, const std::string& where);
   Json parts_of(const Json& content, const std::string& where);
+  Json tool_output(const Json& output, const std::string& where);
   void reasoning(const Json& item);
   void tools();
   void tool_choice();
@@ -64,6 +65,16 @@ Json Translation::parts_of(const Json& content, const std::string& where) {
   return Json(std::move(parts));
 }
 
+/// What a function gave back, a line of text in the place of each image.
+Json Translation::tool_output(const Json& output, const std::string& where) {
+  Json parts = parts_of(output, where);
+  if (!parts.is_array()) return parts;
+  Json::Array& list = parts.as_array();
+  for (size_t i = 0; i < list.size(); ++i)
+    if (text_of(list[i], "type") == "input_image") list[i] = left_out_image(i);
+  return parts;
+}
+
 void Translation::message(const Json& item, const std::string& role, const std::string& where) {
   const Json* content = item.find("content");
   if (content == nullptr)
@@ -102,7 +113,7 @@ void Translation::item(const Json& item, size_t index) {
     conversation_.call(text_of(item, "call_id"), text_of(item, "name"), std::move(arguments));
   } else if (type == "function_call_output" || type == "custom_tool_call_output") {
     conversation_.tool_result(text_of(item, "call_id"),
-                              output != nullptr ? parts_of(*output, where) : Json(""));
+                              output != nullptr ? tool_output(*output, where) : Json(""));
   } else if (type == "reasoning") {
     reasoning(item);
   } else {
@@ -184,26 +195,35 @@ void Translation::refuse_stored() {
 }
 
 TranslatedBody Translation::run() {
-  copy_members(body_,
-               {{"model", "model"},
-                {"max_output_tokens", "max_completion_tokens"},
-                {"stream", "stream"},
-                {"temperature", "temperature"},
-                {"top_p", "top_p"},
-                {"parallel_tool_calls", "parallel_tool_calls"},
-                {"service_tier", "service_tier"},
-                // These fields are not OpenAI's but this server's: taken under the same names.
-                {"top_k", "top_k"},
-                {"min_p", "min_p"},
-                {"seed", "seed"},
-                {"cache_salt", "cache_salt"},
-                {"priority", "priority"},
-                {"max_time_ms", "max_time_ms"},
-                {"answer_reserve", "answer_reserve"},
-                {"thinking_token_budget", "thinking_token_budget"},
-                {"enable_thinking", "enable_thinking"},
-                {"chat_template_kwargs", "chat_template_kwargs"}},
-               chat_);
+  copy_members(
+      body_,
+      {{"model", "model"},
+       {"max_output_tokens", "max_completion_tokens"},
+       {"stream", "stream"},
+       {"temperature", "temperature"},
+       {"top_p", "top_p"},
+       {"parallel_tool_calls", "parallel_tool_calls"},
+       {"service_tier", "service_tier"},
+       // These fields are not OpenAI's but vLLM's or this server's: taken under the same names.
+       {"top_k", "top_k"},
+       {"min_p", "min_p"},
+       {"seed", "seed"},
+       {"stop", "stop"},
+       {"stop_token_ids", "stop_token_ids"},
+       {"ignore_eos", "ignore_eos"},
+       {"logit_bias", "logit_bias"},
+       {"presence_penalty", "presence_penalty"},
+       {"frequency_penalty", "frequency_penalty"},
+       {"repetition_penalty", "repetition_penalty"},
+       {"structured_outputs", "structured_outputs"},
+       {"cache_salt", "cache_salt"},
+       {"priority", "priority"},
+       {"max_time_ms", "max_time_ms"},
+       {"answer_reserve", "answer_reserve"},
+       {"thinking_token_budget", "thinking_token_budget"},
+       {"enable_thinking", "enable_thinking"},
+       {"chat_template_kwargs", "chat_template_kwargs"}},
+      chat_);
   for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
   refuse_stored();
   input();

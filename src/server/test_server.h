@@ -62,8 +62,10 @@ class ServerTest : public ::testing::Test {
     std::lock_guard lock(mutex_);
     return log_;
   }
-  void wait_for_log(std::string_view text) {
-    for (int i = 0; i < 6000 && log().find(text) == std::string::npos; ++i)
+  void wait_for_log(std::string_view text,
+                    std::chrono::seconds patience = std::chrono::seconds(30)) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (log().find(text) == std::string::npos && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_NE(log().find(text), std::string::npos) << log();
   }

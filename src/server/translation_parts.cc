@@ -14,6 +14,13 @@ void append_text(Json& message, std::string_view name, std::string_view text) {
 
 }  // namespace
 
+Json left_out_image(size_t index) {
+  constexpr std::string_view kLine =
+      "[An image was left out here: this server gives the model text only.]\n";
+  return json_object(
+      {{"type", Json("text")}, {"text", Json(concat(index == 0 ? "" : "\n", kLine))}});
+}
+
 void Conversation::add(std::string_view role, Json content) {
   in_turn_ = false;
   messages_.push_back(json_object({{"role", Json(role)}, {"content", std::move(content)}}));

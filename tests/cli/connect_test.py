@@ -120,6 +120,17 @@ class Checks:
                               capture_output=True, text=True, timeout=30)
         assert done.returncode == 0 and "does not list m; it has model, " in done.stderr, done
 
+    def test_profiles_are_known_in_each_form(self):
+        with RunningServer(self.nibble, self.model, ["--no-list-profiles"]) as server:
+            for url in (self.url, server.url):
+                for name in ("thinking-coding", "model:thinking-coding"):
+                    done = subprocess.run([self.nibble, "connect", "codex", "--url", url, "--model",
+                                           name], capture_output=True, text=True, timeout=30)
+                    config = tomllib.loads(after(done.stdout, "above its first"))
+                    assert done.stderr == "" and config["model"] == name, done
+                    assert config["model_context_window"] > 0, done
+            assert server.stop() == 0
+
     def test_keys_are_asked_for(self):
         with RunningServer(self.nibble, self.model, ["--api-key", "sesame"]) as server:
             told = self.connect("codex", "--url", server.url, code=2)
