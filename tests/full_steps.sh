@@ -26,14 +26,6 @@ step "no made-up request is answered otherwise than documented" "$python" tests/
   --nibble build/release/src/cli/nibble --model pebble/model
 step "the five commands of docs/real-weights.md" "$python" tests/cli/real_weights_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --hf .venv/bin/hf
-make_litellm_venv() {
-  [ -x build/venv-litellm/bin/python ] || python3 -m venv build/venv-litellm
-  build/venv-litellm/bin/pip install --quiet --disable-pip-version-check \
-    -r tools/requirements-litellm.txt
-}
-step "python venv with litellm" make_litellm_venv
-step "litellm, a client of the server" build/venv-litellm/bin/python tests/serve/litellm_test.py \
-  --nibble build/release/src/cli/nibble --model pebble/model
 step "the JSON-Schema-Test-Suite is obeyed" "$python" tests/serve/schema_suite.py \
   --tool build/test/src/server/nibble_grammar_tool
 step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
@@ -53,3 +45,6 @@ for version in 0.26.0 0.32.0; do
     "build/venv-vllm-$version/bin/python" tools/oracle/vllm_loads.py \
     build/release/src/cli/nibble pebble/model
 done
+# After the environment of vLLM, whose benchmark is one of the clients.
+step "clients of the server, each in its own environment" "$python" tests/clients/run_clients.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
