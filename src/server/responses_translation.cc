@@ -195,35 +195,34 @@ void Translation::refuse_stored() {
 }
 
 TranslatedBody Translation::run() {
-  copy_members(
-      body_,
-      {{"model", "model"},
-       {"max_output_tokens", "max_completion_tokens"},
-       {"stream", "stream"},
-       {"temperature", "temperature"},
-       {"top_p", "top_p"},
-       {"parallel_tool_calls", "parallel_tool_calls"},
-       {"service_tier", "service_tier"},
-       // These fields are not OpenAI's but vLLM's or this server's: taken under the same names.
-       {"top_k", "top_k"},
-       {"min_p", "min_p"},
-       {"seed", "seed"},
-       {"stop", "stop"},
-       {"stop_token_ids", "stop_token_ids"},
-       {"ignore_eos", "ignore_eos"},
-       {"logit_bias", "logit_bias"},
-       {"presence_penalty", "presence_penalty"},
-       {"frequency_penalty", "frequency_penalty"},
-       {"repetition_penalty", "repetition_penalty"},
-       {"structured_outputs", "structured_outputs"},
-       {"cache_salt", "cache_salt"},
-       {"priority", "priority"},
-       {"max_time_ms", "max_time_ms"},
-       {"answer_reserve", "answer_reserve"},
-       {"thinking_token_budget", "thinking_token_budget"},
-       {"enable_thinking", "enable_thinking"},
-       {"chat_template_kwargs", "chat_template_kwargs"}},
-      chat_);
+  copy_members(body_,
+               {{"model", "model"},
+                {"max_output_tokens", "max_completion_tokens"},
+                {"stream", "stream"},
+                {"temperature", "temperature"},
+                {"top_p", "top_p"},
+                {"parallel_tool_calls", "parallel_tool_calls"},
+                {"service_tier", "service_tier"},
+                // These are fields of vLLM or of this server, taken under the same names.
+                {"top_k", "top_k"},
+                {"min_p", "min_p"},
+                {"seed", "seed"},
+                {"stop", "stop"},
+                {"stop_token_ids", "stop_token_ids"},
+                {"ignore_eos", "ignore_eos"},
+                {"logit_bias", "logit_bias"},
+                {"presence_penalty", "presence_penalty"},
+                {"frequency_penalty", "frequency_penalty"},
+                {"repetition_penalty", "repetition_penalty"},
+                {"structured_outputs", "structured_outputs"},
+                {"cache_salt", "cache_salt"},
+                {"priority", "priority"},
+                {"max_time_ms", "max_time_ms"},
+                {"answer_reserve", "answer_reserve"},
+                {"thinking_token_budget", "thinking_token_budget"},
+                {"enable_thinking", "enable_thinking"},
+                {"chat_template_kwargs", "chat_template_kwargs"}},
+               chat_);
   for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
   refuse_stored();
   input();
