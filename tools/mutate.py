@@ -27,7 +27,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "build/mutate"
 SEED = 20
 COUNT = 40
-MODULES = ("checkpoint", "text", "grammar", "model", "engine", "server", "quantize", "backend/cpu")
+MODULES = ("checkpoint", "text", "grammar", "model", "engine", "server", "quantize", "backend/cpu",
+           "backend/cuda")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +132,9 @@ class Draw:
 
     def prepare(self):
         self.shop.make([program.target for program in self.programs])
+        # A build without CUDA compiles what of that backend needs none.
+        self.files = {name: sources for name, sources in self.files.items()
+                      if all(map(self.shop.compiles, sources))}
         paths = {program.target: self.shop.build / "src" / self.module / program.target
                  for program in self.programs}
         self.parts = trial.parts_of(self.programs, paths)

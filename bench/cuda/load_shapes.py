@@ -42,13 +42,15 @@ LONG = (60000, 120000, 200000)
 class Request:
     """One streamed completion; `stop` ends it early."""
 
+    more = {}  # of every body: --body
+
     def __init__(self, url, prompt, tokens, ids):
         self.begin = self.end = None
         self.times = []  # of each event that holds tokens
         self.error = None
         body = {"prompt": [random.randrange(*ids) for _ in range(prompt)], "max_tokens": tokens,
                 "temperature": 1, "top_k": 20, "top_p": 0.95, "ignore_eos": True,
-                "stream": True}
+                "stream": True, **self.more}
         self.body = json.dumps(body)
         self.connection = http.client.HTTPConnection(url.hostname, url.port, timeout=900)
 
@@ -230,6 +232,8 @@ def main():
     parser.add_argument("--flags", default="", help="of serve")
     parser.add_argument("--url", help="of a server that runs already")
     parser.add_argument("--shapes", nargs="*", default=SHAPES, metavar="CLIENTSxPROMPTxOUTPUT")
+    parser.add_argument("--body", type=json.loads, default={}, metavar="JSON",
+                        help="fields of every request, such as a structure to obey")
     parser.add_argument("--once", action="store_true", help="one request a client, all at once")
     parser.add_argument("--seconds", type=float, default=60, help="least length of a step")
     parser.add_argument("--lengths", type=float, default=3,
@@ -239,6 +243,7 @@ def main():
     parser.add_argument("--warm-up", type=float, default=20, help="seconds before the long ones")
     parser.add_argument("--ids", type=int, nargs=2, default=(300, 2000), help="range of prompt ids")
     options = parser.parse_args()
+    Request.more = options.body
     if options.url:
         return run(urllib.parse.urlparse(options.url), options)
     with tempfile.TemporaryDirectory() as folder:

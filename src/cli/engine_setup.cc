@@ -99,17 +99,18 @@ Result<void> read_card(const LoadedModel& model, double share, const AskedSizes&
   request.memory_bytes = budget.memory_bytes;
   request.asked_bytes = budget.asked_bytes;
   request.others_bytes = budget.others_bytes;
-  request.driver_bytes = budget.context_bytes + loaded.recorded;
-  const CardRoom room = {.bytes = budget.memory_bytes - model.weight_bytes - request.driver_bytes,
+  const CardRoom room = {.bytes = budget.memory_bytes - model.weight_bytes - budget.context_bytes,
                          .page_bytes = request.page_bytes,
                          .slot_bytes = request.slot_bytes};
   use_sizes(asked, serving_defaults(model.config, room), request);
   constexpr int32_t kPagesMost = 1 << 20;  // of the plan's rule
-  request.workspace_bytes = TRY(backend.workspace_bytes({.pages = kPagesMost,
-                                                         .state_slots = request.sequences_max,
-                                                         .rows_max = request.rows_max,
-                                                         .replay_rows = request.replay_rows,
-                                                         .sequences_max = request.sequences_max}));
+  const PoolSizes sizes = {.pages = kPagesMost,
+                           .state_slots = request.sequences_max,
+                           .rows_max = request.rows_max,
+                           .replay_rows = request.replay_rows,
+                           .sequences_max = request.sequences_max};
+  request.workspace_bytes = backend.workspace_bytes(sizes);
+  request.driver_bytes = budget.context_bytes + backend.recorded_bytes(sizes);
   // The driver's own by now, beyond its context: kernels' code, rounding of small buffers.
   const DeviceMemory now = backend.device_memory().value();
   request.driver_bytes += std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);

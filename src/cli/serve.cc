@@ -1,9 +1,11 @@
 // nibble serve: the OpenAI-compatible server over one checkpoint.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <memory>
 
+#include "checkpoint/sha256.h"
 #include "cli/client_setup.h"
 #include "cli/declared_quantization.h"
 #include "cli/flag_errors.h"
@@ -113,32 +115,26 @@ std::vector<MemoryPart> memory_map(const MemoryPlan& plan) {
           {"host", plan.host_bytes, MemoryPart::Place::host}};
 }
 
-/// A hash of everything that the bytes of a cached prefix depend on: the checkpoint's files, the
-/// backend and how it computes, the rotary angles that flags may have changed, this program's
-/// version.
+/// A hash of everything that the bytes of a cached prefix depend on: the checkpoint's files, how the
+/// backend computes, the rotary angles that flags may have changed, this program's version.
 std::array<uint64_t, 4> prefix_fingerprint(const std::filesystem::path& folder,
-                                           const EngineSetup& setup, const Arguments& arguments) {
-  std::vector<std::string> facts = {
-      std::string(setup.model.backend->name()),
-      arguments.text("activations").value_or(""),
-      std::string(state_cache_name(parse_state(arguments, kStateOption.name).value())),
-      NIBBLE_VERSION,
-      concat(setup.model.backend->page_bytes(), ":", setup.model.backend->state_slot_bytes()),
-      rope_text(make_rope_table(setup.model.config.attention.rope))};
+                                           const EngineSetup& setup) {
+  Backend& backend = *setup.model.backend;
+  std::vector<std::string> facts = {NIBBLE_VERSION, backend.arithmetic(),
+                                    concat(backend.page_bytes(), ":", backend.state_slot_bytes()),
+                                    rope_text(make_rope_table(setup.model.config.attention.rope))};
   std::error_code ignored;
   for (const auto& file : std::filesystem::directory_iterator(folder, ignored))
     if (file.path().extension() == ".safetensors" || file.path().extension() == ".json")
       facts.push_back(concat(file.path().filename().string(), ":", file.file_size(ignored), ":",
                              file.last_write_time(ignored).time_since_epoch().count()));
   std::ranges::sort(facts);
+  std::string text;
+  for (const std::string& fact : facts) text += concat(fact.size(), ":", fact, "\n");
+  const std::string digits = sha256_hex(text);
   std::array<uint64_t, 4> fingerprint = {};
-  for (size_t lane = 0; lane < fingerprint.size(); ++lane) {
-    uint64_t hash = 0xCBF29CE484222325U + lane;  // FNV-1a, four offsets
-    for (const std::string& fact : facts)
-      for (const char c : concat(fact, "\n"))
-        hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3U;
-    fingerprint[lane] = hash;
-  }
+  for (size_t word = 0; word < fingerprint.size(); ++word)
+    std::from_chars(&digits[16 * word], &digits[16 * word] + 16, fingerprint[word], 16);
   return fingerprint;
 }
 
@@ -154,7 +150,7 @@ Result<std::shared_ptr<PrefixStore>> open_prefix_store(const Arguments& argument
                        .found = concat(setup.plan.host_bytes, " bytes"),
                        .advice = "raise --host-cache-memory-bytes"});
   const auto bytes = TRY(arguments.integer("prefix-store-max-bytes", 1, INT64_MAX));
-  const PrefixStoreOptions options = {.fingerprint = prefix_fingerprint(folder, setup, arguments),
+  const PrefixStoreOptions options = {.fingerprint = prefix_fingerprint(folder, setup),
                                       .page_bytes = setup.model.backend->page_bytes(),
                                       .state_slot_bytes = setup.model.backend->state_slot_bytes(),
                                       .bytes_max = static_cast<uint64_t>(bytes)};

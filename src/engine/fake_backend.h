@@ -102,6 +102,7 @@ class FakeBackend final : public Backend {
   }
 
   std::string_view name() const override { return "fake"; }
+  std::string arithmetic() override { return "fake"; }
   bool takes_media() const override { return takes_media_; }
   void refuse_media() { takes_media_ = false; }
   std::string description() const override { return "fake"; }

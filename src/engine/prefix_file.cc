@@ -89,7 +89,7 @@ Result<PrefixFileHeader> parse_prefix_header(std::span<const std::byte> bytes, u
   sum.add(bytes.first(kPrefixHeaderBytes - 8));
   if (sum.value() != words.back()) return corrupt("damaged header", "its checksum", "another");
   if (!std::ranges::equal(std::span(words).subspan(2, 4), options.fingerprint))
-    return stale("made by another model, quantization or layout");
+    return stale("made by another model, quantization, program or kind of device");
   const PrefixFileHeader header{words[6], words[7], words[8], words[9], words[10], words[11]};
   if (header.tokens == 0 || header.tokens % kPageTokens != 0 || header.tokens > kTokensMax)
     return corrupt("tokens", "whole pages", concat(header.tokens));

@@ -23,6 +23,7 @@ class ScriptedBackend final : public Backend {
  public:
   explicit ScriptedBackend(float gain) : gain_(gain) {}
   std::string_view name() const override { return "scripted"; }
+  std::string arithmetic() override { return "scripted"; }
   std::string description() const override { return "scripted"; }
   Result<void> reserve(const PoolSizes& sizes) override {
     sizes_ = sizes;

@@ -87,7 +87,6 @@ struct DeviceMemory {
   int64_t weights = 0;      // as held
   int64_t driver = 0;       // taken before anything was allocated: the context, other processes
   int64_t context = 0;      // of that, the context, from a table
-  int64_t recorded = 0;     // that recorded passes and rounding add, at most
   int64_t allocated = 0;    // by this process, weights included
   int64_t allocations = 0;  // that this process ever made
 };
@@ -162,11 +161,15 @@ class BackendFacts {
   /// A few lines for people, each with its newline: the kernels that run and the bytes they move;
   /// empty where there is one choice only. Before the first pass.
   virtual std::string kernel_table() { return {}; }
+  /// What decides the bits of pages and states: the kernels, and the formats of weights' inputs, of
+  /// pages and of states. Where it differs, stored ones are of no use. The same on equal machines.
+  virtual std::string arithmetic() = 0;
   /// Nothing: weights and caches lie in the host's own memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
-  /// Bytes that reserve() allocates on the device beside pages and states, measured by doing so
-  /// before the first reserve(). Errors: no_memory.
-  virtual Result<int64_t> workspace_bytes(const PoolSizes& /*sizes*/) { return int64_t{0}; }
+  /// Bytes that reserve() allocates on the device beside pages and states. Allocates nothing.
+  virtual int64_t workspace_bytes(const PoolSizes& /*sizes*/) const { return 0; }
+  /// An upper bound of what recorded passes and the rounding of allocations add to that.
+  virtual int64_t recorded_bytes(const PoolSizes& /*sizes*/) const { return 0; }
   /// Allocations of device memory that this process ever made. Between reserve() and the end only
   /// sleep and wake change it.
   virtual int64_t device_allocations() const { return 0; }

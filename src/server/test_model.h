@@ -122,6 +122,7 @@ class ScriptedBackend : public Backend {
   explicit ScriptedBackend(std::vector<int32_t> script, std::chrono::milliseconds pass_time = {})
       : script_(std::move(script)), pass_time_(pass_time) {}
   std::string_view name() const override { return "scripted"; }
+  std::string arithmetic() override { return "scripted"; }
   std::string description() const override { return "scripted"; }
   Result<void> reserve(const PoolSizes& sizes) override {
     said_.assign(static_cast<size_t>(sizes.state_slots), 0);

@@ -67,8 +67,11 @@ class Workshop:
         subprocess.run(["ninja", "-j2", *targets], cwd=self.build, check=True,
                        stdout=subprocess.DEVNULL)
 
-    def _compile(self, file):
-        """Command line and object of a source file of the build."""
+    def compiles(self, file):
+        return file in self._commands()
+
+    def _commands(self):
+        """{source file of the build: command line and object}."""
         if self._compiles is None:
             found = {}
             for entry in json.loads((self.build / "compile_commands.json").read_text()):
@@ -76,9 +79,12 @@ class Workshop:
                 command = shlex.split(entry["command"])
                 found.setdefault(name, (command, command[command.index("-o") + 1]))
             self._compiles = found  # at once: two threads may ask
-        if file not in self._compiles:
+        return self._compiles
+
+    def _compile(self, file):
+        if not self.compiles(file):
             raise KeyError(f"{file} is not compiled in {self.build}")
-        return self._compiles[file]
+        return self._commands()[file]
 
     def compile(self, file, folder, text=None, defines=()):
         """Compiles `file`, as if it held `text` if that is given. The object; DoesNotBuild.

@@ -45,6 +45,10 @@ class CpuBackend final : public Backend {
                   context_.state == StateCache::bf16 ? ", state rounded to bf16" : "");
   }
 
+  std::string arithmetic() override {
+    return concat("cpu ", kernels_.isa, ", activations ", activations_name(activations_), ", KV ",
+                  kv_cache_name(kv_cache_), ", state ", state_cache_name(context_.state));
+  }
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override {
     return cpu::Pools::page_bytes(config_, kv_format_of(kv_cache_, KvFormat::f32));

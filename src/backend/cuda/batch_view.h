@@ -30,4 +30,8 @@ struct BatchView {
   const DrawView* draws = nullptr;  // [rows], of logit rows; in a recorded pass, of rows
 };
 
+/// Integers of a batch for each row and each sequence, page tables apart.
+inline constexpr int64_t kBatchRowInts = 10;
+inline constexpr int64_t kBatchSequenceInts = 4;
+
 }  // namespace nibble::cuda

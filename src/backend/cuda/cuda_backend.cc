@@ -1,11 +1,10 @@
-// Owns weights, pools, workspace and graphs. A pass of single generated tokens is a recording of
-// the same walk, made once per number of rows in reserve(); every other pass is launched block by
-// block.
+// Owns weights, pools, workspace and recorded passes. A pass of single generated tokens is a
+// recording of the same walk, made once per number of rows in reserve(); every other pass is
+// launched block by block.
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
@@ -15,6 +14,7 @@
 #include "backend/cuda/pass_probe.h"
 #include "backend/cuda/runtime/card.h"
 #include "backend/cuda/runtime/host_copy.h"
+#include "backend/cuda/runtime/recorded_passes.h"
 #include "backend/cuda/selection.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "model/forward.h"
@@ -24,14 +24,6 @@ namespace nibble {
 namespace {
 
 using namespace cuda;
-
-/// The steps of a recorded pass whose kernels ask for one L1/shared-memory carveout; kernels that
-/// need more shared memory get it all the same. Measured on an H200: docs/kernels/decode.md.
-constexpr uint32_t carveout_steps(int32_t rows) {
-  return rows == 1 || rows > 32 ? UINT32_MAX : step_bit(Step::router);
-}
-/// Rows of the recorded passes; a batch runs on the next larger one.
-constexpr std::array<int32_t, 12> kGraphRows = {1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64};
 
 KvFormat kv_format(const BackendOptions& options) {
   const bool wide = options.activations == Activations::f32;
@@ -60,13 +52,19 @@ class CudaBackend final : public Backend {
     return cuda::experts_met(work_, *config_.moe, context_.batch.rows, stream_);
   }
   double recorded_pass_us(int32_t rows, int repeats) {
-    return replay_us(graphs_.at(rows), repeats, stream_);
+    return replay_us(recordings_.at(rows), repeats, stream_);
   }
 
   std::string_view name() const override { return "cuda"; }
   std::string kernel_table() override;
+  std::string arithmetic() override {
+    return concat("cuda ", device_.code.name(), ", activations ", activations_name(activations_),
+                  ", KV ", kv_format_name(kv_), " of scale 1, state ",
+                  state_ == StateFormat::bf16 ? "bf16" : "f32", "\n", kernel_table());
+  }
   std::optional<DeviceMemory> device_memory() const override;
-  Result<int64_t> workspace_bytes(const PoolSizes& sizes) override;
+  int64_t workspace_bytes(const PoolSizes& sizes) const override;
+  int64_t recorded_bytes(const PoolSizes& sizes) const override;
   bool takes_media() const override { return false; }  // no kernel puts their rows in
   std::string description() const override {
     const std::string_view compiled =
@@ -176,9 +174,16 @@ class CudaBackend final : public Backend {
   }
   /// Splits the rows of this pass by their arithmetic.
   void split_rows(const Batch& batch);
-  Result<void> record(int32_t rows);
+  /// A pass of so many rows on padding alone, for real, and then as a recording if that is asked.
+  enum class Padding : uint8_t { run, record };
+  Result<void> run_padding(int32_t rows, Padding padding);
+  std::span<const int32_t> recorded_rows(const PoolSizes& sizes) const {
+    return RecordedPasses::rows_for(sequences_most(config_, sizes), sizes.rows_max);
+  }
   /// All that reserve() takes but the pools.
   Result<void> reserve_workspace(const PoolSizes& sizes);
+  /// True if the recording of this pass ends with the head, which holds kSlabRows rows of logits.
+  bool head_recorded() const { return graph_ > 0 && graph_ <= kSlabRows; }
   /// The recording a batch can run on: its number of rows, or 0.
   int32_t graph_rows(const Batch& batch) const;
 
@@ -193,6 +198,7 @@ class CudaBackend final : public Backend {
   HostCopy asleep_;  // the weights while the card is free
   DeviceRope rope_;
   DevicePools pools_;
+  DeviceBuffer arena_;  // of work_
   Workspace work_;
   DeviceBatch batch_;
   PromptPlan plan_;
@@ -200,7 +206,7 @@ class CudaBackend final : public Backend {
   int block_ = 0;         // of the pass, for it
   bool prompts_ = false;  // the prompt kernels hold this model, and prompts go through them
   PoolSizes sizes_;
-  std::map<int32_t, cudaGraphExec_t> graphs_;
+  RecordedPasses recordings_;
   int32_t graph_ = 0;       // rows of the recording this pass runs on; 0: none
   bool recording_ = false;  // this walk is captured, not run
   bool launches_ = true;    // this walk launches kernels block by block
@@ -215,7 +221,7 @@ class CudaBackend final : public Backend {
 };
 
 CudaBackend::~CudaBackend() {
-  for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
+  recordings_.clear();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -226,6 +232,7 @@ Result<void> CudaBackend::load(const MakeWeights& make) {
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
   rope_ = TRY(upload_rope(config_));
+  if (prompts_supported(config_) && !in_f32()) prepare_prompt_kernels(context_.launcher.card);
   return {};
 }
 
@@ -233,80 +240,60 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   if (sizes.replay_rows > 0)
     return make_error(ErrorCode::unsupported, {.what = "drafted rows on the cuda backend",
                                                .advice = "leave out --speculative-config"});
-  for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
-  graphs_.clear();
+  recordings_.clear();
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
   TRY(pools_.reserve(config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
-  for (const int32_t rows : kGraphRows)
-    if (rows <= sizes.rows_max) TRY(record(rows));
+  // Passes that are not recorded run once too: afterwards every kernel is loaded.
+  const size_t recorded = recorded_rows(sizes).size();
+  const std::span<const int32_t> all = RecordedPasses::all_rows();
+  for (size_t i = 0; i < all.size() && all[i] <= sizes.rows_max; ++i)
+    if (i < recorded || all[i] <= kSlabRows)
+      TRY(run_padding(all[i], i < recorded ? Padding::record : Padding::run));
   return {};
 }
 
 Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   sizes_ = sizes;
-  const int64_t tokens_max = int64_t{std::max(sizes.pages, 1)} * kPageTokens;
-  context_.splits_max = static_cast<int32_t>(
-      std::min(int64_t{kAttendSplitsMax}, (tokens_max + kAttendTokensMin - 1) / kAttendTokensMin));
-  work_ = Workspace();
-  batch_ = DeviceBatch();
-  plan_ = PromptPlan();
-  prompts_ = PromptPlan::supports(config_) && !in_f32();
-  work_ = TRY(Workspace::reserve(config_, sizes.rows_max, context_.splits_max,
-                                 prompts_ ? PromptPlan::shared_bytes(config_, sizes) : 0,
-                                 in_f32() ? kF32Parts : 1));
-  if (in_f32()) TRY(reserve_f32(config_, sizes.rows_max, work_));
-  if (declares())
-    work_.rounded = TRY(DeviceBuffer::allocate(rounded_bytes(config_, work_, sizes.rows_max),
-                                               "inputs as declared"));
-  TRY(batch_.reserve(config_, sizes));
-  TRY(head_results_.reserve(config_, sizes));
-  if (!prompts_) return {};
-  return plan_.reserve(config_, sizes, work_.shared, context_.launcher.card);
+  arena_ = DeviceBuffer();
+  const WorkspaceNeeds needs = workspace_needs(config_, sizes, activations_);
+  context_.splits_max = needs.splits_max;
+  prompts_ = needs.prompts;
+  arena_ = TRY(DeviceBuffer::allocate(workspace_bytes(sizes), "the workspace"));
+  work_ = Workspace::cut(config_, needs, arena_.as<std::byte>());
+  TRY(batch_.reserve(sizes, work_.batch));
+  TRY(head_results_.reserve(config_, sizes, work_));
+  return prompts_ ? plan_.reserve(config_, work_) : Result<void>();
 }
 
-/// Once for real on padding alone, so that every kernel is loaded, then as a graph.
-Result<void> CudaBackend::record(int32_t rows) {
-  Batch padding;
-  padding.tokens = {0};
-  padding.positions = {0, 0, 0};
+Result<void> CudaBackend::run_padding(int32_t rows, Padding padding) {
+  Batch batch;
+  batch.tokens = {0};
+  batch.positions = {0, 0, 0};
   graph_ = rows;
   recording_ = true;
   context_.launcher.carveout_steps = context_.launcher.card.has_wgmma() ? carveout_steps(rows) : 0;
   launches_ = true;
   batch_.upload(Batch(), rows, stream_);
-  for (const bool captured : {false, true}) {
-    if (captured) CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    forward(*this, config_, padding);
-    if (!captured) finish();
-  }
-  cudaGraph_t graph = nullptr;
-  CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
-  cudaGraphExec_t executable = nullptr;
-  const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
-  CUDA_CHECK(cudaGraphDestroy(graph));
+  const auto walk = [&] {
+    const Residual h = run_layers(*this, config_, batch);
+    if (head_recorded()) head(batch, h);
+  };
+  walk();
+  finish();
+  Result<void> outcome;
+  if (padding == Padding::record) outcome = recordings_.record(rows, stream_, walk);
   recording_ = false;
   context_.launcher.carveout_steps = 0;
-  if (made != cudaSuccess) {
-    cudaGetLastError();  // not sticky
-    return make_error(ErrorCode::no_memory,
-                      {.what = concat("the recorded pass of ", rows, " rows"),
-                       .found = cudaGetErrorString(made),
-                       .advice = "leave the card more room: lower --gpu-memory-utilization"});
-  }
-  graphs_[rows] = executable;
-  CUDA_CHECK(cudaGraphUpload(executable, stream_));
-  finish();
-  return {};
+  return outcome;
 }
 
 int32_t CudaBackend::graph_rows(const Batch& batch) const {
   if (watch_) return 0;
   for (const BatchSequence& sequence : batch.sequences)
     if (sequence.row_count != 1 || sequence.arithmetic != Arithmetic::generation) return 0;
-  const auto found = graphs_.lower_bound(batch.rows());
-  return found == graphs_.end() ? 0 : found->first;
+  return recordings_.fitting(batch.rows());
 }
 
 Residual CudaBackend::embed(const Batch& batch) {
@@ -318,6 +305,8 @@ Residual CudaBackend::embed(const Batch& batch) {
     batch_.upload(batch, graph_, stream_);
   }
   split_rows(batch);
+  // From here on the device computes, while the caller makes masks.
+  if (!launches_) CUDA_CHECK(cudaGraphLaunch(recordings_.at(graph_), stream_));
   if (launches_) embed_block(context_);
   block_ = 0;
   return after_block(batch, {.data = work_.h.as<float>(), .rows = batch.rows()});
@@ -346,7 +335,8 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
     head_results_.record(context_, context_.batch.rows);
     return {};
   }
-  head_results_.run(context_, batch_, batch, graph_ > 0 ? graphs_.at(graph_) : nullptr);
+  head_results_.run(context_, batch_, batch,
+                    head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
   for (const DeviceBatch::Copy& copied : batch_.snapshot_copies())
     copy_state(copied.from, copied.to);
   finish();
@@ -402,12 +392,18 @@ std::string CudaBackend::kernel_table() {
   if (in_f32()) return f32_kernel_table(config_, kv_, state_);
   std::string table = cuda::kernel_table(context_.launcher.card, config_, kv_, state_);
   if (declares()) table += "  activations declared        a kernel before each product, emulated\n";
+  constexpr std::array<int32_t, 2> kRows = {1, 32};
+  // Before reserve() the walk borrows a workspace, and pools without a page.
+  const bool borrowed = arena_.bytes() == 0;
+  const PoolSizes least = {.rows_max = kRows.back(), .sequences_max = kRows.back()};
+  if (borrowed && !(reserve_workspace(least).ok() && pools_.reserve(config_, kv_, state_, {}).ok()))
+    return table;
   Batch padding;
   padding.tokens = {0};
   padding.positions = {0, 0, 0};
   const Launcher launcher = context_.launcher;
   recording_ = launches_ = true;
-  for (const int32_t rows : {1, 32}) {
+  for (const int32_t rows : kRows) {
     if (rows > sizes_.rows_max) continue;
     LaunchLog log;
     context_.launcher.log = &log;
@@ -418,20 +414,23 @@ std::string CudaBackend::kernel_table() {
     table += launch_lines(log, rows);
   }
   recording_ = false;
+  finish();
+  if (borrowed) arena_ = DeviceBuffer();
   return table;
 }
 
 std::optional<DeviceMemory> CudaBackend::device_memory() const {
   DeviceMemory memory = card_memory(device_, card_);
   memory.weights = weights_.bytes();
-  memory.recorded = recorded_bytes(config_, static_cast<int32_t>(kGraphRows.size()));
   return memory;
 }
 
-Result<int64_t> CudaBackend::workspace_bytes(const PoolSizes& sizes) {
-  const int64_t before = device_ledger().used_bytes;
-  TRY(reserve_workspace(sizes));
-  return device_ledger().used_bytes - before;
+int64_t CudaBackend::workspace_bytes(const PoolSizes& sizes) const {
+  return Workspace::cut(config_, workspace_needs(config_, sizes, activations_), nullptr).bytes;
+}
+
+int64_t CudaBackend::recorded_bytes(const PoolSizes& sizes) const {
+  return cuda::recorded_bytes(config_, static_cast<int32_t>(recorded_rows(sizes).size()));
 }
 
 /// `make_weights` gives a WeightStore once there is a device and a stream.

@@ -45,12 +45,6 @@ Result<void> check_experts(const Weights& weights, const std::vector<MlpSources>
 bool declares(const Context& context) { return context.work.rounded.bytes() > 0; }
 bool makes_inputs(const Context& context) { return !declares(context) && !in_f32(context); }
 
-int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t rows) {
-  const int64_t share = config.moe ? config.moe->top_k : 1;
-  const int64_t width = std::max({share * work.x_stride, work.mixed_stride, work.act_stride});
-  return rows * width * int64_t{sizeof(uint16_t)};
-}
-
 void linear(const Context& context, const LinearArgs& args, const Launcher& launcher) {
   if (in_f32(context)) return linear_f32(args, launcher);
   if (!declares(context)) return linear(args, launcher);

@@ -14,8 +14,6 @@ namespace nibble::cuda {
 bool declares(const Context& context);
 /// True if a kernel may make its own inputs: they are neither declared ones nor F32.
 bool makes_inputs(const Context& context);
-/// The bytes of Workspace::rounded.
-int64_t rounded_bytes(const ModelConfig& config, const Workspace& work, int64_t rows);
 
 // Generation arithmetic.
 void linear(const Context& context, const LinearArgs& args, const Launcher& launcher);

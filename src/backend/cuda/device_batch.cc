@@ -5,34 +5,14 @@
 #include <algorithm>
 #include <numbers>
 
+#include "backend/cuda/workspace.h"
+
 namespace nibble::cuda {
-namespace {
 
-constexpr int64_t kRowFields = 10;
-constexpr int64_t kSequenceFields = 4;
-
-/// Entries of the page tables of a batch: each sequence has a state slot, where there are states
-/// and no other bound, and at most the model's length of pages.
-int64_t page_entries_max(const ModelConfig& config, const PoolSizes& sizes) {
-  constexpr int64_t kMost = int64_t{1} << 22;
-  const bool recurs = config.count(LayerKind::delta_net) > 0;
-  const int64_t bound = sizes.sequences_max > 0 ? sizes.sequences_max
-                        : recurs                ? sizes.state_slots
-                                                : sizes.rows_max;
-  const int64_t sequences = std::min<int64_t>(sizes.rows_max, bound);
-  const int64_t longest = (int64_t{config.max_positions} + kPageTokens - 1) / kPageTokens;
-  return std::min(
-      sequences * std::clamp(longest, int64_t{1}, std::max(int64_t{sizes.pages}, int64_t{1})),
-      kMost);
-}
-
-}  // namespace
-
-Result<void> DeviceBatch::reserve(const ModelConfig& config, const PoolSizes& sizes) {
+Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& device) {
   rows_max_ = sizes.rows_max;
-  ints_max_ = (kRowFields + kSequenceFields) * sizes.rows_max + page_entries_max(config, sizes);
-  device_ = TRY(DeviceBuffer::allocate(ints_max_ * 4, "the batch"));
-  host_ = TRY(PinnedBuffer::allocate(ints_max_ * 4, "the batch"));
+  device_ = device;
+  host_ = TRY(PinnedBuffer::allocate(device.bytes(), "the batch"));
   device_rows_.reserve(static_cast<size_t>(sizes.rows_max));
   return {};
 }
@@ -88,7 +68,7 @@ void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) 
         " rows, reserved ", rows_max_);
   const int64_t fixed = view_.pages - device_.as<int32_t>();
   const int64_t ints = fixed + static_cast<int64_t>(batch.pages.size());
-  CHECK(ints <= ints_max_, "page tables of ", batch.pages.size(), " entries");
+  CHECK(ints * 4 <= device_.bytes(), "page tables of ", batch.pages.size(), " entries");
   auto* block = host_.as<int32_t>();
   std::fill_n(block, fixed, 0);
   std::fill_n(at(block, view_.kv_index), view_.rows, -1);
@@ -114,9 +94,11 @@ void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) 
     at(block, view_.logit_rows)[i] = device_row(batch.logit_rows[i]);
   auto* draws =
       reinterpret_cast<DrawView*>(at(block, reinterpret_cast<const int32_t*>(view_.draws)));
+  // A recorded head makes the logits of all rows, in their order on the device.
+  const bool by_device_row = padded && rows <= kSlabRows;
   for (size_t i = 0; i < batch.draws.size(); ++i) {
     const RowDraw& draw = batch.draws[i];
-    const auto row = padded ? static_cast<size_t>(device_row(batch.logit_rows[i])) : i;
+    const auto row = by_device_row ? static_cast<size_t>(device_row(batch.logit_rows[i])) : i;
     draws[row] = {.scale = static_cast<float>(std::numbers::log2e / draw.temperature), .u = draw.u};
   }
   std::ranges::copy(batch.pages, at(block, view_.pages));

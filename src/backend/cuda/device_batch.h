@@ -14,7 +14,8 @@ namespace nibble::cuda {
 
 class DeviceBatch {
  public:
-  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes);
+  /// `device` is Workspace::batch.
+  Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device);
 
   /// Lays out a batch on `rows` rows and as many sequences; those the batch lacks are padding.
   /// rows 0: as many as it has. Then copies it to the device.
@@ -40,9 +41,8 @@ class DeviceBatch {
     return block + (field - device_.as<int32_t>());
   }
 
-  int64_t ints_max_ = 0;
   int32_t rows_max_ = 0;
-  DeviceBuffer device_;
+  DeviceSlice device_;
   PinnedBuffer host_;
   BatchView view_;
   int32_t next_row_ = 0;

@@ -9,8 +9,6 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr std::string_view kWhat = "inputs in F32";
-
 /// Assignments and rows of the shared expert.
 int64_t places_of(const ExpertArgs& args) {
   return args.shared_begin + (args.shared_low.present() ? args.rows : 0);
@@ -60,20 +58,6 @@ void gate_up_slab(const Context& context, const ExpertArgs& args, const Launcher
 }  // namespace
 
 bool in_f32(const Context& context) { return context.work.parts > 1; }
-
-Result<void> reserve_f32(const ModelConfig& config, int32_t rows, Workspace& work) {
-  const int64_t slab = std::min(rows, kSlabRows);
-  const int64_t places = config.moe ? slab * (config.moe->top_k + 1) : slab;
-  const int64_t columns = work.act_stride / kF32Parts;
-  constexpr int64_t kF32 = sizeof(float);
-  if (config.moe)
-    work.spread =
-        TRY(DeviceBuffer::allocate(places * work.x_stride * int64_t{sizeof(uint16_t)}, kWhat));
-  work.gate_up = TRY(DeviceBuffer::allocate(2 * places * columns * kF32, kWhat));
-  const int64_t widest = std::max(columns, int64_t{config.hidden});
-  work.rest = TRY(DeviceBuffer::allocate(places * widest * kF32, kWhat));
-  return {};
-}
 
 void norm_f32(const AddNormArgs& args, const Launcher& launcher) {
   add_norm(args, launcher);

@@ -10,8 +10,6 @@ namespace nibble::cuda {
 
 /// True if inputs are in parts: then no kernel may make its own.
 bool in_f32(const Context& context);
-/// Allocates its part of the workspace, which has kF32Parts parts.
-Result<void> reserve_f32(const ModelConfig& config, int32_t rows, Workspace& work);
 
 /// x = norm(h), as args.hidden_out has it.
 void norm_f32(const AddNormArgs& args, const Launcher& launcher);

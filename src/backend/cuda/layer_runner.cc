@@ -77,6 +77,7 @@ class CudaLayerRunner final : public LayerRunner {
   cudaStream_t reading_ = nullptr;
   Launcher launcher_;
   DeviceRope rope_;
+  DeviceBuffer arena_;  // of work_
   Workspace work_;
   DevicePools pools_;
   DeviceBatch batch_;
@@ -107,7 +108,7 @@ CudaLayerRunner::~CudaLayerRunner() {
 
 Result<void> CudaLayerRunner::open() {
   TRY(refuse_oversized(config_));
-  if (!PromptPlan::supports(kinds_))
+  if (!prompts_supported(kinds_))
     return make_error(ErrorCode::unsupported,
                       {.what = "calibration on the backend cuda",
                        .expected = "shapes that its prompt kernels hold",
@@ -120,6 +121,7 @@ Result<void> CudaLayerRunner::open() {
     CUDA_CHECK(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
   launcher_ = {.stream = stream_, .card = architecture_of(device_, card_)};
   rope_ = TRY(upload_rope(kinds_));
+  prepare_prompt_kernels(launcher_.card);
   return {};
 }
 
@@ -144,18 +146,18 @@ int64_t CudaLayerRunner::free_bytes() const {
 }
 
 Result<void> CudaLayerRunner::reserve(int64_t rows) {
-  work_ = Workspace();
+  arena_ = DeviceBuffer();
   pools_ = DevicePools();
-  batch_ = DeviceBatch();
-  plan_ = PromptPlan();
   taps_ = DeviceTaps();
   const PassLimits limits{.rows = rows, .sequences = kPassSequences};
   passes_ = sample_passes(samples_.lengths, limits);
   const PoolSizes sizes = pools_for(passes_, limits);
-  work_ =
-      TRY(Workspace::reserve(kinds_, sizes.rows_max, 1, PromptPlan::shared_bytes(kinds_, sizes)));
-  TRY(batch_.reserve(kinds_, sizes));
-  TRY(plan_.reserve(kinds_, sizes, work_.shared, launcher_.card));
+  const WorkspaceNeeds needs{.sizes = sizes, .prompts = true};
+  const int64_t bytes = Workspace::cut(kinds_, needs, nullptr).bytes;
+  arena_ = TRY(DeviceBuffer::allocate(bytes, "the workspace"));
+  work_ = Workspace::cut(kinds_, needs, arena_.as<std::byte>());
+  TRY(batch_.reserve(sizes, work_.batch));
+  TRY(plan_.reserve(kinds_, work_));
   TRY(pools_.reserve(kinds_, KvFormat::bf16, StateFormat::f32, sizes));
   TRY(taps_.reserve(kinds_, rows));
   const int64_t needed = layers_and_sums() + kSpareBytes;

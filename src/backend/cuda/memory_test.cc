@@ -36,14 +36,16 @@ class CudaMemoryTest : public testing::Test {
   static Recorded record(const ModelConfig& config, const PoolSizes& sizes) {
     const auto backend =
         make_random_cuda_backend(config, formats_of(WeightLayout::mixed), {}).value();
-    const auto workspace = static_cast<double>(backend->workspace_bytes(sizes).value());
+    const auto workspace = static_cast<double>(backend->workspace_bytes(sizes));
     const DeviceMemory before = backend->device_memory().value();
     backend->reserve(sizes).value();
     const DeviceMemory ready = backend->device_memory().value();
     const int64_t pools =
         sizes.pages * backend->page_bytes() + sizes.state_slots * backend->state_slot_bytes();
-    const Recorded recorded = {.taken = static_cast<double>(before.free - ready.free - pools),
-                               .planned = static_cast<double>(ready.recorded),
+    const int64_t caches_and_work = pools + backend->workspace_bytes(sizes);
+    const int64_t beside = before.free - ready.free - caches_and_work;
+    const Recorded recorded = {.taken = static_cast<double>(beside),
+                               .planned = static_cast<double>(backend->recorded_bytes(sizes)),
                                .workspace = workspace};
     std::fprintf(stderr,
                  "driver %.1f MB (%.1f by the table), workspace %.1f, recorded passes %.1f, "
@@ -81,18 +83,19 @@ TEST_F(CudaMemoryTest, TheLedgerIsTheCard) {
   const DeviceMemory loaded = backend->device_memory().value();
   EXPECT_GE(loaded.allocated, loaded.weights);
   PoolSizes sizes{.pages = 4096, .state_slots = 64, .rows_max = 512};
-  const int64_t workspace = backend->workspace_bytes(sizes).value();
+  const int64_t workspace = backend->workspace_bytes(sizes);
   backend->reserve(sizes).value();
   const DeviceMemory ready = backend->device_memory().value();
-  const int64_t planned = ready.driver + ready.recorded + loaded.weights + workspace +
-                          sizes.pages * backend->page_bytes() +
+  const int64_t planned = ready.driver + backend->recorded_bytes(sizes) + loaded.weights +
+                          workspace + sizes.pages * backend->page_bytes() +
                           sizes.state_slots * backend->state_slot_bytes();
   const int64_t taken = ready.card - ready.free;
   std::fprintf(stderr,
                "driver %.1f MB, weights %.1f, workspace %.1f, recorded at most %.1f; planned %.1f, "
                "taken %.1f\n",
                1e-6 * static_cast<double>(ready.driver), 1e-6 * static_cast<double>(loaded.weights),
-               1e-6 * static_cast<double>(workspace), 1e-6 * static_cast<double>(ready.recorded),
+               1e-6 * static_cast<double>(workspace),
+               1e-6 * static_cast<double>(backend->recorded_bytes(sizes)),
                1e-6 * static_cast<double>(planned), 1e-6 * static_cast<double>(taken));
   EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(taken), 1.0, 0.01);
 }

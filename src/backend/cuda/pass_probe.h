@@ -1,6 +1,7 @@
 // Changes that benchmarks and tests make to a pass; they reach it through bench_access.h.
 #pragma once
 
+#include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/workspace.h"
 
 namespace nibble::cuda {

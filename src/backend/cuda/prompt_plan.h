@@ -7,39 +7,21 @@
 
 #include "backend/cuda/ops/attention/flash_prefill.h"
 #include "backend/cuda/ops/delta_net/delta_chunk.h"
-#include "backend/cuda/ops/linear/prefill_gemm.h"
-#include "backend/cuda/ops/route/grouped_gemm.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/workspace.h"
 #include "model/backend.h"
 #include "model/config.h"
 
 namespace nibble::cuda {
 
-/// Memory of the feed-forward of prompts: A = rows * top_k assignments. Slices are of
-/// Workspace::shared; the padding of act stays zero.
-struct PromptMlpMemory {
-  DeviceSlice router;         // F32 [rows][experts | shared gate]
-  DeviceSlice chosen;         // I32 [A]
-  DeviceSlice chosen_weight;  // F32 [A]
-  DeviceSlice token;          // I32 [A]
-  DeviceSlice position;       // I32 [A]
-  DeviceSlice scratch;
-  DeviceSlice tiles;       // ExpertTile
-  DeviceSlice tile_count;  // I32 [1]
-  DeviceBuffer act;        // BF16 [A][act_stride], then [rows][act_stride] of the shared expert
-  DeviceSlice y;           // BF16 [A][hidden], then [rows][hidden]
-};
+/// Loads the kernels of prompts and raises their limits of shared memory. Once per device, before
+/// the first pass.
+void prepare_prompt_kernels(const Architecture& card);
 
 class PromptPlan {
  public:
-  /// True if the prompt kernels support the shapes of a model; else all rows go the way of
-  /// generated ones.
-  static bool supports(const ModelConfig& config);
-
-  /// The bytes it needs of Workspace::shared.
-  static int64_t shared_bytes(const ModelConfig& config, const PoolSizes& sizes);
-  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes,
-                       const DeviceBuffer& shared, const Architecture& card);
+  /// Takes Workspace::prompt and its shared memory. Errors: no_memory.
+  Result<void> reserve(const ModelConfig& config, const Workspace& work);
   /// Plans the prompt sequences of a batch, of which the first row is `first_row` on the device.
   /// `device_row` maps rows of the batch.
   template <typename DeviceRow>
@@ -61,11 +43,11 @@ class PromptPlan {
     copy(prompts, stream);
   }
 
-  const PromptMlpMemory& mlp() const { return mlp_; }
-  const DeltaChunk* chunks() const { return chunks_.as<DeltaChunk>(); }
-  const DeltaSequence* sequences() const { return sequences_.as<DeltaSequence>(); }
-  const FlashTile* tiles() const { return tiles_.as<FlashTile>(); }
-  const DeltaRun* runs() const { return runs_.as<DeltaRun>(); }
+  const PromptMlpMemory& mlp() const { return memory_.mlp; }
+  const DeltaChunk* chunks() const { return memory_.chunks.as<DeltaChunk>(); }
+  const DeltaSequence* sequences() const { return memory_.sequences.as<DeltaSequence>(); }
+  const FlashTile* tiles() const { return memory_.tiles.as<FlashTile>(); }
+  const DeltaRun* runs() const { return memory_.runs.as<DeltaRun>(); }
   std::span<const DeltaGroup> groups() const { return groups_; }
   int32_t sequence_count() const { return sequence_count_; }
   int32_t tile_count() const { return tile_count_; }
@@ -74,8 +56,7 @@ class PromptPlan {
  private:
   void copy(const Batch& prompts, cudaStream_t stream);
 
-  PromptMlpMemory mlp_;
-  DeviceBuffer chunks_, sequences_, runs_, tiles_;
+  PromptMemory memory_;
   DeviceSlice delta_workspace_;
   PinnedBuffer host_;
   bool attends_ = false;
@@ -85,7 +66,5 @@ class PromptPlan {
   int32_t sequence_count_ = 0;
   int32_t tile_count_ = 0;
 };
-
-DeltaShape delta_shape(const ModelConfig& config);
 
 }  // namespace nibble::cuda

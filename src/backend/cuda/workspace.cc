@@ -1,17 +1,22 @@
-// Sizes.
+// Sizes. Each function cuts the slices of one part of the program, in the order in which a pass
+// uses them.
 #include "backend/cuda/workspace.h"
 
 #include <algorithm>
 
+#include "backend/cuda/batch_view.h"
 #include "backend/cuda/ops/attention/attention.h"
+#include "backend/cuda/ops/attention/flash_prefill.h"
+#include "backend/cuda/ops/head/short_list.h"
 #include "backend/cuda/ops/linear/linear.h"
+#include "backend/cuda/ops/route/grouped_gemm.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr int64_t kF32 = sizeof(float);
 constexpr int64_t kBf16 = sizeof(uint16_t);
-constexpr std::string_view kWhat = "the workspace";
+constexpr int64_t kInt = sizeof(int32_t);
 
 /// Widths of rows between the products of mixers, in numbers.
 struct MixerWidths {
@@ -40,75 +45,205 @@ MixerWidths mixer_widths(const ModelConfig& config) {
   return widths;
 }
 
-Result<void> reserve_mixers(const ModelConfig& config, int64_t rows, Workspace& work) {
-  const MixerWidths widths = mixer_widths(config);
-  work.mixed_stride = work.parts * padded_columns(widths.mixed);
-  work.gate_stride = int64_t{2} * config.delta_net.v_heads;
-  work.first = TRY(DeviceBuffer::allocate(rows * widths.first * kF32, kWhat));
-  work.third = TRY(DeviceBuffer::allocate(rows * widths.third * kF32, kWhat));
-  work.gates = TRY(DeviceBuffer::allocate(rows * work.gate_stride * kF32, kWhat));
-  work.mixed = TRY(DeviceBuffer::allocate(rows * work.mixed_stride * kBf16, kWhat));
-  work.y = DeviceSlice(work.first.as<void>(), work.first.bytes());
-  work.hidden = DeviceSlice(work.third.as<void>(), work.third.bytes());
-  return {};
-}
-
-/// A mixer's, then the head's; returns how much they need.
-int64_t carve_shared(const ModelConfig& config, int64_t rows, int64_t splits, std::byte* base,
-                     Workspace& work) {
-  const AttentionConfig& a = config.attention;
-  DeviceCarver attention(base);
-  if (config.count(LayerKind::attention) > 0)
-    work.partial =
-        attention.take(kAttendRowsMax * a.q_heads * splits * attend_partial_bytes(a.head_dim));
-  DeviceCarver delta_net(base);
-  work.convolved = delta_net.take(rows * mixer_widths(config).convolved * kF32);
-  DeviceCarver head(base);
-  const int64_t slab = std::min(rows, int64_t{kSlabRows});
-  work.logits = head.take(slab * config.vocab_rows * kF32);
-  work.hidden_rows = head.take(slab * config.hidden * kF32);
-  return std::max({attention.used(), delta_net.used(), head.used()});
-}
-
-Result<void> reserve_mlp(const ModelConfig& config, int64_t rows, Workspace& work) {
-  work.act_stride = work.parts * act_stride_of(config);
-  if (!config.moe) {
-    work.act = TRY(DeviceBuffer::allocate(rows * work.act_stride * kBf16, kWhat));
-    return {};
-  }
-  const MoeConfig& m = *config.moe;
-  const int64_t slab = std::min(rows, int64_t{kSlabRows});
-  const int64_t places = slab * (m.top_k + 1);
-  work.act = TRY(DeviceBuffer::allocate(places * work.act_stride * kBf16, kWhat));
-  work.expert_y = TRY(DeviceBuffer::allocate(places * config.hidden * kF32, kWhat));
-  work.router = TRY(DeviceBuffer::allocate(slab * (m.experts + 1) * kF32, kWhat));
-  const int64_t ints = choice_ints(slab, m.top_k, m.experts);
-  work.choices = TRY(DeviceBuffer::allocate(ints * int64_t{sizeof(int32_t)}, kWhat));
-  return {};
-}
-
-}  // namespace
-
-int64_t act_stride_of(const ModelConfig& config) {
+/// Columns of a row of Workspace::act.
+int64_t act_columns(const ModelConfig& config) {
   if (!config.moe) return padded_columns(config.dense_width);
   return padded_columns(std::max(config.moe->expert_width, config.moe->shared_width));
 }
 
-Result<Workspace> Workspace::reserve(const ModelConfig& config, int32_t rows, int32_t splits_max,
-                                     int64_t shared_bytes, int32_t parts) {
-  Workspace work;
-  const int64_t hidden = config.hidden;
-  work.parts = parts;
-  work.x_stride = parts * padded_columns(hidden);
-  work.h = TRY(DeviceBuffer::allocate(rows * hidden * kF32, kWhat));
-  work.x = TRY(DeviceBuffer::allocate(rows * work.x_stride * kBf16, kWhat));
-  TRY(reserve_mixers(config, rows, work));
-  TRY(reserve_mlp(config, rows, work));
-  const int64_t own_bytes = carve_shared(config, rows, splits_max, nullptr, work);
-  work.shared = TRY(DeviceBuffer::allocate(std::max(own_bytes, shared_bytes), kWhat));
-  carve_shared(config, rows, splits_max, work.shared.as<std::byte>(), work);
-  work.flag = TRY(DeviceBuffer::allocate(sizeof(int32_t), kWhat));
-  return work;
+/// Entries of the page tables of a batch: at most the model's length of pages for each sequence.
+int64_t page_entries_most(const ModelConfig& config, const PoolSizes& sizes) {
+  constexpr int64_t kMost = int64_t{1} << 22;
+  const int64_t longest = (int64_t{config.max_positions} + kPageTokens - 1) / kPageTokens;
+  const int64_t each = std::clamp(longest, int64_t{1}, std::max(int64_t{sizes.pages}, int64_t{1}));
+  return std::min(sequences_most(config, sizes) * each, kMost);
+}
+
+class Cutter {
+ public:
+  Cutter(const ModelConfig& config, const WorkspaceNeeds& needs, std::byte* base)
+      : config_(config), needs_(needs), rows_(needs.sizes.rows_max), carver_(base) {}
+
+  Workspace cut() {
+    work_.parts = needs_.activations == Activations::f32 ? kF32Parts : 1;
+    work_.x_stride = work_.parts * padded_columns(config_.hidden);
+    work_.h = carver_.take(rows_ * config_.hidden * kF32);
+    work_.x = carver_.take(rows_ * work_.x_stride * kBf16);
+    cut_mixers();
+    cut_mlp();
+    if (needs_.activations == Activations::f32) cut_f32();
+    if (needs_.activations == Activations::declared) cut_rounded();
+    cut_batch();
+    if (needs_.prompts) cut_prompt_lists();
+    cut_shared();
+    work_.flag = carver_.take(kInt);
+    work_.bytes = carver_.used();
+    return work_;
+  }
+
+ private:
+  int64_t slab() const { return std::min<int64_t>(rows_, kSlabRows); }
+
+  void cut_mixers() {
+    const MixerWidths widths = mixer_widths(config_);
+    work_.mixed_stride = work_.parts * padded_columns(widths.mixed);
+    work_.gate_stride = int64_t{2} * config_.delta_net.v_heads;
+    work_.first = carver_.take(rows_ * widths.first * kF32);
+    work_.third = carver_.take(rows_ * widths.third * kF32);
+    work_.gates = carver_.take(rows_ * work_.gate_stride * kF32);
+    work_.mixed = carver_.take(rows_ * work_.mixed_stride * kBf16);
+    work_.y = work_.first;
+    work_.hidden = work_.third;
+  }
+
+  void cut_mlp() {
+    work_.act_stride = work_.parts * act_columns(config_);
+    if (!config_.moe) {
+      work_.act = carver_.take(rows_ * work_.act_stride * kBf16);
+      return;
+    }
+    const MoeConfig& m = *config_.moe;
+    const int64_t places = slab() * (m.top_k + 1);
+    work_.act = carver_.take(places * work_.act_stride * kBf16);
+    work_.expert_y = carver_.take(places * config_.hidden * kF32);
+    work_.router = carver_.take(slab() * (m.experts + 1) * kF32);
+    work_.choices = carver_.take(choice_ints(slab(), m.top_k, m.experts) * kInt);
+  }
+
+  void cut_f32() {
+    const int64_t places = config_.moe ? slab() * (config_.moe->top_k + 1) : slab();
+    const int64_t columns = work_.act_stride / work_.parts;
+    if (config_.moe) work_.spread = carver_.take(places * work_.x_stride * kBf16);
+    work_.gate_up = carver_.take(2 * places * columns * kF32);
+    work_.rest = carver_.take(places * std::max(columns, int64_t{config_.hidden}) * kF32);
+  }
+
+  void cut_rounded() {
+    const int64_t share = config_.moe ? config_.moe->top_k : 1;
+    const int64_t widest = std::max({share * work_.x_stride, work_.mixed_stride, work_.act_stride});
+    work_.rounded = carver_.take(rows_ * widest * kBf16);
+  }
+
+  void cut_batch() {
+    const int64_t ints =
+        (kBatchRowInts + kBatchSequenceInts) * rows_ + page_entries_most(config_, needs_.sizes);
+    work_.batch = carver_.take(ints * kInt);
+    if (config_.vocab_rows > kListVocabMax) return;
+    const int64_t groups = list_groups(config_.vocab_rows);
+    work_.list_groups = carver_.take(slab() * groups * int64_t{sizeof(ListGroup)});
+    work_.sampleable = carver_.take(groups * kListGroup / 8);
+  }
+
+  void cut_prompt_lists() {
+    const int64_t sequences = sequences_most(config_, needs_.sizes);
+    const int64_t chunks = delta_chunks_max(rows_, sequences);
+    PromptMemory& prompt = work_.prompt;
+    if (config_.count(LayerKind::delta_net) > 0) {
+      prompt.chunks = carver_.take(chunks * int64_t{sizeof(DeltaChunk)});
+      prompt.sequences = carver_.take(sequences * int64_t{sizeof(DeltaSequence)});
+      prompt.runs = carver_.take(delta_runs_max(chunks, sequences) * int64_t{sizeof(DeltaRun)});
+    }
+    if (config_.count(LayerKind::attention) > 0)
+      prompt.tiles = carver_.take((chunks + sequences) * int64_t{sizeof(FlashTile)});
+    const int64_t places = rows_ * (int64_t{1} + (config_.moe ? config_.moe->top_k : 0));
+    prompt.mlp.act = carver_.take(places * work_.act_stride * kBf16);
+  }
+
+  /// Blocks of the model run one after the other, so each cuts its own from the same begin.
+  void cut_shared() {
+    const AttentionConfig& a = config_.attention;
+    std::byte* const begin = carver_.end();
+    DeviceCarver attention(begin);
+    if (config_.count(LayerKind::attention) > 0)
+      work_.partial = attention.take(kAttendRowsMax * a.q_heads * needs_.splits_max *
+                                     attend_partial_bytes(a.head_dim));
+    DeviceCarver delta_net(begin);
+    work_.convolved = delta_net.take(rows_ * mixer_widths(config_).convolved * kF32);
+    DeviceCarver head(begin);
+    work_.logits = head.take(slab() * config_.vocab_rows * kF32);
+    work_.hidden_rows = head.take(slab() * config_.hidden * kF32);
+    const int64_t most =
+        std::max({attention.used(), delta_net.used(), head.used(),
+                  needs_.prompts ? delta_bytes() : 0, needs_.prompts ? cut_prompt_mlp(begin) : 0});
+    work_.shared = carver_.take(most);
+  }
+
+  int64_t delta_bytes() const {
+    if (config_.count(LayerKind::delta_net) == 0) return 0;
+    const int64_t chunks = delta_chunks_max(rows_, sequences_most(config_, needs_.sizes));
+    return delta_workspace_bytes(delta_shape(config_),
+                                 std::min(chunks, int64_t{kDeltaGroupChunks}));
+  }
+
+  int64_t cut_prompt_mlp(std::byte* begin) {
+    if (!config_.moe) return 0;
+    PromptMlpMemory& memory = work_.prompt.mlp;
+    const int64_t experts = config_.moe->experts;
+    const int64_t assignments = rows_ * config_.moe->top_k;
+    const int64_t tiles = route_tiles_max(assignments, experts);
+    DeviceCarver carver(begin);
+    memory.y = carver.take((assignments + rows_) * config_.hidden * kBf16);
+    memory.router = carver.take(rows_ * (experts + 1) * kF32);
+    memory.chosen = carver.take(assignments * kInt);
+    memory.chosen_weight = carver.take(assignments * kF32);
+    memory.token = carver.take(assignments * kInt);
+    memory.position = carver.take(assignments * kInt);
+    memory.scratch = carver.take(route_scratch_ints(assignments, experts) * kInt);
+    memory.tiles = carver.take(tiles * int64_t{sizeof(ExpertTile)});
+    memory.tile_count = carver.take(kInt);
+    return carver.used();
+  }
+
+  const ModelConfig& config_;
+  const WorkspaceNeeds& needs_;
+  const int64_t rows_;
+  DeviceCarver carver_;
+  Workspace work_;
+};
+
+}  // namespace
+
+DeltaShape delta_shape(const ModelConfig& config) {
+  const DeltaNetConfig& d = config.delta_net;
+  return {.k_heads = d.k_heads,
+          .v_heads = d.v_heads,
+          .k_dim = d.k_dim,
+          .v_dim = d.v_dim,
+          .taps = d.conv_kernel};
+}
+
+bool prompts_supported(const ModelConfig& config) {
+  if (config.hidden % 8 != 0) return false;
+  const AttentionConfig& a = config.attention;
+  if (config.count(LayerKind::attention) > 0 &&
+      !flash_prefill_supports(
+          {.q_heads = a.q_heads, .kv_heads = a.kv_heads, .head_dim = a.head_dim}))
+    return false;
+  if (config.count(LayerKind::delta_net) > 0 && !delta_chunk_supports(delta_shape(config)))
+    return false;
+  if (!config.moe) return config.dense_width % 64 == 0;
+  return config.moe->expert_width % 64 == 0 && config.moe->shared_width % 64 == 0 &&
+         config.moe->experts <= kExpertsMax && config.moe->top_k <= kTopKMax;
+}
+
+int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes) {
+  if (sizes.sequences_max > 0) return std::min(sizes.rows_max, sizes.sequences_max);
+  const bool recurs = config.count(LayerKind::delta_net) > 0;
+  return recurs ? std::min(sizes.rows_max, sizes.state_slots) : sizes.rows_max;
+}
+
+WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,
+                               Activations activations) {
+  const int64_t tokens_max = int64_t{std::max(sizes.pages, 1)} * kPageTokens;
+  const int64_t splits = (tokens_max + kAttendTokensMin - 1) / kAttendTokensMin;
+  return {.sizes = sizes,
+          .activations = activations,
+          .prompts = prompts_supported(config) && activations != Activations::f32,
+          .splits_max = static_cast<int32_t>(std::min(int64_t{kAttendSplitsMax}, splits))};
+}
+
+Workspace Workspace::cut(const ModelConfig& config, const WorkspaceNeeds& needs, std::byte* base) {
+  return Cutter(config, needs, base).cut();
 }
 
 }  // namespace nibble::cuda

@@ -1,7 +1,10 @@
-// Device memory of one pass between the blocks and inside them; reserved once.
+// Device memory of one pass between the blocks and inside them: one buffer, reserved once and cut
+// by one function. Without a buffer the same function only counts, so a plan and the server cannot
+// differ, and it needs no card.
 #pragma once
 
-#include "backend/cuda/runtime/device_memory.h"
+#include "backend/cuda/ops/delta_net/delta_chunk.h"
+#include "backend/cuda/runtime/device_slice.h"
 #include "model/backend.h"
 #include "model/config.h"
 
@@ -15,50 +18,93 @@ constexpr int64_t choice_ints(int64_t slab, int64_t top_k, int64_t experts) {
   return (3 * slab * top_k + 2 * experts + 4 + top_k + 3) / 4 * 4 + 4 * slab * top_k;
 }
 
-/// Row stride of Workspace::act, and of what prompts have instead.
-int64_t act_stride_of(const ModelConfig& config);
+/// What decides the size of a workspace.
+struct WorkspaceNeeds {
+  PoolSizes sizes;
+  Activations activations = Activations::bf16;
+  bool prompts = false;    // prompts have kernels of their own
+  int32_t splits_max = 1;  // KV splits of attention
+};
+/// True if the prompt kernels support the shapes of a model; else all rows go the way of generated
+/// ones.
+bool prompts_supported(const ModelConfig& config);
+/// The most sequences of a pass: each writes a state slot of its own.
+int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes);
+/// The needs of a server.
+WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,
+                               Activations activations);
+
+/// Memory of the feed-forward of prompts: A = rows * top_k assignments.
+struct PromptMlpMemory {
+  DeviceSlice act;  // BF16 [A][act_stride], then [rows][act_stride] of the shared expert
+  // Slices of Workspace::shared.
+  DeviceSlice router;         // F32 [rows][experts | shared gate]
+  DeviceSlice chosen;         // I32 [A]
+  DeviceSlice chosen_weight;  // F32 [A]
+  DeviceSlice token;          // I32 [A]
+  DeviceSlice position;       // I32 [A]
+  DeviceSlice scratch;
+  DeviceSlice tiles;       // ExpertTile
+  DeviceSlice tile_count;  // I32 [1]
+  DeviceSlice y;           // BF16 [A][hidden], then [rows][hidden]
+};
+
+/// The lists of a PromptPlan, and the memory of the feed-forward.
+struct PromptMemory {
+  DeviceSlice chunks, sequences, runs;  // of the delta nets
+  DeviceSlice tiles;                    // of attention
+  PromptMlpMemory mlp;
+};
 
 /// Row strides of BF16 inputs of linears are padded_columns(), times `parts`; the padding stays
 /// zero. What is needed at different times lies in the same memory.
 struct Workspace {
-  /// `shared_bytes`: what others than this struct need of `shared`. `parts`: as below.
-  static Result<Workspace> reserve(const ModelConfig& config, int32_t rows, int32_t splits_max,
-                                   int64_t shared_bytes, int32_t parts = 1);
+  /// Cuts all slices from the front of `base`, which is zeroed and 256-byte aligned; without one
+  /// only `bytes` and the strides mean anything.
+  static Workspace cut(const ModelConfig& config, const WorkspaceNeeds& needs, std::byte* base);
 
-  /// The parts of a row of x, mixed and act; with activations f32 kF32Parts.
+  int64_t bytes = 0;  // of all
+  /// The parts of a row of x, mixed and act: kF32Parts with activations f32.
   int32_t parts = 1;
 
   int64_t x_stride = 0;      // of x
   int64_t mixed_stride = 0;  // of mixed
-  int64_t act_stride = 0;    // of act
+  int64_t act_stride = 0;    // of act, in prompts too
   int64_t gate_stride = 0;   // of gates and router
 
-  DeviceBuffer h;      // F32 [rows][hidden], the residual stream
-  DeviceBuffer x;      // BF16 [rows], the normed input of a block
-  DeviceBuffer mixed;  // BF16 [rows], what o_proj and out_proj read
-  DeviceBuffer first;  // F32 [rows]: q with gate, or raw qkv
-  DeviceBuffer third;  // F32 [rows]: k and v, or z
-  DeviceBuffer gates;  // F32 [rows][a | b]
+  DeviceSlice h;       // F32 [rows][hidden], the residual stream
+  DeviceSlice x;       // BF16 [rows], the normed input of a block
+  DeviceSlice mixed;   // BF16 [rows], what o_proj and out_proj read
+  DeviceSlice first;   // F32 [rows]: q with gate, or raw qkv
+  DeviceSlice third;   // F32 [rows]: k and v, or z
+  DeviceSlice gates;   // F32 [rows][a | b]
   DeviceSlice y;       // F32 [rows][hidden], the output of a prompt's mixer or dense MLP: `first`
   DeviceSlice hidden;  // F32 [rows][hidden], after the final norm: `third`
 
-  DeviceBuffer router;    // F32 [slab][experts | shared gate]
-  DeviceBuffer act;       // BF16 [slab * (top_k + 1)], dense: [rows]
-  DeviceBuffer expert_y;  // F32 [slab * (top_k + 1)][hidden]
-  DeviceBuffer choices;   // Routing, see Routing in kernels.h
-  DeviceBuffer flag;      // I32 [1]
-  DeviceBuffer rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
+  DeviceSlice router;    // F32 [slab][experts | shared gate]
+  DeviceSlice act;       // BF16 [slab * (top_k + 1)], dense: [rows]
+  DeviceSlice expert_y;  // F32 [slab * (top_k + 1)][hidden]
+  DeviceSlice choices;   // I32, as `struct Routing` (ops/route/route.h)
+  DeviceSlice flag;      // I32 [1]
+  DeviceSlice rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
 
   // With activations f32, else nothing (f32_products.h); places are assignments and shared rows.
-  DeviceBuffer spread;   // BF16 [places][x_stride], the inputs of experts
-  DeviceBuffer gate_up;  // F32 [2][places][act columns]
-  DeviceBuffer rest;     // F32 [places][hidden or act columns], zero between products
+  DeviceSlice spread;   // BF16 [places][x_stride], the inputs of experts
+  DeviceSlice gate_up;  // F32 [2][places][act columns]
+  DeviceSlice rest;     // F32 [places][hidden or act columns], zero between products
 
-  DeviceBuffer shared;      // of one block of the model after another; from here on slices of it:
-  DeviceSlice partial;      // pieces of attention
+  DeviceSlice batch;        // I32, a DeviceBatch
+  DeviceSlice list_groups;  // ListGroup [slab][list_groups(vocab)]; nothing for a vocabulary beyond
+  DeviceSlice sampleable;   // kListVocabMax. Bits of [list_groups(vocab) * kListGroup] tokens
+  PromptMemory prompt;      // nothing without prompt kernels
+
+  DeviceSlice shared;       // of one block of the model after another; from here on slices of it:
+  DeviceSlice partial;      // partial results of attention
   DeviceSlice convolved;    // F32 [rows], qkv of a delta net
   DeviceSlice logits;       // F32 [slab][vocab]
   DeviceSlice hidden_rows;  // F32 [slab][hidden]
 };
+
+DeltaShape delta_shape(const ModelConfig& config);
 
 }  // namespace nibble::cuda

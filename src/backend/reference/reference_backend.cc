@@ -41,6 +41,7 @@ class ReferenceBackend final : public Backend {
 
   std::string_view name() const override { return "reference"; }
   std::string description() const override;
+  std::string arithmetic() override { return description(); }
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return reference::KvPages::bytes(config_); }
   int64_t state_slot_bytes() const override { return reference::StateSlots::bytes(config_); }

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "backend/cuda/runtime/device_slice.h"
 #include "base/check.h"
 #include "base/result.h"
 
@@ -83,38 +84,6 @@ class DeviceBuffer {
   int64_t bytes_ = 0;
   int64_t mapped_bytes_ = 0;  // of a large buffer, address and memory apart
   uint64_t handle_ = 0;       // of that memory; 0 while it sleeps
-};
-
-/// A part of a DeviceBuffer that another owns; what it holds before it is written is anything.
-class DeviceSlice {
- public:
-  DeviceSlice() = default;
-  DeviceSlice(void* data, int64_t bytes) : data_(data), bytes_(bytes) {}
-  int64_t bytes() const { return bytes_; }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-  int64_t bytes_ = 0;
-};
-
-/// Cuts slices from the front of `base`; without one it only counts.
-class DeviceCarver {
- public:
-  explicit DeviceCarver(std::byte* base) : base_(base) {}
-  DeviceSlice take(int64_t bytes) {
-    const DeviceSlice slice(base_ == nullptr ? nullptr : base_ + used_, bytes);
-    used_ += (bytes + 255) / 256 * 256;
-    return slice;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  int64_t used_ = 0;
 };
 
 /// Page-locked host memory, uninitialised.

@@ -459,30 +459,6 @@ Choice choose(KvFormat format, int head_dim, int group, const Architecture& card
 
 }  // namespace
 
-bool flash_prefill_supports(const FlashShape& shape) {
-  return (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256) &&
-         shape.kv_heads > 0 && shape.q_heads % shape.kv_heads == 0;
-}
-
-std::vector<FlashTile> flash_tiles(const Batch& batch) {
-  std::vector<FlashTile> tiles;
-  for (const BatchSequence& sequence : batch.sequences) {
-    if (sequence.arithmetic != Arithmetic::prompt) continue;
-    const int32_t kv_end = sequence.kv_begin + sequence.row_count;
-    for (int32_t index = sequence.kv_begin / kTileLines; index * kTileLines < kv_end; ++index) {
-      const int32_t first = index * kTileLines;
-      tiles.push_back({.row = sequence.row_begin + first - sequence.kv_begin,
-                       .begin = std::max(sequence.kv_begin - first, 0),
-                       .end = std::min(kv_end - first, int32_t{kTileLines}),
-                       .index = index,
-                       .page_begin = sequence.page_begin});
-    }
-  }
-  std::stable_sort(tiles.begin(), tiles.end(),
-                   [](const FlashTile& a, const FlashTile& b) { return a.index > b.index; });
-  return tiles;
-}
-
 void flash_prefill_prepare(const Architecture& card) {
   for (const auto format : {KvFormat::bf16, KvFormat::fp8})
     for (const int head_dim : {64, 128, 256})

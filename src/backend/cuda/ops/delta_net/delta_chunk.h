@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/cuda/ops/linear/prefill_order.h"
+#include "backend/cuda/runtime/device_slice.h"
 #include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/weights/device_weights.h"
 #include "model/batch.h"
@@ -71,6 +72,30 @@ struct DeltaPlan {
 /// The most chunks, and runs, of a batch of `rows` rows and `sequences` prompt sequences.
 int64_t delta_chunks_max(int64_t rows, int64_t sequences);
 int64_t delta_runs_max(int64_t chunks, int64_t sequences);
+
+/// The F32 numbers kept for a row: running sum of log alpha; beta, the diagonal of t; q k, that of
+/// p.
+enum RowTerm : int { kLogDecay, kBeta, kOwnKey, kRowTerms };
+
+/// The bytes of a tile of 64 rows of BF16, in panels of 64 columns (prefill_tile.cuh).
+constexpr int64_t delta_tile_bytes(int64_t columns) {
+  return (columns + 63) / 64 * 64 * kDeltaChunkTokens * 2;
+}
+
+/// The workspace of a group. All arrays are per chunk and head; rows past the end are zero. q, k, p
+/// and t are images of tiles (prefill_tile.cuh), v is in parts of 32 columns, [v_dim / 32, 64, 32].
+struct DeltaWorkspace {
+  /// The arrays for `chunks` chunks, cut one after the other.
+  static DeltaWorkspace carve(const DeltaShape& shape, int64_t chunks, DeviceCarver& carver);
+
+  uint8_t* q;   // [chunks, k_heads], unit length times k_dim^-0.5
+  uint8_t* k;   // [chunks, k_heads], unit length
+  uint8_t* p;   // [chunks, v_heads]: (q k^T) decay, below the diagonal
+  uint8_t* t;   // [chunks, v_heads]: (I + A)^-1 diag(beta), below the diagonal
+  uint16_t* v;  // [chunks, v_heads]
+  float* rows;  // [chunks, v_heads, RowTerm, 64]
+  uint16_t* o;  // [chunks, v_heads, 64, v_dim], before the gated norm
+};
 
 struct DeltaPrefill {
   DeltaShape shape;

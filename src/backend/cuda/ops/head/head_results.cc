@@ -16,7 +16,8 @@ void copy_to_host(const Context& context, float* to, const float* from, int64_t 
 
 }  // namespace
 
-Result<void> HeadResults::reserve(const ModelConfig& config, const PoolSizes& sizes) {
+Result<void> HeadResults::reserve(const ModelConfig& config, const PoolSizes& sizes,
+                                  const Workspace& work) {
   *this = HeadResults();
   rows_max_ = sizes.rows_max;
   vocab_ = config.vocab_rows;
@@ -26,11 +27,10 @@ Result<void> HeadResults::reserve(const ModelConfig& config, const PoolSizes& si
   hidden_rows_ = TRY(PinnedBuffer::allocate(slab * hidden_ * 4, "hidden rows"));
   if (vocab_ > kListVocabMax) return {};
   list_rows_ = std::min(rows_max_, kListRowsMax);
-  const int64_t groups = list_groups(vocab_);
   lists_ = TRY(
       PinnedBuffer::allocate(int64_t{list_rows_} * int64_t{sizeof(ShortListRow)}, "short lists"));
-  groups_ = TRY(DeviceBuffer::allocate(slab * groups * int64_t{sizeof(ListGroup)}, "short lists"));
-  sampleable_ = TRY(DeviceBuffer::allocate(groups * kListGroup / 8, "sampleable tokens"));
+  groups_ = work.list_groups;
+  sampleable_ = work.sampleable;
   set_sampleable(std::vector<uint32_t>(static_cast<size_t>(vocab_ + 31) / 32, ~0U));
   return {};
 }
@@ -67,16 +67,15 @@ void HeadResults::make_slab(const Context& context, int32_t begin) {
 }
 
 void HeadResults::run(const Context& context, const DeviceBatch& rows, const Batch& batch,
-                      cudaGraphExec_t graph) {
+                      Head head) {
   rows_ = static_cast<int32_t>(batch.logit_rows.size());
   listed_ = !batch.draws.empty() && rows_ <= list_rows_;
-  recorded_ = graph != nullptr;
+  recorded_ = head == Head::recorded;
   device_rows_.clear();
   if (recorded_)
     for (const int32_t row : batch.logit_rows) device_rows_.push_back(rows.device_row(row));
   if (!listed_) make_room(rows_);
   if (recorded_) {
-    CUDA_CHECK(cudaGraphLaunch(graph, context.launcher.stream));
     if (!listed_) copy_rows(context, 0, rows_);
     return;
   }

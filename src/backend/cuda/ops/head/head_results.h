@@ -15,16 +15,17 @@ namespace nibble::cuda {
 
 class HeadResults {
  public:
-  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes);
+  Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes, const Workspace& work);
   /// As Backend::set_sampleable(); waits for the device.
   void set_sampleable(std::span<const uint32_t> bits);
 
   /// Logits and short lists of the first `rows` rows, into the addresses that run() reads: for
   /// recording.
   void record(const Context& context, int32_t rows) const;
-  /// Launches the head of a pass, or `graph`, which ends with it.
-  void run(const Context& context, const DeviceBatch& rows, const Batch& batch,
-           cudaGraphExec_t graph);
+  /// recorded: the pass that runs is a recording that ends with the head.
+  enum class Head : uint8_t { to_launch, recorded };
+  /// Launches the head of a pass, unless it runs already, and the copies of what it gives.
+  void run(const Context& context, const DeviceBatch& rows, const Batch& batch, Head head);
   /// The output of the pass that run() launched, which must have ended.
   HeadOutput output();
   /// As Backend::fetch_logits(); the context is still that of the pass.
@@ -40,10 +41,10 @@ class HeadResults {
   int32_t rows_max_ = 0;
   int32_t vocab_ = 0;
   int32_t hidden_ = 0;
-  int32_t list_rows_ = 0;    // most rows with short lists; 0: they do not fit this vocabulary
-  DeviceBuffer groups_;      // ListGroup [slab][list_groups(vocab)]
-  DeviceBuffer sampleable_;  // bits of [list_groups(vocab) * kListGroup] tokens
-  PinnedBuffer lists_;       // ShortListRow [list_rows_]
+  int32_t list_rows_ = 0;   // most rows with short lists; 0: they do not fit this vocabulary
+  DeviceSlice groups_;      // ListGroup [slab][list_groups(vocab)]
+  DeviceSlice sampleable_;  // bits of [list_groups(vocab) * kListGroup] tokens
+  PinnedBuffer lists_;      // ShortListRow [list_rows_]
   PinnedBuffer logits_, hidden_rows_;             // [slab]
   std::vector<float> more_logits_, more_hidden_;  // of more rows than that
   // State of the last pass.

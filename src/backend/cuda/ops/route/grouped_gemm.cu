@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr unsigned kAll = 0xFFFFFFFFU;
-constexpr int kSortThreads = 1024;  // assignments of one block
+constexpr int kSortThreads = kRouteSortAssignments;
 
 // ---- top k: one warp a token ----
 
@@ -200,14 +200,6 @@ void route_top_k(const RouteTopK& route, const Launcher& launcher) {
                       : route.experts <= 256 ? top_k_kernel<8>
                                              : top_k_kernel<kExpertsMax / kWarp>;
   launch(kernel, launcher.in_order(), blocks, kThreads, 0, route);
-}
-
-int64_t route_scratch_ints(int64_t assignments, int experts) {
-  return int64_t{sort_blocks(assignments)} * experts;
-}
-
-int64_t route_tiles_max(int64_t assignments, int experts) {
-  return assignments / kTileTokens + (experts < assignments ? experts : assignments);
 }
 
 void route_sort(const RouteSort& sort, const Launcher& launcher) {

@@ -5,6 +5,7 @@
 //   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16) -> combine_norm
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backend/cuda/ops/linear/prefill_gemm.h"
@@ -38,8 +39,13 @@ struct RouteSort {
   ExpertTile* tiles = nullptr;    // route_tiles_max(A, E)
   int32_t* tile_count = nullptr;  // [1]
 };
-int64_t route_scratch_ints(int64_t assignments, int experts);
-int64_t route_tiles_max(int64_t assignments, int experts);
+inline constexpr int kRouteSortAssignments = 1024;  // of one thread block
+constexpr int64_t route_scratch_ints(int64_t assignments, int64_t experts) {
+  return (assignments + kRouteSortAssignments - 1) / kRouteSortAssignments * experts;
+}
+constexpr int64_t route_tiles_max(int64_t assignments, int64_t experts) {
+  return assignments / kTileTokens + std::min(experts, assignments);
+}
 void route_sort(const RouteSort& sort, const Launcher& launcher);
 
 }  // namespace nibble::cuda
