@@ -115,8 +115,8 @@ std::vector<MemoryPart> memory_map(const MemoryPlan& plan) {
           {"host", plan.host_bytes, MemoryPart::Place::host}};
 }
 
-/// A hash of everything that the bytes of a cached prefix depend on: the checkpoint's files, how the
-/// backend computes, the rotary angles that flags may have changed, this program's version.
+/// A hash of everything that the bytes of a cached prefix depend on: the checkpoint's files, how
+/// the backend computes, the rotary angles that flags may have changed, this program's version.
 std::array<uint64_t, 4> prefix_fingerprint(const std::filesystem::path& folder,
                                            const EngineSetup& setup) {
   Backend& backend = *setup.model.backend;
