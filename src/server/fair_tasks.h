@@ -18,8 +18,8 @@ class FairTasks {
  public:
   struct Limits {
     size_t threads = 4;
-    size_t waiting_max = 64;  // of all clients
-    size_t waiting_of_a_client_max = 16;
+    size_t waiting_max = 4096;  // of all clients
+    size_t waiting_of_a_client_max = 1024;
   };
   explicit FairTasks(const Limits& limits) : limits_(limits) {
     for (size_t i = 0; i < limits.threads; ++i) threads_.emplace_back([this] { run(); });

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
@@ -88,6 +89,18 @@ class Checks:
         asking.join(timeout=20)
         assert seen["answer"].choices[0].finish_reason == "abort", seen
         assert httpx.post(url).status_code == 404
+
+    def test_many_clients_of_one_schema(self):
+        words = {f"word{i}": {"type": "string", "maxLength": 2000 + i} for i in range(40)}
+        schema = {"type": "object", "properties": words, "required": list(words),
+                  "additionalProperties": False}  # takes a while to compile
+        form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+
+        def reason(_):
+            answer = self.ask(self.client, max_tokens=4, response_format=form)
+            return answer.choices[0].finish_reason
+        with ThreadPoolExecutor(60) as pool:  # none is turned away meanwhile
+            assert set(pool.map(reason, range(60))) == {"length"}
 
     def test_responses_are_stored(self):
         with RunningServer(self.nibble, self.model, ["--response-store", "4"]) as server:
