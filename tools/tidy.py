@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-from house_rules import cpp_source, documents, outside_bytes, signatures, sizes
+from house_rules import comments, cpp_source, documents, outside_bytes, signatures, sizes
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -135,7 +135,7 @@ class Tidy:
         self.check(good, path, 1, "a file opens with what it is and what it is not")
 
     def signatures(self, path, text):
-        """What is seen of whole declarations; returns the functions of the file."""
+        """Checks whole declarations; returns the functions of the file."""
         name = str(path.relative_to(ROOT))
         code = cpp_source.bare(text)
         functions = cpp_source.functions(code)
@@ -178,6 +178,8 @@ class Tidy:
             name, lines = str(path.relative_to(ROOT)), text.splitlines()
             self.opening(path, lines)
             self.columns(path, lines)
+            for line, words in comments.faults(lines):
+                self.check(False, path, line, words)
             functions = None
             if path.suffix != ".py":
                 texts[name] = text

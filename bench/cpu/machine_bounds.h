@@ -1,4 +1,4 @@
-// What this machine can do at best, measured: the denominators of every share in the benchmarks.
+// The best that this machine can do, measured: the denominators of every share in the benchmarks.
 #pragma once
 
 #include <functional>

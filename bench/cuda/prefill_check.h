@@ -1,5 +1,6 @@
-// What the prefill checks share: inputs that host and device compute from the same hash, so that a
-// reference needs no copies; error measures; timing. Device memory is poisoned with NaN patterns.
+// The parts that the prefill checks share: inputs that host and device compute from the same hash,
+// so that a reference needs no copies; error measures; timing. Device memory is poisoned with NaN
+// patterns.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -76,7 +77,7 @@ __host__ __device__ inline float float_of(uint32_t bits) {
 __host__ __device__ inline double bf16_value(uint16_t bits) {
   return float_of(static_cast<uint32_t>(bits) << 16);
 }
-/// What a code in the low bits stands for; E4M3 without its NaN, which counts as 480.
+/// The number that an E4M3 code in the low bits stands for; its NaN counts as 480.
 __host__ __device__ inline float e4m3_value(uint32_t code) {
   const uint32_t exponent = code >> 3 & 15;
   const float size =

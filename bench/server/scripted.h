@@ -1,5 +1,5 @@
-// What the server benchmarks share: a server over the scripted backend, and a client in a process
-// of its own, with sockets.
+// The parts that the server benchmarks share: a server over the scripted backend, and a client in a
+// process of its own, with sockets.
 #pragma once
 
 #include <sys/wait.h>
@@ -65,12 +65,12 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   void come(uint16_t port) const { CHECK(::write(down_[1], &port, sizeof port) == sizeof port); }
-  /// By the visit; plain values.
+  /// Written by the visit; plain values.
   template <typename Value>
   void tell(const Value& value) const {
     CHECK(::write(up_[1], &value, sizeof value) == sizeof value);
   }
-  /// By the visit: does `work` every `ms` until the other side ends it.
+  /// The visit calls this: it does `work` every `ms` until the other side ends it.
   void stay(int ms, const std::function<void()>& work) const {
     pollfd end = {.fd = down_[0], .events = POLLIN, .revents = 0};
     while (::poll(&end, 1, ms) == 0) work();

@@ -19,7 +19,7 @@ class File {
   static Result<File> open_read(const std::filesystem::path& path);
   /// Fails if the file exists (invalid_argument): nothing is overwritten by accident.
   static Result<File> create_new(const std::filesystem::path& path);
-  /// To go on writing: what the file holds stays; it is made if it is missing.
+  /// Opens a file to continue writing: its contents stay; it is made if it is missing.
   static Result<File> open_write(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
@@ -46,7 +46,7 @@ class File {
 /// The whole file. Errors: not_found, io, corrupt when larger than bytes_max.
 Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t bytes_max);
 
-/// Writes `path` through a temporary neighbour, fsync and rename. Replaces an existing file.
+/// Writes `path` through a temporary file beside it, fsync and rename. Replaces an existing file.
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view data);
 
 /// Flushes the folder itself, so that names made or changed in it survive a power cut.

@@ -19,8 +19,8 @@ class TokenConstraint {
 
   virtual ~TokenConstraint() = default;
 
-  /// Which tokens may come after the accepted ones and `drafted` further tokens. `bits` holds one
-  /// bit per vocabulary row, token t at bit t % 32 of word t / 32, all set on entry.
+  /// Says which tokens may come after the accepted ones and `drafted` further tokens. `bits` holds
+  /// one bit per vocabulary row, token t at bit t % 32 of word t / 32, all set on entry.
   virtual MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) = 0;
 
   /// Takes the next tokens of the sequence, several at once under speculation. Nothing: go on.

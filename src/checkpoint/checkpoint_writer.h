@@ -1,7 +1,7 @@
 // CheckpointWriter: a new Hugging Face folder, written as a stream. The tensors are declared first,
 // so headers are known, disk space is reserved before the work, and nothing is held in memory.
 // config.json comes last: a folder without it is not a checkpoint, so nothing half-written looks
-// whole. What is not finished is removed again or, with a journal, can be gone on with.
+// whole. What is not finished is removed again or, with a journal, can be continued.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ struct CheckpointWriterOptions {
   std::vector<std::filesystem::path> inputs = {};
   /// Called after each append with the bytes written so far and in all. One call at a time.
   std::function<void(int64_t done, int64_t total)> progress = {};
-  /// What the work is, as an object; with it the output has a journal (write_journal.h), and an
-  /// unfinished output of the same work is gone on with. Null: no journal.
+  /// A description of the work as an object. With it the output has a journal (write_journal.h),
+  /// and an unfinished output of the same work is continued. Null: there is no journal.
   Json work = {};
   /// Finished units reach the journal this often; a kill costs at most the work since then.
   double journal_seconds = 2.0;
@@ -65,15 +65,15 @@ class CheckpointWriter {
   /// Removes everything it made unless finish() succeeded or suspend() was called.
   ~CheckpointWriter();
 
-  /// True if an earlier run's output is gone on with.
+  /// True if an earlier run's output is continued.
   bool resumed() const;
-  /// What an earlier run noted of a finished unit; nullptr: it is to be done.
+  /// The note of an earlier run about a finished unit; nullptr: the unit is still to be done.
   const Json* find_finished(std::string_view unit) const;
   /// Counts a tensor of a finished unit as written.
   void keep(std::string_view name);
   /// Notes a unit, all bytes of which were appended. From any thread. Does nothing without journal.
   Result<void> note_finished(std::string_view unit, Json facts);
-  /// Puts on disk and notes what is finished, and leaves the output to be gone on with. False
+  /// Puts on disk and notes what is finished, and leaves the output to be continued. False
   /// without a journal: the output will be removed.
   Result<bool> suspend();
 

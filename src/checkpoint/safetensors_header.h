@@ -35,7 +35,7 @@ Result<uint64_t> safetensors_header_bytes(std::span<const std::byte> prefix, uin
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, uint64_t file_bytes,
                                                    std::string_view source);
 
-/// Both of the above on an open file.
+/// Does both of the above on an open file.
 Result<SafetensorsHeader> read_safetensors_header(const File& file);
 
 /// A tensor name for one-line messages: JSON quoting, cut when it is absurdly long.

@@ -1,5 +1,6 @@
-// Where each declared tensor goes: shards, headers and offsets, as pure arithmetic. Within a shard
-// the order is widest element first, then name, so that every tensor is aligned to its element.
+// The place of each declared tensor: shards, headers and offsets, as pure arithmetic. Within a
+// shard the order is widest element first, then name, so that every tensor is aligned to its
+// element.
 #pragma once
 
 #include <cstdint>

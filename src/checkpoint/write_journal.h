@@ -1,4 +1,4 @@
-// WriteJournal: what of a long write is safely on disk, so that the same work can go on after a
+// WriteJournal: the part of a long write that is safely on disk, so that the work can go on after a
 // kill. A file of checksummed lines in the output folder; the first binds it to the work, each
 // other names a finished unit. Holds a lock for as long as it lives. Knows nothing of tensors.
 #pragma once
@@ -20,11 +20,11 @@ class WriteJournal {
  public:
   struct Record {
     std::string unit;
-    Json facts;  // for whoever goes on: what the unit's report would say
+    Json facts;  // for the run that continues: what the unit's report would say
   };
 
   /// Opens or makes the journal of `folder` and locks it. `work` is an object: program, source,
-  /// settings; all must be equal to go on. Errors: invalid_argument when another process writes
+  /// settings; all must be equal to continue. Errors: invalid_argument when another process writes
   /// there, or for other work (names what differs); io.
   static Result<WriteJournal> open(const std::filesystem::path& folder, const Json& work);
 
@@ -36,7 +36,8 @@ class WriteJournal {
   bool resumed() const { return resumed_; }
   /// nullptr: not finished.
   const Json* find(std::string_view unit) const;
-  /// On disk when it returns. The data that the records speak of must be there before.
+  /// The records are on disk when it returns. The data that the records speak of must be there
+  /// before.
   Result<void> append(const std::vector<Record>& records);
   /// The work is complete: removes the file.
   Result<void> remove();

@@ -22,7 +22,7 @@ inline constexpr Option kReasoningFieldOption = {"reasoning-field",
 
 inline constexpr Option kResponseStoreOption = {
     "response-store", "N", "0",
-    "so many answers of /v1/responses are kept in memory, to go on from by id; 0: none"};
+    "so many answers of /v1/responses are kept in memory, to be continued by their ids; 0: none"};
 inline constexpr Option kResponseStoreBytesOption = {
     "response-store-max-bytes", "N", "256M", "bytes of all answers that are kept; the oldest go"};
 

@@ -22,7 +22,7 @@ struct BatchRequest {
   std::string body;
 };
 
-/// Why a line is not run: what its answer says instead.
+/// The reason why a line is not run, which its answer states.
 struct BatchRefusal {
   std::string custom_id;  // or empty
   std::string message;
@@ -36,7 +36,7 @@ std::variant<BatchRequest, BatchRefusal> parse_batch_line(std::string_view line,
 std::string answered_line(std::string_view custom_id, const HttpResponse& response);
 std::string refused_line(const BatchRefusal& refusal);
 
-/// The answers of a batch: a file that later runs go on with, or standard output.
+/// The answers of a batch: a file that later runs continue, or standard output.
 class BatchOutput {
  public:
   /// Reads what an earlier run left; a line that it left unfinished goes. Errors: the file cannot
@@ -47,7 +47,7 @@ class BatchOutput {
   BatchOutput& operator=(BatchOutput&&) = delete;
   ~BatchOutput();
 
-  /// Whether an earlier run has answered this line.
+  /// True if an earlier run has answered this line.
   bool knows(const BatchRequest& request) const { return known_.contains("i" + request.custom_id); }
   bool knows(const BatchRefusal& refusal) const;
   int64_t earlier() const { return earlier_; }

@@ -39,7 +39,7 @@ struct PreparedCalibration {
   std::string text() const;
   /// One line for people, after the run: where the time went.
   std::string seconds_text() const;
-  /// Why the backend is not the one that auto prefers, or empty.
+  /// The reason why the backend is not the one that auto prefers, or empty.
   std::string notice;
 };
 

@@ -52,7 +52,7 @@ class ChatSession {
   Done no_think(std::string_view);
   Done stats(std::string_view);
 
-  /// Whether the server would take such a request; says why not.
+  /// True if the server would take such a request; prints why not.
   bool acceptable(const Conversation& changed);
   Result<void> show_piece(const OutputEvent& event);
   void end_thinking();

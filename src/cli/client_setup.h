@@ -1,5 +1,5 @@
-// What clients see of a model and no file of it says: names, profiles, how answers are made. Flags
-// are read before the model is loaded: a wrong one is told of at once.
+// The part of a model that clients see and no file says: names, profiles, how answers are made.
+// Flags are read before the model is loaded, so a wrong one is reported at once.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// How clients are told of a server: for each, the lines of its own configuration.
+// The set-up of clients for a server: for each, the lines of its own configuration.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ServerFacts {
 struct ClientRecipe {
   std::string_view name;   // "codex"
   std::string_view title;  // "Codex CLI"
-  /// What to do with which lines, ready to be pasted.
+  /// Writes what to do with which lines, ready to be pasted.
   std::string (*write)(const ServerFacts& facts);
 };
 std::span<const ClientRecipe> client_recipes();

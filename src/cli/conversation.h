@@ -29,11 +29,11 @@ struct Conversation {
   Json request(std::string_view question) const;
   /// {"system", "profile", "think", "parameters", "messages": [{"role", "content", ..}]}.
   Json dump() const;
-  /// What dump() gave. Errors: another form, with the member that is wrong.
+  /// Reads what dump() wrote. Errors: another form, with the member that is wrong.
   static Result<Conversation> read(const Json& json, std::string_view source);
 };
 
-/// What `/set parameter` takes, as people type it; thinking_budget stands for
+/// The names that `/set parameter` takes, as people type them; thinking_budget stands for
 /// thinking_token_budget.
 std::span<const std::string_view> chat_parameters();
 /// The request field of a parameter.

@@ -1,5 +1,5 @@
 // --quantization: vLLM's word for how a checkpoint is quantized. Formats come from the checkpoint
-// alone; the word is held against what it declares, and a contradiction is refused.
+// alone; the word is compared with what it declares, and a contradiction is refused.
 #pragma once
 
 #include <filesystem>

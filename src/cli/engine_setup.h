@@ -1,5 +1,5 @@
-// What serve, run and chat share: from a folder and flags to a loaded model, a memory plan and
-// engine settings.
+// The steps that serve, run and chat share: from a folder and flags to a loaded model, a memory
+// plan and engine settings.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ inline constexpr Option kKvCacheBytesOption = {
     "bytes for the pages of the KV cache; default: what is left, on a CPU by need"};
 inline constexpr Option kMaxBatchedTokensOption = {
     "max-num-batched-tokens", "N", "",
-    "rows of one pass, prompt pieces and decoding sequences; default: 512, on a card by its "
+    "rows of one pass, prompt chunks and decoding sequences; default: 512, on a card by its "
     "memory up to 8192; at least --max-num-seqs + 64"};
 inline constexpr Option kStepDeadlineOption = {
     "step-deadline", "SECONDS", "",
@@ -81,8 +81,8 @@ struct EngineSetup {
   EngineSettings settings() const;
 };
 
-/// Whether sequences share: a server's engine has a prefix cache and a host tier, a single
-/// conversation's keeps only its own states.
+/// serving: sequences share a prefix cache and a host tier. single: the engine of one conversation
+/// keeps only its own states.
 enum class EngineUse : uint8_t { single, serving };
 
 struct EngineNeeds {
@@ -102,7 +102,7 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
                                   const EngineNeeds& needs);
 
-/// How a verb ends: with `code`, or if its engine has failed with kExitDevice, which is told.
+/// Ends a verb with `code` or, if its engine has failed, with kExitDevice and a message.
 Result<int> end_of_verb(std::string_view verb, const Result<void>& failure, Result<int> code,
                         Terminal& terminal);
 

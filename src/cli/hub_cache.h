@@ -26,9 +26,9 @@ std::optional<HubName> parse_hub_name(std::string_view word);
 /// Looks up an environment variable; nullptr: not set.
 using HubEnvironment = const char* (*)(const char* name);
 
-/// Where huggingface_hub keeps models: HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else `hub` in
-/// HF_HOME, else in XDG_CACHE_HOME/huggingface, else in ~/.cache/huggingface; ~ and $VARIABLE are
-/// replaced. A variable that is empty counts as not set.
+/// The folder where huggingface_hub keeps models: HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else
+/// `hub` in HF_HOME, else in XDG_CACHE_HOME/huggingface, else in ~/.cache/huggingface; ~ and
+/// $VARIABLE are replaced. A variable that is empty counts as not set.
 std::filesystem::path hub_cache_folder(HubEnvironment environment);
 
 /// The files of a snapshot that the caller reads: its weights too, or the other files alone.

@@ -30,7 +30,7 @@ Result<Profiles> parse_profiles(std::string_view text, std::string_view source);
 
 /// Those of the file that --profiles names; without it the built-in ones.
 Result<Profiles> read_profiles(const Arguments& arguments);
-/// Whether the one that --profile names is there.
+/// Checks that the profile which --profile names exists.
 Result<void> check_profile(const Arguments& arguments, const Profiles& profiles);
 
 }  // namespace nibble

@@ -18,7 +18,7 @@ inline constexpr Option kQuantizedFolderOption = {
 inline constexpr std::array kQuantizeFirstOptions = {kQuantizeOption, kQuantizedFolderOption};
 
 /// The folder to load: that of the first positional, or with --quantize its quantized copy, made
-/// now (or gone on with) unless it is there. The copy's name holds the source's state, the recipe
+/// now (or continued) unless it is there. The copy's name holds the source's state, the recipe
 /// and the program's version. Errors: those of first_folder and quantize; invalid_argument where
 /// there is no place to keep it.
 Result<std::filesystem::path> folder_to_load(const Arguments& arguments, Terminal& terminal);

@@ -1,4 +1,4 @@
-// What a checkpoint's own report says of its recipe, for verbs that run it.
+// A notice from a checkpoint's own report about its recipe, for verbs that run it.
 #pragma once
 
 #include <filesystem>

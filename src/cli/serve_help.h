@@ -10,7 +10,7 @@
 
 namespace nibble {
 
-/// What belongs together, by the names of its options in the order of the help.
+/// Options that belong together, by their names in the order of the help.
 struct OptionGroup {
   std::string_view title;
   std::span<const std::string_view> names;

@@ -183,10 +183,11 @@ inline constexpr auto kLimitOptions = [] {
   return rows;
 }();
 
-/// How much of the weights has been read; counts what the process reads. From any thread.
+/// Tells how much of the weights has been read; counts what the process reads. May be called from
+/// any thread.
 class LoadingProgress {
  public:
-  /// From now on those of `folder` are read; before, nothing is done.
+  /// From this call on the files of `folder` are read; before it nothing has been done.
   void begin(const std::filesystem::path& folder);
   /// 0 to 1, and a little more: other files are read too.
   double part() const;
@@ -199,7 +200,7 @@ class LoadingProgress {
 /// All that the flags say but for the log and the filters: nothing is opened or started.
 Result<ServerOptions> read_server_flags(const Arguments& arguments);
 
-/// With them. Lines of the log go to terminal.err.
+/// The same with the log and the filters, which it opens. Lines of the log go to terminal.err.
 Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal);
 
 }  // namespace nibble

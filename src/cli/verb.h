@@ -18,7 +18,7 @@
 
 namespace nibble {
 
-/// How many words a value has, and where it may stand.
+/// The number of words of a value, and the places where it may stand.
 enum class OptionForm : uint8_t {
   plain,    // one word
   several,  // the words up to the next option; its text is these with commas between them
@@ -95,7 +95,7 @@ struct Verb {
   Result<int> (*run)(const Arguments& arguments, Terminal& terminal);
   /// Flags of another program, known so that each gets its own answer.
   std::span<const ForeignFlag> foreign = {};
-  /// Reads all values and nothing else, so that every wrong one is told of at once; may be null.
+  /// Reads all values and nothing else, so that every wrong one is reported at once; may be null.
   Result<void> (*check)(const Arguments& arguments) = nullptr;
 };
 

@@ -7,7 +7,7 @@
 namespace nibble {
 
 /// Flags with one answer. A word of `names` is NAME, NAME=VALUE (it takes a value, which help calls
-/// so; VALUE... takes several) and, behind a comma, its short form: "nnodes=N,-n".
+/// so; VALUE... takes several) and, after a comma, its short form: "nnodes=N,-n".
 struct VllmFlagGroup {
   std::string_view names;
   /// Values that are taken, with commas; "*": any, "N": any whole number, "JSON": any object,
@@ -55,8 +55,8 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "ir-op-priority=JSON monokernel=NAME enable-flashinfer-autotune disable-cascade-attn "
      "enable-bf16x3-router-gemm",
      "*", kOwnKernels, ""},
-    {"enable-chunked-prefill", "true", "prompts are always computed in pieces",
-     "prompts are always computed in pieces of at most --max-num-batched-tokens; raise that for "
+    {"enable-chunked-prefill", "true", "prompts are always computed in chunks",
+     "prompts are always computed in chunks of at most --max-num-batched-tokens; raise that for "
      "larger ones"},
     {"async-scheduling", kAnyBool,
      "the host's work beside the card's is in a fixed order that no answer depends on", ""},
@@ -187,12 +187,12 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "requests with a priority go by it, and equal ones by when they came",
      "requests with a priority go by it, and equal ones by when they came"},
     {"structured-outputs-config=JSON guided-decoding-backend=NAME", "*",
-     "structures are held by xgrammar", ""},
+     "structures are enforced by xgrammar", ""},
     {"logprobs-mode=NAME", "raw_logprobs", "these are what is given", "raw_logprobs are given"},
     {"exclude-tools-when-tool-choice-none", "false", "the template sees the tools of every request",
      "the template sees the tools of every request"},
-    {"tool-strict-level=NAME", "auto", "a tool that says strict is held to its schema",
-     "a tool that says strict is held to its schema"},
+    {"tool-strict-level=NAME", "auto", "calls of a tool that says strict follow its schema",
+     "calls of a tool that says strict follow its schema"},
     {"enable-prompt-tokens-details enable-server-load-tracking enable-tokenizer-info-endpoint "
      "enable-request-id-headers",
      "*", "these are always on", ""},

@@ -12,7 +12,7 @@
 
 namespace nibble {
 
-/// What a sequence may do in this pass.
+/// The permission of a sequence in this pass.
 enum class Standing : uint8_t {
   out,      // waiting, swapped, or swapped out now
   stalled,  // keeps what it has; its next row has no page
@@ -75,7 +75,7 @@ class Admission {
   double head_arrival_ms_ = -1.0;
   double head_since_ms_ = 0.0;
 
-  // Of the present call.
+  // The state of the present call.
   struct Counts {
     FreeResources free;
     int32_t running = 0;

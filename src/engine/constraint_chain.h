@@ -14,11 +14,11 @@ namespace nibble {
 /// A constraint that ends sequences for another reason than a stop.
 class EndingConstraint : public TokenConstraint {
  public:
-  /// Of the end that accept() last reported.
+  /// The reason of the end that accept() last reported.
   virtual FinishReason reason() const = 0;
 };
 
-/// Why the sequence ended, after accept() returned a number.
+/// The reason why the sequence ended, after accept() returned a number.
 FinishReason finish_reason_of(const TokenConstraint& constraint);
 
 /// A token may follow if every member allows it. The sequence ends where the first of them ends it;
@@ -38,7 +38,8 @@ class ConstraintChain final : public EndingConstraint {
   FinishReason reason_ = FinishReason::stop;
 };
 
-/// Nothing for no members, the member itself for one, else a chain.
+/// Makes one constraint of the members: none for no members, the member itself for one, else a
+/// chain.
 std::unique_ptr<TokenConstraint> chained(ConstraintChain::Members members);
 
 }  // namespace nibble

@@ -1,5 +1,5 @@
-// CoreFixture, for tests: an EngineCore over the fake model, what it told of each request, and the
-// tokens that the model says without engine, pages or slots.
+// CoreFixture, for tests: an EngineCore over the fake model, its messages about each request, and
+// the tokens that the model says without engine, pages or slots.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -2,10 +2,10 @@
 // from a prior and is fitted to measured passes. No clock; the same observations in the same order
 // give the same model.
 //
-//   ms = pass + decode_row D + [any prefill] prefill + sum over pieces (token n + pair (2 n d +
+//   ms = pass + decode_row D + [any prefill] prefill + sum over chunks (token n + pair (2 n d +
 //   n^2))
 //
-// D decode rows; a piece is n prompt rows behind d tokens that are already in the cache.
+// D decode rows; a chunk is n prompt rows after d tokens that are already in the cache.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-/// What a pass holds, as far as its time depends on it.
+/// The contents of a pass, as far as its time depends on them.
 struct PassShape {
   int32_t decode_rows = 0;
   int32_t prefill_tokens = 0;
@@ -39,9 +39,10 @@ class CostModel {
   explicit CostModel(const CostParameters& prior = {});
 
   double ms(const PassShape& shape) const;
-  /// What `rows` prompt rows behind `depth` tokens add to a pass that has some prefill already.
+  /// The time that `rows` prompt rows after `depth` tokens add to a pass that has some prefill
+  /// already.
   double piece_ms(int32_t depth, int32_t rows) const;
-  /// Most rows behind `depth` tokens whose piece_ms stays within `ms`; 0 if none does.
+  /// The most rows after `depth` tokens whose piece_ms stays within `ms`; 0 if none does.
   int32_t rows_within(int32_t depth, double ms) const;
   const CostParameters& parameters() const { return current_; }
 

@@ -1,5 +1,5 @@
 // A counter-based random number: a pure function of (seed, choice, position), so that a sequence
-// draws the same numbers whatever runs beside it. Philox4x32-10 of Salmon, Moraes, Dror, Shaw,
+// draws the same numbers whatever else runs. Philox4x32-10 of Salmon, Moraes, Dror, Shaw,
 // "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 #pragma once
 

@@ -63,7 +63,7 @@ class Engine {
   enum class Rest : uint8_t { sleeping, awake };
   void rest(Rest wanted, std::function<void(Result<void>)> done);
   Rest resting() const;
-  /// Whether nothing runs any more: after shutdown, with nothing live, or after a failure.
+  /// True if nothing runs any more: after shutdown, with nothing live, or after a failure.
   bool stopped() const;
   /// After shutdown: until stopped(), at most for the step deadline.
   void wait_stopped() const;
@@ -76,7 +76,7 @@ class Engine {
 
   const Backend& backend() const;
 
-  /// As of the last step.
+  /// The figures of the last step.
   EngineStats stats() const;
 
  private:

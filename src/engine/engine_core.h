@@ -68,8 +68,8 @@ class EngineCore {
   EngineCore& operator=(const EngineCore&) = delete;
   ~EngineCore();
 
-  /// Whether a request could ever run. Errors: invalid_argument (empty prompt, an id outside the
-  /// vocabulary, max_tokens < 1, longer than the context), no_memory (more pages than exist).
+  /// Succeeds if a request could ever run. Errors: invalid_argument (empty prompt, an id outside
+  /// the vocabulary, max_tokens < 1, longer than the context), no_memory (more pages than exist).
   Result<void> admissible(const SequenceRequest& request) const;
 
   /// Queues an admissible request whose id is not live.
@@ -98,7 +98,7 @@ class EngineCore {
   /// says.
   void preempt(uint64_t id);
 
-  /// Of a live sequence.
+  /// The phase of a live sequence.
   Phase phase(uint64_t id) const;
 
   double now_ms() const { return settings_.clock_ms(); }
@@ -119,7 +119,7 @@ class EngineCore {
     int32_t logit_rows = 0;  // its last ones
     bool drafted = false;    // its rows are the newest token and drafts
     std::vector<TakenSnapshot> snapshots;
-    /// What may be sampled after its last row, or after each drafted one; empty: everything.
+    /// The tokens that may be sampled after its last row, or after each drafted one; empty: all.
     std::vector<std::vector<uint32_t>> masks;
   };
   /// Rows of rows_ that one sequence may advance by.
@@ -174,7 +174,7 @@ class EngineCore {
   SequenceMemory memory_;
   Scheduler scheduler_;
   Sequences live_;
-  // Of this step: what the scheduler may choose from, and how it looks.
+  // The sequences that the scheduler may choose from in this step, and how it sees them.
   std::vector<Sequence*> candidates_;
   std::vector<SequenceView> views_;
   std::unordered_multimap<uint64_t, const Sequence*> computing_;  // by prompt_hash

@@ -13,7 +13,7 @@
 
 namespace nibble {
 
-/// A prompt that could have the next piece.
+/// A prompt whose chunk could be the next.
 struct PrefillTurn {
   int32_t sequence = 0;
   int32_t depth = 0;  // tokens in the cache

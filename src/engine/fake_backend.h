@@ -29,7 +29,7 @@ class FakeBackend final : public Backend {
   struct Model {
     /// A row whose state hash is divisible by it computes NaN; 0: never.
     uint64_t nan_every = 0;
-    /// Whether generated tokens leave other bits than the same tokens of a prompt.
+    /// True if generated tokens leave other bits than the same tokens of a prompt.
     bool two_arithmetics = true;
     /// Tokens of its short lists, whose masses are as far off as they may; 0: it gives all logits.
     int32_t short_list_tokens = 0;
@@ -83,8 +83,8 @@ class FakeBackend final : public Backend {
     uint64_t before_ = kPagesSeed;
     uint64_t page_ = 0;
   };
-  /// What the model sees of a row: its token, or its embedding; another where it lies not at its
-  /// index.
+  /// The value that the model sees of a row: its token, or its embedding; another one if the row is
+  /// not at its index.
   static uint64_t row_value(int32_t token, const float* embedding, int32_t index,
                             const std::array<int32_t, 3>& position) {
     uint64_t value = static_cast<uint64_t>(token);
@@ -279,7 +279,7 @@ class FakeBackend final : public Backend {
     if (saved >= kPoison) return kNan;
     return next_state(model_, state, saved, Arithmetic::generation);
   }
-  /// What a token leaves in its page. A deeper layer's keys depend on the state below.
+  /// The value that a token leaves in its page. A deeper layer's keys depend on the state below.
   static uint64_t cell(uint64_t state, uint64_t value) { return mix(state, value + 1000); }
   void set_values(const Batch& batch) {
     const auto rows = batch.tokens.size();

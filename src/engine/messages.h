@@ -1,5 +1,5 @@
-// What comes out of the engine: plain messages, in order, per sequence: PromptLogprobs and
-// PromptProgress if asked for, any number of NewTokens, then exactly one Finished.
+// The messages of the engine: plain, in order for each sequence: PromptLogprobs and PromptProgress
+// if asked for, any number of NewTokens, then exactly one Finished.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,9 @@ struct NewTokens {
   std::vector<PositionLogprobs> logprobs;  // one per token, or none
 };
 
-/// Of prompt tokens [begin, begin + positions.size()), given the tokens before them. begin >= 1:
-/// the first token of a prompt has none. Pieces come in order and before any NewTokens.
+/// Log-probabilities of prompt tokens [begin, begin + positions.size()), given the tokens before
+/// them. begin >= 1: the first token of a prompt has none. They arrive in order and before any
+/// NewTokens.
 struct PromptLogprobs {
   uint64_t id = 0;
   int32_t begin = 1;

@@ -20,7 +20,7 @@
 
 namespace nibble {
 
-/// The four pools of ids: device pages and slots, and their host twins.
+/// The four pools of ids: device pages and slots, and those in host memory.
 struct CachePools {
   explicit CachePools(const PoolSizes& sizes)
       : pages(sizes.pages),
@@ -41,7 +41,7 @@ struct MediaSpan {
   std::array<uint64_t, 2> digest = {};
 };
 
-/// What a prefix is equal by: salt (tenant, cache_salt), token ids, media digests. `media` is
+/// Prefixes are equal if these are: salt (tenant, cache_salt), token ids, media digests. `media` is
 /// ascending and disjoint.
 struct PrefixKey {
   uint64_t salt = 0;
@@ -49,7 +49,7 @@ struct PrefixKey {
   std::span<const MediaSpan> media;
 };
 
-/// Why a snapshot was taken; decides how long it is worth keeping.
+/// The reason why a snapshot was taken; it decides how long it is worth keeping.
 enum class SnapshotPlace : uint8_t {
   boundary,    // a semantic place: end of system prompt and tools, before the assistant's turn
   junction,    // where this prompt left a path that others used

@@ -47,7 +47,7 @@ struct PrefixFileHeader {
 /// version, fingerprint or layout).
 Result<PrefixFileHeader> parse_prefix_header(std::span<const std::byte> bytes, uint64_t file_bytes,
                                              const PrefixStoreOptions& options);
-/// What follows the header. Errors: corrupt.
+/// Parses the bytes that follow the header. Errors: corrupt.
 Result<PrefixBytes> parse_prefix_body(const PrefixFileHeader& header,
                                       std::span<const std::byte> body);
 

@@ -1,4 +1,4 @@
-// PrefixTree: the nodes behind PrefixCache and what moves between the tiers. One node is one page
+// PrefixTree: the nodes of PrefixCache and what moves between the tiers. One node is one page
 // of 64 tokens below its parent; a root per salt holds none. Rules it keeps (check_integrity):
 // nodes with a device page are closed towards the root, every node holds a device or a host page,
 // and a node under a cursor holds its device page. Not thread-safe; time comes as an argument.
@@ -21,7 +21,7 @@ namespace nibble {
 
 class PrefixTree;
 
-/// What one page of a path is equal by. `media` begins are relative to the page.
+/// Pages of a path are equal if these are. `media` begins are relative to the page.
 struct PageKey {
   std::span<const int32_t> tokens;
   std::vector<MediaSpan> media;
@@ -86,7 +86,7 @@ class PrefixTree {
   PrefixNode* find_child(const PrefixNode& parent, const PageKey& page) const;
   /// The known part of the key's first `pages_max` pages, from depth 1 on.
   std::vector<PrefixNode*> find_path(const PrefixKey& key, int32_t pages_max) const;
-  /// Without a page yet: the caller gives it one at once.
+  /// Adds a node without a page: the caller gives it one at once.
   PrefixNode& add_child(PrefixNode& parent, const PageKey& page);
   void lock(PrefixNode& node);       // node and all above
   void lock_one(PrefixNode& child);  // of a locked parent, whose lock it takes over

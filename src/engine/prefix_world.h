@@ -42,7 +42,7 @@ class PrefixWorld {
     cache = std::make_unique<PrefixCache>(pools, backend, PrefillCost{}, hash_mask);
   }
 
-  /// What the first `tokens` tokens are, as a number.
+  /// The first `tokens` tokens as one number.
   static uint64_t identity(const Prompt& prompt, int32_t tokens) {
     uint64_t hash = FakeBackend::mix(77, prompt.salt);
     for (int32_t i = 0; i < tokens; ++i)

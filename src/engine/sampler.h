@@ -56,7 +56,7 @@ class Sampler {
   std::optional<Result<SampledToken>> sample(const ShortList& list, const SamplingParams& params,
                                              const TokenHistory& history, uint64_t position,
                                              std::span<const uint32_t> mask = {});
-  /// What the maker of a short list wants to know of a draw.
+  /// The facts of a draw that the maker of a short list needs.
   static RowDraw draw_of(const SamplingParams& params, uint64_t position);
 
   /// The log-probabilities of `token`, given by the caller: a prompt token under the logits of the
@@ -90,7 +90,7 @@ class Sampler {
   void keep_best(int32_t count);
   void keep_nucleus(double top_p);
   int32_t pick(double u) const;
-  // Of a short list, in sampler_short_list.cc.
+  // Sampling from a short list is in sampler_short_list.cc.
   enum class Known : uint8_t { no, yes };
   Known gather(const ShortList& list, const SamplingParams& params, std::span<const uint32_t> mask);
   std::optional<int32_t> draw(const ShortList& list, const SamplingParams& params,

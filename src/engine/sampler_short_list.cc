@@ -34,7 +34,7 @@ bool plain(const SamplingParams& params, std::span<const uint32_t> mask) {
 
 }  // namespace
 
-/// Where the sum of the weights of all candidates of the row lies.
+/// The bounds of the sum of the weights of all candidates of the row.
 struct Sampler::MassBounds {
   double low = 0.0;
   double high = 0.0;

@@ -26,7 +26,7 @@ class Scheduler {
                        double now_ms);
   /// A pass took this long.
   void observe(const PassShape& shape, double ms) { cost_.observe(shape, ms); }
-  /// What the rows of a schedule are, for the cost model.
+  /// The rows of a schedule as the cost model counts them.
   static PassShape shape(const Schedule& schedule, std::span<const SequenceView> sequences);
   /// Milliseconds until a prompt of `prompt_size` tokens submitted now would see its first token,
   /// if answers go on being so long and pages are free when its turn comes.

@@ -1,4 +1,4 @@
-// What the scheduler is shown and what it answers, as plain types.
+// The facts that the scheduler sees and the schedule that it returns, as plain types.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace nibble {
 
-/// What the scheduler may know of a sequence.
+/// The facts of a sequence that the scheduler may know.
 struct SequenceView {
   Phase phase = Phase::waiting;
   int32_t prompt_size = 0;
@@ -30,8 +30,8 @@ struct SequenceView {
   double draft_odds = 0.0;  // the chance of each, given that those before it were right
 };
 
-/// By the prompt tokens it had to compute when it started: a prompt that is nearly done does not
-/// fall back behind those that are short.
+/// The class by the prompt tokens that a prompt had to compute when it started: a prompt that is
+/// nearly done does not rank after those that are short.
 enum class SizeClass : uint8_t { short_prompt, medium, long_prompt };
 inline constexpr size_t kSizeClasses = 3;
 
@@ -74,7 +74,7 @@ struct Placement {
   int32_t pages = 0;
 };
 
-/// To be carried out in this order. A running sequence named in `rows` whose pages are full
+/// Carry out the members in this order. A running sequence named in `rows` whose pages are full
 /// (pages_held * 64 <= cached) gets one more page first: there is one. One swapped out for whom the
 /// host has no room (only if nobody could advance else) gives its pages up and computes them again.
 struct Schedule {

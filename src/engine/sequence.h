@@ -15,7 +15,7 @@
 
 namespace nibble {
 
-/// How a request uses and feeds the prefix cache.
+/// The use of the prefix cache by a request.
 struct CacheRequest {
   uint64_t salt = 0;  // only requests of one salt share anything
   /// Prompt lengths at which a snapshot of the state is worth having: end of system prompt and
@@ -27,7 +27,7 @@ struct CacheRequest {
   std::vector<int32_t> anchor_ids;
 };
 
-/// Who it is for and how urgent.
+/// The owner and the urgency of a request.
 struct Urgency {
   uint64_t tenant = 0;
   double weight = 1.0;       // of its tenant's share of the time that prompts take; above 0
@@ -41,7 +41,7 @@ struct MediaRows {
   std::shared_ptr<const std::vector<float>> embeddings;  // [span.count, hidden]
 };
 
-/// What a caller asks the engine for.
+/// A caller's request to the engine.
 struct SequenceRequest {
   uint64_t id = 0;              // chosen by the caller, unique among live sequences
   std::vector<int32_t> prompt;  // at least one id
@@ -81,11 +81,11 @@ struct Sequence {
   int32_t cached = 0;              // tokens in the pages and in the state
   std::vector<int32_t> generated;  // published ones; the last is not in the cache yet
 
-  // On the device, unless waiting or swapped.
+  // These are on the device, unless the sequence is waiting or swapped.
   std::vector<int32_t> pages;
   int32_t state_slot = -1;
   int32_t replay = 0;  // of `cached`, the last so many are saved inputs beside the state
-  // In host memory, when swapped.
+  // These are in host memory while the sequence is swapped.
   std::vector<int32_t> host_pages;
   int32_t host_slot = -1;
   Phase resumes_as = Phase::decode;
@@ -114,7 +114,7 @@ struct Sequence {
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t generated_size() const { return static_cast<int32_t>(generated.size()); }
-  /// Of the token that comes after all that are known.
+  /// The index of the token that comes after all known ones.
   uint64_t next_index() const { return request.prompt.size() + generated.size(); }
   PrefixKey prompt_key() const { return {request.cache.salt, request.prompt, media_spans}; }
   /// Rotary position of token `index` of prompt and generated ones.

@@ -36,7 +36,7 @@ class SequenceMemory {
   PrefixCache& cache() { return cache_; }
   const PrefixCache& cache() const { return cache_; }
 
-  /// What the cache knows of a waiting sequence's prompt.
+  /// Looks up what the cache knows of a waiting sequence's prompt.
   void look_up(Sequence& sequence) const;
   /// A waiting sequence gets a slot and `pages` pages, those of the longest known prefix of its
   /// prompt among them, and becomes prefill.
@@ -63,10 +63,10 @@ class SequenceMemory {
   Published publish(Sequence& sequence, std::span<const TakenSnapshot> taken, double now_ms);
   /// The state at the last whole page of the generated text, if one is held, goes to the cache.
   void attach_tail(Sequence& sequence, double now_ms);
-  /// What was computed from this sequence's path was not finite: nobody shall find it again.
+  /// Takes this sequence's path out of the cache, because what was computed from it was not finite.
   void condemn(Sequence& sequence);
 
-  /// Where the bytes of each newly pinned prefix go. Empty: they are pinned in memory alone.
+  /// Receives the bytes of each newly pinned prefix. Empty: they are pinned in memory alone.
   void on_pinned(std::function<void(PrefixBytes)> sink) { on_pinned_ = std::move(sink); }
 
   /// Pages that swapping `sequence` out would make available.

@@ -10,7 +10,7 @@
 
 namespace nibble {
 
-/// What happened in one or many lives.
+/// Counts of what happened in one or many simulated lives.
 struct SimulationCounts {
   int64_t seeds = 0;
   int64_t steps = 0;

@@ -1,4 +1,4 @@
-// Where a prompt's prefill leaves snapshots of the recurrent state. Pure.
+// Decides where a prompt's prefill takes snapshots of the recurrent state. Pure.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ class StepWatch {
   StepWatch(const StepWatch&) = delete;
   StepWatch& operator=(const StepWatch&) = delete;
 
-  // From the thread that computes.
+  // Call these from the thread that computes.
   void begin();
   /// False: the step was overdue and on_overdue has spoken for it; what it gave counts no more.
   [[nodiscard]] bool end();

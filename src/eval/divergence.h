@@ -1,5 +1,5 @@
-// What one distribution says of another: log-probabilities, KL divergence, agreement, and their
-// summary over positions. Arithmetic only; in double.
+// Comparison of two distributions: log-probabilities, KL divergence, agreement, and their summary
+// over positions. Arithmetic only; in double.
 #pragma once
 
 #include <cstdint>

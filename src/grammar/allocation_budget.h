@@ -31,9 +31,9 @@ class AllocationBudget {
 
   /// The limit that ran out first and made an allocation throw.
   Spent spent() const { return spent_; }
-  /// What is held now.
+  /// The bytes that are allocated now.
   size_t bytes() const { return bytes_; }
-  /// The most that was held at once.
+  /// The most bytes that were allocated at once.
   size_t bytes_most() const { return bytes_most_; }
 
   // For operator new and operator delete.

@@ -1,5 +1,5 @@
 // Reads the value of a parameter that was written under the grammar of a call, where a string
-// stands as it is and all else is JSON. Not for calls that no grammar held: their schemas were not
+// stands as it is and all else is JSON. Not for calls without a grammar: their schemas were not
 // checked.
 #pragma once
 

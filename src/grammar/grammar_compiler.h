@@ -22,7 +22,7 @@ struct CallableTool {
   Json parameters;  // a JSON Schema of an object, or null: any
 };
 
-/// What an answer must be.
+/// The form that an answer must have.
 struct GrammarSource {
   enum class Kind : uint8_t {
     json_object,  // any JSON object

@@ -8,8 +8,8 @@ namespace nibble {
 
 namespace {
 
-/// Where a sequence stands. Thinking is free; then up to two line breaks may come, as the model is
-/// used to; then the grammar rules.
+/// The position of a sequence. Thinking is free; then up to two line breaks may come, as the model
+/// is used to; then the grammar rules.
 struct Standing {
   static constexpr int kBreaksMax = 2;
   bool thinking = false;

@@ -1,4 +1,4 @@
-// What the compilation of a grammar takes, and whether its texts come to an end, both before it is
+// The work of compiling a grammar, and whether its texts come to an end, both known before it is
 // compiled. Private to this module: it looks inside xgrammar's automata.
 #pragma once
 

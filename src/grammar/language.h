@@ -78,7 +78,7 @@ class Language {
   static Result<Language> of(const Pattern& pattern);
   static Result<Language> both(const Language& a, const Language& b);
   static Result<Language> without(const Language& a, const Language& b);
-  /// From states made elsewhere; the first is the start.
+  /// Makes a language from states; the first is the start.
   static Language of_states(std::vector<State> states);
 
   bool empty() const;

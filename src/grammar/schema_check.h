@@ -1,5 +1,5 @@
-// Whether a JSON Schema says only what can be enforced, within limits. What cannot is refused by
-// its place, never left out in silence.
+// Checks that a JSON Schema says only what can be enforced, within limits. Anything else is refused
+// with its place in the schema, never left out silently.
 #pragma once
 
 #include "base/json.h"

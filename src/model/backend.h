@@ -19,21 +19,22 @@
 
 namespace nibble {
 
-/// What meets a weight matrix. automatic: declared where the hardware multiplies FP4 natively, else
-/// BF16 or better (on a CPU: F32). bf16: inputs of linears rounded to BF16. declared: exactly what
-/// the checkpoint declares, 4-bit activations included. f32: nothing rounded.
+/// The precision of activations that are multiplied by a weight matrix. automatic: declared where
+/// the hardware multiplies FP4 natively, else BF16 or better (on a CPU: F32). bf16: inputs of
+/// linears rounded to BF16. declared: exactly what the checkpoint declares, 4-bit activations
+/// included. f32: nothing rounded.
 enum class Activations : uint8_t { automatic, bf16, declared, f32 };
 std::string_view activations_name(Activations mode);
 
-/// How keys and values are kept. automatic: BF16 on a card (F32 with Activations::f32), F32 on a
-/// CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become the largest it has. The
-/// reference keeps the rounded numbers in F32.
+/// The format in which keys and values are kept. automatic: BF16 on a card (F32 with
+/// Activations::f32), F32 on a CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become
+/// the largest it has. The reference keeps the rounded numbers in F32.
 enum class KvCache : uint8_t { automatic, bf16, fp8 };
 std::string_view kv_cache_name(KvCache kind);
 
-/// How the recurrent state of a sequence is kept between passes; arithmetic on it is F32. bf16:
-/// rounded to nearest even where state_rounding_rows (model/batch.h) says; on a CPU the rounded
-/// numbers lie in F32.
+/// The format in which the recurrent state of a sequence is kept between passes; arithmetic on it
+/// is F32. bf16: rounded to nearest even where state_rounding_rows (model/batch.h) says; on a CPU
+/// the rounded numbers lie in F32.
 enum class StateCache : uint8_t { f32, bf16 };
 std::string_view state_cache_name(StateCache kind);
 
@@ -84,7 +85,7 @@ struct HeadOutput {
 struct DeviceMemory {
   int64_t card = 0;         // all of it, or of the smaller one that is imitated
   int64_t free = 0;         // of that, now
-  int64_t weights = 0;      // as held
+  int64_t weights = 0;      // as they are on the device
   int64_t driver = 0;       // taken before anything was allocated: the context, other processes
   int64_t context = 0;      // of that, the context, from a table
   int64_t allocated = 0;    // by this process, weights included

@@ -16,7 +16,7 @@ inline constexpr int kPageTokens = 64;  // tokens of one KV page
 /// is bit-invariant to batch, slot and schedule. A backend may make both the same.
 enum class Arithmetic : uint8_t { prompt, generation };
 
-/// What a pass leaves in a sequence's state slot.
+/// The state that a pass leaves in a sequence's state slot.
 enum class StateWrite : uint8_t {
   rows,      // the state after the last row
   replayed,  // the state after `replay` saved inputs; the inputs of this pass's rows are saved
@@ -36,9 +36,9 @@ struct BatchSequence {
   StateWrite write = StateWrite::rows;
 };
 
-/// Rows from row i of a pass on behind which a state of StateCache::bf16 is rounded next: each row
-/// that was generated; in a prompt, where a block of kPageTokens or the pass ends. So a prompt cut
-/// at multiples of kPageTokens is rounded at the same places as a whole one.
+/// The number of rows from row i until a state of StateCache::bf16 is rounded next: 1 for generated
+/// rows; in a prompt, up to the next multiple of kPageTokens or the end of the pass. So a prompt
+/// cut at multiples of kPageTokens is rounded at the same places as a whole one.
 inline int32_t state_rounding_rows(const BatchSequence& sequence, int32_t i) {
   if (sequence.arithmetic == Arithmetic::generation) return 1;
   return std::min(kPageTokens - (sequence.kv_begin + i) % kPageTokens, sequence.row_count - i);
@@ -56,8 +56,8 @@ struct StateSnapshot {
   int32_t slot = 0;
 };
 
-/// What is known of how a row's token will be drawn. Short lists are made for it; results of a pass
-/// do not depend on it otherwise.
+/// Facts of how a row's token will be drawn. Short lists are made for it; results of a pass do not
+/// depend on it otherwise.
 struct RowDraw {
   float temperature = 1.0F;  // above 0
   float u = 0.0F;            // about the uniform number in [0, 1) of the draw

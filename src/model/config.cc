@@ -97,7 +97,8 @@ Result<std::vector<LayerKind>> parse_layers(const ConfigSection& text, Generatio
   return layers;
 }
 
-/// Where the rotary settings stand: with the text model, or outside it in some older files.
+/// The section that has the rotary settings: with the text model, or outside it in some older
+/// files.
 const ConfigSection& rope_home(const ConfigSection& root, const ConfigSection& text) {
   for (const std::string_view key : {"rope_parameters", "rope_scaling", "rope_theta"})
     if (text.has(key)) return text;

@@ -92,7 +92,8 @@ struct ModelConfig {
   int kind_index(int layer) const;
   int count(LayerKind kind) const;
 
-  /// From a parsed config.json. Errors: unsupported (names the key), corrupt (wrong type or range).
+  /// Reads a parsed config.json. Errors: unsupported (names the key), corrupt (wrong type or
+  /// range).
   static Result<ModelConfig> parse(const Json& config);
 };
 

@@ -1,5 +1,5 @@
-// HostPools: the host-memory twins of the cache pools, as a backend whose device is the host keeps
-// them: plain bytes by id. What a page or a slot means is the backend's business.
+// HostPools: the pools in host memory that mirror the cache pools, as a backend whose device is the
+// host keeps them: plain bytes by id. What a page or a slot means is the backend's business.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class HostPools {
   Buffer slots_;
 };
 
-/// Whether no value is infinite or NaN.
+/// True if no value is infinite or NaN.
 bool all_finite(std::span<const float> values);
 
 }  // namespace nibble

@@ -1,6 +1,6 @@
 // LayerRunner: a model run layer by layer over fixed samples, the hidden states kept where they are
-// computed and one layer's weights held at a time. What calibration asks of the hardware; serving
-// asks a Backend.
+// computed and one layer's weights in memory at a time. What calibration asks of the hardware;
+// serving asks a Backend.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct LayerSamples {
   int64_t moment_bytes = 0;      // of the taps of one run, at most
 };
 
-/// Whether the output of a layer becomes the input of the next; if not, the layer runs again.
+/// move_on: the output of a layer becomes the input of the next. stay: the layer runs again.
 enum class HiddenStates : uint8_t { stay, move_on };
 
 /// Asked before each pass, told after it.
@@ -31,7 +31,7 @@ struct LayerWatch {
   std::function<void(int64_t rows)> rows_done = {};
 };
 
-/// Where the time went so far.
+/// The time that each part took so far.
 struct LayerSeconds {
   double weights = 0;  // waiting for them
   double passes = 0;
@@ -55,7 +55,7 @@ class LayerRunner {
   /// After the last layer: adds the final norm of all hidden states, the head's input.
   virtual Result<void> run_head(InputStatistics& head, const LayerWatch& watch) = 0;
   virtual LayerSeconds seconds() const { return {}; }
-  /// Whether the host's cores are free for other work while it runs.
+  /// True if the host's cores are free for other work while it runs.
   virtual bool leaves_cores_free() const { return false; }
 };
 

@@ -22,7 +22,7 @@ struct LinearShape {
 
 class LinearBinder {
  public:
-  /// Both must outlive the binder.
+  /// Both arguments must outlive the binder.
   LinearBinder(const Checkpoint& checkpoint, const QuantConfig& quantization)
       : checkpoint_(&checkpoint), quantization_(&quantization) {}
 

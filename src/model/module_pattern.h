@@ -12,7 +12,7 @@ namespace nibble {
 
 class ModulePattern {
  public:
-  /// From most to least specific; a module takes the scheme of its most specific match.
+  /// Ordered from most to least specific; a module takes the scheme of its most specific match.
   enum class Kind : uint8_t { exact, regex, wildcard, every_linear };
 
   /// compressed-tensors: "re:<python regex, anchored at the start>", the class name "Linear", or an

@@ -32,8 +32,8 @@ class QuantConfig {
 
   /// No quantization is declared anywhere.
   bool empty() const { return rules_.empty(); }
-  /// What is declared for a linear. nullptr: it stays unquantized. `module` as the checkpoint
-  /// spells it; names written with the other prefix of the text model match too.
+  /// The scheme that is declared for a linear. nullptr: it stays unquantized. `module` as the
+  /// checkpoint spells it; names written with the other prefix of the text model match too.
   /// Experts of a layer share their answer, kept from the first, unless a pattern tells them apart:
   /// a 35B file has 31,000 of them, and regular expressions are slow. Any thread.
   const DeclaredScheme* find(std::string_view module) const;

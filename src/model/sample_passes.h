@@ -1,5 +1,5 @@
 // Samples cut into passes of a layer: short ones share a pass, a long one goes through alone, in
-// pieces that are multiples of a page.
+// chunks that are multiples of a page.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct PassLimits {
   int64_t sequences = 0;  // of a pass
 };
 
-/// One pass: samples in order, so its rows are neighbours among those of all samples.
+/// One pass: samples in order, so its rows are consecutive among those of all samples.
 struct SamplePass {
   int64_t first_row = 0;
   Batch batch;  // tokens 0, rotary positions of text; sequence i has state slot i
@@ -26,7 +26,7 @@ struct SamplePass {
 
 /// `lengths`: tokens of each sample.
 std::vector<SamplePass> sample_passes(std::span<const int64_t> lengths, const PassLimits& limits);
-/// What the passes need of a backend's pools.
+/// The pools that the passes need of a backend.
 PoolSizes pools_for(std::span<const SamplePass> passes, const PassLimits& limits);
 
 }  // namespace nibble

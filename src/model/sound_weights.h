@@ -1,5 +1,5 @@
-// Whether a loaded weight holds numbers only. Backends refuse what is not sound while loading, so
-// that no kernel needs a case for it.
+// Checks that a loaded weight has finite numbers only. Backends refuse other weights while loading,
+// so that no kernel needs a case for them.
 #pragma once
 
 #include "base/result.h"

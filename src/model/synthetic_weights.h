@@ -1,6 +1,6 @@
-// Where every tensor of a model would live in a checkpoint that this program could have written
-// (compressed-tensors names): what weights without a file, and files without a training run, are
-// made after. Holds no numbers.
+// The place that every tensor of a model would have in a checkpoint that this program could have
+// written (compressed-tensors names): what weights without a file, and files without a training
+// run, are made after. Holds no numbers.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace nibble {
 
-/// How the linears are stored.
+/// The layout in which the linears are stored.
 enum class WeightLayout : uint8_t {
   mixed,  // NVFP4 experts, shared expert, dense MLP and head; FP8 projections; the rest BF16
   nvfp4,  // as mixed, attention projections NVFP4, delta-net projections BF16

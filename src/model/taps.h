@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-/// How much of the sum of x x^T over tokens is kept, for an input of K columns.
+/// The part of the sum of x x^T over tokens that is kept, for an input of K columns.
 enum class SecondMoment : uint8_t {
   none,
   diagonal,  // [K]: sum of x_i^2
@@ -25,7 +25,7 @@ inline constexpr int64_t kMomentBlock = 16;
 /// Doubles of one sum. K is a multiple of 16 for blocks (CHECK).
 int64_t moment_count(SecondMoment kind, int64_t cols);
 
-/// What was seen of the input of one linear.
+/// Statistics of the input of one linear.
 struct InputStatistics {
   int64_t cols = 0;        // K
   int64_t tokens = 0;      // rows summed up
@@ -46,7 +46,7 @@ struct InputStatistics {
 
 class Taps {
  public:
-  /// From now on the input of `module` is looked at. Twice the same module is a CHECK.
+  /// Observes the input of `module` from this call on. Naming a module twice is a CHECK.
   void want(std::string module, int64_t cols, SecondMoment kind);
   /// nullptr if nobody asked.
   InputStatistics* find(std::string_view module);

@@ -14,8 +14,8 @@
 
 namespace nibble {
 
-/// Where one linear [rows = N, cols = K] lives. For a fused 3-D expert tensor, `row_begin` is the
-/// first of its rows in the tensor seen as [E * rows_per_expert, K].
+/// The place of one linear [rows = N, cols = K] in the files. For a fused 3-D expert tensor,
+/// `row_begin` is the first of its rows in the tensor seen as [E * rows_per_expert, K].
 struct LinearSource {
   std::string module;  // for messages and reports: "model.layers.0.mlp.experts.3.gate_proj"
   int64_t rows = 0;

@@ -21,12 +21,12 @@ namespace nibble {
 
 struct CalibrationOptions {
   SecondMoment moment = SecondMoment::none;  // what the rounding algorithm needs of each linear
-  /// Which linears need it; the others are only looked at for their largest input.
+  /// Says which linears need it; of the others only the largest input is observed.
   std::function<bool(const std::string& module)> wants_moment = {};
   /// Layers run here; without one, on the backends that make_backend gives.
   std::shared_ptr<LayerRunner> runner = {};
   BackendFactory make_backend = {};
-  /// Of an expert, for json(): fewer tokens than this are few.
+  /// An expert that got fewer tokens than this is listed by json() as having few.
   int64_t tokens_few = 256;
   /// Hidden states, sums and a layer; more is refused. 0: no limit.
   int64_t memory_bytes_max = 0;
@@ -38,7 +38,7 @@ struct CalibrationOptions {
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
-/// What a run holds at most, beside the backend of one layer.
+/// The most memory that a run takes, in addition to the backend of one layer.
 struct CalibrationMemory {
   int64_t hidden_bytes = 0;  // tokens x hidden in BF16
   int64_t moment_bytes = 0;  // of the largest part; of two if the next runs meanwhile
@@ -46,7 +46,7 @@ struct CalibrationMemory {
   int64_t total() const { return hidden_bytes + moment_bytes + layer_bytes; }
 };
 
-/// Of one expert of a layer.
+/// The tokens that one expert of a layer got.
 struct ExpertTokens {
   std::string module;  // "model.layers.3.mlp.experts.17"
   int64_t tokens = 0;
@@ -62,7 +62,7 @@ class Calibration {
   ~Calibration();
   Calibration(Calibration&&) noexcept;
 
-  /// In the order they must be run: layer after layer, the head last.
+  /// The parts in the order in which they must run: layer after layer, the head last.
   int parts() const;
   /// The part that knows the input of a linear, or -1: never looked at (an embedding).
   int part_of(const std::string& module) const;
@@ -71,7 +71,8 @@ class Calibration {
   /// corrupt when more than a tenth of a linear's inputs are no numbers; those of the backend.
   Result<void> run(int index);
 
-  /// Of the last part run. Linears that share an input share this; nullptr: not of this part.
+  /// Statistics of the last part that ran. Linears that share an input share them; nullptr: the
+  /// linear is not of this part.
   const InputStatistics* find(const std::string& module) const;
   /// Largest input seen so far by a linear of a finished part; of an expert's: by any expert of its
   /// layer. Zero when never seen.

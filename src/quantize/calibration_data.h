@@ -38,7 +38,7 @@ struct CalibrationSample {
   int64_t record = 0;  // line, from 1; of a .txt file: which piece of `length` tokens, from 1
 };
 
-/// What was made of one file.
+/// The sequences that one file gave.
 struct SourceReport {
   std::string file;    // name without folder
   std::string sha256;  // of the whole file

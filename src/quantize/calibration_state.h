@@ -64,7 +64,7 @@ struct Calibration::State {
   Result<void> run_part(const Part& part, Taps& into);
   Result<void> take_part(int index);
   void start_next();
-  /// Parts whose sums are held at a time.
+  /// Parts whose sums are in memory at a time.
   int64_t parts_at_once() const;
   Result<void> finish(const Part& part);
   int64_t total_rows() const;

@@ -1,6 +1,5 @@
-// What became of every tensor of a source in a quantized checkpoint: the error of each matrix, the
-// identity of everything else. The measure behind `verify --against`; running the models is the
-// business of eval/.
+// Compares a quantized checkpoint with its source: the error of each matrix, the identity of
+// everything else. The measure of `verify --against`; running the models is the business of eval/.
 #pragma once
 
 #include <cstdint>

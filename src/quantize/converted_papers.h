@@ -1,5 +1,5 @@
-// What tells people about a checkpoint, made true for one that was converted: quantize_report.json,
-// its picture, recipe.yaml and the card. Knows nothing of tensors.
+// The files that describe a checkpoint to people, corrected for one that was converted:
+// quantize_report.json, its picture, recipe.yaml and the model card. Knows nothing of tensors.
 #pragma once
 
 #include <optional>

@@ -58,7 +58,7 @@ bool dialect_can_say(const QuantScheme& scheme, Dialect dialect);
 /// Shape of the scales of an FP8 linear with `rows` rows, per tensor or per channel.
 Shape fp8_scale_shape(WeightFormat format, int64_t rows, Dialect dialect);
 
-/// What config.json has to say about the modules of a checkpoint.
+/// The declaration of config.json about the modules of a checkpoint.
 struct QuantDeclaration {
   struct Module {
     std::string name;

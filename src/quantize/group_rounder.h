@@ -1,5 +1,6 @@
 // Rounds the linears of one fused group and appends what they become to the output. Reads the group
-// in row blocks: once if it may be held, else once for its largest magnitude and once to round.
+// in row blocks: once if it may stay in memory, else once for its largest magnitude and once to
+// round.
 #pragma once
 
 #include <functional>
@@ -23,7 +24,7 @@ struct GroupRounderOptions {
   /// Source bytes of a row block, rounded down to whole rows, and for FP8 blocks to whole bands of
   /// 128 rows; at least one row or band.
   int64_t block_bytes = kBlockBytes;
-  /// What calibration saw of a linear's input; empty: nothing.
+  /// Statistics of a linear's input from calibration; empty: there are none.
   std::function<const InputStatistics*(const LinearSource&)> statistics = {};
   /// FP32 scale of the inputs, multiply direction; empty: what the recipe says.
   std::function<float(const PlannedLinear&)> input_scale = {};
@@ -31,13 +32,13 @@ struct GroupRounderOptions {
   std::function<Result<void>()> check = {};
 };
 
-/// What became of one linear.
+/// The outcome for one linear.
 struct LinearOutcome {
   RoundStatistics statistics;
   std::string fallback;  // why it was rounded without data, or empty
 
   Json json() const;
-  /// Of what json() gave, in this run or an earlier one; errors: corrupt.
+  /// Reads what json() wrote, in this run or an earlier one. Errors: corrupt.
   static Result<LinearOutcome> parse(const Json& json);
 };
 
@@ -60,7 +61,7 @@ class GroupRounder {
     int64_t rows = 0;
     Tensor values = {};
   };
-  /// What the linears of a group have in common.
+  /// The scales that the linears of a group have in common.
   struct GroupScale {
     int exponent = 0;  // NVFP4
     float fp8 = 1.0F;  // FP8 per tensor

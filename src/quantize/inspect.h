@@ -34,8 +34,8 @@ struct InspectTensor {
   std::string file;
 };
 
-/// What one generated token reads: all of the text model but the embedding table, of which it reads
-/// a row, and top-k of the experts. No KV cache, no MTP head, no vision tower.
+/// The weights that one generated token reads: all of the text model but the embedding table, of
+/// which it reads a row, and top-k of the experts. No KV cache, no MTP head, no vision tower.
 struct ActiveCost {
   int64_t parameters = 0;
   int64_t bytes = 0;

@@ -50,7 +50,7 @@ struct StoredModule {
   Shape shape() const;
   /// Values and bias; scales are not parameters.
   int64_t parameters() const;
-  /// Of all its tensors.
+  /// The bytes of all its tensors.
   int64_t bytes() const;
   bool quantized() const { return scheme.weights != WeightFormat::plain; }
   /// A matrix that a linear layer multiplies with, stacked experts included; or a quantized

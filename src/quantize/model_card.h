@@ -38,7 +38,7 @@ struct ForeignCard {
 };
 std::string foreign_card(const ForeignCard& card);
 
-/// What `verify --against --text` measured.
+/// The figures that `verify --against --text` measured.
 struct CardMeasurement {
   std::string text;         // file name of the corpus
   std::string text_sha256;  // of its bytes

@@ -21,7 +21,7 @@ bool is_embedding(std::string_view module);
 /// "model.language_model.layers.3.mlp.experts.7.up_proj" -> "mlp.experts.up_proj".
 std::string linear_kind(std::string_view module);
 
-/// What a bound checkpoint holds, as its config should say it: quantized linears with their
+/// The contents of a bound checkpoint as its config should state them: quantized linears with their
 /// schemes, plain ones by name, experts in a fused tensor as "...mlp.experts". Other areas: below.
 QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights& weights);
 

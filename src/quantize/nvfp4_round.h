@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-/// How the E4M3 scale of a block of 16 is chosen.
+/// The way in which the E4M3 scale of a block of 16 is chosen.
 /// search: of all 126 positive codes the one with the least squared error of the block, summed in
 /// F32 in column order over the weights' 20 leading significant bits (all that BF16 and F16 have);
 /// the lowest code if several tie.

@@ -24,7 +24,7 @@ struct PlannedLinear {
 /// gate/up, the delta net's qkv/z and b/a; or a single linear.
 struct FusedGroup {
   std::vector<PlannedLinear> linears;
-  /// Of its source values.
+  /// The bytes of its source values.
   int64_t bytes = 0;
 };
 

@@ -1,5 +1,5 @@
 // quantize: runs a plan: rounds every planned group, copies the rest, writes a complete checkpoint
-// or one that the same call goes on with after a kill, to the same bytes. Memory: the largest group
+// or one that the same call continues after a kill, to the same bytes. Memory: the largest group
 // and what the threads hold (DESIGN: + 300 MB).
 #pragma once
 
@@ -27,8 +27,8 @@ struct QuantizeOptions {
   /// several: shards, and files of their own for the head and the MTP layer. one:
   /// model.safetensors.
   OutputFiles files = OutputFiles::several;
-  /// A fused group with more source bytes is read twice instead of held; one of more than an eighth
-  /// of this is worked on by all threads together instead of by one.
+  /// A fused group with more source bytes is read twice instead of kept in memory; one of more than
+  /// an eighth of this is worked on by all threads together instead of by one.
   int64_t held_bytes_max = int64_t{256} << 20;
   /// Read, rounded or copied at once.
   int64_t block_bytes = kBlockBytes;
@@ -37,14 +37,15 @@ struct QuantizeOptions {
   /// Asked often; true stops the work with `cancelled`; the same call goes on where it stopped.
   std::function<bool()> cancelled = {};
   /// Begun but not run; nullptr: none. Its parts are run as the work needs them. `data_hash` says
-  /// what it is made from: work is gone on with only if that is the same.
+  /// what it is made from: work is continued only if that is the same.
   Calibration* calibration = nullptr;
   std::string data_hash = {};
   /// A kill costs at most the work of this time.
   double journal_seconds = 2.0;
 };
 
-/// Bytes the run holds at most beside the program itself. `options.threads` must be set (CHECK).
+/// The most bytes that a run takes in addition to the program itself. `options.threads` must be set
+/// (CHECK).
 int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options);
 /// Lowers held_bytes_max, then threads, until the run holds at most `limit_bytes`. Errors:
 /// no_memory with the least that would do.
@@ -55,7 +56,7 @@ Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOpti
 /// Errors: corrupt names a tensor with NaN, infinite or absurd weights, or a source that changed;
 /// invalid_argument for an output that is not empty, is the source, or was begun from another
 /// source or with other settings; no_space; io; cancelled. The last two, and a disk that fills up
-/// later, leave an output to go on with; the others leave nothing.
+/// later, leave an output to continue; the others leave nothing.
 Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& plan,
                                 const Recipe& recipe, const std::filesystem::path& output,
                                 const QuantizeOptions& options);

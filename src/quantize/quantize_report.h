@@ -52,7 +52,7 @@ struct QuantizeReport {
   Json calibration = {};  // what was seen, or null
   int64_t bytes_in = 0;   // of tensors
   int64_t bytes_out = 0;
-  /// What made the file: quantize, then conversions, with SRC and DST for paths.
+  /// The commands that made the file: quantize, then conversions, with SRC and DST for paths.
   std::vector<std::string> commands = {};
 
   KindReport total_rounded() const;

@@ -18,7 +18,7 @@ namespace nibble {
 enum class RecipeStatus : uint8_t { production, free_text, lab };
 std::string_view recipe_status_name(RecipeStatus status);
 
-/// What a rule gives to a linear.
+/// The scheme that a rule gives to a linear.
 struct RecipeScheme {
   /// FP8 per tensor says fp8_tensor activations here; a dialect that prefers dynamic ones has them
   /// per token instead (dialect_scheme).

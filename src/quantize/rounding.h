@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-/// What must be summed up of a linear's input for an algorithm; none: it works without data.
+/// The sums over a linear's input that an algorithm needs; none: it works without data.
 SecondMoment moment_needed(RoundAlgorithm algorithm);
 inline bool is_data_free(RoundAlgorithm algorithm) {
   return moment_needed(algorithm) == SecondMoment::none;

@@ -1,4 +1,4 @@
-// The row rounders behind rounding.h that need data, one file each, and what they share.
+// The row rounders of rounding.h that need data, one file each, and what they share.
 #pragma once
 
 #include <memory>

@@ -24,7 +24,7 @@ struct SchemeWords {
 const SchemeWords* find_words(const QuantScheme& scheme);
 /// An unknown scheme is a CHECK.
 const SchemeWords& words(const QuantScheme& scheme);
-/// Of a weight: 4 or 8.
+/// The bits of a weight: 4 or 8.
 int scheme_bits(const QuantScheme& scheme);
 
 /// One use of a scheme, in order of first appearance.

@@ -1,4 +1,4 @@
-// The single checks behind verify.h. Each looks at one thing and appends what it finds.
+// The single checks of verify.h. Each looks at one thing and appends what it finds.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ struct VerifySubject {
   const Checkpoint& checkpoint;
   const QuantConfig& declared;
   const std::vector<StoredModule>& modules;
-  /// Of every tensor that was scanned.
+  /// Facts of every tensor that was scanned.
   const std::map<const TensorEntry*, ValueFacts>& facts;
 };
 

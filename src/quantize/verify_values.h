@@ -1,5 +1,5 @@
-// What the bytes of one tensor say: values that are not finite, scales that may not be, all zeros.
-// Reads in chunks; nothing is kept.
+// Checks of the bytes of one tensor: values that are not finite, scales that may not be, all zeros.
+// Reads in chunks and keeps nothing.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ NIBBLE_INLINE void diagonal_errors(const float* exact, const float* weight, int 
   }
 }
 
-/// What saturated weights alone lose under `code`: no lower code does better than this.
+/// The error of saturated weights alone under `code`: no lower code does better than this.
 NIBBLE_INLINE float saturation_loss(const float* exact, const float* weight, int code) {
   const float scale = kBlockTables.scale[static_cast<size_t>(code)];
   float loss = 0;

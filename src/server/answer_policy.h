@@ -12,7 +12,7 @@ namespace nibble {
 enum class UnknownFields : uint8_t { ignored, refused };
 /// The name, or names, that a chat answer's thinking has.
 enum class ReasoningField : uint8_t { both, reasoning, reasoning_content };
-/// Of "both", "reasoning", "reasoning_content"; nothing: of another word.
+/// Reads "both", "reasoning" or "reasoning_content"; empty for another word.
 std::optional<ReasoningField> reasoning_field_of(std::string_view name);
 
 struct AnswerPolicy {

@@ -22,7 +22,7 @@ class AnswerWriter {
   virtual std::string finish(const ChoiceEnd& end, const TokenCounts& counts) = 0;
   /// The whole answer, after finish.
   virtual Json whole() const = 0;
-  /// In a stream that has begun.
+  /// Events of a stream that has begun: a sign of life, and an error.
   virtual std::string ping() const = 0;
   virtual std::string error(const ApiError& error) const = 0;
 };

@@ -1,4 +1,4 @@
-// Where a chat prompt is worth remembering: token positions that a later request is likely to
+// Finds where a chat prompt is worth remembering: token positions that a later request is likely to
 // share, found by rendering the conversation in other ways and comparing. Knows no template by
 // name.
 #pragma once

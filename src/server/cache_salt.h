@@ -1,5 +1,6 @@
-// Who shares cached prefixes with whom: the salt of a request is a keyed hash of its API key and of
-// the salt the client chose. The same in every run, since prefixes on disk outlive a process.
+// Decides who shares cached prefixes with whom: the salt of a request is a keyed hash of its API
+// key and of the salt that the client chose. It is the same in every run, since prefixes on disk
+// outlive a process.
 #pragma once
 
 #include <array>

@@ -23,7 +23,7 @@ TranslatedBody chat_of_messages(const Json& body);
 /// background are refused. Tools of other types than function are left out.
 TranslatedBody chat_of_responses(const Json& body);
 
-/// What a response repeats of its request, with the API's defaults for what is not there.
+/// The members of a request that a response repeats, with the API's defaults for absent ones.
 Json echoed_members(const Json& responses_body);
 
 }  // namespace nibble

@@ -34,7 +34,7 @@ class ChoiceDecoder {
   void push(int32_t token);
   /// The end of the tokens: everything held back is released.
   void finish();
-  /// What became certain since the last call.
+  /// The events that became certain since the last call.
   std::vector<OutputEvent> take() { return parser_.take(); }
 
   const std::optional<std::string>& stop_string() const { return stops_.matched(); }
@@ -66,7 +66,7 @@ class ChoiceDecoder {
   int32_t reasoning_tokens_ = 0;
 };
 
-/// Where an answer to `prompt` begins: inside reasoning if its last think tag opens.
+/// The place where an answer to `prompt` begins: inside reasoning if its last think tag opens.
 StartIn start_of(const ServedModel& model, std::span<const int32_t> prompt);
 
 }  // namespace nibble

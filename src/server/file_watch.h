@@ -12,7 +12,7 @@ namespace nibble {
 class FileWatch {
  public:
   explicit FileWatch(std::vector<std::filesystem::path> paths) : paths_(std::move(paths)) {}
-  /// At the first look: true. A file that goes or comes has changed.
+  /// True at the first look. A file that goes or comes has changed.
   bool changed();
 
  private:

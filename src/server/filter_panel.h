@@ -15,7 +15,7 @@
 
 namespace nibble {
 
-/// What a filter that is slow or dead means.
+/// The verdict where a filter is slow or dead: closed refuses the text, open passes it.
 enum class FilterFail : uint8_t { closed, open };
 enum class FilterReasoning : uint8_t { no, yes };
 
@@ -32,7 +32,7 @@ class FilterPanel {
  public:
   using Done = std::function<void(FilterVerdict)>;
   using Clock = std::chrono::steady_clock;
-  /// How it comes back to the server's thread: at once, and after a while.
+  /// The ways back to the server's thread: at once, and after a while.
   struct Server {
     std::function<void(std::function<void()>)> post;
     std::function<void(std::chrono::milliseconds, std::function<void()>)> post_after;

@@ -12,7 +12,7 @@
 
 namespace nibble {
 
-/// What a text has to pass: all of them.
+/// The filters that a text has to pass: all of them.
 using FilterSet = std::vector<std::shared_ptr<OutputFilter>>;
 /// Adds those of `more` that are not there.
 void add_filters(FilterSet& set, const FilterSet& more);

@@ -65,7 +65,7 @@ class Generation {
   uint64_t tenant() const { return request_.tenant; }
   /// Responses: the answer as far as it is, with a status of its own.
   Json so_far(std::string_view status) const;
-  /// Whether clients may call it so: by the answer's id or the request's.
+  /// True if clients may call it so: by the answer's id or the request's.
   bool is_called(std::string_view id) const { return id == head_.id || id == request_id_; }
 
  private:
@@ -87,7 +87,7 @@ class Generation {
     bool end_sent = false;
   };
 
-  /// Of the engine, with its prediction of when there will be room.
+  /// A refusal by the engine, with its prediction of when there will be room.
   ApiError refusal_of(const Error& error) const;
   void fail(const ApiError& error);
   void take_end(Choice& choice, Finished finished);
@@ -99,7 +99,7 @@ class Generation {
   Json whole_logprobs(size_t index);
   Json whole_choice_of(size_t index);
   void cancel_rest();
-  /// What of a choice may be shown since the last time; a verdict against it ends it.
+  /// The events of a choice that may be shown since the last time; a verdict against it ends it.
   std::vector<OutputEvent> events_of(size_t index);
   /// All is said and judged.
   bool complete() const;
@@ -116,14 +116,14 @@ class Generation {
   void add_token_ids(size_t index, Json& choice);
   void stream_choice(int32_t index);
   void stream_event(int32_t index, const OutputEvent& event);
-  /// What the only choice has said since the last time, in the writer's words.
+  /// The events of the only choice since the last time, in the writer's words.
   std::string write_blocks();
   void finish_stream();
   void answer_whole();
   ChoiceEnd end_of(const Choice& choice) const;
   Json usage_so_far() const;
   Json timings() const;
-  /// What tells of the text may be told: it has passed, or there is no filter.
+  /// True if facts about the text may be told: it has passed, or there is no filter.
   bool text_passed(const Choice& choice) const;
   Json logprobs_of(Choice& choice) const;
   bool shown(const OutputEvent& event) const;

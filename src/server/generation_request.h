@@ -24,7 +24,7 @@ namespace nibble {
 enum class Api : uint8_t { chat, completions, messages, responses };
 enum class Delivery : uint8_t { whole, stream };
 enum class Echo : uint8_t { none, prompt };
-/// continued: the answer goes on in the text of the conversation's last message.
+/// continued: the answer continues the text of the conversation's last message.
 enum class AnswerStart : uint8_t { anew, continued };
 /// dropped: max_tokens 0, for the sake of the prompt's log-probabilities.
 enum class Completion : uint8_t { given, dropped };
@@ -79,8 +79,8 @@ struct GenerationRequest {
   double weight = 1.0;        // of its tenant's prompts beside others'
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
-  /// What the answer must be, and the field that asked; compile_structure() makes the grammar of
-  /// it.
+  /// The form that the answer must have, and the field that asked for it; compile_structure() makes
+  /// its grammar.
   std::optional<GrammarSource> structure;
   std::string structure_field;
   std::shared_ptr<const Grammar> grammar;
@@ -90,14 +90,15 @@ struct GenerationRequest {
   std::string prompt_text;  // for them, if there are any
   Json echoed;              // responses: members of the request that the answer repeats
 
-  /// Whether the engine is to compute log-probabilities of the prompt, and how many of the best.
+  /// The number of best tokens for which the engine computes log-probabilities of the prompt, if it
+  /// does.
   int32_t prompt_logprobs_wanted() const;
-  /// What the engine gets for one of prompts.size() * choices sequences; `index` counts the choices
-  /// of the first prompt, then of the second. max_tokens may be lowered to what fits.
-  /// The deadline is the caller's to set, on the engine's clock.
+  /// The engine's request for one of prompts.size() * choices sequences; `index` counts the choices
+  /// of the first prompt, then of the second. max_tokens may be lowered to what fits. The caller
+  /// sets the deadline, on the engine's clock.
   SequenceRequest sequence(const ServedModel& served, size_t index, uint64_t id) const;
   ChoiceDecoder decoder(const ServedModel& served, size_t index) const;
-  /// Of max_tokens, those that thinking may not use, so that an answer has room.
+  /// The part of max_tokens that thinking may not use, so that an answer has room.
   int32_t reserved_tokens(const ServedModel& served) const;
 
  private:
@@ -106,7 +107,7 @@ struct GenerationRequest {
   std::unique_ptr<TokenConstraint> constraint(const ServedModel& served, size_t index) const;
 };
 
-/// What a request's headers say; the rest is in its body.
+/// The facts in a request's headers; the rest is in its body.
 struct ClientFacts {
   uint64_t tenant = 0;
   uint64_t turn_tenant = 0;

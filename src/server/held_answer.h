@@ -25,7 +25,7 @@ class HeldAnswer : public std::enable_shared_from_this<HeldAnswer> {
   void add(std::vector<OutputEvent> events);
   /// No more events will come.
   void finish();
-  /// What may be shown since the last time.
+  /// The events that may be shown since the last time.
   std::vector<OutputEvent> take() { return std::exchange(released_, {}); }
 
   /// hit or failed: the answer ends where it is, and what was held is gone.

@@ -16,7 +16,7 @@ struct HttpHeader {
   std::string value;
 };
 
-/// Which socket a request came through.
+/// The socket through which a request came.
 enum class Entrance : uint8_t { clients, admin };
 
 struct HttpRequest {

@@ -15,7 +15,7 @@
 
 namespace nibble {
 
-/// What a connection needs from its server.
+/// The services that a connection needs from its server.
 class HttpConnectionOwner {
  public:
   virtual ~HttpConnectionOwner() = default;

@@ -24,7 +24,8 @@ struct HttpLimits {
   size_t header_lines_max = 100;
   uint64_t body_bytes_max = uint64_t{32} << 20;
   size_t connections_max = 1024;
-  /// Of one client_group(); Unix sockets have no address, trusted proxies have many clients.
+  /// Connections of one client_group(); Unix sockets have no address, trusted proxies have many
+  /// clients.
   size_t connections_per_address_max = 256;
   size_t output_bytes_max = size_t{4} << 20;  // waiting for one slow reader
   Milliseconds header_wait{10'000};
@@ -75,7 +76,7 @@ class HttpServer {
   /// Another handler for requests to come, also those of open connections.
   void handle_with(HttpHandler handler);
 
-  // From any thread.
+  // May be called from any thread.
   /// Runs `task` on the server's thread.
   void post(std::function<void()> task);
   /// Runs `task` on the server's thread after `delay`, once.
@@ -88,7 +89,7 @@ class HttpServer {
   /// was read before stays.
   Result<void> renew_certificates();
 
-  // On the server's thread.
+  // Runs on the server's thread.
   /// No new connections; kept-alive ones close after their present answer.
   void stop_accepting();
   /// Connections with a request in flight.

@@ -17,7 +17,7 @@ class context;
 
 namespace nibble {
 
-/// Who is at the other end.
+/// The other end of a connection.
 struct HttpPeer {
   Entrance entrance = Entrance::clients;
   std::string address;  // empty: a Unix socket

@@ -1,4 +1,4 @@
-// Keys: who may ask, and what each may do. Keys are held as SHA-256 only; a file of them has one
+// Keys: who may ask, and what each may do. Keys are kept as SHA-256 only; a file of them has one
 // JSON object a line. What a key has used so far is counted in quotas.h.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Which fields a request may have: those that are read, those that are refused by name, and those
-// of the APIs that mean nothing here. For operators who want the others refused.
+// The fields that a request may have: those that are read, those that are refused by name, and
+// those of the APIs that mean nothing here. For operators who want the others refused.
 #pragma once
 
 #include <optional>

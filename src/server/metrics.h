@@ -40,7 +40,7 @@ class Metrics {
   using Time = std::chrono::steady_clock::time_point;
 
   Metrics();
-  /// Whether prompts are looked up at all. Before the first sequence.
+  /// Sets whether prompts are looked up at all. Call it before the first sequence.
   void cache_is(CacheMode mode) { cache_ = mode; }
   /// A sequence was submitted, said something, ended.
   void begin(uint64_t id, Time now);
@@ -56,14 +56,14 @@ class Metrics {
   /// An answer with this status was given instead of a generation.
   void refuse(int status);
 
-  /// Of all sequences, the generated ones also of those that still run.
+  /// Tokens of all sequences; the generated ones also of those that still run.
   struct Tokens {
     int64_t prompt = 0;
     int64_t cached = 0;  // of the prompt
     int64_t generated = 0;
   };
   Tokens tokens() const { return {prompt_tokens_, cached_tokens_, tokens_so_far_}; }
-  /// Of a live sequence: how long it is here, what it has said.
+  /// The progress of a live sequence: how long it has been here, what it has said.
   struct Progress {
     double seconds = 0.0;
     int64_t generated = 0;

@@ -36,7 +36,7 @@ struct OutputEvent {
 };
 
 enum class StartIn : uint8_t { reasoning, content };
-/// sound: calls are held to a grammar, so that only </parameter> ends a value.
+/// sound: calls follow a grammar, so that only </parameter> ends a value.
 enum class ParseTools : uint8_t { no, yes, sound };
 
 class OutputParser {

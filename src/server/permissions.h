@@ -1,4 +1,4 @@
-// What a key's rules say of a request that has been read: its profile, its priority.
+// The rules of a key for a request that has been read: its profile, its priority.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace nibble {
 /// with a list of profiles needs one of them: the model's own name has no rules to hold it.
 std::optional<ApiError> forbidden(const KeyRules& key, GenerationRequest& request);
 
-/// Whether a key may use a profile, or (empty) the model without one.
+/// Says if a key may use a profile, or (empty) the model without one.
 enum class Permission : uint8_t { denied, granted };
 Permission may_use(const KeyRules& key, std::string_view profile);
 

@@ -66,7 +66,7 @@ class Profiles {
 /// Those of each profile, by its name. Errors: those of FilterStore::get, with the profile's name.
 Result<std::map<std::string, FilterSet>> make_filters(const Profiles& profiles, FilterStore& store);
 
-/// What GET /v1/models lists of profiles: each once, as NAME:PROFILE, or none.
+/// The profiles that GET /v1/models lists: each once, as NAME:PROFILE, or none.
 enum class ProfileListing : uint8_t { off, on };
 
 /// The names that are listed: the model's own, then the first with each profile.
@@ -81,7 +81,7 @@ std::string shown_name(std::string_view asked, const std::vector<std::string>& n
 const Profile* profile_of(std::string_view model, const std::vector<std::string>& names,
                           const Profiles& profiles);
 
-/// Whether a request, as it came, says itself if the model is to think. cannot: a raw prompt.
+/// Says if a request, as it came, states that the model is to think. cannot: a raw prompt.
 enum class SaysThinking : uint8_t { no, yes, cannot };
 SaysThinking says_thinking(Api api, const Json& body);
 

@@ -1,5 +1,5 @@
-// Log-probabilities of prompt tokens as answers show them: gathered from the engine's pieces, then
-// as vLLM's `prompt_logprobs` or as the head of a completion's `logprobs` under `echo`.
+// Log-probabilities of prompt tokens as answers show them: gathered from the engine's messages,
+// then as vLLM's `prompt_logprobs` or as the head of a completion's `logprobs` under `echo`.
 #pragma once
 
 #include <cstdint>

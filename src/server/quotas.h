@@ -24,7 +24,7 @@ class Quotas {
   /// Takes the tokens of a prompt. A prompt larger than a minute's tokens needs a full bucket.
   /// Errors: 429.
   std::optional<ApiError> take_tokens(const KeyRules& key, int64_t tokens, Time now);
-  /// What an answer came to; may leave a debt, which the next ones wait for.
+  /// Charges the tokens of an answer; may leave a debt, which the next ones wait for.
   void charge_tokens(const KeyRules& key, int64_t tokens, Time now);
 
   /// x-ratelimit-limit-, -remaining- and -reset-requests and -tokens, of those that are limited.

@@ -1,5 +1,5 @@
-// RequestRecord: what is told of one request when it is over, as a line of text or of JSON; and the
-// exchange that fills it in while the answer goes out. Never the prompt, unless asked.
+// RequestRecord: what is reported about one request when it is over, as a line of text or of JSON;
+// and the exchange that fills it in while the answer goes out. Never the prompt, unless asked.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct RequestRecord {
   std::string id;        // the client's x-request-id if it is harmless, else a new one
   std::string trace_id;  // of traceparent, 32 hex digits, or empty
   std::string path;
-  std::string origin;  // of a page in a browser, if it may read the answer
+  std::string origin;                   // of a page in a browser, if it may read the answer
   std::string model;                    // as the client named it
   std::string body;                     // only if prompts are to be logged
   std::shared_ptr<const KeyRules> key;  // nothing: the server has none

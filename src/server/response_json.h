@@ -13,7 +13,7 @@
 
 namespace nibble {
 
-/// What every object of one answer repeats.
+/// The members that every object of one answer repeats.
 struct AnswerHead {
   std::string id;  // "chatcmpl-..."
   Api api = Api::chat;
@@ -35,7 +35,7 @@ struct TokenCounts {
   Json usage() const;
 };
 
-/// How a choice ended, in the words of the API.
+/// The end of a choice, in the words of the API.
 struct ChoiceEnd {
   std::string finish_reason;  // stop, length, tool_calls, repetition, content_filter, abort
   Json stop_reason;           // the stop string, an extra stop id, a word, or null

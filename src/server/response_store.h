@@ -32,7 +32,7 @@ class ResponseStore {
   using Limits = ResponseStoreLimits;
   explicit ResponseStore(Limits limits) : limits_(limits) {}
 
-  // From any thread.
+  // May be called from any thread.
   bool enabled() const { return limits_.responses_max > 0; }
   /// `response` as it was answered, `input` as StoredInput::items. One too large alone is dropped.
   void put(uint64_t tenant, const Json& response, const Json& input);

@@ -1,5 +1,5 @@
-// What answers each route: one function per row of routes.cc, or one for several rows that differ
-// by their path alone. All run on the server's thread and must not block.
+// The functions that answer routes: one for each row of routes.cc, or one for several rows that
+// differ by their path alone. All run on the server's thread and must not block.
 #pragma once
 
 #include "server/routes.h"

@@ -33,7 +33,7 @@ enum class Access : uint8_t { open, keyed };
 /// admin: what works on the whole server, for every client at once. It answers on the admin socket,
 /// and on the clients' socket only where AdminRoutes says so, whatever the key.
 enum class Audience : uint8_t { clients, admin };
-/// What a POST may bring: a JSON body, or that or nothing.
+/// The body that a POST may have: a JSON body, or that or nothing.
 enum class BodyRule : uint8_t { json, json_or_none };
 
 /// A path and what it answers to. A path that ends in '/' takes everything below it, or with `tail`
@@ -56,8 +56,8 @@ struct Route {
 /// Every route there is.
 std::span<const Route> server_routes();
 
-/// Where a request came in: the clients' socket, that socket where admin routes answer on it too,
-/// or the admin socket.
+/// The socket at which a request came in: the clients' socket, that socket where admin routes
+/// answer on it too, or the admin socket.
 enum class Door : uint8_t { clients, clients_and_admin, admin };
 /// Through the admin socket: admin routes and whatever reads; the file's permissions are its key.
 bool answers_at(const Route& route, Door door);

@@ -49,7 +49,7 @@ struct ServedModel {
   /// Text of more bytes than this cannot fit the context, whatever its tokens: refused before the
   /// work of tokenising it. Normalisation may shrink text; four is more than it can.
   size_t prompt_bytes_max() const { return 4 * token_bytes_max * static_cast<size_t>(context_max); }
-  /// What a grammar may be made of: the text of every token that is no tag.
+  /// The vocabulary that a grammar may use: the text of every token that is no tag.
   GrammarCompiler::Vocabulary grammar_vocabulary() const;
   /// One bit per vocabulary row: ids the tokenizer knows.
   std::vector<uint32_t> sampleable() const;

@@ -31,12 +31,12 @@ struct MemoryPart {
   Place place = Place::device;
 };
 
-/// Whether "/", "/assets/", "/docs" and "/openapi.json" answer.
+/// served: "/", "/assets/", "/docs" and "/openapi.json" answer.
 enum class WebPage : uint8_t { served, off };
 
 enum class PromptLog : uint8_t { no, yes };
 
-/// Where /sleep, /wake_up and /cancel_all answer.
+/// The sockets on which /sleep, /wake_up and /cancel_all answer.
 enum class AdminRoutes : uint8_t { on_admin_socket, on_every_socket };
 
 struct ServerOptions {
@@ -89,7 +89,7 @@ class Server {
   /// A request that came by another way than a socket; from any thread. Its exchange is called on
   /// the thread of run().
   void submit(HttpRequest request, std::shared_ptr<HttpExchange> exchange);
-  /// As a signal does; from any thread.
+  /// Ends the server as a signal does; may be called from any thread.
   void terminate();
 
   /// For start().

@@ -49,7 +49,7 @@ struct ServerState {
   /// Submits a request to the engine; its events come by pump().
   void start(GenerationRequest request, const Call& call);
   void pump();
-  /// What a verdict has freed is sent.
+  /// Sends what a verdict has freed.
   void release(const std::shared_ptr<Generation>& generation);
   void settle(const Live& live);
   void write_line(RequestRecord& record) const;

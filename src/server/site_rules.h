@@ -22,7 +22,7 @@ class SiteRules {
     std::vector<std::string> origins;
   };
   /// checked: Host must be a name of this machine (localhost, 127.0.0.0/8, ::1) or listed. Else
-  /// only a list given by the operator is held to.
+  /// only a list given by the operator applies.
   enum class LocalNames : uint8_t { any, checked };
 
   SiteRules() = default;

@@ -32,7 +32,7 @@ inline void run_on(HttpServer& server, const std::function<void()>& task) {
 class RawClient {
  public:
   explicit RawClient(uint16_t port) : RawClient(port, "127.0.0.1") {}
-  /// From an address of the loopback network.
+  /// Connects from an address of the loopback network.
   RawClient(uint16_t port, const char* from) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in own = {};
     own.sin_family = AF_INET;
@@ -44,7 +44,7 @@ class RawClient {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
-  /// Of a Unix socket.
+  /// A client of a Unix socket.
   explicit RawClient(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
@@ -60,7 +60,7 @@ class RawClient {
     socket_ = -1;
   }
   bool connected() const { return connected_; }
-  /// What is sent is all; reading goes on.
+  /// Ends sending; reading goes on.
   void end_sending() { ::shutdown(socket_, SHUT_WR); }
   /// Lets little gather at this end; the kernel takes the least it knows.
   void receive_at_most(int bytes) {

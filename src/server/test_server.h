@@ -37,7 +37,7 @@ class ServerTest : public ::testing::Test {
     server_ = std::move(server).value();
     thread_ = std::thread([this] { server_->run(); });
   }
-  /// What computes.
+  /// The backend that computes.
   virtual std::unique_ptr<Backend> backend(std::vector<int32_t> script,
                                            std::chrono::milliseconds pass_time) const {
     return std::make_unique<ScriptedBackend>(std::move(script), pass_time);
@@ -49,7 +49,7 @@ class ServerTest : public ::testing::Test {
             .waiting_max = 8,
             .integrity = IntegrityChecks::every_step};
   }
-  /// What is served.
+  /// The model that is served.
   virtual ServedModel model() const { return served_model(); }
   void TearDown() override {
     if (!server_) return;
@@ -138,7 +138,7 @@ class ServerTest : public ::testing::Test {
     return at(answer, "choices").as_array().at(index);
   }
 
-  /// Of the last answer.
+  /// A header of the last answer.
   std::string header(std::string_view name) const {
     const size_t at = head_.find(concat("\r\n", name, ": "));
     if (at == std::string::npos) return "";

@@ -14,7 +14,7 @@ namespace nibble {
 using TextRoute = std::function<HttpResponse(std::string_view body, const ServedModel& model,
                                              const RequestLimits& limits)>;
 
-/// The function behind a path, or an empty one:
+/// The function of a path, or an empty one:
 ///   /v1/messages/count_tokens, /v1/responses/input_tokens   prompt tokens of such a request
 ///   /tokenize        {"prompt"} or {"messages", ...} -> {"count","max_model_len","tokens",
 ///                    "token_strs"}; llama.cpp's {"content"} too

@@ -15,7 +15,7 @@ enum class ParameterKind : uint8_t {
   value,  // something else: JSON if it parses as what is declared, else a string
 };
 
-/// held: the call was held to a grammar, so that its schema was checked and its text is exact.
+/// held: the call followed a grammar, so that its schema was checked and its text is exact.
 enum class CallText : uint8_t { free, held };
 
 class ToolSchemas {

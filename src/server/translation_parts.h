@@ -1,4 +1,4 @@
-// What both translations to chat requests build: conversations, message by message.
+// The parts that both translations to chat requests build: conversations, message by message.
 #pragma once
 
 #include <optional>

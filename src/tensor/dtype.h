@@ -34,7 +34,7 @@ struct DTypeInfo {
 const DTypeInfo& dtype_info(DType type);
 /// All rows, in enum order.
 std::span<const DTypeInfo> dtype_table();
-/// By safetensors name; unsupported names the known ones.
+/// Finds an element type by its safetensors name. Errors: unsupported, naming the known ones.
 Result<DType> parse_dtype(std::string_view name);
 
 /// Bytes of `count` packed elements (F4: two to a byte, count must be even).

@@ -23,7 +23,7 @@ class Gate {
     open_ = true;
     changed_.notify_all();
   }
-  /// Until somebody stands there.
+  /// Waits until a thread stands at the gate.
   void wait_for_one() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return waiting_ > 0; });

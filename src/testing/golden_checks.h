@@ -15,17 +15,17 @@ class GoldenChecks {
   GoldenChecks(const std::string& name, const BackendFactory& factory,
                const BackendOptions& options, double logit_error_max = 1e-3);
 
-  /// Every sequence alone, prefilled in pieces of `piece` tokens (0: in one).
+  /// Every sequence alone, prefilled in chunks of `piece` tokens (0: whole).
   void expect_prefill(int piece);
   /// Holds the prefill of a backend with KvCache::fp8 and F32 activations against the logits with
   /// rounded keys and values, in the cases that have them. A number whose rounding turns over
   /// because of its last bit in F32 shows.
   void expect_prefill_with_kv_fp8(int piece);
-  /// All sequences in one batch, in pieces of different lengths, so that they end apart.
+  /// All sequences in one batch, in chunks of different lengths, so that they end apart.
   void expect_mixed_batch();
-  /// The same bits in one piece, in pieces of 1, 7 and 64, and mixed with other sequences.
+  /// The same bits whole, in chunks of 1, 7 and 64, and mixed with other sequences.
   void expect_same_bits();
-  /// A state kept inside a piece and restored later gives the same logits again.
+  /// A state kept inside a chunk and restored later gives the same logits again.
   void expect_snapshots();
   /// Drafts, some of them wrong: the accepted rows have the bits of rows fed one by one, and the
   /// rejected ones leave no trace.

@@ -36,7 +36,7 @@ class TestSession {
 
   /// One forward pass. Logits of every row, [T, vocab_rows], in feed order.
   std::vector<float> pass(const std::vector<Feed>& feeds);
-  /// Of the drafts of the sequence's last pass, the first `count` become part of it.
+  /// Accepts the first `count` drafts of the sequence's last pass.
   void accept(int sequence, int count);
   int tokens(int sequence) const { return lengths_[static_cast<size_t>(sequence)]; }
   /// Rewinds a sequence to its last snapshot: later tokens are forgotten.

@@ -38,7 +38,7 @@ struct TemplateInput {
 };
 
 struct RenderedPrompt {
-  std::vector<TextPiece> pieces;  // none empty; neighbours differ in origin
+  std::vector<TextPiece> pieces;  // none empty; adjacent ones differ in origin
   std::string flat() const;
 };
 
@@ -85,7 +85,7 @@ Result<ChatTemplate> load_chat_template(const std::filesystem::path& folder, Jso
 /// special_tokens_map.json; an empty object if the folder has neither.
 Result<Json> read_special_tokens(const std::filesystem::path& folder);
 
-/// What `nibble render` does.
+/// The request of `nibble render`.
 struct RenderRequest {
   std::filesystem::path source;                // checkpoint folder, or a template file
   std::filesystem::path messages;              // JSON: list of messages, or a chat request object

@@ -18,13 +18,13 @@
 
 namespace nibble {
 
-/// Whether added tokens (special or not: <|im_end|>, <think>, <tool_call>) are recognised in text.
+/// Says if added tokens (special or not: <|im_end|>, <think>, <tool_call>) are recognised in text.
 enum class SpecialTokens {
   recognised,  // text we wrote: templates, raw completion prompts of a trusted caller
   plain_text,  // text a user wrote: "<|im_end|>" is ten ordinary characters
 };
 
-/// Whether decoding leaves out tokens flagged `special` (<|im_end|>; not <think>).
+/// Says if decoding leaves out tokens flagged `special` (<|im_end|>; not <think>).
 enum class SkipSpecial { no, yes };
 
 /// Immutable after load and cheap to copy; every method may be called from many threads at once.

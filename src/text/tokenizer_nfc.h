@@ -16,8 +16,8 @@ size_t find_nfc_active(std::string_view text, size_t from = 0);
 /// The NFC form of valid UTF-8.
 std::string normalize_nfc(std::string_view text);
 
-/// Whether the character at `at` never combines with what stands before it, so that both sides
-/// can be normalized on their own. The end of the text is a boundary.
+/// Says if the character at `at` never combines with the text before it, so that both sides can be
+/// normalized on their own. The end of the text is a boundary.
 enum class NfcBoundary { no, yes };
 NfcBoundary nfc_boundary(std::string_view text, size_t at);
 

@@ -39,14 +39,14 @@ size_t valid_utf8_prefix(std::string_view bytes);
 /// At most 80 bytes of `text` in quotes, on one line, for error messages about foreign files.
 std::string quoted_excerpt(std::string_view text);
 
-/// How the bytes at the start of a non-empty string read.
+/// The reading of the bytes at the start of a non-empty string.
 struct Utf8Step {
   enum class Kind { valid, invalid, incomplete } kind;
   size_t bytes;  // of the character; of the maximal subpart; of the whole rest
 };
 Utf8Step step_utf8(std::string_view bytes);
 
-/// Whether bytes at the end that may still become a character are replaced or left.
+/// Says if bytes at the end that may still become a character are replaced or left.
 enum class Utf8End { replace, keep };
 /// Appends `bytes` to `out` with invalid sequences replaced; returns how many were used.
 size_t append_lossy_utf8(std::string& out, std::string_view bytes, Utf8End end);

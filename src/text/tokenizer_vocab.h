@@ -30,7 +30,7 @@ class TokenizerVocab {
   /// Errors: corrupt, when the id is out of range or taken, the text is empty, too long or taken.
   Result<void> add(int64_t id, std::string_view text);
 
-  /// From now on `id` (which exists) decodes as if its text were `text`.
+  /// Makes `id` (which exists) decode as if its text were `text`.
   void set_output(int32_t id, std::string_view text);
 
   std::optional<int32_t> find(std::string_view text) const;
@@ -39,7 +39,8 @@ class TokenizerVocab {
   bool has(int32_t id) const { return id >= 0 && id < id_end() && entries_[id].length > 0; }
   /// For ids that exist. Views live as long as the vocabulary and until the next add().
   std::string_view text(int32_t id) const;
-  /// What the token decodes to: its characters as bytes if all are of the alphabet, else its text.
+  /// The bytes that the token decodes to: its characters as bytes if all are of the alphabet, else
+  /// its text.
   std::string_view bytes(int32_t id) const;
 
  private:

@@ -1,5 +1,5 @@
-// What every block of this backend works with. Blocks are free functions, one file each, named as
-// in the other backends; CpuBackend (cpu_backend.cc) only forwards to them.
+// The context that every block of this backend works with. Blocks are free functions, one file
+// each, named as in the other backends; CpuBackend (cpu_backend.cc) only forwards to them.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ namespace nibble::cpu {
 inline constexpr int kExpertsPerTokenMax = 64;
 inline constexpr int kConvTapsMax = 16;
 
-/// Where the rows of each expert lie in the gathered order; reused from pass to pass.
+/// The place of each expert's rows in the gathered order; reused from pass to pass.
 struct Routing {
   std::vector<int32_t> experts;  // [T, top_k], by rank
   std::vector<float> weights;    // [T, top_k]

@@ -1,5 +1,5 @@
 // The CPU backend: SIMD and threads, F32 activations and caches. The instruction set is chosen at
-// run time; every set, thread count, batch and piece of a prompt gives the same bits.
+// run time; every set, thread count, batch and chunk of a prompt gives the same bits.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Which kernels this machine can run.
+// Detects which kernels this machine can run.
 #pragma once
 
 #include <string_view>

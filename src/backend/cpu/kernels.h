@@ -3,7 +3,7 @@
 // inline function from here could otherwise be linked into code that must run everywhere.
 //
 // Every kernel gives the same bits on every instruction set and for every split of the work: an
-// output element is one fixed-order reduction that does not depend on its neighbours.
+// output element is one fixed-order reduction that does not depend on other elements.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ namespace nibble::cpu {
 constexpr int kPanelRows = 16;     // weight rows of one panel, one per SIMD lane
 constexpr int kRowsDirectMax = 4;  // up to here weights are decoded in registers
 
-/// How a packed panel stores its 16 rows; Kp is K rounded up to 16, padded with zeros.
+/// The forms in which a packed panel stores its 16 rows; Kp is K rounded up to 16, padded with
+/// zeros.
 ///   f32        [Kp][16] float
 ///   bf16       [Kp/2][16] words: even column in the low half
 ///   fp8        [Kp/4][16] words: four E4M3 codes, first column lowest

@@ -11,7 +11,7 @@ namespace nibble::cpu {
 /// cos and sin [T, pairs] of the batch's positions.
 void fill_angles(const RopeTable& table, const Batch& batch, Matrix& cos, Matrix& sin);
 
-/// Rotates the pairs (i, i + pairs) of x in place; what lies behind them passes.
+/// Rotates the pairs (i, i + pairs) of x in place; the elements after them stay as they are.
 void rotate(float* x, const float* cos, const float* sin, int pairs);
 
 }  // namespace nibble::cpu

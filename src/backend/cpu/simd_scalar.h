@@ -46,7 +46,7 @@ inline Vec zero() { return broadcast(0.0F); }
 inline Vec load(const float* p) {
   return each_lane([&](int i) { return p[i]; });
 }
-/// The first n lanes (0..16) from memory, the others zero; nothing behind them is touched.
+/// The first n lanes (0..16) from memory, the others zero; nothing after them is touched.
 inline Vec load_n(const float* p, int n) {
   return each_lane([&](int i) { return i < n ? p[i] : 0.0F; });
 }

@@ -64,7 +64,7 @@ class StateSlots {
   SavedInputs& saved(int32_t slot, int layer) {
     return slots_[static_cast<size_t>(slot)].saved[static_cast<size_t>(layer)];
   }
-  /// To what a state of this kind keeps.
+  /// Rounds numbers to those that a state of this kind keeps.
   void round(DeltaState& state) const;
   void copy(int32_t from, int32_t to);
   void fill(int32_t slot, float value);

@@ -1,5 +1,5 @@
-// Where the prompt kernels of a card keep BF16 between products, so that a difference to them is a
-// difference of sums, not of roundings. Not the truth: for tests of such kernels.
+// The places where the prompt kernels of a card keep BF16 between products, so that a difference to
+// them is a difference of sums, not of roundings. Not the truth: for tests of such kernels.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class PromptRounding : uint8_t { none, bf16 };
 
 namespace reference {
 
-/// Of one sequence: none but for prompts.
+/// The rounding of one sequence: none unless it is a prompt.
 inline PromptRounding rounding_of(PromptRounding rounding, const BatchSequence& sequence) {
   return sequence.arithmetic == Arithmetic::prompt ? rounding : PromptRounding::none;
 }
@@ -29,7 +29,7 @@ void round_all(std::span<T> values) {
   for (T& value : values) value = round_to_bf16(static_cast<float>(value));
 }
 
-/// Of values [T, width] the rows that are rounded.
+/// Rounds the rows of values [T, width] that belong to prompts.
 inline void round_prompt_rows(PromptRounding rounding, const Batch& batch,
                               std::vector<float>& values) {
   const size_t width = values.size() / batch.tokens.size();

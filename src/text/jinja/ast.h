@@ -77,7 +77,7 @@ struct Expr {
   TestFunction test = nullptr;
 };
 
-/// Where an assignment goes: a name, an attribute of a namespace, or a tuple of targets.
+/// The target of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   std::string name;
   std::string attribute;

@@ -20,7 +20,7 @@ bool is_unsupported_method(std::string_view name);
 /// `method.kind` is method.
 Result<Value> call_method(Runtime& runtime, const Callable& method, const Arguments& arguments);
 
-/// Only for methods.cc: the methods of str.
+/// The methods of str; for methods.cc only.
 Result<Value> call_text_method(Runtime& runtime, const Text& self, std::string_view name,
                                const Arguments& arguments);
 

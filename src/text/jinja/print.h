@@ -1,4 +1,4 @@
-// How values print: str(), repr() and json.dumps() of Python. Costs are charged by the caller's
+// Prints values: str(), repr() and json.dumps() of Python. Costs are charged by the caller's
 // Runtime; nothing here knows templates.
 #pragma once
 

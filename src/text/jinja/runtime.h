@@ -48,7 +48,7 @@ class Runtime {
   Result<void> enter_macro();
   void leave_macro() { --macro_depth_; }
 
-  /// What raise_exception does: the message goes out exactly as it is.
+  /// Does what raise_exception asks: the message goes out exactly as it is.
   Error raise(std::string message) {
     raised_ = true;
     return fail(std::move(message));

@@ -80,7 +80,7 @@ class Value {
     return get<std::shared_ptr<const Undefined>>()->message;
   }
 
-  /// Where a number, list or dict came from; strings know it per byte.
+  /// The origin of a number, list or dict; strings know it per byte.
   Origin origin() const { return is(Kind::string) ? as_text().origin() : origin_; }
   Value& tag(Origin origin) {
     origin_ = origin;
