@@ -18,11 +18,11 @@ inline constexpr Option kStrictFieldsOption = {
     "strict-fields", "", "false", "an unknown field of a request is refused, not ignored"};
 inline constexpr Option kReasoningFieldOption = {"reasoning-field",
                                                  "both|reasoning|reasoning_content", "both",
-                                                 "what thinking is called in chat answers"};
+                                                 "field that has the thinking in chat answers"};
 
 inline constexpr Option kResponseStoreOption = {
     "response-store", "N", "0",
-    "so many answers of /v1/responses are kept in memory, to be continued by their ids; 0: none"};
+    "answers of /v1/responses kept in memory, to be continued by their ids; 0: none"};
 inline constexpr Option kResponseStoreBytesOption = {
     "response-store-max-bytes", "N", "256M", "bytes of all answers that are kept; the oldest go"};
 
@@ -33,7 +33,7 @@ inline constexpr Option kFilterCaOption = {"filter-ca", "FILE", "",
                                            "certificates that https filters are trusted by; else "
                                            "those of the system"};
 inline constexpr Option kFilterFailOption = {"filter-fail", "open|closed", "closed",
-                                             "what a slow or dead filter means: closed refuses"};
+                                             "verdict of a slow or dead filter: closed refuses"};
 inline constexpr Option kFilterTimeoutOption = {"filter-timeout", "SECONDS", "5",
                                                 "longest wait for a filter's verdict"};
 inline constexpr Option kFilterWindowOption = {

@@ -16,16 +16,18 @@ inline constexpr Option kCalibOption = {
     "calib", "FILES|MIX", "",
     "samples: FILE.jsonl[:COUNT],FILE.txt, a mix by name, or its YAML file"};
 inline constexpr Option kCalibFolderOption = {"calib-folder", "DIR", ".",
-                                              "where the files of a mix are"};
+                                              "folder of the files of a mix"};
 inline constexpr Option kCalibSamplesOption = {"calib-samples", "N", "512",
                                                "samples, over all files that name no count"};
 inline constexpr Option kCalibLengthOption = {"calib-length", "N", "2048",
                                               "tokens of a sample at most; a mix has its own"};
-inline constexpr Option kCalibSeedOption = {"calib-seed", "N", "0", "which samples are chosen"};
+inline constexpr Option kCalibSeedOption = {"calib-seed", "N", "0",
+                                            "seed of the choice of samples"};
 inline constexpr Option kCalibMapOption = {
     "calib-map", "NAME=FIELD", "", "fields of records by other names: prompt=query,response=reply"};
 inline constexpr Option kCalibBackendOption = {
-    "backend", "NAME", "auto", "that calibrates: cuda or cpu; auto is cuda where a usable card is"};
+    "backend", "NAME", "auto",
+    "backend that calibrates: cuda or cpu; auto is cuda where a usable card is"};
 
 /// Everything a calibrated run needs, at addresses that stay.
 struct PreparedCalibration {

@@ -9,10 +9,10 @@
 
 namespace nibble {
 
-inline constexpr Option kQuantizationOption = {
-    "quantization", "NAME", "",
-    "what config.json has to declare: modelopt, modelopt_fp4, modelopt_mixed or compressed-tensors",
-    "-q"};
+inline constexpr Option kQuantizationOption = {"quantization", "NAME", "",
+                                               "format that config.json has to declare: modelopt, "
+                                               "modelopt_fp4, modelopt_mixed or compressed-tensors",
+                                               "-q"};
 
 /// Errors: invalid_argument (another name, or the checkpoint in `folder` declares something else),
 /// those of reading its config.json or hf_quant_config.json. Nothing is read without the option.

@@ -53,9 +53,14 @@ inline constexpr Option kMaxTokensOption = {"max-tokens", "N", "",
                                             "longest answer; default: what the context holds"};
 inline constexpr Option kTemperatureOption = {
     "temperature", "T", "", "0 takes the likeliest token; default: generation_config.json"};
-inline constexpr Option kTopPOption = {"top-p", "P", "", "nucleus sampling; likewise"};
-inline constexpr Option kTopKOption = {"top-k", "N", "", "of the N likeliest; likewise"};
-inline constexpr Option kMinPOption = {"min-p", "P", "", "of at least P times the best; likewise"};
+inline constexpr Option kTopPOption = {
+    "top-p", "P", "",
+    "nucleus sampling: tokens of this much mass; default: generation_config.json"};
+inline constexpr Option kTopKOption = {
+    "top-k", "N", "", "only the N likeliest tokens; default: generation_config.json"};
+inline constexpr Option kMinPOption = {
+    "min-p", "P", "",
+    "only tokens of at least P times the best's probability; default: generation_config.json"};
 inline constexpr Option kSeedOption = {"seed", "N", "", "same seed, same answer; default: random"};
 
 inline constexpr Option kThinkingBudgetOption = {

@@ -41,7 +41,7 @@ inline constexpr Option kBackendOption = {
     "backend", "NAME", "auto", "cuda, cpu or reference; auto is cuda where a usable card is"};
 inline constexpr Option kActivationsOption = {
     "activations", "MODE", "auto",
-    "what meets the weights: auto, bf16, declared or f32 (on a card slow, for tests)"};
+    "precision of activations: auto, bf16, declared or f32 (on a card slow, for tests)"};
 inline constexpr Option kKvCacheOption = {
     "kv-cache-dtype", "TYPE", "auto",
     "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "

@@ -15,11 +15,13 @@ namespace {
 
 constexpr Option kOptions[] = {
     {"recipe", "NAME|FILE", kDefaultRecipe,
-     "what becomes what: mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8, lab-fp8-embed, or a "
+     "the format of each linear: mixed, w4a16, w4a4, w4a4-fp8-head, experts-only, fp8, "
+     "lab-fp8-embed, or a "
      "YAML file"},
     {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
     {"algorithm", "NAME", "search",
-     "of 4-bit weights: search, amax, four-over-six; with --calib diagonal, blocks or gptq"},
+     "rounding of 4-bit weights: search, amax, four-over-six; with --calib diagonal, blocks or "
+     "gptq"},
     kCalibOption,
     kCalibFolderOption,
     kCalibSamplesOption,

@@ -17,8 +17,9 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: one sequence, or a list of them"},
     {"logits", "OUT", "", "write all logits to this safetensors file, [T, V] F32"},
     {"reference", "DIR2", "", "compare distributions with this checkpoint's"},
-    {"reference-activations", "MODE", "", "of the reference; default: as --activations"},
-    {"reference-state-dtype", "TYPE", "", "of the reference; default: as --state-dtype"},
+    {"reference-activations", "MODE", "",
+     "activations of the reference; default: as --activations"},
+    {"reference-state-dtype", "TYPE", "", "state of the reference; default: as --state-dtype"},
     {"arithmetic", "NAME", "prompt", "prompt, or generation: each id as if it had been sampled"},
     {"json", "", "", "print one JSON object"},
 });

@@ -14,7 +14,7 @@ inline constexpr Option kSpeculativeOption = {
     "speculative-config", "JSON", "",
     "draft tokens and verify several in one pass, with equal outputs: {\"method\": \"ngram\"} "
     "proposes "
-    "what followed in the text before; num_speculative_tokens (4), prompt_lookup_max (4), "
+    "tokens that followed earlier in the text; num_speculative_tokens (4), prompt_lookup_max (4), "
     "prompt_lookup_min (2)",
     "-sc"};
 

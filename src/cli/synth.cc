@@ -11,7 +11,7 @@ namespace {
 constexpr Option kOptions[] = {
     {"layout", "NAME", "mixed",
      "mixed (NVFP4 experts and head, FP8 projections), nvfp4, w4a4 (BF16 head), fp8 or bf16"},
-    {"seed", "N", "1", "of the random numbers"},
+    {"seed", "N", "1", "seed of the random numbers"},
     {"threads", "N", "0", "threads; 0 is one per usable core"},
 };
 

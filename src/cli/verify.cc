@@ -17,7 +17,7 @@ constexpr auto kOwnOptions = std::to_array<Option>({
      "the unquantized checkpoint: error of every matrix, identity of the rest"},
     {"text", "FILE", "",
      "with --against: KL divergence, top-1 agreement and perplexity on this text"},
-    {"max-tokens", "N", "4096", "of that text"},
+    {"max-tokens", "N", "4096", "most tokens of that text"},
     {"card", "", "", "with --text: write the figures into the checkpoint's README.md"},
     {"max-error", "E", "0.15", "largest relative error of a matrix"},
     {"max-kl", "KL", "0.1", "largest mean KL divergence"},
