@@ -36,7 +36,7 @@ Result<std::string> base_url(const Arguments& arguments) {
   return url;
 }
 
-/// What the server answers to a GET of a path below its base.
+/// The server's answer to a GET of a path below its base.
 Result<HttpResponse> ask(const ServerFacts& facts, const std::string& path) {
   const HttpUrl parsed = TRY(parse_http_url(facts.url));
   const std::string prefix = parsed.path == "/" ? "" : parsed.path;

@@ -162,8 +162,9 @@ class BackendFacts {
   /// A few lines for people, each with its newline: the kernels that run and the bytes they move;
   /// empty where there is one choice only. Before the first pass.
   virtual std::string kernel_table() { return {}; }
-  /// What decides the bits of pages and states: the kernels, and the formats of weights' inputs, of
-  /// pages and of states. Where it differs, stored ones are of no use. The same on equal machines.
+  /// Names everything that decides the bits of pages and states: the kernels, and the formats of
+  /// weights' inputs, of pages and of states. Where it differs, stored ones are of no use. The same
+  /// on equal machines.
   virtual std::string arithmetic() = 0;
   /// Nothing: weights and caches lie in the host's own memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }

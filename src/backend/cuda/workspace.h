@@ -18,7 +18,7 @@ constexpr int64_t choice_ints(int64_t slab, int64_t top_k, int64_t experts) {
   return (3 * slab * top_k + 2 * experts + 4 + top_k + 3) / 4 * 4 + 4 * slab * top_k;
 }
 
-/// What decides the size of a workspace.
+/// The facts that decide the size of a workspace.
 struct WorkspaceNeeds {
   PoolSizes sizes;
   Activations activations = Activations::bf16;

@@ -29,7 +29,7 @@ class RecordedPasses {
 
   /// Numbers of rows that may be recorded, ascending.
   static std::span<const int32_t> all_rows();
-  /// Of these, the ones that a server of so many sequences at once, and so many rows, needs.
+  /// The ones among these that a server of so many sequences at once, and so many rows, needs.
   static std::span<const int32_t> rows_for(int64_t sequences, int32_t rows_max);
 
   /// Records what `walk` launches on the stream as the pass of `rows` rows. Errors: no_memory.
