@@ -1,6 +1,7 @@
 // The readings of a text, each tried under the schemas of the parameter.
 #include "grammar/call_values.h"
 
+#include "grammar/schema_conditions.h"
 #include "grammar/schema_facts.h"
 
 namespace nibble {
@@ -50,7 +51,8 @@ std::string in_one_line(std::string_view json) {
 
 Result<std::optional<std::string>> read(const Json& parameters, const std::string& name,
                                         std::string_view text) {
-  SchemaFacts facts(parameters);
+  const Json plain = TRY(without_conditions(parameters));
+  SchemaFacts facts(plain);
   const auto parsed =
       parse_json(text, "a tool argument",
                  {.depth_max = kDepthMax, .duplicate_keys = DuplicateKeys::keep_last});

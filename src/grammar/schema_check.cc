@@ -21,6 +21,8 @@ enum class Value : uint8_t {
   schema_list,
   schema_or_list,
   names,
+  names_map,     // names of properties to names of others
+  names_or_map,  // to those, or to schemas
   number,
   count,
 };
@@ -80,6 +82,16 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$schema"},
     {"$id"},
     {"$comment"},
+    {"not", Value::schema},
+    {"if", Value::schema},
+    {"then", Value::schema},
+    {"else", Value::schema},
+    {"contains", Value::schema},
+    {"minContains", Value::count},
+    {"maxContains", Value::count},
+    {"dependentRequired", Value::names_map},
+    {"dependentSchemas", Value::schema_map},
+    {"dependencies", Value::names_or_map},
     {"strict"},
     {"discriminator"},
     {"nullable"},
@@ -95,12 +107,17 @@ class SchemaWalk {
  private:
   Result<void> keyword(const Keyword& keyword, const Json& value, const std::string& at, int depth);
   Result<void> schemas(Value kind, const Json& value, const std::string& at, int depth);
+  Result<void> dependencies(Value kind, const Json& value, const std::string& at, int depth);
   Result<void> identity(const Json& schema, const std::string& at) const;
 
   const Json& root_;
   SchemaLimits limits_;
   int nodes_ = 0;
 };
+
+bool is_names(const Json& value) {
+  return value.is_array() && std::ranges::all_of(value.as_array(), &Json::is_string);
+}
 
 /// True if references stand anywhere in it.
 bool has_references(const Json& value) {
@@ -133,15 +150,30 @@ Result<void> SchemaWalk::schemas(Value kind, const Json& value, const std::strin
   return {};
 }
 
+Result<void> SchemaWalk::dependencies(Value kind, const Json& value, const std::string& at,
+                                      int depth) {
+  if (!value.is_object()) return schema_refusal(at, "an object of names");
+  for (const Json::Member& member : value.as_object()) {
+    const std::string place = concat(at, "/", escaped_name(member.key));
+    if (kind == Value::names_or_map && !member.value.is_array())
+      TRY(schema(member.value, place, depth + 1));
+    else if (!is_names(member.value))
+      return schema_refusal(place, "a list of names");
+  }
+  return {};
+}
+
 Result<void> SchemaWalk::keyword(const Keyword& keyword, const Json& value, const std::string& at,
                                  int depth) {
   switch (keyword.value) {
     case Value::any:
       break;
     case Value::names:
-      if (!value.is_array() || !std::ranges::all_of(value.as_array(), &Json::is_string))
-        return schema_refusal(at, "a list of names");
+      if (!is_names(value)) return schema_refusal(at, "a list of names");
       break;
+    case Value::names_map:
+    case Value::names_or_map:
+      return dependencies(keyword.value, value, at, depth);
     case Value::number:
       if (!value.is_number()) return schema_refusal(at, "a number");
       break;
@@ -171,12 +203,9 @@ Result<void> SchemaWalk::schema(const Json& schema, const std::string& at, int d
     const std::string place = concat(at, "/", escaped_name(member.key));
     const auto known =
         std::ranges::find_if(kKeywords, [&](const Keyword& k) { return k.name == member.key; });
-    // "uniqueItems": false and "not": false ask for nothing.
-    const bool off =
-        member.value == Json(false) && (member.key == "uniqueItems" || member.key == "not");
     if (known != kKeywords.end())
       TRY(keyword(*known, member.value, place, depth));
-    else if (!member.key.starts_with("x-") && !off)
+    else if (!member.key.starts_with("x-"))
       return schema_refusal(place, "keywords that are enforced here; this one is not");
   }
   return identity(schema, at);

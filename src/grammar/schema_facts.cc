@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "grammar/pattern_reader.h"
+#include "grammar/schema_conditions.h"
 
 namespace nibble {
 
@@ -99,7 +100,7 @@ Result<void> SchemaFacts::check_one_of(const SchemaPlace& place) {
   const Json& schema = *place.schema;
   const Json* list = schema.find("oneOf");
   const bool listed = schema.find("enum") != nullptr || schema.find("const") != nullptr;
-  if (list == nullptr || listed || !checked_.insert(&schema).second) return {};
+  if (list == nullptr || listed) return {};
   Json::Object own;
   for (const Json::Member& member : schema.as_object())
     if (member.key != "oneOf" && member.key != "anyOf" && member.key != "allOf" &&
@@ -137,6 +138,28 @@ Result<void> SchemaFacts::expand_choice(const SchemaPlace& place, const char* ke
   return {};
 }
 
+/// Where alternatives of oneOf overlap, each is taken without the others, if that can be said.
+Result<void> SchemaFacts::expand_one_of(const SchemaPlace& place, const Way& way,
+                                        std::vector<Alternative>& made) {
+  const Json* list = place.schema->find("oneOf");
+  if (list == nullptr) return {};
+  if (!one_of_.contains(place.schema)) {
+    one_of_[place.schema] = nullptr;  // as it is, also for what leads back here
+    if (const auto apart = check_one_of(place); !apart.ok()) {
+      const bool unevaluated = mentions(root_, {"unevaluatedProperties", "unevaluatedItems"});
+      auto options = unevaluated ? std::optional<Json>() : exclusive_options(*list, root_);
+      if (!options) {
+        one_of_.erase(place.schema);
+        return apart.error();
+      }
+      one_of_[place.schema] = &made_.emplace_back(*std::move(options));
+    }
+  }
+  const Json* options = one_of_[place.schema];
+  if (options == nullptr) return expand_choice(place, "oneOf", way, made);
+  return expand_choice({options, concat(place.at, "/oneOf")}, "anyOf", way, made);
+}
+
 Result<void> SchemaFacts::expand(const SchemaPlace& place, Way way,
                                  std::vector<Alternative>& made) {
   const Json& schema = *place.schema;
@@ -156,9 +179,8 @@ Result<void> SchemaFacts::expand(const SchemaPlace& place, Way way,
   if (const Json* all = schema.find("allOf"))
     for (size_t i = 0; i < all->as_array().size(); ++i)
       TRY(expand({&all->as_array()[i], concat(place.at, "/allOf/", i)}, way, made));
-  TRY(check_one_of(place));
   TRY(expand_choice(place, "anyOf", way, made));
-  return expand_choice(place, "oneOf", way, made);
+  return expand_one_of(place, way, made);
 }
 
 Result<std::vector<Alternative>> SchemaFacts::alternatives(const Together& together) {

@@ -119,6 +119,8 @@ class SchemaFacts {
   Result<void> expand_choice(const SchemaPlace& place, const char* keyword, const Way& way,
                              std::vector<Alternative>& made);
   Result<void> check_one_of(const SchemaPlace& place);
+  Result<void> expand_one_of(const SchemaPlace& place, const Way& way,
+                             std::vector<Alternative>& made);
   Result<bool> own_valid(const SchemaPlace& place, const Json& value, int depth);
   Result<bool> apart_inside(const Together& a, const Together& b);
   Result<bool> apart_parts(const Alternative& a, const Alternative& b);
@@ -126,8 +128,8 @@ class SchemaFacts {
 
   const Json& root_;
   std::map<std::string, Language> languages_;
-  std::set<const Json*> checked_;  // schemas whose oneOf was looked at
-  std::deque<Json> made_;          // schemas without what combines others
+  std::map<const Json*, const Json*> one_of_;  // see expand_one_of
+  std::deque<Json> made_;                      // schemas without what combines others
   int apart_depth_ = 0;
 };
 

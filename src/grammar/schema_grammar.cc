@@ -6,6 +6,7 @@
 
 #include "grammar/number_pattern.h"
 #include "grammar/pattern_reader.h"
+#include "grammar/schema_conditions.h"
 #include "grammar/schema_writer.h"
 
 namespace nibble {
@@ -326,7 +327,8 @@ std::string SchemaWriter::rules() const {
 }
 
 Result<std::string> schema_grammar(const Json& schema, int whitespace_max) {
-  SchemaWriter writer(schema, "");
+  const Json plain = TRY(without_conditions(schema));
+  SchemaWriter writer(plain, "");
   const std::string root = TRY(writer.answer());
   return concat("root ::= ", root, "\n", basic_rules(whitespace_max), writer.rules());
 }
@@ -340,8 +342,10 @@ Result<std::string> call_grammar(std::span<const CallableTool> tools, int whites
       return make_error(ErrorCode::invalid_argument, {.what = "the name of a function",
                                                       .expected = "no '>' and no line breaks",
                                                       .found = tools[i].name});
-    SchemaWriter writer(tools[i].parameters.is_null() ? kAny : tools[i].parameters, concat("f", i));
-    const auto parameters = writer.call();
+    const auto plain =
+        without_conditions(tools[i].parameters.is_null() ? kAny : tools[i].parameters);
+    SchemaWriter writer(plain.ok() ? plain.value() : kAny, concat("f", i));
+    const auto parameters = plain.ok() ? writer.call() : Result<std::string>(plain.error());
     if (!parameters.ok())
       return make_error(ErrorCode::invalid_argument,
                         {.what = concat("parameters of the function ", tools[i].name),

@@ -67,6 +67,13 @@ def run_client(python, name, url, model):
     return True
 
 
+def python_of(name, venvs, vllm):
+    """As environment()."""
+    if name != "vllm":
+        return environment(venvs, HERE / f"{name}.txt")
+    return (vllm, None) if vllm.exists() else (None, f"{vllm} is missing")
+
+
 def main():
     options = options_of(__doc__, venvs="build/clients",
                          vllm="build/venv-vllm-0.32.0/bin/python")
@@ -78,10 +85,7 @@ def main():
     with RunningServer(options.nibble, options.model) as server:
         for name in [name for name in names if options.only in name]:
             begin = time.monotonic()
-            if name == "vllm":
-                python, missing = (vllm, None) if vllm.exists() else (None, f"{vllm} is missing")
-            else:
-                python, missing = environment(venvs, HERE / f"{name}.txt")
+            python, missing = python_of(name, venvs, vllm)
             if missing:
                 result, why = ("skipped" if name in skips else "failed"), f": {missing}"
             elif name in skips:
