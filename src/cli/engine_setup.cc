@@ -87,10 +87,9 @@ void use_sizes(const AskedSizes& asked, const ServingDefaults& defaults, MemoryR
 }
 
 /// `share` of the card, what a pass there is, and what is taken beside weights and caches.
-Result<void> read_card(const LoadedModel& model, double share, const AskedSizes& asked,
+Result<void> read_card(const ModelOnMachine& model, double share, const AskedSizes& asked,
                        MemoryRequest& request) {
-  Backend& backend = *model.backend;
-  const DeviceMemory loaded = backend.device_memory().value();
+  const DeviceMemory& loaded = *model.card;
   const CardBudget budget = card_budget({.card_bytes = loaded.card,
                                          .share = share,
                                          .taken_bytes = loaded.driver,
@@ -109,12 +108,28 @@ Result<void> read_card(const LoadedModel& model, double share, const AskedSizes&
                            .rows_max = request.rows_max,
                            .replay_rows = request.replay_rows,
                            .sequences_max = request.sequences_max};
-  request.workspace_bytes = backend.workspace_bytes(sizes);
-  request.driver_bytes = budget.context_bytes + backend.recorded_bytes(sizes);
-  // The driver's own by now, beyond its context: kernels' code, rounding of small buffers.
-  const DeviceMemory now = backend.device_memory().value();
-  request.driver_bytes += std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
+  request.workspace_bytes = model.workspace_bytes(sizes);
+  request.driver_bytes = budget.context_bytes + model.recorded_bytes(sizes) + model.driver_growth();
   return {};
+}
+
+ModelOnMachine loaded_model(const LoadedModel& model, Backend& backend) {
+  return {.config = model.config,
+          .weight_bytes = model.weight_bytes,
+          .page_bytes = backend.page_bytes(),
+          .slot_bytes = backend.state_slot_bytes(),
+          .replay_row_bytes = backend.replay_row_bytes(),
+          .card = backend.device_memory(),
+          .workspace_bytes =
+              [&backend](const PoolSizes& sizes) { return backend.workspace_bytes(sizes); },
+          .recorded_bytes =
+              [&backend](const PoolSizes& sizes) { return backend.recorded_bytes(sizes); },
+          // Kernels' code, rounding of small buffers.
+          .driver_growth =
+              [&backend] {
+                const DeviceMemory now = backend.device_memory().value();
+                return std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
+              }};
 }
 
 /// A pass that takes longer will not end. Counted, not measured: the longest honest one, 8,192 rows
@@ -196,43 +211,49 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
   return errors.result();
 }
 
-Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
-                                  const EngineNeeds& needs) {
-  EngineSetup setup;
+Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
+                                     const ModelOnMachine& model) {
   MemoryRequest request{.memory_bytes = available_memory_bytes()};
+  EngineSetup unused;
   const double share = TRY(read_share(arguments));
   request.memory_bytes = static_cast<int64_t>(static_cast<double>(request.memory_bytes) * share);
   TRY(read_model_len(arguments, request));
-  if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, setup));
+  if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, unused));
   if (arguments.text(kKvCacheBytesOption.name))
     request.kv_cache_bytes = TRY(arguments.integer(kKvCacheBytesOption.name, 1, INT64_MAX));
   AskedSizes asked{.sequences = needs.sequences_max};
   if (arguments.text(kMaxBatchedTokensOption.name))
     asked.rows = static_cast<int32_t>(
         TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
+  if (const auto json = arguments.text(kSpeculativeOption.name))
+    request.replay_rows = TRY(read_speculation(*json)).tokens + 1;
+  request.weight_bytes = model.weight_bytes;
+  request.page_bytes = model.page_bytes;
+  request.slot_bytes = model.slot_bytes + request.replay_rows * model.replay_row_bytes;
+  request.reuse = needs.use == EngineUse::serving && unused.cache != CacheMode::off
+                      ? PrefixReuse::shared
+                      : PrefixReuse::none;
+  if (model.card)
+    TRY(read_card(model, share, asked, request));
+  else
+    use_sizes(asked, {.sequences_max = kCpuSequences, .rows_max = kCpuRows}, request);
+  return request;
+}
 
-  if (const auto json = arguments.text(kSpeculativeOption.name)) {
-    const Speculation speculation = TRY(read_speculation(*json));
-    setup.drafter = std::make_shared<NgramDrafter>(speculation.lookup);
-    request.replay_rows = speculation.tokens + 1;
-  }
-
+Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
+                                  const EngineNeeds& needs) {
+  EngineSetup setup;
+  MemoryRequest unused;
+  if (needs.use == EngineUse::serving) TRY(read_serving(arguments, unused, setup));
+  if (const auto json = arguments.text(kSpeculativeOption.name))
+    setup.drafter = std::make_shared<NgramDrafter>(TRY(read_speculation(*json)).lookup);
   const ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
   setup.model = TRY(load_model(model));
-  request.weight_bytes = setup.model.weight_bytes;
   Backend& backend = *setup.model.backend;
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
-  request.page_bytes = backend.page_bytes();
-  request.slot_bytes =
-      backend.state_slot_bytes() + request.replay_rows * backend.replay_row_bytes();
-  request.reuse = needs.use == EngineUse::serving && setup.cache != CacheMode::off
-                      ? PrefixReuse::shared
-                      : PrefixReuse::none;
-  if (backend.device_memory())
-    TRY(read_card(setup.model, share, asked, request));
-  else
-    use_sizes(asked, {.sequences_max = kCpuSequences, .rows_max = kCpuRows}, request);
+  const MemoryRequest request =
+      TRY(memory_request(arguments, needs, loaded_model(setup.model, backend)));
   setup.plan = TRY(plan_memory(setup.model.config, request));
   return setup;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -96,6 +97,25 @@ Result<std::optional<int32_t>> read_sequences(const Arguments& arguments);
 /// Reads the values of the rows above and of model_loader.h, all of them, and nothing else. Errors:
 /// a line for each value that an option cannot have.
 Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& needs);
+
+/// A model on a machine, loaded or imagined: what its memory plan depends on beside the flags.
+struct ModelOnMachine {
+  const ModelConfig& config;
+  int64_t weight_bytes = 0;  // as the backend holds them
+  int64_t page_bytes = 0;
+  int64_t slot_bytes = 0;
+  int64_t replay_row_bytes = 0;      // that drafted rows add to a slot
+  std::optional<DeviceMemory> card;  // absent: the weights lie in host memory
+  /// Of a card: as BackendFacts has them.
+  std::function<int64_t(const PoolSizes&)> workspace_bytes;
+  std::function<int64_t(const PoolSizes&)> recorded_bytes;
+  /// Of a card: what the driver has taken since, beyond its context.
+  std::function<int64_t()> driver_growth;
+};
+
+/// The memory that the rows above ask for there: what plan_memory takes. Errors: invalid_argument.
+Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
+                                     const ModelOnMachine& model);
 
 /// Loads the model and plans its memory from the rows above and those of model_loader.h. `serving`
 /// reads the server's rows too.

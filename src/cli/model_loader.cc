@@ -6,7 +6,6 @@
 #include "backend/reference/reference_backend.h"
 #include "base/file.h"
 #include "cli/flag_errors.h"
-#include "model/quant_config.h"
 #include "model/synthetic_weights.h"
 #include "model/weights.h"
 #include "plan/card_limit.h"
@@ -122,27 +121,10 @@ Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Wei
   return make_cpu_backend(weights, config, options);
 }
 
-/// Bytes of the tensors a text engine loads, as stored.
-int64_t text_weight_bytes(const Checkpoint& checkpoint) {
-  int64_t bytes = 0;
-  for (const TensorEntry& entry : checkpoint.entries()) {
-    const bool other =
-        entry.name.find("visual.") != std::string::npos || entry.name.starts_with("mtp.");
-    if (!other) bytes += entry.bytes;
-  }
-  return bytes;
-}
-
 /// The weight formats that a config.json declares, or those of a layout by its name.
 Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
   if (!layout.empty()) return formats_of(TRY(parse_weight_layout(layout)));
-  auto declared = std::make_shared<QuantConfig>(TRY(QuantConfig::parse(config, nullptr)));
-  return FormatOf([declared](std::string_view module) {
-    const DeclaredScheme* scheme = declared->find(module);
-    return scheme == nullptr          ? WeightFormat::plain
-           : scheme->weight_bits == 4 ? WeightFormat::nvfp4
-                                      : WeightFormat::fp8_tensor;
-  });
+  return declared_formats(config);
 }
 
 Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
@@ -160,6 +142,17 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
 }
 
 }  // namespace
+
+bool is_text_tensor(std::string_view name) {
+  return name.find("visual.") == std::string_view::npos && !name.starts_with("mtp.");
+}
+
+int64_t text_weight_bytes(const Checkpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const TensorEntry& entry : checkpoint.entries())
+    if (is_text_tensor(entry.name)) bytes += entry.bytes;
+  return bytes;
+}
 
 Result<LoadedModel> load_model(const ModelRequest& request) {
   LoadedModel model;

@@ -87,6 +87,11 @@ Result<Activations> parse_activations(const Arguments& arguments, std::string_vi
 /// The kind of state in option `name`. Errors: invalid_argument.
 Result<StateCache> parse_state(const Arguments& arguments, std::string_view name);
 
+/// True for a tensor that a text engine loads: no vision tower, no MTP head.
+bool is_text_tensor(std::string_view name);
+/// Bytes of these tensors, as stored.
+int64_t text_weight_bytes(const Checkpoint& checkpoint);
+
 /// Errors: those of the checkpoint, the config, the binding and the backend.
 Result<LoadedModel> load_model(const ModelRequest& request);
 

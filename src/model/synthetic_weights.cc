@@ -2,6 +2,9 @@
 #include "model/synthetic_weights.h"
 
 #include <array>
+#include <memory>
+
+#include "model/quant_config.h"
 
 namespace nibble {
 namespace {
@@ -135,6 +138,16 @@ FormatOf formats_of(WeightLayout layout) {
       return mixed ? WeightFormat::fp8_tensor : WeightFormat::nvfp4;
     return mixed && is_delta_projection(module) ? WeightFormat::fp8_tensor : WeightFormat::plain;
   };
+}
+
+Result<FormatOf> declared_formats(const Json& config) {
+  auto declared = std::make_shared<QuantConfig>(TRY(QuantConfig::parse(config, nullptr)));
+  return FormatOf([declared](std::string_view module) {
+    const DeclaredScheme* scheme = declared->find(module);
+    return scheme == nullptr          ? WeightFormat::plain
+           : scheme->weight_bits == 4 ? WeightFormat::nvfp4
+                                      : WeightFormat::fp8_tensor;
+  });
 }
 
 SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& formats) {

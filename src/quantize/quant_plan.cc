@@ -39,6 +39,20 @@ bool takes(const RecipeRule& rule, const std::string& module) {
   return (speaks || !is_embedding(module)) && rule.match.matches(module);
 }
 
+/// What the recipe gives to a linear; the numbers of the rules that take it go to `used`.
+RecipeScheme apply(const Recipe& recipe, const std::string& module, Dialect dialect,
+                   std::set<int>& used) {
+  RecipeScheme gives;
+  for (int i = 0; i < static_cast<int>(recipe.rules.size()); ++i)
+    if (takes(recipe.rules[static_cast<size_t>(i)], module)) {
+      used.insert(i);
+      gives = recipe.rules[static_cast<size_t>(i)].gives;  // the last match wins
+    }
+  if (is_embedding(module)) gives.scheme.activations = ActivationFormat::high;
+  gives.scheme = dialect_scheme(gives.scheme, dialect, module);
+  return gives;
+}
+
 class Planner {
  public:
   Planner(const Checkpoint& checkpoint, const Weights& weights, const Recipe& recipe)
@@ -80,16 +94,8 @@ Result<PlannedLinear> Planner::apply_rules(const LinearSource& source) {
                                                .expected = "BF16, F16 or F32 weights",
                                                .found = "quantized ones",
                                                .advice = "quantize the original checkpoint"});
-  for (int i = 0; i < static_cast<int>(recipe_.rules.size()); ++i)
-    if (takes(recipe_.rules[static_cast<size_t>(i)], source.module)) {
-      used_rules_.insert(i);
-      linear.becomes = recipe_.rules[static_cast<size_t>(i)].gives;  // the last match wins
-    }
-  if (is_embedding(source.module)) {
-    TRY(check_embedding(linear));
-    linear.becomes.scheme.activations = ActivationFormat::high;
-  }
-  linear.becomes.scheme = dialect_scheme(linear.becomes.scheme, plan_.dialect, source.module);
+  linear.becomes = apply(recipe_, source.module, plan_.dialect, used_rules_);
+  if (is_embedding(source.module)) TRY(check_embedding(linear));
   return linear;
 }
 
@@ -265,6 +271,11 @@ int64_t QuantPlan::largest_group_bytes() const {
   int64_t largest = 0;
   for (const FusedGroup& group : rounded) largest = std::max(largest, group.bytes);
   return largest;
+}
+
+RecipeScheme recipe_scheme(const Recipe& recipe, const std::string& module, Dialect dialect) {
+  std::set<int> used;
+  return apply(recipe, module, dialect, used);
 }
 
 Result<QuantPlan> plan_quantization(const Checkpoint& checkpoint, const Recipe& recipe,

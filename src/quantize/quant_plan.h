@@ -41,6 +41,10 @@ struct QuantPlan {
   int64_t largest_group_bytes() const;
 };
 
+/// What the last rule that takes a linear gives to it, in the words of the dialect; plain without
+/// one. Nothing is checked: that is plan_quantization.
+RecipeScheme recipe_scheme(const Recipe& recipe, const std::string& module, Dialect dialect);
+
 /// Errors: unsupported for a checkpoint that is already quantized or a linear that cannot become
 /// NVFP4; invalid_argument for a rule that matches nothing or splits a fused group.
 /// The checkpoint must outlive the plan.
