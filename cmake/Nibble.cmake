@@ -93,6 +93,19 @@ function(nibble_module name)
   endif()
 endfunction()
 
+# OUTPUT, a source file with the files FOLDER/*.EXTENSION as `std::span<const TYPE> FUNCTION()`; TYPE,
+# of HEADER, has the members name and text.
+function(nibble_embed_texts folder extension type function header output)
+  file(GLOB files CONFIGURE_DEPENDS ${folder}/*.${extension})
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DEXTENSION=${extension} -DTYPE=${type}
+            -DFUNCTION=${function} -DHEADER=${header} -DOUTPUT=${output}
+            -P ${PROJECT_SOURCE_DIR}/cmake/embed_texts.cmake
+    DEPENDS ${files} ${PROJECT_SOURCE_DIR}/cmake/embed_texts.cmake
+  )
+endfunction()
+
 # A fuzz entry (LLVMFuzzerTestOneInput). With NIBBLE_FUZZ (clang) it is a libFuzzer program; else a
 # seeded mutation driver runs it over its corpus, tests/corpus/NAME/, as an ordinary test.
 function(nibble_fuzzer source)

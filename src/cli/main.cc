@@ -12,7 +12,7 @@ namespace {
 
 constexpr const Verb* kVerbs[] = {&kQuantizeVerb, &kVerifyVerb,  &kInspectVerb, &kConvertVerb,
                                   &kRenderVerb,   &kRunVerb,     &kChatVerb,    &kScoreVerb,
-                                  &kServeVerb,    &kConnectVerb, &kSynthVerb};
+                                  &kServeVerb,    &kConnectVerb, &kSynthVerb,   &kPlanVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());

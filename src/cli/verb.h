@@ -76,6 +76,13 @@ class Arguments {
   Result<std::string> choice(std::string_view name,
                              std::initializer_list<std::string_view> choices) const;
 
+  /// The same words with another value of an option, for "what if" questions.
+  Arguments with(std::string_view name, std::string value) const {
+    Arguments changed = *this;
+    changed.values_[std::string(name)] = {std::move(value), ValueSource::flag};
+    return changed;
+  }
+
  private:
   friend class ArgumentParser;
   struct Value {
@@ -108,7 +115,7 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
 // One per file of this folder, listed in main.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
-    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb;
+    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb;
 
 /// Checks `words` against the verb's tables and its values with Verb::check. `environment` looks up
 /// NIBBLE_<FLAG> names. The error has a line for everything that is wrong.

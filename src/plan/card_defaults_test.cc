@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/memory_plan.h"
-#include "plan/real_models.h"
+#include "plan/real_weights.h"
 
 namespace nibble {
 namespace {
@@ -19,7 +19,7 @@ CardRoom room_of(int64_t card_mib, const ModelConfig& config, int64_t kv_element
                                          .taken_bytes = kContext,
                                          .context_bytes = kContext});
   return {.bytes = budget.memory_bytes - budget.context_bytes - 24 * kMib -
-                   matrix_bytes(config, WeightLayout::mixed),
+                   card_weight_bytes(config, WeightLayout::mixed),
           .page_bytes = kv_page_bytes(config, kv_element_bytes),
           .slot_bytes = state_slot_bytes(config, 4)};
 }

@@ -9,8 +9,9 @@
 
 namespace nibble {
 
-/// "rtx5090" and others by name, or a number of bytes (K, M, G, T allowed: powers of 1,024), which
-/// limits the memory alone; empty: no limit. Errors: invalid_argument, naming the known cards.
+/// "rtx5090" and others of plan/card_table.h by name, or a number of bytes (K, M, G, T allowed:
+/// powers of 1,024), which limits the memory alone; empty: no limit. Errors: invalid_argument,
+/// naming the known cards; unsupported for a known card that is too old.
 Result<CardLimit> card_limit(std::string_view text);
 
 }  // namespace nibble

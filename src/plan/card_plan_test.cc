@@ -7,7 +7,7 @@
 #include "plan/card_defaults.h"
 #include "plan/card_limit.h"
 #include "plan/memory_plan.h"
-#include "plan/real_models.h"
+#include "plan/real_weights.h"
 
 namespace nibble {
 namespace {
@@ -16,7 +16,7 @@ constexpr double kGib = 1073741824.0;
 
 MemoryRequest card_request(const ModelConfig& config, int64_t memory_bytes) {
   return {.memory_bytes = memory_bytes,
-          .weight_bytes = matrix_bytes(config, WeightLayout::mixed),
+          .weight_bytes = card_weight_bytes(config, WeightLayout::mixed),
           .page_bytes = kv_page_bytes(config, 1),
           .slot_bytes = state_slot_bytes(config, 4),
           .model_len = {},
@@ -243,7 +243,7 @@ TEST(CardPlan, OnTheCardThereIsMoreThanPublished) {
                                            .taken_bytes = kContext,
                                            .context_bytes = kContext});
     MemoryRequest request = card_request(config, budget.memory_bytes);
-    request.weight_bytes = matrix_bytes(config, WeightLayout::w4a4);
+    request.weight_bytes = card_weight_bytes(config, WeightLayout::w4a4);
     request.page_bytes = 10 * 64 * row.token_bytes;
     request.model_len = row.tokens;
     request.sequences_max = row.sequences;

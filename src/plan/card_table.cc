@@ -1,0 +1,111 @@
+// The rows. Memory as nvidia-smi prints it, less what CUDA does not give (headless): the difference
+// to the total that programs see, as their error messages print it. A desktop's windows take about
+// 1 GiB with that. GB200, B300 and GB300 have the decimal gigabytes of their data sheets (186, 270,
+// 279). The bandwidth of an H200 is what this program measured; its data sheet has 4,800 GB/s.
+#include "plan/card_table.h"
+
+#include <array>
+
+namespace nibble {
+namespace {
+
+constexpr CardUse kDesktop = CardUse::desktop;
+constexpr CardUse kHeadless = CardUse::headless;
+constexpr FigureSource kSmi = FigureSource::nvidia_smi;
+constexpr FigureSource kCuda = FigureSource::cuda;
+constexpr FigureSource kSheet = FigureSource::data_sheet;
+constexpr FigureSource kMeasured = FigureSource::measured;
+
+// Columns: names, words of the driver's name; capability; MiB: all, kept by the driver, with a
+// desktop; GB/s; KiB of shared memory.
+constexpr auto kCards = std::to_array<CardRow>({
+    {"rtx3090", "GeForce RTX 3090", "rtx 3090", 86, 24576, 330, 1024, 936, 99, kSmi, kSheet,
+     kDesktop},
+    {"rtx3090ti", "GeForce RTX 3090 Ti", "rtx 3090 ti", 86, 24564, 330, 1024, 1008, 99, kSmi,
+     kSheet, kDesktop},
+    {"rtx4080", "GeForce RTX 4080", "rtx 4080", 89, 16376, 330, 1024, 717, 99, kSmi, kSheet,
+     kDesktop},
+    {"rtx4090", "GeForce RTX 4090", "rtx 4090", 89, 24564, 360, 1024, 1008, 99, kSmi, kSheet,
+     kDesktop},
+    {"rtx5070ti", "GeForce RTX 5070 Ti", "rtx 5070 ti", 120, 16303, 400, 1024, 896, 99, kSmi,
+     kSheet, kDesktop},
+    {"rtx5080", "GeForce RTX 5080", "rtx 5080", 120, 16303, 400, 1024, 960, 99, kSmi, kSheet,
+     kDesktop},
+    {"rtx5090", "GeForce RTX 5090", "rtx 5090", 120, 32607, 500, 1024, 1792, 99, kSmi, kSheet,
+     kDesktop},
+    {"rtx-a6000", "RTX A6000", "rtx a6000", 86, 49140, 480, 1024, 768, 99, kSmi, kSheet, kDesktop},
+    {"rtx-6000-ada", "RTX 6000 Ada", "rtx 6000 ada", 89, 49140, 550, 1024, 960, 99, kSmi, kSheet,
+     kDesktop},
+    {"rtx-pro-6000", "RTX PRO 6000 Blackwell", "rtx pro 6000", 120, 97887, 640, 1024, 1792, 99,
+     kSmi, kSheet, kDesktop},
+    {"a10", "A10", "a10", 86, 23028, 510, 1024, 600, 99, kSmi, kSheet, kHeadless},
+    {"a40", "A40", "a40", 86, 46068, 480, 1024, 696, 99, kSmi, kSheet, kHeadless},
+    {"l4", "L4", "l4", 89, 23034, 560, 1024, 300, 99, kSmi, kSheet, kHeadless},
+    {"l40s", "L40S", "l40s", 89, 46068, 610, 1024, 864, 99, kSmi, kSheet, kHeadless},
+    {"a30", "A30", "a30", 80, 24576, 480, 1024, 933, 163, kSmi, kSheet, kHeadless},
+    {"a100-40gb", "A100 40 GB", "a100", 80, 40960, 625, 1024, 1555, 163, kSmi, kSheet, kHeadless},
+    {"a100-80gb", "A100 80 GB", "a100", 80, 81920, 870, 1024, 2039, 163, kSmi, kSheet, kHeadless},
+    {"h100", "H100 SXM", "h100", 90, 81559, 561, 1024, 3350, 227, kSmi, kSheet, kHeadless},
+    {"h100-pcie", "H100 PCIe", "h100 pcie", 90, 81559, 561, 1024, 2039, 227, kSmi, kSheet,
+     kHeadless},
+    {"h100-nvl", "H100 NVL", "h100 nvl", 90, 95830, 600, 1024, 3938, 227, kSmi, kSheet, kHeadless},
+    {"gh200", "GH200 96 GB", "gh200", 90, 97871, 640, 1024, 4000, 227, kSmi, kSheet, kHeadless},
+    {"h200", "H200", "h200", 90, 143771, 615, 1024, 4300, 227, kSmi, kMeasured, kHeadless},
+    {"b200", "B200", "b200", 100, 182630, 0, 1024, 7700, 227, kCuda, kSheet, kHeadless},
+    {"gb200", "GB200", "gb200", 100, 177383, 0, 1024, 8000, 227, kSheet, kSheet, kHeadless},
+    {"b300", "B300", "b300", 103, 257492, 0, 1024, 8000, 227, kSheet, kSheet, kHeadless},
+    {"gb300", "GB300", "gb300", 103, 266075, 0, 1024, 8000, 227, kSheet, kSheet, kHeadless},
+    {"dgx-spark", "DGX Spark (GB10)", "gb10", 121, 124610, 4096, 8192, 273, 99, kCuda, kSheet,
+     kHeadless, CardMemoryKind::unified},
+});
+
+constexpr auto kSlices = std::to_array<MigSlice>({
+    {"a100-40gb", "1g.5gb", 4864, 1},   {"a100-40gb", "2g.10gb", 9856, 2},
+    {"a100-40gb", "3g.20gb", 19968, 4}, {"a100-40gb", "4g.20gb", 19968, 4},
+    {"a100-80gb", "1g.10gb", 9728, 1},  {"a100-80gb", "2g.20gb", 19968, 2},
+    {"a100-80gb", "3g.40gb", 40192, 4}, {"a100-80gb", "4g.40gb", 40192, 4},
+    {"h100", "1g.10gb", 9856, 1},       {"h100", "1g.20gb", 19968, 2},
+    {"h100", "2g.20gb", 19968, 2},      {"h100", "3g.40gb", 40192, 4},
+    {"h100", "4g.40gb", 40192, 4},      {"h200", "1g.18gb", 16384, 1},
+    {"h200", "1g.35gb", 33024, 2},      {"h200", "2g.35gb", 33024, 2},
+    {"h200", "3g.71gb", 71168, 4},      {"h200", "4g.71gb", 71168, 4},
+    {"b200", "1g.23gb", 20992, 1},      {"b200", "1g.45gb", 45312, 2},
+    {"b200", "2g.45gb", 45312, 2},
+});
+
+}  // namespace
+
+std::span<const CardRow> card_rows() { return kCards; }
+std::span<const MigSlice> mig_slices() { return kSlices; }
+
+std::string_view figure_source_name(FigureSource source) {
+  switch (source) {
+    case FigureSource::nvidia_smi:
+      return "nvidia-smi";
+    case FigureSource::cuda:
+      return "the total that CUDA reports";
+    case FigureSource::data_sheet:
+      return "NVIDIA's data sheet";
+    case FigureSource::measured:
+      return "measured with this program";
+  }
+  return "";
+}
+
+std::string_view native_formats(int32_t capability) {
+  if (capability == 0) return "not known";
+  if (capability < 89) return "BF16";
+  return capability < 100 ? "BF16, FP8" : "BF16, FP8, FP4";
+}
+
+std::string capability_text(int32_t capability) {
+  return concat(capability / 10, ".", capability % 10);
+}
+
+int64_t card_context_bytes(int32_t capability) {
+  constexpr int64_t kHopperMib = 530;  // from what nvidia-smi showed beside a plan on an H200
+  constexpr int64_t kUnknownMib = 512;
+  return (capability == 90 ? kHopperMib : kUnknownMib) << 20;
+}
+
+}  // namespace nibble

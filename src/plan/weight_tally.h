@@ -1,0 +1,64 @@
+// What the weights of a text model take, by kind and format: as a file stores them, and as a card
+// holds them (the layout of backend/cuda/weights/weight_store.cc, which a test on a card holds this
+// to). Shapes and formats alone; no tensor is read.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "model/config.h"
+#include "model/synthetic_weights.h"
+
+namespace nibble {
+
+enum class WeightKind : uint8_t {
+  experts,
+  shared_expert,
+  dense_mlp,
+  router,
+  attention,
+  delta_net,
+  norms,
+  embedding,
+  head,
+};
+/// "experts", "shared expert", ...: for tables.
+std::string_view weight_kind_name(WeightKind kind);
+/// "NVFP4", "FP8", "BF16".
+std::string_view weight_format_name(WeightFormat format);
+
+struct WeightRow {
+  WeightKind kind = WeightKind::experts;
+  WeightFormat format = WeightFormat::plain;
+  int64_t parameters = 0;
+  int64_t bytes = 0;
+};
+
+/// Bytes of a tensor's values and scales in a file.
+struct FileBytes {
+  std::function<int64_t(const LinearSource&)> linear;
+  std::function<int64_t(const VectorSource&)> vector;
+};
+/// By shapes and formats alone: BF16 where values are plain, F32 scales.
+FileBytes usual_file_bytes();
+
+/// One row for each kind and format, in the order of WeightKind. A head that is the embedding has
+/// no row of its own.
+std::vector<WeightRow> tally_in_file(const SyntheticWeights& weights, const FileBytes& file);
+/// On a card: rows padded to 256 columns, tensors aligned, vectors in F32.
+std::vector<WeightRow> tally_on_card(const SyntheticWeights& weights);
+int64_t total_bytes(const std::vector<WeightRow>& rows);
+
+/// What a file has beside the text model, in BF16.
+struct OtherWeights {
+  int64_t vision_bytes = 0;
+  int64_t mtp_bytes = 0;
+};
+/// From a config.json. Errors: those of synthetic_vision.
+Result<OtherWeights> other_weights(const Json& json, const ModelConfig& config);
+
+}  // namespace nibble

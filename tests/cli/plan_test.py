@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""nibble plan: plan_test.py --nibble PROGRAM --model PEBBLE_FOLDER.
+
+Its bytes must be those of `serve --dry-run` and of the files that `quantize` writes. What it says
+and refuses: plan_words_test.py. The last line counts.
+"""
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/serve"))
+from running_server import run_program_checks  # noqa: E402
+
+# Nothing here may depend on how much memory the machine has free just now.
+FIXED = ["--max-model-len", "4096", "--host-cache-memory-bytes", "64M"]
+BIG = "qwen3.6-35b-a3b"
+
+
+def tensor_bytes(folder, text_only=False):
+    """Bytes of the tensors of a checkpoint, by its headers."""
+    total = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        data = path.read_bytes()
+        header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+        for name, entry in header.items():
+            if name == "__metadata__" or (
+                    text_only and ("visual." in name or name.startswith("mtp."))):
+                continue
+            begin, end = entry["data_offsets"]
+            total += end - begin
+    return total
+
+
+def served_lines(text):
+    """The lines about memory, without the bytes that happen to be available."""
+    kept = [line for line in text.splitlines() if line.startswith(("memory:", "host tier", "cont"))]
+    return [re.sub(r" of \d+\.\d MB$", "", line) for line in kept]
+
+
+class PlanRunner:
+    def __init__(self, nibble, model, work):
+        self.nibble, self.model, self.work = nibble, pathlib.Path(model).resolve(), work
+
+    def run(self, *words, code=0, cwd=None, **variables):
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("NIBBLE_", "HF_"))}
+        done = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
+                              timeout=300, cwd=cwd or self.work, stdin=subprocess.DEVNULL,
+                              env=kept | {"HOME": str(self.work / "nobody")} | variables)
+        assert done.returncode == code, (words, done)
+        return done
+
+    def json(self, *words, **more):
+        return json.loads(self.run("plan", *words, "--json", **more).stdout)
+
+    def refused(self, *words, code):
+        done = self.run("plan", *words, code=code)
+        assert not done.stdout, done
+        return done.stderr
+
+
+class Checks(PlanRunner):
+    def test_the_same_bytes_as_a_dry_run(self):
+        for flags in ([], ["--kv-cache-dtype", "fp8", "--max-num-seqs", "4"],
+                      ["--no-enable-prefix-caching", "--max-num-batched-tokens", "1024"],
+                      ["--speculative-config", '{"method": "ngram"}', "--state-dtype", "bf16"]):
+            words = [self.model, "--backend", "cpu", *FIXED, *flags]
+            served = served_lines(self.run("serve", *words, "--dry-run").stdout)
+            planned = served_lines(self.run("plan", *words).stdout)
+            assert len(served) == 3 and planned == served, (flags, planned, served)
+
+    def test_the_bytes_that_quantize_writes(self):
+        for recipe in ("mixed", "w4a4-fp8-head", "fp8"):
+            out = self.work / recipe
+            self.run("quantize", self.model, out, "--recipe", recipe, "--no-progress")
+            before = self.json(self.model, "--recipe", recipe, "--gpu", "cpu", *FIXED)
+            after = self.json(out, "--gpu", "cpu", *FIXED)
+            assert before["written_bytes"] == tensor_bytes(out), (recipe, before)
+            assert before["memory"]["weights"] == tensor_bytes(out, text_only=True)
+            for key in ("memory", "sizes"):
+                left, right = dict(before[key]), dict(after[key])
+                left.pop("available", 0), right.pop("available", 0)
+                assert left == right, (recipe, key)
+            on_card = [self.json(*words, "--gpu", "24G", *FIXED)["memory"]
+                       for words in ([self.model, "--recipe", recipe], [out])]
+            assert on_card[0] == on_card[1], recipe
+
+    def test_what_a_server_on_a_card_planned(self):
+        """docs/serving.md, "The card": one whole H200, in MB, by a server on the card."""
+        memory = self.json(BIG, "--gpu", "h200", "--gpu-memory-utilization", "0.95",
+                           "--max-num-batched-tokens", "8192")["memory"]
+        for key, served in (("available", 142604), ("weights", 20827), ("workspace", 969),
+                            ("kv_cache", 92425), ("driver", 587)):
+            assert abs(memory[key] / 1e6 - served) <= 8, (key, served, memory)
+        assert abs((memory["states"] + memory["snapshots"]) / 1e6 - 27795) < 1, memory
+
+    def test_parts_add_up(self):
+        for words in ([BIG, "--gpu", "rtx5090"], [self.model, "--gpu", "cpu"],
+                      ["27b", "--gpu", "h200:3g.71gb", "--kv-cache-dtype", "fp8"]):
+            plan = self.json(*words)
+            memory = plan["memory"]
+            parts = sum(memory[k] for k in ("weights", "driver", "workspace", "states", "snapshots",
+                                            "kv_cache"))
+            assert parts == memory["total"] <= memory["available"], plan
+            assert memory["context"] + memory["recorded_passes"] == memory["driver"]
+            rows = sum(row["bytes"] for row in plan["weights"])
+            assert rows + plan["not_loaded"]["unread_bytes"] == memory["weights"]
+            assert memory["kv_cache"] == plan["sizes"]["pages"] * plan["sizes"]["page_bytes"]
+            for row in plan["speed_bound"]["rows"]:
+                assert row["step_bytes"] == sum(row[k] for k in ("experts", "other_weights",
+                                                                 "states", "kv"))
+                if "tokens_per_second" in row:
+                    rate = row["streams"] * plan["card"]["bandwidth_bytes_per_second"]
+                    assert abs(row["tokens_per_second"] * row["step_bytes"] / rate - 1) < 1e-9
+
+    def test_a_table_of_cards(self):
+        cards = {row["card"]["name"]: row for row in self.json(BIG)["cards"]}
+        assert not cards["rtx4080"]["fits"] and "at least" in cards["rtx4080"]["trouble"]
+        assert cards["rtx5090"]["fits"] and cards["h200"]["longest_request"] == 262144
+        one = self.json(BIG, "--gpu", "rtx5090")
+        assert cards["rtx5090"]["longest_request"] == one["context"]
+        assert cards["rtx5090"]["kv_tokens"] == one["sizes"]["kv_tokens"]
+        assert cards["gb300"]["card"]["compute_capability"] == "10.3"
+
+    def test_what_flags_would_change_is_what_they_change(self):
+        base = self.json("27b", "--gpu", "rtx5090")
+        assert len(base["other_flags"]) >= 6, base
+        for row in base["other_flags"]:
+            again = self.json("27b", "--gpu", "rtx5090", *row["flag"].split())
+            assert again["sizes"]["kv_tokens"] == row["kv_tokens"], row
+            assert again["context"] == row["longest_request"], row
+            assert again["sizes"]["kv_served"] == (row["served"] or "kv-cache" not in row["flag"])
+            assert row["freed_bytes"] > 0, row
+
+
+if __name__ == "__main__":
+    sys.exit(run_program_checks(Checks, __doc__))
