@@ -12,7 +12,8 @@ namespace {
 
 constexpr const Verb* kVerbs[] = {&kQuantizeVerb, &kVerifyVerb,  &kInspectVerb, &kConvertVerb,
                                   &kRenderVerb,   &kRunVerb,     &kChatVerb,    &kScoreVerb,
-                                  &kServeVerb,    &kConnectVerb, &kSynthVerb,   &kPlanVerb};
+                                  &kServeVerb,    &kConnectVerb, &kSynthVerb,   &kPlanVerb,
+                                  &kDoctorVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
