@@ -106,10 +106,10 @@ struct ModelOnMachine {
   int64_t slot_bytes = 0;
   int64_t replay_row_bytes = 0;      // that drafted rows add to a slot
   std::optional<DeviceMemory> card;  // absent: the weights lie in host memory
-  /// Of a card: as BackendFacts has them.
+  /// This is of a card: as BackendFacts has them.
   std::function<int64_t(const PoolSizes&)> workspace_bytes;
   std::function<int64_t(const PoolSizes&)> recorded_bytes;
-  /// Of a card: what the driver has taken since, beyond its context.
+  /// This is of a card: what the driver has taken since, beyond its context.
   std::function<int64_t()> driver_growth;
 };
 

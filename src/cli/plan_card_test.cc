@@ -1,5 +1,5 @@
-// What plans imagine of a card against a real one: bytes of weights, pages, states and recorded
-// passes. Skipped where no card can be used.
+// This is what plans imagine of a card against a real one: bytes of weights, pages, states and
+// recorded passes. Skipped where no card can be used.
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cuda_backend.h"

@@ -50,7 +50,7 @@ std::vector<Change> changes_of(const Arguments& arguments, const Place& place,
   return changes;
 }
 
-/// What the parts beside pages take less; of smaller pages, what the same tokens take less.
+/// This is what the parts beside pages take less; of smaller pages, what the same tokens take less.
 int64_t freed_bytes(const PlannedRun& before, const PlannedRun& after) {
   const auto beside = [](const MemoryPlan& plan) { return plan.total_bytes() - plan.kv_bytes; };
   const int64_t same = after.request.page_bytes * before.plan.pools.pages;

@@ -1,4 +1,4 @@
-// What `nibble plan` says beyond one plan: other flags, other lengths, other models.
+// This is what `nibble plan` says beyond one plan: other flags, other lengths, other models.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace nibble {
 
-/// What each flag that would leave more for pages makes of the plan, those that are given left out.
+/// This is what each flag that would leave more for pages makes of the plan, those that are given
+/// left out.
 std::vector<FlagEffect> effects_of(const Arguments& arguments, const PlanModel& model,
                                    const Place& place, const PlannedRun& run);
 

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the first word turned out to be.
+/// This is what the first word turned out to be.
 struct Found {
   std::string name;
   fs::path folder;                        // with weights; empty: none

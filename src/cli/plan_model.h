@@ -29,7 +29,7 @@ struct PlanModel {
   OtherWeights others;
   std::optional<int64_t> written_bytes;  // of all tensors that quantize would write
 
-  /// What a backend that keeps weights as stored holds of them.
+  /// This is what a backend that keeps weights as stored holds of them.
   int64_t stored_bytes() const { return total_bytes(in_file) + unread_bytes; }
 };
 

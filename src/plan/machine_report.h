@@ -1,5 +1,6 @@
-// What `nibble doctor` says of a machine: facts in, lines out. Nothing here asks the machine, so
-// that any machine can be reported in a test; the facts are gathered by cli/machine_facts.cc.
+// This is what `nibble doctor` says of a machine: facts in, lines out. Nothing here asks the
+// machine, so that any machine can be reported in a test; the facts are gathered by
+// cli/machine_facts.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What `nibble plan` says: a memory plan with its parts, what other flags would change, and the
-// bound of speed, as text and as JSON. The numbers are made elsewhere; here they become words.
+// This is what `nibble plan` says: a memory plan with its parts, what other flags would change, and
+// the bound of speed, as text and as JSON. The numbers are made elsewhere; here they become words.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace nibble {
 
-/// Whether this program serves what a line speaks of.
+/// This says whether this program serves what a line speaks of.
 enum class Served : uint8_t { yes, not_yet };
 
 /// How keys and values are kept.
@@ -23,7 +23,7 @@ struct KvChoice {
   Served served = Served::yes;
 };
 
-/// What one changed flag makes of the plan.
+/// This is what one changed flag makes of the plan.
 struct FlagEffect {
   std::string flag;         // "--kv-cache-dtype fp8"
   int64_t freed_bytes = 0;  // for the same work; they become pages

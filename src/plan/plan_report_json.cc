@@ -103,7 +103,7 @@ Json speeds_json(const PlanReport& report) {
   return json_object({{"computed", true}, {"rows", std::move(rows)}});
 }
 
-/// What both documents begin with.
+/// This is what both documents begin with.
 Json head_json(const PlanReport& report) {
   Json json = json_object({{"model", report.model}, {"made_of", report.made_of}});
   if (report.written_bytes) json.set("written_bytes", *report.written_bytes);

@@ -11,7 +11,7 @@
 
 namespace nibble {
 
-/// What a step works on.
+/// This is what a step works on.
 struct StepLoad {
   int64_t streams = 1;     // sequences that generate, one token each
   int64_t context = 2048;  // tokens each has in its pages

@@ -1,6 +1,6 @@
-// What the weights of a text model take, by kind and format: as a file stores them, and as a card
-// holds them (the layout of backend/cuda/weights/weight_store.cc, which a test on a card holds this
-// to). Shapes and formats alone; no tensor is read.
+// This is what the weights of a text model take, by kind and format: as a file stores them, and as
+// a card holds them (the layout of backend/cuda/weights/weight_store.cc, which a test on a card
+// holds this to). Shapes and formats alone; no tensor is read.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ std::vector<WeightRow> tally_in_file(const SyntheticWeights& weights, const File
 std::vector<WeightRow> tally_on_card(const SyntheticWeights& weights);
 int64_t total_bytes(const std::vector<WeightRow>& rows);
 
-/// What a file has beside the text model, in BF16.
+/// This is what a file has beside the text model, in BF16.
 struct OtherWeights {
   int64_t vision_bytes = 0;
   int64_t mtp_bytes = 0;

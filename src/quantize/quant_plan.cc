@@ -39,7 +39,7 @@ bool takes(const RecipeRule& rule, const std::string& module) {
   return (speaks || !is_embedding(module)) && rule.match.matches(module);
 }
 
-/// What the recipe gives to a linear; the numbers of the rules that take it go to `used`.
+/// This is what the recipe gives to a linear; the numbers of the rules that take it go to `used`.
 RecipeScheme apply(const Recipe& recipe, const std::string& module, Dialect dialect,
                    std::set<int>& used) {
   RecipeScheme gives;

@@ -41,8 +41,8 @@ struct QuantPlan {
   int64_t largest_group_bytes() const;
 };
 
-/// What the last rule that takes a linear gives to it, in the words of the dialect; plain without
-/// one. Nothing is checked: that is plan_quantization.
+/// This is what the last rule that takes a linear gives to it, in the words of the dialect; plain
+/// without one. Nothing is checked: that is plan_quantization.
 RecipeScheme recipe_scheme(const Recipe& recipe, const std::string& module, Dialect dialect);
 
 /// Errors: unsupported for a checkpoint that is already quantized or a linear that cannot become

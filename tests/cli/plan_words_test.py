@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What nibble plan says: plan_words_test.py --nibble PROGRAM --model PEBBLE_FOLDER.
+"""This is what nibble plan says: plan_words_test.py --nibble PROGRAM --model PEBBLE_FOLDER.
 
 Every way to name a model and a card, every refusal, words for people, whole command lines of other
 servers, and the commands of docs/planning.md. The last line counts.
