@@ -123,7 +123,7 @@ Result<Json> Conditions::contained(const Json& schema, const std::string& at) co
   return list_of("anyOf", std::move(options));
 }
 
-/// What the conditions of a schema say.
+/// The schemas that together say what the conditions of a schema say.
 Result<Json::Array> Conditions::parts_of(const Json& schema, const std::string& at) const {
   Json::Array parts;
   if (const Json* other = schema.find("not"))
@@ -154,8 +154,8 @@ Result<Json> Conditions::inner(std::string_view keyword, const Json& value, cons
   return value;
 }
 
-/// What is left out of an alternative of oneOf that has conditions may not be taken for another's:
-/// each is said without the others.
+/// An alternative of oneOf that has conditions may not take what belongs to another: each is said
+/// without the others.
 Result<void> Conditions::exclusive(const std::string& at, Json& out) const {
   Json* one_of = out.find("oneOf");
   if (one_of == nullptr || !conditional_) return {};

@@ -59,7 +59,7 @@ Maybe not_typed(const Json& value) {
     if (!name.is_string()) return {};
     for (const std::string_view known : kTypes)
       if (name.as_string() == known) names.push_back(known);
-    // Of numbers those that are no integers are left: they are left out.
+    // Numbers that are no integers would be left; they are left out too.
     if (name.as_string() == "integer") names.emplace_back("number");
   }
   return types_without(names);
