@@ -1,10 +1,8 @@
 // Facts of a card by arithmetic, of the CPU backend by its own functions.
 #include "cli/plan_machine.h"
 
-#include <algorithm>
-#include <array>
-
 #include "backend/cpu/pools.h"
+#include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/workspace.h"
 #include "model/kv_codec.h"
 
@@ -41,20 +39,6 @@ int64_t card_slot_bytes(const ModelConfig& config, StateCache state) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// An upper estimate of what recorded passes and rounding take, as runtime/card.cc of the CUDA
-/// backend has it, whose files need a toolkit; a test on a card holds both together.
-int64_t recorded_bytes(const ModelConfig& config, const PoolSizes& sizes) {
-  constexpr auto kRows = std::to_array<int64_t>(
-      {1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256});
-  constexpr int64_t kLaunchBytes = 4096;
-  constexpr int64_t kRoundingBytes = int64_t{8} << 20;
-  const auto last = std::ranges::lower_bound(kRows, cuda::sequences_most(config, sizes));
-  auto passes = last - kRows.begin();
-  if (last != kRows.end() && *last <= sizes.rows_max) ++passes;
-  const int64_t launches = 5 + int64_t{config.layer_count()} * (4 + (config.moe ? 5 : 3));
-  return kRoundingBytes + passes * launches * kLaunchBytes;
-}
-
 ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const KvPlan& kv,
                        const BackendOptions& options) {
   const int64_t context = card_context_bytes(card.capability);
@@ -63,19 +47,20 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
   memory.weights = weights;
   memory.driver = context;
   memory.context = context;
-  return {.config = model.config,
-          .weight_bytes = weights,
-          .page_bytes = page_bytes(model.config, kv, options, KvFormat::bf16),
-          .slot_bytes = card_slot_bytes(model.config, options.state),
-          .card = memory,
-          .workspace_bytes =
-              [&model](const PoolSizes& sizes) {
-                const auto needs = cuda::workspace_needs(model.config, sizes, Activations::bf16);
-                return cuda::Workspace::cut(model.config, needs, nullptr).bytes;
-              },
-          .recorded_bytes =
-              [&model](const PoolSizes& sizes) { return recorded_bytes(model.config, sizes); },
-          .driver_growth = [] { return int64_t{0}; }};
+  return {
+      .config = model.config,
+      .weight_bytes = weights,
+      .page_bytes = page_bytes(model.config, kv, options, KvFormat::bf16),
+      .slot_bytes = card_slot_bytes(model.config, options.state),
+      .card = memory,
+      .workspace_bytes =
+          [&model](const PoolSizes& sizes) {
+            const auto needs = cuda::workspace_needs(model.config, sizes, Activations::bf16);
+            return cuda::Workspace::cut(model.config, needs, nullptr).bytes;
+          },
+      .recorded_bytes =
+          [&model](const PoolSizes& sizes) { return cuda::recorded_bytes(model.config, sizes); },
+      .driver_growth = [] { return int64_t{0}; }};
 }
 
 ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOptions& options) {

@@ -12,7 +12,7 @@
 
 namespace nibble {
 
-/// How keys and values are kept, a format that is not built yet included.
+/// The format in which keys and values are kept; it may be one that is not built yet.
 struct KvPlan {
   KvChoice choice;
   std::string flag;        // for the flags that the server knows: "fp8"

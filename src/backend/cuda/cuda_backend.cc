@@ -12,6 +12,7 @@
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/head/head_results.h"
 #include "backend/cuda/pass_probe.h"
+#include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/runtime/card.h"
 #include "backend/cuda/runtime/host_copy.h"
 #include "backend/cuda/runtime/recorded_passes.h"
@@ -177,9 +178,6 @@ class CudaBackend final : public Backend {
   /// A pass of so many rows on padding alone, for real, and then as a recording if that is asked.
   enum class Padding : uint8_t { run, record };
   Result<void> run_padding(int32_t rows, Padding padding);
-  std::span<const int32_t> recorded_rows(const PoolSizes& sizes) const {
-    return RecordedPasses::rows_for(sequences_most(config_, sizes), sizes.rows_max);
-  }
   /// All that reserve() takes but the pools.
   Result<void> reserve_workspace(const PoolSizes& sizes);
   /// True if the recording of this pass ends with the head, which holds kSlabRows rows of logits.
@@ -246,8 +244,8 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   TRY(pools_.reserve(config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
   // Passes that are not recorded run once too: afterwards every kernel is loaded.
-  const size_t recorded = recorded_rows(sizes).size();
-  const std::span<const int32_t> all = RecordedPasses::all_rows();
+  const size_t recorded = recorded_rows(config_, sizes).size();
+  const std::span<const int32_t> all = recordable_rows();
   for (size_t i = 0; i < all.size() && all[i] <= sizes.rows_max; ++i)
     if (i < recorded || all[i] <= kSlabRows)
       TRY(run_padding(all[i], i < recorded ? Padding::record : Padding::run));
@@ -430,7 +428,7 @@ int64_t CudaBackend::workspace_bytes(const PoolSizes& sizes) const {
 }
 
 int64_t CudaBackend::recorded_bytes(const PoolSizes& sizes) const {
-  return cuda::recorded_bytes(config_, static_cast<int32_t>(recorded_rows(sizes).size()));
+  return cuda::recorded_bytes(config_, sizes);
 }
 
 /// `make_weights` gives a WeightStore once there is a device and a stream.

@@ -49,7 +49,7 @@ const BatchSequence& sequence_of(const Batch& batch, int32_t row) {
   });
 }
 
-/// How often each row of a batch must be covered: once in a prompt, else never.
+/// The number of times that each row must be covered: once in a prompt, else never.
 std::vector<int> expected_cover(const Batch& batch) {
   std::vector<int> cover(batch.tokens.size());
   for (const BatchSequence& sequence : batch.sequences)

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/weights/device_weights.h"
 #include "plan/real_models.h"
 
@@ -137,6 +138,24 @@ TEST(Workspace, IsWhatAServerPrints) {
   const WorkspaceNeeds needs = workspace_needs(config, sizes, Activations::bf16);
   EXPECT_NEAR(1e-6 * static_cast<double>(Workspace::cut(config, needs, nullptr).bytes), 968.5,
               0.05);
+}
+
+/// As many recordings as sequences need, in the rows that there are; the largest has 256 rows.
+TEST(RecordedPlan, FollowsSequencesAndRows) {
+  const ModelConfig config = real_config("qwen3.6-35b-a3b");
+  const auto last = [&](int32_t sequences, int32_t rows) {
+    return recorded_rows(config, {.rows_max = rows, .sequences_max = sequences}).back();
+  };
+  EXPECT_EQ(last(1, 512), 1);
+  EXPECT_EQ(last(16, 512), 16);
+  EXPECT_EQ(last(17, 512), 24);
+  EXPECT_EQ(last(65, 512), 80);
+  EXPECT_EQ(last(1000, 2048), 256);
+  EXPECT_EQ(last(64, 63), 56);
+  const auto bytes = [&](int32_t sequences) {
+    return recorded_bytes(config, {.rows_max = 512, .sequences_max = sequences});
+  };
+  EXPECT_EQ(bytes(64) - bytes(56), (5 + 40 * 9) * 4096);
 }
 
 /// In F32 every input has kF32Parts parts, and prompts go the way of generated rows.

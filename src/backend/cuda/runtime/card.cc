@@ -19,19 +19,6 @@ int64_t context_bytes(const Device& device) {
 
 }  // namespace
 
-int64_t recorded_bytes(const ModelConfig& config, int32_t passes) {
-  // On an H200 12 passes of the 35B, 365 launches each, take 7 MB, kernels' code included: 1.6 KB a
-  // launch. Rounding: cudaMalloc hands out 2 MiB at a time.
-  constexpr int64_t kLaunchBytes = 4096;
-  constexpr int64_t kRoundingBytes = int64_t{8} << 20;
-  constexpr int64_t kLaunchesOfPass = 5;   // embedding, last norm, head, short lists
-  constexpr int64_t kLaunchesOfMixer = 4;  // project, recur or attend in two, project out
-  const int64_t feed_forward = config.moe ? 5 : 3;
-  const int64_t launches =
-      kLaunchesOfPass + config.layer_count() * (kLaunchesOfMixer + feed_forward);
-  return kRoundingBytes + passes * launches * kLaunchBytes;
-}
-
 DeviceMemory card_memory(const Device& device, const CardLimit& limit) {
   size_t free_now = 0;
   size_t all = 0;

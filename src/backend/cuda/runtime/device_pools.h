@@ -17,7 +17,7 @@ class DevicePools {
   Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
                        const PoolSizes& sizes);
 
-  /// As for DeviceBuffer: pages and states lose their contents and are zero afterwards.
+  /// Do what DeviceBuffer's do: pages and states lose their contents and are zero afterwards.
   void sleep();
   Result<void> wake();
 

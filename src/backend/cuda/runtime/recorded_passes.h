@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <span>
 
 #include "backend/cuda/runtime/launcher.h"
 #include "base/result.h"
@@ -26,11 +25,6 @@ class RecordedPasses {
   RecordedPasses& operator=(const RecordedPasses&) = delete;
   ~RecordedPasses() { clear(); }
   void clear();
-
-  /// Numbers of rows that may be recorded, ascending.
-  static std::span<const int32_t> all_rows();
-  /// The ones among these that a server of so many sequences at once, and so many rows, needs.
-  static std::span<const int32_t> rows_for(int64_t sequences, int32_t rows_max);
 
   /// Records what `walk` launches on the stream as the pass of `rows` rows. Errors: no_memory.
   Result<void> record(int32_t rows, cudaStream_t stream, const std::function<void()>& walk);

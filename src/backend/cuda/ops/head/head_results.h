@@ -16,7 +16,7 @@ namespace nibble::cuda {
 class HeadResults {
  public:
   Result<void> reserve(const ModelConfig& config, const PoolSizes& sizes, const Workspace& work);
-  /// As Backend::set_sampleable(); waits for the device.
+  /// Does what Backend::set_sampleable() says, and waits for the device.
   void set_sampleable(std::span<const uint32_t> bits);
 
   /// Logits and short lists of the first `rows` rows, into the addresses that run() reads: for
@@ -28,7 +28,7 @@ class HeadResults {
   void run(const Context& context, const DeviceBatch& rows, const Batch& batch, Head head);
   /// The output of the pass that run() launched, which must have ended.
   HeadOutput output();
-  /// As Backend::fetch_logits(); the context is still that of the pass.
+  /// Does what Backend::fetch_logits() says; the context is still that of the pass.
   std::span<const float> fetch(const Context& context, std::span<const int32_t> indices);
 
  private:

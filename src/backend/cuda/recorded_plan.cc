@@ -1,0 +1,41 @@
+// Rows, and bytes by the number of launches.
+#include "backend/cuda/recorded_plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/workspace.h"
+
+namespace nibble::cuda {
+namespace {
+
+constexpr std::array<int32_t, 20> kRows = {1,  2,  4,  8,  12,  16,  24,  32,  40,  48,
+                                           56, 64, 80, 96, 112, 128, 160, 192, 224, 256};
+
+}  // namespace
+
+std::span<const int32_t> recordable_rows() { return kRows; }
+
+std::span<const int32_t> recorded_rows(const ModelConfig& config, const PoolSizes& sizes) {
+  const auto last = std::ranges::lower_bound(kRows, sequences_most(config, sizes));
+  auto count = static_cast<size_t>(last - kRows.begin());
+  // The last one holds all sequences; it must fit the workspace.
+  if (count < kRows.size() && kRows[count] <= sizes.rows_max) ++count;
+  return std::span(kRows).first(count);
+}
+
+int64_t recorded_bytes(const ModelConfig& config, const PoolSizes& sizes) {
+  // On an H200 12 passes of the 35B, 365 launches each, take 7 MB, kernels' code included: 1.6 KB a
+  // launch. Rounding: cudaMalloc hands out 2 MiB at a time.
+  constexpr int64_t kLaunchBytes = 4096;
+  constexpr int64_t kRoundingBytes = int64_t{8} << 20;
+  constexpr int64_t kLaunchesOfPass = 5;   // embedding, last norm, head, short lists
+  constexpr int64_t kLaunchesOfMixer = 4;  // project, recur or attend in two, project out
+  const int64_t feed_forward = config.moe ? 5 : 3;
+  const int64_t launches =
+      kLaunchesOfPass + config.layer_count() * (kLaunchesOfMixer + feed_forward);
+  const auto passes = static_cast<int64_t>(recorded_rows(config, sizes).size());
+  return kRoundingBytes + passes * launches * kLaunchBytes;
+}
+
+}  // namespace nibble::cuda

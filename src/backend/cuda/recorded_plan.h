@@ -1,0 +1,21 @@
+// Which passes of generated tokens are recorded, and the memory that recordings take. Without CUDA
+// headers: `nibble plan` asks the same functions as the backend.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/backend.h"
+#include "model/config.h"
+
+namespace nibble::cuda {
+
+/// Numbers of rows that may be recorded, ascending; a batch runs on the next larger one.
+std::span<const int32_t> recordable_rows();
+/// The first of these, as many as the sequences of `sizes` need and its rows allow.
+std::span<const int32_t> recorded_rows(const ModelConfig& config, const PoolSizes& sizes);
+/// An upper bound of the bytes that these recordings and the driver's rounding of small buffers
+/// take.
+int64_t recorded_bytes(const ModelConfig& config, const PoolSizes& sizes);
+
+}  // namespace nibble::cuda
