@@ -276,21 +276,13 @@ bool Admission::seat_newcomer(Schedule& schedule) {
   count_tenants();
   const int32_t seated = newcomer();
   if (seated < 0) return false;
-  const Counts before = counts_;
-  undo_.clear();
-  while (!fits(view(seated))) {
+  const auto choose = [&] {
     const int32_t victim = victim_of_the_many(seated);
-    if (victim < 0) {
-      counts_ = before;
-      for (; !undo_.empty(); undo_.pop_back(), schedule.swapped_out.pop_back())
-        standing(schedule.swapped_out.back()) = undo_.back();
-      return false;
-    }
-    undo_.push_back(standing(victim));
-    swap_out(victim, schedule);
     const auto tenant = &std::pair<uint64_t, int32_t>::first;
-    --std::ranges::lower_bound(tenants_, view(victim).tenant, {}, tenant)->second;
-  }
+    if (victim >= 0) --std::ranges::lower_bound(tenants_, view(victim).tenant, {}, tenant)->second;
+    return victim;
+  };
+  if (!swap_out_until_fits(seated, schedule, choose)) return false;
   return place_one(seated, schedule);
 }
 
@@ -334,11 +326,19 @@ bool Admission::place_one(int32_t sequence, Schedule& schedule) {
 
 /// Swaps out running ones of strictly worse priority until `sequence` fits; nobody if it would not.
 bool Admission::make_room(int32_t sequence, Schedule& schedule) {
+  return swap_out_until_fits(sequence, schedule, [&] {
+    const int32_t victim = victim_for(sequence, Host::has_room);
+    return victim >= 0 && view(victim).priority > view(sequence).priority ? victim : -1;
+  });
+}
+
+bool Admission::swap_out_until_fits(int32_t sequence, Schedule& schedule,
+                                    const std::function<int32_t()>& choose) {
   const Counts before = counts_;
   undo_.clear();
   while (!fits(view(sequence))) {
-    const int32_t victim = victim_for(sequence, Host::has_room);
-    if (victim < 0 || view(victim).priority <= view(sequence).priority) {
+    const int32_t victim = choose();
+    if (victim < 0) {
       counts_ = before;
       for (; !undo_.empty(); undo_.pop_back(), schedule.swapped_out.pop_back())
         standing(schedule.swapped_out.back()) = undo_.back();

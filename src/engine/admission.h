@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -48,6 +49,10 @@ class Admission {
   bool fits(const SequenceView& s) const;
   bool is_long(const SequenceView& s) const;
   bool make_room(int32_t sequence, Schedule& schedule);
+  /// Swaps out whom `choose` names, one after the other, until `sequence` fits. If it names nobody
+  /// (-1) before, all are taken back.
+  bool swap_out_until_fits(int32_t sequence, Schedule& schedule,
+                           const std::function<int32_t()>& choose);
   bool head_waited_long(const SequenceView& head);
   /// Seats one waiting sequence of a tenant of whom nobody runs or is swapped out, in place of
   /// later ones of the tenant that has most running. False: nobody was swapped out.
