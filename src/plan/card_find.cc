@@ -114,7 +114,7 @@ std::vector<std::string> words_of(std::string_view name) {
   return words;
 }
 
-/// How many words of the row's `device` the name has; 0: not all.
+/// Counts the words of the row's `device`; 0 if the name lacks one of them.
 size_t matching_words(const CardRow& card, const std::vector<std::string>& name) {
   size_t count = 0;
   for (const std::string& word : words_of(card.device)) {

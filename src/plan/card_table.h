@@ -12,7 +12,7 @@
 
 namespace nibble {
 
-/// Where a figure of the table comes from.
+/// The source of a figure of the table.
 enum class FigureSource : uint8_t {
   nvidia_smi,  // what nvidia-smi prints as the total
   cuda,        // what CUDA gives a program as the total

@@ -13,7 +13,7 @@
 
 namespace nibble {
 
-/// How a model would do on the first card, by its plan with default flags.
+/// The outcome of a plan with default flags for one model on the first card.
 struct Expectation {
   std::string model;                       // "qwen3.6-35b-a3b"
   std::string recipe;                      // "mixed"

@@ -17,7 +17,7 @@ namespace nibble {
 /// This says whether this program serves what a line speaks of.
 enum class Served : uint8_t { yes, not_yet };
 
-/// How keys and values are kept.
+/// The format in which keys and values are kept.
 struct KvChoice {
   std::string name;  // "BF16"
   Served served = Served::yes;

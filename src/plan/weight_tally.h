@@ -43,13 +43,13 @@ struct FileBytes {
   std::function<int64_t(const LinearSource&)> linear;
   std::function<int64_t(const VectorSource&)> vector;
 };
-/// By shapes and formats alone: BF16 where values are plain, F32 scales.
+/// It counts shapes and formats alone: BF16 where values are plain, F32 scales.
 FileBytes usual_file_bytes();
 
 /// One row for each kind and format, in the order of WeightKind. A head that is the embedding has
 /// no row of its own.
 std::vector<WeightRow> tally_in_file(const SyntheticWeights& weights, const FileBytes& file);
-/// On a card: rows padded to 256 columns, tensors aligned, vectors in F32.
+/// It counts what a card holds: rows padded to 256 columns, tensors aligned, vectors in F32.
 std::vector<WeightRow> tally_on_card(const SyntheticWeights& weights);
 int64_t total_bytes(const std::vector<WeightRow>& rows);
 
@@ -58,7 +58,7 @@ struct OtherWeights {
   int64_t vision_bytes = 0;
   int64_t mtp_bytes = 0;
 };
-/// From a config.json. Errors: those of synthetic_vision.
+/// It reads a config.json. Errors: those of synthetic_vision.
 Result<OtherWeights> other_weights(const Json& json, const ModelConfig& config);
 
 }  // namespace nibble

@@ -92,7 +92,7 @@ TEST_F(AnswerFields, UsageInEveryChunk) {
     for (const Json& chunk : quiet)
       EXPECT_EQ(chunk.find("usage") != nullptr, &chunk == &quiet.back());
   }
-  // As in vLLM it adds to include_usage and means nothing alone.
+  // It adds, as it does in vLLM, to include_usage and means nothing alone.
   for (const Json& chunk : chunks(kChat, concat("{", kHi, R"(,"stream":true,"stream_options":)",
                                                 R"({"continuous_usage_stats":true}})")))
     EXPECT_EQ(chunk.find("usage"), nullptr);

@@ -130,7 +130,7 @@ constexpr std::string_view kResponses[] = {
     "max_tool_calls",
     "stream_options",
     "top_logprobs",
-    // As in vLLM.
+    // vLLM takes these too.
     "stop",
     "stop_token_ids",
     "ignore_eos",

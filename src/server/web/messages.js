@@ -10,7 +10,7 @@ function seconds(ms) {
   return s < 10 ? `${s.toFixed(1)} s` : s < 90 ? `${Math.round(s)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
 }
 
-/// As the server timed it: what the network and this page add is no part of it.
+/// The server's own timing: what the network and this page add is no part of it.
 export function speedOf(node) {
   return Number.isFinite(node.rate) ? node.rate : null;
 }
