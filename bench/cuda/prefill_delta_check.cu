@@ -345,7 +345,8 @@ void time_shape(StateFormat state, int rows, int sequence_rows, int group_chunks
   args.in.groups = plan.groups;
   args.in.sequence_count = n;
   void* work = device_array<uint8_t>(delta_workspace_bytes(shape, group_chunks));
-  carve_delta_workspace(shape, args.group.chunk_count, work, &args.work);
+  DeviceCarver carver(static_cast<std::byte*>(work));
+  args.work = DeltaWorkspace::carve(shape, args.group.chunk_count, carver);
   args.in.workspace = work;
   const Launcher launcher = launcher_of(Kernels::native).in_order();
   delta_chunk_prepare(launcher.card);
