@@ -1,8 +1,8 @@
 # nibble_module(NAME [TEST_SECONDS N] [TESTS_ELSEWHERE REGEX] SOURCES... DEPENDS...): a folder of src/
-# as a static library, its *_test.cc, those of its subfolders too, as one test program, and each
-# *_fuzz.cc as one fuzz program. They are found by name, so none can be forgotten. TEST_SECONDS:
-# about how long its tests take with sanitizers; the longest begin first. TESTS_ELSEWHERE: tests
-# whose path matches belong to another program.
+# as a static library, its *_test.cc as one test program, and each *_fuzz.cc as one fuzz program,
+# those of its subfolders too. They are found by name, so none can be forgotten. TEST_SECONDS: about
+# how long its tests take with sanitizers; the longest begin first. TESTS_ELSEWHERE: tests whose
+# path matches belong to another program.
 
 add_library(nibble_flags INTERFACE)
 target_compile_options(nibble_flags INTERFACE
@@ -86,7 +86,7 @@ function(nibble_module name)
     endif()
   endif()
   if(NIBBLE_TESTS)
-    file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_fuzz.cc)
+    file(GLOB_RECURSE fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_fuzz.cc)
     foreach(source ${fuzzers})
       nibble_fuzzer(${source} ${target} ${ARG_TEST_DEPENDS})
     endforeach()

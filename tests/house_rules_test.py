@@ -9,7 +9,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 from house_rules import (comments, cpp_source, documents, outside_bytes,  # noqa: E402
-                         signatures, sizes)
+                         rooms, signatures, sizes)
 
 HEADER = """\
 // A header; not a real one.
@@ -146,6 +146,33 @@ class OutsideBytes(unittest.TestCase):
         self.assertIn("there is no fuzz entry", self.words("src/a/alone.cc other_fuzz\n")[0])
         self.assertIn("reads no bytes", self.words("src/a/alone.cc flags\nsrc/b.cc flags\n")[0])
         self.assertIn("has no inputs", self.words("src/a/alone.cc flags\n", corpora=())[0])
+
+
+class Rooms(unittest.TestCase):
+    @staticmethod
+    def wrong(name, included, is_test=False):
+        return rooms.wrong_includes(name, f'// A file.\n#include "{included}"\n', is_test)
+
+    def test_only_lower_rooms_are_included(self):
+        self.assertEqual(self.wrong("engine/schedule/a.h", "engine/cache/b.h"), [])
+        self.assertEqual(self.wrong("engine/cache/a.h", "engine/cache/b.h"), [])
+        self.assertEqual(self.wrong("engine/cache/a.h", "engine/b.h"), [])
+        self.assertEqual(self.wrong("engine/a.h", "engine/schedule/b.h"), [])
+        self.assertEqual(self.wrong("server/http/a.h", "engine/schedule/b.h"), [])
+        self.assertEqual(self.wrong("engine/cache/a.h", "engine/schedule/b.h"),
+                         [(2, "the room cache of engine includes schedule, a higher one")])
+        self.assertEqual(self.wrong("engine/cache/a_test.cc", "engine/schedule/b.h", True), [])
+
+    def test_rooms_that_are_not_in_the_order(self):
+        self.assertEqual(len(self.wrong("engine/a.h", "engine/attic/b.h")), 1)
+        self.assertEqual(len(self.wrong("engine/a.h", "engine/testing/b.h")), 1)
+        self.assertEqual(self.wrong("engine/a_test.cc", "engine/testing/b.h", True), [])
+
+    def test_crowded_folders(self):
+        names = [f"engine/cache/{i}.h" for i in range(rooms.FILES_MAX)]
+        self.assertEqual(rooms.crowded(names), [])
+        self.assertEqual(len(rooms.crowded(names + ["engine/cache/last.cc"])), 1)
+        self.assertEqual(rooms.crowded([f"grammar/{i}.h" for i in range(100)]), [])
 
 
 class Documents(unittest.TestCase):

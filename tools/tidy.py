@@ -12,7 +12,8 @@ import re
 import subprocess
 import sys
 
-from house_rules import comments, cpp_source, documents, outside_bytes, signatures, sizes
+from house_rules import (comments, cpp_source, documents, outside_bytes, rooms, signatures,
+                         sizes)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -161,6 +162,17 @@ class Tidy:
         for name, line, words in outside_bytes.faults(texts, table, corpora):
             self.check(False, ROOT / name, line, words)
 
+    def rooms(self, texts):
+        """Includes go to lower rooms of a module, and no folder is crowded."""
+        inside = {name[4:]: text for name, text in texts.items() if name.startswith("src/")}
+        for name, text in inside.items():
+            self.checks += 1
+            path = ROOT / "src" / name
+            for line, words in rooms.wrong_includes(name, text, is_test(path)):
+                self.check(False, path, line, words)
+        for words in rooms.crowded(inside):
+            self.check(False, ROOT / "tools/house_rules/rooms.py", 1, words)
+
     def documents(self):
         names = {path.name for path in tracked("")}
         for path in tracked(".md"):
@@ -192,6 +204,7 @@ class Tidy:
         self.sizes(found)
         for name, line, words in self.declarations.faults():
             self.check(False, ROOT / name, line, words)
+        self.rooms(texts)
         self.fuzz({name: text for name, text in texts.items() if name.endswith((".h", ".cc"))})
         self.documents()
         for broken in self.broken:

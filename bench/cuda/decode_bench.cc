@@ -15,9 +15,9 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/runtime/launcher.h"
 #include "base/file.h"
-#include "engine/row_sampler.h"
+#include "engine/sample/row_sampler.h"
 #include "model/forward.h"
-#include "model/synthetic_weights.h"
+#include "model/synthetic/synthetic_weights.h"
 
 namespace nibble {
 namespace {

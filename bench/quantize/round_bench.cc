@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/cpu/machine_bounds.h"
-#include "quantize/rounding.h"
+#include "quantize/rounding/rounding.h"
 
 namespace nibble {
 namespace {

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "engine/fairness_workload.h"
+#include "engine/testing/fairness_workload.h"
 
 namespace nibble {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "server/server.h"
-#include "server/test_client.h"
-#include "server/test_model.h"
+#include "server/testing/test_client.h"
+#include "server/testing/test_model.h"
 
 namespace nibble::bench {
 

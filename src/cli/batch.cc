@@ -9,9 +9,9 @@
 #include <mutex>
 #include <thread>
 
-#include "cli/batch_lines.h"
-#include "cli/client_setup.h"
-#include "cli/quantize_first.h"
+#include "cli/quantizing/quantize_first.h"
+#include "cli/serving/batch_lines.h"
+#include "cli/serving/client_setup.h"
 #include "server/server.h"
 
 namespace nibble {

@@ -1,11 +1,11 @@
 // nibble chat: a conversation in the terminal. Answers on standard output, all else on standard
 // error. Ctrl-C stops the answer; twice at the prompt, or /bye, leaves.
-#include "cli/chat_session.h"
-#include "cli/folders.h"
-#include "cli/line_reader.h"
-#include "cli/local_session.h"
-#include "cli/profiles_file.h"
-#include "cli/quantize_first.h"
+#include "cli/chat/chat_session.h"
+#include "cli/chat/line_reader.h"
+#include "cli/chat/local_session.h"
+#include "cli/options/folders.h"
+#include "cli/quantizing/quantize_first.h"
+#include "cli/serving/profiles_file.h"
 
 namespace nibble {
 namespace {

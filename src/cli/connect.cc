@@ -3,9 +3,9 @@
 #include <cctype>
 
 #include "base/json.h"
-#include "cli/connections.h"
+#include "cli/serving/connections.h"
 #include "cli/verb.h"
-#include "server/http_client.h"
+#include "server/http/http_client.h"
 
 namespace nibble {
 namespace {

@@ -1,12 +1,12 @@
 // nibble convert: the other NVFP4 dialect, another head, or a declaration made anew.
-#include "quantize/convert.h"
+#include "quantize/convert/convert.h"
 
 #include <cstdio>
 #include <filesystem>
 
-#include "cli/folders.h"
-#include "quantize/convert_head.h"
-#include "quantize/repair_config.h"
+#include "cli/options/folders.h"
+#include "quantize/convert/convert_head.h"
+#include "quantize/convert/repair_config.h"
 
 namespace nibble {
 namespace {

@@ -1,6 +1,6 @@
 // nibble doctor: is this machine ready, what runs on it, how fast can it be, and what to do.
-#include "cli/machine_facts.h"
-#include "cli/plan_machine.h"
+#include "cli/plan/machine_facts.h"
+#include "cli/plan/plan_machine.h"
 
 namespace nibble {
 namespace {

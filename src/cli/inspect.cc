@@ -1,7 +1,7 @@
 // nibble inspect: what is in a checkpoint.
-#include "quantize/inspect.h"
+#include "quantize/verify/inspect.h"
 
-#include "cli/folders.h"
+#include "cli/options/folders.h"
 
 namespace nibble {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "backend/cuda/cuda_backend.h"
-#include "cli/serve_help.h"
+#include "cli/serving/serve_help.h"
+#include "cli/serving/vllm_flags.h"
 #include "cli/verb.h"
-#include "cli/vllm_flags.h"
 
 namespace nibble {
 namespace {

@@ -1,10 +1,10 @@
 // nibble plan: what of a model fits where, before anything is downloaded, quantized or loaded.
 #include <algorithm>
 
-#include "cli/flag_errors.h"
-#include "cli/plan_effects.h"
-#include "cli/plan_foreign.h"
-#include "cli/vllm_flags.h"
+#include "cli/options/flag_errors.h"
+#include "cli/plan/plan_effects.h"
+#include "cli/plan/plan_foreign.h"
+#include "cli/serving/vllm_flags.h"
 
 namespace nibble {
 namespace {

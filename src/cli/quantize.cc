@@ -4,11 +4,11 @@
 #include <filesystem>
 
 #include "base/thread_pool.h"
-#include "cli/calibration_options.h"
-#include "cli/folders.h"
-#include "cli/quantize_work.h"
+#include "cli/options/folders.h"
+#include "cli/quantizing/calibration_options.h"
+#include "cli/quantizing/quantize_work.h"
 #include "cli/verb.h"
-#include "quantize/verify.h"
+#include "quantize/verify/verify.h"
 
 namespace nibble {
 namespace {

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "cli/folders.h"
+#include "cli/options/folders.h"
 #include "text/chat_template.h"
 
 namespace nibble {

@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "cli/batch.h"
-#include "cli/client_setup.h"
-#include "cli/local_session.h"
-#include "cli/quantize_first.h"
+#include "cli/chat/local_session.h"
+#include "cli/quantizing/quantize_first.h"
+#include "cli/serving/client_setup.h"
 #include "eval/score.h"
 
 namespace nibble {

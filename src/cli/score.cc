@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "base/file.h"
-#include "cli/model_loader.h"
+#include "cli/serving/model_loader.h"
 #include "cli/verb.h"
 
 namespace nibble {

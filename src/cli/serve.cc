@@ -6,15 +6,15 @@
 #include <memory>
 
 #include "checkpoint/sha256.h"
-#include "cli/client_setup.h"
-#include "cli/declared_quantization.h"
-#include "cli/flag_errors.h"
-#include "cli/flag_report.h"
-#include "cli/quantize_first.h"
-#include "cli/recipe_notice.h"
-#include "cli/server_options.h"
-#include "cli/vllm_flags.h"
-#include "model/rope.h"
+#include "cli/options/flag_errors.h"
+#include "cli/options/flag_report.h"
+#include "cli/quantizing/quantize_first.h"
+#include "cli/serving/client_setup.h"
+#include "cli/serving/declared_quantization.h"
+#include "cli/serving/recipe_notice.h"
+#include "cli/serving/server_options.h"
+#include "cli/serving/vllm_flags.h"
+#include "model/config/rope.h"
 #include "server/server.h"
 
 namespace nibble {

@@ -2,8 +2,8 @@
 // download.
 #include "base/file.h"
 #include "cli/verb.h"
-#include "model/synthetic_checkpoint.h"
-#include "text/made_tokenizer.h"
+#include "model/synthetic/synthetic_checkpoint.h"
+#include "text/tokenizer/made_tokenizer.h"
 
 namespace nibble {
 namespace {

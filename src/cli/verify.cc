@@ -1,11 +1,11 @@
 // nibble verify: sound or not, and why; against its source, how far from it.
-#include "quantize/verify.h"
+#include "quantize/verify/verify.h"
 
 #include <cstdio>
 #include <optional>
 
+#include "cli/quantizing/verify_against.h"
 #include "cli/verb.h"
-#include "cli/verify_against.h"
 
 namespace nibble {
 namespace {

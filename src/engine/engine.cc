@@ -8,7 +8,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "engine/prefix_writer.h"
+#include "engine/cache/prefix_writer.h"
 #include "engine/step_watch.h"
 
 namespace nibble {

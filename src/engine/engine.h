@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "engine/cache/prefix_store.h"
 #include "engine/engine_core.h"
 #include "engine/engine_stats.h"
-#include "engine/prefix_store.h"
 
 namespace nibble {
 

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/drafter.h"
+#include "engine/cache/sequence_memory.h"
 #include "engine/messages.h"
-#include "engine/row_sampler.h"
-#include "engine/sampler.h"
-#include "engine/scheduler.h"
+#include "engine/sample/drafter.h"
+#include "engine/sample/row_sampler.h"
+#include "engine/sample/sampler.h"
+#include "engine/schedule/scheduler.h"
 #include "engine/sequence.h"
-#include "engine/sequence_memory.h"
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble {
 

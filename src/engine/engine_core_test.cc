@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/core_fixture.h"
+#include "engine/testing/core_fixture.h"
 
 namespace nibble {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "engine/cache/prefix_cache.h"
 #include "engine/engine_core.h"
-#include "engine/prefix_cache.h"
 
 namespace nibble {
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <thread>
 
-#include "engine/fake_backend.h"
+#include "engine/testing/fake_backend.h"
 #include "testing/gate.h"
 
 namespace nibble {

@@ -2,9 +2,9 @@
 // EngineCore.
 #include <algorithm>
 
-#include "engine/constraint_chain.h"
 #include "engine/engine_core.h"
 #include "engine/planted_bug.h"
+#include "engine/sample/constraint_chain.h"
 
 namespace nibble {
 

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/sampler.h"
+#include "engine/sample/sampler.h"
 #include "engine/sequence.h"
 
 namespace nibble {

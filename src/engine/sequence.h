@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/token_constraint.h"
-#include "engine/prefix_cache.h"
-#include "engine/sampler.h"
-#include "engine/sampling_params.h"
+#include "engine/cache/prefix_cache.h"
+#include "engine/sample/sampler.h"
+#include "engine/sample/sampling_params.h"
 
 namespace nibble {
 

@@ -6,10 +6,10 @@
 #include <functional>
 #include <map>
 
-#include "engine/constraint_chain.h"
 #include "engine/engine_core.h"
-#include "engine/fake_backend.h"
-#include "engine/token_bits.h"
+#include "engine/sample/constraint_chain.h"
+#include "engine/sample/token_bits.h"
+#include "engine/testing/fake_backend.h"
 
 namespace nibble {
 namespace {

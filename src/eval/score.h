@@ -14,7 +14,7 @@
 #include "eval/divergence.h"
 #include "eval/logits_file.h"
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble {
 

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble {
 

@@ -12,9 +12,9 @@
 
 #include "base/result.h"
 #include "model/batch.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/short_list.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "tensor/tensor.h"
 
 namespace nibble {

@@ -1,4 +1,5 @@
-// A list made from a row by hand. src/engine/sampler_short_list_test.cc asks what lists decide.
+// A list made from a row by hand. src/engine/sample/sampler_short_list_test.cc asks what lists
+// decide.
 #include "model/short_list.h"
 
 #include <gtest/gtest.h>

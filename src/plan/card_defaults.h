@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble {
 

@@ -1,6 +1,6 @@
 // This is what `nibble doctor` says of a machine: facts in, lines out. Nothing here asks the
 // machine, so that any machine can be reported in a test; the facts are gathered by
-// cli/machine_facts.cc.
+// cli/plan/machine_facts.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The vision tower by its names and shapes; the MTP head as one more layer.
-#include "model/synthetic_vision.h"
+#include "model/synthetic/synthetic_vision.h"
 #include "plan/weight_tally.h"
 
 namespace nibble {

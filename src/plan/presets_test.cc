@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble {
 namespace {

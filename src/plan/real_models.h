@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble {
 

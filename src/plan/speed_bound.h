@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "plan/weight_tally.h"
 
 namespace nibble {

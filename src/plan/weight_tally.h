@@ -10,8 +10,8 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "model/config.h"
-#include "model/synthetic_weights.h"
+#include "model/config/config.h"
+#include "model/synthetic/synthetic_weights.h"
 
 namespace nibble {
 

@@ -6,10 +6,10 @@
 
 #include <atomic>
 
-#include "quantize/convert.h"
-#include "quantize/convert_head.h"
+#include "quantize/convert/convert.h"
+#include "quantize/convert/convert_head.h"
 #include "quantize/group_rounder.h"
-#include "quantize/test_runs.h"
+#include "quantize/testing/test_runs.h"
 
 namespace nibble {
 namespace {

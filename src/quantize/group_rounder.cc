@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "quantize/fp8_round.h"
+#include "quantize/rounding/fp8_round.h"
 #include "tensor/fp8.h"
 
 namespace nibble {

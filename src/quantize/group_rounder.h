@@ -12,8 +12,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "quantize/block_bytes.h"
-#include "quantize/quant_plan.h"
-#include "quantize/rounding.h"
+#include "quantize/recipe/quant_plan.h"
+#include "quantize/rounding/rounding.h"
 
 namespace nibble {
 

@@ -16,7 +16,7 @@
 #include "checkpoint/sha256.h"
 #include "checkpoint/source_fingerprint.h"
 #include "quantize/group_rounder.h"
-#include "quantize/model_card.h"
+#include "quantize/report/model_card.h"
 
 namespace nibble {
 namespace {

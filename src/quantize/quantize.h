@@ -11,10 +11,10 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "quantize/block_bytes.h"
-#include "quantize/calibration.h"
-#include "quantize/nvfp4_round.h"
-#include "quantize/quant_plan.h"
-#include "quantize/quantize_report.h"
+#include "quantize/calibrate/calibration.h"
+#include "quantize/recipe/quant_plan.h"
+#include "quantize/report/quantize_report.h"
+#include "quantize/rounding/nvfp4_round.h"
 
 namespace nibble {
 

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "quantize/test_runs.h"
+#include "quantize/testing/test_runs.h"
 
 namespace nibble {
 namespace {

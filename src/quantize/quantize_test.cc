@@ -11,10 +11,10 @@
 #include <set>
 #include <utility>
 
-#include "model/config.h"
-#include "model/quant_config.h"
-#include "quantize/model_linears.h"
-#include "quantize/test_runs.h"
+#include "model/config/config.h"
+#include "model/config/quant_config.h"
+#include "quantize/recipe/model_linears.h"
+#include "quantize/testing/test_runs.h"
 
 namespace nibble {
 namespace {

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/loading_door.h"
-#include "server/routes.h"
-#include "server/test_certificate.h"
-#include "server/test_server.h"
+#include "server/http/loading_door.h"
+#include "server/routes/routes.h"
+#include "server/testing/test_certificate.h"
+#include "server/testing/test_server.h"
 
 namespace nibble {
 namespace {

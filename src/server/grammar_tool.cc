@@ -15,7 +15,7 @@
 #include <random>
 
 #include "grammar/test_vocabulary.h"
-#include "server/output_parser.h"
+#include "server/decode/output_parser.h"
 
 namespace nibble {
 namespace {

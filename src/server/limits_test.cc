@@ -2,7 +2,7 @@
 // their flags, in src/cli.
 #include <gtest/gtest.h>
 
-#include "server/test_server.h"
+#include "server/testing/test_server.h"
 
 namespace nibble {
 namespace {

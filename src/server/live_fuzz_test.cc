@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "server/test_server.h"
+#include "server/testing/test_server.h"
 
 namespace nibble {
 namespace {

@@ -2,7 +2,7 @@
 // ends and says why.
 #include <gtest/gtest.h>
 
-#include "server/test_server.h"
+#include "server/testing/test_server.h"
 #include "testing/gate.h"
 
 namespace nibble {

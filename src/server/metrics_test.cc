@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/test_server.h"
+#include "server/testing/test_server.h"
 
 namespace nibble {
 namespace {

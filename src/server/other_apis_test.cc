@@ -3,9 +3,9 @@
 
 #include <array>
 
-#include "server/answer_writer.h"
-#include "server/test_server.h"
-#include "text/tokenizer_utf8.h"
+#include "server/answer/answer_writer.h"
+#include "server/testing/test_server.h"
+#include "text/tokenizer/tokenizer_utf8.h"
 
 namespace nibble {
 namespace {

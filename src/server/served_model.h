@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampling_params.h"
+#include "engine/sample/sampling_params.h"
 #include "grammar/grammar_compiler.h"
-#include "model/config.h"
-#include "server/answer_policy.h"
-#include "server/profiles.h"
+#include "model/config/config.h"
+#include "server/request/answer_policy.h"
+#include "server/request/profiles.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nibble {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "checkpoint/sha256.h"
-#include "server/answer_writer.h"
-#include "server/cache_salt.h"
+#include "server/answer/answer_writer.h"
+#include "server/request/cache_salt.h"
 #include "server/server_state.h"
 
 namespace nibble {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "server/filter_panel.h"
-#include "server/generation_request.h"
-#include "server/http_server.h"
-#include "server/loading_door.h"
-#include "server/request_record.h"
+#include "server/answer/request_record.h"
+#include "server/filters/filter_panel.h"
+#include "server/http/http_server.h"
+#include "server/http/loading_door.h"
+#include "server/request/generation_request.h"
 #include "server/served_model.h"
 
 namespace nibble {

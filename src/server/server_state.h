@@ -6,16 +6,16 @@
 #include <memory>
 #include <string>
 
-#include "server/fair_tasks.h"
-#include "server/filter_panel.h"
-#include "server/generation.h"
-#include "server/keys.h"
+#include "server/answer/generation.h"
+#include "server/answer/request_record.h"
+#include "server/clients/fair_tasks.h"
+#include "server/clients/keys.h"
+#include "server/clients/quotas.h"
+#include "server/filters/filter_panel.h"
+#include "server/http/site_rules.h"
 #include "server/metrics.h"
-#include "server/quotas.h"
-#include "server/request_record.h"
-#include "server/routes.h"
+#include "server/routes/routes.h"
 #include "server/server.h"
-#include "server/site_rules.h"
 #include "server/task_thread.h"
 
 namespace nibble {

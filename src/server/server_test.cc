@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "server/routes.h"
-#include "server/test_server.h"
+#include "server/routes/routes.h"
+#include "server/testing/test_server.h"
 
 namespace nibble {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "server/test_server.h"
+#include "server/testing/test_server.h"
 
 namespace nibble {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/backend.h"
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/config/config.h"
+#include "model/weights/weights.h"
 
 namespace nibble {
 

@@ -3,7 +3,7 @@
 fp8_golden.py [FILE]. Per case: values (BF16), scales and codes that the package's own
 calculate_qparams and quantize give for them in F32: one scale per matrix, and one per 128 x 128
 tile.
-Read by src/quantize/fp8_round_test.cc.
+Read by src/quantize/rounding/fp8_round_test.cc.
 """
 
 import pathlib

@@ -1,5 +1,5 @@
-"""Talks to one process of nibble_tokenizer_tool (src/text/tokenizer_tool.cc has the protocol).
-Compares nothing.
+"""Talks to one process of nibble_tokenizer_tool; src/text/tokenizer/tokenizer_tool.cc has the
+protocol. Compares nothing.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""Writes src/text/unicode_classes_data.cc: for every code point, whether it is \\p{L}, \\p{M},
-\\p{N} or \\s to Hugging Face `tokenizers`, whether NFC may change it there or join it to its
-predecessor, and whether it is younger than the Unicode 14 of PCRE2 10.42.
+"""Writes src/text/tokenizer/unicode_classes_data.cc: for every code point, whether it is \\p{L},
+\\p{M}, \\p{N} or \\s to Hugging Face `tokenizers`, whether NFC may change it there or join it to
+its predecessor, and whether it is younger than the Unicode 14 of PCRE2 10.42.
 
 Two Unicode versions meet in `tokenizers` 0.23: its regex engine (Oniguruma) knows Unicode 16, its
 NFC Unicode 9. The classes are therefore asked of the package itself, code point by code point; the
@@ -17,10 +17,10 @@ import sys
 from tokenizers import Regex, __version__, pre_tokenizers
 
 UCD = pathlib.Path("/usr/share/unicode")
-TARGET = pathlib.Path(__file__).resolve().parents[2] / "src/text/unicode_classes_data.cc"
+TARGET = pathlib.Path(__file__).resolve().parents[2] / "src/text/tokenizer/unicode_classes_data.cc"
 SCALARS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 NFC_VERSION = (9, 0)
-# Bit values as in src/text/unicode_classes.h.
+# Bit values as in src/text/tokenizer/unicode_classes.h.
 PATTERNS = {1: r"\p{L}", 2: r"\p{M}", 4: r"\p{N}", 8: r"\s"}
 NFC_ACTIVE = 16
 YOUNG = 32
@@ -98,7 +98,7 @@ def source_text():
             + f"{version} (Unicode 16; NFC",
             "// Unicode 9). Each word is a code point << 8 | class bits, in force until the next.",
             "// clang-format off",
-            '#include "text/unicode_classes.h"',
+            '#include "text/tokenizer/unicode_classes.h"',
             "",
             "namespace nibble::detail {",
             "",

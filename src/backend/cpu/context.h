@@ -12,8 +12,8 @@
 #include "base/thread_pool.h"
 #include "model/backend.h"
 #include "model/batch.h"
-#include "model/config.h"
-#include "model/rope.h"
+#include "model/config/config.h"
+#include "model/config/rope.h"
 
 namespace nibble::cpu {
 

@@ -6,8 +6,8 @@
 
 #include "base/result.h"
 #include "model/backend.h"
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/config/config.h"
+#include "model/weights/weights.h"
 
 namespace nibble {
 

@@ -7,7 +7,7 @@
 
 #include "backend/cpu/packed_linear.h"
 #include "base/thread_pool.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 namespace nibble::cpu {
 

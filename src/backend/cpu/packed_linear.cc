@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model/sound_weights.h"
+#include "model/weights/sound_weights.h"
 #include "tensor/fp8.h"
 #include "tensor/nvfp4.h"
 

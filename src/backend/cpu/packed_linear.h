@@ -7,7 +7,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "base/result.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "tensor/quant_scheme.h"
 #include "tensor/tensor.h"
 

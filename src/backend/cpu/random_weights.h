@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "tensor/float_formats.h"
 
 namespace nibble::cpu {

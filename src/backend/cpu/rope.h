@@ -1,10 +1,10 @@
 // Rotary positions: the angles of a batch once per pass, and the rotation of one head. The
-// frequencies are model/rope.h.
+// frequencies are model/config/rope.h.
 #pragma once
 
 #include "backend/cpu/workspace.h"
 #include "model/batch.h"
-#include "model/rope.h"
+#include "model/config/rope.h"
 
 namespace nibble::cpu {
 

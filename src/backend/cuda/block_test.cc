@@ -13,7 +13,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "checkpoint/checkpoint.h"
-#include "model/synthetic_checkpoint.h"
+#include "model/synthetic/synthetic_checkpoint.h"
 #include "testing/test_files.h"
 #include "testing/test_session.h"
 

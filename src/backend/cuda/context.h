@@ -14,7 +14,7 @@
 #include "backend/cuda/runtime/device_pools.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "backend/cuda/workspace.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::cuda {
 

@@ -8,9 +8,9 @@
 
 #include "base/result.h"
 #include "model/backend.h"
-#include "model/config.h"
-#include "model/synthetic_weights.h"
-#include "model/weights.h"
+#include "model/config/config.h"
+#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/weights.h"
 
 namespace nibble {
 

@@ -6,9 +6,9 @@
 
 #include "base/result.h"
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/layer_runner.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 namespace nibble {
 

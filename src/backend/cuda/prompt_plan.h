@@ -10,7 +10,7 @@
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/workspace.h"
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::cuda {
 

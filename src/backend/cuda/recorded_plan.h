@@ -6,7 +6,7 @@
 #include <span>
 
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::cuda {
 

@@ -9,7 +9,7 @@
 #include "backend/cuda/runtime/device.h"
 #include "backend/cuda/runtime/launch_log.h"
 #include "backend/cuda/weights/device_weights.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::cuda {
 

@@ -6,7 +6,7 @@
 #include "backend/cuda/ops/delta_net/delta_chunk.h"
 #include "backend/cuda/runtime/device_slice.h"
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::cuda {
 

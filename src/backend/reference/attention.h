@@ -8,7 +8,7 @@
 #include "backend/reference/norm.h"
 #include "backend/reference/prompt_rounding.h"
 #include "model/batch.h"
-#include "model/rope.h"
+#include "model/config/rope.h"
 
 namespace nibble::reference {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::reference {
 

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "model/backend.h"
 #include "model/taps.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 namespace nibble::reference {
 

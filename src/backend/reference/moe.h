@@ -6,7 +6,7 @@
 
 #include "backend/reference/dense_mlp.h"
 #include "backend/reference/linear.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::reference {
 

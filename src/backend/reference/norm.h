@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/config/config.h"
+#include "model/weights/weights.h"
 
 namespace nibble::reference {
 

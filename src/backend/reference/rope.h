@@ -2,7 +2,7 @@
 #pragma once
 
 #include "model/batch.h"
-#include "model/rope.h"
+#include "model/config/rope.h"
 
 namespace nibble::reference {
 

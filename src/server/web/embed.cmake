@@ -10,7 +10,7 @@ foreach(file IN LISTS files)
   string(APPEND rows "    {\"${name}\", \"\\\"${hash}\\\"\", R\"web~(${text})web~\"},\n")
 endforeach()
 file(WRITE "${OUTPUT}" "// The files of src/server/web, compiled in; written by embed.cmake.
-#include \"server/web_assets.h\"
+#include \"server/web/web_assets.h\"
 
 namespace nibble {
 std::span<const EmbeddedFile> embedded_files() {

@@ -5,7 +5,7 @@
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/weights/device_weights.h"
 #include "model/backend.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::cuda {
 

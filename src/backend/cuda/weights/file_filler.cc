@@ -9,7 +9,7 @@
 #include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "base/thread_pool.h"
-#include "model/sound_weights.h"
+#include "model/weights/sound_weights.h"
 #include "tensor/activation_codec.h"
 #include "tensor/float_formats.h"
 

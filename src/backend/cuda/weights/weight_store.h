@@ -6,9 +6,9 @@
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/weights/device_weights.h"
 #include "model/backend.h"
-#include "model/config.h"
-#include "model/synthetic_weights.h"
-#include "model/weights.h"
+#include "model/config/config.h"
+#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/weights.h"
 
 namespace nibble::cuda {
 

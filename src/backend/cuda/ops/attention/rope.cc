@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "model/rope.h"
+#include "model/config/rope.h"
 
 namespace nibble::cuda {
 

@@ -3,7 +3,7 @@
 
 #include "backend/cuda/ops/attention/attention.h"
 #include "backend/cuda/runtime/device_memory.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace nibble::cuda {
 

@@ -7,9 +7,9 @@
 
 #include "backend/cuda/ops/calibration/input_sums.h"
 #include "backend/cuda/runtime/device_memory.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/taps.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 namespace nibble::cuda {
 

@@ -1,0 +1,71 @@
+// This is what plans imagine of a card against a real one: bytes of weights, pages, states and
+// recorded passes. Skipped where no card can be used.
+#include <gtest/gtest.h>
+
+#include "backend/cuda/cuda_backend.h"
+#include "cli/plan/plan_machine.h"
+
+namespace nibble {
+namespace {
+
+Arguments plan_flags(std::vector<std::string> words) {
+  words.insert(words.begin(), "model");
+  return parse_arguments(kPlanVerb, words,
+                         [](const std::string&) { return std::optional<std::string>(); })
+      .value();
+}
+
+TEST(PlanCard, IsWhatTheBackendHolds) {
+  if (const auto device = describe_cuda_device(); !device.ok())
+    GTEST_SKIP() << device.error().message;
+  const PlanModel model =
+      preset_model(*find_preset("qwen3.5-4b"), load_recipe("mixed").value()).value();
+  struct Row {
+    std::vector<std::string> flags;
+    KvCache kv;
+    StateCache state;
+  };
+  for (const Row& row : {Row{{}, KvCache::automatic, StateCache::f32},
+                         Row{{"--kv-cache-dtype", "fp8", "--state-dtype", "bf16"},
+                             KvCache::fp8,
+                             StateCache::bf16}}) {
+    const auto backend = make_random_cuda_backend(model.config, formats_of(WeightLayout::mixed),
+                                                  {.kv_cache = row.kv, .state = row.state})
+                             .value();
+    const DeviceMemory memory = backend->device_memory().value();
+    const PlannedCard card = find_card("h200").value();
+    const PlannedRun run = plan_run(plan_flags(row.flags), model, card).value();
+    EXPECT_EQ(run.request.weight_bytes, memory.weights);
+    EXPECT_EQ(run.request.page_bytes, backend->page_bytes());
+    EXPECT_EQ(run.request.slot_bytes, backend->state_slot_bytes());
+    const PoolSizes sizes = {.pages = 1 << 20,
+                             .state_slots = run.request.sequences_max,
+                             .rows_max = run.request.rows_max,
+                             .sequences_max = run.request.sequences_max};
+    EXPECT_EQ(run.request.workspace_bytes, backend->workspace_bytes(sizes));
+    EXPECT_EQ(run.recorded_bytes, backend->recorded_bytes(sizes));
+    EXPECT_LE(memory.context, run.context_bytes);
+  }
+}
+
+/// The flags of the server's own lines reach the plan, whatever else stands in them.
+TEST(PlanCard, FlagsReachThePlan) {
+  const PlanModel model =
+      preset_model(*find_preset("qwen3.5-9b"), load_recipe("mixed").value()).value();
+  const PlannedCard card = find_card("rtx5090").value();
+  const PlannedRun run =
+      plan_run(plan_flags({"--max-num-seqs", "7", "--max-num-batched-tokens", "1024",
+                           "--gpu-memory-utilization", "0.5", "--prefix-snapshots", "3",
+                           "--max-model-len", "9000", "--port", "8000"}),
+               model, card)
+          .value();
+  EXPECT_EQ(run.plan.sequences_max, 7);
+  EXPECT_EQ(run.plan.pools.rows_max, 1024);
+  EXPECT_EQ(run.plan.snapshots, 3);
+  EXPECT_EQ(run.plan.context_max, 9000);
+  EXPECT_EQ(run.plan.memory_bytes, card.memory_bytes / 2);
+  EXPECT_EQ(run.request.weight_bytes, total_bytes(model.on_card));
+}
+
+}  // namespace
+}  // namespace nibble

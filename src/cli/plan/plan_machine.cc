@@ -1,0 +1,129 @@
+// Facts of a card by arithmetic, of the CPU backend by its own functions.
+#include "cli/plan/plan_machine.h"
+
+#include "backend/cpu/pools.h"
+#include "backend/cuda/recorded_plan.h"
+#include "backend/cuda/workspace.h"
+#include "model/kv_codec.h"
+
+namespace nibble {
+namespace {
+
+/// Formats of keys and values that are known by name and not built.
+struct UnbuiltKv {
+  std::string_view flag;
+  std::string_view name;
+  int64_t bits;
+  int64_t beside;  // bytes for one head's key or value, of head_dim 256
+};
+/// turboquant_4bit_nc: 524 bytes a token and layer of 2 heads, by a published server's figures.
+/// nvfp4: an E4M3 scale for each 16 numbers.
+constexpr UnbuiltKv kUnbuilt[] = {
+    {"turboquant_4bit_nc", "turboquant", 4, 3},
+    {"nvfp4", "NVFP4", 4, 16},
+};
+
+int64_t page_bytes(const ModelConfig& config, const KvPlan& kv, const BackendOptions& options,
+                   KvFormat usual) {
+  const AttentionConfig& a = config.attention;
+  const int64_t line = kv.line_bits > 0
+                           ? a.head_dim * kv.line_bits / 8 + kv.line_bytes
+                           : kv_line_bytes(kv_format_of(options.kv_cache, usual), a.head_dim);
+  return int64_t{config.count(LayerKind::attention)} * 2 * a.kv_heads * kPageTokens * line;
+}
+
+/// A slot on a card: states, then the inputs of the convolution, in whole 256 bytes.
+int64_t card_slot_bytes(const ModelConfig& config, StateCache state) {
+  constexpr int64_t kAlignment = 256;
+  const int64_t bytes = state_slot_bytes(config, state == StateCache::bf16 ? 2 : 4);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const KvPlan& kv,
+                       const BackendOptions& options) {
+  const int64_t context = card_context_bytes(card.capability);
+  const int64_t weights = total_bytes(model.on_card);
+  DeviceMemory memory{.card = card.memory_bytes};
+  memory.weights = weights;
+  memory.driver = context;
+  memory.context = context;
+  return {
+      .config = model.config,
+      .weight_bytes = weights,
+      .page_bytes = page_bytes(model.config, kv, options, KvFormat::bf16),
+      .slot_bytes = card_slot_bytes(model.config, options.state),
+      .card = memory,
+      .workspace_bytes =
+          [&model](const PoolSizes& sizes) {
+            const auto needs = cuda::workspace_needs(model.config, sizes, Activations::bf16);
+            return cuda::Workspace::cut(model.config, needs, nullptr).bytes;
+          },
+      .recorded_bytes =
+          [&model](const PoolSizes& sizes) { return cuda::recorded_bytes(model.config, sizes); },
+      .driver_growth = [] { return int64_t{0}; }};
+}
+
+ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOptions& options) {
+  constexpr auto kFloat = int64_t{sizeof(float)};
+  return {.config = model.config,
+          .weight_bytes = model.stored_bytes(),
+          .page_bytes = page_bytes(model.config, kv, options, KvFormat::f32),
+          .slot_bytes = cpu::Pools::state_floats(model.config) * kFloat,
+          .replay_row_bytes = cpu::Pools::saved_row_floats(model.config) * kFloat,
+          .card = {},
+          .workspace_bytes = {},
+          .recorded_bytes = {},
+          .driver_growth = {}};
+}
+
+}  // namespace
+
+KvPlan read_kv(const Arguments& arguments) {
+  const std::string word = arguments.text(kKvCacheOption.name).value_or("auto");
+  for (const UnbuiltKv& kv : kUnbuilt)
+    if (kv.flag == word)
+      return {.choice = {std::string(kv.name), Served::not_yet},
+              .flag = "fp8",
+              .line_bits = kv.bits,
+              .line_bytes = kv.beside};
+  const bool fp8 = word.starts_with("fp8");
+  return {.choice = {fp8 ? "FP8" : word == "auto" ? "" : "BF16", Served::yes}, .flag = word};
+}
+
+Arguments servable(const Arguments& arguments) {
+  const KvPlan kv = read_kv(arguments);
+  return kv.choice.served == Served::yes ? arguments : arguments.with(kKvCacheOption.name, kv.flag);
+}
+
+Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
+                            const std::optional<PlannedCard>& card) {
+  const KvPlan kv = read_kv(arguments);
+  const Arguments known = servable(arguments);
+  const BackendOptions options = TRY(model_request(known, {})).options;
+  const ModelOnMachine machine =
+      card ? on_card(model, *card, kv, options) : on_cpu(model, kv, options);
+  EngineNeeds needs = kServingNeeds;
+  needs.sequences_max = TRY(read_sequences(known));
+  PlannedRun run;
+  run.request = TRY(memory_request(known, needs, machine));
+  run.plan = TRY(plan_memory(model.config, run.request));
+  if (!machine.card) return run;
+  run.context_bytes = machine.card->context;
+  run.recorded_bytes = run.request.driver_bytes - run.context_bytes;
+  return run;
+}
+
+SpeedRow speed_row(const PlanModel& model, const MemoryRequest& request,
+                   const std::optional<PlannedCard>& card, int64_t streams, int64_t context) {
+  SpeedRow row;
+  row.load = {.streams = streams,
+              .context = context,
+              .page_bytes = request.page_bytes,
+              .slot_bytes = request.slot_bytes};
+  row.bytes = step_bytes(model.config, model.in_file, row.load);
+  if (card && card->bandwidth_bytes > 0)
+    row.tokens_per_second = tokens_per_second(row.bytes, streams, card->bandwidth_bytes);
+  return row;
+}
+
+}  // namespace nibble

@@ -1,0 +1,46 @@
+// A model on a machine that nobody asks: the facts a memory plan needs, made of the card table and
+// the model's shapes, and the plan itself by the server's own functions.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/plan/plan_model.h"
+#include "cli/serving/engine_setup.h"
+#include "plan/card_table.h"
+#include "plan/plan_report.h"
+
+namespace nibble {
+
+/// The format in which keys and values are kept; it may be one that is not built yet.
+struct KvPlan {
+  KvChoice choice;
+  std::string flag;        // for the flags that the server knows: "fp8"
+  int64_t line_bits = 0;   // of a format that is not built: bits of a number
+  int64_t line_bytes = 0;  // and bytes beside the numbers, of one head's key or value
+};
+/// --kv-cache-dtype. Words that are unknown stay for the server's own check.
+KvPlan read_kv(const Arguments& arguments);
+/// The arguments with a format that the server's checks know.
+Arguments servable(const Arguments& arguments);
+
+/// A model planned on a card, or without one in this machine's memory.
+struct PlannedRun {
+  MemoryRequest request;
+  MemoryPlan plan;
+  int64_t context_bytes = 0;
+  int64_t recorded_bytes = 0;
+};
+
+/// The engine of `nibble serve`.
+inline constexpr EngineNeeds kServingNeeds = {.use = EngineUse::serving, .sequences_max = 1};
+
+/// Errors: those of memory_request and plan_memory.
+Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
+                            const std::optional<PlannedCard>& card);
+
+/// The bytes of a step of generation, with the page and the state of a plan.
+SpeedRow speed_row(const PlanModel& model, const MemoryRequest& request,
+                   const std::optional<PlannedCard>& card, int64_t streams, int64_t context);
+
+}  // namespace nibble

@@ -1,0 +1,156 @@
+// Folder with weights: their headers. Anything else: the shapes that a config.json implies.
+#include "cli/plan/plan_model.h"
+
+#include "base/file.h"
+#include "cli/plan/plan_sizes.h"
+#include "cli/serving/model_loader.h"
+#include "model/config/rope_override.h"
+#include "quantize/recipe/quant_plan.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// This is what the first word turned out to be.
+struct Found {
+  std::string name;
+  fs::path folder;                        // with weights; empty: none
+  fs::path config;                        // a config.json; empty: a preset
+  const BuiltinPreset* preset = nullptr;  // else
+};
+
+bool has_weights(const fs::path& folder) {
+  std::error_code failure;
+  for (const auto& file : fs::directory_iterator(folder, failure))
+    if (file.path().extension() == ".safetensors") return true;
+  return false;
+}
+
+Found in_folder(const std::string& name, const fs::path& folder) {
+  Found found{.name = name, .folder = {}, .config = folder / "config.json"};
+  if (has_weights(folder)) found.folder = folder;
+  return found;
+}
+
+Error unknown_model(const std::string& word) {
+  return make_error(ErrorCode::not_found,
+                    {.what = concat("model \"", word, "\""),
+                     .expected = concat("a folder, a config.json, org/name of the Hugging Face "
+                                        "cache, or one of ",
+                                        known_presets()),
+                     .found = "none of these"});
+}
+
+/// org/name: of the cache, else the preset that is called like it.
+Result<Found> in_hub_cache(const std::string& word, const std::string& revision,
+                           Terminal& terminal) {
+  const auto folder = checkpoint_folder(word, terminal, SnapshotNeeds::papers, revision);
+  if (folder.ok()) return in_folder(word, folder.value());
+  const std::string name = word.substr(word.find('/') + 1);
+  const BuiltinPreset* preset = find_preset(name.substr(0, name.find('@')));
+  if (preset == nullptr || folder.error().code != ErrorCode::not_found) return folder.error();
+  terminal.err(concat(word, " is not in the Hugging Face cache: planned by the shapes of ",
+                      preset->name, "\n"));
+  return Found{.name = word, .folder = {}, .config = {}, .preset = preset};
+}
+
+Result<Found> find_model(const Arguments& arguments, Terminal& terminal) {
+  const std::string& word = arguments.positional(0);
+  const std::string revision = arguments.text(kRevisionOption.name).value_or("");
+  std::error_code failure;
+  if (fs::is_directory(word, failure)) {
+    TRY(checkpoint_folder(word, terminal, SnapshotNeeds::papers, revision));  // its notices
+    return in_folder(folder_name(word), word);
+  }
+  if (fs::exists(word, failure))
+    return Found{.name = fs::path(word).filename().string(), .folder = {}, .config = word};
+  if (const BuiltinPreset* preset = find_preset(word))
+    return Found{.name = std::string(preset->name), .folder = {}, .config = {}, .preset = preset};
+  if (hub_name_of(word)) return in_hub_cache(word, revision, terminal);
+  return unknown_model(word);
+}
+
+int64_t text_bytes_of(const QuantPlan& plan) {
+  int64_t bytes = 0;
+  for (const TensorPlan& tensor : plan.outputs)
+    if (is_text_tensor(tensor.name)) bytes += dtype_bytes(tensor.dtype, tensor.shape.count());
+  return bytes;
+}
+
+Result<PlanModel> from_headers(const Found& found, const Recipe* recipe,
+                               const std::optional<RopeOverride>& rope) {
+  const Checkpoint checkpoint = TRY(Checkpoint::open(found.folder));
+  PlanModel model{.name = found.name, .made_of = "headers of its weight files", .config = {}};
+  model.config = TRY(parse_config(checkpoint.config(), rope));
+  const Weights bound = TRY(Weights::bind(checkpoint, model.config));
+  model.weights = {bound.embedding(), bound.head(), bound.final_norm(), bound.layers()};
+  int64_t text_bytes = text_weight_bytes(checkpoint);
+  if (recipe != nullptr) {
+    const QuantPlan plan = TRY(plan_quantization(checkpoint, *recipe, Dialect::compressed_tensors));
+    model.made_of += concat(", recipe ", recipe->name);
+    model.written_bytes = plan.bytes_out;
+    text_bytes = text_bytes_of(plan);
+    apply_recipe(*recipe, model.weights);
+  }
+  model.on_card = tally_on_card(model.weights);
+  model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
+  model.unread_bytes = text_bytes - total_bytes(model.in_file);
+  model.others = others_of(checkpoint);
+  return model;
+}
+
+/// Shapes alone, in the formats of a recipe, of a layout, or of the config's own declaration.
+Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* recipe,
+                              const std::optional<std::string>& layout,
+                              const std::optional<RopeOverride>& rope) {
+  PlanModel model{.name = std::move(name), .made_of = {}, .config = {}};
+  model.config = TRY(parse_config(json, rope));
+  FormatOf formats = formats_of(WeightLayout::bf16);
+  if (recipe != nullptr) {
+    model.made_of = concat("shapes of its config.json, recipe ", recipe->name);
+  } else if (layout && !layout->empty()) {
+    model.made_of = concat("shapes of its config.json, layout ", *layout);
+    formats = formats_of(TRY(parse_weight_layout(*layout)));
+  } else {
+    const bool declared = json.find("quantization_config") != nullptr;
+    model.made_of = declared ? "config.json alone, as it declares" : "config.json alone, BF16";
+    formats = TRY(declared_formats(json));
+  }
+  model.weights = synthetic_weights(model.config, formats);
+  if (recipe != nullptr) apply_recipe(*recipe, model.weights);
+  model.on_card = tally_on_card(model.weights);
+  model.in_file = tally_in_file(model.weights, usual_file_bytes());
+  model.others = TRY(other_weights(json, model.config));
+  return model;
+}
+
+Result<Json> read_config(const fs::path& path) {
+  constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
+  const std::string text = TRY(read_text_file(path, kConfigBytesMax));
+  return parse_json(text, path.string());
+}
+
+}  // namespace
+
+Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe) {
+  return from_shapes(std::string(preset.name), preset_config(preset), &recipe, {}, {});
+}
+
+Result<PlanModel> read_plan_model(const Arguments& arguments, Terminal& terminal) {
+  const Found found = TRY(find_model(arguments, terminal));
+  const ModelRequest request = TRY(model_request(arguments, found.folder));
+  std::optional<Recipe> recipe;
+  const bool nothing_said = found.preset != nullptr && !request.dummy;
+  if (const auto wanted = arguments.text(kPlanRecipeOption.name))
+    recipe = TRY(load_recipe(*wanted));
+  else if (nothing_said)
+    recipe = TRY(load_recipe(kDefaultRecipe));
+  const Recipe* given = recipe ? &*recipe : nullptr;
+  if (!found.folder.empty() && !request.dummy) return from_headers(found, given, request.rope);
+  const Json json =
+      found.preset != nullptr ? preset_config(*found.preset) : TRY(read_config(found.config));
+  return from_shapes(found.name, json, given, request.dummy, request.rope);
+}
+
+}  // namespace nibble

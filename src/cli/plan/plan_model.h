@@ -1,0 +1,44 @@
+// The model that `nibble plan` speaks of, from headers, a config.json or a name; no tensor is read.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/options/folders.h"
+#include "cli/verb.h"
+#include "model/config/config.h"
+#include "model/synthetic/synthetic_weights.h"
+#include "plan/presets.h"
+#include "plan/weight_tally.h"
+#include "quantize/recipe/recipe.h"
+
+namespace nibble {
+
+inline constexpr Option kPlanRecipeOption = {
+    "recipe", "NAME|FILE", "",
+    "plan what `nibble quantize --recipe` would make of it; for a name alone: mixed", "quantize"};
+
+struct PlanModel {
+  std::string name;
+  std::string made_of;  // for people: what the sizes come from
+  ModelConfig config;
+  SyntheticWeights weights;  // names, shapes and formats, those of the recipe if there is one
+  std::vector<WeightRow> on_card;
+  std::vector<WeightRow> in_file;
+  int64_t unread_bytes = 0;  // text tensors of the file beyond `in_file`
+  OtherWeights others;
+  std::optional<int64_t> written_bytes;  // of all tensors that quantize would write
+
+  /// This is what a backend that keeps weights as stored holds of them.
+  int64_t stored_bytes() const { return total_bytes(in_file) + unread_bytes; }
+};
+
+/// The first positional, --recipe, --load-format dummy:LAYOUT and the rotary flags. Errors:
+/// not_found for a word that is no folder, no file, no model of the Hugging Face cache and no
+/// preset; those of the checkpoint, the config and the recipe.
+Result<PlanModel> read_plan_model(const Arguments& arguments, Terminal& terminal);
+
+/// A preset in a recipe.
+Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe);
+
+}  // namespace nibble

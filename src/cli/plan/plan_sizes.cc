@@ -1,0 +1,106 @@
+// Walks over linears and tensors.
+#include "cli/plan/plan_sizes.h"
+
+#include <cctype>
+#include <map>
+
+#include "cli/serving/model_loader.h"
+#include "quantize/recipe/dialect.h"
+#include "quantize/recipe/quant_plan.h"
+
+namespace nibble {
+namespace {
+
+int64_t entry_bytes(const Checkpoint& checkpoint, const std::string& tensor) {
+  const TensorEntry* entry = tensor.empty() ? nullptr : checkpoint.find(tensor);
+  return entry == nullptr ? 0 : entry->bytes;
+}
+
+/// The scheme of a linear. A large model has 30,000 experts' linears and patterns are slow, so the
+/// experts of a layer share one answer unless a pattern with a number in it may tell them apart.
+class SchemeFinder {
+ public:
+  explicit SchemeFinder(const Recipe& recipe) : recipe_(recipe) {
+    for (const RecipeRule& rule : recipe.rules)
+      for (const unsigned char c : rule.match.text()) alike_ = alike_ && std::isdigit(c) == 0;
+  }
+
+  QuantScheme find(const std::string& module) {
+    constexpr std::string_view kExperts = ".experts.";
+    const size_t at = module.find(kExperts);
+    if (!alike_ || at == std::string::npos) return of(module);
+    const size_t end = module.find('.', at + kExperts.size());
+    const std::string key = module.substr(0, at) + module.substr(end);
+    const auto [found, added] = answers_.try_emplace(key);
+    if (added) found->second = of(module);
+    return found->second;
+  }
+
+ private:
+  QuantScheme of(const std::string& module) const {
+    return recipe_scheme(recipe_, module, Dialect::compressed_tensors).scheme;
+  }
+
+  const Recipe& recipe_;
+  bool alike_ = true;
+  std::map<std::string, QuantScheme> answers_;
+};
+
+}  // namespace
+
+void apply_recipe(const Recipe& recipe, SyntheticWeights& weights) {
+  SchemeFinder schemes(recipe);
+  const auto change = [&](LinearSource& linear) {
+    if (linear.present()) linear.scheme = schemes.find(linear.module);
+  };
+  const auto change_mlp = [&](MlpSources& mlp) {
+    for (LinearSource* part : {&mlp.gate, &mlp.up, &mlp.down}) change(*part);
+  };
+  change(weights.embedding);
+  if (weights.head.module != weights.embedding.module) change(weights.head);
+  for (LayerSources& layer : weights.layers) {
+    AttentionSources& a = layer.attention;
+    DeltaNetSources& d = layer.delta_net;
+    for (LinearSource* part : {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.b, &d.a, &d.out})
+      change(*part);
+    change(layer.moe.router);
+    change(layer.moe.shared_gate);
+    change_mlp(layer.moe.shared);
+    for (MlpSources& expert : layer.moe.experts) change_mlp(expert);
+    change_mlp(layer.dense_mlp);
+  }
+}
+
+FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe) {
+  const auto plain = [&checkpoint](const LinearSource& source) {
+    const TensorEntry* entry = checkpoint.find(source.values);
+    CHECK(entry != nullptr, source.values);
+    return dtype_bytes(entry->dtype, source.rows * source.cols);
+  };
+  return {
+      .linear =
+          [&checkpoint, recipe, plain](const LinearSource& source) {
+            if (source.scheme.weights == WeightFormat::plain) return plain(source);
+            if (recipe != nullptr)
+              return stored_bytes(source.rows, source.cols, source.scheme,
+                                  Dialect::compressed_tensors);
+            int64_t bytes = 0;
+            for (const std::string* name :
+                 {&source.values, &source.scales, &source.global_scale, &source.input_scale})
+              bytes += entry_bytes(checkpoint, *name);
+            return bytes;
+          },
+      .vector = [&checkpoint](
+                    const VectorSource& source) { return entry_bytes(checkpoint, source.name); }};
+}
+
+OtherWeights others_of(const Checkpoint& checkpoint) {
+  OtherWeights others;
+  for (const TensorEntry& entry : checkpoint.entries()) {
+    if (is_text_tensor(entry.name)) continue;
+    (entry.name.starts_with("mtp.") ? others.mtp_bytes : others.vision_bytes) += entry.bytes;
+  }
+  return others;
+}
+
+}  // namespace nibble

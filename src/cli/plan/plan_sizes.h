@@ -1,0 +1,21 @@
+// Sizes of a checkpoint's tensors as they are, and as a recipe would make them.
+#pragma once
+
+#include "checkpoint/checkpoint.h"
+#include "model/synthetic/synthetic_weights.h"
+#include "plan/weight_tally.h"
+#include "quantize/recipe/recipe.h"
+
+namespace nibble {
+
+/// Every linear of the model becomes what the recipe gives to it.
+void apply_recipe(const Recipe& recipe, SyntheticWeights& weights);
+
+/// Sizes of a file's own tensors or, with a recipe that `weights` were changed by, of those that
+/// quantize would write in their place. Both must outlive the result.
+FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe);
+
+/// Bytes beside the text model, by the names of the file.
+OtherWeights others_of(const Checkpoint& checkpoint);
+
+}  // namespace nibble

@@ -1,0 +1,70 @@
+// The --calib options: what is refused, in words that say what to do, and what is read.
+#include "cli/quantizing/calibration_options.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "testing/test_files.h"
+
+namespace nibble {
+namespace {
+
+const std::filesystem::path kModel = NIBBLE_SOURCE_DIR "/pebble/model";
+
+Result<std::unique_ptr<PreparedCalibration>> prepared(std::vector<std::string> words,
+                                                      CalibrationNeeds needs) {
+  static const Checkpoint kCheckpoint = Checkpoint::open(kModel).value();
+  words.insert(words.begin(), {"in", "out"});
+  const Arguments arguments =
+      parse_arguments(kQuantizeVerb, words, [](const std::string&) -> std::optional<std::string> {
+        return {};
+      }).value();
+  return prepare_calibration(arguments, kCheckpoint, {}, needs);
+}
+
+std::string refusal(const std::vector<std::string>& words, CalibrationNeeds needs = {}) {
+  const auto result = prepared(words, needs);
+  return result.ok() ? "none" : result.error().message;
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(CalibrationOptions, WithoutDataThereIsNone) {
+  EXPECT_EQ(prepared({}, {}).value(), nullptr);
+  EXPECT_TRUE(has(refusal({}, {.algorithm = RoundAlgorithm::gptq}), "add --calib FILE.jsonl"));
+  EXPECT_TRUE(has(refusal({"--calib-seed", "3"}), "--calib-seed"));
+}
+
+TEST(CalibrationOptions, WhatIsNotThereIsNamed) {
+  EXPECT_TRUE(has(refusal({"--calib", "ultra"}), "chat-math-code-languages"));
+  EXPECT_TRUE(has(refusal({"--calib", "/none/x.jsonl"}), "/none/x.jsonl"));
+  EXPECT_TRUE(has(refusal({"--calib", "/none/x.yaml"}), "/none/x.yaml"));
+  EXPECT_TRUE(has(refusal({"--calib", "news-and-posttraining", "--calib-folder", "/none"}),
+                  "/none/cnn_dailymail.jsonl"));
+  EXPECT_TRUE(has(refusal({"--calib", "x.parquet"}), "parquet_to_jsonl"));
+}
+
+TEST(CalibrationOptions, SamplesAreReadAndMemoryIsKept) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "a.jsonl") << R"({"query":"Hi","reply":"Hello"})"
+                                    << "\n"
+                                    << R"({"query":"Ho","reply":"Hello"})"
+                                    << "\n";
+  const std::vector<std::string> words = {"--calib",         (folder / "a.jsonl").string(),
+                                          "--calib-map",     "prompt=query,response=reply",
+                                          "--calib-samples", "1",
+                                          "--calib-length",  "5"};
+  const auto run = prepared(words, {.algorithm = RoundAlgorithm::gptq, .threads = 1}).value();
+  EXPECT_EQ(run->data.samples.size(), 1U);
+  EXPECT_EQ(run->data.tokens(), 5);
+  EXPECT_GT(run->run->memory().total(), 0);
+  EXPECT_TRUE(has(run->text(), "1 samples, 5 tokens"));
+  EXPECT_TRUE(has(refusal(words, {.algorithm = RoundAlgorithm::gptq, .memory_bytes_max = 1000}),
+                  "hidden states"));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,378 @@
+// Pebble through the engine on the CPU and on a card, exact mode: token ids and the bits of their
+// log-probabilities do not depend on the batch, the slot, the cut of the prompt, the prefix cache,
+// preemption or the host tier. Every case is compared with the sequences alone. Without a card its
+// half is skipped.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <random>
+
+#include "backend/cuda/cuda_backend.h"
+#include "cli/serving/model_loader.h"
+#include "engine/engine_core.h"
+
+namespace nibble {
+namespace {
+
+struct Said {
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> logprob_bits;
+  int32_t cached_tokens = 0;
+  bool operator==(const Said& other) const {
+    return tokens == other.tokens && logprob_bits == other.logprob_bits;
+  }
+};
+
+using Answers = std::map<uint64_t, Said>;
+
+constexpr int32_t kTokens = 5;
+constexpr int32_t kLongTokens = 200;
+constexpr int32_t kLongPrompt = 4200;
+
+/// Random prompts: every third long, all with the same beginning but a few.
+std::vector<SequenceRequest> make_requests(int count, int32_t vocab_rows) {
+  std::mt19937 random(11);
+  const auto token = [&] {
+    return static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_rows));
+  };
+  std::vector<int32_t> system(70);
+  for (int32_t& id : system) id = token();
+  std::vector<SequenceRequest> made;
+  for (int i = 0; i < count; ++i) {
+    SequenceRequest request;
+    request.id = static_cast<uint64_t>(i) + 1;
+    const bool tiny = i >= 9;  // many of those fit a quick test
+    if (i % 4 != 0 && !tiny) request.prompt = system;
+    const size_t more = i % 3 == 0 && !tiny ? 70 + random() % 70 : 1 + random() % 20;
+    for (size_t k = 0; k < more; ++k) request.prompt.push_back(token());
+    request.max_tokens = kTokens;
+    request.sampling.temperature = i % 2 == 0 ? 0.0 : 1.3;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    request.sampling.top_logprobs = 0;
+    request.cache.boundaries = {70};
+    made.push_back(std::move(request));
+  }
+  return made;
+}
+
+/// One prompt of many passes.
+std::vector<SequenceRequest> make_long_prompts(int count, int32_t vocab_rows) {
+  std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
+  std::mt19937 random(12);
+  while (static_cast<int32_t>(made[0].prompt.size()) < kLongPrompt)
+    made[0].prompt.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_rows)));
+  return made;
+}
+
+std::vector<SequenceRequest> make_long_answers(int count, int32_t vocab_rows) {
+  std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
+  for (SequenceRequest& request : made) request.max_tokens = kLongTokens;
+  return made;
+}
+
+/// Groups of three with one prompt, as the choices of one API request have it; each samples.
+std::vector<SequenceRequest> make_choices(int count, int32_t vocab_rows) {
+  std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i].prompt = made[i / 3 * 3].prompt;
+    made[i].sampling.temperature = 1.3;
+  }
+  return made;
+}
+
+using Requests = std::vector<SequenceRequest> (*)(int count, int32_t vocab_rows);
+
+struct Case {
+  int count = 6;
+  int32_t sequences_max = 4;
+  int32_t chunk = 0;  // prompt rows of a pass
+  int32_t pages = 96;
+  int32_t snapshots = 8;
+  int32_t host_pages = 0;
+  int32_t host_slots = 0;
+  CacheMode cache = CacheMode::exact;
+  size_t arrive = 64;     // per step
+  int rounds = 1;         // all requests again, on the warm cache; the last round counts
+  int preempt_step = -1;  // all that run are swapped out before this step
+  int threads = 2;
+  std::shared_ptr<Drafter> drafter = nullptr;
+  StateCache state = StateCache::f32;
+  KvCache kv = KvCache::automatic;
+  Requests requests = make_requests;
+  int32_t context_max = 512;
+};
+
+struct Outcome {
+  Answers answers;
+  EngineCounters engine;
+  PrefixCounters cache;
+};
+
+LoadedModel load(const Case& what, const char* backend) {
+  auto model =
+      load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
+                  .backend = backend,
+                  .options = {.kv_cache = what.kv, .state = what.state, .threads = what.threads}});
+  CHECK(model.ok(), model.error().message);
+  return std::move(model).value();
+}
+
+void take(const std::vector<EngineEvent>& events, Answers& answers) {
+  for (const EngineEvent& event : events) {
+    if (const auto* end = std::get_if<Finished>(&event)) {
+      CHECK(end->reason == FinishReason::length, "sequence ", end->id, ": ", end->error);
+      answers[end->id].cached_tokens = end->cached_tokens;
+    }
+    const auto* fresh = std::get_if<NewTokens>(&event);
+    if (fresh == nullptr) continue;
+    Said& to = answers[fresh->id];
+    to.tokens.insert(to.tokens.end(), fresh->tokens.begin(), fresh->tokens.end());
+    for (const PositionLogprobs& position : fresh->logprobs)
+      to.logprob_bits.push_back(std::bit_cast<uint64_t>(position.chosen.logprob));
+  }
+}
+
+class EngineBits : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!on_card()) return;
+    if (const auto device = describe_cuda_device(); !device.ok())
+      GTEST_SKIP() << device.error().message;
+  }
+  static bool on_card() { return GetParam() == std::string_view("cuda"); }
+  static Outcome run(const Case& what);
+  /// Each request of `requests` in an engine of one sequence, without a cache.
+  static const Answers& alone(int count = 64, Requests requests = make_requests,
+                              int32_t context_max = 512);
+  static void expect_alone(const Answers& answers, int count);
+  static void expect_same(const Answers& answers, int count, const Answers& expected);
+  struct Kept;
+  static void expect_the_same_however_it_runs(const Kept& kept);
+};
+
+Outcome EngineBits::run(const Case& what) {
+  LoadedModel model = load(what, GetParam());
+  const EngineSettings settings{.pools = {.pages = what.pages,
+                                          .state_slots = what.sequences_max + what.snapshots,
+                                          .rows_max = 512 + what.sequences_max,
+                                          .host_pages = what.host_pages,
+                                          .host_slots = what.host_slots,
+                                          .replay_rows = what.drafter ? 4 : 0},
+                                .sequences_max = what.sequences_max,
+                                .context_max = what.context_max,
+                                .cache = what.cache,
+                                .chunk_tokens_max = what.chunk,
+                                .step_ms = 1e6,  // the chunk alone cuts
+                                .drafter = what.drafter,
+                                .integrity = IntegrityChecks::every_step};
+  CHECK(model.backend->reserve(settings.pools).ok());
+  const int32_t vocab = model.config.vocab_rows;
+  EngineCore core(*model.backend, model.config, Sampler(vocab, Sampler::all_sampleable(vocab)),
+                  settings);
+  Outcome result;
+  for (int round = 0; round < what.rounds; ++round) {
+    result.answers.clear();
+    std::vector<SequenceRequest> waiting = what.requests(what.count, vocab);
+    for (int step = 0; !waiting.empty() || !core.idle(); ++step) {
+      for (size_t i = 0; i < what.arrive && !waiting.empty(); ++i) {
+        core.submit(std::move(waiting.back()));
+        waiting.pop_back();
+      }
+      if (step == what.preempt_step)
+        for (int id = 1; id <= what.count; ++id) core.preempt(static_cast<uint64_t>(id));
+      take(core.step(), result.answers);
+    }
+  }
+  result.engine = core.counters();
+  result.cache = core.memory().cache().counters();
+  return result;
+}
+
+const Answers& EngineBits::alone(int count, Requests requests, int32_t context_max) {
+  static std::map<std::pair<std::string, Requests>, Answers> known;
+  const auto [at, fresh] = known.try_emplace({GetParam(), requests});
+  if (fresh)
+    at->second = run({.count = count,
+                      .sequences_max = 1,
+                      .cache = CacheMode::off,
+                      .arrive = 1,
+                      .threads = 1,
+                      .requests = requests,
+                      .context_max = context_max})
+                     .answers;
+  return at->second;
+}
+
+void EngineBits::expect_same(const Answers& answers, int count, const Answers& expected) {
+  ASSERT_EQ(answers.size(), static_cast<size_t>(count));
+  for (const auto& [id, said] : answers) EXPECT_EQ(said, expected.at(id)) << "sequence " << id;
+}
+
+void EngineBits::expect_alone(const Answers& answers, int count) {
+  expect_same(answers, count, alone());
+  for (const auto& [id, said] : answers) {
+    ASSERT_EQ(said.tokens.size(), static_cast<size_t>(kTokens)) << "sequence " << id;
+    ASSERT_EQ(said.logprob_bits.size(), static_cast<size_t>(kTokens));
+  }
+}
+
+TEST_P(EngineBits, InBatchesOfAnySize) {
+  std::vector<int> counts = {2, 7, 64};
+  if (on_card()) counts = {1, 2, 3, 4, 6, 8, 9, 12, 16, 20, 24, 31, 32, 33, 40, 48, 56, 63, 64};
+  for (const int count : counts) {
+    SCOPED_TRACE(count);
+    expect_alone(run({.count = count, .sequences_max = count, .pages = 480}).answers, count);
+  }
+  expect_alone(run({.count = 9, .sequences_max = 4, .arrive = 1}).answers, 9);  // other slots
+}
+
+TEST_P(EngineBits, ManyChoicesOfOnePrompt) {
+  const Answers& expected = alone(9, make_choices);
+  const Outcome together = run({.count = 9, .sequences_max = 5, .requests = make_choices});
+  expect_same(together.answers, 9, expected);
+  EXPECT_GT(together.cache.hits, 0);
+}
+
+TEST_P(EngineBits, LongPrompts) {
+  constexpr int kCount = 2;
+  constexpr int32_t kContext = 8192;
+  const Answers& expected = alone(kCount, make_long_prompts, kContext);
+  const Outcome together =
+      run({.count = kCount, .chunk = 192, .requests = make_long_prompts, .context_max = kContext});
+  expect_same(together.answers, kCount, expected);
+}
+
+TEST_P(EngineBits, LongAnswers) {
+  constexpr int kCount = 3;
+  const Answers& expected = alone(kCount, make_long_answers);
+  const Outcome together = run({.count = kCount, .requests = make_long_answers});
+  expect_same(together.answers, kCount, expected);
+  EXPECT_EQ(together.answers.at(1).tokens.size(), static_cast<size_t>(kLongTokens));
+}
+
+TEST_P(EngineBits, HoweverPromptsAreCut) {
+  for (const int32_t chunk : {1, 128, 512, 0}) {
+    SCOPED_TRACE(chunk);
+    expect_alone(run({.chunk = chunk, .arrive = 1}).answers, 6);
+  }
+}
+
+TEST_P(EngineBits, WhateverThePrefixCacheHolds) {
+  expect_alone(run({.cache = CacheMode::off}).answers, 6);
+  const Outcome warm = run({.rounds = 2});
+  expect_alone(warm.answers, 6);
+  EXPECT_GE(warm.cache.hits, 5);
+  const Outcome tight = run({.count = 9, .pages = 12, .snapshots = 3, .rounds = 2});
+  expect_alone(tight.answers, 9);
+  EXPECT_GT(tight.cache.pages_evicted + tight.cache.snapshots_evicted, 0);
+}
+
+TEST_P(EngineBits, RestoredFromTheHostTier) {
+  const Outcome restored = run({.count = 9,
+                                .sequences_max = 2,
+                                .pages = 4,
+                                .snapshots = 2,
+                                .host_pages = 64,
+                                .host_slots = 24,
+                                .rounds = 3});
+  expect_alone(restored.answers, 9);
+  EXPECT_GT(restored.cache.pages_loaded, 0);
+  EXPECT_GT(restored.cache.states_loaded, 0);
+}
+
+/// Formats of state and pages that are not the default.
+struct EngineBits::Kept {
+  StateCache state = StateCache::f32;
+  KvCache kv = KvCache::automatic;
+};
+
+void EngineBits::expect_the_same_however_it_runs(const Kept& kept) {
+  const auto run_kept = [&](Case what) {
+    what.state = kept.state;
+    what.kv = kept.kv;
+    return run(what);
+  };
+  const Answers expected =
+      run_kept({.count = 9, .sequences_max = 1, .cache = CacheMode::off, .arrive = 1, .threads = 1})
+          .answers;
+  const bool is_default = on_card() && kept.kv == KvCache::bf16;
+  EXPECT_EQ(expected.at(1).logprob_bits == alone().at(1).logprob_bits, is_default);  // it is in use
+  expect_same(run_kept({.count = 9, .sequences_max = 9, .pages = 480}).answers, 9, expected);
+  for (const int32_t chunk : {1, 128})
+    expect_same(run_kept({.chunk = chunk, .arrive = 1}).answers, 6, expected);
+  const Outcome warm = run_kept({.rounds = 2});
+  expect_same(warm.answers, 6, expected);
+  EXPECT_GE(warm.cache.hits, 5);
+  for (const int host_pages : {64, 0}) {  // swapped, and computed again
+    const Outcome back = run_kept(
+        {.count = 3, .chunk = 64, .host_pages = host_pages, .host_slots = 8, .preempt_step = 3});
+    expect_same(back.answers, 3, expected);
+    EXPECT_GT(back.engine.swaps_in + back.engine.recomputes, 0);
+  }
+}
+
+/// A state that is rounded where a block of a prompt ends and after each generated token.
+TEST_P(EngineBits, WithAStateInBf16) {
+  expect_the_same_however_it_runs({.state = StateCache::bf16});
+}
+TEST_P(EngineBits, WithKeysAndValuesInFp8) {
+  expect_the_same_however_it_runs({.kv = KvCache::fp8});
+}
+TEST_P(EngineBits, WithKeysAndValuesInBf16) {
+  expect_the_same_however_it_runs({.kv = KvCache::bf16});
+}
+
+/// Proposes what the sequence says alone, with every fourth token wrong.
+class NearlyRight final : public Drafter {
+ public:
+  explicit NearlyRight(const Answers& alone) : alone_(alone) {}
+  void propose(const Sequence& s, int32_t count_max, std::vector<int32_t>& drafts) override {
+    const std::vector<int32_t>& text = alone_.at(s.request.id).tokens;
+    for (size_t i = s.generated.size();
+         i < text.size() && static_cast<int32_t>(drafts.size()) < count_max; ++i)
+      drafts.push_back((s.request.id + i) % 4 == 0 ? (text[i] + 1) % 256 : text[i]);
+  }
+
+ private:
+  const Answers& alone_;
+};
+
+TEST_P(EngineBits, WithDraftsRightAndWrong) {
+  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
+  const auto drafter = std::make_shared<NearlyRight>(alone());
+  const Outcome drafted = run({.count = 9, .arrive = 1, .drafter = drafter});
+  expect_alone(drafted.answers, 9);
+  EXPECT_GT(drafted.engine.drafts_right, 5);
+  EXPECT_GT(drafted.engine.drafted, drafted.engine.drafts_right);
+  for (int step = 1; step < kTokens; ++step)
+    expect_alone(run({.count = 3,
+                      .chunk = 64,
+                      .host_pages = step % 2 == 0 ? 64 : 0,
+                      .host_slots = 8,
+                      .preempt_step = step,
+                      .drafter = drafter})
+                     .answers,
+                 3);
+}
+
+TEST_P(EngineBits, PreemptedAtEveryStep) {
+  for (int step = 0; step < kTokens + 5; ++step) {
+    SCOPED_TRACE(step);
+    const Outcome swapped =
+        run({.count = 3, .chunk = 64, .host_pages = 64, .host_slots = 8, .preempt_step = step});
+    expect_alone(swapped.answers, 3);
+    const Outcome restarted = run({.count = 3, .chunk = 64, .preempt_step = step});
+    expect_alone(restarted.answers, 3);  // no host memory
+    if (step > 0 && step < kTokens) {
+      EXPECT_GT(swapped.engine.swaps_in, 0);
+      EXPECT_GT(restarted.engine.recomputes, 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, EngineBits, testing::Values("cpu", "cuda"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace nibble

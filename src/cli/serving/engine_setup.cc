@@ -1,0 +1,261 @@
+// Makes a memory plan from flags; asks the system how much memory there is.
+#include "cli/serving/engine_setup.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+
+#include "cli/options/flag_errors.h"
+#include "plan/card_defaults.h"
+
+namespace nibble {
+
+namespace {
+
+/// "N", "auto" (vLLM also has -1 for it) or "auto:SEQS".
+Result<void> read_model_len(const Arguments& arguments, MemoryRequest& request) {
+  constexpr std::string_view kAutomatic = "auto";
+  const std::string text = arguments.text(kMaxModelLenOption.name).value_or("auto");
+  if (text == kAutomatic || text == "-1") return {};
+  if (!text.starts_with("auto:")) {
+    request.model_len = TRY(arguments.integer(kMaxModelLenOption.name, 2, INT32_MAX));
+    return {};
+  }
+  int32_t count = 0;
+  const char* begin = text.data() + kAutomatic.size() + 1;
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size())
+    return make_error(ErrorCode::invalid_argument, {.what = "--max-model-len",
+                                                    .expected = "a number, auto, or auto:SEQUENCES",
+                                                    .found = text});
+  request.full_length_sequences = count;
+  return {};
+}
+
+/// Sequences and rows on a CPU unless a flag says otherwise; those of a card come from the plan.
+constexpr int32_t kCpuSequences = 16;
+constexpr int32_t kCpuRows = 512;
+constexpr int64_t kSequencesMost = 65536;
+
+/// Sequences and rows as the flags give them; the machine decides what they leave out.
+struct AskedSizes {
+  std::optional<int32_t> sequences;
+  std::optional<int32_t> rows;
+};
+
+Result<double> read_share(const Arguments& arguments) {
+  const std::string text = *arguments.text(kMemoryShareOption.name);
+  double share = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  if (error == std::errc() && end == text.data() + text.size() && share > 0.0 && share <= 1.0)
+    return share;
+  return make_error(ErrorCode::invalid_argument, {.what = "--gpu-memory-utilization",
+                                                  .expected = "a number above 0 and at most 1",
+                                                  .found = text});
+}
+
+/// Reads the options that only a server has.
+Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, EngineSetup& setup) {
+  constexpr int64_t kHostBytesMost = int64_t{4} << 30;
+  constexpr int64_t kHostShareDivisor = 8;
+  if (!arguments.enabled(kPrefixCachingOption.name)) {
+    setup.cache = CacheMode::off;
+    request.snapshots = 0;
+  } else if (TRY(arguments.choice(kCacheModeOption.name, {"exact", "fast"})) == "fast") {
+    setup.cache = CacheMode::fast;
+  }
+  if (arguments.text(kSnapshotsOption.name))
+    request.snapshots =
+        static_cast<int32_t>(TRY(arguments.integer(kSnapshotsOption.name, 0, 1 << 20)));
+  request.host_bytes = std::min(available_memory_bytes() / kHostShareDivisor, kHostBytesMost);
+  if (arguments.text(kHostCacheOption.name))
+    request.host_bytes = TRY(arguments.integer(kHostCacheOption.name, 0, INT64_MAX));
+  setup.step_ms = static_cast<double>(TRY(arguments.integer(kStepTimeOption.name, 1, 60000)));
+  setup.long_prompt_tokens =
+      static_cast<int32_t>(TRY(arguments.integer(kLongPromptOption.name, 4, 1 << 30)));
+  return {};
+}
+
+/// auto:SEQS asks for as many sequences, whatever the default; few rows allow fewer.
+void use_sizes(const AskedSizes& asked, const ServingDefaults& defaults, MemoryRequest& request) {
+  const int32_t rows_left = asked.rows.value_or(INT32_MAX) - kPageTokens;
+  request.sequences_max = asked.sequences.value_or(
+      std::max(std::min(defaults.sequences_max, rows_left), request.full_length_sequences));
+  request.rows_max =
+      asked.rows.value_or(std::max(defaults.rows_max, request.sequences_max + kPageTokens));
+}
+
+/// `share` of the card, what a pass there is, and what is taken beside weights and caches.
+Result<void> read_card(const ModelOnMachine& model, double share, const AskedSizes& asked,
+                       MemoryRequest& request) {
+  const DeviceMemory& loaded = *model.card;
+  const CardBudget budget = card_budget({.card_bytes = loaded.card,
+                                         .share = share,
+                                         .taken_bytes = loaded.driver,
+                                         .context_bytes = loaded.context});
+  request.rule = CacheRule::all;
+  request.memory_bytes = budget.memory_bytes;
+  request.asked_bytes = budget.asked_bytes;
+  request.others_bytes = budget.others_bytes;
+  const CardRoom room = {.bytes = budget.memory_bytes - model.weight_bytes - budget.context_bytes,
+                         .page_bytes = request.page_bytes,
+                         .slot_bytes = request.slot_bytes};
+  use_sizes(asked, serving_defaults(model.config, room), request);
+  constexpr int32_t kPagesMost = 1 << 20;  // of the plan's rule
+  const PoolSizes sizes = {.pages = kPagesMost,
+                           .state_slots = request.sequences_max,
+                           .rows_max = request.rows_max,
+                           .replay_rows = request.replay_rows,
+                           .sequences_max = request.sequences_max};
+  request.workspace_bytes = model.workspace_bytes(sizes);
+  request.driver_bytes = budget.context_bytes + model.recorded_bytes(sizes) + model.driver_growth();
+  return {};
+}
+
+ModelOnMachine loaded_model(const LoadedModel& model, Backend& backend) {
+  return {.config = model.config,
+          .weight_bytes = model.weight_bytes,
+          .page_bytes = backend.page_bytes(),
+          .slot_bytes = backend.state_slot_bytes(),
+          .replay_row_bytes = backend.replay_row_bytes(),
+          .card = backend.device_memory(),
+          .workspace_bytes =
+              [&backend](const PoolSizes& sizes) { return backend.workspace_bytes(sizes); },
+          .recorded_bytes =
+              [&backend](const PoolSizes& sizes) { return backend.recorded_bytes(sizes); },
+          // Kernels' code, rounding of small buffers.
+          .driver_growth =
+              [&backend] {
+                const DeviceMemory now = backend.device_memory().value();
+                return std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
+              }};
+}
+
+/// A pass that takes longer will not end. Counted, not measured: the longest honest one, 8,192 rows
+/// after 262,144 tokens, takes a few seconds on an H200; on a slow CPU a pass of a dense model
+/// takes minutes.
+Result<std::chrono::duration<double>> read_step_deadline(const Arguments& arguments,
+                                                         const Backend& backend) {
+  if (!arguments.text(kStepDeadlineOption.name))
+    return std::chrono::duration<double>(backend.device_memory() ? 60.0 : 600.0);
+  return std::chrono::duration<double>(
+      TRY(arguments.number(kStepDeadlineOption.name, 0.0, 86400.0)));
+}
+
+}  // namespace
+
+Result<std::optional<int32_t>> read_sequences(const Arguments& arguments) {
+  const std::string text = *arguments.text(kMaxSequencesOption.name);
+  if (text == "auto") return std::optional<int32_t>();
+  const Result<int64_t> count = arguments.integer(kMaxSequencesOption.name, 1, kSequencesMost);
+  if (count.ok()) return std::optional(static_cast<int32_t>(count.value()));
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "--max-num-seqs",
+                     .expected = concat("a whole number from 1 to ", kSequencesMost, ", or auto"),
+                     .found = concat("\"", text, "\"")});
+}
+
+int64_t available_memory_bytes() {
+  int64_t bytes = std::numeric_limits<int64_t>::max();
+  std::ifstream memory("/proc/meminfo");
+  std::string key;
+  int64_t kilobytes = 0;
+  std::string unit;
+  while (memory >> key >> kilobytes) {
+    std::getline(memory, unit);
+    if (key == "MemAvailable:") bytes = kilobytes * 1024;
+  }
+  int64_t limit = 0;
+  int64_t used = 0;
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");  // "max" where there is no limit
+  std::ifstream used_file("/sys/fs/cgroup/memory.current");
+  if (limit_file >> limit && used_file >> used) bytes = std::min(bytes, limit - used);
+  return bytes;
+}
+
+Result<int> end_of_verb(std::string_view verb, const Result<void>& failure, Result<int> code,
+                        Terminal& terminal) {
+  if (failure.ok()) return code;
+  terminal.err(concat("nibble ", verb, ": ", failure.error().message, "\n"));
+  return kExitDevice;
+}
+
+EngineSettings EngineSetup::settings() const {
+  return {.pools = plan.pools,
+          .sequences_max = plan.sequences_max,
+          .context_max = plan.context_max,
+          .cache = cache,
+          .step_ms = step_ms,
+          .drafter = drafter,
+          .long_prompt_tokens = long_prompt_tokens,
+          .sampling_threads = sampling_threads};
+}
+
+Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& needs) {
+  FlagErrors errors;
+  MemoryRequest request;
+  EngineSetup setup;
+  errors.add(read_share(arguments));
+  errors.add(read_model_len(arguments, request));
+  if (needs.use == EngineUse::serving) errors.add(read_serving(arguments, request, setup));
+  if (arguments.text(kKvCacheBytesOption.name))
+    errors.add(arguments.integer(kKvCacheBytesOption.name, 1, INT64_MAX));
+  if (arguments.text(kMaxBatchedTokensOption.name))
+    errors.add(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20));
+  if (arguments.text(kStepDeadlineOption.name))
+    errors.add(arguments.number(kStepDeadlineOption.name, 0.0, 86400.0));
+  if (const auto json = arguments.text(kSpeculativeOption.name))
+    errors.add(read_speculation(*json));
+  errors.add(model_request(arguments, {}));
+  return errors.result();
+}
+
+Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
+                                     const ModelOnMachine& model) {
+  MemoryRequest request{.memory_bytes = available_memory_bytes()};
+  EngineSetup unused;
+  const double share = TRY(read_share(arguments));
+  request.memory_bytes = static_cast<int64_t>(static_cast<double>(request.memory_bytes) * share);
+  TRY(read_model_len(arguments, request));
+  if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, unused));
+  if (arguments.text(kKvCacheBytesOption.name))
+    request.kv_cache_bytes = TRY(arguments.integer(kKvCacheBytesOption.name, 1, INT64_MAX));
+  AskedSizes asked{.sequences = needs.sequences_max};
+  if (arguments.text(kMaxBatchedTokensOption.name))
+    asked.rows = static_cast<int32_t>(
+        TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
+  if (const auto json = arguments.text(kSpeculativeOption.name))
+    request.replay_rows = TRY(read_speculation(*json)).tokens + 1;
+  request.weight_bytes = model.weight_bytes;
+  request.page_bytes = model.page_bytes;
+  request.slot_bytes = model.slot_bytes + request.replay_rows * model.replay_row_bytes;
+  request.reuse = needs.use == EngineUse::serving && unused.cache != CacheMode::off
+                      ? PrefixReuse::shared
+                      : PrefixReuse::none;
+  if (model.card)
+    TRY(read_card(model, share, asked, request));
+  else
+    use_sizes(asked, {.sequences_max = kCpuSequences, .rows_max = kCpuRows}, request);
+  return request;
+}
+
+Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
+                                  const EngineNeeds& needs) {
+  EngineSetup setup;
+  MemoryRequest unused;
+  if (needs.use == EngineUse::serving) TRY(read_serving(arguments, unused, setup));
+  if (const auto json = arguments.text(kSpeculativeOption.name))
+    setup.drafter = std::make_shared<NgramDrafter>(TRY(read_speculation(*json)).lookup);
+  const ModelRequest model = TRY(model_request(arguments, folder));
+  setup.sampling_threads = model.options.threads;
+  setup.model = TRY(load_model(model));
+  Backend& backend = *setup.model.backend;
+  setup.step_deadline = TRY(read_step_deadline(arguments, backend));
+  const MemoryRequest request =
+      TRY(memory_request(arguments, needs, loaded_model(setup.model, backend)));
+  setup.plan = TRY(plan_memory(setup.model.config, request));
+  return setup;
+}
+
+}  // namespace nibble

@@ -1,0 +1,132 @@
+// The steps that serve, run and chat share: from a folder and flags to a loaded model, a memory
+// plan and engine settings.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/serving/model_loader.h"
+#include "cli/serving/speculation.h"
+#include "engine/engine.h"
+#include "plan/memory_plan.h"
+
+namespace nibble {
+
+// Rows for a verb's option table, as kEngineOptions.
+inline constexpr Option kMaxModelLenOption = {
+    "max-model-len", "N|auto[:SEQS]", "auto",
+    "longest prompt + answer in tokens; auto: what fits, auto:4: four times at once"};
+inline constexpr Option kMemoryShareOption = {
+    "gpu-memory-utilization", "SHARE", "0.9",
+    "share of the card's memory for this process: what weights and workspace leave becomes caches "
+    "(on a CPU: of the memory that is available, of which caches take what they need)",
+    "device-memory-utilization"};
+inline constexpr Option kKvCacheBytesOption = {
+    "kv-cache-memory-bytes", "N", "",
+    "bytes for the pages of the KV cache; default: what is left, on a CPU by need"};
+inline constexpr Option kMaxBatchedTokensOption = {
+    "max-num-batched-tokens", "N", "",
+    "rows of one pass, prompt chunks and decoding sequences; default: 512, on a card by its "
+    "memory up to 8192; at least --max-num-seqs + 64"};
+inline constexpr Option kStepDeadlineOption = {
+    "step-deadline", "SECONDS", "",
+    "a pass that takes longer will not end: every request gets that error and the exit code is 3; "
+    "0: never; default: 60, on a CPU 600"};
+inline constexpr std::array kEngineOptions = {kMaxModelLenOption, kKvCacheBytesOption,
+                                              kMemoryShareOption, kMaxBatchedTokensOption,
+                                              kSpeculativeOption, kStepDeadlineOption};
+
+// The verbs that answer many requests have this row.
+inline constexpr Option kMaxSequencesOption = {
+    "max-num-seqs", "N|auto", "auto",
+    "sequences computed at once, more wait; auto: on a card by its memory, 4 to 64, on a CPU 16"};
+
+// Rows for a server's, as kServingOptions; the others take their defaults.
+inline constexpr Option kPrefixCachingOption = {"enable-prefix-caching", "", "true",
+                                                "prompts that begin alike are computed once"};
+inline constexpr Option kCacheModeOption = {
+    "cache-mode", "exact|fast", "exact",
+    "exact: an answer never depends on what ran before; fast: generated text is reused too"};
+inline constexpr Option kSnapshotsOption = {
+    "prefix-snapshots", "N", "",
+    "states kept for the prefix cache; default: by memory, on a CPU two per sequence"};
+inline constexpr Option kHostCacheOption = {
+    "host-cache-memory-bytes", "N", "",
+    "host memory for swapped sequences and the prefix cache's second tier; default: as the plan "
+    "says, at most 4G"};
+inline constexpr Option kStepTimeOption = {
+    "step-time-budget", "MS", "75",
+    "milliseconds of one pass while sequences wait for their next token"};
+inline constexpr Option kLongPromptOption = {
+    "long-prefill-token-threshold", "N", "32768",
+    "prompts with more tokens to compute share 40 % of prefill time when there are others"};
+
+inline constexpr std::array kServingOptions = {kPrefixCachingOption, kCacheModeOption,
+                                               kSnapshotsOption,     kHostCacheOption,
+                                               kStepTimeOption,      kLongPromptOption};
+
+struct EngineSetup {
+  LoadedModel model;
+  MemoryPlan plan;
+  CacheMode cache = CacheMode::exact;
+  double step_ms = 75.0;
+  int32_t long_prompt_tokens = 32 * 1024;
+  int sampling_threads = 0;                          // as --threads
+  std::chrono::duration<double> step_deadline{0.0};  // as Engine::Options
+  std::shared_ptr<Drafter> drafter;
+  EngineSettings settings() const;
+};
+
+/// serving: sequences share a prefix cache and a host tier. single: the engine of one conversation
+/// keeps only its own states.
+enum class EngineUse : uint8_t { single, serving };
+
+struct EngineNeeds {
+  EngineUse use = EngineUse::single;
+  std::optional<int32_t> sequences_max = 1;  // absent: as the machine allows
+};
+
+/// --max-num-seqs: a number, or nothing for auto. Errors: invalid_argument.
+Result<std::optional<int32_t>> read_sequences(const Arguments& arguments);
+
+/// Reads the values of the rows above and of model_loader.h, all of them, and nothing else. Errors:
+/// a line for each value that an option cannot have.
+Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& needs);
+
+/// A model on a machine, loaded or imagined: what its memory plan depends on beside the flags.
+struct ModelOnMachine {
+  const ModelConfig& config;
+  int64_t weight_bytes = 0;  // as the backend holds them
+  int64_t page_bytes = 0;
+  int64_t slot_bytes = 0;
+  int64_t replay_row_bytes = 0;      // that drafted rows add to a slot
+  std::optional<DeviceMemory> card;  // absent: the weights lie in host memory
+  /// This is of a card: as BackendFacts has them.
+  std::function<int64_t(const PoolSizes&)> workspace_bytes;
+  std::function<int64_t(const PoolSizes&)> recorded_bytes;
+  /// This is of a card: what the driver has taken since, beyond its context.
+  std::function<int64_t()> driver_growth;
+};
+
+/// The memory that the rows above ask for there: what plan_memory takes. Errors: invalid_argument.
+Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
+                                     const ModelOnMachine& model);
+
+/// Loads the model and plans its memory from the rows above and those of model_loader.h. `serving`
+/// reads the server's rows too.
+Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
+                                  const EngineNeeds& needs);
+
+/// Ends a verb with `code` or, if its engine has failed, with kExitDevice and a message.
+Result<int> end_of_verb(std::string_view verb, const Result<void>& failure, Result<int> code,
+                        Terminal& terminal);
+
+/// Memory this process may take, now: what the system has available, within its control group.
+int64_t available_memory_bytes();
+
+}  // namespace nibble

@@ -1,0 +1,183 @@
+// Checkpoint -> config -> weights -> backend by name.
+#include "cli/serving/model_loader.h"
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/reference/reference_backend.h"
+#include "base/file.h"
+#include "cli/options/flag_errors.h"
+#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/weights.h"
+#include "plan/card_limit.h"
+
+namespace nibble {
+
+Result<Activations> parse_activations(const Arguments& arguments, std::string_view name) {
+  const std::string mode = TRY(arguments.choice(name, {"auto", "bf16", "declared", "f32"}));
+  for (const Activations candidate :
+       {Activations::automatic, Activations::bf16, Activations::declared})
+    if (activations_name(candidate) == mode) return candidate;
+  return Activations::f32;
+}
+
+Result<StateCache> parse_state(const Arguments& arguments, std::string_view name) {
+  const std::string kind =
+      TRY(arguments.choice(name, {"f32", "float32", "auto", "bf16", "bfloat16"}));
+  return kind.starts_with("b") ? StateCache::bf16 : StateCache::f32;
+}
+
+namespace {
+
+Result<KvCache> parse_kv_cache(const Arguments& arguments) {
+  if (const auto wanted = arguments.text("kv-cache-dtype"); wanted->starts_with("turboquant"))
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat("--kv-cache-dtype ", *wanted,
+                                      " is refused: a cache of 4 bits is not built in yet"),
+                       .advice = "fp8 halves the bytes of BF16"});
+  const std::string name =
+      TRY(arguments.choice("kv-cache-dtype", {"auto", "bf16", "bfloat16", "fp8", "fp8_e4m3"}));
+  if (name == "auto") return KvCache::automatic;
+  return name.starts_with("fp8") ? KvCache::fp8 : KvCache::bf16;
+}
+
+Result<std::optional<std::string>> parse_load_format(const Arguments& arguments) {
+  const std::string name = TRY(arguments.choice(
+      "load-format",
+      {"auto", "hf", "safetensors", "fastsafetensors", "runai_streamer", "instanttensor", "dummy",
+       "dummy:mixed", "dummy:nvfp4", "dummy:w4a4", "dummy:bf16"}));
+  constexpr std::string_view kDummy = "dummy";
+  if (!name.starts_with(kDummy)) return std::optional<std::string>();
+  return std::optional(name.size() > kDummy.size() ? name.substr(kDummy.size() + 1) : "");
+}
+
+Result<std::optional<RopeOverride>> parse_rope_flags(const Arguments& arguments) {
+  const auto scaling = arguments.text(kRopeScalingOption.name);
+  const auto overrides = arguments.text(kHfOverridesOption.name);
+  if (scaling && overrides)
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "--rope-scaling and --hf-overrides", .expected = "one of them", .found = "both"});
+  if (scaling) return std::optional(TRY(parse_rope_scaling("--rope-scaling", *scaling)));
+  if (overrides) return std::optional(TRY(parse_config_overrides("--hf-overrides", *overrides)));
+  return std::optional<RopeOverride>();
+}
+
+/// Lines for people about the rotary settings: a key that was not taken, and how far YaRN goes.
+std::string rope_notice(const ModelConfig& config) {
+  const RopeConfig& rope = config.attention.rope;
+  std::string text = rope.notice.empty() ? "" : concat(rope.notice, "\n");
+  if (rope.yarn)
+    text += concat("YaRN: factor ", rope.yarn->factor, " of ", rope.yarn->original_max_positions,
+                   " positions, up to ", config.max_positions, " tokens\n");
+  return text;
+}
+
+}  // namespace
+
+Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder) {
+  FlagErrors errors;
+  ModelRequest request{.folder = std::move(folder)};
+  request.backend = errors.take(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
+  request.options.activations = errors.take(parse_activations(arguments, "activations"));
+  request.options.kv_cache = errors.take(parse_kv_cache(arguments));
+  request.options.state = errors.take(parse_state(arguments, kStateOption.name));
+  request.options.card = errors.take(card_limit(arguments.text("card-limit").value_or("")));
+  request.dummy = errors.take(parse_load_format(arguments));
+  request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
+  request.direct_io = arguments.enabled(kDirectIoOption.name);
+  request.options.isa = arguments.text("isa").value_or("");
+  request.rope = errors.take(parse_rope_flags(arguments));
+  TRY(errors.result());
+  return request;
+}
+
+namespace {
+
+/// auto is cuda where a usable card is, else cpu, and `notice` says why. Asked before anything is
+/// read.
+Result<std::string> choose_backend(const std::string& name, std::string& notice) {
+  if (name != "auto" && name != "cuda") return name;
+  const Result<std::string> device = describe_cuda_device();
+  if (device.ok()) return std::string("cuda");
+  if (name == "cuda") return device.error();
+  notice = concat("--backend auto takes the CPU: ", device.error().message, "\n");
+  return std::string("cpu");
+}
+
+/// Only a card is imitated.
+Result<void> check_card_limit(const std::string& backend, const CardLimit& limit) {
+  if (backend == "cuda" || limit.memory_bytes == 0) return {};
+  return make_error(ErrorCode::invalid_argument, {.what = "--card-limit",
+                                                  .expected = "a card to limit (--backend cuda)",
+                                                  .found = concat("the ", backend, " backend"),
+                                                  .advice = "leave the flag out"});
+}
+
+Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Weights& weights,
+                                              const ModelConfig& config,
+                                              const BackendOptions& options) {
+  if (name == "cuda") return make_cuda_backend(weights, config, options);
+  if (name == "reference") return make_reference_backend(weights, config, options);
+  return make_cpu_backend(weights, config, options);
+}
+
+/// The weight formats that a config.json declares, or those of a layout by its name.
+Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
+  if (!layout.empty()) return formats_of(TRY(parse_weight_layout(layout)));
+  return declared_formats(config);
+}
+
+Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
+  constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
+  const auto path = request.folder / "config.json";
+  const std::string text = TRY(read_text_file(path, kConfigBytesMax));
+  const Json config = TRY(parse_json(text, path.string()));
+  LoadedModel model;
+  model.config = TRY(parse_config(config, request.rope));
+  model.notice = rope_notice(model.config);
+  const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
+  model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
+  model.weight_bytes = model.backend->device_memory()->weights;
+  return model;
+}
+
+}  // namespace
+
+bool is_text_tensor(std::string_view name) {
+  return name.find("visual.") == std::string_view::npos && !name.starts_with("mtp.");
+}
+
+int64_t text_weight_bytes(const Checkpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const TensorEntry& entry : checkpoint.entries())
+    if (is_text_tensor(entry.name)) bytes += entry.bytes;
+  return bytes;
+}
+
+Result<LoadedModel> load_model(const ModelRequest& request) {
+  LoadedModel model;
+  const std::string backend = TRY(choose_backend(request.backend, model.notice));
+  TRY(check_card_limit(backend, request.options.card));
+  if (request.dummy) {
+    if (backend == "cuda") return make_dummy_model(request);
+    return make_error(ErrorCode::unsupported, {.what = "--load-format dummy",
+                                               .expected = "--backend cuda, where weights are made",
+                                               .found = backend});
+  }
+  model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
+  if (request.direct_io) {
+    const Result<void> direct = model.checkpoint->read_directly();
+    if (!direct.ok() && direct.error().code != ErrorCode::unsupported) return direct.error();
+    if (!direct.ok())
+      model.notice += concat(direct.error().message, "; reading through the cache\n");
+  }
+  model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
+  model.notice += rope_notice(model.config);
+  const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
+  model.backend = TRY(make_backend(backend, weights, model.config, request.options));
+  const auto memory = model.backend->device_memory();
+  model.weight_bytes = memory ? memory->weights : text_weight_bytes(*model.checkpoint);
+  return model;
+}
+
+}  // namespace nibble

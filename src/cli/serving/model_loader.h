@@ -1,0 +1,98 @@
+// Opens a checkpoint and puts a backend under it: what every verb that runs a model needs. The one
+// place that knows the concrete backends.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "cli/options/folders.h"
+#include "cli/verb.h"
+#include "model/backend.h"
+#include "model/config/config.h"
+#include "model/config/rope_override.h"
+
+namespace nibble {
+
+struct ModelRequest {
+  std::filesystem::path folder;
+  std::string backend;  // "auto", "cuda", "cpu" or "reference"
+  /// Random weights made on the card; the folder then needs no weights. By name: as its config
+  /// declares, or a WeightLayout.
+  std::optional<std::string> dummy;
+  std::optional<RopeOverride> rope;  // keys in place of config.json's
+  BackendOptions options;
+  bool direct_io = false;
+};
+
+struct LoadedModel {
+  std::unique_ptr<Checkpoint> checkpoint;  // null for random weights
+  ModelConfig config;
+  int64_t weight_bytes = 0;          // on the card: as the backend holds them; else as stored
+  std::unique_ptr<Backend> backend;  // not yet reserved
+  std::string notice;                // a line for people about how it was loaded, or empty
+};
+
+// Rows for a verb's option table, as kModelOptions.
+inline constexpr Option kBackendOption = {
+    "backend", "NAME", "auto", "cuda, cpu or reference; auto is cuda where a usable card is"};
+inline constexpr Option kActivationsOption = {
+    "activations", "MODE", "auto",
+    "precision of activations: auto, bf16, declared or f32 (on a card slow, for tests)"};
+inline constexpr Option kKvCacheOption = {
+    "kv-cache-dtype", "TYPE", "auto",
+    "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "
+    "fp8 (or fp8_e4m3) is E4M3 with scale 1"};
+inline constexpr Option kStateOption = {
+    "state-dtype", "TYPE", "f32",
+    "the recurrent state: f32, or bf16 (half its memory and traffic), rounded after every token "
+    "that is generated and every 64 of a prompt; also --mamba-ssm-cache-dtype",
+    "mamba-ssm-cache-dtype"};
+inline constexpr Option kLoadFormatOption = {
+    "load-format", "NAME", "auto",
+    "auto, safetensors and fastsafetensors read the weights; dummy makes random ones on the card, "
+    "stored as config.json declares; "
+    "dummy:mixed, dummy:nvfp4, dummy:w4a4, dummy:bf16 in that layout"};
+inline constexpr Option kDirectIoOption = {
+    "direct-io", "", "false", "reads weights past the page cache (O_DIRECT), for a cold fast disk"};
+inline constexpr Option kCardLimitOption = {
+    "card-limit", "CARD|BYTES", "",
+    "imitates a smaller card: its memory, shared memory and portable kernels, e.g. rtx5090"};
+inline constexpr Option kRopeScalingOption = {"rope-scaling", "JSON", "",
+                                              "rotary settings in place of config.json's, e.g. "
+                                              "{\"rope_type\":\"yarn\",\"factor\":4} for four "
+                                              "times the model's own length"};
+inline constexpr Option kHfOverridesOption = {
+    "hf-overrides", "JSON", "",
+    "the same in vLLM's form: {\"text_config\":{\"rope_parameters\":{...}}}; no other key is "
+    "taken"};
+inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
+inline constexpr Option kIsaOption = {
+    "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
+
+inline constexpr std::array kModelOptions = {
+    kBackendOption,    kActivationsOption, kKvCacheOption,     kStateOption,
+    kLoadFormatOption, kDirectIoOption,    kCardLimitOption,   kThreadsOption,
+    kIsaOption,        kRevisionOption,    kRopeScalingOption, kHfOverridesOption};
+
+/// Reads the options above. Errors: invalid_argument.
+Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);
+
+/// The activation mode in option `name`. Errors: invalid_argument.
+Result<Activations> parse_activations(const Arguments& arguments, std::string_view name);
+
+/// The kind of state in option `name`. Errors: invalid_argument.
+Result<StateCache> parse_state(const Arguments& arguments, std::string_view name);
+
+/// True for a tensor that a text engine loads: no vision tower, no MTP head.
+bool is_text_tensor(std::string_view name);
+/// Bytes of these tensors, as stored.
+int64_t text_weight_bytes(const Checkpoint& checkpoint);
+
+/// Errors: those of the checkpoint, the config, the binding and the backend.
+Result<LoadedModel> load_model(const ModelRequest& request);
+
+}  // namespace nibble

@@ -1,0 +1,54 @@
+// All members see the same tokens: who took more than what counts gives the rest back.
+#include "engine/sample/constraint_chain.h"
+
+#include "base/check.h"
+#include "engine/planted_bug.h"
+
+namespace nibble {
+
+FinishReason finish_reason_of(const TokenConstraint& constraint) {
+  const auto* ending = dynamic_cast<const EndingConstraint*>(&constraint);
+  return ending != nullptr ? ending->reason() : FinishReason::stop;
+}
+
+ConstraintChain::ConstraintChain(Members members) : members_(std::move(members)) {
+  for (const auto& member : members_) CHECK(member != nullptr, "an empty constraint");
+}
+
+TokenConstraint::MaskState ConstraintChain::mask(std::span<const int32_t> drafted,
+                                                 std::span<uint32_t> bits) {
+  MaskState state = MaskState::open;
+  for (const auto& member : members_)  // each clears bits and sets none: an intersection
+    if (member->mask(drafted, bits) == MaskState::limited) state = MaskState::limited;
+  return state;
+}
+
+std::optional<size_t> ConstraintChain::accept(std::span<const int32_t> tokens) {
+  std::optional<size_t> end;
+  std::vector<size_t> taken;
+  for (const auto& member : members_) {
+    const auto stop = member->accept(tokens.first(end.value_or(tokens.size())));
+    if (stop && (!end || *stop < *end)) {
+      end = stop;
+      reason_ = finish_reason_of(*member);
+    }
+    taken.push_back(end.value_or(tokens.size()));
+  }
+  if (end)
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (taken[i] > *end) members_[i]->rollback(taken[i] - *end);
+  return end;
+}
+
+void ConstraintChain::rollback(size_t count) {
+  const size_t skipped = planted(kBugChainForgetsOne) ? 1 : 0;
+  for (size_t i = 0; i + skipped < members_.size(); ++i) members_[i]->rollback(count);
+}
+
+std::unique_ptr<TokenConstraint> chained(ConstraintChain::Members members) {
+  if (members.empty()) return nullptr;
+  if (members.size() == 1) return std::move(members.front());
+  return std::make_unique<ConstraintChain>(std::move(members));
+}
+
+}  // namespace nibble

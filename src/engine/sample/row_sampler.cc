@@ -1,0 +1,51 @@
+// Rows to threads.
+#include "engine/sample/row_sampler.h"
+
+#include <algorithm>
+
+namespace nibble {
+namespace {
+
+void sample_row(Sampler& sampler, SampleRow& row) {
+  if (row.sampled) return;
+  if (row.logits.empty())
+    row.sampled = sampler.sample(*row.short_list, *row.params, row.history, row.position, row.mask);
+  else
+    row.sampled = sampler.sample(row.logits, *row.params, row.history, row.position, row.mask);
+}
+
+}  // namespace
+
+RowSampler::RowSampler(const Sampler& sampler, int threads) : pool_(threads) {
+  for (int i = 0; i < pool_.size(); ++i) {
+    samplers_.push_back(std::make_unique<Sampler>(sampler));
+    idle_.push_back(samplers_.back().get());
+  }
+}
+
+void RowSampler::sample(std::span<SampleRow> rows) {
+  // Below this many steps a row is faster than waking a thread.
+  constexpr size_t kStepsPerThread = 65536;
+  constexpr size_t kStepsOfShortList = 1024;
+  if (rows.empty()) return;
+  size_t steps = 1;  // of the dearest row
+  for (const SampleRow& row : rows)
+    if (!row.sampled)
+      steps = std::max({steps, row.logits.size(), row.short_list ? kStepsOfShortList : 0,
+                        row.history.prompt.size() + row.history.generated.size()});
+  const size_t grain = std::max<size_t>(1, kStepsPerThread / steps);
+  pool_.parallel_for(rows.size(), grain, [&](size_t begin, size_t end) {
+    Sampler* sampler = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      CHECK(!idle_.empty(), "more chunks at once than threads");
+      sampler = idle_.back();
+      idle_.pop_back();
+    }
+    for (SampleRow& row : rows.subspan(begin, end - begin)) sample_row(*sampler, row);
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(sampler);
+  });
+}
+
+}  // namespace nibble

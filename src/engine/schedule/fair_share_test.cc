@@ -1,0 +1,38 @@
+// Shares of prefill by weight, over many turns; the serving loop's side is in fairness_test.cc.
+#include "engine/schedule/fair_share.h"
+
+#include <gtest/gtest.h>
+
+namespace nibble {
+namespace {
+
+/// How many of `turns` equal pieces each tenant got; tenant i has weight weights[i].
+std::vector<int> pieces(const std::vector<double>& weights, int turns) {
+  std::vector<PrefillTurn> waiting;
+  for (size_t i = 0; i < weights.size(); ++i)
+    waiting.push_back({.sequence = static_cast<int32_t>(i),
+                       .tokens_left = 1 << 20,
+                       .tenant = i,
+                       .weight = weights[i],
+                       .ms_left = 1000.0});
+  FairShare shares(0.4);
+  std::vector<int> got(weights.size(), 0);
+  for (int i = 0; i < turns; ++i) {
+    shares.begin(waiting);
+    const PrefillTurn& turn = waiting[shares.pick(waiting)];
+    ++got[static_cast<size_t>(turn.sequence)];
+    shares.charge(turn, 10.0);
+  }
+  return got;
+}
+
+TEST(FairShare, TenantsShareByWeight) {
+  EXPECT_EQ(pieces({1.0, 1.0}, 400), (std::vector<int>{200, 200}));
+  const std::vector<int> got = pieces({3.0, 1.0, 4.0}, 800);
+  EXPECT_NEAR(got[0], 300, 3);
+  EXPECT_NEAR(got[1], 100, 3);
+  EXPECT_NEAR(got[2], 400, 3);
+}
+
+}  // namespace
+}  // namespace nibble

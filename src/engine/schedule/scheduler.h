@@ -1,0 +1,55 @@
+// Scheduler: who runs in the next pass, and by how many rows. Decides from what it is shown: no
+// device, no clock, no tokens. Deterministic; its only memory is what it owes and what it learned
+// of the cost of a pass.
+// Policy: every decoding sequence advances by one row, and by drafted ones that are likely to pay;
+// prompts fill the rest of a time budget in milliseconds, from a cost model fitted to measured
+// passes. See docs/scheduling.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/schedule/admission.h"
+#include "engine/schedule/cost_model.h"
+#include "engine/schedule/fair_share.h"
+#include "engine/schedule/scheduling.h"
+
+namespace nibble {
+
+class Scheduler {
+ public:
+  Scheduler(const SchedulerLimits& limits, const CostModel& cost);
+
+  /// `sequences` in order of arrival; the reference is valid until the next call.
+  const Schedule& next(std::span<const SequenceView> sequences, const FreeResources& free,
+                       double now_ms);
+  /// A pass took this long.
+  void observe(const PassShape& shape, double ms) { cost_.observe(shape, ms); }
+  /// The rows of a schedule as the cost model counts them.
+  static PassShape shape(const Schedule& schedule, std::span<const SequenceView> sequences);
+  /// Milliseconds until a prompt of `prompt_size` tokens submitted now would see its first token,
+  /// if answers go on being so long and pages are free when its turn comes.
+  double first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size,
+                        double mean_output_tokens) const;
+
+  const CostModel& cost() const { return cost_; }
+  const SchedulerLimits& limits() const { return limits_; }
+
+ private:
+  void grant_drafts(std::span<const SequenceView> sequences);
+  void schedule_prefill();
+  double prefill_budget_ms(int32_t decode_rows) const;
+  double cheapest_piece_ms() const;
+  int32_t piece_rows(const PrefillTurn& turn, double budget_ms, int32_t rows_left) const;
+
+  SchedulerLimits limits_;
+  CostModel cost_;
+  Admission admission_;
+  FairShare shares_;
+  int32_t passes_without_prefill_ = 0;
+  Schedule schedule_;
+  std::vector<PrefillTurn> turns_;
+};
+
+}  // namespace nibble

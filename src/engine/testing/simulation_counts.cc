@@ -1,0 +1,72 @@
+// Sums of what happened in the lives of the simulation, their text, and if it was often enough.
+#include "base/concat.h"
+#include "engine/testing/simulation.h"
+
+namespace nibble {
+
+void SimulationCounts::add(const SimulationCounts& o) {
+  seeds += o.seeds, steps += o.steps, tokens += o.tokens, finished += o.finished;
+  swaps += o.swaps, recomputes += o.recomputes;
+  cache_hits += o.cache_hits, hit_tokens += o.hit_tokens;
+  page_evictions += o.page_evictions, snapshot_evictions += o.snapshot_evictions;
+  tier_stores += o.tier_stores, tier_loads += o.tier_loads;
+  cancelled_at_once += o.cancelled_at_once;
+  cancelled_waiting += o.cancelled_waiting, cancelled_prefill += o.cancelled_prefill;
+  cancelled_decode += o.cancelled_decode, cancelled_swapped += o.cancelled_swapped;
+  allocation_failures += o.allocation_failures;
+  not_finite += o.not_finite, deadlines += o.deadlines;
+  deadlines_swapped += o.deadlines_swapped, twins_ahead += o.twins_ahead;
+  apart_by_salt += o.apart_by_salt, drafts_beside_prompts += o.drafts_beside_prompts;
+  drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
+  lists_enough += o.lists_enough, lists_short += o.lists_short;
+}
+
+std::string SimulationCounts::text() const {
+  return concat(
+      "seeds ", seeds, "\nsteps ", steps, "\ntokens compared ", tokens, "\nsequences finished ",
+      finished, "\nswapped and brought back ", swaps, "\nstarted again (no host room) ", recomputes,
+      "\nprefix hits ", cache_hits, "\ntokens from the cache ", hit_tokens, "\npages evicted ",
+      page_evictions, "\nsnapshots evicted ", snapshot_evictions, "\nmoved to the host tier ",
+      tier_stores, "\nbrought back from it ", tier_loads, "\ncancelled at once ", cancelled_at_once,
+      "\ncancelled waiting ", cancelled_waiting, "\ncancelled in prefill ", cancelled_prefill,
+      "\ncancelled in decode ", cancelled_decode, "\ncancelled when swapped ", cancelled_swapped,
+      "\nallocations made to fail ", allocation_failures, "\nended by NaN ", not_finite,
+      "\nended by deadline ", deadlines, "\nof those, swapped out ", deadlines_swapped,
+      "\nurgent before an earlier twin ", twins_ahead, "\nprompts kept apart by their salt ",
+      apart_by_salt, "\npasses with drafts and a prompt ", drafts_beside_prompts, "\ndrafts right ",
+      drafts_right, "\ndrafts wrong ", drafts_wrong, "\nrows sampled from short lists ",
+      lists_enough, "\nrows fetched after all ", lists_short, "\n");
+}
+
+std::string SimulationCounts::too_rare() const {
+  std::string names;
+  const auto need = [&](const char* name, int64_t count, int64_t seeds_each) {
+    if (count * seeds_each < seeds) names += concat(names.empty() ? "" : ", ", name, " ", count);
+  };
+  need("swaps", swaps, 10);
+  need("recomputes", recomputes, 10);
+  need("cache hits", cache_hits, 1);
+  need("page evictions", page_evictions, 1);
+  need("snapshot evictions", snapshot_evictions, 1);
+  need("tier stores", tier_stores, 1);
+  need("tier loads", tier_loads, 10);
+  need("cancelled waiting", cancelled_waiting, 10);
+  need("cancelled prefill", cancelled_prefill, 10);
+  need("cancelled decode", cancelled_decode, 10);
+  need("cancelled swapped", cancelled_swapped, 20);
+  need("allocation failures", allocation_failures, 1);
+  need("NaN", not_finite, 100);
+  need("deadlines", deadlines, 2);
+  need("deadlines of swapped ones", deadlines_swapped, 200);
+  need("cancelled at once", cancelled_at_once, 10);
+  need("twins ahead", twins_ahead, 10);
+  need("apart by salt", apart_by_salt, 10);
+  need("drafts beside prompts", drafts_beside_prompts, 1);
+  need("right drafts", drafts_right, 1);
+  need("wrong drafts", drafts_wrong, 1);
+  need("rows sampled from short lists", lists_enough, 1);
+  need("rows fetched after all", lists_short, 1);
+  return names;
+}
+
+}  // namespace nibble

@@ -1,0 +1,54 @@
+// Value by value, without early exit.
+#include "model/weights/sound_weights.h"
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "tensor/nvfp4.h"
+
+namespace nibble {
+namespace {
+
+template <typename T, typename Sound>
+bool all_sound(const Tensor& tensor, const Sound& sound) {
+  const std::span values(tensor.as<T>(), static_cast<size_t>(tensor.bytes()) / sizeof(T));
+  int64_t bad = 0;  // no early exit: the loop vectorizes
+  for (const T value : values) bad += sound(value) ? 0 : 1;
+  return bad == 0;
+}
+
+bool finite_values(const Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case DType::bf16:
+      return all_sound<uint16_t>(tensor, [](uint16_t x) { return (x & 0x7F80U) != 0x7F80U; });
+    case DType::f16:
+      return all_sound<uint16_t>(tensor, [](uint16_t x) { return (x & 0x7C00U) != 0x7C00U; });
+    case DType::f32:
+      return all_sound<float>(tensor, [](float x) { return std::fabs(x) <= 3.4028235e38F; });
+    case DType::f64:
+      return all_sound<double>(tensor, [](double x) { return std::fabs(x) <= 3.4e38; });
+    case DType::f8_e4m3:
+      return all_sound<uint8_t>(tensor, [](uint8_t x) { return (x & 0x7FU) != 0x7FU; });
+    default:
+      return true;  // every E2M1 code is a number
+  }
+}
+
+/// Kernels read block scales of NVFP4 as unsigned.
+bool sound_scales(const LinearWeight& weight) {
+  if (weight.scheme.weights != WeightFormat::nvfp4) return finite_values(weight.scales);
+  return all_sound<uint8_t>(weight.scales, [](uint8_t x) { return nvfp4_scale_is_sound(x); });
+}
+
+}  // namespace
+
+Result<void> check_sound(const LinearWeight& weight) {
+  if (finite_values(weight.values) && sound_scales(weight)) return {};
+  return make_error(ErrorCode::corrupt, {.what = weight.module,
+                                         .expected = "finite weights and positive scales",
+                                         .found = "NaN, infinity or a negative scale",
+                                         .advice = "run nibble verify on the checkpoint"});
+}
+
+}  // namespace nibble

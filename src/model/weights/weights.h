@@ -1,0 +1,132 @@
+// Weights: every tensor of a checkpoint bound to its role in a block, whatever dialect or expert
+// layout it came in. Binding checks names, dtypes and shapes and reads no data; a backend then
+// loads role by role into its own layout, so a model is never in memory twice.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "model/config/config.h"
+#include "tensor/quant_scheme.h"
+#include "tensor/tensor.h"
+
+namespace nibble {
+
+/// The place of one linear [rows = N, cols = K] in the files. For a fused 3-D expert tensor,
+/// `row_begin` is the first of its rows in the tensor seen as [E * rows_per_expert, K].
+struct LinearSource {
+  std::string module;  // for messages and reports: "model.layers.0.mlp.experts.3.gate_proj"
+  int64_t rows = 0;
+  int64_t cols = 0;
+  QuantScheme scheme;
+  std::string values;  // tensor name
+  int64_t row_begin = 0;
+  std::string scales;        // nvfp4, fp8: tensor name
+  std::string global_scale;  // nvfp4: tensor name
+  std::string input_scale;   // static activation scale: tensor name, or empty
+  GlobalScale::Direction direction = GlobalScale::Direction::multiply;
+  bool present() const { return !values.empty(); }
+};
+
+/// A loaded linear. `values`: plain [N, K] in the file's dtype; nvfp4 U8 [N, K/2], low nibble =
+/// even column; fp8 F8_E4M3 [N, K]. `scales`: nvfp4 F8_E4M3 [N, K/16]; fp8 F32 [1], [N] or
+/// [ceil(N/128), ceil(K/128)].
+struct LinearWeight {
+  std::string module;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  QuantScheme scheme;
+  Tensor values;
+  Tensor scales;
+  GlobalScale global_scale;  // nvfp4 weights
+  GlobalScale input_scale;   // nvfp4 or fp8_tensor activations
+};
+
+/// A small tensor (norm weight, conv, A_log ...), always loaded as F32.
+struct VectorSource {
+  std::string name;
+  Shape shape;
+  bool present() const { return !name.empty(); }
+};
+
+struct AttentionSources {
+  LinearSource q, k, v, o;
+  VectorSource q_norm, k_norm;  // [head_dim]
+};
+
+struct DeltaNetSources {
+  LinearSource qkv, z, b, a, out;
+  VectorSource conv;     // [qkv_rows, 1, kernel]
+  VectorSource a_log;    // [v_heads]
+  VectorSource dt_bias;  // [v_heads]
+  VectorSource norm;     // [v_dim], plain
+};
+
+struct MlpSources {
+  LinearSource gate, up, down;
+};
+
+struct MoeSources {
+  LinearSource router;  // [experts, hidden]
+  std::vector<MlpSources> experts;
+  MlpSources shared;
+  LinearSource shared_gate;  // [1, hidden]
+};
+
+struct LayerSources {
+  VectorSource input_norm;     // [hidden]
+  VectorSource post_norm;      // [hidden]
+  AttentionSources attention;  // by LayerKind
+  DeltaNetSources delta_net;
+  MlpSources dense_mlp;  // by ModelConfig::moe
+  MoeSources moe;
+};
+
+/// Bytes of a tensor in its file.
+struct StoredBytes {
+  const TensorEntry* entry = nullptr;
+  int64_t begin = 0;  // in the tensor
+  int64_t bytes = 0;
+};
+
+class Weights {
+ public:
+  /// Binds every text tensor of the model. The checkpoint must outlive the result.
+  static Result<Weights> bind(const Checkpoint& checkpoint, const ModelConfig& config);
+
+  const LinearSource& embedding() const { return embedding_; }  // [vocab_rows, hidden]
+  const LinearSource& head() const { return head_; }            // = embedding when tied
+  const VectorSource& final_norm() const { return final_norm_; }
+  const std::vector<LayerSources>& layers() const { return layers_; }
+
+  /// One layer alone, without embedding and head: for work layer by layer.
+  Weights only(int layer) const;
+
+  Result<LinearWeight> load(const LinearSource& source) const;
+  Result<std::vector<float>> load(const VectorSource& source) const;
+
+  // For backends that move the large tensors themselves.
+  /// The values of a bound linear, in the layout of LinearWeight::values.
+  StoredBytes values_of(const LinearSource& source) const;
+  /// The block scales of a bound NVFP4 linear.
+  StoredBytes block_scales_of(const LinearSource& source) const;
+  /// A linear without its values and NVFP4 block scales.
+  Result<LinearWeight> load_factors(const LinearSource& source) const;
+  /// out.size() bytes from `begin` on. Several threads may read at once.
+  Result<void> read(const StoredBytes& stored, int64_t begin, std::span<std::byte> out) const;
+
+ private:
+  const Checkpoint* checkpoint_ = nullptr;
+  LinearSource embedding_;
+  LinearSource head_;
+  VectorSource final_norm_;
+  std::vector<LayerSources> layers_;
+};
+
+/// Dequantizes rows [row_begin, row_end) of a linear to F32 [rows, K], as its format defines:
+/// code * block scale (in the direction of the file), rounded once to F32.
+void dequantize_rows(const LinearWeight& weight, int64_t row_begin, int64_t row_end, float* out);
+
+}  // namespace nibble

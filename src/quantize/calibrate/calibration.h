@@ -1,0 +1,106 @@
+// Calibration: the model run layer by layer over given samples, to learn what the inputs of its
+// linears are like. One layer is loaded at a time; the hidden states of all tokens are kept in
+// BF16. Sums that do not fit beside them are gathered in several parts of a layer, each its own
+// pass over it. The states are those of the unquantized model, without any KV-cache quantization:
+// nothing that is written depends on the order of work.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/layer_runner.h"
+#include "model/taps.h"
+#include "quantize/calibrate/calibration_data.h"
+#include "quantize/calibrate/host_layer_runner.h"
+
+namespace nibble {
+
+struct CalibrationOptions {
+  SecondMoment moment = SecondMoment::none;  // what the rounding algorithm needs of each linear
+  /// Says which linears need it; of the others only the largest input is observed.
+  std::function<bool(const std::string& module)> wants_moment = {};
+  /// Layers run here; without one, on the backends that make_backend gives.
+  std::shared_ptr<LayerRunner> runner = {};
+  BackendFactory make_backend = {};
+  /// An expert that got fewer tokens than this is listed by json() as having few.
+  int64_t tokens_few = 256;
+  /// Hidden states, sums and a layer; more is refused. 0: no limit.
+  int64_t memory_bytes_max = 0;
+  /// For sums; one part of a layer holds at most so much (or one input's, if that is more).
+  int64_t moment_bytes_max = int64_t{2} << 30;
+  /// Asked before each pass; an error stops the work.
+  std::function<Result<void>()> check = {};
+  /// Rows through layers so far, and in all.
+  std::function<void(int64_t done, int64_t total)> progress = {};
+};
+
+/// The most memory that a run takes, in addition to the backend of one layer.
+struct CalibrationMemory {
+  int64_t hidden_bytes = 0;  // tokens x hidden in BF16
+  int64_t moment_bytes = 0;  // of the largest part; of two if the next runs meanwhile
+  int64_t layer_bytes = 0;   // of the largest layer, as stored
+  int64_t total() const { return hidden_bytes + moment_bytes + layer_bytes; }
+};
+
+/// The tokens that one expert of a layer got.
+struct ExpertTokens {
+  std::string module;  // "model.layers.3.mlp.experts.17"
+  int64_t tokens = 0;
+};
+
+class Calibration {
+ public:
+  /// Reads the embeddings of the samples. Everything given must outlive the result. Errors:
+  /// unsupported (a backend that does not calibrate, an id beyond the vocabulary), no_memory, io.
+  static Result<Calibration> start(const Checkpoint& checkpoint, const Weights& weights,
+                                   const ModelConfig& config, const CalibrationData& data,
+                                   CalibrationOptions options);
+  ~Calibration();
+  Calibration(Calibration&&) noexcept;
+
+  /// The parts in the order in which they must run: layer after layer, the head last.
+  int parts() const;
+  /// The part that knows the input of a linear, or -1: never looked at (an embedding).
+  int part_of(const std::string& module) const;
+  /// Runs part `index`, the next one; find() then knows its linears, until the next run. A runner
+  /// that leaves the cores free begins the part after it at once. Errors:
+  /// corrupt when more than a tenth of a linear's inputs are no numbers; those of the backend.
+  Result<void> run(int index);
+
+  /// Statistics of the last part that ran. Linears that share an input share them; nullptr: the
+  /// linear is not of this part.
+  const InputStatistics* find(const std::string& module) const;
+  /// Largest input seen so far by a linear of a finished part; of an expert's: by any expert of its
+  /// layer. Zero when never seen.
+  float amax(const std::string& module) const;
+
+  CalibrationMemory memory() const;
+  const LayerRunner& runner() const;
+  /// Wall time of all parts, after the last one (CHECK).
+  double seconds() const;
+  /// Routed tokens, of all layers run so far.
+  const std::vector<ExpertTokens>& expert_tokens() const;
+  int64_t bad_tokens() const;  // inputs with NaN or infinity, over all linears
+  /// The data, and for the report what experts saw: the least of each layer and those with few.
+  Json json() const;
+
+ private:
+  struct State;
+  explicit Calibration(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// Global scale of 4-bit activations, multiply direction: the power of two at or above
+/// headroom * amax / 2688. Too large costs nothing, too small clips (docs/formats.md). 1 if amax is
+/// 0 or not finite.
+float nvfp4_input_scale(float amax);
+/// Static scale of FP8 activations: the power of two at or above headroom * amax / 448; 1 likewise.
+float fp8_input_scale(float amax);
+inline constexpr float kNvfp4Headroom = 8.0F;
+inline constexpr float kFp8Headroom = 2.0F;
+
+}  // namespace nibble

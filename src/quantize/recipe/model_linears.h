@@ -1,0 +1,34 @@
+// Every linear of the text model, in fused groups, from the bound weights: what recipes speak of.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "model/weights/weights.h"
+#include "quantize/recipe/dialect.h"
+
+namespace nibble {
+
+/// Groups in model order; within a group all linears read the same input and are fused by engines.
+/// A head tied to the embedding is not among them; the last group is the embedding table alone.
+std::vector<std::vector<const LinearSource*>> fused_linears(const Weights& weights);
+
+/// A table is looked up, not multiplied with: no activations meet it.
+bool is_embedding(std::string_view module);
+
+/// "model.language_model.layers.3.mlp.experts.7.up_proj" -> "mlp.experts.up_proj".
+std::string linear_kind(std::string_view module);
+
+/// The contents of a bound checkpoint as its config should state them: quantized linears with their
+/// schemes, plain ones by name, experts in a fused tensor as "...mlp.experts". Other areas: below.
+QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights& weights);
+
+/// Adds what lies outside of the text model (vision tower, MTP head) to a declaration as plain: its
+/// linears by the look of their tensors (a ".weight" of rank 2 that is no embedding table), and its
+/// areas.
+void declare_other_areas(const Checkpoint& checkpoint, const Weights& weights,
+                         QuantDeclaration& declaration);
+
+}  // namespace nibble

@@ -1,0 +1,160 @@
+// Linear by linear; a linear is in memory whole on both sides, its rows are decoded in blocks.
+#include "quantize/verify/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "model/config/config.h"
+#include "model/weights/weights.h"
+#include "quantize/recipe/model_linears.h"
+
+namespace nibble {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+class Comparer {
+ public:
+  Comparer(const Checkpoint& checkpoint, const Checkpoint& source, const CompareOptions& options)
+      : checkpoint_(checkpoint), source_(source), options_(options) {}
+  Result<Comparison> run();
+
+ private:
+  Result<void> compare_linear(const Weights& now, const LinearSource& after, const Weights& then,
+                              const LinearSource& before);
+  Result<void> compare_rest();
+  Result<bool> same_bytes(const TensorEntry& a, const TensorEntry& b);
+  Result<void> advance(int64_t bytes);
+
+  const Checkpoint& checkpoint_;
+  const Checkpoint& source_;
+  const CompareOptions& options_;
+  std::set<std::string> seen_;  // tensors of the source that linears are made from
+  Comparison out_;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
+};
+
+Result<void> Comparer::advance(int64_t bytes) {
+  done_ += bytes;
+  if (options_.progress) options_.progress(done_, total_);
+  if (options_.cancelled && options_.cancelled()) return Error{ErrorCode::cancelled, "stopped"};
+  return {};
+}
+
+Result<void> Comparer::compare_linear(const Weights& now, const LinearSource& after,
+                                      const Weights& then, const LinearSource& before) {
+  if (after.rows != before.rows || after.cols != before.cols)
+    return make_error(ErrorCode::corrupt,
+                      {.what = after.module,
+                       .expected = concat("[", before.rows, ", ", before.cols, "]"),
+                       .found = concat("[", after.rows, ", ", after.cols, "]")});
+  const LinearWeight rounded = TRY(now.load(after));
+  const LinearWeight original = TRY(then.load(before));
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / 4 / before.cols);
+  std::vector<float> a(static_cast<size_t>(step * before.cols)), b(a.size());
+  ComparedLinear row{.module = after.module,
+                     .kind = linear_kind(after.module),
+                     .weights = before.rows * before.cols};
+  for (int64_t begin = 0; begin < before.rows; begin += step) {
+    const int64_t end = std::min(before.rows, begin + step);
+    dequantize_rows(rounded, begin, end, a.data());
+    dequantize_rows(original, begin, end, b.data());
+    for (size_t i = 0; i < static_cast<size_t>((end - begin) * before.cols); ++i) {
+      const double w = static_cast<double>(b[i]);
+      const double difference = static_cast<double>(a[i]) - w;
+      row.weight_squares += w * w;
+      row.error_squares += difference * difference;
+    }
+  }
+  row.relative_error = row.weight_squares > 0  ? std::sqrt(row.error_squares / row.weight_squares)
+                       : row.error_squares > 0 ? INFINITY
+                                               : 0.0;
+  out_.linears.push_back(std::move(row));
+  return advance(original.values.bytes());
+}
+
+Result<bool> Comparer::same_bytes(const TensorEntry& a, const TensorEntry& b) {
+  if (a.dtype != b.dtype || !(a.shape == b.shape)) return false;
+  Buffer one(std::min(kPieceBytes, a.bytes)), two(one.bytes());
+  bool same = true;
+  for (int64_t at = 0; at < a.bytes; at += kPieceBytes) {
+    const auto size = static_cast<size_t>(std::min(kPieceBytes, a.bytes - at));
+    TRY(checkpoint_.read_bytes(a, at, one.span().first(size)));
+    TRY(source_.read_bytes(b, at, two.span().first(size)));
+    same = same && std::memcmp(one.data(), two.data(), size) == 0;
+    TRY(advance(static_cast<int64_t>(size)));
+  }
+  return same;
+}
+
+Result<void> Comparer::compare_rest() {
+  for (const TensorEntry& entry : source_.entries()) {
+    const TensorEntry* now = checkpoint_.find(entry.name);
+    if (now == nullptr) {
+      if (!seen_.contains(entry.name)) out_.missing.push_back(entry.name);
+    } else if (!seen_.contains(entry.name)) {
+      const bool same = TRY(same_bytes(*now, entry));
+      out_.identical += same;
+      if (!same) out_.changed.push_back(entry.name);
+    }
+  }
+  return {};
+}
+
+Result<Comparison> Comparer::run() {
+  for (const TensorEntry& entry : source_.entries()) total_ += entry.bytes;
+  const ModelConfig config = TRY(ModelConfig::parse(checkpoint_.config()));
+  const ModelConfig source_config = TRY(ModelConfig::parse(source_.config()));
+  const Weights now = TRY(Weights::bind(checkpoint_, config));
+  const Weights then = TRY(Weights::bind(source_, source_config));
+  std::map<std::string_view, const LinearSource*> before;
+  for (const auto& group : fused_linears(then))
+    for (const LinearSource* linear : group) before[linear->module] = linear;
+  for (const auto& group : fused_linears(now)) {
+    for (const LinearSource* linear : group) {
+      const auto found = before.find(linear->module);
+      if (found == before.end())
+        return make_error(ErrorCode::corrupt, {.what = linear->module,
+                                               .expected = "a linear that the source has too",
+                                               .found = "none there"});
+      const LinearSource& original = *found->second;
+      if (original.scheme.weights != WeightFormat::plain)
+        return make_error(ErrorCode::unsupported, {.what = source_.folder().string(),
+                                                   .expected = "an unquantized checkpoint",
+                                                   .found = "quantized linears"});
+      const bool moved = linear->values != original.values;
+      if (linear->scheme.weights == WeightFormat::plain && !moved) continue;  // compared by bytes
+      seen_.insert(original.values);
+      TRY(compare_linear(now, *linear, then, original));
+    }
+  }
+  TRY(compare_rest());
+  return std::move(out_);
+}
+
+}  // namespace
+
+const ComparedLinear* Comparison::worst() const {
+  const auto found = std::ranges::max_element(linears, {}, &ComparedLinear::relative_error);
+  return found == linears.end() ? nullptr : &*found;
+}
+
+double Comparison::relative_error() const {
+  double weights = 0, errors = 0;
+  for (const ComparedLinear& linear : linears) {
+    weights += linear.weight_squares;
+    errors += linear.error_squares;
+  }
+  return weights > 0 ? std::sqrt(errors / weights) : 0.0;
+}
+
+Result<Comparison> compare_checkpoints(const Checkpoint& checkpoint, const Checkpoint& source,
+                                       const CompareOptions& options) {
+  return Comparer(checkpoint, source, options).run();
+}
+
+}  // namespace nibble

@@ -1,0 +1,230 @@
+// Objects in the field order of OpenAI's reference.
+#include "server/answer/response_json.h"
+
+#include <algorithm>
+#include <random>
+
+namespace nibble {
+
+namespace {
+
+/// A token's text for people: invalid UTF-8 as U+FFFD; its bytes are given beside it.
+std::string token_text(const Tokenizer& tokenizer, int32_t token) {
+  return tokenizer.decode({&token, 1}, SkipSpecial::no);
+}
+
+Json token_entry(const Tokenizer& tokenizer, const TokenLogprob& entry) {
+  Json::Array bytes;
+  for (const char c : tokenizer.id_to_token_bytes(entry.token).value_or(std::string_view{}))
+    bytes.push_back(Json(static_cast<int>(static_cast<unsigned char>(c))));
+  return json_object({{"token", Json(token_text(tokenizer, entry.token))},
+                      {"logprob", Json(std::max(entry.logprob, -9999.0))},
+                      {"bytes", Json(std::move(bytes))}});
+}
+
+/// Code points, which Python and OpenAI's reference count.
+size_t characters_of(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json call_json(const ToolCall& call) {
+  return json_object({{"id", Json(call.id)},
+                      {"type", Json("function")},
+                      {"function", json_object({{"name", Json(call.name)},
+                                                {"arguments", Json(call.arguments)}})}});
+}
+
+Json call_delta(const OutputEvent& event, std::string_view tool_id) {
+  Json call = json_object({{"index", Json(event.tool)}});
+  if (event.kind == OutputEvent::Kind::tool_begin) {
+    call.set("id", Json(tool_id));
+    call.set("type", Json("function"));
+    call.set("function", json_object({{"name", Json(event.text)}, {"arguments", Json("")}}));
+  } else {
+    call.set("function", json_object({{"arguments", Json(event.text)}}));
+  }
+  return json_object({{"tool_calls", Json(Json::Array{std::move(call)})}});
+}
+
+/// Under the name, or both names, that the operator or the request chose.
+void set_reasoning(Json& message, ReasoningField field, const std::string& text) {
+  if (field != ReasoningField::reasoning) message.set("reasoning_content", Json(text));
+  if (field != ReasoningField::reasoning_content) message.set("reasoning", Json(text));
+}
+
+Json delta_of(const AnswerHead& head, const OutputEvent* event, std::string_view tool_id) {
+  if (event == nullptr) return Json(Json::Object{});
+  if (event->kind == OutputEvent::Kind::content)
+    return json_object({{"content", Json(event->text)}});
+  if (event->kind == OutputEvent::Kind::reasoning) {
+    Json delta(Json::Object{});
+    set_reasoning(delta, head.reasoning_field, event->text);
+    return delta;
+  }
+  return call_delta(*event, tool_id);
+}
+
+void set_end(Json& choice, const ChoiceEnd* end) {
+  choice.set("finish_reason", end != nullptr ? Json(end->finish_reason) : Json());
+  if (end != nullptr) choice.set("stop_reason", end->stop_reason);
+}
+
+}  // namespace
+
+std::optional<ReasoningField> reasoning_field_of(std::string_view name) {
+  if (name == "both") return ReasoningField::both;
+  if (name == "reasoning") return ReasoningField::reasoning;
+  if (name == "reasoning_content") return ReasoningField::reasoning_content;
+  return std::nullopt;
+}
+
+Json AnswerHead::object(Json::Array choices) const {
+  std::string name = api == Api::chat ? "chat.completion" : "text_completion";
+  if (api == Api::chat && delivery == Delivery::stream) name += ".chunk";
+  return json_object({{"id", Json(id)},
+                      {"object", Json(name)},
+                      {"created", Json(created)},
+                      {"model", Json(model)},
+                      {"system_fingerprint", text_or_null(fingerprint)},
+                      {"choices", Json(std::move(choices))}});
+}
+
+Json TokenCounts::usage() const {
+  return json_object(
+      {{"prompt_tokens", Json(prompt)},
+       {"completion_tokens", Json(completion)},
+       {"total_tokens", Json(prompt + completion)},
+       {"prompt_tokens_details", json_object({{"cached_tokens", Json(cached)}})},
+       {"completion_tokens_details", json_object({{"reasoning_tokens", Json(reasoning)}})}});
+}
+
+void ChoiceText::add(const OutputEvent& event) {
+  switch (event.kind) {
+    case OutputEvent::Kind::reasoning:
+      reasoning += event.text;
+      break;
+    case OutputEvent::Kind::content:
+      content += event.text;
+      break;
+    case OutputEvent::Kind::tool_begin:
+      calls.push_back({random_id("call_"), event.text, ""});
+      break;
+    case OutputEvent::Kind::tool_arguments:
+      calls.back().arguments += event.text;
+      break;
+    case OutputEvent::Kind::tool_end:
+      break;
+  }
+}
+
+Json chat_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions) {
+  Json::Array content;
+  for (const PositionLogprobs& position : positions) {
+    Json entry = token_entry(tokenizer, position.chosen);
+    Json::Array top;
+    for (const TokenLogprob& other : position.top) top.push_back(token_entry(tokenizer, other));
+    entry.set("top_logprobs", Json(std::move(top)));
+    content.push_back(std::move(entry));
+  }
+  return json_object({{"content", Json(std::move(content))}});
+}
+
+Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions,
+                         size_t& text_offset) {
+  Json::Array tokens;
+  Json::Array logprobs;
+  Json::Array tops;
+  Json::Array offsets;
+  for (const PositionLogprobs& position : positions) {
+    const std::string text = token_text(tokenizer, position.chosen.token);
+    tokens.push_back(Json(text));
+    logprobs.push_back(Json(std::max(position.chosen.logprob, -9999.0)));
+    offsets.push_back(Json(text_offset));
+    text_offset += characters_of(text);
+    Json top(Json::Object{});
+    for (const TokenLogprob& other : position.top)
+      top.set(token_text(tokenizer, other.token), Json(std::max(other.logprob, -9999.0)));
+    tops.push_back(std::move(top));
+  }
+  return json_object({{"tokens", Json(std::move(tokens))},
+                      {"token_logprobs", Json(std::move(logprobs))},
+                      {"top_logprobs", Json(std::move(tops))},
+                      {"text_offset", Json(std::move(offsets))}});
+}
+
+Json whole_choice(const AnswerHead& head, int32_t index, const ChoiceText& text,
+                  const ChoiceEnd& end, Json logprobs) {
+  Json choice = json_object({{"index", Json(index)}});
+  if (head.api == Api::completions) {
+    choice.set("text", Json(text.content));
+  } else {
+    Json message =
+        json_object({{"role", Json("assistant")}, {"content", text_or_null(text.content)}});
+    if (text.calls.empty()) message.set("content", Json(text.content));
+    if (!text.reasoning.empty()) set_reasoning(message, head.reasoning_field, text.reasoning);
+    Json::Array calls;
+    for (const ToolCall& call : text.calls) calls.push_back(call_json(call));
+    if (!calls.empty()) message.set("tool_calls", Json(std::move(calls)));
+    choice.set("message", std::move(message));
+  }
+  choice.set("logprobs", std::move(logprobs));
+  set_end(choice, &end);
+  return choice;
+}
+
+Json chunk_choice(const AnswerHead& head, int32_t index, const OutputEvent* event,
+                  std::string_view tool_id, const ChoiceEnd* end, Json logprobs) {
+  Json choice = json_object({{"index", Json(index)}});
+  if (head.api == Api::completions)
+    choice.set("text", Json(event != nullptr ? event->text : std::string()));
+  else
+    choice.set("delta", delta_of(head, event, tool_id));
+  choice.set("logprobs", std::move(logprobs));
+  set_end(choice, end);
+  return choice;
+}
+
+Json role_choice(int32_t index) {
+  return json_object({{"index", Json(index)},
+                      {"delta", json_object({{"role", Json("assistant")}, {"content", Json("")}})},
+                      {"logprobs", Json()},
+                      {"finish_reason", Json()}});
+}
+
+TextChunks::TextChunks(const AnswerHead& head, int32_t index, OutputEvent::Kind kind) {
+  constexpr std::string_view kHole = "\"\"", kEnd = "]}";
+  const OutputEvent nothing{.kind = kind};
+  const std::string choice = chunk_choice(head, index, &nothing, {}, nullptr, Json()).dump();
+  for (size_t at = 0, hole = 0; hole != std::string::npos; at = hole + kHole.size()) {
+    hole = choice.find(kHole, at);
+    parts_.push_back(choice.substr(at, hole - at));
+  }
+  const std::string object = head.object({}).dump();
+  CHECK(parts_.size() > 1 && object.ends_with(kEnd), choice, object);
+  parts_.front() = concat("data: ", object.substr(0, object.size() - kEnd.size()), parts_.front());
+  parts_.back() += concat(kEnd, "\n\n");
+}
+
+void TextChunks::append(std::string& out, std::string_view text) const {
+  for (size_t i = 0; i + 1 < parts_.size(); ++i) {
+    out += parts_[i];
+    append_json_string(out, text);
+  }
+  out += parts_.back();
+}
+
+std::string random_id(std::string_view prefix) {
+  std::random_device entropy;
+  std::string id(prefix);
+  for (int word = 0; word < 3; ++word) {
+    uint32_t bits = entropy();
+    for (int digit = 0; digit < 8; ++digit, bits >>= 4)
+      id.push_back("0123456789abcdef"[bits & 15U]);
+  }
+  return id;
+}
+
+}  // namespace nibble

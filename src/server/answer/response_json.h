@@ -1,0 +1,90 @@
+// The JSON of answers: chat completions and completions, whole and in chunks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/messages.h"
+#include "server/decode/output_parser.h"
+#include "server/request/generation_request.h"
+
+namespace nibble {
+
+/// The members that every object of one answer repeats.
+struct AnswerHead {
+  std::string id;  // "chatcmpl-..."
+  Api api = Api::chat;
+  Delivery delivery = Delivery::whole;
+  std::string model;
+  std::string fingerprint;  // of what computes: the same while answers can be
+  int64_t created = 0;
+  ReasoningField reasoning_field = ReasoningField::both;
+
+  /// {"id","object","created","model","system_fingerprint","choices"}.
+  Json object(Json::Array choices) const;
+};
+
+struct TokenCounts {
+  int64_t prompt = 0;
+  int64_t cached = 0;  // of the prompt
+  int64_t completion = 0;
+  int64_t reasoning = 0;
+  Json usage() const;
+};
+
+/// The end of a choice, in the words of the API.
+struct ChoiceEnd {
+  std::string finish_reason;  // stop, length, tool_calls, repetition, content_filter, abort
+  Json stop_reason;           // the stop string, an extra stop id, a word, or null
+};
+
+/// One tool call of a whole answer.
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;
+};
+
+/// A whole answer of one choice as it gathers.
+struct ChoiceText {
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCall> calls;
+  void add(const OutputEvent& event);
+};
+
+/// {"content":[{token, logprob, bytes, top_logprobs}]}.
+Json chat_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions);
+/// {tokens, token_logprobs, top_logprobs, text_offset}; the offset goes on from `text_offset`.
+Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions,
+                         size_t& text_offset);
+
+/// A choice of a whole answer.
+Json whole_choice(const AnswerHead& head, int32_t index, const ChoiceText& text,
+                  const ChoiceEnd& end, Json logprobs);
+/// A choice of a chunk: a delta without an end, or an end.
+Json chunk_choice(const AnswerHead& head, int32_t index, const OutputEvent* event,
+                  std::string_view tool_id, const ChoiceEnd* end, Json logprobs);
+/// The first chunk of a chat choice: the role.
+Json role_choice(int32_t index);
+
+/// Streamed chunks of a choice that bring text and no log-probabilities: what all of them repeat is
+/// made once.
+class TextChunks {
+ public:
+  /// `kind`: reasoning or content.
+  TextChunks(const AnswerHead& head, int32_t index, OutputEvent::Kind kind);
+  /// Appends the event "data: {...}", the chunk_choice() of `text` in its head's object().
+  void append(std::string& out, std::string_view text) const;
+
+ private:
+  std::vector<std::string> parts_;  // the text stands between each two
+};
+
+/// "PREFIX" and 24 random hexadecimal digits.
+std::string random_id(std::string_view prefix);
+
+}  // namespace nibble

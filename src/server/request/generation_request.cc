@@ -1,0 +1,219 @@
+// Turns a body into token ids and limits; the fields are read in request_fields.cc and siblings.
+#include "server/request/generation_request.h"
+
+#include <algorithm>
+
+#include "model/batch.h"
+#include "server/request/cache_salt.h"
+#include "server/request/chat_translation.h"
+#include "server/request/known_fields.h"
+#include "server/request/profiles.h"
+#include "server/request/request_fields.h"
+
+namespace nibble {
+
+namespace {
+
+/// Clients of the Messages API ask for models by these names, some for several; one is served.
+constexpr std::string_view kAnthropicModels = "claude";
+
+ApiError too_long(std::string_view param, std::string message) {
+  return {.message = std::move(message),
+          .param = std::string(param),
+          .code = "context_length_exceeded"};
+}
+
+/// Settles max_tokens against every prompt and the context.
+std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLimits& limits,
+                                       GenerationRequest& request) {
+  const char* param = request.api == Api::completions ? "prompt" : "messages";
+  const size_t total = request.prompts.size() * static_cast<size_t>(request.choices);
+  if (total > static_cast<size_t>(limits.choices_max))
+    return ApiError::field("n", {.what = "n times the number of prompts",
+                                 .expected = concat("at most ", limits.choices_max),
+                                 .found = concat(total)});
+  size_t longest = 0;
+  for (const auto& prompt : request.prompts) {
+    if (prompt.empty())
+      return ApiError::field(param,
+                             {.what = "the prompt is empty", .expected = "at least one token"});
+    longest = std::max(longest, prompt.size());
+  }
+  const auto context = static_cast<size_t>(model.context_max);
+  if (longest >= context)
+    return too_long(param, concat("the prompt is too long: expected at most ", context - 1,
+                                  " tokens", context_words(model), ", found ", longest,
+                                  "; shorten it or raise --max-model-len"));
+  const size_t room = context - longest;
+  // Agents ask for the most that any model gives, and cannot know the context.
+  const bool lowered =
+      request.any_max_tokens || request.api == Api::messages || request.api == Api::responses;
+  if (lowered) request.max_tokens = std::min(request.max_tokens, static_cast<int32_t>(room));
+  if (static_cast<size_t>(request.max_tokens) > room)
+    return too_long("max_tokens", concat("max_tokens is too large: expected at most ", room,
+                                         " after a prompt of ", longest, " tokens in a context of ",
+                                         context, ", found ", request.max_tokens));
+  const int32_t otherwise = model.max_tokens_default.value_or(INT32_MAX);
+  if (request.max_tokens == 0)  // the profile's or generation_config.json's, or all there is room
+    request.max_tokens = static_cast<int32_t>(std::min<size_t>(
+        room, static_cast<size_t>(request.max_tokens_default.value_or(otherwise))));
+  if (request.min_tokens > request.max_tokens)
+    return ApiError::field("min_tokens", {.what = "min_tokens",
+                                          .expected = concat("at most ", request.max_tokens),
+                                          .found = concat(request.min_tokens)});
+  return std::nullopt;
+}
+
+/// Leaves the last prompt_tokens_max tokens of each prompt. Places worth remembering move with what
+/// is cut off before them.
+void truncate_prompts(const ServedModel& model, GenerationRequest& request) {
+  if (!request.prompt_tokens_max) return;
+  int32_t most = *request.prompt_tokens_max;
+  const bool limited = request.max_tokens > 0 && !request.any_max_tokens;
+  if (most < 0) most = model.context_max - (limited ? request.max_tokens : 1);
+  const auto kept = static_cast<size_t>(std::max(most, 1));
+  for (std::vector<int32_t>& prompt : request.prompts) {
+    if (prompt.size() <= kept) continue;
+    const size_t cut = prompt.size() - kept;
+    prompt.erase(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(cut));
+    for (int32_t& boundary : request.cache.boundaries) boundary -= static_cast<int32_t>(cut);
+    std::erase_if(request.cache.boundaries, [](int32_t tokens) { return tokens < kPageTokens; });
+    request.cache.pinned_tokens =
+        std::max(request.cache.pinned_tokens - static_cast<int32_t>(cut), 0);
+  }
+}
+
+/// Applies the settings of a profile that are no field of a body, and echoes the values that the
+/// body, as it is served, has.
+void use_profile(const Profile& profile, const Json& chat, GenerationRequest& request) {
+  request.profile = profile.name;
+  request.max_tokens_default = profile.max_tokens();
+  if (request.max_tokens_default && profile.locks("max_tokens") && request.max_tokens > 0)
+    request.max_tokens = std::min(request.max_tokens, *request.max_tokens_default);
+  for (const char* name : {"temperature", "top_p"})
+    if (const Json* value = chat.find(name); value != nullptr && request.echoed.is_object())
+      request.echoed.set(name, *value);
+}
+
+/// A grammar is of a whole answer and cannot know the part of it that the client has written.
+std::optional<ApiError> structure_of_a_part(const GenerationRequest& request) {
+  const bool whole =
+      request.structure && request.structure->kind != GrammarSource::Kind::free_calls;
+  if (!whole || request.answer_start == AnswerStart::anew) return std::nullopt;
+  return ApiError::field(
+      request.structure_field,
+      {.what = concat(request.structure_field, " beside a last message that is continued"),
+       .expected = "one of the two",
+       .advice = "end the messages with one of the user, or leave the structure out"});
+}
+
+ApiError unknown_model(std::string_view name) {
+  return {.status = 404,
+          .message = concat("the model ", shown(Json(name)), " is not served here; ",
+                            "GET /v1/models lists what is"),
+          .param = "model",
+          .code = "model_not_found"};
+}
+
+}  // namespace
+
+SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t index,
+                                            uint64_t id) const {
+  SequenceRequest sequence;
+  sequence.id = id;
+  sequence.prompt = prompts[index / static_cast<size_t>(choices)];
+  sequence.max_tokens = max_tokens;
+  sequence.min_tokens = min_tokens;
+  sequence.stop_ids = stop_ids;
+  sequence.sampling = sampling;
+  sequence.sampling.choice = static_cast<uint32_t>(index % static_cast<size_t>(choices));
+  sequence.constraint = constraint(served, index);
+  sequence.cache = cache;
+  sequence.cache.salt = cache_salt_of(cache_tenant, cache_salt);
+  if (served.tags.tool_begin) sequence.cache.anchor_ids = {*served.tags.tool_begin};
+  sequence.urgency = {
+      .tenant = turn_tenant, .weight = weight, .priority = priority, .deadline_ms = 0.0};
+  sequence.prompt_logprobs = prompt_logprobs_wanted();
+  // One choice computes the prompt, the others find it in the cache.
+  sequence.tells_progress = return_progress && index % static_cast<size_t>(choices) == 0;
+  return sequence;
+}
+
+int32_t GenerationRequest::prompt_logprobs_wanted() const {
+  const int32_t of_echo = echo == Echo::prompt ? sampling.top_logprobs : -1;
+  return std::max(of_echo, prompt_logprobs);
+}
+
+bool GenerationRequest::calls_held() const {
+  return grammar != nullptr && parse_tools != ParseTools::no && structure &&
+         (structure->kind == GrammarSource::Kind::tool_calls ||
+          structure->kind == GrammarSource::Kind::free_calls);
+}
+
+ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {
+  ChoiceDecoder::Options options{.stops = stops,
+                                 .stops_after = min_tokens,
+                                 .start = StartIn::content,
+                                 .parse_tools = calls_held() ? ParseTools::sound : parse_tools,
+                                 .schemas = schemas,
+                                 .skip_special = skip_special};
+  options.split = api == Api::completions ? SplitReasoning::no : SplitReasoning::yes;
+  if (api != Api::completions)
+    options.start = start_of(served, prompts[index / static_cast<size_t>(choices)]);
+  return ChoiceDecoder(served, std::move(options));
+}
+
+ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
+                                       const RequestLimits& limits, Lengths lengths) {
+  auto json = parse_json(body, "the request body",
+                         {.bytes_max = body.size() + 1, .depth_max = limits.json_depth_max});
+  if (!json.ok()) return ApiError{.message = json.error().message};
+  if (!json.value().is_object())
+    return ApiError{.message = concat("the request body: expected a JSON object, found ",
+                                      json.value().type_name())};
+  if (model.policy.unknown_fields == UnknownFields::refused)
+    if (auto error = unknown_field(api, json.value())) return *std::move(error);
+  GenerationRequest request{.api = api};
+  Json body_as_chat = std::move(json).value();
+  if (const Json* asked = body_as_chat.find("model"); asked != nullptr && asked->is_string())
+    body_as_chat.set("model",
+                     Json(shown_name(asked->as_string(), model.names, model.unlisted_names)));
+  const Json* named = body_as_chat.find("model");
+  const Profile* profile = nullptr;
+  if (named != nullptr && named->is_string())
+    profile = profile_of(named->as_string(), model.names, model.profiles);
+  const bool by_profile = profile != nullptr;
+  if (!by_profile) profile = model.profiles.standing();
+  const SaysThinking says = says_thinking(api, body_as_chat);
+  if (api == Api::messages || api == Api::responses) {
+    if (api == Api::responses) request.echoed = echoed_members(body_as_chat);
+    TranslatedBody translated =
+        api == Api::messages ? chat_of_messages(body_as_chat) : chat_of_responses(body_as_chat);
+    if (auto* error = std::get_if<ApiError>(&translated)) return std::move(*error);
+    body_as_chat = std::move(std::get<Json>(translated));
+  }
+  if (profile != nullptr) apply_profile(*profile, says, body_as_chat);
+  FieldReader fields(body_as_chat);
+  read_common_fields(fields, model, limits, request);
+  if (profile != nullptr) use_profile(*profile, body_as_chat, request);
+  if (fields.error()) return *fields.error();
+  const bool known = std::ranges::find(model.names, request.model) != model.names.end();
+  const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
+  if (!request.model.empty() && !known && !meant && !by_profile)
+    return unknown_model(request.model);
+  std::optional<GrammarSource> calls;
+  if (api == Api::completions)
+    read_completion_fields(fields, model, limits, request);
+  else
+    calls = read_chat_fields(fields, model, limits, request);
+  if (fields.error()) return *fields.error();
+  read_structure(fields, model, request, std::move(calls));
+  if (fields.error()) return *fields.error();
+  if (auto error = structure_of_a_part(request)) return *error;
+  truncate_prompts(model, request);
+  if (lengths == Lengths::any) return request;
+  if (auto error = settle_lengths(model, limits, request)) return *error;
+  return request;
+}
+
+}  // namespace nibble

@@ -1,0 +1,138 @@
+// Requests are read by parse_generation_request, so what is counted is what would run.
+#include "server/routes/text_routes.h"
+
+#include "server/answer/answer_writer.h"
+#include "server/request/field_reader.h"
+
+namespace nibble {
+
+namespace {
+
+Json ids_json(std::span<const int32_t> ids) {
+  Json::Array list;
+  for (const int32_t id : ids) list.push_back(Json(id));
+  return Json(std::move(list));
+}
+
+/// The first prompt of a request of any length, or the answer that refuses it.
+std::variant<std::vector<int32_t>, HttpResponse> prompt_of(Api api, std::string_view body,
+                                                           const ServedModel& model,
+                                                           const RequestLimits& limits) {
+  ParsedRequest parsed = parse_generation_request(api, body, model, limits, Lengths::any);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(api, *error);
+  return std::move(std::get<GenerationRequest>(parsed).prompts.front());
+}
+
+TextRoute counting(Api api) {
+  return [api](std::string_view body, const ServedModel& model,
+               const RequestLimits& limits) -> HttpResponse {
+    auto prompt = prompt_of(api, body, model, limits);
+    if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
+    const Json count(std::get<std::vector<int32_t>>(prompt).size());
+    if (api == Api::messages) return {.body = json_object({{"input_tokens", count}}).dump()};
+    return {.body =
+                json_object({{"object", Json("response.input_tokens")}, {"input_tokens", count}})
+                    .dump()};
+  };
+}
+
+HttpResponse apply_template(std::string_view body, const ServedModel& model,
+                            const RequestLimits& limits) {
+  auto prompt = prompt_of(Api::chat, body, model, limits);
+  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
+  const auto& ids = std::get<std::vector<int32_t>>(prompt);
+  return {.body = json_object({{"prompt", Json(model.tokenizer.decode(ids, SkipSpecial::no))},
+                               {"count", Json(ids.size())}})
+                      .dump()};
+}
+
+/// The body's object, or why it is none.
+std::variant<Json, ApiError> object_in(std::string_view body, const RequestLimits& limits) {
+  auto json = parse_json(body, "the request body",
+                         {.bytes_max = body.size() + 1, .depth_max = limits.json_depth_max});
+  if (!json.ok()) return ApiError{.message = json.error().message};
+  if (json.value().is_object()) return std::move(json).value();
+  return ApiError{.message = concat("the request body: expected a JSON object, found ",
+                                    json.value().type_name())};
+}
+
+HttpResponse tokenize(std::string_view body, const ServedModel& model,
+                      const RequestLimits& limits) {
+  auto read = object_in(body, limits);
+  if (const auto* error = std::get_if<ApiError>(&read)) return error->response();
+  Json& object = std::get<Json>(read);
+  const bool chat = object.find("messages") != nullptr;
+  FieldReader fields(object);
+  const bool with_texts = fields.flag("return_token_strs").value_or(false);
+  if (fields.error()) return fields.error()->response();
+  const Json* content = object.find("content");
+  if (!chat && content != nullptr && object.find("prompt") == nullptr)
+    object.set("prompt", Json(*content));
+  auto prompt = prompt_of(chat ? Api::chat : Api::completions, object.dump(), model, limits);
+  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
+  const auto& ids = std::get<std::vector<int32_t>>(prompt);
+  Json texts;
+  if (with_texts) {
+    texts = Json(Json::Array{});
+    for (const int32_t id : ids)
+      texts.push_back(Json(model.tokenizer.decode({&id, 1}, SkipSpecial::no)));
+  }
+  return {.body = json_object({{"count", Json(ids.size())},
+                               {"max_model_len", Json(model.context_max)},
+                               {"tokens", ids_json(ids)},
+                               {"token_strs", std::move(texts)}})
+                      .dump()};
+}
+
+HttpResponse detokenize(std::string_view body, const ServedModel& model,
+                        const RequestLimits& limits) {
+  auto read = object_in(body, limits);
+  if (const auto* error = std::get_if<ApiError>(&read)) return error->response();
+  const Json* tokens = std::get<Json>(read).find("tokens");
+  std::vector<int32_t> ids;
+  const bool list = tokens != nullptr && tokens->is_array();
+  for (const Json& id : list ? tokens->as_array() : Json::Array{Json()}) {
+    if (!id.is_int() || id.as_int() < 0 || id.as_int() >= model.vocab_rows)
+      return ApiError::field("tokens",
+                             {.what = "tokens",
+                              .expected = concat("a list of token ids below ", model.vocab_rows),
+                              .found = list                ? shown(id)
+                                       : tokens == nullptr ? "nothing"
+                                                           : shown(*tokens)})
+          .response();
+    ids.push_back(static_cast<int32_t>(id.as_int()));
+  }
+  const Json text(model.tokenizer.decode(ids, SkipSpecial::no));
+  return {.body = json_object({{"prompt", text}, {"content", text}}).dump()};
+}
+
+}  // namespace
+
+TextRoute text_route(std::string_view path) {
+  if (path == "/v1/messages/count_tokens") return counting(Api::messages);
+  if (path == "/v1/responses/input_tokens") return counting(Api::responses);
+  if (path == "/tokenize") return tokenize;
+  if (path == "/detokenize") return detokenize;
+  if (path == "/apply-template") return apply_template;
+  return {};
+}
+
+HttpResponse tokenizer_info(const ServedModel& model) {
+  const auto id = [](std::optional<int32_t> tag) { return tag ? Json(*tag) : Json(); };
+  const auto eos = model.tokenizer.eos_token_id();
+  return {.body = json_object(
+                      {{"model_max_length", Json(model.context_max)},
+                       {"eos_token",
+                        eos ? Json(model.tokenizer.id_to_token_bytes(*eos).value_or("")) : Json()},
+                       {"eos_token_id", id(eos)},
+                       {"vocab_size", Json(model.vocab_rows)},
+                       {"stop_token_ids", ids_json(model.stop_ids)},
+                       {"has_chat_template", Json(model.chat_template.has_value())},
+                       {"think_begin", id(model.tags.think_begin)},
+                       {"think_end", id(model.tags.think_end)},
+                       {"tool_call_begin", id(model.tags.tool_begin)},
+                       {"tool_call_end", id(model.tags.tool_end)}})
+                      .dump()};
+}
+
+}  // namespace nibble
