@@ -11,6 +11,7 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/own_file.h"
 
 namespace nibble {
@@ -20,8 +21,8 @@ constexpr uint64_t kJournalBytesMax = uint64_t{1} << 30;
 constexpr size_t kChecksumDigits = 16;
 
 std::string checksum(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  uint64_t hash = kFnvBasis;
+  for (const char c : text) hash = fnv1a(hash, static_cast<uint8_t>(c));
   char digits[kChecksumDigits + 1];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
   return digits;

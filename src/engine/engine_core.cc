@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/hash.h"
 #include "engine/planted_bug.h"
 #include "model/forward.h"
 
@@ -20,9 +21,8 @@ double steady_ms() {
 
 /// FNV-1a over whole tokens.
 uint64_t hash_of(const SequenceRequest& request) {
-  uint64_t hash = 0xCBF29CE484222325U ^ request.cache.salt;
-  for (const int32_t token : request.prompt)
-    hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001B3U;
+  uint64_t hash = kFnvBasis ^ request.cache.salt;
+  for (const int32_t token : request.prompt) hash = fnv1a(hash, static_cast<uint32_t>(token));
   return hash;
 }
 

@@ -3,8 +3,8 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 
+#include "base/edit_distance.h"
 #include "cli/verb.h"
 
 namespace nibble {
@@ -146,18 +146,9 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   constexpr size_t kSlipsMax = 2;  // more letters than this make another word
   size_t best_distance = std::min(kSlipsMax, word.size() / 4) + 1;
   for (const auto& candidate : candidates) {
-    std::vector<size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 0; i < word.size(); ++i) {
-      size_t diagonal = row[0]++;
-      for (size_t j = 0; j < candidate.size(); ++j) {
-        const size_t substitute = diagonal + (word[i] != candidate[j] ? 1 : 0);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substitute});
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
       best = candidate;
     }
   }

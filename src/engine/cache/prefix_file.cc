@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/hash.h"
+
 namespace nibble {
 namespace {
 
@@ -28,11 +30,6 @@ Error stale(std::string_view what) {
                     {.what = concat("prefix file: ", what), .advice = "it is dropped"});
 }
 
-uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
-  return hash ^ (hash >> 32);
-}
-
 }  // namespace
 
 void Checksum::add(std::span<const std::byte> bytes) {
@@ -41,12 +38,12 @@ void Checksum::add(std::span<const std::byte> bytes) {
   for (; at + kLanes * 8 <= bytes.size(); at += kLanes * 8) {
     uint64_t words[kLanes];
     std::memcpy(words, bytes.data() + at, sizeof(words));
-    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = mix(lanes[lane], words[lane]);
+    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = mixed_hash(lanes[lane], words[lane]);
   }
   uint64_t hash = 0;
-  for (const uint64_t lane : lanes) hash = mix(hash, lane);
-  for (; at < bytes.size(); ++at) hash = mix(hash, static_cast<uint64_t>(bytes[at]));
-  hash_ = mix(hash, bytes.size());
+  for (const uint64_t lane : lanes) hash = mixed_hash(hash, lane);
+  for (; at < bytes.size(); ++at) hash = mixed_hash(hash, static_cast<uint64_t>(bytes[at]));
+  hash_ = mixed_hash(hash, bytes.size());
 }
 
 std::vector<std::byte> prefix_media_bytes(std::span<const MediaSpan> media) {

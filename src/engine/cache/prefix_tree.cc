@@ -6,15 +6,11 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "engine/planted_bug.h"
 
 namespace nibble {
 namespace {
-
-uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
-  return hash ^ (hash >> 29);
-}
 
 bool equal(const MediaSpan& a, const MediaSpan& b) {
   return a.begin == b.begin && a.count == b.count && a.digest == b.digest;
@@ -37,18 +33,18 @@ PageKey PrefixTree::page_key(const PrefixKey& key, int32_t page_index) const {
   const int32_t begin = page_index * kPageTokens;
   PageKey page;
   page.tokens = key.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(kPageTokens));
-  uint64_t hash = mix(1, planted(kBugIgnoresSalt) ? 0 : key.salt);
+  uint64_t hash = mixed_hash(1, planted(kBugIgnoresSalt) ? 0 : key.salt);
   for (size_t i = 0; i < page.tokens.size(); i += 2) {
     uint64_t two = 0;
     std::memcpy(&two, &page.tokens[i], sizeof(two));
-    hash = mix(hash, two);
+    hash = mixed_hash(hash, two);
   }
   const auto ends_before = [begin](const MediaSpan& m) { return m.begin + m.count <= begin; };
   auto media = std::ranges::partition_point(key.media, ends_before);
   for (; media != key.media.end() && media->begin < begin + kPageTokens; ++media) {
     if (planted(kBugIgnoresMedia)) break;
     page.media.push_back({media->begin - begin, media->count, media->digest});
-    hash = mix(mix(hash, media->digest[0]), media->digest[1]);
+    hash = mixed_hash(mixed_hash(hash, media->digest[0]), media->digest[1]);
   }
   page.hash = hash & hash_mask_;
   return page;

@@ -7,26 +7,11 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/edit_distance.h"
 #include "base/file.h"
 
 namespace nibble {
 namespace {
-
-/// Edits (insert, delete, replace) that turn `a` into `b`.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] != b[j - 1] ? 1 : 0);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row[b.size()];
-}
 
 /// Reads one document; keeps the source for messages.
 class RecipeReader {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <vector>
 
+#include "base/edit_distance.h"
 #include "server/request/field_reader.h"
 
 namespace nibble {
@@ -155,22 +155,6 @@ Names names_of(Api api) {
   return names;
 }
 
-/// Levenshtein's distance; of names, so short.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, diagonal + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 std::span<const std::string_view> known_fields(Api api) {
@@ -188,7 +172,7 @@ std::optional<ApiError> unknown_field(Api api, const Json& body) {
     std::string advice = "leave it out";
     if (name.size() <= kNameBytesMax)
       advice = concat("the nearest is ", *std::ranges::min_element(known, {}, [&](auto other) {
-                        return distance(name, other);
+                        return edit_distance(name, other);
                       }));
     return ApiError::field(name.size() <= kNameBytesMax ? name : "",
                            {.what = "an unknown field",

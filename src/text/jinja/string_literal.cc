@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/utf8.h"
 #include "text/jinja/unicode.h"
 
 namespace nibble::jinja {

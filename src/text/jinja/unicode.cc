@@ -78,23 +78,6 @@ size_t byte_of_character(std::string_view text, size_t index) {
   return position;
 }
 
-void append_utf8(std::string& out, uint32_t code_point) {
-  const auto byte = [&](uint32_t value) { out.push_back(static_cast<char>(value)); };
-  if (code_point < 0x80) return byte(code_point);
-  if (code_point < 0x800) {
-    byte(0xC0 | code_point >> 6);
-  } else {
-    if (code_point < 0x10000) {
-      byte(0xE0 | code_point >> 12);
-    } else {
-      byte(0xF0 | code_point >> 18);
-      byte(0x80 | (code_point >> 12 & 0x3F));
-    }
-    byte(0x80 | (code_point >> 6 & 0x3F));
-  }
-  byte(0x80 | (code_point & 0x3F));
-}
-
 bool is_space(uint32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||

@@ -21,7 +21,6 @@ uint32_t code_point_at(std::string_view text, size_t position);
 size_t count_characters(std::string_view text);
 /// Byte position of the character numbered `index`; the size if there are fewer.
 size_t byte_of_character(std::string_view text, size_t index);
-void append_utf8(std::string& out, uint32_t code_point);
 
 bool is_space(uint32_t code_point);
 bool is_alpha(uint32_t code_point);

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/utf8.h"
 #include "text/jinja/unicode.h"
 
 namespace nibble::jinja {

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "base/utf8.h"
+
 namespace nibble {
 namespace {
 
@@ -59,23 +61,14 @@ Json object(std::initializer_list<std::pair<std::string_view, Json>> members) {
   return out;
 }
 
-void append_utf8(std::string& out, int code) {  // below 0x800
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-    return;
-  }
-  out += static_cast<char>(0xC0 | code >> 6);
-  out += static_cast<char>(0x80 | (code & 0x3F));
-}
-
 /// The letters by which byte-level vocabularies write bytes: printable ones as themselves, the
 /// others as the letters from U+0100 on.
 std::vector<std::string> byte_letters() {
   std::vector<std::string> out(kBytes);
-  int next = 0x100;
+  uint32_t next = 0x100;
   for (int byte = 0; byte < kBytes; ++byte) {
     const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    append_utf8(out[static_cast<size_t>(byte)], printable ? byte : next++);
+    append_utf8(out[static_cast<size_t>(byte)], printable ? static_cast<uint32_t>(byte) : next++);
   }
   return out;
 }

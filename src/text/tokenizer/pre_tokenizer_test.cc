@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "base/utf8.h"
 #include "text/tokenizer/pre_tokenizer_regex.h"
 #include "text/tokenizer/tokenizer_utf8.h"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "text/tokenizer/tokenizer_utf8.h"
 #include "text/tokenizer/unicode_classes.h"
 

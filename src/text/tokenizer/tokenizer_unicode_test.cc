@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/utf8.h"
 #include "text/tokenizer/tokenizer_nfc.h"
 #include "text/tokenizer/tokenizer_utf8.h"
 #include "text/tokenizer/unicode_classes.h"

@@ -25,25 +25,6 @@ size_t ascii_prefix(std::string_view bytes) {
 
 }  // namespace
 
-void append_utf8(std::string& out, char32_t code) {
-  const auto put = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xC0 | code >> 6);
-    put(0x80 | (code & 63));
-  } else if (code < 0x10000) {
-    put(0xE0 | code >> 12);
-    put(0x80 | (code >> 6 & 63));
-    put(0x80 | (code & 63));
-  } else {
-    put(0xF0 | code >> 18);
-    put(0x80 | (code >> 12 & 63));
-    put(0x80 | (code >> 6 & 63));
-    put(0x80 | (code & 63));
-  }
-}
-
 std::string quoted_excerpt(std::string_view text) {
   std::string out;
   append_json_string(out, text.substr(0, valid_utf8_prefix(text.substr(0, 80))));

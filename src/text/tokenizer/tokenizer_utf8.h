@@ -24,8 +24,6 @@ inline Utf8Char decode_utf8(std::string_view text, size_t at) {
   return {(first & 7) << 18 | (byte(1) & 63u) << 12 | (byte(2) & 63u) << 6 | (byte(3) & 63u), 4};
 }
 
-void append_utf8(std::string& out, char32_t code);
-
 /// Start of the last character of a non-empty valid text.
 inline size_t last_utf8_start(std::string_view text) {
   size_t at = text.size() - 1;

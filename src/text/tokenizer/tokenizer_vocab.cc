@@ -5,6 +5,7 @@
 #include <bit>
 #include <functional>
 
+#include "base/utf8.h"
 #include "text/tokenizer/tokenizer_utf8.h"
 
 namespace nibble {
