@@ -33,6 +33,8 @@ beside "what plan says and refuses" "$python" tests/cli/plan_words_test.py \
   --nibble "$nibble" --model pebble/model
 beside "what doctor says of machines" "$python" tests/cli/doctor_test.py \
   --nibble "$nibble" --model pebble/model
+beside "the commands of README and docs" "$python" tests/docs/docs_test.py --nibble "$nibble" \
+  --model pebble/model
 beside "batches of requests" "$python" tests/cli/batch_test.py --nibble "$nibble" --model pebble/model
 beside "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
 beside "sampler goldens are what the oracle gives" "$python" tools/oracle/sampler_golden.py --check

@@ -2,6 +2,8 @@
 answer may not do. Not the routes' own tests (web_assets_test.cc).
 
     tests/web/web_test.py --nibble build/release/src/cli/nibble --model pebble/model
+
+The README's picture is taken here (readme_picture.py); --take-picture takes it anew.
 """
 import argparse
 import json
@@ -18,7 +20,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "serve"))
+sys.path[:0] = [str(HERE), str(HERE.parent / "serve")]
+import readme_picture  # noqa: E402
 from running_server import RunningServer  # noqa: E402
 
 HOSTILE = "\n\n".join([
@@ -132,8 +135,8 @@ class Page:
 
 
 class Checks:
-    def __init__(self, page, downloads):
-        self.page, self.downloads = page, downloads
+    def __init__(self, page, downloads, take_picture):
+        self.page, self.downloads, self.take_picture = page, downloads, take_picture
 
     def test_a_question_is_answered_with_its_thinking_folded(self):
         page = self.page
@@ -147,6 +150,20 @@ class Checks:
         assert "tokens/s" in page.one(".message.assistant .figures").text
         assert page.one("#gauge-text").text.endswith("/ 16K")
         page.shot("chat")
+
+    def test_the_picture_of_the_readme(self):
+        page = self.page
+        page.new_chat()
+        page.settings(temperature="0", thinking="on")
+        page.ask("Shop A sells a wagon for 200 with 15% off. Shop B sells it for 100 with 50% off. "
+                 "Where is it cheaper?")
+        assert "Shop B" in page.answer(), page.answer()
+        page.ask("Compute 193900 + 370212.")
+        assert page.answer() == "564112", page.answer()
+        if self.take_picture:
+            readme_picture.take(page.driver)
+        readme_picture.check()
+        page.settings(temperature="", thinking="on")
 
     def test_text_comes_in_pieces_and_stop_ends_it(self):
         page = self.page
@@ -425,6 +442,7 @@ def main():
     parser.add_argument("--model", required=True, help="checkpoint folder")
     parser.add_argument("--only", default="", help="run the checks whose name contains this")
     parser.add_argument("--shots", default="", help="folder for screenshots")
+    parser.add_argument("--take-picture", action="store_true", help="take docs/images/chat.png")
     parser.add_argument("--url", default="", help="a running server instead of an own one")
     options = parser.parse_args()
     shots = pathlib.Path(options.shots) if options.shots else None
@@ -439,7 +457,7 @@ def main():
             try:
                 page = Page(driver, options.url or server.url, shots)
                 page.open()
-                checks = Checks(page, downloads)
+                checks = Checks(page, downloads, options.take_picture)
                 names = [n for n in vars(Checks) if n.startswith("test_") and options.only in n]
                 for name in names:
                     results.append(run(getattr(checks, name), name))
