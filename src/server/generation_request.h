@@ -119,8 +119,9 @@ struct ClientFacts {
 std::optional<ApiError> apply_client(const ClientFacts& client, GenerationRequest& request);
 
 /// Makes request.grammar of request.structure. May take seconds: not where others wait to be
-/// parsed.
-std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request);
+/// parsed. Once `abandoned` is true it ends with an error that nobody reads.
+std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request,
+                                          const GrammarCompiler::Abandoned& abandoned = {});
 
 /// A request or the reason why not.
 using ParsedRequest = std::variant<GenerationRequest, ApiError>;
