@@ -1,6 +1,6 @@
-// The grammar goes as xgrammar's own JSON, which checks itself when it is read; the masks, which are
-// nearly all of the bytes, go as they are in memory. So does the automaton of each rule: it is a part
-// of one that all share, which in JSON would stand there once for each rule.
+// The grammar goes as xgrammar's own JSON, which checks itself when it is read; the masks, which
+// are nearly all of the bytes, go as they are in memory. So does the automaton of each rule: it is
+// a part of one that all share, which in JSON would stand there once for each rule.
 #include "grammar/compiled_bytes.h"
 
 #include <compiled_grammar_impl.h>
@@ -21,8 +21,7 @@ using Mask = xgrammar::AdaptiveTokenMask;
 using State = xgrammar::ParserState;
 
 std::vector<uint32_t> words_of(const xgrammar::DynamicBitset& bits, int size) {
-  std::vector<uint32_t> words(
-      static_cast<size_t>(xgrammar::DynamicBitset::GetBufferSize(size)));
+  std::vector<uint32_t> words(static_cast<size_t>(xgrammar::DynamicBitset::GetBufferSize(size)));
   xgrammar::DynamicBitset view(size, words.data());
   view |= bits;
   return words;
@@ -147,8 +146,7 @@ size_t memory_of(const Compiled& compiled) {
     bytes += sizeof(std::pair<const State, Mask>) + 2 * sizeof(void*) + kOfAnAllocation;
     for (const auto* indices :
          {&mask.accepted_indices, &mask.rejected_indices, &mask.uncertain_indices})
-      if (indices->capacity() > 0)
-        bytes += indices->capacity() * sizeof(int32_t) + kOfAnAllocation;
+      if (indices->capacity() > 0) bytes += indices->capacity() * sizeof(int32_t) + kOfAnAllocation;
     if (mask.store_type == Mask::StoreType::kAcceptedBitset)
       bytes += MemorySize(mask.accepted_bitset) + kOfAnAllocation;
   }

@@ -1,5 +1,6 @@
 // Callers compile, each on its thread, in a child process each where there is a worker. Results are
-// kept, refusals too, so that what was refused once stays refused; the least recently used go first.
+// kept, refusals too, so that what was refused once stays refused; the least recently used go
+// first.
 #include "grammar/grammar_compiler.h"
 
 #include <condition_variable>
@@ -88,7 +89,7 @@ struct GrammarCompiler::State {
   Compiled make(const GrammarSource& source, const Abandoned& abandoned);
   Compiled taken(StructureProcess::Answer answer) const;
   void keep(const std::string& key, const Compiled& result);
-  /// What is kept, or nothing once it is the caller's to make; waits while another thread makes it.
+  /// Finds what is kept, or nothing once it is the caller's to make. Waits while another makes it.
   /// Errors: cancelled.
   std::optional<Compiled> wait_or_begin(const std::string& key, const Abandoned& abandoned);
   void end(const std::string& key, const Compiled& result);
@@ -112,11 +113,11 @@ void GrammarCompiler::State::prepare() {
   Vocabulary words = vocabulary();
   if (!command.empty())
     process = std::make_unique<StructureProcess>(
-        command, bytes_of(WorkerSetup{.vocabulary = words,
-                                      .looks_max = limits.looks_max,
-                                      .memory_bytes_max = limits.memory_bytes_max,
-                                      .time_max_ms = static_cast<uint64_t>(
-                                          limits.time_max.count())}));
+        command,
+        bytes_of(WorkerSetup{.vocabulary = words,
+                             .looks_max = limits.looks_max,
+                             .memory_bytes_max = limits.memory_bytes_max,
+                             .time_max_ms = static_cast<uint64_t>(limits.time_max.count())}));
   builder = std::make_unique<const StructureBuilder>(std::move(words));
 }
 
@@ -148,8 +149,8 @@ GrammarCompiler::State::Compiled GrammarCompiler::State::make(const GrammarSourc
 
 void GrammarCompiler::State::keep(const std::string& key, const Compiled& result) {
   constexpr size_t kOfAnEntry = 256;
-  const size_t held = result.ok() ? memory_of(result.value()->compiled)
-                                  : result.error().message.size();
+  const size_t held =
+      result.ok() ? memory_of(result.value()->compiled) : result.error().message.size();
   const size_t bytes = held + 2 * key.size() + kOfAnEntry;
   kept.push_front({.key = key, .result = result, .bytes = bytes});
   by_key[key] = kept.begin();

@@ -70,9 +70,9 @@ class GrammarCompiler {
   using Abandoned = std::function<bool()>;
   /// `vocabulary` is called once, before the first compilation. `worker`: the program and its words
   /// that run run_structure_worker(); then structures are compiled in processes of their own, with
-  /// the limits on memory and time. Without it they are compiled here, and only the work is bounded.
-  explicit GrammarCompiler(std::function<Vocabulary()> vocabulary,
-                           const GrammarLimits& limits = {},
+  /// the limits on memory and time. Without it they are compiled here, and only what is counted of
+  /// their work has a bound.
+  explicit GrammarCompiler(std::function<Vocabulary()> vocabulary, const GrammarLimits& limits = {},
                            std::vector<std::string> worker = {});
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;

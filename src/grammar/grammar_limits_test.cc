@@ -1,5 +1,5 @@
-// The limits of what a structure may be, and of the cache of compiled structures. Those of memory and
-// time are in structure_process_test.cc.
+// The limits of what a structure may be, and of the cache of compiled structures. Those of memory
+// and time are in structure_process_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>

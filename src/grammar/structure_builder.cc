@@ -147,9 +147,8 @@ Result<std::shared_ptr<const Grammar>> StructureBuilder::build(const GrammarSour
 
 std::shared_ptr<const Grammar> StructureBuilder::with_line_breaks(
     xgrammar::CompiledGrammar compiled) const {
-  return std::make_shared<const Grammar>(Grammar{.compiled = std::move(compiled),
-                                                 .vocab_size = tokenizer_->GetVocabSize(),
-                                                 .line_breaks = line_breaks_});
+  return std::make_shared<const Grammar>(std::move(compiled), tokenizer_->GetVocabSize(),
+                                         line_breaks_);
 }
 
 }  // namespace nibble

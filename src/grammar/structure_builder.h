@@ -18,7 +18,7 @@ class StructureBuilder {
   Result<std::shared_ptr<const Grammar>> build(const GrammarSource& source,
                                                uint64_t looks_max) const;
 
-  /// What build() gives for a grammar that was compiled for this vocabulary elsewhere.
+  /// Gives what build() gives, of a grammar that was compiled for this vocabulary elsewhere.
   std::shared_ptr<const Grammar> with_line_breaks(xgrammar::CompiledGrammar compiled) const;
 
   const xgrammar::TokenizerInfo& tokenizer() const { return *tokenizer_; }

@@ -150,12 +150,13 @@ StructureProcess::Worker StructureProcess::look_at_worker() {
   const std::lock_guard lock(mutex_);
   if (worker_ < 0) return Worker::ended;
   siginfo_t state = {};
-  const int known = ::waitid(P_PID, static_cast<id_t>(worker_), &state, WEXITED | WNOHANG | WNOWAIT);
+  constexpr int kLook = WEXITED | WNOHANG | WNOWAIT;
+  const int known = ::waitid(P_PID, static_cast<id_t>(worker_), &state, kLook);
   return known != 0 || state.si_pid == worker_ ? Worker::ended : Worker::runs;
 }
 
-Result<StructureProcess::Answer> StructureProcess::compile(
-    std::string_view source, const std::function<bool()>& abandoned) {
+Result<StructureProcess::Answer> StructureProcess::compile(std::string_view source,
+                                                           const std::function<bool()>& abandoned) {
   for (int attempts_left = 1;; --attempts_left) {
     const int job = TRY(begin());
     const Closing closing(job);

@@ -44,7 +44,7 @@ class StructureProcess {
   Result<void> hand_over(int child_end);
   Result<void> start_worker();
   void end_worker();
-  /// Whether the worker has ended by itself.
+  /// Looks if the worker has ended by itself.
   enum class Worker : uint8_t { runs, ended };
   Worker look_at_worker();
 

@@ -79,8 +79,7 @@ void expect_same(const std::shared_ptr<const Grammar>& one,
       ASSERT_EQ(bits, others);
       std::vector<int32_t> may;
       for (int32_t token = 0; token < kVocab; ++token)
-        if ((bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0)
-          may.push_back(token);
+        if ((bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1U) != 0) may.push_back(token);
       ASSERT_FALSE(may.empty());
       const int32_t token = may[random() % may.size()];
       if (first->accept({&token, 1})) {
@@ -187,7 +186,8 @@ TEST(StructureProcess, AChildEndsWhenItsClientLeaves) {
   ASSERT_TRUE(compiler->compile(schema(kPerson)).ok());
   std::atomic<bool> left = false;
   Result<std::shared_ptr<const Grammar>> found = std::shared_ptr<const Grammar>();
-  std::thread client([&] { found = compiler->compile(slow_source(), [&] { return left.load(); }); });
+  std::thread client(
+      [&] { found = compiler->compile(slow_source(), [&] { return left.load(); }); });
   EXPECT_TRUE(soon([&] { return children_of(compiler->worker()).size() == 1; }));
   left = true;
   client.join();
@@ -268,7 +268,7 @@ TEST(StructureProcess, AnInnocentStructureIsNotHeldUp) {
   for (std::thread& each : hostile) each.join();
 }
 
-/// What is kept is counted as what the allocator gave out for it.
+/// The cache counts what the allocator gave out for it.
 TEST(StructureProcess, TheCacheCountsItsMemory) {
   const auto allocated = [] {
     const auto all = mallinfo2();
@@ -280,9 +280,11 @@ TEST(StructureProcess, TheCacheCountsItsMemory) {
   if (before == 0) GTEST_SKIP() << "the sanitizer's allocator does not count";
   const size_t kept_before = compiler->kept_bytes();
   for (int i = 0; i < 20; ++i) {
-    ASSERT_TRUE(compiler->compile(schema(concat(R"({"type":"object","properties":{"name":)",
-                                                R"({"type":"string","maxLength":)", 40 + i,
-                                                R"(}},"required":["name"]})"))).ok());
+    ASSERT_TRUE(compiler
+                    ->compile(schema(concat(R"({"type":"object","properties":{"name":)",
+                                            R"({"type":"string","maxLength":)", 40 + i,
+                                            R"(}},"required":["name"]})")))
+                    .ok());
     ASSERT_TRUE(compiler->compile(regex(concat("([a-z]{1,", 30 + i, "} ){1,9}"))).ok());
   }
   const auto held = static_cast<double>(allocated() - before);

@@ -29,8 +29,9 @@ constexpr int kLookEveryMs = 20;
 constexpr uint64_t kRequestBytesMax = uint64_t{64} << 20;
 constexpr uint64_t kSetupBytesMax = uint64_t{1} << 30;
 
-/// What the timer of a child looks at. Signal handlers have no other way to know.
+/// The timer of a child looks at these. Signal handlers have no other way to know.
 int job = -1;
+int nice_at_start = 0;
 int64_t time_max_ms = 0;
 volatile sig_atomic_t answering = 0;
 
@@ -40,17 +41,18 @@ int64_t processor_ms() {
   return int64_t{used.tv_sec} * 1000 + used.tv_nsec / 1'000'000;
 }
 
-/// A structure that compiles in a moment goes before those that take long, whoever asked first. Those
-/// never starve, even where the model itself computes on every core.
+/// A structure that compiles in a moment goes before those that take long, whoever asked first.
+/// Those keep a third of the share of others, so that they end where the model computes on every
+/// core.
 void give_way(int64_t used_ms) {
   struct Step {
     int64_t used_ms;
     int nice;
   };
-  constexpr Step kSteps[] = {{3000, 10}, {1000, 8}, {300, 5}, {0, 0}};
+  constexpr Step kSteps[] = {{1000, 5}, {300, 3}};
   for (const Step& step : kSteps)
     if (used_ms >= step.used_ms) {
-      ::setpriority(PRIO_PROCESS, 0, step.nice);
+      ::setpriority(PRIO_PROCESS, 0, nice_at_start + step.nice);
       return;
     }
 }
@@ -120,7 +122,7 @@ std::string compile(const StructureBuilder& builder, const WorkerSetup& setup) {
 [[noreturn]] void run_child(const StructureBuilder& builder, const WorkerSetup& setup) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::close(STDIN_FILENO);
-  give_way(0);
+  nice_at_start = ::getpriority(PRIO_PROCESS, 0);
   limit_child(setup);
   const std::string made = compile(builder, setup);
   answering = 1;
@@ -133,7 +135,7 @@ std::string compile(const StructureBuilder& builder, const WorkerSetup& setup) {
 int run_structure_worker() {
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
   ::signal(SIGCHLD, SIG_IGN);  // nobody waits for children
-  for (const int ending : {SIGINT, SIGTERM, SIGHUP}) ::signal(ending, SIG_IGN);  // the server ends it
+  for (const int end : {SIGINT, SIGTERM, SIGHUP}) ::signal(end, SIG_IGN);  // the server ends it
   const auto bytes = receive_message(STDIN_FILENO, kSetupBytesMax);
   if (!bytes.ok()) return 1;
   const auto setup = setup_of(bytes.value());

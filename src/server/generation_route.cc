@@ -109,7 +109,7 @@ void take_in(ServerState& server, const IntakePointer& intake) {
   }
   const auto next = [&server, intake] { judge_prompt(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
-  const bool taken = server.compiler->post(intake->sound()->tenant, [&server, intake, next] {
+  const bool taken = server.compiler->post(intake->sound()->turn_tenant, [&server, intake, next] {
     compile(server, *intake);
     server.http->post(next);
   });

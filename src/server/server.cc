@@ -64,9 +64,9 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   engine_options.on_events = [s] { s->http->post([s] { s->pump(); }); };
   s->engine = TRY(Engine::start(std::move(backend), config, std::move(engine_options)));
   if (s->options.door) s->http = std::exchange(s->options.door, nullptr)->hand_over(handler);
-  s->model.grammars = std::make_shared<GrammarCompiler>(
-      [s] { return s->model.grammar_vocabulary(); }, s->options.grammar_limits,
-      s->options.structure_worker);
+  s->model.grammars =
+      std::make_shared<GrammarCompiler>([s] { return s->model.grammar_vocabulary(); },
+                                        s->options.grammar_limits, s->options.structure_worker);
   s->filters = std::make_unique<FilterPanel>(
       s->options.filter,
       FilterPanel::Server{
