@@ -28,6 +28,8 @@ step "the five commands of docs/real-weights.md" "$python" tests/cli/real_weight
   --nibble build/release/src/cli/nibble --model pebble/model --hf .venv/bin/hf
 step "the JSON-Schema-Test-Suite is obeyed" "$python" tests/serve/schema_suite.py \
   --tool build/test/src/server/nibble_grammar_tool
+step "JSONTestSuite, where it is" "$python" tests/serve/json_suite_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
 step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
   --nibble build/release/src/cli/nibble --model pebble/model --rounds 5
 step "worse rounding fails the bars of the recipes" "$python" tests/cli/recipe_quality_test.py \

@@ -52,6 +52,8 @@ beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "ten planted mistakes are seen" "$python" tools/mutate.py --planted build/test
 settle
 # What types, waits and sends signals wants the machine for itself.
+step "costly structures are the concern of who asks" "$python" tests/serve/structures_test.py \
+  --nibble "$nibble" --model pebble/model
 step "the server as a process" "$python" tests/serve/process_test.py \
   --nibble "$nibble" --model pebble/model
 step "chat in a terminal" "$python" tests/cli/chat_test.py --nibble "$nibble" --model pebble/model

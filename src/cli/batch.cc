@@ -12,6 +12,7 @@
 #include "cli/quantizing/quantize_first.h"
 #include "cli/serving/batch_lines.h"
 #include "cli/serving/client_setup.h"
+#include "grammar/structure_worker.h"
 #include "server/server.h"
 
 namespace nibble {
@@ -264,6 +265,7 @@ Result<BatchServer> start_server(const Arguments& arguments, ClientSetup clients
   EngineSettings settings = setup.settings();
   settings.waiting_max = 1 << 20;  // what is on its way is bounded by lines
   ServerOptions options;
+  options.structure_worker = {"/proc/self/exe", kStructureWorkerWord};
   options.http.listening = Listening::off;
   options.step_deadline = setup.step_deadline;
   auto server = TRY(Server::start(std::move(setup.model.backend), setup.model.config, settings,

@@ -6,6 +6,7 @@
 #include "cli/serving/serve_help.h"
 #include "cli/serving/vllm_flags.h"
 #include "cli/verb.h"
+#include "grammar/structure_worker.h"
 
 namespace nibble {
 namespace {
@@ -108,6 +109,8 @@ int run(const std::vector<std::string>& words) {
 }  // namespace nibble
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == nibble::kStructureWorkerWord)
+    return nibble::run_structure_worker();
   std::signal(SIGPIPE, SIG_IGN);
   const int code = nibble::run(std::vector<std::string>(argv + 1, argv + argc));
   // A kernel may still run on such a card, and nothing that ends at exit may wait for it.

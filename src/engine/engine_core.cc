@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/hash.h"
 #include "engine/planted_bug.h"
+#include "engine/sample/constraint_chain.h"
 #include "model/forward.h"
 
 namespace nibble {
@@ -13,6 +15,8 @@ namespace {
 
 /// Waiting prompts looked up again per step: others may have published what they share.
 constexpr size_t kRefreshedPerStep = 4;
+/// Between looks for masks that others make, where nothing else can run.
+constexpr std::chrono::microseconds kMaskWait{100};
 
 double steady_ms() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -187,6 +191,8 @@ std::vector<EngineEvent> EngineCore::step() {
     for (const Sampled& sampled : sampled_) accept(sampled);
     scheduler_.observe(pass.shape, now_ms() - begin_ms);
     ++counters_.passes;
+  } else if (masks_awaited_) {
+    std::this_thread::sleep_for(kMaskWait);
   }
   drop_finished();
   if (settings_.integrity == IntegrityChecks::every_step) {
@@ -241,12 +247,22 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
   });
 }
 
+/// Its next mask takes long and is made by other threads: it sits out passes until then.
+bool EngineCore::waits_for_mask(const Sequence& sequence) {
+  const bool runs = sequence.phase == Phase::prefill || sequence.phase == Phase::decode;
+  if (!runs || !sequence.request.constraint) return false;
+  const bool waits = next_of(*sequence.request.constraint) == SlowConstraint::Next::making;
+  masks_awaited_ = masks_awaited_ || waits;
+  return waits;
+}
+
 void EngineCore::choose_candidates() {
   candidates_.clear();
   views_.clear();
   computing_.clear();
+  masks_awaited_ = false;
   for (const auto& s : live_) {
-    if (waits_for_twin(*s)) continue;
+    if (waits_for_twin(*s) || waits_for_mask(*s)) continue;
     draft(*s);
     candidates_.push_back(s.get());
     views_.push_back(view_of(*s));

@@ -137,6 +137,7 @@ class EngineCore {
 
   void choose_candidates();
   bool waits_for_twin(const Sequence& sequence) const;
+  bool waits_for_mask(const Sequence& sequence);
   SequenceView view_of(const Sequence& sequence) const;
   FreeResources free_resources() const;
   void end_expired(double now_ms);
@@ -185,6 +186,7 @@ class EngineCore {
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;
   size_t next_refresh_ = 0;
+  bool masks_awaited_ = false;         // by a sequence that would run otherwise
   double mean_output_tokens_ = 128.0;  // of answers lately; what is assumed before the first
   EngineCounters counters_;
 };

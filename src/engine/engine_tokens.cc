@@ -22,6 +22,8 @@ void EngineCore::draft(Sequence& s) {
   if (!settings_.drafter || settings_.pools.replay_rows == 0 || s.phase != Phase::decode) return;
   const int32_t known = s.prompt_size() + s.generated_size();
   if (s.cached != known - 1) return;  // it computes its cache again
+  if (s.request.constraint && drafts_of(*s.request.constraint) == SlowConstraint::Drafts::alone)
+    return;
   const int32_t count_max =
       std::min({settings_.pools.replay_rows - 1, kPageTokens - 2 - s.cached % kPageTokens,
                 s.request.max_tokens - s.generated_size() - 1});

@@ -3,6 +3,8 @@
 
 #include <xgrammar/compiler.h>
 
+#include <atomic>
+
 #include "grammar/grammar_compiler.h"
 
 namespace nibble {
@@ -14,9 +16,15 @@ class Grammar {
     int32_t token = 0;
     int count = 0;
   };
+
+  Grammar(xgrammar::CompiledGrammar made, int32_t tokens, std::vector<LineBreak> breaks)
+      : compiled(std::move(made)), vocab_size(tokens), line_breaks(std::move(breaks)) {}
+
   xgrammar::CompiledGrammar compiled;
   int32_t vocab_size = 0;
   std::vector<LineBreak> line_breaks;  // of one or two
+  /// A mask took longer than a pass may wait. From then on all are made ahead.
+  mutable std::atomic<bool> slow = false;
 };
 
 }  // namespace nibble

@@ -1,114 +1,34 @@
-// Callers compile, each on its thread. Compiled grammars are kept, the least recently used go
+// Callers compile, each on its thread, in a child process each where there is a worker. Results are
+// kept, refusals too, so that what was refused once stays refused; the least recently used go
 // first.
 #include "grammar/grammar_compiler.h"
 
-#include <algorithm>
-#include <array>
+#include <condition_variable>
 #include <list>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
-#include "grammar/allocation_budget.h"
+#include "grammar/compiled_bytes.h"
 #include "grammar/compiled_grammar.h"
-#include "grammar/grammar_work.h"
 #include "grammar/schema_check.h"
-#include "grammar/schema_grammar.h"
+#include "grammar/structure_builder.h"
+#include "grammar/structure_process.h"
 
 namespace nibble {
 
 namespace {
 
-constexpr int kWhitespaceMax = 24;  // characters in a row between the parts of a JSON text
-
-Json const_string(std::string_view text) {
-  return json_object({{"type", Json("const_string")}, {"value", Json(text)}});
-}
-Json sequence(Json::Array elements) {
-  return json_object({{"type", Json("sequence")}, {"elements", Json(std::move(elements))}});
-}
-Json any_of(Json::Array elements) {
-  return json_object({{"type", Json("or")}, {"elements", Json(std::move(elements))}});
-}
-Json token(int32_t id) { return json_object({{"type", Json("token")}, {"token", Json(id)}}); }
-
-/// A function and its parameters, any of those there are.
-Result<Json> function_format(const GrammarSource& source) {
-  return json_object({{"type", Json("grammar")},
-                      {"grammar", Json(TRY(call_grammar(source.tools, kWhitespaceMax)))}});
-}
-
-/// The tags by id.
-Json call_format(const GrammarSource& source, const Json& function) {
-  return sequence({token(source.tool_begin), function, token(source.tool_end)});
-}
-
-Json free_calls_format(const GrammarSource& source, const Json& function) {
-  const Json tag = json_object({{"type", Json("tag")},
-                                {"begin", token(source.tool_begin)},
-                                {"content", function},
-                                {"end", token(source.tool_end)}});
-  return json_object({{"type", Json("token_triggered_tags")},
-                      {"trigger_tokens", Json(Json::Array{Json(source.tool_begin)})},
-                      {"tags", Json(Json::Array{tag})},
-                      {"stop_after_first", Json(!source.parallel_calls)}});
-}
-
-Json calls_format(const GrammarSource& source, const Json& function) {
-  const Json call = call_format(source, function);
-  if (!source.parallel_calls) return call;
-  const Json more = sequence({const_string("\n"), call});
-  return sequence({call, json_object({{"type", Json("star")}, {"content", more}})});
-}
-
-Result<Json> format_of(const GrammarSource& source) {
-  if (source.kind == GrammarSource::Kind::choice) {
-    Json::Array choices;
-    for (const std::string& choice : source.choices) choices.push_back(const_string(choice));
-    return any_of(std::move(choices));
-  }
-  const Json function = TRY(function_format(source));
-  if (source.kind == GrammarSource::Kind::tool_calls) return calls_format(source, function);
-  return free_calls_format(source, function);
-}
-
-Result<xgrammar::Grammar> grammar_of(const GrammarSource& source,
-                                     const xgrammar::TokenizerInfo& tokenizer) {
-  using Kind = GrammarSource::Kind;
-  if (source.kind == Kind::json_object || source.kind == Kind::json_schema) {
-    const bool any = source.kind == Kind::json_object;
-    const Json schema = TRY(parse_json(any ? R"({"type":"object"})" : source.text, "the schema"));
-    return xgrammar::Grammar::FromEBNF(TRY(schema_grammar(schema, kWhitespaceMax)));
-  }
-  if (source.kind == Kind::regex) return xgrammar::Grammar::FromRegex(source.text);
-  if (source.kind == Kind::ebnf) return xgrammar::Grammar::FromEBNF(source.text);
-  const Json tag =
-      json_object({{"type", Json("structural_tag")}, {"format", TRY(format_of(source))}});
-  auto made = xgrammar::Grammar::FromStructuralTag(tag.dump(), tokenizer);
-  if (const auto* error = std::get_if<xgrammar::StructuralTagError>(&made))
-    std::visit([](const auto& e) { throw std::runtime_error(e.what()); }, *error);
-  return std::get<xgrammar::Grammar>(made);
-}
-
 /// A text that differs for different sources.
-std::string key_of(const GrammarSource& source) {
-  Json::Array tools;
-  for (const CallableTool& tool : source.tools)
-    tools.push_back(Json(Json::Array{Json(tool.name), tool.parameters}));
-  Json::Array choices;
-  for (const std::string& choice : source.choices) choices.push_back(Json(choice));
-  return Json(Json::Array{Json(static_cast<int>(source.kind)), Json(source.text),
-                          Json(std::move(choices)), Json(std::move(tools)),
-                          Json(source.parallel_calls)})
-      .dump();
-}
+std::string key_of(const GrammarSource& source) { return bytes_of(source); }
 
 Error refusal(std::string_view what, std::string_view why) {
   return make_error(ErrorCode::invalid_argument, {.what = what, .found = why});
 }
 
 Error too_slow(const GrammarLimits& limits) {
-  return make_error(ErrorCode::no_space,
+  return make_error(ErrorCode::invalid_argument,
                     {.what = "the structure asked for takes too long to compile",
                      .expected = concat("at most ", limits.time_max.count(), " ms of a processor"),
                      .advice = "make it simpler"});
@@ -119,6 +39,13 @@ Error too_much_memory(const GrammarLimits& limits) {
                     {.what = "the structure asked for takes too much memory to compile",
                      .expected = concat("at most ", limits.memory_bytes_max, " bytes"),
                      .advice = "make it simpler: fewer repetitions with counts, shorter patterns"});
+}
+
+Error crashed() {
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "the structure asked for cannot be compiled",
+                     .found = "that the compiler ended before it was done",
+                     .advice = "make it simpler: fewer levels"});
 }
 
 Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
@@ -148,123 +75,84 @@ Result<void> check(const GrammarSource& source, const GrammarLimits& limits) {
   return {};
 }
 
-/// Refuses a structure under which no token may begin an answer.
-Result<void> check_sayable(const std::shared_ptr<const Grammar>& grammar) {
-  std::vector<uint32_t> bits((static_cast<size_t>(grammar->vocab_size) + 31) / 32, ~0U);
-  const auto limited = make_grammar_constraint(grammar, -1)->mask({}, bits);
-  if (limited == TokenConstraint::MaskState::limited &&
-      std::ranges::all_of(bits, [](uint32_t word) { return word == 0; }))
-    return refusal("the structure asked for", "no token of this model that may begin it");
-  return {};
-}
-
-Result<void> check_work(const GrammarWork& work, const GrammarLimits& limits) {
-  if (work.ending == Ending::impossible)
-    return refusal("the structure asked for", "no text that fulfils it and comes to an end");
-  if (work.looks > limits.looks_max)
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = "the structure asked for is too costly to compile",
-                       .expected = concat("at most ", limits.looks_max, " looks at a token"),
-                       .found = concat(work.looks),
-                       .advice = "make it simpler: lower counts of repetitions, fewer of them"});
-  return {};
-}
-
 }  // namespace
 
 struct GrammarCompiler::State {
   using Compiled = Result<std::shared_ptr<const Grammar>>;
   struct Kept {
     std::string key;
-    std::shared_ptr<const Grammar> grammar;
+    Compiled result;
     size_t bytes = 0;
   };
 
   void prepare();
-  Compiled make(const GrammarSource& source);
-  Compiled compile(const GrammarSource& source, const std::string& key);
-  void keep(const std::string& key, const std::shared_ptr<const Grammar>& grammar, size_t bytes);
-  std::shared_ptr<const Grammar> find(const std::string& key);
+  Compiled make(const GrammarSource& source, const Abandoned& abandoned);
+  Compiled taken(StructureProcess::Answer answer) const;
+  void keep(const std::string& key, const Compiled& result);
+  /// Finds what is kept, or nothing once it is the caller's to make. Waits while another makes it.
+  /// Errors: cancelled.
+  std::optional<Compiled> wait_or_begin(const std::string& key, const Abandoned& abandoned);
+  void end(const std::string& key, const Compiled& result);
 
   std::function<Vocabulary()> vocabulary;
   GrammarLimits limits;
+  std::vector<std::string> command;  // of the worker; empty: there is none
   std::once_flag prepared;
-  std::unique_ptr<xgrammar::TokenizerInfo> tokenizer;
-  std::vector<Grammar::LineBreak> line_breaks;
-  std::array<uint32_t, 256> tokens_by_first = {};
+  std::unique_ptr<const StructureBuilder> builder;
+  std::unique_ptr<StructureProcess> process;
 
   std::mutex mutex;      // guards everything below
   std::list<Kept> kept;  // latest first
   std::unordered_map<std::string, std::list<Kept>::iterator> by_key;
+  std::unordered_set<std::string> begun;  // those that a thread makes
+  std::condition_variable ended;
   size_t kept_bytes = 0;
 };
 
 void GrammarCompiler::State::prepare() {
   Vocabulary words = vocabulary();
-  const auto size = static_cast<int>(words.tokens.size());
-  // Bytes that no text has, so that no text is taken for a tag; without any xgrammar forbids it. A
-  // parameter's text, which may have any characters, never contains its own end, so it takes no
-  // tag.
-  for (const int32_t tag : words.tags)
-    words.tokens[static_cast<size_t>(tag)] = concat(kParameterEnd, "\xFF");
-  for (int32_t id = 0; id < size; ++id) {
-    const std::string& word = words.tokens[static_cast<size_t>(id)];
-    if (!word.empty()) ++tokens_by_first[static_cast<unsigned char>(word[0])];
-    if (word == "\n" || word == "\n\n") line_breaks.push_back({id, static_cast<int>(word.size())});
+  if (!command.empty())
+    process = std::make_unique<StructureProcess>(
+        command,
+        bytes_of(WorkerSetup{.vocabulary = words,
+                             .looks_max = limits.looks_max,
+                             .memory_bytes_max = limits.memory_bytes_max,
+                             .time_max_ms = static_cast<uint64_t>(limits.time_max.count())}));
+  builder = std::make_unique<const StructureBuilder>(std::move(words));
+}
+
+GrammarCompiler::State::Compiled GrammarCompiler::State::taken(
+    StructureProcess::Answer answer) const {
+  switch (answer.end) {
+    case CompileEnd::refused:
+      return Error{ErrorCode::invalid_argument, std::move(answer.bytes)};
+    case CompileEnd::no_memory:
+      return too_much_memory(limits);
+    case CompileEnd::no_time:
+      return too_slow(limits);
+    case CompileEnd::done:
+      if (auto made = compiled_of(answer.bytes, builder->tokenizer()); made.ok())
+        return builder->with_line_breaks(std::move(made).value());
+      break;
+    case CompileEnd::crashed:
+      break;
   }
-  tokenizer = std::make_unique<xgrammar::TokenizerInfo>(words.tokens, xgrammar::VocabType::RAW,
-                                                        size, words.stop_ids);
+  return crashed();
 }
 
-GrammarCompiler::State::Compiled GrammarCompiler::State::make(const GrammarSource& source) {
-  const auto grammar = grammar_of(source, *tokenizer);
-  if (!grammar.ok()) return grammar.error();
-  TRY(check_work(work_of(grammar.value(), tokens_by_first), limits));
-  // One thread, this one, whose memory and time are limited: a pool's would be counted nowhere.
-  xgrammar::GrammarCompiler compiler(*tokenizer, 1, false);
-  auto made =
-      std::make_shared<const Grammar>(Grammar{.compiled = compiler.CompileGrammar(grammar.value()),
-                                              .vocab_size = tokenizer->GetVocabSize(),
-                                              .line_breaks = line_breaks});
-  TRY(check_sayable(made));
-  return made;
-}
-
-GrammarCompiler::State::Compiled GrammarCompiler::State::compile(const GrammarSource& source,
-                                                                 const std::string& key) {
+GrammarCompiler::State::Compiled GrammarCompiler::State::make(const GrammarSource& source,
+                                                              const Abandoned& abandoned) {
   std::call_once(prepared, [this] { prepare(); });
-  const auto deadline = AllocationBudget::Clock::now() + limits.time_max;
-  std::optional<AllocationBudget> budget(std::in_place, limits.memory_bytes_max, deadline);
-  try {
-    Compiled made = make(source);
-    const size_t bytes = budget->bytes();  // nothing else is left of it
-    budget.reset();
-    if (made.ok()) keep(key, made.value(), bytes + key.size());
-    return made;
-  } catch (const std::exception& error) {
-    const AllocationBudget::Spent spent = budget->spent();
-    budget.reset();  // what follows is not the compiler's
-    if (spent == AllocationBudget::Spent::memory) return too_much_memory(limits);
-    if (spent == AllocationBudget::Spent::time) return too_slow(limits);
-    std::string why = error.what();
-    std::ranges::replace(why, '\n', ' ');
-    return refusal("the structure asked for is not valid", why.substr(0, 300));
-  }
+  if (process == nullptr) return builder->build(source, limits.looks_max);
+  return taken(TRY(process->compile(bytes_of(source), abandoned)));
 }
 
-std::shared_ptr<const Grammar> GrammarCompiler::State::find(const std::string& key) {
-  const std::lock_guard lock(mutex);
-  const auto found = by_key.find(key);
-  if (found == by_key.end()) return nullptr;
-  kept.splice(kept.begin(), kept, found->second);
-  return found->second->grammar;
-}
-
-void GrammarCompiler::State::keep(const std::string& key,
-                                  const std::shared_ptr<const Grammar>& grammar, size_t bytes) {
-  const std::lock_guard lock(mutex);
-  if (by_key.contains(key)) return;  // another thread was faster
-  kept.push_front({.key = key, .grammar = grammar, .bytes = bytes});
+void GrammarCompiler::State::keep(const std::string& key, const Compiled& result) {
+  constexpr size_t kOfAnEntry = 256;
+  const size_t held =
+      result.ok() ? memory_of(result.value()->compiled) : result.error().message.size();
+  const size_t bytes = held + 2 * key.size() + kOfAnEntry;
+  kept.push_front({.key = key, .result = result, .bytes = bytes});
   by_key[key] = kept.begin();
   kept_bytes += bytes;
   while (kept_bytes > limits.cache_bytes_max) {
@@ -274,20 +162,65 @@ void GrammarCompiler::State::keep(const std::string& key,
   }
 }
 
+std::optional<GrammarCompiler::State::Compiled> GrammarCompiler::State::wait_or_begin(
+    const std::string& key, const Abandoned& abandoned) {
+  constexpr std::chrono::milliseconds kAskEvery{10};
+  std::unique_lock lock(mutex);
+  while (true) {
+    if (const auto found = by_key.find(key); found != by_key.end()) {
+      kept.splice(kept.begin(), kept, found->second);
+      return found->second->result;
+    }
+    if (!begun.contains(key)) {
+      begun.insert(key);
+      return std::nullopt;
+    }
+    ended.wait_for(lock, kAskEvery);
+    if (abandoned && abandoned())
+      return make_error(ErrorCode::cancelled, {.what = "the client has left"});
+  }
+}
+
+void GrammarCompiler::State::end(const std::string& key, const Compiled& result) {
+  {
+    const std::lock_guard lock(mutex);
+    begun.erase(key);
+    if (result.ok() || result.error().code == ErrorCode::invalid_argument) keep(key, result);
+  }
+  ended.notify_all();
+}
+
 GrammarCompiler::GrammarCompiler(std::function<Vocabulary()> vocabulary,
-                                 const GrammarLimits& limits)
+                                 const GrammarLimits& limits, std::vector<std::string> worker)
     : state_(std::make_unique<State>()) {
   state_->vocabulary = std::move(vocabulary);
   state_->limits = limits;
+  state_->command = std::move(worker);
 }
 
 GrammarCompiler::~GrammarCompiler() = default;
 
-Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source) {
+Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source,
+                                                                const Abandoned& abandoned) {
   TRY(check(source, state_->limits));
   const std::string key = key_of(source);
-  if (auto known = state_->find(key)) return known;
-  return state_->compile(source, key);
+  if (auto known = state_->wait_or_begin(key, abandoned)) return *std::move(known);
+  State::Compiled made = make_error(ErrorCode::no_memory, {.what = "no memory for a structure"});
+  try {
+    made = state_->make(source, abandoned);
+  } catch (const std::bad_alloc&) {  // only without a worker, or of this process's own
+  }
+  state_->end(key, made);
+  return made;
+}
+
+size_t GrammarCompiler::kept_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->kept_bytes;
+}
+
+pid_t GrammarCompiler::worker() const {
+  return state_->process == nullptr ? -1 : state_->process->worker();
 }
 
 }  // namespace nibble

@@ -2,6 +2,8 @@
 // grammar, tool calls) to something that says which tokens may come next. The parser is xgrammar's.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -64,17 +66,29 @@ class GrammarCompiler {
     std::vector<int32_t> stop_ids;
     std::vector<int32_t> tags;  // those of tokens that a source may name: tool_begin, tool_end
   };
-  /// `vocabulary` is called once, before the first compilation.
-  explicit GrammarCompiler(std::function<Vocabulary()> vocabulary,
-                           const GrammarLimits& limits = {});
+  /// True once nobody waits for a compilation any more.
+  using Abandoned = std::function<bool()>;
+  /// `vocabulary` is called once, before the first compilation. `worker`: the program and its words
+  /// that run run_structure_worker(); then structures are compiled in processes of their own, with
+  /// the limits on memory and time. Without it they are compiled here, and only what is counted of
+  /// their work has a bound.
+  explicit GrammarCompiler(std::function<Vocabulary()> vocabulary, const GrammarLimits& limits = {},
+                           std::vector<std::string> worker = {});
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  /// Any thread, which does the work. Errors: invalid_argument (what cannot be enforced or
-  /// understood, by its place in a schema; too large; more looks than looks_max, more memory than
-  /// memory_bytes_max), no_space (it took longer than time_max).
-  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
+  /// Any thread, which waits. `abandoned` is asked every few milliseconds. Errors: invalid_argument
+  /// (what cannot be enforced or understood, by its place in a schema; too large; more looks than
+  /// looks_max, more memory than memory_bytes_max, more time than time_max), cancelled (abandoned),
+  /// io (no process can be started).
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source,
+                                                 const Abandoned& abandoned = {});
+
+  /// The memory of what is kept.
+  size_t kept_bytes() const;
+  /// The process that compiles, or -1. For tests.
+  pid_t worker() const;
 
  private:
   struct State;

@@ -1,13 +1,11 @@
-// The limits of compiling a structure: bytes, levels, memory, time, and the size of the cache of
-// compiled structures.
+// The limits of what a structure may be, and of the cache of compiled structures. Those of memory
+// and time are in structure_process_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <thread>
 
-#include "grammar/allocation_budget.h"
 #include "grammar/test_vocabulary.h"
 
 namespace nibble {
@@ -80,81 +78,6 @@ TEST(Grammar, ThreadsCompileBesideEachOther) {
       }
     });
   for (std::thread& thread : threads) thread.join();
-}
-
-/// Patterns of a few bytes each that compile to some hundred kilobytes each.
-std::string counted_patterns(int count) {
-  std::string text;
-  for (int i = 0; i < count; ++i)
-    text += concat("([", std::string(1, static_cast<char>('a' + i % 24)), "-z]{1,", 60 + i,
-                   "}){1,100}");
-  return text;
-}
-
-TEST(Grammar, CompilingHasItsMemory) {
-  constexpr size_t kMemory = size_t{1} << 20;
-  GrammarCompiler limited(vocabulary,
-                          {.time_max = std::chrono::minutes(2), .memory_bytes_max = kMemory});
-  const auto regex = [](std::string text) {
-    return GrammarSource{.kind = GrammarSource::Kind::regex, .text = std::move(text)};
-  };
-  const std::string many = counted_patterns(40);
-  std::string properties;
-  for (int i = 0; i < 40; ++i)
-    properties +=
-        concat(i > 0 ? "," : "", "\"p", i, R"(":{"type":"string","pattern":"^)",
-               counted_patterns(i + 1).substr(i == 0 ? 0 : counted_patterns(i).size()), "$\"}");
-  const GrammarSource sources[] = {
-      regex(many),
-      {.kind = GrammarSource::Kind::ebnf, .text = concat("root ::= ", many)},
-      schema(concat(R"({"type":"object","properties":{)", properties, "}}"))};
-  for (const GrammarSource& source : sources) {
-    const auto refused = limited.compile(source);
-    ASSERT_FALSE(refused.ok()) << source.text;
-    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
-    EXPECT_NE(refused.error().message.find(concat("at most ", kMemory, " bytes")),
-              std::string::npos)
-        << refused.error().message;
-    EXPECT_TRUE(limited.compile(regex("[a-z]{1,100}")).ok());  // the next one has it all
-  }
-}
-
-/// A structure that takes too long leaves the compiler to the others.
-TEST(Grammar, CompilingEndsWithItsTime) {
-  GrammarCompiler limited(vocabulary, {.time_max = std::chrono::milliseconds(2000)});
-  std::string properties;
-  for (int i = 0; i < 200; ++i) properties += concat(i > 0 ? "," : "", "\"p", i, "\":{}");
-  const auto slow = limited.compile(schema(concat(R"({"type":"object","properties":{)", properties,
-                                                  R"(},"minProperties":66,"maxProperties":133})")));
-  ASSERT_FALSE(slow.ok());
-  EXPECT_EQ(slow.error().code, ErrorCode::no_space);
-  EXPECT_TRUE(limited.compile(schema(kPerson)).ok());
-}
-
-TEST(AllocationBudget, CountsWhatItsThreadHoldsAndRefusesMore) {
-  using Budget = AllocationBudget;
-  const auto hour = Budget::Clock::now() + std::chrono::hours(1);
-  auto before = std::make_unique<std::string>(100000, 'x');
-  {
-    Budget budget(1 << 20, hour);
-    before.reset();  // not the budget's
-    for (int i = 0; i < 100; ++i) EXPECT_EQ(std::string(100000, 'x').size(), 100000U);
-    EXPECT_GE(budget.bytes_most(), 100000U);
-    EXPECT_LT(budget.bytes_most(), 250000U);
-    EXPECT_EQ(budget.spent(), Budget::Spent::no);
-    std::thread([] { EXPECT_EQ(std::string(4 << 20, 'x').size(), size_t{4} << 20); }).join();
-    const std::string held(600000, 'x');
-    std::vector<int> numbers(50000, 1);
-    std::stable_sort(numbers.begin(), numbers.end());  // asks for a buffer without exceptions
-    EXPECT_EQ(::operator new(500000, std::nothrow), nullptr);
-    EXPECT_THROW(std::string(600000, 'x'), std::bad_alloc);
-    EXPECT_THROW(std::make_unique<char[]>(size_t{1} << 60), std::bad_alloc);
-    EXPECT_EQ(budget.spent(), Budget::Spent::memory);
-  }
-  EXPECT_EQ(std::string(4 << 20, 'x').size(), size_t{4} << 20);
-  Budget late(1 << 20, Budget::Clock::now());
-  EXPECT_THROW(std::string(1000, 'x'), std::bad_alloc);
-  EXPECT_EQ(late.spent(), Budget::Spent::time);
 }
 
 TEST(Grammar, TheCacheHoldsItsBytesAndNoMore) {

@@ -14,6 +14,9 @@ namespace nibble {
 namespace {
 
 constexpr size_t kParsingMax = 256;  // bodies waiting to be parsed
+/// Structures that are compiled at once. Each is of another client and has a process of its own, so
+/// one more client than there are cores only shares them.
+constexpr size_t kCompilingMax = 8;
 
 /// Where anybody of this machine may ask, a page in a browser of it must not be taken for them.
 SiteRules site_rules_of(const ServerOptions& options) {
@@ -61,8 +64,9 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
   engine_options.on_events = [s] { s->http->post([s] { s->pump(); }); };
   s->engine = TRY(Engine::start(std::move(backend), config, std::move(engine_options)));
   if (s->options.door) s->http = std::exchange(s->options.door, nullptr)->hand_over(handler);
-  s->model.grammars = std::make_shared<GrammarCompiler>(
-      [s] { return s->model.grammar_vocabulary(); }, s->options.grammar_limits);
+  s->model.grammars =
+      std::make_shared<GrammarCompiler>([s] { return s->model.grammar_vocabulary(); },
+                                        s->options.grammar_limits, s->options.structure_worker);
   s->filters = std::make_unique<FilterPanel>(
       s->options.filter,
       FilterPanel::Server{
@@ -71,7 +75,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
               [s](std::chrono::milliseconds delay, std::function<void()> task) {
                 s->http->post_after(delay, std::move(task));
               }});
-  s->compiler = std::make_unique<FairTasks>(FairTasks::Limits{});
+  s->compiler = std::make_unique<FairTasks>(FairTasks::Limits{.threads = kCompilingMax});
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   const TlsFiles& tls = s->options.http.tls;
   if (!tls.certificate.empty())

@@ -49,6 +49,9 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;      // names that Host may have, as SiteRules has them
   RequestLimits limits;
   GrammarLimits grammar_limits;
+  /// The program and its words that compile structures, as GrammarCompiler has them; empty: they
+  /// are compiled in this process.
+  std::vector<std::string> structure_worker;
   std::chrono::milliseconds ping_every{10'000};
   std::chrono::milliseconds drain_wait{30'000};  // after the first signal
   std::chrono::milliseconds sleep_idle{0};  // the card is freed after so long without a request

@@ -67,7 +67,7 @@ struct ServerState {
   Metrics metrics;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<FairTasks> compiler;  // of structures, which may take seconds
+  std::unique_ptr<FairTasks> compiler;  // waits for structures, which may take seconds
   std::unique_ptr<TaskThread> parser;
   std::map<uint64_t, Live> sequences;  // by id, while they run
   ResponseStore responses;

@@ -228,6 +228,7 @@ TEST_F(UnlistedNames, AreTakenAndNeverShown) {
 TEST_F(ServerTest, RefusesWhatItDoesNotRoute) {
   start("x");
   EXPECT_EQ(ask(get("/nothing")).first, 404);
+  EXPECT_NE(ask(get("/models")).second.find("it is /v1/models here"), std::string::npos);
   EXPECT_EQ(ask(get("/v1/models/")).first, 404);
   EXPECT_EQ(ask(get(kChat)).first, 405);
   EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").first, 405);

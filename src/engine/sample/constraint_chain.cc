@@ -1,6 +1,8 @@
 // All members see the same tokens: who took more than what counts gives the rest back.
 #include "engine/sample/constraint_chain.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "engine/planted_bug.h"
 
@@ -9,6 +11,32 @@ namespace nibble {
 FinishReason finish_reason_of(const TokenConstraint& constraint) {
   const auto* ending = dynamic_cast<const EndingConstraint*>(&constraint);
   return ending != nullptr ? ending->reason() : FinishReason::stop;
+}
+
+SlowConstraint::Next next_of(TokenConstraint& constraint) {
+  if (const auto* chain = dynamic_cast<const ConstraintChain*>(&constraint)) return chain->next();
+  auto* slow = dynamic_cast<SlowConstraint*>(&constraint);
+  return slow != nullptr ? slow->next() : SlowConstraint::Next::ready;
+}
+
+SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint) {
+  if (const auto* chain = dynamic_cast<const ConstraintChain*>(&constraint)) return chain->drafts();
+  const auto* slow = dynamic_cast<const SlowConstraint*>(&constraint);
+  return slow != nullptr ? slow->drafts() : SlowConstraint::Drafts::taken;
+}
+
+SlowConstraint::Next ConstraintChain::next() const {
+  SlowConstraint::Next all = SlowConstraint::Next::ready;
+  for (const auto& member : members_)
+    if (next_of(*member) == SlowConstraint::Next::making) all = SlowConstraint::Next::making;
+  return all;
+}
+
+SlowConstraint::Drafts ConstraintChain::drafts() const {
+  const bool alone = std::ranges::any_of(members_, [](const auto& member) {
+    return drafts_of(*member) == SlowConstraint::Drafts::alone;
+  });
+  return alone ? SlowConstraint::Drafts::alone : SlowConstraint::Drafts::taken;
 }
 
 ConstraintChain::ConstraintChain(Members members) : members_(std::move(members)) {

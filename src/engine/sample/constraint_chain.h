@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/token_constraint.h"
+#include "base/slow_constraint.h"
 #include "engine/sequence.h"
 
 namespace nibble {
@@ -21,6 +21,10 @@ class EndingConstraint : public TokenConstraint {
 /// The reason why the sequence ended, after accept() returned a number.
 FinishReason finish_reason_of(const TokenConstraint& constraint);
 
+/// Those of the constraint, and of all members of a chain; ready and taken where none says more.
+SlowConstraint::Next next_of(TokenConstraint& constraint);
+SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint);
+
 /// A token may follow if every member allows it. The sequence ends where the first of them ends it;
 /// of two that end it at the same token, the earlier in the list gives the reason.
 class ConstraintChain final : public EndingConstraint {
@@ -32,6 +36,8 @@ class ConstraintChain final : public EndingConstraint {
   std::optional<size_t> accept(std::span<const int32_t> tokens) override;
   void rollback(size_t count) override;
   FinishReason reason() const override { return reason_; }
+  SlowConstraint::Next next() const;
+  SlowConstraint::Drafts drafts() const;
 
  private:
   Members members_;

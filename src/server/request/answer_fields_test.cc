@@ -146,6 +146,11 @@ TEST_F(AnswerFields, PromptsAreCutToTheirEnd) {
   };
   EXPECT_EQ(prompt("abcdef", R"("max_tokens":1,"truncate_prompt_tokens":2)"), "ef");
   EXPECT_EQ(prompt("abcdef", R"("max_tokens":1,"truncate_prompt_tokens":6)"), "abcdef");
+  const auto sided = [](std::string_view side) {
+    return concat(R"("max_tokens":1,"truncate_prompt_tokens":2,"truncation_side":")", side, "\"");
+  };
+  EXPECT_EQ(prompt("abcdef", sided("right")), "ab");
+  EXPECT_EQ(prompt("abcdef", sided("left")), "ef");
   EXPECT_EQ(prompt("abcdef", R"("max_tokens":1,"truncate_prompt_tokens":1024)"), "abcdef");
   EXPECT_EQ(prompt("abcdef", R"("max_tokens":1,"truncate_prompt_tokens":-1)"), "abcdef");
   const std::string longer = std::string(2000, 'l') + "end";

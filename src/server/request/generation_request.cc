@@ -64,8 +64,8 @@ std::optional<ApiError> settle_lengths(const ServedModel& model, const RequestLi
   return std::nullopt;
 }
 
-/// Leaves the last prompt_tokens_max tokens of each prompt. Places worth remembering move with what
-/// is cut off before them.
+/// Leaves prompt_tokens_max tokens of each prompt, those of the end that the request keeps. Places
+/// worth remembering move with what is cut off before them.
 void truncate_prompts(const ServedModel& model, GenerationRequest& request) {
   if (!request.prompt_tokens_max) return;
   int32_t most = *request.prompt_tokens_max;
@@ -74,6 +74,10 @@ void truncate_prompts(const ServedModel& model, GenerationRequest& request) {
   const auto kept = static_cast<size_t>(std::max(most, 1));
   for (std::vector<int32_t>& prompt : request.prompts) {
     if (prompt.size() <= kept) continue;
+    if (request.kept_end == GenerationRequest::PromptEnd::first) {
+      prompt.resize(kept);
+      continue;
+    }
     const size_t cut = prompt.size() - kept;
     prompt.erase(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(cut));
     for (int32_t& boundary : request.cache.boundaries) boundary -= static_cast<int32_t>(cut);
@@ -81,6 +85,10 @@ void truncate_prompts(const ServedModel& model, GenerationRequest& request) {
     request.cache.pinned_tokens =
         std::max(request.cache.pinned_tokens - static_cast<int32_t>(cut), 0);
   }
+  if (request.kept_end != GenerationRequest::PromptEnd::first) return;
+  const auto end = static_cast<int32_t>(kept);
+  std::erase_if(request.cache.boundaries, [&](int32_t tokens) { return tokens > end; });
+  request.cache.pinned_tokens = std::min(request.cache.pinned_tokens, end);
 }
 
 /// Applies the settings of a profile that are no field of a body, and echoes the values that the

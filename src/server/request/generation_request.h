@@ -60,7 +60,9 @@ struct GenerationRequest {
   int32_t choices = 1;                            // of each prompt
   int32_t max_tokens = 0;                         // 0: not said
   bool any_max_tokens = false;                    // lowered to what fits, as in the agents' APIs
-  std::optional<int32_t> prompt_tokens_max;       // the last of them; -1: as many as fit
+  std::optional<int32_t> prompt_tokens_max;       // of the end that is kept; -1: as many as fit
+  enum class PromptEnd : uint8_t { last, first };
+  PromptEnd kept_end = PromptEnd::last;
   std::optional<int32_t> max_tokens_default;      // the profile's
   int32_t min_tokens = 0;
   std::vector<int32_t> stop_ids;
@@ -124,8 +126,9 @@ struct ClientFacts {
 std::optional<ApiError> apply_client(const ClientFacts& client, GenerationRequest& request);
 
 /// Makes request.grammar of request.structure. May take seconds: not where others wait to be
-/// parsed.
-std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request);
+/// parsed. Once `abandoned` is true it ends with an error that nobody reads.
+std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request,
+                                          const GrammarCompiler::Abandoned& abandoned = {});
 
 /// A request or the reason why not.
 using ParsedRequest = std::variant<GenerationRequest, ApiError>;

@@ -102,6 +102,7 @@ TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
        {with(R"("max_tokens":-5)"), "max_tokens", "from -1"},
        {with(R"("n":1.5)"), "n", "1 to 128"},
        {with(R"("truncate_prompt_tokens":0)"), "truncate_prompt_tokens", "or -1"},
+       {with(R"("truncation_side":"middle")"), "truncation_side", "left or right"},
        {with(R"("truncate_prompt_tokens":-2)"), "truncate_prompt_tokens", "-1 to 1024"},
        {with(R"("truncate_prompt_tokens":1025)"), "truncate_prompt_tokens", "-1 to 1024"},
        {with(R"("return_token_ids":1)"), "return_token_ids", "true or false"},

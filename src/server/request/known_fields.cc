@@ -64,6 +64,7 @@ constexpr std::string_view kSampling[] = {
     "bad_words",
     "allowed_token_ids",
     "truncate_prompt_tokens",
+    "truncation_side",
     "logprob_token_ids",
     "kv_transfer_params",
     "logits_processors",

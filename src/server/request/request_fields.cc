@@ -153,6 +153,11 @@ void read_truncation(FieldReader& fields, const ServedModel& model, GenerationRe
                    .expected = concat("1 to ", model.context_max, ", or -1 for as many as fit"),
                    .found = "0"});
   if (tokens) request.prompt_tokens_max = static_cast<int32_t>(*tokens);
+  const auto side = fields.text("truncation_side");
+  if (side && *side != "left" && *side != "right")
+    fields.refuse("truncation_side",
+                  {.what = "truncation_side", .expected = "left or right", .found = *side});
+  if (side == "right") request.kept_end = GenerationRequest::PromptEnd::first;
 }
 
 void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {

@@ -161,10 +161,13 @@ static std::optional<ApiError> too_short(const ServedModel& model,
                      .found = concat(request.min_tokens)});
 }
 
-std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request) {
+std::optional<ApiError> compile_structure(const ServedModel& model, GenerationRequest& request,
+                                          const GrammarCompiler::Abandoned& abandoned) {
   if (!request.structure) return std::nullopt;
   if (auto error = too_short(model, request)) return error;
-  auto compiled = model.grammars->compile(*request.structure);
+  auto compiled = model.grammars->compile(*request.structure, abandoned);
+  if (!compiled.ok() && compiled.error().code == ErrorCode::io)
+    return ApiError::from({ErrorCode::internal, compiled.error().message});
   if (!compiled.ok())
     return ApiError{.message = concat(request.structure_field, ": ", compiled.error().message),
                     .param = request.structure_field,

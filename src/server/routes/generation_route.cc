@@ -1,5 +1,7 @@
 // A request on its way to the engine: read on the parser's thread, its structure compiled on the
 // compiler's, started on the server's.
+#include <atomic>
+
 #include "server/answer/answer_writer.h"
 #include "server/clients/permissions.h"
 #include "server/routes/route_handlers.h"
@@ -14,10 +16,19 @@ struct Intake {
   Api api = Api::chat;
   Call call;
   ParsedRequest parsed;
+  std::atomic<bool> client_gone = false;
 
   GenerationRequest* sound() { return std::get_if<GenerationRequest>(&parsed); }
 };
 using IntakePointer = std::shared_ptr<Intake>;
+
+/// Runs on a thread of the compiler.
+void compile(ServerState& server, Intake& intake) {
+  if (intake.client_gone) return;  // while it waited
+  if (auto why = compile_structure(server.model, *intake.sound(),
+                                   [&intake] { return intake.client_gone.load(); }))
+    intake.parsed = *std::move(why);
+}
 
 /// Reads the body and, with a store, the response that it continues.
 ParsedRequest read(ServerState& server, Api api, Call& call) {
@@ -98,9 +109,8 @@ void take_in(ServerState& server, const IntakePointer& intake) {
   }
   const auto next = [&server, intake] { judge_prompt(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
-  const bool taken = server.compiler->post(intake->sound()->tenant, [&server, intake, next] {
-    if (auto why = compile_structure(server.model, *intake->sound()))
-      intake->parsed = *std::move(why);
+  const bool taken = server.compiler->post(intake->sound()->turn_tenant, [&server, intake, next] {
+    compile(server, *intake);
     server.http->post(next);
   });
   if (taken) return;
@@ -116,7 +126,8 @@ void answer_generation(ServerState& server, Call call) {
     const ApiError error = ApiError::from({ErrorCode::cancelled, "the server is shutting down"});
     return call.exchange->respond(error_response(api, error));
   }
-  const auto intake = std::make_shared<Intake>(Intake{api, std::move(call), ApiError{}});
+  const auto intake = std::make_shared<Intake>(api, std::move(call), ApiError{});
+  intake->call.exchange->on_gone([intake] { intake->client_gone = true; });
   const bool queued = server.parser->post([&server, intake] { take_in(server, intake); });
   if (!queued) intake->call.exchange->respond(too_busy(api));
 }

@@ -99,6 +99,13 @@ bool answers_at(const Route& route, Door door) {
   return route.audience == Audience::admin || route.method == "GET";
 }
 
+ApiError no_such_path(std::string_view path) {
+  std::string message = concat("no such path: ", path.substr(0, 100));
+  if (!find_route("POST", concat("/v1", path), Door::clients).allowed.empty())
+    message += concat("; it is /v1", path, " here: add /v1 to the client's base address");
+  return {.status = 404, .message = std::move(message), .code = "not_found"};
+}
+
 std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice& choice,
                                    Caller caller) {
   const Route* route = choice.route;
@@ -116,8 +123,7 @@ std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice
                                       "socket of --admin-socket, and here only if the server was "
                                       "started with --enable-admin-routes"),
                     .code = "permission_denied"};
-  if (choice.allowed.empty())
-    return ApiError{.status = 404, .message = concat("no such path: ", path), .code = "not_found"};
+  if (choice.allowed.empty()) return no_such_path(path);
   if (route == nullptr)
     return ApiError{
         .status = 405,

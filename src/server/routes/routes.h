@@ -72,6 +72,9 @@ struct RouteChoice {
 };
 RouteChoice find_route(std::string_view method, std::string_view path, Door door = Door::clients);
 
+/// 404. Where only /v1 is missing, as in a client's base address, it says so.
+ApiError no_such_path(std::string_view path);
+
 enum class Caller : uint8_t { unknown, known };
 
 /// 401, 403, 404, 405 or 415. Without a key nobody learns which paths exist.

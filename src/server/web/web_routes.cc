@@ -12,10 +12,7 @@ void answer_web(ServerState& server, Call call) {
   if (file != nullptr)
     return call.exchange->respond(web_response(*file, call.request.header("if-none-match")));
   call.exchange->respond(
-      ApiError{.status = 404,
-               .message = concat("no such path: ", call.request.path.substr(0, 100)),
-               .code = "not_found"}
-          .response());
+      no_such_path(std::string_view(call.request.path).substr(0, 100)).response());
 }
 
 }  // namespace nibble

@@ -1,0 +1,56 @@
+// A constraint whose masks take long: its sequence waits for them, the others do not, and the
+// tokens are the same.
+#include "base/slow_constraint.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/sample/constraint_chain.h"
+#include "engine/testing/core_fixture.h"
+
+namespace nibble {
+namespace {
+
+/// Its mask is ready after so many looks at it, counted anew after each token.
+class Slow final : public SlowConstraint {
+ public:
+  explicit Slow(int looks) : looks_(looks), left_(looks) {}
+  Next next() override { return left_-- > 0 ? Next::making : Next::ready; }
+  Drafts drafts() const override { return Drafts::alone; }
+  MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t>) override {
+    EXPECT_LT(left_, 0) << "asked for a mask that is not there";
+    EXPECT_TRUE(drafted.empty());
+    return MaskState::open;
+  }
+  std::optional<size_t> accept(std::span<const int32_t>) override {
+    left_ = looks_;
+    return std::nullopt;
+  }
+  void rollback(size_t) override {}
+
+ private:
+  int looks_;
+  int left_;
+};
+
+TEST(SlowConstraint, OthersDoNotWaitForItsMasks) {
+  CoreFixture fixture;
+  std::mt19937 random(3);
+  SequenceRequest slow = greedy(1, random_prompt(random, 20), 10);
+  SequenceRequest quick = greedy(2, random_prompt(random, 20), 40);
+  const std::vector<int32_t> expected = expected_tokens(slow);
+  const std::vector<int32_t> others = expected_tokens(quick);
+  ConstraintChain::Members members;
+  members.push_back(std::make_unique<Slow>(7));
+  members.push_back(std::make_unique<Slow>(1));
+  slow.constraint = chained(std::move(members));
+  fixture.core->submit(std::move(slow));
+  fixture.core->submit(std::move(quick));
+  while (!fixture.outcomes[2].finished) fixture.take(fixture.core->step());
+  EXPECT_LT(fixture.outcomes[1].tokens.size(), 10U);  // about one of its for eight of the other's
+  EXPECT_EQ(fixture.outcomes[2].tokens, others);
+  fixture.run();
+  EXPECT_EQ(fixture.outcomes[1].tokens, expected);
+}
+
+}  // namespace
+}  // namespace nibble
