@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 FLOORS = {
     "base": 0, "tensor": 0,
-    "checkpoint": 1, "text": 1, "grammar": 1, "media": 1,
+    "checkpoint": 1, "text": 1, "grammar": 1, "hub": 1, "media": 1,
     "model": 2,
     "backend/reference": 3, "backend/cpu": 3, "backend/cuda": 3,
     "plan": 4,

@@ -11,10 +11,10 @@
 namespace nibble {
 namespace {
 
-constexpr const Verb* kVerbs[] = {&kQuantizeVerb, &kVerifyVerb,  &kInspectVerb, &kConvertVerb,
-                                  &kRenderVerb,   &kRunVerb,     &kChatVerb,    &kScoreVerb,
-                                  &kServeVerb,    &kConnectVerb, &kSynthVerb,   &kPlanVerb,
-                                  &kDoctorVerb};
+constexpr const Verb* kVerbs[] = {
+    &kQuantizeVerb, &kVerifyVerb, &kInspectVerb, &kConvertVerb, &kRenderVerb, &kRunVerb,
+    &kChatVerb,     &kScoreVerb,  &kServeVerb,   &kConnectVerb, &kSynthVerb,  &kPlanVerb,
+    &kDoctorVerb,   &kPullVerb,   &kLsVerb,      &kRmVerb,      &kShowVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());

@@ -99,7 +99,7 @@ class Checks:
                 assert f"{wanted} is sound" in done.stdout, (variables, wanted, done.stdout)
                 found += 1
             else:
-                assert f"`hf download {REPOSITORY}` gets it" in done.stderr, done.stderr
+                assert f"`nibble pull {REPOSITORY}` gets it" in done.stderr, done.stderr
         assert found == 11, found
 
     def test_revisions(self):
@@ -111,7 +111,7 @@ class Checks:
                 if wanted:
                     assert f"{wanted} is sound" in done.stdout, done.stdout
                 else:
-                    asked = f"`hf download {REPOSITORY} --revision {revision}` gets it"
+                    asked = f"`nibble pull {REPOSITORY}@{revision}` gets it"
                     assert asked in done.stderr, done.stderr
         self.run("verify", f"{REPOSITORY}@main", "--revision", "main", "--headers")
         both = self.run("verify", f"{REPOSITORY}@main", "--revision", "fp8-head", code=2).stderr
@@ -170,7 +170,7 @@ class Checks:
         shard = sorted(set(index["weight_map"].values()))[0]
         (snapshot / shard).unlink()
         told = self.refused("verify", REPOSITORY, HF_HOME=str(home))
-        assert f"without {shard}" in told and f"`hf download {REPOSITORY}` gets it" in told, told
+        assert f"without {shard}" in told and f"`nibble pull {REPOSITORY}` gets it" in told, told
         (snapshot / shard).symlink_to("../../blobs/gone")
         told = self.refused("inspect", REPOSITORY, HF_HOME=str(home))
         assert f"expected {shard}, found a link to ../../blobs/gone" in told, told

@@ -15,43 +15,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPartBytesMax = 96;  // of the owner and of the name, as on the hub
-constexpr size_t kRevisionBytesMax = 255;
-constexpr size_t kCommitDigits = 40;
 constexpr uint64_t kRefBytesMax = 4096;
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-bool is_hub_part(std::string_view part) {
-  return !part.empty() && part.size() <= kPartBytesMax && is_word(part.front()) &&
-         is_word(part.back()) &&
-         std::ranges::all_of(part, [](char c) { return is_word(c) || c == '.' || c == '-'; });
-}
-
-bool is_commit(std::string_view text) {
-  return text.size() == kCommitDigits && std::ranges::all_of(text, [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
-
-/// A revision becomes a path below `refs`, so it must stay there.
-bool is_revision(std::string_view text) {
-  if (text.empty() || text.size() > kRevisionBytesMax) return false;
-  if (std::ranges::any_of(text, [](unsigned char c) { return c <= ' ' || c == '\\' || c == 0x7F; }))
-    return false;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('/', begin), text.size());
-    const std::string_view part = text.substr(begin, end - begin);
-    if (part.empty() || part.front() == '.' || part.find("..") != part.npos) return false;
-    begin = end + 1;
-  }
-  return true;
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
 }
 
 std::string download_advice(const HubName& name) {
-  const std::string revision =
-      name.revision.empty() ? std::string() : concat(" --revision ", name.revision);
-  return concat("`hf download ", name.repository, revision, "` gets it; nothing is fetched here");
+  const std::string revision = name.revision.empty() ? std::string() : concat("@", name.revision);
+  return concat("`nibble pull ", name.repository, revision, "` gets it; nothing is fetched here");
 }
 
 Error not_in_cache(const HubName& name, std::string_view what, std::string_view expected,
@@ -81,19 +57,10 @@ std::string known_revisions(const fs::path& refs) {
   return joined(std::move(names));
 }
 
-Error bad_revision(const HubName& name) {
-  return make_error(
-      ErrorCode::invalid_argument,
-      {.what = concat("revision of ", name.repository),
-       .expected = concat("a branch, tag or commit of at most ", kRevisionBytesMax,
-                          " bytes, without blanks, \"..\" or a part that starts with a dot"),
-       .found = Json(name.revision.substr(0, kRevisionBytesMax)).dump()});
-}
-
 /// The commit of the revision: itself, or what the file refs/REVISION says.
 Result<std::string> commit_of(const fs::path& home, const HubName& name) {
   const std::string revision = name.revision.empty() ? "main" : name.revision;
-  if (is_commit(revision)) return revision;
+  if (is_hub_commit(revision)) return revision;
   const fs::path refs = home / "refs";
   std::error_code failure;
   if (!fs::is_regular_file(refs / revision, failure))
@@ -102,7 +69,7 @@ Result<std::string> commit_of(const fs::path& home, const HubName& name) {
   std::string commit = TRY(read_text_file(refs / revision, kRefBytesMax));
   while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())) != 0)
     commit.pop_back();
-  if (is_commit(commit)) return commit;
+  if (is_hub_commit(commit)) return commit;
   return make_error(ErrorCode::corrupt, {.what = (refs / revision).string(),
                                          .expected = "the 40 hexadecimal digits of a commit",
                                          .found = concat(commit.size(), " bytes of something else"),
@@ -174,36 +141,46 @@ std::string expanded(std::string text, HubEnvironment environment) {
 
 }  // namespace
 
-std::optional<HubName> parse_hub_name(std::string_view word) {
-  const size_t at = word.find('@');
-  const std::string_view repository = word.substr(0, at);
-  const size_t slash = repository.find('/');
-  if (slash == repository.npos || !is_hub_part(repository.substr(0, slash)) ||
-      !is_hub_part(repository.substr(slash + 1)) || repository.find("..") != repository.npos ||
-      repository.find("--") != repository.npos || repository.ends_with(".git"))
-    return std::nullopt;
-  if (at == word.npos) return HubName{.repository = std::string(repository), .revision = ""};
-  if (at + 1 == word.size()) return std::nullopt;
-  return HubName{.repository = std::string(repository),
-                 .revision = std::string(word.substr(at + 1))};
+fs::path hub_home_folder(HubEnvironment environment) {
+  if (const std::string home = text_of(environment, "HF_HOME"); !home.empty())
+    return expanded(home, environment);
+  std::string caches = text_of(environment, "XDG_CACHE_HOME");
+  if (caches.empty()) caches = "~/.cache";
+  return fs::path(expanded(caches, environment)) / "huggingface";
 }
 
 fs::path hub_cache_folder(HubEnvironment environment) {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
     if (const std::string cache = text_of(environment, name); !cache.empty())
       return expanded(cache, environment);
-  if (const std::string home = text_of(environment, "HF_HOME"); !home.empty())
-    return fs::path(expanded(home, environment)) / "hub";
-  std::string caches = text_of(environment, "XDG_CACHE_HOME");
-  if (caches.empty()) caches = "~/.cache";
-  return fs::path(expanded(caches, environment)) / "huggingface" / "hub";
+  return hub_home_folder(environment) / "hub";
+}
+
+Result<std::optional<HubName>> find_hub_alias(const fs::path& cache, std::string_view word) {
+  const size_t at = word.find('@');
+  const auto asked = parse_hub_name(concat("x/", word));
+  if (!asked) return std::optional<HubName>();
+  const std::string wanted = lower(word.substr(0, at));
+  std::vector<std::string> found;
+  std::error_code failure;
+  fs::directory_iterator each(cache, failure);
+  for (; !failure && each != fs::directory_iterator(); each.increment(failure)) {
+    const auto name = repository_of_folder(each->path().filename().string());
+    if (name && lower(name->substr(name->find('/') + 1)) == wanted) found.push_back(*name);
+  }
+  if (found.empty()) return std::optional<HubName>();
+  if (found.size() == 1)
+    return std::optional(HubName{.repository = found.front(), .revision = asked->revision});
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = concat("model \"", word, "\""),
+                     .expected = "a name that one model of the cache has",
+                     .found = joined(std::move(found)),
+                     .advice = "say it with its owner, ORG/NAME"});
 }
 
 Result<fs::path> find_hub_folder(const fs::path& cache, const HubName& name, SnapshotNeeds needs) {
-  if (!name.revision.empty() && !is_revision(name.revision)) return bad_revision(name);
-  std::string folder = concat("models--", name.repository);
-  folder.replace(folder.find('/'), 1, "--");
-  const fs::path home = cache / folder;
+  TRY(check_hub_revision(name));
+  const fs::path home = cache / hub_folder_name(name.repository);
   std::error_code failure;
   if (!fs::is_directory(home, failure))
     return not_in_cache(name, name.repository, "a folder of that path or a model in the cache",

@@ -1,6 +1,6 @@
-// The Hugging Face cache: finds the snapshot of a model that huggingface_hub has downloaded. It
-// reads the folders alone and fetches nothing. Layout: huggingface_hub's guide "Understand
-// caching".
+// The Hugging Face cache: finds the snapshot of a model that `nibble pull` or huggingface_hub has
+// downloaded. It reads the folders alone and fetches nothing. Layout: huggingface_hub's guide
+// "Understand caching".
 #pragma once
 
 #include <filesystem>
@@ -9,30 +9,30 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "hub/hub_name.h"
 
 namespace nibble {
-
-/// A model's name on the hub, "org/name", and a branch, tag or commit of it; empty: main.
-struct HubName {
-  std::string repository;
-  std::string revision;
-};
-
-/// `word` as "org/name" or "org/name@revision". Nothing: it has not the form of a name on the hub,
-/// so it is a path: other than one slash, a part that starts or ends with '.' or '-', "..", "--",
-/// other characters than letters, digits and "._-".
-std::optional<HubName> parse_hub_name(std::string_view word);
 
 /// Looks up an environment variable; nullptr: not set.
 using HubEnvironment = const char* (*)(const char* name);
 
+/// huggingface_hub's own folder: HF_HOME, else XDG_CACHE_HOME/huggingface, else
+/// ~/.cache/huggingface; ~ and $VARIABLE are replaced.
+std::filesystem::path hub_home_folder(HubEnvironment environment);
+
 /// The folder where huggingface_hub keeps models: HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else
-/// `hub` in HF_HOME, else in XDG_CACHE_HOME/huggingface, else in ~/.cache/huggingface; ~ and
-/// $VARIABLE are replaced. A variable that is empty counts as not set.
+/// `hub` in hub_home_folder. A variable that is empty counts as not set.
 std::filesystem::path hub_cache_folder(HubEnvironment environment);
 
 /// The files of a snapshot that the caller reads: its weights too, or the other files alone.
 enum class SnapshotNeeds : uint8_t { weights, papers };
+
+/// The model of the cache that a word without an owner means: "qwen3.6-35b-a3b" is
+/// Qwen/Qwen3.6-35B-A3B, in any case of letters, with @REV or without. Nothing: no model of the
+/// cache has that name, or the word has not the form of one. Errors: invalid_argument where several
+/// owners have such a model.
+Result<std::optional<HubName>> find_hub_alias(const std::filesystem::path& cache,
+                                              std::string_view word);
 
 /// The folder of `name` in the `cache`. Errors: invalid_argument for a revision that cannot be one;
 /// not_found, with the command that downloads it, for a model or revision that is not there and for

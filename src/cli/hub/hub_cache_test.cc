@@ -140,11 +140,11 @@ TEST_F(HubSnapshot, WhatIsNotThereSaysHowToGetIt) {
   TemporaryFolder empty;
   expect_error(find_hub_folder(empty.path(), {.repository = "org/name", .revision = ""},
                                SnapshotNeeds::weights),
-               ErrorCode::not_found, {"org/name", "neither", "`hf download org/name` gets it"});
+               ErrorCode::not_found, {"org/name", "neither", "`nibble pull org/name` gets it"});
   expect_error(find("fp8-head"), ErrorCode::not_found,
-               {"revision fp8-head", "found main", "hf download org/name --revision fp8-head"});
+               {"revision fp8-head", "found main", "nibble pull org/name@fp8-head"});
   const std::string other(40, 'a');
-  expect_error(find(other), ErrorCode::not_found, {other, "hf download org/name --revision aaaa"});
+  expect_error(find(other), ErrorCode::not_found, {other, "nibble pull org/name@aaaa"});
   write_test_file(home() / "refs/broken", "../../../etc");
   expect_error(find("broken"), ErrorCode::corrupt, {"refs/broken", "40 hexadecimal digits"});
 }
@@ -159,7 +159,7 @@ TEST_F(HubSnapshot, RevisionsThatLeaveTheCacheAreRefused) {
 TEST_F(HubSnapshot, PartialSnapshots) {
   fs::remove(snapshot() / "two.safetensors");
   expect_error(find(), ErrorCode::not_found,
-               {"in part", "2 shards of its index", "1, without two.safetensors", "hf download"});
+               {"in part", "2 shards of its index", "1, without two.safetensors", "nibble pull"});
   EXPECT_TRUE(find("", SnapshotNeeds::papers).ok());
   fs::create_symlink("../../blobs/gone", snapshot() / "two.safetensors");
   expect_error(find(), ErrorCode::not_found,

@@ -46,6 +46,9 @@ std::string notice_of(const std::string& word, std::string_view revision, Snapsh
 Result<fs::path> checkpoint_folder(const std::string& word, Terminal& terminal, SnapshotNeeds needs,
                                    std::string_view revision) {
   auto name = hub_name_of(word);
+  std::error_code failure;
+  if (!name && !fs::exists(word, failure))
+    name = TRY(find_hub_alias(hub_cache_folder(variable_of), word));
   if (!name) {
     terminal.err(notice_of(word, revision, needs));
     return fs::path(word);

@@ -29,7 +29,8 @@ std::filesystem::path user_folder(const char* variable, std::string_view fallbac
 std::optional<HubName> hub_name_of(const std::string& word);
 
 /// The checkpoint folder that `word` means: a path, or with the form ORG/NAME[@REV] a model of the
-/// Hugging Face cache; a path that exists wins, which a line says if the cache has the model too.
+/// Hugging Face cache, or its NAME[@REV] alone where no other owner's model there has it; a path
+/// that exists wins, which a line says if the cache has the model too.
 /// `revision` is asked for beside the word, or empty. Errors: those of find_hub_folder.
 Result<std::filesystem::path> checkpoint_folder(const std::string& word, Terminal& terminal,
                                                 SnapshotNeeds needs = SnapshotNeeds::weights,
