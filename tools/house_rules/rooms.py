@@ -11,7 +11,7 @@ import re
 
 FILES_MAX = 40
 ROOMS = {
-    "cli": ["hub", "options", "serving", "quantizing", "plan", "chat"],
+    "cli": ["options", "serving", "quantizing", "plan", "hub", "chat", "evaluating", "benchmarks"],
     "engine": ["sample", "cache", "schedule"],
     "model": ["config", "weights", "synthetic"],
     "quantize": ["rounding", "recipe", "report", "calibrate", "verify", "convert"],

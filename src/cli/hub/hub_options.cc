@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "cli/hub/hub_cache.h"
 #include "cli/options/folders.h"
+#include "cli/options/hub_cache.h"
 #include "hub/http_url.h"
 #include "hub/hub_replies.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "cli/hub/hub_cache.h"
+#include "cli/options/hub_cache.h"
 #include "cli/verb.h"
 
 namespace nibble {

@@ -1,5 +1,5 @@
 // models--ORG--NAME/{refs/REVISION, snapshots/COMMIT/FILE -> ../../blobs/HASH}.
-#include "cli/hub/hub_cache.h"
+#include "cli/options/hub_cache.h"
 
 #include <algorithm>
 #include <cctype>

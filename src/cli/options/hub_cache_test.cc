@@ -1,6 +1,6 @@
 // Names, the place of the cache, and snapshots that are whole, partial or not there. That the
 // layout is huggingface_hub's own is tests/cli/hub_cache_test.py.
-#include "cli/hub/hub_cache.h"
+#include "cli/options/hub_cache.h"
 
 #include <gtest/gtest.h>
 

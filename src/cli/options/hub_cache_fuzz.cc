@@ -2,7 +2,7 @@
 // snapshot, in a small Hugging Face cache. A folder that is found lies in that cache; all else is
 // refused in one line.
 #include "base/check.h"
-#include "cli/hub/hub_cache.h"
+#include "cli/options/hub_cache.h"
 #include "testing/test_files.h"
 
 namespace {
