@@ -146,6 +146,9 @@ std::string counted_patterns(int count) {
 }
 
 TEST(StructureProcess, CompilingHasItsMemory) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer has reserved all of its address space before";
+#endif
   constexpr size_t kMemory = size_t{16} << 20;
   const auto limited =
       with_worker({.time_max = std::chrono::minutes(2), .memory_bytes_max = kMemory});
