@@ -11,9 +11,9 @@ namespace {
 constexpr std::string_view kHead = R"(# Options
 
 These are all options of all verbs, as `nibble man --markdown` prints them from the table that the
-program reads flags by. The same table gives `nibble VERB --help`, `--help=KEYWORD` (the options whose
-name or help has that word), the manual page (`nibble man`) and the completion of bash, zsh and
-fish (`nibble completion SHELL`).
+program reads flags by. The same table gives `nibble VERB --help`, `--help=KEYWORD` (the options
+whose name or help has that word), the manual page (`nibble man`) and the completion of bash, zsh
+and fish (`nibble completion SHELL`).
 
 ## Where a value comes from
 
