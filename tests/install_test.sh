@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# install_test.sh BUILD_FOLDER: the installed folder must run where nothing but glibc >= 2.36 is.
-# Installs to a temporary folder, checks the glibc symbols asked for, moves the folder, and runs the
-# program in a root that holds glibc and this folder alone (needs root; else by checking ldd).
+# install_test.sh BUILD_FOLDER: the installed folder is whole and runs where nothing but glibc >= 2.36 is.
+# Installs to a temporary folder, checks what is in it and the glibc symbols asked for, moves the folder,
+# and runs the program in a root that holds glibc and this folder alone (needs root; else by checking ldd).
 set -euo pipefail
 build=$1
 work=$(mktemp -d)
@@ -12,23 +12,38 @@ mkdir "$work/root"
 mv "$work/first" "$work/root/nibble-folder"
 folder=$work/root/nibble-folder
 
-newest=$(objdump -T "$folder/nibble" "$folder"/lib/*.so* 2>/dev/null |
+for file in bin/nibble share/man/man1/nibble.1 share/bash-completion/completions/nibble \
+    share/zsh/vendor-completions/_nibble share/fish/vendor_completions.d/nibble.fish \
+    share/doc/nibble/LICENSE share/doc/nibble/NOTICE share/nibble/recipes/mixed.yaml \
+    share/doc/nibble/licences/xgrammar/LICENSE share/doc/nibble/examples/nibble.service; do
+  [ -s "$folder/$file" ] || { echo "missing: $file"; exit 1; }
+done
+for library in "$folder"/lib/nibble/*.so*; do
+  package=$(dpkg-query -S "$(realpath "/lib/x86_64-linux-gnu/${library##*/}")" 2>/dev/null ||
+            dpkg-query -S "*/${library##*/}") && package=${package%%:*}
+  grep -q "  $package, of Debian's source" "$folder/share/doc/nibble/NOTICE" ||
+    { echo "NOTICE does not name $package, whose ${library##*/} is carried"; exit 1; }
+  [ -s "$folder/share/doc/nibble/licences/$package" ] || { echo "no licence of $package"; exit 1; }
+done
+
+newest=$(objdump -T "$folder/bin/nibble" "$folder"/lib/nibble/*.so* 2>/dev/null |
          grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
 echo "newest glibc symbol: $newest"
 [ "$(printf '%s\nGLIBC_2.36\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.36 ]
 
-outside=$(ldd "$folder/nibble" | grep '=> /' | grep -v "$folder" |
+outside=$(ldd "$folder/bin/nibble" | grep '=> /' | grep -v "$folder" |
           grep -vE 'lib(c|m|dl|rt|pthread|resolv|util)\.so' || true)
 if [ -n "$outside" ]; then echo "not in the folder: $outside"; exit 1; fi
 
 if [ "$(id -u)" -eq 0 ]; then
-  ldd "$folder/nibble" "$folder"/lib/*.so* 2>/dev/null | grep -oE '/[^ ]+lib(c|m|dl|rt|pthread|resolv|util)\.so[^ ]*|/[^ ]*ld-linux[^ ]*' |
+  ldd "$folder/bin/nibble" "$folder"/lib/nibble/*.so* 2>/dev/null |
+    grep -oE '/[^ ]+lib(c|m|dl|rt|pthread|resolv|util)\.so[^ ]*|/[^ ]*ld-linux[^ ]*' |
     sort -u | while read -r library; do install -D "$library" "$work/root$library"; done
   mkdir "$work/root/proc"
   mount -t proc proc "$work/root/proc"  # the loader reads $ORIGIN from /proc/self/exe
   trap 'umount "$work/root/proc"; rm -rf "$work"' EXIT
-  chroot "$work/root" /nibble-folder/nibble --version
+  chroot "$work/root" /nibble-folder/bin/nibble --version
 else
-  "$folder/nibble" --version
+  "$folder/bin/nibble" --version
 fi
 du -sh "$folder" | cut -f1

@@ -46,6 +46,9 @@ beside "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble
   --model pebble/model
 beside "the bits that the CPU computes" "$python" tests/cli/bits_test.py --nibble "$nibble" \
   --model pebble/model
+beside "the one table of options" "$python" tests/cli/options_test.py \
+  --nibble "$nibble" --model pebble/model
+beside "what bash completes" "$python" tests/cli/completion_test.py --nibble "$nibble" --shell bash
 beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py

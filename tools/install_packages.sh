@@ -7,8 +7,8 @@ cd "$(dirname "$0")/.."
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev
        libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev libcurl4-openssl-dev)
-tests=(libgtest-dev ccache python3 python3-venv tmux)
-full=(chromium chromium-driver)
+tests=(libgtest-dev ccache python3 python3-venv tmux man-db groff-base mandoc)
+full=(chromium chromium-driver zsh fish systemd debootstrap buildah)
 needs_boost=1.81
 
 case "${1:-}" in

@@ -15,7 +15,8 @@ constexpr Option kOptions[] = {
     {"model", "NAME", "",
      "the name to ask for, such as BASE:thinking-coding; default: the server's"},
     {"api-key", "KEY", "",
-     "the key that the server wants; default: a word, for one that wants none"},
+     "the key that the server wants; default: a word, for one that wants none", "",
+     OptionForm::plain, OptionSecrecy::secret},
 };
 
 constexpr std::string_view kAnyKey = "nibble";

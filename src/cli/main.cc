@@ -5,16 +5,14 @@
 #include "backend/cuda/cuda_backend.h"
 #include "cli/serving/serve_help.h"
 #include "cli/serving/vllm_flags.h"
+#include "cli/config_file.h"
+#include "cli/option_search.h"
+#include "cli/settings_report.h"
 #include "cli/verb.h"
 #include "grammar/structure_worker.h"
 
 namespace nibble {
 namespace {
-
-constexpr const Verb* kVerbs[] = {
-    &kQuantizeVerb, &kVerifyVerb, &kInspectVerb, &kConvertVerb, &kRenderVerb, &kRunVerb,
-    &kChatVerb,     &kScoreVerb,  &kServeVerb,   &kConnectVerb, &kSynthVerb,  &kPlanVerb,
-    &kDoctorVerb,   &kPullVerb,   &kLsVerb,      &kRmVerb,      &kShowVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -26,13 +24,15 @@ std::string overview() {
   std::string text =
       "nibble: quantizes Qwen3.5/3.6 checkpoints to NVFP4 and serves them\n\nUsage: nibble VERB "
       "...\n\n";
-  for (const Verb* verb : kVerbs) {
+  for (const Verb* verb : all_verbs()) {
     std::string left = concat("  ", verb->name, " ", verb->positionals);
     left.resize(std::max<size_t>(left.size() + 2, 32), ' ');
     text += concat(left, verb->summary, "\n");
   }
   return text +
-         "\n`nibble VERB --help` lists the options of one; `nibble --version` prints the version "
+         "\n`nibble VERB --help` lists the options of one, `--help=KEYWORD` those whose name or "
+         "help "
+         "has a word; `nibble --version` prints the version "
          "and the CUDA targets.\n"
          "Results go to standard output, everything else to standard error.\n"
          "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the card failed, 130 interrupted.\n";
@@ -47,15 +47,9 @@ int fail(Terminal& terminal, std::string_view who, const Error& error, int code)
   return code;
 }
 
-const Verb* find_verb(std::string_view name) {
-  for (const Verb* verb : kVerbs)
-    if (verb->name == name) return verb;
-  return nullptr;
-}
-
 int unknown_verb(Terminal& terminal, std::string_view name) {
   std::vector<std::string_view> names;
-  for (const Verb* verb : kVerbs) names.push_back(verb->name);
+  for (const Verb* verb : all_verbs()) names.push_back(verb->name);
   const auto near = nearest_name(name, names);
   std::string advice = "`nibble --help` lists the verbs";
   if (!near.empty()) advice = concat("did you mean ", near, "?");
@@ -67,36 +61,53 @@ int unknown_verb(Terminal& terminal, std::string_view name) {
               kExitUsage);
 }
 
+/// The text that `word` of a command asks for about the verb's options; empty if it asks nothing.
+std::optional<Result<std::string>> help_for(const Verb& verb, std::string_view word) {
+  constexpr std::string_view kKeyword = "--help=";
+  const bool serve = &verb == &kServeVerb;
+  if (word == "--help" || word == "-h")
+    return serve ? serve_help(HelpLength::most_used) : help_text(verb);
+  if (word == "--help=all") return serve ? serve_help(HelpLength::all) : help_text(verb);
+  if (word == "--help=vllm" && !verb.foreign.empty()) return vllm_flag_table();
+  if (word.starts_with(kKeyword)) return search_options(verb, word.substr(kKeyword.size()));
+  return std::nullopt;
+}
+
+int print(Terminal& terminal, std::string_view who, const Result<std::string>& text) {
+  if (!text.ok()) return fail(terminal, who, text.error(), kExitUsage);
+  return terminal.out(text.value()).ok() ? kExitOk : kExitFailure;
+}
+
+/// The command that has no verb, only a question about the program.
+std::optional<Result<std::string>> help_for(std::string_view word) {
+  constexpr std::string_view kKeyword = "--help=";
+  if (word == "--help" || word == "-h" || word == "help") return overview();
+  if (word.starts_with(kKeyword)) return search_all_options(word.substr(kKeyword.size()));
+  if (word == "--version" || word == "version")
+    return concat("nibble ", NIBBLE_VERSION, "\nCUDA code: ", describe_cuda_code(), "\n");
+  return std::nullopt;
+}
+
 int run(const std::vector<std::string>& words) {
   Terminal terminal;
   if (words.empty()) {
     terminal.err(overview());
     return kExitUsage;
   }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help")
-    return terminal.out(overview()).ok() ? kExitOk : kExitFailure;
-  if (words[0] == "--version" || words[0] == "version")
-    return terminal.out(concat("nibble ", NIBBLE_VERSION, "\nCUDA code: ", describe_cuda_code(),
-                               "\n"))
-                   .ok()
-               ? kExitOk
-               : kExitFailure;
+  if (const auto text = help_for(words[0])) return print(terminal, "nibble", *text);
   const Verb* verb = find_verb(words[0]);
   if (verb == nullptr) return unknown_verb(terminal, words[0]);
+  const std::string who = concat("nibble ", verb->name);
   const std::span<const std::string> rest = std::span(words).subspan(1);
   for (const auto& word : rest) {
     if (word == "--") break;
-    if (word == "--help" || word == "-h" || word == "--help=all") {
-      const HelpLength length = word == "--help=all" ? HelpLength::all : HelpLength::most_used;
-      const std::string text = verb == &kServeVerb ? serve_help(length) : help_text(*verb);
-      return terminal.out(text).ok() ? kExitOk : kExitFailure;
-    }
-    if (word == "--help=vllm" && !verb->foreign.empty())
-      return terminal.out(vllm_flag_table()).ok() ? kExitOk : kExitFailure;
+    if (const auto text = help_for(*verb, word)) return print(terminal, who, *text);
   }
-  const std::string who = concat("nibble ", verb->name);
-  const auto arguments = parse_arguments(*verb, rest, environment);
+  const ConfigSettings config = read_config(*verb, rest, environment);
+  const auto arguments = parse_arguments(*verb, rest, environment, config);
   if (!arguments.ok()) return fail(terminal, who, arguments.error(), kExitUsage);
+  if (arguments.value().enabled("print-config"))
+    return print(terminal, who, settings_report(*verb, arguments.value()));
   const auto code = verb->run(arguments.value(), terminal);
   if (code.ok()) return code.value();
   const bool usage = code.error().code == ErrorCode::invalid_argument;

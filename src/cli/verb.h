@@ -1,5 +1,5 @@
-// A verb of the program: its option table and its function. Help text, checking of flags, defaults
-// and NIBBLE_<FLAG> environment names all come from the one table.
+// A verb of the program: its option table and its function. Help, manual page, completion, checking
+// of flags, keys of the configuration file and NIBBLE_<FLAG> environment names come from the table.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +25,10 @@ enum class OptionForm : uint8_t {
   operand,  // one word that stands for the verb's first positional
 };
 
+/// secret: a key or token. It is shown nowhere, and a configuration file only says which file has
+/// it.
+enum class OptionSecrecy : uint8_t { open, secret };
+
 struct Option {
   std::string_view name;  // without the dashes: "max-tokens"
   /// Placeholder in help: "N". Empty makes it a switch (--no-NAME too); one that begins with
@@ -34,6 +38,7 @@ struct Option {
   std::string_view help;
   std::string_view alias = {};  // the name it has elsewhere, taken as well; short ones as "-x"
   OptionForm form = OptionForm::plain;
+  OptionSecrecy secrecy = OptionSecrecy::open;
 };
 
 /// A flag of another program that means nothing here. Some of its values may be taken, with a line
@@ -54,17 +59,32 @@ constexpr auto joined_options(const std::array<Option, N>&... tables) {
   return all;
 }
 
-enum class ValueSource : uint8_t { fallback, environment, flag };
+// Options of every verb.
+inline constexpr auto kCommonOptions = std::to_array<Option>({
+    {"config", "FILE", "",
+     "reads options from the table [VERB] of this TOML file; empty: from no file; default: "
+     "nibble/config.toml in $XDG_CONFIG_HOME (~/.config) or in $XDG_CONFIG_DIRS (/etc/xdg)"},
+    {"print-config", "", "false",
+     "prints each option with its value and where that comes from, in the form of such a file, "
+     "then ends"},
+});
 
-/// The words after the verb, checked against its table. Precedence: flag, environment, default.
+enum class ValueSource : uint8_t { fallback, file, environment, flag };
+
+/// The words after the verb, checked against its table. Precedence: flag, environment,
+/// configuration file, default.
 class Arguments {
  public:
   int positional_count() const { return static_cast<int>(positionals_.size()); }
   const std::string& positional(int index) const;
 
-  /// True if the user set it, by flag or environment.
+  /// True if the user set it, by flag, environment or configuration file.
   bool given(std::string_view name) const { return source(name) != ValueSource::fallback; }
   ValueSource source(std::string_view name) const;
+  /// Where the value comes from: "--port", "NIBBLE_PORT", "FILE line 3", "default".
+  std::string origin(std::string_view name) const;
+  /// The origins of values that gave way to it, the strongest first.
+  std::vector<std::string> overridden(std::string_view name) const;
   /// A switch that is on.
   bool enabled(std::string_view name) const;
   /// The value or the default; empty optional if neither.
@@ -79,7 +99,7 @@ class Arguments {
   /// The same words with another value of an option, for "what if" questions.
   Arguments with(std::string_view name, std::string value) const {
     Arguments changed = *this;
-    changed.values_[std::string(name)] = {std::move(value), ValueSource::flag};
+    changed.values_[std::string(name)] = {.text = std::move(value), .source = ValueSource::flag};
     return changed;
   }
 
@@ -88,6 +108,8 @@ class Arguments {
   struct Value {
     std::string text;
     ValueSource source = ValueSource::fallback;
+    std::string place = {};                    // in the file that says it
+    std::vector<std::string> overridden = {};  // the weakest first
   };
   std::vector<std::string> positionals_;
   std::map<std::string, Value, std::less<>> values_;
@@ -113,29 +135,54 @@ inline constexpr int kExitUsage = 2;          // unknown verb or flag, bad value
 inline constexpr int kExitDevice = 3;         // the card failed while it served; start again
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
-// One per file of this folder, listed in main.cc.
+// One per file of this folder, listed in verbs.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kPullVerb,
-    kLsVerb, kRmVerb, kShowVerb;
+    kLsVerb, kRmVerb, kShowVerb, kManVerb, kCompletionVerb;
+
+/// All verbs, in the order of the help.
+std::span<const Verb* const> all_verbs();
+const Verb* find_verb(std::string_view name);
+
+/// The verb's option, foreign flag or common option of this name or alias; null if there is none.
+const Option* find_option(const Verb& verb, std::string_view name);
+
+/// One value of a configuration file, in the words of a flag.
+struct ConfigSetting {
+  std::string option;
+  std::string text;
+  std::string place;  // "FILE line 3"
+};
+
+/// All that a configuration file says for one verb. `errors` has a line for each thing that is
+/// wrong with the file, or is empty.
+struct ConfigSettings {
+  std::vector<ConfigSetting> values;
+  std::string errors;
+};
 
 /// Checks `words` against the verb's tables and its values with Verb::check. `environment` looks up
-/// NIBBLE_<FLAG> names. The error has a line for everything that is wrong.
+/// NIBBLE_<FLAG> names. The error has a line for everything that is wrong, in `config` too.
 using EnvironmentLookup = std::optional<std::string> (*)(const std::string& name);
 Result<Arguments> parse_arguments(const Verb& verb, std::span<const std::string> words,
-                                  EnvironmentLookup environment);
+                                  EnvironmentLookup environment, const ConfigSettings& config = {});
 
 /// The NIBBLE_<FLAG> name of an option.
 std::string environment_name(std::string_view option);
+
+/// The name as tables have it: vLLM spells every name with dashes or underscores.
+std::string with_dashes(std::string_view name);
 
 /// A whole number as vLLM reads it: digits, or digits with K, M, G, T (powers of 1,024) or k, m, g,
 /// t (powers of 1,000; fractions allowed: 25.6k). Empty for anything else.
 std::optional<int64_t> read_size(std::string_view text);
 
-/// Usage, summary and the option table.
+/// Usage, summary, the option table and the common options.
 std::string help_text(const Verb& verb);
 /// Its parts: usage and summary, a line for each option, a line about foreign flags or nothing.
 std::string help_head(const Verb& verb);
 std::string option_rows(std::span<const Option> options);
+std::string common_help();
 std::string foreign_help(const Verb& verb);
 
 /// The candidate that `word` is a slip of: at most two letters differ, and one in four. Empty if

@@ -1,5 +1,5 @@
-// Words against the tables of a verb: flags, switches, operands, environment. What is wrong is
-// gathered, so that one run tells all of it.
+// Words against the tables of a verb: flags, switches, operands, environment, what a configuration
+// file says. What is wrong is gathered, so that one run tells all of it.
 #include <algorithm>
 #include <cctype>
 
@@ -29,13 +29,6 @@ Result<std::string> switch_value(std::string_view source, std::string_view text)
                      .found = concat("\"", text, "\"")});
 }
 
-/// vLLM spells every name with dashes or underscores.
-std::string with_dashes(std::string_view name) {
-  std::string text(name);
-  std::ranges::replace(text, '_', '-');
-  return text;
-}
-
 /// A value of --NAME.KEY as vLLM reads it: JSON, else a size, else text.
 Json member_value(std::string_view text) {
   if (auto parsed = parse_json(text, "value"); parsed.ok()) return std::move(parsed).value();
@@ -60,8 +53,15 @@ class ArgumentParser {
   ArgumentParser(const Verb& verb, EnvironmentLookup environment)
       : verb_(verb), environment_(environment) {}
 
-  Result<Arguments> parse(std::span<const std::string> words) {
-    apply_defaults();
+  Result<Arguments> parse(std::span<const std::string> words, const ConfigSettings& config) {
+    if (!config.errors.empty()) errors_.add(Error{ErrorCode::invalid_argument, config.errors});
+    apply_defaults(verb_.options);
+    apply_defaults(kCommonOptions);
+    for (const ConfigSetting& setting : config.values)
+      if (const Option* option = find_option(verb_, setting.option); option != nullptr)
+        store(*option, {.text = setting.text, .source = ValueSource::file, .place = setting.place});
+    apply_environment(verb_.options);
+    apply_environment(kCommonOptions);
     bool only_positionals = false;
     for (size_t i = 0; i < words.size(); ++i) {
       const std::string& word = words[i];
@@ -73,7 +73,7 @@ class ArgumentParser {
         take_option(words, i);
     }
     take_operand();
-    if (!unknown_) check_positionals();
+    if (!unknown_ && !arguments_.enabled("print-config")) check_positionals();
     if (verb_.check != nullptr) errors_.add(verb_.check(arguments_));
     TRY(errors_.result());
     return std::move(arguments_);
@@ -82,32 +82,31 @@ class ArgumentParser {
  private:
   using Words = std::span<const std::string>;
 
-  void apply_defaults() {
-    for (const auto& option : verb_.options) {
-      if (!option.fallback.empty())
-        arguments_.values_[std::string(option.name)] = {std::string(option.fallback),
-                                                        ValueSource::fallback};
+  void apply_defaults(std::span<const Option> options) {
+    for (const auto& option : options)
+      if (!option.fallback.empty()) store(option, {.text = std::string(option.fallback)});
+  }
+
+  void apply_environment(std::span<const Option> options) {
+    for (const auto& option : options) {
       const std::string name = environment_name(option.name);
       auto value = environment_(name);
       if (!value) continue;
       if (option.value.empty()) value = errors_.take(switch_value(name, *value));
-      arguments_.values_[std::string(option.name)] = {*value, ValueSource::environment};
+      store(option, {.text = std::move(*value), .source = ValueSource::environment});
     }
   }
 
-  const Option* find_option(std::string_view name) const {
-    const auto called = [name](const Option& option) {
-      return option.name == name || (!option.alias.empty() && option.alias == name);
-    };
-    for (const auto& option : verb_.options)
-      if (called(option)) return &option;
-    for (const auto& flag : verb_.foreign)
-      if (called(flag.option)) return &flag.option;
-    return nullptr;
+  void store(const Option& option, Arguments::Value value) {
+    Arguments::Value& kept = arguments_.values_[std::string(option.name)];
+    value.overridden = std::move(kept.overridden);
+    if (kept.source != ValueSource::fallback && kept.source != value.source)
+      value.overridden.push_back(arguments_.origin(option.name));
+    kept = std::move(value);
   }
 
   void set(const Option& option, std::string text) {
-    arguments_.values_[std::string(option.name)] = {std::move(text), ValueSource::flag};
+    store(option, {.text = std::move(text), .source = ValueSource::flag});
   }
 
   /// words[i] begins with a dash; i ends at the last word that belongs to it.
@@ -118,11 +117,11 @@ class ArgumentParser {
     const std::string_view written = word.substr(is_long ? 2 : 0, equals - (is_long ? 2 : 0));
     const size_t dot = written.find('.');
     const std::string name = is_long ? with_dashes(written.substr(0, dot)) : std::string(written);
-    const Option* option = find_option(name);
+    const Option* option = find_option(verb_, name);
     std::optional<std::string_view> attached;
     if (equals != word.npos) attached = word.substr(equals + 1);
     if (option == nullptr && name.starts_with("no-") && !attached && dot == word.npos) {
-      option = find_option(name.substr(3));
+      option = find_option(verb_, name.substr(3));
       if (option != nullptr && option->value.empty()) return set(*option, "false");
       if (option != nullptr) return refuse_no(*option);
     }
@@ -217,6 +216,7 @@ class ArgumentParser {
     while (word.starts_with("--") && has_value(words, i)) ++i;
     unknown_ = true;
     std::vector<std::string_view> names = {"help"};
+    for (const auto& option : kCommonOptions) names.push_back(option.name);
     for (const auto& option : verb_.options) names.push_back(option.name);
     for (const auto& flag : verb_.foreign) names.push_back(flag.option.name);
     const std::string_view near =
@@ -253,16 +253,9 @@ class ArgumentParser {
   bool unknown_ = false;  // an option, whose value cannot be told from a positional
 };
 
-std::string environment_name(std::string_view option) {
-  std::string name = "NIBBLE_";
-  for (const char c : option)
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
-}
-
 Result<Arguments> parse_arguments(const Verb& verb, std::span<const std::string> words,
-                                  EnvironmentLookup environment) {
-  return ArgumentParser(verb, environment).parse(words);
+                                  EnvironmentLookup environment, const ConfigSettings& config) {
+  return ArgumentParser(verb, environment).parse(words, config);
 }
 
 }  // namespace nibble

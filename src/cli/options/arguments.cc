@@ -1,4 +1,4 @@
-// Values of checked words: text, numbers with units, choices; the help of a verb; slips of names.
+// Values of checked words: text, numbers with units, choices; slips of names.
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -97,6 +97,28 @@ ValueSource Arguments::source(std::string_view name) const {
   return found == values_.end() ? ValueSource::fallback : found->second.source;
 }
 
+std::string Arguments::origin(std::string_view name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) return "default";
+  switch (found->second.source) {
+    case ValueSource::fallback:
+      return "default";
+    case ValueSource::file:
+      return found->second.place;
+    case ValueSource::environment:
+      return environment_name(name);
+    case ValueSource::flag:
+      break;
+  }
+  return concat("--", name);
+}
+
+std::vector<std::string> Arguments::overridden(std::string_view name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) return {};
+  return {found->second.overridden.rbegin(), found->second.overridden.rend()};
+}
+
 bool Arguments::enabled(std::string_view name) const { return text(name) == "true"; }
 
 std::optional<std::string> Arguments::text(std::string_view name) const {
@@ -153,38 +175,6 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     }
   }
   return best;
-}
-
-std::string help_head(const Verb& verb) {
-  return concat("nibble ", verb.name, verb.positionals.empty() ? "" : " ", verb.positionals,
-                verb.options.empty() ? "" : " [options]", "\n\n", verb.summary, "\n");
-}
-
-std::string option_rows(std::span<const Option> options) {
-  std::string text;
-  for (const auto& option : options) {
-    std::string left = concat("  --", option.name, option.value.empty() ? "" : " ", option.value,
-                              option.form == OptionForm::several ? " ..." : "");
-    left.resize(std::max<size_t>(left.size() + 2, 32), ' ');
-    text +=
-        concat(left, option.help,
-               option.fallback.empty() ? std::string() : concat(" [", option.fallback, "]"), "\n");
-  }
-  return text;
-}
-
-std::string foreign_help(const Verb& verb) {
-  if (verb.foreign.empty()) return {};
-  return concat("vLLM's flags are known too: `nibble ", verb.name,
-                " --help=vllm` says of each whether it is honoured, accepted or refused, and "
-                "why.\n");
-}
-
-std::string help_text(const Verb& verb) {
-  if (verb.options.empty()) return help_head(verb);
-  const std::string foreign = foreign_help(verb);
-  return concat(help_head(verb), "\nOptions (each also as NIBBLE_<NAME> in the environment):\n",
-                option_rows(verb.options), foreign.empty() ? "" : "\n", foreign);
 }
 
 }  // namespace nibble

@@ -7,17 +7,18 @@ namespace nibble {
 
 namespace {
 
-constexpr std::string_view kSecret = "api-key";
-
 bool off(const Option& option, const Arguments& arguments) {
   return option.value.empty() && !arguments.enabled(option.name);
 }
 
 std::string as_given(const Option& option, const Arguments& arguments) {
-  std::string value = option.name == kSecret ? "(hidden)" : *arguments.text(option.name);
+  std::string value =
+      option.secrecy == OptionSecrecy::secret ? "(hidden)" : *arguments.text(option.name);
   if (option.form == OptionForm::several) std::ranges::replace(value, ',', ' ');
   if (arguments.source(option.name) == ValueSource::environment)
     return concat(environment_name(option.name), "=", value);
+  if (arguments.source(option.name) == ValueSource::file)
+    return concat(arguments.origin(option.name), ": ", option.name, " = ", value);
   if (off(option, arguments)) return concat("--no-", option.name);
   return concat("--", option.name, option.value.empty() ? "" : concat(" ", value));
 }

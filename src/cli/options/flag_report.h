@@ -8,8 +8,8 @@
 
 namespace nibble {
 
-/// A line for each option that flag or environment gives, in the order of the tables. Keys are not
-/// shown.
+/// A line for each option that flag, environment or file gives, in the order of the tables. Keys
+/// are not shown.
 std::string flag_report(const Verb& verb, const Arguments& arguments);
 
 }  // namespace nibble

@@ -26,7 +26,7 @@ inline constexpr Option kCalibSeedOption = {"calib-seed", "N", "0",
 inline constexpr Option kCalibMapOption = {
     "calib-map", "NAME=FIELD", "", "fields of records by other names: prompt=query,response=reply"};
 inline constexpr Option kCalibBackendOption = {
-    "backend", "NAME", "auto",
+    "backend", "auto|cuda|cpu", "auto",
     "backend that calibrates: cuda or cpu; auto is cuda where a usable card is"};
 
 /// Everything a calibrated run needs, at addresses that stay.

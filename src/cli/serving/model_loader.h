@@ -38,16 +38,17 @@ struct LoadedModel {
 
 // Rows for a verb's option table, as kModelOptions.
 inline constexpr Option kBackendOption = {
-    "backend", "NAME", "auto", "cuda, cpu or reference; auto is cuda where a usable card is"};
+    "backend", "auto|cuda|cpu|reference", "auto",
+    "where it computes; auto is cuda where a usable card is, else cpu"};
 inline constexpr Option kActivationsOption = {
-    "activations", "MODE", "auto",
-    "precision of activations: auto, bf16, declared or f32 (on a card slow, for tests)"};
+    "activations", "auto|bf16|declared|f32", "auto",
+    "precision of activations; f32 is slow on a card and for tests"};
 inline constexpr Option kKvCacheOption = {
-    "kv-cache-dtype", "TYPE", "auto",
+    "kv-cache-dtype", "auto|bf16|fp8", "auto",
     "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "
     "fp8 (or fp8_e4m3) is E4M3 with scale 1"};
 inline constexpr Option kStateOption = {
-    "state-dtype", "TYPE", "f32",
+    "state-dtype", "f32|bf16", "f32",
     "the recurrent state: f32, or bf16 (half its memory and traffic), rounded after every token "
     "that is generated and every 64 of a prompt; also --mamba-ssm-cache-dtype",
     "mamba-ssm-cache-dtype"};
@@ -70,8 +71,8 @@ inline constexpr Option kHfOverridesOption = {
     "the same in vLLM's form: {\"text_config\":{\"rope_parameters\":{...}}}; no other key is "
     "taken"};
 inline constexpr Option kThreadsOption = {"threads", "N", "0", "threads; 0 is one per usable core"};
-inline constexpr Option kIsaOption = {
-    "isa", "NAME", "", "cpu backend: avx512, avx2 or scalar; the fastest usable if not given"};
+inline constexpr Option kIsaOption = {"isa", "avx512|avx2|scalar", "",
+                                      "cpu backend: the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
     kBackendOption,    kActivationsOption, kKvCacheOption,     kStateOption,

@@ -154,7 +154,7 @@ std::string serve_help(HelpLength length) {
     }
     text += concat(line, "\n");
   }
-  return text + "\n" + foreign_help(kServeVerb);
+  return text + common_help() + "\n" + foreign_help(kServeVerb);
 }
 
 }  // namespace nibble

@@ -35,7 +35,7 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
      "addresses or ranges (10.0.0.0/8) of proxies whose X-Forwarded-For says who asks"},
     {"api-key", "KEY", "",
      "clients must send one of these keys: all words up to the next option, or with commas", "",
-     OptionForm::several},
+     OptionForm::several, OptionSecrecy::secret},
     {"api-key-file", "FILE", "",
      "keys with rules and limits, one JSON object a line; read again when it changes"},
     {"no-auth", "", "false",
@@ -49,7 +49,7 @@ inline constexpr auto kServerOptions = std::to_array<Option>({
     {"log-requests", "", "true", "one line on standard error per request"},
     {"disable-log-requests", "", "false", "the same as --no-log-requests, as vLLM calls it",
      "disable-uvicorn-access-log"},
-    {"log-format", "KIND", "text", "form of the lines of --log-requests: text or json"},
+    {"log-format", "text|json", "text", "form of the lines of --log-requests"},
     {"log-prompts", "", "false", "the lines of --log-requests hold the bodies of requests"},
 });
 

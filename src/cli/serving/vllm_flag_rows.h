@@ -254,7 +254,6 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "--max-header-bytes and --max-header-lines are the limits", "this is a whole number"},
     {"root-path=PATH", "", "", "let the proxy remove the prefix"},
     {"grpc grpc-port=N", "", "", "the APIs are HTTP"},
-    {"config=FILE", "", "", "flags, or NIBBLE_<NAME> in the environment, say everything"},
 };
 
 /// vLLM's flags that are options here, under its name or another.
@@ -288,6 +287,7 @@ inline constexpr VllmOption kVllmOptions[] = {
     {"default-chat-template-kwargs", "as in vLLM"},
     {"max-logprobs long-prefill-token-threshold", "as in vLLM"},
     {"disable-log-requests disable-uvicorn-access-log", "as --no-log-requests"},
+    {"config", "TOML with a table [serve] of the flags' names, not YAML"},
 };
 
 }  // namespace nibble

@@ -33,7 +33,7 @@ std::string text_of(const std::string& path) {
 Json golden() { return parse_json(text_of("tests/golden/vllm/serve.json"), "golden").value(); }
 
 std::set<std::string_view> option_names() {
-  std::set<std::string_view> names;
+  std::set<std::string_view> names = {kCommonOptions[0].name};
   for (const Option& option : kServeVerb.options) names.insert({option.name, option.alias});
   return names;
 }

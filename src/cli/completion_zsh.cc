@@ -1,0 +1,80 @@
+// The completion of zsh: a function for compinit, with one call of _arguments for each verb.
+#include "cli/completion.h"
+#include "cli/option_values.h"
+
+namespace nibble {
+
+namespace {
+
+/// Text within single quotes where `special` characters need a backslash.
+std::string escaped(std::string_view text, std::string_view special) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+      continue;
+    }
+    if (c == '\\' || special.find(c) != special.npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+/// ":placeholder:action" of _arguments.
+std::string value_part(std::string_view placeholder) {
+  std::string action = " ";
+  if (value_kind(placeholder) == ValueKind::files) action = "_files";
+  if (value_kind(placeholder) == ValueKind::folders) action = "_files -/";
+  if (value_kind(placeholder) == ValueKind::words) {
+    action = "(";
+    for (const std::string_view word : placeholder_words(placeholder))
+      action += concat(action.size() > 1 ? " " : "", word);
+    action += ")";
+  }
+  return concat(":", escaped(placeholder, ":"), ":", action);
+}
+
+std::string option_part(const Option& option) {
+  const std::string help = concat("[", escaped(short_help(option.help), "[]"), "]");
+  if (!option.value.empty())
+    return concat(" \\\n        '--", option.name, "=", help, value_part(option.value), "'");
+  return concat(" \\\n        '--", option.name, help, "' \\\n        '--no-", option.name, help,
+                "'");
+}
+
+std::string verb_part(const Verb& verb) {
+  std::string text =
+      concat("      ", verb.name, ")\n      _arguments '--help[explains the options]'");
+  for (const Option& option : verb.options) text += option_part(option);
+  for (const Option& option : kCommonOptions) text += option_part(option);
+  for (const std::string_view place : positional_words(verb)) {
+    // An action that offers nothing would hide the options.
+    const bool free = value_kind(place) == ValueKind::other;
+    text +=
+        concat(" \\\n        '", free ? concat(":", place, ":_default") : value_part(place), "'");
+  }
+  return text + " ;;\n";
+}
+
+}  // namespace
+
+std::string zsh_completion() {
+  std::string verbs, cases;
+  for (const Verb* verb : all_verbs()) {
+    verbs += concat("    '", verb->name, ":", escaped(verb->summary, ""), "'\n");
+    cases += verb_part(*verb);
+  }
+  return concat(
+      "#compdef nibble\n# zsh completion of nibble, as `nibble completion zsh` prints "
+      "it\n_nibble() "
+      "{\n  local context state state_descr line\n  typeset -A opt_args\n  local -a verbs\n  "
+      "verbs=(\n",
+      verbs,
+      "  )\n  _arguments -C '1:verb:->verb' '*::argument:->argument'\n  case $state in\n    verb) "
+      "_describe verb verbs ;;\n    argument)\n    case $line[1] in\n",
+      cases,
+      "    esac ;;\n  esac\n}\nif [[ $funcstack[1] == _nibble ]]; then\n  _nibble \"$@\"\nelse\n  "
+      "compdef _nibble nibble\nfi\n");
+}
+
+}  // namespace nibble
