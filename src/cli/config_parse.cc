@@ -1,8 +1,8 @@
 // The text of a configuration file against the tables of the verbs; nothing is opened here.
 #include <algorithm>
 
-#include "cli/config_file.h"
-#include "cli/toml_document.h"
+#include "cli/options/config_file.h"
+#include "cli/options/toml_document.h"
 
 namespace nibble {
 

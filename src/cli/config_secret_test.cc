@@ -1,9 +1,9 @@
 // Secrets of the configuration file: they are read from files of their own and shown nowhere.
 #include <gtest/gtest.h>
 
-#include "cli/config_file.h"
-#include "cli/server_options.h"
-#include "cli/settings_report.h"
+#include "cli/options/config_file.h"
+#include "cli/options/settings_report.h"
+#include "cli/serving/server_options.h"
 #include "testing/test_files.h"
 
 namespace nibble {

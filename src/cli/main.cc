@@ -3,11 +3,11 @@
 #include <cstdlib>
 
 #include "backend/cuda/cuda_backend.h"
+#include "cli/options/config_file.h"
+#include "cli/options/option_search.h"
+#include "cli/options/settings_report.h"
 #include "cli/serving/serve_help.h"
 #include "cli/serving/vllm_flags.h"
-#include "cli/config_file.h"
-#include "cli/option_search.h"
-#include "cli/settings_report.h"
 #include "cli/verb.h"
 #include "grammar/structure_worker.h"
 

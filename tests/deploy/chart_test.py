@@ -131,7 +131,7 @@ class Checks:
             assert pod["terminationGracePeriodSeconds"] > wait + settings["shutdown-timeout"], name
 
     def test_probes_are_routes_of_the_server(self):
-        routes = (ROOT / "src/server/routes.cc").read_text()
+        routes = (ROOT / "src/server/routes/routes.cc").read_text()
         container = self.one("gpu", "Deployment")["spec"]["template"]["spec"]["containers"][0]
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             path = container[probe]["httpGet"]["path"]

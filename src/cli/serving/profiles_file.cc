@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "cli/toml_document.h"
+#include "cli/options/toml_document.h"
 
 namespace nibble {
 

@@ -1,5 +1,5 @@
 // TOML through toml++, with its failures as errors of one line.
-#include "cli/toml_document.h"
+#include "cli/options/toml_document.h"
 
 #include <algorithm>
 

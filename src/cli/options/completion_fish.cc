@@ -1,6 +1,6 @@
 // The completion of fish: one `complete` line for each verb and option.
-#include "cli/completion.h"
-#include "cli/option_values.h"
+#include "cli/options/completion.h"
+#include "cli/options/option_values.h"
 
 namespace nibble {
 

@@ -1,6 +1,6 @@
 // The configuration file: values as flags have them, what wins, where it is looked for, and the
 // words of refusals.
-#include "cli/config_file.h"
+#include "cli/options/config_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Finding and reading the configuration file.
-#include "cli/config_file.h"
+#include "cli/options/config_file.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // The completion of zsh: a function for compinit, with one call of _arguments for each verb.
-#include "cli/completion.h"
-#include "cli/option_values.h"
+#include "cli/options/completion.h"
+#include "cli/options/option_values.h"
 
 namespace nibble {
 

@@ -1,9 +1,9 @@
 // The manual page: its own words, and a section of options for each verb.
-#include "cli/manual_page.h"
+#include "cli/options/manual_page.h"
 
 #include <cctype>
 
-#include "cli/serve_help.h"
+#include "cli/serving/serve_help.h"
 #include "cli/verb.h"
 
 namespace nibble {

@@ -1,9 +1,9 @@
 // The kinds of placeholders as a shell sees them, and the search of --help=KEYWORD.
-#include "cli/option_values.h"
+#include "cli/options/option_values.h"
 
 #include <gtest/gtest.h>
 
-#include "cli/option_search.h"
+#include "cli/options/option_search.h"
 
 namespace nibble {
 namespace {

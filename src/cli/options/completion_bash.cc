@@ -1,8 +1,8 @@
 // The completion of bash: one function, which bash calls with the words of the line.
 #include <vector>
 
-#include "cli/completion.h"
-#include "cli/option_values.h"
+#include "cli/options/completion.h"
+#include "cli/options/option_values.h"
 
 namespace nibble {
 

@@ -1,5 +1,5 @@
 // Placeholders read as kinds of values.
-#include "cli/option_values.h"
+#include "cli/options/option_values.h"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
 // --print-config is a configuration file: it is read back with the same values, for every verb.
-#include "cli/settings_report.h"
+#include "cli/options/settings_report.h"
 
 #include <gtest/gtest.h>
 
-#include "cli/config_file.h"
+#include "cli/options/config_file.h"
 
 namespace nibble {
 namespace {

@@ -1,5 +1,5 @@
 // Options as lines of TOML.
-#include "cli/settings_report.h"
+#include "cli/options/settings_report.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The search over the tables of the verbs.
-#include "cli/option_search.h"
+#include "cli/options/option_search.h"
 
 #include <algorithm>
 #include <cctype>

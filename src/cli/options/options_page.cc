@@ -1,7 +1,7 @@
 // The page's own words, and a table for each verb; for `serve` one for each group.
-#include "cli/options_page.h"
+#include "cli/options/options_page.h"
 
-#include "cli/serve_help.h"
+#include "cli/serving/serve_help.h"
 #include "cli/verb.h"
 
 namespace nibble {

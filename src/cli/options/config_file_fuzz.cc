@@ -1,7 +1,7 @@
 // Fuzz entry: one configuration file (TOML). Each value that is read belongs to an option of the
 // verb and names its line; each error is a line that names the file, and never a secret.
 #include "base/check.h"
-#include "cli/config_file.h"
+#include "cli/options/config_file.h"
 
 namespace {
 
