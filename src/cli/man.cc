@@ -1,6 +1,6 @@
 // nibble man: the manual page of the program, and the same tables as a page of Markdown.
-#include "cli/options/manual_page.h"
-#include "cli/options/options_page.h"
+#include "cli/manual/manual_page.h"
+#include "cli/manual/options_page.h"
 #include "cli/verb.h"
 
 namespace nibble {

@@ -11,7 +11,8 @@ import re
 
 FILES_MAX = 40
 ROOMS = {
-    "cli": ["options", "serving", "quantizing", "plan", "hub", "chat", "evaluating", "benchmarks"],
+    "cli": ["options", "serving", "manual", "quantizing", "plan", "hub", "chat", "evaluating",
+            "benchmarks"],
     "engine": ["sample", "cache", "schedule"],
     "model": ["config", "weights", "synthetic"],
     "quantize": ["rounding", "recipe", "report", "calibrate", "verify", "convert"],

@@ -1,5 +1,5 @@
 // nibble completion: the script that completes the program's options in a shell.
-#include "cli/options/completion.h"
+#include "cli/manual/completion.h"
 
 #include "cli/verb.h"
 

@@ -1,5 +1,5 @@
 // The completion of zsh: a function for compinit, with one call of _arguments for each verb.
-#include "cli/options/completion.h"
+#include "cli/manual/completion.h"
 #include "cli/options/option_values.h"
 
 namespace nibble {

@@ -1,5 +1,5 @@
 // The page's own words, and a table for each verb; for `serve` one for each group.
-#include "cli/options/options_page.h"
+#include "cli/manual/options_page.h"
 
 #include "cli/serving/serve_help.h"
 #include "cli/verb.h"

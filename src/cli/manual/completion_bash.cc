@@ -1,7 +1,7 @@
 // The completion of bash: one function, which bash calls with the words of the line.
 #include <vector>
 
-#include "cli/options/completion.h"
+#include "cli/manual/completion.h"
 #include "cli/options/option_values.h"
 
 namespace nibble {

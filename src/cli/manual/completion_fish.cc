@@ -1,5 +1,5 @@
 // The completion of fish: one `complete` line for each verb and option.
-#include "cli/options/completion.h"
+#include "cli/manual/completion.h"
 #include "cli/options/option_values.h"
 
 namespace nibble {

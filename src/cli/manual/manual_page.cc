@@ -1,5 +1,5 @@
 // The manual page: its own words, and a section of options for each verb.
-#include "cli/options/manual_page.h"
+#include "cli/manual/manual_page.h"
 
 #include <cctype>
 
