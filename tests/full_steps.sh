@@ -45,6 +45,8 @@ for version in 0.26.0 0.32.0; do
     "build/venv-vllm-$version/bin/python" tools/oracle/vllm_loads.py \
     build/release/src/cli/nibble pebble/model
 done
+step "vLLM reads what bench serve writes" build/venv-vllm-0.32.0/bin/python \
+  tests/cli/bench_vllm_test.py --nibble build/release/src/cli/nibble
 # After the environment of vLLM, whose benchmark is one of the clients.
 step "clients of the server, each in its own environment" "$python" tests/clients/run_clients.py \
   --nibble build/release/src/cli/nibble --model pebble/model

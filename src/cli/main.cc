@@ -10,10 +10,11 @@
 namespace nibble {
 namespace {
 
-constexpr const Verb* kVerbs[] = {&kQuantizeVerb, &kVerifyVerb,  &kInspectVerb, &kConvertVerb,
-                                  &kRenderVerb,   &kRunVerb,     &kChatVerb,    &kScoreVerb,
-                                  &kServeVerb,    &kConnectVerb, &kSynthVerb,   &kPlanVerb,
-                                  &kDoctorVerb};
+constexpr const Verb* kVerbs[] = {
+    &kQuantizeVerb,     &kVerifyVerb,       &kInspectVerb, &kConvertVerb,    &kRenderVerb,
+    &kRunVerb,          &kChatVerb,         &kScoreVerb,   &kServeVerb,      &kConnectVerb,
+    &kSynthVerb,        &kPlanVerb,         &kDoctorVerb,  &kBenchServeVerb, &kBenchModelVerb,
+    &kBenchStartupVerb, &kBenchQuantizeVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -46,15 +47,26 @@ int fail(Terminal& terminal, std::string_view who, const Error& error, int code)
   return code;
 }
 
-const Verb* find_verb(std::string_view name) {
+/// The verb whose name, of one or two words, the command begins with.
+const Verb* find_verb(std::span<const std::string> words) {
+  const std::string two = words.size() < 2 ? "" : concat(words[0], " ", words[1]);
   for (const Verb* verb : kVerbs)
-    if (verb->name == name) return verb;
+    if (verb->name == words[0] || verb->name == two) return verb;
   return nullptr;
+}
+
+/// The verbs whose first word is `name`, a line each; empty if there are none.
+std::string verbs_below(std::string_view name) {
+  std::string text;
+  for (const Verb* verb : kVerbs)
+    if (verb->name.starts_with(concat(name, " ")))
+      text += concat("nibble ", verb->name, " ", verb->positionals, ": ", verb->summary, "\n");
+  return text;
 }
 
 int unknown_verb(Terminal& terminal, std::string_view name) {
   std::vector<std::string_view> names;
-  for (const Verb* verb : kVerbs) names.push_back(verb->name);
+  for (const Verb* verb : kVerbs) names.push_back(verb->name.substr(0, verb->name.find(' ')));
   const auto near = nearest_name(name, names);
   std::string advice = "`nibble --help` lists the verbs";
   if (!near.empty()) advice = concat("did you mean ", near, "?");
@@ -64,6 +76,16 @@ int unknown_verb(Terminal& terminal, std::string_view name) {
               make_error(ErrorCode::invalid_argument,
                          {.what = concat("unknown verb \"", name, "\""), .advice = advice}),
               kExitUsage);
+}
+
+/// Words that begin with no verb: a first word that several verbs share lists them.
+int no_verb(Terminal& terminal, const std::vector<std::string>& words) {
+  const std::string below = verbs_below(words[0]);
+  if (below.empty()) return unknown_verb(terminal, words[0]);
+  if (words.size() > 1 && (words[1] == "--help" || words[1] == "-h"))
+    return terminal.out(below).ok() ? kExitOk : kExitFailure;
+  terminal.err(below);
+  return kExitUsage;
 }
 
 int run(const std::vector<std::string>& words) {
@@ -80,9 +102,9 @@ int run(const std::vector<std::string>& words) {
                    .ok()
                ? kExitOk
                : kExitFailure;
-  const Verb* verb = find_verb(words[0]);
-  if (verb == nullptr) return unknown_verb(terminal, words[0]);
-  const std::span<const std::string> rest = std::span(words).subspan(1);
+  const Verb* verb = find_verb(words);
+  if (verb == nullptr) return no_verb(terminal, words);
+  const auto rest = std::span(words).subspan(verb->name.find(' ') == verb->name.npos ? 1 : 2);
   for (const auto& word : rest) {
     if (word == "--") break;
     if (word == "--help" || word == "-h" || word == "--help=all") {

@@ -94,7 +94,7 @@ class Arguments {
 };
 
 struct Verb {
-  std::string_view name;
+  std::string_view name;         // one word, or two: "bench serve"
   std::string_view positionals;  // "SRC DST"; [X] marks an optional one
   std::string_view summary;      // one line
   std::span<const Option> options;
@@ -115,7 +115,8 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
 // One per file of this folder, listed in main.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
-    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb;
+    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb,
+    kBenchServeVerb, kBenchModelVerb, kBenchStartupVerb, kBenchQuantizeVerb;
 
 /// Checks `words` against the verb's tables and its values with Verb::check. `environment` looks up
 /// NIBBLE_<FLAG> names. The error has a line for everything that is wrong.
