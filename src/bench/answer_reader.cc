@@ -106,7 +106,8 @@ Result<void> AnswerReader::take_choice(const Json& choice, double now_seconds) {
     tokens = !text->empty() || reason == nullptr;
     text_ += *text;
   }
-  if (tokens) token_times_.push_back(now_seconds);
+  // Tokens without a text of their own, such as a half character, come with the end.
+  if (tokens || (reason != nullptr && token_times_.empty())) token_times_.push_back(now_seconds);
   return {};
 }
 

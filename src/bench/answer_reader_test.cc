@@ -47,6 +47,18 @@ TEST(AnswerReader, TakesBytesInAnyPieces) {
   }
 }
 
+TEST(AnswerReader, TokensWithoutATextComeWithTheEnd) {
+  for (const LoadApi api : {LoadApi::chat, LoadApi::completions}) {
+    AnswerReader reader(api);
+    ASSERT_TRUE(reader
+                    .feed("data: {\"choices\":[{\"text\":\"\",\"delta\":{},"
+                          "\"finish_reason\":\"length\"}]}\n\n",
+                          3.0)
+                    .ok());
+    EXPECT_EQ(reader.token_times(), std::vector<double>{3.0});
+  }
+}
+
 TEST(AnswerReader, RefusesWhatIsNoAnswer) {
   const struct {
     const char* event;

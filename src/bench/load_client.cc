@@ -176,7 +176,7 @@ class LoadLoop {
       return say(RequestOutcome::cut, "the answer ended before data: [DONE]");
     if (!flight.reader.usage())
       return say(RequestOutcome::uncounted, "the answer has no usage, so its tokens are not known");
-    if (flight.reader.token_times().empty())
+    if (flight.reader.token_times().empty() || flight.reader.usage()->completion_tokens == 0)
       return say(RequestOutcome::failed, "the answer has no tokens");
     record.usage = *flight.reader.usage();
   }
