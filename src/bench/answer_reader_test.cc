@@ -34,7 +34,7 @@ TEST(AnswerReader, CountsEventsThatCarryTokensAndTheUsage) {
 
 TEST(AnswerReader, TakesBytesInAnyPieces) {
   const std::string stream =
-      ": ping\r\n\r\ndata: {\"choices\":[{\"text\":\"\"}]}\r\n\r\n"
+      ": ping\r\n\r\ndata: {\"choices\":\r\ndata: [{\"text\":\"\"}]}\r\n\r\n"
       "data: {\"choices\":\rdata: [{\"text\":\"x\"}]}\r\r"
       "data:{\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n"
       "data: [DONE]\n\n";

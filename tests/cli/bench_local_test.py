@@ -50,6 +50,8 @@ class Checks:
             spent += sum(tokens / rate for rate in samples)
             assert f"| {row['test']} |" in table, table
         assert 0 < spent < wall, (spent, wall)
+        prompt, generation = (report["rows"][i]["avg_ts"] for i in (0, 4))
+        assert 0.1 < prompt / generation < 50, "both read the same weights"
         assert report["machine"]["cores"] >= 1
 
     def test_the_bound_is_that_of_plan(self):
