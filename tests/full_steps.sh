@@ -48,6 +48,8 @@ step "JSONTestSuite, where it is" "$python" tests/serve/json_suite_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
 step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
   --nibble build/release/src/cli/nibble --model pebble/model --rounds 5
+step "commands of docs/benchmarks.md" "$python" tests/cli/bench_words_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
 step "worse rounding fails the bars of the recipes" "$python" tests/cli/recipe_quality_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --planted
 make_vllm_venv() {
@@ -63,6 +65,8 @@ for version in 0.26.0 0.32.0; do
     "build/venv-vllm-$version/bin/python" tools/oracle/vllm_loads.py \
     build/release/src/cli/nibble pebble/model
 done
+step "vLLM reads what bench serve writes" build/venv-vllm-0.32.0/bin/python \
+  tests/cli/bench_vllm_test.py --nibble build/release/src/cli/nibble
 # After the environment of vLLM, whose benchmark is one of the clients.
 step "clients of the server, each in its own environment" "$python" tests/clients/run_clients.py \
   --nibble build/release/src/cli/nibble --model pebble/model

@@ -53,10 +53,13 @@ beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "ten planted mistakes are seen" "$python" tools/mutate.py --planted build/test
+beside "speed of a model, starts and quantizations" "$python" tests/cli/bench_local_test.py \
+  --nibble "$nibble" --model pebble/model
 settle
 # What types, waits and sends signals wants the machine for itself.
 step "costly structures are the concern of who asks" "$python" tests/serve/structures_test.py \
   --nibble "$nibble" --model pebble/model
+step "load tests of servers" "$python" tests/cli/bench_test.py --nibble "$nibble" --model pebble/model
 step "the server as a process" "$python" tests/serve/process_test.py \
   --nibble "$nibble" --model pebble/model
 step "chat in a terminal" "$python" tests/cli/chat_test.py --nibble "$nibble" --model pebble/model

@@ -47,9 +47,18 @@ int fail(Terminal& terminal, std::string_view who, const Error& error, int code)
   return code;
 }
 
+/// The verbs whose first word is `name`, a line each; empty if there are none.
+std::string verbs_below(std::string_view name) {
+  std::string text;
+  for (const Verb* verb : all_verbs())
+    if (verb->name.starts_with(concat(name, " ")))
+      text += concat("nibble ", verb->name, " ", verb->positionals, ": ", verb->summary, "\n");
+  return text;
+}
+
 int unknown_verb(Terminal& terminal, std::string_view name) {
   std::vector<std::string_view> names;
-  for (const Verb* verb : all_verbs()) names.push_back(verb->name);
+  for (const Verb* verb : all_verbs()) names.push_back(verb->name.substr(0, verb->name.find(' ')));
   const auto near = nearest_name(name, names);
   std::string advice = "`nibble --help` lists the verbs";
   if (!near.empty()) advice = concat("did you mean ", near, "?");
@@ -88,6 +97,16 @@ std::optional<Result<std::string>> help_for(std::string_view word) {
   return std::nullopt;
 }
 
+/// Words that begin with no verb: a first word that several verbs share lists them.
+int no_verb(Terminal& terminal, const std::vector<std::string>& words) {
+  const std::string below = verbs_below(words[0]);
+  if (below.empty()) return unknown_verb(terminal, words[0]);
+  if (words.size() > 1 && (words[1] == "--help" || words[1] == "-h"))
+    return terminal.out(below).ok() ? kExitOk : kExitFailure;
+  terminal.err(below);
+  return kExitUsage;
+}
+
 int run(const std::vector<std::string>& words) {
   Terminal terminal;
   if (words.empty()) {
@@ -95,10 +114,10 @@ int run(const std::vector<std::string>& words) {
     return kExitUsage;
   }
   if (const auto text = help_for(words[0])) return print(terminal, "nibble", *text);
-  const Verb* verb = find_verb(words[0]);
-  if (verb == nullptr) return unknown_verb(terminal, words[0]);
+  const Verb* verb = find_verb(words);
+  if (verb == nullptr) return no_verb(terminal, words);
   const std::string who = concat("nibble ", verb->name);
-  const std::span<const std::string> rest = std::span(words).subspan(1);
+  const auto rest = std::span(words).subspan(verb->name.find(' ') == verb->name.npos ? 1 : 2);
   for (const auto& word : rest) {
     if (word == "--") break;
     if (const auto text = help_for(*verb, word)) return print(terminal, who, *text);

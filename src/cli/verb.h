@@ -116,7 +116,7 @@ class Arguments {
 };
 
 struct Verb {
-  std::string_view name;
+  std::string_view name;         // one word, or two: "bench serve"
   std::string_view positionals;  // "SRC DST"; [X] marks an optional one
   std::string_view summary;      // one line
   std::span<const Option> options;
@@ -138,11 +138,13 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 // One per file of this folder, listed in verbs.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kPullVerb,
-    kLsVerb, kRmVerb, kShowVerb, kManVerb, kCompletionVerb;
+    kLsVerb, kRmVerb, kShowVerb, kManVerb, kCompletionVerb, kBenchServeVerb, kBenchModelVerb,
+    kBenchStartupVerb, kBenchQuantizeVerb;
 
 /// All verbs, in the order of the help.
 std::span<const Verb* const> all_verbs();
-const Verb* find_verb(std::string_view name);
+/// The verb whose name, of one or two words, the command begins with; null if there is none.
+const Verb* find_verb(std::span<const std::string> words);
 
 /// The verb's option, foreign flag or common option of this name or alias; null if there is none.
 const Option* find_option(const Verb& verb, std::string_view name);

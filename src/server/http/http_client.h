@@ -7,19 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "base/http_url.h"
 #include "base/result.h"
 #include "server/http/http.h"
 
 namespace nibble {
-
-struct HttpUrl {
-  std::string host;
-  uint16_t port = 80;
-  std::string path;  // "/" at least
-};
-/// "http://HOST[:PORT][/PATH]"; an IPv6 address in brackets. Errors: another form; https, which is
-/// not spoken here (unsupported).
-Result<HttpUrl> parse_http_url(std::string_view url);
 
 struct HttpClientLimits {
   std::chrono::milliseconds wait{5000};  // for all of it
