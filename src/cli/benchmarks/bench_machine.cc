@@ -1,5 +1,5 @@
 // Asks the operating system and the driver, once.
-#include "cli/bench_machine.h"
+#include "cli/benchmarks/bench_machine.h"
 
 #include <sys/sysinfo.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/thread_pool.h"
-#include "cli/nvml.h"
+#include "cli/plan/nvml.h"
 #include "plan/text_table.h"
 
 namespace nibble {

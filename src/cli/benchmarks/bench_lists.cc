@@ -1,5 +1,5 @@
 // Cuts at commas; each number has the words and limits of Arguments::integer.
-#include "cli/bench_lists.h"
+#include "cli/benchmarks/bench_lists.h"
 
 #include <algorithm>
 

@@ -6,10 +6,10 @@
 #include "bench/load_client.h"
 #include "bench/load_series.h"
 #include "bench/load_text.h"
-#include "cli/bench_lists.h"
-#include "cli/bench_machine.h"
+#include "cli/benchmarks/bench_lists.h"
+#include "cli/benchmarks/bench_machine.h"
 #include "cli/child_server.h"
-#include "cli/flag_errors.h"
+#include "cli/options/flag_errors.h"
 #include "plan/text_table.h"
 
 namespace nibble {

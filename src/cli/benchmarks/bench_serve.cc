@@ -8,8 +8,8 @@
 #include "bench/load_page.h"
 #include "bench/load_text.h"
 #include "bench/vllm_result.h"
-#include "cli/bench_load_options.h"
-#include "cli/bench_machine.h"
+#include "cli/benchmarks/bench_load_options.h"
+#include "cli/benchmarks/bench_machine.h"
 #include "plan/text_table.h"
 
 namespace nibble {

@@ -7,9 +7,9 @@
 #include "base/thread_pool.h"
 #include "bench/load_series.h"
 #include "bench/load_text.h"
-#include "cli/bench_machine.h"
-#include "cli/flag_errors.h"
-#include "cli/folders.h"
+#include "cli/benchmarks/bench_machine.h"
+#include "cli/options/flag_errors.h"
+#include "cli/options/folders.h"
 #include "plan/text_table.h"
 #include "quantize/quantize.h"
 

@@ -7,11 +7,11 @@
 #include "bench/load_text.h"
 #include "bench/model_bench.h"
 #include "bench/summary.h"
-#include "cli/bench_lists.h"
-#include "cli/bench_machine.h"
-#include "cli/flag_errors.h"
-#include "cli/nvml.h"
-#include "cli/plan_machine.h"
+#include "cli/benchmarks/bench_lists.h"
+#include "cli/benchmarks/bench_machine.h"
+#include "cli/options/flag_errors.h"
+#include "cli/plan/nvml.h"
+#include "cli/plan/plan_machine.h"
 #include "plan/text_table.h"
 
 namespace nibble {

@@ -1,12 +1,12 @@
 // The option table of `nibble bench serve`, its presets, and the limits of each number.
-#include "cli/bench_load_options.h"
+#include "cli/benchmarks/bench_load_options.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "cli/bench_lists.h"
-#include "cli/flag_errors.h"
+#include "cli/benchmarks/bench_lists.h"
+#include "cli/options/flag_errors.h"
 #include "plan/text_table.h"
 
 namespace nibble {
