@@ -44,6 +44,8 @@ beside "what each recipe costs on Pebble" "$python" tests/cli/recipe_quality_tes
   --nibble "$nibble" --model pebble/model
 beside "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble "$nibble" \
   --model pebble/model
+beside "weights and activations on a CPU" "$python" tests/cli/cpu_weights_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "the bits that the CPU computes" "$python" tests/cli/bits_test.py --nibble "$nibble" \
   --model pebble/model
 beside "the one table of options" "$python" tests/cli/options_test.py \

@@ -49,6 +49,47 @@ __attribute__((target("avx2,fma"))) float run_avx2() {
   for (const auto& s : sum) out += s[0];
   return out;
 }
+
+__attribute__((target("avx512f,avx512vnni"))) int run_vnni() {
+  __m512i sum[kChains];
+  for (auto& s : sum) s = _mm512_setzero_si512();
+  __m512i a = _mm512_set1_epi32(0x01020304);
+  for (int i = 0; i < kRounds; ++i) {
+    asm volatile("" : "+v"(a));  // else the loop is a multiplication
+#pragma GCC unroll 12
+    for (int j = 0; j < kChains; ++j) sum[j] = _mm512_dpbusd_epi32(sum[j], a, a);
+  }
+  int out = 0;
+  for (const auto& s : sum) out += _mm512_reduce_add_epi32(s);
+  return out;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) float run_bf16() {
+  __m512 sum[kChains];
+  for (auto& s : sum) s = _mm512_setzero_ps();
+  const auto a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3F003F00));
+  for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < kChains; ++j) sum[j] = _mm512_dpbf16_ps(sum[j], a, a);
+  }
+  float out = 0.0F;
+  for (const auto& s : sum) out += s[0];
+  return out;
+}
+
+__attribute__((target("avx2"))) int run_maddubs() {
+  __m256i sum[kChains];
+  for (auto& s : sum) s = _mm256_setzero_si256();
+  __m256i a = _mm256_set1_epi32(0x01020304);
+  for (int i = 0; i < kRounds; ++i) {
+    asm volatile("" : "+x"(a));
+#pragma GCC unroll 12
+    for (int j = 0; j < kChains; ++j) sum[j] = _mm256_add_epi16(sum[j], _mm256_maddubs_epi16(a, a));
+  }
+  int out = 0;
+  for (const auto& s : sum) out += _mm256_extract_epi32(s, 0);
+  return out;
+}
 #endif
 
 }  // namespace
@@ -74,6 +115,26 @@ double fma_per_s(std::string_view isa) {
   (void)isa;
   (void)sink;
   return 0.0;
+}
+
+double int8_per_s(std::string_view isa) {
+  volatile int sink = 0;
+#if defined(__x86_64__)
+  if (isa == "avx512") return 64.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_vnni(); });
+  if (isa == "avx2")
+    return 32.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_maddubs(); });
+#endif
+  (void)sink;
+  return 0.0;
+}
+
+double bf16_per_s(std::string_view isa) {
+  volatile float sink = 0.0F;
+#if defined(__x86_64__)
+  if (isa == "avx512") return 32.0 * kChains * kRounds / fastest_s(0.3, [&] { sink = run_bf16(); });
+#endif
+  (void)sink;
+  return fma_per_s(isa);
 }
 
 double read_bytes_per_s(size_t buffer_bytes) {

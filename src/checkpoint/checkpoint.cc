@@ -170,12 +170,6 @@ Result<const TensorEntry*> Checkpoint::expect(std::string_view name, std::span<c
                      .found = concat(dtype_info(entry->dtype).name, " ", entry->shape.text())});
 }
 
-Result<Tensor> Checkpoint::read(const TensorEntry& entry) const {
-  Tensor tensor(entry.dtype, entry.shape);
-  TRY(read_bytes(entry, 0, tensor.span()));
-  return tensor;
-}
-
 Result<void> Checkpoint::read_bytes(const TensorEntry& entry, int64_t begin,
                                     std::span<std::byte> out) const {
   const auto bytes = static_cast<int64_t>(out.size());

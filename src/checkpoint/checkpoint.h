@@ -13,20 +13,12 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "checkpoint/tensor_source.h"
 #include "tensor/tensor.h"
 
 namespace nibble {
 
-struct TensorEntry {
-  std::string name;
-  DType dtype = DType::f32;
-  Shape shape;
-  int file = 0;         // index into Checkpoint::files()
-  uint64_t offset = 0;  // absolute, in that file
-  int64_t bytes = 0;
-};
-
-class Checkpoint {
+class Checkpoint final : public TensorSource {
  public:
   /// Opens DIR/model.safetensors.index.json with its shards, or DIR/model.safetensors, or every
   /// *.safetensors of DIR. Refuses, by name: a missing shard, duplicate or overlapping tensors, an
@@ -35,7 +27,7 @@ class Checkpoint {
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
-  ~Checkpoint();
+  ~Checkpoint() override;
 
   /// From here on tensor bytes are read past the page cache. Errors: unsupported where the file
   /// system refuses; then nothing changes.
@@ -46,16 +38,13 @@ class Checkpoint {
   std::span<const std::string> files() const;
   /// Sorted by name.
   std::span<const TensorEntry> entries() const;
-  /// nullptr when absent.
-  const TensorEntry* find(std::string_view name) const;
+  const TensorEntry* find(std::string_view name) const override;
   /// The entry, stating what is expected; a missing one is not_found, any other dtype or shape
   /// is corrupt.
   Result<const TensorEntry*> expect(std::string_view name, std::span<const DType> dtypes,
                                     const Shape& shape) const;
-  /// The whole tensor.
-  Result<Tensor> read(const TensorEntry& entry) const;
-  /// Bytes [begin, begin + out.size()) of the tensor's data.
-  Result<void> read_bytes(const TensorEntry& entry, int64_t begin, std::span<std::byte> out) const;
+  Result<void> read_bytes(const TensorEntry& entry, int64_t begin,
+                          std::span<std::byte> out) const override;
 
   /// config.json, parsed. A missing or broken one fails open().
   const Json& config() const;

@@ -178,7 +178,8 @@ Result<int> run_ids(const Arguments& arguments, Terminal& terminal) {
   const std::string text = TRY(read_text_file(path, kIdsBytesMax));
   const Json json = TRY(parse_json(text, path));
   const auto folder = TRY(folder_to_load(arguments, terminal));
-  EngineSetup setup = TRY(set_up_engine(arguments, folder, {.sequences_max = kIdsSequencesMax}));
+  EngineSetup setup = TRY(
+      set_up_engine(arguments, folder, {.sequences_max = kIdsSequencesMax, .terminal = &terminal}));
   terminal.err(setup.model.notice);
   const auto prompts = TRY(parse_ids(json, setup.model.config.vocab_rows));
   auto requests = TRY(requests_of(arguments, prompts, setup));

@@ -157,6 +157,7 @@ Result<std::optional<LogitsFile>> open_logits(const Arguments& arguments,
 
 Result<int> run_score(const Arguments& arguments, Terminal& terminal) {
   ScoreReport report{.request = TRY(model_request(arguments, arguments.positional(0)))};
+  report.request.use = ModelUse::judging;
   report.request.folder = TRY(first_folder(arguments, terminal));
   report.reference_request = TRY(reference_request(arguments, report.request, terminal));
   const std::string name = TRY(arguments.choice("arithmetic", {"prompt", "generation"}));

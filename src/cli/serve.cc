@@ -208,6 +208,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
   tell_of_foreign_words(arguments, terminal);
   ServeRequest request = TRY(read_request(arguments, terminal));
+  request.needs.terminal = &terminal;
   terminal.err(open_door_warning(arguments, request.server));
   if (arguments.enabled("dry-run")) return dry_run(arguments, request.needs, terminal);
   ServerOptions& options = request.server;

@@ -11,9 +11,23 @@ namespace {
 constexpr Option kOptions[] = {
     {"layout", "NAME", "mixed",
      "mixed (NVFP4 experts and head, FP8 projections), nvfp4, w4a4 (BF16 head), fp8 or bf16"},
+    {"layers", "N", "", "layers of the model; default: as many as the config says"},
     {"seed", "N", "1", "seed of the random numbers"},
     {"threads", "N", "0", "threads; 0 is one per usable core"},
 };
+
+constexpr int64_t kLayersMax = 1024;
+
+/// The config with this many layers; a list of their kinds is cut or goes on from its beginning.
+void set_layers(Json& section, int64_t layers) {
+  section.set("num_hidden_layers", layers);
+  const Json* kinds = section.find("layer_types");
+  if (kinds == nullptr || !kinds->is_array() || kinds->as_array().empty()) return;
+  const Json::Array& old = kinds->as_array();
+  Json::Array wanted;
+  for (int64_t i = 0; i < layers; ++i) wanted.push_back(old[static_cast<size_t>(i) % old.size()]);
+  section.set("layer_types", std::move(wanted));
+}
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
@@ -23,7 +37,12 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   options.seed = static_cast<uint64_t>(TRY(arguments.integer("seed", 0, INT64_MAX)));
   options.threads = static_cast<int>(TRY(arguments.integer("threads", 0, 1024)));
   const std::string text = TRY(read_text_file(path, kConfigBytesMax));
-  const Json config = TRY(parse_json(text, path));
+  Json config = TRY(parse_json(text, path));
+  if (arguments.text("layers")) {
+    const int64_t layers = TRY(arguments.integer("layers", 1, kLayersMax));
+    Json* section = config.find("text_config");
+    set_layers(section != nullptr && section->is_object() ? *section : config, layers);
+  }
   options.scope = SyntheticScope::folder;
   for (MadeFile& file : TRY(made_tokenizer(config)))
     options.files.emplace_back(std::move(file.name), std::move(file.text));

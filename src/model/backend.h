@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,10 +21,12 @@
 namespace nibble {
 
 /// The precision of activations that are multiplied by a weight matrix. automatic: declared where
-/// the hardware multiplies FP4 natively, else BF16 or better (on a CPU: F32). bf16: inputs of
+/// the hardware multiplies FP4 natively, else BF16 or better (on a CPU: int8). bf16: inputs of
 /// linears rounded to BF16. declared: exactly what the checkpoint declares, 4-bit activations
 /// included. f32: nothing rounded.
-enum class Activations : uint8_t { automatic, bf16, declared, f32 };
+/// int8, on a CPU: groups of 16 as 8-bit integers with an F32 scale where weights are NVFP4, BF16
+/// where they are FP8, nothing rounded elsewhere.
+enum class Activations : uint8_t { automatic, bf16, declared, f32, int8 };
 std::string_view activations_name(Activations mode);
 
 /// The format in which keys and values are kept. automatic: BF16 on a card (F32 with
@@ -45,6 +48,9 @@ struct CardLimit {
   bool portable_kernels = false;  // none of a newer architecture's own instructions
 };
 
+/// Is told how many bytes of the weights are loaded; called by any thread, by one at a time.
+using LoadingReport = std::function<void(int64_t done, int64_t total)>;
+
 struct BackendOptions {
   Activations activations = Activations::automatic;
   KvCache kv_cache = KvCache::automatic;
@@ -52,6 +58,8 @@ struct BackendOptions {
   CardLimit card;
   int threads = 0;  // 0: one per usable core
   std::string isa;  // of the CPU backend: avx512, avx2, scalar; empty: the fastest usable
+  int64_t host_memory_bytes = 0;  // that weights on a CPU may take; 0: no limit
+  LoadingReport loading;          // on a CPU; may be empty
 };
 
 /// Cache pools, reserved once, never grown.

@@ -13,6 +13,8 @@ std::string_view activations_name(Activations mode) {
       return "declared";
     case Activations::f32:
       return "f32";
+    case Activations::int8:
+      return "int8";
   }
   CHECK(false, "activation mode ", static_cast<int>(mode));
 }

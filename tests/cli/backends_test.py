@@ -94,7 +94,7 @@ class Checks:
         if folder not in self.sampled:
             prompts = [[17 + 100 * i] for i in range(SEQUENCES)]
             new = self.continued(folder, self.options.against, prompts, LENGTH - 1,
-                                 "--temperature", 1, "--seed", 5)
+                                 "--activations", "f32", "--temperature", 1, "--seed", 5)
             self.sampled[folder] = [prompt + ids for prompt, ids in zip(prompts, new)]
         return self.sampled[folder]
 
@@ -132,7 +132,7 @@ class Checks:
             prompts = [text[at:at + GREEDY_PROMPT_LENGTH]
                        for at in range(0, GREEDY_PROMPTS * step, step)]
             self.greedy[folder] = prompts, self.continued(folder, self.options.against, prompts,
-                                                          GREEDY_LENGTH)
+                                                          GREEDY_LENGTH, "--activations", "f32")
         return self.greedy[folder]
 
     def gap(self, folder, ids):

@@ -51,6 +51,9 @@ def cases(backend):
     for recipe in (None, "mixed"):
         for name, flags in CACHES.items():
             made[f"pebble {recipe or 'bf16'}, {name}"] = (recipe, flags)
+    if backend == "cpu":
+        for recipe in RECIPES:  # scores have F32 activations unless they are asked for others
+            made[f"pebble {recipe}, int8"] = (recipe, ["--activations", "int8"])
     if backend == "cuda":
         for recipe in (None, "mixed", "w4a4"):
             made[f"pebble {recipe or 'bf16'}, portable"] = (recipe, PORTABLE)

@@ -23,16 +23,19 @@ class CpuBackend final : public Backend {
              const BackendOptions& options)
       : config_(config),
         kernels_(kernels),
-        activations_(options.activations),
+        activations_(options.activations == Activations::automatic ? Activations::int8
+                                                                   : options.activations),
         kv_cache_(options.kv_cache),
         pool_(options.threads),
-        linears_(kernels, pool_, options.activations) {
+        linears_(kernels, pool_, activations_) {
     context_.state = options.state;
     if (config.count(LayerKind::attention) > 0) rope_ = make_rope_table(config.attention.rope);
   }
 
-  Result<void> load(const Weights& weights) {
-    weights_ = TRY(cpu::CpuWeights::load(weights, config_, kernels_, pool_));
+  Result<void> load(const Weights& weights, const BackendOptions& options) {
+    weights_ = TRY(cpu::CpuWeights::load(
+        weights, config_, pool_,
+        {.memory_bytes = options.host_memory_bytes, .report = options.loading}));
     return {};
   }
 
@@ -40,7 +43,7 @@ class CpuBackend final : public Backend {
   std::string description() const override {
     return concat("cpu ", kernels_.isa, ", ", pool_.size(),
                   pool_.size() == 1 ? " thread" : " threads", ", activations ",
-                  activations_ == Activations::automatic ? "f32" : activations_name(activations_),
+                  activations_name(activations_),
                   kv_cache_ == KvCache::automatic ? "" : concat(", KV ", kv_cache_name(kv_cache_)),
                   context_.state == StateCache::bf16 ? ", state rounded to bf16" : "");
   }
@@ -198,7 +201,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const Weights& weights, const 
   const cpu::KernelTable* kernels = TRY(cpu::select_kernels(options.isa));
   TRY(refuse_oversized(config));
   auto backend = std::make_unique<CpuBackend>(config, *kernels, options);
-  TRY(backend->load(weights));
+  TRY(backend->load(weights, options));
   return std::unique_ptr<Backend>(std::move(backend));
 }
 

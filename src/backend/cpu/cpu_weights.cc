@@ -1,43 +1,36 @@
-// Lists the linears of a model, then reads and repacks them on all threads.
+// Lists the linears of a model and loads its small tensors; matrix_loader.cc does the work.
 #include "backend/cpu/cpu_weights.h"
 
 #include <cmath>
-#include <mutex>
+
+#include "backend/cpu/matrix_loader.h"
 
 namespace nibble::cpu {
 namespace {
 
-struct PackJob {
-  const LinearSource* source;
-  PackedLinear* target;
-};
-
 class Loader {
  public:
-  Loader(const Weights& weights, const ModelConfig& config) : weights_(weights), config_(config) {}
+  Loader(const Weights& weights, const ModelConfig& config, MatrixLoader& matrices)
+      : weights_(weights), config_(config), matrices_(matrices) {}
 
-  void add(const LinearSource& source, PackedLinear& target) {
-    if (source.present()) jobs_.push_back({&source, &target});
-  }
+  Result<void> layer(int index, LayerWeights& target);
+  /// A norm weight, with the 1 of the zero-centred kind added.
+  Result<std::vector<float>> norm(const VectorSource& source) const;
+
+ private:
+  void add(const LinearSource& source, PackedLinear& target) { matrices_.add(source, target); }
   void add(const MlpSources& sources, MlpWeights& target) {
     add(sources.gate, target.gate);
     add(sources.up, target.up);
     add(sources.down, target.down);
   }
-  Result<void> layer(int index, LayerWeights& target);
-  Result<void> pack(const KernelTable& kernels, ThreadPool& pool) const;
-
-  /// A norm weight, with the 1 of the zero-centred kind added.
-  Result<std::vector<float>> norm(const VectorSource& source) const;
-
- private:
   Result<void> attention(const AttentionSources& sources, AttentionWeights& target);
   Result<void> delta_net(const DeltaNetSources& sources, DeltaNetWeights& target);
   void moe(const MoeSources& sources, MoeWeights& target);
 
   const Weights& weights_;
   const ModelConfig& config_;
-  std::vector<PackJob> jobs_;
+  MatrixLoader& matrices_;
 };
 
 Result<std::vector<float>> Loader::norm(const VectorSource& source) const {
@@ -100,27 +93,6 @@ Result<void> Loader::layer(int index, LayerWeights& target) {
   return {};
 }
 
-Result<void> pack_one(const Weights& weights, const KernelTable& kernels, const PackJob& job) {
-  const LinearWeight weight = TRY(weights.load(*job.source));
-  *job.target = TRY(PackedLinear::pack(weight, kernels));
-  return {};
-}
-
-Result<void> Loader::pack(const KernelTable& kernels, ThreadPool& pool) const {
-  std::mutex mutex;
-  std::optional<Error> first_error;
-  pool.parallel_for(jobs_.size(), 1, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const Result<void> done = pack_one(weights_, kernels, jobs_[i]);
-      if (done.ok()) continue;
-      std::lock_guard lock(mutex);
-      if (!first_error) first_error = done.error();
-    }
-  });
-  if (first_error) return *std::move(first_error);
-  return {};
-}
-
 bool shares_embedding(const Weights& weights) {
   return weights.head().values == weights.embedding().values;
 }
@@ -128,16 +100,18 @@ bool shares_embedding(const Weights& weights) {
 }  // namespace
 
 Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& config,
-                                    const KernelTable& kernels, ThreadPool& pool) {
+                                    ThreadPool& pool, const LoadLimits& limits) {
   CpuWeights loaded;
-  Loader loader(weights, config);
-  loader.add(weights.head(), loaded.head);
+  MatrixLoader matrices(weights);
+  Loader loader(weights, config, matrices);
+  matrices.add(weights.head(), loaded.head);
+  if (!shares_embedding(weights)) TRY(matrices.add_embedding(loaded.embedding.emplace()));
   loaded.layers.resize(weights.layers().size());
   for (int i = 0; i < config.layer_count(); ++i)
     TRY(loader.layer(i, loaded.layers[static_cast<size_t>(i)]));
-  TRY(loader.pack(kernels, pool));
+  loaded.arena = TRY(matrices.place(limits.memory_bytes));
+  TRY(matrices.load(pool, limits.report));
   loaded.final_norm = TRY(loader.norm(weights.final_norm()));
-  if (!shares_embedding(weights)) loaded.embedding = TRY(weights.load(weights.embedding()));
   return loaded;
 }
 

@@ -1,12 +1,14 @@
-// All weights of a model in the layout of this backend, loaded role by role: while the threads
-// repack, only the matrices in work are in memory twice.
+// All weights of a model in the layout of this backend, in one block of memory. While the threads
+// interleave, each has one piece of a matrix in memory twice.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "backend/cpu/packed_linear.h"
+#include "backend/cpu/weight_arena.h"
 #include "base/thread_pool.h"
+#include "model/backend.h"
 #include "model/weights/weights.h"
 
 namespace nibble::cpu {
@@ -44,15 +46,22 @@ struct LayerWeights {
   MoeWeights moe;
 };
 
+struct LoadLimits {
+  int64_t memory_bytes = 0;  // that the weights may take; 0: no limit
+  LoadingReport report;      // may be empty
+};
+
 struct CpuWeights {
+  WeightArena arena;                      // of all matrices
   std::optional<LinearWeight> embedding;  // absent when tied: then rows come from `head`
   PackedLinear head;
   std::vector<float> final_norm;
   std::vector<LayerWeights> layers;
 
-  /// Errors: those of reading, and of PackedLinear::pack.
+  /// Errors: no_memory, before any matrix is read; those of reading, and of
+  /// PackedLinear::pack_rows.
   static Result<CpuWeights> load(const Weights& weights, const ModelConfig& config,
-                                 const KernelTable& kernels, ThreadPool& pool);
+                                 ThreadPool& pool, const LoadLimits& limits);
 };
 
 }  // namespace nibble::cpu

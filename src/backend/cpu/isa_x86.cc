@@ -7,7 +7,9 @@ std::vector<const KernelTable*> usable_kernels() {
   std::vector<const KernelTable*> tables;
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vnni") &&
+                      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
   if (avx2 && avx512) tables.push_back(&avx512_kernels());
   if (avx2) tables.push_back(&avx2_kernels());
   tables.push_back(&scalar_kernels());

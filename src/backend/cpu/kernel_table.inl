@@ -3,29 +3,23 @@
 namespace nibble::cpu {
 namespace {
 
-constexpr KernelTable make_table() {
-  KernelTable table = {.isa = kIsaName,
-                       .queries_per_tile = kQueriesPerTile,
-                       .nvfp4_slots = {},
-                       .linear = linear,
-                       .unpack_row = unpack_row,
-                       .rms_norm = rms_norm,
-                       .gated_norm = gated_norm,
-                       .l2_norm = l2_norm,
-                       .swiglu = swiglu,
-                       .sigmoid_gate = sigmoid_gate,
-                       .conv_silu = conv_silu,
-                       .add_weighted = add_weighted,
-                       .softmax = softmax,
-                       .delta_rule = delta_rule,
-                       .attention = attention};
-  for (int slot = 0; slot < 128; ++slot)
-    table.nvfp4_slots[slot] =
-        static_cast<uint8_t>(nvfp4_slot_column(slot) << 4 | nvfp4_slot_lane(slot));
-  return table;
-}
-
-constexpr KernelTable kTable = make_table();
+constexpr KernelTable kTable = {.isa = kIsaName,
+                                .queries_per_tile = kQueriesPerTile,
+                                .linear = linear,
+                                .linear_low = linear_low,
+                                .quantize_row = quantize_row,
+                                .round_row = round_row,
+                                .unpack_row = unpack_row,
+                                .rms_norm = rms_norm,
+                                .gated_norm = gated_norm,
+                                .l2_norm = l2_norm,
+                                .swiglu = swiglu,
+                                .sigmoid_gate = sigmoid_gate,
+                                .conv_silu = conv_silu,
+                                .add_weighted = add_weighted,
+                                .softmax = softmax,
+                                .delta_rule = delta_rule,
+                                .attention = attention};
 
 }  // namespace
 }  // namespace nibble::cpu

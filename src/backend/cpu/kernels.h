@@ -22,7 +22,7 @@ constexpr int kRowsDirectMax = 4;  // up to here weights are decoded in register
 ///   bf16       [Kp/2][16] words: even column in the low half
 ///   fp8        [Kp/4][16] words: four E4M3 codes, first column lowest
 ///   fp8_block  as fp8, with one F32 scale per 128 columns: scales [ceil(K/128)]
-///   nvfp4      [Kp/8] groups of 64 bytes in the ISA's order, E4M3 scales [Kp/16][16]
+///   nvfp4      [Kp/8][16] words: eight E2M1 codes, first column lowest, E4M3 scales [Kp/16][16]
 enum class PanelFormat : uint8_t { f32, bf16, fp8, fp8_block, nvfp4 };
 
 /// Rows x [M, Kp] times the panels of one weight. The reduction of an element runs over k in order,
@@ -46,7 +46,21 @@ struct LinearPanels {
   float* y = nullptr;  // [M, y_stride], columns as weight rows
   int64_t y_stride = 0;
   bool add = false;  // y += instead of y =
+
+  // In place of x for linear_low: rows as quantize_row or round_row wrote them.
+  const std::byte* low_x = nullptr;
+  int64_t low_stride = 0;  // bytes, a multiple of 4
 };
+
+/// True for weights with few bits, which linear_low multiplies.
+constexpr bool have_low_activations(PanelFormat format) {
+  return format == PanelFormat::nvfp4 || format == PanelFormat::fp8 ||
+         format == PanelFormat::fp8_block;
+}
+/// Bytes of one row of linear_low.
+constexpr int64_t low_row_bytes(PanelFormat format, int64_t k_padded) {
+  return format == PanelFormat::nvfp4 ? k_padded * 3 / 2 : k_padded * 2;
+}
 
 /// Gated delta rule of one value head over adjacent rows. Shapes: model.md 2.4.5.
 struct DeltaHead {
@@ -93,9 +107,14 @@ struct NormRow {
 struct KernelTable {
   const char* isa;
   int queries_per_tile;
-  uint8_t nvfp4_slots[128];  // nibble of a 64-byte group -> column << 4 | row
 
   void (*linear)(const LinearPanels& args);
+  /// The same for activations with few bits, of formats that have_low_activations(): x is low_x.
+  void (*linear_low)(const LinearPanels& args);
+  /// One row of k_padded values for linear_low: with nvfp4 weights int8 codes, scales and offsets,
+  /// 3/2 k_padded bytes; with FP8 weights BF16, 2 k_padded bytes.
+  void (*quantize_row)(const float* x, int64_t k_padded, std::byte* out);
+  void (*round_row)(const float* x, int64_t k_padded, std::byte* out);
   /// Row `lane` of one panel as F32 [k_padded], scales and final scale applied.
   void (*unpack_row)(const LinearPanels& args, int64_t row, float* out);
 

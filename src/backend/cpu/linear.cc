@@ -22,7 +22,9 @@ int64_t units(const LinearCall& call) {
   return (call.weight->panels() + size - 1) / size;
 }
 
-void compute_units(const KernelTable& kernels, const LinearCall& call, int64_t begin, int64_t end) {
+/// `low`: the inputs in few bits, or null.
+void compute_units(const KernelTable& kernels, const LinearCall& call, const std::byte* low,
+                   int64_t begin, int64_t end) {
   LinearPanels args = call.weight->view();
   const int64_t size = panels_per_unit(call);
   args.panel_begin = begin * size;
@@ -33,7 +35,10 @@ void compute_units(const KernelTable& kernels, const LinearCall& call, int64_t b
   args.y = call.y;
   args.y_stride = call.y_stride;
   args.add = call.add;
-  kernels.linear(args);
+  if (low == nullptr) return kernels.linear(args);
+  args.low_x = low;
+  args.low_stride = low_row_bytes(args.format, args.k_padded);
+  kernels.linear_low(args);
 }
 
 /// One row of inputs in BF16, or in the precision the checkpoint declares for this weight.
@@ -62,6 +67,11 @@ void round_row(const PackedLinear& weight, Activations mode, const float* x, flo
 
 void LinearRunner::reserve(size_t calls, int64_t input_floats) {
   unit_begin_.reserve(calls + 1);
+  if (activations_ == Activations::int8) {
+    low_begin_.reserve(calls);
+    low_inputs_.reserve(calls);
+    low_.reserve(static_cast<size_t>(2 * input_floats));
+  }
   if (!rounds()) return;
   rounded_calls_.reserve(calls);
   rounded_.resize(static_cast<size_t>(input_floats));
@@ -78,8 +88,55 @@ void LinearRunner::run(std::span<const LinearCall> calls) {
   if (rounds()) {
     run_rounded(calls);
   } else {
+    lower(calls);
     compute(calls);
   }
+}
+
+/// Makes the inputs in few bits of all calls that take such; neighbours with the same input share
+/// it.
+void LinearRunner::lower(std::span<const LinearCall> calls) {
+  low_begin_.assign(calls.size(), -1);
+  low_inputs_.clear();
+  int64_t bytes = 0;
+  int64_t rows = 0;
+  int64_t cost = 0;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const LinearCall& call = calls[i];
+    if (!lowers(call)) continue;
+    const bool integers = call.weight->format() == PanelFormat::nvfp4;
+    const bool shared =
+        !low_inputs_.empty() && low_inputs_.back().call->x == call.x &&
+        low_inputs_.back().call->rows == call.rows &&
+        low_inputs_.back().call->weight->cols() == call.weight->cols() &&
+        (low_inputs_.back().call->weight->format() == PanelFormat::nvfp4) == integers;
+    if (!shared) {
+      low_inputs_.push_back({.call = &call, .rows_before = rows, .begin = bytes});
+      rows += call.rows;
+      bytes += call.rows * low_row_bytes(call.weight->format(), call.weight->k_padded());
+      cost += call.rows * call.weight->k_padded() / 4;
+    }
+    low_begin_[i] = low_inputs_.back().begin;
+  }
+  if (rows == 0) return;
+  low_.resize(static_cast<size_t>(bytes));
+  split(pool_, rows, cost / rows, [&](int64_t begin, int64_t end) {
+    auto at = std::ranges::upper_bound(low_inputs_, begin, {}, &LowInput::rows_before) - 1;
+    for (; begin < end; ++begin) {
+      while (begin >= at->rows_before + at->call->rows) ++at;
+      lower_row(*at, begin - at->rows_before);
+    }
+  });
+}
+
+void LinearRunner::lower_row(const LowInput& input, int64_t row) {
+  const LinearCall& call = *input.call;
+  const int64_t k = call.weight->k_padded();
+  const PanelFormat format = call.weight->format();
+  const float* x = call.x + row * call.x_stride;
+  std::byte* out = low_.data() + input.begin + row * low_row_bytes(format, k);
+  if (format == PanelFormat::nvfp4) return kernels_.quantize_row(x, k, out);
+  kernels_.round_row(x, k, out);
 }
 
 void LinearRunner::run_rounded(std::span<const LinearCall> calls) {
@@ -117,7 +174,9 @@ void LinearRunner::compute(std::span<const LinearCall> calls) {
     auto at = std::upper_bound(unit_begin_.begin(), unit_begin_.end(), begin) - 1;
     for (; begin < end; ++at) {
       const int64_t last = std::min(end, *(at + 1));
-      compute_units(kernels_, calls[static_cast<size_t>(at - unit_begin_.begin())], begin - *at,
+      const auto call = static_cast<size_t>(at - unit_begin_.begin());
+      const int64_t low = call < low_begin_.size() ? low_begin_[call] : -1;
+      compute_units(kernels_, calls[call], low < 0 ? nullptr : low_.data() + low, begin - *at,
                     last - *at);
       begin = last;
     }

@@ -1,5 +1,6 @@
 // Products of activations with packed weights: several at once share the threads, and inputs take
-// the precision the activation mode asks for. The arithmetic itself: linear_kernels.inl.
+// the precision the activation mode asks for. The arithmetic itself: linear_kernels.inl, and
+// low_kernels.inl for inputs that get few bits where the weights have few.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +40,23 @@ class LinearRunner {
   void run(std::span<const LinearCall> calls);
 
  private:
+  /// Rows that calls share, in few bits.
+  struct LowInput {
+    const LinearCall* call;
+    int64_t rows_before;
+    int64_t begin;  // bytes
+  };
   bool rounds() const {
     return activations_ == Activations::bf16 || activations_ == Activations::declared;
   }
   void tap(std::span<const LinearCall> calls);
+  /// True if a product takes its inputs in few bits.
+  bool lowers(const LinearCall& call) const {
+    return activations_ == Activations::int8 && have_low_activations(call.weight->format());
+  }
   void run_rounded(std::span<const LinearCall> calls);
+  void lower(std::span<const LinearCall> calls);
+  void lower_row(const LowInput& input, int64_t row);
   void compute(std::span<const LinearCall> calls);
 
   const KernelTable& kernels_;
@@ -52,7 +65,10 @@ class LinearRunner {
   Taps* taps_ = nullptr;
   std::vector<int64_t> unit_begin_;  // work units before each call
   std::vector<LinearCall> rounded_calls_;
-  std::vector<float> rounded_;  // inputs in reduced precision; unused for F32 activations
+  std::vector<float> rounded_;      // inputs in reduced precision; unused for F32 activations
+  std::vector<int64_t> low_begin_;  // of each call, where its inputs in few bits begin; -1: none
+  std::vector<LowInput> low_inputs_;
+  std::vector<std::byte> low_;
 };
 
 }  // namespace nibble::cpu

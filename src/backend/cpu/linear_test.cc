@@ -1,69 +1,15 @@
 // The packed product against a double loop over dequantized rows, and its promise: the bits of an
 // output depend on nothing but its own row and weights.
-#include "backend/cpu/linear.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "backend/cpu/isa.h"
-#include "backend/cpu/random_weights.h"
+#include "backend/cpu/linear_cases.h"
 
 namespace nibble::cpu {
 namespace {
-
-struct Case {
-  WeightFormat format;
-  DType plain;
-  int64_t rows, cols;
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  const int64_t shapes[][2] = {{1, 16}, {16, 16}, {40, 48}, {129, 144}, {200, 288}, {24, 2048}};
-  for (const auto& [rows, cols] : shapes) {
-    all.push_back({WeightFormat::plain, DType::bf16, rows, cols});
-    all.push_back({WeightFormat::plain, DType::bf16, rows, cols - 3});
-    all.push_back({WeightFormat::plain, DType::f32, rows, cols - 7});
-    all.push_back({WeightFormat::plain, DType::f16, rows, cols - 1});
-    all.push_back({WeightFormat::nvfp4, DType::u8, rows, cols});
-    all.push_back({WeightFormat::fp8_tensor, DType::u8, rows, cols - 5});
-    all.push_back({WeightFormat::fp8_channel, DType::u8, rows, cols});
-    all.push_back({WeightFormat::fp8_block, DType::u8, rows, cols - 2});
-  }
-  return all;
-}
-
-/// Inputs of one weight, padded as the kernels want them.
-struct Inputs {
-  std::vector<float> x;
-  int64_t stride;
-};
-
-Inputs random_inputs(RandomWeights& random, int64_t rows, int64_t cols) {
-  Inputs inputs{.x = {}, .stride = padded_columns(cols) + 16};
-  inputs.x.assign(static_cast<size_t>(rows * inputs.stride), 0.0F);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t k = 0; k < cols; ++k)
-      inputs.x[static_cast<size_t>(r * inputs.stride + k)] = random.uniform(-1.0F, 1.0F);
-  return inputs;
-}
-
-std::vector<float> multiply(const KernelTable& kernels, int threads, const PackedLinear& weight,
-                            const Inputs& inputs, int64_t rows) {
-  ThreadPool pool(threads);
-  LinearRunner runner(kernels, pool, Activations::f32);
-  std::vector<float> y(static_cast<size_t>(rows * weight.rows()), -7.0F);
-  const LinearCall call = {.weight = &weight,
-                           .x = inputs.x.data(),
-                           .x_stride = inputs.stride,
-                           .rows = rows,
-                           .y = y.data(),
-                           .y_stride = weight.rows()};
-  runner.run({&call, 1});
-  return y;
-}
 
 TEST(Linear, AgreesWithDoubleLoopInEveryFormat) {
   RandomWeights random(1);
@@ -73,8 +19,8 @@ TEST(Linear, AgreesWithDoubleLoopInEveryFormat) {
     dequantize_rows(weight, 0, c.rows, w.data());
     const Inputs inputs = random_inputs(random, 7, c.cols);
     for (const KernelTable* kernels : usable_kernels()) {
-      const PackedLinear packed = PackedLinear::pack(weight, *kernels).value();
-      const std::vector<float> y = multiply(*kernels, 1, packed, inputs, 7);
+      const PackedLinear packed = PackedLinear::pack(weight).value();
+      const std::vector<float> y = multiply({*kernels, 1}, packed, inputs, 7);
       for (int64_t m = 0; m < 7; ++m)
         for (int64_t n = 0; n < c.rows; ++n) {
           double sum = 0.0;
@@ -93,7 +39,13 @@ TEST(Linear, AgreesWithDoubleLoopInEveryFormat) {
   }
 }
 
-TEST(Linear, BitsDoNotDependOnRowsThreadsOrInstructionSet) {
+class LinearBits : public testing::TestWithParam<Activations> {};
+INSTANTIATE_TEST_SUITE_P(Modes, LinearBits, testing::Values(Activations::f32, Activations::int8),
+                         [](const auto& test) {
+                           return std::string(activations_name(test.param));
+                         });
+
+TEST_P(LinearBits, DoNotDependOnRowsThreadsOrInstructionSet) {
   RandomWeights random(2);
   constexpr int64_t kRows = 107;  // more than one chunk of the blocked product, and an odd rest
   for (const Case& c : cases()) {
@@ -101,15 +53,16 @@ TEST(Linear, BitsDoNotDependOnRowsThreadsOrInstructionSet) {
     const Inputs inputs = random_inputs(random, kRows, c.cols);
     std::vector<float> expected;
     for (const KernelTable* kernels : usable_kernels()) {
-      const PackedLinear packed = PackedLinear::pack(weight, *kernels).value();
-      const std::vector<float> all = multiply(*kernels, 1, packed, inputs, kRows);
+      const PackedLinear packed = PackedLinear::pack(weight).value();
+      const std::vector<float> all = multiply({*kernels, 1, GetParam()}, packed, inputs, kRows);
       if (expected.empty()) expected = all;
       ASSERT_TRUE(same_bits(all, expected)) << kernels->isa;
       if (kernels == usable_kernels().front()) {
-        ASSERT_TRUE(same_bits(multiply(*kernels, 3, packed, inputs, kRows), expected));
+        ASSERT_TRUE(
+            same_bits(multiply({*kernels, 3, GetParam()}, packed, inputs, kRows), expected));
       }
       for (const int64_t rows : {1, 2, 3, 4, 5, 11, 12, 13}) {
-        const std::vector<float> some = multiply(*kernels, 2, packed, inputs, rows);
+        const std::vector<float> some = multiply({*kernels, 2, GetParam()}, packed, inputs, rows);
         const std::vector<float> part(expected.begin(), expected.begin() + rows * c.rows);
         ASSERT_TRUE(same_bits(some, part)) << kernels->isa << " rows " << rows << " format "
                                            << static_cast<int>(c.format) << " K " << c.cols;
@@ -121,17 +74,15 @@ TEST(Linear, BitsDoNotDependOnRowsThreadsOrInstructionSet) {
 TEST(Linear, SeveralCallsAndAddition) {
   RandomWeights random(3);
   const KernelTable& kernels = *usable_kernels().front();
-  const PackedLinear wide =
-      PackedLinear::pack(random.linear(300, 64, WeightFormat::plain), kernels).value();
-  const PackedLinear narrow =
-      PackedLinear::pack(random.linear(5, 64, WeightFormat::nvfp4), kernels).value();
+  const PackedLinear wide = PackedLinear::pack(random.linear(300, 64, WeightFormat::plain)).value();
+  const PackedLinear narrow = PackedLinear::pack(random.linear(5, 64, WeightFormat::nvfp4)).value();
   const Inputs inputs = random_inputs(random, 3, 64);
-  std::vector<float> expected_wide = multiply(kernels, 1, wide, inputs, 3);
-  const std::vector<float> expected_narrow = multiply(kernels, 1, narrow, inputs, 3);
+  std::vector<float> expected_wide = multiply({kernels, 1}, wide, inputs, 3);
+  const std::vector<float> expected_narrow = multiply({kernels, 1}, narrow, inputs, 3);
   std::vector<float> y_wide(900, 1.0F);
   std::vector<float> y_narrow(15);
   ThreadPool pool(3);
-  LinearRunner runner(kernels, pool, Activations::automatic);
+  LinearRunner runner(kernels, pool, Activations::f32);
   const LinearCall calls[] = {
       {&wide, inputs.x.data(), inputs.stride, 3, y_wide.data(), 300, true},
       {&narrow, inputs.x.data(), inputs.stride, 3, y_narrow.data(), 5, false}};
@@ -145,16 +96,16 @@ TEST(Linear, Bf16ActivationsRoundTheInput) {
   RandomWeights random(4);
   const KernelTable& kernels = *usable_kernels().front();
   const PackedLinear weight =
-      PackedLinear::pack(random.linear(33, 40, WeightFormat::plain), kernels).value();
+      PackedLinear::pack(random.linear(33, 40, WeightFormat::plain)).value();
   Inputs inputs = random_inputs(random, 6, 40);
   ThreadPool pool(1);
   LinearRunner runner(kernels, pool, Activations::bf16);
   std::vector<float> y(6 * 33);
   const LinearCall call = {&weight, inputs.x.data(), inputs.stride, 6, y.data(), 33, false};
   runner.run({&call, 1});
-  EXPECT_FALSE(same_bits(y, multiply(kernels, 1, weight, inputs, 6)));
+  EXPECT_FALSE(same_bits(y, multiply({kernels, 1}, weight, inputs, 6)));
   for (float& x : inputs.x) x = round_to_bf16(x);
-  EXPECT_TRUE(same_bits(y, multiply(kernels, 1, weight, inputs, 6)));
+  EXPECT_TRUE(same_bits(y, multiply({kernels, 1}, weight, inputs, 6)));
 }
 
 TEST(PackedLinear, UnpacksItsRows) {
@@ -163,7 +114,7 @@ TEST(PackedLinear, UnpacksItsRows) {
     const LinearWeight weight = random.linear(c.rows, c.cols, c.format, c.plain);
     std::vector<float> expected(static_cast<size_t>(c.cols));
     for (const KernelTable* kernels : usable_kernels()) {
-      const PackedLinear packed = PackedLinear::pack(weight, *kernels).value();
+      const PackedLinear packed = PackedLinear::pack(weight).value();
       std::vector<float> row(static_cast<size_t>(packed.k_padded()));
       for (const int64_t n : {int64_t{0}, c.rows / 2, c.rows - 1}) {
         dequantize_rows(weight, n, n + 1, expected.data());
@@ -179,26 +130,25 @@ TEST(PackedLinear, UnpacksItsRows) {
 
 TEST(PackedLinear, RefusesWhatIsNotFinite) {
   RandomWeights random(6);
-  const KernelTable& kernels = scalar_kernels();
   LinearWeight plain = random.linear(4, 32, WeightFormat::plain);
   plain.values.as<uint16_t>()[17] = 0x7FC0;
-  const auto refused = PackedLinear::pack(plain, kernels);
+  const auto refused = PackedLinear::pack(plain);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
             "test: expected finite weights and positive scales, found NaN, infinity or a negative "
             "scale; run nibble verify on the checkpoint");
   LinearWeight packed = random.linear(4, 32, WeightFormat::nvfp4);
   packed.scales.as<uint8_t>()[3] = 0x7F;
-  EXPECT_FALSE(PackedLinear::pack(packed, kernels).ok());
+  EXPECT_FALSE(PackedLinear::pack(packed).ok());
   packed.scales.as<uint8_t>()[3] = 0x81;
-  EXPECT_FALSE(PackedLinear::pack(packed, kernels).ok());
+  EXPECT_FALSE(PackedLinear::pack(packed).ok());
   LinearWeight fp8 = random.linear(4, 32, WeightFormat::fp8_channel);
-  EXPECT_TRUE(PackedLinear::pack(fp8, kernels).ok());
+  EXPECT_TRUE(PackedLinear::pack(fp8).ok());
   fp8.values.as<uint8_t>()[5] = 0xFF;
-  EXPECT_FALSE(PackedLinear::pack(fp8, kernels).ok());
+  EXPECT_FALSE(PackedLinear::pack(fp8).ok());
   fp8.values.as<uint8_t>()[5] = 0;
   fp8.scales.as<float>()[2] = std::numeric_limits<float>::infinity();
-  EXPECT_FALSE(PackedLinear::pack(fp8, kernels).ok());
+  EXPECT_FALSE(PackedLinear::pack(fp8).ok());
 }
 
 TEST(Isa, NamesAreChecked) {

@@ -43,16 +43,18 @@ void Moe::choose(int64_t row) const {
   context.kernels.softmax(logits, p, shape.experts);
   int32_t* chosen = &context.routing.experts[static_cast<size_t>(row * shape.top_k)];
   float* weight = &context.routing.weights[static_cast<size_t>(row * shape.top_k)];
+  int count = 0;
+  for (int e = 0; e < shape.experts; ++e) {
+    if (count == shape.top_k && !(logits[e] > logits[chosen[count - 1]])) continue;
+    int rank = count < shape.top_k ? count++ : count - 1;
+    for (; rank > 0 && logits[e] > logits[chosen[rank - 1]]; --rank)
+      chosen[rank] = chosen[rank - 1];
+    chosen[rank] = e;
+  }
   float total = 0.0F;
   for (int rank = 0; rank < shape.top_k; ++rank) {
-    int best = -1;
-    for (int e = 0; e < shape.experts; ++e) {
-      if (std::find(chosen, chosen + rank, e) != chosen + rank) continue;
-      if (best < 0 || logits[e] > logits[best]) best = e;
-    }
-    chosen[rank] = best;
-    weight[rank] = p[best];
-    total += p[best];
+    weight[rank] = p[chosen[rank]];
+    total += weight[rank];
   }
   if (!shape.renormalize) return;
   for (int rank = 0; rank < shape.top_k; ++rank) weight[rank] /= total;
@@ -71,9 +73,13 @@ void Moe::place_rows() const {
   for (size_t i = 0; i < count; ++i) {
     const int32_t place = next[static_cast<size_t>(routing.experts[i])]++;
     routing.places[i] = place;
-    std::copy_n(context.work.normed.row(static_cast<int64_t>(i) / shape.top_k),
-                context.config.hidden, context.work.gathered.row(place));
   }
+  const int width = context.config.hidden;
+  split(context.pool, static_cast<int64_t>(count), width / 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::copy_n(context.work.normed.row(i / shape.top_k), width,
+                  context.work.gathered.row(routing.places[static_cast<size_t>(i)]));
+  });
 }
 
 LinearCall Moe::expert_product(const PackedLinear& weight, int expert, Matrix& x, Matrix& y) const {

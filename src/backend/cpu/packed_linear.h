@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/weight_arena.h"
 #include "base/result.h"
 #include "model/weights/weights.h"
 #include "tensor/quant_scheme.h"
@@ -18,15 +19,27 @@ inline int64_t padded_columns(int64_t columns) { return (columns + 15) / 16 * 16
 class PackedLinear {
  public:
   PackedLinear() = default;
-  /// Errors: corrupt, naming the module, if a value or scale is NaN or infinite, or an NVFP4 block
-  /// scale negative.
-  static Result<PackedLinear> pack(const LinearWeight& weight, const KernelTable& kernels);
+  /// The layout of a matrix whose values have this type in the file; no memory yet.
+  PackedLinear(const LinearSource& source, DType stored);
+  /// A whole weight in memory of its own. Errors: those of pack_rows.
+  static Result<PackedLinear> pack(const LinearWeight& weight);
+
+  /// Bytes that place() takes from an arena.
+  int64_t room() const;
+  /// Gives it memory, zeroed.
+  void place(WeightArena& arena);
+  /// All but the values and NVFP4 block scales. Errors: corrupt, as pack_rows.
+  Result<void> set_factors(const LinearWeight& factors);
+  /// Packs the values, and the block scales of NVFP4, of rows from `row_begin`, a multiple of 16,
+  /// on. Several threads may pack rows of different panels. Errors: corrupt, naming the module, if
+  /// a value or scale is NaN or infinite, or an NVFP4 block scale negative.
+  Result<void> pack_rows(const LinearWeight& rows, int64_t row_begin);
 
   int64_t rows() const { return rows_; }  // N
   int64_t cols() const { return cols_; }  // K
   int64_t k_padded() const { return padded_columns(cols_); }
   int64_t panels() const { return (rows_ + kPanelRows - 1) / kPanelRows; }
-  int64_t bytes() const { return panels_.bytes() + scales_.bytes() + final_scale_.bytes(); }
+  int64_t bytes() const { return panels() * (panel_bytes_ + scale_bytes_) + final_scale_bytes(); }
   PanelFormat format() const { return format_; }
   const std::string& module() const { return module_; }
   ActivationFormat activations() const { return activations_; }
@@ -41,20 +54,18 @@ class PackedLinear {
   PanelFormat format_ = PanelFormat::f32;
   ActivationFormat activations_ = ActivationFormat::high;
   GlobalScale input_scale_;
-  Buffer panels_;
-  Buffer scales_;
-  Buffer final_scale_;
+  WeightArena own_;  // of a weight that pack() made
+  std::byte* panels_ = nullptr;
+  std::byte* scales_ = nullptr;
+  float* final_scale_ = nullptr;
   int64_t panel_bytes_ = 0;
   int64_t scale_bytes_ = 0;
 
-  void pack_f32(const LinearWeight& weight);
-  void pack_bf16(const LinearWeight& weight);
-  void pack_fp8(const LinearWeight& weight);
-  void pack_fp8_scales(const LinearWeight& weight);
-  void pack_nvfp4(const LinearWeight& weight, const KernelTable& kernels);
-  void pack_nvfp4_scales(const LinearWeight& weight);
-  void allocate(int64_t panel_bytes, int64_t scale_bytes);
-  float* allocate_final_scale();
+  bool scales_rows() const { return format_ == PanelFormat::nvfp4 || format_ == PanelFormat::fp8; }
+  int64_t final_scale_bytes() const {
+    return scales_rows() ? panels() * kPanelRows * int64_t{sizeof(float)} : 0;
+  }
+  void spread_block_scales(const float* from);
 };
 
 }  // namespace nibble::cpu

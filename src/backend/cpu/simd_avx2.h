@@ -115,44 +115,27 @@ inline float reduce_max(Vec a) {
   return _mm_cvtss_f32(_mm_max_ss(by2, _mm_movehdup_ps(by2)));
 }
 
-/// Four k of 16 lanes in 32 bytes. Two byte lookups give the two halves of the BF16 values; the
-/// unpacking that joins them fixes the order of the lanes (nvfp4_slot_lane).
+/// Nibbles of one word are eight consecutive k of one lane. A permutation looks three bits up, the
+/// fourth is the sign.
 struct Nvfp4Unit {
-  static constexpr int kColumns = 4;
-  __m256i codes;
-  static Nvfp4Unit load(const std::byte* p) { return {load_256(p)}; }
+  static constexpr int kColumns = 8;
+  Words codes;
+  static Nvfp4Unit load(const std::byte* p) { return {load_words(p)}; }
+  template <int kNibble>
+  static __m256 column(__m256i codes) {
+    const __m256 magnitudes = _mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);
+    const __m256i sign =
+        _mm256_and_si256(_mm256_slli_epi32(codes, 28 - 4 * kNibble), _mm256_set1_epi32(INT32_MIN));
+    const __m256 magnitude =
+        _mm256_permutevar8x32_ps(magnitudes, _mm256_srli_epi32(codes, 4 * kNibble));
+    return _mm256_or_ps(magnitude, _mm256_castsi256_ps(sign));
+  }
   template <int kPair>
   void decode(Vec& even, Vec& odd) const {
-    const auto h = [](int x) { return static_cast<char>(x); };
-    const __m256i upper = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, h(0x80), h(0xBF), h(0xBF),
-                      h(0xBF), h(0xC0), h(0xC0), h(0xC0), h(0xC0)));
-    const __m256i lower = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 0, h(0x80), h(0xC0), 0, 0x40, h(0x80), h(0xC0), 0, 0, h(0x80), h(0xC0), 0,
-                      0x40, h(0x80), h(0xC0)));
-    const __m256i shifted = kPair == 0 ? codes : _mm256_srli_epi16(codes, 4);
-    const __m256i index = _mm256_and_si256(shifted, _mm256_set1_epi8(0x0F));
-    const __m256i top = _mm256_shuffle_epi8(upper, index);
-    const __m256i bottom = _mm256_shuffle_epi8(lower, index);
-    const __m256i first = _mm256_unpacklo_epi8(bottom, top);  // lanes 0-7: BF16 of k, k + 1
-    const __m256i second = _mm256_unpackhi_epi8(bottom, top);
-    const __m256i odd_half = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
-    even = {_mm256_castsi256_ps(_mm256_slli_epi32(first, 16)),
-            _mm256_castsi256_ps(_mm256_slli_epi32(second, 16))};
-    odd = {_mm256_castsi256_ps(_mm256_and_si256(first, odd_half)),
-           _mm256_castsi256_ps(_mm256_and_si256(second, odd_half))};
+    even = {column<2 * kPair>(codes.lo), column<2 * kPair>(codes.hi)};
+    odd = {column<2 * kPair + 1>(codes.lo), column<2 * kPair + 1>(codes.hi)};
   }
 };
-// Slot = nibble of a 64-byte group (low nibble first): two units of 16 lanes x 4 k.
-constexpr int nvfp4_slot_lane(int slot) {
-  const int lane = slot % 64 / 4;  // four nibbles to a lane
-  const int quarter = lane / 4;    // 8-11 and 4-7 trade places in the unpacking
-  return quarter == 1 ? lane + 4 : quarter == 2 ? lane - 4 : lane;
-}
-constexpr int nvfp4_slot_column(int slot) {
-  const int in_lane = slot % 4;  // byte 0 low, byte 0 high, byte 1 low, byte 1 high
-  return slot / 64 * 4 + in_lane / 2 + in_lane % 2 * 2;
-}
 
 }  // namespace
 }  // namespace nibble::cpu

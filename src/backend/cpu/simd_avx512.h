@@ -103,8 +103,6 @@ struct Nvfp4Unit {
     odd.v = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 8 * kPair + 4), values);
   }
 };
-constexpr int nvfp4_slot_lane(int slot) { return slot / 8; }
-constexpr int nvfp4_slot_column(int slot) { return slot % 8; }
 
 }  // namespace
 }  // namespace nibble::cpu

@@ -154,8 +154,7 @@ inline float reduce_max(Vec a) {
 }
 
 /// kColumns consecutive k of a panel of 16 E2M1 rows. decode<p> gives columns 2p and 2p + 1 as the
-/// values of the codes, without scale. A 64-byte group holds 8 columns; the order of its 128
-/// nibbles is the ISA's own: slot s holds row nvfp4_slot_lane(s), column nvfp4_slot_column(s).
+/// values of the codes, without scale.
 struct Nvfp4Unit {
   static constexpr int kColumns = 8;
   Words codes;
@@ -168,8 +167,6 @@ struct Nvfp4Unit {
     odd = each_lane([&](int i) { return kValues[codes.lane[i] >> (8 * kPair + 4) & 15U]; });
   }
 };
-constexpr int nvfp4_slot_lane(int slot) { return slot / 8; }
-constexpr int nvfp4_slot_column(int slot) { return slot % 8; }
 
 }  // namespace
 }  // namespace nibble::cpu

@@ -140,7 +140,7 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
   };
   options.make_backend = [threads = needs.threads](const Weights& weights,
                                                    const ModelConfig& config) {
-    return make_cpu_backend(weights, config, {.threads = threads});
+    return make_cpu_backend(weights, config, {.activations = Activations::f32, .threads = threads});
   };
   const std::string backend = TRY(arguments.choice("backend", {"auto", "cuda", "cpu"}));
   options.runner = TRY(make_runner(backend, *prepared));

@@ -124,6 +124,7 @@ std::string activations_of(const Backend& backend) {
 Result<Measured> score_text(const Arguments& arguments, const Folders& folders,
                             const std::string& file, Activations activations, Terminal& terminal) {
   ModelRequest wanted = TRY(model_request(arguments, folders.checkpoint));
+  wanted.use = ModelUse::judging;
   wanted.options.activations = activations;
   ModelRequest source = wanted;
   source.folder = folders.source;

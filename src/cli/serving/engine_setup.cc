@@ -170,8 +170,13 @@ int64_t available_memory_bytes() {
   int64_t used = 0;
   std::ifstream limit_file("/sys/fs/cgroup/memory.max");  // "max" where there is no limit
   std::ifstream used_file("/sys/fs/cgroup/memory.current");
-  if (limit_file >> limit && used_file >> used) bytes = std::min(bytes, limit - used);
-  return bytes;
+  if (!(limit_file >> limit && used_file >> used)) return bytes;
+  // Cached pages of files count as used there, and give way when memory is asked for.
+  std::ifstream parts("/sys/fs/cgroup/memory.stat");
+  int64_t part = 0;
+  while (parts >> key >> part)
+    if (key == "inactive_file" || key == "active_file") used -= part;
+  return std::min(bytes, limit - used);
 }
 
 Result<int> end_of_verb(std::string_view verb, const Result<void>& failure, Result<int> code,
@@ -247,9 +252,18 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, unused, setup));
   if (const auto json = arguments.text(kSpeculativeOption.name))
     setup.drafter = std::make_shared<NgramDrafter>(TRY(read_speculation(*json)).lookup);
-  const ModelRequest model = TRY(model_request(arguments, folder));
+  ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
+  std::optional<Progress> progress;
+  if (needs.terminal != nullptr && needs.terminal->err_watcher() == Watcher::person) {
+    progress.emplace(*needs.terminal,
+                     Progress::Look{.label = "loading", .unit = "MB", .unit_scale = 1e6});
+    model.options.loading = [&](int64_t done, int64_t total) {
+      progress->update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+    };
+  }
   setup.model = TRY(load_model(model));
+  progress.reset();
   Backend& backend = *setup.model.backend;
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
   const MemoryRequest request =

@@ -89,6 +89,7 @@ enum class EngineUse : uint8_t { single, serving };
 struct EngineNeeds {
   EngineUse use = EngineUse::single;
   std::optional<int32_t> sequences_max = 1;  // absent: as the machine allows
+  Terminal* terminal = nullptr;              // shows a person how far loading is
 };
 
 /// --max-num-seqs: a number, or nothing for auto. Errors: invalid_argument.

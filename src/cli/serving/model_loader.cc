@@ -6,16 +6,18 @@
 #include "backend/reference/reference_backend.h"
 #include "base/file.h"
 #include "cli/options/flag_errors.h"
+#include "cli/serving/engine_setup.h"
 #include "model/synthetic/synthetic_weights.h"
+#include "model/synthetic_numbers.h"
 #include "model/weights/weights.h"
 #include "plan/card_limit.h"
 
 namespace nibble {
 
 Result<Activations> parse_activations(const Arguments& arguments, std::string_view name) {
-  const std::string mode = TRY(arguments.choice(name, {"auto", "bf16", "declared", "f32"}));
+  const std::string mode = TRY(arguments.choice(name, {"auto", "bf16", "declared", "f32", "int8"}));
   for (const Activations candidate :
-       {Activations::automatic, Activations::bf16, Activations::declared})
+       {Activations::automatic, Activations::bf16, Activations::declared, Activations::int8})
     if (activations_name(candidate) == mode) return candidate;
   return Activations::f32;
 }
@@ -86,6 +88,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.options.threads = static_cast<int>(errors.take(arguments.integer("threads", 0, 1024)));
   request.direct_io = arguments.enabled(kDirectIoOption.name);
   request.options.isa = arguments.text("isa").value_or("");
+  request.options.host_memory_bytes = available_memory_bytes();
   request.rope = errors.take(parse_rope_flags(arguments));
   TRY(errors.result());
   return request;
@@ -113,6 +116,19 @@ Result<void> check_card_limit(const std::string& backend, const CardLimit& limit
                                                   .advice = "leave the flag out"});
 }
 
+/// Few bits of activations in integers are a way of the CPU; a judge of checkpoints rounds nothing
+/// there unless it is asked to.
+Result<void> settle_activations(const std::string& backend, ModelUse use, BackendOptions& options) {
+  if (options.activations == Activations::int8 && backend != "cpu")
+    return make_error(ErrorCode::unsupported, {.what = "--activations int8",
+                                               .expected = "--backend cpu",
+                                               .found = concat("the ", backend, " backend"),
+                                               .advice = "auto is bf16 there"});
+  if (options.activations == Activations::automatic && backend == "cpu" && use == ModelUse::judging)
+    options.activations = Activations::f32;
+  return {};
+}
+
 Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Weights& weights,
                                               const ModelConfig& config,
                                               const BackendOptions& options) {
@@ -127,7 +143,8 @@ Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
   return declared_formats(config);
 }
 
-Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
+/// Random weights: made on a card there, and on a CPU those that `nibble synth` writes.
+Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::string& backend) {
   constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
   const auto path = request.folder / "config.json";
   const std::string text = TRY(read_text_file(path, kConfigBytesMax));
@@ -136,8 +153,17 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request) {
   model.config = TRY(parse_config(config, request.rope));
   model.notice = rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
-  model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
-  model.weight_bytes = model.backend->device_memory()->weights;
+  if (backend == "cuda") {
+    model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
+    model.weight_bytes = model.backend->device_memory()->weights;
+    return model;
+  }
+  constexpr uint64_t kSeed = 1;  // the default of `nibble synth`
+  SyntheticWeights places = synthetic_weights(model.config, formats);
+  const SyntheticTensors tensors(places, model.config, kSeed);
+  const Weights weights = Weights::made_up(tensors, std::move(places));
+  model.backend = TRY(make_backend(backend, weights, model.config, request.options));
+  model.weight_bytes = tensors.bytes();
   return model;
 }
 
@@ -154,16 +180,13 @@ int64_t text_weight_bytes(const Checkpoint& checkpoint) {
   return bytes;
 }
 
-Result<LoadedModel> load_model(const ModelRequest& request) {
+Result<LoadedModel> load_model(const ModelRequest& asked) {
   LoadedModel model;
+  ModelRequest request = asked;
   const std::string backend = TRY(choose_backend(request.backend, model.notice));
   TRY(check_card_limit(backend, request.options.card));
-  if (request.dummy) {
-    if (backend == "cuda") return make_dummy_model(request);
-    return make_error(ErrorCode::unsupported, {.what = "--load-format dummy",
-                                               .expected = "--backend cuda, where weights are made",
-                                               .found = backend});
-  }
+  TRY(settle_activations(backend, request.use, request.options));
+  if (request.dummy) return make_dummy_model(request, backend);
   model.checkpoint = std::make_unique<Checkpoint>(TRY(Checkpoint::open(request.folder)));
   if (request.direct_io) {
     const Result<void> direct = model.checkpoint->read_directly();

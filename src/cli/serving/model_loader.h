@@ -17,15 +17,20 @@
 
 namespace nibble {
 
+/// judging: scores and comparisons, whose --activations auto is f32 on a CPU, so that they judge
+/// the weights alone.
+enum class ModelUse : uint8_t { serving, judging };
+
 struct ModelRequest {
   std::filesystem::path folder;
   std::string backend;  // "auto", "cuda", "cpu" or "reference"
-  /// Random weights made on the card; the folder then needs no weights. By name: as its config
-  /// declares, or a WeightLayout.
+  /// Random weights; the folder then needs none. By name: as its config declares, or a
+  /// WeightLayout.
   std::optional<std::string> dummy;
   std::optional<RopeOverride> rope;  // keys in place of config.json's
   BackendOptions options;
   bool direct_io = false;
+  ModelUse use = ModelUse::serving;
 };
 
 struct LoadedModel {
@@ -41,8 +46,9 @@ inline constexpr Option kBackendOption = {
     "backend", "auto|cuda|cpu|reference", "auto",
     "where it computes; auto is cuda where a usable card is, else cpu"};
 inline constexpr Option kActivationsOption = {
-    "activations", "auto|bf16|declared|f32", "auto",
-    "precision of activations; f32 is slow on a card and for tests"};
+    "activations", "auto|bf16|declared|f32|int8", "auto",
+    "precision of activations; f32 is slow on a card and for tests; int8, the auto of serving on a "
+    "CPU, has 8 bits where weights are NVFP4 and BF16 where they are FP8"};
 inline constexpr Option kKvCacheOption = {
     "kv-cache-dtype", "auto|bf16|fp8", "auto",
     "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "
@@ -54,8 +60,8 @@ inline constexpr Option kStateOption = {
     "mamba-ssm-cache-dtype"};
 inline constexpr Option kLoadFormatOption = {
     "load-format", "NAME", "auto",
-    "auto, safetensors and fastsafetensors read the weights; dummy makes random ones on the card, "
-    "stored as config.json declares; "
+    "auto, safetensors and fastsafetensors read the weights; dummy makes random ones, stored as "
+    "config.json declares; "
     "dummy:mixed, dummy:nvfp4, dummy:w4a4, dummy:bf16 in that layout"};
 inline constexpr Option kDirectIoOption = {
     "direct-io", "", "false", "reads weights past the page cache (O_DIRECT), for a cold fast disk"};

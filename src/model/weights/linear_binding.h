@@ -48,7 +48,7 @@ class LinearBinder {
 };
 
 /// Reads a bound linear or small tensor. Errors: io; corrupt for a scale that is not positive.
-Result<LinearWeight> load_linear(const Checkpoint& checkpoint, const LinearSource& source);
-Result<std::vector<float>> load_vector(const Checkpoint& checkpoint, const VectorSource& source);
+Result<LinearWeight> load_linear(const TensorSource& tensors, const LinearSource& source);
+Result<std::vector<float>> load_vector(const TensorSource& tensors, const VectorSource& source);
 
 }  // namespace nibble

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "tensor/nvfp4.h"
 
@@ -13,8 +14,10 @@ namespace {
 template <typename T, typename Sound>
 bool all_sound(const Tensor& tensor, const Sound& sound) {
   const std::span values(tensor.as<T>(), static_cast<size_t>(tensor.bytes()) / sizeof(T));
-  int64_t bad = 0;  // no early exit: the loop vectorizes
-  for (const T value : values) bad += sound(value) ? 0 : 1;
+  using Flag = std::conditional_t<sizeof(T) == 1, uint8_t,
+                                  std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>>;
+  Flag bad = 0;  // as wide as a value and no early exit: the loop vectorizes
+  for (const T value : values) bad |= sound(value) ? Flag{0} : Flag{1};
   return bad == 0;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "model/config/quant_config.h"
+#include "model/synthetic/synthetic_weights.h"
 #include "model/weights/linear_binding.h"
 
 namespace nibble {
@@ -176,7 +177,7 @@ Result<Weights> Weights::bind(const Checkpoint& checkpoint, const ModelConfig& c
   const LayerBinder layers(checkpoint, config, linears);
   const std::string prefix = TRY(find_prefix(checkpoint, config));
   Weights weights;
-  weights.checkpoint_ = &checkpoint;
+  weights.tensors_ = &checkpoint;
   weights.embedding_ =
       TRY(linears.bind({prefix + "embed_tokens", config.vocab_rows, config.hidden}));
   // A tied checkpoint may still carry a head of its own, for example a quantized one.
@@ -191,9 +192,19 @@ Result<Weights> Weights::bind(const Checkpoint& checkpoint, const ModelConfig& c
   return weights;
 }
 
+Weights Weights::made_up(const TensorSource& tensors, SyntheticWeights places) {
+  Weights weights;
+  weights.tensors_ = &tensors;
+  weights.embedding_ = std::move(places.embedding);
+  weights.head_ = std::move(places.head);
+  weights.final_norm_ = std::move(places.final_norm);
+  weights.layers_ = std::move(places.layers);
+  return weights;
+}
+
 Weights Weights::only(int layer) const {
   Weights part;
-  part.checkpoint_ = checkpoint_;
+  part.tensors_ = tensors_;
   part.final_norm_ = final_norm_;
   part.layers_ = {layers_[static_cast<size_t>(layer)]};
   return part;

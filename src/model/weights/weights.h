@@ -91,10 +91,15 @@ struct StoredBytes {
   int64_t bytes = 0;
 };
 
+struct SyntheticWeights;  // synthetic_weights.h
+
 class Weights {
  public:
   /// Binds every text tensor of the model. The checkpoint must outlive the result.
   static Result<Weights> bind(const Checkpoint& checkpoint, const ModelConfig& config);
+
+  /// Weights in the places that synthetic_weights.h names. `tensors` must outlive the result.
+  static Weights made_up(const TensorSource& tensors, SyntheticWeights places);
 
   const LinearSource& embedding() const { return embedding_; }  // [vocab_rows, hidden]
   const LinearSource& head() const { return head_; }            // = embedding when tied
@@ -106,6 +111,10 @@ class Weights {
 
   Result<LinearWeight> load(const LinearSource& source) const;
   Result<std::vector<float>> load(const VectorSource& source) const;
+  /// Rows [row_begin, row_end) of a linear: values and NVFP4 block scales, none of what
+  /// load_factors gives.
+  Result<LinearWeight> load_rows(const LinearSource& source, int64_t row_begin,
+                                 int64_t row_end) const;
 
   // For backends that move the large tensors themselves.
   /// The values of a bound linear, in the layout of LinearWeight::values.
@@ -118,7 +127,7 @@ class Weights {
   Result<void> read(const StoredBytes& stored, int64_t begin, std::span<std::byte> out) const;
 
  private:
-  const Checkpoint* checkpoint_ = nullptr;
+  const TensorSource* tensors_ = nullptr;
   LinearSource embedding_;
   LinearSource head_;
   VectorSource final_norm_;

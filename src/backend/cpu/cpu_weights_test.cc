@@ -1,0 +1,101 @@
+// Loading as a whole: a model too large for memory is refused before it is read, and made-up
+// weights give what the checkpoint gives that they would be written to.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/random_weights.h"
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "model/forward.h"
+#include "model/synthetic_numbers.h"
+#include "testing/tiny_checkpoint.h"
+
+namespace nibble {
+namespace {
+
+constexpr uint64_t kSeed = 5;
+const std::vector<int32_t> kIds = {1, 7, 3, 9, 2};
+
+class CpuWeightsOf : public testing::TestWithParam<WeightLayout> {
+ protected:
+  CpuWeightsOf() {
+    Json json = TinyCheckpoint::moe().config;
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              concat("cpu_weights_", weight_layout_name(GetParam()), "_", ::getpid());
+    std::filesystem::remove_all(folder_);
+    write_synthetic_checkpoint(json, folder_, {.layout = GetParam(), .seed = kSeed}).value();
+    checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(folder_).value());
+    config_ = ModelConfig::parse(checkpoint_->config()).value();
+  }
+  ~CpuWeightsOf() override { std::filesystem::remove_all(folder_); }
+
+  std::vector<float> logits(Backend& backend) const {
+    backend.reserve({.pages = 1, .state_slots = 1, .rows_max = 8}).value();
+    backend.zero_state(0);
+    Batch batch{.tokens = kIds};
+    const auto rows = static_cast<int32_t>(kIds.size());
+    for (int axis = 0; axis < 3; ++axis)
+      for (int32_t i = 0; i < rows; ++i) batch.positions.push_back(i);
+    batch.sequences = {{.row_count = rows, .page_count = 1}};
+    batch.pages = {0};
+    batch.logit_rows = {0, rows - 1};
+    const HeadOutput out = forward(backend, config_, batch);
+    return {out.logits.begin(), out.logits.end()};
+  }
+
+  std::filesystem::path folder_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  ModelConfig config_;
+};
+
+TEST_P(CpuWeightsOf, MadeUpOnesAreThoseThatSynthWrites) {
+  const Weights stored = Weights::bind(*checkpoint_, config_).value();
+  SyntheticWeights places = synthetic_weights(config_, formats_of(GetParam()));
+  const SyntheticTensors tensors(places, config_, kSeed);
+  const Weights made_up = Weights::made_up(tensors, std::move(places));
+  const auto from_file = make_cpu_backend(stored, config_, {.threads = 2}).value();
+  const auto from_nothing = make_cpu_backend(made_up, config_, {.threads = 2}).value();
+  const std::vector<float> expected = logits(*from_file);
+  EXPECT_GT(*std::ranges::max_element(expected), 0.0F);
+  EXPECT_TRUE(cpu::same_bits(logits(*from_nothing), expected));
+}
+
+TEST_P(CpuWeightsOf, TooLittleMemoryIsRefusedWithTheNumbers) {
+  const Weights weights = Weights::bind(*checkpoint_, config_).value();
+  int64_t reports = 0;
+  BackendOptions options{.host_memory_bytes = 1000};
+  options.loading = [&](int64_t, int64_t) { ++reports; };
+  const auto refused = make_cpu_backend(weights, config_, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
+  EXPECT_NE(refused.error().message.find("at most the 0.0 GiB of memory that are free"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_P(CpuWeightsOf, ReportsEveryByteOnce) {
+  const Weights weights = Weights::bind(*checkpoint_, config_).value();
+  int64_t last = 0;
+  int64_t all = -1;
+  BackendOptions options{.threads = 2};
+  options.loading = [&](int64_t done, int64_t total) {
+    EXPECT_LE(done, total);
+    last = std::max(last, done);
+    all = total;
+  };
+  make_cpu_backend(weights, config_, options).value();
+  EXPECT_EQ(last, all);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, CpuWeightsOf,
+                         testing::Values(WeightLayout::mixed, WeightLayout::nvfp4,
+                                         WeightLayout::fp8, WeightLayout::bf16),
+                         [](const auto& test) {
+                           return std::string(weight_layout_name(test.param));
+                         });
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,102 @@
+// The vector type for products of activations with few bits, for AVX2. The contract of these names
+// is written once, in low_scalar.h. Included by kernels_avx2.cc alone, after simd_avx2.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cpu/simd_avx2.h"
+
+namespace nibble::cpu {
+namespace {
+
+constexpr int kLowRowsPerTile = 4;
+constexpr int kLowPanelsPerTile = 1;
+constexpr int kLowPanelsDirect = 2;
+constexpr int kLowPanelsFewRows = 1;
+constexpr int kWeightOffset = 12;
+
+struct Ints {
+  __m256i lo, hi;
+};
+struct Bytes {
+  __m256i lo, hi;
+};
+struct Pairs {
+  Vec even, odd;
+};
+
+inline uint32_t reduce_max_bits(Words a) {
+  const __m256i by8 = _mm256_max_epu32(a.lo, a.hi);
+  __m128i m = _mm_max_epu32(_mm256_castsi256_si128(by8), _mm256_extracti128_si256(by8, 1));
+  m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4E));
+  m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xB1));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(m));
+}
+inline void store_low_bytes(int8_t* p, Words a) {
+  const __m256i pick = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+  const auto four = [](__m128i v) { return _mm_cvtsi128_si32(v); };
+  const __m256i lo = _mm256_shuffle_epi8(a.lo, pick);
+  const __m256i hi = _mm256_shuffle_epi8(a.hi, pick);
+  const int parts[4] = {four(_mm256_castsi256_si128(lo)), four(_mm256_extracti128_si256(lo, 1)),
+                        four(_mm256_castsi256_si128(hi)), four(_mm256_extracti128_si256(hi, 1))};
+  __builtin_memcpy(p, parts, sizeof parts);
+}
+inline Ints broadcast_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+inline Vec to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+
+inline void decode_integers(const std::byte* p, Bytes& low, Bytes& high) {
+  const __m256i integers = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  const __m256i mask = _mm256_set1_epi8(0x0F);
+  const auto lower = [&](__m256i codes) {
+    return _mm256_shuffle_epi8(integers, _mm256_and_si256(codes, mask));
+  };
+  const Words codes = load_words(p);
+  low = {lower(codes.lo), lower(codes.hi)};
+  high = {lower(_mm256_srli_epi16(codes.lo, 4)), lower(_mm256_srli_epi16(codes.hi, 4))};
+}
+/// Four products of at most 24 * 127 in pairs stay below 2^15 (4 * 2 * 24 * 127 = 24,384), so the
+/// 16-bit sums of four words cannot saturate.
+inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
+  __m256i lo = _mm256_setzero_si256();
+  __m256i hi = _mm256_setzero_si256();
+  for (int word = 0; word < 4; ++word) {
+    int32_t four;
+    __builtin_memcpy(&four, x + 4 * word, sizeof four);
+    const __m256i values = _mm256_set1_epi32(four);
+    lo = _mm256_add_epi16(lo, _mm256_maddubs_epi16(w[word].lo, values));
+    hi = _mm256_add_epi16(hi, _mm256_maddubs_epi16(w[word].hi, values));
+  }
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(lo, ones)),
+          _mm256_add_epi32(sum.hi, _mm256_madd_epi16(hi, ones))};
+}
+template <int R, int P>
+inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+  for (int p = 0; p < P; ++p) {
+    const Bytes weights[4] = {w[0][p], w[1][p], w[2][p], w[3][p]};
+    for (int r = 0; r < R; ++r) sum[r][p] = dot_bytes(sum[r][p], weights, x + r * stride);
+  }
+}
+
+inline Vec e4m3_of_high_byte(Words w) {
+  const Words fields = mask_words(shift_right_signed<4>(w), 0x87F00000U);
+  return mul(as_floats(fields), broadcast(0x1p120F));
+}
+inline void decode_fp8(const std::byte* p, Pairs& first, Pairs& second) {
+  const Words w = load_words(p);
+  first = {e4m3_of_high_byte(shift_left<24>(w)), e4m3_of_high_byte(shift_left<16>(w))};
+  second = {e4m3_of_high_byte(shift_left<8>(w)), e4m3_of_high_byte(w)};
+}
+inline Vec dot_pairs(Vec sum, const Pairs& w, uint32_t x) {
+  const auto value = [](uint32_t bits) {
+    const __m256 v = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(bits)));
+    return Vec{v, v};
+  };
+  return fma(value(x << 16), w.even, fma(value(x & 0xFFFF0000U), w.odd, sum));
+}
+
+}  // namespace
+}  // namespace nibble::cpu

@@ -1,0 +1,123 @@
+// The vector type for products of activations with few bits, for AVX-512 with VNNI, BF16 and VBMI.
+// The contract of these names is written once, in low_scalar.h. Included by kernels_avx512.cc
+// alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cpu/simd_avx512.h"
+
+namespace nibble::cpu {
+namespace {
+
+constexpr int kLowRowsPerTile = 6;
+constexpr int kLowPanelsPerTile = 2;
+constexpr int kLowPanelsDirect = 4;
+constexpr int kLowPanelsFewRows = 2;
+constexpr int kWeightOffset = 12;
+
+struct Ints {
+  __m512i v;
+};
+struct Bytes {
+  __m512i v;
+};
+struct Pairs {
+  __m512i v;
+};
+
+inline uint32_t reduce_max_bits(Words a) { return _mm512_reduce_max_epu32(a.v); }
+inline void store_low_bytes(int8_t* p, Words a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
+inline Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline Vec to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+
+/// The lookup reads six bits of a byte; the table repeats, so the other two do not count.
+inline void decode_integers(const std::byte* p, Bytes& low, Bytes& high) {
+  const __m512i integers = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  const __m512i codes = _mm512_loadu_si512(p);
+  low.v = _mm512_permutexvar_epi8(codes, integers);
+  high.v = _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 4), integers);
+}
+inline __m512i four_bytes(const std::byte* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
+  for (int word = 0; word < 4; ++word)
+    sum.v = _mm512_dpbusd_epi32(sum.v, w[word].v, four_bytes(x + 4 * word));
+  return sum;
+}
+template <int R, int P>
+inline void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
+#pragma GCC unroll 4
+  for (int word = 0; word < 4; ++word)
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m512i values = four_bytes(x + r * stride + 4 * word);
+      for (int p = 0; p < P; ++p)
+        sum[r][p].v = _mm512_dpbusd_epi32(sum[r][p].v, w[word][p].v, values);
+    }
+}
+
+/// The BF16 bits of the 128 magnitudes of E4M3, as the low and the high bytes.
+struct Fp8Table {
+  uint8_t low[128];
+  uint8_t high[128];
+};
+constexpr Fp8Table make_fp8_table() {
+  Fp8Table table = {};
+  for (unsigned code = 0; code < 128; ++code) {
+    unsigned exponent = code >> 3;
+    unsigned fraction = code & 7U;
+    unsigned bits = 0;
+    if (exponent > 0) {
+      bits = (exponent + 120U) << 7 | fraction << 4;
+    } else if (fraction > 0) {  // subnormal: fraction * 2^-9
+      exponent = fraction >= 4 ? 2U : fraction >= 2 ? 1U : 0U;
+      bits = (exponent + 118U) << 7 | ((fraction << (7U - exponent)) & 0x7FU);
+    }
+    table.low[code] = static_cast<uint8_t>(bits & 0xFFU);
+    table.high[code] = static_cast<uint8_t>(bits >> 8);
+  }
+  return table;
+}
+alignas(64) constexpr Fp8Table kFp8Table = make_fp8_table();
+
+/// Puts the low and the high bytes of columns 0 and 1 of each word together; 64 more is a high
+/// byte.
+struct PairBytes {
+  uint8_t index[64];
+};
+constexpr PairBytes make_pair_bytes() {
+  PairBytes bytes = {};
+  for (unsigned i = 0; i < 64; ++i)
+    bytes.index[i] = static_cast<uint8_t>(i / 4 * 4 + i % 4 / 2 + i % 2 * 64);
+  return bytes;
+}
+alignas(64) constexpr PairBytes kPairBytes = make_pair_bytes();
+
+inline void decode_fp8(const std::byte* p, Pairs& first, Pairs& second) {
+  const __m512i codes = _mm512_loadu_si512(p);
+  const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kFp8Table.low), codes,
+                                               _mm512_load_si512(kFp8Table.low + 64));
+  __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(kFp8Table.high), codes,
+                                          _mm512_load_si512(kFp8Table.high + 64));
+  // high | (codes & 0x80), the sign
+  high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xF8);
+  const __m512i place = _mm512_load_si512(kPairBytes.index);
+  first.v = _mm512_permutex2var_epi8(low, place, high);
+  second.v = _mm512_permutex2var_epi8(low, _mm512_add_epi8(place, _mm512_set1_epi8(2)), high);
+}
+inline Vec dot_pairs(Vec sum, const Pairs& w, uint32_t x) {
+  const __m512i values = _mm512_set1_epi32(static_cast<int>(x));
+  return {
+      _mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(w.v), reinterpret_cast<__m512bh>(values))};
+}
+
+}  // namespace
+}  // namespace nibble::cpu

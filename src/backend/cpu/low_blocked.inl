@@ -1,0 +1,176 @@
+// Many rows times weights with few bits: columns of some panels are decoded to a buffer that stays
+// in L1, and tiles of rows run over it. Sums have the order of low_direct.inl, so the same bits.
+
+namespace nibble::cpu {
+namespace {
+
+constexpr int kLowChunkColumns = 256;  // a multiple of 128
+constexpr int kLowChunkRows = 64;      // rows whose sums wait in L1 between chunks
+
+/// Decoded weights of some columns of P panels, and the sums that they add to.
+template <int P>
+struct alignas(64) LowNvfp4Chunk {
+  Bytes weights[kLowChunkColumns / 4][P];
+  float scales[kLowChunkColumns / 16][P][kPanelRows];
+  float sums[kLowChunkRows][P][kPanelRows];
+};
+template <int P>
+struct alignas(64) LowFp8Chunk {
+  Pairs weights[kLowChunkColumns / 2][P];
+  float scales[kLowChunkColumns / 128][P][kPanelRows];
+  float sums[kLowChunkRows][P][kPanelRows];
+};
+
+template <int P>
+void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t k_end,
+                      LowNvfp4Chunk<P>& chunk) {
+  for (int p = 0; p < P; ++p)
+    for (int64_t k = k_begin; k < k_end; k += 16) {
+      const auto unit = LowNvfp4::load_unit(panel_at(a, panel + p) + k * 8);
+      const int64_t at = k - k_begin;
+      for (int i = 0; i < 4; ++i) chunk.weights[at / 4 + i][p] = unit.weights[i];
+      store(chunk.scales[at / 16][p], group_scale<Nvfp4Format>(scales_at(a, panel + p), k));
+    }
+}
+
+template <int R, int P>
+void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t k_end,
+                    LowNvfp4Chunk<P>& chunk, int at) {
+  Vec sum[R][P];
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p) sum[r][p] = load(chunk.sums[at + r][p]);
+  const LowRow first(a, row);
+  const int64_t scale_stride = a.low_stride / 4;
+  for (int64_t k = k_begin; k < k_end; k += 16) {
+    const int64_t g = k / kLowGroup;
+    Ints dot[R][P];
+    for (int r = 0; r < R; ++r)
+      for (int p = 0; p < P; ++p) dot[r][p] = broadcast_int(first.offsets[g + r * scale_stride]);
+    dot_tile<R, P>(dot, &chunk.weights[(k - k_begin) / 4], first.codes + k, a.low_stride);
+    for (int p = 0; p < P; ++p) {
+      const Vec scale = load(chunk.scales[(k - k_begin) / 16][p]);
+      for (int r = 0; r < R; ++r) {
+        const Vec x_scale = broadcast(first.scales[g + r * scale_stride]);
+        sum[r][p] = fma(mul(to_floats(dot[r][p]), x_scale), scale, sum[r][p]);
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p) store(chunk.sums[at + r][p], sum[r][p]);
+}
+
+template <int P>
+void decode_low_chunk(const LinearPanels& a, int64_t panel, int64_t k_begin, int64_t k_end,
+                      LowFp8Chunk<P>& chunk) {
+  for (int p = 0; p < P; ++p) {
+    for (int64_t k = k_begin; k < k_end; k += 4) {
+      const int64_t at = (k - k_begin) / 2;
+      decode_fp8(panel_at(a, panel + p) + k * 16, chunk.weights[at][p], chunk.weights[at + 1][p]);
+    }
+    if (a.format != PanelFormat::fp8_block) continue;
+    for (int64_t k = k_begin; k < k_end; k += 128)
+      store(chunk.scales[(k - k_begin) / 128][p],
+            group_scale<Fp8Unit<128>>(scales_at(a, panel + p), k));
+  }
+}
+
+template <int R, int P>
+void low_chunk_tile(const LinearPanels& a, int64_t row, int64_t k_begin, int64_t k_end,
+                    LowFp8Chunk<P>& chunk, int at) {
+  const bool block = a.format == PanelFormat::fp8_block;
+  const int64_t step = block ? 128 : kLowChunkColumns;
+  const std::byte* x = a.low_x + row * a.low_stride;
+  for (int64_t begin = k_begin; begin < k_end; begin += step) {
+    const int64_t end = begin + step < k_end ? begin + step : k_end;
+    Vec sum[R][P];
+    for (int r = 0; r < R; ++r)
+      for (int p = 0; p < P; ++p) sum[r][p] = block ? zero() : load(chunk.sums[at + r][p]);
+    for (int64_t k = begin; k < end; k += 2) {
+      const Pairs* weights = chunk.weights[(k - k_begin) / 2];
+      for (int r = 0; r < R; ++r) {
+        uint32_t pair;
+        __builtin_memcpy(&pair, x + r * a.low_stride + k * 2, sizeof pair);
+        for (int p = 0; p < P; ++p) sum[r][p] = dot_pairs(sum[r][p], weights[p], pair);
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int p = 0; p < P; ++p) {
+        float* to = chunk.sums[at + r][p];
+        const Vec scale = load(chunk.scales[(begin - k_begin) / 128][p]);
+        store(to, block ? fma(sum[r][p], scale, load(to)) : sum[r][p]);
+      }
+  }
+}
+
+template <int R, int P, typename ChunkOf>
+void low_chunk_rows(const LinearPanels& a, int64_t row_begin, int rows, int64_t k_begin,
+                    int64_t k_end, ChunkOf& chunk, int at = 0) {
+  for (; at + R <= rows; at += R)
+    low_chunk_tile<R, P>(a, row_begin + at, k_begin, k_end, chunk, at);
+  if constexpr (R > 1) {
+    constexpr int kFewer = R > 4 ? 4 : R / 2;
+    if (at < rows) low_chunk_rows<kFewer, P>(a, row_begin, rows, k_begin, k_end, chunk, at);
+  }
+}
+
+/// P panels times up to kLowChunkRows rows.
+template <typename ChunkOf, int R, int P>
+void low_blocked_panels(const LinearPanels& a, int64_t panel, int64_t row_begin, int rows) {
+  ChunkOf chunk;
+  for (int r = 0; r < rows; ++r)
+    for (int p = 0; p < P; ++p) store(chunk.sums[r][p], zero());
+  for (int64_t k = 0; k < a.k_padded; k += kLowChunkColumns) {
+    const int64_t end = k + kLowChunkColumns < a.k_padded ? k + kLowChunkColumns : a.k_padded;
+    decode_low_chunk<P>(a, panel, k, end, chunk);
+    low_chunk_rows<R, P>(a, row_begin, rows, k, end, chunk);
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int p = 0; p < P; ++p) finish(a, row_begin + r, panel + p, load(chunk.sums[r][p]));
+}
+
+template <template <int> typename ChunkOf>
+void low_blocked(const LinearPanels& a) {
+  constexpr int P = kLowPanelsPerTile;
+  for (int64_t row = 0; row < a.x_rows; row += kLowChunkRows) {
+    const int64_t left = a.x_rows - row;
+    const int rows = left < kLowChunkRows ? static_cast<int>(left) : kLowChunkRows;
+    int64_t panel = a.panel_begin;
+    for (; panel + P <= a.panel_end; panel += P)
+      low_blocked_panels<ChunkOf<P>, kLowRowsPerTile, P>(a, panel, row, rows);
+    for (; panel < a.panel_end; ++panel)
+      low_blocked_panels<ChunkOf<1>, kLowRowsPerTile, 1>(a, panel, row, rows);
+  }
+}
+
+template <int kScaleGroup, template <int> typename ChunkOf>
+void low_of(const LinearPanels& a) {
+  switch (a.x_rows) {
+    case 1:
+      return low_direct<kScaleGroup, 1, kLowPanelsDirect>(a, a.panel_begin, a.panel_end);
+    case 2:
+      return low_direct<kScaleGroup, 2, kLowPanelsFewRows>(a, a.panel_begin, a.panel_end);
+    case 3:
+      return low_direct<kScaleGroup, 3, kLowPanelsFewRows>(a, a.panel_begin, a.panel_end);
+    case kRowsDirectMax:
+      return low_direct<kScaleGroup, 4, kLowPanelsFewRows>(a, a.panel_begin, a.panel_end);
+    default:
+      return low_blocked<ChunkOf>(a);
+  }
+}
+
+void linear_low(const LinearPanels& args) {
+  switch (args.format) {
+    case PanelFormat::nvfp4:
+      return low_of<16, LowNvfp4Chunk>(args);
+    case PanelFormat::fp8:
+      return low_of<0, LowFp8Chunk>(args);
+    case PanelFormat::fp8_block:
+      return low_of<128, LowFp8Chunk>(args);
+    case PanelFormat::f32:
+    case PanelFormat::bf16:
+      return;  // has_low() says so
+  }
+}
+
+}  // namespace
+}  // namespace nibble::cpu
