@@ -9,7 +9,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "model/forward.h"
-#include "model/synthetic_numbers.h"
+#include "model/synthetic/synthetic_numbers.h"
 #include "testing/tiny_checkpoint.h"
 
 namespace nibble {

@@ -9,7 +9,7 @@
 #include "backend/cpu/weight_arena.h"
 #include "base/thread_pool.h"
 #include "model/backend.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 namespace nibble::cpu {
 

@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
+#include "model/synthetic/synthetic_numbers.h"
 #include "model/synthetic/synthetic_weights.h"
-#include "model/synthetic_numbers.h"
 #include "model/weights/weights.h"
 #include "plan/card_limit.h"
 

@@ -6,8 +6,8 @@
 
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "model/synthetic/synthetic_numbers.h"
 #include "model/synthetic/synthetic_vision.h"
-#include "model/synthetic_numbers.h"
 #include "tensor/fp8.h"
 
 namespace nibble {

@@ -1,5 +1,5 @@
 // Blocks of random numbers, and which tensor begins where in which block.
-#include "model/synthetic_numbers.h"
+#include "model/synthetic/synthetic_numbers.h"
 
 #include <algorithm>
 #include <cmath>

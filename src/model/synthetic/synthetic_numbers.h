@@ -11,8 +11,8 @@
 
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/tensor_source.h"
-#include "model/synthetic_checkpoint.h"
-#include "model/synthetic_weights.h"
+#include "model/synthetic/synthetic_checkpoint.h"
+#include "model/synthetic/synthetic_weights.h"
 
 namespace nibble {
 
