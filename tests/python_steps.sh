@@ -1,6 +1,13 @@
 # Sourced by ./test: the Python tests that need no torch. Uses step, beside, $python and build/test.
 nibble=build/test/src/cli/nibble
 rm -f "$besides"
+# A release of huggingface_hub that goes on with half files, as the pinned one does not.
+older_hub=build/huggingface_hub-0.36.2
+make_older_hub() {
+  [ -d "$older_hub" ] || .venv/bin/pip install --quiet --disable-pip-version-check \
+    --target "$older_hub" huggingface_hub==0.36.2
+}
+must "an older huggingface_hub" make_older_hub
 beside "tokenizer equals Hugging Face tokenizers" "$python" tools/oracle/tokenizer_test.py \
   build/test/src/text/nibble_tokenizer_tool build/cache
 beside "chat templates equal Jinja2" "$python" tools/oracle/template_test.py \
@@ -25,6 +32,11 @@ beside "what may be asked of answers" "$python" tests/serve/answers_test.py \
   --nibble "$nibble" --model pebble/model
 beside "models of the Hugging Face cache" "$python" tests/cli/hub_cache_test.py \
   --nibble "$nibble" --model pebble/model
+beside "the hub of the tests is a hub" "$python" tests/hub/fake_hub_test.py --older "$older_hub"
+beside "pull agrees with huggingface_hub" "$python" tests/hub/pull_test.py --nibble "$nibble" \
+  --older "$older_hub"
+beside "pull survives what goes wrong" "$python" tests/hub/pull_faults_test.py --nibble "$nibble"
+beside "ls, rm and show" "$python" tests/hub/cached_models_test.py --nibble "$nibble"
 beside "how clients are told of a server" "$python" tests/cli/connect_test.py \
   --nibble "$nibble" --model pebble/model
 beside "plans are what is served and written" "$python" tests/cli/plan_test.py \

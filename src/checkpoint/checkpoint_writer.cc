@@ -297,11 +297,22 @@ Result<void> CheckpointWriter::append(std::string_view name, std::span<const std
   return {};
 }
 
+namespace {
+/// True for a path in `folder` or its subfolders.
+bool is_below(const fs::path& path, const fs::path& folder) {
+  std::error_code failure;
+  const fs::path home = fs::weakly_canonical(folder, failure);
+  const fs::path place = fs::weakly_canonical(path.parent_path(), failure);
+  return std::mismatch(home.begin(), home.end(), place.begin(), place.end()).first == home.end();
+}
+}  // namespace
+
 Result<void> CheckpointWriter::copy_other_files(const fs::path& from,
                                                 std::span<const std::string_view> without) {
   for (const auto& relative : TRY(companion_files(from))) {
     if (std::ranges::find(without, relative.string()) != without.end()) continue;
     const fs::path to = state_->folder / relative;
+    if (is_below(from / relative, state_->folder)) continue;  // of this output, below its source
     if (std::ranges::find(state_->made_files, to) != state_->made_files.end()) continue;
     TRY(make_folders(to.parent_path(), state_->made_folders));
     state_->made_files.push_back(to);

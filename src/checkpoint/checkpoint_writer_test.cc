@@ -159,6 +159,37 @@ TEST(CheckpointWriter, CopiesWhatIsNoWeight) {
   EXPECT_EQ(fs::file_size(root / "out/LICENSE"), 3U << 20);
 }
 
+TEST(CompanionFiles, SubfoldersAreKeptAndOtherModelsAreNot) {
+  const TemporaryFolder root;
+  for (const char* name :
+       {"in/a/b/c.txt", "in/a/config.json", "in/other/README.md", "in/other/x.safetensors",
+        "in/.git/HEAD", "in/z.txt", "in/config.json", "outside/far.txt"}) {
+    fs::create_directories((root / name).parent_path());
+    write_test_file(root / name, "x");
+  }
+  fs::create_directory_symlink(root / "outside", root / "in/link");
+  fs::create_symlink(root / "outside/far.txt", root / "in/a/near.txt");
+  const std::vector<fs::path> names = {"a/b/c.txt", "a/config.json", "a/near.txt", "z.txt"};
+  EXPECT_EQ(companion_files(root / "in").value(), names);
+  fs::path deep = root / "deep";
+  for (int i = 0; i < 20; ++i) deep /= "d";
+  fs::create_directories(deep);
+  EXPECT_EQ(companion_files(root / "deep").error().code, ErrorCode::unsupported);
+}
+
+TEST(CheckpointWriter, AnOutputBelowItsSourceIsNotCopiedIntoItself) {
+  const TemporaryFolder root;
+  fs::create_directories(root / "in/sub");
+  write_test_file(root / "in/sub/a.txt", "a");
+  auto writer = CheckpointWriter::create(root / "in/out", kPlan).value();
+  ASSERT_TRUE(writer.add_file("card.md", "card").ok());
+  ASSERT_TRUE(writer.copy_other_files(root / "in").ok());
+  append_all(writer);
+  ASSERT_TRUE(writer.finish(Json(Json::Object{})).ok());
+  EXPECT_TRUE(fs::exists(root / "in/out/sub/a.txt"));
+  EXPECT_FALSE(fs::exists(root / "in/out/out"));
+}
+
 TEST(CompanionFiles, AreInTheOrderOfTheirNames) {
   const TemporaryFolder root;
   fs::create_directories(root / "in");

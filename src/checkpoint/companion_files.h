@@ -10,9 +10,11 @@
 
 namespace nibble {
 
-/// Paths relative to `folder`, sorted: plain files of the folder and of additional_chat_templates/,
-/// without hidden files, weights of any format, indexes, config.json and hf_quant_config.json.
-/// Links are followed (a hub cache is made of links). Errors: io.
+/// Paths relative to `folder`, sorted: plain files of the folder and of its subfolders, without
+/// hidden files and folders, weights of any format, indexes, and the folder's own config.json and
+/// hf_quant_config.json. A subfolder that has weights is another model and is left out. Links to
+/// files are followed (a hub cache is made of links), links to folders are not. Errors: io;
+/// unsupported for more than 20,000 files or 16 levels.
 Result<std::vector<std::filesystem::path>> companion_files(const std::filesystem::path& folder);
 
 /// Copies the bytes into a new file. Errors: invalid_argument when it exists, io, no_space.

@@ -157,6 +157,13 @@ Result<void> hash_beginning(const File& file, uint64_t bytes, BlobHasher& hasher
   return {};
 }
 
+/// Errors: io, also for what is no regular file, since no word of the user named it.
+Result<File> open_target(const BlobDownload& download) {
+  auto file = File::open_write(download.target);
+  if (file.ok() || file.error().code != ErrorCode::invalid_argument) return file;
+  return Error{ErrorCode::io, file.error().message};
+}
+
 /// One run over the file found this.
 struct Attempt {
   bool went_on = false;        // a beginning was there
@@ -182,7 +189,7 @@ Result<void> fetch_all(const HubSession& session, const BlobDownload& download,
 
 Result<Attempt> attempt(const HubSession& session, const BlobDownload& download) {
   Attempt outcome;
-  File file = TRY(File::open_write(download.target));
+  File file = TRY(open_target(download));
   uint64_t there = TRY(file.size());
   if (there > download.place.bytes) {  // no beginning of this file
     TRY(file.reserve(0));
@@ -207,7 +214,7 @@ Result<Attempt> attempt(const HubSession& session, const BlobDownload& download)
 
 /// Empties the file, which may be no beginning of the one wanted.
 Result<void> start_again(const HubSession& session, const BlobDownload& download) {
-  File file = TRY(File::open_write(download.target));
+  File file = TRY(open_target(download));
   TRY(file.reserve(0));
   if (session.settings().tell)
     session.settings().tell(concat(download.name,

@@ -63,7 +63,7 @@ TEST(HubTree, TheFileOfTheCacheIsPythons) {
             concat("{\n \"format_version\": 1,\n \"files\": {\n  \"a\": {\n   \"size\": 1,\n"
                    "   \"blob_id\": \"c\",\n   \"lfs_sha256\": \"",
                    std::string(64, 'd'),
-                   "\",\n   \"lfs_size\": 7\n  },\n  \"z\\u00fc \\ud834\\udd1e\x7F\": {\n"
+                   "\",\n   \"lfs_size\": 7\n  },\n  \"z\\u00fc \\ud834\\udd1e\\u007f\": {\n"
                    "   \"size\": 3,\n   \"blob_id\": \"ab\"\n  }\n }\n}"));
   EXPECT_EQ(tree_file_text({}), "{\n \"format_version\": 1,\n \"files\": {}\n}");
 }

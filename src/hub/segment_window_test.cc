@@ -41,7 +41,8 @@ TEST_F(Window, AnyOrderGivesTheFile) {
     ASSERT_TRUE(file.reserve(0).ok());
     BlobHasher hasher(BlobHashKind::sha256, text_.size());
     SegmentWindow window(
-        file, hasher, {.file_bytes = 1000, .written = 0, .segment_bytes = 64, .window_bytes = 512});
+        file, hasher,
+        {.file_bytes = 1000, .written = 0, .segment_bytes = 64, .window_bytes = 2000});
     std::vector<Segment> open = {*window.take()};
     window.ranges_work();
     while (!open.empty()) {
