@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "engine/sample/row_sampler.h"
 #include "model/forward.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 
 namespace nibble {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "model/config/config.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 
 namespace nibble {
 

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "model/backend.h"
 #include "model/config/config.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 #include "model/weights/weights.h"
 
 namespace nibble {

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "base/file.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 #include "testing/golden_checks.h"
 
 namespace nibble {

@@ -7,7 +7,7 @@
 #include "backend/cuda/ops/experts/experts_select.h"
 #include "base/concat.h"
 #include "base/file.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 #include "plan/real_models.h"
 
 namespace nibble::cuda {

@@ -7,7 +7,7 @@
 #include "cli/options/folders.h"
 #include "cli/verb.h"
 #include "model/config/config.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 #include "plan/presets.h"
 #include "plan/weight_tally.h"
 #include "quantize/recipe/recipe.h"

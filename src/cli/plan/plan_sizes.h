@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checkpoint/checkpoint.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 #include "plan/weight_tally.h"
 #include "quantize/recipe/recipe.h"
 

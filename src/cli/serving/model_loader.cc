@@ -8,7 +8,7 @@
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
 #include "model/synthetic/synthetic_numbers.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 #include "model/weights/weights.h"
 #include "plan/card_limit.h"
 

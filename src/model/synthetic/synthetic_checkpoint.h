@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 
 namespace nibble {
 

@@ -12,7 +12,7 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/tensor_source.h"
 #include "model/synthetic/synthetic_checkpoint.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 
 namespace nibble {
 

@@ -5,8 +5,8 @@
 #include <array>
 
 #include "model/config/quant_config.h"
-#include "model/synthetic/synthetic_weights.h"
 #include "model/weights/linear_binding.h"
+#include "model/weights/synthetic_weights.h"
 
 namespace nibble {
 namespace {

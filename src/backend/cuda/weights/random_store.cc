@@ -3,7 +3,7 @@
 
 #include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 
 namespace nibble::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "backend/cuda/weights/device_weights.h"
 #include "model/backend.h"
 #include "model/config/config.h"
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 #include "model/weights/weights.h"
 
 namespace nibble::cuda {

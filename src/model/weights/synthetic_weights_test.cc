@@ -1,5 +1,5 @@
 // Layouts by name, and the one that a published file declares.
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 
 #include <gtest/gtest.h>
 

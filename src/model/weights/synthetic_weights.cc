@@ -1,5 +1,5 @@
 // Names and shapes, role by role; weights.cc binds the same ones.
-#include "model/synthetic/synthetic_weights.h"
+#include "model/weights/synthetic_weights.h"
 
 #include <array>
 #include <memory>
