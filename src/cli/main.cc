@@ -50,16 +50,13 @@ int fail(Terminal& terminal, std::string_view who, const Error& error, int code)
 /// The verbs whose first word is `name`, a line each; empty if there are none.
 std::string verbs_below(std::string_view name) {
   std::string text;
-  for (const Verb* verb : all_verbs())
-    if (verb->name.starts_with(concat(name, " ")))
-      text += concat("nibble ", verb->name, " ", verb->positionals, ": ", verb->summary, "\n");
+  for (const auto& [word, verb] : second_words(name))
+    text += concat("nibble ", verb->name, " ", verb->positionals, ": ", verb->summary, "\n");
   return text;
 }
 
 int unknown_verb(Terminal& terminal, std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Verb* verb : all_verbs()) names.push_back(verb->name.substr(0, verb->name.find(' ')));
-  const auto near = nearest_name(name, names);
+  const auto near = nearest_name(name, first_words());
   std::string advice = "`nibble --help` lists the verbs";
   if (!near.empty()) advice = concat("did you mean ", near, "?");
   if (name.starts_with("--") || name.find('/') != name.npos)  // arguments of vLLM's image

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -143,6 +144,16 @@ extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRende
 
 /// All verbs, in the order of the help.
 std::span<const Verb* const> all_verbs();
+/// The verb's name as one word, for tables of configuration files and for shells: "bench-serve".
+std::string verb_key(const Verb& verb);
+
+/// The second words of the verbs whose name begins with `first`, with their verbs: of "bench" they
+/// are serve, model and so on.
+std::vector<std::pair<std::string_view, const Verb*>> second_words(std::string_view first);
+
+/// The first words of all verbs, each once, in the order of the help.
+std::vector<std::string_view> first_words();
+
 /// The verb whose name, of one or two words, the command begins with; null if there is none.
 const Verb* find_verb(std::span<const std::string> words);
 

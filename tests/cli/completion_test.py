@@ -127,7 +127,8 @@ class Checks:
             offered = self.listed(f"nibble {verb} --")
             assert offered == wanted, (verb, offered ^ wanted)
         if self.shell != "zsh":
-            assert set(self.verbs) <= self.listed("nibble "), self.listed("nibble ")
+            assert {verb.split()[0] for verb in self.verbs} <= self.listed("nibble ")
+            assert {"serve", "model"} <= self.listed("nibble bench "), self.listed("nibble bench ")
 
     def type_each(self, verb, options):
         shell = TypedShell(self.shell, self.folder, self.script)
@@ -152,6 +153,8 @@ class Checks:
             ("nibble serve --config place/rec", "nibble serve --config place/recipe.yaml"),
             ("nibble serve place/", "nibble serve place/models/"),  # folders alone
             ("nibble completion fi", "nibble completion fish"),
+            ("nibble bench qua", "nibble bench quantize"),
+            ("nibble bench serve --request-ra", "nibble bench serve --request-rate"),
             ("nibble serve --zebr", "nibble serve --zebr"),
         ]
         shell = TypedShell(self.shell, self.folder, self.script)

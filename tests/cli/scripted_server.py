@@ -41,7 +41,8 @@ class Script:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """Keys of a plan: first, gap (seconds), tokens, per_event, status, cut (events before the
-    connection is closed), usage, error (events before it), silent (seconds without a word), cached."""
+    connection is closed), usage, error (events before it), silent (seconds without a word),
+    cached."""
     protocol_version = "HTTP/1.1"
     script = None
 

@@ -45,12 +45,21 @@ std::string value_cases(const Verb& verb) {
   const auto add = [&](const Option& option) {
     if (option.value.empty()) return;
     const std::string action = offer(option.value);
-    text += concat("    '", verb.name, " --", option.name, "') ", action,
+    text += concat("    '", verb_key(verb), " --", option.name, "') ", action,
                    action.empty() ? "" : "; ", "return ;;\n");
   };
   for (const Option& option : verb.options) add(option);
   for (const Option& option : kCommonOptions) add(option);
   return text;
+}
+
+/// The case of a first word that several verbs share; empty for any other.
+std::string group_case(std::string_view first) {
+  std::vector<std::string_view> words;
+  for (const auto& [word, verb] : second_words(first)) words.push_back(word);
+  if (words.empty()) return {};
+  return concat("    ", first, ")\n      if ((COMP_CWORD == 2)); then _nibble_words '",
+                joined(words), "'; return; fi\n      verb=$verb-${COMP_WORDS[2]} ;;\n");
 }
 
 constexpr std::string_view kHead =
@@ -73,17 +82,21 @@ _nibble() {
 }  // namespace
 
 std::string bash_completion() {
-  std::string verbs, values, options, positionals;
+  std::string verbs, groups, values, options, positionals;
+  for (const std::string_view word : first_words()) {
+    verbs += concat(word, " ");
+    groups += group_case(word);
+  }
   for (const Verb* verb : all_verbs()) {
-    verbs += concat(verb->name, " ");
     values += value_cases(*verb);
-    options += concat("      ", verb->name, ") _nibble_words '", option_list(*verb), "' ;;\n");
+    options += concat("      ", verb_key(*verb), ") _nibble_words '", option_list(*verb), "' ;;\n");
     const auto places = positional_words(*verb);
     const std::string action = places.empty() ? "" : offer(places[0]);
-    if (!action.empty()) positionals += concat("    ", verb->name, ") ", action, " ;;\n");
+    if (!action.empty()) positionals += concat("    ", verb_key(*verb), ") ", action, " ;;\n");
   }
   return concat(kHead, "  if ((COMP_CWORD == 1)); then\n    _nibble_words '", verbs,
-                "--help --version'\n    return\n  fi\n  case \"$verb $prev\" in\n", values,
+                "--help --version'\n    return\n  fi\n  case $verb in\n", groups,
+                "  esac\n  case \"$verb $prev\" in\n", values,
                 "  esac\n  if [[ $cur == -* ]]; then\n    case $verb in\n", options,
                 "    esac\n    return\n  fi\n  case $verb in\n", positionals,
                 "  esac\n}\ncomplete -F _nibble nibble\n");

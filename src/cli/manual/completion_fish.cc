@@ -28,7 +28,8 @@ std::string value_part(std::string_view placeholder) {
 }
 
 std::string option_part(const Verb& verb, const Option& option) {
-  const std::string start = concat("complete -c nibble -n '__nibble_verb ", verb.name, "' -l ");
+  const std::string start =
+      concat("complete -c nibble -n '__nibble_verb ", verb_key(verb), "' -l ");
   const std::string help = concat(" -d ", quoted(short_help(option.help)), "\n");
   if (!option.value.empty())
     return concat(start, option.name, " -r", value_part(option.value), help);
@@ -41,7 +42,12 @@ std::string fish_completion() {
   std::string text = R"(# fish completion of nibble, as `nibble completion fish` prints it
 function __nibble_verb
     set -l words (commandline -opc)
-    test (count $words) -ge 2; and test $words[2] = $argv[1]
+    test (count $words) -ge 2; or return 1
+    set -l verb $words[2]
+    if contains -- $verb GROUPS; and test (count $words) -ge 3
+        set verb $verb-$words[3]
+    end
+    test $verb = $argv[1]
 end
 function __nibble_no_verb
     test (count (commandline -opc)) -eq 1
@@ -50,16 +56,27 @@ complete -c nibble -f
 complete -c nibble -n __nibble_no_verb -l help -d 'lists the verbs'
 complete -c nibble -n __nibble_no_verb -l version -d 'prints the version'
 )";
+  std::string groups;
+  for (const std::string_view first : first_words()) {
+    const auto words = second_words(first);
+    const Verb* only = words.empty() ? find_verb(std::vector{std::string(first)}) : nullptr;
+    text += concat("complete -c nibble -n __nibble_no_verb -a ", first, " -d ",
+                   quoted(only != nullptr ? only->summary : "several verbs"), "\n");
+    if (!words.empty()) groups += concat(groups.empty() ? "" : " ", first);
+    for (const auto& [word, verb] : words)
+      text += concat("complete -c nibble -n '__nibble_verb ", first, "' -a ", word, " -d ",
+                     quoted(verb->summary), "\n");
+  }
+  constexpr std::string_view kPlace = "GROUPS";
+  text.replace(text.find(kPlace), kPlace.size(), groups);
   for (const Verb* verb : all_verbs()) {
-    text += concat("complete -c nibble -n __nibble_no_verb -a ", verb->name, " -d ",
-                   quoted(verb->summary), "\n");
-    text += concat("complete -c nibble -n '__nibble_verb ", verb->name,
+    text += concat("complete -c nibble -n '__nibble_verb ", verb_key(*verb),
                    "' -l help -d 'explains the options'\n");
     for (const Option& option : verb->options) text += option_part(*verb, option);
     for (const Option& option : kCommonOptions) text += option_part(*verb, option);
     const auto places = positional_words(*verb);
     if (!places.empty())
-      text += concat("complete -c nibble -n '__nibble_verb ", verb->name, "'",
+      text += concat("complete -c nibble -n '__nibble_verb ", verb_key(*verb), "'",
                      value_part(places[0]), "\n");
   }
   return text;

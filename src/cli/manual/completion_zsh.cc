@@ -42,9 +42,9 @@ std::string option_part(const Option& option) {
                 "'");
 }
 
-std::string verb_part(const Verb& verb) {
-  std::string text =
-      concat("      ", verb.name, ")\n      _arguments '--help[explains the options]'");
+/// The case of `word`, the verb's name or its second word.
+std::string verb_part(std::string_view word, const Verb& verb) {
+  std::string text = concat("      ", word, ")\n      _arguments '--help[explains the options]'");
   for (const Option& option : verb.options) text += option_part(option);
   for (const Option& option : kCommonOptions) text += option_part(option);
   for (const std::string_view place : positional_words(verb)) {
@@ -56,13 +56,30 @@ std::string verb_part(const Verb& verb) {
   return text + " ;;\n";
 }
 
+/// The case of a first word that several verbs share: a second word, then that verb's options.
+std::string group_part(std::string_view first) {
+  std::string kinds, cases;
+  for (const auto& [word, verb] : second_words(first)) {
+    kinds += concat("    '", word, ":", escaped(verb->summary, ""), "'\n");
+    cases += verb_part(word, *verb);
+  }
+  return concat("      ", first, ")\n      local -a kinds\n      kinds=(\n", kinds,
+                "      )\n      _arguments -C '1:kind:->kind' '*::argument:->argument'\n"
+                "      case $state in\n      kind) _describe kind kinds ;;\n      argument)\n"
+                "      case $line[1] in\n",
+                cases, "      esac ;;\n      esac ;;\n");
+}
+
 }  // namespace
 
 std::string zsh_completion() {
   std::string verbs, cases;
-  for (const Verb* verb : all_verbs()) {
-    verbs += concat("    '", verb->name, ":", escaped(verb->summary, ""), "'\n");
-    cases += verb_part(*verb);
+  for (const std::string_view first : first_words()) {
+    const auto words = second_words(first);
+    const Verb* only = words.empty() ? find_verb(std::vector{std::string(first)}) : nullptr;
+    verbs += concat("    '", first, ":",
+                    escaped(only != nullptr ? only->summary : "several verbs", ""), "'\n");
+    cases += only != nullptr ? verb_part(first, *only) : group_part(first);
   }
   return concat(
       "#compdef nibble\n# zsh completion of nibble, as `nibble completion zsh` prints "

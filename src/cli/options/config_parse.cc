@@ -50,7 +50,7 @@ class Reader {
   }
 
   void verb_table(std::string_view key, const toml::node& node) {
-    const Verb* verb = key == verb_.name ? &verb_ : find_verb(key);
+    const Verb* verb = verb_of(key);
     const auto* table = node.as_table();
     if (verb == nullptr) return refuse_verb(key, node);
     if (table == nullptr)
@@ -70,14 +70,23 @@ class Reader {
     }
   }
 
+  /// The verb of a table; this one first, since tests have verbs of their own.
+  const Verb* verb_of(std::string_view key) const {
+    if (key == verb_key(verb_)) return &verb_;
+    const auto all = all_verbs();
+    const auto found = std::ranges::find_if(all, [&](auto verb) { return verb_key(*verb) == key; });
+    return found == all.end() ? nullptr : *found;
+  }
+
   void refuse_verb(std::string_view key, const toml::node& node) {
-    std::vector<std::string_view> names;
-    for (const Verb* verb : all_verbs()) names.push_back(verb->name);
+    std::vector<std::string> keys;
+    for (const Verb* verb : all_verbs()) keys.push_back(verb_key(*verb));
+    const std::vector<std::string_view> names(keys.begin(), keys.end());
     const std::string_view near = nearest_name(key, names);
     std::string advice = "options stand in the table of their verb, such as [serve]";
     if (node.is_table() && !near.empty()) advice = concat("did you mean [", near, "]?");
     if (!node.is_table() && find_option(verb_, with_dashes(key)) != nullptr)
-      advice = concat("write it below [", verb_.name, "]");
+      advice = concat("write it below [", verb_key(verb_), "]");
     const std::string_view kind = node.is_table() ? "unknown verb " : "no verb's table: ";
     refuse(node,
            make_error(ErrorCode::invalid_argument,
@@ -100,8 +109,8 @@ class Reader {
     if (const Option* on = find_option(verb, positive); on != nullptr && on->value.empty())
       advice = concat("write ", on->name, " = false");
     refuse(node, make_error(ErrorCode::invalid_argument,
-                            {.what = at(node).of(
-                                 concat("unknown key ", quoted_text(key), " of [", verb.name, "]")),
+                            {.what = at(node).of(concat("unknown key ", quoted_text(key), " of [",
+                                                        verb_key(verb), "]")),
                              .advice = advice}));
     return nullptr;
   }

@@ -56,7 +56,7 @@ std::string line_of(const Option& option, const Arguments& arguments) {
 }  // namespace
 
 std::string settings_report(const Verb& verb, const Arguments& arguments) {
-  std::string text = concat("[", verb.name, "]\n");
+  std::string text = concat("[", verb_key(verb), "]\n");
   for (const Option& option : verb.options) text += line_of(option, arguments);
   for (const ForeignFlag& flag : verb.foreign)
     if (arguments.given(flag.option.name)) text += line_of(flag.option, arguments);
