@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev
-       libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev)
+       libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev libcurl4-openssl-dev libvalijson-dev)
 tests=(libgtest-dev ccache python3 python3-venv tmux)
 full=(chromium chromium-driver)
 needs_boost=1.81

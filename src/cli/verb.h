@@ -95,8 +95,9 @@ class Arguments {
 
 struct Verb {
   std::string_view name;
-  std::string_view positionals;  // "SRC DST"; [X] marks an optional one
-  std::string_view summary;      // one line
+  std::string_view
+      positionals;           // "SRC DST"; [X] marks an optional one, X... one or more at the end
+  std::string_view summary;  // one line
   std::span<const Option> options;
   /// Returns the exit code. Results go to terminal.out, everything else to terminal.err.
   Result<int> (*run)(const Arguments& arguments, Terminal& terminal);
@@ -115,7 +116,7 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
 // One per file of this folder, listed in main.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
-    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb;
+    kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kEvalVerb;
 
 /// Checks `words` against the verb's tables and its values with Verb::check. `environment` looks up
 /// NIBBLE_<FLAG> names. The error has a line for everything that is wrong.
