@@ -6,4 +6,5 @@ cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$1" quantize pebble/model "$work/nvfp4"
-python3 bench/accuracy.py --nibble "$1" --within 2 pebble/model "$work/nvfp4"
+"$1" eval pebble/model pebble/tasks/{add,copy,discount,json,lookup,reverse,sort,table,tools,world}.jsonl \
+  --against "$work/nvfp4" --within 2

@@ -48,6 +48,10 @@ beside "what doctor says of machines" "$python" tests/cli/doctor_test.py \
 beside "the commands of README and docs" "$python" tests/docs/docs_test.py --nibble "$nibble" \
   --model pebble/model
 beside "batches of requests" "$python" tests/cli/batch_test.py --nibble "$nibble" --model pebble/model
+beside "eval: verdicts, intervals, going on" "$python" tests/cli/eval_test.py --nibble "$nibble" \
+  --model pebble/model
+beside "eval canary, and generated tasks" "$python" tests/cli/canary_test.py --nibble "$nibble" \
+  --model pebble/model
 beside "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
 beside "sampler goldens are what the oracle gives" "$python" tools/oracle/sampler_golden.py --check
 beside "what verify measures and writes into a card" "$python" tests/cli/verify_test.py \

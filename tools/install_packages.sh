@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev
-       libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev libcurl4-openssl-dev)
+       libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev libcurl4-openssl-dev
+       libvalijson-dev)
 tests=(libgtest-dev ccache python3 python3-venv tmux man-db groff-base mandoc)
 full=(chromium chromium-driver zsh fish systemd debootstrap buildah)
 needs_boost=1.81

@@ -4,70 +4,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <fstream>
-#include <mutex>
-#include <thread>
 
+#include "cli/in_process_server.h"
 #include "cli/quantizing/quantize_first.h"
 #include "cli/serving/batch_lines.h"
 #include "cli/serving/client_setup.h"
 #include "grammar/structure_worker.h"
-#include "server/server.h"
 
 namespace nibble {
 
 namespace {
 
 constexpr size_t kLineBytesMax = size_t{64} << 20;
-constexpr int64_t kOnTheWayPerSequence = 2;  // so that the next prompts are ready
-constexpr int64_t kOnTheWayMax = 200;        // less than the server keeps waiting to be parsed
-constexpr std::chrono::milliseconds kLook{100};
-
-/// Answers that the server has given, for another thread to take.
-class Arrivals {
- public:
-  struct Answer {
-    std::string custom_id;
-    HttpResponse response;
-  };
-  void put(Answer answer) {
-    const std::scoped_lock lock(mutex_);
-    answers_.push_back(std::move(answer));
-    arrived_.notify_one();
-  }
-  /// Takes the answers that have arrived, after waiting for at most `kLook`.
-  std::vector<Answer> take() {
-    std::unique_lock lock(mutex_);
-    arrived_.wait_for(lock, kLook, [&] { return !answers_.empty(); });
-    return std::exchange(answers_, {});
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::vector<Answer> answers_;
-};
-
-/// An exchange without a connection: the answer goes to `arrivals`.
-class Collector final : public HttpExchange {
- public:
-  Collector(std::string custom_id, Arrivals& arrivals)
-      : custom_id_(std::move(custom_id)), arrivals_(arrivals) {}
-  void respond(HttpResponse response) override {
-    arrivals_.put({std::move(custom_id_), std::move(response)});
-  }
-  // Lines that ask for a stream are refused before.
-  void start_stream(HttpResponse response) override { streamed_ = std::move(response); }
-  void write(std::string piece) override { streamed_.body += piece; }
-  void finish_stream() override { respond(std::move(streamed_)); }
-  void on_gone(std::function<void()>) override {}
-
- private:
-  std::string custom_id_;
-  Arrivals& arrivals_;
-  HttpResponse streamed_;
-};
 
 /// The lines of the file, one at a time.
 class BatchInput {
@@ -126,28 +75,27 @@ std::optional<std::variant<BatchRequest, BatchRefusal>> BatchInput::next() {
 
 class BatchRun {
  public:
-  BatchRun(Server& server, BatchInput input, const BatchOutput& output, Terminal& terminal)
+  BatchRun(InProcessServer& server, BatchInput input, const BatchOutput& output, Terminal& terminal)
       : server_(server),
         input_(std::move(input)),
         output_(output),
         terminal_(terminal),
         progress_(terminal, {.label = "batch", .unit = "lines"}) {}
 
-  Result<int> run(int64_t on_the_way_max);
+  Result<int> run();
 
  private:
   using Clock = std::chrono::steady_clock;
   Result<void> begin_lines(int64_t room);
-  Result<void> take(const Arrivals::Answer& answer);
+  Result<void> take(const InProcessServer::Answer& answer);
   void count(const HttpResponse& response);
   std::string summary(bool whole) const;
 
-  Server& server_;
+  InProcessServer& server_;
   BatchInput input_;
   const BatchOutput& output_;
   Terminal& terminal_;
   Progress progress_;
-  Arrivals arrivals_;
   Clock::time_point start_ = Clock::now();
   bool ended_ = false;  // the input
   int64_t on_the_way_ = 0;
@@ -171,11 +119,7 @@ Result<void> BatchRun::begin_lines(int64_t room) {
     }
     auto& request = std::get<BatchRequest>(*next);
     ++on_the_way_;
-    server_.submit({.method = "POST",
-                    .path = request.url,
-                    .headers = {{"content-type", "application/json"}},
-                    .body = std::move(request.body)},
-                   std::make_shared<Collector>(std::move(request.custom_id), arrivals_));
+    server_.ask(std::move(request.custom_id), std::move(request.url), std::move(request.body));
   }
   return {};
 }
@@ -199,10 +143,10 @@ void BatchRun::count(const HttpResponse& response) {
   answer_tokens_ += tokens_in(body.value(), "completion_tokens", "output_tokens");
 }
 
-Result<void> BatchRun::take(const Arrivals::Answer& answer) {
+Result<void> BatchRun::take(const InProcessServer::Answer& answer) {
   --on_the_way_;
   count(answer.response);
-  return output_.write(answered_line(answer.custom_id, answer.response));
+  return output_.write(answered_line(answer.id, answer.response));
 }
 
 std::string BatchRun::summary(bool whole) const {
@@ -224,13 +168,13 @@ std::string BatchRun::summary(bool whole) const {
   return text;
 }
 
-Result<int> BatchRun::run(int64_t on_the_way_max) {
+Result<int> BatchRun::run() {
   while (true) {
-    if (!interrupted()) TRY(begin_lines(on_the_way_max));
+    if (!interrupted()) TRY(begin_lines(server_.requests_max()));
     if (on_the_way_ == 0 && (ended_ || interrupted())) break;
-    const std::vector<Arrivals::Answer> answers = arrivals_.take();
+    const std::vector<InProcessServer::Answer> answers = server_.take();
     TRY(server_.failure());  // their lines are not answered: the same command continues with them
-    for (const Arrivals::Answer& answer : answers) TRY(take(answer));
+    for (const InProcessServer::Answer& answer : answers) TRY(take(answer));
     progress_.update(static_cast<uint64_t>(skipped_ + answered_ + failed_),
                      static_cast<uint64_t>(input_.total()));
   }
@@ -251,28 +195,6 @@ Result<BatchOutput> open_output(const Arguments& arguments, const std::string& i
   return BatchOutput::open(*path);
 }
 
-struct BatchServer {
-  std::unique_ptr<Server> server;
-  int32_t sequences_max = 0;
-};
-
-Result<BatchServer> start_server(const Arguments& arguments, ClientSetup clients,
-                                 const std::filesystem::path& folder, const EngineNeeds& needs,
-                                 Terminal& terminal) {
-  EngineSetup setup = TRY(set_up_engine(arguments, folder, needs));
-  terminal.err(setup.model.notice);
-  ServedModel served = TRY(load_for_clients(std::move(clients), setup, folder));
-  EngineSettings settings = setup.settings();
-  settings.waiting_max = 1 << 20;  // what is on its way is bounded by lines
-  ServerOptions options;
-  options.structure_worker = {"/proc/self/exe", kStructureWorkerWord};
-  options.http.listening = Listening::off;
-  options.step_deadline = setup.step_deadline;
-  auto server = TRY(Server::start(std::move(setup.model.backend), setup.model.config, settings,
-                                  std::move(served), options));
-  return BatchServer{.server = std::move(server), .sequences_max = setup.plan.sequences_max};
-}
-
 }  // namespace
 
 Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
@@ -286,16 +208,11 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   needs.sequences_max = TRY(read_sequences(arguments));
   ClientSetup clients = TRY(read_client_setup(arguments));
   const auto folder = TRY(folder_to_load(arguments, terminal));
-  const BatchServer started =
-      TRY(start_server(arguments, std::move(clients), folder, needs, terminal));
-  const std::unique_ptr<Server>& server = started.server;
-  std::thread serving([&] { server->run(); });
+  const auto server =
+      TRY(InProcessServer::start(arguments, std::move(clients), folder, needs, terminal));
   BatchRun batch(*server, std::move(input), output, terminal);
-  Result<int> code =
-      batch.run(std::min(kOnTheWayPerSequence * started.sequences_max, kOnTheWayMax));
-  server->terminate();
-  if (!code.ok()) server->terminate();  // requests that still run are not waited for
-  serving.join();
+  Result<int> code = batch.run();
+  server->stop(code.ok() ? InProcessServer::End::drain : InProcessServer::End::now);
   return end_of_verb("run", server->failure(), std::move(code), terminal);
 }
 

@@ -117,9 +117,10 @@ class Arguments {
 };
 
 struct Verb {
-  std::string_view name;         // one word, or two: "bench serve"
-  std::string_view positionals;  // "SRC DST"; [X] marks an optional one
-  std::string_view summary;      // one line
+  std::string_view name;  // one word, or two: "bench serve"
+  std::string_view
+      positionals;           // "SRC DST"; [X] marks an optional one, X... one or more at the end
+  std::string_view summary;  // one line
   std::span<const Option> options;
   /// Returns the exit code. Results go to terminal.out, everything else to terminal.err.
   Result<int> (*run)(const Arguments& arguments, Terminal& terminal);
@@ -140,7 +141,7 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kPullVerb,
     kLsVerb, kRmVerb, kShowVerb, kManVerb, kCompletionVerb, kBenchServeVerb, kBenchModelVerb,
-    kBenchStartupVerb, kBenchQuantizeVerb;
+    kBenchStartupVerb, kBenchQuantizeVerb, kEvalVerb;
 
 /// All verbs, in the order of the help.
 std::span<const Verb* const> all_verbs();

@@ -43,6 +43,7 @@ class Lockstep {
   /// Log-probabilities of the ids after each row of the chunk.
   void add_predictions(std::span<const float> logits, std::span<const int32_t> ids, size_t at,
                        TextScore& text) const;
+  bool compares() const { return reference_ || request_.stored_reference != nullptr; }
   std::span<const float> row(std::span<const float> logits, size_t index) const {
     const auto vocab = static_cast<size_t>(request_.model.config->vocab_rows);
     return logits.subspan(index * vocab, vocab);
@@ -81,10 +82,14 @@ Result<void> Lockstep::run_chunk(std::span<const int32_t> ids, size_t at, size_t
   const auto logits = TRY(model_.next(ids.subspan(at, count)));
   add_predictions(logits, ids, at, text_);
   if (request_.logits != nullptr) TRY(request_.logits->append(logits));
-  if (reference_) {
-    const auto expected = TRY(reference_->next(ids.subspan(at, count)));
+  if (compares()) {
+    const auto expected = reference_ ? TRY(reference_->next(ids.subspan(at, count)))
+                                     : TRY(request_.stored_reference->next(int64_t(count)));
     add_predictions(expected, ids, at, reference_text_);
-    for (size_t i = 0; i < count; ++i) divergence_.add(row(expected, i), row(logits, i));
+    const size_t sequence = text_.log_probabilities.size() - 1;
+    for (size_t i = 0; i < count; ++i)
+      if (!request_.compared || request_.compared(sequence, at + i))
+        divergence_.add(row(expected, i), row(logits, i));
   }
   rows_done_ += static_cast<int64_t>(count);
   if (!request_.progress) return {};
@@ -102,7 +107,7 @@ void Lockstep::add_predictions(std::span<const float> logits, std::span<const in
 
 ScoreResult Lockstep::result() const {
   ScoreResult result{.text = text_};
-  if (!reference_) return result;
+  if (!compares()) return result;
   result.reference_text = reference_text_;
   result.divergence = divergence_.summary();
   return result;

@@ -1,5 +1,6 @@
 // Scoring: log-probabilities of given text under one model, and how far its distributions are from
-// a second model's. Two Backends in lockstep, chunk by chunk; knows no concrete backend.
+// a second model's, or from stored logits. Two Backends in lockstep, chunk by chunk; knows no
+// concrete backend.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "eval/divergence.h"
 #include "eval/logits_file.h"
+#include "eval/stored_logits.h"
 #include "model/backend.h"
 #include "model/config/config.h"
 
@@ -36,13 +38,16 @@ struct TextScore {
 struct ScoreResult {
   TextScore text;
   std::optional<TextScore> reference_text;
-  std::optional<DivergenceSummary> divergence;  // KL(reference || model), over all positions
+  std::optional<DivergenceSummary> divergence;  // KL(reference || model), over the compared rows
 };
 
 struct ScoreRequest {
   std::vector<std::vector<int32_t>> sequences;
   ScoredModel model;
   std::optional<ScoredModel> reference;
+  StoredLogits* stored_reference = nullptr;  // in place of a reference model
+  /// True for a row (sequence, index) whose distributions are compared; empty: all are.
+  std::function<bool(size_t, size_t)> compared = {};
   Arithmetic arithmetic = Arithmetic::prompt;  // of all rows, of both models
   LogitsFile* logits = nullptr;                // receives the model's logits
   /// Rows done, rows in all; answers whether to go on.

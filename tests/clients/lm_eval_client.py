@@ -1,5 +1,7 @@
 """lm_eval: log-likelihoods of choices through completions with the server's own tokenizer, answers
-of chats. It streams nothing and calls no tools; instead an answer is held to a schema."""
+of chats. It streams nothing and calls no tools; instead an answer is held to a schema. The presets
+of eval/presets/ for this harness name its version and tasks that it has."""
+import importlib.metadata
 import json
 import pathlib
 import tempfile
@@ -54,4 +56,17 @@ def structured(url):
     check_person(json.loads(result["samples"]["persons"][0]["resps"][0][0]))
 
 
-main(choices_by_likelihood, chat_answers, structured)
+def presets_exist(url):
+    folder = pathlib.Path(__file__).resolve().parents[2] / "eval" / "presets"
+    presets = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    ours = [each for each in presets if each["harness"] == "lm-evaluation-harness"]
+    known = TaskManager().all_tasks
+    assert len(presets) == 8 and len(ours) >= 3, presets
+    for preset in ours:
+        assert preset["version"] == importlib.metadata.version("lm_eval"), preset
+        assert preset["task"] in known, preset["task"]
+        assert f"--tasks {preset['task']} " in preset["command"], preset["command"]
+        assert preset["status"] == "not run here", preset["status"]
+
+
+main(choices_by_likelihood, chat_answers, structured, presets_exist)

@@ -232,7 +232,8 @@ class ArgumentParser {
     const auto wanted = std::ranges::count(verb_.positionals, ' ') + !verb_.positionals.empty();
     const auto optional = std::ranges::count(verb_.positionals, '[');
     const auto found = arguments_.positional_count();
-    if (found >= wanted - optional && found <= wanted) return;
+    const bool open = verb_.positionals.ends_with("...");  // the last word may stand often
+    if (found >= wanted - optional && (open || found <= wanted)) return;
     std::string advice = concat("see `nibble ", verb_.name, " --help`");
     for (const auto& option : verb_.options)
       if (found == 0 && option.form == OptionForm::several && arguments_.given(option.name))

@@ -54,6 +54,7 @@ std::vector<std::string_view> positional_words(const Verb& verb) {
     const size_t end = std::min(rest.find(' '), rest.size());
     std::string_view word = rest.substr(0, end);
     if (word.starts_with('[') && word.ends_with(']')) word = word.substr(1, word.size() - 2);
+    if (word.ends_with("...")) word.remove_suffix(3);
     words.push_back(word);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
