@@ -6,7 +6,7 @@
 #include <chrono>
 #include <fstream>
 
-#include "cli/in_process_server.h"
+#include "cli/evaluating/in_process_server.h"
 #include "cli/quantizing/quantize_first.h"
 #include "cli/serving/batch_lines.h"
 #include "cli/serving/client_setup.h"

@@ -1,9 +1,9 @@
 // nibble eval: task accuracy, perplexity, divergence. The first word chooses; anything but a name
 // of a measurement is a model.
-#include "cli/eval_canary.h"
-#include "cli/eval_tasks.h"
-#include "cli/eval_text.h"
-#include "cli/in_process_server.h"
+#include "cli/evaluating/eval_canary.h"
+#include "cli/evaluating/eval_tasks.h"
+#include "cli/evaluating/eval_text.h"
+#include "cli/evaluating/in_process_server.h"
 #include "cli/verb.h"
 
 namespace nibble {

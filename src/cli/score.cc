@@ -3,7 +3,7 @@
 #include "eval/score.h"
 
 #include "base/file.h"
-#include "cli/score_report.h"
+#include "cli/evaluating/score_report.h"
 #include "cli/serving/model_loader.h"
 #include "cli/verb.h"
 

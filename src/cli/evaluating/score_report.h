@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/model_loader.h"
+#include "cli/serving/model_loader.h"
 #include "eval/score.h"
 
 namespace nibble {

@@ -1,5 +1,5 @@
 // Log-probabilities, perplexity and, against a reference, divergence.
-#include "cli/score_report.h"
+#include "cli/evaluating/score_report.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,13 +1,13 @@
 // Text to ids by the checkpoint's own tokenizer, then eval/score.h.
-#include "cli/eval_text.h"
+#include "cli/evaluating/eval_text.h"
 
 #include <algorithm>
 
 #include "base/file.h"
-#include "cli/folders.h"
-#include "cli/model_loader.h"
-#include "cli/score_report.h"
-#include "text/tokenizer.h"
+#include "cli/evaluating/score_report.h"
+#include "cli/options/folders.h"
+#include "cli/serving/model_loader.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nibble {
 namespace {

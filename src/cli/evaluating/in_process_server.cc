@@ -1,5 +1,5 @@
 // Requests go to the server's own handler; answers come back on its thread.
-#include "cli/in_process_server.h"
+#include "cli/evaluating/in_process_server.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,9 +2,9 @@
 #include <charconv>
 
 #include "checkpoint/source_fingerprint.h"
-#include "cli/asked_model.h"
-#include "cli/folders.h"
-#include "cli/in_process_server.h"
+#include "cli/evaluating/asked_model.h"
+#include "cli/evaluating/in_process_server.h"
+#include "cli/options/folders.h"
 
 namespace nibble {
 namespace {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "cli/client_setup.h"
-#include "cli/engine_setup.h"
+#include "cli/serving/client_setup.h"
+#include "cli/serving/engine_setup.h"
 #include "server/server.h"
 
 namespace nibble {

@@ -1,13 +1,13 @@
 // One model after the other over the same items; what an earlier run has answered is not asked
 // again.
-#include "cli/eval_tasks.h"
+#include "cli/evaluating/eval_tasks.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
-#include "cli/asked_model.h"
-#include "cli/folders.h"
+#include "cli/evaluating/asked_model.h"
+#include "cli/options/folders.h"
 #include "eval/task_check.h"
 #include "eval/task_item.h"
 #include "eval/task_report.h"

@@ -1,12 +1,12 @@
 // Greedy answers of both models, compared as decisions. Of two folders also the divergence at the
 // tokens that carry structure, where the second is given what the first has answered.
-#include "cli/eval_canary.h"
+#include "cli/evaluating/eval_canary.h"
 
 #include <cstdio>
 
-#include "cli/asked_model.h"
-#include "cli/client_setup.h"
-#include "cli/folders.h"
+#include "cli/evaluating/asked_model.h"
+#include "cli/options/folders.h"
+#include "cli/serving/client_setup.h"
 #include "eval/canary.h"
 #include "eval/score.h"
 #include "eval/task_check.h"

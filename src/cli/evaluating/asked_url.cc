@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "cli/asked_model.h"
+#include "cli/evaluating/asked_model.h"
 #include "cli/url_client.h"
 
 namespace nibble {
