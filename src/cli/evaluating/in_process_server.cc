@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "grammar/structure_worker.h"
+
 namespace nibble {
 namespace {
 
