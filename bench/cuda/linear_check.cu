@@ -113,7 +113,7 @@ constexpr Shape kGateUpShapes[] = {
     {"fp8 block 200 x 5120, few", Format::fp8, FactorLayout::block128, 200, 5120, 0, 0.05F},
     {"fp8 scalar 300 x 5120, few", Format::fp8, FactorLayout::scalar, 300, 5120, 0, 0.05F},
     {"nvfp4 1600 x 1024", Format::nvfp4, FactorLayout::scalar, 1600, 1024, 0, 0.05F},
-    {"nvfp4 1500 x 1024, held", Format::nvfp4, FactorLayout::scalar, 1500, 1024, 0, 0.05F},
+    {"nvfp4 1500 x 1024, resident", Format::nvfp4, FactorLayout::scalar, 1500, 1024, 0, 0.05F},
     {"fp8 block 1600 x 2560", Format::fp8, FactorLayout::block128, 1600, 2560, 0, 0.05F},
 };
 constexpr int kSmallNumbers = 1 << 21;   // of a matrix

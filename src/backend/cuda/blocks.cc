@@ -78,7 +78,7 @@ bool takes_norm(const Context& context, int layer, Half half) {
   const int32_t rows = context.batch.rows;
   if (context.config.hidden % 4 != 0 || !makes_inputs(context)) return false;
   if (rows != 1)
-    return half == Half::feed_forward && context.config.moe && rows <= kSlabRows &&
+    return half == Half::feed_forward && context.config.moe && rows <= kRowBlock &&
            norms_rows(router_args(context, layer, 0, rows), context.launcher.card);
   const LayerWeights& w = context.layer(layer);
   const auto all_fit = [](std::initializer_list<const DeviceLinear*> weights) {
@@ -240,11 +240,11 @@ void delta_net_block(const Context& context, int layer) {
 namespace {
 
 /// The pieces of work.choices.
-Routing routing_of(const Workspace& work, const MoeConfig& config, int32_t slab) {
-  const int64_t places = int64_t{slab} * config.top_k;
+Routing routing_of(const Workspace& work, const MoeConfig& config, int32_t row_block) {
+  const int64_t places = int64_t{row_block} * config.top_k;
   auto* ints = work.choices.as<int32_t>();
   auto* counts = ints + 3 * places + 2 * config.experts + 1;
-  auto* items = ints + choice_ints(slab, config.top_k, config.experts) - 4 * places;
+  auto* items = ints + choice_ints(row_block, config.top_k, config.experts) - 4 * places;
   return {.experts = ints,
           .weights = reinterpret_cast<float*>(ints + places),
           .active = ints + 3 * places,
@@ -257,7 +257,7 @@ Routing routing_of(const Workspace& work, const MoeConfig& config, int32_t slab)
           .announced = counts + 3};
 }
 
-void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows) {
+void moe_row_block(const Context& context, int layer, int32_t row_begin, int32_t rows) {
   const Workspace& work = context.work;
   const MoeConfig& config = *context.config.moe;
   const MoeWeights& w = context.layer(layer).moe;
@@ -322,8 +322,8 @@ void moe_slab(const Context& context, int layer, int32_t row_begin, int32_t rows
 void moe_block(const Context& context, int layer) {
   if (context.prompts.rows > 0) prompt_moe_block(context, layer);
   if (context.batch.rows == 0) return;
-  for (int32_t begin = 0; begin < context.batch.rows; begin += kSlabRows)
-    moe_slab(context, layer, begin, std::min(kSlabRows, context.batch.rows - begin));
+  for (int32_t begin = 0; begin < context.batch.rows; begin += kRowBlock)
+    moe_row_block(context, layer, begin, std::min(kRowBlock, context.batch.rows - begin));
 }
 
 void dense_mlp_block(const Context& context, int layer) {

@@ -60,7 +60,7 @@ void prompt_attention_block(const Context& context, int layer);
 void prompt_delta_net_block(const Context& context, int layer);
 void prompt_moe_block(const Context& context, int layer);
 void prompt_dense_mlp_block(const Context& context, int layer);
-/// Logits and hidden of at most kSlabRows rows; `rows` null: the first `count`.
+/// Logits and hidden of at most kRowBlock rows; `rows` null: the first `count`.
 void head_block(const Context& context, const int32_t* rows, int32_t count);
 
 }  // namespace nibble::cuda

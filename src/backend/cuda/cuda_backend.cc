@@ -180,8 +180,8 @@ class CudaBackend final : public Backend {
   Result<void> run_padding(int32_t rows, Padding padding);
   /// All that reserve() takes but the pools.
   Result<void> reserve_workspace(const PoolSizes& sizes);
-  /// True if the recording of this pass ends with the head, which holds kSlabRows rows of logits.
-  bool head_recorded() const { return graph_ > 0 && graph_ <= kSlabRows; }
+  /// True if the recording of this pass ends with the head, which holds kRowBlock rows of logits.
+  bool head_recorded() const { return graph_ > 0 && graph_ <= kRowBlock; }
   /// The recording a batch can run on: its number of rows, or 0.
   int32_t graph_rows(const Batch& batch) const;
 
@@ -247,7 +247,7 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   const size_t recorded = recorded_rows(config_, sizes).size();
   const std::span<const int32_t> all = recordable_rows();
   for (size_t i = 0; i < all.size() && all[i] <= sizes.rows_max; ++i)
-    if (i < recorded || all[i] <= kSlabRows)
+    if (i < recorded || all[i] <= kRowBlock)
       TRY(run_padding(all[i], i < recorded ? Padding::record : Padding::run));
   return {};
 }

@@ -367,8 +367,8 @@ TEST_P(CudaPebbleCache, RowsDoNotDependOnTheirBatch) {
   }
 }
 
-/// Recorded, launched, and in more than one slab: lists are of the logits that a pass without
-/// draws gives, and those can be fetched in any order.
+/// Recorded, launched, and in more than one block of rows: lists are of the logits that a pass
+/// without draws gives, and those can be fetched in any order.
 TEST_F(CudaPebble, ShortListsAreOfTheLogitsThatCanBeFetched) {
   const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
   const auto vocab = static_cast<size_t>(model_.config.vocab_rows);

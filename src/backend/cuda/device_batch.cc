@@ -95,7 +95,7 @@ void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) 
   auto* draws =
       reinterpret_cast<DrawView*>(at(block, reinterpret_cast<const int32_t*>(view_.draws)));
   // A recorded head makes the logits of all rows, in their order on the device.
-  const bool by_device_row = padded && rows <= kSlabRows;
+  const bool by_device_row = padded && rows <= kRowBlock;
   for (size_t i = 0; i < batch.draws.size(); ++i) {
     const RowDraw& draw = batch.draws[i];
     const auto row = by_device_row ? static_cast<size_t>(device_row(batch.logit_rows[i])) : i;

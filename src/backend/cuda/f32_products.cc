@@ -14,8 +14,8 @@ int64_t places_of(const ExpertArgs& args) {
   return args.shared_begin + (args.shared_low.present() ? args.rows : 0);
 }
 
-/// gate and up of at most kSlabRows rows as two plain products.
-void gate_up_slab(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
+/// gate and up of at most kRowBlock rows as two plain products.
+void gate_up_row_block(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
   const Workspace& work = context.work;
   const int32_t columns = static_cast<int32_t>(args.act_stride / kF32Parts);
   ExpertArgs product = args;
@@ -114,13 +114,13 @@ void linear_f32(const LinearArgs& args, const Launcher& launcher) {
 }
 
 void experts_gate_up_f32(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
-  CHECK(!args.routed_low.present() || args.rows <= kSlabRows, args.rows, " rows of experts");
-  ExpertArgs slab = args;
-  for (int32_t begin = 0; begin < args.rows; begin += kSlabRows) {
-    slab.rows = std::min(kSlabRows, args.rows - begin);
-    slab.x = args.x + begin * args.x_stride;
-    slab.act = args.act + begin * args.act_stride;
-    gate_up_slab(context, slab, launcher);
+  CHECK(!args.routed_low.present() || args.rows <= kRowBlock, args.rows, " rows of experts");
+  ExpertArgs block = args;
+  for (int32_t begin = 0; begin < args.rows; begin += kRowBlock) {
+    block.rows = std::min(kRowBlock, args.rows - begin);
+    block.x = args.x + begin * args.x_stride;
+    block.act = args.act + begin * args.act_stride;
+    gate_up_row_block(context, block, launcher);
   }
 }
 

@@ -23,8 +23,9 @@ double replay_us(cudaGraphExec_t graph, int repeats, cudaStream_t stream) {
 
 int64_t experts_met(const Workspace& work, const MoeConfig& config, int32_t rows,
                     cudaStream_t stream) {
-  const int64_t slab = std::min(rows, kSlabRows);
-  const auto* sum = work.choices.as<int32_t>() + 3 * slab * config.top_k + 2 * config.experts + 2;
+  const int64_t row_block = std::min(rows, kRowBlock);
+  const auto* sum =
+      work.choices.as<int32_t>() + 3 * row_block * config.top_k + 2 * config.experts + 2;
   int32_t met = 0;
   CUDA_CHECK(cudaMemcpyAsync(&met, sum, sizeof(met), cudaMemcpyDeviceToHost, stream));
   CUDA_CHECK(cudaStreamSynchronize(stream));

@@ -82,7 +82,7 @@ class Cutter {
   }
 
  private:
-  int64_t slab() const { return std::min<int64_t>(rows_, kSlabRows); }
+  int64_t row_block() const { return std::min<int64_t>(rows_, kRowBlock); }
 
   void cut_mixers() {
     const MixerWidths widths = mixer_widths(config_);
@@ -103,15 +103,15 @@ class Cutter {
       return;
     }
     const MoeConfig& m = *config_.moe;
-    const int64_t places = slab() * (m.top_k + 1);
+    const int64_t places = row_block() * (m.top_k + 1);
     work_.act = carver_.take(places * work_.act_stride * kBf16);
     work_.expert_y = carver_.take(places * config_.hidden * kF32);
-    work_.router = carver_.take(slab() * (m.experts + 1) * kF32);
-    work_.choices = carver_.take(choice_ints(slab(), m.top_k, m.experts) * kInt);
+    work_.router = carver_.take(row_block() * (m.experts + 1) * kF32);
+    work_.choices = carver_.take(choice_ints(row_block(), m.top_k, m.experts) * kInt);
   }
 
   void cut_f32() {
-    const int64_t places = config_.moe ? slab() * (config_.moe->top_k + 1) : slab();
+    const int64_t places = config_.moe ? row_block() * (config_.moe->top_k + 1) : row_block();
     const int64_t columns = work_.act_stride / work_.parts;
     if (config_.moe) work_.spread = carver_.take(places * work_.x_stride * kBf16);
     work_.gate_up = carver_.take(2 * places * columns * kF32);
@@ -130,7 +130,7 @@ class Cutter {
     work_.batch = carver_.take(ints * kInt);
     if (config_.vocab_rows > kListVocabMax) return;
     const int64_t groups = list_groups(config_.vocab_rows);
-    work_.list_groups = carver_.take(slab() * groups * int64_t{sizeof(ListGroup)});
+    work_.list_groups = carver_.take(row_block() * groups * int64_t{sizeof(ListGroup)});
     work_.sampleable = carver_.take(groups * kListGroup / 8);
   }
 
@@ -160,8 +160,8 @@ class Cutter {
     DeviceCarver delta_net(begin);
     work_.convolved = delta_net.take(rows_ * mixer_widths(config_).convolved * kF32);
     DeviceCarver head(begin);
-    work_.logits = head.take(slab() * config_.vocab_rows * kF32);
-    work_.hidden_rows = head.take(slab() * config_.hidden * kF32);
+    work_.logits = head.take(row_block() * config_.vocab_rows * kF32);
+    work_.hidden_rows = head.take(row_block() * config_.hidden * kF32);
     const int64_t most =
         std::max({attention.used(), delta_net.used(), head.used(),
                   needs_.prompts ? delta_bytes() : 0, needs_.prompts ? cut_prompt_mlp(begin) : 0});

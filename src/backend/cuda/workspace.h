@@ -10,12 +10,12 @@
 
 namespace nibble::cuda {
 
-inline constexpr int32_t kSlabRows = 64;  // rows of one expert or head launch
+inline constexpr int32_t kRowBlock = 64;  // rows of one expert or head launch
 
 /// Integers of Workspace::choices: per choice an expert, a weight and an assignment, two lists of
 /// experts, three counts, a row's announced experts, and 16-byte items at the end.
-constexpr int64_t choice_ints(int64_t slab, int64_t top_k, int64_t experts) {
-  return (3 * slab * top_k + 2 * experts + 4 + top_k + 3) / 4 * 4 + 4 * slab * top_k;
+constexpr int64_t choice_ints(int64_t row_block, int64_t top_k, int64_t experts) {
+  return (3 * row_block * top_k + 2 * experts + 4 + top_k + 3) / 4 * 4 + 4 * row_block * top_k;
 }
 
 /// The facts that decide the size of a workspace.
@@ -81,9 +81,9 @@ struct Workspace {
   DeviceSlice y;       // F32 [rows][hidden], the output of a prompt's mixer or dense MLP: `first`
   DeviceSlice hidden;  // F32 [rows][hidden], after the final norm: `third`
 
-  DeviceSlice router;    // F32 [slab][experts | shared gate]
-  DeviceSlice act;       // BF16 [slab * (top_k + 1)], dense: [rows]
-  DeviceSlice expert_y;  // F32 [slab * (top_k + 1)][hidden]
+  DeviceSlice router;    // F32 [row block][experts | shared gate]
+  DeviceSlice act;       // BF16 [row block * (top_k + 1)], dense: [rows]
+  DeviceSlice expert_y;  // F32 [row block * (top_k + 1)][hidden]
   DeviceSlice choices;   // I32, as `struct Routing` (ops/route/route.h)
   DeviceSlice flag;      // I32 [1]
   DeviceSlice rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
@@ -93,16 +93,17 @@ struct Workspace {
   DeviceSlice gate_up;  // F32 [2][places][act columns]
   DeviceSlice rest;     // F32 [places][hidden or act columns], zero between products
 
-  DeviceSlice batch;        // I32, a DeviceBatch
-  DeviceSlice list_groups;  // ListGroup [slab][list_groups(vocab)]; nothing for a vocabulary beyond
-  DeviceSlice sampleable;   // kListVocabMax. Bits of [list_groups(vocab) * kListGroup] tokens
-  PromptMemory prompt;      // nothing without prompt kernels
+  DeviceSlice batch;  // I32, a DeviceBatch
+  DeviceSlice
+      list_groups;  // ListGroup [row block][list_groups(vocab)]; nothing for a vocabulary beyond
+  DeviceSlice sampleable;  // kListVocabMax. Bits of [list_groups(vocab) * kListGroup] tokens
+  PromptMemory prompt;     // nothing without prompt kernels
 
   DeviceSlice shared;       // of one block of the model after another; from here on slices of it:
   DeviceSlice partial;      // partial results of attention
   DeviceSlice convolved;    // F32 [rows], qkv of a delta net
-  DeviceSlice logits;       // F32 [slab][vocab]
-  DeviceSlice hidden_rows;  // F32 [slab][hidden]
+  DeviceSlice logits;       // F32 [row block][vocab]
+  DeviceSlice hidden_rows;  // F32 [row block][hidden]
 };
 
 DeltaShape delta_shape(const ModelConfig& config);

@@ -1,12 +1,12 @@
 // Attention of single rows over paged keys and values, on tensor cores (mma.sync, sm_80 up).
 // Scores: the queries of a KV head are the rows of the left operand, what their rounding leaves 8
 // more. Results: dimensions are the rows, query heads the columns. A block of 4 warps norms and
-// rotates the queries of a row and, where the row's own token is in its piece, that token's k and
-// v; takes one piece of the history after another (attend_pieces.cuh), the next tokens of each warp
-// on their way; attend_combine.cu adds the pieces of a row. head_dim up to 256, any number of query
+// rotates the queries of a row and, where the row's own token is in its split, that token's k and
+// v; takes one split of the history after another (attend_splits.cuh), the next tokens of each warp
+// on their way; attend_combine.cu adds the splits of a row. head_dim up to 256, any number of query
 // heads per KV head. Bound: the bytes of keys and values; reached on an H200 at 131,072 tokens of
 // context: 87 % (BF16), 68 % (FP8).
-#include "backend/cuda/ops/attention/attend_pieces.cuh"
+#include "backend/cuda/ops/attention/attend_splits.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
@@ -37,8 +37,8 @@ class AttendBlock {
       float heads[kWarps][3][kHeadDimMax];  // before they are operands
     };
     float2 turns[kPairsMax];  // of the row
-    PieceTable table;
-    Piece pieces[2];  // the one in work and the next, by turns
+    SplitTable table;
+    KvSplit splits[2];  // the one in work and the next, by turns
   };
 
   __device__ AttendBlock(const AttentionArgs& a, const AttendLaunch& launch, Shared& shared)
@@ -54,7 +54,7 @@ class AttendBlock {
     __syncthreads();
     const int2 range = shared_.table.range();
     if (range.x == range.y) return wait_for_inputs();
-    const Piece first = piece_of(range.x);
+    const KvSplit first = split_of(range.x);
     Walk walk = walk_of(a_, launch_, first);
     // Pages hold what earlier passes wrote, so they are read ahead of the inputs.
     bool loaded = launch_.fresh && first_of(walk) < walk.end;
@@ -64,11 +64,11 @@ class AttendBlock {
     wait_for_inputs();
 #pragma unroll 1
     for (int number = range.x; number < range.y; ++number) {
-      take_row(shared_.pieces[number % 2], number == range.x, walk);
+      take_row(shared_.splits[number % 2], number == range.x, walk);
       Walk next;
-      if (number + 1 < range.y) next = walk_of(a_, launch_, piece_of(number + 1));
+      if (number + 1 < range.y) next = walk_of(a_, launch_, split_of(number + 1));
       loaded = go(walk, next, loaded);
-      write(shared_.pieces[number % 2]);
+      write(shared_.splits[number % 2]);
       walk = next;
     }
   }
@@ -79,10 +79,10 @@ class AttendBlock {
     return static_cast<int>(kv_line_bytes(kFormat, head_dim()));
   }
   /// All warps look it up; the block finds it in shared memory after the next barrier.
-  __device__ __forceinline__ Piece piece_of(int number) {
-    const Piece piece = shared_.table.at(launch_, number);
-    if (threadIdx.x == 0) shared_.pieces[number % 2] = piece;
-    return piece;
+  __device__ __forceinline__ KvSplit split_of(int number) {
+    const KvSplit split = shared_.table.at(launch_, number);
+    if (threadIdx.x == 0) shared_.splits[number % 2] = split;
+    return split;
   }
   /// This warp's first token.
   __device__ __forceinline__ int first_of(const Walk& walk) const {
@@ -130,20 +130,20 @@ class AttendBlock {
     if (pair < a_.rope.pairs) shared_.turns[pair] = turn_of(a_, launch_.row_begin + row, pair);
   }
   /// Loads the queries of a split's row if they change, and the row's own token if it is here.
-  __device__ __forceinline__ void take_row(const Piece& piece, bool first, const Walk& walk) {
-    const bool changes = first || piece.index == 0;
+  __device__ __forceinline__ void take_row(const KvSplit& split, bool first, const Walk& walk) {
+    const bool changes = first || split.index == 0;
     const bool own = walk.own < INT_MAX;
     if (!changes && !own) return;
-    const int row = launch_.row_begin + piece.row;
+    const int row = launch_.row_begin + split.row;
     const int64_t stride = a_.output_gate ? 2 * head_dim() : head_dim();
-    const float* q = a_.q + (static_cast<int64_t>(row) * a_.q_heads + piece.first_head) * stride;
-    const int64_t kv_at = (static_cast<int64_t>(row) * a_.kv_heads + piece.kv_head) * head_dim();
+    const float* q = a_.q + (static_cast<int64_t>(row) * a_.q_heads + split.first_head) * stride;
+    const int64_t kv_at = (static_cast<int64_t>(row) * a_.kv_heads + split.kv_head) * head_dim();
     HeadPart heads[3] = {};  // two of q, then k or v
     HeadPart q_weight = {}, k_weight = {};
     if (changes) {
 #pragma unroll
       for (int k = 0; k < 2; ++k)
-        if (warp_ + kWarps * k < piece.heads)
+        if (warp_ + kWarps * k < split.heads)
           heads[k] = load_head(q + (warp_ + kWarps * k) * stride, head_dim());
       q_weight = load_head(a_.q_norm, head_dim());
     }
@@ -152,7 +152,7 @@ class AttendBlock {
       k_weight = load_head(a_.k_norm, head_dim());
     }
     if (own && warp_ == 1) heads[2] = load_head(a_.v + kv_at, head_dim());
-    if (changes && !first) take_turns(piece.row);
+    if (changes && !first) take_turns(split.row);
     auto& before = shared_.heads[warp_];
     if (changes) {
       norm_head(a_, q_weight, heads[0], before[0]);
@@ -168,7 +168,7 @@ class AttendBlock {
       store_query(before[1], warp_ + kWarps);
     }
     if (own && warp_ == 0) heads[2] = load_head(before[2], kHeadDimMax);
-    if (own && warp_ < 2) store_own(piece, walk, heads[2]);
+    if (own && warp_ < 2) store_own(split, walk, heads[2]);
     __syncthreads();
   }
   /// A query as a left operand: its numbers in row `head`, what their rounding leaves in 8 + head.
@@ -191,11 +191,11 @@ class AttendBlock {
     }
   }
   /// k (warp 0) or v (warp 1) of the own token, for this block and into its page.
-  __device__ __forceinline__ void store_own(const Piece& piece, const Walk& walk,
+  __device__ __forceinline__ void store_own(const KvSplit& split, const Walk& walk,
                                             const HeadPart& head) {
     store_head<kFormat>(shared_.own[warp_], head,
                         Step::kLineBytes * 8 / static_cast<int>(kv_element_bits(kFormat)));
-    if (piece.first_head != piece.kv_head * launch_.group) return;
+    if (split.first_head != split.kv_head * launch_.group) return;
     Walk copy = walk;
     const int64_t line = line_of(a_, copy, walk.own, line_bytes());
     store_head<kFormat>((warp_ == 0 ? a_.kv.keys : a_.kv.values) + line, head, head_dim());
@@ -234,7 +234,7 @@ class AttendBlock {
       }
       if (goes_on) load_keys(0);
       uint32_t weights[kGroups][kParts][2];
-      soften(s, left, weights);
+      softmax(s, left, weights);
       accumulate<0>(weights);
       if (goes_on) load_keys(1);
       accumulate<1>(weights);
@@ -266,8 +266,8 @@ class AttendBlock {
   }
 
   /// Scores to weights relative to the running maximum. left: tokens from the first on.
-  __device__ __forceinline__ void soften(float (&s)[2 * kGroups][2], int left,
-                                         uint32_t (&weights)[kGroups][kParts][2]) {
+  __device__ __forceinline__ void softmax(float (&s)[2 * kGroups][2], int left,
+                                          uint32_t (&weights)[kGroups][kParts][2]) {
     float top = -INFINITY;
 #pragma unroll
     for (int e = 0; e < 2 * kGroups; ++e)
@@ -326,7 +326,7 @@ class AttendBlock {
   }
 
   /// Adds up the warps in order.
-  __device__ __forceinline__ void write(const Piece& piece) {
+  __device__ __forceinline__ void write(const KvSplit& split) {
     float total = total_;
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) total += __shfl_xor_sync(kAllLanes, total, step);
@@ -344,11 +344,11 @@ class AttendBlock {
     }
     __syncthreads();
     const int head = static_cast<int>(threadIdx.x) / kHeadThreads;
-    if (head < piece.heads) add_warps(piece, head);
+    if (head < split.heads) add_warps(split, head);
     __syncthreads();
   }
   /// kHeadThreads threads add up one head.
-  __device__ __forceinline__ void add_warps(const Piece& piece, int head) const {
+  __device__ __forceinline__ void add_warps(const KvSplit& split, int head) const {
     float highest = -INFINITY;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) highest = fmaxf(highest, shared_.out[w][head][kDim]);
@@ -363,7 +363,7 @@ class AttendBlock {
     const float part = 1.0F / total;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) scales[w] *= part;
-    uint8_t* to = partial_at(a_, piece.row, piece.first_head + head, piece.index);
+    uint8_t* to = partial_at(a_, split.row, split.first_head + head, split.index);
     const int lane = static_cast<int>(threadIdx.x) % kHeadThreads;
 #pragma unroll
     for (int d = 4 * lane; d < kDim; d += 4 * kHeadThreads) {
@@ -394,7 +394,7 @@ class AttendBlock {
   float highest_, total_;       // of head g; of this lane's tokens
 };
 
-/// Grid: blocks that take neighbouring pieces each.
+/// Grid: blocks that take neighbouring splits each.
 template <KvFormat kFormat, int kDim, bool kExact>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     attend_kernel(const __grid_constant__ AttentionArgs a,
@@ -435,9 +435,9 @@ void attention(const AttentionArgs& args, const Launcher& launcher) {
   if (!of.fresh) attention_store(args, launcher);
   for (of.row_begin = 0; of.row_begin < args.batch.rows; of.row_begin += kAttendRowsMax) {
     of.rows = min(kAttendRowsMax, args.batch.rows - of.row_begin);
-    const int64_t pieces_max = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
+    const int64_t splits_of_launch = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
     const auto blocks = static_cast<unsigned>(
-        min(pieces_max, int64_t{kBlocksPerMultiprocessor} * launcher.card.multiprocessors));
+        min(splits_of_launch, int64_t{kBlocksPerMultiprocessor} * launcher.card.multiprocessors));
     launch(kernel, launcher, blocks, kThreads, 0, args, of);
     attend_combine(args, of.row_begin, of.rows, launcher);
   }

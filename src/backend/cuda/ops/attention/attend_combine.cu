@@ -1,18 +1,18 @@
-// The pieces of each row and head of generation attention added in order, divided and gated. Bound:
+// The splits of each row and head of generation attention added in order, divided and gated. Bound:
 // the bytes of the partial results, which attend.cu left in the L2.
-#include "backend/cuda/ops/attention/attend_pieces.cuh"
+#include "backend/cuda/ops/attention/attend_splits.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
 namespace {
 
-constexpr int kGroups = 4;  // that share the pieces of a row: p % 4
+constexpr int kGroups = 4;  // that share the splits of a row: p % 4
 constexpr int kThreads = 256;
-constexpr int kAhead = 8;  // pieces of a group asked for at once
+constexpr int kAhead = 8;  // splits of a group asked for at once
 static_assert(kThreads >= kHeadDimMax && kThreads / kGroups * 4 >= kHeadDimMax);
 
-/// The weights of the pieces of a row and their total, by one warp.
-__device__ __forceinline__ void weigh_pieces(const AttentionArgs& a, uint8_t* first, int pieces,
+/// The weights of the splits of a row and their total, by one warp.
+__device__ __forceinline__ void weigh_splits(const AttentionArgs& a, uint8_t* first, int splits,
                                              float* weights, float* total) {
   constexpr int kOfLane = kAttendSplitsMax / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -21,7 +21,7 @@ __device__ __forceinline__ void weigh_pieces(const AttentionArgs& a, uint8_t* fi
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {
     const int p = lane + 32 * k;
-    of[k] = p < pieces ? *partial_weights(a, first + p * attend_partial_bytes(a.head_dim))
+    of[k] = p < splits ? *partial_weights(a, first + p * attend_partial_bytes(a.head_dim))
                        : make_float2(-INFINITY, 0.0F);
   }
 #pragma unroll
@@ -32,7 +32,7 @@ __device__ __forceinline__ void weigh_pieces(const AttentionArgs& a, uint8_t* fi
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {
     const int p = lane + 32 * k;
-    const float weight = p < pieces ? exp2f(of[k].x - top) * of[k].y : 0.0F;
+    const float weight = p < splits ? exp2f(of[k].x - top) * of[k].y : 0.0F;
     weights[p] = weight;
     sum += weight;
   }
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   const int head = static_cast<int>(blockIdx.x);
   const int row = row_begin + static_cast<int>(blockIdx.y);
   const int tokens = a.batch.kv_index[row] + 1;
-  const int pieces = piece_count(tokens);
+  const int splits = split_count(tokens);
   uint8_t* first = partial_at(a, static_cast<int>(blockIdx.y), head, 0);
   const int64_t stride = attend_partial_bytes(a.head_dim);
   const auto thread = static_cast<int>(threadIdx.x);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_inputs();
   if (tokens == 0) return;
   const auto load = [&](int p) {
-    return p < pieces && d < a.head_dim ? reinterpret_cast<const uint2*>(first + p * stride)[d / 4]
+    return p < splits && d < a.head_dim ? reinterpret_cast<const uint2*>(first + p * stride)[d / 4]
                                         : make_uint2(0, 0);
   };
   uint2 x[kAhead];
@@ -68,15 +68,15 @@ __global__ void __launch_bounds__(kThreads)
   const float* gate =
       a.q + (static_cast<int64_t>(row) * a.q_heads + head) * 2 * a.head_dim + a.head_dim;
   const float gate_logit = a.output_gate && thread < a.head_dim ? gate[thread] : 0.0F;
-  if (thread < 32) weigh_pieces(a, first, pieces, weights, &total);
+  if (thread < 32) weigh_splits(a, first, splits, weights, &total);
   __syncthreads();
   float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
 #pragma unroll 1
-  for (int begin = group; begin < pieces; begin += kGroups * kAhead) {
+  for (int begin = group; begin < splits; begin += kGroups * kAhead) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int p = begin + kGroups * i;
-      const float weight = p < pieces ? weights[p] : 0.0F;
+      const float weight = p < splits ? weights[p] : 0.0F;
       const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&x[i].x));
       const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&x[i].y));
       sum.x = fmaf(weight, low.x, sum.x);

@@ -1,9 +1,9 @@
 // Online softmax over pages; a warp holds 16 queries of one head, its scores and its result in
 // registers. Two heads of a group share a block's keys and values where shared memory allows.
 // mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where the two warpgroups drift apart:
-// one softens while the other multiplies. A cache in FP8 is widened to BF16 on its way into shared
-// memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt
-// at the BF16 rate; reached on an H200: 52 % at 8,192 tokens, 62 % at 32,768.
+// one computes its softmax while the other multiplies. A cache in FP8 is widened to BF16 on its way
+// into shared memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt at the BF16 rate;
+// reached on an H200: 52 % at 8,192 tokens, 62 % at 32,768.
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
@@ -101,7 +101,7 @@ class FlashBlock {
       if (lane_ == 0) barrier_arrive(barrier(kKeysEmpty, n));
       if (kConverts && more) convert_keys_apart(n + 1);
       if (n == tile_.index) mask(s);
-      soften(s);
+      softmax(s);
       barrier_wait(barrier(kValuesFull, n), parity);
       fence_async_proxy();
       multiply_values(values_at(n));
@@ -289,7 +289,7 @@ class FlashBlock {
       }
     }
     if (n == tile_.index) mask(s);
-    soften(s);
+    softmax(s);
   }
 
   __device__ void mask(float (&s)[8][4]) const {
@@ -303,7 +303,7 @@ class FlashBlock {
       }
   }
 
-  __device__ void soften(float (&s)[8][4]) {
+  __device__ void softmax(float (&s)[8][4]) {
     const float scale = kLog2E * rsqrtf(static_cast<float>(kDim));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

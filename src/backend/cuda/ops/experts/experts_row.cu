@@ -1,7 +1,7 @@
 // The experts of a single row without kernels between: gate_up norms it and chooses its experts,
-// down_sum adds what they return to the residual stream. The products are those of experts_held.cu,
-// bit for bit.
-#include "backend/cuda/ops/experts/experts_held.cuh"
+// down_sum adds what they return to the residual stream. The products are those of
+// experts_resident.cu, bit for bit.
+#include "backend/cuda/ops/experts/experts_resident.cuh"
 #include "backend/cuda/ops/route/choose.cuh"
 
 namespace nibble::cuda {
@@ -34,9 +34,9 @@ __device__ __forceinline__ void announce(const ExpertArgs& a, const int* chosen,
 }
 
 struct RowShared {
-  TileSums sums[2][kHeldWarps];
-  uint4 x[kHeldWarps * 32];  // of each warp's slice, as RowNorm makes it
-  float pieces[kHeldColumnsMax / 128];
+  TileSums sums[2][kResidentWarps];
+  uint4 x[kResidentWarps * 32];  // of each warp's slice, as RowNorm makes it
+  float pieces[kResidentColumnsMax / 128];
   int chosen[kRouteTopKMax];
 };
 
@@ -64,7 +64,7 @@ class RowTiles {
                          slice_, raw);
     const Factors factors = factors_of(expert, step, tiles);
     if (works)
-      multiply_held<kFormat, false, true>(raw, shared_.x + threadIdx.x / 32 * 32, kNone, acc);
+      multiply_resident<kFormat, false, true>(raw, shared_.x + threadIdx.x / 32 * 32, kNone, acc);
     store_sums(&shared_.sums[turn_][threadIdx.x / 32], acc);
     __syncthreads();
 #pragma unroll 1
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
   __syncwarp();
   float acc[1][4];
   constexpr float kNone[2] = {1.0F, 1.0F};
-  multiply_held<kFormat, false, true>(raw, x, kNone, acc);
+  multiply_resident<kFormat, false, true>(raw, x, kNone, acc);
   store_sums(&sums[warp], acc);
   if (tells) {
     weights[rank] = weight;

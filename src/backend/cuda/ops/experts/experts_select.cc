@@ -11,9 +11,9 @@ namespace {
 constexpr int kSplitRowsMax = 2;  // of `split`: above it there are tiles enough for a warp each
 
 /// NVFP4, or FP8 without block factors, of up to 8 slices; routed and shared experts alike.
-bool fits_held(const DeviceLinear& w) {
+bool fits_resident(const DeviceLinear& w) {
   return !w.present() || (w.rows % kRowTile == 0 && w.format != Format::bf16 &&
-                          w.layout != FactorLayout::block128 && slice_count(w) <= kHeldWarps);
+                          w.layout != FactorLayout::block128 && slice_count(w) <= kResidentWarps);
 }
 bool alike(const ExpertArgs& args) {
   const DeviceLinear& routed = args.routed_low;
@@ -22,8 +22,8 @@ bool alike(const ExpertArgs& args) {
          (routed.format == shared.format && routed.cols == shared.cols);
 }
 bool holds(const ExpertArgs& args) {
-  return fits_held(args.routed_low) && fits_held(args.routed_high) && fits_held(args.shared_low) &&
-         fits_held(args.shared_high) && alike(args);
+  return fits_resident(args.routed_low) && fits_resident(args.routed_high) &&
+         fits_resident(args.shared_low) && fits_resident(args.shared_high) && alike(args);
 }
 
 const DeviceLinear& first_of(const ExpertArgs& args, ExpertStacks stacks) {
@@ -54,11 +54,11 @@ int64_t bytes_of(ExpertPart part, const ExpertArgs& args, ExpertStacks stacks) {
 ExpertsPlan plan_of(ExpertPart part, const ExpertArgs& args, ExpertStacks stacks) {
   return {.stacks = stacks,
           .format = first_of(args, stacks).format,
-          .warps = kHeldWarps,
+          .warps = kResidentWarps,
           .weight_bytes = bytes_of(part, args, stacks)};
 }
 
-constexpr std::string_view kKernelNames[] = {"row", "held", "split", "chain", "stream"};
+constexpr std::string_view kKernelNames[] = {"row", "resident", "split", "chain", "stream"};
 constexpr std::string_view kStackNames[] = {"", " of experts", " of the shared expert"};
 
 }  // namespace
@@ -69,7 +69,7 @@ bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
   const int warps =
       slice_count(down.routed_low) * (down.top_k + (down.shared_low.present() ? 1 : 0));
   return warps <= kSumWarpsMax && sum_bytes(warps) + kSumStaticBytes <= card.shared_bytes &&
-         down.routed_low.rows % 4 == 0 && gate_up.routed_low.cols <= kHeldColumnsMax;
+         down.routed_low.rows % 4 == 0 && gate_up.routed_low.cols <= kResidentColumnsMax;
 }
 
 ExpertsPlans select_experts(ExpertPart part, const ExpertArgs& args, const Architecture& card) {
@@ -95,10 +95,10 @@ ExpertsPlans select_experts(ExpertPart part, const ExpertArgs& args, const Archi
     }
   }
   if (holds(args)) {
-    whole.kernel = ExpertKernel::held;
-    whole.warps = args.rows >= kHeldManyRows ? kHeldManyWarps : kHeldFewWarps;
+    whole.kernel = ExpertKernel::resident;
+    whole.warps = args.rows >= kResidentManyRows ? kResidentManyWarps : kResidentFewWarps;
     whole.shared_bytes =
-        held_expert_bytes(whole.format, slice_count(first_of(args, ExpertStacks::both)));
+        resident_expert_bytes(whole.format, slice_count(first_of(args, ExpertStacks::both)));
     return {.plans = {whole}, .count = 1};
   }
   whole.kernel = args.rows > kSplitRowsMax ? ExpertKernel::chain : ExpertKernel::split;

@@ -1,7 +1,7 @@
 // The choice of the kernel that makes gate and up, and down, of a feed-forward in generation
 // arithmetic: a pure function of the matrices, the number of rows and the card (see
-// linear_select.h). Sums have one order in `row` and `held`, another in `split` and `chain`, and
-// their own in `stream`, so a matrix keeps to one of the three at every number of rows.
+// linear_select.h). Sums have one order in `row` and `resident`, another in `split` and `chain`,
+// and their own in `stream`, so a matrix keeps to one of the three at every number of rows.
 #pragma once
 
 #include "backend/cuda/ops/experts/experts.h"
@@ -10,18 +10,18 @@
 namespace nibble::cuda {
 
 enum class ExpertKernel : uint8_t {
-  row,     // experts_row.cu: one row from its norm to its sum
-  held,    // experts_held.cu: inputs on chip, a warp makes a tile
-  split,   // moe.cu: the warps of a block share the columns of a tile
-  chain,   // moe.cu: a warp makes a tile
-  stream,  // linear_stream.cu: gate and up without experts, into wgmma
+  row,       // experts_row.cu: one row from its norm to its sum
+  resident,  // experts_resident.cu: inputs on chip, a warp makes a tile
+  split,     // moe.cu: the warps of a block share the columns of a tile
+  chain,     // moe.cu: a warp makes a tile
+  stream,    // linear_stream.cu: gate and up without experts, into wgmma
 };
 /// The matrices of one launch: of the experts, the shared (or dense) one, or both.
 enum class ExpertStacks : uint8_t { both, routed, shared };
 
 /// One launch.
 struct ExpertsPlan {
-  ExpertKernel kernel = ExpertKernel::held;
+  ExpertKernel kernel = ExpertKernel::resident;
   ExpertStacks stacks = ExpertStacks::both;
   Format format = Format::bf16;
   int32_t warps = 0;  // of a thread block
@@ -47,15 +47,15 @@ bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
 
 // ---- sizes that kernels and the choice share ----
 
-inline constexpr int kHeldItems = 2;       // of experts_held.cu: items whose inputs a block has
-inline constexpr int kHeldManyRows = 24;   // from here on more warps go round
-inline constexpr int kHeldManyWarps = 10;  // of a block: as many as registers hold
-inline constexpr int kHeldFewWarps = 8;
-constexpr int held_expert_bytes(Format format, int slices) {
-  return kHeldItems * held_words(format, slices, 1) * kWordBytes;
+inline constexpr int kResidentItems = 2;  // of experts_resident.cu: items whose inputs a block has
+inline constexpr int kResidentManyRows = 24;   // from here on more warps go round
+inline constexpr int kResidentManyWarps = 10;  // of a block: as many as registers hold
+inline constexpr int kResidentFewWarps = 8;
+constexpr int resident_expert_bytes(Format format, int slices) {
+  return kResidentItems * resident_words(format, slices, 1) * kWordBytes;
 }
 inline constexpr int kSumWarpsMax = 32;  // of down_sum in experts_row.cu
 inline constexpr int kSumStaticBytes = kSumWarpsMax * (kTileSumBytes + 12 + 4 * kRowTile);
-constexpr int sum_bytes(int warps) { return held_words(Format::nvfp4, warps, 1) * 2; }
+constexpr int sum_bytes(int warps) { return resident_words(Format::nvfp4, warps, 1) * 2; }
 
 }  // namespace nibble::cuda

@@ -1,10 +1,10 @@
 // The feed-forward of chosen experts and of the shared expert (or of a dense MLP) in generation
 // arithmetic: gate and up without experts in linear_stream.cu where the card has wgmma, those whose
-// inputs shared memory holds in experts_held.cu and experts_row.cu, the rest here. A block of 8
+// inputs shared memory holds in experts_resident.cu and experts_row.cu, the rest here. A block of 8
 // warps takes tiles of 16 rows of one expert's matrix and all tokens of that expert, 8 at a time;
 // sums are made as in linear.cu. Bound: the bytes of the experts that have tokens, each read once.
 #include "backend/cuda/ops/experts/experts.h"
-#include "backend/cuda/ops/experts/experts_held.h"
+#include "backend/cuda/ops/experts/experts_resident.h"
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/ops/linear/warp_matrix.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -437,8 +437,8 @@ void run(const ExpertArgs& args, const Launcher& launcher) {
         kPart == ExpertPart::gate_up ? launch_row_gate_up(args, launcher)
                                      : launch_down_sum(args, launcher);
         break;
-      case ExpertKernel::held:
-        launch_experts_held(kPart, args, plan, launcher);
+      case ExpertKernel::resident:
+        launch_experts_resident(kPart, args, plan, launcher);
         break;
       case ExpertKernel::stream:
         gate_up_stream(args, plan.streamed, launcher);

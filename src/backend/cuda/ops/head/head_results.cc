@@ -1,5 +1,6 @@
 // A recorded pass has the logits of all its rows on the device; one that was launched has those of
-// one slab, and a fetch from another slab makes them again: work.x stays until the next pass.
+// one block of rows, and a fetch from another block makes them again: work.x stays until the next
+// pass.
 #include "backend/cuda/ops/head/head_results.h"
 
 #include <algorithm>
@@ -22,9 +23,9 @@ Result<void> HeadResults::reserve(const ModelConfig& config, const PoolSizes& si
   rows_max_ = sizes.rows_max;
   vocab_ = config.vocab_rows;
   hidden_ = config.hidden;
-  const int64_t slab = slab_rows();
-  logits_ = TRY(PinnedBuffer::allocate(slab * vocab_ * 4, "logits"));
-  hidden_rows_ = TRY(PinnedBuffer::allocate(slab * hidden_ * 4, "hidden rows"));
+  const int64_t rows = row_block();
+  logits_ = TRY(PinnedBuffer::allocate(rows * vocab_ * 4, "logits"));
+  hidden_rows_ = TRY(PinnedBuffer::allocate(rows * hidden_ * 4, "hidden rows"));
   if (vocab_ > kListVocabMax) return {};
   list_rows_ = std::min(rows_max_, kListRowsMax);
   lists_ = TRY(
@@ -60,10 +61,10 @@ void HeadResults::record(const Context& context, int32_t rows) const {
   make_short_lists(context, 0, rows);
 }
 
-/// Logits of the slab of logit rows that begins there.
-void HeadResults::make_slab(const Context& context, int32_t begin) {
-  head_block(context, context.batch.logit_rows + begin, std::min(kSlabRows, rows_ - begin));
-  slab_begin_ = begin;
+/// Logits of the block of logit rows that begins there.
+void HeadResults::compute_row_block(const Context& context, int32_t begin) {
+  head_block(context, context.batch.logit_rows + begin, std::min(kRowBlock, rows_ - begin));
+  block_begin_ = begin;
 }
 
 void HeadResults::run(const Context& context, const DeviceBatch& rows, const Batch& batch,
@@ -79,9 +80,9 @@ void HeadResults::run(const Context& context, const DeviceBatch& rows, const Bat
     if (!listed_) copy_rows(context, 0, rows_);
     return;
   }
-  for (int32_t begin = 0; begin < rows_; begin += kSlabRows) {
-    const int32_t end = std::min(begin + kSlabRows, rows_);
-    make_slab(context, begin);
+  for (int32_t begin = 0; begin < rows_; begin += kRowBlock) {
+    const int32_t end = std::min(begin + kRowBlock, rows_);
+    compute_row_block(context, begin);
     if (listed_)
       make_short_lists(context, begin, end - begin);
     else
@@ -91,7 +92,7 @@ void HeadResults::run(const Context& context, const DeviceBatch& rows, const Bat
 
 /// Host memory for so many rows of logits and hidden.
 void HeadResults::make_room(int32_t rows) {
-  const bool fits = rows <= slab_rows();
+  const bool fits = rows <= row_block();
   if (!fits) {
     more_logits_.resize(static_cast<size_t>(rows) * static_cast<size_t>(vocab_));
     more_hidden_.resize(static_cast<size_t>(rows) * static_cast<size_t>(hidden_));
@@ -101,12 +102,12 @@ void HeadResults::make_room(int32_t rows) {
 }
 
 /// Logit rows [begin, end) of logits and hidden to their places on the host; of a launched pass
-/// they are the slab at hand. Runs of neighbours are copied at once.
+/// they are in the block of rows at hand. Runs of neighbours are copied at once.
 void HeadResults::copy_rows(const Context& context, int32_t begin, int32_t end) {
   const Workspace& work = context.work;
   const float* hidden = (recorded_ ? work.hidden : work.hidden_rows).as<float>();
   const auto place = [&](int32_t row) {
-    return recorded_ ? device_rows_[static_cast<size_t>(row)] : row - slab_begin_;
+    return recorded_ ? device_rows_[static_cast<size_t>(row)] : row - block_begin_;
   };
   for (int32_t row = begin; row < end;) {
     int64_t count = 1;
@@ -151,9 +152,10 @@ std::span<const float> HeadResults::fetch(const Context& context,
   float* to = logits_out_;
   for (const int32_t index : indices) {
     CHECK(listed_ && index >= 0 && index < rows_, "logit row ", index, " of ", rows_);
-    const int32_t begin = index / kSlabRows * kSlabRows;
-    if (!recorded_ && begin != slab_begin_) make_slab(context, begin);
-    const int64_t from = recorded_ ? device_rows_[static_cast<size_t>(index)] : index - slab_begin_;
+    const int32_t begin = index / kRowBlock * kRowBlock;
+    if (!recorded_ && begin != block_begin_) compute_row_block(context, begin);
+    const int64_t from =
+        recorded_ ? device_rows_[static_cast<size_t>(index)] : index - block_begin_;
     copy_to_host(context, to, context.work.logits.as<float>() + from * vocab_, vocab_);
     to += vocab_;
   }

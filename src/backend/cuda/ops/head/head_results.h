@@ -33,26 +33,26 @@ class HeadResults {
 
  private:
   void make_short_lists(const Context& context, int32_t begin, int32_t rows) const;
-  void make_slab(const Context& context, int32_t begin);
+  void compute_row_block(const Context& context, int32_t begin);
   void copy_rows(const Context& context, int32_t begin, int32_t end);
   void make_room(int32_t rows);
-  int32_t slab_rows() const { return std::min(rows_max_, kSlabRows); }
+  int32_t row_block() const { return std::min(rows_max_, kRowBlock); }
 
   int32_t rows_max_ = 0;
   int32_t vocab_ = 0;
   int32_t hidden_ = 0;
   int32_t list_rows_ = 0;   // most rows with short lists; 0: they do not fit this vocabulary
-  DeviceSlice groups_;      // ListGroup [slab][list_groups(vocab)]
+  DeviceSlice groups_;      // ListGroup [row block][list_groups(vocab)]
   DeviceSlice sampleable_;  // bits of [list_groups(vocab) * kListGroup] tokens
   PinnedBuffer lists_;      // ShortListRow [list_rows_]
-  PinnedBuffer logits_, hidden_rows_;             // [slab]
+  PinnedBuffer logits_, hidden_rows_;             // [row block]
   std::vector<float> more_logits_, more_hidden_;  // of more rows than that
   // State of the last pass.
   std::vector<int32_t> device_rows_;  // of the rows of work.logits, by logit row, if recorded
   int32_t rows_ = 0;                  // whose logits are wanted
   bool recorded_ = false;
   bool listed_ = false;
-  int32_t slab_begin_ = 0;  // else: first of the logit rows that work.logits holds
+  int32_t block_begin_ = 0;  // else: first of the logit rows that work.logits holds
   float* logits_out_ = nullptr;
   float* hidden_out_ = nullptr;
   std::vector<ShortList> short_lists_;

@@ -2,14 +2,14 @@
 // convolution of a delta net after it (ConvolveOutput).
 #pragma once
 
-#include "backend/cuda/ops/linear/held.cuh"
 #include "backend/cuda/ops/linear/linear.h"
+#include "backend/cuda/ops/linear/resident.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
 
 namespace nibble::cuda {
 
 __device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
-  const float unscale = held_unscale(w.format);
+  const float unscale = resident_unscale(w.format);
   if (w.layout == FactorLayout::row) return w.factors[row] * unscale;
   return w.layout == FactorLayout::scalar ? w.factors[0] * unscale : unscale;
 }

@@ -4,9 +4,9 @@
 // added in their order; many loads in flight for one short product. chain: a warp takes a tile and
 // makes the same sums alone, the next slice on its way; for much work. Both give the same bits.
 // Bound: the bytes of W.
-#include "backend/cuda/ops/linear/held.cuh"
-#include "backend/cuda/ops/linear/linear_held.h"
+#include "backend/cuda/ops/linear/linear_resident.h"
 #include "backend/cuda/ops/linear/linear_stream.h"
+#include "backend/cuda/ops/linear/resident.cuh"
 #include "backend/cuda/ops/linear/warp_matrix.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/launch_log.h"
@@ -339,8 +339,8 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
       case LinearKernel::row:
         linear_row(some, plan, launcher);
         break;
-      case LinearKernel::held:
-        linear_held(some, plan, launcher);
+      case LinearKernel::resident:
+        linear_resident(some, plan, launcher);
         break;
       case LinearKernel::tiles:
         linear_tiles(some, plan, launcher);

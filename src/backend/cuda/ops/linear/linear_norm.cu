@@ -1,10 +1,10 @@
 // Products of several rows with the norm before them, for few tiles: what a router is. A block
 // takes one tile of 16 rows of W for 8 or 16 tokens and norms them itself, a warp the columns of
 // its slice; blocks of the first tile leave the normed rows for other readers. The norm is that of
-// norm.cuh, the products and sums are those of linear_held.cu, bit for bit. Bound: latency; every
-// block reads its tokens whole.
-#include "backend/cuda/ops/linear/held_groups.cuh"
-#include "backend/cuda/ops/linear/linear_held.h"
+// norm.cuh, the products and sums are those of linear_resident.cu, bit for bit. Bound: latency;
+// every block reads its tokens whole.
+#include "backend/cuda/ops/linear/linear_resident.h"
+#include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
@@ -56,12 +56,13 @@ __device__ __forceinline__ void put_columns(const float4& h, const float4& weigh
 }
 
 template <int kTiles>
-__global__ void __launch_bounds__(kThreads, 1) norm_kernel(const __grid_constant__ HeldPlan plan) {
+__global__ void __launch_bounds__(kThreads, 1)
+    norm_kernel(const __grid_constant__ ResidentPlan plan) {
   touch(plan);
   extern __shared__ __align__(128) uint8_t memory[];
   auto& shared = *reinterpret_cast<NormShared<kTiles>*>(memory);
   constexpr int kTokens = kTiles * kTokenTile;
-  const HeldGroup& group = plan.first;
+  const ResidentGroup& group = plan.first;
   const NormInput& norm = plan.norm;
   const auto warp = static_cast<int>(threadIdx.x) / 32;
   const auto lane = static_cast<int>(threadIdx.x) % 32;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const __grid_constant
   const auto o = static_cast<int>(threadIdx.x);
   const int of_token = o / 128 * kTokenTile + tile_token(o % 128);
   ConvolveAhead none;
-  HeldAhead ahead;
+  ResidentAhead ahead;
   if (o < kTiles * 128 && of_token < tokens) {
     const LinearSegment& segment = segment_of(group, tile);
     const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const __grid_constant
   __syncwarp();
   float acc[kTiles][4] = {};
   constexpr float kNone[2] = {1.0F, 1.0F};
-  if (works) multiply_held<kFormat, false>(raw, &shared.x[warp][0][0][0], kNone, acc);
+  if (works) multiply_resident<kFormat, false>(raw, &shared.x[warp][0][0][0], kNone, acc);
   store_sums(shared.sums[warp], acc);
   __syncthreads();
   if (ahead.y == nullptr) return;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 1) norm_kernel(const __grid_constant
 }
 
 template <int kTiles>
-void launch_norm(HeldPlan plan, const Launcher& launcher) {
+void launch_norm(ResidentPlan plan, const Launcher& launcher) {
   const auto kernel = norm_kernel<kTiles>;
   constexpr int kBytes = sizeof(NormShared<kTiles>);
   static_assert(kBytes == norm_bytes(kTiles));
@@ -133,7 +134,7 @@ void launch_norm(HeldPlan plan, const Launcher& launcher) {
 }  // namespace
 
 void linear_norm(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
-  const HeldPlan plan = held_plan(args);
+  const ResidentPlan plan = resident_plan(args);
   chosen.tokens == kTokenTile ? launch_norm<1>(plan, launcher) : launch_norm<2>(plan, launcher);
 }
 

@@ -1,10 +1,11 @@
 // Products of a single row: y = x W^T stored, added to y or convolved, with the norm before them
-// whose result x is. The products and sums of linear_held.cu, bit for bit. Bound: the bytes of W.
+// whose result x is. The products and sums of linear_resident.cu, bit for bit. Bound: the bytes of
+// W.
 //
 // Nothing of a tile leaves a warp but its sums, and all tiles of a block are finished together: no
 // warp waits for another between them, and what their ends need is asked for once.
-#include "backend/cuda/ops/linear/held_groups.cuh"
-#include "backend/cuda/ops/linear/linear_held.h"
+#include "backend/cuda/ops/linear/linear_resident.h"
+#include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
@@ -15,7 +16,7 @@ constexpr int kRoundSums = 128;  // of a tile and a slice
 
 /// The values that a thread needs to finish its output, loaded while the products are computed.
 struct Ahead {
-  HeldAhead output;
+  ResidentAhead output;
   ConvolveAhead convolve;
 };
 
@@ -23,7 +24,7 @@ template <int kWarps>
 struct RowShared {
   float sums[kRoundSums][kRowTile];
   uint4 x[kWarps * 32];  // of each slice, as RowNorm makes it
-  float pieces[kHeldColumnsMax / 128];
+  float pieces[kResidentColumnsMax / 128];
 };
 
 /// One block's tiles; warp w multiplies slices w and, of more than 8, w + 8, or works on tile
@@ -35,8 +36,8 @@ class RowBody {
   static constexpr int kSliceWords = unit_count(kFormat) * 4;
   static_assert(kParts * kSliceWords <= 32);
 
-  __device__ __forceinline__ RowBody(const HeldPlan& plan, const HeldGroup& group, int block,
-                                     RowShared<kWarps>& shared)
+  __device__ __forceinline__ RowBody(const ResidentPlan& plan, const ResidentGroup& group,
+                                     int block, RowShared<kWarps>& shared)
       : plan_(plan), group_(group), shared_(shared) {
     const int warp = threadIdx.x / 32;
     local_ = kParts == 1 ? warp / group.slices : 0;
@@ -103,7 +104,7 @@ class RowBody {
       float factors[2] = {1.0F, 1.0F};
       if constexpr (kBlocks)
         block_factors(group_, step * group_.per_step + local_, slice_ + kWarps * part, factors);
-      multiply_held<kFormat, kBlocks, true>(raw, x_of(part), factors, acc);
+      multiply_resident<kFormat, kBlocks, true>(raw, x_of(part), factors, acc);
     }
     load(part + 1 < kParts ? step : step + 1, (part + 1) % kParts, raw);
     if (!mine || threadIdx.x % 4 != 0) return;
@@ -135,8 +136,8 @@ class RowBody {
     write_output<kConvolves>(ahead.output, total, plan_.convolve, ahead.convolve);
   }
 
-  const HeldPlan& plan_;
-  const HeldGroup& group_;
+  const ResidentPlan& plan_;
+  const ResidentGroup& group_;
   RowShared<kWarps>& shared_;
   int local_, slice_, begin_, end_;
 };
@@ -146,13 +147,13 @@ constexpr int registers_max(int warps) { return warps == 8 ? 96 : 128; }
 
 template <Format kFormat, int kWarps, bool kBlocks, bool kConvolves, bool kMixed>
 __global__ void __maxnreg__(registers_max(kWarps))
-    row_kernel(const __grid_constant__ HeldPlan plan) {
+    row_kernel(const __grid_constant__ ResidentPlan plan) {
   __shared__ RowShared<kWarps> shared;
   touch(plan);
   const int block = blockIdx.x;
   if constexpr (kMixed) {
     if (block >= plan.first.blocks) {
-      RowBody<Format::bf16, kWarps, kHeldSlicesMax / kWarps, false, false> body(
+      RowBody<Format::bf16, kWarps, kResidentSlicesMax / kWarps, false, false> body(
           plan, plan.second, block - plan.first.blocks, shared);
       return body.run();
     }
@@ -162,7 +163,7 @@ __global__ void __maxnreg__(registers_max(kWarps))
 }
 
 template <Format kFormat, int kWarps, bool kBlocks, bool kConvolves, bool kMixed>
-void launch_row(HeldPlan plan, const Launcher& launcher) {
+void launch_row(ResidentPlan plan, const Launcher& launcher) {
   const int resident = launcher.card.multiprocessors * (16 / kWarps);
   int second = 0;
   if (kMixed) {
@@ -175,7 +176,7 @@ void launch_row(HeldPlan plan, const Launcher& launcher) {
 }
 
 template <Format kFormat, bool kBlocks, bool kConvolves>
-void launch_shape(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+void launch_shape(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   if (chosen.mix == Mix::mixed) {
     if constexpr (kFormat != Format::bf16)
       launch_row<kFormat, 8, kBlocks, kConvolves, true>(plan, launcher);
@@ -187,7 +188,7 @@ void launch_shape(const HeldPlan& plan, const LinearPlan& chosen, const Launcher
 }
 template <Format kFormat, bool kBlocks = false>
 void launch_format(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
-  const HeldPlan plan = held_plan(args);
+  const ResidentPlan plan = resident_plan(args);
   const bool convolves =
       std::any_of(args.outputs, args.outputs + args.count,
                   [](const LinearOutput& out) { return out.finish == Finish::convolve; });

@@ -163,7 +163,7 @@ bool tiles_suit(const Group& group, int split, const Architecture& card, LinearP
   const auto bytes = [&](Format format, int tiles, int blocks) {
     const int slices = group.first().weight.cols / slice_columns(format);
     const int left = split == 1 ? 0 : ceil_div(tiles, blocks) * (slices / 2);
-    return held_words(format, slices, kTilesTokens / kTokenTile) * kWordBytes +
+    return resident_words(format, slices, kTilesTokens / kTokenTile) * kWordBytes +
            left * (kTilesTokens / kTokenTile) * kTileSumBytes;
   };
   plan.shared_bytes = bytes(plan.format, first, plan.blocks);
@@ -178,11 +178,12 @@ bool tiles_suit(const Group& group, int split, const Architecture& card, LinearP
          (split == 1 || first <= tiles_teams(split) * plan.blocks);
 }
 
-LinearPlan held_plan(const Group& group, const Architecture& card) {
+LinearPlan resident_plan(const Group& group, const Architecture& card) {
   LinearPlan plan = plan_of(group);
   const int rows = group.args.rows;
   const auto use = [&](int tiles, int warps) {
-    const int bytes = held_bytes({.format = plan.format, .tiles = tiles, .warps = warps}, plan.mix);
+    const int bytes =
+        resident_bytes({.format = plan.format, .tiles = tiles, .warps = warps}, plan.mix);
     if (tiles > 1 && bytes > card.shared_bytes) return false;
     plan.tokens = tiles * kTokenTile;
     plan.warps = warps;
@@ -190,11 +191,12 @@ LinearPlan held_plan(const Group& group, const Architecture& card) {
     return true;
   };
   const int slices = slice_count(group.first().weight);
-  CHECK(slices <= kHeldWarps || plan.mix == Mix::one_format, "two formats with ", slices,
+  CHECK(slices <= kResidentWarps || plan.mix == Mix::one_format, "two formats with ", slices,
         " slices");
-  const int warps = slices > kHeldWarps ? 16 : 8;
+  const int warps = slices > kResidentWarps ? 16 : 8;
   if (warps == 8 && rows > 16 && plan.format != Format::bf16 && !group.has_block_factors() &&
-      held_bytes({.format = plan.format, .tiles = 2, .warps = 8}, plan.mix) <= card.shared_bytes &&
+      resident_bytes({.format = plan.format, .tiles = 2, .warps = 8}, plan.mix) <=
+          card.shared_bytes &&
       use(4, 16))
     return plan;
   if (rows <= kTokenTile || !use(2, warps)) use(1, warps);
@@ -207,7 +209,8 @@ LinearPlan on_chip_plan(const Group& group, const Architecture& card) {
     LinearPlan plan = plan_of(group);
     plan.kernel = LinearKernel::row;
     plan.tokens = 1;
-    plan.warps = plan.mix == Mix::mixed || slice_count(group.first().weight) <= kHeldWarps ? 8 : 16;
+    plan.warps =
+        plan.mix == Mix::mixed || slice_count(group.first().weight) <= kResidentWarps ? 8 : 16;
     return plan;
   }
   LinearPlan plan = plan_of(group);
@@ -216,7 +219,7 @@ LinearPlan on_chip_plan(const Group& group, const Architecture& card) {
     return plan;
   if (rows > (bf16 ? kTilesTokens / 2 : kTilesTokens) && tiles_suit(group, 1, card, plan))
     return plan;
-  return held_plan(group, card);
+  return resident_plan(group, card);
 }
 
 /// Rows too long for shared memory.
@@ -240,7 +243,7 @@ LinearPlan long_plan(const Group& group) {
 /// beside a matrix whose inputs fit.
 uint8_t together_with(const LinearArgs& args, int first, uint8_t left) {
   const DeviceLinear& w = args.outputs[first].weight;
-  const bool pairs = inputs_fit(w) && w.format != Format::bf16 && slice_count(w) <= kHeldWarps;
+  const bool pairs = inputs_fit(w) && w.format != Format::bf16 && slice_count(w) <= kResidentWarps;
   uint8_t outputs = 0;
   for (int i = first; i < args.count; ++i) {
     const DeviceLinear& other = args.outputs[i].weight;
@@ -259,12 +262,12 @@ StreamShape gate_up_shape(const ExpertArgs& args) {
           .tiles = ceil_div(args.shared_low.rows, kStreamRowTile / 2)};
 }
 
-constexpr std::string_view kKernelNames[] = {"row",   "held",  "tiles", "norm",
-                                             "split", "chain", "stream"};
+constexpr std::string_view kKernelNames[] = {"row",   "resident", "tiles", "norm",
+                                             "split", "chain",    "stream"};
 
 }  // namespace
 
-bool inputs_fit(const DeviceLinear& weight) { return slice_count(weight) <= kHeldSlicesMax; }
+bool inputs_fit(const DeviceLinear& weight) { return slice_count(weight) <= kResidentSlicesMax; }
 
 std::string_view format_name(Format format) {
   return format == Format::bf16 ? "bf16" : format == Format::fp8 ? "fp8" : "nvfp4";

@@ -1,7 +1,7 @@
 // The choice of the kernel that makes each product of linear(), and of gate and up of a dense MLP:
 // a pure function of the matrices, the number of rows and the card, so that it can be printed and
 // tested without one. Kernels give different bits, so a matrix has the same kind of sums at every
-// number of rows: `row`, `held`, `tiles` and `norm` add in one order, `split` and `chain` in
+// number of rows: `row`, `resident`, `tiles` and `norm` add in one order, `split` and `chain` in
 // another, `stream` in its own.
 #pragma once
 
@@ -18,18 +18,18 @@
 namespace nibble::cuda {
 
 enum class LinearKernel : uint8_t {
-  row,     // linear_row.cu: one row, its input on chip
-  held,    // linear_held.cu: inputs on chip, the warps of a block share the columns of a tile
-  tiles,   // linear_tiles.cu: inputs on chip, a warp or two make a tile
-  norm,    // linear_norm.cu: several rows, normed by the kernel, few tiles
-  split,   // linear.cu: long rows, the warps of a block share the columns of a tile
-  chain,   // linear.cu: long rows, a warp makes a tile
-  stream,  // linear_stream.cu: weights stream through shared memory into wgmma
+  row,       // linear_row.cu: one row, its input on chip
+  resident,  // linear_resident.cu: inputs on chip, the warps of a block share the columns of a tile
+  tiles,     // linear_tiles.cu: inputs on chip, a warp or two make a tile
+  norm,      // linear_norm.cu: several rows, normed by the kernel, few tiles
+  split,     // linear.cu: long rows, the warps of a block share the columns of a tile
+  chain,     // linear.cu: long rows, a warp makes a tile
+  stream,    // linear_stream.cu: weights stream through shared memory into wgmma
 };
 
 /// One launch.
 struct LinearPlan {
-  LinearKernel kernel = LinearKernel::held;
+  LinearKernel kernel = LinearKernel::resident;
   Format format = Format::bf16;        // of the first of its outputs
   Mix mix = Mix::one_format;           // mixed: the outputs after those are BF16
   StreamKind kind = StreamKind::head;  // stream
@@ -46,7 +46,7 @@ struct LinearPlan {
   int64_t weight_bytes = 0;  // of the matrices, scales and factors, each read once
 
   bool operator==(const LinearPlan&) const = default;
-  std::string text() const;  // "held nvfp4 + bf16, 32 tokens, 16 warps, 164 KiB"
+  std::string text() const;  // "resident nvfp4 + bf16, 32 tokens, 16 warps, 164 KiB"
 };
 
 /// The launches of one call, in order.

@@ -27,18 +27,18 @@ constexpr int parts_of(Format format, int cols, int limit) {
   return slices < limit ? slices : limit;
 }
 
-// ---- inputs on chip (linear_held.cu, linear_row.cu, linear_tiles.cu, linear_norm.cu) ----
+// ---- inputs on chip (linear_resident.cu, linear_row.cu, linear_tiles.cu, linear_norm.cu) ----
 
-inline constexpr int kHeldWarps = 8;  // of a block; 16 where a matrix has more slices
-inline constexpr int kHeldSlicesMax = 16;
-inline constexpr int kHeldColumnsMax = 4096;  // the longest row that a product norms itself
+inline constexpr int kResidentWarps = 8;  // of a block; 16 where a matrix has more slices
+inline constexpr int kResidentSlicesMax = 16;
+inline constexpr int kResidentColumnsMax = 4096;  // the longest row that a product norms itself
 /// Words of shared memory of the inputs of 8 `tiles` tokens: [slice][unit][tile][lane].
-constexpr int held_words(Format format, int slices, int tiles) {
+constexpr int resident_words(Format format, int slices, int tiles) {
   return slices * unit_count(format) * tiles * 32;
 }
 
-/// A thread block of linear_held.cu: 8 `tiles` tokens, `parts` slices a warp.
-struct HeldShape {
+/// A thread block of linear_resident.cu: 8 `tiles` tokens, `parts` slices a warp.
+struct ResidentShape {
   Format format = Format::bf16;
   int tiles = 1;
   int warps = 8;
@@ -50,7 +50,7 @@ struct HeldShape {
   constexpr int sum_bytes() const { return 2 * ring() * warps * parts * tiles * kTileSumBytes; }
 };
 /// The second matrices of a mixed launch, in BF16, of a block of `tiles` and `warps`.
-constexpr HeldShape second_of(const HeldShape& first) {
+constexpr ResidentShape second_of(const ResidentShape& first) {
   return {.format = Format::bf16,
           .tiles = first.tiles < 2 ? first.tiles : 2,
           .warps = first.warps,
@@ -60,14 +60,15 @@ constexpr HeldShape second_of(const HeldShape& first) {
 enum class Mix : uint8_t { one_format, mixed };
 /// Shared memory of a thread block with room for the most slices, so that a kernel is prepared
 /// once.
-constexpr int held_bytes(const HeldShape& first, Mix mix) {
-  const HeldShape second = second_of(first);
+constexpr int resident_bytes(const ResidentShape& first, Mix mix) {
+  const ResidentShape second = second_of(first);
   const int own =
       first.sum_bytes() +
-      held_words(first.format, first.tiles == 4 ? 8 : first.warps, first.tiles) * kWordBytes;
+      resident_words(first.format, first.tiles == 4 ? 8 : first.warps, first.tiles) * kWordBytes;
   const int other =
       mix == Mix::mixed
-          ? second.sum_bytes() + held_words(Format::bf16, kHeldSlicesMax, second.tiles) * kWordBytes
+          ? second.sum_bytes() +
+                resident_words(Format::bf16, kResidentSlicesMax, second.tiles) * kWordBytes
           : 0;
   return own > other ? own : other;
 }
@@ -81,7 +82,7 @@ constexpr int tiles_teams(int split) { return kTilesWarps / split; }
 
 // ---- several rows with their norm (linear_norm.cu) ----
 
-inline constexpr int kNormWarps = kHeldSlicesMax;
+inline constexpr int kNormWarps = kResidentSlicesMax;
 constexpr int norm_bytes(int tiles) {
   return kNormWarps * (unit_count(Format::bf16) * tiles * 32 * kWordBytes + tiles * kTileSumBytes +
                        tiles * kTokenTile * 4);
@@ -94,8 +95,8 @@ inline constexpr int kSplitWarpsMax = 16;
 
 // ---- weights streamed into wgmma (linear_stream.cu) ----
 
-/// The products of one launch: the head; matrices of rows too long to be held; or SwiGLU of two
-/// matrices, of which a tile has 32 rows each, in alternating groups of eight.
+/// The products of one launch: the head; matrices of rows too long for shared memory; or SwiGLU of
+/// two matrices, of which a tile has 32 rows each, in alternating groups of eight.
 enum class StreamKind : uint8_t { head, longs, gate_up };
 
 inline constexpr int kStreamRowTile = 64;    // rows of W that one wgmma multiplies

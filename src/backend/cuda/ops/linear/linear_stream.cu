@@ -1,8 +1,8 @@
-// The head, matrices of rows too long to be held, and gate and up of a dense MLP, in generation
-// arithmetic on compute capability 9.0: weights stream through shared memory into wgmma, each
-// widened once for up to 64 tokens (linear_stream.cuh). A row has the same bits at any number of
-// tokens: how columns are shared out depends on the shape and the card, and the order of the sums
-// on nothing else. Bound: the bytes of W, of many tokens what widening them costs.
+// The head, matrices of rows too long for shared memory, and gate and up of a dense MLP, in
+// generation arithmetic on compute capability 9.0: weights stream through shared memory into wgmma,
+// each widened once for up to 64 tokens (linear_stream.cuh). A row has the same bits at any number
+// of tokens: how columns are shared out depends on the shape and the card, and the order of the
+// sums on nothing else. Bound: the bytes of W, of many tokens what widening them costs.
 #include <algorithm>
 
 #include "backend/cuda/ops/linear/linear_stream.cuh"

@@ -9,8 +9,8 @@
 // The inputs lie in shared memory for all tiles, in the order linear_stream_parts.cuh says.
 #pragma once
 
-#include "backend/cuda/ops/linear/held_groups.cuh"
 #include "backend/cuda/ops/linear/linear_stream_parts.cuh"
+#include "backend/cuda/ops/linear/resident_groups.cuh"
 
 namespace nibble::cuda {
 

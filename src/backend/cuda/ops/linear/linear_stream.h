@@ -1,6 +1,6 @@
 // linear() on cards with wgmma (compute capability 9.0), for a matrix with as many rows as a head
-// and for rows too long to be held, and a dense MLP's gate and up; linear_select.h chooses. Numbers
-// differ from those of its twins, so the choice depends on the product and the card alone.
+// and for rows too long for shared memory, and a dense MLP's gate and up; linear_select.h chooses.
+// Numbers differ from those of its twins, so the choice depends on the product and the card alone.
 #pragma once
 
 #include <array>

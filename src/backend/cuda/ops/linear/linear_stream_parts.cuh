@@ -6,7 +6,7 @@
 // that a code is widened where it lies.
 #pragma once
 
-#include "backend/cuda/ops/linear/held.cuh"
+#include "backend/cuda/ops/linear/resident.cuh"
 #include "backend/cuda/ptx/wgmma_ptx.cuh"
 
 namespace nibble::cuda {

@@ -2,10 +2,10 @@
 // the inputs of 32 tokens in shared memory and takes neighbouring tiles of 16 rows; a warp makes a
 // whole tile, slice after slice, so that no warp waits for another. Up to 32 rows two warps share a
 // tile, since there are few: the second leaves the sums of its slices to the first. The sums are
-// those of linear_held.cu, in its order. Matrices of two formats share a launch by their blocks.
-// Bound: the bytes of W, and what shared memory gives: every warp reads all inputs.
-#include "backend/cuda/ops/linear/held_groups.cuh"
-#include "backend/cuda/ops/linear/linear_held.h"
+// those of linear_resident.cu, in its order. Matrices of two formats share a launch by their
+// blocks. Bound: the bytes of W, and what shared memory gives: every warp reads all inputs.
+#include "backend/cuda/ops/linear/linear_resident.h"
+#include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
@@ -22,7 +22,7 @@ constexpr int slices_ahead(bool blocks) { return blocks ? 1 : 2; }
 template <Format kFormat, int kSplit, bool kBlocks>
 class Tiles {
  public:
-  __device__ __forceinline__ Tiles(const HeldPlan& plan, const HeldGroup& group, int block,
+  __device__ __forceinline__ Tiles(const ResidentPlan& plan, const ResidentGroup& group, int block,
                                    int row_begin, uint4* x)
       : plan_(plan),
         group_(group),
@@ -152,7 +152,7 @@ class Tiles {
         if (kSplit > 1 && slice == slice_end_) return;
         if (slice == 0) look_ahead(factors);
         float acc[kTiles][4];
-        multiply_held<kFormat, kBlocks>(of.raw, x_ + slice * kSliceWords, of.factors, acc);
+        multiply_resident<kFormat, kBlocks>(of.raw, x_ + slice * kSliceWords, of.factors, acc);
         load_next(of);
         if (second_) {
           store_sums(sums_ + (slice - slice_begin_) * kTiles, acc);
@@ -217,8 +217,8 @@ class Tiles {
     }
   }
 
-  const HeldPlan& plan_;
-  const HeldGroup& group_;
+  const ResidentPlan& plan_;
+  const ResidentGroup& group_;
   int row_begin_;
   uint4* x_;
   TileSums* sums_;  // of the second warp of this tile
@@ -232,7 +232,7 @@ class Tiles {
 
 template <Format kFormat, int kSplit, bool kBlocks, bool kMixed>
 __global__ void __launch_bounds__(kWarps * 32, 1)
-    tiles_kernel(const __grid_constant__ HeldPlan plan) {
+    tiles_kernel(const __grid_constant__ ResidentPlan plan) {
   touch(plan);
   extern __shared__ __align__(128) uint4 x[];
   const int first_blocks = plan.first.blocks * plan.first.row_groups;
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 }
 
 template <Format kFormat, int kSplit, bool kBlocks, bool kMixed>
-void launch_tiles(HeldPlan plan, const LinearPlan& chosen, const Launcher& launcher) {
+void launch_tiles(ResidentPlan plan, const LinearPlan& chosen, const Launcher& launcher) {
   plan.first.row_groups = plan.second.row_groups = ceil_div(plan.rows, kTokens);
   if (kMixed) spread(plan.second, 1, chosen.second_blocks);
   spread(plan.first, 1, chosen.blocks);
@@ -264,7 +264,7 @@ void launch_tiles(HeldPlan plan, const LinearPlan& chosen, const Launcher& launc
 }
 
 template <Format kFormat, bool kBlocks = false>
-void launch_format(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+void launch_format(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   if (chosen.mix == Mix::one_format)
     return launch_tiles<kFormat, 1, kBlocks, false>(plan, chosen, launcher);
   if constexpr (kFormat != Format::bf16)
@@ -274,7 +274,7 @@ void launch_format(const HeldPlan& plan, const LinearPlan& chosen, const Launche
 }  // namespace
 
 void linear_tiles(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
-  const HeldPlan plan = held_plan(args);
+  const ResidentPlan plan = resident_plan(args);
   if (chosen.warps_per_tile == 2)
     return launch_tiles<Format::bf16, 2, false, false>(plan, chosen, launcher);
   if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);

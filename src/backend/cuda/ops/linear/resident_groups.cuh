@@ -1,17 +1,17 @@
-// The parts that linear_held.cu, linear_row.cu and linear_tiles.cu share: the matrices of a launch
-// as groups of one format and one number of columns, their tiles of 16 rows, which of them a block
-// takes, and how an output ends.
+// The parts that linear_resident.cu, linear_row.cu and linear_tiles.cu share: the matrices of a
+// launch as groups of one format and one number of columns, their tiles of 16 rows, which of them a
+// block takes, and how an output ends.
 #pragma once
 
 #include <algorithm>
 
 #include "backend/cuda/ops/linear/convolve_output.cuh"
-#include "backend/cuda/ops/linear/held.cuh"
+#include "backend/cuda/ops/linear/resident.cuh"
 #include "base/check.h"
 
 namespace nibble::cuda {
 
-struct HeldGroup {
+struct ResidentGroup {
   LinearSegment segments[kLinearsMax];
   int32_t count = 0;
   int32_t tiles = 0;
@@ -22,17 +22,17 @@ struct HeldGroup {
   int32_t row_groups = 1;  // of tokens
 };
 
-__device__ __forceinline__ const LinearSegment& segment_of(const HeldGroup& group, int tile) {
+__device__ __forceinline__ const LinearSegment& segment_of(const ResidentGroup& group, int tile) {
   return segment_of(group.segments, group.count, tile);
 }
 /// A block's steps are neighbours: those from its first to the next block's.
-__device__ __forceinline__ int first_step(const HeldGroup& group, int block) {
+__device__ __forceinline__ int first_step(const ResidentGroup& group, int block) {
   const int each = group.steps / group.blocks;
   return block * each + min(block, group.steps - each * group.blocks);
 }
 
 template <Format kFormat>
-__device__ __forceinline__ void load_slice_of(const HeldGroup& group, int tile, int slice,
+__device__ __forceinline__ void load_slice_of(const ResidentGroup& group, int tile, int slice,
                                               RawSlice<load_count(kFormat)>& raw) {
   const LinearSegment& segment = segment_of(group, tile);
   const DeviceLinear& w = segment.out.weight;
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_slice_of(const HeldGroup& group, int tile, 
                       row_of<kFormat>(w, min(low + 2, w.rows - 1)), slice, raw);
 }
 /// The factors of a slice of FP8 weights with a factor for each 128 columns.
-__device__ __forceinline__ void block_factors(const HeldGroup& group, int tile, int slice,
+__device__ __forceinline__ void block_factors(const ResidentGroup& group, int tile, int slice,
                                               float (&factors)[2]) {
   const LinearSegment& segment = segment_of(group, tile);
   const DeviceLinear& w = segment.out.weight;
@@ -54,15 +54,15 @@ __device__ __forceinline__ void block_factors(const HeldGroup& group, int tile, 
 }
 
 /// Over at most blocks_max blocks for each group of tokens.
-inline void spread(HeldGroup& group, int per_step, int blocks_max) {
+inline void spread(ResidentGroup& group, int per_step, int blocks_max) {
   group.per_step = per_step;
   group.steps = ceil_div(group.tiles, per_step);
   group.blocks = blocks_max < 1 ? 1 : blocks_max < group.steps ? blocks_max : group.steps;
 }
 
 /// A launch: those of the first output's format, and those behind them in BF16, if any.
-struct HeldPlan {
-  HeldGroup first, second;
+struct ResidentPlan {
+  ResidentGroup first, second;
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
   const int32_t* gather = nullptr;
@@ -70,22 +70,22 @@ struct HeldPlan {
   ConvolveOutput convolve;
   int32_t rows = 0;
 };
-inline HeldPlan held_plan(const LinearArgs& args) {
-  HeldPlan plan{.x = args.x,
-                .x_stride = args.x_stride,
-                .gather = args.gather,
-                .norm = args.norm,
-                .convolve = args.convolve,
-                .rows = args.rows};
+inline ResidentPlan resident_plan(const LinearArgs& args) {
+  ResidentPlan plan{.x = args.x,
+                    .x_stride = args.x_stride,
+                    .gather = args.gather,
+                    .norm = args.norm,
+                    .convolve = args.convolve,
+                    .rows = args.rows};
   for (int i = 0; i < args.count; ++i) {
     const LinearOutput& out = args.outputs[i];
     const DeviceLinear& w = out.weight;
-    HeldGroup& group = w.format == args.outputs[0].weight.format ? plan.first : plan.second;
+    ResidentGroup& group = w.format == args.outputs[0].weight.format ? plan.first : plan.second;
     group.segments[group.count++] = {.out = out, .tile_begin = group.tiles};
     group.tiles += ceil_div(w.rows, kRowTile);
     group.slices = w.cols / slice_columns(w.format);
   }
-  CHECK(plan.second.count == 0 || plan.first.slices <= kHeldWarps, "two formats with ",
+  CHECK(plan.second.count == 0 || plan.first.slices <= kResidentWarps, "two formats with ",
         plan.first.slices, " slices");
   return plan;
 }
@@ -97,17 +97,17 @@ inline bool has_block_factors(const LinearArgs& args) {
 }
 
 /// The values that a thread needs to finish one output, loaded while the product is computed.
-struct HeldAhead {
+struct ResidentAhead {
   float* y = nullptr;  // null: nothing to write
   float factor = 1.0F;
   float old = 0.0F;
   Finish finish = Finish::store;
 };
 template <bool kConvolves>
-__device__ __forceinline__ HeldAhead look_ahead(const LinearOutput& out, int row, int token,
-                                                const ConvolveOutput& convolution,
-                                                ConvolveAhead& convolve) {
-  HeldAhead to;
+__device__ __forceinline__ ResidentAhead look_ahead(const LinearOutput& out, int row, int token,
+                                                    const ConvolveOutput& convolution,
+                                                    ConvolveAhead& convolve) {
+  ResidentAhead to;
   if (row >= out.weight.rows) return to;
   to.finish = out.finish;
   to.factor = row_factor(out.weight, row);
@@ -121,7 +121,7 @@ __device__ __forceinline__ HeldAhead look_ahead(const LinearOutput& out, int row
 }
 /// `total`: the slices' sums, added.
 template <bool kConvolves>
-__device__ __forceinline__ void write_output(const HeldAhead& to, float total,
+__device__ __forceinline__ void write_output(const ResidentAhead& to, float total,
                                              const ConvolveOutput& convolution,
                                              const ConvolveAhead& of) {
   const float value = __fmul_rn(total, to.factor);

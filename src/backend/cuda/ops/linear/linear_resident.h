@@ -1,5 +1,5 @@
-// linear() for matrices whose inputs are held in shared memory (held.cuh). Each makes all outputs
-// of `args` by a plan of select_linear() with its kernel.
+// linear() for matrices whose inputs are resident in shared memory (resident.cuh). Each makes all
+// outputs of `args` by a plan of select_linear() with its kernel.
 #pragma once
 
 #include "backend/cuda/ops/linear/linear_select.h"
@@ -7,7 +7,7 @@
 namespace nibble::cuda {
 
 /// Two rows and more.
-void linear_held(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
+void linear_resident(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
 /// Many rows and many tiles.
 void linear_tiles(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
 /// A single row, which may be the norm of another (LinearArgs::norm).

@@ -1,9 +1,9 @@
-// Generation arithmetic with the inputs held: a block shares the columns of a matrix, warp w
-// multiplies slice w of every tile of 16 rows it takes, and the inputs lie in shared memory as the
-// fragments the tensor cores want, from tile to tile, so that the inner loop reads weights alone
-// from outside. The warps' sums of a tile meet in shared memory and are added in the order of the
-// slices. Also the RMS norm of a single row as a block's prologue. Which slices a matrix has
-// depends on its shape alone.
+// Generation arithmetic with the inputs resident in shared memory: a block shares the columns of a
+// matrix, warp w multiplies slice w of every tile of 16 rows it takes, and the inputs lie in shared
+// memory as the fragments the tensor cores want, from tile to tile, so that the inner loop reads
+// weights alone from outside. The warps' sums of a tile meet in shared memory and are added in the
+// order of the slices. Also the RMS norm of a single row as a block's prologue. Which slices a
+// matrix has depends on its shape alone.
 #pragma once
 
 #include "backend/cuda/ops/linear/linear.h"
@@ -29,7 +29,7 @@ __device__ __forceinline__ const LinearSegment& segment_of(const LinearSegment* 
 /// and more become infinite, so such a sequence ends with an error.
 inline constexpr float kFp8Unscale = 0x1p24F;
 /// The multiplier of sums of products of codes, beside the factors of the matrix.
-__device__ __forceinline__ float held_unscale(Format format) {
+__device__ __forceinline__ float resident_unscale(Format format) {
   return format == Format::fp8 ? kFp8Unscale : format == Format::nvfp4 ? kNvfp4Unscale : 1.0F;
 }
 template <Format kFormat>
@@ -97,8 +97,8 @@ __device__ __forceinline__ int fragment_of(int eight) {
 
 /// 8 columns of one row as A fragments, paired as pair_inputs pairs x.
 template <Format kFormat>
-__device__ __forceinline__ void widen_held(const uint4* raw, int unit, uint32_t scale,
-                                           uint32_t (&out)[4]) {
+__device__ __forceinline__ void widen_resident(const uint4* raw, int unit, uint32_t scale,
+                                               uint32_t (&out)[4]) {
   if constexpr (kFormat == Format::nvfp4) {
     widen_e2m1(word_of(raw[unit / 4], unit % 4), scale, out);
   } else if constexpr (kFormat == Format::fp8) {
@@ -115,8 +115,9 @@ __device__ __forceinline__ void widen_held(const uint4* raw, int unit, uint32_t 
 /// RowNorm. kBlocks: fp8 with a factor for each 128 columns. Neighbouring products go to different
 /// sums: one waits for the other.
 template <Format kFormat, bool kBlocks, bool kRow = false, int kLoads, int kTiles>
-__device__ __forceinline__ void multiply_held(const RawSlice<kLoads>& raw, const uint4* x,
-                                              const float (&factors)[2], float (&acc)[kTiles][4]) {
+__device__ __forceinline__ void multiply_resident(const RawSlice<kLoads>& raw, const uint4* x,
+                                                  const float (&factors)[2],
+                                                  float (&acc)[kTiles][4]) {
   uint32_t low_scale[2] = {};
   uint32_t high_scale[2] = {};
   float odd[kTiles][4];
@@ -146,8 +147,8 @@ __device__ __forceinline__ void multiply_held(const RawSlice<kLoads>& raw, const
     }
     uint32_t low[4];
     uint32_t high[4];
-    widen_held<kFormat>(raw.low, unit, low_scale[unit % 4 / 2], low);
-    widen_held<kFormat>(raw.high, unit, high_scale[unit % 4 / 2], high);
+    widen_resident<kFormat>(raw.low, unit, low_scale[unit % 4 / 2], low);
+    widen_resident<kFormat>(raw.high, unit, high_scale[unit % 4 / 2], high);
     uint4 b[kTiles];
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) b[j] = x[(unit * kTiles + j) * kGroup];
@@ -221,7 +222,7 @@ class RowNorm {
 #pragma unroll
     for (int i = 0; i < kParts * kPieces; ++i) weight_[i] = load(in.weight, i);
   }
-  /// After the wait for h; one barrier of the block. `pieces`: room for kHeldColumnsMax / 128.
+  /// After the wait for h; one barrier of the block. `pieces`: room for kResidentColumnsMax / 128.
   __device__ __forceinline__ void run(float* pieces, uint4* to, int part_stride = kWords) const {
     const int lane = threadIdx.x % 32;
     float4 h[kParts * kPieces];
@@ -231,7 +232,7 @@ class RowNorm {
     for (int i = 0; i < kParts * kPieces; ++i) {
       const float squares = warp_sum(sum_of_squares(h[i]));
       const int piece = slice_of(i) * kPieces + i % kPieces;
-      if (lane == 0 && piece < kHeldColumnsMax / 128) pieces[piece] = squares;
+      if (lane == 0 && piece < kResidentColumnsMax / 128) pieces[piece] = squares;
     }
     __syncthreads();
     float total = 0.0F;

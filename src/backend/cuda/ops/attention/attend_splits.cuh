@@ -1,4 +1,4 @@
-// The pieces of the histories of a launch of generation attention: their length depends on a row's
+// The splits of the histories of a launch of generation attention: their length depends on a row's
 // position alone; a block takes neighbouring ones, so that its queries change seldom.
 #pragma once
 
@@ -20,30 +20,30 @@ struct AttendLaunch {
   bool fresh = false;
 };
 
-/// A history of `tokens` in at most kAttendSplitsMax pieces: their length, and how many.
-__device__ __forceinline__ int piece_units(int tokens) {
+/// A history of `tokens` in at most kAttendSplitsMax splits: their length, and how many.
+__device__ __forceinline__ int split_units(int tokens) {
   return (tokens + kAttendTokensMin * kAttendSplitsMax - 1) / (kAttendTokensMin * kAttendSplitsMax);
 }
-__device__ __forceinline__ int piece_count(int tokens) {
+__device__ __forceinline__ int split_count(int tokens) {
   const int all = (tokens + kAttendTokensMin - 1) / kAttendTokensMin;
-  const int units = piece_units(tokens);
+  const int units = split_units(tokens);
   return units <= 1 ? all : (all + units - 1) / units;
 }
 
-/// The result of a piece for one head: F16 numbers that are means of values, then what their
+/// The result of a split for one head: F16 numbers that are means of values, then what their
 /// weights are relative to and the sum of the weights, in F32. F16 holds a mean four times as
 /// finely as the BF16 that becomes of the sum; beyond 65,504 it is infinite.
 __device__ __forceinline__ uint8_t* partial_at(const AttentionArgs& a, int row, int head,
-                                               int piece) {
-  return a.partial + ((static_cast<int64_t>(row) * a.q_heads + head) * a.splits_max + piece) *
+                                               int split) {
+  return a.partial + ((static_cast<int64_t>(row) * a.q_heads + head) * a.splits_max + split) *
                          attend_partial_bytes(a.head_dim);
 }
 __device__ __forceinline__ float2* partial_weights(const AttentionArgs& a, uint8_t* partial) {
   return reinterpret_cast<float2*>(partial + attend_partial_bytes(a.head_dim) - 16);
 }
 
-/// One piece of one row for up to kAttendHeads query heads of one KV head.
-struct Piece {
+/// One split of one row for up to kAttendHeads query heads of one KV head.
+struct KvSplit {
   int row = 0;  // of the launch
   int kv_head = 0;
   int first_head = 0;
@@ -56,17 +56,17 @@ struct Piece {
 
 /// The state of a warp while it walks the tokens of a split.
 struct Walk {
-  int begin = 0, end = 0;  // none: past the last piece
+  int begin = 0, end = 0;  // none: past the last split
   int own = INT_MAX;       // the row's own token, if it is not in its page yet
   int kv_head = 0;
   int page_at = 0;
   int ids = 0;  // lane l: page l of the window of 32 that is in work
 };
 
-/// The pieces of a launch, numbered row by row, pass by pass.
-struct PieceTable {
+/// The splits of a launch, numbered row by row, pass by pass.
+struct SplitTable {
   int tokens[kAttendRowsMax];
-  int before[kAttendRowsMax];  // pieces of the rows before
+  int before[kAttendRowsMax];  // splits of the rows before
   int page_begin[kAttendRowsMax];
   int total;
 
@@ -83,8 +83,8 @@ struct PieceTable {
     int sum_before = 0;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const int pieces = piece_count(own[k]) * launch.passes * a.kv_heads;
-      int sum = pieces;
+      const int splits = split_count(own[k]) * launch.passes * a.kv_heads;
+      int sum = splits;
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
         const int below = __shfl_up_sync(kAllLanes, sum, step);
@@ -92,13 +92,13 @@ struct PieceTable {
       }
       tokens[32 * k + lane] = own[k];
       page_begin[32 * k + lane] = page[k];
-      before[32 * k + lane] = sum_before + sum - pieces;
+      before[32 * k + lane] = sum_before + sum - splits;
       sum_before += __shfl_sync(kAllLanes, sum, 31);
     }
     if (lane == 0) total = sum_before;
   }
 
-  /// The first piece of this block, and the first of the next.
+  /// The first split of this block, and the first of the next.
   __device__ __forceinline__ int2 range() const {
     const auto blocks = static_cast<int>(gridDim.x);
     const auto block = static_cast<int>(blockIdx.x);
@@ -107,25 +107,25 @@ struct PieceTable {
     return make_int2(block * each + min(block, more), (block + 1) * each + min(block + 1, more));
   }
 
-  __device__ __forceinline__ Piece at(const AttendLaunch& launch, int number) const {
+  __device__ __forceinline__ KvSplit at(const AttendLaunch& launch, int number) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    Piece piece;
-    piece.row = __popc(__ballot_sync(kAllLanes, before[lane] <= number)) +
+    KvSplit split;
+    split.row = __popc(__ballot_sync(kAllLanes, before[lane] <= number)) +
                 __popc(__ballot_sync(kAllLanes, before[32 + lane] <= number)) - 1;
-    const int history = tokens[piece.row];
-    const int pieces = piece_count(history);
+    const int history = tokens[split.row];
+    const int splits = split_count(history);
     int pass = 0;
-    piece.index = number - before[piece.row];
-    while (piece.index >= pieces) piece.index -= pieces, ++pass;
-    while (pass >= launch.passes) pass -= launch.passes, ++piece.kv_head;
-    piece.first_head = piece.kv_head * launch.group + pass * kAttendHeads;
-    piece.heads = min(kAttendHeads, launch.group - pass * kAttendHeads);
-    piece.last = piece.index + 1 == pieces;
-    const int length = piece_units(history) * kAttendTokensMin;
-    piece.begin = piece.index * length;
-    piece.end = min(piece.begin + length, history);
-    piece.page_at = page_begin[piece.row] + piece.begin / kPage;
-    return piece;
+    split.index = number - before[split.row];
+    while (split.index >= splits) split.index -= splits, ++pass;
+    while (pass >= launch.passes) pass -= launch.passes, ++split.kv_head;
+    split.first_head = split.kv_head * launch.group + pass * kAttendHeads;
+    split.heads = min(kAttendHeads, launch.group - pass * kAttendHeads);
+    split.last = split.index + 1 == splits;
+    const int length = split_units(history) * kAttendTokensMin;
+    split.begin = split.index * length;
+    split.end = min(split.begin + length, history);
+    split.page_at = page_begin[split.row] + split.begin / kPage;
+    return split;
   }
 };
 
@@ -135,12 +135,12 @@ __device__ __forceinline__ void read_ids(const AttentionArgs& a, int first, Walk
   if (walk.begin + mine * kPage < walk.end) walk.ids = a.batch.pages[walk.page_at + mine];
 }
 __device__ __forceinline__ Walk walk_of(const AttentionArgs& a, const AttendLaunch& launch,
-                                        const Piece& piece) {
-  Walk walk{.begin = piece.begin,
-            .end = piece.end,
-            .own = launch.fresh && piece.last ? piece.end - 1 : INT_MAX,
-            .kv_head = piece.kv_head,
-            .page_at = piece.page_at};
+                                        const KvSplit& split) {
+  Walk walk{.begin = split.begin,
+            .end = split.end,
+            .own = launch.fresh && split.last ? split.end - 1 : INT_MAX,
+            .kv_head = split.kv_head,
+            .page_at = split.page_at};
   read_ids(a, 0, walk);
   return walk;
 }

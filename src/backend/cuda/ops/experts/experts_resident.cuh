@@ -1,9 +1,9 @@
-// The parts that experts_held.cu and experts_row.cu share: the plan of a launch and the addresses
-// of an expert's tiles.
+// The parts that experts_resident.cu and experts_row.cu share: the plan of a launch and the
+// addresses of an expert's tiles.
 #pragma once
 
-#include "backend/cuda/ops/experts/experts_held.h"
-#include "backend/cuda/ops/linear/held.cuh"
+#include "backend/cuda/ops/experts/experts_resident.h"
+#include "backend/cuda/ops/linear/resident.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
@@ -16,7 +16,7 @@ struct ExpertPlan {
   int32_t shared_tiles = 0, shared_steps = 0;
 };
 
-inline constexpr int kExpertThreads = kHeldWarps * 32;
+inline constexpr int kExpertThreads = kResidentWarps * 32;
 
 __device__ __forceinline__ const DeviceLinear& low_of(const ExpertArgs& a, int expert) {
   return expert < 0 ? a.shared_low : a.routed_low;
@@ -27,7 +27,7 @@ __device__ __forceinline__ const DeviceLinear& high_of(const ExpertArgs& a, int 
 
 __device__ __forceinline__ float factor_of(const DeviceLinear& w, int expert, int row) {
   const float* f = w.factors + max(expert, 0) * w.factor_stride;
-  return f[w.layout == FactorLayout::row ? row : 0] * held_unscale(w.format);
+  return f[w.layout == FactorLayout::row ? row : 0] * resident_unscale(w.format);
 }
 
 /// The addresses of rows g of a tile; tiles follow each other at a fixed distance.
@@ -64,7 +64,7 @@ inline ExpertPlan plan_of(ExpertPart part, const ExpertArgs& args) {
   const int rows = part == ExpertPart::gate_up ? 8 : kRowTile;
   const DeviceLinear& w = args.routed_low.present() ? args.routed_low : args.shared_low;
   ExpertPlan plan{.args = args, .slices = w.cols / slice_columns(w.format)};
-  plan.per_step = kHeldWarps / plan.slices;
+  plan.per_step = kResidentWarps / plan.slices;
   if (args.routed_low.present()) plan.routed_tiles = ceil_div(args.routed_low.rows, rows);
   if (args.shared_low.present()) plan.shared_tiles = ceil_div(args.shared_low.rows, rows);
   plan.routed_steps = ceil_div(plan.routed_tiles, plan.per_step);

@@ -1,15 +1,15 @@
-// Experts in generation arithmetic with the inputs held in shared memory. An item is one expert
+// Experts in generation arithmetic with the inputs resident in shared memory. An item is one expert
 // with up to 8 of its tokens; a tile 8 rows of gate and the same 8 of up, or 16 of down. A block
 // takes neighbouring tiles of neighbouring items, a warp a whole tile, slice after slice, so that
 // no warp waits for another. Bound: the bytes of the experts that have tokens, each read once (for
 // every 8 of its tokens).
-#include "backend/cuda/ops/experts/experts_held.cuh"
+#include "backend/cuda/ops/experts/experts_resident.cuh"
 
 namespace nibble::cuda {
 namespace {
 
-constexpr int kItemsHeld = kHeldItems;  // more follow in turns
-constexpr int kBlocks = 2;              // of a multiprocessor
+constexpr int kItemsResident = kResidentItems;  // more follow in turns
+constexpr int kBlocks = 2;                      // of a multiprocessor
 /// Slices of weights that a warp has on their way: as many as registers hold.
 constexpr int slices_ahead(Format format) { return format == Format::nvfp4 ? 2 : 1; }
 
@@ -62,15 +62,15 @@ class Tiles {
   using Raw = RawSlice<load_count(kFormat)>;
   static constexpr int kDepth = slices_ahead(kFormat);
 
-  __device__ __forceinline__ Tiles(const ExpertPlan& plan, Stretch (&stretches)[kItemsHeld],
-                                   int (&rows)[kItemsHeld][kTokenTile], uint4* x)
+  __device__ __forceinline__ Tiles(const ExpertPlan& plan, Stretch (&stretches)[kItemsResident],
+                                   int (&rows)[kItemsResident][kTokenTile], uint4* x)
       : plan_(plan), a_(plan.args), stretches_(stretches), rows_(rows), x_(x) {}
 
   /// Tiles from `begin` to `end`. `waits`: the inputs may not be there yet.
   __device__ __forceinline__ void run(int begin, int end, bool waits) {
     while (begin < end) {
       __syncthreads();  // nobody reads the items before
-      if (threadIdx.x < kItemsHeld) find(begin, end);
+      if (threadIdx.x < kItemsResident) find(begin, end);
       __syncthreads();
       first_count_ = stretches_[0].count;
       count_ = first_count_ + stretches_[1].count;
@@ -114,14 +114,14 @@ class Tiles {
   }
   /// A slice of an item at a time by each warp.
   __device__ __forceinline__ void take_inputs() const {
-    if (threadIdx.x < kItemsHeld * kTokenTile) {
+    if (threadIdx.x < kItemsResident * kTokenTile) {
       const Item& item = stretches_[threadIdx.x / kTokenTile].item;
       const auto token = static_cast<int>(threadIdx.x % kTokenTile);
       if (token < item.count)
         rows_[threadIdx.x / kTokenTile][token] = static_cast<int>(output_row(item, token));
     }
 #pragma unroll 1
-    for (int i = warp(); i < kItemsHeld * plan_.slices; i += kWarps) {
+    for (int i = warp(); i < kItemsResident * plan_.slices; i += kWarps) {
       const int which = i / plan_.slices;
       const Item& item = stretches_[which].item;
       if (stretches_[which].count == 0) break;
@@ -169,7 +169,7 @@ class Tiles {
         const uint4* x = x_ + (second * plan_.slices + slice) * kSliceWords;
         float acc[1][4];
         constexpr float kNone[2] = {1.0F, 1.0F};
-        multiply_held<kFormat, false>(raw[r], x, kNone, acc);
+        multiply_resident<kFormat, false>(raw[r], x, kNone, acc);
         load_next(raw[r]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) total[i] += acc[0][i];
@@ -214,8 +214,8 @@ class Tiles {
 
   const ExpertPlan& plan_;
   const ExpertArgs& a_;
-  Stretch (&stretches_)[kItemsHeld];
-  int (&rows_)[kItemsHeld][kTokenTile];
+  Stretch (&stretches_)[kItemsResident];
+  int (&rows_)[kItemsResident][kTokenTile];
   uint4* x_;
   TilePointers from_;
   int first_count_ = 0, count_ = 0;  // tiles of the first item, of both
@@ -225,10 +225,10 @@ class Tiles {
 
 template <ExpertPart kPart, Format kFormat, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kBlocks)
-    held_experts_kernel(const __grid_constant__ ExpertPlan plan) {
+    resident_experts_kernel(const __grid_constant__ ExpertPlan plan) {
   extern __shared__ __align__(128) uint4 x[];
-  __shared__ Stretch stretches[kItemsHeld];
-  __shared__ int rows[kItemsHeld][kTokenTile];
+  __shared__ Stretch stretches[kItemsResident];
+  __shared__ int rows[kItemsResident][kTokenTile];
   touch(plan);
   // The routing is older than the activations that down waits for.
   if (kPart == ExpertPart::gate_up) wait_for_inputs();
@@ -246,11 +246,11 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocks)
 
 template <ExpertPart kPart, Format kFormat, int kWarps>
 void launch_tiles(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
-  const auto kernel = held_experts_kernel<kPart, kFormat, kWarps>;
+  const auto kernel = resident_experts_kernel<kPart, kFormat, kWarps>;
   const ExpertPlan plan = plan_of(kPart, args);
   static PerDevice<bool> prepared;
   prepared.get([&] {
-    allow_shared(kernel, held_expert_bytes(kFormat, kHeldWarps));
+    allow_shared(kernel, resident_expert_bytes(kFormat, kResidentWarps));
     return true;
   });
   const int blocks_each = resident_blocks(kernel, kWarps * 32, chosen.shared_bytes);
@@ -263,18 +263,18 @@ void launch_tiles(const ExpertArgs& args, const ExpertsPlan& chosen, const Launc
 
 template <ExpertPart kPart>
 void launch_part(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
-  const bool many = chosen.warps == kHeldManyWarps;
+  const bool many = chosen.warps == kResidentManyWarps;
   if (chosen.format == Format::nvfp4)
-    return many ? launch_tiles<kPart, Format::nvfp4, kHeldManyWarps>(args, chosen, launcher)
-                : launch_tiles<kPart, Format::nvfp4, kHeldFewWarps>(args, chosen, launcher);
-  many ? launch_tiles<kPart, Format::fp8, kHeldManyWarps>(args, chosen, launcher)
-       : launch_tiles<kPart, Format::fp8, kHeldFewWarps>(args, chosen, launcher);
+    return many ? launch_tiles<kPart, Format::nvfp4, kResidentManyWarps>(args, chosen, launcher)
+                : launch_tiles<kPart, Format::nvfp4, kResidentFewWarps>(args, chosen, launcher);
+  many ? launch_tiles<kPart, Format::fp8, kResidentManyWarps>(args, chosen, launcher)
+       : launch_tiles<kPart, Format::fp8, kResidentFewWarps>(args, chosen, launcher);
 }
 
 }  // namespace
 
-void launch_experts_held(ExpertPart part, const ExpertArgs& args, const ExpertsPlan& plan,
-                         const Launcher& launcher) {
+void launch_experts_resident(ExpertPart part, const ExpertArgs& args, const ExpertsPlan& plan,
+                             const Launcher& launcher) {
   part == ExpertPart::gate_up ? launch_part<ExpertPart::gate_up>(args, plan, launcher)
                               : launch_part<ExpertPart::down>(args, plan, launcher);
 }

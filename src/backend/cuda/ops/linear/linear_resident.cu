@@ -1,9 +1,9 @@
-// Products in generation arithmetic with the inputs held in shared memory: y = x W^T stored, added
-// to y or convolved, of two rows and more (linear_row.cu: of one; linear_tiles.cu: of many, where
-// there are many tiles). A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens;
+// Products in generation arithmetic with the inputs resident in shared memory: y = x W^T stored,
+// added to y or convolved, of two rows and more (linear_row.cu: of one; linear_tiles.cu: of many,
+// where there are many tiles). A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens;
 // matrices of two formats share a launch by their blocks. Bound: the bytes of W.
-#include "backend/cuda/ops/linear/held_groups.cuh"
-#include "backend/cuda/ops/linear/linear_held.h"
+#include "backend/cuda/ops/linear/linear_resident.h"
+#include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
@@ -13,7 +13,7 @@ namespace {
 /// thread loads during the product, kRing slices of weights in a warp's registers.
 template <Format kFormat, int kTiles, int kWarps, int kParts>
 struct Shape {
-  static constexpr HeldShape kShape = {
+  static constexpr ResidentShape kShape = {
       .format = kFormat, .tiles = kTiles, .warps = kWarps, .parts = kParts};
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRing = kShape.ring();
@@ -30,7 +30,7 @@ class Body {
   using Raw = RawSlice<load_count(kFormat)>;
   static constexpr int kRing = Sizes::kRing;
 
-  __device__ __forceinline__ Body(const HeldPlan& plan, const HeldGroup& group, int block,
+  __device__ __forceinline__ Body(const ResidentPlan& plan, const ResidentGroup& group, int block,
                                   int row_begin, uint8_t* memory)
       : plan_(plan),
         group_(group),
@@ -54,7 +54,7 @@ class Body {
     take_inputs();
 #pragma unroll 1
     for (int step = begin_; step < end_; step += kRing) {
-      HeldAhead ahead[Sizes::kAhead];
+      ResidentAhead ahead[Sizes::kAhead];
       ConvolveAhead convolve;
       look_ahead_all(step, ahead, convolve);
 #pragma unroll
@@ -115,7 +115,7 @@ class Body {
         float factors[2] = {1.0F, 1.0F};
         if constexpr (kBlocks)
           block_factors(group_, (step + r) * per_step_ + local_, slice_ + kWarps * part, factors);
-        multiply_held<kFormat, kBlocks>(raw, x_of(part), factors, acc);
+        multiply_resident<kFormat, kBlocks>(raw, x_of(part), factors, acc);
       }
       load(part + 1 < kParts ? step + r : step + r + kRing, (part + 1) % kParts, raw);
       store_sums(sums_of(r, part) + warp * kTiles, acc);
@@ -127,7 +127,8 @@ class Body {
     return kRing == 1 || o < outputs_of_step() ? 0 : 1;
   }
   /// Output o of the steps from `step` on: its place, and what finishing it takes.
-  __device__ __forceinline__ HeldAhead output_at(int step, int o, ConvolveAhead& convolve) const {
+  __device__ __forceinline__ ResidentAhead output_at(int step, int o,
+                                                     ConvolveAhead& convolve) const {
     const int r = ring_of(o);
     const int at = step + r;
     const int tile = at * per_step_ + (o - r * outputs_of_step()) / (kTiles * 128);
@@ -138,13 +139,14 @@ class Body {
     const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
     return look_ahead<kConvolves>(segment.out, row, row_begin_ + token, plan_.convolve, convolve);
   }
-  __device__ __forceinline__ void look_ahead_all(int step, HeldAhead (&ahead)[Sizes::kAhead],
+  __device__ __forceinline__ void look_ahead_all(int step, ResidentAhead (&ahead)[Sizes::kAhead],
                                                  ConvolveAhead& convolve) const {
 #pragma unroll
     for (int i = 0; i < Sizes::kAhead; ++i)
       ahead[i] = output_at(step, threadIdx.x + i * Sizes::kThreads, convolve);
   }
-  __device__ __forceinline__ void write(int o, const HeldAhead& to, const ConvolveAhead& of) const {
+  __device__ __forceinline__ void write(int o, const ResidentAhead& to,
+                                        const ConvolveAhead& of) const {
     if (to.y == nullptr) return;
     const int per_tile = kTiles * 128;
     const int r = ring_of(o);
@@ -153,7 +155,7 @@ class Body {
     write_output<kConvolves>(to, add_parts(from, group_.slices, kTiles, o % 128), plan_.convolve,
                              of);
   }
-  __device__ __forceinline__ void finish(int step, const HeldAhead (&ahead)[Sizes::kAhead],
+  __device__ __forceinline__ void finish(int step, const ResidentAhead (&ahead)[Sizes::kAhead],
                                          const ConvolveAhead& convolve) const {
 #pragma unroll
     for (int i = 0; i < Sizes::kAhead; ++i)
@@ -162,13 +164,13 @@ class Body {
     for (int o = threadIdx.x + Sizes::kAhead * Sizes::kThreads; o < kRing * outputs_of_step();
          o += Sizes::kThreads) {
       ConvolveAhead late;
-      const HeldAhead to = output_at(step, o, late);
+      const ResidentAhead to = output_at(step, o, late);
       write(o, to, late);
     }
   }
 
-  const HeldPlan& plan_;
-  const HeldGroup& group_;
+  const ResidentPlan& plan_;
+  const ResidentGroup& group_;
   int row_begin_, tokens_;
   TileSums* sums_;
   uint4* x_;
@@ -183,13 +185,13 @@ constexpr int blocks_wanted(Format format, int tiles, int warps) {
 
 template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
 __global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kWarps))
-    held_kernel(const __grid_constant__ HeldPlan plan) {
+    resident_kernel(const __grid_constant__ ResidentPlan plan) {
   touch(plan);
   extern __shared__ __align__(128) uint8_t memory[];
   const int block = blockIdx.x;
   const int first_blocks = plan.first.blocks * plan.first.row_groups;
   if constexpr (kMixed) {
-    constexpr HeldShape kOther = second_of({.tiles = kTiles, .warps = kWarps});
+    constexpr ResidentShape kOther = second_of({.tiles = kTiles, .warps = kWarps});
     if (block >= first_blocks) {
       const int at = block - first_blocks;
       const int group = at % plan.second.row_groups;
@@ -206,12 +208,12 @@ __global__ void __launch_bounds__(kWarps * 32, blocks_wanted(kFormat, kTiles, kW
 }
 
 template <Format kFormat, int kTiles, int kWarps, bool kBlocks, bool kMixed>
-void launch_held(HeldPlan plan, const Launcher& launcher) {
-  constexpr HeldShape kShape = {.format = kFormat, .tiles = kTiles, .warps = kWarps};
-  constexpr int kBytes = held_bytes(kShape, kMixed ? Mix::mixed : Mix::one_format);
+void launch_resident(ResidentPlan plan, const Launcher& launcher) {
+  constexpr ResidentShape kShape = {.format = kFormat, .tiles = kTiles, .warps = kWarps};
+  constexpr int kBytes = resident_bytes(kShape, kMixed ? Mix::mixed : Mix::one_format);
   static_assert(kBytes <= 227 * 1024);
   static_assert(kTiles > 1 || kBytes <= 99 * 1024);  // runs everywhere
-  const auto kernel = held_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
+  const auto kernel = resident_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
   static PerDevice<int> residents;
   const int blocks_each = residents.get([&] {
     allow_shared(kernel, kBytes);
@@ -231,20 +233,20 @@ void launch_held(HeldPlan plan, const Launcher& launcher) {
 }
 
 template <Format kFormat, bool kBlocks, bool kMixed>
-void launch_shape(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+void launch_shape(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   const int tiles = chosen.tokens / kTokenTile;
   if constexpr (!kMixed)
     if (chosen.warps == 16 && tiles < 4)
-      return tiles == 1 ? launch_held<kFormat, 1, 16, kBlocks, false>(plan, launcher)
-                        : launch_held<kFormat, 2, 16, kBlocks, false>(plan, launcher);
+      return tiles == 1 ? launch_resident<kFormat, 1, 16, kBlocks, false>(plan, launcher)
+                        : launch_resident<kFormat, 2, 16, kBlocks, false>(plan, launcher);
   if constexpr (!kBlocks && kFormat != Format::bf16)
-    if (tiles == 4) return launch_held<kFormat, 4, 16, false, kMixed>(plan, launcher);
-  tiles == 1 ? launch_held<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher)
-             : launch_held<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
+    if (tiles == 4) return launch_resident<kFormat, 4, 16, false, kMixed>(plan, launcher);
+  tiles == 1 ? launch_resident<kFormat, 1, 8, kBlocks, kMixed>(plan, launcher)
+             : launch_resident<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
 }
 
 template <Format kFormat, bool kBlocks = false>
-void launch_format(const HeldPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
+void launch_format(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   if (chosen.mix == Mix::one_format)
     return launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
   if constexpr (kFormat != Format::bf16)
@@ -253,9 +255,9 @@ void launch_format(const HeldPlan& plan, const LinearPlan& chosen, const Launche
 
 }  // namespace
 
-void linear_held(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
+void linear_resident(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   CHECK(args.norm.h == nullptr, "a norm of ", args.rows, " rows");
-  const HeldPlan plan = held_plan(args);
+  const ResidentPlan plan = resident_plan(args);
   if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);
   if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, chosen, launcher);
   if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, chosen, launcher);
