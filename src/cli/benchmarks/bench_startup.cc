@@ -8,7 +8,7 @@
 #include "bench/load_text.h"
 #include "cli/benchmarks/bench_lists.h"
 #include "cli/benchmarks/bench_machine.h"
-#include "cli/child_server.h"
+#include "cli/benchmarks/child_server.h"
 #include "cli/options/flag_errors.h"
 #include "plan/text_table.h"
 

@@ -1,5 +1,5 @@
 // Starts a process with a pipe for its standard error and reads its lines.
-#include "cli/child_server.h"
+#include "cli/benchmarks/child_server.h"
 
 #include <fcntl.h>
 #include <poll.h>
