@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "cli/benchmarks/url_client.h"
 #include "cli/evaluating/asked_model.h"
+#include "cli/options/url_client.h"
 
 namespace nibble {
 namespace {

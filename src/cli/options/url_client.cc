@@ -1,5 +1,5 @@
 // The options of libcurl that a request needs.
-#include "cli/benchmarks/url_client.h"
+#include "cli/options/url_client.h"
 
 #include <curl/curl.h>
 
