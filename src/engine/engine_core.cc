@@ -362,6 +362,7 @@ EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms)
   for (const ScheduledRows& piece : schedule.rows) {
     Sequence& s = *candidates_[static_cast<size_t>(piece.sequence)];
     if (s.phase != Phase::prefill && s.phase != Phase::decode) continue;
+    if (waits_for_mask(s)) continue;  // it was admitted just now
     if (memory_.grow(s, s.cached + piece.rows, now_ms) == Attempt::no_room) {
       ++counters_.sat_out;
       continue;

@@ -10,6 +10,7 @@
 #include "base/slow_constraint.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/mask_threads.h"
+#include "grammar/slow_masks.h"
 
 namespace nibble {
 
@@ -24,7 +25,7 @@ struct Standing {
 };
 
 /// The longest that other sequences may wait for a mask.
-constexpr int64_t kMaskNsMax = 2'000'000;
+constexpr int64_t kMaskNsMax = 4'000'000;
 
 int64_t thread_ns() {
   timespec used = {};
@@ -58,7 +59,7 @@ class Matching {
                     .strides = nullptr,
                     .byte_offset = 0};
     limited_ = matcher.FillNextTokenBitmask(&tensor);
-    if (thread_ns() - begin > kMaskNsMax) grammar->slow = true;
+    if (thread_ns() - begin > kMaskNsMax) make_masks_ahead(*grammar);
     made_ = Made::yes;
   }
   Made made() const { return made_; }
@@ -191,6 +192,8 @@ class GrammarConstraint final : public SlowConstraint {
 };
 
 }  // namespace
+
+void make_masks_ahead(const Grammar& grammar) { grammar.slow = true; }
 
 std::unique_ptr<TokenConstraint> make_grammar_constraint(std::shared_ptr<const Grammar> grammar,
                                                          int32_t think_end) {

@@ -45,16 +45,9 @@ int64_t processor_ms() {
 /// Those keep a third of the share of others, so that they end where the model computes on every
 /// core.
 void give_way(int64_t used_ms) {
-  struct Step {
-    int64_t used_ms;
-    int nice;
-  };
-  constexpr Step kSteps[] = {{1000, 5}, {300, 3}};
-  for (const Step& step : kSteps)
-    if (used_ms >= step.used_ms) {
-      ::setpriority(PRIO_PROCESS, 0, nice_at_start + step.nice);
-      return;
-    }
+  constexpr int64_t kMomentMs = 100;
+  constexpr int kStep = 5;
+  if (used_ms >= kMomentMs) ::setpriority(PRIO_PROCESS, 0, nice_at_start + kStep);
 }
 
 /// A signal handler.
@@ -80,7 +73,9 @@ uint64_t address_space_bytes() {
 
 void limit_child(const WorkerSetup& setup) {
   time_max_ms = static_cast<int64_t>(setup.time_max_ms);
-  if (const uint64_t used = address_space_bytes(); used > 0) {
+  // A sanitizer reserves terabytes at its start, and a limit above them would mean nothing.
+  constexpr uint64_t kSanitizer = uint64_t{1} << 40;
+  if (const uint64_t used = address_space_bytes(); used > 0 && used < kSanitizer) {
     const rlim_t most = used + setup.memory_bytes_max;
     const rlimit space = {.rlim_cur = most, .rlim_max = most};
     ::setrlimit(RLIMIT_AS, &space);

@@ -133,6 +133,7 @@ class Checks:
         alone = min(self.seconds_of("127.0.0.1", quick(number)) for number in range(1, 4))
         hostile = [self.begin(f"127.0.0.{number + 2}", costly(number)) for number in range(6)]
         assert soon(lambda: len(self.compiling()) == 6), self.compiling()
+        time.sleep(0.3)
         beside = min(self.seconds_of("127.0.0.1", quick(number)) for number in range(10, 13))
         still = len(self.compiling())
         for each in hostile:
