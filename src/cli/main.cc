@@ -13,7 +13,7 @@ namespace {
 constexpr const Verb* kVerbs[] = {
     &kQuantizeVerb, &kVerifyVerb, &kInspectVerb, &kConvertVerb, &kRenderVerb, &kRunVerb,
     &kChatVerb,     &kScoreVerb,  &kServeVerb,   &kConnectVerb, &kSynthVerb,  &kPlanVerb,
-    &kDoctorVerb,   &kPullVerb,   &kLsVerb,      &kRmVerb,      &kShowVerb};
+    &kDoctorVerb,   &kPullVerb,   &kLsVerb,      &kRmVerb,      &kShowVerb,   &kPushVerb};
 
 std::optional<std::string> environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());

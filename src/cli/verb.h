@@ -116,7 +116,7 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 // One per file of this folder, listed in main.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kPullVerb,
-    kLsVerb, kRmVerb, kShowVerb;
+    kLsVerb, kRmVerb, kShowVerb, kPushVerb;
 
 /// Checks `words` against the verb's tables and its values with Verb::check. `environment` looks up
 /// NIBBLE_<FLAG> names. The error has a line for everything that is wrong.
