@@ -41,7 +41,7 @@ step "the web page in Chromium" "$python" tests/web/web_test.py \
 step "no made-up request is answered otherwise than documented" "$python" tests/web/schema_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
 step "the five commands of docs/real-weights.md" "$python" tests/cli/real_weights_test.py \
-  --nibble build/release/src/cli/nibble --model pebble/model --hf .venv/bin/hf
+  --nibble build/release/src/cli/nibble --model pebble/model
 step "the JSON-Schema-Test-Suite is obeyed" "$python" tests/serve/schema_suite.py \
   --tool build/test/src/server/nibble_grammar_tool
 step "JSONTestSuite, where it is" "$python" tests/serve/json_suite_test.py \

@@ -37,6 +37,7 @@ beside "pull agrees with huggingface_hub" "$python" tests/hub/pull_test.py --nib
   --older "$older_hub"
 beside "pull survives what goes wrong" "$python" tests/hub/pull_faults_test.py --nibble "$nibble"
 beside "ls, rm and show" "$python" tests/hub/cached_models_test.py --nibble "$nibble"
+beside "push sends what was checked" "$python" tests/hub/push_test.py --nibble "$nibble"
 beside "how clients are told of a server" "$python" tests/cli/connect_test.py \
   --nibble "$nibble" --model pebble/model
 beside "plans are what is served and written" "$python" tests/cli/plan_test.py \

@@ -90,11 +90,11 @@ Result<std::string> read_config(const HubSession& session, const DownloadPlan& p
   for (const HubFile& file : plan.revision.files) {
     if (file.path != kPapers) continue;
     if (auto known = read_text_file(snapshot / kPapers, kConfigBytesMax); known.ok()) return known;
-    HttpConnection connection;
-    const HttpRequest request{.url = session.url(concat(plan.revision.repository, "/resolve/",
-                                                        plan.revision.commit, "/", kPapers)),
-                              .body_bytes_max = kConfigBytesMax};
-    const HttpReply reply = TRY(session.call(connection, request, Redirects::all));
+    HubConnection connection;
+    const HubRequest request{.url = session.url(concat(plan.revision.repository, "/resolve/",
+                                                       plan.revision.commit, "/", kPapers)),
+                             .body_bytes_max = kConfigBytesMax};
+    const HubReply reply = TRY(session.call(connection, request, Redirects::all));
     return reply.body;
   }
   return std::string();

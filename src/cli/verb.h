@@ -140,8 +140,8 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 // One per file of this folder, listed in verbs.cc.
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kPullVerb,
-    kLsVerb, kRmVerb, kShowVerb, kManVerb, kCompletionVerb, kBenchServeVerb, kBenchModelVerb,
-    kBenchStartupVerb, kBenchQuantizeVerb, kEvalVerb;
+    kLsVerb, kRmVerb, kShowVerb, kPushVerb, kManVerb, kCompletionVerb, kBenchServeVerb,
+    kBenchModelVerb, kBenchStartupVerb, kBenchQuantizeVerb, kEvalVerb;
 
 /// All verbs, in the order of the help.
 std::span<const Verb* const> all_verbs();

@@ -21,7 +21,7 @@ constexpr int kSegmentsAhead = 2;  // of each connection, in memory
 /// One request for the rest of a segment.
 struct RangeRequest {
   SegmentWindow& window;
-  Segment& segment;
+  FileSegment& segment;
   const BlobDownload& download;
   uint64_t skip = 0;  // bytes of a reply that ignores the range
   bool begun = false;
@@ -34,7 +34,7 @@ struct RangeRequest {
                                            .found = found});
   }
 
-  Result<void> begin(const HttpReply& reply) {
+  Result<void> begin(const HubReply& reply) {
     begun = true;
     const std::string_view encoding = reply.header("content-encoding");
     if (!encoding.empty() && encoding != "identity")
@@ -53,7 +53,7 @@ struct RangeRequest {
     return {};
   }
 
-  Result<void> take(const HttpReply& reply, std::span<const std::byte> bytes) {
+  Result<void> take(const HubReply& reply, std::span<const std::byte> bytes) {
     if (!begun) TRY(begin(reply));
     const auto skipped = std::min<uint64_t>(skip, bytes.size());
     skip -= skipped;
@@ -64,7 +64,7 @@ struct RangeRequest {
     return {};
   }
 
-  bool receive(const HttpReply& reply, std::span<const std::byte> bytes) {
+  bool receive(const HubReply& reply, std::span<const std::byte> bytes) {
     if (window.failed()) return false;
     if (auto taken = take(reply, bytes); !taken.ok()) {
       error = taken.error();
@@ -94,7 +94,7 @@ class BlobFetcher {
 
   /// The work of one thread.
   void run() {
-    HttpConnection connection;
+    HubConnection connection;
     while (auto segment = window_.take())
       if (auto fetched = fetch(connection, *segment); !fetched.ok()) {
         window_.fail(fetched.error());
@@ -103,18 +103,18 @@ class BlobFetcher {
   }
 
  private:
-  Result<void> fetch(HttpConnection& connection, Segment& segment) {
+  Result<void> fetch(HubConnection& connection, FileSegment& segment) {
     int fruitless = 0;
     while (!segment.complete() && !window_.failed()) {
       const uint64_t before = segment.position();
       const std::string url = place_.address();
       RangeRequest range{.window = window_, .segment = segment, .download = download_};
-      HttpRequest request{.url = url};
+      HubRequest request{.url = url};
       request.headers = {concat("Range: bytes=", before, "-", segment.end - 1)};
-      request.receive = [&](const HttpReply& reply, std::span<const std::byte> bytes) {
+      request.receive = [&](const HubReply& reply, std::span<const std::byte> bytes) {
         return range.receive(reply, bytes);
       };
-      const HttpReply reply = TRY(session_.exchange(connection, request, Redirects::all));
+      const HubReply reply = TRY(session_.exchange(connection, request, Redirects::all));
       if (range.error) return *range.error;
       if (segment.complete() || window_.failed()) return {};
       fruitless = segment.position() > before ? 1 : fruitless + 1;
@@ -124,12 +124,12 @@ class BlobFetcher {
   }
 
   /// Before the next attempt, if there may be one.
-  Result<void> after(HttpConnection& connection, const HttpReply& reply, const std::string& url,
+  Result<void> after(HubConnection& connection, const HubReply& reply, const std::string& url,
                      int fruitless) {
     if (reply.status == kNoSuchRange) range_refused_ = true;
-    if (reply.end == HttpEnd::whole && is_expired(reply.status) && fruitless <= 2)
+    if (reply.end == HubEnd::whole && is_expired(reply.status) && fruitless <= 2)
       return place_.renew(connection, url);
-    const bool ended_early = reply.end == HttpEnd::whole && reply.status < 300;
+    const bool ended_early = reply.end == HubEnd::whole && reply.status < 300;
     if ((!ended_early && !HubSession::may_retry(reply)) ||
         fruitless >= session_.settings().attempts_max)
       return ended_early
@@ -165,7 +165,7 @@ Result<File> open_target(const BlobDownload& download) {
 }
 
 /// One run over the file found this.
-struct Attempt {
+struct DownloadAttempt {
   bool went_on = false;        // a beginning was there
   bool range_refused = false;  // by the server; `hash` is empty then
   std::string hash;
@@ -174,7 +174,7 @@ struct Attempt {
 
 /// Fills the window over all connections.
 Result<void> fetch_all(const HubSession& session, const BlobDownload& download,
-                       SegmentWindow& window, Attempt& outcome) {
+                       SegmentWindow& window, DownloadAttempt& outcome) {
   BlobFetcher fetcher(session, download, window);
   std::vector<std::jthread> threads;
   for (int i = 1; i < download.connections; ++i) threads.emplace_back([&] { fetcher.run(); });
@@ -187,8 +187,8 @@ Result<void> fetch_all(const HubSession& session, const BlobDownload& download,
   return {};
 }
 
-Result<Attempt> attempt(const HubSession& session, const BlobDownload& download) {
-  Attempt outcome;
+Result<DownloadAttempt> attempt(const HubSession& session, const BlobDownload& download) {
+  DownloadAttempt outcome;
   File file = TRY(open_target(download));
   uint64_t there = TRY(file.size());
   if (there > download.place.bytes) {  // no beginning of this file
@@ -242,7 +242,7 @@ Result<void> download_blob(const HubSession& session, const BlobDownload& downlo
     counted += bytes;
     if (download.came) download.came(bytes);
   };
-  Attempt outcome = TRY(attempt(session, counting));
+  DownloadAttempt outcome = TRY(attempt(session, counting));
   // Another program may have left a file with holes, or one of something else.
   if (outcome.range_refused || (outcome.hash != download.hash && outcome.went_on)) {
     TRY(start_again(session, download));

@@ -5,10 +5,10 @@
 
 namespace nibble {
 
-Result<BlobPlace> find_blob(const HubSession& session, HttpConnection& connection,
+Result<BlobPlace> find_blob(const HubSession& session, HubConnection& connection,
                             const std::string& url) {
-  const HttpRequest request{.method = "HEAD", .url = url};
-  const HttpReply reply = TRY(session.call(connection, request, Redirects::on_hub));
+  const HubRequest request{.method = "HEAD", .url = url};
+  const HubReply reply = TRY(session.call(connection, request, Redirects::on_hub));
   const bool elsewhere = reply.status >= 300;
   BlobPlace place;
   place.url = elsewhere ? std::string(reply.header("location")) : url;
@@ -30,7 +30,7 @@ std::string SignedPlace::address() {
   return place_.url;
 }
 
-Result<void> SignedPlace::renew(HttpConnection& connection, const std::string& old) {
+Result<void> SignedPlace::renew(HubConnection& connection, const std::string& old) {
   const std::lock_guard lock(mutex_);
   if (place_.url != old) return {};
   const BlobPlace place = TRY(find_blob(session_, connection, url_));

@@ -18,7 +18,7 @@ struct BlobPlace {
 
 /// Asks where `url` lies. Errors: those of HubSession::call; corrupt for a reply without ETag or
 /// size.
-Result<BlobPlace> find_blob(const HubSession& session, HttpConnection& connection,
+Result<BlobPlace> find_blob(const HubSession& session, HubConnection& connection,
                             const std::string& url);
 
 /// The address of the bytes, shared by the connections of one file.
@@ -32,7 +32,7 @@ class SignedPlace {
   std::string address();
   /// Asks the hub anew, unless another connection has done so since `old` was read. Errors: those
   /// of find_blob; corrupt where the file has changed.
-  Result<void> renew(HttpConnection& connection, const std::string& old);
+  Result<void> renew(HubConnection& connection, const std::string& old);
 
  private:
   const HubSession& session_;

@@ -27,14 +27,14 @@ bool matches(const std::string& pattern, const std::string& path) {
   return ::fnmatch(whole.c_str(), path.c_str(), FNM_NOESCAPE) == 0;
 }
 
-Result<std::vector<HubFile>> fetch_tree(const HubSession& session, HttpConnection& connection,
+Result<std::vector<HubFile>> fetch_tree(const HubSession& session, HubConnection& connection,
                                         const HubRevision& revision) {
   std::vector<HubFile> files;
   std::string url = session.url(concat("api/models/", revision.repository, "/tree/",
                                        revision.commit, "?recursive=true&expand=false"));
   for (int page = 0; page < kPagesMax; ++page) {
-    const HttpRequest request{.url = url, .body_bytes_max = kHubReplyBytesMax};
-    const HttpReply reply = TRY(session.call(connection, request, Redirects::on_hub));
+    const HubRequest request{.url = url, .body_bytes_max = kHubReplyBytesMax};
+    const HubReply reply = TRY(session.call(connection, request, Redirects::on_hub));
     std::vector<HubFile> more = TRY(parse_tree_page(reply.body));
     files.insert(files.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
     if (files.size() > kHubFilesMax) break;
@@ -83,12 +83,12 @@ uint64_t bytes_at(const fs::path& path) {
 }  // namespace
 
 Result<void> for_each_file(size_t count, int jobs,
-                           const std::function<Result<void>(HttpConnection&, size_t)>& work) {
+                           const std::function<Result<void>(HubConnection&, size_t)>& work) {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::optional<Error> error;
   const auto run = [&] {
-    HttpConnection connection;
+    HubConnection connection;
     for (size_t i = next++; i < count; i = next++) {
       const auto done = work(connection, i);
       if (done.ok()) continue;
@@ -137,13 +137,13 @@ Result<HubRevision> find_revision(const HubSession& session, const fs::path& cac
   TRY(check_hub_revision(name));
   HubRevision revision{.repository = name.repository,
                        .revision = name.revision.empty() ? "main" : name.revision};
-  HttpConnection connection;
+  HubConnection connection;
   revision.commit = revision.revision;
   if (!is_hub_commit(revision.revision)) {
-    const HttpRequest request{.url = session.url(concat("api/models/", name.repository,
-                                                        "/revision/", url_path(revision.revision))),
-                              .body_bytes_max = kHubReplyBytesMax};
-    const HttpReply reply = TRY(session.call(connection, request, Redirects::on_hub));
+    const HubRequest request{.url = session.url(concat("api/models/", name.repository, "/revision/",
+                                                       url_path(revision.revision))),
+                             .body_bytes_max = kHubReplyBytesMax};
+    const HubReply reply = TRY(session.call(connection, request, Redirects::on_hub));
     revision.commit = TRY(parse_revision_reply(reply.body));
   }
   const CacheFolder folder(cache, name.repository);
@@ -163,7 +163,7 @@ Result<DownloadPlan> plan_download(const HubSession& session, const fs::path& ca
     if (filter.wants(file.path)) plan.files.push_back({.file = file});
   plan.revision = std::move(revision);
   const CacheFolder folder(cache, plan.revision.repository);
-  const auto ask = [&](HttpConnection& connection, size_t i) -> Result<void> {
+  const auto ask = [&](HubConnection& connection, size_t i) -> Result<void> {
     FileWork& work = plan.files[i];
     if (folder.has(plan.revision.commit, work.file.path)) {
       work.state = FileWork::State::there;

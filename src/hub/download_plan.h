@@ -69,6 +69,6 @@ std::string hash_of(const FileWork& work);
 /// Calls `work` with 0 .. count-1 from `jobs` threads, each with a connection of its own; the first
 /// error ends all.
 Result<void> for_each_file(size_t count, int jobs,
-                           const std::function<Result<void>(HttpConnection&, size_t)>& work);
+                           const std::function<Result<void>(HubConnection&, size_t)>& work);
 
 }  // namespace nibble

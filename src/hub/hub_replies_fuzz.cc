@@ -7,6 +7,7 @@
 #include "hub/hub_name.h"
 #include "hub/hub_replies.h"
 #include "hub/hub_tree.h"
+#include "hub/upload_replies.h"
 
 namespace {
 
@@ -40,6 +41,22 @@ void read_headers(std::string_view text) {
   CHECK(url.value().starts_with("https://"), url.value());
 }
 
+void read_uploads(char kind, std::string_view text) {
+  if (kind == 'p')
+    if (const auto choices = parse_preupload_reply(text); !choices.ok())
+      return check_line(choices.error());
+  if (kind == 'm')
+    if (const auto commit = parse_commit_reply(text); !commit.ok())
+      return check_line(commit.error());
+  if (kind != 'l') return;
+  const auto uploads = parse_lfs_batch_reply(text);
+  if (!uploads.ok()) return check_line(uploads.error());
+  for (const LfsUpload& upload : uploads.value()) {
+    CHECK(upload.sha256.size() == 64, upload.sha256);
+    CHECK(upload.parts.empty() || upload.part_bytes > 0, upload.parts.size());
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -48,6 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] == 't') read_tree(parse_tree_page(text));
   if (data[0] == 'c') read_tree(parse_tree_file(text));
   if (data[0] == 'h') read_headers(text);
+  read_uploads(static_cast<char>(data[0]), text);
   if (data[0] != 'r') return 0;
   const auto commit = parse_revision_reply(text);
   if (!commit.ok()) check_line(commit.error());

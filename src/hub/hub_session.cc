@@ -15,7 +15,7 @@ namespace {
 constexpr int kRedirectsMax = 10;
 constexpr int64_t kBackoffSecondsMax = 8;
 
-bool is_redirect(const HttpReply& reply) {
+bool is_redirect(const HubReply& reply) {
   return (reply.status == 301 || reply.status == 302 || reply.status == 303 ||
           reply.status == 307 || reply.status == 308) &&
          !reply.header("location").empty();
@@ -23,7 +23,7 @@ bool is_redirect(const HttpReply& reply) {
 
 std::string short_url(const std::string& url) { return url.substr(0, url.find('?')); }
 
-std::string words_of(const HttpReply& reply) {
+std::string words_of(const HubReply& reply) {
   constexpr size_t kShownMax = 200;
   std::string words(reply.header("x-error-message"));
   if (words.empty()) words = hub_error_words(reply.body);
@@ -31,7 +31,7 @@ std::string words_of(const HttpReply& reply) {
   return concat(" (", Json(words.substr(0, kShownMax)).dump(), ")");
 }
 
-Error refused_access(const HttpReply& reply, const std::string& url, std::string_view advice) {
+Error refused_access(const HubReply& reply, const std::string& url, std::string_view advice) {
   return make_error(ErrorCode::io, {.what = short_url(url),
                                     .expected = "access",
                                     .found = concat("status ", reply.status, words_of(reply)),
@@ -52,18 +52,18 @@ bool HubSession::is_hub(const std::string& url) const {
   return origin.ok() && origin.value() == origin_;
 }
 
-Result<HttpReply> HubSession::exchange(HttpConnection& connection, HttpRequest request,
-                                       Redirects redirects) const {
-  const HttpLimits limits{.stall_seconds = settings_.stall_seconds,
-                          .certificates = settings_.certificates,
-                          .stop = settings_.stop};
+Result<HubReply> HubSession::exchange(HubConnection& connection, HubRequest request,
+                                      Redirects redirects) const {
+  const HubLimits limits{.stall_seconds = settings_.stall_seconds,
+                         .certificates = settings_.certificates,
+                         .stop = settings_.stop};
   const std::vector<std::string> headers = request.headers;
   for (int step = 0; step <= kRedirectsMax; ++step) {
     request.headers = headers;
     if (!settings_.token.empty() && is_hub(request.url))
       request.headers.push_back(concat("Authorization: Bearer ", settings_.token));
-    HttpReply reply = connection.send(request, limits);
-    if (reply.end != HttpEnd::whole || !is_redirect(reply)) return reply;
+    HubReply reply = connection.send(request, limits);
+    if (reply.end != HubEnd::whole || !is_redirect(reply)) return reply;
     const std::string target =
         TRY(resolved_url(request.url, std::string(reply.header("location"))));
     reply.headers["location"] = target;
@@ -76,13 +76,13 @@ Result<HttpReply> HubSession::exchange(HttpConnection& connection, HttpRequest r
                      .found = "more"});
 }
 
-bool HubSession::may_retry(const HttpReply& reply) {
-  if (reply.end == HttpEnd::network || reply.end == HttpEnd::stalled) return true;
-  return reply.end == HttpEnd::whole &&
+bool HubSession::may_retry(const HubReply& reply) {
+  if (reply.end == HubEnd::network || reply.end == HubEnd::stalled) return true;
+  return reply.end == HubEnd::whole &&
          (reply.status == 408 || reply.status == 429 || reply.status >= 500);
 }
 
-Result<void> HubSession::wait(const HttpReply& reply, int attempt, std::string_view what) const {
+Result<void> HubSession::wait(const HubReply& reply, int attempt, std::string_view what) const {
   using Clock = std::chrono::steady_clock;
   int64_t seconds = std::min<int64_t>(kBackoffSecondsMax, int64_t{1} << std::min(attempt - 1, 10));
   const auto told = parse_retry_after(reply.header("retry-after"));
@@ -94,7 +94,7 @@ Result<void> HubSession::wait(const HttpReply& reply, int attempt, std::string_v
          .advice = "run the same command later: it goes on where it stopped"});
   if (told) seconds = *told;
   const std::string why =
-      reply.end == HttpEnd::whole ? concat("status ", reply.status) : reply.trouble;
+      reply.end == HubEnd::whole ? concat("status ", reply.status) : reply.trouble;
   if (settings_.tell) settings_.tell(concat(what, ": ", why, "; again in ", seconds, " s"));
   const auto until = Clock::now() + std::chrono::seconds(seconds);
   while (Clock::now() < until) {
@@ -104,12 +104,12 @@ Result<void> HubSession::wait(const HttpReply& reply, int attempt, std::string_v
   return {};
 }
 
-Error HubSession::error_of(const HttpReply& reply, const std::string& url) const {
-  if (reply.end == HttpEnd::cancelled) return {ErrorCode::cancelled, "stopped"};
-  if (reply.end == HttpEnd::too_large)
+Error HubSession::error_of(const HubReply& reply, const std::string& url) const {
+  if (reply.end == HubEnd::cancelled) return {ErrorCode::cancelled, "stopped"};
+  if (reply.end == HubEnd::too_large)
     return make_error(ErrorCode::corrupt,
                       {.what = concat("reply of ", short_url(url)), .found = "more than is taken"});
-  if (reply.end != HttpEnd::whole)
+  if (reply.end != HubEnd::whole)
     return make_error(ErrorCode::io, {.what = short_url(url),
                                       .found = reply.trouble,
                                       .advice = "what came is kept: the same command goes on"});
@@ -126,11 +126,11 @@ Error HubSession::error_of(const HttpReply& reply, const std::string& url) const
       code, {.what = short_url(url), .found = concat("status ", reply.status, words_of(reply))});
 }
 
-Result<HttpReply> HubSession::call(HttpConnection& connection, const HttpRequest& request,
-                                   Redirects redirects) const {
+Result<HubReply> HubSession::call(HubConnection& connection, const HubRequest& request,
+                                  Redirects redirects) const {
   for (int attempt = 1;; ++attempt) {
-    HttpReply reply = TRY(exchange(connection, request, redirects));
-    if (reply.end == HttpEnd::whole && reply.status < 400) return reply;
+    HubReply reply = TRY(exchange(connection, request, redirects));
+    if (reply.end == HubEnd::whole && reply.status < 400) return reply;
     if (!may_retry(reply) || attempt >= settings_.attempts_max) return error_of(reply, request.url);
     TRY(wait(reply, attempt, short_url(request.url)));
   }

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "hub/http_connection.h"
+#include "hub/hub_connection.h"
 
 namespace nibble {
 
@@ -16,7 +16,7 @@ struct HubSettings {
   int64_t stall_seconds = 10;      // without a byte, until a transfer counts as broken
   int attempts_max = 6;            // in a row without any progress
   int64_t wait_seconds_max = 300;  // longest Retry-After that is waited for
-  std::string certificates;        // HttpLimits::certificates
+  std::string certificates;        // HubLimits::certificates
   std::function<bool()> stop;      // true: the user wants the work to end
   std::function<void(const std::string&)> tell;  // a line for the user, from any thread
 };
@@ -40,20 +40,20 @@ class HubSession {
   bool is_hub(const std::string& url) const;
 
   /// One attempt with its redirects. Errors: those of resolved_url, and corrupt for too many.
-  Result<HttpReply> exchange(HttpConnection& connection, HttpRequest request,
-                             Redirects redirects) const;
+  Result<HubReply> exchange(HubConnection& connection, HubRequest request,
+                            Redirects redirects) const;
 
   /// exchange until it succeeds. Errors: those of error_of.
-  Result<HttpReply> call(HttpConnection& connection, const HttpRequest& request,
-                         Redirects redirects) const;
+  Result<HubReply> call(HubConnection& connection, const HubRequest& request,
+                        Redirects redirects) const;
 
   /// True if another attempt may go better.
-  static bool may_retry(const HttpReply& reply);
+  static bool may_retry(const HubReply& reply);
   /// Waits before attempt number `attempt` (from 1): as long as Retry-After says, else 1, 2, 4, 8
   /// seconds. Errors: cancelled; io where Retry-After is longer than the limit.
-  Result<void> wait(const HttpReply& reply, int attempt, std::string_view what) const;
+  Result<void> wait(const HubReply& reply, int attempt, std::string_view what) const;
   /// The failure of a reply, in one line.
-  Error error_of(const HttpReply& reply, const std::string& url) const;
+  Error error_of(const HubReply& reply, const std::string& url) const;
 
  private:
   explicit HubSession(HubSettings settings) : settings_(std::move(settings)) {}

@@ -10,7 +10,7 @@ SegmentWindow::SegmentWindow(File& file, BlobHasher& hasher, const Sizes& sizes)
   CHECK(sizes.segment_bytes > 0 && sizes.window_bytes >= sizes.segment_bytes, sizes.window_bytes);
 }
 
-std::optional<Segment> SegmentWindow::take() {
+std::optional<FileSegment> SegmentWindow::take() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] {
     const bool room = next_begin_ < sizes_.written + sizes_.window_bytes;
@@ -18,8 +18,8 @@ std::optional<Segment> SegmentWindow::take() {
   });
   if (error_ || next_begin_ >= sizes_.file_bytes) return std::nullopt;
   if (ranges_ == Ranges::unknown) ranges_ = Ranges::asked;
-  Segment segment{.begin = next_begin_,
-                  .end = std::min(next_begin_ + sizes_.segment_bytes, sizes_.file_bytes)};
+  FileSegment segment{.begin = next_begin_,
+                      .end = std::min(next_begin_ + sizes_.segment_bytes, sizes_.file_bytes)};
   next_begin_ = segment.end;
   return segment;
 }
@@ -31,7 +31,7 @@ void SegmentWindow::ranges_work() {
   changed_.notify_all();
 }
 
-void SegmentWindow::ranges_absent(Segment& segment) {
+void SegmentWindow::ranges_absent(FileSegment& segment) {
   const std::lock_guard lock(mutex_);
   if (ranges_ != Ranges::asked) return;
   ranges_ = Ranges::absent;
@@ -47,7 +47,7 @@ Result<void> SegmentWindow::write(std::span<const std::byte> bytes) {
   return {};
 }
 
-Result<void> SegmentWindow::add(Segment& segment, std::span<const std::byte> bytes) {
+Result<void> SegmentWindow::add(FileSegment& segment, std::span<const std::byte> bytes) {
   bytes = bytes.first(std::min<uint64_t>(bytes.size(), segment.end - segment.position()));
   const std::lock_guard lock(mutex_);
   if (segment.position() != sizes_.written) {

@@ -16,7 +16,7 @@
 namespace nibble {
 
 /// Bytes [begin, end) of the file, in the hands of one connection. The first `received` are there.
-struct Segment {
+struct FileSegment {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t received = 0;
@@ -38,13 +38,13 @@ class SegmentWindow {
 
   /// The next segment; waits for room, and until it is known that the server takes ranges. Nothing:
   /// all are given out, or fail() was called.
-  std::optional<Segment> take();
+  std::optional<FileSegment> take();
   /// The server takes ranges, or (ranges_absent) it sends whole files only: then `segment` grows to
   /// the end of the file, and no other is given out.
   void ranges_work();
-  void ranges_absent(Segment& segment);
+  void ranges_absent(FileSegment& segment);
   /// Takes bytes at segment.position(); those past its end are left. Errors: of writing.
-  Result<void> add(Segment& segment, std::span<const std::byte> bytes);
+  Result<void> add(FileSegment& segment, std::span<const std::byte> bytes);
   /// Ends the work of all; the first error stays.
   void fail(Error error);
   bool failed();

@@ -43,16 +43,16 @@ TEST_F(Window, AnyOrderGivesTheFile) {
     SegmentWindow window(
         file, hasher,
         {.file_bytes = 1000, .written = 0, .segment_bytes = 64, .window_bytes = 2000});
-    std::vector<Segment> open = {*window.take()};
+    std::vector<FileSegment> open = {*window.take()};
     window.ranges_work();
     while (!open.empty()) {
       if (open.size() < 4 && draw() % 2 == 0)
         if (auto more = window.take()) open.push_back(*more);
-      Segment& one = open[draw() % open.size()];
+      FileSegment& one = open[draw() % open.size()];
       const uint64_t end = std::min<uint64_t>(one.position() + 1 + draw() % 40, one.end);
       ASSERT_TRUE(window.add(one, part(text_, one.position(), end)).ok());
       ASSERT_EQ(read_test_file(path_), text_.substr(0, window.written()));
-      std::erase_if(open, [](const Segment& segment) { return segment.complete(); });
+      std::erase_if(open, [](const FileSegment& segment) { return segment.complete(); });
       if (open.empty())
         if (auto more = window.take()) open.push_back(*more);
     }
@@ -66,7 +66,7 @@ TEST_F(Window, AServerWithoutRangesGivesOneSegment) {
   BlobHasher hasher(BlobHashKind::sha256, text_.size());
   SegmentWindow window(
       file, hasher, {.file_bytes = 1000, .written = 0, .segment_bytes = 64, .window_bytes = 128});
-  Segment only = *window.take();
+  FileSegment only = *window.take();
   window.ranges_absent(only);
   EXPECT_EQ(only.end, 1000U);
   EXPECT_FALSE(window.take());
@@ -90,7 +90,7 @@ TEST_F(Window, MoreBytesThanTheSegmentHasAreLeft) {
   BlobHasher hasher(BlobHashKind::sha256, text_.size());
   SegmentWindow window(
       file, hasher, {.file_bytes = 1000, .written = 0, .segment_bytes = 64, .window_bytes = 128});
-  Segment first = *window.take();
+  FileSegment first = *window.take();
   ASSERT_TRUE(window.add(first, part(text_, 0, 200)).ok());
   EXPECT_EQ(window.written(), 64U);
 }

@@ -88,7 +88,7 @@ Result<fs::path> download(const HubSession& session, const fs::path& cache,
     (work.place.bytes <= kSegmentBytes ? small : large).push_back(&work);
   Downloader downloader(session, folder, plan, watch);
   TRY(for_each_file(small.size(), jobs,
-                    [&](HttpConnection&, size_t i) { return downloader.bring(*small[i], 1); }));
+                    [&](HubConnection&, size_t i) { return downloader.bring(*small[i], 1); }));
   for (const FileWork* work : large) TRY(downloader.bring(*work, jobs));
   return folder.snapshot(plan.revision.commit);
 }

@@ -1,6 +1,6 @@
 """The five commands of docs/real-weights.md against a local hub that serves a small model.
 
-real_weights_test.py --nibble NIBBLE --model MODEL --hf HF. Prints 'N passed, N failed'.
+real_weights_test.py --nibble NIBBLE --model MODEL. Prints 'N passed, N failed'.
 """
 
 import argparse
@@ -76,11 +76,10 @@ def commands():
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("--nibble", "--model", "--hf"):
+    for name in ("--nibble", "--model"):
         parser.add_argument(name, required=True)
     args = parser.parse_args()
-    programs = {"hf": str(pathlib.Path(args.hf).absolute()),
-                "nibble": str(pathlib.Path(args.nibble).resolve())}
+    programs = {"nibble": str(pathlib.Path(args.nibble).resolve())}
     Hub.folder = pathlib.Path(args.model).resolve()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -33,32 +33,40 @@ def trickle(hub, seconds):
 
 
 class Checks(HubChecks):
+    def theirs(self, hub, asked):
+        """The real client's folders for these arguments of snapshot_download, by one process."""
+        homes = [self.home() for _ in asked]
+        done = client(hub, homes[0], "\n".join(
+            f"print(snapshot_download('org/name', cache_dir='{home}/hub', {arguments}))"
+            for home, arguments in zip(homes, asked)))
+        assert done.returncode == 0, done.stderr
+        return list(zip(homes, done.stdout.splitlines()))
+
     def check_the_same_folder_as_the_real_client(self):
         with self.hub_of() as hub:
             hub.page_rows = 3
-            for revision in ("main", hub.commit, "v2/beta"):
-                hub.repositories["org/name"].refs["v2/beta"] = hub.commit
-                mine, theirs = self.home(), self.home()
+            hub.repositories["org/name"].refs["v2/beta"] = hub.commit
+            revisions = ("main", hub.commit, "v2/beta")
+            for revision, (theirs, told) in zip(revisions, self.theirs(
+                    hub, [f"revision='{revision}'" for revision in revisions])):
+                mine = self.home()
                 done = self.pull(hub, mine, f"org/name@{revision}")
-                told = client(hub, theirs, "print(snapshot_download('org/name', "
-                              "revision=sys.argv[1]))", revision)
-                assert told.returncode == 0, told.stderr
                 wanted, found = entries(theirs / "hub"), entries(mine / "hub")
                 assert found == wanted, sorted(set(found.items()) ^ set(wanted.items()))
-                assert done.stdout == told.stdout.replace(str(theirs), str(mine)), done.stdout
+                assert done.stdout == told.replace(str(theirs), str(mine)) + "\n", done.stdout
 
     def check_patterns_are_the_real_clients(self):
         with self.hub_of() as hub:
-            for include, exclude in ((["*.json"], []), (["sub folder/"], ["*.bin"]), ([], ["*a*"]),
-                                     (["[cs]*", "?npty.txt", "e*"], ["*/*"])):
-                mine, theirs = self.home(), self.home()
+            cases = ((["*.json"], []), (["sub folder/"], ["*.bin"]), ([], ["*a*"]),
+                     (["[cs]*", "?npty.txt", "e*"], ["*/*"]))
+            for (include, exclude), (theirs, _) in zip(cases, self.theirs(hub, [
+                    f"allow_patterns={include or None}, ignore_patterns={exclude}"
+                    for include, exclude in cases])):
+                mine = self.home()
                 words = [word for name, patterns in (("--include", include),
                                                      ("--exclude", exclude)) if patterns
                          for word in (name, *patterns)]
                 self.pull(hub, mine, "org/name", *words)
-                told = client(hub, theirs, "snapshot_download('org/name', "
-                              f"allow_patterns={include or None}, ignore_patterns={exclude})")
-                assert told.returncode == 0, told.stderr
                 assert entries(mine / "hub") == entries(theirs / "hub"), (include, exclude)
             told = self.pull(hub, self.home(), "org/name", "--include", "*.none", code=1).stderr
             assert "--include and --exclude leave" in told, told

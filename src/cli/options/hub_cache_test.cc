@@ -171,6 +171,22 @@ TEST_F(HubSnapshot, PartialSnapshots) {
   expect_error(find("", SnapshotNeeds::papers), ErrorCode::not_found, {"config.json, found none"});
 }
 
+TEST_F(HubSnapshot, ANameWithoutItsOwner) {
+  const TemporaryFolder aliases;
+  for (const char* folder : {"models--Org--Name-1", "models--a--twice", "models--b--Twice",
+                             "datasets--org--data", ".locks"})
+    fs::create_directories(aliases / folder);
+  const auto alias = [&](std::string_view word) { return find_hub_alias(aliases.path(), word); };
+  EXPECT_EQ(alias("name-1").value()->repository, "Org/Name-1");
+  EXPECT_EQ(alias("NAME-1@v2").value()->revision, "v2");
+  for (const char* none : {"name", "data", "", "a/b", "..", "@v2", "Org/Name-1"})
+    EXPECT_FALSE(alias(none).value()) << none;
+  const auto twice = alias("twice");
+  ASSERT_FALSE(twice.ok());
+  EXPECT_NE(twice.error().message.find("found a/twice, b/Twice"), std::string::npos);
+  EXPECT_FALSE(find_hub_alias(aliases / "gone", "name-1").value());
+}
+
 TEST_F(HubSnapshot, ADamagedIndexIsTold) {
   write_test_file(home() / "blobs/model.safetensors.index.json",
                   R"({"weight_map":{"a":"../../x.safetensors"}})");

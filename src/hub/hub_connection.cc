@@ -1,6 +1,6 @@
 // libcurl's easy interface with every limit set. HTTP/1.1 alone: several connections are faster for
 // large files than several streams of one.
-#include "hub/http_connection.h"
+#include "hub/hub_connection.h"
 
 #include <curl/curl.h>
 
@@ -30,9 +30,9 @@ std::string_view trimmed(std::string_view text) {
 
 /// The callbacks of one request share this.
 struct Exchange {
-  const HttpRequest& request;
-  const HttpLimits& limits;
-  HttpReply reply = {};
+  const HubRequest& request;
+  const HubLimits& limits;
+  HubReply reply = {};
   size_t header_bytes = 0;
   uint64_t sent = 0;
   bool receiver_full = false;
@@ -88,7 +88,7 @@ size_t on_body(char* data, size_t size, size_t count, void* user) {
 
 size_t on_upload(char* out, size_t size, size_t count, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
-  const HttpRequest& request = exchange.request;
+  const HubRequest& request = exchange.request;
   const auto room = std::min<uint64_t>(size * count, request.upload_bytes - exchange.sent);
   const auto part = std::as_writable_bytes(std::span(out, room));
   if (!request.upload->read_at(part, request.upload_offset + exchange.sent).ok())
@@ -103,12 +103,12 @@ int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return exchange.cancelled ? 1 : 0;
 }
 
-HttpEnd end_of(const Exchange& exchange, CURLcode code) {
-  if (exchange.cancelled) return HttpEnd::cancelled;
-  if (exchange.too_large) return HttpEnd::too_large;
-  if (exchange.receiver_full) return HttpEnd::stopped;
-  if (code == CURLE_OK) return HttpEnd::whole;
-  if (code == CURLE_OPERATION_TIMEDOUT) return HttpEnd::stalled;
+HubEnd end_of(const Exchange& exchange, CURLcode code) {
+  if (exchange.cancelled) return HubEnd::cancelled;
+  if (exchange.too_large) return HubEnd::too_large;
+  if (exchange.receiver_full) return HubEnd::stopped;
+  if (code == CURLE_OK) return HubEnd::whole;
+  if (code == CURLE_OPERATION_TIMEDOUT) return HubEnd::stalled;
   static constexpr std::array kNetwork = {CURLE_COULDNT_RESOLVE_PROXY,
                                           CURLE_COULDNT_RESOLVE_HOST,
                                           CURLE_COULDNT_CONNECT,
@@ -118,7 +118,7 @@ HttpEnd end_of(const Exchange& exchange, CURLcode code) {
                                           CURLE_RECV_ERROR,
                                           CURLE_SSL_CONNECT_ERROR,
                                           CURLE_WEIRD_SERVER_REPLY};
-  return std::ranges::find(kNetwork, code) != kNetwork.end() ? HttpEnd::network : HttpEnd::invalid;
+  return std::ranges::find(kNetwork, code) != kNetwork.end() ? HubEnd::network : HubEnd::invalid;
 }
 
 struct FreeList {
@@ -126,12 +126,12 @@ struct FreeList {
 };
 }  // namespace
 
-std::string_view HttpReply::header(std::string_view name) const {
+std::string_view HubReply::header(std::string_view name) const {
   const auto found = headers.find(std::string(name));
   return found == headers.end() ? std::string_view() : std::string_view(found->second);
 }
 
-struct HttpConnection::State {
+struct HubConnection::State {
   CURL* handle = nullptr;
   std::array<char, CURL_ERROR_SIZE> words = {};
 
@@ -141,22 +141,22 @@ struct HttpConnection::State {
     const CURLcode code = curl_easy_setopt(handle, option, value);
     CHECK(code == CURLE_OK, "curl_easy_setopt ", static_cast<int>(option));
   }
-  void set_limits(const HttpLimits& limits);
+  void set_limits(const HubLimits& limits);
   void set_callbacks(Exchange& exchange);
   void set_method(Exchange& exchange);
   void prepare(Exchange& exchange, curl_slist* headers);
 };
 
-HttpConnection::HttpConnection() : state_(std::make_unique<State>()) {
+HubConnection::HubConnection() : state_(std::make_unique<State>()) {
   state_->handle = curl_easy_init();
   CHECK(state_->handle != nullptr, "libcurl does not start");
 }
-HttpConnection::~HttpConnection() {
+HubConnection::~HubConnection() {
   if (state_) curl_easy_cleanup(state_->handle);
 }
-HttpConnection::HttpConnection(HttpConnection&&) noexcept = default;
+HubConnection::HubConnection(HubConnection&&) noexcept = default;
 
-void HttpConnection::State::set_limits(const HttpLimits& limits) {
+void HubConnection::State::set_limits(const HubLimits& limits) {
   const auto seconds = static_cast<long>(limits.stall_seconds);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_PROTOCOLS_STR, "http,https");
@@ -169,7 +169,7 @@ void HttpConnection::State::set_limits(const HttpLimits& limits) {
   if (!limits.certificates.empty()) set(CURLOPT_CAINFO, limits.certificates.c_str());
 }
 
-void HttpConnection::State::set_callbacks(Exchange& exchange) {
+void HubConnection::State::set_callbacks(Exchange& exchange) {
   set(CURLOPT_HEADERFUNCTION, &on_header);
   set(CURLOPT_HEADERDATA, static_cast<void*>(&exchange));
   set(CURLOPT_WRITEFUNCTION, &on_body);
@@ -179,8 +179,8 @@ void HttpConnection::State::set_callbacks(Exchange& exchange) {
   set(CURLOPT_NOPROGRESS, 0L);
 }
 
-void HttpConnection::State::set_method(Exchange& exchange) {
-  const HttpRequest& request = exchange.request;
+void HubConnection::State::set_method(Exchange& exchange) {
+  const HubRequest& request = exchange.request;
   if (request.method == "HEAD") set(CURLOPT_NOBODY, 1L);
   if (request.method == "POST") {
     set(CURLOPT_POST, 1L);
@@ -195,7 +195,7 @@ void HttpConnection::State::set_method(Exchange& exchange) {
   }
 }
 
-void HttpConnection::State::prepare(Exchange& exchange, curl_slist* headers) {
+void HubConnection::State::prepare(Exchange& exchange, curl_slist* headers) {
   curl_easy_reset(handle);  // keeps the connection
   words[0] = '\0';
   set(CURLOPT_ERRORBUFFER, words.data());
@@ -207,7 +207,7 @@ void HttpConnection::State::prepare(Exchange& exchange, curl_slist* headers) {
   set_method(exchange);
 }
 
-HttpReply HttpConnection::send(const HttpRequest& request, const HttpLimits& limits) {
+HubReply HubConnection::send(const HubRequest& request, const HubLimits& limits) {
   Exchange exchange{.request = request, .limits = limits, .handle = state_->handle};
   std::unique_ptr<curl_slist, FreeList> headers;
   const auto add = [&](const std::string& line) {

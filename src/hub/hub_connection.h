@@ -17,34 +17,34 @@
 namespace nibble {
 
 /// How a request ended.
-enum class HttpEnd : uint8_t {
+enum class HubEnd : uint8_t {
   whole,      // the reply is complete
   network,    // no reply, or not all of it: another attempt may go better
-  stalled,    // no byte for as long as HttpLimits says
-  stopped,    // HttpRequest::receive wanted no more
-  cancelled,  // HttpLimits::stop was true
+  stalled,    // no byte for as long as HubLimits says
+  stopped,    // HubRequest::receive wanted no more
+  cancelled,  // HubLimits::stop was true
   too_large,  // the reply exceeds a limit
   invalid,    // the address, the certificate or the protocol is wrong: no attempt will go better
 };
 
-struct HttpReply {
-  HttpEnd end = HttpEnd::network;
+struct HubReply {
+  HubEnd end = HubEnd::network;
   int status = 0;                              // 0: none came
   std::map<std::string, std::string> headers;  // by lower-case names
-  std::string body;                            // unless HttpRequest::receive took it
+  std::string body;                            // unless HubRequest::receive took it
   std::string trouble;                         // libcurl's words if `end` is a failure
 
   /// A header by its lower-case name; empty: there is none.
   std::string_view header(std::string_view name) const;
 };
 
-struct HttpLimits {
+struct HubLimits {
   int64_t stall_seconds = 10;
   std::string certificates;    // file of trusted authorities; empty: as libcurl was built
   std::function<bool()> stop;  // asked often, from the thread of the request; may be empty
 };
 
-struct HttpRequest {
+struct HubRequest {
   std::string method = "GET";
   std::string url;
   std::vector<std::string> headers = {};  // "Name: value"
@@ -54,18 +54,18 @@ struct HttpRequest {
   uint64_t upload_offset = 0;
   uint64_t upload_bytes = 0;
   /// Takes the bytes of a reply with status 2xx as they come; false: enough. Else they are
-  /// HttpReply::body, up to `body_bytes_max`.
-  std::function<bool(const HttpReply&, std::span<const std::byte>)> receive = {};
+  /// HubReply::body, up to `body_bytes_max`.
+  std::function<bool(const HubReply&, std::span<const std::byte>)> receive = {};
   uint64_t body_bytes_max = uint64_t{1} << 20;
 };
 
-class HttpConnection {
+class HubConnection {
  public:
-  HttpConnection();
-  ~HttpConnection();
-  HttpConnection(HttpConnection&&) noexcept;
+  HubConnection();
+  ~HubConnection();
+  HubConnection(HubConnection&&) noexcept;
 
-  HttpReply send(const HttpRequest& request, const HttpLimits& limits);
+  HubReply send(const HubRequest& request, const HubLimits& limits);
 
  private:
   struct State;
