@@ -3,12 +3,12 @@
 #include <iostream>
 
 #include "base/json.h"
-#include "cli/cached_models.h"
-#include "cli/hub_options.h"
-#include "cli/hub_reporter.h"
+#include "cli/hub/cached_models.h"
+#include "cli/hub/hub_options.h"
+#include "cli/hub/hub_reporter.h"
 #include "hub/folder_upload.h"
 #include "hub/hub_name.h"
-#include "quantize/verify.h"
+#include "quantize/verify/verify.h"
 
 namespace nibble {
 namespace {
