@@ -135,6 +135,7 @@ int run(const std::string& folder, const BackendOptions& options, Extent extent)
 
 int main(int argc, char** argv) {
   using nibble::Activations;
+  using nibble::Extent;
   if (argc < 2) return std::fprintf(stderr, "slice_bench DIR [threads] [isa] [auto|f32]\n"), 1;
   const bool exact = argc > 4 && std::string(argv[4]) == "f32";
   return nibble::run(argv[1],

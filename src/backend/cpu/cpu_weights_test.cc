@@ -62,6 +62,23 @@ TEST_P(CpuWeightsOf, MadeUpOnesAreThoseThatSynthWrites) {
   EXPECT_TRUE(cpu::same_bits(logits(*from_nothing), expected));
 }
 
+TEST_P(CpuWeightsOf, PartsOfMadeUpTensorsAreThoseOfTheFile) {
+  const SyntheticTensors tensors(synthetic_weights(config_, formats_of(GetParam())), config_,
+                                 kSeed);
+  for (const TensorEntry& stored : checkpoint_->entries()) {
+    const TensorEntry* made_up = tensors.find(stored.name);
+    ASSERT_NE(made_up, nullptr) << stored.name;
+    ASSERT_EQ(made_up->bytes, stored.bytes) << stored.name;
+    for (const int64_t begin : {int64_t{0}, stored.bytes / 3, stored.bytes - 1}) {
+      std::vector<std::byte> expected(static_cast<size_t>(stored.bytes - begin));
+      std::vector<std::byte> found(expected.size());
+      checkpoint_->read_bytes(stored, begin, expected).value();
+      tensors.read_bytes(*made_up, begin, found).value();
+      ASSERT_EQ(found, expected) << stored.name << " from " << begin;
+    }
+  }
+}
+
 TEST_P(CpuWeightsOf, TooLittleMemoryIsRefusedWithTheNumbers) {
   const Weights weights = Weights::bind(*checkpoint_, config_).value();
   int64_t reports = 0;

@@ -3,7 +3,7 @@
 // a panel to a buffer that stays in L1 and run tiles of rows over it.
 // The bound: one FMA per 16 weights and row; for one row also the bytes of the panels, once.
 // Measured on one Zen 4 core (bench/cpu/README.md): BF16 one row 100 % of memory, many rows 81 % of
-// FMA; NVFP4 one row 47 %, many 78 %; AVX2 the same or better but for one-row NVFP4, 35 %.
+// FMA; NVFP4 one row 47 %, many 78 %; AVX2 the same or better for many rows.
 
 namespace nibble::cpu {
 namespace {

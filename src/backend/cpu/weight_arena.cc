@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace nibble::cpu {
+namespace {
+
+constexpr int64_t kLargePagesFrom = int64_t{256} << 20;
+
+}  // namespace
 
 Result<WeightArena> WeightArena::reserve(int64_t bytes) {
   WeightArena arena;
@@ -16,7 +21,10 @@ Result<WeightArena> WeightArena::reserve(int64_t bytes) {
     return make_error(ErrorCode::no_memory,
                       {.what = concat("reserving ", bytes, " bytes of weights"),
                        .advice = "free memory or raise the limit (ulimit -v)"});
-  ::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish; refusal costs speed only
+  // A wish: refusal costs speed only. The system may have to move pages about for it, which does
+  // not pay for a small model.
+  if (bytes >= kLargePagesFrom)
+    static_cast<void>(::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE));
   arena.memory_ = static_cast<std::byte*>(memory);
   arena.bytes_ = bytes;
   return arena;
