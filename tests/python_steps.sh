@@ -53,8 +53,6 @@ beside "speed of a model, starts and quantizations" "$python" tests/cli/bench_lo
 settle
 # What types, waits and sends signals wants the machine for itself.
 step "load tests of servers" "$python" tests/cli/bench_test.py --nibble "$nibble" --model pebble/model
-step "commands of docs/benchmarks.md" "$python" tests/cli/bench_words_test.py --nibble "$nibble" \
-  --model pebble/model
 step "the server as a process" "$python" tests/serve/process_test.py \
   --nibble "$nibble" --model pebble/model
 step "chat in a terminal" "$python" tests/cli/chat_test.py --nibble "$nibble" --model pebble/model

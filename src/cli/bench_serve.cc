@@ -195,6 +195,21 @@ class Series {
   Json::Array runs_;
 };
 
+/// A place that cannot be written is told before the run, not after it.
+Result<void> check_places(const Arguments& arguments) {
+  for (const char* name : {"json", "markdown", "html"}) {
+    const auto path = arguments.text(name);
+    if (!path) continue;
+    const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+    std::error_code failure;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, failure))
+      return make_error(ErrorCode::not_found, {.what = concat("--", name),
+                                               .expected = "a file in a folder that exists",
+                                               .found = *path});
+  }
+  return {};
+}
+
 /// vLLM's files: one for each run, and all of them as the list that its sweep plots read.
 Result<void> write_results(const std::filesystem::path& folder, const Json::Array& runs) {
   std::error_code failure;
@@ -234,6 +249,7 @@ LoadReport report_of(const LoadOptions& options, const std::vector<Bench>& bench
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const LoadOptions options = TRY(read_load_options(arguments));
+  TRY(check_places(arguments));
   install_interrupt_flag();
   std::vector<Bench> benches = {TRY(prepare(options, options.first))};
   if (options.second) benches.push_back(TRY(prepare(options, *options.second)));

@@ -248,6 +248,23 @@ class Checks:
         assert "interrupted: this is what was measured" in out, out
         assert "output, whole run" in out, out
 
+    def test_a_slow_reader_delays_only_itself(self):
+        """Bodies are larger than what sockets hold, so the client waits in the middle of one."""
+        with ScriptedServer(Script({}, slow_first=2.5)) as server:
+            report = self.runs(server.url, "--concurrency", 2, "--num-prompts", 2, "--rounds", 1,
+                               "--random-input-len", "1500k", "--random-output-len", 2,
+                               "--num-warmups", 0)
+        ttfts = sorted(report["runs"][0]["ttfts"])
+        assert ttfts[0] < 2.0 and ttfts[1] >= 2.5, ttfts
+
+    def test_a_place_that_is_not_there_is_told_before_the_run(self):
+        script = Script({})
+        with ScriptedServer(script) as server:
+            for flag in ("--json", "--markdown", "--html"):
+                done = self.bench(server.url, flag, self.work / "none" / "file", code=1)
+                assert flag in done.stderr and "none" in done.stderr, done.stderr
+        assert not script.bodies
+
     def test_presets(self):
         script = Script({"first": 0.0, "gap": 0.0})
         with ScriptedServer(script) as server:

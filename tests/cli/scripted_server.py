@@ -9,7 +9,9 @@ import time
 class Script:
     """The plan of each request, by its place in the order of arrival; the last entry repeats."""
 
-    def __init__(self, *plans, models=("scripted",), key=None):
+    def __init__(self, *plans, models=("scripted",), key=None, slow_first=0.0):
+        """`slow_first`: seconds in which nothing of the first request's body is read."""
+        self.slow_first = slow_first
         self.plans = plans or ({},)
         self.models = models
         self.key = key
@@ -27,6 +29,11 @@ class Script:
             self.running_most = max(self.running_most, self.running)
             return self.plans[min(len(self.bodies) - 1, len(self.plans) - 1)]
 
+    def wait_before_reading(self):
+        with self.lock:
+            seconds, self.slow_first = self.slow_first, 0.0
+        time.sleep(seconds)
+
     def leave(self):
         with self.lock:
             self.running -= 1
@@ -34,8 +41,8 @@ class Script:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """Keys of a plan: first, gap (seconds), tokens, per_event, status, cut (events before the
-    connection is closed), usage, error, silent (seconds without a word), slow_reader (seconds),
-    finish."""
+    connection is closed), usage, error (events before it), silent (seconds without a word) and
+    cached."""
     protocol_version = "HTTP/1.1"
     script = None
 
@@ -58,6 +65,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(200, {"data": [{"id": name} for name in self.script.models]})
 
     def do_POST(self):
+        self.script.wait_before_reading()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         plan = self.script.take(body)
         try:
