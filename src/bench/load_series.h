@@ -42,6 +42,7 @@ struct LoadReport {
   std::vector<Json::Member> settings;  // what was asked for
   ServerFacts first;
   std::optional<ServerFacts> second;
+  std::string load_label = "clients";  // of LoadStep::load
   std::vector<LoadStep> steps;
   std::vector<double> percents;
   Goodput goodput;
