@@ -15,7 +15,7 @@
 namespace nibble {
 namespace {
 
-/// One server, its model, and its runs as vLLM writes them.
+/// One server and the requests that it gets.
 struct Bench {
   LoadTarget target;
   WorkloadPlan plan;
