@@ -62,7 +62,6 @@ class LoadPacer {
   /// A closed loop goes on while this is held, whatever its numbers say.
   void hold() { held_ = true; }
   void release() { held_ = false; }
-  int64_t begun() const { return next_task_; }
   int64_t tasks_completed() const { return completed_; }
 
  private:

@@ -32,7 +32,8 @@ ChartLine line_over_steps(const LoadReport& report, const Figure& figure, std::s
 std::string chart_of(const LoadReport& report, std::string title, std::string y_label,
                      std::initializer_list<std::string_view> keys) {
   const std::vector<Figure> figures = figures_of(report);
-  Chart chart{.title = std::move(title), .x_label = "load", .y_label = std::move(y_label)};
+  Chart chart{
+      .title = std::move(title), .x_label = report.load_label, .y_label = std::move(y_label)};
   for (const std::string_view key : keys) {
     const Figure* figure = figure_called(figures, key);
     if (figure == nullptr) continue;

@@ -42,7 +42,6 @@ void add_latencies(std::vector<Figure>& figures, const std::vector<double>& perc
                          .label = concat(each.label, " ", percent_label(percent)),
                          .unit = "ms",
                          .digits = each.digits,
-                         .better = Figure::Better::less,
                          .value = each.value,
                          .percent = percent});
 }

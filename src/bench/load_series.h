@@ -42,6 +42,7 @@ struct LoadReport {
   std::vector<Json::Member> settings;  // what was asked for
   ServerFacts first;
   std::optional<ServerFacts> second;
+  std::string load_label = "clients";  // of LoadStep::load
   std::vector<LoadStep> steps;
   std::vector<double> percents;
   Goodput goodput;
@@ -57,7 +58,6 @@ struct Figure {
   std::string label;  // for people: "output tok/s"
   std::string unit;
   int digits = 1;
-  enum class Better : uint8_t { more, less } better = Better::more;
   std::optional<double> (*value)(const LoadMetrics& metrics, double percent) = nullptr;
   double percent = 0.0;  // for latencies
 };

@@ -100,6 +100,10 @@ TEST(SvgChart, DrawsPointsWhereTheyBelong) {
   EXPECT_NE(svg.find("points=\"70.0,250.0 700.0,34.0 \""), std::string::npos) << svg;
   EXPECT_NE(svg.find("<line x1=\"700.0\" y1=\"142.0\" x2=\"700.0\" y2=\"34.0\""),
             std::string::npos);
+  EXPECT_NE(svg.find(">20</text>"), std::string::npos);
+  const std::string small = svg_chart(
+      {.title = "t", .lines = {{.name = "l", .points = {{0, 0.5, 0, 0}, {1, 1.1, 0, 0}}}}});
+  EXPECT_NE(small.find(">0.2</text>"), std::string::npos) << small;
   EXPECT_EQ(svg_chart({.title = "none"}).find("nan"), std::string::npos);
 }
 

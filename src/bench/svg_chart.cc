@@ -73,6 +73,11 @@ std::string line_from(double x1, double y1, double x2, double y2, std::string_vi
                 fixed_text(x2, 1), "\" y2=\"", fixed_text(y2, 1), "\" stroke=\"", colour, "\"/>\n");
 }
 
+/// A number of an axis with as many digits as its steps have.
+std::string axis_text(double value, double step) {
+  return fixed_text(value, step >= 1.0 ? 0 : static_cast<int>(std::ceil(-std::log10(step))));
+}
+
 std::string axes(const Chart& chart, const Scale& scale) {
   std::string svg;
   const double bottom = kHeight - kBottom;
@@ -80,13 +85,13 @@ std::string axes(const Chart& chart, const Scale& scale) {
   constexpr double kHalf = 0.5;
   for (double value = 0.0; value <= scale.y_most + step * kHalf; value += step) {
     svg += line_from(kLeft, scale.y(value), kWidth - kRight, scale.y(value), "#ddd");
-    svg += text_at(kLeft - 6, scale.y(value) + 4, "end", number_text(value));
+    svg += text_at(kLeft - 6, scale.y(value) + 4, "end", axis_text(value, step));
   }
   const double x_step = axis_step(scale.x_most - scale.x_least);
   for (double value = std::ceil(scale.x_least / x_step) * x_step; value <= scale.x_most;
        value += x_step) {
     svg += line_from(scale.x(value), bottom, scale.x(value), bottom + 4, "#555");
-    svg += text_at(scale.x(value), bottom + 17, "middle", number_text(value));
+    svg += text_at(scale.x(value), bottom + 17, "middle", axis_text(value, x_step));
   }
   svg += line_from(kLeft, bottom, kWidth - kRight, bottom, "#555");
   svg += text_at((kLeft + kWidth - kRight) / 2, bottom + 34, "middle", chart.x_label);

@@ -41,7 +41,7 @@ class Script:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """Keys of a plan: first, gap (seconds), tokens, per_event, status, cut (events before the
-    connection is closed), usage, error (events before it), silent (seconds without a word),
+    connection is closed), usage, error (events before it), silent (seconds without a word) and
     cached."""
     protocol_version = "HTTP/1.1"
     script = None

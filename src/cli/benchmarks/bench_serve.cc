@@ -15,7 +15,7 @@
 namespace nibble {
 namespace {
 
-/// One server, its model, and its runs as vLLM writes them.
+/// One server and the requests that it gets.
 struct Bench {
   LoadTarget target;
   WorkloadPlan plan;
@@ -239,6 +239,7 @@ LoadReport report_of(const LoadOptions& options, const std::vector<Bench>& bench
   report.first = {.url = url_text(benches[0].target), .model = benches[0].plan.model};
   if (benches.size() == 2)
     report.second = {.url = url_text(benches[1].target), .model = benches[1].plan.model};
+  if (options.levels.front().clients == 0) report.load_label = "requests a second";
   report.percents = options.metrics.percents;
   report.goodput = options.metrics.goodput;
   report.shares_prompts = options.turns > 1 || options.workload.prefix_tokens > 0;

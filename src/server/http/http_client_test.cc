@@ -1,4 +1,4 @@
-// URLs, and one request to a server that answers, refuses, or says nothing.
+// One request to a server that answers, refuses, or says nothing.
 #include "server/http/http_client.h"
 
 #include <gtest/gtest.h>
@@ -9,33 +9,6 @@ namespace nibble {
 namespace {
 
 using namespace testing;
-
-TEST(HttpUrl, IsReadStrictly) {
-  const struct {
-    const char* url;
-    const char* host;
-    int port;
-    const char* path;
-  } good[] = {
-      {"http://a", "a", 80, "/"},
-      {"http://a/", "a", 80, "/"},
-      {"http://127.0.0.1:8000/v1/x?y=1", "127.0.0.1", 8000, "/v1/x?y=1"},
-      {"http://[::1]:9/p", "::1", 9, "/p"},
-      {"http://[::1]", "::1", 80, "/"},
-  };
-  for (const auto& row : good) {
-    const auto url = parse_http_url(row.url);
-    ASSERT_TRUE(url.ok()) << row.url << ": " << url.error().message;
-    EXPECT_EQ(url.value().host, row.host);
-    EXPECT_EQ(url.value().port, row.port);
-    EXPECT_EQ(url.value().path, row.path);
-  }
-  for (const char* bad :
-       {"", "a", "ftp://a", "http://", "http:///x", "http://a:b", "http://a:70000",
-        "http://a:", "http://u@a", "http://a b", "http://a/\r\nx: y"})
-    EXPECT_EQ(parse_http_url(bad).error().code, ErrorCode::invalid_argument) << bad;
-  EXPECT_EQ(parse_http_url("https://a").error().code, ErrorCode::unsupported);
-}
 
 HttpUrl at_port(uint16_t port) { return {.host = "127.0.0.1", .port = port, .path = "/"}; }
 
