@@ -1,7 +1,7 @@
 // Included before every source of xgrammar that compiles grammars (cmake/Xgrammar.cmake). It warns
 // where it leaves a part of a structure out; here that is an error. What is thrown comes from a
 // destructor that may throw: that of a warning may not, and an allocation in it could end the
-// process where memory is limited (allocation_budget.h).
+// process where memory is limited (structure_worker.h).
 #pragma once
 
 #include <support/logging.h>

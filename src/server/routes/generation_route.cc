@@ -70,6 +70,7 @@ std::optional<ApiError> over_tokens(ServerState& server, Intake& intake) {
 
 /// Runs on the server's thread.
 void begin(ServerState& server, const IntakePointer& intake) {
+  if (intake->client_gone) return;  // its line is written
   if (auto over = over_tokens(server, *intake)) intake->parsed = *std::move(over);
   if (const auto* refused = std::get_if<ApiError>(&intake->parsed)) {
     server.metrics.refuse(refused->status);
@@ -109,6 +110,8 @@ void take_in(ServerState& server, const IntakePointer& intake) {
   }
   const auto next = [&server, intake] { judge_prompt(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
+  server.http->post(
+      [intake] { intake->call.exchange->on_gone([intake] { intake->client_gone = true; }); });
   const bool taken = server.compiler->post(intake->sound()->turn_tenant, [&server, intake, next] {
     compile(server, *intake);
     server.http->post(next);
@@ -127,7 +130,6 @@ void answer_generation(ServerState& server, Call call) {
     return call.exchange->respond(error_response(api, error));
   }
   const auto intake = std::make_shared<Intake>(api, std::move(call), ApiError{});
-  intake->call.exchange->on_gone([intake] { intake->client_gone = true; });
   const bool queued = server.parser->post([&server, intake] { take_in(server, intake); });
   if (!queued) intake->call.exchange->respond(too_busy(api));
 }
