@@ -17,6 +17,7 @@
 #include "server/http/http_server.h"
 #include "server/http/loading_door.h"
 #include "server/request/generation_request.h"
+#include "server/routes/response_store.h"
 #include "server/served_model.h"
 
 namespace nibble {
