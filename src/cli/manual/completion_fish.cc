@@ -7,7 +7,7 @@ namespace nibble {
 namespace {
 
 /// In single quotes of fish, where only a quote and a backslash are special.
-std::string quoted(std::string_view text) {
+std::string fish_word(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
     if (c == '\'' || c == '\\') out += '\\';
@@ -24,13 +24,13 @@ std::string value_part(std::string_view placeholder) {
   std::string words;
   for (const std::string_view word : placeholder_words(placeholder))
     words += concat(words.empty() ? "" : " ", word);
-  return words.empty() ? " -f" : concat(" -f -a ", quoted(words));
+  return words.empty() ? " -f" : concat(" -f -a ", fish_word(words));
 }
 
 std::string option_part(const Verb& verb, const Option& option) {
   const std::string start =
       concat("complete -c nibble -n '__nibble_verb ", verb_key(verb), "' -l ");
-  const std::string help = concat(" -d ", quoted(short_help(option.help)), "\n");
+  const std::string help = concat(" -d ", fish_word(short_help(option.help)), "\n");
   if (!option.value.empty())
     return concat(start, option.name, " -r", value_part(option.value), help);
   return concat(start, option.name, help, start, "no-", option.name, help);
@@ -61,11 +61,11 @@ complete -c nibble -n __nibble_no_verb -l version -d 'prints the version'
     const auto words = second_words(first);
     const Verb* only = words.empty() ? find_verb(std::vector{std::string(first)}) : nullptr;
     text += concat("complete -c nibble -n __nibble_no_verb -a ", first, " -d ",
-                   quoted(only != nullptr ? only->summary : "several verbs"), "\n");
+                   fish_word(only != nullptr ? only->summary : "several verbs"), "\n");
     if (!words.empty()) groups += concat(groups.empty() ? "" : " ", first);
     for (const auto& [word, verb] : words)
       text += concat("complete -c nibble -n '__nibble_verb ", first, "' -a ", word, " -d ",
-                     quoted(verb->summary), "\n");
+                     fish_word(verb->summary), "\n");
   }
   constexpr std::string_view kPlace = "GROUPS";
   text.replace(text.find(kPlace), kPlace.size(), groups);
