@@ -69,10 +69,10 @@ class Checks:
             5, f"{other} line 2")
 
     def test_every_value_is_toml_and_holds(self):
-        for verb in re.findall(r"(?m)^## nibble (\S+)", self.run("man", "--markdown")):
-            first = self.run(verb, "--print-config")
+        for verb in re.findall(r"(?m)^## nibble (.+)", self.run("man", "--markdown")):
+            first = self.run(*verb.split(), "--print-config")
             path = self.file(first)
-            again = tomllib.loads(self.run(verb, "--print-config", "--config", path))
+            again = tomllib.loads(self.run(*verb.split(), "--print-config", "--config", path))
             assert again == tomllib.loads(first), verb
         words = ["--served-model-name=a,b", "--no-web", "--uds=\"\\ \x7fü", "--max-model-len=32K"]
         read = tomllib.loads(self.run("serve", "--print-config", *words))["serve"]
