@@ -10,7 +10,6 @@
 #include "cli/quantizing/quantize_first.h"
 #include "cli/serving/batch_lines.h"
 #include "cli/serving/client_setup.h"
-#include "grammar/structure_worker.h"
 
 namespace nibble {
 

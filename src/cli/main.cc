@@ -105,7 +105,7 @@ int no_verb(Terminal& terminal, const std::vector<std::string>& words) {
 }
 
 int run(const std::vector<std::string>& words) {
-  Terminal terminal;
+  Terminal terminal({"/proc/self/exe", kStructureWorkerWord});
   if (words.empty()) {
     terminal.err(overview());
     return kExitUsage;

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace nibble {
 
@@ -45,8 +46,10 @@ void on_interrupt(int) {
 
 }  // namespace
 
-Terminal::Terminal()
-    : err_watcher_(watcher_of(STDERR_FILENO)), input_watcher_(watcher_of(STDIN_FILENO)) {}
+Terminal::Terminal(std::vector<std::string> structure_worker)
+    : err_watcher_(watcher_of(STDERR_FILENO)),
+      input_watcher_(watcher_of(STDIN_FILENO)),
+      structure_worker_(std::move(structure_worker)) {}
 
 Result<void> Terminal::out(std::string_view text) {
   size_t done = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -17,7 +18,10 @@ enum class Watcher : uint8_t { person, log };
 
 class Terminal {
  public:
-  Terminal();
+  /// `structure_worker`: the command by which this program compiles structures in processes of its
+  /// own. A program that does not know the command would do anything else with it, so only main.cc
+  /// gives one; without it structures are compiled in this process.
+  explicit Terminal(std::vector<std::string> structure_worker = {});
   /// Writes to standard output: results only. A broken pipe is an error to stop on.
   Result<void> out(std::string_view text);
   /// Writes to standard error: everything else.
@@ -25,10 +29,12 @@ class Terminal {
   Watcher err_watcher() const { return err_watcher_; }
   Watcher input_watcher() const { return input_watcher_; }
   int width() const;
+  const std::vector<std::string>& structure_worker() const { return structure_worker_; }
 
  private:
   Watcher err_watcher_;
   Watcher input_watcher_;
+  std::vector<std::string> structure_worker_;
 };
 
 /// Progress on standard error. Call update as often as you like.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "grammar/structure_worker.h"
 
 namespace nibble {
 namespace {
@@ -45,7 +44,7 @@ Result<std::unique_ptr<InProcessServer>> InProcessServer::start(const Arguments&
   EngineSettings settings = setup.settings();
   settings.waiting_max = 1 << 20;  // requests on their way are bounded by the caller
   ServerOptions options;
-  options.structure_worker = {"/proc/self/exe", kStructureWorkerWord};
+  options.structure_worker = terminal.structure_worker();
   options.http.listening = Listening::off;
   options.step_deadline = setup.step_deadline;
   auto server = TRY(Server::start(std::move(setup.model.backend), setup.model.config, settings,

@@ -12,7 +12,6 @@
 #include "cli/options/flag_errors.h"
 #include "cli/serving/answer_options.h"
 #include "cli/serving/client_setup.h"
-#include "grammar/structure_worker.h"
 #include "server/task_thread.h"
 
 namespace nibble {
@@ -177,7 +176,7 @@ Result<ServerOptions> read_server_flags(const Arguments& arguments) {
 
 Result<ServerOptions> read_server_options(const Arguments& arguments, Terminal& terminal) {
   ServerOptions options = TRY(read_server_flags(arguments));
-  options.structure_worker = {"/proc/self/exe", kStructureWorkerWord};
+  options.structure_worker = terminal.structure_worker();
   options.log = line_writer(terminal);
   if (arguments.enabled("log-requests") && !arguments.enabled("disable-log-requests"))
     options.request_log = options.log;
