@@ -8,10 +8,14 @@ namespace {
 
 constexpr std::string_view kThinkEnd = "</think>";
 
+/// `found` is text of the server, whose line breaks are not those of the error.
 Error unreadable(std::string_view expected, std::string_view found) {
-  return make_error(ErrorCode::corrupt, {.what = "the server's answer",
-                                         .expected = std::string(expected),
-                                         .found = std::string(found.substr(0, 120))});
+  std::string excerpt(found.substr(0, 120));
+  std::ranges::replace_if(
+      excerpt, [](char c) { return c >= 0 && c < ' '; }, ' ');
+  return make_error(
+      ErrorCode::corrupt,
+      {.what = "the server's answer", .expected = std::string(expected), .found = excerpt});
 }
 
 void set_limits(const TaskItem& item, const AskSettings& settings, Json& body) {
