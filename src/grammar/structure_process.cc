@@ -25,6 +25,7 @@ namespace nibble {
 namespace {
 
 constexpr int kAskEveryMs = 10;
+constexpr int kEndLooks = 20;  // as many, until a worker without an answer counts as alive
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 Error not_started(std::string_view why) {
@@ -147,12 +148,19 @@ Result<int> StructureProcess::begin() {
 }
 
 StructureProcess::Worker StructureProcess::look_at_worker() {
-  const std::lock_guard lock(mutex_);
-  if (worker_ < 0) return Worker::ended;
-  siginfo_t state = {};
   constexpr int kLook = WEXITED | WNOHANG | WNOWAIT;
-  const int known = ::waitid(P_PID, static_cast<id_t>(worker_), &state, kLook);
-  return known != 0 || state.si_pid == worker_ ? Worker::ended : Worker::runs;
+  // A process that is killed closes its sockets some time before it counts as ended.
+  for (int looks_left = kEndLooks; looks_left > 0; --looks_left) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (worker_ < 0) return Worker::ended;
+      siginfo_t state = {};
+      const int known = ::waitid(P_PID, static_cast<id_t>(worker_), &state, kLook);
+      if (known != 0 || state.si_pid == worker_) return Worker::ended;
+    }
+    ::poll(nullptr, 0, kAskEveryMs);
+  }
+  return Worker::runs;
 }
 
 Result<StructureProcess::Answer> StructureProcess::compile(std::string_view source,
