@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "tensor/tensor.h"
@@ -33,7 +34,7 @@ class TensorSource {
   Result<Tensor> read(const TensorEntry& entry) const {
     Tensor tensor(entry.dtype, entry.shape);
     TRY(read_bytes(entry, 0, tensor.span()));
-    return tensor;
+    return Result<Tensor>(std::move(tensor));
   }
 
  protected:
