@@ -8,6 +8,12 @@ step "compressed-tensors and transformers read what quantize writes" "$python" \
   tools/oracle/quantize_test.py build/test/src/cli/nibble pebble/model
 must "configure release" cmake --preset release
 must "build release" cmake --build build/release --target nibble
+step "the hub of the tests is a hub" "$python" tests/hub/fake_hub_test.py --older "$older_hub"
+step "pull survives what goes wrong" "$python" tests/hub/pull_faults_test.py --nibble build/release/src/cli/nibble
+step "eval canary, and generated tasks" "$python" tests/cli/canary_test.py --nibble build/release/src/cli/nibble \
+  --model pebble/model
+step "every command of README and docs" "$python" tests/docs/docs_test.py \
+  --nibble build/release/src/cli/nibble --model pebble/model
 step "headers of published checkpoints" build/test/src/quantize/nibble_quantize_test \
   --gtest_also_run_disabled_tests --gtest_filter="*Published*"
 step "10,000 fuzzed requests" build/test/src/server/nibble_server_test \
