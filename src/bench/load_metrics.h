@@ -47,7 +47,7 @@ struct LoadMetrics {
   double good_per_second = 0.0;
   double output_per_second = 0.0;  // tokens over the whole run
   double total_per_second = 0.0;
-  /// The same with what the server counted of answers that were stopped. Absent: none were.
+  /// It also takes what the server counted of answers that were stopped. Absent: none were.
   std::optional<double> output_with_stopped, total_with_stopped;
   /// Tokens a second while every client of a closed loop has a request in flight: from the last of
   /// the first tokens that the clients see to the end of the first client that finds no more

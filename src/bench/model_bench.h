@@ -18,7 +18,7 @@ struct ModelTest {
   int32_t depth = 0;     // tokens that each sequence has in its cache before
   int32_t batch = 1;     // sequences at once
 };
-/// As llama-bench calls it: "pp512", "tg128 @ d4096".
+/// The name that llama-bench gives it: "pp512", "tg128 @ d4096".
 std::string model_test_name(const ModelTest& test);
 /// Positions that a sequence of the test needs.
 int32_t context_of(const ModelTest& test);

@@ -109,7 +109,7 @@ struct KernelTable {
   int queries_per_tile;
 
   void (*linear)(const LinearPanels& args);
-  /// The same for activations with few bits, of formats that have_low_activations(): x is low_x.
+  /// It multiplies activations with few bits, of formats that have_low_activations(): x is low_x.
   void (*linear_low)(const LinearPanels& args);
   /// One row of k_padded values for linear_low: with nvfp4 weights int8 codes, scales and offsets,
   /// 3/2 k_padded bytes; with FP8 weights BF16, 2 k_padded bytes.

@@ -63,7 +63,7 @@ inline Ints dot_bytes(Ints sum, const Bytes (&w)[4], const std::byte* x) {
         sum.lane[lane] += int32_t{w[word].lane[lane][i]} * static_cast<int8_t>(x[4 * word + i]);
   return sum;
 }
-/// The same for R rows of x, `stride` bytes apart, and P panels; w: [4][P].
+/// It does that for R rows of x, `stride` bytes apart, and P panels; w: [4][P].
 template <int R, int P>
 void dot_tile(Ints (&sum)[R][P], const Bytes (*w)[P], const std::byte* x, int64_t stride) {
   for (int p = 0; p < P; ++p) {

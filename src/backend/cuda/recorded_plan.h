@@ -1,5 +1,5 @@
-// Which passes of generated tokens are recorded, and the memory that recordings take. Without CUDA
-// headers: `nibble plan` asks the same functions as the backend.
+// The passes of generated tokens that are recorded, and the memory that recordings take. It has no
+// CUDA headers: `nibble plan` asks the same functions as the backend.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace nibble {
 /// answers. Errors: invalid_argument if nothing has it, with the nearest name.
 Result<std::string> search_options(const Verb& verb, std::string_view keyword);
 
-/// The same over all verbs, each under its name.
+/// It searches all verbs, each under its name.
 Result<std::string> search_all_options(std::string_view keyword);
 
 }  // namespace nibble
