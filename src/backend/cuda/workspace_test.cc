@@ -140,7 +140,7 @@ TEST(Workspace, IsWhatAServerPrints) {
               0.05);
 }
 
-/// There are as many recordings as sequences need, in the rows that there are; the largest has 256 rows.
+/// There are as many recordings as sequences need, in the rows that there are, 256 rows at most.
 TEST(RecordedPlan, FollowsSequencesAndRows) {
   const ModelConfig config = real_config("qwen3.6-35b-a3b");
   const auto last = [&](int32_t sequences, int32_t rows) {
