@@ -10,11 +10,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 
 
 def shards(folder):
@@ -30,6 +30,13 @@ def read_header(path):
 def write_header(path, text, body):
     raw = text.encode() if isinstance(text, str) else json.dumps(text).encode()
     path.write_bytes(struct.pack("<Q", len(raw)) + raw + body)
+
+
+def size_of(path):
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def edit_json(path, change):
@@ -431,14 +438,29 @@ class Table:
             self.expect(" ".join(words), ["quantize", self.model, self.work / "o", *words], [1, 2],
                         pieces, gone=self.work / "o")
 
+    def stopped_halfway(self, command, out, journal):
+        """A process of `command` that SIGSTOP holds while its journal is there; a run that was
+        done before it could be stopped is begun again."""
+        for _ in range(50):
+            shutil.rmtree(out, ignore_errors=True)
+            run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while run.poll() is None and size_of(journal) <= 2000:
+                pass
+            if run.poll() is None:
+                run.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, run.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                if run.poll() is None and journal.exists():
+                    return run
+                run.kill()
+            run.wait()
+        raise SystemExit("none of 50 quantizations could be stopped halfway")
+
     def unfinished(self):
         """A run that is killed in the middle, then asked to go on with something else."""
         source, out = self.damaged(no_damage), self.work / "unfinished"
         command = [self.nibble, "quantize", source, out, "--journal-every", "0", "--no-progress"]
-        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         journal = out / ".nibble-journal"
-        while run.poll() is None and not (journal.exists() and journal.stat().st_size > 2000):
-            time.sleep(0.001)
+        run = self.stopped_halfway(command, out, journal)
         self.expect("two writers", command[1:], [2], ["another process at work"], gone=out)
         run.kill()
         run.wait()

@@ -88,6 +88,7 @@ Result<Sources> open_sources(const Arguments& arguments, const Sequences& sequen
 
 Result<int> score_texts(const Arguments& arguments, ScoreReport report, Terminal& terminal) {
   report.request.folder = TRY(checkpoint_folder(arguments.positional(1), terminal));
+  report.request.use = ModelUse::judging;
   ScoreRequest request{.sequences = TRY(sequences_of(arguments, report.request.folder))};
   const LoadedModel model = TRY(load_model(report.request));
   terminal.err(model.notice);
@@ -147,6 +148,7 @@ Result<int> eval_kl(const Arguments& arguments, Terminal& terminal) {
     report.stored_reference = *other;
   } else {
     report.reference_request = report.request;
+    report.reference_request->use = ModelUse::judging;
     report.reference_request->folder = TRY(checkpoint_folder(*other, terminal));
   }
   return score_texts(arguments, std::move(report), terminal);
