@@ -264,11 +264,9 @@ Result<Json> parse_json(std::string_view text, std::string_view source, const Js
                               rapidjson::kParseNumbersAsStringsFlag |
                               rapidjson::kParseValidateEncodingFlag;
   // MemoryStream ends with NUL events, so a NUL byte inside the text must be refused by hand.
-  if (text.find('\0') != std::string_view::npos) {
-    return make_error(ErrorCode::corrupt,
-                      {.what = concat(source, " is not JSON"),
-                       .found = concat("a NUL byte at offset ", text.find('\0'))});
-  }
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
+    return make_error(ErrorCode::corrupt, {.what = concat(source, " is not valid JSON at byte ",
+                                                          nul, ": a NUL byte")});
   const auto outcome = reader.Parse<kFlags>(stream, builder);
   if (outcome.IsError()) {
     const std::string reason = builder.refusal().empty()

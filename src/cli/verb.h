@@ -141,7 +141,7 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kPullVerb,
     kLsVerb, kRmVerb, kShowVerb, kPushVerb, kManVerb, kCompletionVerb, kBenchServeVerb,
-    kBenchModelVerb, kBenchStartupVerb, kBenchQuantizeVerb, kEvalVerb;
+    kBenchModelVerb, kBenchStartupVerb, kBenchQuantizeVerb, kBenchFormatsVerb, kEvalVerb;
 
 /// All verbs, in the order of the help.
 std::span<const Verb* const> all_verbs();

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "hub/blob_hash.h"
 #include "hub/cache_folder.h"
-#include "hub/http_url.h"
+#include "hub/url_origin.h"
 #include "hub/hub_replies.h"
 
 namespace nibble {

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "hub/cache_scan.h"
 #include "hub/download_plan.h"
-#include "hub/http_url.h"
+#include "hub/url_origin.h"
 #include "hub/hub_name.h"
 #include "hub/hub_replies.h"
 #include "hub/hub_tree.h"

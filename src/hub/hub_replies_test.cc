@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hub/http_url.h"
+#include "hub/url_origin.h"
 #include "hub/hub_name.h"
 #include "hub/hub_tree.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/json.h"
-#include "hub/http_url.h"
+#include "hub/url_origin.h"
 #include "hub/hub_replies.h"
 
 namespace nibble {

@@ -185,6 +185,39 @@ TEST_F(OtherApis, AStreamedResponseIsNumberedAndEndsWhole) {
   EXPECT_EQ(at(at(cut, "incomplete_details"), "reason").as_string(), "max_output_tokens");
 }
 
+/// The tokens of the text alone, in whole answers and in streams.
+TEST_F(OtherApis, ResponsesHaveLogprobsWhereTheyAreIncluded) {
+  start("why</think>\n\nHello");
+  const std::string asked =
+      R"("include":["message.output_text.logprobs"],"top_logprobs":2,"temperature":0})";
+  const auto words_of = [](const Json& logprobs) {
+    std::string words;
+    for (const Json& entry : logprobs.as_array()) {
+      EXPECT_EQ(at(entry, "top_logprobs").as_array().size(), 2U);
+      words += at(entry, "token").as_string();
+    }
+    return words;
+  };
+  const auto part_of = [](const Json& response) {
+    return at(at(response, "output").as_array()[1], "content").as_array()[0];
+  };
+  const Json whole = json(ask(post(kResponses, R"({"input":"hi",)" + asked)).second);
+  EXPECT_EQ(words_of(at(part_of(whole), "logprobs")), "\n\nHello");
+  std::string streamed;
+  const std::vector<Json> seen = stream(kResponses, R"({"input":"hi","stream":true,)" + asked);
+  for (const Json& event : seen)
+    if (at(event, "type").as_string() == "response.output_text.delta")
+      streamed += words_of(at(event, "logprobs"));
+  EXPECT_EQ(streamed, "\n\nHello");
+  EXPECT_EQ(words_of(at(part_of(at(seen.back(), "response")), "logprobs")), "\n\nHello");
+  const Json none = json(ask(post(kResponses, R"({"input":"hi","top_logprobs":2})")).second);
+  EXPECT_TRUE(at(part_of(none), "logprobs").as_array().empty());
+  EXPECT_EQ(ask(post(kResponses, R"({"input":"hi","include":["message.output_text.logprobs"],)"
+                                 R"("top_logprobs":21})"))
+                .first,
+            400);
+}
+
 TEST_F(OtherApis, TextRoutes) {
   start("x");
   const auto answer = [&](const char* path, const std::string& body) {

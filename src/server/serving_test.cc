@@ -96,6 +96,39 @@ TEST_F(ServingTest, StopIdsWaitForMinTokensAndEosCanBeIgnored) {
   EXPECT_EQ(at(choice(by_id), "stop_reason").as_int(), 98);
 }
 
+TEST_F(ServingTest, TheStopIsTheEndOfTheAnswerWhereAsked) {
+  start("a.b.c");
+  const std::string kept = R"(,"stop":".","include_stop_str_in_output":true)";
+  EXPECT_EQ(texts(completion(kept))[0], "a.");
+  EXPECT_EQ(streamed(kept, 1)[0], "a.");
+  EXPECT_EQ(at(choice(completion(kept)), "stop_reason").as_string(), ".");
+  EXPECT_EQ(texts(completion(kept + R"(,"min_tokens":3)"))[0], "a.b.");
+  const std::string by_id = R"(,"stop_token_ids":[98],"include_stop_str_in_output":true)";
+  EXPECT_EQ(texts(completion(by_id))[0], "a.b");
+  EXPECT_EQ(texts(completion(R"(,"include_stop_str_in_output":true)"))[0], "a.b.c");
+}
+
+TEST_F(ServingTest, TokensAndWordsCanBeForbidden) {
+  start("abcd");
+  EXPECT_EQ(texts(completion(R"(,"allowed_token_ids":[97],"max_tokens":4)"))[0], "aaaa");
+  const std::string text = texts(completion(R"(,"bad_words":["bc"],"max_tokens":4)"))[0];
+  EXPECT_TRUE(text.starts_with("ab")) << text;
+  EXPECT_NE(text[2], 'c');
+  EXPECT_EQ(texts(completion(R"(,"bad_words":["bd"],"max_tokens":4)"))[0], "abcd");
+}
+
+TEST_F(ServingTest, LogprobsHoldTheChosenTokenAndCanCallItById) {
+  start("ab");
+  const Json none = at(choice(completion(R"(,"logprobs":0)")), "logprobs");
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(at(none, "top_logprobs").as_array()[i].as_object().size(), 1U);
+  const Json by_id =
+      at(choice(completion(R"(,"logprobs":1,"return_tokens_as_token_ids":true)")), "logprobs");
+  EXPECT_EQ(at(by_id, "tokens").as_array()[0].as_string(), "token_id:97");
+  EXPECT_NE(at(by_id, "top_logprobs").as_array()[1].find("token_id:98"), nullptr);
+  EXPECT_EQ(at(by_id, "text_offset").as_array()[1].as_int(), 1);
+}
+
 TEST_F(ServingTest, ChoicesDifferAndRepeatWithTheirSeed) {
   start_script({});
   const std::string fields = R"(,"n":4,"temperature":50,"max_tokens":12,"ignore_eos":true,"seed":)";

@@ -40,7 +40,9 @@ def main():
         for line in lines:
             for port, server in zip(PORTS, (first, second)):
                 line = line.replace(f"http://127.0.0.1:{port}", server.url)
-            words = [model if word == "pebble/model" else word for word in shlex.split(line)]
+            words = [model if word == "pebble/model"
+                     else str(ROOT / word) if word.startswith("pebble/") else word
+                     for word in shlex.split(line)]
             if words[1:3] == ["bench", "serve"]:  # a busy machine of tests is not the question
                 words += ["--late-ms", "2000"]
             done = subprocess.run([nibble, *words[1:]], cwd=work, text=True, capture_output=True,

@@ -166,6 +166,19 @@ class Checks:
                                              temperature=0, reasoning={"effort": "none"})
         assert [item.type for item in quick.output] == ["message"], quick
 
+    def test_responses_logprobs(self):
+        fields = {"model": self.name, "input": "What is 12 + 34?", "temperature": 0,
+                  "top_logprobs": 3, "include": ["message.output_text.logprobs"],
+                  "max_output_tokens": 300}
+        part = self.client.responses.create(**fields).output[-1].content[0]
+        assert "".join(each.token for each in part.logprobs).strip() == part.text, part
+        for each in part.logprobs:
+            assert len(each.top_logprobs) == 3 and each.logprob <= 0, each
+            assert each.top_logprobs[0].logprob >= each.logprob, each
+        streamed = [each for event in self.client.responses.create(**fields, stream=True)
+                    if event.type == "response.output_text.delta" for each in event.logprobs]
+        assert [each.token for each in streamed] == [each.token for each in part.logprobs]
+
     def test_responses_stream_and_tool_loop(self):
         tool = {"type": "function", **TOOL["function"], "strict": False}
         fields = {"model": self.name, "temperature": 0, "tools": [tool, {"type": "web_search"}],

@@ -8,6 +8,7 @@
 #include "bench/load_series.h"
 #include "bench/load_text.h"
 #include "cli/benchmarks/bench_machine.h"
+#include "cli/benchmarks/work_folder.h"
 #include "cli/options/flag_errors.h"
 #include "cli/options/folders.h"
 #include "plan/text_table.h"
@@ -49,22 +50,6 @@ Result<Request> read_request(const Arguments& arguments) {
   return request;
 }
 
-/// A folder of this process that is removed with the object.
-class WorkFolder {
- public:
-  explicit WorkFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-  ~WorkFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 struct Work {
   const Checkpoint& checkpoint;
   const QuantPlan& plan;
@@ -80,8 +65,7 @@ struct Rounds {
 
 Result<void> run_round(const Arguments& arguments, const Request& request, const Work& work,
                        Rounds& rounds) {
-  const WorkFolder folder(std::filesystem::path(*arguments.text("work")) /
-                          concat(".nibble-bench-", ::getpid()));
+  const WorkFolder folder(*arguments.text("work"));
   QuantizeOptions options = request.options;
   options.cancelled = interrupted;
   const auto begin = std::chrono::steady_clock::now();

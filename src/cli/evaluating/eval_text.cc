@@ -37,29 +37,6 @@ Result<std::vector<std::string>> texts_of(const std::string& path) {
   return texts;
 }
 
-/// All texts as pieces of at most --sequence-tokens; a piece of one token predicts nothing.
-Result<Sequences> sequences_of(const Arguments& arguments, const std::filesystem::path& folder) {
-  const Tokenizer tokenizer = TRY(Tokenizer::load(folder));
-  const auto longest = TRY(arguments.integer("sequence-tokens", 2, 1 << 20));
-  int64_t room = int64_t{1} << 40;
-  if (arguments.given("max-tokens")) room = TRY(arguments.integer("max-tokens", 2, room));
-  Sequences sequences;
-  for (int file = 2; file < arguments.positional_count(); ++file) {
-    const std::vector<std::string> texts = TRY(texts_of(arguments.positional(file)));
-    for (const std::string& text : texts) {
-      const auto ids = TRY(tokenizer.encode(text, SpecialTokens::plain_text));
-      const auto end = std::min(room, static_cast<int64_t>(ids.size()));
-      for (int64_t at = 0; at + 1 < end; at += longest)
-        sequences.emplace_back(ids.begin() + at, ids.begin() + std::min(end, at + longest));
-      room -= end;
-    }
-  }
-  if (sequences.empty())
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = "TEXT", .expected = "at least two tokens", .found = "fewer"});
-  return sequences;
-}
-
 std::vector<int64_t> rows_of(const Sequences& sequences) {
   std::vector<int64_t> rows;
   for (const auto& ids : sequences) rows.push_back(static_cast<int64_t>(ids.size()));
@@ -89,7 +66,7 @@ Result<Sources> open_sources(const Arguments& arguments, const Sequences& sequen
 Result<int> score_texts(const Arguments& arguments, ScoreReport report, Terminal& terminal) {
   report.request.folder = TRY(checkpoint_folder(arguments.positional(1), terminal));
   report.request.use = ModelUse::judging;
-  ScoreRequest request{.sequences = TRY(sequences_of(arguments, report.request.folder))};
+  ScoreRequest request{.sequences = TRY(text_sequences(arguments, report.request.folder, 2))};
   const LoadedModel model = TRY(load_model(report.request));
   terminal.err(model.notice);
   Sources sources = TRY(open_sources(arguments, request.sequences, model.config, report));
@@ -125,6 +102,30 @@ Result<void> check_words(const Arguments& arguments, std::string_view usage) {
 }
 
 }  // namespace
+
+Result<std::vector<std::vector<int32_t>>> text_sequences(const Arguments& arguments,
+                                                         const std::filesystem::path& folder,
+                                                         int first) {
+  const Tokenizer tokenizer = TRY(Tokenizer::load(folder));
+  const auto longest = TRY(arguments.integer("sequence-tokens", 2, 1 << 20));
+  int64_t room = int64_t{1} << 40;
+  if (arguments.given("max-tokens")) room = TRY(arguments.integer("max-tokens", 2, room));
+  Sequences sequences;
+  for (int file = first; file < arguments.positional_count(); ++file) {
+    const std::vector<std::string> texts = TRY(texts_of(arguments.positional(file)));
+    for (const std::string& text : texts) {
+      const auto ids = TRY(tokenizer.encode(text, SpecialTokens::plain_text));
+      const auto end = std::min(room, static_cast<int64_t>(ids.size()));
+      for (int64_t at = 0; at + 1 < end; at += longest)
+        sequences.emplace_back(ids.begin() + at, ids.begin() + std::min(end, at + longest));
+      room -= end;
+    }
+  }
+  if (sequences.empty())
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "TEXT", .expected = "at least two tokens", .found = "fewer"});
+  return sequences;
+}
 
 Result<int> eval_perplexity(const Arguments& arguments, Terminal& terminal) {
   TRY(check_words(arguments, "DIR TEXT..."));

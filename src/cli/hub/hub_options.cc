@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "cli/options/folders.h"
 #include "cli/options/hub_cache.h"
-#include "hub/http_url.h"
+#include "hub/url_origin.h"
 #include "hub/hub_replies.h"
 
 namespace nibble {

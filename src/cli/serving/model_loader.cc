@@ -196,7 +196,11 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   }
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
-  const Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
+  Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
+  if (request.reader) {
+    model.rounded = request.reader(*model.checkpoint, weights);
+    weights = weights.over(*model.rounded);
+  }
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
   const auto memory = model.backend->device_memory();
   model.weight_bytes = memory ? memory->weights : text_weight_bytes(*model.checkpoint);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "model/backend.h"
 #include "model/config/config.h"
 #include "model/config/rope_override.h"
+#include "model/weights/weights.h"
 
 namespace nibble {
 
@@ -31,10 +33,13 @@ struct ModelRequest {
   BackendOptions options;
   bool direct_io = false;
   ModelUse use = ModelUse::serving;
+  /// Makes what the weights are read through, once they are bound; empty: the checkpoint itself.
+  std::function<std::unique_ptr<TensorSource>(const Checkpoint&, const Weights&)> reader = {};
 };
 
 struct LoadedModel {
   std::unique_ptr<Checkpoint> checkpoint;  // null for random weights
+  std::unique_ptr<TensorSource> rounded;   // what its weights were read through, if anything
   ModelConfig config;
   int64_t weight_bytes = 0;          // on the card: as the backend holds them; else as stored
   std::unique_ptr<Backend> backend;  // not yet reserved

@@ -15,6 +15,10 @@ inline void forbid_token(std::span<uint32_t> bits, int32_t token) {
   bits[static_cast<size_t>(token) / 32] &= ~(1U << (static_cast<uint32_t>(token) % 32));
 }
 
+inline void allow_token(std::span<uint32_t> bits, int32_t token) {
+  bits[static_cast<size_t>(token) / 32] |= 1U << (static_cast<uint32_t>(token) % 32);
+}
+
 /// Clears all bits but that of `token`, which stays as it is.
 inline void forbid_all_but(std::span<uint32_t> bits, int32_t token) {
   const bool allowed = has_token(bits, token);

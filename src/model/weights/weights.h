@@ -101,6 +101,10 @@ class Weights {
   /// Weights in the places that synthetic_weights.h names. `tensors` must outlive the result.
   static Weights made_up(const TensorSource& tensors, SyntheticWeights places);
 
+  /// The same places, read from `tensors`, which must have a tensor of the same shape under every
+  /// bound name, and outlive the result; plain linears may have another plain type.
+  Weights over(const TensorSource& tensors) const;
+
   const LinearSource& embedding() const { return embedding_; }  // [vocab_rows, hidden]
   const LinearSource& head() const { return head_; }            // = embedding when tied
   const VectorSource& final_norm() const { return final_norm_; }

@@ -91,6 +91,12 @@ Result<std::vector<float>> load_vector(const TensorSource& tensors, const Vector
   return widen(raw.view());
 }
 
+Weights Weights::over(const TensorSource& tensors) const {
+  Weights other = *this;
+  other.tensors_ = &tensors;
+  return other;
+}
+
 Result<LinearWeight> Weights::load(const LinearSource& source) const {
   return load_linear(*tensors_, source);
 }

@@ -19,6 +19,9 @@ class AnswerWriter {
   /// number of add, finish.
   virtual std::string begin(const TokenCounts& counts) = 0;
   virtual std::string add(const OutputEvent& event) = 0;
+  /// Log-probabilities of tokens of the text, entries as chat_logprobs() makes them, before the
+  /// events that give the text. An API that has none drops them.
+  virtual void take_logprobs(const Json::Array& /*entries*/) {}
   virtual std::string finish(const ChoiceEnd& end, const TokenCounts& counts) = 0;
   /// The whole answer, after finish.
   virtual Json whole() const = 0;

@@ -127,13 +127,18 @@ void Generation::take(EngineEvent event) {
   Choice& choice = choices_[static_cast<size_t>(at)];
   if (auto* fresh = std::get_if<NewTokens>(&event)) {
     if (done_) return;
-    for (const int32_t token : fresh->tokens) choice.decoder.push(token);
+    const bool all = writer_ == nullptr;  // of every token, else of those of the text
+    for (size_t i = 0; i < fresh->tokens.size(); ++i) {
+      const bool told = all || choice.decoder.is_content(fresh->tokens[i]);
+      choice.decoder.push(fresh->tokens[i]);
+      if (told && i < fresh->logprobs.size())
+        choice.logprobs.push_back(std::move(fresh->logprobs[i]));
+    }
     choice.tokens += static_cast<int64_t>(fresh->tokens.size());
     last_token_ = Clock::now();
     if (first_token_ == Clock::time_point()) first_token_ = last_token_;
     if (request_.return_token_ids)
       choice.token_ids.insert(choice.token_ids.end(), fresh->tokens.begin(), fresh->tokens.end());
-    for (auto& position : fresh->logprobs) choice.logprobs.push_back(std::move(position));
     return;
   }
   if (auto* prompt = std::get_if<PromptLogprobs>(&event)) {
@@ -150,6 +155,8 @@ void Generation::take(EngineEvent event) {
 void Generation::take_end(Choice& choice, Finished finished) {
   choice.finished = std::move(finished);
   --unfinished_;
+  if (request_.stop_text == StopText::kept && choice.finished->stop_token >= 0)
+    choice.decoder.push(choice.finished->stop_token);
   choice.decoder.finish();
   if (request_.return_token_ids && choice.finished->stop_token >= 0)
     choice.token_ids.push_back(choice.finished->stop_token);

@@ -126,6 +126,7 @@ class Generation {
   /// True if facts about the text may be told: it has passed, or there is no filter.
   bool text_passed(const Choice& choice) const;
   Json logprobs_of(Choice& choice) const;
+  TokenNames token_names() const { return {&served_.tokenizer, request_.token_name}; }
   bool shown(const OutputEvent& event) const;
 
   const ServedModel& served_;

@@ -50,7 +50,7 @@ Json Generation::whole_logprobs(size_t index) {
   Choice& choice = choices_[index];
   if (request_.echo == Echo::none || !request_.sampling.wants_logprobs())
     return logprobs_of(choice);
-  Json logprobs = echo_logprobs(served_.tokenizer, prompt_of(index).front(), choice.prompt_logprobs,
+  Json logprobs = echo_logprobs(token_names(), prompt_of(index).front(), choice.prompt_logprobs,
                                 choice.text_offset);
   append_logprobs(logprobs, logprobs_of(choice));
   return logprobs;
@@ -120,9 +120,9 @@ Json Generation::logprobs_of(Choice& choice) const {
   auto positions = std::exchange(choice.logprobs, {});
   if (request_.completion == Completion::dropped) positions.clear();
   if (positions.empty() && request_.delivery == Delivery::stream) return {};
-  return request_.api == Api::chat
-             ? chat_logprobs(served_.tokenizer, positions)
-             : completion_logprobs(served_.tokenizer, positions, choice.text_offset);
+  return request_.api != Api::completions
+             ? chat_logprobs(token_names(), positions)
+             : completion_logprobs(token_names(), positions, choice.text_offset);
 }
 
 Metrics::Calls Generation::calls() const {

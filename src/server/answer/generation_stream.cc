@@ -46,7 +46,7 @@ bool Generation::send_echo(size_t index) {
   const OutputEvent event{.kind = OutputEvent::Kind::content, .text = echo_text(index)};
   Json logprobs;
   if (request_.sampling.wants_logprobs())
-    logprobs = echo_logprobs(served_.tokenizer, prompt_of(index).front(), choice.prompt_logprobs,
+    logprobs = echo_logprobs(token_names(), prompt_of(index).front(), choice.prompt_logprobs,
                              choice.text_offset);
   send_choice(index, chunk_choice(head_, static_cast<int32_t>(index), &event, {}, nullptr,
                                   std::move(logprobs)));
@@ -55,7 +55,10 @@ bool Generation::send_echo(size_t index) {
 
 std::string Generation::write_blocks() {
   std::string events;
-  for (const OutputEvent& event : events_of(0)) events += writer_->add(event);
+  const std::vector<OutputEvent> fresh = events_of(0);
+  const Json logprobs = logprobs_of(choices_.front());
+  if (const Json* entries = logprobs.find("content")) writer_->take_logprobs(entries->as_array());
+  for (const OutputEvent& event : fresh) events += writer_->add(event);
   return events;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "server/answer/response_json.h"
 
 namespace nibble {
 
@@ -34,13 +33,13 @@ Json prompt_logprobs_json(const Tokenizer& tokenizer, std::span<const PositionLo
   return Json(std::move(list));
 }
 
-Json echo_logprobs(const Tokenizer& tokenizer, int32_t first_token,
+Json echo_logprobs(const TokenNames& names, int32_t first_token,
                    std::span<const PositionLogprobs> positions, size_t& text_offset) {
   const PositionLogprobs first{.chosen = {first_token, 0.0}, .top = {}};
-  Json logprobs = completion_logprobs(tokenizer, {&first, 1}, text_offset);
+  Json logprobs = completion_logprobs(names, {&first, 1}, text_offset);
   logprobs.set("token_logprobs", Json(Json::Array(1)));
   logprobs.set("top_logprobs", Json(Json::Array(1)));
-  append_logprobs(logprobs, completion_logprobs(tokenizer, positions, text_offset));
+  append_logprobs(logprobs, completion_logprobs(names, positions, text_offset));
   return logprobs;
 }
 

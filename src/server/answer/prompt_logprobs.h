@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "engine/messages.h"
+#include "server/answer/response_json.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nibble {
@@ -18,7 +19,7 @@ Json prompt_logprobs_json(const Tokenizer& tokenizer, std::span<const PositionLo
 
 /// {tokens, token_logprobs, top_logprobs, text_offset} of a prompt; the first token has nulls.
 /// `text_offset` goes on from its value.
-Json echo_logprobs(const Tokenizer& tokenizer, int32_t first_token,
+Json echo_logprobs(const TokenNames& names, int32_t first_token,
                    std::span<const PositionLogprobs> positions, size_t& text_offset);
 
 /// Appends the lists of `more` to those of `logprobs`, both of a completion.

@@ -8,17 +8,14 @@ namespace nibble {
 
 namespace {
 
-/// A token's text for people: invalid UTF-8 as U+FFFD; its bytes are given beside it.
-std::string token_text(const Tokenizer& tokenizer, int32_t token) {
-  return tokenizer.decode({&token, 1}, SkipSpecial::no);
-}
+constexpr double kLogprobMin = -9999.0;  // JSON has no minus infinity
 
-Json token_entry(const Tokenizer& tokenizer, const TokenLogprob& entry) {
+Json token_entry(const TokenNames& names, const TokenLogprob& entry) {
   Json::Array bytes;
-  for (const char c : tokenizer.id_to_token_bytes(entry.token).value_or(std::string_view{}))
+  for (const char c : names.tokenizer->id_to_token_bytes(entry.token).value_or(std::string_view{}))
     bytes.push_back(Json(static_cast<int>(static_cast<unsigned char>(c))));
-  return json_object({{"token", Json(token_text(tokenizer, entry.token))},
-                      {"logprob", Json(std::max(entry.logprob, -9999.0))},
+  return json_object({{"token", Json(names(entry.token))},
+                      {"logprob", Json(std::max(entry.logprob, kLogprobMin))},
                       {"bytes", Json(std::move(bytes))}});
 }
 
@@ -120,33 +117,42 @@ void ChoiceText::add(const OutputEvent& event) {
   }
 }
 
-Json chat_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions) {
+std::string TokenNames::text_of(int32_t token) const {
+  return tokenizer->decode({&token, 1}, SkipSpecial::no);
+}
+
+std::string TokenNames::operator()(int32_t token) const {
+  return name == TokenName::id ? concat("token_id:", token) : text_of(token);
+}
+
+Json chat_logprobs(const TokenNames& names, std::span<const PositionLogprobs> positions) {
   Json::Array content;
   for (const PositionLogprobs& position : positions) {
-    Json entry = token_entry(tokenizer, position.chosen);
+    Json entry = token_entry(names, position.chosen);
     Json::Array top;
-    for (const TokenLogprob& other : position.top) top.push_back(token_entry(tokenizer, other));
+    for (const TokenLogprob& other : position.top) top.push_back(token_entry(names, other));
     entry.set("top_logprobs", Json(std::move(top)));
     content.push_back(std::move(entry));
   }
   return json_object({{"content", Json(std::move(content))}});
 }
 
-Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions,
+Json completion_logprobs(const TokenNames& names, std::span<const PositionLogprobs> positions,
                          size_t& text_offset) {
   Json::Array tokens;
   Json::Array logprobs;
   Json::Array tops;
   Json::Array offsets;
   for (const PositionLogprobs& position : positions) {
-    const std::string text = token_text(tokenizer, position.chosen.token);
-    tokens.push_back(Json(text));
-    logprobs.push_back(Json(std::max(position.chosen.logprob, -9999.0)));
+    const std::string name = names(position.chosen.token);
+    tokens.push_back(Json(name));
+    logprobs.push_back(Json(std::max(position.chosen.logprob, kLogprobMin)));
     offsets.push_back(Json(text_offset));
-    text_offset += characters_of(text);
+    text_offset += characters_of(names.text_of(position.chosen.token));
     Json top(Json::Object{});
     for (const TokenLogprob& other : position.top)
-      top.set(token_text(tokenizer, other.token), Json(std::max(other.logprob, -9999.0)));
+      top.set(names(other.token), Json(std::max(other.logprob, kLogprobMin)));
+    top.set(name, logprobs.back());
     tops.push_back(std::move(top));
   }
   return json_object({{"tokens", Json(std::move(tokens))},

@@ -56,10 +56,20 @@ struct ChoiceText {
   void add(const OutputEvent& event);
 };
 
+/// How log-probabilities call tokens: by their text, where invalid UTF-8 is U+FFFD, or by their
+/// ids.
+struct TokenNames {
+  const Tokenizer* tokenizer;
+  TokenName name = TokenName::text;
+  std::string text_of(int32_t token) const;
+  std::string operator()(int32_t token) const;
+};
+
 /// {"content":[{token, logprob, bytes, top_logprobs}]}.
-Json chat_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions);
-/// {tokens, token_logprobs, top_logprobs, text_offset}; the offset goes on from `text_offset`.
-Json completion_logprobs(const Tokenizer& tokenizer, std::span<const PositionLogprobs> positions,
+Json chat_logprobs(const TokenNames& names, std::span<const PositionLogprobs> positions);
+/// {tokens, token_logprobs, top_logprobs, text_offset}; the offset, in characters of the text, goes
+/// on from `text_offset`. The chosen token is among the top ones even where it is no best one.
+Json completion_logprobs(const TokenNames& names, std::span<const PositionLogprobs> positions,
                          size_t& text_offset);
 
 /// A choice of a whole answer.

@@ -11,6 +11,7 @@ struct Item {
   std::string text;           // or the JSON of a call's arguments
   std::string call_id, name;  // of a call
   std::string status = "in_progress";
+  Json::Array logprobs = {};  // of a message
 };
 
 class ResponsesWriter final : public AnswerWriter {
@@ -34,7 +35,13 @@ class ResponsesWriter final : public AnswerWriter {
     }
     if (output.kind == OutputEvent::Kind::tool_begin) return events;
     items_.back().text += output.text;
-    return events + event(concat(stem(), ".delta"), part_members({{"delta", Json(output.text)}}));
+    Members grown = {{"delta", Json(output.text)}};
+    if (kind == OutputEvent::Kind::content) grown.push_back({"logprobs", Json(settle_logprobs())});
+    return events + event(concat(stem(), ".delta"), part_members(std::move(grown)));
+  }
+
+  void take_logprobs(const Json::Array& entries) override {
+    waiting_logprobs_.insert(waiting_logprobs_.end(), entries.begin(), entries.end());
   }
 
   std::string finish(const ChoiceEnd& end, const TokenCounts& counts) override {
@@ -75,6 +82,13 @@ class ResponsesWriter final : public AnswerWriter {
     return named_event(name, data);
   }
 
+  /// Those that waited for text, now of the open message.
+  Json::Array settle_logprobs() {
+    Json::Array& all = items_.back().logprobs;
+    all.insert(all.end(), waiting_logprobs_.begin(), waiting_logprobs_.end());
+    return std::exchange(waiting_logprobs_, {});
+  }
+
   /// The place of the open item.
   Members item_members(Members more) const {
     Members members = {{"item_id", Json(items_.back().id)},
@@ -104,7 +118,7 @@ class ResponsesWriter final : public AnswerWriter {
     return json_object({{"type", Json("output_text")},
                         {"text", Json(text)},
                         {"annotations", Json(Json::Array{})},
-                        {"logprobs", Json(Json::Array{})}});
+                        {"logprobs", Json(text.empty() ? Json::Array{} : item.logprobs)}});
   }
 
   /// `text`: what is said so far, empty when it opens.
@@ -158,8 +172,11 @@ class ResponsesWriter final : public AnswerWriter {
     Item& item = items_.back();
     item.status = status;
     const bool call = item.kind == OutputEvent::Kind::tool_begin;
+    const bool message = item.kind == OutputEvent::Kind::content;
+    if (message) settle_logprobs();
     Members said = {{call ? "arguments" : "text", Json(item.text)}};
     if (call) said.push_back({"name", Json(item.name)});
+    if (message) said.push_back({"logprobs", Json(item.logprobs)});
     std::string events = event(concat(stem(), ".done"), part_members(std::move(said)));
     if (!call)
       events +=
@@ -191,7 +208,8 @@ class ResponsesWriter final : public AnswerWriter {
   AnswerHead head_;
   Json echoed_;
   std::vector<Item> items_;
-  bool open_ = false;  // the last of them
+  Json::Array waiting_logprobs_;  // of text that did not come yet
+  bool open_ = false;             // the last of them
   int64_t number_ = 0;
   std::string status_ = "in_progress";
   Json incomplete_, usage_;

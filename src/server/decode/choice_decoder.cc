@@ -10,7 +10,7 @@ ChoiceDecoder::ChoiceDecoder(const ServedModel& model, Options options)
       split_(options.split),
       stops_after_(options.stops_after),
       detokenizer_(model.tokenizer, options.skip_special),
-      stops_(std::move(options.stops)),
+      stops_(std::move(options.stops), options.stop_text),
       parser_(options.start, options.parse_tools, std::move(options.schemas)) {}
 
 std::optional<Marker> ChoiceDecoder::marker_of(int32_t token) const {

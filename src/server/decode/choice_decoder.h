@@ -21,6 +21,7 @@ class ChoiceDecoder {
  public:
   struct Options {
     std::vector<std::string> stops;
+    StopText stop_text = StopText::cut;
     int32_t stops_after = 0;  // tokens in whose text no stop string is looked for
     SplitReasoning split = SplitReasoning::yes;
     StartIn start = StartIn::content;
@@ -41,6 +42,8 @@ class ChoiceDecoder {
   int32_t complete_calls() const { return parser_.complete_calls(); }
   int32_t malformed_calls() const { return parser_.malformed_calls(); }
   int32_t reasoning_tokens() const { return reasoning_tokens_; }
+  /// True if `token`, as the next one, would be text of the answer: no thinking, call or tag.
+  bool is_content(int32_t token) const { return parser_.in_content() && !marker_of(token); }
 
  private:
   /// A tag token's place in the whole text, [begin, begin + marker_text size).

@@ -54,6 +54,7 @@ class OutputParser {
   /// Those that began with the tag and were none: their text is prose.
   int32_t malformed_calls() const { return malformed_calls_; }
   bool in_reasoning() const { return state_ == State::reasoning; }
+  bool in_content() const { return state_ == State::content; }
 
  private:
   enum class State : uint8_t {

@@ -7,7 +7,8 @@
 
 namespace nibble {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopMatcher::StopMatcher(std::vector<std::string> stops, StopText text)
+    : stops_(std::move(stops)), text_(text) {
   for (const std::string& stop : stops_) CHECK(!stop.empty(), "an empty stop string");
 }
 
@@ -31,7 +32,8 @@ std::string StopMatcher::push(std::string_view text) {
   }
   if (best != nullptr) {
     matched_ = *best;
-    return std::exchange(held_, {}).substr(0, best_end - best->size());
+    const size_t cut = text_ == StopText::kept ? 0 : best->size();
+    return std::exchange(held_, {}).substr(0, best_end - cut);
   }
   size_t keep = 0;  // the longest suffix that begins some stop string
   for (const std::string& stop : stops_) {

@@ -3,6 +3,7 @@
 // text, so they agree on where it is.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,12 +16,16 @@
 
 namespace nibble {
 
+/// kept: the stop string that ends a text is given as its end.
+enum class StopText : uint8_t { cut, kept };
+
 class StopMatcher {
  public:
   /// No string may be empty. An empty list never matches and holds nothing back.
-  explicit StopMatcher(std::vector<std::string> stops);
+  explicit StopMatcher(std::vector<std::string> stops, StopText text = StopText::cut);
 
-  /// Text that is certain to come before any stop string. After a match: nothing, ever.
+  /// Text that is certain to come before any stop string, or ends with the one that matched and is
+  /// kept. After a match: nothing, ever.
   std::string push(std::string_view text);
   /// Text in which no stop string may lie, not even the beginning of one: it comes back whole.
   std::string pass(std::string_view text);
@@ -33,6 +38,7 @@ class StopMatcher {
 
  private:
   std::vector<std::string> stops_;
+  StopText text_;
   std::string held_;
   std::optional<std::string> matched_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/sample/thinking_budget.h"
+#include "server/decode/token_limits.h"
 #include "server/request/generation_request.h"
 
 namespace nibble {
@@ -54,6 +55,13 @@ std::unique_ptr<TokenConstraint> GenerationRequest::constraint(const ServedModel
   if (auto limit = thinking_limit(served, start)) members.push_back(std::move(limit));
   if (!stops.empty())
     members.push_back(std::make_unique<StopStrings>(served.tokenizer, stops, min_tokens));
+  if (!allowed_tokens.empty() || !banned_words.empty()) {
+    TokenLimits::Options limits{.allowed = allowed_tokens, .banned = banned_words, .exempt = {}};
+    if (api != Api::completions) limits.exempt = served.thinking_close;
+    if (api != Api::completions && served.tags.think_end)
+      limits.exempt.push_back(*served.tags.think_end);
+    members.push_back(std::make_unique<TokenLimits>(std::move(limits)));
+  }
   if (grammar) {
     const bool thinking = api != Api::completions && start == StartIn::reasoning;
     members.push_back(

@@ -115,6 +115,16 @@ std::optional<ApiError> structure_of_a_part(const GenerationRequest& request) {
        .advice = "end the messages with one of the user, or leave the structure out"});
 }
 
+/// Together they may leave no token that can follow.
+std::optional<ApiError> token_rules_beside_structure(const GenerationRequest& request) {
+  if (!request.structure || (request.allowed_tokens.empty() && request.banned_words.empty()))
+    return std::nullopt;
+  const char* name = request.allowed_tokens.empty() ? "bad_words" : "allowed_token_ids";
+  return ApiError::field(name, {.what = concat(name, " beside tools or a structure of the answer"),
+                                .expected = "one of the two",
+                                .advice = "leave it out, or say it in the structure"});
+}
+
 ApiError unknown_model(std::string_view name) {
   return {.status = 404,
           .message = concat("the model ", shown(Json(name)), " is not served here; ",
@@ -160,6 +170,7 @@ bool GenerationRequest::calls_held() const {
 
 ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {
   ChoiceDecoder::Options options{.stops = stops,
+                                 .stop_text = stop_text,
                                  .stops_after = min_tokens,
                                  .start = StartIn::content,
                                  .parse_tools = calls_held() ? ParseTools::sound : parse_tools,
@@ -218,6 +229,7 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
   read_structure(fields, model, request, std::move(calls));
   if (fields.error()) return *fields.error();
   if (auto error = structure_of_a_part(request)) return *error;
+  if (auto error = token_rules_beside_structure(request)) return *error;
   truncate_prompts(model, request);
   if (lengths == Lengths::any) return request;
   if (auto error = settle_lengths(model, limits, request)) return *error;

@@ -25,6 +25,8 @@ enum class Delivery : uint8_t { whole, stream };
 enum class Echo : uint8_t { none, prompt };
 /// continued: the answer continues the text of the conversation's last message.
 enum class AnswerStart : uint8_t { anew, continued };
+/// id: "token_id:ID".
+enum class TokenName : uint8_t { text, id };
 /// dropped: max_tokens 0, for the sake of the prompt's log-probabilities.
 enum class Completion : uint8_t { given, dropped };
 
@@ -63,11 +65,15 @@ struct GenerationRequest {
   std::optional<int32_t> prompt_tokens_max;       // of the end that is kept; -1: as many as fit
   enum class PromptEnd : uint8_t { last, first };
   PromptEnd kept_end = PromptEnd::last;
-  std::optional<int32_t> max_tokens_default;      // the profile's
+  std::optional<int32_t> max_tokens_default;  // the profile's
   int32_t min_tokens = 0;
   std::vector<int32_t> stop_ids;
   std::vector<std::string> stops;
-  SamplingParams sampling;  // choice 0
+  StopText stop_text = StopText::cut;
+  std::vector<int32_t> allowed_tokens;             // empty: all
+  std::vector<std::vector<int32_t>> banned_words;  // the tokens of each
+  TokenName token_name = TokenName::text;          // in log-probabilities
+  SamplingParams sampling;                         // choice 0
   ParseTools parse_tools = ParseTools::no;
   ToolSchemas schemas;
   SkipSpecial skip_special = SkipSpecial::yes;

@@ -122,6 +122,12 @@ TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
         "stop", "16 strings, found 17"},
        {with(R"("stop_token_ids":[300])"), "stop_token_ids", "below 300"},
        {with(R"("stop_token_ids":5)"), "stop_token_ids", "list"},
+       {with(R"("allowed_token_ids":[300])"), "allowed_token_ids", "below 300"},
+       {with(R"("allowed_token_ids":{})"), "allowed_token_ids", "list"},
+       {with(R"("bad_words":"x")"), "bad_words", "list"},
+       {with(R"("bad_words":[""])"), "bad_words", "1 to"},
+       {with(R"("bad_words":[7])"), "bad_words", "string"},
+       {with(R"("include_stop_str_in_output":1)"), "include_stop_str_in_output", "true or false"},
        {with(R"("logit_bias":[])"), "logit_bias", "object"},
        {with(R"("logit_bias":{"a":1})"), "logit_bias", "below 300"},
        {with(R"("logit_bias":{"300":1})"), "logit_bias", "below 300"},
@@ -247,9 +253,9 @@ TEST(GenerationRequest, RefusesByNameWhatIsNotBuilt) {
        {R"("response_format":{"type":"json_object"})",
         R"("response_format":{"type":"json_schema"})", R"("tool_choice":"required")",
         R"("tool_choice":{"type":"function"})", R"("structured_outputs":{"structural_tag":{}})",
-        R"("bad_words":["x"])", R"("use_beam_search":true)", R"("best_of":2)", R"("echo":true)",
-        R"("suffix":"x")", R"("chat_template":"x")", R"("documents":[{}])",
-        R"("lora":[{"id":0,"scale":1}])", R"("lora_path":"a")"}) {
+        R"("use_beam_search":true)", R"("best_of":2)", R"("echo":true)", R"("suffix":"x")",
+        R"("chat_template":"x")", R"("documents":[{}])", R"("lora":[{"id":0,"scale":1}])",
+        R"("lora_path":"a")"}) {
     const std::string name(field + 1, std::string_view(field).find('"', 1) - 1);
     expect_refusals(Api::chat, {{with(field), name.c_str(), name.c_str()}});
   }

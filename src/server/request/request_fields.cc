@@ -64,41 +64,6 @@ void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationR
   if (wanted) request.sampling.top_logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
-void read_stops(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
-                GenerationRequest& request) {
-  if (!fields.flag("ignore_eos").value_or(false)) request.stop_ids = model.stop_ids;
-  if (const Json* ids = fields.find("stop_token_ids")) {
-    const bool list = ids->is_array() && ids->as_array().size() <= limits.logit_bias_max;
-    for (const Json& id : list ? ids->as_array() : Json::Array{Json()}) {
-      if (!id.is_int() || id.as_int() < 0 || id.as_int() >= model.vocab_rows)
-        return fields.refuse("stop_token_ids",
-                             {.what = "stop_token_ids",
-                              .expected = concat("a list of at most ", limits.logit_bias_max,
-                                                 " token ids below ", model.vocab_rows),
-                              .found = list ? shown(id) : shown(*ids)});
-      request.stop_ids.push_back(static_cast<int32_t>(id.as_int()));
-    }
-  }
-  const Json* stop = fields.find("stop");
-  if (stop == nullptr) return;
-  const Json::Array strings = stop->is_array() ? stop->as_array() : Json::Array{*stop};
-  const ErrorParts refusal = {.what = "stop",
-                              .expected = "a string, or a list of strings, none empty"};
-  if (strings.size() > limits.stop_strings_max)
-    return fields.refuse("stop",
-                         {.what = "stop",
-                          .expected = concat("at most ", limits.stop_strings_max, " strings"),
-                          .found = concat(strings.size())});
-  for (const Json& string : strings) {
-    if (!string.is_string() || string.as_string().empty()) return fields.refuse("stop", refusal);
-    if (string.as_string().size() > limits.stop_bytes_max)
-      return fields.refuse("stop", {.what = "a stop string",
-                                    .expected = concat("at most ", limits.stop_bytes_max, " bytes"),
-                                    .found = concat(string.as_string().size())});
-    request.stops.push_back(string.as_string());
-  }
-}
-
 void read_streaming(FieldReader& fields, GenerationRequest& request) {
   if (fields.flag("stream").value_or(false)) request.delivery = Delivery::stream;
   const bool progress = fields.flag("return_progress").value_or(false);
@@ -163,14 +128,10 @@ void read_truncation(FieldReader& fields, const ServedModel& model, GenerationRe
 void refuse_unbuilt(FieldReader& fields, const GenerationRequest& request) {
   const Json off(false);
   const Json zero(0);
-  for (const char* name : {"bad_words", "allowed_token_ids"})
-    fields.unsupported(name, {Json(Json::Array{})});
   for (const char* name :
        {"logprob_token_ids", "kv_transfer_params", "logits_processors", "custom_logit_processor"})
     fields.unsupported(name);
-  for (const char* name :
-       {"include_stop_str_in_output", "use_beam_search", "return_tokens_as_token_ids"})
-    fields.unsupported(name, {off});
+  fields.unsupported("use_beam_search", {off});
   for (const std::string_view name : kAdapterFields) {
     const Json* adapter = fields.find(name);
     if (adapter != nullptr && *adapter != Json(Json::Array{}))
@@ -209,6 +170,8 @@ void read_common_fields(FieldReader& fields, const ServedModel& model, const Req
   read_logit_bias(fields, model, limits, request.sampling);
   read_logprobs(fields, limits, request);
   read_stops(fields, model, limits, request);
+  read_token_rules(fields, model, limits, request);
+  if (fields.flag("return_tokens_as_token_ids").value_or(false)) request.token_name = TokenName::id;
   read_serving_fields(fields, model, limits, request);
   refuse_unbuilt(fields, request);
   request.choices = static_cast<int32_t>(fields.integer("n", 1, limits.choices_max).value_or(1));

@@ -13,6 +13,12 @@ void read_common_fields(FieldReader& fields, const ServedModel& model, const Req
 /// Thinking budget, repetition, echo and prompt logprobs, priority, cache salt, time limit.
 void read_serving_fields(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
                          GenerationRequest& request);
+/// The ids and strings that end the answer.
+void read_stops(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
+                GenerationRequest& request);
+/// allowed_token_ids and bad_words, as vLLM has them.
+void read_token_rules(FieldReader& fields, const ServedModel& model, const RequestLimits& limits,
+                      GenerationRequest& request);
 /// Names under which other servers take adapters (LoRA); none are served here.
 inline constexpr std::string_view kAdapterFields[] = {"lora", "lora_path", "lora_request",
                                                       "adapter_id"};

@@ -1,4 +1,6 @@
 // POST /v1/responses as a chat request. Names: OpenAI's Responses API.
+#include <algorithm>
+
 #include "server/request/chat_translation.h"
 #include "server/request/request_fields.h"
 #include "server/request/translation_parts.h"
@@ -23,6 +25,7 @@ class Translation {
   void tools();
   void tool_choice();
   void format();
+  void logprobs();
   void refuse_stored();
 
   const Json& body_;
@@ -183,6 +186,18 @@ void Translation::format() {
             json_object({{"type", Json(type)}, {"json_schema", std::move(schema)}}));
 }
 
+/// Log-probabilities of the answer's text are an entry of `include`, their number a field.
+void Translation::logprobs() {
+  const Json* include = fields_.find("include");
+  const bool wanted =
+      include != nullptr && include->is_array() &&
+      std::ranges::find(include->as_array(), Json("message.output_text.logprobs")) !=
+          include->as_array().end();
+  if (!wanted) return;
+  chat_.set("logprobs", Json(true));
+  copy_members(body_, {{"top_logprobs", "top_logprobs"}}, chat_);
+}
+
 void Translation::refuse_stored() {
   for (const char* name : {"previous_response_id", "conversation"})
     if (fields_.find(name) != nullptr)
@@ -229,6 +244,7 @@ TranslatedBody Translation::run() {
   tools();
   tool_choice();
   format();
+  logprobs();
   if (const Json* reasoning = fields_.find("reasoning"))
     copy_members(*reasoning, {{"effort", "reasoning_effort"}}, chat_);
   if (fields_.error()) return *fields_.error();

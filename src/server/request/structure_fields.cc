@@ -109,6 +109,11 @@ std::optional<GrammarSource> StructureReader::read() {
     if (const Json* value = fields_.find(spelling.name))
       spelled(spelling.name, spelling.kind, *value);
   if (const Json* outputs = fields_.find("structured_outputs")) {
+    if (!outputs->is_object())
+      fields_.refuse("structured_outputs", {.what = "structured_outputs",
+                                            .expected = "an object with json, regex, choice, "
+                                                        "grammar or json_object",
+                                            .found = shown(*outputs)});
     for (const Spelling& spelling : kInside)
       if (const Json* value = outputs->find(spelling.name); value != nullptr && !value->is_null())
         spelled(concat("structured_outputs.", spelling.name), spelling.kind, *value);

@@ -94,6 +94,9 @@ TEST_F(StructureTest, Refusals) {
   EXPECT_EQ(param(R"(,"response_format":7)"), "response_format");
   EXPECT_EQ(param(R"(,"response_format":{"type":"text","json_schema":{"strict":[]}})"),
             "response_format");
+  EXPECT_EQ(param(R"(,"structured_outputs":3)"), "structured_outputs");
+  EXPECT_EQ(param(R"(,"guided_choice":["a"],"allowed_token_ids":[5])"), "allowed_token_ids");
+  EXPECT_EQ(param(R"(,"guided_choice":["a"],"bad_words":["a"])"), "bad_words");
   EXPECT_EQ(param(R"(,"guided_choice":[])"), "guided_choice");
   EXPECT_EQ(param(R"(,"guided_choice":"no")"), "guided_choice");
   EXPECT_EQ(param(R"(,"guided_regex":7)"), "guided_regex");

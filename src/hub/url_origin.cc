@@ -1,5 +1,5 @@
 // The rules of what is an address here: http or https, a host, no user and password.
-#include "hub/http_url.h"
+#include "hub/url_origin.h"
 
 #include <curl/curl.h>
 
