@@ -116,7 +116,8 @@ class Checks:
     def test_the_group_lists_its_verbs(self):
         done = subprocess.run([self.nibble, "bench"], capture_output=True, text=True)
         assert done.returncode == 2 and not done.stdout
-        for kind in ("serve URL", "model DIR", "startup DIR", "quantize DIR", "formats DIR"):
+        for kind in ("serve URL", "model DIR", "startup DIR", "quantize DIR",
+                     "formats DIR TEXT..."):
             assert f"nibble bench {kind}: " in done.stderr, done.stderr
         helped = subprocess.run([self.nibble, "bench", "--help"], capture_output=True, text=True)
         assert helped.returncode == 0 and helped.stdout == done.stderr
