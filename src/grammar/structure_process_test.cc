@@ -146,7 +146,7 @@ std::string counted_patterns(int count) {
 }
 
 TEST(StructureProcess, CompilingHasItsMemory) {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer has reserved all of its address space before";
 #endif
   constexpr size_t kMemory = size_t{16} << 20;
