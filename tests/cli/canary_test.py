@@ -180,27 +180,6 @@ class Checks:
         for name in names:
             assert (made / name).read_bytes() == (ROOT / "pebble/hard" / name).read_bytes(), name
 
-    def test_commands_of_the_page(self):
-        """Those of the first block of docs/evaluation.md, which write to other places here."""
-        page = (ROOT / "docs/evaluation.md").read_text()
-        lines = page.split("```sh\n")[1].split("```")[0].splitlines()
-        quantized, results = self.work / "quantized", self.work / "page.jsonl"
-        subprocess.run([self.nibble, "quantize", self.model, quantized], check=True,
-                       capture_output=True)
-        assert len(lines) >= 6, lines
-        for line in lines:
-            places = {"out/pebble": quantized, "results.jsonl": results}
-            if " canary " in line:
-                places["pebble/tasks/json.jsonl"] = self.decisions  # a few of them
-            for place, other in places.items():
-                line = line.replace(place, str(other))
-            words = line.split()
-            assert words[:2] == ["nibble", "eval"], line
-            done = subprocess.run([self.nibble, *words[1:]], cwd=ROOT, capture_output=True,
-                                  text=True, timeout=300)
-            flips = words[2] == "canary" and "decisions changed" in done.stdout
-            assert done.stdout and (done.returncode == 0 or flips), (line, done)
-
     def test_retrieval(self):
         made = self.work / "retrieval.jsonl"
         subprocess.run([sys.executable, ROOT / "tools/eval/make_retrieval.py", self.model, made,
