@@ -88,7 +88,11 @@ Result<Variables> make_variables(Runtime& runtime, const TemplateInput& input,
 Result<void> decode_arguments(Json& call, std::string_view where) {
   Json* function = call.find("function");
   Json* arguments = (function != nullptr ? function : &call)->find("arguments");
-  if (arguments == nullptr || !arguments->is_string()) return {};
+  if (arguments == nullptr || arguments->is_null() || arguments->is_object()) return {};
+  if (!arguments->is_string())
+    return make_error(ErrorCode::invalid_argument, {.what = concat(where, ".arguments"),
+                                                    .expected = "the text of a JSON object",
+                                                    .found = arguments->type_name()});
   const std::string text = arguments->as_string();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     *arguments = Json(Json::Object{});
@@ -115,6 +119,11 @@ Result<void> prepare_message(Json& message, std::string_view where) {
       message.find("reasoning_content") == nullptr) {
     message.set("reasoning_content", Json(reasoning->as_string()));
   }
+  const Json* answered = message.find("tool_call_id");
+  if (answered != nullptr && !answered->is_null() && !answered->is_string())
+    return make_error(ErrorCode::invalid_argument, {.what = concat(where, ".tool_call_id"),
+                                                    .expected = "a string or null",
+                                                    .found = answered->type_name()});
   Json* calls = message.find("tool_calls");
   if (calls == nullptr || calls->is_null()) return {};
   if (!calls->is_array())

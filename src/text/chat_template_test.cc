@@ -185,6 +185,11 @@ TEST(ChatTemplate, BadMessagesAreNamed) {
   EXPECT_EQ(error(R"([{"tool_calls": ""}])").message,
             "messages[0].tool_calls: expected a list of calls or null, found string");
   EXPECT_TRUE(prepare_messages(json(R"([{"tool_calls": null}])")).ok());
+  EXPECT_EQ(
+      error(R"([{"tool_calls": [{"function": {"arguments": 5}}]}])").message,
+      "messages[0].tool_calls[0].arguments: expected the text of a JSON object, found integer");
+  EXPECT_EQ(error(R"([{"tool_call_id": true}])").message,
+            "messages[0].tool_call_id: expected a string or null, found boolean");
   const Error list = error(R"([{"tool_calls": [{"function": {"arguments": "[1]"}}]}])");
   EXPECT_EQ(list.message,
             "messages[0].tool_calls[0].arguments: expected the text of a JSON object, "

@@ -70,6 +70,20 @@ const Json* read_messages(FieldReader& fields, const RequestLimits& limits) {
 
 /// A list of {"type":"function","function":{"name":...}}. Other types of tool are left out, since
 /// clients send some that only their own service knows.
+/// Refuses a description that is no text, and parameters that are no schema.
+void check_function(FieldReader& fields, const std::string& place, const Json& function) {
+  const Json* description = function.find("description");
+  if (description != nullptr && !description->is_null() && !description->is_string())
+    fields.refuse("tools", {.what = concat("the description of ", place),
+                            .expected = "a string or null",
+                            .found = shown(*description)});
+  const Json* parameters = function.find("parameters");
+  if (parameters != nullptr && !parameters->is_null() && !parameters->is_object())
+    fields.refuse("tools", {.what = concat("the parameters of ", place),
+                            .expected = "an object, the JSON schema of the arguments, or null",
+                            .found = shown(*parameters)});
+}
+
 Json read_tools(FieldReader& fields, const RequestLimits& limits) {
   const Json* tools = fields.find("tools");
   if (tools == nullptr) return {};
@@ -90,6 +104,8 @@ Json read_tools(FieldReader& fields, const RequestLimits& limits) {
       fields.refuse("tools", {.what = concat("tools[", i, "]"),
                               .expected = "{\"type\": \"function\", \"function\": {\"name\": ...}}",
                               .found = shown(tool)});
+    else
+      check_function(fields, concat("tools[", i, "]"), *function);
     kept.push_back(tool);
   }
   return kept.empty() ? Json() : Json(std::move(kept));

@@ -135,8 +135,15 @@ TEST(GenerationRequest, RefusesValuesOutsideTheirRange) {
        {with(R"("logit_bias":{"5":101})"), "logit_bias", "-100 to 100"},
        {with(R"("tools":5)"), "tools", "list"},
        {with(R"("tools":[{"type":"function"}])"), "tools", "tools[0]"},
+       {with(R"("tools":[{"type":"function","function":{"name":"f","description":{}}}])"), "tools",
+        "description of tools[0]"},
+       {with(R"("tools":[{"type":"function","function":{"name":"f","parameters":[]}}])"), "tools",
+        "parameters of tools[0]"},
        {with(R"("chat_template_kwargs":5)"), "chat_template_kwargs", "object"},
        {with(R"("reasoning_effort":5)"), "reasoning_effort", "string"}});
+  expect_refusals(Api::responses,
+                  {{R"({"input":"x","tools":[{"type":false}]})", "tools", "type of text"},
+                   {R"({"input":"x","tools":[7]})", "tools", "type of text"}});
 }
 
 TEST(GenerationRequest, RefusesServingFieldsOutsideTheirRange) {

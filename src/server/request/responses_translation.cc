@@ -146,6 +146,11 @@ void Translation::tools() {
     return fields_.refuse("tools", {.what = "tools", .expected = "a list", .found = shown(*tools)});
   Json::Array functions;
   for (const Json& tool : tools->as_array()) {
+    const Json* type = tool.find("type");
+    if (type == nullptr || !type->is_string())
+      return fields_.refuse(
+          "tools",
+          {.what = "a tool", .expected = "an object with a type of text", .found = shown(tool)});
     if (text_of(tool, "type") != "function") continue;  // web_search, namespace, custom, ...
     Json function(Json::Object{});
     copy_members(tool,
