@@ -16,8 +16,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
+from checkpoint_edits import forget_hashes  # noqa: E402
 from damaged_checkpoint import edit_json, read_header, shards  # noqa: E402
-from planted_corruptions import CORRUPTIONS, HASHES_ALONE, MIXED, W4A4, forget_hashes  # noqa: E402
+from planted_corruptions import CORRUPTIONS, HASHES_ALONE, MIXED, W4A4  # noqa: E402
 from rounded_elsewhere import rounded_elsewhere  # noqa: E402
 from running_server import run_program_checks  # noqa: E402
 

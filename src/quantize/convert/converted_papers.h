@@ -23,7 +23,7 @@ struct Conversion {
   std::string head_rule = {};
   /// same: every weight decodes to the bits it had, so what was measured still holds.
   enum class Weights : uint8_t { same, other } weights = Weights::same;
-  /// Of all tensors of the output; nothing: they are not known, and none are written.
+  /// Those of every tensor of the output; nothing: they are not known, and none are written.
   std::optional<Hashes> hashes = {};
 };
 
