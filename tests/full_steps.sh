@@ -42,6 +42,8 @@ step "the image" tests/deploy/image_test.sh build/venv-deploy/bin/hadolint build
 step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble
 step "quantize goes on after 200 kills" "$python" tests/cli/crash_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --kills 200
+step "verify sees corruptions without hashes, and cries no wolf" "$python" \
+  tests/cli/verify_corruptions_test.py --nibble build/release/src/cli/nibble --model pebble/model
 step "the web page in Chromium" "$python" tests/web/web_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --shots build/logs/web
 step "no made-up request is answered otherwise than documented" "$python" tests/web/schema_test.py \

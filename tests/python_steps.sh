@@ -53,6 +53,8 @@ beside "score: logits, figures, divergence" "$python" tests/cli/score_test.py --
 beside "sampler goldens are what the oracle gives" "$python" tools/oracle/sampler_golden.py --check
 beside "what verify measures and writes into a card" "$python" tests/cli/verify_test.py \
   --nibble "$nibble" --model pebble/model
+beside "verify sees every corruption by its hash" "$python" tests/cli/verify_corruptions_test.py \
+  --nibble "$nibble" --model pebble/model --only test_here
 beside "what each recipe costs on Pebble" "$python" tests/cli/recipe_quality_test.py \
   --nibble "$nibble" --model pebble/model
 beside "quantize goes on after kills" "$python" tests/cli/crash_test.py --nibble "$nibble" \

@@ -293,6 +293,7 @@ Result<void> CheckpointWriter::append(std::string_view name, std::span<const std
   TRY(state.shards[static_cast<size_t>(place.shard)].write_at(
       data, place.offset + static_cast<uint64_t>(appended)));
   appended += bytes;
+  if (state.options.appended) state.options.appended(name, data);
   state.advance(bytes);
   return {};
 }
@@ -330,6 +331,23 @@ Result<void> CheckpointWriter::add_file(std::string_view name, std::string_view 
   return write_file_atomically(path, text);
 }
 
+const fs::path& CheckpointWriter::folder() const { return state_->folder; }
+
+std::vector<fs::path> CheckpointWriter::files() const {
+  std::vector<fs::path> files;
+  for (const fs::path& file : state_->made_files)
+    files.push_back(file.lexically_relative(state_->folder));
+  std::ranges::sort(files);
+  files.erase(std::ranges::unique(files).begin(), files.end());
+  return files;
+}
+
+Result<void> CheckpointWriter::write_index() {
+  const State& state = *state_;
+  if (state.shards.size() + state.options.linked.size() < 2) return {};
+  return add_file(kIndexFile, index_text(state.plan, state.layout, state.options.linked));
+}
+
 Result<void> CheckpointWriter::finish(const Json& config) {
   State& state = *state_;
   CHECK(!state.kept, "finish() twice");
@@ -341,8 +359,7 @@ Result<void> CheckpointWriter::finish(const Json& config) {
                        .found = concat(state.appended[i])});
   }
   for (File& shard : state.shards) TRY(shard.sync());
-  if (state.shards.size() + state.options.linked.size() > 1)
-    TRY(add_file(kIndexFile, index_text(state.plan, state.layout, state.options.linked)));
+  TRY(write_index());
   TRY(sync_folder(state.folder));
   state.made_files.push_back(state.folder / kConfigFile);
   TRY(write_file_atomically(state.folder / kConfigFile, config.dump_pretty()));

@@ -43,6 +43,8 @@ struct CheckpointWriterOptions {
   std::vector<std::filesystem::path> inputs = {};
   /// Called after each append with the bytes written so far and in all. One call at a time.
   std::function<void(int64_t done, int64_t total)> progress = {};
+  /// Sees the bytes of each append, those of one tensor in their order; on the appending thread.
+  std::function<void(std::string_view tensor, std::span<const std::byte> data)> appended = {};
   /// A description of the work as an object. With it the output has a journal (write_journal.h),
   /// and an unfinished output of the same work is continued. Null: there is no journal.
   Json work = {};
@@ -90,6 +92,13 @@ class CheckpointWriter {
   /// One more file beside the weights: a report, hf_quant_config.json. Replaces a copied one.
   Result<void> add_file(std::string_view name, std::string_view text);
 
+  const std::filesystem::path& folder() const;
+  /// All files of the output so far, sorted, relative to folder(): weights and linked ones too.
+  std::vector<std::filesystem::path> files() const;
+
+  /// Writes the index, if there are several files of weights. Only for callers that need it before
+  /// finish(), which does the same.
+  Result<void> write_index();
   /// Flushes the shards, writes the index (only when there are several shards) and, last,
   /// config.json; then the journal is removed. Every declared byte must have been appended (else
   /// internal).

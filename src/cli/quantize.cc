@@ -8,7 +8,7 @@
 #include "cli/quantizing/calibration_options.h"
 #include "cli/quantizing/quantize_work.h"
 #include "cli/verb.h"
-#include "quantize/verify/verify.h"
+#include "quantize/verify/verify_output.h"
 
 namespace nibble {
 namespace {
@@ -98,15 +98,15 @@ Result<int> dry_run(const Request& request, const QuantPlan& plan, Terminal& ter
 }
 
 /// Checks what was written; its findings are part of the result.
-Result<int> verify_output(const std::filesystem::path& output, Progress::Display display,
-                          Terminal& terminal) {
+Result<int> check_output(const std::filesystem::path& output, Progress::Display display,
+                         Terminal& terminal) {
   VerifyOptions options;
   Progress progress(terminal,
                     {.label = "verify", .unit = "MB", .unit_scale = 1e6, .display = display});
   options.progress = [&](int64_t done, int64_t total) {
     progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
   };
-  const VerifyReport report = TRY(verify_checkpoint(output, options));
+  const VerifyReport report = TRY(verify_output(output, options));
   progress.finish();
   std::string text;
   for (const Finding& finding : report.findings)
@@ -115,6 +115,8 @@ Result<int> verify_output(const std::filesystem::path& output, Progress::Display
   TRY(terminal.out(concat(text, output.string(),
                           report.sound() ? " is sound: " : " is NOT sound: ", report.tensors,
                           " tensors, ", report.quantized_modules, " quantized linears\n")));
+  if (!report.sound())
+    terminal.err("its config.json was removed, so that nothing takes it for a checkpoint\n");
   return report.sound() ? kExitOk : kExitFailure;
 }
 
@@ -151,7 +153,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                                                      terminal));
   if (calibration != nullptr) terminal.err(calibration->seconds_text());
   TRY(terminal.out(report.table()));
-  return verify_output(request.output, display, terminal);
+  return check_output(request.output, display, terminal);
 }
 
 }  // namespace

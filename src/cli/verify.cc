@@ -45,6 +45,16 @@ std::string findings_text(const VerifyReport& report, int64_t limit) {
   return text;
 }
 
+/// How far the folder could be held against hashes, as a line; empty if there is nothing to say.
+std::string hashes_text(const VerifyReport& report) {
+  if (report.hashed == VerifyReport::Hashed::compared)
+    return "every tensor and file was compared with its hash in quantize_hashes.json\n";
+  if (report.hashed == VerifyReport::Hashed::not_kept)
+    return "quantize_report.json names no hashes (an older nibble wrote it): whether bytes changed "
+           "since is not known\n";
+  return "";
+}
+
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const int64_t limit = TRY(arguments.integer("limit", 0, int64_t{1} << 40));
   const std::string folder = TRY(first_folder(arguments, terminal)).string();
@@ -57,6 +67,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const VerifyReport report = TRY(verify_checkpoint(folder, options));
   progress.finish();
   TRY(terminal.out(findings_text(report, limit)));
+  TRY(terminal.out(hashes_text(report)));
   TRY(terminal.out(concat(
       folder, report.sound() ? " is sound: " : " is not sound: ", report.tensors, " tensors, ",
       report.bytes, " bytes, ", report.quantized_modules, " quantized linears; ",

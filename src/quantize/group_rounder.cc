@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hub/blob_hash.h"
 #include "quantize/rounding/fp8_round.h"
 #include "tensor/fp8.h"
 
@@ -96,9 +97,11 @@ Error GroupRounder::bad_weight(const PlannedLinear& linear, const RowBlock& bloc
                      .advice = "the source is damaged: fetch it again"});
 }
 
-/// The first pass. Keeps the blocks of a group that may stay in memory.
-Result<float> GroupRounder::largest(const FusedGroup& group, std::vector<RowBlock>& blocks) const {
+/// The largest magnitude. Keeps the blocks of a group that may stay in memory.
+Result<GroupRounder::FirstPass> GroupRounder::first_pass(const FusedGroup& group,
+                                                         std::vector<RowBlock>& blocks) const {
   float amax = 0;
+  BlobHasher hasher(BlobHashKind::sha256, 0);
   for (RowBlock& block : blocks) {
     TRY(options_.check());
     const PlannedLinear& linear = group.linears[block.linear];
@@ -107,9 +110,21 @@ Result<float> GroupRounder::largest(const FusedGroup& group, std::vector<RowBloc
                                           block.values.shape().count());
     if (!(found <= kWeightMax)) return bad_weight(linear, block);
     amax = std::max(amax, found);
+    hasher.add(block.values.span());
     if (group.bytes > options_.held_bytes_max) block.values = Tensor();
   }
-  return amax;
+  return FirstPass{.amax = amax, .source_hash = hasher.hex()};
+}
+
+Result<std::string> GroupRounder::source_hash(const FusedGroup& group) const {
+  BlobHasher hasher(BlobHashKind::sha256, 0);
+  for (const RowBlock& block : cut(group)) {
+    TRY(options_.check());
+    const LinearSource& source = group.linears[block.linear].source;
+    const Tensor values = TRY(read_rows(source, block.begin, block.rows));
+    hasher.add({values.view().data, static_cast<size_t>(values.bytes())});
+  }
+  return hasher.hex();
 }
 
 Rounding GroupRounder::prepare(const PlannedLinear& linear) const {
@@ -216,10 +231,9 @@ Result<void> GroupRounder::write_scales(const PlannedLinear& linear,
 }
 
 /// Two passes over the group: its largest magnitude, then rounding under the scale it gives.
-Result<std::vector<LinearOutcome>> GroupRounder::round(const FusedGroup& group,
-                                                       ThreadPool& threads) const {
+Result<RoundedGroup> GroupRounder::round(const FusedGroup& group, ThreadPool& threads) const {
   std::vector<RowBlock> blocks = cut(group);
-  const float amax = TRY(largest(group, blocks));
+  auto [amax, source_hash] = TRY(first_pass(group, blocks));
   const GroupScale scale{.exponent = global_exponent(amax), .fp8 = fp8_scale(amax)};
   std::vector<LinearOutcome> outcomes(group.linears.size());
   std::vector<Rounding> roundings(group.linears.size());
@@ -241,7 +255,7 @@ Result<std::vector<LinearOutcome>> GroupRounder::round(const FusedGroup& group,
     if (block.begin + block.rows == linear.source.rows) rounding = Rounding();
   }
   for (const PlannedLinear& linear : group.linears) TRY(write_scales(linear, scale));
-  return outcomes;
+  return RoundedGroup{.outcomes = std::move(outcomes), .source_hash = std::move(source_hash)};
 }
 
 }  // namespace nibble

@@ -42,14 +42,21 @@ struct LinearOutcome {
   static Result<LinearOutcome> parse(const Json& json);
 };
 
+struct RoundedGroup {
+  std::vector<LinearOutcome> outcomes;  // one per linear
+  std::string source_hash;              // as GroupRounder::source_hash() gives it
+};
+
 class GroupRounder {
  public:
   GroupRounder(const Checkpoint& checkpoint, CheckpointWriter& writer, GroupRounderOptions options)
       : checkpoint_(checkpoint), writer_(writer), options_(std::move(options)) {}
 
-  /// One outcome per linear. Errors: corrupt names a tensor, row and column that is no weight;
-  /// io.
-  Result<std::vector<LinearOutcome>> round(const FusedGroup& group, ThreadPool& threads) const;
+  /// Errors: corrupt names a tensor, row and column that is no weight; io.
+  Result<RoundedGroup> round(const FusedGroup& group, ThreadPool& threads) const;
+
+  /// SHA-256 of the group's weights in the source, linear after linear. Errors: io.
+  Result<std::string> source_hash(const FusedGroup& group) const;
 
   /// Rows [begin, begin + rows) of a linear, as they are in the file.
   Result<Tensor> read_rows(const LinearSource& source, int64_t begin, int64_t rows) const;
@@ -66,8 +73,12 @@ class GroupRounder {
     int exponent = 0;  // NVFP4
     float fp8 = 1.0F;  // FP8 per tensor
   };
+  struct FirstPass {
+    float amax = 0;
+    std::string source_hash;
+  };
   std::vector<RowBlock> cut(const FusedGroup& group) const;
-  Result<float> largest(const FusedGroup& group, std::vector<RowBlock>& blocks) const;
+  Result<FirstPass> first_pass(const FusedGroup& group, std::vector<RowBlock>& blocks) const;
   Error bad_weight(const PlannedLinear& linear, const RowBlock& block) const;
   Rounding prepare(const PlannedLinear& linear) const;
   Result<RoundStatistics> write_nvfp4(const PlannedLinear& linear, const RowBlock& block,

@@ -5,33 +5,34 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <limits>
-#include <map>
 #include <mutex>
 
-#include "base/file.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/sha256.h"
 #include "checkpoint/source_fingerprint.h"
+#include "hub/blob_hash.h"
+#include "quantize/finished_unit.h"
 #include "quantize/group_rounder.h"
-#include "quantize/report/model_card.h"
+#include "quantize/quantize_papers.h"
+#include "quantize/report/content_hashes.h"
 
 namespace nibble {
 namespace {
 
-constexpr uint64_t kReadmeBytesMax = uint64_t{4} << 20;
 constexpr int64_t kKeptBytes = int64_t{64} << 20;  // freed, but kept by the allocator for later
+constexpr int64_t kHashBytes = 512;                // of a tensor, with its name, twice
 
 class QuantizeRun {
  public:
   QuantizeRun(const Checkpoint& checkpoint, const QuantPlan& plan, const QuantizeOptions& options,
-              CheckpointWriter& writer)
+              CheckpointWriter& writer, TensorHasher& hasher)
       : checkpoint_(checkpoint),
         plan_(plan),
         options_(options),
         writer_(writer),
+        hasher_(hasher),
         rounder_(checkpoint, writer,
                  {.algorithm = options.algorithm,
                   .dialect = plan.dialect,
@@ -44,31 +45,39 @@ class QuantizeRun {
 
   Result<void> run();
   /// One per linear, in the plan's order.
-  const std::vector<std::vector<LinearOutcome>>& outcomes() const { return outcomes_; }
-  RoundAlgorithm algorithm() const { return options_.algorithm; }
-  const std::string& data_hash() const { return options_.data_hash; }
-  const Calibration* calibration() const { return options_.calibration; }
+  const LinearOutcomes& outcomes() const { return outcomes_; }
 
  private:
+  /// The outcome of a piece of work.
+  struct Done {
+    Json outcomes = {};            // for the run that continues
+    std::string source_hash = {};  // empty: of the one tensor it wrote, which is a copy
+  };
   /// A piece of work that is done or not, and what it writes.
   struct Unit {
     std::string name;
     int64_t bytes = 0;  // of its source
     std::vector<std::string> tensors;
-    int part = -1;                                  // of the calibration that it needs; -1: none
-    std::function<Result<Json>(ThreadPool&)> work;  // gives the facts for the journal
-    std::function<Result<void>(const Json&)> recall = {};  // takes those of an earlier run
+    int part = -1;  // of the calibration that it needs; -1: none
+    std::function<Result<Done>(ThreadPool&)> work;
+    std::function<Result<std::string>()> source_hash;      // of what it reads, now
+    std::function<Result<void>(const Json&)> recall = {};  // takes outcomes of an earlier run
   };
   using Statistics = std::function<const InputStatistics*(const LinearSource&)>;
   Statistics statistics() const;
   std::function<float(const PlannedLinear&)> input_scale() const;
   std::vector<Unit> units();
   Unit group_unit(size_t index);
+  Unit separated_unit(size_t index);
+  Unit copied_unit(size_t index);
   Result<void> finish(const Unit& unit, ThreadPool& threads);
   Result<bool> recall(const Unit& unit);
+  Result<void> check_source(const Unit& unit) const;
+  Result<void> each_alone(const std::vector<const Unit*>& units, ThreadPool& threads,
+                          const std::function<Result<void>(const Unit&, ThreadPool&)>& work) const;
   Result<void> run_part(const std::vector<Unit>& all, int part, ThreadPool& threads);
-  Result<void> run_small(const std::vector<const Unit*>& small, ThreadPool& threads);
-  Result<void> copy_tensor(const TensorEntry& entry);
+  using Take = std::function<Result<void>(std::span<const std::byte>)>;
+  Result<void> read_tensor(const TensorEntry& entry, const Take& take) const;
   Result<void> separate(const PlannedLinear& linear);
   Result<void> check_cancelled() const;
 
@@ -76,8 +85,9 @@ class QuantizeRun {
   const QuantPlan& plan_;
   const QuantizeOptions& options_;
   CheckpointWriter& writer_;
+  TensorHasher& hasher_;
   GroupRounder rounder_;
-  std::vector<std::vector<LinearOutcome>> outcomes_;
+  LinearOutcomes outcomes_;
 };
 
 Result<void> QuantizeRun::check_cancelled() const {
@@ -101,13 +111,13 @@ std::function<float(const PlannedLinear&)> QuantizeRun::input_scale() const {
   };
 }
 
-Result<void> QuantizeRun::copy_tensor(const TensorEntry& from) {
+Result<void> QuantizeRun::read_tensor(const TensorEntry& from, const Take& take) const {
   Buffer buffer(std::min(from.bytes, options_.block_bytes));
   for (int64_t done = 0; done < from.bytes;) {
     TRY(check_cancelled());
     const auto piece = static_cast<size_t>(std::min(buffer.bytes(), from.bytes - done));
     TRY(checkpoint_.read_bytes(from, done, buffer.span().first(piece)));
-    TRY(writer_.append(from.name, buffer.span().first(piece)));
+    TRY(take(buffer.span().first(piece)));
     done += static_cast<int64_t>(piece);
   }
   return {};
@@ -128,12 +138,14 @@ QuantizeRun::Unit QuantizeRun::group_unit(size_t index) {
          stored_tensors(linear.source.module, linear.source.rows, linear.source.cols,
                         linear.becomes.scheme, plan_.dialect))
       unit.tensors.push_back(std::move(tensor.name));
-  unit.work = [this, index](ThreadPool& threads) -> Result<Json> {
-    outcomes_[index] = TRY(rounder_.round(plan_.rounded[index], threads));
+  unit.work = [this, index](ThreadPool& threads) -> Result<Done> {
+    RoundedGroup rounded = TRY(rounder_.round(plan_.rounded[index], threads));
+    outcomes_[index] = std::move(rounded.outcomes);
     Json facts{Json::Array()};
     for (const LinearOutcome& outcome : outcomes_[index]) facts.push_back(outcome.json());
-    return facts;
+    return Done{.outcomes = std::move(facts), .source_hash = std::move(rounded.source_hash)};
   };
+  unit.source_hash = [this, index] { return rounder_.source_hash(plan_.rounded[index]); };
   unit.recall = [this, index](const Json& facts) -> Result<void> {
     const size_t count = plan_.rounded[index].linears.size();
     if (!facts.is_array() || facts.as_array().size() != count)
@@ -145,27 +157,44 @@ QuantizeRun::Unit QuantizeRun::group_unit(size_t index) {
   return unit;
 }
 
+QuantizeRun::Unit QuantizeRun::separated_unit(size_t index) {
+  const PlannedLinear& linear = plan_.separated[index];
+  return {.name = concat("s", index),
+          .tensors = {linear.source.module + ".weight"},
+          .work = [this, &linear](ThreadPool&) -> Result<Done> {
+            TRY(separate(linear));
+            return Done{};
+          },
+          .source_hash = [this, &linear]() -> Result<std::string> {
+            Tensor values = TRY(rounder_.read_rows(linear.source, 0, linear.source.rows));
+            return hash_of(values.span());
+          }};
+}
+
+QuantizeRun::Unit QuantizeRun::copied_unit(size_t index) {
+  const TensorEntry* tensor = plan_.copied[index];
+  return {
+      .name = concat("c", index),
+      .tensors = {tensor->name},
+      .work = [this, tensor](ThreadPool&) -> Result<Done> {
+        TRY(read_tensor(*tensor, [&](auto data) { return writer_.append(tensor->name, data); }));
+        return Done{};
+      },
+      .source_hash = [this, tensor]() -> Result<std::string> {
+        BlobHasher hasher(BlobHashKind::sha256, 0);
+        TRY(read_tensor(*tensor, [&](auto data) -> Result<void> {
+          hasher.add(data);
+          return {};
+        }));
+        return hasher.hex();
+      }};
+}
+
 std::vector<QuantizeRun::Unit> QuantizeRun::units() {
   std::vector<Unit> all;
   for (size_t i = 0; i < plan_.rounded.size(); ++i) all.push_back(group_unit(i));
-  for (size_t i = 0; i < plan_.separated.size(); ++i) {
-    const PlannedLinear& linear = plan_.separated[i];
-    all.push_back({.name = concat("s", i),
-                   .tensors = {linear.source.module + ".weight"},
-                   .work = [this, &linear](ThreadPool&) -> Result<Json> {
-                     TRY(separate(linear));
-                     return Json();
-                   }});
-  }
-  for (size_t i = 0; i < plan_.copied.size(); ++i) {
-    const TensorEntry* tensor = plan_.copied[i];
-    all.push_back({.name = concat("c", i),
-                   .tensors = {tensor->name},
-                   .work = [this, tensor](ThreadPool&) -> Result<Json> {
-                     TRY(copy_tensor(*tensor));
-                     return Json();
-                   }});
-  }
+  for (size_t i = 0; i < plan_.separated.size(); ++i) all.push_back(separated_unit(i));
+  for (size_t i = 0; i < plan_.copied.size(); ++i) all.push_back(copied_unit(i));
   return all;
 }
 
@@ -173,25 +202,49 @@ std::vector<QuantizeRun::Unit> QuantizeRun::units() {
 Result<bool> QuantizeRun::recall(const Unit& unit) {
   const Json* facts = writer_.find_finished(unit.name);
   if (facts == nullptr) return false;
-  if (unit.recall) TRY(unit.recall(*facts));
-  for (const std::string& tensor : unit.tensors) writer_.keep(tensor);
+  const FinishedUnit finished = TRY(FinishedUnit::parse(*facts, unit.tensors.size()));
+  if (unit.recall) TRY(unit.recall(finished.outcomes));
+  for (size_t i = 0; i < unit.tensors.size(); ++i) {
+    hasher_.keep(unit.tensors[i], finished.tensor_hashes[i]);
+    writer_.keep(unit.tensors[i]);
+  }
   return true;
 }
 
+/// The source of a unit that an earlier run finished is read again, as no size and no time proves
+/// that it is the same.
+Result<void> QuantizeRun::check_source(const Unit& unit) const {
+  const Json& facts = *writer_.find_finished(unit.name);
+  const FinishedUnit finished = TRY(FinishedUnit::parse(facts, unit.tensors.size()));
+  if (TRY(unit.source_hash()) == finished.source_hash) return {};
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = concat("cannot go on in ", writer_.folder().string()),
+       .expected = concat("the source that ", unit.tensors.front(), " was made from"),
+       .found = "other weights, although sizes and times are the same",
+       .advice = "give back the source as it was, or remove the folder to begin again"});
+}
+
 Result<void> QuantizeRun::finish(const Unit& unit, ThreadPool& threads) {
-  Json facts = TRY(unit.work(threads));
-  return writer_.note_finished(unit.name, std::move(facts));
+  Done done = TRY(unit.work(threads));
+  FinishedUnit finished{.outcomes = std::move(done.outcomes), .source_hash = done.source_hash};
+  for (const std::string& tensor : unit.tensors)
+    finished.tensor_hashes.push_back(hasher_.finish(tensor));
+  if (finished.source_hash.empty()) finished.source_hash = finished.tensor_hashes.front();
+  return writer_.note_finished(unit.name, finished.json());
 }
 
 /// One thread each.
-Result<void> QuantizeRun::run_small(const std::vector<const Unit*>& small, ThreadPool& threads) {
+Result<void> QuantizeRun::each_alone(
+    const std::vector<const Unit*>& units, ThreadPool& threads,
+    const std::function<Result<void>(const Unit&, ThreadPool&)>& work) const {
   std::mutex mutex;
   std::atomic<bool> failed = false;
   Result<void> first = {};
-  threads.parallel_for(small.size(), 1, [&](size_t begin, size_t end) {
+  threads.parallel_for(units.size(), 1, [&](size_t begin, size_t end) {
     ThreadPool alone(1);
     for (size_t i = begin; i < end && !failed; ++i) {
-      auto done = finish(*small[i], alone);
+      auto done = work(*units[i], alone);
       if (done.ok()) continue;
       const std::lock_guard lock(mutex);
       if (!failed.exchange(true)) first = std::move(done);
@@ -201,14 +254,18 @@ Result<void> QuantizeRun::run_small(const std::vector<const Unit*>& small, Threa
 }
 
 Result<void> QuantizeRun::run_part(const std::vector<Unit>& all, int part, ThreadPool& threads) {
-  std::vector<const Unit*> small;
-  std::vector<const Unit*> large;
+  std::vector<const Unit*> small, large, finished;
   for (const Unit& unit : all) {
-    if (unit.part != part || TRY(recall(unit))) continue;
-    (unit.bytes > options_.held_bytes_max / 8 ? large : small).push_back(&unit);
+    if (unit.part != part) continue;
+    const bool before = TRY(recall(unit));
+    const bool shared = unit.bytes > options_.held_bytes_max / 8;
+    (before ? finished : shared ? large : small).push_back(&unit);
   }
+  TRY(each_alone(finished, threads,
+                 [this](const Unit& unit, ThreadPool&) { return check_source(unit); }));
   for (const Unit* unit : large) TRY(finish(*unit, threads));
-  return run_small(small, threads);
+  return each_alone(small, threads,
+                    [this](const Unit& unit, ThreadPool& alone) { return finish(unit, alone); });
 }
 
 /// First what needs no data, then what each part of the calibration tells about. Work that is gone
@@ -250,31 +307,7 @@ Json work_of(const Checkpoint& checkpoint, const std::string& source, const Quan
 /// True for errors that another attempt may well get past.
 bool worth_going_on(ErrorCode code) {
   return code == ErrorCode::cancelled || code == ErrorCode::io || code == ErrorCode::no_space ||
-         code == ErrorCode::no_memory;
-}
-
-/// 3 of "model.language_model.layers.3.mlp.gate"; -1 of a linear in no layer.
-int layer_of(const std::string& module) {
-  const size_t at = module.find("layers.");
-  return at == std::string::npos ? -1 : std::atoi(module.c_str() + at + 7);
-}
-
-void add_outcomes(QuantizeReport& report, const QuantPlan& plan,
-                  const std::vector<std::vector<LinearOutcome>>& outcomes) {
-  std::map<std::pair<std::string, std::string>, KindReport*> rows;
-  std::map<std::pair<std::string, int>, RoundStatistics> layers;
-  for (KindReport& row : report.kinds) rows[{row.kind, row.scheme}] = &row;
-  for (size_t i = 0; i < plan.rounded.size(); ++i)
-    for (size_t j = 0; j < plan.rounded[i].linears.size(); ++j) {
-      const PlannedLinear& linear = plan.rounded[i].linears[j];
-      rows.at({linear.kind, scheme_text(linear.becomes.scheme)})->rounding +=
-          outcomes[i][j].statistics;
-      layers[{linear.kind, layer_of(linear.source.module)}] += outcomes[i][j].statistics;
-      if (!outcomes[i][j].fallback.empty())
-        report.fallbacks.emplace_back(linear.source.module, outcomes[i][j].fallback);
-    }
-  for (const auto& [key, statistics] : layers)
-    report.layers.push_back({.kind = key.first, .layer = key.second, .rounding = statistics});
+         code == ErrorCode::no_memory || code == ErrorCode::invalid_argument;
 }
 
 }  // namespace
@@ -284,7 +317,7 @@ int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& opti
   const int64_t largest = std::min(plan.largest_group_bytes(), options.held_bytes_max);
   const int64_t each = std::min(largest, options.held_bytes_max / 8);
   return std::max(largest, options.threads * each) + options.threads * options.block_bytes +
-         kKeptBytes;
+         static_cast<int64_t>(plan.outputs.size()) * kHashBytes + kKeptBytes;
 }
 
 Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOptions& options) {
@@ -308,52 +341,6 @@ Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOpti
 
 namespace {
 
-/// The source's README.md, or empty.
-Result<std::string> base_card(const Checkpoint& checkpoint) {
-  const auto readme = checkpoint.folder() / "README.md";
-  std::error_code failure;
-  if (!std::filesystem::exists(readme, failure)) return std::string();
-  return read_text_file(readme, kReadmeBytesMax);
-}
-
-/// Our README.md; the source's own is kept beside it.
-Result<void> write_card(const Checkpoint& checkpoint, const QuantizeReport& report,
-                        CheckpointWriter& writer) {
-  const std::string base = TRY(base_card(checkpoint));
-  if (!base.empty()) TRY(writer.add_file("README.base.md", base));
-  return writer.add_file("README.md", model_card({.base_card = base,
-                                                  .licence = licence_files(checkpoint.folder()),
-                                                  .report = report,
-                                                  .config = checkpoint.config()}));
-}
-
-/// Everything beside the weights.
-Result<QuantizeReport> write_rest(const Checkpoint& checkpoint, const QuantPlan& plan,
-                                  const Recipe& recipe, const QuantizeRun& run,
-                                  CheckpointWriter& writer) {
-  QuantizeReport report = start_report(plan, recipe, run.algorithm());
-  report.base = hub_name(checkpoint.folder(), TRY(base_card(checkpoint)));
-  report.commands = {concat("nibble quantize ", report.base, " DST --recipe ", recipe.name,
-                            " --format ", dialect_name(plan.dialect), " --algorithm ",
-                            round_algorithm_name(run.algorithm()),
-                            run.data_hash().empty() ? "" : " --calib DATA")};
-  report.data_hash = run.data_hash();
-  add_outcomes(report, plan, run.outcomes());
-  if (run.calibration() != nullptr) report.calibration = run.calibration()->json();
-  finish_report(report);
-  TRY(writer.copy_other_files(checkpoint.folder()));
-  TRY(writer.add_file("recipe.yaml", recipe_file(recipe.text, report)));
-  TRY(writer.add_file("quantize_report.json", report.json().dump_pretty()));
-  TRY(writer.add_file("quantize_report.svg", report.chart()));
-  TRY(write_card(checkpoint, report, writer));
-  if (plan.dialect == Dialect::modelopt)
-    TRY(writer.add_file("hf_quant_config.json", modelopt_file(plan.declaration).dump_pretty()));
-  Json config = checkpoint.config();
-  config.set("quantization_config", quantization_config(plan.declaration, plan.dialect));
-  TRY(writer.finish(config));
-  return report;
-}
-
 Result<void> check_unchanged(const Checkpoint& checkpoint, const std::string& before) {
   const std::string now = TRY(source_fingerprint(checkpoint));
   if (now == before) return {};
@@ -373,21 +360,29 @@ Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& p
   const bool one = options.files == OutputFiles::one;
   if (one)
     for (TensorPlan& tensor : outputs) tensor.file.clear();
+  TensorHasher hasher;
   CheckpointWriter writer = TRY(CheckpointWriter::create(
       output, std::move(outputs),
       {.shard_bytes_max = one ? std::numeric_limits<int64_t>::max() : options.shard_bytes_max,
        .inputs = {checkpoint.folder()},
        .progress = options.progress,
+       .appended = [&hasher](auto tensor, auto data) { hasher.add(tensor, data); },
        .work = work_of(checkpoint, source, plan, recipe, options),
        .journal_seconds = options.journal_seconds}));
-  QuantizeRun run(checkpoint, plan, options, writer);
+  QuantizeRun run(checkpoint, plan, options, writer, hasher);
   auto done = run.run();
   if (done.ok()) done = check_unchanged(checkpoint, source);
   if (!done.ok()) {
     if (worth_going_on(done.error().code)) TRY(writer.suspend());
     return done.error();
   }
-  auto report = write_rest(checkpoint, plan, recipe, run, writer);
+  auto report = finish_output({.checkpoint = checkpoint,
+                               .plan = plan,
+                               .recipe = recipe,
+                               .options = options,
+                               .outcomes = run.outcomes(),
+                               .hashes = hasher.take()},
+                              writer);
   if (!report.ok() && worth_going_on(report.error().code)) TRY(writer.suspend());
   return report;
 }

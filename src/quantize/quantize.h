@@ -52,11 +52,12 @@ int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& opti
 Result<void> fit_memory(const QuantPlan& plan, int64_t limit_bytes, QuantizeOptions& options);
 
 /// Writes `output`: shards, index, config.json with the declaration, hf_quant_config.json for
-/// ModelOpt, recipe.yaml, quantize_report.json and every companion file of the source.
-/// Errors: corrupt names a tensor with NaN, infinite or absurd weights, or a source that changed;
-/// invalid_argument for an output that is not empty, is the source, or was begun from another
-/// source or with other settings; no_space; io; cancelled. The last two, and a disk that fills up
-/// later, leave an output to continue; the others leave nothing.
+/// ModelOpt, recipe.yaml, quantize_report.json, quantize_hashes.json and every companion file of
+/// the source. Errors: corrupt names a tensor with NaN, infinite or absurd weights, or a source
+/// that changed; invalid_argument for an output that is not empty, is the source, or was begun from
+/// another source (of which what is finished is read again) or with other settings; no_space; io;
+/// cancelled. The last two, a disk that fills up later and another source leave an output to
+/// continue; the others leave nothing.
 Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantPlan& plan,
                                 const Recipe& recipe, const std::filesystem::path& output,
                                 const QuantizeOptions& options);

@@ -145,7 +145,8 @@ TEST(Quantize, ThreadsAndShardsDoNotChangeTensors) {
             (std::vector<std::string>{
                 "README.md", "config.json", "model-00001-of-00001.safetensors",
                 "model.safetensors.index.json", "model_head.safetensors", "model_mtp.safetensors",
-                "quantize_report.json", "quantize_report.svg", "recipe.yaml", "tokenizer.json"}));
+                "quantize_hashes.json", "quantize_report.json", "quantize_report.svg",
+                "recipe.yaml", "tokenizer.json"}));
   for (const char* other : {"b", "d"}) EXPECT_TRUE(files_of(folder / other) == expected) << other;
   const Opened a(folder / "a"), c(folder / "c");
   EXPECT_GT(c.checkpoint.files().size(), 3U);

@@ -1,15 +1,18 @@
 """Kills `nibble quantize` at random moments and lets it go on, until it is done; every file must
-then be that of an undisturbed run.
+then be that of an undisturbed run. A source that changed meanwhile is refused, even if its sizes,
+times and the pieces that the journal samples are the same.
 
 crash_test.py --nibble NIBBLE --model MODEL [--kills N] [--seed S]. Prints 'N passed, N failed'.
 """
 
 import argparse
 import hashlib
+import os
 import pathlib
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -20,6 +23,22 @@ def hashes(folder):
             for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def change_unsampled(path):
+    """Flips the last bit of every value between the sixteen pieces of 64 KiB that a fingerprint
+    reads, and gives the file its time back."""
+    facts = path.stat()
+    data = bytearray(path.read_bytes())
+    step = (len(data) - 65536) // 15
+    head = 8 + struct.unpack("<Q", data[:8])[0]
+    for i in range(15):
+        begin = max(head, i * step + 65536)
+        begin += (begin - head) % 2
+        for at in range(begin, (i + 1) * step - 1, 2):
+            data[at] ^= 1
+    path.write_bytes(bytes(data))
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
 class Crashes:
     def __init__(self, nibble, model, work, seed):
         self.nibble, self.model, self.work = nibble, model, work
@@ -27,8 +46,11 @@ class Crashes:
         self.kills = self.resumed = self.passed = self.failed = 0
 
     def command(self, output, flags):
-        return [self.nibble, "quantize", self.model, output, "--no-progress", "--journal-every",
-                "0.002", *flags]
+        return [*self.command_for(self.model, output), *flags]
+
+    def command_for(self, source, output):
+        return [self.nibble, "quantize", source, output, "--no-progress", "--journal-every",
+                "0.002"]
 
     def undisturbed(self, output, flags):
         begin = time.monotonic()
@@ -69,6 +91,39 @@ class Crashes:
         shutil.rmtree(output)
 
 
+    def source_changed(self, whole):
+        """One killed run, of which a finished unit's source changes."""
+        source, output = self.work / "source", self.work / "changed"
+        shutil.copytree(self.model, source)
+        for _ in range(50):
+            shutil.rmtree(output, ignore_errors=True)
+            run = subprocess.Popen([self.nibble, "quantize", source, output, "--no-progress",
+                                    "--journal-every", "0", "--threads", "1"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            journal = output / ".nibble-journal"
+            while run.poll() is None and not (
+                    journal.exists() and journal.read_bytes().count(b"\n") > 20):
+                time.sleep(0.001)
+            run.send_signal(signal.SIGKILL)
+            if run.wait() == -signal.SIGKILL and journal.exists():
+                break
+        kept = {path: (path.read_bytes(), path.stat()) for path in source.glob("*.safetensors")}
+        for path in kept:
+            change_unsampled(path)
+        done = subprocess.run(self.command_for(source, output), capture_output=True, text=True,
+                              check=False)
+        words = "other weights, although sizes and times are the same"
+        assert done.returncode == 1 and words in done.stderr, f"it went on: {done.stderr}"
+        assert (output / ".nibble-journal").exists(), "what was finished is lost"
+        for path, (data, facts) in kept.items():
+            path.write_bytes(data)
+            os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        subprocess.run(self.command_for(source, output), check=True, capture_output=True)
+        now = hashes(output)
+        assert all(now[name] == whole[name] for name in whole if name.startswith("model")), \
+            "given back, the source gives other weights"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--nibble", required=True)
@@ -84,6 +139,7 @@ def main():
         for i, flags in enumerate(variants):
             seconds = crashes.undisturbed(work / f"whole{i}", flags)
             begun.append((flags, hashes(work / f"whole{i}"), seconds))
+        crashes.source_changed(begun[0][1])
         life = 0
         while crashes.kills < args.kills:
             flags, whole, seconds = begun[life % len(begun)]

@@ -8,10 +8,10 @@
 
 #include "base/file.h"
 #include "checkpoint/sha256.h"
+#include "cli/quantizing/source_verdict.h"
 #include "eval/score.h"
 #include "quantize/recipe/model_linears.h"
 #include "quantize/report/model_card.h"
-#include "quantize/verify/compare.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nibble {
@@ -19,52 +19,6 @@ namespace {
 
 constexpr uint64_t kTextBytesMax = uint64_t{1} << 30;
 constexpr int64_t kSequenceTokens = 512;
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-/// One line of the verdict; `bad` ones decide the exit code.
-struct Verdict {
-  std::string text;
-  int64_t bad = 0;
-  void add(bool good, const std::string& line) {
-    text += concat(good ? "ok    " : "PAST  ", line, "\n");
-    bad += !good;
-  }
-};
-
-void judge_weights(const Comparison& compared, double error_max, Verdict& verdict) {
-  std::map<std::string, std::pair<double, double>> kinds;  // squares of errors and weights
-  for (const ComparedLinear& linear : compared.linears) {
-    kinds[linear.kind].first += linear.error_squares;
-    kinds[linear.kind].second += linear.weight_squares;
-  }
-  for (const auto& [kind, squares] : kinds) {
-    const double error = squares.second > 0 ? std::sqrt(squares.first / squares.second) : 0.0;
-    verdict.text += concat("      ", kind, ": relative error ", fixed(100 * error, 3), " %\n");
-  }
-  const auto past = std::ranges::count_if(compared.linears, [&](const ComparedLinear& linear) {
-    return !(linear.relative_error <= error_max);
-  });
-  const ComparedLinear* worst = compared.worst();
-  verdict.add(past == 0,
-              concat(compared.linears.size(), " matrices, relative error ",
-                     fixed(100 * compared.relative_error(), 3), " %, ", past, " past ",
-                     fixed(100 * error_max, 1), " %",
-                     worst == nullptr ? std::string()
-                                      : concat("; worst ", worst->module, " ",
-                                               fixed(100 * worst->relative_error, 3), " %")));
-  verdict.add(compared.changed.empty(),
-              concat(compared.identical, " other tensors are the source's, ",
-                     compared.changed.size(), " are not",
-                     compared.changed.empty() ? "" : concat(", first ", compared.changed.front())));
-  verdict.add(compared.missing.empty(),
-              concat(compared.missing.size(), " tensors of the source are missing",
-                     compared.missing.empty() ? "" : concat(", first ", compared.missing.front())));
-}
 
 /// The folders that are compared.
 struct Folders {
@@ -147,12 +101,12 @@ Result<void> judge_text(const Arguments& arguments, const Measured& measured, Ve
   const double kl_max = TRY(arguments.number("max-kl", 0, 1e9));
   const double top1_min = TRY(arguments.number("min-top1", 0, 1));
   const DivergenceSummary& d = *scored.divergence;
-  verdict.add(d.kl_mean <= kl_max,
+  verdict.add(d.kl_mean <= kl_max ? Standing::ok : Standing::past,
               concat("KL divergence from the source, activations ", measured.activations, ": mean ",
                      fixed(d.kl_mean, 6), " (at most ", fixed(kl_max, 3), "), median ",
                      fixed(d.kl_median, 6), ", p99 ", fixed(d.kl_p99, 4), ", over ", d.positions,
                      " positions"));
-  verdict.add(d.top1_agreement >= top1_min,
+  verdict.add(d.top1_agreement >= top1_min ? Standing::ok : Standing::past,
               concat("the same likeliest token at ", fixed(100 * d.top1_agreement, 2),
                      " % of positions (at least ", fixed(100 * top1_min, 1), " %)"));
   verdict.text += concat("      perplexity ", fixed(scored.text.perplexity(), 4),
@@ -207,6 +161,7 @@ Result<int> verify_against(const Arguments& arguments, const std::filesystem::pa
              },
          .cancelled = interrupted}));
     judge_weights(compared, error_max, verdict);
+    TRY(judge_papers(checkpoint, source, verdict));
   }
   if (arguments.given("text")) {
     const std::string file = *arguments.text("text");

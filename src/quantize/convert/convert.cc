@@ -240,21 +240,21 @@ Conversion Converter::papers() const {
 
 Result<ConvertReport> Converter::run(const std::filesystem::path& output) {
   TRY(plan());
-  CheckpointWriter writer =
-      TRY(CheckpointWriter::create(output, outputs_,
-                                   {.shard_bytes_max = options_.shard_bytes_max,
-                                    .inputs = {checkpoint_.folder()},
-                                    .progress = options_.progress}));
+  TensorHasher hasher;
+  CheckpointWriter writer = TRY(CheckpointWriter::create(
+      output, outputs_,
+      {.shard_bytes_max = options_.shard_bytes_max,
+       .inputs = {checkpoint_.folder()},
+       .progress = options_.progress,
+       .appended = [&hasher](auto tensor, auto data) { hasher.add(tensor, data); }}));
   for (const TensorEntry& entry : checkpoint_.entries()) {
     TRY(move(entry, writer));
     report_.bytes += entry.bytes;
   }
-  TRY(write_papers(checkpoint_, papers(), writer));
-  if (target_ == Dialect::modelopt)
-    TRY(writer.add_file("hf_quant_config.json", modelopt_file(declaration_).dump_pretty()));
-  Json config = checkpoint_.config();
-  config.set("quantization_config", quantization_config(declaration_, target_));
-  TRY(writer.finish(config));
+  for (const TensorPlan& tensor : outputs_) hasher.finish(tensor.name);
+  Conversion conversion = papers();
+  conversion.hashes = hasher.take();
+  TRY(finish_converted(checkpoint_, conversion, writer));
   return report_;
 }
 

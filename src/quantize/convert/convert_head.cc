@@ -77,7 +77,7 @@ class HeadConverter {
  private:
   Result<void> plan();
   Result<void> write_head(CheckpointWriter& writer);
-  Result<void> write_rest(CheckpointWriter& writer) const;
+  Conversion conversion(std::optional<Hashes> hashes) const;
 
   const Checkpoint& checkpoint_;
   const Checkpoint& source_;
@@ -158,42 +158,41 @@ Result<void> HeadConverter::write_head(CheckpointWriter& writer) {
       {.dialect = dialect_, .block_bytes = block_bytes_, .check = [] { return Result<void>(); }});
   const FusedGroup group{.linears = {{.source = head_, .kind = "lm_head", .becomes = {scheme_}}},
                          .bytes = entry.bytes};
-  const auto outcomes = TRY(rounder.round(group, threads));
-  const RoundStatistics& statistics = outcomes.front().statistics;
+  const RoundedGroup rounded = TRY(rounder.round(group, threads));
+  const RoundStatistics& statistics = rounded.outcomes.front().statistics;
   head_row_.rounding = statistics;
   if (statistics.weight_squares > 0)
     report_.relative_error = std::sqrt(statistics.error_squares / statistics.weight_squares);
   return {};
 }
 
-Result<void> HeadConverter::write_rest(CheckpointWriter& writer) const {
-  TRY(write_papers(checkpoint_,
-                   {.command = concat("nibble convert SRC DST --head ",
-                                      kFormatNames[static_cast<size_t>(format_)], " --source BASE"),
-                    .dialect = dialect_,
-                    .declaration = declaration_,
-                    .tensor_bytes = linked_bytes_ + report_.bytes_after,
-                    .head = head_row_,
-                    .head_rule = head_rule(format_),
-                    .weights = Conversion::Weights::other},
-                   writer));
-  if (dialect_ == Dialect::modelopt)
-    TRY(writer.add_file("hf_quant_config.json", modelopt_file(declaration_).dump_pretty()));
-  Json config = checkpoint_.config();
-  config.set("quantization_config", quantization_config(declaration_, dialect_));
-  return writer.finish(config);
+Conversion HeadConverter::conversion(std::optional<Hashes> hashes) const {
+  return {.command = concat("nibble convert SRC DST --head ",
+                            kFormatNames[static_cast<size_t>(format_)], " --source BASE"),
+          .dialect = dialect_,
+          .declaration = declaration_,
+          .tensor_bytes = linked_bytes_ + report_.bytes_after,
+          .head = head_row_,
+          .head_rule = head_rule(format_),
+          .weights = Conversion::Weights::other,
+          .hashes = std::move(hashes)};
 }
 
 Result<HeadReport> HeadConverter::run(const std::filesystem::path& output) {
   TRY(plan());
-  auto linked = TRY(other_files(checkpoint_, report_.bytes_before));
+  const auto linked = TRY(other_files(checkpoint_, report_.bytes_before));
   report_.linked_files = static_cast<int64_t>(linked.size());
   for (const LinkedFile& file : linked) linked_bytes_ += file.bytes;
+  TensorHasher hasher;
   CheckpointWriter writer = TRY(CheckpointWriter::create(
       output, outputs_,
-      {.linked = std::move(linked), .inputs = {checkpoint_.folder(), source_.folder()}}));
+      {.linked = linked,
+       .inputs = {checkpoint_.folder(), source_.folder()},
+       .appended = [&hasher](auto tensor, auto data) { hasher.add(tensor, data); }}));
   TRY(write_head(writer));
-  TRY(write_rest(writer));
+  for (const TensorPlan& tensor : outputs_) hasher.finish(tensor.name);
+  TRY(finish_converted(checkpoint_, conversion(with_linked(checkpoint_, linked, hasher.take())),
+                       writer));
   return report_;
 }
 

@@ -25,8 +25,8 @@ Result<HeadReport> convert_folder(const std::filesystem::path& folder,
 /// Recipe, report and card tell how a file was made, not what it holds.
 test::Files contents(const std::filesystem::path& folder) {
   test::Files files = files_of(folder);
-  for (const char* name :
-       {"recipe.yaml", "quantize_report.json", "quantize_report.svg", "README.md"})
+  for (const char* name : {"recipe.yaml", "quantize_hashes.json", "quantize_report.json",
+                           "quantize_report.svg", "README.md"})
     files.erase(name);
   return files;
 }

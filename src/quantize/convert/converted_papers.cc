@@ -14,7 +14,7 @@ constexpr uint64_t kPaperBytesMax = uint64_t{64} << 20;
 constexpr std::string_view kCard = "README.md", kBaseCard = "README.base.md";
 constexpr std::string_view kReport = "quantize_report.json", kPicture = "quantize_report.svg";
 constexpr std::string_view kRecipe = "recipe.yaml";
-constexpr std::array kPapers = {kCard, kBaseCard, kReport, kPicture, kRecipe};
+constexpr std::array kPapers = {kCard, kBaseCard, kReport, kPicture, kRecipe, kHashesFile};
 
 /// Empty if there is none.
 Result<std::string> text_of(const Checkpoint& from, std::string_view name) {
@@ -48,6 +48,7 @@ void replace_head(QuantizeReport& report, const KindReport& head) {
 QuantizeReport changed(QuantizeReport report, const Conversion& conversion) {
   report.dialect = conversion.dialect;
   report.bytes_out = conversion.tensor_bytes;
+  report.hashes_file = conversion.hashes ? kHashesFile : std::string_view();
   report.commands.push_back(conversion.command);
   if (conversion.head) replace_head(report, *conversion.head);
   finish_report(report);
@@ -88,8 +89,6 @@ Result<void> write_foreign(const Checkpoint& from, const Conversion& conversion,
                                               .config = from.config()}));
 }
 
-}  // namespace
-
 Result<void> write_papers(const Checkpoint& from, const Conversion& conversion,
                           CheckpointWriter& writer) {
   TRY(writer.copy_other_files(from.folder(), kPapers));
@@ -97,6 +96,35 @@ Result<void> write_papers(const Checkpoint& from, const Conversion& conversion,
   auto report = json.ok() ? parse_report(json.value()) : Result<QuantizeReport>(json.error());
   if (!report.ok()) return write_foreign(from, conversion, writer);
   return write_ours(from, conversion, changed(std::move(report).value(), conversion), writer);
+}
+
+}  // namespace
+
+std::optional<Hashes> with_linked(const Checkpoint& from, std::span<const LinkedFile> linked,
+                                  Hashes written) {
+  const auto known = read_hashes(from.folder());
+  if (!known.ok() || !known.value()) return std::nullopt;
+  const Hashes& before = known.value()->tensors;
+  for (const LinkedFile& file : linked)
+    for (const std::string& tensor : file.tensors) {
+      const auto hash = before.find(tensor);
+      if (hash == before.end()) return std::nullopt;
+      written.insert_or_assign(tensor, hash->second);
+    }
+  return written;
+}
+
+Result<void> finish_converted(const Checkpoint& from, const Conversion& conversion,
+                              CheckpointWriter& writer) {
+  TRY(write_papers(from, conversion, writer));
+  if (conversion.dialect == Dialect::modelopt)
+    TRY(writer.add_file("hf_quant_config.json",
+                        modelopt_file(conversion.declaration).dump_pretty()));
+  Json config = from.config();
+  config.set("quantization_config",
+             quantization_config(conversion.declaration, conversion.dialect));
+  if (conversion.hashes) TRY(add_hashes(writer, *conversion.hashes, config));
+  return writer.finish(config);
 }
 
 }  // namespace nibble

@@ -57,24 +57,20 @@ Result<RepairReport> repair_config(const Checkpoint& checkpoint,
                                                .found = "no quantized linear"});
   TRY(check_schemes(declaration, dialect));
   declare_other_areas(checkpoint, weights, declaration);
-  std::vector<LinkedFile> linked = all_files(checkpoint);
+  const std::vector<LinkedFile> linked = all_files(checkpoint);
   RepairReport report{.linears = static_cast<int64_t>(declaration.quantized.size()),
                       .linked_files = static_cast<int64_t>(linked.size())};
   int64_t bytes = 0;
   for (const LinkedFile& file : linked) bytes += file.bytes;
-  CheckpointWriter writer = TRY(CheckpointWriter::create(
-      output, {}, {.linked = std::move(linked), .inputs = {checkpoint.folder()}}));
-  TRY(write_papers(checkpoint,
-                   {.command = "nibble convert SRC DST --repair",
-                    .dialect = dialect,
-                    .declaration = declaration,
-                    .tensor_bytes = bytes},
-                   writer));
-  if (dialect == Dialect::modelopt)
-    TRY(writer.add_file("hf_quant_config.json", modelopt_file(declaration).dump_pretty()));
-  Json repaired = checkpoint.config();
-  repaired.set("quantization_config", quantization_config(declaration, dialect));
-  TRY(writer.finish(repaired));
+  CheckpointWriter writer = TRY(
+      CheckpointWriter::create(output, {}, {.linked = linked, .inputs = {checkpoint.folder()}}));
+  TRY(finish_converted(checkpoint,
+                       {.command = "nibble convert SRC DST --repair",
+                        .dialect = dialect,
+                        .declaration = declaration,
+                        .tensor_bytes = bytes,
+                        .hashes = with_linked(checkpoint, linked, {})},
+                       writer));
   return report;
 }
 

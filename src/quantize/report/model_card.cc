@@ -78,7 +78,11 @@ std::string making(const QuantizeReport& report) {
                 status_text(report.status),
                 ". The rules are in `recipe.yaml`, all figures in "
                 "`quantize_report.json`, the error by layer in "
-                "`quantize_report.svg`.\n\n");
+                "`quantize_report.svg`.");
+  if (!report.hashes_file.empty())
+    out += concat(" `", report.hashes_file,
+                  "` has the SHA-256 of every tensor and file; `nibble verify` compares them.");
+  out += "\n\n";
   out += report.data_hash.empty()
              ? std::string("No calibration data was used: weights are rounded without data")
              : concat("Calibration data: SHA-256 `", report.data_hash, "`");

@@ -164,6 +164,7 @@ Json QuantizeReport::json() const {
   out.set("format", dialect_name(dialect));
   out.set("algorithm", round_algorithm_name(algorithm));
   if (!data_hash.empty()) out.set("calibration_sha256", data_hash);
+  if (!hashes_file.empty()) out.set("hashes", hashes_file);
   out.set("tensor_bytes_in", bytes_in);
   out.set("tensor_bytes_out", bytes_out);
   out.set("total", row_json(total_rounded()));

@@ -54,6 +54,8 @@ struct QuantizeReport {
   int64_t bytes_out = 0;
   /// The commands that made the file: quantize, then conversions, with SRC and DST for paths.
   std::vector<std::string> commands = {};
+  /// The file with the hashes of what was written; empty: there is none.
+  std::string hashes_file = {};
 
   KindReport total_rounded() const;
   /// Adds the last of the kinds: `rest`, with the bytes that no other kind has.

@@ -103,6 +103,7 @@ Result<QuantizeReport> parse_report(const Json& json) {
   report.dialect = TRY(parse_dialect(format));
   report.algorithm = TRY(parse_round_algorithm(algorithm));
   report.data_hash = TRY(root.text_or("calibration_sha256", ""));
+  report.hashes_file = TRY(root.text_or("hashes", ""));
   report.warnings = TRY(texts_of(root, "warnings"));
   report.bytes_in = TRY(root.integer("tensor_bytes_in", kCount));
   report.bytes_out = TRY(root.integer("tensor_bytes_out", kCount));

@@ -1,4 +1,5 @@
-// Linear by linear; a linear is in memory whole on both sides, its rows are decoded in blocks.
+// Fused group by fused group: the source's linears of one are in memory whole, and one of the
+// checkpoint's; rows are decoded in blocks.
 #include "quantize/verify/compare.h"
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include "model/config/config.h"
 #include "model/weights/weights.h"
 #include "quantize/recipe/model_linears.h"
+#include "quantize/rounding/nvfp4_round.h"
+#include "quantize/verify/compare_rounding.h"
 
 namespace nibble {
 namespace {
@@ -23,15 +26,23 @@ class Comparer {
   Result<Comparison> run();
 
  private:
-  Result<void> compare_linear(const Weights& now, const LinearSource& after, const Weights& then,
-                              const LinearSource& before);
+  /// A linear of the checkpoint and what the source has for it.
+  struct Pair {
+    const LinearSource* after = nullptr;
+    LinearWeight original = {};
+  };
+  Result<std::vector<Pair>> load_group(const std::vector<const LinearSource*>& group,
+                                       const Weights& then);
+  Result<void> compare_linear(const Weights& now, const Pair& pair, float group_amax);
   Result<void> compare_rest();
+  void find_added(const Weights& now);
   Result<bool> same_bytes(const TensorEntry& a, const TensorEntry& b);
   Result<void> advance(int64_t bytes);
 
   const Checkpoint& checkpoint_;
   const Checkpoint& source_;
   const CompareOptions& options_;
+  std::map<std::string_view, const LinearSource*> before_;
   std::set<std::string> seen_;  // tensors of the source that linears are made from
   Comparison out_;
   int64_t done_ = 0;
@@ -45,25 +56,19 @@ Result<void> Comparer::advance(int64_t bytes) {
   return {};
 }
 
-Result<void> Comparer::compare_linear(const Weights& now, const LinearSource& after,
-                                      const Weights& then, const LinearSource& before) {
-  if (after.rows != before.rows || after.cols != before.cols)
-    return make_error(ErrorCode::corrupt,
-                      {.what = after.module,
-                       .expected = concat("[", before.rows, ", ", before.cols, "]"),
-                       .found = concat("[", after.rows, ", ", after.cols, "]")});
-  const LinearWeight rounded = TRY(now.load(after));
-  const LinearWeight original = TRY(then.load(before));
-  const int64_t step = std::max<int64_t>(1, kPieceBytes / 4 / before.cols);
-  std::vector<float> a(static_cast<size_t>(step * before.cols)), b(a.size());
-  ComparedLinear row{.module = after.module,
-                     .kind = linear_kind(after.module),
-                     .weights = before.rows * before.cols};
-  for (int64_t begin = 0; begin < before.rows; begin += step) {
-    const int64_t end = std::min(before.rows, begin + step);
+Result<void> Comparer::compare_linear(const Weights& now, const Pair& pair, float group_amax) {
+  const LinearWeight& original = pair.original;
+  const LinearWeight rounded = TRY(now.load(*pair.after));
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / 4 / original.cols);
+  std::vector<float> a(static_cast<size_t>(step * original.cols)), b(a.size());
+  ComparedLinear row{.module = rounded.module,
+                     .kind = linear_kind(rounded.module),
+                     .weights = original.rows * original.cols};
+  for (int64_t begin = 0; begin < original.rows; begin += step) {
+    const int64_t end = std::min(original.rows, begin + step);
     dequantize_rows(rounded, begin, end, a.data());
     dequantize_rows(original, begin, end, b.data());
-    for (size_t i = 0; i < static_cast<size_t>((end - begin) * before.cols); ++i) {
+    for (size_t i = 0; i < static_cast<size_t>((end - begin) * original.cols); ++i) {
       const double w = static_cast<double>(b[i]);
       const double difference = static_cast<double>(a[i]) - w;
       row.weight_squares += w * w;
@@ -73,6 +78,8 @@ Result<void> Comparer::compare_linear(const Weights& now, const LinearSource& af
   row.relative_error = row.weight_squares > 0  ? std::sqrt(row.error_squares / row.weight_squares)
                        : row.error_squares > 0 ? INFINITY
                                                : 0.0;
+  if (rounded.scheme.weights != WeightFormat::plain)
+    row.odd = odd_rounding(rounded, original, group_amax);
   out_.linears.push_back(std::move(row));
   return advance(original.values.bytes());
 }
@@ -105,34 +112,69 @@ Result<void> Comparer::compare_rest() {
   return {};
 }
 
+/// The linears of a group that are to be compared; others are compared by their bytes.
+Result<std::vector<Comparer::Pair>> Comparer::load_group(
+    const std::vector<const LinearSource*>& group, const Weights& then) {
+  std::vector<Pair> pairs;
+  for (const LinearSource* linear : group) {
+    const auto found = before_.find(linear->module);
+    if (found == before_.end())
+      return make_error(ErrorCode::corrupt, {.what = linear->module,
+                                             .expected = "a linear that the source has too",
+                                             .found = "none there"});
+    const LinearSource& before = *found->second;
+    if (before.scheme.weights != WeightFormat::plain)
+      return make_error(ErrorCode::unsupported, {.what = source_.folder().string(),
+                                                 .expected = "an unquantized checkpoint",
+                                                 .found = "quantized linears"});
+    if (linear->rows != before.rows || linear->cols != before.cols)
+      return make_error(ErrorCode::corrupt,
+                        {.what = linear->module,
+                         .expected = concat("[", before.rows, ", ", before.cols, "]"),
+                         .found = concat("[", linear->rows, ", ", linear->cols, "]")});
+    const bool moved = linear->values != before.values;
+    if (linear->scheme.weights == WeightFormat::plain && !moved) continue;
+    seen_.insert(before.values);
+    LinearWeight original = TRY(then.load(before));
+    pairs.push_back({.after = linear, .original = std::move(original)});
+  }
+  return pairs;
+}
+
+/// Finds tensors that belong to no linear and are not of the source.
+void Comparer::find_added(const Weights& now) {
+  std::set<std::string_view> modules;
+  for (const auto& group : fused_linears(now))
+    for (const LinearSource* linear : group) modules.insert(linear->module);
+  for (const TensorEntry& entry : checkpoint_.entries()) {
+    const std::string_view name = entry.name;
+    if (source_.find(name) != nullptr) continue;
+    if (!modules.contains(name.substr(0, name.rfind('.')))) out_.added.push_back(entry.name);
+  }
+}
+
 Result<Comparison> Comparer::run() {
   for (const TensorEntry& entry : source_.entries()) total_ += entry.bytes;
   const ModelConfig config = TRY(ModelConfig::parse(checkpoint_.config()));
   const ModelConfig source_config = TRY(ModelConfig::parse(source_.config()));
   const Weights now = TRY(Weights::bind(checkpoint_, config));
   const Weights then = TRY(Weights::bind(source_, source_config));
-  std::map<std::string_view, const LinearSource*> before;
   for (const auto& group : fused_linears(then))
-    for (const LinearSource* linear : group) before[linear->module] = linear;
+    for (const LinearSource* linear : group) before_[linear->module] = linear;
   for (const auto& group : fused_linears(now)) {
-    for (const LinearSource* linear : group) {
-      const auto found = before.find(linear->module);
-      if (found == before.end())
-        return make_error(ErrorCode::corrupt, {.what = linear->module,
-                                               .expected = "a linear that the source has too",
-                                               .found = "none there"});
-      const LinearSource& original = *found->second;
-      if (original.scheme.weights != WeightFormat::plain)
-        return make_error(ErrorCode::unsupported, {.what = source_.folder().string(),
-                                                   .expected = "an unquantized checkpoint",
-                                                   .found = "quantized linears"});
-      const bool moved = linear->values != original.values;
-      if (linear->scheme.weights == WeightFormat::plain && !moved) continue;  // compared by bytes
-      seen_.insert(original.values);
-      TRY(compare_linear(now, *linear, then, original));
+    const std::vector<Pair> pairs = TRY(load_group(group, then));
+    float amax = 0;
+    for (const Pair& pair : pairs) {
+      if (pair.after->scheme.weights == WeightFormat::plain) continue;
+      const TensorView weights = pair.original.values.view();
+      if (weights.dtype == DType::f64) continue;  // odd_rounding() leaves it alone too
+      const float most = largest_magnitude(weights.data, weights.dtype, weights.shape.count());
+      if (!std::isnan(amax) && !(most <= amax)) amax = most;
     }
+    for (const Pair& pair : pairs) TRY(compare_linear(now, pair, amax));
   }
   TRY(compare_rest());
+  find_added(now);
   return std::move(out_);
 }
 

@@ -19,12 +19,14 @@ struct ComparedLinear {
   int64_t weights = 0;
   double weight_squares = 0;
   double error_squares = 0;
+  std::string odd = {};  // what odd_rounding() says of it
 };
 
 struct Comparison {
   std::vector<ComparedLinear> linears;  // quantized ones, in model order
   std::vector<std::string> changed;     // other tensors of the source with other bytes
   std::vector<std::string> missing;     // other tensors of the source that are not there
+  std::vector<std::string> added;       // tensors that neither the source nor a linear has
   int64_t identical = 0;
 
   /// nullptr if nothing is quantized.

@@ -5,7 +5,8 @@
 #include <optional>
 
 #include "checkpoint/safetensors_header.h"
-#include "quantize/verify/verify_checks.h"
+#include "hub/blob_hash.h"
+#include "quantize/verify/verify_sense.h"
 #include "tensor/fp8.h"
 
 namespace nibble {
@@ -59,21 +60,30 @@ std::vector<ScanItem> scan_order(const std::vector<StoredModule>& modules) {
   return items;
 }
 
-Result<std::map<const TensorEntry*, ValueFacts>> scan_all(const Checkpoint& checkpoint,
-                                                          const std::vector<StoredModule>& modules,
-                                                          int64_t total,
-                                                          const VerifyOptions& options) {
+/// Everything that is learnt in one reading of all tensors.
+struct Scanned {
   std::map<const TensorEntry*, ValueFacts> facts;
-  int64_t done = 0;
-  const auto on_bytes = [&](int64_t bytes) {
-    done += bytes;
-    if (options.progress) options.progress(done, total);
-  };
+  Hashes hashes;  // empty unless they were asked for
+};
+enum class Hashing : uint8_t { no, yes };
+
+Result<Scanned> scan_all(const Checkpoint& checkpoint, const std::vector<StoredModule>& modules,
+                         Hashing hashing, const VerifyOptions& options) {
+  Scanned scanned;
+  int64_t done = 0, total = 0;
+  for (const TensorEntry& entry : checkpoint.entries()) total += entry.bytes;
   for (const auto& [module, entry] : scan_order(modules)) {
-    facts.emplace(entry, TRY(scan_values(checkpoint, *entry, rule_of(*module, *entry),
-                                         slices_of(*module, *entry), on_bytes)));
+    BlobHasher hasher(BlobHashKind::sha256, 0);
+    const auto on_chunk = [&](std::span<const std::byte> chunk) {
+      if (hashing == Hashing::yes) hasher.add(chunk);
+      done += static_cast<int64_t>(chunk.size());
+      if (options.progress) options.progress(done, total);
+    };
+    scanned.facts.emplace(entry, TRY(scan_values(checkpoint, *entry, rule_of(*module, *entry),
+                                                 slices_of(*module, *entry), on_chunk)));
+    if (hashing == Hashing::yes) scanned.hashes[entry->name] = hasher.hex();
   }
-  return facts;
+  return scanned;
 }
 
 /// The checks that need the model's config. Both pieces may be missing.
@@ -92,6 +102,27 @@ Result<void> check_model(const VerifySubject& subject, VerifyDepth depth, Findin
   if (depth == VerifyDepth::headers) return {};
   TRY(check_tied_head(subject.checkpoint, config.value(), weights.value(), findings));
   return check_fused_groups(subject, weights.value(), findings);
+}
+
+/// Reads every tensor, and compares it with its hash if there is one.
+Result<Scanned> read_all(const Checkpoint& checkpoint, const std::vector<StoredModule>& modules,
+                         const VerifyOptions& options, VerifyReport& report) {
+  const KnownHashes known = find_hashes(checkpoint.folder(), report.findings);
+  report.hashed = known.state;
+  const bool compare = known.state == VerifyReport::Hashed::compared;
+  Scanned scanned =
+      TRY(scan_all(checkpoint, modules, compare ? Hashing::yes : Hashing::no, options));
+  if (compare) check_hashes(checkpoint, known.hashes, scanned.hashes, report.findings);
+  return Result<Scanned>(std::move(scanned));
+}
+
+/// The checks of values that were read.
+Result<void> check_read(const VerifySubject& subject, Findings& findings) {
+  check_values(subject, findings);
+  TRY(check_scales(subject, findings));
+  TRY(check_scale_agreement(subject, findings));
+  check_code_ranges(subject, findings);
+  return {};
 }
 
 }  // namespace
@@ -121,17 +152,15 @@ Result<VerifyReport> verify_checkpoint(const std::filesystem::path& folder,
   report.tensors = static_cast<int64_t>(checkpoint.entries().size());
   report.quantized_modules = std::ranges::count_if(modules, &StoredModule::quantized);
   const bool read = options.depth == VerifyDepth::all;
-  std::map<const TensorEntry*, ValueFacts> facts;
-  if (read) facts = TRY(scan_all(checkpoint, modules, report.bytes, options));
-  const VerifySubject subject = {checkpoint, declaration, modules, facts};
+  Scanned scanned;
+  if (read) scanned = TRY(read_all(checkpoint, modules, options, report));
+  const VerifySubject subject = {checkpoint, declaration, modules, scanned.facts};
   if (declared.ok()) {
     TRY(check_model(subject, options.depth, report.findings));
     check_declaration(subject, report.findings);
+    check_declared_numbers(checkpoint, report.findings);
   }
-  if (read) {
-    check_values(subject, report.findings);
-    TRY(check_scales(subject, report.findings));
-  }
+  if (read) TRY(check_read(subject, report.findings));
   check_companions(checkpoint, report.findings);
   return report;
 }

@@ -1,6 +1,7 @@
 // verify: is a checkpoint sound? Everything that can be known without running the model: names,
 // shapes and types against the config, every value finite, scales that may be what they are, fused
-// groups that share them, a declaration that agrees with the tensors, the files that go with them.
+// groups that share them, a declaration that agrees with the tensors, the files that go with them,
+// and nothing changed since the hashes beside them were written.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,9 @@ struct VerifyReport {
   int64_t tensors = 0;
   int64_t bytes = 0;  // of tensors
   int64_t quantized_modules = 0;
+  /// none: the folder has no report of this program. not_kept: it has one that names no hashes, as
+  /// older versions write it. compared: every tensor and file was held against its hash.
+  enum class Hashed : uint8_t { none, not_kept, compared } hashed = Hashed::none;
   int64_t count(Severity severity) const;
   bool sound() const { return count(Severity::error) == 0; }
 };

@@ -7,6 +7,7 @@
 
 #include "model/config/config.h"
 #include "model/weights/weights.h"
+#include "quantize/report/content_hashes.h"
 #include "quantize/verify/inspect_modules.h"
 #include "quantize/verify/verify.h"
 #include "quantize/verify/verify_values.h"
@@ -22,6 +23,17 @@ struct VerifySubject {
 };
 
 using Findings = std::vector<Finding>;
+
+/// The hashes beside a checkpoint, if there are any. A report that names a file of hashes which is
+/// not there, or cannot be read, is a finding.
+struct KnownHashes {
+  VerifyReport::Hashed state = VerifyReport::Hashed::none;
+  ContentHashes hashes = {};
+};
+KnownHashes find_hashes(const std::filesystem::path& folder, Findings& findings);
+/// Every tensor of the checkpoint (its hash is in `found`) and every other file against `known`.
+void check_hashes(const Checkpoint& checkpoint, const ContentHashes& known, const Hashes& found,
+                  Findings& findings);
 
 /// NaN and infinity, all-zero matrices, dead experts.
 void check_values(const VerifySubject& subject, Findings& findings);

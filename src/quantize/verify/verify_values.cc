@@ -32,7 +32,12 @@ void scan_floats(std::span<const T> elements, T exponent, int64_t base, ValueFac
 
 void scan_block_scales(std::span<const uint8_t> codes, int64_t base, ValueFacts& facts) {
   uint8_t largest = 0;
-  for (const uint8_t code : codes) largest = std::max(largest, code);
+  int64_t zeros = 0;
+  for (const uint8_t code : codes) {
+    largest = std::max(largest, code);
+    zeros += code == 0;
+  }
+  facts.zero_codes += zeros;
   facts.largest_code = std::max(facts.largest_code, largest);
   facts.all_zero &= largest == 0;
   if (largest < 0x7F) return;
@@ -40,6 +45,12 @@ void scan_block_scales(std::span<const uint8_t> codes, int64_t base, ValueFacts&
     if (codes[i] < 0x7F) continue;
     if (facts.bad++ == 0) facts.first_bad = base + static_cast<int64_t>(i);
   }
+}
+
+void scan_codes(std::span<const uint8_t> bytes, ValueFacts& facts) {
+  int64_t top = 0;
+  for (const uint8_t byte : bytes) top += ((byte & 0x07) == 0x07) + ((byte & 0x70) == 0x70);
+  facts.top_codes += top;
 }
 
 void scan_bytes(std::span<const uint8_t> bytes, uint8_t mask, ValueFacts& facts) {
@@ -58,7 +69,10 @@ void scan_chunk(std::span<const std::byte> chunk, DType dtype, ValueRule rule, i
                 ValueFacts& facts) {
   const auto bytes = elements_of<uint8_t>(chunk);
   if (rule == ValueRule::block_scale) return scan_block_scales(bytes, at, facts);
-  if (rule == ValueRule::nvfp4_codes) return scan_bytes(bytes, 0x77, facts);
+  if (rule == ValueRule::nvfp4_codes) {
+    scan_codes(bytes, facts);
+    return scan_bytes(bytes, 0x77, facts);
+  }
   if (rule == ValueRule::e4m3_values) return scan_floats<uint8_t>(bytes, 0x7F, at, facts);
   if (rule == ValueRule::bytes) return scan_bytes(bytes, 0xFF, facts);
   if (dtype == DType::bf16) {
@@ -77,7 +91,7 @@ void scan_chunk(std::span<const std::byte> chunk, DType dtype, ValueRule rule, i
 
 Result<ValueFacts> scan_values(const Checkpoint& checkpoint, const TensorEntry& entry,
                                ValueRule rule, int64_t slices,
-                               const std::function<void(int64_t)>& on_bytes) {
+                               const std::function<void(std::span<const std::byte>)>& on_chunk) {
   ValueFacts facts;
   CHECK(slices > 0 && entry.bytes % slices == 0, entry.name, " in ", slices, " slices");
   const int64_t slice_bytes = entry.bytes / slices;
@@ -91,7 +105,7 @@ Result<ValueFacts> scan_values(const Checkpoint& checkpoint, const TensorEntry& 
       TRY(checkpoint.read_bytes(entry, at, chunk));
       scan_chunk(chunk, entry.dtype, rule, at, facts);
       done += static_cast<int64_t>(size);
-      on_bytes(static_cast<int64_t>(size));
+      on_chunk(chunk);
     }
     if (facts.all_zero && slices > 1) facts.zero_slices.push_back(slice);
     facts.all_zero &= zero_before;

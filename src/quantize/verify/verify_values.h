@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -23,13 +24,15 @@ struct ValueFacts {
   int64_t first_bad = -1;            // index of the first
   bool all_zero = true;              // -0 counts as zero
   uint8_t largest_code = 0;          // of block scales
+  int64_t zero_codes = 0;            // of block scales
+  int64_t top_codes = 0;             // of E2M1 codes: those of +-6
   std::vector<int64_t> zero_slices;  // of a stack: the all-zero ones
 };
 
-/// Looks at the tensor as `slices` equal parts (experts of a stack; else 1). `on_bytes` is called
-/// with the size of each chunk.
+/// Looks at the tensor as `slices` equal parts (experts of a stack; else 1). `on_chunk` is called
+/// with each chunk, in order.
 Result<ValueFacts> scan_values(const Checkpoint& checkpoint, const TensorEntry& entry,
                                ValueRule rule, int64_t slices,
-                               const std::function<void(int64_t)>& on_bytes);
+                               const std::function<void(std::span<const std::byte>)>& on_chunk);
 
 }  // namespace nibble
