@@ -66,15 +66,28 @@ class GroupRounder {
     int exponent = 0;  // NVFP4
     float fp8 = 1.0F;  // FP8 per tensor
   };
+  /// One of the two, as the group's format is.
+  struct Prepared {
+    Rounding four_bit;
+    Fp8Rounding fp8;
+  };
+  struct Fp8Band {
+    std::span<uint8_t> codes;
+    std::span<float> scales;
+  };
   std::vector<RowBlock> cut(const FusedGroup& group) const;
   Result<float> largest(const FusedGroup& group, std::vector<RowBlock>& blocks) const;
   Error bad_weight(const PlannedLinear& linear, const RowBlock& block) const;
-  Rounding prepare(const PlannedLinear& linear) const;
+  Prepared prepare(const PlannedLinear& linear) const;
   Result<RoundStatistics> write_nvfp4(const PlannedLinear& linear, const RowBlock& block,
                                       const GroupScale& scale, const RowRounder& rounder,
                                       ThreadPool& threads) const;
   Result<RoundStatistics> write_fp8(const PlannedLinear& linear, const RowBlock& block,
-                                    const GroupScale& scale, ThreadPool& threads) const;
+                                    const GroupScale& scale, const Fp8Rounding& rounding,
+                                    ThreadPool& threads) const;
+  static RoundStatistics round_fp8(const TensorView& weights, float tensor_scale,
+                                   WeightFormat format, const Fp8Rounding& rounding,
+                                   const Fp8Band& out);
   Result<void> write_scales(const PlannedLinear& linear, const GroupScale& scale) const;
 
   const Checkpoint& checkpoint_;
