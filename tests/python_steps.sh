@@ -51,6 +51,7 @@ beside "eval: verdicts, intervals, going on" "$python" tests/cli/eval_test.py --
   --model pebble/model
 beside "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
 beside "sampler goldens are what the oracle gives" "$python" tools/oracle/sampler_golden.py --check
+beside "rounding goldens are what numpy gives" "$python" tools/oracle/rounding_golden.py --check
 beside "what verify measures and writes into a card" "$python" tests/cli/verify_test.py \
   --nibble "$nibble" --model pebble/model
 beside "verify sees every corruption by its hash" "$python" tests/cli/verify_corruptions_test.py \

@@ -23,7 +23,7 @@ WITH_DATA = ["diagonal", "blocks", "gptq"]
 RECIPES = {  # recipe -> how its activations are computed
     "w4a16": "f32", "mixed": "declared", "w4a4": "declared", "experts-only": "f32",
     "w4a4-fp8-head": "declared", "lab-fp8-embed": "declared", "fp8": "declared"}
-NO_FOUR_BITS = ("fp8",)  # no algorithm to choose
+NO_FOUR_BITS = ("fp8",)  # the nearest codes, or gptq
 DATA_FREE_ONLY = ("lab-fp8-embed",)  # the 4-bit weights are those of w4a4-fp8-head
 
 
@@ -97,8 +97,10 @@ def main():
           "better than amax | answers right, % |\n|---|---|---|---|---|---|---|---|")
     for recipe in RECIPES:
         if recipe in NO_FOUR_BITS:
-            done = one(nibble, work, items, reference, recipe, "search", None)
-            line(recipe, "-", [done], done)
+            plain = one(nibble, work, items, reference, recipe, "search", None)
+            line(recipe, "-", [plain], plain)
+            line(recipe, "gptq", [one(nibble, work, items, reference, recipe, "gptq", draw)
+                                  for draw in range(DRAWS)], plain)
             continue
         plain = one(nibble, work, items, reference, recipe, "amax", None)
         for algorithm in DATA_FREE:

@@ -21,7 +21,7 @@ constexpr Option kOptions[] = {
     {"format", "DIALECT", "compressed-tensors", "compressed-tensors or modelopt"},
     {"algorithm", "NAME", "search",
      "rounding of 4-bit weights: search, amax, four-over-six; with --calib diagonal, blocks or "
-     "gptq"},
+     "gptq, which rounds 8-bit weights with data too"},
     kCalibOption,
     kCalibFolderOption,
     kCalibSamplesOption,

@@ -127,12 +127,15 @@ Result<std::string> GroupRounder::source_hash(const FusedGroup& group) const {
   return hasher.hex();
 }
 
-Rounding GroupRounder::prepare(const PlannedLinear& linear) const {
-  return prepare_rounding(
-      {.algorithm = options_.algorithm,
-       .cols = linear.source.cols,
-       .statistics = options_.statistics ? options_.statistics(linear.source) : nullptr,
-       .path = best_round_path()});
+GroupRounder::Prepared GroupRounder::prepare(const PlannedLinear& linear) const {
+  const RoundingRequest request{
+      .algorithm = options_.algorithm,
+      .cols = linear.source.cols,
+      .statistics = options_.statistics ? options_.statistics(linear.source) : nullptr,
+      .path = best_round_path()};
+  if (linear.becomes.scheme.weights == WeightFormat::nvfp4)
+    return {.four_bit = prepare_rounding(request), .fp8 = {}};
+  return {.four_bit = {}, .fp8 = prepare_fp8_rounding(request)};
 }
 
 Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
@@ -165,36 +168,52 @@ Result<RoundStatistics> GroupRounder::write_nvfp4(const PlannedLinear& linear,
   return statistics;
 }
 
+/// One band of at most 128 rows. scales: one for each row, for each tile of 128 columns, or empty.
+RoundStatistics GroupRounder::round_fp8(const TensorView& weights, float tensor_scale,
+                                        WeightFormat format, const Fp8Rounding& rounding,
+                                        const Fp8Band& out) {
+  Fp8Scales scales{.values = out.scales};
+  RoundStatistics statistics;
+  if (format == WeightFormat::fp8_block) {
+    statistics = round_fp8_band(weights, out.codes, out.scales);
+    scales.per_tile = 1;
+  } else if (format == WeightFormat::fp8_channel) {
+    statistics = round_fp8_channels(weights, out.codes, out.scales);
+    scales.per_row = 1;
+  } else {
+    statistics = round_fp8_rows(weights, tensor_scale, out.codes);
+    scales.values = std::span(&tensor_scale, 1);
+  }
+  if (rounding.gptq != nullptr)
+    statistics.error_squares = rounding.gptq->round(weights, scales, out.codes);
+  return statistics;
+}
+
 /// Rounds in bands of 128 rows, whatever the scales stand for: sums of errors do not depend on
 /// threads.
 Result<RoundStatistics> GroupRounder::write_fp8(const PlannedLinear& linear, const RowBlock& block,
                                                 const GroupScale& scale,
+                                                const Fp8Rounding& rounding,
                                                 ThreadPool& threads) const {
   const int64_t cols = linear.source.cols;
   const WeightFormat format = linear.becomes.scheme.weights;
   const bool tiled = format == WeightFormat::fp8_block;
-  const auto tiles = static_cast<size_t>((cols + kFp8Block - 1) / kFp8Block);
-  const auto bands = static_cast<size_t>((block.rows + kFp8Block - 1) / kFp8Block);
-  std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols));
   const bool by_row = format == WeightFormat::fp8_channel;
-  std::vector<float> scales(tiled ? bands * tiles : by_row ? static_cast<size_t>(block.rows) : 0);
-  std::vector<RoundStatistics> by_band(bands);
-  threads.parallel_for(bands, 1, [&](size_t begin, size_t end) {
+  const int64_t tiles = tiled ? (cols + kFp8Block - 1) / kFp8Block : 0;
+  const int64_t bands = (block.rows + kFp8Block - 1) / kFp8Block;
+  std::vector<uint8_t> codes(static_cast<size_t>(block.rows * cols));
+  std::vector<float> scales(static_cast<size_t>(by_row ? block.rows : bands * tiles));
+  std::vector<RoundStatistics> by_band(static_cast<size_t>(bands));
+  threads.parallel_for(by_band.size(), 1, [&](size_t begin, size_t end) {
     for (size_t band = begin; band < end; ++band) {
       const int64_t row = static_cast<int64_t>(band) * kFp8Block;
       const int64_t rows = std::min(kFp8Block, block.rows - row);
-      const TensorView weights = rows_of(block.values, row, rows);
-      const auto out = std::span(codes).subspan(static_cast<size_t>(row * cols),
-                                                static_cast<size_t>(rows * cols));
-      if (tiled)
-        by_band[band] =
-            round_fp8_band(weights, out, std::span(scales).subspan(band * tiles, tiles));
-      else if (by_row)
-        by_band[band] = round_fp8_channels(
-            weights, out,
-            std::span(scales).subspan(static_cast<size_t>(row), static_cast<size_t>(rows)));
-      else
-        by_band[band] = round_fp8_rows(weights, scale.fp8, out);
+      const size_t first = by_row ? static_cast<size_t>(row) : band * static_cast<size_t>(tiles);
+      by_band[band] = round_fp8(
+          rows_of(block.values, row, rows), scale.fp8, format, rounding,
+          {.codes = std::span(codes).subspan(static_cast<size_t>(row * cols),
+                                             static_cast<size_t>(rows * cols)),
+           .scales = std::span(scales).subspan(first, static_cast<size_t>(by_row ? rows : tiles))});
     }
   });
   RoundStatistics statistics;
@@ -236,23 +255,23 @@ Result<RoundedGroup> GroupRounder::round(const FusedGroup& group, ThreadPool& th
   auto [amax, source_hash] = TRY(first_pass(group, blocks));
   const GroupScale scale{.exponent = global_exponent(amax), .fp8 = fp8_scale(amax)};
   std::vector<LinearOutcome> outcomes(group.linears.size());
-  std::vector<Rounding> roundings(group.linears.size());
+  Prepared prepared;  // blocks come linear by linear
   const bool four_bit = group.linears.front().becomes.scheme.weights == WeightFormat::nvfp4;
   for (RowBlock& block : blocks) {
     TRY(options_.check());
     const PlannedLinear& linear = group.linears[block.linear];
     LinearOutcome& outcome = outcomes[block.linear];
-    Rounding& rounding = roundings[block.linear];
-    if (four_bit && block.begin == 0) {
-      rounding = prepare(linear);
-      outcome.fallback = rounding.fallback;
+    if (block.begin == 0) {
+      prepared = Prepared();  // before the next one takes its memory
+      prepared = prepare(linear);
+      outcome.fallback = four_bit ? prepared.four_bit.fallback : prepared.fp8.fallback;
     }
     if (group.bytes > options_.held_bytes_max)
       block.values = TRY(read_rows(linear.source, block.begin, block.rows));
-    outcome.statistics += four_bit ? TRY(write_nvfp4(linear, block, scale, *rounding.rows, threads))
-                                   : TRY(write_fp8(linear, block, scale, threads));
+    outcome.statistics +=
+        four_bit ? TRY(write_nvfp4(linear, block, scale, *prepared.four_bit.rows, threads))
+                 : TRY(write_fp8(linear, block, scale, prepared.fp8, threads));
     block.values = Tensor();
-    if (block.begin + block.rows == linear.source.rows) rounding = Rounding();
   }
   for (const PlannedLinear& linear : group.linears) TRY(write_scales(linear, scale));
   return RoundedGroup{.outcomes = std::move(outcomes), .source_hash = std::move(source_hash)};

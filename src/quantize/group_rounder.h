@@ -77,15 +77,28 @@ class GroupRounder {
     float amax = 0;
     std::string source_hash;
   };
+  /// One of the two, as the group's format is.
+  struct Prepared {
+    Rounding four_bit;
+    Fp8Rounding fp8;
+  };
+  struct Fp8Band {
+    std::span<uint8_t> codes;
+    std::span<float> scales;
+  };
   std::vector<RowBlock> cut(const FusedGroup& group) const;
   Result<FirstPass> first_pass(const FusedGroup& group, std::vector<RowBlock>& blocks) const;
   Error bad_weight(const PlannedLinear& linear, const RowBlock& block) const;
-  Rounding prepare(const PlannedLinear& linear) const;
+  Prepared prepare(const PlannedLinear& linear) const;
   Result<RoundStatistics> write_nvfp4(const PlannedLinear& linear, const RowBlock& block,
                                       const GroupScale& scale, const RowRounder& rounder,
                                       ThreadPool& threads) const;
   Result<RoundStatistics> write_fp8(const PlannedLinear& linear, const RowBlock& block,
-                                    const GroupScale& scale, ThreadPool& threads) const;
+                                    const GroupScale& scale, const Fp8Rounding& rounding,
+                                    ThreadPool& threads) const;
+  static RoundStatistics round_fp8(const TensorView& weights, float tensor_scale,
+                                   WeightFormat format, const Fp8Rounding& rounding,
+                                   const Fp8Band& out);
   Result<void> write_scales(const PlannedLinear& linear, const GroupScale& scale) const;
 
   const Checkpoint& checkpoint_;

@@ -66,11 +66,13 @@ Result<void> refuse_without_data(const Arguments& arguments, RoundAlgorithm algo
                      .advice = "add --calib FILE.jsonl"});
 }
 
-std::set<std::string> four_bit_linears(const QuantPlan& plan) {
+/// The linears that the algorithm does not round without data.
+std::set<std::string> linears_with_data(const QuantPlan& plan, RoundAlgorithm algorithm) {
   std::set<std::string> names;
   for (const FusedGroup& group : plan.rounded)
     for (const PlannedLinear& linear : group.linears)
-      if (linear.becomes.scheme.weights == WeightFormat::nvfp4) names.insert(linear.source.module);
+      if (moment_needed(algorithm, linear.becomes.scheme.weights) != SecondMoment::none)
+        names.insert(linear.source.module);
   return names;
 }
 
@@ -135,9 +137,8 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
       TRY(read_calibration(request, checkpoint.folder(), prepared->config.max_positions));
   CalibrationOptions options;
   options.moment = moment_needed(needs.algorithm);
-  options.wants_moment = [names = four_bit_linears(plan)](const std::string& module) {
-    return names.contains(module);
-  };
+  options.wants_moment = [names = linears_with_data(plan, needs.algorithm)](
+                             const std::string& module) { return names.contains(module); };
   options.make_backend = [threads = needs.threads](const Weights& weights,
                                                    const ModelConfig& config) {
     return make_cpu_backend(weights, config, {.activations = Activations::f32, .threads = threads});

@@ -98,34 +98,74 @@ TEST(QuantizeCalibrated, EveryAlgorithmAndDialectIsSound) {
     }
 }
 
+/// Four bits alone; and with these eight: by tensor, by row and by tensor, by tile.
+constexpr const char* kFourAndEightBits[] = {"w4a4", "mixed", "fp8", "w4a4-fp8-head"};
+
 TEST(QuantizeCalibrated, CutsAndThreadsLeaveNoTrace) {
   const Folder folder;
   test::write_model(folder / "in", Layout::fused_experts);
-  ASSERT_TRUE(run(folder / "in", folder / "a", {}).ok());
-  ASSERT_TRUE(run(folder / "in", folder / "b", {.moment_bytes_max = 50'000, .threads = 1}).ok());
-  EXPECT_TRUE(test::files_of(folder / "a") == test::files_of(folder / "b"));
-  // The data do matter.
-  ASSERT_TRUE(run(folder / "in", folder / "c", {.samples = 11}).ok());
-  EXPECT_FALSE(test::files_of(folder / "a") == test::files_of(folder / "c"));
+  for (const std::string recipe : kFourAndEightBits) {
+    const auto a = folder / (recipe + "-a"), b = folder / (recipe + "-b");
+    const auto c = folder / (recipe + "-c");
+    ASSERT_TRUE(run(folder / "in", a, {.recipe = recipe}).ok());
+    ASSERT_TRUE(
+        run(folder / "in", b, {.recipe = recipe, .moment_bytes_max = 50'000, .threads = 1}).ok());
+    EXPECT_TRUE(test::files_of(a) == test::files_of(b)) << recipe;
+    // The data do matter.
+    ASSERT_TRUE(run(folder / "in", c, {.recipe = recipe, .samples = 11}).ok());
+    EXPECT_FALSE(test::files_of(a) == test::files_of(c)) << recipe;
+  }
 }
 
 TEST(QuantizeCalibrated, WorkThatWasStoppedGoesOnToTheSameBytes) {
   const Folder folder;
   test::write_model(folder / "in", Layout::fused_experts);
-  ASSERT_TRUE(run(folder / "in", folder / "whole", {.moment_bytes_max = 50'000}).ok());
-  for (int stops = 0, asks = 20;; ++stops, asks += 60) {
-    ASSERT_LT(stops, 20);
-    std::atomic<int> count = 0;
-    const auto report =
-        run(folder / "in", folder / "out",
-            {.moment_bytes_max = 50'000, .cancelled = [&, asks] { return ++count > asks; }});
-    if (report.ok()) {
-      EXPECT_GT(stops, 0);
-      break;
+  for (const std::string recipe : kFourAndEightBits) {
+    const auto whole = folder / (recipe + "-whole"), out = folder / (recipe + "-out");
+    ASSERT_TRUE(run(folder / "in", whole, {.recipe = recipe, .moment_bytes_max = 50'000}).ok());
+    for (int stops = 0, asks = 20;; ++stops, asks += 60) {
+      ASSERT_LT(stops, 20);
+      std::atomic<int> count = 0;
+      const auto report =
+          run(folder / "in", out,
+              {.recipe = recipe, .moment_bytes_max = 50'000, .cancelled = [&, asks] {
+                 return ++count > asks;
+               }});
+      if (report.ok()) {
+        EXPECT_GT(stops, 0);
+        break;
+      }
+      ASSERT_EQ(report.error().code, ErrorCode::cancelled) << report.error().message;
     }
-    ASSERT_EQ(report.error().code, ErrorCode::cancelled) << report.error().message;
+    EXPECT_TRUE(test::files_of(whole) == test::files_of(out)) << recipe;
   }
-  EXPECT_TRUE(test::files_of(folder / "whole") == test::files_of(folder / "out"));
+}
+
+TEST(QuantizeCalibrated, EightBitCodesFollowTheDataUnderTheSameScales) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  const auto search =
+      run(folder / "in", folder / "a", {.recipe = "fp8", .algorithm = RoundAlgorithm::search});
+  const auto gptq = run(folder / "in", folder / "b", {.recipe = "fp8"});
+  ASSERT_TRUE(search.ok() && gptq.ok());
+  EXPECT_TRUE(search.value().fallbacks.empty());
+  const test::Opened a(folder / "a"), b(folder / "b");
+  const auto parts = [](const test::Opened& model, const LinearSource& source) {
+    const LinearWeight weight = model.weights.load(source).value();
+    const auto text = [](const Tensor& tensor) {
+      return std::string(reinterpret_cast<const char*>(tensor.view().data),
+                         static_cast<size_t>(tensor.bytes()));
+    };
+    return std::pair(text(weight.values), text(weight.scales));
+  };
+  for (const auto& [left, right] :
+       {std::pair(&a.weights.layers()[1].attention.q, &b.weights.layers()[1].attention.q),
+        std::pair(&a.weights.layers()[0].moe.experts[0].down,
+                  &b.weights.layers()[0].moe.experts[0].down)}) {
+    const auto before = parts(a, *left), now = parts(b, *right);
+    EXPECT_NE(before.first, now.first) << left->module;
+    EXPECT_EQ(before.second, now.second) << left->module;
+  }
 }
 
 TEST(QuantizeCalibrated, InputScalesAreMeasuredAndSharedByALayersExperts) {

@@ -2,30 +2,14 @@
 #include "quantize/rounding/fp8_round.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <vector>
 
+#include "quantize/rounding/fp8_code.inl.h"
 #include "tensor/fp8.h"
 
 namespace nibble {
 namespace {
-
-/// E4M3 of |x| <= 448 after saturation, by adding a power of two whose last place is the step of
-/// the target: the addition rounds to nearest even. Equal to float_to_e4m3 for every finite x.
-uint8_t fast_e4m3(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t sign = bits >> 24 & 0x80U;
-  const float magnitude = std::min(std::bit_cast<float>(bits & 0x7FFFFFFFU), kE4m3Max);
-  // Exponent of the step: 3 bits below the leading one, never below 2^-9.
-  const uint32_t exponent = std::max(std::bit_cast<uint32_t>(magnitude) >> 23, 121U);
-  const float anchor = std::bit_cast<float>((exponent + 20) << 23);  // last place: 2^(e - 3)
-  const float rounded = (magnitude + anchor) - anchor;
-  const uint32_t r = std::bit_cast<uint32_t>(rounded);
-  const bool normal = rounded >= 0x1p-6F;
-  const uint32_t code = normal ? (r >> 20) - (120U << 3) : static_cast<uint32_t>(rounded * 512.0F);
-  return static_cast<uint8_t>(sign | code);
-}
 
 void add_row(const float* x, const uint8_t* codes, float scale, int64_t count,
              RoundStatistics& statistics) {
@@ -44,7 +28,7 @@ void add_row(const float* x, const uint8_t* codes, float scale, int64_t count,
 
 /// -0 becomes +0, as in compressed-tensors, which adds a zero point.
 void round_row(const float* x, float scale, int64_t count, uint8_t* codes) {
-  for (int64_t i = 0; i < count; ++i) codes[i] = fast_e4m3(x[i] / scale + 0.0F);
+  for (int64_t i = 0; i < count; ++i) codes[i] = detail::fast_e4m3(x[i] / scale + 0.0F);
 }
 
 }  // namespace

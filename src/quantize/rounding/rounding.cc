@@ -5,10 +5,13 @@
 
 #include "base/check.h"
 #include "base/concat.h"
+#include "quantize/rounding/gptq_factor.h"
 #include "quantize/rounding/row_rounders.h"
 
 namespace nibble {
 namespace {
+
+constexpr std::string_view kNotPositive = "its second moment cannot be factorised";
 
 class DataFreeRounder final : public RowRounder {
  public:
@@ -80,13 +83,39 @@ SecondMoment moment_needed(RoundAlgorithm algorithm) {
   }
 }
 
+SecondMoment moment_needed(RoundAlgorithm algorithm, WeightFormat format) {
+  switch (format) {
+    case WeightFormat::plain:
+      return SecondMoment::none;
+    case WeightFormat::nvfp4:
+      return moment_needed(algorithm);
+    default:
+      return algorithm == RoundAlgorithm::gptq ? SecondMoment::full : SecondMoment::none;
+  }
+}
+
+Fp8Rounding prepare_fp8_rounding(const RoundingRequest& request) {
+  if (request.algorithm != RoundAlgorithm::gptq) return {};
+  if (request.cols % kMomentBlock != 0)
+    return {.fallback = concat("its ", request.cols, " columns are no multiple of ", kMomentBlock)};
+  Fp8Rounding rounding = {.fallback = trouble(request)};
+  if (!rounding.fallback.empty()) return rounding;
+  std::optional<GptqFactor> factor = make_gptq_factor(*request.statistics);
+  if (factor) {
+    rounding.gptq = std::make_unique<Fp8GptqRounder>(std::move(*factor), request.path);
+  } else {
+    rounding.fallback = kNotPositive;
+  }
+  return rounding;
+}
+
 Rounding prepare_rounding(const RoundingRequest& request) {
   CHECK(request.cols % kNvfp4Group == 0, "columns ", request.cols);
   Rounding rounding = {.algorithm = request.algorithm, .fallback = {}, .rows = {}};
   if (!is_data_free(request.algorithm)) rounding.fallback = trouble(request);
   if (rounding.fallback.empty()) {
     rounding.rows = make_rounder(request);
-    if (rounding.rows == nullptr) rounding.fallback = "its second moment cannot be factorised";
+    if (rounding.rows == nullptr) rounding.fallback = kNotPositive;
   }
   if (rounding.fallback.empty()) return rounding;
   rounding.algorithm = RoundAlgorithm::search;

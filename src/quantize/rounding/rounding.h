@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/taps.h"
+#include "quantize/rounding/fp8_gptq.h"
 #include "quantize/rounding/nvfp4_round.h"
 #include "tensor/tensor.h"
 
@@ -19,6 +20,8 @@ SecondMoment moment_needed(RoundAlgorithm algorithm);
 inline bool is_data_free(RoundAlgorithm algorithm) {
   return moment_needed(algorithm) == SecondMoment::none;
 }
+/// The same for one linear of a run: an algorithm may leave a format to rounding without data.
+SecondMoment moment_needed(RoundAlgorithm algorithm, WeightFormat format);
 
 /// Rounds rows of one linear, in any order, from any thread. The bytes of a row depend on that row,
 /// the exponent and the statistics alone.
@@ -49,6 +52,15 @@ struct Rounding {
 /// The slow part, once per linear (GPTQ factorises a [K, K] matrix here). Never fails: without
 /// usable statistics it falls back to the data-free search and says so.
 Rounding prepare_rounding(const RoundingRequest& request);
+
+/// FP8 codes: with error feedback if the algorithm is gptq, else as fp8_round.h gives them.
+struct Fp8Rounding {
+  std::string fallback;                       // the reason why gptq is not done, or empty
+  std::unique_ptr<Fp8GptqRounder> gptq = {};  // nullptr: codes are rounded one by one
+};
+
+/// As prepare_rounding, for a linear that becomes FP8; its columns may be any number.
+Fp8Rounding prepare_fp8_rounding(const RoundingRequest& request);
 
 /// A whole matrix at once.
 struct RoundedMatrix {

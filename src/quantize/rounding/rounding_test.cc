@@ -59,6 +59,44 @@ TEST(Rounding, FallsBackToTheSearchAndSaysWhy) {
   }
 }
 
+TEST(Rounding, EightBitsAreRoundedWithDataByGptqAlone) {
+  for (const auto algorithm : kRoundAlgorithms) {
+    const bool gptq = algorithm == RoundAlgorithm::gptq;
+    for (const auto format :
+         {WeightFormat::fp8_tensor, WeightFormat::fp8_channel, WeightFormat::fp8_block})
+      EXPECT_EQ(moment_needed(algorithm, format), gptq ? SecondMoment::full : SecondMoment::none);
+    EXPECT_EQ(moment_needed(algorithm, WeightFormat::nvfp4), moment_needed(algorithm));
+    EXPECT_EQ(moment_needed(algorithm, WeightFormat::plain), SecondMoment::none);
+    const auto statistics =
+        test::gather(test::draw_inputs(400, kCols, 2), kCols, moment_needed(algorithm));
+    const Fp8Rounding rounding =
+        prepare_fp8_rounding({.algorithm = algorithm, .cols = kCols, .statistics = &statistics});
+    EXPECT_EQ(rounding.gptq != nullptr, gptq);
+    EXPECT_EQ(rounding.fallback, "");
+  }
+}
+
+TEST(Rounding, EightBitsFallBackAndSayWhy) {
+  const auto full = [](std::vector<float> x) { return test::gather(x, kCols, SecondMoment::full); };
+  const auto few = full(test::draw_inputs(12, kCols, 2)),
+             zero = full(std::vector<float>(kCols * 400));
+  struct Case {
+    int64_t cols;
+    const InputStatistics* statistics;
+    std::string_view why;
+  };
+  const Case cases[] = {{kCols, nullptr, "no calibration"},
+                        {kCols, &few, "12 tokens of 256"},
+                        {kCols, &zero, "its inputs were all zero"},
+                        {kCols + 8, &few, "its 72 columns are no multiple of 16"}};
+  for (const auto& [cols, statistics, why] : cases) {
+    const Fp8Rounding rounding = prepare_fp8_rounding(
+        {.algorithm = RoundAlgorithm::gptq, .cols = cols, .statistics = statistics});
+    EXPECT_EQ(rounding.gptq, nullptr);
+    EXPECT_EQ(rounding.fallback, why);
+  }
+}
+
 struct InputCase {
   std::string_view name;
   std::function<float(size_t, float)> change;  // index, drawn -> input

@@ -1,0 +1,114 @@
+// Rows are worked on over a power of two near their largest scale, so that no correction can
+// overflow.
+#include "quantize/rounding/fp8_gptq.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "quantize/rounding/fp8_code.inl.h"
+#include "quantize/rounding/gptq_feedback.inl.h"
+#include "tensor/fp8.h"
+
+namespace nibble {
+namespace {
+
+/// Up to kFeedbackRows rows, columns in the factor's order.
+struct Tile {
+  int rows;
+  float* u;             // [rows, K]: weights, and then what they are rounded to, over a unit each
+  const float* scales;  // [rows, K/16], over the same unit
+  const GptqFactor& factor;
+  uint8_t* codes;  // [rows, K] as in the file
+};
+
+template <int W>
+NIBBLE_INLINE void round_tile(const Tile& tile) {
+  const int64_t cols = tile.factor.cols;
+  const auto& values = e4m3_values();
+  detail::feed_back_rows<W>(
+      tile.factor.upper.data(), {.rows = tile.rows, .cols = cols, .u = tile.u},
+      [&](int r, int64_t b, float* errors) __attribute__((always_inline)) {
+        const float scale = tile.scales[r * (cols / 16) + b / 16];
+        uint8_t* codes = tile.codes + r * cols + tile.factor.column(b);
+        detail::feed_back(
+            tile.u + r * cols + b, tile.factor.upper.data() + b * cols + b, cols,
+            errors, [&](int j, float u) __attribute__((always_inline)) {
+              codes[j] = detail::fast_e4m3(u / scale + 0.0F);
+              return values[codes[j]] * scale;
+            });
+      });
+}
+
+struct TileJob {
+  const Tile& tile;
+
+  template <int W>
+  NIBBLE_INLINE void run() const {
+    round_tile<W>(tile);
+  }
+};
+
+/// A power of two near the row's largest scale; its reciprocal is finite.
+int row_exponent(const Fp8Scales& scales, int64_t row, int64_t cols) {
+  float most = 0;
+  for (int64_t k = 0; k < cols; k += kFp8Block) most = std::max(most, scales.at(row, k));
+  CHECK(std::isfinite(most) && most > 0, "scale ", most);
+  return std::max(std::ilogb(most), -120);
+}
+
+/// Where one tile's scale is less than 2^-100 of the row's largest, what is lost does not count.
+void load_scales(const Fp8Scales& scales, int64_t row, int exponent, const GptqFactor& factor,
+                 float* out) {
+  for (int64_t b = 0; b < factor.cols; b += 16)
+    out[b / 16] = std::max(std::ldexp(scales.at(row, factor.column(b)), -exponent), 0x1p-100F);
+}
+
+double squared_error(const TensorView& weights, int64_t row, const Fp8Scales& scales,
+                     const uint8_t* codes) {
+  const int64_t cols = weights.shape[1];
+  std::vector<float> w(static_cast<size_t>(cols));
+  detail::load_row(weights, row, 1.0F, w);
+  const auto& values = e4m3_values();
+  double total = 0;
+  for (int64_t k = 0; k < cols; ++k) {
+    const double e = static_cast<double>(w[static_cast<size_t>(k)]) -
+                     static_cast<double>(values[codes[k]]) * static_cast<double>(scales.at(row, k));
+    total += e * e;
+  }
+  return total;
+}
+
+}  // namespace
+
+float Fp8Scales::at(int64_t row, int64_t col) const {
+  return values[static_cast<size_t>(row * per_row + col / kFp8Block * per_tile)];
+}
+
+double Fp8GptqRounder::round(const TensorView& weights, const Fp8Scales& scales,
+                             std::span<uint8_t> codes) const {
+  const int64_t rows = weights.shape[0], cols = weights.shape[1];
+  CHECK(cols == factor_.cols && codes.size() == static_cast<size_t>(rows * cols), rows, " x ",
+        cols);
+  std::vector<float> u(static_cast<size_t>(detail::kFeedbackRows * cols)), over(u.size() / 16);
+  double error = 0;
+  for (int64_t n = 0; n < rows; n += detail::kFeedbackRows) {
+    const int count = static_cast<int>(std::min<int64_t>(detail::kFeedbackRows, rows - n));
+    for (int r = 0; r < count; ++r) {
+      const int exponent = row_exponent(scales, n + r, cols);
+      factor_.load_row(weights, n + r, std::ldexp(1.0F, -exponent), u.data() + r * cols);
+      load_scales(scales, n + r, exponent, factor_, over.data() + r * (cols / 16));
+    }
+    const Tile tile = {.rows = count,
+                       .u = u.data(),
+                       .scales = over.data(),
+                       .factor = factor_,
+                       .codes = codes.data() + n * cols};
+    detail::run_on(path_, TileJob{tile});
+    for (int r = 0; r < count; ++r)
+      error += squared_error(weights, n + r, scales, codes.data() + (n + r) * cols);
+  }
+  return error;
+}
+
+}  // namespace nibble

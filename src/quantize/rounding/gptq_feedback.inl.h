@@ -1,0 +1,64 @@
+// The loop that GPTQ has for every format: a tile of rows, block of 16 columns by block, each
+// weight rounded in turn and its error taken off those after it. F32, each weight corrected in the
+// order of the columns; no step depends on the threads or on the other rows.
+#pragma once
+
+#include "quantize/rounding/round_path.inl.h"
+
+namespace nibble::detail {
+
+/// Rows worked on together: the factor is read once for all of them.
+inline constexpr int kFeedbackRows = 8;
+
+/// Rounds 16 weights one by one and corrects those after them. quantise(j, u_j) gives what u_j
+/// becomes, and u has that afterwards. errors: what was lost, over U_jj. `upper` is the factor's
+/// element on the diagonal at the block's first column, `stride` the length of its rows.
+template <typename Quantise>
+NIBBLE_INLINE void feed_back(float* u, const float* upper, int64_t stride, float* errors,
+                             Quantise quantise) {
+  for (int j = 0; j < 16; ++j) {
+    const float rounded = quantise(j, u[j]);
+    errors[j] = (u[j] - rounded) / upper[j * stride + j];
+    u[j] = rounded;
+    for (int k = j + 1; k < 16; ++k) u[k] -= errors[j] * upper[j * stride + k];
+  }
+}
+
+/// At most kFeedbackRows rows, columns in the factor's order.
+struct FeedbackRows {
+  int rows;
+  int64_t cols;  // K
+  float* u;      // [rows, K]: weights, and then what they are rounded to
+};
+
+/// Takes off u, in columns `begin` to K, the sum over j of errors[row, j] times row j of `factors`
+/// [16, K]; one term after the other.
+template <int W>
+NIBBLE_INLINE void subtract_products(const float* factors, const float* errors, int64_t begin,
+                                     const FeedbackRows& tile) {
+  for (int64_t k = begin; k < tile.cols; k += W) {
+    Floats<W> factor[16];
+    for (int j = 0; j < 16; ++j)
+      std::memcpy(&factor[j], factors + j * tile.cols + k, sizeof factor[j]);
+    for (int r = 0; r < tile.rows; ++r) {
+      Floats<W> rest;
+      std::memcpy(&rest, tile.u + r * tile.cols + k, sizeof rest);
+      for (int j = 0; j < 16; ++j) rest -= factor[j] * errors[r * 16 + j];
+      std::memcpy(tile.u + r * tile.cols + k, &rest, sizeof rest);
+    }
+  }
+}
+
+/// Rounds the rows under U [K, K]. round_block(row, b, errors) rounds the 16 weights from column b
+/// on with feed_back.
+template <int W, typename RoundBlock>
+NIBBLE_INLINE void feed_back_rows(const float* upper, const FeedbackRows& tile,
+                                  RoundBlock round_block) {
+  for (int64_t b = 0; b < tile.cols; b += 16) {
+    alignas(64) float errors[kFeedbackRows * 16];
+    for (int r = 0; r < tile.rows; ++r) round_block(r, b, errors + r * 16);
+    subtract_products<W>(upper + b * tile.cols, errors, b + 16, tile);
+  }
+}
+
+}  // namespace nibble::detail
