@@ -17,6 +17,9 @@ namespace {
 constexpr size_t kRefreshedPerStep = 4;
 /// Between looks for masks that others make, where nothing else can run.
 constexpr std::chrono::microseconds kMaskWait{100};
+/// Constraints say "soon" for two milliseconds after all masks of a step were begun together, so a
+/// step does not wait longer; this is for one that says it again and again.
+constexpr std::chrono::milliseconds kMaskPatience{2};
 
 double steady_ms() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -43,6 +46,13 @@ SchedulerLimits scheduler_limits(const EngineSettings& settings) {
   limits.step_ms = settings.step_ms;
   limits.long_tokens = settings.long_prompt_tokens;
   return limits;
+}
+
+/// Begins to make the masks that a sequence needs for its next pass.
+SlowConstraint::Next ask_for_masks(const Sequence& sequence) {
+  const bool runs = sequence.phase == Phase::prefill || sequence.phase == Phase::decode;
+  if (!runs || !sequence.request.constraint) return SlowConstraint::Next::ready;
+  return next_of(*sequence.request.constraint, sequence.drafts);
 }
 
 }  // namespace
@@ -247,11 +257,15 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
   });
 }
 
-/// Its next mask takes long and is made by other threads: it sits out passes until then.
+/// Its masks are made by other threads. Without them it sits out passes.
 bool EngineCore::waits_for_mask(const Sequence& sequence) {
-  const bool runs = sequence.phase == Phase::prefill || sequence.phase == Phase::decode;
-  if (!runs || !sequence.request.constraint) return false;
-  const bool waits = next_of(*sequence.request.constraint) == SlowConstraint::Next::making;
+  const auto due = std::chrono::steady_clock::now() + kMaskPatience;
+  SlowConstraint::Next next = ask_for_masks(sequence);
+  while (next == SlowConstraint::Next::soon && std::chrono::steady_clock::now() < due) {
+    std::this_thread::yield();
+    next = ask_for_masks(sequence);
+  }
+  const bool waits = next != SlowConstraint::Next::ready;
   masks_awaited_ = masks_awaited_ || waits;
   return waits;
 }
@@ -261,9 +275,12 @@ void EngineCore::choose_candidates() {
   views_.clear();
   computing_.clear();
   masks_awaited_ = false;
+  for (const auto& s : live_) {  // all masks are begun before one is waited for
+    draft(*s);
+    ask_for_masks(*s);
+  }
   for (const auto& s : live_) {
     if (waits_for_twin(*s) || waits_for_mask(*s)) continue;
-    draft(*s);
     candidates_.push_back(s.get());
     views_.push_back(view_of(*s));
     if (s->phase == Phase::waiting || (s->phase == Phase::prefill && s->cursor))
@@ -359,6 +376,8 @@ void EngineCore::swap_out_or_restart(Sequence& sequence, double now_ms) {
 
 EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms) {
   Pass pass;
+  for (const ScheduledRows& piece : schedule.rows)  // all are begun before one is waited for
+    ask_for_masks(*candidates_[static_cast<size_t>(piece.sequence)]);
   for (const ScheduledRows& piece : schedule.rows) {
     Sequence& s = *candidates_[static_cast<size_t>(piece.sequence)];
     if (s.phase != Phase::prefill && s.phase != Phase::decode) continue;

@@ -4,6 +4,7 @@
 #include <xgrammar/compiler.h>
 
 #include <atomic>
+#include <functional>
 
 #include "grammar/grammar_compiler.h"
 
@@ -23,8 +24,11 @@ class Grammar {
   xgrammar::CompiledGrammar compiled;
   int32_t vocab_size = 0;
   std::vector<LineBreak> line_breaks;  // of one or two
-  /// A mask took longer than a pass may wait. From then on all are made ahead.
+  /// A mask took long. From then on no pass waits for one, however short, and there are no drafts.
   mutable std::atomic<bool> slow = false;
+  /// Called before each of its masks is made, by the thread that makes it. For tests
+  /// (slow_masks.h).
+  mutable std::function<void()> before_mask;
 };
 
 }  // namespace nibble

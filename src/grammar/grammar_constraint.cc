@@ -1,14 +1,13 @@
-// xgrammar's matcher as a TokenConstraint. The time of masks is measured; those of a grammar that
-// had a long one are made by other threads from then on.
-#include <time.h>
-#include <xgrammar/matcher.h>
-
-#include <atomic>
+// The grammar as a TokenConstraint: thinking and line breaks come first, then the masks of a
+// MaskMaker.
+#include <chrono>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/slow_constraint.h"
 #include "grammar/compiled_grammar.h"
+#include "grammar/mask_maker.h"
 #include "grammar/mask_threads.h"
 #include "grammar/slow_masks.h"
 
@@ -24,104 +23,47 @@ struct Standing {
   int breaks_left = 0;
 };
 
-/// The longest that other sequences may wait for a mask.
-constexpr int64_t kMaskNsMax = 4'000'000;
-
-int64_t thread_ns() {
-  timespec used = {};
-  CHECK(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0, "the clock of a thread");
-  return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
-}
-
-/// The matcher, and the mask after what it has accepted. A thread that makes the mask holds it too,
-/// so it outlives a sequence that is cancelled meanwhile.
-class Matching {
- public:
-  enum class Made : uint8_t { no, begun, yes };
-  explicit Matching(std::shared_ptr<const Grammar> of)
-      : grammar(std::move(of)),
-        matcher(grammar->compiled),
-        words_(static_cast<size_t>(xgrammar::GetBitmaskSize(grammar->vocab_size))) {}
-
-  /// Makes the mask, or finds it made. Nothing: every token may follow.
-  std::span<const int32_t> mask() {
-    if (made_ != Made::yes) make();
-    return limited_ ? std::span<const int32_t>(words_) : std::span<const int32_t>();
-  }
-  void make() {
-    const int64_t begin = thread_ns();
-    int64_t shape = static_cast<int64_t>(words_.size());
-    DLTensor tensor{.data = words_.data(),
-                    .device = {kDLCPU, 0},
-                    .ndim = 1,
-                    .dtype = xgrammar::GetBitmaskDLType(),
-                    .shape = &shape,
-                    .strides = nullptr,
-                    .byte_offset = 0};
-    limited_ = matcher.FillNextTokenBitmask(&tensor);
-    if (thread_ns() - begin > kMaskNsMax) make_masks_ahead(*grammar);
-    made_ = Made::yes;
-  }
-  Made made() const { return made_; }
-  void begin_making() { made_ = Made::begun; }
-  /// The matcher has moved.
-  void forget() { made_ = Made::no; }
-
-  const std::shared_ptr<const Grammar> grammar;
-  xgrammar::GrammarMatcher matcher;
-
- private:
-  std::atomic<Made> made_ = Made::no;
-  bool limited_ = false;
-  std::vector<int32_t> words_;
-};
+/// The time for which a pass may wait for masks. Then they count as long ones.
+constexpr std::chrono::milliseconds kSoon{2};
 
 class GrammarConstraint final : public SlowConstraint {
  public:
   GrammarConstraint(std::shared_ptr<const Grammar> grammar, int32_t think_end)
       : grammar_(std::move(grammar)),
-        matching_(std::make_shared<Matching>(grammar_)),
+        maker_(std::make_shared<MaskMaker>(grammar_)),
         think_end_(think_end),
         start_{.thinking = think_end >= 0} {}
 
-  Next next() override {
-    if (matching_->made() == Matching::Made::begun) return Next::making;
-    const bool free = now().thinking || matching_->matcher.IsTerminated();
-    if (!grammar_->slow || free || matching_->made() == Matching::Made::yes) return Next::ready;
-    matching_->begin_making();
-    MaskThreads::shared().post([matching = matching_] { matching->make(); });
-    return Next::making;
+  Next next(std::span<const int32_t> drafted) override {
+    if (maker_->state() == MaskMaker::State::idle) {
+      Way way = way_of(drafted);
+      if (!way.ruled || maker_->matcher.IsTerminated() || maker_->has_all(way.fed))
+        return Next::ready;
+      maker_->begin(std::move(way.fed));
+    }
+    MaskThreads::quick().relieve();
+    return !grammar_->slow && maker_->age() < kSoon ? Next::soon : Next::making;
   }
 
   Drafts drafts() const override { return grammar_->slow ? Drafts::alone : Drafts::taken; }
 
   MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override {
     settle();
-    xgrammar::GrammarMatcher& matcher = matching_->matcher;
-    Standing standing = now();
-    int fed = 0;
-    bool possible = true;
-    for (const int32_t token : drafted) {
-      if (pass(token, standing)) continue;
-      possible = !matcher.IsTerminated() && matcher.AcceptToken(token);
-      if (!possible) break;  // this row follows a draft that cannot be accepted
-      ++fed;
-    }
-    if (fed > 0) matching_->forget();
-    const bool ruled = possible && !standing.thinking && !matcher.IsTerminated();
-    const bool limited = ruled && limit(bits, standing);
-    if (fed > 0) matcher.Rollback(fed);
-    if (fed > 0) matching_->forget();
-    return limited ? MaskState::limited : MaskState::open;
+    const Way way = way_of(drafted);
+    if (way.standing.thinking || maker_->matcher.IsTerminated()) return MaskState::open;
+    const MaskMaker::Mask& mask = maker_->mask(way.fed);
+    if (mask.kind == MaskMaker::Mask::Kind::open) return MaskState::open;
+    limit(bits, mask.words, way.standing);
+    return MaskState::limited;
   }
 
   std::optional<size_t> accept(std::span<const int32_t> tokens) override {
     settle();
-    xgrammar::GrammarMatcher& matcher = matching_->matcher;
+    xgrammar::GrammarMatcher& matcher = maker_->matcher;
     for (size_t i = 0; i < tokens.size(); ++i) {
       Standing standing = now();
       const bool passed = pass(tokens[i], standing);
-      if (!passed) matching_->forget();
+      if (!passed) maker_->forget();
       // Refused: a stop id that the request ignores, or one that another constraint forced.
       if (!passed && (matcher.IsTerminated() || !matcher.AcceptToken(tokens[i]))) return i;
       history_.push_back({.after = standing, .fed = !passed});
@@ -135,8 +77,8 @@ class GrammarConstraint final : public SlowConstraint {
     CHECK(count <= history_.size(), "rollback ", count, " of ", history_.size());
     for (; count > 0; --count) {
       if (history_.back().fed) {
-        matching_->matcher.Rollback(1);
-        matching_->forget();
+        maker_->matcher.Rollback(1);
+        maker_->forget();
       }
       history_.pop_back();
     }
@@ -152,7 +94,7 @@ class GrammarConstraint final : public SlowConstraint {
 
   /// For callers that do not ask next().
   void settle() const {
-    while (matching_->made() == Matching::Made::begun) std::this_thread::yield();
+    while (maker_->state() == MaskMaker::State::begun) std::this_thread::yield();
   }
 
   /// True if the token is not the grammar's to judge; otherwise the grammar takes it.
@@ -170,9 +112,23 @@ class GrammarConstraint final : public SlowConstraint {
     return false;
   }
 
-  bool limit(std::span<uint32_t> bits, const Standing& standing) {
-    const std::span<const int32_t> words = matching_->mask();
-    if (words.empty()) return false;  // everything may follow
+  /// The position after drafts, and those of them that the grammar judges.
+  struct Way {
+    Standing standing;
+    std::vector<int32_t> fed;
+    bool ruled = false;  // the grammar rules after some of them, or after none
+  };
+  Way way_of(std::span<const int32_t> drafted) const {
+    Way way{.standing = now(), .fed = {}, .ruled = !now().thinking};
+    for (const int32_t token : drafted) {
+      if (!pass(token, way.standing)) way.fed.push_back(token);
+      way.ruled = way.ruled || !way.standing.thinking;
+    }
+    return way;
+  }
+
+  void limit(std::span<uint32_t> bits, std::span<const int32_t> words,
+             const Standing& standing) const {
     CHECK(bits.size() == words.size(), "mask words ", bits.size(), ", grammar ", words.size());
     for (size_t i = 0; i < words.size(); ++i) {
       auto word = static_cast<uint32_t>(words[i]);
@@ -181,11 +137,10 @@ class GrammarConstraint final : public SlowConstraint {
           word |= 1U << (lines.token % 32);
       bits[i] &= word;
     }
-    return true;
   }
 
   std::shared_ptr<const Grammar> grammar_;
-  std::shared_ptr<Matching> matching_;
+  std::shared_ptr<MaskMaker> maker_;
   int32_t think_end_;
   Standing start_;
   std::vector<Step> history_;  // of every accepted token
@@ -193,7 +148,11 @@ class GrammarConstraint final : public SlowConstraint {
 
 }  // namespace
 
-void make_masks_ahead(const Grammar& grammar) { grammar.slow = true; }
+void before_masks(const Grammar& grammar, std::function<void()> call) {
+  grammar.before_mask = std::move(call);
+}
+
+void mark_slow(const Grammar& grammar) { grammar.slow = true; }
 
 std::unique_ptr<TokenConstraint> make_grammar_constraint(std::shared_ptr<const Grammar> grammar,
                                                          int32_t think_end) {

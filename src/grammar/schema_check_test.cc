@@ -68,7 +68,8 @@ TEST(SchemaCheck, TakesEveryKeywordThatIsEnforcedOrSaysNothingOfValues) {
 TEST(SchemaCheck, TakesEveryFormatOfTheCompiler) {
   for (const char* format :
        {"email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri",
-        "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"})
+        "uri-reference", "uri-template", "json-pointer", "relative-json-pointer", "idn-email",
+        "idn-hostname", "iri", "iri-reference", "regex"})
     EXPECT_EQ(refusal_of(concat(R"({"type":"string","format":")", format, "\"}")), "") << format;
 }
 

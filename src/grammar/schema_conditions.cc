@@ -6,7 +6,9 @@
 #include <cmath>
 #include <span>
 
+#include "grammar/schema_addresses.h"
 #include "grammar/schema_facts.h"
+#include "grammar/schema_keywords.h"
 #include "grammar/schema_negation.h"
 
 namespace nibble {
@@ -16,20 +18,6 @@ namespace {
 constexpr size_t kNodesMax = 20000;  // of schemas, with those that are made
 constexpr size_t kContainsMax = 64;  // items that contains asks for
 constexpr size_t kOptionsMax = 16;   // of oneOf where each is said without the others
-
-constexpr std::array kMaps =
-    std::to_array<std::string_view>({"properties", "patternProperties", "$defs", "definitions",
-                                     "dependentSchemas", "dependencies"});
-constexpr std::array kLists =
-    std::to_array<std::string_view>({"allOf", "anyOf", "oneOf", "prefixItems", "items"});
-constexpr std::array kSchemas =
-    std::to_array<std::string_view>({"additionalProperties", "items", "additionalItems",
-                                     "unevaluatedItems", "unevaluatedProperties", "propertyNames",
-                                     "contentSchema", "contains", "not", "if", "then", "else"});
-
-bool has(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
 
 bool conditional(const Json& value) {
   return mentions(
@@ -138,19 +126,19 @@ Result<Json::Array> Conditions::parts_of(const Json& schema, const std::string& 
 }
 
 Result<Json> Conditions::inner(std::string_view keyword, const Json& value, const std::string& at) {
-  if (value.is_object() && has(kMaps, keyword)) {
+  if (value.is_object() && is_one_of(kSchemaMaps, keyword)) {
     Json::Object made;
     for (const Json::Member& member : value.as_object())
       made.push_back({member.key, TRY(schema(member.value, concat(at, "/", member.key)))});
     return Json(std::move(made));
   }
-  if (value.is_array() && has(kLists, keyword)) {
+  if (value.is_array() && is_one_of(kSchemaLists, keyword)) {
     Json::Array made;
     for (const Json& each : value.as_array())
       made.push_back(TRY(schema(each, concat(at, "/", made.size()))));
     return Json(std::move(made));
   }
-  if (has(kSchemas, keyword)) return schema(value, at);
+  if (is_one_of(kSingleSchemas, keyword)) return schema(value, at);
   return value;
 }
 
@@ -231,7 +219,8 @@ std::optional<Json> exclusive_options(const Json& one_of, const Json& root) {
 }
 
 Result<Json> without_conditions(const Json& schema) {
-  return Conditions(schema).schema(schema, "");
+  const Json plain = TRY(with_pointers(schema));
+  return Conditions(plain).schema(plain, "");
 }
 
 }  // namespace nibble

@@ -20,8 +20,10 @@ std::optional<Json> exclusive_options(const Json& one_of, const Json& root);
 
 /// The schema with its conditions said otherwise, as parts of allOf; the keywords themselves stay,
 /// for references into them. What it takes is what `schema` takes, or less: items that `contains`
-/// asks for come first, and what is no integer is no number.
-/// Errors: invalid_argument, for a condition that cannot be said otherwise.
+/// asks for come first, and what is no integer is no number. References become pointers from the
+/// root (schema_addresses.h).
+/// Errors: invalid_argument, for a condition that cannot be said otherwise, and for a reference
+/// that is not one place for sure.
 Result<Json> without_conditions(const Json& schema);
 
 }  // namespace nibble

@@ -14,19 +14,6 @@ namespace {
 
 constexpr size_t kAlternativesMax = 256;
 
-/// "%25" and its like.
-std::string decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const std::string hex(text.substr(std::min(i + 1, text.size()), 2));
-    const bool code = text[i] == '%' && hex.size() == 2 && std::isxdigit(hex[0]) != 0 &&
-                      std::isxdigit(hex[1]) != 0;
-    out += code ? static_cast<char>(std::stoi(hex, nullptr, 16)) : text[i];
-    if (code) i += 2;
-  }
-  return out;
-}
-
 /// A pointer as the fragment of a URI (RFC 6901, 6): one line, whatever names it holds.
 std::string fragment(std::string_view pointer) {
   constexpr const char* kHex = "0123456789ABCDEF";
@@ -51,6 +38,18 @@ Error schema_refusal(const std::string& at, std::string_view why) {
                     {.what = concat("the schema at ", fragment(at)), .expected = why});
 }
 
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string hex(text.substr(std::min(i + 1, text.size()), 2));
+    const bool code = text[i] == '%' && hex.size() == 2 && std::isxdigit(hex[0]) != 0 &&
+                      std::isxdigit(hex[1]) != 0;
+    out += code ? static_cast<char>(std::stoi(hex, nullptr, 16)) : text[i];
+    if (code) i += 2;
+  }
+  return out;
+}
+
 std::string escaped_name(std::string_view name) {
   std::string out;
   for (const char c : name) {
@@ -69,7 +68,7 @@ Result<SchemaPlace> SchemaFacts::target(const SchemaPlace& reference) const {
   const std::string at = concat(reference.at, "/$ref");
   if (value == nullptr || !value->is_string() || !value->as_string().starts_with("#"))
     return schema_refusal(at, "a reference inside the schema, \"#/...\"");
-  const std::string path = decoded(std::string_view(value->as_string()).substr(1));
+  const std::string path = percent_decoded(std::string_view(value->as_string()).substr(1));
   std::string_view rest = path;
   const Json* found = &root_;
   while (found != nullptr && !rest.empty()) {

@@ -51,6 +51,8 @@ inline constexpr const char* kTextKeywords[] = {"pattern", "format", "contentEnc
 Error schema_refusal(const std::string& at, std::string_view why);
 /// A member's name inside a JSON pointer (RFC 6901).
 std::string escaped_name(std::string_view name);
+/// The text with "%25" and its like as the bytes that they stand for.
+std::string percent_decoded(std::string_view text);
 
 /// True if one of the parts has one of the keywords.
 bool says(const Alternative& parts, std::initializer_list<const char*> keywords);

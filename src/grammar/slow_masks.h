@@ -1,12 +1,17 @@
-// Grammars whose masks take long. Private to this module and its tests.
+// Grammars whose masks take long. Private to this module's tests.
 #pragma once
+
+#include <functional>
 
 #include "grammar/grammar_compiler.h"
 
 namespace nibble {
 
-/// From now on other threads make the masks of all constraints of the grammar
-/// (base/slow_constraint.h), as they do after one that took long.
-void make_masks_ahead(const Grammar& grammar);
+/// `call` is called before masks of the grammar are made, by the thread that makes them, which may
+/// so be held up. To be set before a constraint of the grammar is asked for anything.
+void before_masks(const Grammar& grammar, std::function<void()> call);
+
+/// From now on the grammar is one that had a mask which took long.
+void mark_slow(const Grammar& grammar);
 
 }  // namespace nibble

@@ -1,6 +1,8 @@
 // The formats of JSON Schema as regular expressions, of a bounded number of digits. A state of an
 // automaton costs the compiler a look at the whole vocabulary, so counts of letters are few.
-#include <array>
+#include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "grammar/pattern_reader.h"
 
@@ -73,8 +75,8 @@ std::string uri() {
 }
 
 std::string uri_reference() {
-  return "(" + uri() + "|(/?([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(/" + kPathCharacter +
-         "*)*)?" + kTail + ")";
+  return concat("(", uri(), "|(/?([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(/", kPathCharacter,
+                "*)*)?", kTail, ")");
 }
 
 std::string uri_template() {
@@ -83,9 +85,36 @@ std::string uri_template() {
          ")*\\})*";
 }
 
+/// Regular expressions that ECMA-262 and every other dialect read: groups without groups inside,
+/// classes without ranges.
+std::string regex() {
+  const std::string character =
+      "([A-Za-z0-9 _@%&~:;,<>=!/-]|\\\\[dDwWsS.*+?^$()|{}\\[\\]\\\\]|\\.|"
+      "\\[\\^?[A-Za-z0-9_ ,;@%<>!]+\\])";
+  const std::string many = "[*+?]?";
+  const std::string group = "\\((" + character + many + ")+(\\|(" + character + many + ")+)*\\)";
+  const std::string part = "(" + character + "|" + group + ")" + many;
+  return "\\^?(" + part + ")*(\\|(" + part + ")+)*\\$?";
+}
+
+/// Labels of the letters and digits that every version of IDNA takes as they are.
+const std::string kIdnLabel = "[a-z0-9]{1,16}";
+const std::string kIdnHostname = kIdnLabel + "(\\." + kIdnLabel + "){0,3}";
+
+/// The international forms take all that these take, and nothing else is written.
+constexpr std::pair<std::string_view, std::string_view> kAsciiForms[] = {
+    {"idn-email", "email"}, {"iri", "uri"}, {"iri-reference", "uri-reference"}};
+
+/// Pydantic's.
+constexpr std::string_view kAnyText[] = {"binary", "password", "path", "file-path",
+                                         "directory-path"};
+
 }  // namespace
 
 Result<Pattern> format_pattern(std::string_view format) {
+  for (const auto& [international, ascii] : kAsciiForms)
+    if (format == international) format = ascii;
+  if (std::ranges::find(kAnyText, format) != std::end(kAnyText)) return read_pattern("^[^]*$");
   const std::string base64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?";
   const std::string base64url = "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}==|[A-Za-z0-9_-]{3}=)?";
   const std::string pointer = "(/([^~/]|~[01])*)*";
@@ -101,25 +130,21 @@ Result<Pattern> format_pattern(std::string_view format) {
       {"uuid3", uuid("3", "[89ABab]")},
       {"uuid4", uuid("4", "[89ABab]")},
       {"uuid5", uuid("5", "[89ABab]")},
-      {"ipvanyaddress", "(" + ipv4() + "|" + ipv6() + ")"},
+      {"ipvanyaddress", concat("(", ipv4(), "|", ipv6(), ")")},
       {"email", "[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+(\\.[A-Za-z0-9_!#$%&'*+/=?^`{|}~-]+)*@" + kHost},
       {"hostname", kHostname},
       {"uri", uri()},
       {"uri-reference", uri_reference()},
       {"uri-template", uri_template()},
+      {"idn-hostname", kIdnHostname},
+      {"regex", regex()},
       {"json-pointer", pointer},
-      {"relative-json-pointer", "(0|[1-9]\\d{0,8})(#|" + pointer + ")"},
+      {"relative-json-pointer", concat("(0|[1-9]\\d{0,8})(#|", pointer, ")")},
       {"base64", base64},
       {"base64url", base64url},
-      // Pydantic's, of any text.
-      {"binary", "[^]*"},
-      {"password", "[^]*"},
-      {"path", "[^]*"},
-      {"file-path", "[^]*"},
-      {"directory-path", "[^]*"},
   };
   for (const Format& row : known)
-    if (row.name == format) return read_pattern("^(" + row.pattern + ")$");
+    if (row.name == format) return read_pattern(concat("^(", row.pattern, ")$"));
   return Pattern();
 }
 

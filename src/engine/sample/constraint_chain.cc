@@ -13,10 +13,11 @@ FinishReason finish_reason_of(const TokenConstraint& constraint) {
   return ending != nullptr ? ending->reason() : FinishReason::stop;
 }
 
-SlowConstraint::Next next_of(TokenConstraint& constraint) {
-  if (const auto* chain = dynamic_cast<const ConstraintChain*>(&constraint)) return chain->next();
+SlowConstraint::Next next_of(TokenConstraint& constraint, std::span<const int32_t> drafted) {
+  if (const auto* chain = dynamic_cast<const ConstraintChain*>(&constraint))
+    return chain->next(drafted);
   auto* slow = dynamic_cast<SlowConstraint*>(&constraint);
-  return slow != nullptr ? slow->next() : SlowConstraint::Next::ready;
+  return slow != nullptr ? slow->next(drafted) : SlowConstraint::Next::ready;
 }
 
 SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint) {
@@ -25,10 +26,10 @@ SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint) {
   return slow != nullptr ? slow->drafts() : SlowConstraint::Drafts::taken;
 }
 
-SlowConstraint::Next ConstraintChain::next() const {
-  SlowConstraint::Next all = SlowConstraint::Next::ready;
-  for (const auto& member : members_)
-    if (next_of(*member) == SlowConstraint::Next::making) all = SlowConstraint::Next::making;
+/// All members are asked, so that all begin.
+SlowConstraint::Next ConstraintChain::next(std::span<const int32_t> drafted) const {
+  SlowConstraint::Next all = SlowConstraint::Next::ready;  // they are in order
+  for (const auto& member : members_) all = std::max(all, next_of(*member, drafted));
   return all;
 }
 

@@ -22,7 +22,7 @@ class EndingConstraint : public TokenConstraint {
 FinishReason finish_reason_of(const TokenConstraint& constraint);
 
 /// Those of the constraint, and of all members of a chain; ready and taken where none says more.
-SlowConstraint::Next next_of(TokenConstraint& constraint);
+SlowConstraint::Next next_of(TokenConstraint& constraint, std::span<const int32_t> drafted);
 SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint);
 
 /// A token may follow if every member allows it. The sequence ends where the first of them ends it;
@@ -36,7 +36,7 @@ class ConstraintChain final : public EndingConstraint {
   std::optional<size_t> accept(std::span<const int32_t> tokens) override;
   void rollback(size_t count) override;
   FinishReason reason() const override { return reason_; }
-  SlowConstraint::Next next() const;
+  SlowConstraint::Next next(std::span<const int32_t> drafted) const;
   SlowConstraint::Drafts drafts() const;
 
  private:
