@@ -29,6 +29,11 @@ std::string Sha256::hex() {
   return out;
 }
 
+bool is_sha256_hex(std::string_view text) {
+  constexpr size_t kDigits = 64;
+  return text.size() == kDigits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
 std::string sha256_hex(std::string_view text) {
   Sha256 hash;
   hash.add(text);

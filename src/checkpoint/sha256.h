@@ -27,5 +27,7 @@ class Sha256 {
 };
 
 std::string sha256_hex(std::string_view text);
+/// True for 64 lower-case hexadecimal digits.
+bool is_sha256_hex(std::string_view text);
 
 }  // namespace nibble

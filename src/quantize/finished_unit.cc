@@ -3,14 +3,13 @@
 
 #include <algorithm>
 
-#include "hub/blob_hash.h"
+#include "checkpoint/sha256.h"
 
 namespace nibble {
 namespace {
 
 bool is_hash(const Json* json) {
-  return json != nullptr && json->is_string() &&
-         hash_kind_of(json->as_string()) == BlobHashKind::sha256;
+  return json != nullptr && json->is_string() && is_sha256_hex(json->as_string());
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hub/blob_hash.h"
+#include "checkpoint/sha256.h"
 #include "quantize/rounding/fp8_round.h"
 #include "tensor/fp8.h"
 
@@ -101,7 +101,7 @@ Error GroupRounder::bad_weight(const PlannedLinear& linear, const RowBlock& bloc
 Result<GroupRounder::FirstPass> GroupRounder::first_pass(const FusedGroup& group,
                                                          std::vector<RowBlock>& blocks) const {
   float amax = 0;
-  BlobHasher hasher(BlobHashKind::sha256, 0);
+  Sha256 hasher;
   for (RowBlock& block : blocks) {
     TRY(options_.check());
     const PlannedLinear& linear = group.linears[block.linear];
@@ -117,7 +117,7 @@ Result<GroupRounder::FirstPass> GroupRounder::first_pass(const FusedGroup& group
 }
 
 Result<std::string> GroupRounder::source_hash(const FusedGroup& group) const {
-  BlobHasher hasher(BlobHashKind::sha256, 0);
+  Sha256 hasher;
   for (const RowBlock& block : cut(group)) {
     TRY(options_.check());
     const LinearSource& source = group.linears[block.linear].source;

@@ -12,7 +12,6 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/sha256.h"
 #include "checkpoint/source_fingerprint.h"
-#include "hub/blob_hash.h"
 #include "quantize/finished_unit.h"
 #include "quantize/group_rounder.h"
 #include "quantize/quantize_papers.h"
@@ -181,7 +180,7 @@ QuantizeRun::Unit QuantizeRun::copied_unit(size_t index) {
         return Done{};
       },
       .source_hash = [this, tensor]() -> Result<std::string> {
-        BlobHasher hasher(BlobHashKind::sha256, 0);
+        Sha256 hasher;
         TRY(read_tensor(*tensor, [&](auto data) -> Result<void> {
           hasher.add(data);
           return {};

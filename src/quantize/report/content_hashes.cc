@@ -33,7 +33,7 @@ Result<Hashes> hashes_of(const ConfigSection& root, std::string_view key) {
   if (!object->is_object()) return root.wrong(key, "an object of hashes", *object);
   Hashes hashes;
   for (const auto& [name, hash] : object->as_object()) {
-    const bool sound = hash.is_string() && hash_kind_of(hash.as_string()) == BlobHashKind::sha256;
+    const bool sound = hash.is_string() && is_sha256_hex(hash.as_string());
     if (!sound)
       return root.wrong(concat(key, ": ", quoted_name(name)), "64 hexadecimal digits", hash);
     hashes.emplace(name, hash.as_string());
@@ -43,7 +43,7 @@ Result<Hashes> hashes_of(const ConfigSection& root, std::string_view key) {
 
 /// The hash of the first `bytes` of a file.
 Result<std::string> hash_of_start(const File& file, uint64_t bytes) {
-  BlobHasher hasher(BlobHashKind::sha256, bytes);
+  Sha256 hasher;
   std::vector<std::byte> piece(std::min<uint64_t>(kPieceBytes, bytes));
   for (uint64_t done = 0; done < bytes;) {
     const auto part = std::span(piece).first(std::min<uint64_t>(piece.size(), bytes - done));
@@ -76,11 +76,11 @@ Result<ContentHashes> ContentHashes::parse(const Json& json) {
 }
 
 void TensorHasher::add(std::string_view tensor, std::span<const std::byte> piece) {
-  BlobHasher* hasher = nullptr;
+  Sha256* hasher = nullptr;
   {
     const std::lock_guard lock(mutex_);
     auto& begun = begun_[std::string(tensor)];
-    if (begun == nullptr) begun = std::make_unique<BlobHasher>(BlobHashKind::sha256, 0);
+    if (begun == nullptr) begun = std::make_unique<Sha256>();
     hasher = begun.get();
   }
   hasher->add(piece);
@@ -101,7 +101,7 @@ void TensorHasher::keep(std::string_view tensor, std::string hash) {
 }
 
 std::string hash_of(std::span<const std::byte> bytes) {
-  BlobHasher hasher(BlobHashKind::sha256, bytes.size());
+  Sha256 hasher;
   hasher.add(bytes);
   return hasher.hex();
 }

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "hub/blob_hash.h"
+#include "checkpoint/sha256.h"
 
 namespace nibble {
 
@@ -51,7 +51,7 @@ class TensorHasher {
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::unique_ptr<BlobHasher>, std::less<>> begun_;
+  std::map<std::string, std::unique_ptr<Sha256>, std::less<>> begun_;
   Hashes finished_;
 };
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "checkpoint/safetensors_header.h"
-#include "hub/blob_hash.h"
+#include "checkpoint/sha256.h"
 #include "quantize/verify/verify_sense.h"
 #include "tensor/fp8.h"
 
@@ -73,7 +73,7 @@ Result<Scanned> scan_all(const Checkpoint& checkpoint, const std::vector<StoredM
   int64_t done = 0, total = 0;
   for (const TensorEntry& entry : checkpoint.entries()) total += entry.bytes;
   for (const auto& [module, entry] : scan_order(modules)) {
-    BlobHasher hasher(BlobHashKind::sha256, 0);
+    Sha256 hasher;
     const auto on_chunk = [&](std::span<const std::byte> chunk) {
       if (hashing == Hashing::yes) hasher.add(chunk);
       done += static_cast<int64_t>(chunk.size());
