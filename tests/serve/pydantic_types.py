@@ -140,7 +140,7 @@ TYPES = {
 }
 # The keyword or the words of the refusal.
 REFUSED = {"set[int]": "uniqueItems", "set[str]": "uniqueItems", "frozenset[int]": "uniqueItems",
-           "HttpUrl": "maxLength", "Json[List[int]]": "contentSchema", "re.Pattern": "format"}
+           "HttpUrl": "maxLength", "Json[List[int]]": "contentSchema"}
 # Their schema says less than pydantic asks for: what files there are, what time it is now.
 LOOSE = {"FilePath", "NewPath", "PastDate", "AnyHttpUrl", "Base64Str", "Base64UrlStr", "ByteSize",
          "NaiveDatetime", "Decimal", "condecimal", "Decimal bounds"}

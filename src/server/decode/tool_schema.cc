@@ -154,7 +154,8 @@ std::string ToolSchemas::json_of(std::string_view function, std::string_view par
   const auto parsed = parse_json(value, "a tool argument");
   if (!parsed.ok() || !allowed(parsed.value(), types))
     return json_text(shaped_string(*found, text));
-  return parsed.value().dump();
+  // As it is written: a double would drop digits.
+  return parsed.value().is_number() ? std::string(value) : parsed.value().dump();
 }
 
 }  // namespace nibble

@@ -89,5 +89,11 @@ TEST(ToolSchemas, HeldToAGrammarOnlyItsEndEndsAValue) {
   EXPECT_EQ(arguments_of(ParseTools::sound, kForgotten), R"({"free": "a\n<parameter=days>\n3"})");
 }
 
+TEST(ToolSchemas, NumbersKeepTheirDigits) {
+  expect_values({{"any", "9.0000000000000000000001", "9.0000000000000000000001"},
+                 {"any", " 12345678901234567890 ", "12345678901234567890"},
+                 {"days", "7", "7"}});
+}
+
 }  // namespace
 }  // namespace nibble
