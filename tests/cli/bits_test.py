@@ -138,7 +138,9 @@ class Hashes:
         for text in out.read_text().splitlines():
             line = json.loads(text)
             choice = line["response"]["body"]["choices"][0]
-            answers[line["custom_id"]] = [choice["text"], choice["logprobs"]]
+            told = choice["logprobs"]  # the two best, without a chosen one that is none of them
+            told["top_logprobs"] = [dict(list(top.items())[:2]) for top in told["top_logprobs"]]
+            answers[line["custom_id"]] = [choice["text"], told]
         assert len(answers) == REQUESTS[self.options.backend], len(answers)
         return hashlib.sha256(json.dumps(answers, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -113,7 +113,7 @@ class Crashes:
         done = subprocess.run(self.command_for(source, output), capture_output=True, text=True,
                               check=False)
         words = "other weights, although sizes and times are the same"
-        assert done.returncode == 1 and words in done.stderr, f"it went on: {done.stderr}"
+        assert done.returncode == 2 and words in done.stderr, f"it went on: {done.stderr}"
         assert (output / ".nibble-journal").exists(), "what was finished is lost"
         for path, (data, facts) in kept.items():
             path.write_bytes(data)
