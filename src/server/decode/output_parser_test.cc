@@ -136,7 +136,7 @@ const Case kCases[] = {
       "</parameter>\n<parameter=e>\nq\n</parameter>\n<parameter=free>\n[1]\n</parameter>\n"
       "<parameter=unknown>\n5\n</parameter>\n<parameter=s>\n42\n</parameter>\n</function>\n",
       kEndCall},
-     "R:|C:|f {\"i\": -3, \"x\": 1.5, \"b\": true, \"o\": {\"k\":[1,2]}, \"a\": [], \"u\": 12, "
+     "R:|C:|f {\"i\": -3, \"x\": 1.50, \"b\": true, \"o\": {\"k\":[1,2]}, \"a\": [], \"u\": 12, "
      "\"n\": null, \"e\": \"q\", \"free\": [1], \"unknown\": \"5\", \"s\": \"42\"}!"},
     {"values that are not what is declared become strings",
      {kCall,
