@@ -9,9 +9,15 @@
 
 namespace nibble {
 
-TokenLimits::TokenLimits(Options options) : options_(std::move(options)) {
-  for (const auto& word : options_.banned) CHECK(!word.empty(), "an empty banned word");
-  std::ranges::sort(options_.exempt);
+TokenLimits::TokenLimits(Options options) : banned_(std::move(options.banned)) {
+  for (const auto& word : banned_) CHECK(!word.empty(), "an empty banned word");
+  std::erase_if(banned_, [&](const std::vector<int32_t>& word) {
+    return std::ranges::find(options.exempt, word.back()) != options.exempt.end();
+  });
+  if (options.allowed.empty()) return;
+  options.allowed.insert(options.allowed.end(), options.exempt.begin(), options.exempt.end());
+  allowed_.resize(static_cast<size_t>(std::ranges::max(options.allowed)) / 32 + 1);
+  for (const int32_t token : options.allowed) allow_token(allowed_, token);
 }
 
 bool TokenLimits::about_to_say(std::span<const int32_t> word,
@@ -29,24 +35,14 @@ bool TokenLimits::about_to_say(std::span<const int32_t> word,
 
 TokenConstraint::MaskState TokenLimits::mask(std::span<const int32_t> drafted,
                                              std::span<uint32_t> bits) {
-  std::vector<int32_t> kept;
-  for (const int32_t token : options_.exempt)
-    if (has_token(bits, token)) kept.push_back(token);
-  bool limited = false;
-  if (!options_.allowed.empty()) {
-    std::vector<int32_t> both;
-    for (const int32_t token : options_.allowed)
-      if (has_token(bits, token)) both.push_back(token);
-    std::ranges::fill(bits, 0U);
-    for (const int32_t token : both) allow_token(bits, token);
-    limited = true;
-  }
-  for (const auto& word : options_.banned) {
+  bool limited = !allowed_.empty();
+  if (limited)
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] &= i < allowed_.size() ? allowed_[i] : 0U;
+  for (const auto& word : banned_) {
     if (!about_to_say(word, drafted)) continue;
     forbid_token(bits, word.back());
     limited = true;
   }
-  for (const int32_t token : kept) allow_token(bits, token);
   return limited ? MaskState::limited : MaskState::open;
 }
 

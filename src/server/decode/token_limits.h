@@ -30,7 +30,8 @@ class TokenLimits final : public TokenConstraint {
   /// The tokens so far, the accepted and then `drafted`, end with all of `word` but its last token.
   bool about_to_say(std::span<const int32_t> word, std::span<const int32_t> drafted) const;
 
-  Options options_;
+  std::vector<uint32_t> allowed_;             // one bit per token; empty: all may follow
+  std::vector<std::vector<int32_t>> banned_;  // without those that end with an exempt token
   std::vector<int32_t> accepted_;
 };
 

@@ -151,7 +151,7 @@ void Translation::tools() {
       return fields_.refuse(
           "tools",
           {.what = "a tool", .expected = "an object with a type of text", .found = shown(tool)});
-    if (text_of(tool, "type") != "function") continue;  // web_search, namespace, custom, ...
+    if (type->as_string() != "function") continue;  // web_search, namespace, custom, ...
     Json function(Json::Object{});
     copy_members(tool,
                  {{"name", "name"},
