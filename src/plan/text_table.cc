@@ -31,4 +31,10 @@ std::string fixed_text(double value, int digits) {
   return text;
 }
 
+std::string scientific_text(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*e", digits, value);
+  return text;
+}
+
 }  // namespace nibble

@@ -15,4 +15,7 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows,
 /// "1234.5", with so many digits behind the point.
 std::string fixed_text(double value, int digits);
 
+/// "1.23e-04", with so many digits behind the point.
+std::string scientific_text(double value, int digits);
+
 }  // namespace nibble

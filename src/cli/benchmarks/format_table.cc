@@ -1,21 +1,11 @@
 // The rule of a format stands in the last column: it is the longest.
 #include "cli/benchmarks/format_table.h"
 
-#include <cstdio>
-
 #include "cli/benchmarks/bench_machine.h"
 #include "plan/text_table.h"
 
 namespace nibble {
-namespace {
-
-std::string scientific(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2e", value);
-  return text;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<std::vector<std::string>> format_table(const std::vector<FormatRow>& rows) {
   std::vector<std::vector<std::string>> table = {{"format", "bits a weight", "relative error",
@@ -25,10 +15,10 @@ std::vector<std::vector<std::string>> format_table(const std::vector<FormatRow>&
   table.push_back({"as it is", "16.00", "0", fixed_text(before, 4), "0", "0", "100 %", ""});
   for (const FormatRow& row : rows) {
     const DivergenceSummary& d = *row.scores.divergence;
-    table.push_back({row.format, fixed_text(row.bits, 2), scientific(row.relative_error),
-                     fixed_text(row.scores.text.perplexity(), 4), scientific(d.kl_mean),
-                     scientific(d.kl_p99), concat(fixed_text(100.0 * d.top1_agreement, 2), " %"),
-                     row.rule});
+    table.push_back({row.format, fixed_text(row.bits, 2), scientific_text(row.relative_error, 2),
+                     fixed_text(row.scores.text.perplexity(), 4), scientific_text(d.kl_mean, 2),
+                     scientific_text(d.kl_p99, 2),
+                     concat(fixed_text(100.0 * d.top1_agreement, 2), " %"), row.rule});
   }
   return table;
 }

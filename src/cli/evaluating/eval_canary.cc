@@ -2,14 +2,13 @@
 // tokens that carry structure, where the second is given what the first has answered.
 #include "cli/evaluating/eval_canary.h"
 
-#include <cstdio>
-
 #include "cli/evaluating/asked_model.h"
 #include "cli/options/folders.h"
 #include "cli/serving/client_setup.h"
 #include "eval/canary.h"
 #include "eval/score.h"
 #include "eval/task_check.h"
+#include "plan/text_table.h"
 
 namespace nibble {
 namespace {
@@ -131,12 +130,6 @@ Result<DivergenceSummary> structural_divergence(const Arguments& arguments,
   return *result.divergence;
 }
 
-std::string scientific(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.3e", value);
-  return text;
-}
-
 std::string report_text(const CanaryReport& report) {
   const bool two = report.names.size() == 2;
   std::string text;
@@ -147,11 +140,11 @@ std::string report_text(const CanaryReport& report) {
   text += concat(report.changes.size(), " of ", report.decisions, " decisions ",
                  two ? "changed" : "are wrong", "\n");
   if (const auto& d = report.structure)
-    text +=
-        concat("structural tokens: KL mean ", scientific(d->kl_mean), ", p99 ",
-               scientific(d->kl_p99), ", max ", scientific(d->kl_max), "; the same likeliest ",
-               "token at ", static_cast<int64_t>(d->top1_agreement * double(d->positions) + 0.5),
-               " of ", d->positions, "\n");
+    text += concat("structural tokens: KL mean ", scientific_text(d->kl_mean, 3), ", p99 ",
+                   scientific_text(d->kl_p99, 3), ", max ", scientific_text(d->kl_max, 3),
+                   "; the same likeliest ", "token at ",
+                   static_cast<int64_t>(d->top1_agreement * double(d->positions) + 0.5), " of ",
+                   d->positions, "\n");
   return text;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 
-
 namespace nibble {
 namespace {
 

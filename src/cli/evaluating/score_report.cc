@@ -2,22 +2,11 @@
 #include "cli/evaluating/score_report.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "plan/text_table.h"
 
 namespace nibble {
 namespace {
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-std::string scientific(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.3e", value);
-  return text;
-}
 
 std::string line(std::string_view name, std::string_view value) {
   std::string text(name);
@@ -49,23 +38,23 @@ std::string score_text(const ScoreReport& report) {
   std::string out = line("model", model_line(report.request, *report.backend));
   out += line("sequences", concat(report.sequences));
   out += line("tokens", concat(text.predicted(), " predicted"));
-  out += line("log-probability", fixed(text.sum(), 6));
-  out += line("perplexity", fixed(text.perplexity(), 6));
+  out += line("log-probability", fixed_text(text.sum(), 6));
+  out += line("perplexity", fixed_text(text.perplexity(), 6));
   if (!report.result.divergence) return out;
   const DivergenceSummary& d = *report.result.divergence;
   const double expected = report.result.reference_text->perplexity();
   out += line("reference", report.reference_request
                                ? model_line(*report.reference_request, *report.reference)
                                : concat(report.stored_reference, " (stored logits)"));
-  out += line("its perplexity", fixed(expected, 6));
-  out += line("perplexity ratio", fixed(text.perplexity() / expected, 6));
-  out += line("KL mean", scientific(d.kl_mean));
-  out += line("KL median", scientific(d.kl_median));
-  out += line("KL p95", scientific(d.kl_p95));
-  out += line("KL p99", scientific(d.kl_p99));
-  out += line("KL max", scientific(d.kl_max));
+  out += line("its perplexity", fixed_text(expected, 6));
+  out += line("perplexity ratio", fixed_text(text.perplexity() / expected, 6));
+  out += line("KL mean", scientific_text(d.kl_mean, 3));
+  out += line("KL median", scientific_text(d.kl_median, 3));
+  out += line("KL p95", scientific_text(d.kl_p95, 3));
+  out += line("KL p99", scientific_text(d.kl_p99, 3));
+  out += line("KL max", scientific_text(d.kl_max, 3));
   out += line("top-1 agreement",
-              concat(fixed(100.0 * d.top1_agreement, 3), " % of ", d.positions, " positions"));
+              concat(fixed_text(100.0 * d.top1_agreement, 3), " % of ", d.positions, " positions"));
   return out;
 }
 

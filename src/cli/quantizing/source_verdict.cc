@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <vector>
 
+#include "plan/text_table.h"
 #include "quantize/verify/compare_papers.h"
 
 namespace nibble {
@@ -27,18 +27,10 @@ void judge_rounding(const Comparison& compared, Verdict& verdict) {
     if (odd++ < kOddShown) verdict.text += concat("      ", linear.module, ": ", linear.odd, "\n");
   }
   verdict.add(odd == 0 ? Standing::ok : Standing::past,
-              concat(odd,
-                     " matrices are rounded as they should be in all but a few "
-                     "places: they were changed afterwards"));
+              concat(odd, " matrices were changed after they were rounded"));
 }
 
 }  // namespace
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
 
 void judge_weights(const Comparison& compared, double error_max, Verdict& verdict) {
   std::map<std::string, std::pair<double, double>> kinds;  // squares of errors and weights
@@ -48,7 +40,7 @@ void judge_weights(const Comparison& compared, double error_max, Verdict& verdic
   }
   for (const auto& [kind, squares] : kinds) {
     const double error = squares.second > 0 ? std::sqrt(squares.first / squares.second) : 0.0;
-    verdict.text += concat("      ", kind, ": relative error ", fixed(100 * error, 3), " %\n");
+    verdict.text += concat("      ", kind, ": relative error ", fixed_text(100 * error, 3), " %\n");
   }
   const auto past = std::ranges::count_if(compared.linears, [&](const ComparedLinear& linear) {
     return !(linear.relative_error <= error_max);
@@ -56,11 +48,11 @@ void judge_weights(const Comparison& compared, double error_max, Verdict& verdic
   const ComparedLinear* worst = compared.worst();
   verdict.add(past == 0 ? Standing::ok : Standing::past,
               concat(compared.linears.size(), " matrices, relative error ",
-                     fixed(100 * compared.relative_error(), 3), " %, ", past, " past ",
-                     fixed(100 * error_max, 1), " %",
+                     fixed_text(100 * compared.relative_error(), 3), " %, ", past, " past ",
+                     fixed_text(100 * error_max, 1), " %",
                      worst == nullptr ? std::string()
                                       : concat("; worst ", worst->module, " ",
-                                               fixed(100 * worst->relative_error, 3), " %")));
+                                               fixed_text(100 * worst->relative_error, 3), " %")));
   verdict.add(compared.changed.empty() ? Standing::ok : Standing::past,
               concat(compared.identical, " other tensors are the source's, ",
                      compared.changed.size(), " are not", first_of(compared.changed)));

@@ -8,9 +8,6 @@
 
 namespace nibble {
 
-/// "0.123" with so many digits behind the point.
-std::string fixed(double value, int digits);
-
 enum class Standing : uint8_t { ok, past };
 
 /// Lines for people; those of what is past its bar decide the exit code.

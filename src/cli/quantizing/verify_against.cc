@@ -2,14 +2,12 @@
 #include "cli/quantizing/verify_against.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <map>
 
 #include "base/file.h"
 #include "checkpoint/sha256.h"
 #include "cli/quantizing/source_verdict.h"
 #include "eval/score.h"
+#include "plan/text_table.h"
 #include "quantize/recipe/model_linears.h"
 #include "quantize/report/model_card.h"
 #include "text/tokenizer/tokenizer.h"
@@ -103,14 +101,15 @@ Result<void> judge_text(const Arguments& arguments, const Measured& measured, Ve
   const DivergenceSummary& d = *scored.divergence;
   verdict.add(d.kl_mean <= kl_max ? Standing::ok : Standing::past,
               concat("KL divergence from the source, activations ", measured.activations, ": mean ",
-                     fixed(d.kl_mean, 6), " (at most ", fixed(kl_max, 3), "), median ",
-                     fixed(d.kl_median, 6), ", p99 ", fixed(d.kl_p99, 4), ", over ", d.positions,
-                     " positions"));
+                     fixed_text(d.kl_mean, 6), " (at most ", fixed_text(kl_max, 3), "), median ",
+                     fixed_text(d.kl_median, 6), ", p99 ", fixed_text(d.kl_p99, 4), ", over ",
+                     d.positions, " positions"));
   verdict.add(d.top1_agreement >= top1_min ? Standing::ok : Standing::past,
-              concat("the same likeliest token at ", fixed(100 * d.top1_agreement, 2),
-                     " % of positions (at least ", fixed(100 * top1_min, 1), " %)"));
-  verdict.text += concat("      perplexity ", fixed(scored.text.perplexity(), 4),
-                         ", of the source ", fixed(scored.reference_text->perplexity(), 4), "\n");
+              concat("the same likeliest token at ", fixed_text(100 * d.top1_agreement, 2),
+                     " % of positions (at least ", fixed_text(100 * top1_min, 1), " %)"));
+  verdict.text +=
+      concat("      perplexity ", fixed_text(scored.text.perplexity(), 4), ", of the source ",
+             fixed_text(scored.reference_text->perplexity(), 4), "\n");
   return {};
 }
 
