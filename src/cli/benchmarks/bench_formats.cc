@@ -131,7 +131,7 @@ Result<FormatRow> simulate(const Inputs& inputs, const SimulatedFormat& format) 
   FormatRow row{.format = concat(format.name, " (simulated)"), .rule = std::string(format.rule)};
   TRY(measure(inputs, format, row));
   ModelRequest request = inputs.model;
-  request.reader = [&](const Checkpoint& checkpoint, const Weights&) {
+  request.reader = [&](const Checkpoint& checkpoint) {
     return std::make_unique<RoundedTensors>(checkpoint, format, planned_tensors(inputs.plan));
   };
   const LoadedModel model = TRY(load_model(request));

@@ -197,10 +197,8 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
   Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
-  if (request.reader) {
-    model.rounded = request.reader(*model.checkpoint, weights);
-    weights = weights.over(*model.rounded);
-  }
+  const auto source = request.reader ? request.reader(*model.checkpoint) : nullptr;
+  if (source) weights = weights.over(*source);
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
   const auto memory = model.backend->device_memory();
   model.weight_bytes = memory ? memory->weights : text_weight_bytes(*model.checkpoint);

@@ -15,7 +15,6 @@
 #include "model/backend.h"
 #include "model/config/config.h"
 #include "model/config/rope_override.h"
-#include "model/weights/weights.h"
 
 namespace nibble {
 
@@ -33,13 +32,12 @@ struct ModelRequest {
   BackendOptions options;
   bool direct_io = false;
   ModelUse use = ModelUse::serving;
-  /// Makes what the weights are read through, once they are bound; empty: the checkpoint itself.
-  std::function<std::unique_ptr<TensorSource>(const Checkpoint&, const Weights&)> reader = {};
+  /// Makes the source of tensors that the weights are read from; empty: the checkpoint itself.
+  std::function<std::unique_ptr<TensorSource>(const Checkpoint&)> reader = {};
 };
 
 struct LoadedModel {
   std::unique_ptr<Checkpoint> checkpoint;  // null for random weights
-  std::unique_ptr<TensorSource> rounded;   // what its weights were read through, if anything
   ModelConfig config;
   int64_t weight_bytes = 0;          // on the card: as the backend holds them; else as stored
   std::unique_ptr<Backend> backend;  // not yet reserved
