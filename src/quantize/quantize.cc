@@ -15,6 +15,7 @@
 #include "quantize/finished_unit.h"
 #include "quantize/group_rounder.h"
 #include "quantize/quantize_papers.h"
+#include "quantize/recipe/model_linears.h"
 #include "quantize/report/content_hashes.h"
 
 namespace nibble {
@@ -309,13 +310,24 @@ bool worth_going_on(ErrorCode code) {
          code == ErrorCode::no_memory || code == ErrorCode::invalid_argument;
 }
 
+/// gptq's moment in doubles and its factor in floats, of the widest linear.
+int64_t factor_bytes(const QuantPlan& plan, const QuantizeOptions& options) {
+  if (options.algorithm != RoundAlgorithm::gptq) return 0;
+  int64_t cols = 0;
+  for (const FusedGroup& group : plan.rounded)
+    for (const PlannedLinear& linear : group.linears)
+      if (!is_embedding(linear.source.module)) cols = std::max(cols, linear.source.cols);
+  return cols * cols * static_cast<int64_t>(sizeof(double) + sizeof(float));
+}
+
 }  // namespace
 
 int64_t quantize_memory_bytes(const QuantPlan& plan, const QuantizeOptions& options) {
   CHECK(options.threads > 0, "threads ", options.threads);
   const int64_t largest = std::min(plan.largest_group_bytes(), options.held_bytes_max);
   const int64_t each = std::min(largest, options.held_bytes_max / 8);
-  return std::max(largest, options.threads * each) + options.threads * options.block_bytes +
+  return std::max(largest, options.threads * each) +
+         options.threads * (options.block_bytes + factor_bytes(plan, options)) +
          static_cast<int64_t>(plan.outputs.size()) * kHashBytes + kKeptBytes;
 }
 

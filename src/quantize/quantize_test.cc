@@ -390,6 +390,12 @@ TEST(Quantize, MemoryIsFittedOrRefused) {
   const auto refused = fit_memory(plan, 1 << 20, options);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
+  int64_t widest = 0;  // each thread of gptq holds a moment of it in doubles, and its factor
+  for (const FusedGroup& group : plan.rounded)
+    for (const PlannedLinear& linear : group.linears) widest = std::max(widest, linear.source.cols);
+  QuantizeOptions searched{.threads = 3}, fed_back{.algorithm = RoundAlgorithm::gptq, .threads = 3};
+  EXPECT_EQ(quantize_memory_bytes(plan, fed_back) - quantize_memory_bytes(plan, searched),
+            3 * 12 * widest * widest);
 }
 
 struct Refusal {
