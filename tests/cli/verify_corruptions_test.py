@@ -22,6 +22,7 @@ from planted_corruptions import CORRUPTIONS, HASHES_ALONE, MIXED, W4A4  # noqa: 
 from rounded_elsewhere import rounded_elsewhere  # noqa: E402
 from running_server import run_program_checks  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECIPES = ("w4a16", "mixed", "w4a4", "fp8", "experts-only")
 DIALECTS = ("compressed-tensors", "modelopt")
 
@@ -90,11 +91,18 @@ class Checks:
                 done = self.run("verify", folder, "--against", self.model)
                 assert done.returncode == 0, f"{recipe} {dialect}: {done.stdout}{done.stderr}"
                 assert "names no hashes" in done.stdout, done.stdout
-        for algorithm in ("amax", "four-over-six"):
-            folder = self.work / algorithm
-            self.run("quantize", self.model, folder, "--algorithm", algorithm, "--no-progress")
-            done = self.run("verify", folder, "--against", self.model)
-            assert done.returncode == 0, f"{algorithm}: {done.stdout}{done.stderr}"
+        data = self.work / "data.jsonl"
+        lines = (ROOT / "pebble/tasks/add.jsonl").read_text().splitlines()[:24]
+        data.write_text("\n".join(lines) + "\n")
+        for algorithm, recipe in (("amax", "mixed"), ("four-over-six", "mixed"),
+                                  ("blocks", "mixed"), ("gptq", "mixed"), ("gptq", "fp8")):
+            folder = self.work / f"{algorithm}-{recipe}"
+            words = ("--calib", data) if algorithm in ("blocks", "gptq") else ()
+            done = self.run("quantize", self.model, folder, "--algorithm", algorithm, "--recipe",
+                            recipe, "--no-progress", *words)
+            assert done.returncode == 0, f"{algorithm} {recipe}: {done.stderr}"
+            done = self.run("verify", folder, "--against", self.model, "--max-error", 0.3)
+            assert done.returncode == 0, f"{algorithm} {recipe}: {done.stdout}{done.stderr}"
 
     def test_recipes_of_others_stay_sound(self):
         """As llm-compressor and ModelOpt write them, and with papers saved by other libraries."""
