@@ -6,6 +6,12 @@ step "quantized goldens are what compressed-tensors gives" "$python" \
   tools/oracle/model_quantized_golden.py --check
 step "compressed-tensors and transformers read what quantize writes" "$python" \
   tools/oracle/quantize_test.py build/test/src/cli/nibble pebble/model
+# Sanitizers reserve all of the address space, so what limits it is tested without them.
+must "configure dev" cmake --preset dev
+must "build the tests of grammars without sanitizers" cmake --build build/dev \
+  --target nibble_grammar_test nibble_structure_worker
+step "structures have their memory" build/dev/src/grammar/nibble_grammar_test \
+  --gtest_filter='*CompilingHasItsMemory*'
 must "configure release" cmake --preset release
 must "build release" cmake --build build/release --target nibble
 step "the hub of the tests is a hub" "$python" tests/hub/fake_hub_test.py --older "$older_hub"
