@@ -6,11 +6,16 @@ wakes, and loses 1,000 requests halfway. Needs a card that nobody else uses, and
 
     memory_proof.py --nibble build/cuda/src/cli/nibble
 
+With --configurations it starts a server in each of twelve configurations instead (two layouts, BF16
+and FP8 pages, 1, 32 and 256 sequences, 512 and 8,192 rows), holds each to its plan, which must be
+what `nibble serve --dry-run` says, and asks for one answer of 64 tokens.
+
 Ends with 1 if anything failed.
 """
 import argparse
 import concurrent.futures
 import http.client
+import itertools
 import json
 import pathlib
 import random
@@ -37,7 +42,11 @@ CASES = {
                     "--max-num-seqs", "64", "--max-num-batched-tokens", "8192",
                     "--check-integrity"],
 }
+LAYOUTS = ("mixed", "w4a4")
+PAGES = ("bf16", "fp8")
+SEQUENCES = (1, 32, 256)
 ROWS = 8192
+FEW_ROWS = 512
 CANCELLED = 1000
 MIB = 1 << 20
 
@@ -224,21 +233,58 @@ def prove(nibble, model, flags):
             return proof.failed
 
 
+def configurations():
+    """Name and flags of each. Few and many rows alternate, so each value meets each other one."""
+    for number, (layout, pages, sequences) in enumerate(
+            itertools.product(LAYOUTS, PAGES, SEQUENCES)):
+        rows = (FEW_ROWS, ROWS)[(number % 3 + number // 3) % 2]
+        yield (f"{layout}, {pages} pages, {sequences} sequences, {rows} rows",
+               ["--load-format", f"dummy:{layout}", "--kv-cache-dtype", pages, "--max-num-seqs",
+                str(sequences), "--max-num-batched-tokens", str(rows)])
+
+
+def total_mb(lines):
+    return re.search(r"total ([\d.]+) MB of ([\d.]+) MB", "".join(lines)).group(1)
+
+
+def hold_to_plan(nibble, model, flags):
+    """One configuration. The server itself ends at the start when a byte planned is not taken."""
+    said = subprocess.run([nibble, "serve", model, *flags, "--dry-run"], capture_output=True,
+                          text=True, check=True)
+    before = used_mib()
+    with RunningServer(nibble, model, flags) as server:
+        proof = Proof(server, None, before)
+        planned, allowed, sequences, _ = proof.plan()
+        proof.check("the plan is within its memory", planned <= allowed,
+                    f"{planned / 1e6:.1f} of {allowed / 1e6:.1f} MB")
+        proof.check("--dry-run says the same", total_mb(said.stdout + said.stderr) ==
+                    total_mb(server.log), total_mb(said.stdout + said.stderr) + " MB")
+        proof.taken(planned, "at the start")
+        errors = proof.together([(proof.complete, ids(1000), 64)], 1)
+        proof.check("an answer of 64 tokens", not errors, errors[:1] or f"{sequences} sequences")
+        proof.check("it ran to its end", server.stop() == 0, "exit code 0 expected")
+        return proof.failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nibble", default="build/cuda/src/cli/nibble")
+    parser.add_argument("--configurations", action="store_true",
+                        help="start once in each of twelve configurations")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     options = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         dummy_folder(CONFIG, pathlib.Path(folder))
-        for name, flags in CASES.items():
+        cases, hold = ((configurations(), hold_to_plan) if options.configurations
+                       else (CASES.items(), prove))
+        for name, flags in cases:
             if options.only not in name:
                 continue
             begin = time.monotonic()
             print(f"{name}: nibble serve {' '.join(flags)}", flush=True)
-            failed += prove(options.nibble, folder, flags)
+            failed += hold(options.nibble, folder, flags)
             print(f"  {time.monotonic() - begin:.0f} s", flush=True)
     print(f"{failed} checks failed")
     return 1 if failed else 0

@@ -190,7 +190,8 @@ class Checks:
         for each in lines:
             text = each["messages"][0]["content"]
             length = int(each["task"].removeprefix("retrieval_"))
-            assert 0.97 * length <= len(tokenizer.encode(text).ids) <= length, each["id"]
+            room = length - 48  # of the template and the answer
+            assert 0.97 * room <= len(tokenizer.encode(text).ids) <= room, each["id"]
             key = text.rsplit("value of ", 1)[1].rstrip("?")
             assert text.count(f"\n{key}={each['answer']}\n") == 1, each["id"]
             assert each["check"] == ("exact" if length <= 512 else "none")
@@ -198,6 +199,20 @@ class Checks:
                               text=True, timeout=300)
         assert done.returncode == 0 and "run through, not scored" in done.stdout, done
         assert done.stdout.splitlines()[1].startswith("retrieval_256, direct   2      100.0")
+        self.random_weights_are_called_so(made)
+
+    def random_weights_are_called_so(self, tasks):
+        folder = self.work / "weightless"
+        folder.mkdir()
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json",
+                     "chat_template.jinja"):
+            shutil.copy(pathlib.Path(self.model, name), folder)
+        command = [self.nibble, "eval", folder, tasks, "--max-tokens", "2"]
+        done = subprocess.run([*command, "--load-format", "dummy"], capture_output=True, text=True,
+                              timeout=300)
+        assert done.returncode == 0 and "weightless (random weights)" in done.stdout, done
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 1 and "holds no weights" in done.stderr, done
 
 
 def log_softmax(logits):

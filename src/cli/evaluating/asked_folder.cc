@@ -5,6 +5,7 @@
 #include "cli/evaluating/asked_model.h"
 #include "cli/evaluating/in_process_server.h"
 #include "cli/options/folders.h"
+#include "cli/serving/model_loader.h"
 
 namespace nibble {
 namespace {
@@ -37,16 +38,17 @@ class AskedFolder final : public AskedModel {
   Json head_;
 };
 
-/// The state of the files, and the options that change what is computed.
+/// The state of the files, and the options that change what is computed. Random weights have no
+/// files: the options name their layout.
 Result<Json> head_of(const Arguments& arguments, const std::filesystem::path& folder) {
-  const Checkpoint checkpoint = TRY(Checkpoint::open(folder));
   Json options = Json::Object{};
   for (const Option& option : kModelOptions)
     if (arguments.given(option.name) && option.name != kThreadsOption.name &&
         option.name != kDirectIoOption.name)
       options.set(option.name, Json(*arguments.text(option.name)));
   Json head = json_object({{"folder", folder_name(folder)}, {"options", std::move(options)}});
-  head.set("fingerprint", TRY(source_fingerprint(checkpoint)));
+  if (wants_random_weights(arguments)) return head;
+  head.set("fingerprint", TRY(source_fingerprint(TRY(Checkpoint::open(folder)))));
   return head;
 }
 

@@ -8,6 +8,7 @@
 
 #include "cli/evaluating/asked_model.h"
 #include "cli/options/folders.h"
+#include "cli/serving/model_loader.h"
 #include "eval/task_check.h"
 #include "eval/task_item.h"
 #include "eval/task_report.h"
@@ -149,7 +150,8 @@ Result<Run> run_side(const Arguments& arguments, const Side& side,
   head.set("max_tokens", settings.max_tokens ? Json(*settings.max_tokens) : Json());
   const auto output = arguments.text(side.output_flag);
   TaskResults results = output ? TRY(TaskResults::open(*output, head)) : TaskResults::in_memory();
-  const std::string name = is_url(side.word) ? model->model() : folder_name(side.word);
+  std::string name = is_url(side.word) ? model->model() : folder_name(side.word);
+  if (!is_url(side.word) && wants_random_weights(arguments)) name += " (random weights)";
   return Asking(*model, items, results).run(settings, name, terminal);
 }
 

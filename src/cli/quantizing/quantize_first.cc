@@ -6,6 +6,7 @@
 #include "checkpoint/source_fingerprint.h"
 #include "cli/options/folders.h"
 #include "cli/quantizing/quantize_work.h"
+#include "cli/serving/model_loader.h"
 
 namespace nibble {
 namespace {
@@ -60,7 +61,7 @@ Result<void> make_copy(const Checkpoint& checkpoint, const Recipe& recipe, const
 
 Result<fs::path> folder_to_load(const Arguments& arguments, Terminal& terminal) {
   const auto wanted = arguments.text("quantize");
-  const bool random = !wanted && arguments.text("load-format").value_or("").starts_with("dummy");
+  const bool random = !wanted && wants_random_weights(arguments);
   const fs::path source = TRY(
       first_folder(arguments, terminal, random ? SnapshotNeeds::papers : SnapshotNeeds::weights));
   if (!wanted) return source;

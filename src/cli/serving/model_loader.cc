@@ -76,6 +76,10 @@ std::string rope_notice(const ModelConfig& config) {
 
 }  // namespace
 
+bool wants_random_weights(const Arguments& arguments) {
+  return arguments.text("load-format").value_or("").starts_with("dummy");
+}
+
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder) {
   FlagErrors errors;
   ModelRequest request{.folder = std::move(folder)};

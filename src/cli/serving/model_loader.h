@@ -91,6 +91,9 @@ inline constexpr std::array kModelOptions = {
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);
 
+/// True if --load-format asks for random weights instead of those of files.
+bool wants_random_weights(const Arguments& arguments);
+
 /// The activation mode in option `name`. Errors: invalid_argument.
 Result<Activations> parse_activations(const Arguments& arguments, std::string_view name);
 

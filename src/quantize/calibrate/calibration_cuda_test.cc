@@ -114,7 +114,7 @@ TEST_P(CalibrationKinds, SeesWhatTheCpuSees) {
   const Inputs cpu = gather(model_, data, nullptr, GetParam()).value();
   ASSERT_EQ(card.size(), cpu.size());
   Worst amax, moment, tokens;
-  std::vector<double> routed_moments;
+  std::vector<std::pair<double, std::string>> routed_moments;
   for (const auto& [module, expected] : cpu) {
     const InputStatistics& found = card.at(module);
     const bool routed = module.find(".experts.") != std::string::npos;
@@ -130,20 +130,23 @@ TEST_P(CalibrationKinds, SeesWhatTheCpuSees) {
     tokens.see(std::fabs(static_cast<double>(found.tokens - expected.tokens)) /
                    (static_cast<double>(expected.tokens) + 100),
                module);
-    routed_moments.push_back(difference(found, expected));
+    routed_moments.emplace_back(difference(found, expected),
+                                concat(module, ", ", expected.tokens, " tokens"));
   }
   EXPECT_LT(amax.value, 0.03) << amax.module;
   EXPECT_LT(moment.value, 0.01) << moment.module;
   // A token that another expert gets is missing with its whole input, so a few differences are very
-  // large.
+  // large; an expert whose sums are lost differs by 1.
   std::ranges::sort(routed_moments);
-  EXPECT_LT(routed_moments[routed_moments.size() / 2], 0.01);
-  EXPECT_LT(routed_moments.back(), 0.25);
+  const size_t count = routed_moments.size();
+  EXPECT_LT(routed_moments[count / 2].first, 0.01) << routed_moments[count / 2].second;
+  EXPECT_LT(routed_moments[count * 49 / 50].first, 0.15) << routed_moments[count * 49 / 50].second;
+  EXPECT_LT(routed_moments.back().first, 0.7) << routed_moments.back().second;
   EXPECT_LT(tokens.value, 0.05) << tokens.module;
   RecordProperty("amax", concat(amax.value, " ", amax.module));
   RecordProperty("sums", concat(moment.value, " ", moment.module));
   RecordProperty("sums_of_experts_median_and_largest",
-                 concat(routed_moments[routed_moments.size() / 2], " ", routed_moments.back()));
+                 concat(routed_moments[count / 2].first, " ", routed_moments.back().first));
   RecordProperty("routed_tokens", concat(tokens.value, " ", tokens.module));
 }
 
