@@ -85,7 +85,6 @@ class SequenceMemory {
   std::optional<int32_t> allocate_slot(double now_ms);
   void give_back_device(Sequence& sequence);
   void give_back_host(Sequence& sequence);
-  /// Fast mode: the state at the last page boundary becomes a snapshot.
   /// Keeps the prefix that ends at the cursor in memory, and passes its bytes to the sink of
   /// on_pinned.
   void pin(const Sequence& sequence, double now_ms);
