@@ -2,9 +2,9 @@
 
 rounding_golden.py [--check]. Weights and inputs of one small linear, and what the textbook form of
 GPTQ (arXiv 2210.17323: the inverse of what is left is computed anew for every column) makes of them
-in FP8 and in NVFP4. A loss is e^T H e of a row of errors, with H the damped second moment of the
-inputs over its mean. With --check the file is compared instead. Read by
-src/quantize/rounding/rounding_golden_test.cc.
+in FP8 and in NVFP4, and what coordinate descent then makes of the latter. A loss is e^T H e of a
+row of errors, with H the damped second moment of the inputs over its mean. With --check the file
+is compared instead. Read by src/quantize/rounding/rounding_golden_test.cc.
 """
 
 import json
@@ -16,6 +16,7 @@ import numpy as np
 
 FILE = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/rounding/rounding.safetensors"
 ROWS, COLS, TOKENS, DAMPING = 16, 80, 320, 0.01
+SWEEPS, SCALE_SWEEPS, MARGIN = 8, 2, 2.0 ** -8
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
@@ -66,13 +67,13 @@ def ordered_moment(inputs):
 def textbook_factors(second):
     """Row j: how the error of column j, over its own element, goes to the columns from j on."""
     return [(inverse := np.linalg.inv(second[j:, j:]))[0] / np.sqrt(inverse[0, 0])
-            for j in range(COLS)]
+            for j in range(len(second))]
 
 
 def gptq_row(row, factors, round_next):
     """One row; round_next(u, j) gives what the corrected weight u[j] becomes."""
-    u, out = row.copy(), np.empty(COLS)
-    for j in range(COLS):
+    u, out = row.copy(), np.empty(len(row))
+    for j in range(len(row)):
         out[j] = round_next(u, j)
         u[j:] -= (u[j] - out[j]) / factors[j][0] * factors[j]
     return out
@@ -95,7 +96,7 @@ def searched_scale(block, costs):
 
 
 def gptq_nvfp4(row, factors):
-    """A row over its global scale, rounded."""
+    """A row over its global scale, rounded, and its block scales."""
     scales = np.empty(COLS // 16)
     costs = np.array([1 / factor[0] ** 2 for factor in factors])
 
@@ -104,7 +105,48 @@ def gptq_nvfp4(row, factors):
             scales[j // 16] = searched_scale(u[j:j + 16], costs[j:j + 16])
         return nearest(E2M1, u[j] / scales[j // 16]) * scales[j // 16]
 
-    return gptq_row(row, factors, round_next)
+    return gptq_row(row, factors, round_next), scales
+
+
+def is_gain(moment, gradient, delta):
+    """Errors e + delta lose less than e, by more than the margin; gradient is H e."""
+    cost = delta @ moment @ delta
+    return -2 * delta @ gradient - cost > MARGIN * cost
+
+
+def descend_scale(moment, gradient, values, scale):
+    """A block of 16: GPTQ of its optimum under each near scale; the best, if it loses less."""
+    target = values - np.linalg.solve(moment, gradient)
+    factors = textbook_factors(moment)
+    code = int(np.searchsorted(E4M3, scale))
+    candidates = [(s, gptq_row(target, factors, lambda u, j, s=s: nearest(E2M1, u[j] / s) * s))
+                  for s in E4M3[max(code - 8, 1):max(code - 8, 1) + 16]]
+    scale_found, found = min(candidates, key=lambda c: loss(moment, c[1] - target))
+    if is_gain(moment, gradient, found - values):
+        return found, scale_found
+    return values, scale
+
+
+def descend(row, values, scales, second):
+    """Blocks in turn, and in each its scale and then its codes, given all the others."""
+    values, scales = values.copy(), scales.copy()
+    for sweep in range(SWEEPS):
+        before = values.copy()
+        for b in range(0, COLS, 16):
+            block = slice(b, b + 16)
+            if sweep < SCALE_SWEEPS:
+                values[block], scales[b // 16] = descend_scale(
+                    second[block, block], (second @ (values - row))[block], values[block],
+                    scales[b // 16])
+            for j in range(b, b + 16):
+                gradient = second[j] @ (values - row)
+                optimum = (values[j] - gradient / second[j, j]) / scales[b // 16]
+                delta = np.array([nearest(E2M1, optimum) * scales[b // 16] - values[j]])
+                if is_gain(second[j:j + 1, j:j + 1], np.array([gradient]), delta):
+                    values[j] += delta[0]
+        if (values == before).all():
+            break
+    return values
 
 
 def loss(second, errors):
@@ -117,18 +159,23 @@ def golden():
     factors = textbook_factors(second)
     scales8 = (np.abs(weights).max(1) / 448).astype("<f4")
     unit = 2.0 ** np.ceil(np.log2(np.abs(weights).max() / (3.5 * 448)))
-    plain8, gptq8, gptq4, values8 = [], [], [], []
+    plain8, gptq8, gptq4, values8, descent4, values4 = [], [], [], [], [], []
     for row, scale in zip(weights[:, order], scales8.astype(np.float64)):
         plain8.append(loss(second, row - [nearest_fp8(w, scale) for w in row]))
         values8.append(gptq_fp8(row, factors, scale))
         gptq8.append(loss(second, row - values8[-1]))
-        gptq4.append(loss(second, row - gptq_nvfp4(row / unit, factors) * unit))
-    in_file = np.empty((ROWS, COLS))
-    in_file[:, order] = values8
+        rounded, scales4 = gptq_nvfp4(row / unit, factors)
+        gptq4.append(loss(second, row - rounded * unit))
+        values4.append(descend(row / unit, rounded, scales4, second) * unit)
+        descent4.append(loss(second, row - values4[-1]))
+    in_file, in_file4 = np.empty((ROWS, COLS)), np.empty((ROWS, COLS))
+    in_file[:, order], in_file4[:, order] = values8, values4
     return {"weights": weights.astype("<f4"), "inputs": inputs.astype("<f4"),
             "fp8/scales": scales8, "fp8/values": in_file.astype("<f4"),
             "fp8/plain_loss": np.array(plain8), "fp8/gptq_loss": np.array(gptq8),
-            "nvfp4/unit": np.array([unit]), "nvfp4/gptq_loss": np.array(gptq4)}
+            "nvfp4/unit": np.array([unit]), "nvfp4/gptq_loss": np.array(gptq4),
+            "nvfp4/descent_values": in_file4.astype("<f4"),
+            "nvfp4/descent_loss": np.array(descent4)}
 
 
 def write(tensors):
@@ -169,7 +216,8 @@ def main():
     if "--check" in sys.argv[1:]:
         sys.exit(check(tensors))
     write(tensors)
-    for name in ("fp8/plain_loss", "fp8/gptq_loss", "nvfp4/gptq_loss"):
+    for name in ("fp8/plain_loss", "fp8/gptq_loss", "nvfp4/gptq_loss",
+                 "nvfp4/descent_loss"):
         print(f"{name:20} {tensors[name].sum():.4e}")
 
 

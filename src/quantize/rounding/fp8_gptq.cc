@@ -27,12 +27,12 @@ NIBBLE_INLINE void round_tile(const Tile& tile) {
   const int64_t cols = tile.factor.cols;
   const auto& values = e4m3_values();
   detail::feed_back_rows<W>(
-      tile.factor.upper.data(), {.rows = tile.rows, .cols = cols, .u = tile.u},
+      tile.factor.factors.data(), {.rows = tile.rows, .cols = cols, .u = tile.u},
       [&](int r, int64_t b, float* errors) __attribute__((always_inline)) {
         const float scale = tile.scales[r * (cols / 16) + b / 16];
         uint8_t* codes = tile.codes + r * cols + tile.factor.column(b);
         detail::feed_back(
-            tile.u + r * cols + b, tile.factor.upper.data() + b * cols + b, cols,
+            tile.u + r * cols + b, tile.factor.factors.data() + b * cols + b, cols,
             errors, [&](int j, float u) __attribute__((always_inline)) {
               codes[j] = detail::fast_e4m3(u / scale + 0.0F);
               return values[codes[j]] * scale;

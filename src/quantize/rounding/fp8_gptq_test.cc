@@ -61,8 +61,8 @@ std::vector<uint8_t> obvious_row(const float* weights, const Fp8Scales& scales,
     const int64_t column = factor.column(static_cast<int64_t>(j));
     const float scale = std::max(std::ldexp(scales.at(0, column), -exponent), 0x1p-100F);
     const uint8_t code = float_to_e4m3(u[j] / scale + 0.0F);
-    const float error = (u[j] - e4m3_to_float(code) * scale) / factor.upper[j * n + j];
-    for (size_t k = j + 1; k < n; ++k) u[k] -= error * factor.upper[j * n + k];
+    const float error = (u[j] - e4m3_to_float(code) * scale) / factor.factors[j * n + j];
+    for (size_t k = j + 1; k < n; ++k) u[k] -= error * factor.factors[j * n + k];
     codes[static_cast<size_t>(column)] = code;
   }
   return codes;

@@ -6,6 +6,7 @@
 
 #include "quantize/rounding/nvfp4_block.inl.h"
 #include "quantize/rounding/row_rounders.h"
+#include "quantize/rounding/square_matrix.h"
 
 namespace nibble {
 namespace {
@@ -22,6 +23,19 @@ std::vector<int64_t> block_order(const InputStatistics& statistics) {
     return squares[static_cast<size_t>(a)] > squares[static_cast<size_t>(b)];
   });
   return order;
+}
+
+SquareMatrix upper_triangle(const DampedMoment& moment, size_t n) {
+  SquareMatrix h = {.n = n, .values = std::vector<double>(n * n)};
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = i; j < n; ++j) h.row(i)[j] = moment.at(i, j);
+  return h;
+}
+
+/// Copies the upper triangle into the lower one.
+void keep_transposed(SquareMatrix& m) {
+  for (size_t i = 0; i < m.n; ++i)
+    for (size_t j = i + 1; j < m.n; ++j) m.row(j)[i] = m.row(i)[j];
 }
 
 std::vector<float> costs_of(const SquareMatrix& upper) {
@@ -43,26 +57,27 @@ void GptqFactor::load_row(const TensorView& weights, int64_t row, float unit, fl
     std::copy_n(&in_file[static_cast<size_t>(order[b] * 16)], 16, out + b * 16);
 }
 
-SquareMatrix GptqFactor::damped_moment(const InputStatistics& statistics) const {
-  const auto n = static_cast<size_t>(cols);
-  const double unit = mean_square(statistics) * static_cast<double>(statistics.tokens);
-  SquareMatrix h = {.n = n, .values = std::vector<double>(n * n)};
-  const auto place = [&](size_t i) { return column(static_cast<int64_t>(i)); };
-  for (size_t i = 0; i < n; ++i)
-    for (size_t j = i; j < n; ++j)
-      h.row(i)[j] = statistics.product(place(i), place(j)) / unit + (i == j ? damping : 0.0);
-  return h;
+DampedMoment::DampedMoment(const GptqFactor& factor, const InputStatistics& statistics)
+    : factor_(factor),
+      statistics_(statistics),
+      unit_(mean_square(statistics) * static_cast<double>(statistics.tokens)) {}
+
+double DampedMoment::at(size_t i, size_t j) const {
+  const double product = statistics_.product(factor_.column(static_cast<int64_t>(i)),
+                                             factor_.column(static_cast<int64_t>(j)));
+  return product / unit_ + (i == j ? factor_.damping : 0.0);
 }
 
 std::optional<GptqFactor> make_gptq_factor(const InputStatistics& statistics) {
   GptqFactor out{
-      .cols = statistics.cols, .order = block_order(statistics), .upper = {}, .costs = {}};
+      .cols = statistics.cols, .order = block_order(statistics), .factors = {}, .costs = {}};
   for (const double damping : {kDamping, 10 * kDamping, 100 * kDamping}) {
     out.damping = damping;
-    SquareMatrix h = out.damped_moment(statistics);
+    SquareMatrix h = upper_triangle(DampedMoment(out, statistics), static_cast<size_t>(out.cols));
     if (!factorise(h)) continue;
+    keep_transposed(h);
     invert(h);
-    out.upper.assign(h.values.begin(), h.values.end());
+    out.factors.assign(h.values.begin(), h.values.end());
     out.costs = costs_of(h);
     return out;
   }

@@ -22,7 +22,7 @@ namespace nibble {
 /// four_over_six: of the codes nearest to amax/6 and to amax/4 the one with the smaller error, as
 /// above; the first if they tie (arXiv 2512.02010).
 /// With data (rounding.h): diagonal and blocks, the search with errors weighted by the input's
-/// second moment; gptq, the same with error feedback along the row.
+/// second moment; gptq, the same with error feedback along the row and a descent after it.
 enum class RoundAlgorithm : uint8_t { search, amax, four_over_six, diagonal, blocks, gptq };
 inline constexpr RoundAlgorithm kRoundAlgorithms[] = {
     RoundAlgorithm::search,   RoundAlgorithm::amax,   RoundAlgorithm::four_over_six,

@@ -1,13 +1,13 @@
 // GPTQ (arXiv 2210.17323) to NVFP4: the columns of a row are rounded in turn, and the error of each
 // is spread over the columns still to come, in the way that changes the output least on the inputs
 // seen (gptq_factor.h). A block's scale is searched when its turn comes, on the weights as
-// corrected so far (errors weighted by what each costs), and then stands. The stock format
-// is all that is written.
+// corrected so far (errors weighted by what each costs). Then codes and scales are changed as long
+// as that lowers the same loss (gptq_descent.h). The stock format is all that is written.
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
-#include "quantize/rounding/gptq_factor.h"
+#include "quantize/rounding/gptq_descent.inl.h"
 #include "quantize/rounding/gptq_feedback.inl.h"
 #include "quantize/rounding/row_rounders.h"
 #include "quantize/rounding/weighted_block.inl.h"
@@ -20,20 +20,13 @@ struct Tile {
   int rows;
   const float* original;  // [rows, K]
   float* u;               // [rows, K]: the same, and then what it is rounded to
+  float* gradient;        // [rows, K]: room for H (q - w)
   const GptqFactor& factor;
+  const DescentMoment& moment;
   uint8_t* codes;   // [rows, K/2]
   uint8_t* scales;  // [rows, K/16]
   int64_t cols() const { return factor.cols; }
 };
-
-/// The E2M1 value under a scale that is nearest to a weight.
-NIBBLE_INLINE float nearest_e2m1(float u, float scale) {
-  float x = std::fabs(u) / scale;
-  x = x < 6.0F ? x : 6.0F;
-  const float offset = x < 2.0F ? 0x1p22F : (x < 4.0F ? 0x1p23F : 0x1p24F);
-  const float q = (x + offset) - offset;
-  return std::copysign(q * scale, u);
-}
 
 /// Adds the errors of a rounded block against the weights themselves.
 template <int W>
@@ -53,16 +46,17 @@ template <int W>
 NIBBLE_INLINE void round_tile(const Tile& tile) {
   const int64_t cols = tile.cols();
   detail::feed_back_rows<W>(
-      tile.factor.upper.data(), {.rows = tile.rows, .cols = cols, .u = tile.u},
+      tile.factor.factors.data(),
+      {.rows = tile.rows, .cols = cols, .u = tile.u, .gradient = tile.gradient},
       [&](int r, int64_t b, float* errors) __attribute__((always_inline)) {
         float* u = tile.u + r * cols + b;
         const detail::SearchBlock block = detail::search_block<W>(u);
         const int code = detail::diagonal_code<W>(block, tile.factor.costs.data() + b);
         const float scale = detail::kBlockTables.scale[static_cast<size_t>(code)];
         detail::feed_back(
-            u, tile.factor.upper.data() + b * cols + b, cols,
+            u, tile.factor.factors.data() + b * cols + b, cols,
             errors, [&](int, float x) __attribute__((always_inline)) {
-              return nearest_e2m1(x, scale);
+              return detail::nearest_e2m1(x, scale);
             });
         tile.scales[r * (cols / 16) + tile.factor.order[static_cast<size_t>(b / 16)]] =
             block.amax == 0.0F ? kZeroBlockScale : static_cast<uint8_t>(code);
@@ -88,18 +82,27 @@ NIBBLE_INLINE void encode_tile(const Tile& tile, RoundStatistics& statistics) {
 
 struct TileJob {
   const Tile& tile;
+  int sweeps;
   RoundStatistics& statistics;
 
   template <int W>
   NIBBLE_INLINE void run() const {
     round_tile<W>(tile);
+    detail::descend<W>({.rows = tile.rows,
+                        .u = tile.u,
+                        .gradient = tile.gradient,
+                        .moment = tile.moment,
+                        .order = tile.factor.order.data(),
+                        .scales = tile.scales},
+                       sweeps);
     encode_tile<W>(tile, statistics);
   }
 };
 
 class GptqRounder final : public RowRounder {
  public:
-  GptqRounder(GptqFactor factor, RoundPath path) : path_(path), factor_(std::move(factor)) {}
+  GptqRounder(GptqFactor factor, DescentMoment moment, RoundPath path, int sweeps)
+      : path_(path), sweeps_(sweeps), factor_(std::move(factor)), moment_(std::move(moment)) {}
 
   RoundStatistics round(const TensorView& weights, int exponent, std::span<uint8_t> codes,
                         std::span<uint8_t> scales) const override;
@@ -108,7 +111,9 @@ class GptqRounder final : public RowRounder {
   int64_t cols() const { return factor_.cols; }
 
   RoundPath path_;
+  int sweeps_;
   GptqFactor factor_;
+  DescentMoment moment_;
 };
 
 RoundStatistics GptqRounder::round(const TensorView& weights, int exponent,
@@ -117,7 +122,7 @@ RoundStatistics GptqRounder::round(const TensorView& weights, int exponent,
   const int64_t rows = weights.shape[0];
   const float unit = std::ldexp(1.0F, -exponent);
   std::vector<float> original(static_cast<size_t>(detail::kFeedbackRows * cols()));
-  std::vector<float> u(original.size());
+  std::vector<float> u(original.size()), gradient(original.size());
   RoundStatistics total;
   for (int64_t n = 0; n < rows; n += detail::kFeedbackRows) {
     const int count = static_cast<int>(std::min<int64_t>(detail::kFeedbackRows, rows - n));
@@ -127,10 +132,12 @@ RoundStatistics GptqRounder::round(const TensorView& weights, int exponent,
     const Tile tile = {.rows = count,
                        .original = original.data(),
                        .u = u.data(),
+                       .gradient = gradient.data(),
                        .factor = factor_,
+                       .moment = moment_,
                        .codes = codes.data() + n * (cols() / 2),
                        .scales = scales.data() + n * (cols() / 16)};
-    detail::run_on(path_, TileJob{tile, total});
+    detail::run_on(path_, TileJob{tile, sweeps_, total});
   }
   total.scale_by(std::ldexp(1.0, 2 * exponent));
   return total;
@@ -138,10 +145,12 @@ RoundStatistics GptqRounder::round(const TensorView& weights, int exponent,
 
 }  // namespace
 
-std::unique_ptr<RowRounder> make_gptq_rounder(const InputStatistics& statistics, RoundPath path) {
+std::unique_ptr<RowRounder> make_gptq_rounder(const InputStatistics& statistics, RoundPath path,
+                                              int sweeps) {
   std::optional<GptqFactor> factor = make_gptq_factor(statistics);
   if (!factor) return nullptr;
-  return std::make_unique<GptqRounder>(std::move(*factor), path);
+  DescentMoment moment = make_descent_moment(*factor, statistics);
+  return std::make_unique<GptqRounder>(std::move(*factor), std::move(moment), path, sweeps);
 }
 
 }  // namespace nibble

@@ -1,5 +1,6 @@
 // GPTQ against two plain ones: the same arithmetic without tiles and vectors, byte for byte; and
-// the textbook form in double, which inverts anew after each column, in what it achieves.
+// the textbook form in double, which inverts anew after each column, in what it achieves. The
+// descent that follows is left out: gptq_descent_test.cc.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -136,9 +137,7 @@ std::vector<float> obvious(const std::vector<float>& weights, int exponent, cons
 std::vector<float> rounded(const std::vector<float>& weights, const InputStatistics& statistics,
                            RoundPath path, size_t rows_at_once) {
   const int exponent = test::exponent_of(weights);
-  const Rounding rounding = prepare_rounding(
-      {.algorithm = RoundAlgorithm::gptq, .cols = kCols, .statistics = &statistics, .path = path});
-  EXPECT_EQ(rounding.fallback, "");
+  const Rounding rounding = {.rows = make_gptq_rounder(statistics, path, 0)};
   std::vector<float> out;
   for (size_t n = 0; n < weights.size(); n += rows_at_once * kCols) {
     const size_t end = std::min(weights.size(), n + rows_at_once * kCols);
