@@ -2,6 +2,7 @@
 // weight and each of 16 scales, 11 arithmetic operations (3 multiply, 4 add, 4 on integers), and a
 // core does twice as many of these as fused multiply-adds (four vector pipes, two of which
 // multiply).
+#include <chrono>
 #include <cstdio>
 #include <random>
 #include <vector>
@@ -59,16 +60,19 @@ InputStatistics statistics_for(RoundAlgorithm algorithm) {
 
 void measure(RoundAlgorithm algorithm, const TensorView& weights) {
   const InputStatistics statistics = statistics_for(algorithm);
+  const auto begin = std::chrono::steady_clock::now();
   const Rounding rounding = prepare_rounding({.algorithm = algorithm,
                                               .cols = kCols,
                                               .statistics = &statistics,
                                               .path = best_round_path()});
+  const std::chrono::duration<double> prepared = std::chrono::steady_clock::now() - begin;
   CHECK(rounding.fallback.empty(), rounding.fallback);
   const float amax = largest_magnitude(weights.data, weights.dtype, kRows * kCols);
   const double seconds = bench::fastest_s(
       kSecondsEach, [&] { round_matrix(rounding, weights, global_exponent(amax)); });
-  std::printf("%-13s %7.1f M weights/s\n", round_algorithm_name(algorithm).data(),
-              static_cast<double>(kRows * kCols) / seconds / 1e6);
+  std::printf("%-13s %7.1f M weights/s, prepared in %.2f s\n",
+              round_algorithm_name(algorithm).data(),
+              static_cast<double>(kRows * kCols) / seconds / 1e6, prepared.count());
 }
 
 }  // namespace
