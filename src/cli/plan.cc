@@ -107,13 +107,12 @@ Result<int> plan_one(const Arguments& arguments, const PlanModel& model, const P
     terminal.err(what_fits(arguments, model, place));
   const PlannedRun run = TRY(made);
   PlanReport report = report_of(model);
-  report.weights = place.card ? model.on_card : model.in_file;
-  if (!place.card) report.unread_bytes = model.unread_bytes;
+  report.weights = place.card ? model.on_card : model.on_cpu;
+  report.unread_bytes = model.unread_bytes;
   report.card = place.card;
   report.context_bytes = run.context_bytes;
   report.recorded_bytes = run.recorded_bytes;
   report.kv = kv_choice(arguments, place);
-  report.workspace_is_bound = !run.request.workspace_bytes.has_value();
   report.request = run.request;
   report.plan = run.plan;
   report.longest_context = longest_context(arguments, model, place, run);

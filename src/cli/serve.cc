@@ -107,6 +107,7 @@ Result<void> check(const Arguments& arguments) {
 /// The plan's parts as the page draws them.
 std::vector<MemoryPart> memory_map(const MemoryPlan& plan) {
   return {{"weights", plan.weight_bytes},
+          {"tables", plan.table_bytes},
           {"kv_cache", plan.kv_bytes},
           {"state", plan.state_bytes},
           {"workspace", plan.workspace_bytes},

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "engine/cache/prefix_writer.h"
+#include "engine/reserved_check.h"
 #include "engine/step_watch.h"
 
 namespace nibble {
@@ -258,7 +259,10 @@ void Engine::State::carry_out(const RestRequest& request, std::unique_lock<std::
 }
 
 Result<void> Engine::State::change_to(Rest wanted) {
-  if (wanted == Rest::awake) return backend->wake();
+  if (wanted == Rest::awake) {
+    TRY(backend->wake());
+    return check_reserved(*backend, options.settings, "after waking");
+  }
   if (!core.idle())
     return make_error(
         ErrorCode::unsupported,
@@ -289,6 +293,7 @@ void Engine::State::publish(std::vector<EngineEvent> events) {
 Result<std::unique_ptr<Engine>> Engine::start(std::unique_ptr<Backend> backend, ModelConfig config,
                                               Options options) {
   TRY(backend->reserve(options.settings.pools));
+  TRY(check_reserved(*backend, options.settings, "at start"));
   backend->outlive_device();
   if (options.sampleable.empty()) options.sampleable = Sampler::all_sampleable(config.vocab_rows);
   auto state = std::make_shared<State>(std::move(backend), std::move(config), std::move(options));

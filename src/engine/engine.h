@@ -35,7 +35,8 @@ class Engine {
     std::function<void(std::string)> report;
   };
 
-  /// Reserves the pools of `backend` and starts the thread. Errors: those of Backend::reserve.
+  /// Reserves the pools of `backend`, holds it to the plan and starts the thread. Errors: those of
+  /// Backend::reserve; internal if what it holds then is not what settings.planned says.
   static Result<std::unique_ptr<Engine>> start(std::unique_ptr<Backend> backend, ModelConfig config,
                                                Options options);
   /// As shutdown(cancel_running), then wait_stopped(). A thread that never ends is left alone.

@@ -29,6 +29,7 @@ enum class IntegrityChecks : uint8_t { off, at_idle, every_step };
 
 struct EngineSettings {
   PoolSizes pools;                                // what the backend has reserved
+  std::optional<ReservedBytes> planned;           // what it must hold then; absent: by its formulas
   int32_t sequences_max = 1;                      // running at once
   int32_t context_max = 0;                        // prompt + generated tokens of one sequence
   int32_t waiting_max = 1024;                     // sequences that wait, and

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "model/batch.h"
 #include "model/config/config.h"
+#include "model/reserved_bytes.h"
 #include "model/short_list.h"
 #include "model/weights/weights.h"
 #include "tensor/tensor.h"
@@ -72,6 +73,9 @@ struct PoolSizes {
   // Rows of a pass with StateWrite::replayed, whose inputs a slot has room for; 0: no such passes.
   int32_t replay_rows = 0;
   int32_t sequences_max = 0;  // of one pass; 0: as many as there are state slots
+  // Rows of a pass whose logits have a place reserved; 0: all. More of them (log-probabilities of
+  // prompts) take host memory for as long as they are wanted.
+  int32_t logit_rows = 0;
 };
 
 /// The residual stream of one pass, [T, hidden]; memory of the backend, valid until the next embed.
@@ -176,8 +180,12 @@ class BackendFacts {
   virtual std::string arithmetic() = 0;
   /// Nothing: weights and caches lie in the host's own memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
-  /// Bytes that reserve() allocates on the device beside pages and states. Allocates nothing.
+  /// Bytes that reserve() allocates beside pages and states: on the device, or in host memory
+  /// where that is the device. Allocates nothing.
   virtual int64_t workspace_bytes(const PoolSizes& /*sizes*/) const { return 0; }
+  /// The bytes that it holds now, counted from the buffers themselves. Nothing from a backend that
+  /// allocates as it computes and keeps no account.
+  virtual std::optional<ReservedBytes> reserved_bytes() const { return std::nullopt; }
   /// An upper bound of what recorded passes and the rounding of allocations add to that.
   virtual int64_t recorded_bytes(const PoolSizes& /*sizes*/) const { return 0; }
   /// Allocations of device memory that this process ever made. Between reserve() and the end only

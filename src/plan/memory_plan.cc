@@ -168,6 +168,12 @@ void plan_host(const MemoryRequest& request, MemoryPlan& plan) {
       plan.pools.host_slots * request.slot_bytes + plan.pools.host_pages * request.page_bytes;
 }
 
+/// Rows of a pass that sample: each sequence's last, and those that it drafted.
+int32_t logit_rows_of(const MemoryRequest& request, int32_t sequences) {
+  const int64_t rows = int64_t{sequences} * std::max(request.replay_rows, 1);
+  return static_cast<int32_t>(std::min<int64_t>(rows, request.rows_max));
+}
+
 /// Claims that no flag of the caches changes.
 MemoryPlan fixed_claims(const ModelConfig& config, const MemoryRequest& request) {
   MemoryPlan plan;
@@ -176,11 +182,11 @@ MemoryPlan fixed_claims(const ModelConfig& config, const MemoryRequest& request)
   plan.others_bytes = request.others_bytes;
   plan.sequences_asked = request.sequences_max;
   plan.weight_bytes = request.weight_bytes;
+  plan.table_bytes = request.table_bytes;
   plan.pools.rows_max = request.rows_max;
   plan.pools.replay_rows = request.replay_rows;
-  const int64_t logit_rows = int64_t{request.sequences_max} * std::max(request.replay_rows, 1);
-  plan.workspace_bytes =
-      request.workspace_bytes.value_or(pass_bytes(config, request.rows_max, logit_rows));
+  plan.workspace_bytes = request.workspace_bytes.value_or(
+      pass_bytes(config, request.rows_max, logit_rows_of(request, request.sequences_max)));
   plan.driver_bytes = request.driver_bytes;
   return plan;
 }
@@ -217,6 +223,15 @@ int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes) {
   const int64_t recurrent = int64_t{d.v_heads} * d.k_dim * d.v_dim * element_bytes;
   const int64_t convolution = int64_t{d.conv_kernel - 1} * d.qkv_rows() * int64_t{sizeof(float)};
   return config.count(LayerKind::delta_net) * (recurrent + convolution);
+}
+
+PoolSizes largest_pass(const MemoryRequest& request) {
+  return {.pages = static_cast<int32_t>(kPagesMax),
+          .state_slots = request.sequences_max,
+          .rows_max = request.rows_max,
+          .replay_rows = request.replay_rows,
+          .sequences_max = request.sequences_max,
+          .logit_rows = logit_rows_of(request, request.sequences_max)};
 }
 
 /// Rows x the widest intermediate of a block x F32, times the handful a block keeps at once, and
@@ -268,10 +283,19 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryRequest& r
   const int64_t pages = TRY(cache.pages(plan.sequences_max));
   plan.pools.pages = static_cast<int32_t>(std::min<int64_t>(pages, INT32_MAX / kPageTokens));
   plan.pools.sequences_max = plan.sequences_max;
+  plan.pools.logit_rows = logit_rows_of(request, plan.sequences_max);
   plan.kv_bytes = plan.pools.pages * request.page_bytes;
   plan.context_max = TRY(choose_context(config, request, plan, cache.left()));
   plan_host(request, plan);
   return plan;
+}
+
+ReservedBytes MemoryPlan::reserved() const {
+  return {.weights = weight_bytes,
+          .tables = table_bytes,
+          .pages = kv_bytes,
+          .states = state_bytes,
+          .workspace = workspace_bytes};
 }
 
 double MemoryPlan::full_length_requests() const {

@@ -18,7 +18,8 @@ int64_t kv_page_bytes(const ModelConfig& config, int64_t element_bytes);
 /// Bytes of one state slot: delta-net layers x (v_heads x k_dim x v_dim elements of the state +
 /// (kernel - 1) x qkv_rows in F32).
 int64_t state_slot_bytes(const ModelConfig& config, int64_t element_bytes);
-/// An upper estimate of what one pass needs besides weights and caches.
+/// An estimate of what one pass needs besides weights and caches, for a backend that allocates as
+/// it computes and has no formula of its own (reference).
 int64_t pass_bytes(const ModelConfig& config, int64_t rows, int64_t logit_rows);
 /// Requests of `tokens` tokens that `cache_bytes` hold when each takes one state and its pages.
 double requests_held(int64_t cache_bytes, int64_t tokens, int64_t page_bytes, int64_t slot_bytes);
@@ -43,6 +44,7 @@ struct MemoryRequest {
   int64_t asked_bytes = 0;                 // what it would be without other processes; 0: the same
   int64_t others_bytes = 0;                // that other processes hold of a card
   int64_t weight_bytes = 0;                // as the backend holds them
+  int64_t table_bytes = 0;                 // rotary tables, likewise
   int64_t page_bytes = 0;                  // of the backend; kv_page_bytes() if it adds nothing
   int64_t slot_bytes = 0;                  // likewise
   std::optional<int64_t> model_len;        // prompt + output of one request; absent: auto
@@ -52,7 +54,7 @@ struct MemoryRequest {
   int64_t host_bytes = 0;                  // for swapped sequences and the cache's second tier
   std::optional<int64_t> kv_cache_bytes;   // exactly so many bytes of pages; absent: by the rule
   int32_t rows_max = 512;                  // of one pass, prompt pieces and decoding sequences
-  std::optional<int64_t> workspace_bytes;  // as the backend knows it; absent: an upper estimate
+  std::optional<int64_t> workspace_bytes;  // as the backend knows it; absent: an estimate
   int64_t driver_bytes = 0;                // of a card: the driver's context, recorded passes
   int32_t replay_rows = 0;                 // as PoolSizes; slot_bytes has room for them
   CacheRule rule = CacheRule::by_need;
@@ -65,6 +67,7 @@ struct MemoryPlan {
   int32_t sequences_asked = 0;  // more than sequences_max where their states would take too much
   int32_t context_max = 0;      // prompt + generated tokens of one sequence
   int64_t weight_bytes = 0;
+  int64_t table_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t state_bytes = 0;      // of live sequences and snapshots
   int64_t host_bytes = 0;       // in host memory; not part of total_bytes()
@@ -76,8 +79,11 @@ struct MemoryPlan {
   int64_t others_bytes = 0;
 
   int64_t total_bytes() const {
-    return weight_bytes + kv_bytes + state_bytes + workspace_bytes + driver_bytes;
+    return weight_bytes + table_bytes + kv_bytes + state_bytes + workspace_bytes + driver_bytes;
   }
+  /// The parts that a backend must hold after reserve(), to the byte. The driver's are an estimate
+  /// and not among them.
+  ReservedBytes reserved() const;
   /// Requests of full length whose pages there are, however many may run at once.
   double full_length_requests() const;
   /// Sequences of full length that run at once.
@@ -87,6 +93,10 @@ struct MemoryPlan {
   /// A few lines for people, each ending in a newline: bytes, then lengths against concurrency.
   std::string table() const;
 };
+
+/// The sizes of a pass under a request, with the most pages that a rule gives: what reserve() will
+/// be asked for has the same or less of each, so its workspace is at most that of these.
+PoolSizes largest_pass(const MemoryRequest& request);
 
 /// The order of claims on the memory (docs/serving.md, "The card"): weights, driver and workspace;
 /// then one request of full length; explicit --kv-cache-memory-bytes and --prefix-snapshots; a

@@ -45,12 +45,13 @@ void add_weights(const PlanReport& report, std::vector<Cells>& rows) {
         {concat("  ", weight_kind_name(row.kind)), std::string(weight_format_name(row.format)),
          plan_megabytes(row.bytes),
          concat(fixed_text(static_cast<double>(row.parameters) / 1e6, 1), " M parameters")});
-  if (report.unread_bytes > 0)
-    rows.push_back({"  tensors that nothing reads", "", plan_megabytes(report.unread_bytes), ""});
 }
 
 std::string not_loaded_text(const PlanReport& report) {
   std::string text;
+  if (report.unread_bytes > 0)
+    text += concat("  not loaded: tensors that nothing reads, ",
+                   plan_megabytes(report.unread_bytes), " in the file\n");
   if (report.kv.served != Served::yes)
     text += concat("  KV cache in ", report.kv.name, ": ", kNotServed, "\n");
   if (report.others.vision_bytes > 0)
@@ -73,9 +74,9 @@ std::string memory_text(const PlanReport& report) {
     rows.push_back(
         {"recorded passes (CUDA graphs)", "", plan_megabytes(report.recorded_bytes), "estimate"});
   }
-  rows.push_back(
-      {"workspace of a pass", "", plan_megabytes(plan.workspace_bytes),
-       concat(plan.pools.rows_max, " rows", report.workspace_is_bound ? "; upper estimate" : "")});
+  rows.push_back({"rotary tables", "", plan_megabytes(plan.table_bytes), ""});
+  rows.push_back({"workspace of a pass", "", plan_megabytes(plan.workspace_bytes),
+                  concat(plan.pools.rows_max, " rows")});
   rows.push_back({"states of sequences", "",
                   plan_megabytes(plan.sequences_max * request.slot_bytes),
                   concat(plan.sequences_max, " of ", plan_megabytes(request.slot_bytes))});

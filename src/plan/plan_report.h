@@ -52,7 +52,6 @@ struct PlanReport {
   int64_t context_bytes = 0;             // of the driver
   int64_t recorded_bytes = 0;            // of recorded passes
   KvChoice kv;
-  bool workspace_is_bound = true;  // an upper estimate, not a formula
   MemoryRequest request;
   MemoryPlan plan;
   int32_t longest_context = 0;    // with --max-model-len auto

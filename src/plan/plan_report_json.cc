@@ -33,11 +33,11 @@ Json card_json(const PlannedCard& card) {
 Json memory_json(const PlanReport& report) {
   const MemoryPlan& plan = report.plan;
   return json_object({{"weights", plan.weight_bytes},
+                      {"tables", plan.table_bytes},
                       {"driver", plan.driver_bytes},
                       {"context", report.context_bytes},
                       {"recorded_passes", report.recorded_bytes},
                       {"workspace", plan.workspace_bytes},
-                      {"workspace_is_upper_estimate", report.workspace_is_bound},
                       {"states", plan.sequences_max * report.request.slot_bytes},
                       {"snapshots", plan.snapshots * report.request.slot_bytes},
                       {"kv_cache", plan.kv_bytes},

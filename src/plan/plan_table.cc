@@ -57,6 +57,9 @@ std::string MemoryPlan::table() const {
              " snapshots), KV cache ", plan_megabytes(kv_bytes), " (", pools.pages, " pages, ",
              int64_t{pools.pages} * kPageTokens, " tokens); total ", plan_megabytes(total_bytes()),
              " of ", plan_megabytes(memory_bytes), "\n");
+  text +=
+      concat("in bytes: weights ", weight_bytes, ", rotary tables ", table_bytes, ", workspace ",
+             workspace_bytes, ", state ", state_bytes, ", KV cache ", kv_bytes, "\n");
   text += others_line(*this) + sequences_line(*this);
   if (host_bytes > 0)
     text += concat("host tier: ", plan_megabytes(host_bytes), " (", pools.host_pages, " pages, ",

@@ -27,7 +27,23 @@ struct Routing {
   std::vector<int32_t> places;   // [T, top_k] -> gathered row
   std::vector<int32_t> begin;    // [experts + 1], first gathered row of each expert
   std::vector<int32_t> next;     // [experts + 1], scratch of the sort
+
+  void reserve(const MoeConfig& moe, int64_t rows);
+  /// Bytes that reserve() takes.
+  static int64_t bytes_of(const MoeConfig& moe, int64_t rows);
+  /// Bytes held now.
+  int64_t bytes() const;
 };
+
+/// The most products of one list of a block.
+size_t calls_most(const ModelConfig& config);
+
+/// Bytes that reserve() takes for passes of these sizes: the workspace, the lists of products and
+/// inputs in fewer bits. Makes nothing.
+int64_t pass_memory_bytes(const ModelConfig& config, const PoolSizes& sizes,
+                          Activations activations);
+/// automatic is int8 on a CPU.
+Activations settled_activations(Activations activations);
 
 struct Context {
   const ModelConfig& config;

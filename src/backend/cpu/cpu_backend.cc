@@ -8,6 +8,7 @@
 
 #include "backend/cpu/context.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/weight_bytes.h"
 #include "model/forward.h"
 #include "model/host_pools.h"
 #include "model/kv_codec.h"
@@ -23,8 +24,7 @@ class CpuBackend final : public Backend {
              const BackendOptions& options)
       : config_(config),
         kernels_(kernels),
-        activations_(options.activations == Activations::automatic ? Activations::int8
-                                                                   : options.activations),
+        activations_(cpu::settled_activations(options.activations)),
         kv_cache_(options.kv_cache),
         pool_(options.threads),
         linears_(kernels, pool_, activations_) {
@@ -52,6 +52,10 @@ class CpuBackend final : public Backend {
     return concat("cpu ", kernels_.isa, ", activations ", activations_name(activations_), ", KV ",
                   kv_cache_name(kv_cache_), ", state ", state_cache_name(context_.state));
   }
+  int64_t workspace_bytes(const PoolSizes& sizes) const override {
+    return cpu::pass_memory_bytes(config_, sizes, activations_);
+  }
+  std::optional<ReservedBytes> reserved_bytes() const override;
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override {
     return cpu::Pools::page_bytes(config_, kv_format_of(kv_cache_, KvFormat::f32));
@@ -156,18 +160,11 @@ class CpuBackend final : public Backend {
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
   pools_ = cpu::Pools(config_, sizes, kv_format_of(kv_cache_, KvFormat::f32));
   host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
-  work_ = cpu::Workspace(config_, sizes.rows_max, sizes.replay_rows);
-  size_t calls = 4;
+  work_ = cpu::Workspace(config_, cpu::workspace_rows(sizes));
+  const size_t calls = cpu::calls_most(config_);
   if (config_.moe) {
-    const auto experts = static_cast<size_t>(config_.moe->experts);
-    calls = 2 * (experts + 1);
-    routing_.begin.reserve(experts + 1);
-    routing_.next.reserve(experts + 1);
+    routing_.reserve(*config_.moe, sizes.rows_max);
     calls_.reserve(calls);
-    const auto routed = static_cast<size_t>(sizes.rows_max) * config_.moe->top_k;
-    routing_.experts.resize(routed);
-    routing_.weights.resize(routed);
-    routing_.places.resize(routed);
   }
   linears_.reserve(calls, cpu::block_input_floats(config_, sizes.rows_max));
   return {};
@@ -178,6 +175,18 @@ Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
                       sizes.state_slots, " state slots of ", state_slot_bytes(),
                       " bytes and a workspace for ", sizes.rows_max, " rows"),
        .advice = "use a shorter context or fewer sequences"});
+}
+
+std::optional<ReservedBytes> CpuBackend::reserved_bytes() const {
+  ReservedBytes bytes = {
+      .weights = weights_.bytes(),
+      .tables = cpu::table_bytes(rope_),
+      .pages = pools_.all_pages_bytes(),
+      .states = pools_.all_slots_bytes(),
+      .workspace = work_.bytes + linears_.bytes() + routing_.bytes() +
+                   static_cast<int64_t>(calls_.capacity() * sizeof(cpu::LinearCall))};
+  bytes.mapped = bytes.total();
+  return bytes;
 }
 
 /// Shapes for which a block keeps lists on the stack.

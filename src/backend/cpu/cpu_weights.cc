@@ -61,8 +61,9 @@ Result<void> Loader::delta_net(const DeltaNetSources& sources, DeltaNetWeights& 
   const size_t channels = conv.size() / taps;
   target.conv.resize(conv.size());
   for (size_t i = 0; i < conv.size(); ++i) target.conv[i % taps * channels + i / taps] = conv[i];
-  for (const float a : TRY(weights_.load(sources.a_log)))
-    target.decay.push_back(std::exp(static_cast<double>(a)));
+  const std::vector<float> a_log = TRY(weights_.load(sources.a_log));
+  target.decay.reserve(a_log.size());
+  for (const float a : a_log) target.decay.push_back(std::exp(static_cast<double>(a)));
   target.dt_bias = TRY(weights_.load(sources.dt_bias));
   target.norm = TRY(weights_.load(sources.norm));
   return {};
@@ -113,6 +114,22 @@ Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& c
   TRY(matrices.load(pool, limits.report));
   loaded.final_norm = TRY(loader.norm(weights.final_norm()));
   return loaded;
+}
+
+int64_t CpuWeights::bytes() const {
+  size_t floats = final_norm.capacity();
+  size_t doubles = 0;
+  for (const LayerWeights& layer : layers) {
+    const AttentionWeights& a = layer.attention;
+    const DeltaNetWeights& d = layer.delta_net;
+    for (const std::vector<float>* vector :
+         {&layer.input_norm, &layer.post_norm, &a.q_norm, &a.k_norm, &d.conv, &d.dt_bias, &d.norm})
+      floats += vector->capacity();
+    doubles += d.decay.capacity();
+  }
+  const int64_t rows = embedding ? embedding->values.bytes() + embedding->scales.bytes() : 0;
+  return arena.bytes() + rows +
+         static_cast<int64_t>(floats * sizeof(float) + doubles * sizeof(double));
 }
 
 }  // namespace nibble::cpu

@@ -62,6 +62,8 @@ struct CpuWeights {
   /// PackedLinear::pack_rows.
   static Result<CpuWeights> load(const Weights& weights, const ModelConfig& config,
                                  ThreadPool& pool, const LoadLimits& limits);
+  /// All numbers of the model that it holds, in bytes.
+  int64_t bytes() const;
 };
 
 }  // namespace nibble::cpu

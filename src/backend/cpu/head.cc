@@ -9,20 +9,21 @@ HeadOutput head(const Context& context, const Batch& batch) {
   Workspace& work = context.work;
   const int n = context.config.hidden;
   const auto rows = static_cast<int64_t>(batch.logit_rows.size());
-  auto* hidden = reinterpret_cast<float*>(work.head_hidden.data());
+  HeadMemory& memory = work.head_of(context.config, rows);
+  auto* hidden = reinterpret_cast<float*>(memory.hidden.data());
   for (int64_t r = 0; r < rows; ++r) {
     context.kernels.rms_norm({.x = work.hidden.row(batch.logit_rows[static_cast<size_t>(r)]),
                               .w = context.weights.final_norm.data(),
-                              .y = work.head_in.row(r),
+                              .y = memory.in.row(r),
                               .n = n,
                               .eps = context.config.rms_eps});
-    std::copy_n(work.head_in.row(r), n, hidden + r * n);
+    std::copy_n(memory.in.row(r), n, hidden + r * n);
   }
-  auto* logits = reinterpret_cast<float*>(work.logits.data());
+  auto* logits = reinterpret_cast<float*>(memory.logits.data());
   const int64_t vocab = context.config.vocab_rows;
   const LinearCall call = {.weight = &context.weights.head,
-                           .x = work.head_in.data(),
-                           .x_stride = work.head_in.stride(),
+                           .x = memory.in.data(),
+                           .x_stride = memory.in.stride(),
                            .rows = rows,
                            .y = logits,
                            .y_stride = vocab};

@@ -72,9 +72,26 @@ void LinearRunner::reserve(size_t calls, int64_t input_floats) {
     low_inputs_.reserve(calls);
     low_.reserve(static_cast<size_t>(2 * input_floats));
   }
-  if (!rounds()) return;
+  if (!rounds(activations_)) return;
   rounded_calls_.reserve(calls);
   rounded_.resize(static_cast<size_t>(input_floats));
+}
+
+int64_t LinearRunner::bytes_of(Activations activations, size_t calls, int64_t input_floats) {
+  size_t bytes = (calls + 1) * sizeof(int64_t);
+  const auto floats = static_cast<size_t>(input_floats);
+  if (activations == Activations::int8)
+    bytes += calls * (sizeof(int64_t) + sizeof(LowInput)) + 2 * floats;
+  if (rounds(activations)) bytes += calls * sizeof(LinearCall) + floats * sizeof(float);
+  return static_cast<int64_t>(bytes);
+}
+
+int64_t LinearRunner::bytes() const {
+  const size_t bytes = (unit_begin_.capacity() + low_begin_.capacity()) * sizeof(int64_t) +
+                       rounded_calls_.capacity() * sizeof(LinearCall) +
+                       rounded_.capacity() * sizeof(float) +
+                       low_inputs_.capacity() * sizeof(LowInput) + low_.capacity();
+  return static_cast<int64_t>(bytes);
 }
 
 void LinearRunner::tap(std::span<const LinearCall> calls) {
@@ -85,7 +102,7 @@ void LinearRunner::tap(std::span<const LinearCall> calls) {
 
 void LinearRunner::run(std::span<const LinearCall> calls) {
   if (taps_ != nullptr) tap(calls);
-  if (rounds()) {
+  if (rounds(activations_)) {
     run_rounded(calls);
   } else {
     lower(calls);

@@ -33,6 +33,10 @@ class LinearRunner {
   /// Makes room, so that run() allocates nothing: lists of up to `calls` products whose inputs,
   /// each counted once per product, hold up to `input_floats` padded values.
   void reserve(size_t calls, int64_t input_floats);
+  /// Bytes that reserve() takes in such a mode.
+  static int64_t bytes_of(Activations activations, size_t calls, int64_t input_floats);
+  /// Bytes that its lists and inputs hold now.
+  int64_t bytes() const;
 
   /// The inputs of calls from now on are shown to `taps`; nullptr: to nobody.
   void show_inputs(Taps* taps) { taps_ = taps; }
@@ -46,8 +50,8 @@ class LinearRunner {
     int64_t rows_before;
     int64_t begin;  // bytes
   };
-  bool rounds() const {
-    return activations_ == Activations::bf16 || activations_ == Activations::declared;
+  static bool rounds(Activations mode) {
+    return mode == Activations::bf16 || mode == Activations::declared;
   }
   void tap(std::span<const LinearCall> calls);
   /// True if a product takes its inputs in few bits.

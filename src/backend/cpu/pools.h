@@ -24,6 +24,8 @@ class Pools {
   static int64_t saved_row_floats(const ModelConfig& config);
 
   const PoolSizes& sizes() const { return sizes_; }
+  int64_t all_pages_bytes() const { return pages_.bytes(); }
+  int64_t all_slots_bytes() const { return slots_.bytes(); }
   KvFormat format() const { return format_; }
   const std::byte* pages() const { return pages_.data(); }
   int64_t page_stride() const { return page_bytes_; }

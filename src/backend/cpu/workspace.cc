@@ -1,12 +1,111 @@
-// Sizes of the workspace.
+// Sizes of the workspace, in one walk that makes its buffers or only counts them.
 #include "backend/cpu/workspace.h"
 
 #include <algorithm>
 
 namespace nibble::cpu {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+
+enum class Memory : uint8_t { made, counted };
+
+/// Gives buffers out, or nothing in their place, and sums their bytes.
+class Maker {
+ public:
+  explicit Maker(Memory memory) : memory_(memory) {}
+  Matrix matrix(int64_t rows, int64_t columns) {
+    if (memory_ == Memory::counted) {
+      bytes_ += Matrix::bytes_of(rows, columns);
+      return {};
+    }
+    Matrix made(rows, columns);
+    bytes_ += made.bytes();
+    return made;
+  }
+  Buffer buffer(int64_t bytes) {
+    bytes_ += bytes;
+    return memory_ == Memory::made ? Buffer(bytes) : Buffer();
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  Memory memory_;
+  int64_t bytes_ = 0;
+};
+
+HeadMemory make_head(const ModelConfig& config, int64_t rows, Maker& maker) {
+  return {.in = maker.matrix(rows, config.hidden),
+          .logits = maker.buffer(rows * config.vocab_rows * kFloat),
+          .hidden = maker.buffer(rows * config.hidden * kFloat)};
+}
+
+void make_attention(const ModelConfig& config, int64_t rows, Maker& maker, Workspace& work) {
+  const AttentionConfig& a = config.attention;
+  const int64_t q_columns = int64_t{a.q_heads} * a.head_dim;
+  const int64_t kv_columns = int64_t{a.kv_heads} * a.head_dim;
+  work.cos = maker.matrix(rows, a.rope.rotary_dims / 2);
+  work.sin = maker.matrix(rows, a.rope.rotary_dims / 2);
+  work.q = maker.matrix(rows, a.output_gate ? 2 * q_columns : q_columns);
+  work.k = maker.matrix(rows, kv_columns);
+  work.v = maker.matrix(rows, kv_columns);
+  work.attention_out = maker.matrix(rows, q_columns);
+}
+
+void make_delta_net(const DeltaNetConfig& d, const WorkspaceRows& rows, Maker& maker,
+                    Workspace& work) {
+  work.qkv_raw = maker.matrix(rows.pass, d.qkv_rows());
+  work.qkv = maker.matrix(rows.pass, d.qkv_rows());
+  work.z = maker.matrix(rows.pass, d.z_rows());
+  work.alpha = maker.matrix(rows.pass, d.v_heads);
+  work.beta = maker.matrix(rows.pass, d.v_heads);
+  work.delta_out = maker.matrix(rows.pass, d.z_rows());
+  work.replay_raw = maker.matrix(rows.replay, d.qkv_rows());
+  work.replay_qkv = maker.matrix(rows.replay, d.qkv_rows());
+  work.replay_alpha = maker.matrix(rows.replay, d.v_heads);
+  work.replay_beta = maker.matrix(rows.replay, d.v_heads);
+  work.replay_out = maker.matrix(rows.replay, d.z_rows());
+  if (rows.replay > 0) work.draft_state = maker.matrix(d.v_heads, int64_t{d.k_dim} * d.v_dim);
+}
+
+void make_mlp(const ModelConfig& config, int64_t rows, Maker& maker, Workspace& work) {
+  int64_t width = config.dense_width;
+  if (config.moe) {
+    const MoeConfig& m = *config.moe;
+    const int64_t routed = rows * m.top_k;
+    width = m.shared_width;
+    work.router = maker.matrix(rows, m.experts + 1);
+    work.probabilities = maker.matrix(rows, m.experts);
+    work.gathered = maker.matrix(routed, config.hidden);
+    work.expert_gate = maker.matrix(routed, m.expert_width);
+    work.expert_up = maker.matrix(routed, m.expert_width);
+    work.expert_act = maker.matrix(routed, m.expert_width);
+    work.expert_out = maker.matrix(routed, config.hidden);
+    work.shared_out = maker.matrix(rows, config.hidden);
+  }
+  work.gate = maker.matrix(rows, width);
+  work.up = maker.matrix(rows, width);
+  work.act = maker.matrix(rows, width);
+}
+
+void make_all(const ModelConfig& config, const WorkspaceRows& rows, Maker& maker, Workspace& work) {
+  work.hidden = maker.matrix(rows.pass, config.hidden);
+  work.normed = maker.matrix(rows.pass, config.hidden);
+  if (config.count(LayerKind::attention) > 0) make_attention(config, rows.pass, maker, work);
+  if (config.count(LayerKind::delta_net) > 0) make_delta_net(config.delta_net, rows, maker, work);
+  make_mlp(config, rows.pass, maker, work);
+  work.head = make_head(config, rows.logits, maker);
+  work.bytes = maker.bytes();
+}
+
+}  // namespace
+
+int64_t Matrix::bytes_of(int64_t rows, int64_t columns) {
+  return rows * padded_columns(columns) * kFloat;
+}
 
 Matrix::Matrix(int64_t rows, int64_t columns)
-    : buffer_(rows * padded_columns(columns) * int64_t{sizeof(float)}),
+    : buffer_(bytes_of(rows, columns)),
       rows_(rows),
       columns_(columns),
       stride_(padded_columns(columns)) {
@@ -30,55 +129,35 @@ int64_t block_input_floats(const ModelConfig& config, int64_t rows) {
   return rows * most;
 }
 
-Workspace::Workspace(const ModelConfig& config, int64_t rows, int64_t replay_rows)
-    : hidden(rows, config.hidden),
-      normed(rows, config.hidden),
-      head_in(rows, config.hidden),
-      logits(rows * config.vocab_rows * int64_t{sizeof(float)}),
-      head_hidden(rows * config.hidden * int64_t{sizeof(float)}) {
-  if (config.count(LayerKind::attention) > 0) {
-    const AttentionConfig& a = config.attention;
-    const int64_t q_columns = int64_t{a.q_heads} * a.head_dim;
-    const int64_t kv_columns = int64_t{a.kv_heads} * a.head_dim;
-    cos = Matrix(rows, a.rope.rotary_dims / 2);
-    sin = Matrix(rows, a.rope.rotary_dims / 2);
-    q = Matrix(rows, a.output_gate ? 2 * q_columns : q_columns);
-    k = Matrix(rows, kv_columns);
-    v = Matrix(rows, kv_columns);
-    attention_out = Matrix(rows, q_columns);
+WorkspaceRows workspace_rows(const PoolSizes& sizes) {
+  return {.pass = sizes.rows_max,
+          .logits = sizes.logit_rows > 0 ? sizes.logit_rows : sizes.rows_max,
+          .replay = sizes.replay_rows};
+}
+
+Workspace::Workspace(const ModelConfig& config, const WorkspaceRows& rows) {
+  Maker maker(Memory::made);
+  make_all(config, rows, maker, *this);
+}
+
+int64_t Workspace::bytes_of(const ModelConfig& config, const WorkspaceRows& rows) {
+  Maker maker(Memory::counted);
+  Workspace counted;
+  make_all(config, rows, maker, counted);
+  return counted.bytes;
+}
+
+HeadMemory& Workspace::head_of(const ModelConfig& config, int64_t rows) {
+  if (rows <= head.in.rows()) {
+    more_head = {};
+    return head;
   }
-  if (config.count(LayerKind::delta_net) > 0) {
-    const DeltaNetConfig& d = config.delta_net;
-    qkv_raw = Matrix(rows, d.qkv_rows());
-    qkv = Matrix(rows, d.qkv_rows());
-    z = Matrix(rows, d.z_rows());
-    alpha = Matrix(rows, d.v_heads);
-    beta = Matrix(rows, d.v_heads);
-    delta_out = Matrix(rows, d.z_rows());
-    replay_raw = Matrix(replay_rows, d.qkv_rows());
-    replay_qkv = Matrix(replay_rows, d.qkv_rows());
-    replay_alpha = Matrix(replay_rows, d.v_heads);
-    replay_beta = Matrix(replay_rows, d.v_heads);
-    replay_out = Matrix(replay_rows, d.z_rows());
-    if (replay_rows > 0) draft_state = Matrix(d.v_heads, int64_t{d.k_dim} * d.v_dim);
+  if (rows > more_head.in.rows()) {
+    more_head = {};
+    Maker maker(Memory::made);
+    more_head = make_head(config, rows, maker);
   }
-  int64_t width = config.dense_width;
-  if (config.moe) {
-    const MoeConfig& m = *config.moe;
-    const int64_t routed = rows * m.top_k;
-    width = m.shared_width;
-    router = Matrix(rows, m.experts + 1);
-    probabilities = Matrix(rows, m.experts);
-    gathered = Matrix(routed, config.hidden);
-    expert_gate = Matrix(routed, m.expert_width);
-    expert_up = Matrix(routed, m.expert_width);
-    expert_act = Matrix(routed, m.expert_width);
-    expert_out = Matrix(routed, config.hidden);
-    shared_out = Matrix(rows, config.hidden);
-  }
-  gate = Matrix(rows, width);
-  up = Matrix(rows, width);
-  act = Matrix(rows, width);
+  return more_head;
 }
 
 }  // namespace nibble::cpu

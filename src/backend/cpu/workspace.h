@@ -1,4 +1,5 @@
-// Workspace: the activations of one pass, reserved once for rows_max rows.
+// Workspace: the activations of one pass, reserved once for rows_max rows. The walk that makes it
+// also counts it, so that a plan and the backend cannot differ.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,14 @@ class Matrix {
  public:
   Matrix() = default;
   Matrix(int64_t rows, int64_t columns);
+  /// Bytes that such a matrix takes.
+  static int64_t bytes_of(int64_t rows, int64_t columns);
   float* row(int64_t index) { return data() + index * stride_; }
   float* data() { return reinterpret_cast<float*>(buffer_.data()); }
   int64_t stride() const { return stride_; }
   int64_t columns() const { return columns_; }
   int64_t rows() const { return rows_; }
+  int64_t bytes() const { return buffer_.bytes(); }
 
  private:
   Buffer buffer_;
@@ -31,6 +35,21 @@ class Matrix {
 /// The most padded input values that one list of products of a block reads, each product's counted
 /// for itself.
 int64_t block_input_floats(const ModelConfig& config, int64_t rows);
+
+/// The rows that decide the size of a workspace.
+struct WorkspaceRows {
+  int64_t pass = 0;
+  int64_t logits = 0;  // that have a place for their logits
+  int64_t replay = 0;
+};
+WorkspaceRows workspace_rows(const PoolSizes& sizes);
+
+/// Memory of the head for R rows.
+struct HeadMemory {
+  Matrix in;      // [R, hidden]
+  Buffer logits;  // [R, vocab_rows], no padding
+  Buffer hidden;  // [R, hidden], no padding
+};
 
 struct Workspace {
   Matrix hidden;  // [T, hidden], the residual stream
@@ -56,12 +75,17 @@ struct Workspace {
   Matrix gate, up, act;                       // [T, shared or dense width]
   Matrix shared_out;                          // [T, hidden]
 
-  Matrix head_in;  // [R, hidden]
-  Buffer logits;   // [R, vocab_rows], no padding
-  Buffer head_hidden;
+  HeadMemory head;       // of the rows whose logits are reserved
+  HeadMemory more_head;  // beyond `bytes`, while a pass wants the logits of more rows
+
+  int64_t bytes = 0;  // of all above but more_head, by the buffers themselves
 
   Workspace() = default;
-  Workspace(const ModelConfig& config, int64_t rows, int64_t replay_rows);
+  Workspace(const ModelConfig& config, const WorkspaceRows& rows);
+  /// Bytes that such a workspace takes; makes nothing.
+  static int64_t bytes_of(const ModelConfig& config, const WorkspaceRows& rows);
+  /// Memory for the logits of so many rows.
+  HeadMemory& head_of(const ModelConfig& config, int64_t rows);
 };
 
 }  // namespace nibble::cpu

@@ -13,6 +13,7 @@
 #include "backend/cuda/ops/head/head_results.h"
 #include "backend/cuda/pass_probe.h"
 #include "backend/cuda/recorded_plan.h"
+#include "backend/cuda/reserved.h"
 #include "backend/cuda/runtime/card.h"
 #include "backend/cuda/runtime/host_copy.h"
 #include "backend/cuda/runtime/recorded_passes.h"
@@ -64,8 +65,15 @@ class CudaBackend final : public Backend {
                   state_ == StateFormat::bf16 ? "bf16" : "f32", "\n", kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
-  int64_t workspace_bytes(const PoolSizes& sizes) const override;
-  int64_t recorded_bytes(const PoolSizes& sizes) const override;
+  int64_t workspace_bytes(const PoolSizes& sizes) const override {
+    return Workspace::cut(config_, workspace_needs(config_, sizes, activations_), nullptr).bytes;
+  }
+  int64_t recorded_bytes(const PoolSizes& sizes) const override {
+    return cuda::recorded_bytes(config_, sizes);
+  }
+  std::optional<ReservedBytes> reserved_bytes() const override {
+    return reserved_in(weights_, rope_, pools_, arena_);
+  }
   bool takes_media() const override { return false; }  // no kernel puts their rows in
   std::string description() const override {
     const std::string_view compiled =
@@ -421,14 +429,6 @@ std::optional<DeviceMemory> CudaBackend::device_memory() const {
   DeviceMemory memory = card_memory(device_, card_);
   memory.weights = weights_.bytes();
   return memory;
-}
-
-int64_t CudaBackend::workspace_bytes(const PoolSizes& sizes) const {
-  return Workspace::cut(config_, workspace_needs(config_, sizes, activations_), nullptr).bytes;
-}
-
-int64_t CudaBackend::recorded_bytes(const PoolSizes& sizes) const {
-  return cuda::recorded_bytes(config_, sizes);
 }
 
 /// `make_weights` gives a WeightStore once there is a device and a stream.

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/workspace.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "model/forward.h"
@@ -98,6 +99,40 @@ TEST_F(CudaMemoryTest, TheLedgerIsTheCard) {
                1e-6 * static_cast<double>(backend->recorded_bytes(sizes)),
                1e-6 * static_cast<double>(planned), 1e-6 * static_cast<double>(taken));
   EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(taken), 1.0, 0.01);
+}
+
+/// Part by part and to the byte, awake, asleep and awake again; and the ledger has nothing else.
+TEST_F(CudaMemoryTest, EveryPartIsWhatItsFormulaSays) {
+  const PoolSizes all_sizes[] = {
+      {.pages = 1, .state_slots = 1, .rows_max = 1},
+      {.pages = 40, .state_slots = 9, .rows_max = 72, .sequences_max = 8, .logit_rows = 8},
+      {.pages = 4096, .state_slots = 64, .rows_max = 512, .host_pages = 8, .sequences_max = 32},
+      {.pages = 512, .state_slots = 16, .rows_max = 8192, .sequences_max = 16}};
+  for (const BackendOptions& options :
+       {BackendOptions{}, BackendOptions{.kv_cache = KvCache::fp8, .state = StateCache::bf16},
+        BackendOptions{.activations = Activations::f32}})
+    for (const PoolSizes& sizes : all_sizes) {
+      if (options.activations == Activations::f32 && sizes.rows_max > 512) continue;
+      const auto backend =
+          make_random_cuda_backend(config_, formats_of(WeightLayout::mixed), options).value();
+      const ReservedBytes formulas = {.weights = backend->device_memory()->weights,
+                                      .tables = cuda::table_bytes(config_),
+                                      .pages = sizes.pages * backend->page_bytes(),
+                                      .states = sizes.state_slots * backend->state_slot_bytes(),
+                                      .workspace = backend->workspace_bytes(sizes)};
+      backend->reserve(sizes).value();
+      const ReservedBytes held = backend->reserved_bytes().value();
+      check_reserved(formulas, held, "at start").value();
+      EXPECT_EQ(held.mapped, backend->device_memory()->allocated);
+      // The bytes that mapping rounds up are within the estimate of the driver's part.
+      EXPECT_LE(held.mapped - held.total(), backend->recorded_bytes(sizes));
+      backend->sleep().value();
+      EXPECT_EQ(backend->reserved_bytes()->weights, 0);
+      EXPECT_EQ(backend->reserved_bytes()->mapped, backend->device_memory()->allocated);
+      backend->wake().value();
+      check_reserved(formulas, backend->reserved_bytes().value(), "after waking").value();
+      EXPECT_EQ(backend->reserved_bytes()->mapped, held.mapped);
+    }
 }
 
 /// A server with passes of 2,048 rows takes little beside weights, caches and the driver's context.

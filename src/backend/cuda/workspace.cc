@@ -212,6 +212,11 @@ DeltaShape delta_shape(const ModelConfig& config) {
           .taps = d.conv_kernel};
 }
 
+int64_t table_bytes(const ModelConfig& config) {
+  constexpr int64_t kPair = sizeof(double) + sizeof(int32_t);  // a frequency and its axis
+  return config.count(LayerKind::attention) > 0 ? config.attention.rope.rotary_dims / 2 * kPair : 0;
+}
+
 bool prompts_supported(const ModelConfig& config) {
   if (config.hidden % 8 != 0) return false;
   const AttentionConfig& a = config.attention;

@@ -30,6 +30,8 @@ struct WorkspaceNeeds {
 bool prompts_supported(const ModelConfig& config);
 /// The most sequences of a pass: each writes a state slot of its own.
 int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes);
+/// Bytes of the rotary tables, which lie beside weights and workspace.
+int64_t table_bytes(const ModelConfig& config);
 /// The needs of a server.
 WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,
                                Activations activations);

@@ -54,7 +54,7 @@ Result<Arguments> default_flags(const fs::path& config, std::string_view recipe)
 Result<std::string> fit(const Arguments& flags, const PlanModel& model,
                         const std::optional<PlannedCard>& card) {
   const std::string weights = concat(
-      gigabytes(static_cast<double>(card ? total_bytes(model.on_card) : model.stored_bytes())),
+      gigabytes(static_cast<double>(card ? total_bytes(model.on_card) : total_bytes(model.on_cpu))),
       " of weights");
   const auto run = plan_run(flags, model, card);
   if (!run.ok() && run.error().code != ErrorCode::no_memory) return run.error();

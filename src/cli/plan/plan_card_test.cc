@@ -38,13 +38,18 @@ TEST(PlanCard, IsWhatTheBackendHolds) {
     EXPECT_EQ(run.request.weight_bytes, memory.weights);
     EXPECT_EQ(run.request.page_bytes, backend->page_bytes());
     EXPECT_EQ(run.request.slot_bytes, backend->state_slot_bytes());
-    const PoolSizes sizes = {.pages = 1 << 20,
-                             .state_slots = run.request.sequences_max,
-                             .rows_max = run.request.rows_max,
-                             .sequences_max = run.request.sequences_max};
-    EXPECT_EQ(run.request.workspace_bytes, backend->workspace_bytes(sizes));
-    EXPECT_EQ(run.recorded_bytes, backend->recorded_bytes(sizes));
+    const PoolSizes largest = largest_pass(run.request);
+    EXPECT_EQ(run.request.workspace_bytes, backend->workspace_bytes(largest));
+    EXPECT_EQ(run.recorded_bytes, backend->recorded_bytes(largest));
     EXPECT_LE(memory.context, run.context_bytes);
+    // Small pools, so that any card holds them: what is reserved is the plan, to the byte.
+    std::vector<std::string> few = {
+        "--kv-cache-memory-bytes", "256M", "--prefix-snapshots",       "3",
+        "--max-num-seqs",          "6",    "--max-num-batched-tokens", "768"};
+    few.insert(few.end(), row.flags.begin(), row.flags.end());
+    const MemoryPlan plan = plan_run(plan_flags(few), model, card).value().plan;
+    backend->reserve(plan.pools).value();
+    check_reserved(plan.reserved(), backend->reserved_bytes().value(), "at start").value();
   }
 }
 

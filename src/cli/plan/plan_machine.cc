@@ -1,7 +1,8 @@
 // Facts of a card by arithmetic, of the CPU backend by its own functions.
 #include "cli/plan/plan_machine.h"
 
-#include "backend/cpu/pools.h"
+#include "backend/cpu/context.h"
+#include "backend/cpu/weight_bytes.h"
 #include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/workspace.h"
 #include "model/kv_codec.h"
@@ -50,12 +51,13 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
   return {
       .config = model.config,
       .weight_bytes = weights,
+      .table_bytes = cuda::table_bytes(model.config),
       .page_bytes = page_bytes(model.config, kv, options, KvFormat::bf16),
       .slot_bytes = card_slot_bytes(model.config, options.state),
       .card = memory,
       .workspace_bytes =
-          [&model](const PoolSizes& sizes) {
-            const auto needs = cuda::workspace_needs(model.config, sizes, Activations::bf16);
+          [&model, mode = options.activations](const PoolSizes& sizes) {
+            const auto needs = cuda::workspace_needs(model.config, sizes, mode);
             return cuda::Workspace::cut(model.config, needs, nullptr).bytes;
           },
       .recorded_bytes =
@@ -65,13 +67,19 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
 
 ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOptions& options) {
   constexpr auto kFloat = int64_t{sizeof(float)};
+  const bool turns = model.config.count(LayerKind::attention) > 0;
+  const int64_t tables = turns ? cpu::table_bytes(make_rope_table(model.config.attention.rope)) : 0;
   return {.config = model.config,
-          .weight_bytes = model.stored_bytes(),
+          .weight_bytes = total_bytes(model.on_cpu),
+          .table_bytes = tables,
           .page_bytes = page_bytes(model.config, kv, options, KvFormat::f32),
           .slot_bytes = cpu::Pools::state_floats(model.config) * kFloat,
           .replay_row_bytes = cpu::Pools::saved_row_floats(model.config) * kFloat,
           .card = {},
-          .workspace_bytes = {},
+          .workspace_bytes =
+              [&model, mode = options.activations](const PoolSizes& sizes) {
+                return cpu::pass_memory_bytes(model.config, sizes, mode);
+              },
           .recorded_bytes = {},
           .driver_growth = {}};
 }
@@ -106,7 +114,7 @@ Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
   needs.sequences_max = TRY(read_sequences(known));
   PlannedRun run;
   run.request = TRY(memory_request(known, needs, machine));
-  run.plan = TRY(plan_memory(model.config, run.request));
+  run.plan = TRY(plan_on_machine(run.request, machine));
   if (!machine.card) return run;
   run.context_bytes = machine.card->context;
   run.recorded_bytes = run.request.driver_bytes - run.context_bytes;

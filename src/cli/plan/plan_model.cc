@@ -95,6 +95,7 @@ Result<PlanModel> from_headers(const Found& found, const Recipe* recipe,
   }
   model.on_card = tally_on_card(model.weights);
   model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
+  model.on_cpu = tally_in_file(model.weights, sizes_on_cpu(model.weights, &checkpoint));
   model.unread_bytes = text_bytes - total_bytes(model.in_file);
   model.others = others_of(checkpoint);
   return model;
@@ -121,6 +122,7 @@ Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* 
   if (recipe != nullptr) apply_recipe(*recipe, model.weights);
   model.on_card = tally_on_card(model.weights);
   model.in_file = tally_in_file(model.weights, usual_file_bytes());
+  model.on_cpu = tally_in_file(model.weights, sizes_on_cpu(model.weights, nullptr));
   model.others = TRY(other_weights(json, model.config));
   return model;
 }

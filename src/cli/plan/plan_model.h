@@ -24,13 +24,11 @@ struct PlanModel {
   ModelConfig config;
   SyntheticWeights weights;  // names, shapes and formats, those of the recipe if there is one
   std::vector<WeightRow> on_card;
+  std::vector<WeightRow> on_cpu;
   std::vector<WeightRow> in_file;
   int64_t unread_bytes = 0;  // text tensors of the file beyond `in_file`
   OtherWeights others;
   std::optional<int64_t> written_bytes;  // of all tensors that quantize would write
-
-  /// This is what a backend that keeps weights as stored holds of them.
-  int64_t stored_bytes() const { return total_bytes(in_file) + unread_bytes; }
 };
 
 /// The first positional, --recipe, --load-format dummy:LAYOUT and the rotary flags. Errors:

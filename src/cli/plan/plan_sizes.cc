@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 
+#include "backend/cpu/weight_bytes.h"
 #include "cli/serving/model_loader.h"
 #include "quantize/recipe/dialect.h"
 #include "quantize/recipe/quant_plan.h"
@@ -92,6 +93,25 @@ FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe) {
           },
       .vector = [&checkpoint](
                     const VectorSource& source) { return entry_bytes(checkpoint, source.name); }};
+}
+
+FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkpoint) {
+  const auto stored = [checkpoint](const LinearSource& source) {
+    const TensorEntry* entry = checkpoint == nullptr ? nullptr : checkpoint->find(source.values);
+    return entry == nullptr ? DType::bf16 : entry->dtype;
+  };
+  const bool tied = weights.head.values == weights.embedding.values;
+  return {.linear =
+              [&weights, stored, tied](const LinearSource& source) {
+                const bool rows = &source == &weights.embedding && !tied;
+                return rows ? cpu::embedding_bytes(source, stored(source))
+                            : cpu::linear_bytes(source, stored(source));
+              },
+          .vector =
+              [](const VectorSource& source) {
+                return source.name.ends_with(".A_log") ? cpu::decay_bytes(source)
+                                                       : cpu::vector_bytes(source);
+              }};
 }
 
 OtherWeights others_of(const Checkpoint& checkpoint) {

@@ -15,6 +15,10 @@ void apply_recipe(const Recipe& recipe, SyntheticWeights& weights);
 /// quantize would write in their place. Both must outlive the result.
 FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe);
 
+/// Sizes in the memory of the CPU backend. Plain values have the type of the checkpoint's own;
+/// without one BF16. All must outlive the result.
+FileBytes sizes_on_cpu(const SyntheticWeights& weights, const Checkpoint* checkpoint);
+
 /// Bytes beside the text model, by the names of the file.
 OtherWeights others_of(const Checkpoint& checkpoint);
 

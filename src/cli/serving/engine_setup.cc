@@ -102,26 +102,26 @@ Result<void> read_card(const ModelOnMachine& model, double share, const AskedSiz
                          .page_bytes = request.page_bytes,
                          .slot_bytes = request.slot_bytes};
   use_sizes(asked, serving_defaults(model.config, room), request);
-  constexpr int32_t kPagesMost = 1 << 20;  // of the plan's rule
-  const PoolSizes sizes = {.pages = kPagesMost,
-                           .state_slots = request.sequences_max,
-                           .rows_max = request.rows_max,
-                           .replay_rows = request.replay_rows,
-                           .sequences_max = request.sequences_max};
-  request.workspace_bytes = model.workspace_bytes(sizes);
-  request.driver_bytes = budget.context_bytes + model.recorded_bytes(sizes) + model.driver_growth();
+  request.driver_bytes =
+      budget.context_bytes + model.recorded_bytes(largest_pass(request)) + model.driver_growth();
   return {};
+}
+
+/// Nothing for a backend that allocates as it computes.
+std::function<int64_t(const PoolSizes&)> workspace_of(const Backend& backend) {
+  if (!backend.reserved_bytes()) return {};
+  return [&backend](const PoolSizes& sizes) { return backend.workspace_bytes(sizes); };
 }
 
 ModelOnMachine loaded_model(const LoadedModel& model, Backend& backend) {
   return {.config = model.config,
           .weight_bytes = model.weight_bytes,
+          .table_bytes = model.table_bytes,
           .page_bytes = backend.page_bytes(),
           .slot_bytes = backend.state_slot_bytes(),
           .replay_row_bytes = backend.replay_row_bytes(),
           .card = backend.device_memory(),
-          .workspace_bytes =
-              [&backend](const PoolSizes& sizes) { return backend.workspace_bytes(sizes); },
+          .workspace_bytes = workspace_of(backend),
           .recorded_bytes =
               [&backend](const PoolSizes& sizes) { return backend.recorded_bytes(sizes); },
           // Kernels' code, rounding of small buffers.
@@ -188,6 +188,7 @@ Result<int> end_of_verb(std::string_view verb, const Result<void>& failure, Resu
 
 EngineSettings EngineSetup::settings() const {
   return {.pools = plan.pools,
+          .planned = plan.reserved(),
           .sequences_max = plan.sequences_max,
           .context_max = plan.context_max,
           .cache = cache,
@@ -233,6 +234,7 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
   if (const auto json = arguments.text(kSpeculativeOption.name))
     request.replay_rows = TRY(read_speculation(*json)).tokens + 1;
   request.weight_bytes = model.weight_bytes;
+  request.table_bytes = model.table_bytes;
   request.page_bytes = model.page_bytes;
   request.slot_bytes = model.slot_bytes + request.replay_rows * model.replay_row_bytes;
   request.reuse = needs.use == EngineUse::serving && unused.cache != CacheMode::off
@@ -242,7 +244,18 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
     TRY(read_card(model, share, asked, request));
   else
     use_sizes(asked, {.sequences_max = kCpuSequences, .rows_max = kCpuRows}, request);
+  if (model.workspace_bytes) request.workspace_bytes = model.workspace_bytes(largest_pass(request));
   return request;
+}
+
+Result<MemoryPlan> plan_on_machine(const MemoryRequest& request, const ModelOnMachine& model) {
+  MemoryPlan plan = TRY(plan_memory(model.config, request));
+  if (!model.workspace_bytes) return plan;
+  const int64_t exact = model.workspace_bytes(plan.pools);
+  CHECK(exact <= plan.workspace_bytes, "a workspace of ", exact, " bytes, of the largest pass ",
+        plan.workspace_bytes);
+  plan.workspace_bytes = exact;
+  return plan;
 }
 
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
@@ -266,9 +279,8 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   progress.reset();
   Backend& backend = *setup.model.backend;
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
-  const MemoryRequest request =
-      TRY(memory_request(arguments, needs, loaded_model(setup.model, backend)));
-  setup.plan = TRY(plan_memory(setup.model.config, request));
+  const ModelOnMachine machine = loaded_model(setup.model, backend);
+  setup.plan = TRY(plan_on_machine(TRY(memory_request(arguments, needs, machine)), machine));
   return setup;
 }
 

@@ -103,11 +103,13 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
 struct ModelOnMachine {
   const ModelConfig& config;
   int64_t weight_bytes = 0;  // as the backend holds them
+  int64_t table_bytes = 0;
   int64_t page_bytes = 0;
   int64_t slot_bytes = 0;
   int64_t replay_row_bytes = 0;      // that drafted rows add to a slot
   std::optional<DeviceMemory> card;  // absent: the weights lie in host memory
-  /// This is of a card: as BackendFacts has them.
+  /// As BackendFacts has them. Without the first, as for the reference, which allocates while it
+  /// computes, the workspace is an estimate; the second is of a card.
   std::function<int64_t(const PoolSizes&)> workspace_bytes;
   std::function<int64_t(const PoolSizes&)> recorded_bytes;
   /// This is of a card: what the driver has taken since, beyond its context.
@@ -117,6 +119,10 @@ struct ModelOnMachine {
 /// The memory that the rows above ask for there: what plan_memory takes. Errors: invalid_argument.
 Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
                                      const ModelOnMachine& model);
+
+/// plan_memory, with the workspace that reserve() takes for exactly the pools of the plan: what is
+/// left of that of the largest pass stays free. Errors: those of plan_memory.
+Result<MemoryPlan> plan_on_machine(const MemoryRequest& request, const ModelOnMachine& model);
 
 /// Loads the model and plans its memory from the rows above and those of model_loader.h. `serving`
 /// reads the server's rows too.

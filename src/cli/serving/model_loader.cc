@@ -141,6 +141,13 @@ Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Wei
   return make_cpu_backend(weights, config, options);
 }
 
+/// As the backend holds them; the reference, which keeps no account, about as `stored`.
+void count_weights(int64_t stored, LoadedModel& model) {
+  const auto held = model.backend->reserved_bytes();
+  model.weight_bytes = held ? held->weights : stored;
+  model.table_bytes = held ? held->tables : 0;
+}
+
 /// The weight formats that a config.json declares, or those of a layout by its name.
 Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
   if (!layout.empty()) return formats_of(TRY(parse_weight_layout(layout)));
@@ -159,7 +166,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
   if (backend == "cuda") {
     model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
-    model.weight_bytes = model.backend->device_memory()->weights;
+    count_weights(0, model);
     return model;
   }
   constexpr uint64_t kSeed = 1;  // the default of `nibble synth`
@@ -167,7 +174,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   const SyntheticTensors tensors(places, model.config, kSeed);
   const Weights weights = Weights::made_up(tensors, std::move(places));
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
-  model.weight_bytes = tensors.bytes();
+  count_weights(tensors.bytes(), model);
   return model;
 }
 
@@ -204,8 +211,7 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   const auto source = request.reader ? request.reader(*model.checkpoint) : nullptr;
   if (source) weights = weights.over(*source);
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
-  const auto memory = model.backend->device_memory();
-  model.weight_bytes = memory ? memory->weights : text_weight_bytes(*model.checkpoint);
+  count_weights(text_weight_bytes(*model.checkpoint), model);
   return model;
 }
 

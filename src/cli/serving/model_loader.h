@@ -39,7 +39,8 @@ struct ModelRequest {
 struct LoadedModel {
   std::unique_ptr<Checkpoint> checkpoint;  // null for random weights
   ModelConfig config;
-  int64_t weight_bytes = 0;          // on the card: as the backend holds them; else as stored
+  int64_t weight_bytes = 0;          // as the backend holds them; as stored if it keeps no account
+  int64_t table_bytes = 0;           // rotary tables, likewise
   std::unique_ptr<Backend> backend;  // not yet reserved
   std::string notice;                // a line for people about how it was loaded, or empty
 };

@@ -116,6 +116,10 @@ class FakeBackend final : public Backend {
   int64_t page_bytes() const override { return kPageTokens * 8; }
   int64_t state_slot_bytes() const override { return 8; }
   int64_t replay_row_bytes() const override { return 8; }
+  std::optional<ReservedBytes> reserved_bytes() const override {
+    return ReservedBytes{.pages = std::ssize(pages_) * 8 - missing_bytes,
+                         .states = std::ssize(states_) * 8};
+  }
 
   Residual embed(const Batch& batch) override {
     CHECK(!asleep, "a pass while asleep");
@@ -257,6 +261,7 @@ class FakeBackend final : public Backend {
 
   std::function<void(int)> on_pass;  // at the begin of each, with its number from 1
   int passes_left = -1;              // until it fails in the last of them; negative: never
+  int64_t missing_bytes = 0;         // of pages, in its account of what it holds
   bool asleep = false;
   int sleeps = 0;
   int passes = 0;

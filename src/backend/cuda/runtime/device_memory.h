@@ -62,6 +62,13 @@ class DeviceBuffer {
   ~DeviceBuffer();
 
   int64_t bytes() const { return bytes_; }
+  /// The bytes asked for, while there is memory for them: 0 while a large buffer sleeps.
+  int64_t held_bytes() const { return asleep() ? 0 : bytes_; }
+  /// The bytes that the ledger counts for it: those asked for, of a large buffer in whole steps.
+  int64_t booked_bytes() const {
+    if (asleep()) return 0;
+    return mapped_bytes_ > 0 ? mapped_bytes_ : bytes_;
+  }
   template <typename T>
   T* as() const {
     return static_cast<T*>(data_);
@@ -74,6 +81,7 @@ class DeviceBuffer {
   Result<void> wake(std::string_view what);
 
  private:
+  bool asleep() const { return mapped_bytes_ > 0 && handle_ == 0; }
   void swap(DeviceBuffer& other) {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);

@@ -28,6 +28,8 @@ class DevicePools {
   static int64_t states_floats(const ModelConfig& config, StateFormat format);
 
   int64_t slot_bytes() const { return slot_bytes_; }
+  const DeviceBuffer& pages() const { return pages_; }
+  const DeviceBuffer& slots() const { return slots_; }
   std::byte* page(int32_t id) const { return at(pages_, id, page_bytes_); }
   std::byte* slot(int32_t id) const { return at(slots_, id, slot_bytes_); }
   std::span<std::byte> host_page(int32_t id) const {

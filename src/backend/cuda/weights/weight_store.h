@@ -88,6 +88,7 @@ class WeightStore {
   int64_t bytes() const { return memory_.bytes(); }
   /// All of it in one block, to be put to sleep and filled again.
   DeviceBuffer& memory() { return memory_; }
+  const DeviceBuffer& memory() const { return memory_; }
 
   DeviceLinear embedding, head;
   const float* final_norm = nullptr;
