@@ -40,26 +40,26 @@ Result<std::vector<int64_t>> read_contexts(const Arguments& arguments) {
   return contexts;
 }
 
-/// Modes whose extra buffers no plan without a card counts.
-Result<void> check_activations(const Arguments& arguments) {
-  const std::string mode = *arguments.text(kActivationsOption.name);
-  if (mode == "auto" || mode == "bf16") return {};
+/// Integers are a way of the CPU alone.
+Result<void> check_activations(const Arguments& arguments, const Place& place) {
+  if (*arguments.text(kActivationsOption.name) != "int8" || place.kind == Place::Kind::host)
+    return {};
   return make_error(ErrorCode::invalid_argument,
-                    {.what = concat("--activations ", mode),
-                     .expected = "auto or bf16",
-                     .found = mode,
-                     .advice = "its extra buffers are known to a server on a card alone: serve "
-                               "--dry-run prints them"});
+                    {.what = "--activations int8",
+                     .expected = "--gpu cpu",
+                     .found = place.card ? place.card->name : "a plan for cards",
+                     .advice = "auto is bf16 on a card"});
 }
 
 Result<void> check(const Arguments& arguments) {
   FlagErrors errors;
-  errors.add(check_activations(arguments));
   errors.add(check_vllm_flags(arguments));
   errors.add(check_engine_flags(servable(arguments), kServingNeeds));
   errors.add(read_sequences(arguments));
   errors.add(read_contexts(arguments));
-  errors.add(read_place(arguments));
+  const Result<Place> place = read_place(arguments);
+  errors.add(place);
+  if (place.ok()) errors.add(check_activations(arguments, place.value()));
   return errors.result();
 }
 
@@ -75,7 +75,8 @@ PlanReport report_of(const PlanModel& model) {
 /// The name of the KV format; auto depends on the place.
 KvChoice kv_choice(const Arguments& arguments, const Place& place) {
   KvChoice choice = read_kv(arguments).choice;
-  if (choice.name.empty()) choice.name = place.kind == Place::Kind::host ? "F32" : "BF16";
+  const bool wide = *arguments.text(kActivationsOption.name) == "f32";
+  if (choice.name.empty()) choice.name = wide || place.kind == Place::Kind::host ? "F32" : "BF16";
   return choice;
 }
 

@@ -43,21 +43,27 @@ int64_t linear_in_file(const LinearSource& source) {
 }
 
 /// `count` matrices alike, in one stack.
-int64_t linear_on_card(const LinearSource& source, int64_t count) {
+int64_t linear_on_card(const LinearSource& source, int64_t count, const CardLayout& layout) {
   constexpr int64_t kColumnPad = 256;
+  constexpr int64_t kF32Parts = 3;  // of backend/cuda/weights/device_weights.h
   const WeightFormat format = source.scheme.weights;
   const int64_t cols = (source.cols + kColumnPad - 1) / kColumnPad * kColumnPad;
   const int64_t scales = format == WeightFormat::nvfp4 ? cols / kNvfp4Group : 0;
-  const int64_t values = row_bytes(format, cols) - scales;
-  const int64_t factors = factor_count(format, source.rows, cols);
+  const bool wide = layout.activations == Activations::f32 && format == WeightFormat::plain &&
+                    layout.is_wider && layout.is_wider(source);
+  const int64_t values = (wide ? kF32Parts : 1) * (row_bytes(format, cols) - scales);
+  const ActivationFormat inputs = source.scheme.activations;
+  const bool scaled = layout.activations == Activations::declared &&
+                      (inputs == ActivationFormat::nvfp4 || inputs == ActivationFormat::fp8_tensor);
+  const int64_t factors = factor_count(format, source.rows, cols) + (scaled ? 1 : 0);
   return aligned(count * source.rows * values) + aligned(count * source.rows * scales) +
          aligned(count * factors * kFloat);
 }
 
 class Tally {
  public:
-  /// Without `file`: on a card.
   explicit Tally(const FileBytes* file) : file_(file) {}
+  explicit Tally(const CardLayout& layout) : layout_(layout) {}
 
   void linear(WeightKind kind, const LinearSource& source) {
     if (source.present()) add(kind, source, 1, bytes_of(source));
@@ -87,7 +93,7 @@ class Tally {
   /// Experts of one format are a stack on a card.
   void experts(const std::vector<MlpSources>& experts);
   int64_t bytes_of(const LinearSource& source) const {
-    return file_ != nullptr ? file_->linear(source) : linear_on_card(source, 1);
+    return file_ != nullptr ? file_->linear(source) : linear_on_card(source, 1, layout_);
   }
   void add(WeightKind kind, const LinearSource& source, int64_t count, int64_t bytes) {
     WeightRow& row = at(kind, source.scheme.weights);
@@ -101,7 +107,8 @@ class Tally {
     return row;
   }
 
-  const FileBytes* file_;
+  const FileBytes* file_ = nullptr;  // null: on a card
+  CardLayout layout_;
   std::map<std::pair<WeightKind, WeightFormat>, WeightRow> rows_;
 };
 
@@ -119,7 +126,7 @@ void Tally::experts(const std::vector<MlpSources>& experts) {
     }
     for (const auto& [format, stack] : alike)
       add(WeightKind::experts, *stack.first, stack.second,
-          linear_on_card(*stack.first, stack.second));
+          linear_on_card(*stack.first, stack.second, layout_));
   }
 }
 
@@ -176,8 +183,8 @@ std::vector<WeightRow> tally_in_file(const SyntheticWeights& weights, const File
   return tally.take();
 }
 
-std::vector<WeightRow> tally_on_card(const SyntheticWeights& weights) {
-  Tally tally(nullptr);
+std::vector<WeightRow> tally_on_card(const SyntheticWeights& weights, const CardLayout& layout) {
+  Tally tally(layout);
   tally.model(weights);
   return tally.take();
 }

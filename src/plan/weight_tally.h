@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "model/backend.h"
 #include "model/config/config.h"
 #include "model/weights/synthetic_weights.h"
 
@@ -49,8 +50,15 @@ FileBytes usual_file_bytes();
 /// One row for each kind and format, in the order of WeightKind. A head that is the embedding has
 /// no row of its own.
 std::vector<WeightRow> tally_in_file(const SyntheticWeights& weights, const FileBytes& file);
+/// The precision of activations, which changes what a card holds of the same tensors: declared adds
+/// an input scale to a linear that has one; f32 keeps plain values beyond BF16 in three parts.
+struct CardLayout {
+  Activations activations = Activations::bf16;
+  std::function<bool(const LinearSource&)> is_wider;  // than BF16; empty: none is
+};
 /// It counts what a card holds: rows padded to 256 columns, tensors aligned, vectors in F32.
-std::vector<WeightRow> tally_on_card(const SyntheticWeights& weights);
+std::vector<WeightRow> tally_on_card(const SyntheticWeights& weights,
+                                     const CardLayout& layout = {});
 int64_t total_bytes(const std::vector<WeightRow>& rows);
 
 /// This is what a file has beside the text model, in BF16.

@@ -72,6 +72,30 @@ TEST(WeightTally, RowsAreByKindAndFormat) {
   EXPECT_EQ(bytes_of(WeightKind::dense_mlp, WeightFormat::nvfp4), 0);
 }
 
+/// A card holds an input scale where one is declared and heeded, and values wider than BF16 in
+/// three parts where nothing is rounded: one more number in each, or three times the rows.
+TEST(WeightTally, ActivationsChangeWhatACardHolds) {
+  LinearSource head{
+      .module = "lm_head", .rows = 512, .cols = 256, .scheme = {}, .values = "lm_head.weight"};
+  const auto bytes = [&](const CardLayout& layout) {
+    SyntheticWeights weights;
+    weights.head = head;
+    return total_bytes(tally_on_card(weights, layout));
+  };
+  constexpr int64_t kPlain = int64_t{512} * 256 * 2;
+  const auto wider = [](const LinearSource&) { return true; };
+  EXPECT_EQ(bytes({}), kPlain);
+  EXPECT_EQ(bytes({.activations = Activations::f32, .is_wider = {}}), kPlain);
+  EXPECT_EQ(bytes({.activations = Activations::f32, .is_wider = wider}), 3 * kPlain);
+  EXPECT_EQ(bytes({.activations = Activations::bf16, .is_wider = wider}), kPlain);
+  head.scheme = {.weights = WeightFormat::fp8_channel, .activations = ActivationFormat::fp8_tensor};
+  constexpr int64_t kCodes = int64_t{512} * 256 + 512 * 4;
+  EXPECT_EQ(bytes({}), kCodes);
+  EXPECT_EQ(bytes({.activations = Activations::declared, .is_wider = {}}), kCodes + 256);
+  head.scheme.activations = ActivationFormat::fp8_token;
+  EXPECT_EQ(bytes({.activations = Activations::declared, .is_wider = {}}), kCodes);
+}
+
 TEST(WeightTally, ATiedHeadIsCountedOnce) {
   const ModelConfig config = real_config("qwen3.5-4b");
   ASSERT_TRUE(config.tied_head);

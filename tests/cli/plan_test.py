@@ -82,21 +82,19 @@ class Checks(PlanRunner):
             recipes[recipe] = self.work / f"held-{recipe}"
             self.run("quantize", self.model, recipes[recipe], "--recipe", recipe, "--no-progress")
         cases = [(name, []) for name in recipes]
+        cases += [("mixed", ["--activations", mode]) for mode in ("declared", "f32", "int8")]
         cases += [("its own", flags) for flags in (
             ["--kv-cache-dtype", "fp8", "--max-num-seqs", "4", "--prefix-snapshots", "9"],
             ["--kv-cache-dtype", "bf16", "--activations", "f32", "--max-num-batched-tokens", "80"],
             ["--speculative-config", '{"method": "ngram"}', "--activations", "bf16"])]
         for name, flags in cases:
             words = ["--backend", "cpu", *FIXED, *flags]
-            if "--activations" in flags:  # no plan without a server has those
-                dry = self.run("serve", recipes[name], *words, "--dry-run").stdout
-            else:
-                dry = self.run("plan", recipes[name], *words).stdout
+            planned = self.run("plan", recipes[name], *words).stdout
             with RunningServer(self.nibble, recipes[name], words) as server:
                 with urllib.request.urlopen(server.url + "/stats", timeout=60) as answer:
                     held = {part["name"]: part["bytes"] for part in json.load(answer)["memory"]}
                 started = served_lines("".join(server.log))
-            assert served_lines(dry) == started, (name, flags, dry, started)
+            assert served_lines(planned) == started, (name, flags, planned, started)
             line = next(line for line in started if line.startswith("in bytes:"))
             assert [int(n) for n in re.findall(r"\d+", line)] == [
                 held[part] for part in ("weights", "tables", "workspace", "state", "kv_cache")]
@@ -143,6 +141,21 @@ class Checks(PlanRunner):
                 if "tokens_per_second" in row:
                     rate = row["streams"] * plan["card"]["bandwidth_bytes_per_second"]
                     assert abs(row["tokens_per_second"] * row["step_bytes"] / rate - 1) < 1e-9
+
+    def test_activations_on_a_card(self):
+        """Each mode has a workspace of its own; f32 keeps pages in F32 and weights as they are."""
+        words = ["9b", "--recipe", "w4a4", "--gpu", "h100", "--max-num-seqs", "8"]
+        plans = {mode: self.json(*words, "--activations", mode)
+                 for mode in ("auto", "bf16", "declared", "f32")}
+        assert plans["auto"]["memory"] == plans["bf16"]["memory"]
+        usual, wide = plans["bf16"]["sizes"], plans["f32"]["sizes"]
+        assert wide["page_bytes"] == 2 * usual["page_bytes"] and wide["kv_format"] == "F32"
+        memory = {mode: plan["memory"] for mode, plan in plans.items()}
+        assert memory["f32"]["weights"] == memory["bf16"]["weights"]
+        assert memory["declared"]["weights"] >= memory["bf16"]["weights"]
+        for mode in ("declared", "f32"):
+            assert memory[mode]["workspace"] != memory["bf16"]["workspace"], memory
+            assert memory[mode]["total"] <= memory[mode]["available"]
 
     def test_a_table_of_cards(self):
         cards = {row["card"]["name"]: row for row in self.json(BIG)["cards"]}

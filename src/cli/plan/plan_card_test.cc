@@ -24,14 +24,17 @@ TEST(PlanCard, IsWhatTheBackendHolds) {
     std::vector<std::string> flags;
     KvCache kv;
     StateCache state;
+    Activations activations = Activations::automatic;
   };
-  for (const Row& row : {Row{{}, KvCache::automatic, StateCache::f32},
-                         Row{{"--kv-cache-dtype", "fp8", "--state-dtype", "bf16"},
-                             KvCache::fp8,
-                             StateCache::bf16}}) {
-    const auto backend = make_random_cuda_backend(model.config, formats_of(WeightLayout::mixed),
-                                                  {.kv_cache = row.kv, .state = row.state})
-                             .value();
+  for (const Row& row :
+       {Row{{}, KvCache::automatic, StateCache::f32},
+        Row{{"--kv-cache-dtype", "fp8", "--state-dtype", "bf16"}, KvCache::fp8, StateCache::bf16},
+        Row{{"--activations", "f32"}, KvCache::automatic, StateCache::f32, Activations::f32}}) {
+    const auto backend =
+        make_random_cuda_backend(
+            model.config, formats_of(WeightLayout::mixed),
+            {.activations = row.activations, .kv_cache = row.kv, .state = row.state})
+            .value();
     const DeviceMemory memory = backend->device_memory().value();
     const PlannedCard card = find_card("h200").value();
     const PlannedRun run = plan_run(plan_flags(row.flags), model, card).value();

@@ -52,7 +52,9 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
       .config = model.config,
       .weight_bytes = weights,
       .table_bytes = cuda::table_bytes(model.config),
-      .page_bytes = page_bytes(model.config, kv, options, KvFormat::bf16),
+      .page_bytes =
+          page_bytes(model.config, kv, options,
+                     options.activations == Activations::f32 ? KvFormat::f32 : KvFormat::bf16),
       .slot_bytes = card_slot_bytes(model.config, options.state),
       .card = memory,
       .workspace_bytes =

@@ -79,10 +79,10 @@ int64_t text_bytes_of(const QuantPlan& plan) {
 }
 
 Result<PlanModel> from_headers(const Found& found, const Recipe* recipe,
-                               const std::optional<RopeOverride>& rope) {
+                               const ModelRequest& request) {
   const Checkpoint checkpoint = TRY(Checkpoint::open(found.folder));
   PlanModel model{.name = found.name, .made_of = "headers of its weight files", .config = {}};
-  model.config = TRY(parse_config(checkpoint.config(), rope));
+  model.config = TRY(parse_config(checkpoint.config(), request.rope));
   const Weights bound = TRY(Weights::bind(checkpoint, model.config));
   model.weights = {bound.embedding(), bound.head(), bound.final_norm(), bound.layers()};
   int64_t text_bytes = text_weight_bytes(checkpoint);
@@ -93,7 +93,12 @@ Result<PlanModel> from_headers(const Found& found, const Recipe* recipe,
     text_bytes = text_bytes_of(plan);
     apply_recipe(*recipe, model.weights);
   }
-  model.on_card = tally_on_card(model.weights);
+  model.on_card =
+      tally_on_card(model.weights, {.activations = request.options.activations,
+                                    .is_wider = [&checkpoint](const LinearSource& source) {
+                                      const TensorEntry* entry = checkpoint.find(source.values);
+                                      return entry != nullptr && entry->dtype != DType::bf16;
+                                    }});
   model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
   model.on_cpu = tally_in_file(model.weights, sizes_on_cpu(model.weights, &checkpoint));
   model.unread_bytes = text_bytes - total_bytes(model.in_file);
@@ -103,10 +108,10 @@ Result<PlanModel> from_headers(const Found& found, const Recipe* recipe,
 
 /// Shapes alone, in the formats of a recipe, of a layout, or of the config's own declaration.
 Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* recipe,
-                              const std::optional<std::string>& layout,
-                              const std::optional<RopeOverride>& rope) {
+                              const ModelRequest& request) {
+  const std::optional<std::string>& layout = request.dummy;
   PlanModel model{.name = std::move(name), .made_of = {}, .config = {}};
-  model.config = TRY(parse_config(json, rope));
+  model.config = TRY(parse_config(json, request.rope));
   FormatOf formats = formats_of(WeightLayout::bf16);
   if (recipe != nullptr) {
     model.made_of = concat("shapes of its config.json, recipe ", recipe->name);
@@ -120,7 +125,8 @@ Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* 
   }
   model.weights = synthetic_weights(model.config, formats);
   if (recipe != nullptr) apply_recipe(*recipe, model.weights);
-  model.on_card = tally_on_card(model.weights);
+  model.on_card =
+      tally_on_card(model.weights, {.activations = request.options.activations, .is_wider = {}});
   model.in_file = tally_in_file(model.weights, usual_file_bytes());
   model.on_cpu = tally_in_file(model.weights, sizes_on_cpu(model.weights, nullptr));
   model.others = TRY(other_weights(json, model.config));
@@ -136,7 +142,7 @@ Result<Json> read_config(const fs::path& path) {
 }  // namespace
 
 Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe) {
-  return from_shapes(std::string(preset.name), preset_config(preset), &recipe, {}, {});
+  return from_shapes(std::string(preset.name), preset_config(preset), &recipe, {});
 }
 
 Result<PlanModel> read_plan_model(const Arguments& arguments, Terminal& terminal) {
@@ -149,10 +155,10 @@ Result<PlanModel> read_plan_model(const Arguments& arguments, Terminal& terminal
   else if (nothing_said)
     recipe = TRY(load_recipe(kDefaultRecipe));
   const Recipe* given = recipe ? &*recipe : nullptr;
-  if (!found.folder.empty() && !request.dummy) return from_headers(found, given, request.rope);
+  if (!found.folder.empty() && !request.dummy) return from_headers(found, given, request);
   const Json json =
       found.preset != nullptr ? preset_config(*found.preset) : TRY(read_config(found.config));
-  return from_shapes(found.name, json, given, request.dummy, request.rope);
+  return from_shapes(found.name, json, given, request);
 }
 
 }  // namespace nibble
