@@ -42,6 +42,8 @@ TEST(CardTable, FindsNamesPartsAndSizes) {
   EXPECT_EQ(find_card("rtx5090:headless").value().memory_bytes, (32607 - 500) * kMib);
   EXPECT_EQ(find_card("h100:desktop").value().memory_bytes, (81559 - 1024) * kMib);
   EXPECT_EQ(find_card("h200:3g.71gb").value().memory_bytes, 71168 * kMib);
+  EXPECT_EQ(find_card("h100-nvl:3g.47gb").value().memory_bytes, 47493 * kMib);
+  EXPECT_EQ(find_card("rtx-pro-6000:1g.24gb").value().memory_bytes, 23674 * kMib);
   EXPECT_EQ(find_card("dgx-spark").value().memory, CardMemoryKind::unified);
   // 150,109 MB, as planned at 0.95 of a whole H200 (docs/serving.md, "The card").
   EXPECT_NEAR(static_cast<double>(find_card("h200").value().memory_bytes) * 0.95, 142604e6, 1e6);
