@@ -34,7 +34,7 @@ std::vector<std::shared_ptr<Generation>> running(const ServerState& server, uint
 }  // namespace
 
 void answer_cancel(ServerState& server, Call call) {
-  const Api api = api_of(call.request.path);
+  const Api api = call.route->api;
   std::string_view id = std::string_view(call.request.path).substr(call.route->path.size());
   const bool cancel = id.ends_with(kCancel) && id.size() > kCancel.size();
   if (cancel) id.remove_suffix(kCancel.size());
