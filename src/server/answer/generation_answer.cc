@@ -52,7 +52,8 @@ Json Generation::whole_logprobs(size_t index) {
     return logprobs_of(choice);
   Json logprobs = echo_logprobs(token_names(), prompt_of(index).front(), choice.prompt_logprobs,
                                 choice.text_offset);
-  append_logprobs(logprobs, logprobs_of(choice));
+  // A text that a filter rejected has none; the prompt has passed.
+  if (const Json more = logprobs_of(choice); !more.is_null()) append_logprobs(logprobs, more);
   return logprobs;
 }
 
