@@ -137,8 +137,9 @@ TEST_F(OtherApis, ErrorsAreUtf8WhateverTheyQuote) {
   const ApiError cut{.message = "found \xC3"};
   for (const Api api : {Api::chat, Api::messages, Api::responses})
     EXPECT_NE(error_response(api, cut).body.find("found \xEF\xBF\xBD\""), std::string::npos);
-  for (const Api api : {Api::messages, Api::responses}) {
-    const auto writer = make_answer_writer({.api = api}, Json(Json::Object{}));
+  for (const Api api : {Api::chat, Api::completions, Api::messages, Api::responses}) {
+    const GenerationRequest request{.api = api};
+    const auto writer = make_answer_writer({.head = {}, .request = request, .names = {}});
     EXPECT_NE(writer->error(cut).find("found \xEF\xBF\xBD\""), std::string::npos);
   }
 }

@@ -253,7 +253,7 @@ void ServerState::handle(HttpRequest request, std::shared_ptr<HttpExchange> exch
   }
   if (error) {
     metrics.refuse(error->status);
-    HttpResponse response = error_response(api_of(request.path), *error);
+    HttpResponse response = error_response(choice.api, *error);
     if (error->status == 405) response.headers.push_back({"Allow", choice.allowed});
     return exchange->respond(std::move(response));
   }

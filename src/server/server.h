@@ -1,5 +1,5 @@
 // Server: the OpenAI-compatible API over one engine: routes, keys, request lifecycle, drain. The
-// transport is http_server.h, the words of the API are in generation_request and response_json.
+// transport is http_server.h, the words of the API are in generation_request and answer_writer.
 #pragma once
 
 #include <chrono>

@@ -14,20 +14,6 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(now).count();
 }
 
-std::string_view id_prefix(Api api) {
-  switch (api) {
-    case Api::chat:
-      return "chatcmpl-";
-    case Api::completions:
-      return "cmpl-";
-    case Api::messages:
-      return "msg_";
-    case Api::responses:
-      return "resp_";
-  }
-  CHECK(false, "API ", static_cast<int>(api));
-}
-
 }  // namespace
 
 Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequest request,
@@ -38,14 +24,14 @@ Generation::Generation(const ServedModel& served, Engine& engine, GenerationRequ
       exchange_(std::move(exchange)),
       request_id_(std::move(request_id)) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  head_ = {.id = random_id(id_prefix(request_.api)),
-           .api = request_.api,
+  head_ = {.id = random_id(answer_id_prefix(request_.api)),
            .delivery = request_.delivery,
            .model = request_.model.empty() ? served.names.front() : request_.model,
            .fingerprint = served.fingerprint,
            .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
            .reasoning_field = request_.reasoning_field.value_or(served.policy.reasoning_field)};
-  writer_ = make_answer_writer(head_, request_.echoed);
+  writer_ = make_answer_writer(
+      {.head = head_, .request = request_, .names = {&served_.tokenizer, request_.token_name}});
 }
 
 void Generation::hold_for(FilterPanel& panel, std::function<void()> changed) {
@@ -86,8 +72,7 @@ void Generation::fail(const ApiError& error) {
   outcome_ = concat("error ", error.status);
   error_status_ = error.status;
   if (streaming_) {
-    exchange_->write(writer_ ? writer_->error(error)
-                             : concat("data: ", error.json().dump(), "\n\n"));
+    exchange_->write(writer_->error(error));
     exchange_->finish_stream();
   } else {
     exchange_->respond(error_response(request_.api, error));
@@ -108,7 +93,6 @@ void Generation::cancel() {
 }
 
 Json Generation::so_far(std::string_view status) const {
-  CHECK(writer_ != nullptr, "an answer without a writer");
   Json answer = writer_->whole();
   answer.set("status", Json(status));
   return answer;
@@ -127,7 +111,7 @@ void Generation::take(EngineEvent event) {
   Choice& choice = choices_[static_cast<size_t>(at)];
   if (auto* fresh = std::get_if<NewTokens>(&event)) {
     if (done_) return;
-    const bool all = writer_ == nullptr;  // of every token, else of those of the text
+    const bool all = writer_->logprobs_of() == AnswerWriter::LogprobsOf::all;
     for (size_t i = 0; i < fresh->tokens.size(); ++i) {
       const bool told = all || choice.decoder.is_content(fresh->tokens[i]);
       choice.decoder.push(fresh->tokens[i]);
@@ -190,7 +174,7 @@ const std::vector<int32_t>& Generation::prompt_of(size_t index) const {
 }
 
 bool Generation::prompt_logprobs_complete(size_t index) const {
-  return request_.prompt_logprobs_wanted() < 0 ||
+  return request_.prompt_logprobs_wanted() < 0 || choices_[index].prompt_told ||
          choices_[index].prompt_logprobs.size() + 1 == prompt_of(index).size();
 }
 
@@ -211,44 +195,36 @@ bool Generation::complete() const {
 }
 
 bool Generation::shown(const OutputEvent& event) const {
-  if (event.kind == OutputEvent::Kind::tool_end) return false;
+  if (request_.completion == Completion::dropped) return false;
   return event.kind != OutputEvent::Kind::reasoning || request_.include_reasoning;
 }
 
 void Generation::flush() {
   news_ = false;
   if (done_) return;
-  if (request_.delivery == Delivery::whole) {
-    if (writer_) write_blocks();
-    if (!writer_)
-      for (size_t i = 0; i < choices_.size(); ++i)
-        for (const OutputEvent& event : events_of(i))
-          if (shown(event)) choices_[i].text.add(event);
-    if (complete()) answer_whole();
-    return;
-  }
-  if (!streaming_) begin_stream();
-  if (writer_)
-    pending_ += write_blocks();
-  else
-    for (size_t i = 0; i < choices_.size(); ++i) stream_choice(static_cast<int32_t>(i));
+  const bool stream = request_.delivery == Delivery::stream;
+  writer_->count(counts());
+  if (stream && !streaming_) begin_stream();
+  for (size_t i = 0; i < choices_.size(); ++i) write_choice(i);
   const bool all = complete();
-  if (all) finish_stream();
-  if (!pending_.empty()) {
-    exchange_->write(std::exchange(pending_, {}));
+  if (all) finish();
+  std::string fresh = std::exchange(pending_, {});
+  if (stream && !fresh.empty()) {
+    exchange_->write(std::move(fresh));
     wrote_since_ping_ = true;
   }
-  if (all && !done_) {
-    done_ = true;
-    exchange_->finish_stream();
-  }
+  if (!all || done_) return;
+  done_ = true;
+  if (stream) return exchange_->finish_stream();
+  exchange_->respond({.body = writer_->whole().dump()});
 }
 
 void Generation::ping() {
   if (done_ || request_.delivery != Delivery::stream) return;
   if (!std::exchange(wrote_since_ping_, false)) {
+    writer_->count(counts());
     if (!streaming_) begin_stream();
-    exchange_->write(std::exchange(pending_, {}) + (writer_ ? writer_->ping() : ": ping\n\n"));
+    exchange_->write(std::exchange(pending_, {}) + writer_->ping());
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include "engine/engine.h"
 #include "server/answer/answer_writer.h"
-#include "server/answer/prompt_logprobs.h"
 #include "server/answer/response_json.h"
 #include "server/filters/held_answer.h"
 #include "server/http/http.h"
@@ -63,7 +62,7 @@ class Generation {
   int error_status() const { return error_status_; }
   Api api() const { return request_.api; }
   uint64_t tenant() const { return request_.tenant; }
-  /// Responses: the answer as far as it is, with a status of its own.
+  /// The answer of a Response as far as it is, with a status of its own.
   Json so_far(std::string_view status) const;
   /// True if clients may call it so: by the answer's id or the request's.
   bool is_called(std::string_view id) const { return id == head_.id || id == request_id_; }
@@ -72,19 +71,15 @@ class Generation {
   struct Choice {
     explicit Choice(ChoiceDecoder made) : decoder(std::move(made)) {}
     ChoiceDecoder decoder;
-    ChoiceText text;  // all of it when whole; ids of calls when streaming
-    std::vector<PositionLogprobs> logprobs;
+    std::vector<PositionLogprobs> logprobs;  // not told yet, as the next three
+    std::vector<int32_t> token_ids;
     std::vector<PositionLogprobs> prompt_logprobs;
-    std::vector<int32_t> token_ids;                              // not told yet
-    int64_t tokens = 0;                                          // so far
-    size_t text_offset = 0;                                      // characters
-    std::vector<PromptProgress> progress;                        // not told yet
-    std::shared_ptr<HeldAnswer> held;                            // empty: there are no filters
-    std::optional<TextChunks> content_chunks, reasoning_chunks;  // once needed
+    std::vector<PromptProgress> progress;
+    int64_t tokens = 0;                // so far
+    std::shared_ptr<HeldAnswer> held;  // empty: there are no filters
     std::optional<Finished> finished;
-    bool echo_sent = false;
-    bool prompt_ids_sent = false;
-    bool end_sent = false;
+    bool prompt_told = false;
+    bool end_told = false;
   };
 
   /// A refusal by the engine, with its prediction of when there will be room.
@@ -93,40 +88,24 @@ class Generation {
   void take_end(Choice& choice, Finished finished);
   const std::vector<int32_t>& prompt_of(size_t index) const;
   bool prompt_logprobs_complete(size_t index) const;
-  bool send_echo(size_t index);
-  void send_progress(size_t index);
-  std::string echo_text(size_t index) const;
-  Json whole_logprobs(size_t index);
-  Json whole_choice_of(size_t index);
   void cancel_rest();
   /// The events of a choice that may be shown since the last time; a verdict against it ends it.
   std::vector<OutputEvent> events_of(size_t index);
   /// All is said and judged.
   bool complete() const;
-  void tell_response() const;
   void begin_stream();
-  void send(const Json& object);
-  /// A chunk with one choice.
-  void send_chunk(size_t index, Json choice);
-  /// The same with the ids of its tokens, where they are asked for.
-  void send_choice(size_t index, Json choice);
-  /// return_token_ids: those of the prompt, once.
-  void add_prompt_ids(size_t index, Json& choice, Json& answer);
-  /// return_token_ids: those of the answer that were not told yet.
-  void add_token_ids(size_t index, Json& choice);
-  void stream_choice(int32_t index);
-  void stream_event(int32_t index, const OutputEvent& event);
-  /// The events of the only choice since the last time, in the writer's words.
-  std::string write_blocks();
-  void finish_stream();
-  void answer_whole();
+  /// Tells the writer what became certain of a choice since the last time.
+  void write_choice(size_t index);
+  /// Facts about the prompt, once; false: they are still to come.
+  bool write_prompt(size_t index);
+  /// The end of an answer whose choices have ended.
+  void finish();
   ChoiceEnd end_of(const Choice& choice) const;
-  Json usage_so_far() const;
-  Json timings() const;
+  AnswerTimes times() const;
   /// True if facts about the text may be told: it has passed, or there is no filter.
   bool text_passed(const Choice& choice) const;
-  Json logprobs_of(Choice& choice) const;
-  TokenNames token_names() const { return {&served_.tokenizer, request_.token_name}; }
+  /// The facts of tokens that were not told yet and may be.
+  TokenFacts tokens_of(Choice& choice) const;
   bool shown(const OutputEvent& event) const;
 
   const ServedModel& served_;
@@ -138,11 +117,11 @@ class Generation {
   std::vector<uint64_t> ids_;
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;
-  std::unique_ptr<AnswerWriter> writer_;  // messages and responses: they have one choice
+  std::unique_ptr<AnswerWriter> writer_;
   ResponseHook response_hook_;
   FilterPanel* panel_ = nullptr;
   std::function<void()> changed_;
-  std::string pending_;  // SSE bytes of this flush
+  std::string pending_;  // SSE bytes of this flush; a whole answer drops them
   bool news_ = false;
   bool streaming_ = false;
   bool wrote_since_ping_ = false;

@@ -20,13 +20,13 @@ class MessagesWriter final : public AnswerWriter {
  public:
   explicit MessagesWriter(AnswerHead head) : head_(std::move(head)) {}
 
-  std::string begin(const TokenCounts& counts) override {
-    Json message = answer(Json(), Json(), counts);
+  std::string begin() override {
+    Json message = answer(Json(), Json());
     return named_event("message_start",
                        json_object({{"type", Json("message_start")}, {"message", message}}));
   }
 
-  std::string add(const OutputEvent& event) override {
+  std::string add(size_t, const OutputEvent& event) override {
     if (event.kind == OutputEvent::Kind::tool_end) return close();
     const bool call = event.kind >= OutputEvent::Kind::tool_begin;
     const auto kind = call ? OutputEvent::Kind::tool_begin : event.kind;
@@ -40,8 +40,7 @@ class MessagesWriter final : public AnswerWriter {
     return events + delta(event);
   }
 
-  std::string finish(const ChoiceEnd& end, const TokenCounts& counts) override {
-    std::string events = close();
+  std::string end(size_t, const ChoiceEnd& end) override {
     const bool stop_string = end.finish_reason == "stop" && end.stop_reason.is_string();
     stop_reason_ = Json(stop_string                             ? "stop_sequence"
                         : end.finish_reason == "tool_calls"     ? "tool_use"
@@ -49,17 +48,20 @@ class MessagesWriter final : public AnswerWriter {
                         : end.finish_reason == "content_filter" ? "refusal"
                                                                 : "end_turn");
     if (stop_string) stop_sequence_ = end.stop_reason;
-    counts_ = counts;
-    events += named_event("message_delta",
-                          json_object({{"type", Json("message_delta")},
-                                       {"delta", json_object({{"stop_reason", stop_reason_},
-                                                              {"stop_sequence", stop_sequence_}})},
-                                       {"usage", usage(counts)}}));
+    return close();
+  }
+
+  std::string finish(const AnswerTimes&) override {
+    std::string events = named_event(
+        "message_delta", json_object({{"type", Json("message_delta")},
+                                      {"delta", json_object({{"stop_reason", stop_reason_},
+                                                             {"stop_sequence", stop_sequence_}})},
+                                      {"usage", usage()}}));
     return events + named_event("message_stop", json_object({{"type", Json("message_stop")}}));
   }
 
   Json whole() const override {
-    Json message = answer(stop_reason_, stop_sequence_, counts_);
+    Json message = answer(stop_reason_, stop_sequence_);
     Json::Array content;
     for (const Block& block : blocks_) content.push_back(whole_block(block));
     message.set("content", Json(std::move(content)));
@@ -75,14 +77,14 @@ class MessagesWriter final : public AnswerWriter {
 
  private:
   /// input_tokens are those that were computed; the rest was read from the cache.
-  static Json usage(const TokenCounts& counts) {
-    return json_object({{"input_tokens", Json(counts.prompt - counts.cached)},
+  Json usage() const {
+    return json_object({{"input_tokens", Json(counts().prompt - counts().cached)},
                         {"cache_creation_input_tokens", Json(0)},
-                        {"cache_read_input_tokens", Json(counts.cached)},
-                        {"output_tokens", Json(counts.completion)}});
+                        {"cache_read_input_tokens", Json(counts().cached)},
+                        {"output_tokens", Json(counts().completion)}});
   }
 
-  Json answer(const Json& stop_reason, const Json& stop_sequence, const TokenCounts& counts) const {
+  Json answer(const Json& stop_reason, const Json& stop_sequence) const {
     return json_object({{"id", Json(head_.id)},
                         {"type", Json("message")},
                         {"role", Json("assistant")},
@@ -90,7 +92,7 @@ class MessagesWriter final : public AnswerWriter {
                         {"content", Json(Json::Array{})},
                         {"stop_reason", stop_reason},
                         {"stop_sequence", stop_sequence},
-                        {"usage", usage(counts)}});
+                        {"usage", usage()}});
   }
 
   /// Thinking is signed where it ends, with the answer's id: clients send it back as it is.
@@ -164,13 +166,12 @@ class MessagesWriter final : public AnswerWriter {
   std::vector<Block> blocks_;
   bool open_ = false;  // the last of them
   Json stop_reason_, stop_sequence_;
-  TokenCounts counts_;
 };
 
 }  // namespace
 
-std::unique_ptr<AnswerWriter> make_messages_writer(const AnswerHead& head) {
-  return std::make_unique<MessagesWriter>(head);
+std::unique_ptr<AnswerWriter> make_messages_writer(AnswerFrame frame) {
+  return std::make_unique<MessagesWriter>(std::move(frame.head));
 }
 
 HttpResponse error_response(Api api, const ApiError& error) {

@@ -25,50 +25,6 @@ size_t characters_of(std::string_view text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
-Json call_json(const ToolCall& call) {
-  return json_object({{"id", Json(call.id)},
-                      {"type", Json("function")},
-                      {"function", json_object({{"name", Json(call.name)},
-                                                {"arguments", Json(call.arguments)}})}});
-}
-
-Json call_delta(const OutputEvent& event, std::string_view tool_id) {
-  Json call = json_object({{"index", Json(event.tool)}});
-  if (event.kind == OutputEvent::Kind::tool_begin) {
-    call.set("id", Json(tool_id));
-    call.set("type", Json("function"));
-    call.set("function", json_object({{"name", Json(event.text)}, {"arguments", Json("")}}));
-  } else {
-    call.set("function", json_object({{"arguments", Json(event.text)}}));
-  }
-  return json_object({{"tool_calls", Json(Json::Array{std::move(call)})}});
-}
-
-/// Under the name, or both names, that the operator or the request chose.
-void set_reasoning(Json& message, ReasoningField field, const std::string& text) {
-  if (field != ReasoningField::reasoning) message.set("reasoning_content", Json(text));
-  if (field != ReasoningField::reasoning_content) message.set("reasoning", Json(text));
-}
-
-Json delta_of(const AnswerHead& head, const OutputEvent* event, std::string_view tool_id) {
-  if (event == nullptr) return Json(Json::Object{});
-  if (event->kind == OutputEvent::Kind::content)
-    return json_object({{"content", Json(event->text)}});
-  if (event->kind == OutputEvent::Kind::reasoning) {
-    Json delta(Json::Object{});
-    set_reasoning(delta, head.reasoning_field, event->text);
-    return delta;
-  }
-  return call_delta(*event, tool_id);
-}
-
-void set_end(Json& choice, const ChoiceEnd* end) {
-  choice.set("finish_reason", end != nullptr ? Json(end->finish_reason) : Json());
-  if (end != nullptr) choice.set("stop_reason", end->stop_reason);
-}
-
 }  // namespace
 
 std::optional<ReasoningField> reasoning_field_of(std::string_view name) {
@@ -76,17 +32,6 @@ std::optional<ReasoningField> reasoning_field_of(std::string_view name) {
   if (name == "reasoning") return ReasoningField::reasoning;
   if (name == "reasoning_content") return ReasoningField::reasoning_content;
   return std::nullopt;
-}
-
-Json AnswerHead::object(Json::Array choices) const {
-  std::string name = api == Api::chat ? "chat.completion" : "text_completion";
-  if (api == Api::chat && delivery == Delivery::stream) name += ".chunk";
-  return json_object({{"id", Json(id)},
-                      {"object", Json(name)},
-                      {"created", Json(created)},
-                      {"model", Json(model)},
-                      {"system_fingerprint", text_or_null(fingerprint)},
-                      {"choices", Json(std::move(choices))}});
 }
 
 Json TokenCounts::usage() const {
@@ -161,54 +106,14 @@ Json completion_logprobs(const TokenNames& names, std::span<const PositionLogpro
                       {"text_offset", Json(std::move(offsets))}});
 }
 
-Json whole_choice(const AnswerHead& head, int32_t index, const ChoiceText& text,
-                  const ChoiceEnd& end, Json logprobs) {
-  Json choice = json_object({{"index", Json(index)}});
-  if (head.api == Api::completions) {
-    choice.set("text", Json(text.content));
-  } else {
-    Json message =
-        json_object({{"role", Json("assistant")}, {"content", text_or_null(text.content)}});
-    if (text.calls.empty()) message.set("content", Json(text.content));
-    if (!text.reasoning.empty()) set_reasoning(message, head.reasoning_field, text.reasoning);
-    Json::Array calls;
-    for (const ToolCall& call : text.calls) calls.push_back(call_json(call));
-    if (!calls.empty()) message.set("tool_calls", Json(std::move(calls)));
-    choice.set("message", std::move(message));
-  }
-  choice.set("logprobs", std::move(logprobs));
-  set_end(choice, &end);
-  return choice;
-}
-
-Json chunk_choice(const AnswerHead& head, int32_t index, const OutputEvent* event,
-                  std::string_view tool_id, const ChoiceEnd* end, Json logprobs) {
-  Json choice = json_object({{"index", Json(index)}});
-  if (head.api == Api::completions)
-    choice.set("text", Json(event != nullptr ? event->text : std::string()));
-  else
-    choice.set("delta", delta_of(head, event, tool_id));
-  choice.set("logprobs", std::move(logprobs));
-  set_end(choice, end);
-  return choice;
-}
-
-Json role_choice(int32_t index) {
-  return json_object({{"index", Json(index)},
-                      {"delta", json_object({{"role", Json("assistant")}, {"content", Json("")}})},
-                      {"logprobs", Json()},
-                      {"finish_reason", Json()}});
-}
-
-TextChunks::TextChunks(const AnswerHead& head, int32_t index, OutputEvent::Kind kind) {
+TextChunks::TextChunks(const Json& object_without_choices, const Json& empty_choice) {
   constexpr std::string_view kHole = "\"\"", kEnd = "]}";
-  const OutputEvent nothing{.kind = kind};
-  const std::string choice = chunk_choice(head, index, &nothing, {}, nullptr, Json()).dump();
+  const std::string choice = empty_choice.dump();
   for (size_t at = 0, hole = 0; hole != std::string::npos; at = hole + kHole.size()) {
     hole = choice.find(kHole, at);
     parts_.push_back(choice.substr(at, hole - at));
   }
-  const std::string object = head.object({}).dump();
+  const std::string object = object_without_choices.dump();
   CHECK(parts_.size() > 1 && object.ends_with(kEnd), choice, object);
   parts_.front() = concat("data: ", object.substr(0, object.size() - kEnd.size()), parts_.front());
   parts_.back() += concat(kEnd, "\n\n");

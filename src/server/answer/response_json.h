@@ -1,4 +1,5 @@
-// The JSON of answers: chat completions and completions, whole and in chunks.
+// The parts of answers: how they begin, what they count, how choices end, log-probabilities, chunks
+// of text. The writers of the APIs make answers of them.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +17,18 @@ namespace nibble {
 /// The members that every object of one answer repeats.
 struct AnswerHead {
   std::string id;  // "chatcmpl-..."
-  Api api = Api::chat;
   Delivery delivery = Delivery::whole;
   std::string model;
   std::string fingerprint;  // of what computes: the same while answers can be
   int64_t created = 0;
   ReasoningField reasoning_field = ReasoningField::both;
-
-  /// {"id","object","created","model","system_fingerprint","choices"}.
-  Json object(Json::Array choices) const;
 };
 
 struct TokenCounts {
   int64_t prompt = 0;
-  int64_t cached = 0;  // of the prompt
-  int64_t completion = 0;
+  int64_t cached = 0;             // of the prompt
+  int64_t completion = 0;         // of choices that have ended
+  int64_t completion_so_far = 0;  // of all choices
   int64_t reasoning = 0;
   Json usage() const;
 };
@@ -59,7 +57,7 @@ struct ChoiceText {
 /// How log-probabilities call tokens: by their text, where invalid UTF-8 is U+FFFD, or by their
 /// ids.
 struct TokenNames {
-  const Tokenizer* tokenizer;
+  const Tokenizer* tokenizer = nullptr;
   TokenName name = TokenName::text;
   std::string text_of(int32_t token) const;
   std::string operator()(int32_t token) const;
@@ -72,22 +70,14 @@ Json chat_logprobs(const TokenNames& names, std::span<const PositionLogprobs> po
 Json completion_logprobs(const TokenNames& names, std::span<const PositionLogprobs> positions,
                          size_t& text_offset);
 
-/// A choice of a whole answer.
-Json whole_choice(const AnswerHead& head, int32_t index, const ChoiceText& text,
-                  const ChoiceEnd& end, Json logprobs);
-/// A choice of a chunk: a delta without an end, or an end.
-Json chunk_choice(const AnswerHead& head, int32_t index, const OutputEvent* event,
-                  std::string_view tool_id, const ChoiceEnd* end, Json logprobs);
-/// The first chunk of a chat choice: the role.
-Json role_choice(int32_t index);
-
 /// Streamed chunks of a choice that bring text and no log-probabilities: what all of them repeat is
 /// made once.
 class TextChunks {
  public:
-  /// `kind`: reasoning or content.
-  TextChunks(const AnswerHead& head, int32_t index, OutputEvent::Kind kind);
-  /// Appends the event "data: {...}", the chunk_choice() of `text` in its head's object().
+  /// `object` ends with an empty list of choices; the empty strings of `choice` are where the text
+  /// belongs.
+  TextChunks(const Json& object, const Json& choice);
+  /// Appends the event "data: {...}" of the object with the choice that brings `text`.
   void append(std::string& out, std::string_view text) const;
 
  private:

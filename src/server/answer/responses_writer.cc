@@ -16,15 +16,15 @@ struct Item {
 
 class ResponsesWriter final : public AnswerWriter {
  public:
-  ResponsesWriter(AnswerHead head, Json echoed)
-      : head_(std::move(head)), echoed_(std::move(echoed)) {}
+  explicit ResponsesWriter(AnswerFrame frame)
+      : head_(std::move(frame.head)), echoed_(frame.request.echoed), names_(frame.names) {}
 
-  std::string begin(const TokenCounts&) override {
+  std::string begin() override {
     std::string events = event("response.created", {{"response", response()}});
     return events += event("response.in_progress", {{"response", response()}});
   }
 
-  std::string add(const OutputEvent& output) override {
+  std::string add(size_t, const OutputEvent& output) override {
     if (output.kind == OutputEvent::Kind::tool_end) return close("completed");
     const bool call = output.kind >= OutputEvent::Kind::tool_begin;
     const auto kind = call ? OutputEvent::Kind::tool_begin : output.kind;
@@ -40,31 +40,36 @@ class ResponsesWriter final : public AnswerWriter {
     return events + event(concat(stem(), ".delta"), part_members(std::move(grown)));
   }
 
-  void take_logprobs(const Json::Array& entries) override {
+  void take_tokens(size_t, TokenFacts facts) override {
+    const Json logprobs = chat_logprobs(names_, facts.logprobs);
+    const Json::Array& entries = logprobs.find("content")->as_array();
     waiting_logprobs_.insert(waiting_logprobs_.end(), entries.begin(), entries.end());
   }
 
-  std::string finish(const ChoiceEnd& end, const TokenCounts& counts) override {
+  std::string end(size_t, const ChoiceEnd& end) override {
     const bool cut = end.finish_reason == "length" || end.finish_reason == "content_filter";
     const bool cancelled = end.finish_reason == "abort";
-    std::string events = close(cut || cancelled ? "incomplete" : "completed");
     status_ = cut ? "incomplete" : cancelled ? "cancelled" : "completed";
     if (cut)
       incomplete_ =
           json_object({{"reason", Json(end.finish_reason == "length" ? "max_output_tokens"
                                                                      : "content_filter")}});
+    return close(cut || cancelled ? "incomplete" : "completed");
+  }
+
+  std::string finish(const AnswerTimes&) override {
+    const TokenCounts& all = counts();
     usage_ = json_object(
-        {{"input_tokens", Json(counts.prompt)},
-         {"input_tokens_details", json_object({{"cached_tokens", Json(counts.cached)}})},
-         {"output_tokens", Json(counts.completion)},
-         {"output_tokens_details", json_object({{"reasoning_tokens", Json(counts.reasoning)}})},
-         {"total_tokens", Json(counts.prompt + counts.completion)}});
-    return events + event(cut || cancelled ? "response.incomplete" : "response.completed",
-                          {{"response", response()}});
+        {{"input_tokens", Json(all.prompt)},
+         {"input_tokens_details", json_object({{"cached_tokens", Json(all.cached)}})},
+         {"output_tokens", Json(all.completion)},
+         {"output_tokens_details", json_object({{"reasoning_tokens", Json(all.reasoning)}})},
+         {"total_tokens", Json(all.prompt + all.completion)}});
+    return event(status_ == "completed" ? "response.completed" : "response.incomplete",
+                 {{"response", response()}});
   }
 
   Json whole() const override { return response(); }
-  std::string ping() const override { return ": ping\n\n"; }
   std::string error(const ApiError& error) const override {
     return named_event("error", json_object({{"type", Json("error")},
                                              {"sequence_number", Json(number_)},
@@ -207,6 +212,7 @@ class ResponsesWriter final : public AnswerWriter {
 
   AnswerHead head_;
   Json echoed_;
+  TokenNames names_;
   std::vector<Item> items_;
   Json::Array waiting_logprobs_;  // of text that did not come yet
   bool open_ = false;             // the last of them
@@ -217,18 +223,8 @@ class ResponsesWriter final : public AnswerWriter {
 
 }  // namespace
 
-std::unique_ptr<AnswerWriter> make_responses_writer(const AnswerHead& head, const Json& echoed) {
-  return std::make_unique<ResponsesWriter>(head, echoed);
-}
-
-std::unique_ptr<AnswerWriter> make_answer_writer(const AnswerHead& head, const Json& echoed) {
-  if (head.api == Api::messages) return make_messages_writer(head);
-  if (head.api == Api::responses) return make_responses_writer(head, echoed);
-  return nullptr;
-}
-
-std::string named_event(std::string_view name, const Json& data) {
-  return concat("event: ", name, "\ndata: ", data.dump(), "\n\n");
+std::unique_ptr<AnswerWriter> make_responses_writer(AnswerFrame frame) {
+  return std::make_unique<ResponsesWriter>(std::move(frame));
 }
 
 }  // namespace nibble

@@ -248,6 +248,16 @@ TEST_F(FilteredServer, AHitEndsTheChoice) {
       std::string::npos);
 }
 
+TEST_F(FilteredServer, AHitLeavesTheLogProbabilitiesOfAnEchoedPrompt) {
+  start_filtered("Quite long, and then the secret comes out, alas.", word("secret"));
+  const auto [status, body] =
+      ask(post(testing::kCompletions, R"({"prompt":"hi","echo":true,"logprobs":0})"));
+  ASSERT_EQ(status, 200) << body;
+  const Json answer = parse_json(body, "the answer").value();
+  EXPECT_EQ(at(choice(answer), "finish_reason").as_string(), "content_filter");
+  EXPECT_EQ(at(at(choice(answer), "logprobs"), "tokens").as_array().size(), 2U);
+}
+
 TEST_F(FilteredServer, ThinkingAndCallsAreJudgedWhereWanted) {
   FilterOptions options = word("secret");
   options.reasoning = FilterReasoning::yes;

@@ -223,11 +223,9 @@ void read_answer_start(FieldReader& fields, GenerationRequest& request) {
 std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedModel& model,
                                               const RequestLimits& limits,
                                               GenerationRequest& request) {
-  if (!model.chat_template) {
+  if (!model.chat_template)
     fields.refuse("messages", {.what = "this checkpoint has no chat template",
                                .advice = "use /v1/completions"});
-    return std::nullopt;
-  }
   const Json* messages = read_messages(fields, limits);
   Json tools = read_tools(fields, limits);
   const ReadToolChoice choice = read_tool_choice(fields, tools);

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "server/http/api_error.h"
+#include "server/request/field_reader.h"
 
 namespace nibble {
 
@@ -17,11 +18,14 @@ using TranslatedBody = std::variant<Json, ApiError>;
 /// only Anthropic's own service has are left out. A line `x-anthropic-billing-header: ...` at the
 /// start of the system prompt is dropped: it changes with every request and would keep every prompt
 /// from the prefix cache.
+/// Here and below `asked` is FieldReader's.
 TranslatedBody chat_of_messages(const Json& body);
+TranslatedBody chat_of_messages(const Json& body, AskedFields* asked);
 
 /// A body of POST /v1/responses. Nothing is stored, so previous_response_id, conversation and
 /// background are refused. Tools of other types than function are left out.
 TranslatedBody chat_of_responses(const Json& body);
+TranslatedBody chat_of_responses(const Json& body, AskedFields* asked);
 
 /// The members of a request that a response repeats, with the API's defaults for absent ones.
 Json echoed_members(const Json& responses_body);

@@ -16,6 +16,7 @@ std::string shown(const Json& value) {
 }
 
 const Json* FieldReader::find(std::string_view name) const {
+  if (asked_ != nullptr) asked_->emplace(name);
   const Json* value = object_.find(name);
   return value != nullptr && !value->is_null() ? value : nullptr;
 }

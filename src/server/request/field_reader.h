@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -12,9 +13,14 @@
 
 namespace nibble {
 
+/// The names of fields for which a request was searched.
+using AskedFields = std::set<std::string, std::less<>>;
+
 class FieldReader {
  public:
-  explicit FieldReader(const Json& object) : object_(object) {}
+  /// `asked`, if there is one, gets every name that is read, there or not.
+  explicit FieldReader(const Json& object, AskedFields* asked = nullptr)
+      : object_(object), asked_(asked) {}
 
   /// The member if present and not null.
   const Json* find(std::string_view name) const;
@@ -36,6 +42,7 @@ class FieldReader {
 
  private:
   const Json& object_;
+  AskedFields* asked_;
   std::optional<ApiError> error_;
 };
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "model/batch.h"
-#include "server/request/cache_salt.h"
 #include "server/request/chat_translation.h"
 #include "server/request/known_fields.h"
 #include "server/request/profiles.h"
 #include "server/request/request_fields.h"
+#include "text/tokenizer/made_tokenizer.h"
 
 namespace nibble {
 
@@ -133,54 +133,71 @@ ApiError unknown_model(std::string_view name) {
           .code = "model_not_found"};
 }
 
+/// The profile that the request names, or the one that stands where none is named.
+struct ChosenProfile {
+  const Profile* profile = nullptr;
+  bool named = false;
+};
+
+/// Puts the name that answers show in the place of an unlisted one.
+ChosenProfile choose_profile(const ServedModel& model, Json& body) {
+  const Json* asked = body.find("model");
+  if (asked == nullptr || !asked->is_string()) return {model.profiles.standing()};
+  const std::string name = shown_name(asked->as_string(), model.names, model.unlisted_names);
+  body.set("model", Json(name));
+  const Profile* profile = profile_of(name, model.names, model.profiles);
+  if (profile != nullptr) return {profile, true};
+  return {model.profiles.standing()};
+}
+
+/// A body in the fields of /v1/chat/completions or /v1/completions.
+TranslatedBody in_our_fields(Api api, Json body, AskedFields* asked, Json& echoed) {
+  if (api == Api::messages) return chat_of_messages(body, asked);
+  if (api != Api::responses) return body;
+  echoed = echoed_members(body);
+  return chat_of_responses(body, asked);
+}
+
+ParsedRequest parse_fields(Api api, Json body, const ServedModel& model,
+                           const RequestLimits& limits, Lengths lengths, AskedFields* asked) {
+  GenerationRequest request{.api = api};
+  const auto [profile, by_profile] = choose_profile(model, body);
+  const SaysThinking says = says_thinking(api, body);
+  TranslatedBody translated = in_our_fields(api, std::move(body), asked, request.echoed);
+  if (auto* error = std::get_if<ApiError>(&translated)) return std::move(*error);
+  Json& chat = std::get<Json>(translated);
+  if (profile != nullptr) apply_profile(*profile, says, chat);
+  FieldReader fields(chat, asked);
+  read_common_fields(fields, model, limits, request);
+  if (profile != nullptr) use_profile(*profile, chat, request);
+  if (fields.error()) return *fields.error();
+  const bool known = std::ranges::find(model.names, request.model) != model.names.end();
+  const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
+  if (!request.model.empty() && !known && !meant && !by_profile)
+    return unknown_model(request.model);
+  std::optional<GrammarSource> calls;
+  if (api == Api::completions)
+    read_completion_fields(fields, model, limits, request);
+  else
+    calls = read_chat_fields(fields, model, limits, request);
+  read_structure(fields, model, request, std::move(calls));
+  if (fields.error()) return *fields.error();
+  if (auto error = structure_of_a_part(request)) return *error;
+  if (auto error = token_rules_beside_structure(request)) return *error;
+  truncate_prompts(model, request);
+  if (lengths == Lengths::any) return request;
+  if (auto error = settle_lengths(model, limits, request)) return *error;
+  return request;
+}
+
+/// A model for the readers of an empty request: its tokens are made up, and nothing is encoded.
+ServedModel made_model() {
+  const Json config = json_object({{"text_config", json_object({{"vocab_size", Json(1000)}})}});
+  const std::vector<MadeFile> files = made_tokenizer(config).value();
+  return {.tokenizer = Tokenizer::parse(files.front().text, "", "a made tokenizer").value()};
+}
+
 }  // namespace
-
-SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t index,
-                                            uint64_t id) const {
-  SequenceRequest sequence;
-  sequence.id = id;
-  sequence.prompt = prompts[index / static_cast<size_t>(choices)];
-  sequence.max_tokens = max_tokens;
-  sequence.min_tokens = min_tokens;
-  sequence.stop_ids = stop_ids;
-  sequence.sampling = sampling;
-  sequence.sampling.choice = static_cast<uint32_t>(index % static_cast<size_t>(choices));
-  sequence.constraint = constraint(served, index);
-  sequence.cache = cache;
-  sequence.cache.salt = cache_salt_of(cache_tenant, cache_salt);
-  if (served.tags.tool_begin) sequence.cache.anchor_ids = {*served.tags.tool_begin};
-  sequence.urgency = {
-      .tenant = turn_tenant, .weight = weight, .priority = priority, .deadline_ms = 0.0};
-  sequence.prompt_logprobs = prompt_logprobs_wanted();
-  // One choice computes the prompt, the others find it in the cache.
-  sequence.tells_progress = return_progress && index % static_cast<size_t>(choices) == 0;
-  return sequence;
-}
-
-int32_t GenerationRequest::prompt_logprobs_wanted() const {
-  const int32_t of_echo = echo == Echo::prompt ? sampling.top_logprobs : -1;
-  return std::max(of_echo, prompt_logprobs);
-}
-
-bool GenerationRequest::calls_held() const {
-  return grammar != nullptr && parse_tools != ParseTools::no && structure &&
-         (structure->kind == GrammarSource::Kind::tool_calls ||
-          structure->kind == GrammarSource::Kind::free_calls);
-}
-
-ChoiceDecoder GenerationRequest::decoder(const ServedModel& served, size_t index) const {
-  ChoiceDecoder::Options options{.stops = stops,
-                                 .stop_text = stop_text,
-                                 .stops_after = min_tokens,
-                                 .start = StartIn::content,
-                                 .parse_tools = calls_held() ? ParseTools::sound : parse_tools,
-                                 .schemas = schemas,
-                                 .skip_special = skip_special};
-  options.split = api == Api::completions ? SplitReasoning::no : SplitReasoning::yes;
-  if (api != Api::completions)
-    options.start = start_of(served, prompts[index / static_cast<size_t>(choices)]);
-  return ChoiceDecoder(served, std::move(options));
-}
 
 ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
                                        const RequestLimits& limits, Lengths lengths) {
@@ -192,48 +209,15 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
                                       json.value().type_name())};
   if (model.policy.unknown_fields == UnknownFields::refused)
     if (auto error = unknown_field(api, json.value())) return *std::move(error);
-  GenerationRequest request{.api = api};
-  Json body_as_chat = std::move(json).value();
-  if (const Json* asked = body_as_chat.find("model"); asked != nullptr && asked->is_string())
-    body_as_chat.set("model",
-                     Json(shown_name(asked->as_string(), model.names, model.unlisted_names)));
-  const Json* named = body_as_chat.find("model");
-  const Profile* profile = nullptr;
-  if (named != nullptr && named->is_string())
-    profile = profile_of(named->as_string(), model.names, model.profiles);
-  const bool by_profile = profile != nullptr;
-  if (!by_profile) profile = model.profiles.standing();
-  const SaysThinking says = says_thinking(api, body_as_chat);
-  if (api == Api::messages || api == Api::responses) {
-    if (api == Api::responses) request.echoed = echoed_members(body_as_chat);
-    TranslatedBody translated =
-        api == Api::messages ? chat_of_messages(body_as_chat) : chat_of_responses(body_as_chat);
-    if (auto* error = std::get_if<ApiError>(&translated)) return std::move(*error);
-    body_as_chat = std::move(std::get<Json>(translated));
-  }
-  if (profile != nullptr) apply_profile(*profile, says, body_as_chat);
-  FieldReader fields(body_as_chat);
-  read_common_fields(fields, model, limits, request);
-  if (profile != nullptr) use_profile(*profile, body_as_chat, request);
-  if (fields.error()) return *fields.error();
-  const bool known = std::ranges::find(model.names, request.model) != model.names.end();
-  const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
-  if (!request.model.empty() && !known && !meant && !by_profile)
-    return unknown_model(request.model);
-  std::optional<GrammarSource> calls;
-  if (api == Api::completions)
-    read_completion_fields(fields, model, limits, request);
-  else
-    calls = read_chat_fields(fields, model, limits, request);
-  if (fields.error()) return *fields.error();
-  read_structure(fields, model, request, std::move(calls));
-  if (fields.error()) return *fields.error();
-  if (auto error = structure_of_a_part(request)) return *error;
-  if (auto error = token_rules_beside_structure(request)) return *error;
-  truncate_prompts(model, request);
-  if (lengths == Lengths::any) return request;
-  if (auto error = settle_lengths(model, limits, request)) return *error;
-  return request;
+  return parse_fields(api, std::move(json).value(), model, limits, lengths, nullptr);
+}
+
+AskedFields fields_asked(Api api) {
+  static const ServedModel model = made_model();
+  AskedFields asked;
+  // A translation refuses an empty body, so that the names of its chat are not among its own.
+  parse_fields(api, Json(Json::Object{}), model, {}, Lengths::any, &asked);
+  return asked;
 }
 
 }  // namespace nibble

@@ -14,6 +14,7 @@
 #include "server/decode/choice_decoder.h"
 #include "server/filters/filter_store.h"
 #include "server/http/api_error.h"
+#include "server/request/field_reader.h"
 #include "server/served_model.h"
 
 namespace nibble {
@@ -147,5 +148,9 @@ enum class Lengths : uint8_t { settled, any };
 ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
                                        const RequestLimits& limits = {},
                                        Lengths lengths = Lengths::settled);
+
+/// Every field for which a body of `api` is searched: those that are read and those that are
+/// refused by name.
+AskedFields fields_asked(Api api);
 
 }  // namespace nibble

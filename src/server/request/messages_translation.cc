@@ -14,7 +14,7 @@ constexpr std::string_view kBillingLine = "x-anthropic-billing-header:";
 /// A request's parts in turn; the first refusal stays.
 class Translation {
  public:
-  explicit Translation(const Json& body) : body_(body), fields_(body) {}
+  Translation(const Json& body, AskedFields* asked) : body_(body), fields_(body, asked) {}
   TranslatedBody run();
 
  private:
@@ -239,23 +239,24 @@ ApiError no_threads() {
 
 TranslatedBody Translation::run() {
   if (fields_.find("thread") != nullptr) return no_threads();
-  copy_members(body_,
-               {{"model", "model"},
-                {"max_tokens", "max_tokens"},
-                {"stop_sequences", "stop"},
-                {"stream", "stream"},
-                {"temperature", "temperature"},
-                {"top_p", "top_p"},
-                {"top_k", "top_k"},
-                // These fields are not Anthropic's but this server's: taken under the same names.
-                {"min_p", "min_p"},
-                {"seed", "seed"},
-                {"cache_salt", "cache_salt"},
-                {"priority", "priority"},
-                {"max_time_ms", "max_time_ms"},
-                {"answer_reserve", "answer_reserve"},
-                {"chat_template_kwargs", "chat_template_kwargs"}},
-               chat_);
+  copy_fields(fields_,
+              {{"model", "model"},
+               {"max_tokens", "max_tokens"},
+               {"stop_sequences", "stop"},
+               {"stream", "stream"},
+               {"temperature", "temperature"},
+               {"top_p", "top_p"},
+               {"top_k", "top_k"},
+               // These fields are not Anthropic's but this server's: taken under the same names.
+               {"min_p", "min_p"},
+               {"seed", "seed"},
+               {"cache_salt", "cache_salt"},
+               {"priority", "priority"},
+               {"max_time_ms", "max_time_ms"},
+               {"answer_reserve", "answer_reserve"},
+               {"chat_template_kwargs", "chat_template_kwargs"}},
+              chat_);
+  // These are no fields of this API, but are refused for what they are.
   for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
   system();
   const Json* messages = fields_.find("messages");
@@ -278,6 +279,10 @@ TranslatedBody Translation::run() {
 
 }  // namespace
 
-TranslatedBody chat_of_messages(const Json& body) { return Translation(body).run(); }
+TranslatedBody chat_of_messages(const Json& body) { return chat_of_messages(body, nullptr); }
+
+TranslatedBody chat_of_messages(const Json& body, AskedFields* asked) {
+  return Translation(body, asked).run();
+}
 
 }  // namespace nibble

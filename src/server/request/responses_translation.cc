@@ -12,7 +12,7 @@ namespace {
 /// A request's parts in turn; the first refusal stays.
 class Translation {
  public:
-  explicit Translation(const Json& body) : body_(body), fields_(body) {}
+  Translation(const Json& body, AskedFields* asked) : body_(body), fields_(body, asked) {}
   TranslatedBody run();
 
  private:
@@ -194,13 +194,14 @@ void Translation::format() {
 /// Log-probabilities of the answer's text are an entry of `include`, their number a field.
 void Translation::logprobs() {
   const Json* include = fields_.find("include");
+  const Json* top = fields_.find("top_logprobs");
   const bool wanted =
       include != nullptr && include->is_array() &&
       std::ranges::find(include->as_array(), Json("message.output_text.logprobs")) !=
           include->as_array().end();
   if (!wanted) return;
   chat_.set("logprobs", Json(true));
-  copy_members(body_, {{"top_logprobs", "top_logprobs"}}, chat_);
+  if (top != nullptr) chat_.set("top_logprobs", *top);
 }
 
 void Translation::refuse_stored() {
@@ -215,34 +216,35 @@ void Translation::refuse_stored() {
 }
 
 TranslatedBody Translation::run() {
-  copy_members(body_,
-               {{"model", "model"},
-                {"max_output_tokens", "max_completion_tokens"},
-                {"stream", "stream"},
-                {"temperature", "temperature"},
-                {"top_p", "top_p"},
-                {"parallel_tool_calls", "parallel_tool_calls"},
-                {"service_tier", "service_tier"},
-                // These are fields of vLLM or of this server, taken under the same names.
-                {"top_k", "top_k"},
-                {"min_p", "min_p"},
-                {"seed", "seed"},
-                {"stop", "stop"},
-                {"stop_token_ids", "stop_token_ids"},
-                {"ignore_eos", "ignore_eos"},
-                {"logit_bias", "logit_bias"},
-                {"presence_penalty", "presence_penalty"},
-                {"frequency_penalty", "frequency_penalty"},
-                {"repetition_penalty", "repetition_penalty"},
-                {"structured_outputs", "structured_outputs"},
-                {"cache_salt", "cache_salt"},
-                {"priority", "priority"},
-                {"max_time_ms", "max_time_ms"},
-                {"answer_reserve", "answer_reserve"},
-                {"thinking_token_budget", "thinking_token_budget"},
-                {"enable_thinking", "enable_thinking"},
-                {"chat_template_kwargs", "chat_template_kwargs"}},
-               chat_);
+  copy_fields(fields_,
+              {{"model", "model"},
+               {"max_output_tokens", "max_completion_tokens"},
+               {"stream", "stream"},
+               {"temperature", "temperature"},
+               {"top_p", "top_p"},
+               {"parallel_tool_calls", "parallel_tool_calls"},
+               {"service_tier", "service_tier"},
+               // These are fields of vLLM or of this server, taken under the same names.
+               {"top_k", "top_k"},
+               {"min_p", "min_p"},
+               {"seed", "seed"},
+               {"stop", "stop"},
+               {"stop_token_ids", "stop_token_ids"},
+               {"ignore_eos", "ignore_eos"},
+               {"logit_bias", "logit_bias"},
+               {"presence_penalty", "presence_penalty"},
+               {"frequency_penalty", "frequency_penalty"},
+               {"repetition_penalty", "repetition_penalty"},
+               {"structured_outputs", "structured_outputs"},
+               {"cache_salt", "cache_salt"},
+               {"priority", "priority"},
+               {"max_time_ms", "max_time_ms"},
+               {"answer_reserve", "answer_reserve"},
+               {"thinking_token_budget", "thinking_token_budget"},
+               {"enable_thinking", "enable_thinking"},
+               {"chat_template_kwargs", "chat_template_kwargs"}},
+              chat_);
+  // These are no fields of this API, but are refused for what they are.
   for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
   refuse_stored();
   input();
@@ -281,6 +283,10 @@ Json echoed_members(const Json& responses_body) {
   return given;
 }
 
-TranslatedBody chat_of_responses(const Json& body) { return Translation(body).run(); }
+TranslatedBody chat_of_responses(const Json& body) { return chat_of_responses(body, nullptr); }
+
+TranslatedBody chat_of_responses(const Json& body, AskedFields* asked) {
+  return Translation(body, asked).run();
+}
 
 }  // namespace nibble

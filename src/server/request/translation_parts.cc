@@ -80,12 +80,17 @@ Json Conversation::take() {
   return Json(std::move(messages_));
 }
 
+void copy_fields(const FieldReader& from,
+                 std::initializer_list<std::pair<std::string_view, std::string_view>> names,
+                 Json& to) {
+  for (const auto& [name, chat_name] : names)
+    if (const Json* value = from.find(name)) to.set(std::string(chat_name), *value);
+}
+
 void copy_members(const Json& from,
                   std::initializer_list<std::pair<std::string_view, std::string_view>> names,
                   Json& to) {
-  for (const auto& [name, chat_name] : names)
-    if (const Json* value = from.find(name); value != nullptr && !value->is_null())
-      to.set(std::string(chat_name), *value);
+  copy_fields(FieldReader(from), names, to);
 }
 
 }  // namespace nibble

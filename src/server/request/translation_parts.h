@@ -56,5 +56,9 @@ class Conversation {
 void copy_members(const Json& from,
                   std::initializer_list<std::pair<std::string_view, std::string_view>> names,
                   Json& to);
+/// The same with fields of the request itself.
+void copy_fields(const FieldReader& from,
+                 std::initializer_list<std::pair<std::string_view, std::string_view>> names,
+                 Json& to);
 
 }  // namespace nibble

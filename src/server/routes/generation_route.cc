@@ -124,7 +124,7 @@ void take_in(ServerState& server, const IntakePointer& intake) {
 }  // namespace
 
 void answer_generation(ServerState& server, Call call) {
-  const Api api = api_of(call.route->path);
+  const Api api = call.route->api;
   if (server.signals > 0) {
     const ApiError error = ApiError::from({ErrorCode::cancelled, "the server is shutting down"});
     return call.exchange->respond(error_response(api, error));

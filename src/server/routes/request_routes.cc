@@ -34,7 +34,7 @@ std::vector<std::shared_ptr<Generation>> running(const ServerState& server, uint
 }  // namespace
 
 void answer_cancel(ServerState& server, Call call) {
-  const Api api = api_of(call.request.path);
+  const Api api = call.route->api;
   std::string_view id = std::string_view(call.request.path).substr(call.route->path.size());
   const bool cancel = id.ends_with(kCancel) && id.size() > kCancel.size();
   if (cancel) id.remove_suffix(kCancel.size());
@@ -42,7 +42,8 @@ void answer_cancel(ServerState& server, Call call) {
                             : std::vector<std::shared_ptr<Generation>>();
   if (found.empty()) return call.exchange->respond(error_response(api, not_running(id)));
   Json answer = json_object({{"id", Json(id)}, {"cancelled", Json(found.size())}});
-  if (api == Api::responses) answer = found.front()->so_far("cancelled");
+  if (api == Api::responses && found.front()->api() == Api::responses)
+    answer = found.front()->so_far("cancelled");
   for (const auto& generation : found) generation->cancel();
   call.exchange->respond({.body = answer.dump()});
 }

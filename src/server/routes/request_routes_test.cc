@@ -91,6 +91,18 @@ TEST_F(RequestRoutes, AWholeAnswerIsWhatWasSaidSoFar) {
   EXPECT_NE(answer.find(R"("finish_reason":"abort")"), std::string::npos) << answer;
 }
 
+TEST_F(RequestRoutes, ARequestOfAnotherApiIsCancelledByTheRouteOfResponses) {
+  start_script({}, {}, std::chrono::milliseconds(5));
+  RawClient client(server_->port());
+  client.send(post(kChat, R"({"stream":true,"messages":[{"role":"user","content":"hi"}]})",
+                   "x-request-id: run-8\r\n"));
+  client.read_until("reasoning");
+  const auto [status, body] = cancel("/v1/responses/run-8");
+  EXPECT_EQ(status, 200);
+  EXPECT_EQ(body, R"({"id":"run-8","cancelled":1})");
+  EXPECT_NE(client.read_until("0\r\n\r\n").find("[DONE]"), std::string::npos);
+}
+
 TEST_F(RequestRoutes, AResponseIsCancelled) {
   start_script({}, {}, std::chrono::milliseconds(5));
   RawClient client(server_->port());

@@ -7,7 +7,6 @@
 #include "server/answer/answer_writer.h"
 #include "server/clients/permissions.h"
 #include "server/request/profiles.h"
-#include "server/routes/text_routes.h"
 #include "server/server_state.h"
 
 namespace nibble {
@@ -138,15 +137,14 @@ void answer_is_sleeping(ServerState& server, Call call) {
   call.exchange->respond({.body = concat("{\"is_sleeping\":", sleeping ? "true" : "false", "}")});
 }
 
-void answer_text(ServerState& server, Call call) {
+void answer_text_by(TextAnswer answer, ServerState& server, Call call) {
   const auto shared = std::make_shared<Call>(std::move(call));
-  const bool queued = server.parser->post([&server, shared] {
-    const TextRoute answer = text_route(shared->route->path);
+  const bool queued = server.parser->post([&server, shared, answer] {
     const auto response = std::make_shared<HttpResponse>(
-        answer(shared->request.body, server.model, server.options.limits));
+        answer(shared->route->api, shared->request.body, server.model, server.options.limits));
     server.http->post([response, shared] { shared->exchange->respond(std::move(*response)); });
   });
-  if (!queued) shared->exchange->respond(too_busy(api_of(shared->request.path)));
+  if (!queued) shared->exchange->respond(too_busy(shared->route->api));
 }
 
 }  // namespace nibble

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "server/routes/routes.h"
+#include "server/routes/text_routes.h"
 
 namespace nibble {
 
@@ -22,7 +23,11 @@ void answer_sleep(ServerState& server, Call call);
 void answer_wake_up(ServerState& server, Call call);
 void answer_is_sleeping(ServerState& server, Call call);
 /// Counting, tokenizing, rendering: text_routes.h, off the server's thread.
-void answer_text(ServerState& server, Call call);
+void answer_text_by(TextAnswer answer, ServerState& server, Call call);
+template <TextAnswer kAnswer>
+void answer_text(ServerState& server, Call call) {
+  answer_text_by(kAnswer, server, std::move(call));
+}
 /// Chats, completions, messages, responses: generation_route.cc.
 void answer_generation(ServerState& server, Call call);
 

@@ -6,10 +6,16 @@
 #include "server/routes/request_routes.h"
 #include "server/routes/response_routes.h"
 #include "server/routes/route_handlers.h"
+#include "server/routes/text_routes.h"
 
 namespace nibble {
 
 namespace {
+
+constexpr Route of(Api api, Route route) {
+  route.api = api;
+  return route;
+}
 
 constexpr Route kRoutes[] = {
     {"GET", "/health", answer_health, Access::open},
@@ -20,21 +26,21 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models/", answer_one_model},
     {"POST", "/v1/requests/", answer_cancel, Access::keyed, Audience::clients,
      BodyRule::json_or_none, "/cancel"},
-    {"POST", "/v1/responses/", answer_cancel, Access::keyed, Audience::clients,
-     BodyRule::json_or_none, "/cancel"},
-    {"GET", "/v1/responses/", answer_stored_response, Access::keyed, Audience::clients,
-     BodyRule::json, "/input_items"},
-    {"GET", "/v1/responses/", answer_stored_response},
-    {"DELETE", "/v1/responses/", answer_delete_response},
-    {"POST", "/v1/chat/completions", answer_generation},
-    {"POST", "/v1/completions", answer_generation},
-    {"POST", "/v1/messages", answer_generation},
-    {"POST", "/v1/messages/count_tokens", answer_text},
-    {"POST", "/v1/responses", answer_generation},
-    {"POST", "/v1/responses/input_tokens", answer_text},
-    {"POST", "/tokenize", answer_text},
-    {"POST", "/detokenize", answer_text},
-    {"POST", "/apply-template", answer_text},
+    of(Api::responses, {"POST", "/v1/responses/", answer_cancel, Access::keyed, Audience::clients,
+                        BodyRule::json_or_none, "/cancel"}),
+    of(Api::responses, {"GET", "/v1/responses/", answer_stored_response, Access::keyed,
+                        Audience::clients, BodyRule::json, "/input_items"}),
+    of(Api::responses, {"GET", "/v1/responses/", answer_stored_response}),
+    of(Api::responses, {"DELETE", "/v1/responses/", answer_delete_response}),
+    of(Api::chat, {"POST", "/v1/chat/completions", answer_generation}),
+    of(Api::completions, {"POST", "/v1/completions", answer_generation}),
+    of(Api::messages, {"POST", "/v1/messages", answer_generation}),
+    of(Api::messages, {"POST", "/v1/messages/count_tokens", answer_text<count_tokens>}),
+    of(Api::responses, {"POST", "/v1/responses", answer_generation}),
+    of(Api::responses, {"POST", "/v1/responses/input_tokens", answer_text<count_tokens>}),
+    {"POST", "/tokenize", answer_text<tokenize>},
+    {"POST", "/detokenize", answer_text<detokenize>},
+    {"POST", "/apply-template", answer_text<apply_template>},
     {"GET", "/tokenizer_info", answer_tokenizer_info},
     {"POST", "/v1/embeddings", answer_embeddings},
     {"GET", "/load", answer_load},
@@ -71,13 +77,22 @@ bool is_json(std::string_view content_type) {
          (type.starts_with("application/") && type.ends_with("+json"));
 }
 
+Api api_of(std::string_view path) {
+  const Route* longest = nullptr;
+  for (const Route& row : kRoutes)
+    if (path.starts_with(row.path) &&
+        (longest == nullptr || row.path.size() > longest->path.size()))
+      longest = &row;
+  return longest != nullptr ? longest->api : Api::chat;
+}
+
 }  // namespace
 
 std::span<const Route> server_routes() { return kRoutes; }
 
 RouteChoice find_route(std::string_view method, std::string_view path, Door door) {
   if (method == "HEAD") method = "GET";
-  RouteChoice choice;
+  RouteChoice choice{.api = api_of(path)};
   Fit best = Fit::none;
   for (const Route& candidate : kRoutes)
     if (answers_at(candidate, door)) best = std::max(best, fit_of(candidate, path));
@@ -132,12 +147,6 @@ std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice
   if (route->method == "POST" && !bodiless && !is_json(request.header("content-type")))
     return ApiError{.status = 415, .message = "send the body as Content-Type: application/json"};
   return std::nullopt;
-}
-
-Api api_of(std::string_view path) {
-  if (path.starts_with("/v1/messages")) return Api::messages;
-  if (path.starts_with("/v1/responses")) return Api::responses;
-  return path == "/v1/completions" ? Api::completions : Api::chat;
 }
 
 }  // namespace nibble

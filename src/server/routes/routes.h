@@ -38,7 +38,7 @@ enum class BodyRule : uint8_t { json, json_or_none };
 
 /// A path and what it answers to. A path that ends in '/' takes everything below it, or with `tail`
 /// what ends so. Where several rows fit, a whole path wins over one with a tail, that over a
-/// folder.
+/// folder. `api`: in whose words answers and errors are; routes of no API use those of chats.
 struct Route {
   std::string_view method;
   std::string_view path;
@@ -47,6 +47,7 @@ struct Route {
   Audience audience = Audience::clients;
   BodyRule body = BodyRule::json;
   std::string_view tail = {};  // "/cancel"
+  Api api = Api::chat;
 
   /// Work for one client, which its key's limits count; not reads, not what ends other work.
   bool counted() const {
@@ -62,13 +63,15 @@ enum class Door : uint8_t { clients, clients_and_admin, admin };
 /// Through the admin socket: admin routes and whatever reads; the file's permissions are its key.
 bool answers_at(const Route& route, Door door);
 
-/// The row of method and path, HEAD counting as GET, among those that answer at a door.
+/// The row of method and path, HEAD counting as GET, among those that answer at a door. `api` is
+/// known without such a row too: that of the longest path of the table with which `path` begins.
 struct RouteChoice {
   enum class Elsewhere : uint8_t { no, admin };  // the path has a row, but not at this door
 
   const Route* route = nullptr;
   std::string allowed;  // methods that the path knows, "GET, POST"; empty: no such path
   Elsewhere elsewhere = Elsewhere::no;
+  Api api = Api::chat;
 };
 RouteChoice find_route(std::string_view method, std::string_view path, Door door = Door::clients);
 
@@ -80,8 +83,5 @@ enum class Caller : uint8_t { unknown, known };
 /// 401, 403, 404, 405 or 415. Without a key nobody learns which paths exist.
 std::optional<ApiError> refusal_of(const HttpRequest& request, const RouteChoice& choice,
                                    Caller caller);
-
-/// The API whose words answers and errors on a path use.
-Api api_of(std::string_view path);
 
 }  // namespace nibble

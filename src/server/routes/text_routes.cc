@@ -23,29 +23,6 @@ std::variant<std::vector<int32_t>, HttpResponse> prompt_of(Api api, std::string_
   return std::move(std::get<GenerationRequest>(parsed).prompts.front());
 }
 
-TextRoute counting(Api api) {
-  return [api](std::string_view body, const ServedModel& model,
-               const RequestLimits& limits) -> HttpResponse {
-    auto prompt = prompt_of(api, body, model, limits);
-    if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-    const Json count(std::get<std::vector<int32_t>>(prompt).size());
-    if (api == Api::messages) return {.body = json_object({{"input_tokens", count}}).dump()};
-    return {.body =
-                json_object({{"object", Json("response.input_tokens")}, {"input_tokens", count}})
-                    .dump()};
-  };
-}
-
-HttpResponse apply_template(std::string_view body, const ServedModel& model,
-                            const RequestLimits& limits) {
-  auto prompt = prompt_of(Api::chat, body, model, limits);
-  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-  const auto& ids = std::get<std::vector<int32_t>>(prompt);
-  return {.body = json_object({{"prompt", Json(model.tokenizer.decode(ids, SkipSpecial::no))},
-                               {"count", Json(ids.size())}})
-                      .dump()};
-}
-
 /// The body's object, or why it is none.
 std::variant<Json, ApiError> object_in(std::string_view body, const RequestLimits& limits) {
   auto json = parse_json(body, "the request body",
@@ -56,7 +33,30 @@ std::variant<Json, ApiError> object_in(std::string_view body, const RequestLimit
                                     json.value().type_name())};
 }
 
-HttpResponse tokenize(std::string_view body, const ServedModel& model,
+}  // namespace
+
+HttpResponse count_tokens(Api api, std::string_view body, const ServedModel& model,
+                          const RequestLimits& limits) {
+  auto prompt = prompt_of(api, body, model, limits);
+  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
+  const Json count(std::get<std::vector<int32_t>>(prompt).size());
+  if (api == Api::messages) return {.body = json_object({{"input_tokens", count}}).dump()};
+  return {
+      .body =
+          json_object({{"object", Json("response.input_tokens")}, {"input_tokens", count}}).dump()};
+}
+
+HttpResponse apply_template(Api, std::string_view body, const ServedModel& model,
+                            const RequestLimits& limits) {
+  auto prompt = prompt_of(Api::chat, body, model, limits);
+  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
+  const auto& ids = std::get<std::vector<int32_t>>(prompt);
+  return {.body = json_object({{"prompt", Json(model.tokenizer.decode(ids, SkipSpecial::no))},
+                               {"count", Json(ids.size())}})
+                      .dump()};
+}
+
+HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,
                       const RequestLimits& limits) {
   auto read = object_in(body, limits);
   if (const auto* error = std::get_if<ApiError>(&read)) return error->response();
@@ -84,7 +84,7 @@ HttpResponse tokenize(std::string_view body, const ServedModel& model,
                       .dump()};
 }
 
-HttpResponse detokenize(std::string_view body, const ServedModel& model,
+HttpResponse detokenize(Api, std::string_view body, const ServedModel& model,
                         const RequestLimits& limits) {
   auto read = object_in(body, limits);
   if (const auto* error = std::get_if<ApiError>(&read)) return error->response();
@@ -104,17 +104,6 @@ HttpResponse detokenize(std::string_view body, const ServedModel& model,
   }
   const Json text(model.tokenizer.decode(ids, SkipSpecial::no));
   return {.body = json_object({{"prompt", text}, {"content", text}}).dump()};
-}
-
-}  // namespace
-
-TextRoute text_route(std::string_view path) {
-  if (path == "/v1/messages/count_tokens") return counting(Api::messages);
-  if (path == "/v1/responses/input_tokens") return counting(Api::responses);
-  if (path == "/tokenize") return tokenize;
-  if (path == "/detokenize") return detokenize;
-  if (path == "/apply-template") return apply_template;
-  return {};
 }
 
 HttpResponse tokenizer_info(const ServedModel& model) {

@@ -1,9 +1,8 @@
 // Routes that need the tokenizer and the template but no engine: counting, tokenizing, rendering.
-// Pure functions of body and model; they may take long for long texts, so call them off the io
-// thread.
+// Pure functions of API, body and model; they may take long for long texts, so call them off the io
+// thread, as answer_text() does.
 #pragma once
 
-#include <functional>
 #include <string_view>
 
 #include "server/http/http.h"
@@ -11,16 +10,22 @@
 
 namespace nibble {
 
-using TextRoute = std::function<HttpResponse(std::string_view body, const ServedModel& model,
-                                             const RequestLimits& limits)>;
+using TextAnswer = HttpResponse (*)(Api api, std::string_view body, const ServedModel& model,
+                                    const RequestLimits& limits);
 
-/// The function of a path, or an empty one:
-///   /v1/messages/count_tokens, /v1/responses/input_tokens   prompt tokens of such a request
-///   /tokenize        {"prompt"} or {"messages", ...} -> {"count","max_model_len","tokens",
-///                    "token_strs"}; llama.cpp's {"content"} too
-///   /detokenize      {"tokens"} -> {"prompt","content"}
-///   /apply-template  a chat request -> {"prompt","count"}
-TextRoute text_route(std::string_view path);
+/// A request of `api` -> the number of its prompt's tokens.
+HttpResponse count_tokens(Api api, std::string_view body, const ServedModel& model,
+                          const RequestLimits& limits);
+/// {"prompt"} or {"messages", ...} -> {"count","max_model_len","tokens","token_strs"}; llama.cpp's
+/// {"content"} too. The body tells if it is a chat.
+HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,
+                      const RequestLimits& limits);
+/// {"tokens"} -> {"prompt","content"}.
+HttpResponse detokenize(Api, std::string_view body, const ServedModel& model,
+                        const RequestLimits& limits);
+/// A chat request -> {"prompt","count"}.
+HttpResponse apply_template(Api, std::string_view body, const ServedModel& model,
+                            const RequestLimits& limits);
 
 /// GET /tokenizer_info.
 HttpResponse tokenizer_info(const ServedModel& model);
