@@ -53,6 +53,24 @@ TEST(MemoryPlan, ReservesEnoughForAllWhereMemoryIsAmple) {
   EXPECT_EQ(plan.pools.host_pages, 0);
 }
 
+/// The parts that a backend is held to are all of the plan but the driver's.
+TEST(MemoryPlan, ReservedIsAllButTheDriver) {
+  const ModelConfig config = big_config();
+  MemoryRequest request = request_for(config, int64_t{64} << 30);
+  request.table_bytes = 384;
+  request.driver_bytes = 7777;
+  MemoryPlan plan = plan_memory(config, request).value();
+  EXPECT_EQ(plan.reserved().total() + 7777, plan.total_bytes());
+  EXPECT_EQ(plan.reserved().tables, 384);
+  EXPECT_EQ(plan.reserved().states, plan.pools.state_slots * request.slot_bytes);
+  EXPECT_EQ(plan.pools.logit_rows, 4);
+  EXPECT_EQ(largest_pass(request).logit_rows, 4);
+  request.replay_rows = 6;
+  EXPECT_EQ(plan_memory(config, request).value().pools.logit_rows, 24);
+  request.replay_rows = 600;  // never more than rows
+  EXPECT_EQ(plan_memory(config, request).value().pools.logit_rows, 512);
+}
+
 TEST(MemoryPlan, SolvesLengthForTheSequencesAsked) {
   const ModelConfig config = big_config();
   MemoryRequest request = request_for(config, int64_t{26} << 30);
