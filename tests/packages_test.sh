@@ -65,6 +65,7 @@ nobody nibble quantize /srv/pebble /srv/out/pebble >"$work/quantize.log" 2>&1 ||
   { cat "$work/quantize.log"; exit 1; }
 sed -i 's|^# model = .*|model = "/srv/out/pebble"|; s|^port = .*|port = 0|' "$root/etc/nibble/nibble.toml"
 answer() {  # starts the server with the settings of the package, asks, stops it
+  : >"$work/serve.log"  # there before the server's shell opens it
   # No function here: the signal has to reach the server, not a shell around it.
   chroot --userspec=65534:65534 "$root" /usr/bin/env -i PATH=/usr/bin HOME=/nonexistent \
     nibble serve --config /etc/nibble/nibble.toml 2>"$work/serve.log" &
