@@ -35,16 +35,6 @@ struct Routing {
   int64_t bytes() const;
 };
 
-/// The most products of one list of a block.
-size_t calls_most(const ModelConfig& config);
-
-/// Bytes that reserve() takes for passes of these sizes: the workspace, the lists of products and
-/// inputs in fewer bits. Makes nothing.
-int64_t pass_memory_bytes(const ModelConfig& config, const PoolSizes& sizes,
-                          Activations activations);
-/// automatic is int8 on a CPU.
-Activations settled_activations(Activations activations);
-
 struct Context {
   const ModelConfig& config;
   const KernelTable& kernels;

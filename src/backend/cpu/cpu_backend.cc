@@ -8,6 +8,7 @@
 
 #include "backend/cpu/context.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/pass_memory.h"
 #include "backend/cpu/weight_bytes.h"
 #include "model/forward.h"
 #include "model/host_pools.h"

@@ -1,4 +1,7 @@
-// Memory of a pass beside the workspace's matrices: by formula, and as it is held.
+// The workspace counts itself; the lists of a pass are counted here, by formula and as they are
+// held.
+#include "backend/cpu/pass_memory.h"
+
 #include "backend/cpu/context.h"
 
 namespace nibble::cpu {

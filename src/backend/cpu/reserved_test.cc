@@ -2,9 +2,9 @@
 // beyond the planned rows come and go outside of that account.
 #include <gtest/gtest.h>
 
-#include "backend/cpu/context.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/weight_bytes.h"
+#include "backend/cpu/pass_memory.h"
+#include "backend/cpu/workspace.h"
 #include "model/forward.h"
 #include "model/sample_passes.h"
 #include "testing/golden_checks.h"

@@ -1,4 +1,4 @@
-// Sizes by format.
+// Each format has its own size of values and scales.
 #include "backend/cpu/weight_bytes.h"
 
 #include "backend/cpu/packed_linear.h"

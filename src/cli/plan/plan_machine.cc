@@ -1,7 +1,8 @@
 // Facts of a card by arithmetic, of the CPU backend by its own functions.
 #include "cli/plan/plan_machine.h"
 
-#include "backend/cpu/context.h"
+#include "backend/cpu/pass_memory.h"
+#include "backend/cpu/pools.h"
 #include "backend/cpu/weight_bytes.h"
 #include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/workspace.h"
