@@ -262,7 +262,8 @@ def hold_to_plan(nibble, model, flags):
         proof.taken(planned, "at the start")
         errors = proof.together([(proof.complete, ids(1000), 64)], 1)
         proof.check("an answer of 64 tokens", not errors, errors[:1] or f"{sequences} sequences")
-        proof.check("it ran to its end", server.stop() == 0, "exit code 0 expected")
+        code = server.stop()
+        proof.check("it ran to its end", code == 0, f"exit code {code}")
         return proof.failed
 
 

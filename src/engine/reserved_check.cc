@@ -1,4 +1,4 @@
-// Asks the backend and compares.
+// The plan is that of the settings, or follows from the formulas of the backend.
 #include "engine/reserved_check.h"
 
 namespace nibble {

@@ -1,4 +1,4 @@
-// Compares part by part.
+// The comparison goes part by part, so that an error names the part.
 #include "model/reserved_bytes.h"
 
 namespace nibble {

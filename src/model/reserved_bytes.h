@@ -17,7 +17,7 @@ struct ReservedBytes {
   int64_t pages = 0;      // of the KV cache
   int64_t states = 0;     // slots of running sequences and of snapshots
   int64_t workspace = 0;  // of one pass
-  /// That the device handed out for all of these, in its own steps. No plan has it.
+  /// Bytes that the device handed out for all of these, in its own steps. No plan has this part.
   int64_t mapped = 0;
 
   int64_t total() const { return weights + tables + pages + states + workspace; }

@@ -59,7 +59,7 @@ constexpr auto kCards = std::to_array<CardRow>({
      kHeadless, CardMemoryKind::unified},
 });
 
-// As `nvidia-smi mig -lgip` prints them, GiB to two places: H100 NVL 10.75, 21.62, 46.38
+// `nvidia-smi mig -lgip` prints these sizes, in GiB with two digits: H100 NVL 10.75, 21.62, 46.38
 // (github.com/NVIDIA/mig-parted/pull/101), GB200 20.00 (github.com/NVIDIA/gpu-operator/pull/1303),
 // RTX PRO 6000 Server Edition 23.12 (github.com/bigstack-oss/cubecos/issues/312).
 constexpr auto kSlices = std::to_array<MigSlice>({

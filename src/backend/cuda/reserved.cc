@@ -1,4 +1,4 @@
-// Sums over five buffers.
+// The account is a sum over the five buffers that a backend keeps.
 #include "backend/cuda/reserved.h"
 
 namespace nibble::cuda {

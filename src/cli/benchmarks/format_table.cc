@@ -5,8 +5,6 @@
 #include "plan/text_table.h"
 
 namespace nibble {
-namespace {}  // namespace
-
 std::vector<std::vector<std::string>> format_table(const std::vector<FormatRow>& rows) {
   std::vector<std::vector<std::string>> table = {{"format", "bits a weight", "relative error",
                                                   "perplexity", "KL mean", "KL p99",

@@ -108,8 +108,8 @@ struct ModelOnMachine {
   int64_t slot_bytes = 0;
   int64_t replay_row_bytes = 0;      // that drafted rows add to a slot
   std::optional<DeviceMemory> card;  // absent: the weights lie in host memory
-  /// As BackendFacts has them. Without the first, as for the reference, which allocates while it
-  /// computes, the workspace is an estimate; the second is of a card.
+  /// These are the functions of BackendFacts. The reference has no workspace_bytes, since it
+  /// allocates while it computes: its workspace is an estimate. recorded_bytes is of a card.
   std::function<int64_t(const PoolSizes&)> workspace_bytes;
   std::function<int64_t(const PoolSizes&)> recorded_bytes;
   /// This is of a card: what the driver has taken since, beyond its context.

@@ -141,7 +141,8 @@ Result<std::unique_ptr<Backend>> make_backend(const std::string& name, const Wei
   return make_cpu_backend(weights, config, options);
 }
 
-/// As the backend holds them; the reference, which keeps no account, about as `stored`.
+/// Takes the bytes that the backend holds. The reference keeps no account: its weights take about
+/// the bytes `stored`.
 void count_weights(int64_t stored, LoadedModel& model) {
   const auto held = model.backend->reserved_bytes();
   model.weight_bytes = held ? held->weights : stored;

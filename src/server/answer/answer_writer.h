@@ -45,7 +45,7 @@ class AnswerWriter {
   /// The counts so far, which hold for what is written next.
   void count(const TokenCounts& counts) { counts_ = counts; }
   virtual std::string begin() = 0;
-  /// How far the prompt of a choice is, for requests with return_progress.
+  /// Tells how far the prompt of a choice is, for requests with return_progress.
   virtual std::string progress(size_t /*choice*/, const PromptProgress& /*progress*/) { return {}; }
   /// The prompt's log-probabilities, all of them unless the choice ended early; none if the request
   /// wants none.

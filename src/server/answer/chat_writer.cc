@@ -80,7 +80,7 @@ class ChatWriter final : public ChoicesWriter {
     return chat_logprobs(names(), positions);
   }
 
-  /// As in vLLM, beside the choices, which all have the same prompt.
+  /// The ids stand beside the choices, as in vLLM: all choices have the same prompt.
   void set_prompt_ids(size_t index, Json&, Json& answer) const override {
     if (index == 0) answer.set("prompt_token_ids", ids_json(prompt_ids(index)));
   }

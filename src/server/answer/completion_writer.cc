@@ -55,7 +55,7 @@ class CompletionWriter final : public ChoicesWriter {
     return logprobs;
   }
 
-  /// As in vLLM, in the choice: a request may have several prompts.
+  /// The ids stand in the choice, as in vLLM: a request may have several prompts.
   void set_prompt_ids(size_t index, Json& choice, Json&) const override {
     choice.set("prompt_token_ids", ids_json(prompt_ids(index)));
   }
