@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# compute-sanitizer over small runs of the kernels: blocks of real shapes, products, short lists.
-# Needs a card, nibble_backend_cuda_test, cuda_linear_check and cuda_short_list_check.
+# compute-sanitizer over small runs of the kernels: blocks of real shapes, products, chosen tokens.
+# Needs a card, nibble_backend_cuda_test, cuda_linear_check and cuda_choose_token_check.
 #   tools/cuda_sanitize.sh [BUILD [TOOL...]]   BUILD: build/cuda; tools: memcheck initcheck racecheck
 # CUDA 13.0's own tool ends most racechecks with an internal error; one that works comes into .venv by
 # pip install nvidia-cuda-sanitizer-api==13.5.25 and is taken if it is there. All runs go side by
@@ -20,7 +20,7 @@ rm -f "$logs"/*.log
 
 blocks=$build/src/backend/cuda/nibble_backend_cuda_test
 products=$build/bench/cuda/cuda_linear_check
-lists=$build/bench/cuda/cuda_short_list_check
+choices=$build/bench/cuda/cuda_choose_token_check
 
 run() {  # run NAME TOOL-AND-OPTIONS... -- COMMAND...: a line with the outcome
   local name=$1 begin=$SECONDS code log=$logs/$1.log options=()
@@ -45,7 +45,7 @@ race() {  # race NAME KERNEL LAUNCHES COMMAND...
 memory() {  # memory TOOL
   run "$1-blocks" "$1" -- "$blocks" --gtest_filter='*EveryKindOfPass*:*CudaRoute*' &
   run "$1-products" "$1" -- "$products" small &
-  run "$1-lists" "$1" -- "$lists" small &
+  run "$1-choices" "$1" -- "$choices" small &
 }
 racecheck() {
   local kernel
@@ -54,7 +54,7 @@ racecheck() {
   race racecheck-rows row_kernel 1000 "$products" small &
   race racecheck-norm norm_kernel 1000 "$products" small &
   race racecheck-route route_kernel 1000 "$blocks" --gtest_filter='*CudaRoute*' &
-  race racecheck-lists list_kernel 100 "$lists" small &
+  race racecheck-choices choose_kernel 100 "$choices" small &
   race racecheck-state-bf16 recurrence_ 60 "$blocks" \
     --gtest_filter='*EveryKindOfPass*/mixed_state_bf16' &
   for kernel in attend_ recurrence_ expert row_gate_up down_sum gemm_ flash_ along_ within_; do

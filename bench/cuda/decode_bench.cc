@@ -135,7 +135,7 @@ Batch step_batch(const std::vector<int32_t>& tokens, int position, int pages_eac
   return batch;
 }
 
-enum class HeadRows : uint8_t { all_logits, short_lists };
+enum class Chooser : uint8_t { host, card };
 
 struct Bench {
   Backend& backend;
@@ -146,6 +146,7 @@ struct Bench {
   BackendOptions options;
   PoolSizes pools;
   int pages_each;
+  uint64_t served = 0;  // sequences whose tokens were chosen
   Bandwidth bandwidth = card_bandwidth();
 
   void reserve(uint32_t skipped) {
@@ -213,67 +214,56 @@ void Bench::decode(int batch) {
   std::fflush(stdout);
 }
 
-/// Prints the cost of a step until its tokens are known: sampled from all logits, and from short
-/// lists.
+/// Prints the cost of a step until its tokens are known: chosen on the host from all logits, and on
+/// the card.
 void Bench::sampled(int batch) {
   const auto vocab = static_cast<size_t>(config.vocab_rows);
   const auto count = static_cast<size_t>(batch);
   RowSampler sampler(Sampler(config.vocab_rows, Sampler::all_sampleable(config.vocab_rows)), 0);
   std::mt19937 engine(9);
-  const auto measure = [&](const char* name, const SamplingParams& params, HeadRows wanted) {
-    std::vector<double> pass_us;
-    std::vector<double> sampling_us;
-    size_t fetched = 0;
+  const auto measure = [&](const char* name, const SamplingParams& params, Chooser chooser) {
+    std::vector<double> step_us;
+    std::vector<std::vector<int32_t>> said(count);
     for (int step = 0; step < steps; ++step) {
       std::vector<int32_t> tokens(count);
-      for (int32_t& token : tokens)
-        token = static_cast<int32_t>(engine() % static_cast<unsigned>(vocab));
+      for (size_t i = 0; i < count; ++i) {
+        tokens[i] = static_cast<int32_t>(engine() % static_cast<unsigned>(vocab));
+        said[i].push_back(tokens[i]);
+      }
       Batch b = step_batch(tokens, context + step, pages_each);
       std::vector<SampleRow> rows(count);
-      for (size_t i = 0; i < count; ++i) {
-        rows[i].params = &params;
-        rows[i].position = static_cast<uint64_t>(step) * count + i;
-        if (wanted == HeadRows::short_lists)
-          b.draws.push_back(Sampler::draw_of(params, rows[i].position));
-      }
+      for (size_t i = 0; i < count; ++i)
+        rows[i].choice =
+            Sampler::choice_of(params, {.generated = said[i], .serial = served + i + 1},
+                               static_cast<uint64_t>(step) * count + i);
       const auto begin = Clock::now();
+      if (chooser == Chooser::card)
+        for (const SampleRow& row : rows) b.choices.push_back(row.choice);
       const HeadOutput out = forward(backend, config, b);
-      pass_us.push_back(1e3 * ms_since(begin));
-      const auto sampling = Clock::now();
       for (size_t i = 0; i < count; ++i) {
-        if (out.short_lists.empty())
+        if (out.chosen.empty())
           rows[i].logits = out.logits.subspan(i * vocab, vocab);
         else
-          rows[i].short_list = &out.short_lists[i];
+          rows[i].sampled = Sampler::result_of(out.chosen[i], rows[i].choice.rule);
       }
       sampler.sample(rows);
-      std::vector<int32_t> open;
-      for (size_t i = 0; i < count; ++i)
-        if (!rows[i].sampled) open.push_back(static_cast<int32_t>(i));
-      if (!open.empty()) {
-        const std::span<const float> logits = backend.fetch_logits(open);
-        for (size_t i = 0; i < open.size(); ++i)
-          rows[static_cast<size_t>(open[i])].logits = logits.subspan(i * vocab, vocab);
-        sampler.sample(rows);
-      }
-      fetched += open.size();
-      sampling_us.push_back(1e3 * ms_since(sampling));
+      step_us.push_back(1e3 * ms_since(begin));
     }
-    const auto median = [](std::vector<double>& times) {
-      std::sort(times.begin(), times.end());
-      return times[times.size() / 2];
-    };
-    std::printf("batch %3d, %-34s pass %8.1f us, sampling %8.1f us, %.3f rows fetched a step\n",
-                batch, name, median(pass_us), median(sampling_us),
-                static_cast<double>(fetched) / steps);
+    served += count;
+    std::sort(step_us.begin(), step_us.end());
+    const double pass_us = cuda::recorded_pass_us(backend, batch, 20);
+    std::printf("batch %3d, %-44s step %8.1f us, the recorded pass is %5.1f %% of it\n", batch,
+                name, step_us[step_us.size() / 2], 100.0 * pass_us / step_us[step_us.size() / 2]);
     std::fflush(stdout);
   };
   const SamplingParams advised{.top_k = 20, .top_p = 0.95, .presence_penalty = 1.5};
-  measure("all logits, top-k 20, top-p 0.95:", advised, HeadRows::all_logits);
-  measure("short lists, the same:", advised, HeadRows::short_lists);
-  measure("all logits, greedy:", {.temperature = 0.0}, HeadRows::all_logits);
-  measure("short lists, greedy:", {.temperature = 0.0}, HeadRows::short_lists);
-  measure("short lists, temperature 1 alone:", {}, HeadRows::short_lists);
+  measure("on the host, top-k 20, top-p 0.95:", advised, Chooser::host);
+  measure("on the card, the same:", advised, Chooser::card);
+  measure("on the host, greedy:", {.temperature = 0.0}, Chooser::host);
+  measure("on the card, greedy:", {.temperature = 0.0}, Chooser::card);
+  measure("on the card, temperature 1:", {}, Chooser::card);
+  measure("on the card, top-p 0.95:", {.top_p = 0.95}, Chooser::card);
+  measure("on the card, 20 log-probabilities:", {.top_logprobs = 20}, Chooser::card);
 }
 
 void Bench::parts(int batch) {

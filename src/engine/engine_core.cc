@@ -145,6 +145,7 @@ void EngineCore::submit(SequenceRequest request) {
     CHECK(sequence->request.id != request.id, "sequence id ", request.id, " is live");
   auto sequence = std::make_unique<Sequence>();
   sequence->request = std::move(request);
+  sequence->serial = ++submitted_;
   sequence->prompt_hash = hash_of(sequence->request);
   for (const MediaRows& media : sequence->request.media)
     sequence->media_spans.push_back(media.span);
@@ -196,8 +197,7 @@ std::vector<EngineEvent> EngineCore::step() {
     const HeadOutput output = backend_.head(pass.batch, h);        // waits
     if (end_if_lost()) return std::exchange(events_, {});
     absorb(pass, output, begin_ms);
-    sample_rows();  // fetches
-    if (end_if_lost()) return std::exchange(events_, {});
+    sampler_.sample(rows_);
     for (const Sampled& sampled : sampled_) accept(sampled);
     scheduler_.observe(pass.shape, now_ms() - begin_ms);
     ++counters_.passes;
@@ -389,7 +389,7 @@ EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms)
     append(pass, s, piece, now_ms);
   }
   set_positions(pass);
-  set_draws(pass);
+  set_choices(pass);
   return pass;
 }
 

@@ -51,14 +51,14 @@ struct EngineCounters {
   int64_t passes = 0;
   int64_t swaps_out = 0;
   int64_t swaps_in = 0;
-  int64_t recomputes = 0;    // preempted with no room in host memory
-  int64_t sat_out = 0;       // scheduled rows for which no page could be had
-  int64_t not_finite = 0;    // sequences ended by NaN or infinity
-  int64_t expired = 0;       // sequences ended by their deadline
-  int64_t drafted = 0;       // tokens proposed and computed, and
-  int64_t drafts_right = 0;  // those that the model agreed with
-  int64_t listed = 0;        // rows whose short lists were looked at, and
-  int64_t fetched = 0;       // those that needed all logits for all that
+  int64_t recomputes = 0;     // preempted with no room in host memory
+  int64_t sat_out = 0;        // scheduled rows for which no page could be had
+  int64_t not_finite = 0;     // sequences ended by NaN or infinity
+  int64_t expired = 0;        // sequences ended by their deadline
+  int64_t drafted = 0;        // tokens proposed and computed, and
+  int64_t drafts_right = 0;   // those that the model agreed with
+  int64_t sampled_here = 0;   // rows whose token was chosen from logits on the host, and
+  int64_t sampled_there = 0;  // by the backend
 };
 
 class EngineCore {
@@ -149,13 +149,13 @@ class EngineCore {
   void append(Pass& pass, Sequence& sequence, const ScheduledRows& piece, double now_ms);
   void append_tokens(Batch& batch, const Sequence& sequence, int32_t end);
   static void set_positions(Pass& pass);
-  static void set_draws(Pass& pass);
+  static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
+  static void set_choices(Pass& pass);
   void draft(Sequence& sequence);
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
   /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
   void add_sample_rows(const Part& part, const HeadOutput& output, size_t row_begin, size_t count);
-  void sample_rows();
   void accept(const Sampled& sampled);
   void tell_progress(Sequence& s, double pass_begin_ms);
   Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
@@ -181,11 +181,11 @@ class EngineCore {
   std::vector<SequenceView> views_;
   std::unordered_multimap<uint64_t, const Sequence*> computing_;  // by prompt_hash
   std::vector<SampleRow> rows_;
-  std::vector<int32_t> logit_row_of_;  // of each of rows_
   std::vector<Sampled> sampled_;
   std::vector<uint64_t> finished_;
   std::vector<uint64_t> to_preempt_;
   std::vector<EngineEvent> events_;
+  uint64_t submitted_ = 0;
   size_t next_refresh_ = 0;
   bool masks_awaited_ = false;         // by a sequence that would run otherwise
   double mean_output_tokens_ = 128.0;  // of answers lately; what is assumed before the first

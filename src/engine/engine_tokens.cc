@@ -42,24 +42,31 @@ int32_t EngineCore::wanted_logits(const Sequence& s, int32_t rows) const {
   return std::max(s.cached + rows - known + 1, 0);
 }
 
+/// The choice of the token after the newest one and `drafted` drafts. Its mask comes later.
+TokenChoice EngineCore::choice_of(const Sequence& s, size_t drafted) {
+  const TokenHistory history{.prompt = s.request.prompt,
+                             .generated = s.generated,
+                             .drafted = std::span(s.drafts).first(drafted),
+                             .serial = s.serial};
+  return Sampler::choice_of(s.request.sampling, history, s.next_index() + drafted);
+}
+
 /// One for each logit row, unless some row must have all its logits: of a prompt whose
 /// log-probabilities are wanted.
-void EngineCore::set_draws(Pass& pass) {
+void EngineCore::set_choices(Pass& pass) {
   for (const Part& part : pass.parts) {
     const Sequence& s = *part.sequence;
     if (s.cached < s.prompt_size() && s.request.prompt_logprobs >= 0) {
-      pass.batch.draws.clear();
+      pass.batch.choices.clear();
       return;
     }
     for (int32_t i = 0; i < part.logit_rows; ++i)
-      pass.batch.draws.push_back(
-          Sampler::draw_of(s.request.sampling, s.next_index() + static_cast<uint64_t>(i)));
+      pass.batch.choices.push_back(choice_of(s, static_cast<size_t>(i)));
   }
 }
 
 void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_ms) {
   rows_.clear();
-  logit_row_of_.clear();
   sampled_.clear();
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
   size_t logit_row = 0;
@@ -99,39 +106,17 @@ void EngineCore::add_sample_rows(const Part& part, const HeadOutput& output, siz
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
   sampled_.push_back({.sequence = &s, .row_begin = rows_.size(), .row_count = count});
   for (size_t i = 0; i < count; ++i) {
-    SampleRow row{.params = &s.request.sampling,
-                  .history = {s.request.prompt, s.generated, std::span(s.drafts).first(i)},
-                  .position = s.next_index() + i,
-                  .mask = part.masks.empty() ? std::span<const uint32_t>() : part.masks[i],
-                  .sampled = {}};
-    if (output.short_lists.empty())
+    SampleRow row{.choice = choice_of(s, i)};
+    if (!part.masks.empty()) row.choice.mask = part.masks[i];
+    if (output.chosen.empty()) {
       row.logits = output.logits.subspan((row_begin + i) * vocab, vocab);
-    else
-      row.short_list = &output.short_lists[row_begin + i];
+      ++counters_.sampled_here;
+    } else {
+      row.sampled = Sampler::result_of(output.chosen[row_begin + i], row.choice.rule);
+      ++counters_.sampled_there;
+    }
     rows_.push_back(std::move(row));
-    logit_row_of_.push_back(static_cast<int32_t>(row_begin + i));
   }
-}
-
-/// From short lists where the backend gave them and they suffice; the logits of the other rows are
-/// fetched at once.
-void EngineCore::sample_rows() {
-  sampler_.sample(rows_);
-  std::vector<int32_t> wanted;
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    counters_.listed += rows_[i].short_list != nullptr ? 1 : 0;
-    if (!rows_[i].sampled) wanted.push_back(logit_row_of_[i]);
-  }
-  if (wanted.empty()) return;
-  counters_.fetched += static_cast<int64_t>(wanted.size());
-  std::span<const float> logits = backend_.fetch_logits(wanted);
-  const auto vocab = static_cast<size_t>(config_.vocab_rows);
-  for (SampleRow& row : rows_) {
-    if (row.sampled) continue;
-    row.logits = logits.first(vocab);
-    logits = logits.subspan(vocab);
-  }
-  sampler_.sample(rows_);
 }
 
 /// Row i of the chunk is about prompt token row_begin + i + 1. What was published before a restart
@@ -227,12 +212,17 @@ EngineCore::Life EngineCore::advance(Sequence& sequence, Result<SampledToken>& s
 
 /// Needs what was said before this pass only, so it can run while a device computes the pass.
 void EngineCore::make_masks(Pass& pass) {
+  size_t logit_row = 0;
   for (Part& part : pass.parts) {
     const Sequence& s = *part.sequence;
+    const size_t row_begin = logit_row;
+    logit_row += static_cast<size_t>(part.logit_rows);
     if (part.logit_rows == 0 || (!s.request.constraint && s.request.min_tokens == 0)) continue;
     const size_t rows = part.drafted ? static_cast<size_t>(part.rows) : 1;
     for (size_t i = 0; i < rows; ++i)
       part.masks.push_back(next_mask(s, std::span(s.drafts).first(i)));
+    if (pass.batch.choices.empty()) continue;
+    for (size_t i = 0; i < rows; ++i) pass.batch.choices[row_begin + i].mask = part.masks[i];
   }
 }
 

@@ -77,6 +77,7 @@ struct PlannedSnapshot {
 
 struct Sequence {
   SequenceRequest request;
+  uint64_t serial = 0;  // of its submission, from 1: no two sequences share one
   Phase phase = Phase::waiting;
   int32_t cached = 0;              // tokens in the pages and in the state
   std::vector<int32_t> generated;  // published ones; the last is not in the cache yet

@@ -198,21 +198,22 @@ TEST(Speculation, PenaltiesAndMinTokensSeeTheDrafts) {
   EXPECT_GT(drafted.counters().drafts_right, 10);
 }
 
-/// A list holds the logits around its row's draw, so one made for another row's leaves it open.
-TEST(Speculation, EachDraftedRowHasTheShortListOfItsOwnDraw) {
-  const FakeBackend::Model model{.short_list_tokens = 24};
+/// A backend that chooses gets each drafted row's own random number and history.
+TEST(Speculation, ABackendThatChoosesTakesTheDraftsThatTheHostTakes) {
   const auto request = [] {
     SequenceRequest asked = ask(200);
     asked.sampling.temperature = 1.0;
+    asked.sampling.frequency_penalty = 0.3;
     return asked;
   };
-  Asked plain(nullptr, CacheMode::exact, model);
+  Asked plain(nullptr);
   const Tokens text = plain.finish(request());
-  Asked drafted(std::make_shared<TableDrafter>(text), CacheMode::exact, model);
+  EXPECT_EQ(plain.counters().sampled_there, 0);
+  Asked drafted(std::make_shared<TableDrafter>(text), CacheMode::exact, {.chooses = true});
   EXPECT_EQ(drafted.finish(request()), text);
   EXPECT_GT(drafted.counters().drafts_right, 100);
-  EXPECT_EQ(drafted.counters().listed, plain.counters().listed);
-  EXPECT_EQ(drafted.counters().fetched, plain.counters().fetched);
+  EXPECT_EQ(drafted.counters().sampled_here, 0);
+  EXPECT_GE(drafted.counters().sampled_there, 200);
 }
 
 /// Rows of drafts write no state of their own, so none of them may be the last of a page.

@@ -15,7 +15,6 @@
 #include "model/batch.h"
 #include "model/config/config.h"
 #include "model/reserved_bytes.h"
-#include "model/short_list.h"
 #include "model/weights/weights.h"
 #include "tensor/tensor.h"
 
@@ -88,9 +87,9 @@ struct Residual {
 struct HeadOutput {
   std::span<const float> logits;  // [R, vocab_rows], R = logit_rows
   std::span<const float> hidden;  // [R, hidden], after the final norm
-  /// [R], of a batch with `draws`, from a backend that keeps logits elsewhere; the other two are
+  /// [R], of a batch with `choices`, from a backend that chooses tokens itself; the other two are
   /// empty then.
-  std::span<const ShortList> short_lists;
+  std::span<const ChosenToken> chosen;
 };
 
 /// The memory of the device a backend computes on, in bytes.
@@ -119,12 +118,9 @@ class BlockWalk {
   virtual Residual moe_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual dense_mlp_block(int layer, const Batch& batch, Residual h) = 0;
   virtual HeadOutput head(const Batch& batch, Residual h) = 0;
-  /// The tokens that short lists may name: one bit per vocabulary row, token t at bit t % 32 of
-  /// word t / 32. After reserve(); all until then.
+  /// The tokens that a backend may choose or list: one bit per vocabulary row, token t at bit t %
+  /// 32 of word t / 32. After reserve(); all until then.
   virtual void set_sampleable(std::span<const uint32_t> /*bits*/) {}
-  /// Logits of these of the rows whose short lists the last head() gave, by index among them;
-  /// [indices, vocab_rows], valid until the next embed or the next such call.
-  virtual std::span<const float> fetch_logits(std::span<const int32_t> indices);
   /// True if the backend heeds Batch::taps and can read_residual: calibration needs both.
   virtual bool calibrates() const { return false; }
   /// The residual stream in F32, [T, hidden].

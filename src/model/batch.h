@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/token_choice.h"
+
 namespace nibble {
 
 class Taps;  // model/taps.h
@@ -56,13 +58,6 @@ struct StateSnapshot {
   int32_t slot = 0;
 };
 
-/// Facts of how a row's token will be drawn. Short lists are made for it; results of a pass do not
-/// depend on it otherwise.
-struct RowDraw {
-  float temperature = 1.0F;  // above 0
-  float u = 0.0F;            // about the uniform number in [0, 1) of the draw
-};
-
 struct Batch {
   std::vector<int32_t> tokens;                // [T] host ids
   std::vector<int32_t> positions;             // [3, T] rotary positions: t, h, w
@@ -71,8 +66,9 @@ struct Batch {
   std::vector<StateSnapshot> snapshots;       // of rows whose state is written
   std::vector<EmbeddingOverride> embeddings;  // ascending rows
   std::vector<int32_t> logit_rows;            // rows whose logits are wanted, ascending
-  /// One per logit row: short lists of them will do. Empty: all logits are wanted on the host.
-  std::vector<RowDraw> draws;
+  /// One per logit row: a backend that can choose tokens gives those instead of logits. Empty: all
+  /// logits are wanted on the host.
+  std::vector<TokenChoice> choices;
   Taps* taps = nullptr;  // what calibration wants to know of this pass; most backends know none
 
   int rows() const { return static_cast<int>(tokens.size()); }

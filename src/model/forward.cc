@@ -45,10 +45,6 @@ void BlockWalk::read_residual(Residual, std::span<float>) {
   CHECK(false, "this backend does not show its residual stream");
 }
 
-std::span<const float> BlockWalk::fetch_logits(std::span<const int32_t>) {
-  CHECK(false, "this backend gives no short lists");
-}
-
 Residual run_layers(BlockWalk& backend, const ModelConfig& config, const Batch& batch) {
   Residual h = backend.embed(batch);
   for (int layer = 0; layer < config.layer_count(); ++layer) {
@@ -100,10 +96,8 @@ void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSiz
   CHECK(next_row == rows, "sequences cover ", next_row, " of ", rows, " rows");
   for (const int32_t page : batch.pages) CHECK(page >= 0 && page < sizes.pages, "page ", page);
   for (const int32_t row : batch.logit_rows) CHECK(row >= 0 && row < rows, "logit row ", row);
-  CHECK(batch.draws.empty() || batch.draws.size() == batch.logit_rows.size(), "draws of ",
-        batch.draws.size(), " of ", batch.logit_rows.size(), " logit rows");
-  for (const RowDraw& draw : batch.draws)
-    CHECK(draw.temperature > 0.0F, "temperature ", draw.temperature);
+  CHECK(batch.choices.empty() || batch.choices.size() == batch.logit_rows.size(), "choices of ",
+        batch.choices.size(), " of ", batch.logit_rows.size(), " logit rows");
   int32_t next_override = 0;
   for (const EmbeddingOverride& media : batch.embeddings) {
     CHECK(media.row >= next_override && media.row < rows && media.embedding, "embedding of row ",

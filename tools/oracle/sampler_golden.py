@@ -1,8 +1,12 @@
-"""Writes tests/golden/sampler/cases.json: what sampling must give, by definition, in FP64.
+"""Writes tests/golden/sampler/cases.json: what sampling must give.
 
 Python's standard library only, and nothing shared with the C++ code: distributions are
 dictionaries, every rule is a filter over the whole vocabulary, the generator is written from its
-paper. Run again only to change a case; `--check` compares instead of writing.
+paper. Probabilities and log-probabilities are computed in FP64. Draws and masses follow the
+definition of src/model/token_choice.h, F32 operations rounded one by one and integer weights, and
+must be equal; this script checks that the draws are those of the FP64 distribution too, but where
+the random number lies within 1e-5 of a border. Run again only to change a case; `--check` compares
+instead of writing.
 """
 
 import json
@@ -33,11 +37,11 @@ def philox4x32_10(counter, key):
     return c
 
 
-def uniform(seed, choice, position):
+def random_bits(seed, choice, position):
     block = philox4x32_10(
         [position % (1 << 32), position >> 32, choice, 0], [seed % (1 << 32), seed >> 32]
     )
-    return ((block[0] << 32 | block[1]) >> 11) / (1 << 53)
+    return block[0] << 32 | block[1]
 
 
 def short(value):
@@ -97,6 +101,82 @@ def draw(p, u):
     return max(p)
 
 
+# The definition in F32 and integers. A double holds the exact sum, product or quotient of two F32
+# numbers closely enough that rounding it again gives the F32 result.
+POLYNOMIAL = [float.fromhex(x) for x in (
+    "0x1.41fbbcp-13", "0x1.5f3e54p-10", "0x1.3b2d4cp-7", "0x1.c6aee8p-5", "0x1.ebfbdcp-3",
+    "0x1.62e430p-1", "0x1.0p0")]
+LOG2_E = float32(1.44269504)
+
+
+def weight(logit, best, scale):
+    x = float32(float32(logit - best) * scale)
+    if not x >= -45:
+        return 0
+    whole = round(x)
+    f = float32(x - whole)
+    p = POLYNOMIAL[0]
+    for coefficient in POLYNOMIAL[1:]:
+        p = float32(float32(p * f) + coefficient)
+    return (int(p * (1 << 23)) << 21) >> -whole
+
+
+def adjusted(case):
+    """Token -> logit after bias and penalties."""
+    scores = {t: case["logits"][t] for t in range(ROWS)
+              if t not in case["padding"] and t not in case["masked"]}
+    for token, bias in case["logit_bias"]:
+        if token in scores:
+            scores[token] = float32(scores[token] + float32(bias))
+    factor = float32(case["repetition_penalty"])
+    for t in scores:
+        if t in case["prompt"] or t in case["generated"]:
+            scores[t] = float32(scores[t] / factor if scores[t] > 0 else scores[t] * factor)
+        if t in case["generated"]:
+            uses = float32(float32(case["frequency_penalty"]) * case["generated"].count(t))
+            scores[t] = float32(scores[t] - float32(float32(case["presence_penalty"]) + uses))
+    return scores
+
+
+def exact_draw(case, bits):
+    scores = adjusted(case)
+    best = ranked(scores)[0]
+    if case["temperature"] < 1e-5:
+        return best
+    scale = float32(math.log2(math.e) / case["temperature"])
+    weights = {t: weight(s, scores[best], scale) for t, s in scores.items()}
+    least = math.ceil(case["min_p"] * (1 << 44))
+    order = [t for t in ranked(scores) if weights[t] >= least]
+    if case["top_k"] > 0:
+        order = order[: case["top_k"]]
+    if case["top_p"] < 1:
+        share = int(min(case["top_p"], 1 - 2**-53) * 2.0**64)
+        bound = max(sum(weights[t] for t in order) * share >> 64, 1)
+        kept, before = [], 0
+        for t in order:
+            if before >= bound:
+                break
+            kept.append(t)
+            before += weights[t]
+        order = kept
+    target = sum(weights[t] for t in order) * bits >> 64
+    cumulative = 0
+    for t in sorted(order):
+        cumulative += weights[t]
+        if cumulative > target:
+            return t
+    raise AssertionError("no token")
+
+
+def near_border(p, u):
+    cumulative = 0.0
+    for token in sorted(p):
+        cumulative += p[token]
+        if abs(cumulative - u) < 1e-5:
+            return True
+    return False
+
+
 def logprobs(case, token, top):
     """Log-probabilities of the raw logits of all rows; padding is in the sum and never listed."""
     best = max(case["logits"])
@@ -147,7 +227,13 @@ def solve(case):
     p = distribution(case)
     seed, position = int(case["seed"]), int(case["position"])
     case["probabilities"] = [short(p.get(t, 0.0)) for t in range(ROWS)]
-    case["draws"] = [draw(p, uniform(seed, case["choice"], position + i)) for i in range(DRAWS)]
+    case["draws"] = []
+    for i in range(DRAWS):
+        bits = random_bits(seed, case["choice"], position + i)
+        case["draws"].append(exact_draw(case, bits))
+        assert case["draws"][-1] == draw(p, bits / (1 << 64)) or near_border(p, bits / (1 << 64))
+    best = max(case["logits"])
+    case["mass"] = str(sum(weight(x, best, LOG2_E) for x in case["logits"]))
     case["logprobs"] = [logprobs(case, t, 5) for t in (case["draws"][0], 0, ROWS - 1)]
     return case
 

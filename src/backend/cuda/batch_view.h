@@ -5,12 +5,6 @@
 
 namespace nibble::cuda {
 
-/// A RowDraw on the device.
-struct DrawView {
-  float scale;  // log2(e) / temperature
-  float u;
-};
-
 /// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
 struct BatchView {
   int32_t rows = 0;
@@ -27,11 +21,10 @@ struct BatchView {
   const int32_t* state_out = nullptr;      // [sequences]
   const int32_t* pages = nullptr;
   const int32_t* logit_rows = nullptr;
-  const DrawView* draws = nullptr;  // [rows], of logit rows; in a recorded pass, of rows
 };
 
 /// Integers of a batch for each row and each sequence, page tables apart.
-inline constexpr int64_t kBatchRowInts = 10;
+inline constexpr int64_t kBatchRowInts = 8;
 inline constexpr int64_t kBatchSequenceInts = 4;
 
 }  // namespace nibble::cuda

@@ -113,9 +113,6 @@ class CudaBackend final : public Backend {
   void set_sampleable(std::span<const uint32_t> bits) override {
     head_results_.set_sampleable(bits);
   }
-  std::span<const float> fetch_logits(std::span<const int32_t> indices) override {
-    return head_results_.fetch(context_, indices);
-  }
 
   void zero_state(int32_t slot) override {
     CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, slot_size(), stream_));
@@ -338,7 +335,7 @@ void CudaBackend::split_rows(const Batch& batch) {
 
 HeadOutput CudaBackend::head(const Batch& batch, Residual) {
   if (recording_) {
-    head_results_.record(context_, context_.batch.rows);
+    head_block(context_, nullptr, context_.batch.rows);
     return {};
   }
   head_results_.run(context_, batch_, batch,

@@ -367,62 +367,6 @@ TEST_P(CudaPebbleCache, RowsDoNotDependOnTheirBatch) {
   }
 }
 
-/// Recorded, launched, and in more than one block of rows: lists are of the logits that a pass
-/// without draws gives, and those can be fetched in any order.
-TEST_F(CudaPebble, ShortListsAreOfTheLogitsThatCanBeFetched) {
-  const auto backend = make_cuda_backend(model_.weights, model_.config, {}).value();
-  const auto vocab = static_cast<size_t>(model_.config.vocab_rows);
-  constexpr int32_t kSequences = 150;
-  backend->reserve({.pages = kSequences, .state_slots = kSequences, .rows_max = 256}).value();
-  std::vector<uint32_t> sampleable((vocab + 31) / 32, 0xFFFFFFF7U);
-  backend->set_sampleable(sampleable);
-  for (const int32_t count : {1, 5, 64, 70, kSequences}) {
-    Batch batch;
-    batch.tokens = random_ids(count, model_.config.vocab_rows, 40U + static_cast<uint32_t>(count));
-    batch.positions.assign(3 * batch.tokens.size(), 0);
-    for (int32_t i = 0; i < count; ++i) {
-      batch.sequences.push_back({.row_begin = i,
-                                 .row_count = 1,
-                                 .page_begin = i,
-                                 .page_count = 1,
-                                 .state_in = i,
-                                 .state_out = i,
-                                 .arithmetic = Arithmetic::generation});
-      batch.pages.push_back(i);
-      if (count < 5 || i % 5 != 2) batch.logit_rows.push_back(i);
-    }
-    const auto pass = [&] {
-      for (int32_t slot = 0; slot < count; ++slot) backend->zero_state(slot);
-      return forward(*backend, model_.config, batch);
-    };
-    const HeadOutput whole = pass();
-    ASSERT_TRUE(whole.short_lists.empty());
-    const Logits logits(whole.logits.begin(), whole.logits.end());
-    for (size_t i = 0; i < batch.logit_rows.size(); ++i)
-      batch.draws.push_back({.temperature = 0.8F, .u = static_cast<float>(i) / 200.0F});
-    const HeadOutput listed = pass();
-    ASSERT_EQ(listed.short_lists.size(), batch.logit_rows.size());
-    std::vector<int32_t> last_first;
-    for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
-      const auto row = std::span(logits).subspan(i * vocab, vocab);
-      const ShortList& found = listed.short_lists[i];
-      const auto owned = OwnedShortList::of(row, sampleable, batch.draws[i],
-                                            static_cast<int32_t>(found.tokens.size()), 64);
-      EXPECT_TRUE(found.sound && !found.all) << i << " of " << count;
-      EXPECT_TRUE(std::ranges::equal(found.tokens, owned.tokens)) << i << " of " << count;
-      EXPECT_TRUE(std::ranges::equal(found.logits, owned.logits)) << i << " of " << count;
-      EXPECT_NEAR(found.total, owned.numbers.total, mass_error(double{owned.numbers.total}));
-      last_first.push_back(static_cast<int32_t>(batch.logit_rows.size() - 1 - i));
-    }
-    const std::span<const float> fetched = backend->fetch_logits(last_first);
-    for (size_t i = 0; i < last_first.size(); ++i)
-      EXPECT_TRUE(
-          same_bits(fetched.subspan(i * vocab, vocab),
-                    std::span(logits).subspan(static_cast<size_t>(last_first[i]) * vocab, vocab)))
-          << last_first[i] << " of " << count;
-  }
-}
-
 /// A long history beside short ones.
 TEST_P(CudaPebbleCache, ALongRowDoesNotDependOnItsBatch) {
   constexpr int kSequences = 40;

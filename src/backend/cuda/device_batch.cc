@@ -1,9 +1,8 @@
-// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot, logit_rows,
-// draws x 2], per sequence [row_begin, row_count, state_in, state_out], then the page tables.
+// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot,
+// logit_rows], per sequence [row_begin, row_count, state_in, state_out], then the page tables.
 #include "backend/cuda/device_batch.h"
 
 #include <algorithm>
-#include <numbers>
 
 #include "backend/cuda/workspace.h"
 
@@ -31,7 +30,6 @@ BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
   view.page_begin = take(rows);
   view.snapshot_slot = take(rows);
   view.logit_rows = take(rows);
-  view.draws = reinterpret_cast<const DrawView*>(take(int64_t{2} * rows));
   view.row_begin = take(sequences);
   view.row_count = take(sequences);
   view.state_in = take(sequences);
@@ -92,15 +90,6 @@ void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) 
   }
   for (size_t i = 0; i < batch.logit_rows.size(); ++i)
     at(block, view_.logit_rows)[i] = device_row(batch.logit_rows[i]);
-  auto* draws =
-      reinterpret_cast<DrawView*>(at(block, reinterpret_cast<const int32_t*>(view_.draws)));
-  // A recorded head makes the logits of all rows, in their order on the device.
-  const bool by_device_row = padded && rows <= kRowBlock;
-  for (size_t i = 0; i < batch.draws.size(); ++i) {
-    const RowDraw& draw = batch.draws[i];
-    const auto row = by_device_row ? static_cast<size_t>(device_row(batch.logit_rows[i])) : i;
-    draws[row] = {.scale = static_cast<float>(std::numbers::log2e / draw.temperature), .u = draw.u};
-  }
   std::ranges::copy(batch.pages, at(block, view_.pages));
   CUDA_CHECK(cudaMemcpyAsync(device_.as<int32_t>(), block, static_cast<size_t>(ints) * 4,
                              cudaMemcpyHostToDevice, stream));

@@ -29,7 +29,7 @@ int64_t recorded_bytes(const ModelConfig& config, const PoolSizes& sizes) {
   // launch. Rounding: cudaMalloc hands out 2 MiB at a time.
   constexpr int64_t kLaunchBytes = 4096;
   constexpr int64_t kRoundingBytes = int64_t{8} << 20;
-  constexpr int64_t kLaunchesOfPass = 5;   // embedding, last norm, head, short lists
+  constexpr int64_t kLaunchesOfPass = 3;   // embedding, last norm, head
   constexpr int64_t kLaunchesOfMixer = 4;  // project, recur or attend in two, project out
   const int64_t feed_forward = config.moe ? 5 : 3;
   const int64_t launches =

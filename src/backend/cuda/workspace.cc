@@ -7,7 +7,7 @@
 #include "backend/cuda/batch_view.h"
 #include "backend/cuda/ops/attention/attention.h"
 #include "backend/cuda/ops/attention/flash_prefill.h"
-#include "backend/cuda/ops/head/short_list.h"
+#include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/route/grouped_gemm.h"
 
@@ -74,6 +74,7 @@ class Cutter {
     if (needs_.activations == Activations::f32) cut_f32();
     if (needs_.activations == Activations::declared) cut_rounded();
     cut_batch();
+    cut_choice();
     if (needs_.prompts) cut_prompt_lists();
     cut_shared();
     work_.flag = carver_.take(kInt);
@@ -128,10 +129,24 @@ class Cutter {
     const int64_t ints =
         (kBatchRowInts + kBatchSequenceInts) * rows_ + page_entries_most(config_, needs_.sizes);
     work_.batch = carver_.take(ints * kInt);
-    if (config_.vocab_rows > kListVocabMax) return;
-    const int64_t groups = list_groups(config_.vocab_rows);
-    work_.list_groups = carver_.take(row_block() * groups * int64_t{sizeof(ListGroup)});
-    work_.sampleable = carver_.take(groups * kListGroup / 8);
+  }
+
+  void cut_choice() {
+    constexpr int64_t kBiasesEach = 64;  // of a row, on average
+    constexpr int64_t kBiasesMin = 4096;
+    constexpr int64_t kCountedMin = 16384;
+    const ChoiceSizes sizes = choice_sizes(config_, needs_.sizes);
+    if (sizes.rows == 0) return;
+    const int64_t mask_bytes = choice_mask_words(config_.vocab_rows) * kInt;
+    ChoiceMemory& choice = work_.choice;
+    choice.state = carver_.take(choice_state_bytes(row_block()));
+    choice.rows = carver_.take(sizes.rows * int64_t{sizeof(ChoiceRow)});
+    choice.biases =
+        carver_.take(std::max(kBiasesMin, kBiasesEach * sizes.rows) * int64_t{sizeof(LogitBias)});
+    choice.masks = carver_.take(sizes.rows * mask_bytes);
+    choice.sampleable = carver_.take(mask_bytes);
+    choice.counts = carver_.take(sizes.tables * sizes.counts_stride * int64_t{sizeof(uint16_t)});
+    choice.counted = carver_.take(kCountedMin * int64_t{sizeof(CountedToken)});
   }
 
   void cut_prompt_lists() {
@@ -235,6 +250,16 @@ int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes) {
   if (sizes.sequences_max > 0) return std::min(sizes.rows_max, sizes.sequences_max);
   const bool recurs = config.count(LayerKind::delta_net) > 0;
   return recurs ? std::min(sizes.rows_max, sizes.state_slots) : sizes.rows_max;
+}
+
+ChoiceSizes choice_sizes(const ModelConfig& config, const PoolSizes& sizes) {
+  constexpr int64_t kRowsMost = 1024;
+  constexpr int64_t kStep = 8;  // entries of 16 bytes
+  if (config.vocab_rows > kChoiceVocabMax) return {};
+  const int64_t sequences = sequences_most(config, sizes);
+  return {.rows = std::min(sequences, kRowsMost),
+          .tables = std::min(sequences, kRowsMost),
+          .counts_stride = (config.vocab_rows + kStep - 1) / kStep * kStep};
 }
 
 WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,

@@ -58,6 +58,25 @@ struct PromptMemory {
   PromptMlpMemory mlp;
 };
 
+/// Sizes of what a TokenChooser keeps.
+struct ChoiceSizes {
+  int64_t rows = 0;           // logit rows of a pass; 0: tokens are chosen on the host
+  int64_t tables = 0;         // sequences whose tokens are counted
+  int64_t counts_stride = 0;  // entries of a table
+};
+ChoiceSizes choice_sizes(const ModelConfig& config, const PoolSizes& sizes);
+
+/// Memory of a TokenChooser (ops/head/choose_token.h).
+struct ChoiceMemory {
+  DeviceSlice state;       // of kRowBlock rows
+  DeviceSlice rows;        // ChoiceRow [rows]
+  DeviceSlice biases;      // LogitBias
+  DeviceSlice masks;       // U32 [rows][choice_mask_words(vocab)]
+  DeviceSlice sampleable;  // U32 [choice_mask_words(vocab)]
+  DeviceSlice counts;      // U16 [tables][counts_stride]
+  DeviceSlice counted;     // CountedToken
+};
+
 /// Row strides of BF16 inputs of linears are padded_columns(), times `parts`; the padding stays
 /// zero. What is needed at different times lies in the same memory.
 struct Workspace {
@@ -95,11 +114,9 @@ struct Workspace {
   DeviceSlice gate_up;  // F32 [2][places][act columns]
   DeviceSlice rest;     // F32 [places][hidden or act columns], zero between products
 
-  DeviceSlice batch;  // I32, a DeviceBatch
-  DeviceSlice
-      list_groups;  // ListGroup [row block][list_groups(vocab)]; nothing for a vocabulary beyond
-  DeviceSlice sampleable;  // kListVocabMax. Bits of [list_groups(vocab) * kListGroup] tokens
-  PromptMemory prompt;     // nothing without prompt kernels
+  DeviceSlice batch;    // I32, a DeviceBatch
+  ChoiceMemory choice;  // nothing for a vocabulary beyond kChoiceVocabMax
+  PromptMemory prompt;  // nothing without prompt kernels
 
   DeviceSlice shared;       // of one block of the model after another; from here on slices of it:
   DeviceSlice partial;      // partial results of attention

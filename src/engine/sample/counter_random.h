@@ -23,13 +23,12 @@ inline PhiloxBlock philox4x32(PhiloxBlock counter, std::array<uint32_t, 2> key) 
   return counter;
 }
 
-/// Uniform in [0, 1) with 53 bits. `position` counts the tokens of the whole sequence.
-inline double uniform_at(uint64_t seed, uint32_t choice, uint64_t position) {
+/// 64 uniform random bits. `position` counts the tokens of the whole sequence.
+inline uint64_t random_bits_at(uint64_t seed, uint32_t choice, uint64_t position) {
   const PhiloxBlock block = philox4x32(
       {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), choice, 0},
       {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  const uint64_t bits = (uint64_t{block[0]} << 32 | block[1]) >> 11;
-  return static_cast<double>(bits) * 0x1.0p-53;
+  return uint64_t{block[0]} << 32 | block[1];
 }
 
 }  // namespace nibble

@@ -7,11 +7,8 @@ namespace nibble {
 namespace {
 
 void sample_row(Sampler& sampler, SampleRow& row) {
-  if (row.sampled) return;
-  if (row.logits.empty())
-    row.sampled = sampler.sample(*row.short_list, *row.params, row.history, row.position, row.mask);
-  else
-    row.sampled = sampler.sample(row.logits, *row.params, row.history, row.position, row.mask);
+  if (!row.sampled)
+    row.sampled = Sampler::result_of(sampler.choose(row.logits, row.choice), row.choice.rule);
 }
 
 }  // namespace
@@ -26,13 +23,12 @@ RowSampler::RowSampler(const Sampler& sampler, int threads) : pool_(threads) {
 void RowSampler::sample(std::span<SampleRow> rows) {
   // Below this many steps a row is faster than waking a thread.
   constexpr size_t kStepsPerThread = 65536;
-  constexpr size_t kStepsOfShortList = 1024;
   if (rows.empty()) return;
   size_t steps = 1;  // of the dearest row
   for (const SampleRow& row : rows)
     if (!row.sampled)
-      steps = std::max({steps, row.logits.size(), row.short_list ? kStepsOfShortList : 0,
-                        row.history.prompt.size() + row.history.generated.size()});
+      steps = std::max({steps, row.logits.size(),
+                        row.choice.history.prompt.size() + row.choice.history.generated.size()});
   const size_t grain = std::max<size_t>(1, kStepsPerThread / steps);
   pool_.parallel_for(rows.size(), grain, [&](size_t begin, size_t end) {
     Sampler* sampler = nullptr;

@@ -15,14 +15,9 @@ namespace nibble {
 
 /// One row to sample; everything it names must stay while sample() runs.
 struct SampleRow {
-  std::span<const float> logits;          // [vocab_rows]; or empty, and
-  const ShortList* short_list = nullptr;  // its short list
-  const SamplingParams* params = nullptr;
-  TokenHistory history;
-  uint64_t position = 0;
-  std::span<const uint32_t> mask;               // may be empty
-  std::optional<Result<SampledToken>> sampled;  // the answer; stays empty where the short list
-                                                // leaves it open
+  std::span<const float> logits;  // [vocab_rows]; may be empty where `sampled` is there already
+  TokenChoice choice;
+  std::optional<Result<SampledToken>> sampled;  // the answer
 };
 
 class RowSampler {

@@ -26,8 +26,7 @@ TEST(RowSampler, RowsDoNotDependOnEachOtherOrOnThreads) {
     std::vector<SampleRow> rows(kRows);
     for (size_t i = 0; i < kRows; ++i) {
       rows[i].logits = std::span(logits).subspan(i * kVocab, kVocab);
-      rows[i].params = &params[i];
-      rows[i].position = 100 + i;
+      rows[i].choice = Sampler::choice_of(params[i], {}, 100 + i);
     }
     sampler.sample(rows);
     for (size_t i = 0; i < kRows; ++i) {

@@ -1,9 +1,10 @@
-// Order of operations: engine/sample/sampling_params.h.
+// Order of operations: model/token_choice.h.
 #include "engine/sample/sampler.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "engine/planted_bug.h"
 #include "engine/sample/counter_random.h"
@@ -20,42 +21,101 @@ bool below_infinity(std::span<const float> logits) {
   return sound;
 }
 
+Error not_finite_error() {
+  return make_error(ErrorCode::corrupt, {.what = "the model computed a logit that is not a number",
+                                         .advice = "check the model with nibble verify"});
+}
+
+/// `share` of 2^64, rounded down; below 2^64 - 1.
+uint64_t of_two_to_64(double share) {
+  constexpr double kLargest = 1.0 - 0x1.0p-53;
+  return static_cast<uint64_t>(std::clamp(share, 0.0, kLargest) * 0x1.0p64);
+}
+
+ChoiceRule rule_of(const SamplingParams& params, uint64_t position) {
+  ChoiceRule rule;
+  if (!params.greedy())
+    rule.scale = std::max(static_cast<float>(std::numbers::log2e / params.temperature),
+                          std::numeric_limits<float>::min());
+  rule.repetition = static_cast<float>(params.repetition_penalty);
+  rule.presence = static_cast<float>(params.presence_penalty);
+  rule.frequency = static_cast<float>(params.frequency_penalty);
+  const double weight = std::clamp(params.min_p, 0.0, 1.0) * 0x1.0p44;
+  static_assert(kWeightBits == 44);
+  rule.min_weight = static_cast<uint64_t>(std::ceil(weight));
+  if (params.top_p < 1.0) rule.top_p = of_two_to_64(params.top_p);
+  rule.u = random_bits_at(params.seed, planted(kBugRngIgnoresChoice) ? 0 : params.choice, position);
+  rule.top_k = std::max(params.top_k, 0);
+  rule.top_logprobs = params.top_logprobs;
+  return rule;
+}
+
+PositionLogprobs logprobs_of(const ChosenToken& chosen) {
+  const auto best = static_cast<double>(chosen.best);
+  const double sum = static_cast<double>(chosen.mass) * 0x1.0p-44;
+  const double log_total = std::isfinite(best) ? best + std::log(sum) : 0.0;
+  const auto entry = [&](const TokenLogit& of) {
+    return TokenLogprob{of.token, static_cast<double>(of.logit) - log_total};
+  };
+  PositionLogprobs result{.chosen = entry(chosen.chosen), .top = {}, .rank = chosen.rank};
+  for (const TokenLogit& of : chosen.top) result.top.push_back(entry(of));
+  return result;
+}
+
 }  // namespace
 
 Sampler::Sampler(int32_t vocab_rows, std::vector<uint32_t> sampleable)
     : vocab_rows_(vocab_rows), sampleable_(std::move(sampleable)) {
-  CHECK(vocab_rows_ > 0, "vocab_rows ", vocab_rows_);
+  CHECK(vocab_rows_ > 0 && vocab_rows_ <= 1 << (63 - kWeightBits), "vocab_rows ", vocab_rows_);
   CHECK(sampleable_.size() == (static_cast<size_t>(vocab_rows_) + 31) / 32, "mask words ",
         sampleable_.size(), " for ", vocab_rows_, " rows");
   slot_of_token_.assign(static_cast<size_t>(vocab_rows_), 0);
   count_of_token_.assign(static_cast<size_t>(vocab_rows_), 0);
 }
 
-Error Sampler::not_finite_error() {
-  return make_error(ErrorCode::corrupt, {.what = "the model computed a logit that is not a number",
-                                         .advice = "check the model with nibble verify"});
-}
-
 std::vector<uint32_t> Sampler::all_sampleable(int32_t vocab_rows) {
   return std::vector<uint32_t>((static_cast<size_t>(vocab_rows) + 31) / 32, ~0U);
+}
+
+TokenChoice Sampler::choice_of(const SamplingParams& params, const TokenHistory& history,
+                               uint64_t position, std::span<const uint32_t> mask) {
+  return {.rule = rule_of(params, position),
+          .bias = params.logit_bias,
+          .history = history,
+          .mask = mask};
 }
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits, const SamplingParams& params,
                                      const TokenHistory& history, uint64_t position,
                                      std::span<const uint32_t> mask) {
-  CHECK(static_cast<int32_t>(logits.size()) == vocab_rows_, "logits ", logits.size());
-  CHECK(mask.empty() || mask.size() == sampleable_.size(), "mask words ", mask.size());
-  if (!below_infinity(logits)) return not_finite_error();
-  gather(logits, mask);
-  if (candidates_.empty())
+  const TokenChoice choice = choice_of(params, history, position, mask);
+  return result_of(choose(logits, choice), choice.rule);
+}
+
+Result<SampledToken> Sampler::result_of(const ChosenToken& chosen, const ChoiceRule& rule) {
+  if (!chosen.sound) return not_finite_error();
+  if (chosen.token < 0)
     return make_error(ErrorCode::invalid_argument,
                       {.what = "no token may follow: every token of the vocabulary is masked"});
-  apply_bias_and_penalties(params, history);
-  SampledToken result;
-  result.token = draw(params, position);
-  if (params.wants_logprobs())
-    result.logprobs = raw_logprobs(logits, result.token, params.top_logprobs);
+  SampledToken result{.token = chosen.token, .logprobs = {}};
+  if (rule.top_logprobs >= 0) result.logprobs = logprobs_of(chosen);
   return result;
+}
+
+ChosenToken Sampler::choose(std::span<const float> logits, const TokenChoice& choice) {
+  CHECK(static_cast<int32_t>(logits.size()) == vocab_rows_, "logits ", logits.size());
+  CHECK(choice.mask.empty() || choice.mask.size() == sampleable_.size(), "mask words ",
+        choice.mask.size());
+  ChosenToken out;
+  out.sound = below_infinity(logits);
+  if (!out.sound) return out;
+  gather(logits, choice.mask);
+  if (candidates_.empty()) return out;
+  if (!choice.bias.empty()) apply_bias(choice.bias);
+  if (choice.rule.penalizes()) apply_penalties(choice.rule, choice.history);
+  out.token = draw(choice.rule);
+  if (choice.rule.top_logprobs >= 0) describe(logits, out.token, choice.rule.top_logprobs, out);
+  return out;
 }
 
 Result<PositionLogprobs> Sampler::logprobs(std::span<const float> logits, int32_t token,
@@ -63,7 +123,9 @@ Result<PositionLogprobs> Sampler::logprobs(std::span<const float> logits, int32_
   CHECK(static_cast<int32_t>(logits.size()) == vocab_rows_, "logits ", logits.size());
   CHECK(token >= 0 && token < vocab_rows_ && top >= 0, "token ", token, ", top ", top);
   if (!below_infinity(logits)) return not_finite_error();
-  return raw_logprobs(logits, token, top);
+  ChosenToken out;
+  describe(logits, token, top, out);
+  return logprobs_of(out);
 }
 
 void Sampler::gather(std::span<const float> logits, std::span<const uint32_t> mask) {
@@ -71,13 +133,9 @@ void Sampler::gather(std::span<const float> logits, std::span<const uint32_t> ma
   for (int32_t token = 0; token < vocab_rows_; ++token) {
     if (!has_token(sampleable_, token) && !planted(kBugPaddingSampleable)) continue;
     if (!mask.empty() && !has_token(mask, token)) continue;
-    add_candidate(static_cast<double>(logits[static_cast<size_t>(token)]), token);
+    slot_of_token_[static_cast<size_t>(token)] = static_cast<int32_t>(candidates_.size());
+    candidates_.push_back({.logit = logits[static_cast<size_t>(token)], .token = token});
   }
-}
-
-void Sampler::add_candidate(double logit, int32_t token) {
-  slot_of_token_[static_cast<size_t>(token)] = static_cast<int32_t>(candidates_.size());
-  candidates_.push_back({.logit = logit, .token = token});
 }
 
 /// Index of a token's candidate, or -1. The slots of other tokens may be old ones.
@@ -88,56 +146,56 @@ int32_t Sampler::slot_of(int32_t token) const {
   return slot < candidates_.size() && candidates_[slot].token == token ? at : -1;
 }
 
-void Sampler::apply_bias_and_penalties(const SamplingParams& params, const TokenHistory& history) {
-  const auto slot = [this](int32_t token) { return slot_of(token); };
-  for (const LogitBias& entry : params.logit_bias)
-    if (const int32_t at = slot(entry.token); at >= 0)
-      candidates_[static_cast<size_t>(at)].logit += entry.bias;
+void Sampler::apply_bias(std::span<const LogitBias> bias) {
+  for (const LogitBias& entry : bias) {
+    const int32_t at = slot_of(entry.token);
+    if (at < 0) continue;
+    float& logit = candidates_[static_cast<size_t>(at)].logit;
+    logit = ordered_logit(choice::sum(logit, entry.bias));
+  }
+}
 
-  const double repetition = params.repetition_penalty;
-  const bool additive = params.presence_penalty != 0.0 || params.frequency_penalty != 0.0;
-  if (repetition == 1.0 && !additive) return;
+void Sampler::apply_penalties(const ChoiceRule& rule, const TokenHistory& history) {
   constexpr int32_t kOnlyInPrompt = -1;  // in count_of_token_
   for (const auto said : {history.generated, history.drafted})
     for (const int32_t token : said)
-      if (slot(token) >= 0) ++count_of_token_[static_cast<size_t>(token)];
+      if (slot_of(token) >= 0) ++count_of_token_[static_cast<size_t>(token)];
   for (const int32_t token : history.prompt)
-    if (slot(token) >= 0 && count_of_token_[static_cast<size_t>(token)] == 0)
+    if (slot_of(token) >= 0 && count_of_token_[static_cast<size_t>(token)] == 0)
       count_of_token_[static_cast<size_t>(token)] =
           planted(kBugPresenceCountsPrompt) ? 1 : kOnlyInPrompt;
 
   const auto penalize = [&](int32_t token) {
-    const int32_t at = slot(token);
+    const int32_t at = slot_of(token);
     if (at < 0) return;
     int32_t& count = count_of_token_[static_cast<size_t>(token)];
     if (count == 0) return;  // done already
-    double& logit = candidates_[static_cast<size_t>(at)].logit;
-    logit = logit > 0.0 ? logit / repetition : logit * repetition;
-    if (count > 0) logit -= params.presence_penalty + params.frequency_penalty * count;
+    float& logit = candidates_[static_cast<size_t>(at)].logit;
+    logit = ordered_logit(penalized(logit, rule, std::clamp(count, 0, kCountedMost)));
     count = 0;
   };
   for (const auto said : {history.generated, history.drafted, history.prompt})
     for (const int32_t token : said) penalize(token);
 }
 
-int32_t Sampler::draw(const SamplingParams& params, uint64_t position) {
+int32_t Sampler::draw(const ChoiceRule& rule) {
   // `better` is a strict order, so min_element finds the best.
   const Candidate best = *std::min_element(candidates_.begin(), candidates_.end(), better);
-  if (params.greedy() || !std::isfinite(best.logit)) return best.token;
-  // min-p and top-k both keep the best so many, so their order is free: the cheaper one first.
-  const bool cut = params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size();
-  if (cut) keep_best(params.top_k);
-  for (Candidate& c : candidates_) c.weight = std::exp((c.logit - best.logit) / params.temperature);
-  if (params.min_p > 0.0)
-    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params.min_p; });
-  if (params.top_p < 1.0) keep_nucleus(params.top_p);
-  if (cut || params.top_p < 1.0) std::ranges::sort(candidates_, {}, &Candidate::token);
-  return pick(uniform_of(params, position));
-}
-
-double Sampler::uniform_of(const SamplingParams& params, uint64_t position) {
-  const uint32_t choice = planted(kBugRngIgnoresChoice) ? 0 : params.choice;
-  return uniform_at(params.seed, choice, position);
+  if (rule.scale == 0.0F || !std::isfinite(best.logit)) return best.token;
+  const auto weigh = [&] {
+    for (Candidate& c : candidates_) c.weight = choice_weight(c.logit, best.logit, rule.scale);
+  };
+  if (rule.min_weight > 0) {
+    weigh();
+    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < rule.min_weight; });
+  }
+  const bool cut = rule.top_k > 0 && static_cast<size_t>(rule.top_k) < candidates_.size();
+  if (cut) keep_best(rule.top_k);
+  if (rule.min_weight == 0) weigh();
+  const bool nucleus = rule.top_p != ChoiceRule::kKeepAll;
+  if (nucleus) keep_nucleus(rule.top_p);
+  if (cut || nucleus) std::ranges::sort(candidates_, {}, &Candidate::token);
+  return pick(rule.u);
 }
 
 void Sampler::keep_best(int32_t count) {
@@ -145,17 +203,18 @@ void Sampler::keep_best(int32_t count) {
   candidates_.resize(static_cast<size_t>(count));
 }
 
-/// A candidate stays while the mass of those before it, the best first, is below top_p. Sorts only
-/// as far as it looks.
-void Sampler::keep_nucleus(double top_p) {
+/// A candidate stays while the weight of those before it, the best first, is below the bound. Sorts
+/// only as far as it looks.
+void Sampler::keep_nucleus(uint64_t top_p) {
   constexpr size_t kSortedFirst = 256;
-  double total = 0.0;
+  uint64_t total = 0;
   for (const Candidate& c : candidates_) total += c.weight;
+  const uint64_t bound = nucleus_bound(total, top_p);
   const auto begin = candidates_.begin();
-  double before = 0.0;
+  uint64_t before = 0;
   size_t kept = 0;
   size_t sorted = 0;
-  while (kept < candidates_.size() && (kept == 0 || before < top_p * total)) {
+  while (kept < candidates_.size() && before < bound) {
     if (kept == sorted) {
       sorted = std::min(std::max(2 * sorted, kSortedFirst), candidates_.size());
       const auto middle = begin + static_cast<ptrdiff_t>(sorted);
@@ -168,47 +227,37 @@ void Sampler::keep_nucleus(double top_p) {
   candidates_.resize(kept);
 }
 
-/// Inverse of the cumulative distribution, tokens in ascending order; u in [0, 1).
-int32_t Sampler::pick(double u) const {
-  double total = 0.0;
+/// Inverse of the cumulative distribution, tokens in ascending order. The best token weighs
+/// something, so the target is below the sum.
+int32_t Sampler::pick(uint64_t u) const {
+  uint64_t total = 0;
   for (const Candidate& c : candidates_) total += c.weight;
-  const double target = u * total;
-  double cumulative = 0.0;
-  int32_t last_possible = candidates_.front().token;
+  const uint64_t target = choice_target(total, u);
+  uint64_t cumulative = 0;
   for (const Candidate& c : candidates_) {
-    if (c.weight > 0.0) last_possible = c.token;
     cumulative += c.weight;
     if (cumulative > target) return c.token;
   }
-  return last_possible;  // rounding left the target at the very end
+  CHECK(false, "a draw of ", target, " from ", total);
 }
 
-PositionLogprobs Sampler::raw_logprobs(std::span<const float> logits, int32_t chosen,
-                                       int32_t top) const {
-  const double max = *std::max_element(logits.begin(), logits.end());
-  double sum = 0.0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
-  const double log_total = std::isfinite(max) ? max + std::log(sum) : 0.0;
-  const auto logit_of = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
-  const auto entry = [&](int32_t token) {
-    return TokenLogprob{token, static_cast<double>(logit_of(token)) - log_total};
-  };
-  const auto likelier = [&](int32_t a, int32_t b) {
-    return logit_of(a) > logit_of(b) || (logit_of(a) == logit_of(b) && a < b);
-  };
-  PositionLogprobs result{.chosen = entry(chosen), .top = {}};
-  std::vector<int32_t> tokens;
-  for (int32_t token = 0; token < vocab_rows_; ++token) {
-    if (!has_token(sampleable_, token)) continue;
-    result.rank += likelier(token, chosen) ? 1 : 0;
-    if (top > 0) tokens.push_back(token);
+void Sampler::describe(std::span<const float> logits, int32_t token, int32_t top,
+                       ChosenToken& out) const {
+  const auto logit_of = [&](int32_t of) { return TokenLogit{of, logits[static_cast<size_t>(of)]}; };
+  out.token = token;
+  out.chosen = logit_of(token);
+  out.best = *std::max_element(logits.begin(), logits.end());
+  if (std::isfinite(out.best))
+    for (const float logit : logits) out.mass += choice_weight(logit, out.best, kLog2E);
+  const auto most = static_cast<size_t>(top);
+  for (int32_t other = 0; other < vocab_rows_; ++other) {
+    if (!has_token(sampleable_, other)) continue;
+    const TokenLogit candidate = logit_of(other);
+    out.rank += better(candidate, out.chosen) ? 1 : 0;
+    if (most == 0 || (out.top.size() == most && !better(candidate, out.top.back()))) continue;
+    if (out.top.size() == most) out.top.pop_back();
+    out.top.insert(std::ranges::upper_bound(out.top, candidate, better), candidate);
   }
-  const size_t count = std::min(static_cast<size_t>(top), tokens.size());
-  std::partial_sort(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count), tokens.end(),
-                    likelier);
-  tokens.resize(count);
-  for (const int32_t token : tokens) result.top.push_back(entry(token));
-  return result;
 }
 
 }  // namespace nibble

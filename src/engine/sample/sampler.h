@@ -1,5 +1,6 @@
-// Sampler: from one row of logits to one token, in double precision. The exact oracle of sampling:
-// a backend that samples on its device is tested against it. Holds no randomness of its own.
+// Sampler: from one row of logits to one token, in the arithmetic of model/token_choice.h. A
+// backend that chooses tokens on its device is tested against it bit for bit. It holds no
+// randomness of its own.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 #include "base/result.h"
 #include "engine/sample/sampling_params.h"
-#include "model/short_list.h"
+#include "model/token_choice.h"
 
 namespace nibble {
 
@@ -30,38 +31,32 @@ struct SampledToken {
   std::optional<PositionLogprobs> logprobs;
 };
 
-/// The tokens a sequence has seen, as the penalties need them.
-struct TokenHistory {
-  std::span<const int32_t> prompt;
-  std::span<const int32_t> generated;
-  std::span<const int32_t> drafted = {};  // after them, not accepted yet
-};
-
 class Sampler {
  public:
   /// `sampleable`: one bit per vocabulary row (token t at bit t % 32 of word t / 32); a clear bit
   /// is never sampled or listed: padding rows, and ids the tokenizer does not know.
   Sampler(int32_t vocab_rows, std::vector<uint32_t> sampleable);
 
-  /// One token. `logits` [vocab_rows]; `position`: index in the sequence of the token being made;
-  /// `mask`: the constraint's bits, or empty. Errors: corrupt (a logit is NaN or +infinity),
-  /// invalid_argument (nothing may be sampled).
+  /// The choice of the token at index `position` of a sequence. The spans are those of the
+  /// arguments.
+  static TokenChoice choice_of(const SamplingParams& params, const TokenHistory& history,
+                               uint64_t position, std::span<const uint32_t> mask = {});
+
+  /// One token. `logits` [vocab_rows].
+  ChosenToken choose(std::span<const float> logits, const TokenChoice& choice);
+
+  /// The token and the log-probabilities that a choice by `rule` has found, here or on a device.
+  /// Errors: corrupt (a logit is NaN or +infinity), invalid_argument (nothing may be sampled).
+  static Result<SampledToken> result_of(const ChosenToken& chosen, const ChoiceRule& rule);
+
+  /// choice_of(), choose() and result_of() in one.
   Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                               const TokenHistory& history, uint64_t position,
                               std::span<const uint32_t> mask = {});
 
-  /// The same token or error from a short list of the row (made with draw_of() of these parameters
-  /// and this position), where the list proves which it is. Empty: the whole row is needed; always
-  /// so when log-probabilities are wanted.
-  std::optional<Result<SampledToken>> sample(const ShortList& list, const SamplingParams& params,
-                                             const TokenHistory& history, uint64_t position,
-                                             std::span<const uint32_t> mask = {});
-  /// The facts of a draw that the maker of a short list needs.
-  static RowDraw draw_of(const SamplingParams& params, uint64_t position);
-
   /// The log-probabilities of `token`, given by the caller: a prompt token under the logits of the
   /// position before it. `logits` [vocab_rows]; `top`: how many of the best are listed as well, 0
-  /// or more. Errors: corrupt, as sample().
+  /// or more. Errors: corrupt, as result_of().
   Result<PositionLogprobs> logprobs(std::span<const float> logits, int32_t token,
                                     int32_t top) const;
 
@@ -72,34 +67,23 @@ class Sampler {
 
  private:
   struct Candidate {
-    double logit = 0.0;
-    double weight = 0.0;  // its probability times an unknown constant; set by draw()
+    float logit = 0.0F;
     int32_t token = 0;
+    uint64_t weight = 0;  // set by draw()
   };
   /// A strict order.
   static constexpr auto better = [](const auto& a, const auto& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
   };
-  static double uniform_of(const SamplingParams& params, uint64_t position);
-  static Error not_finite_error();
   void gather(std::span<const float> logits, std::span<const uint32_t> mask);
-  void add_candidate(double logit, int32_t token);
   int32_t slot_of(int32_t token) const;
-  void apply_bias_and_penalties(const SamplingParams& params, const TokenHistory& history);
-  int32_t draw(const SamplingParams& params, uint64_t position);
+  void apply_bias(std::span<const LogitBias> bias);
+  void apply_penalties(const ChoiceRule& rule, const TokenHistory& history);
+  int32_t draw(const ChoiceRule& rule);
   void keep_best(int32_t count);
-  void keep_nucleus(double top_p);
-  int32_t pick(double u) const;
-  // Sampling from a short list is in sampler_short_list.cc.
-  enum class Known : uint8_t { no, yes };
-  Known gather(const ShortList& list, const SamplingParams& params, std::span<const uint32_t> mask);
-  std::optional<int32_t> draw(const ShortList& list, const SamplingParams& params,
-                              uint64_t position, std::span<const uint32_t> mask);
-  struct MassBounds;
-  MassBounds closed_mass() const;
-  Known keep_nucleus(double top_p, const MassBounds& total);
-  std::optional<int32_t> pick_drawn(const ShortList& list, double temperature, double u) const;
-  PositionLogprobs raw_logprobs(std::span<const float> logits, int32_t chosen, int32_t top) const;
+  void keep_nucleus(uint64_t top_p);
+  int32_t pick(uint64_t u) const;
+  void describe(std::span<const float> logits, int32_t token, int32_t top, ChosenToken& out) const;
 
   int32_t vocab_rows_;
   std::vector<uint32_t> sampleable_;

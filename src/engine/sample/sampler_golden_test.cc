@@ -1,5 +1,5 @@
-// The sampler against tools/oracle/sampler_golden.py: each draw, each log-probability and rank, and
-// by a chi-square test the distribution of many draws.
+// The sampler against tools/oracle/sampler_golden.py: each draw, each mass, each log-probability
+// and rank, and by a chi-square test the distribution of many draws.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,8 +38,8 @@ struct Case {
               .choice = static_cast<uint32_t>(at("choice").as_int()),
               .top_logprobs = 5};
     for (const Json& entry : at("logit_bias").as_array())
-      params.logit_bias.push_back(
-          {static_cast<int32_t>(entry.as_array()[0].as_int()), entry.as_array()[1].as_double()});
+      params.logit_bias.push_back({static_cast<int32_t>(entry.as_array()[0].as_int()),
+                                   static_cast<float>(entry.as_array()[1].as_double())});
     for (const Json& p : at("probabilities").as_array()) probabilities.push_back(p.as_double());
     mask = without("masked");
   }
@@ -76,13 +76,13 @@ const Json& file() {
 void expect_logprobs(const PositionLogprobs& found, const Json& expected,
                      const std::string& where) {
   EXPECT_EQ(found.chosen.token, expected.find("token")->as_int()) << where;
-  EXPECT_NEAR(found.chosen.logprob, expected.find("logprob")->as_double(), 1e-10) << where;
+  EXPECT_NEAR(found.chosen.logprob, expected.find("logprob")->as_double(), 1e-6) << where;
   EXPECT_EQ(found.rank, expected.find("rank")->as_int()) << where;
   const Json::Array& top = expected.find("top")->as_array();
   ASSERT_EQ(found.top.size(), top.size()) << where;
   for (size_t i = 0; i < top.size(); ++i) {
     EXPECT_EQ(found.top[i].token, top[i].as_array()[0].as_int()) << where;
-    EXPECT_NEAR(found.top[i].logprob, top[i].as_array()[1].as_double(), 1e-10) << where;
+    EXPECT_NEAR(found.top[i].logprob, top[i].as_array()[1].as_double(), 1e-6) << where;
   }
 }
 
@@ -95,6 +95,10 @@ TEST(SamplerGolden, EveryDrawAndLogprobIsTheOracles) {
     uint64_t position = std::stoull(c.at("position").as_string());
     for (const int32_t wanted : ids(c.at("draws")))
       EXPECT_EQ(c.sample(sampler, position++).token, wanted) << where << " at " << position - 1;
+    const TokenChoice choice =
+        Sampler::choice_of(c.params, {c.prompt, c.generated}, position, c.mask);
+    EXPECT_EQ(sampler.choose(c.logits, choice).mass, std::stoull(c.at("mass").as_string()))
+        << where;
     const Json::Array& logprobs = c.at("logprobs").as_array();
     const SampledToken first = c.sample(sampler, std::stoull(c.at("position").as_string()));
     expect_logprobs(*first.logprobs, logprobs[0], where);

@@ -1,16 +1,14 @@
 // SamplingParams: how one sequence chooses its tokens. Meanings and order are vLLM's: bias, then
-// penalties, temperature, min-p, top-k, top-p; log-probabilities are those of the raw logits.
+// penalties, temperature, min-p, top-k, top-p; log-probabilities are those of the raw logits. The
+// exact arithmetic is in model/token_choice.h.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-namespace nibble {
+#include "model/token_choice.h"
 
-struct LogitBias {
-  int32_t token = 0;
-  double bias = 0.0;
-};
+namespace nibble {
 
 struct SamplingParams {
   double temperature = 1.0;         // below kGreedyBelow: the largest logit, lowest id on a tie

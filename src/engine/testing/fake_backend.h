@@ -11,9 +11,11 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "engine/sample/sampler.h"
 #include "model/backend.h"
 #include "model/forward.h"
 #include "model/host_pools.h"
@@ -31,8 +33,8 @@ class FakeBackend final : public Backend {
     uint64_t nan_every = 0;
     /// True if generated tokens leave other bits than the same tokens of a prompt.
     bool two_arithmetics = true;
-    /// Tokens of its short lists, whose masses are as far off as they may; 0: it gives all logits.
-    int32_t short_list_tokens = 0;
+    /// True if it chooses tokens itself where the batch lets it; else it gives logits.
+    bool chooses = false;
   };
 
   FakeBackend() : FakeBackend(Model{}) {}
@@ -185,21 +187,14 @@ class FakeBackend final : public Backend {
       const std::vector<float> logits = logits_of(mix(row_state_[at], row_pages_[at]));
       logits_.insert(logits_.end(), logits.begin(), logits.end());
     }
-    if (model_.short_list_tokens == 0 || batch.draws.empty())
-      return {.logits = logits_, .hidden = {}, .short_lists = {}};
-    make_short_lists(batch);
-    return {.logits = {}, .hidden = {}, .short_lists = short_lists_};
+    if (!model_.chooses || batch.choices.empty())
+      return {.logits = logits_, .hidden = {}, .chosen = {}};
+    chosen_.clear();
+    for (size_t i = 0; i < batch.choices.size(); ++i) chosen_.push_back(choose(batch, i));
+    return {.logits = {}, .hidden = {}, .chosen = chosen_};
   }
   void set_sampleable(std::span<const uint32_t> bits) override {
-    sampleable_.assign(bits.begin(), bits.end());
-  }
-  std::span<const float> fetch_logits(std::span<const int32_t> indices) override {
-    fetched_.clear();
-    for (const int32_t index : indices) {
-      const auto row = logits_.begin() + ptrdiff_t{index} * kVocab;
-      fetched_.insert(fetched_.end(), row, row + kVocab);
-    }
-    return fetched_;
+    sampler_ = Sampler(kVocab, {bits.begin(), bits.end()});
   }
 
   void zero_state(int32_t slot) override { state(slot)[0] = kStateSeed; }
@@ -307,18 +302,18 @@ class FakeBackend final : public Backend {
   std::span<uint64_t> state(int32_t slot) {
     return std::span(states_).subspan(static_cast<size_t>(slot) * slot_words(), slot_words());
   }
-  void make_short_lists(const Batch& batch) {
-    constexpr int32_t kGroup = 8;
-    owned_lists_.clear();
-    short_lists_.clear();
-    for (size_t i = 0; i < batch.draws.size(); ++i)
-      owned_lists_.push_back(OwnedShortList::of(std::span(logits_).subspan(i * kVocab, kVocab),
-                                                sampleable_, batch.draws[i],
-                                                model_.short_list_tokens, kGroup));
-    for (size_t i = 0; i < owned_lists_.size(); ++i) {
-      owned_lists_[i].perturb(i % 2 == 0 ? 0.9 : -0.9);
-      short_lists_.push_back(owned_lists_[i].view());
-    }
+  /// A device counts the tokens of a sequence as they come: what it has seen under a serial must
+  /// stay.
+  ChosenToken choose(const Batch& batch, size_t row) {
+    const TokenHistory& history = batch.choices[row].history;
+    CHECK(history.serial > 0, "a history without a serial");
+    std::vector<int32_t> now(history.prompt.begin(), history.prompt.end());
+    now.insert(now.end(), history.generated.begin(), history.generated.end());
+    std::vector<int32_t>& before = said_[history.serial];
+    CHECK(before.size() <= now.size() && std::equal(before.begin(), before.end(), now.begin()),
+          "the history of serial ", history.serial, " is another one now");
+    before = std::move(now);
+    return sampler_.choose(std::span(logits_).subspan(row * kVocab, kVocab), batch.choices[row]);
   }
   size_t slot_words() const { return 1 + static_cast<size_t>(sizes_.replay_rows); }
 
@@ -332,10 +327,9 @@ class FakeBackend final : public Backend {
   std::vector<uint64_t> row_state_;
   std::vector<uint64_t> row_pages_;
   std::vector<float> logits_;
-  std::vector<float> fetched_;
-  std::vector<uint32_t> sampleable_;
-  std::vector<OwnedShortList> owned_lists_;
-  std::vector<ShortList> short_lists_;
+  Sampler sampler_{kVocab, Sampler::all_sampleable(kVocab)};
+  std::map<uint64_t, std::vector<int32_t>> said_;  // by serial, as last seen
+  std::vector<ChosenToken> chosen_;
 };
 
 }  // namespace nibble

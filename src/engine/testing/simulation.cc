@@ -130,10 +130,9 @@ EngineSettings Life::random_settings(std::mt19937_64& random) {
 
 FakeBackend::Model random_model(const EngineSettings& settings, std::mt19937_64& random) {
   const bool with_nan = random() % 8 == 0;
-  constexpr std::array<int32_t, 5> kShortLists = {0, 1, 4, 16, FakeBackend::kVocab};
   return {.nan_every = with_nan ? uint64_t{2000} : 0,
           .two_arithmetics = settings.cache != CacheMode::fast,
-          .short_list_tokens = kShortLists[random() % kShortLists.size()]};
+          .chooses = random() % 2 == 0};
 }
 
 class DrafterOf final : public Drafter {
@@ -202,7 +201,7 @@ SequenceRequest Life::random_request() {
   if (chance(0.2)) request.sampling.top_p = one_of({0.1, 0.5, 0.9});
   if (chance(0.1)) request.sampling.min_p = 0.3;
   if (chance(0.1)) request.sampling.presence_penalty = one_of({-0.5, 0.5, 2.0});
-  if (chance(0.1)) request.sampling.logit_bias = {{pick(0, 60), one_of({-100.0, 1.0})}};
+  if (chance(0.1)) request.sampling.logit_bias = {{pick(0, 60), one_of({-100.0F, 1.0F})}};
   if (chance(0.2)) request.stop_ids = {pick(0, FakeBackend::kVocab - 1)};
   if (chance(0.5)) request.cache.boundaries = {pick(0, static_cast<int>(request.prompt.size()))};
   if (chance(0.05)) request.cache.pinned_tokens = pick(0, static_cast<int>(request.prompt.size()));
@@ -485,8 +484,8 @@ void Life::collect_counts() {
   counts_.allocation_failures += failures_;
   counts_.drafts_right += engine.drafts_right;
   counts_.drafts_wrong += engine.drafted - engine.drafts_right;
-  counts_.lists_enough += engine.listed - engine.fetched;
-  counts_.lists_short += engine.fetched;
+  counts_.sampled_here += engine.sampled_here;
+  counts_.sampled_there += engine.sampled_there;
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ struct SimulationCounts {
   int64_t drafts_beside_prompts = 0;  // passes with both
   int64_t drafts_right = 0;
   int64_t drafts_wrong = 0;
-  int64_t lists_enough = 0;  // rows sampled from short lists
-  int64_t lists_short = 0;   // rows for which those did not suffice
+  int64_t sampled_here = 0;   // rows whose token the host chose, and
+  int64_t sampled_there = 0;  // the backend
 
   void add(const SimulationCounts& other);
   /// One line per count.

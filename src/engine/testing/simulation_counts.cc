@@ -18,7 +18,7 @@ void SimulationCounts::add(const SimulationCounts& o) {
   deadlines_swapped += o.deadlines_swapped, twins_ahead += o.twins_ahead;
   apart_by_salt += o.apart_by_salt, drafts_beside_prompts += o.drafts_beside_prompts;
   drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
-  lists_enough += o.lists_enough, lists_short += o.lists_short;
+  sampled_here += o.sampled_here, sampled_there += o.sampled_there;
 }
 
 std::string SimulationCounts::text() const {
@@ -34,8 +34,8 @@ std::string SimulationCounts::text() const {
       "\nended by deadline ", deadlines, "\nof those, swapped out ", deadlines_swapped,
       "\nurgent before an earlier twin ", twins_ahead, "\nprompts kept apart by their salt ",
       apart_by_salt, "\npasses with drafts and a prompt ", drafts_beside_prompts, "\ndrafts right ",
-      drafts_right, "\ndrafts wrong ", drafts_wrong, "\nrows sampled from short lists ",
-      lists_enough, "\nrows fetched after all ", lists_short, "\n");
+      drafts_right, "\ndrafts wrong ", drafts_wrong, "\ntokens chosen on the host ", sampled_here,
+      "\ntokens chosen by the backend ", sampled_there, "\n");
 }
 
 std::string SimulationCounts::too_rare() const {
@@ -64,8 +64,8 @@ std::string SimulationCounts::too_rare() const {
   need("drafts beside prompts", drafts_beside_prompts, 1);
   need("right drafts", drafts_right, 1);
   need("wrong drafts", drafts_wrong, 1);
-  need("rows sampled from short lists", lists_enough, 1);
-  need("rows fetched after all", lists_short, 1);
+  need("tokens chosen on the host", sampled_here, 1);
+  need("tokens chosen by the backend", sampled_there, 1);
   return names;
 }
 

@@ -46,7 +46,7 @@ void read_logit_bias(FieldReader& fields, const ServedModel& model, const Reques
       return fields.refuse(kName, {.what = concat("logit_bias of token ", id),
                                    .expected = "a number from -100 to 100",
                                    .found = shown(bias)});
-    s.logit_bias.push_back({id, bias.as_double()});
+    s.logit_bias.push_back({id, static_cast<float>(bias.as_double())});
   }
 }
 

@@ -26,12 +26,12 @@ enum class Step : uint8_t {
   gate_up,
   down,
   head,
-  short_list,
+  choose,
 };
 inline constexpr int kStepCount = 13;
 inline constexpr const char* kStepNames[kStepCount] = {
     "embed",  "project", "attend",  "convolve", "recur", "project_out", "finish",
-    "router", "route",   "gate_up", "down",     "head",  "short_list"};
+    "router", "route",   "gate_up", "down",     "head",  "choose"};
 constexpr uint32_t step_bit(Step step) { return 1U << static_cast<int>(step); }
 
 /// Kernels with different L1/shared-memory carveouts cannot be resident on one SM together, so

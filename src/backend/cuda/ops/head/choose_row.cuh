@@ -1,0 +1,503 @@
+// One row's choice, as each of its thread blocks takes part in it: load, cut, draw, describe.
+#pragma once
+
+#include "backend/cuda/ops/head/choose_cut.cuh"
+
+namespace nibble::cuda::choosing {
+
+/// A row's choice in one of its thread blocks.
+template <bool kAligned>
+struct Chooser {
+  const ChooseArgs& a;
+  Scratch& s;
+  const ChoiceRow& row;
+  RowState* state;
+  ChosenRow* result;
+  const float* logits;
+  int slices;
+  int slice;
+  uint32_t met = 0;    // arrivals at the last meeting
+  int round = 0;       // histograms made
+  float best = 0.0F;   // logit after bias and penalties
+  float worst = 0.0F;  // above -infinity
+
+  __device__ bool leads() const { return slice == 0; }
+  __device__ int begin() const { return slice * kSliceLogits; }
+  // A thread has 4 * kFours keys in shared memory, in fours of neighbours: the key of a token that
+  // may not be chosen is 0.
+  __device__ int token_of(int four, int k) const {
+    return begin() + 4 * (four * kThreads + static_cast<int>(threadIdx.x)) + k;
+  }
+  __device__ uint4& keys_of(int four) { return s.keys[four * kThreads + threadIdx.x]; }
+  /// Calls f(key, token) for each key of the thread.
+  template <typename F>
+  __device__ void for_each_key(const F& f) {
+#pragma unroll 2
+    for (int four = 0; four < kFours; ++four) {
+      const uint4 keys = keys_of(four);
+      f(keys.x, token_of(four, 0));
+      f(keys.y, token_of(four, 1));
+      f(keys.z, token_of(four, 2));
+      f(keys.w, token_of(four, 3));
+    }
+  }
+  /// Replaces each key that is not 0 by f(key).
+  template <typename F>
+  __device__ void change_keys(const F& f) {
+#pragma unroll 2
+    for (int four = 0; four < kFours; ++four) {
+      uint4& keys = keys_of(four);
+      const auto changed = [&](uint32_t key) { return key > 0 ? f(key) : 0U; };
+      keys = make_uint4(changed(keys.x), changed(keys.y), changed(keys.z), changed(keys.w));
+    }
+  }
+
+  /// All of the block's writes are visible to those who wait for this many arrivals.
+  __device__ void arrive() {
+    met += static_cast<uint32_t>(slices);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd(&state->arrived, 1U);
+    }
+  }
+  __device__ void wait() {
+    if (threadIdx.x == 0) {
+      const volatile uint32_t& arrived = state->arrived;
+      while (arrived < met) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+  }
+  __device__ void meet() {
+    arrive();
+    wait();
+  }
+
+  /// Four raw logits from `token` on; -infinity beyond the row.
+  __device__ float4 four_logits(int token) const {
+    if constexpr (kAligned) {
+      if (token < a.vocab) return __ldcg(reinterpret_cast<const float4*>(logits + token));
+      return make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+    }
+    const auto at = [&](int i) {
+      return token + i < a.vocab ? __ldcg(logits + token + i) : -INFINITY;
+    };
+    return make_float4(at(0), at(1), at(2), at(3));
+  }
+
+  /// The keys of four neighbours' raw logits, and what the row must know of these.
+  __device__ uint4 raw_keys(int four, const uint32_t* mask, Maxima& maxima) const {
+    const int token = token_of(four, 0);
+    const float4 raw = four_logits(token);
+    uint32_t allowed = a.sampleable[token / 32] >> (token % 32);
+    if (mask != nullptr) allowed &= mask[token / 32] >> (token % 32);
+    const bool sound = raw.x < INFINITY && raw.y < INFINITY && raw.z < INFINITY && raw.w < INFINITY;
+    maxima.unsound |= sound ? 0U : 1U;
+    maxima.raw_best = max(maxima.raw_best, key_of(fmaxf(fmaxf(raw.x, raw.y), fmaxf(raw.z, raw.w))));
+    const auto key = [&](float x, int k) { return (allowed >> k & 1U) != 0 ? key_of(x) : 0U; };
+    return make_uint4(key(raw.x, 0), key(raw.y, 1), key(raw.z, 2), key(raw.w, 3));
+  }
+
+  /// Loads the slice and tells the row's facts.
+  __device__ void load() {
+    const uint32_t* mask =
+        row.mask_row >= 0 ? a.masks + row.mask_row * choice_mask_words(a.vocab) : nullptr;
+    Maxima maxima;
+#pragma unroll
+    for (int four = 0; four < kFours; ++four) keys_of(four) = raw_keys(four, mask, maxima);
+    if (row.bias_count > 0) apply_bias();
+    if (row.counts_row >= 0) apply_penalties();
+    for_each_key([&](uint32_t key, int token) {
+      const uint64_t entry = entry_of(key, token);
+      maxima.first = key > 0 && entry > maxima.first ? entry : maxima.first;
+      maxima.last = key > kImpossible ? max(maxima.last, ~key) : maxima.last;
+    });
+    maxima = block_max(maxima, s);
+    if (threadIdx.x != 0) return;
+    atomicMax(&state->first, static_cast<unsigned long long>(maxima.first));
+    atomicMax(&state->last, maxima.last);
+    atomicMax(&state->raw_best, maxima.raw_best);
+    if (maxima.unsound != 0) atomicOr(&state->unsound, 1U);
+  }
+
+  /// Biases of this slice are gathered, in their order, and then applied one after the other.
+  __device__ void apply_bias() {
+    for (int first = 0; first < row.bias_count; first += kThreads) {
+      const int n = first + static_cast<int>(threadIdx.x);
+      LogitBias entry;
+      if (n < row.bias_count) entry = a.biases[row.bias_begin + n];
+      const bool here = n < row.bias_count &&
+                        static_cast<unsigned>(entry.token - begin()) < unsigned{kSliceLogits};
+      uint32_t count = 0;
+      const uint32_t place = block_exclusive_sum(here ? 1U : 0U, count, s);
+      if (here) {
+        s.biases.token[place] = entry.token;
+        s.biases.bias[place] = entry.bias;
+      }
+      __syncthreads();
+      for (uint32_t k = 0; k < count; ++k) add_bias(s.biases.token[k], s.biases.bias[k]);
+      __syncthreads();
+    }
+  }
+
+  __device__ void add_bias(int token, float bias) {
+    const int place = token - begin();
+    if (place / 4 % kThreads != static_cast<int>(threadIdx.x)) return;
+    uint32_t& key = reinterpret_cast<uint32_t*>(s.keys)[place];
+    if (key > 0) key = key_of(ordered_logit(choice::sum(logit_of(key), bias)));
+  }
+
+  __device__ void apply_penalties() {
+    const uint16_t* counts = a.counts + row.counts_row * a.counts_stride;
+#pragma unroll
+    for (int four = 0; four < kFours; ++four) {
+      const int token = token_of(four, 0);
+      if (token >= a.counts_stride) continue;
+      const uint2 said = __ldcg(reinterpret_cast<const uint2*>(counts + token));
+      if ((said.x | said.y) == 0) continue;
+      const auto changed = [&](uint32_t key, uint32_t entry) {
+        if (key == 0 || entry == 0) return key;
+        const auto count = static_cast<int32_t>(entry & kCountedMost);
+        return key_of(ordered_logit(penalized(logit_of(key), row.rule, count)));
+      };
+      uint4& keys = keys_of(four);
+      keys = make_uint4(changed(keys.x, said.x & 0xFFFFU), changed(keys.y, said.x >> 16),
+                        changed(keys.z, said.y & 0xFFFFU), changed(keys.w, said.y >> 16));
+    }
+  }
+
+  __device__ uint64_t weight(uint32_t key) const {
+    return key > kImpossible ? choice_weight(logit_of(key), best, row.rule.scale) : 0;
+  }
+
+  /// The cut that a histogram of the keys by bin_of leads to; bin_of is -1 for keys outside of
+  /// `outer`.
+  template <typename BinOf>
+  __device__ Cut narrow(const Goal& goal, const Cut& outer, const BinOf& bin_of) {
+    clear(s.histogram, goal.weighs);
+    __syncthreads();
+    for_each_key([&](uint32_t key, int) {
+      const int bin = key > 0 ? bin_of(key) : -1;
+      if (bin < 0) return;
+      atomicAdd(&s.histogram.count[bin], 1U);
+      if (goal.weighs) add_weight(s.histogram, bin, weight(key));
+    });
+    __syncthreads();
+    // The next histogram's memory: all have read what it held, and none adds before the meeting.
+    if (leads()) clear(state->histograms[(round + 1) % kHistograms]);
+    RowHistogram& whole = state->histograms[round % kHistograms];
+    merge(s.histogram, whole, goal.weighs);
+    meet();
+    ++round;
+    return find_bin(whole, goal, outer, s);
+  }
+
+  /// Narrows a cut to one of equal steps between the best and the worst logit, then to ranges of
+  /// keys, until no more than kChoiceListMost tokens are in it or above it, or one key is in it.
+  __device__ Cut find_cut(const Goal& goal) {
+    const float range = best - worst;
+    const float steps = range > 0.0F && range < INFINITY ? kBins / range : 0.0F;
+    const auto linear = [&](uint32_t key) {
+      return min(kBins - 1, __float2int_rz((best - logit_of(key)) * steps));
+    };
+    Cut cut = narrow(goal, Cut{}, linear);
+    const uint32_t top = key_of(best);
+    cut.low = first_key(kImpossible, top, [&](uint32_t key) { return linear(key) <= cut.bin; });
+    cut.high = first_key(kImpossible, top, [&](uint32_t key) { return linear(key) < cut.bin; }) - 1;
+    while (cut.low < cut.high && cut.through() > kChoiceListMost) {
+      const int shift = max(0, 32 - __clz(static_cast<int>(cut.high - cut.low)) - kBinBits);
+      Cut next = narrow(goal, cut, [&](uint32_t key) {
+        return key >= cut.low && key <= cut.high ? static_cast<int>((cut.high - key) >> shift) : -1;
+      });
+      const uint32_t width = (1U << shift) - 1;
+      next.high = cut.high - (static_cast<uint32_t>(next.bin) << shift);
+      next.low = next.high - cut.low > width ? next.high - width : cut.low;
+      cut = next;
+    }
+    return cut;
+  }
+
+  /// Tells the others how many of this block's keys are `key`; what they have before this slice.
+  __device__ uint32_t ties_before(uint32_t key) {
+    uint32_t own = 0;
+    uint32_t all = 0;
+    for_each_key([&](uint32_t other, int) { own += other == key; });
+    block_exclusive_sum(own, all, s);
+    if (threadIdx.x == 0) __stcg(&state->slice_ties[slice], all);
+    meet();
+    uint32_t before = 0;
+    for (int i = 0; i < slice; ++i) before += __ldcg(&state->slice_ties[i]);
+    return before;
+  }
+
+  /// Appends all tokens down to a cut, in no order, and of a cut of one key the first ones.
+  __device__ void append(const Cut& cut, TokenList& list) {
+    if (cut.through() <= kChoiceListMost) {
+      for_each_key([&](uint32_t key, int token) {
+        if (key > 0 && key >= cut.low) put(list, key, token);
+      });
+      return;
+    }
+    const uint32_t ties = cut.ties(0);
+    uint32_t rank = ties_before(cut.low);
+    for (int four = 0; four < kFours; ++four) {
+      const uint4 keys = keys_of(four);
+      uint32_t own = 0;
+      uint32_t all = 0;
+      for (const uint32_t key : {keys.x, keys.y, keys.z, keys.w}) own += key == cut.low;
+      uint32_t at = rank + block_exclusive_sum(own, all, s);
+      rank += all;
+      int k = 0;
+      for (const uint32_t key : {keys.x, keys.y, keys.z, keys.w}) {
+        const bool tie = key == cut.low;
+        if (key > cut.low || (tie && at < ties)) put(list, key, token_of(four, k));
+        at += tie;
+        ++k;
+      }
+    }
+  }
+  __device__ static void put(TokenList& list, uint32_t key, int token) {
+    __stcg(&list.entries[atomicAdd(&list.count, 1U)],
+           static_cast<unsigned long long>(entry_of(key, token)));
+  }
+
+  /// The token drawn from the row's list, which holds all that may be kept; one block's work.
+  /// `total`: the weight that top-p is a share of; 0: that of the list's first top_k.
+  __device__ int draw_from_list(uint64_t total) {
+    int count = load_list(state->list, s);
+    sort_down(count, s);
+    if (row.rule.top_k > 0) count = min(count, row.rule.top_k);
+    const auto weight_at = [&](int i) {
+      return i < count ? weight(key_of_entry(s.list[i])) : uint64_t{0};
+    };
+    const int first = kEach * static_cast<int>(threadIdx.x);
+    uint64_t sum = 0;
+    uint64_t own_sum = 0;
+    for (int i = first; i < first + kEach; ++i) own_sum += weight_at(i);
+    uint64_t before = block_exclusive_sum(own_sum, sum, s);
+    if (row.rule.top_p != ChoiceRule::kKeepAll) {
+      const uint64_t bound = nucleus_bound(total > 0 ? total : sum, row.rule.top_p);
+      uint32_t own = 0;
+      for (int i = first; i < first + kEach; ++i) {
+        own += i < count && before < bound;
+        before += weight_at(i);
+      }
+      uint32_t kept = 0;
+      block_exclusive_sum(own, kept, s);
+      count = static_cast<int>(kept);
+    }
+    __syncthreads();
+    for (int place = static_cast<int>(threadIdx.x); place < kChoiceListMost; place += kThreads)
+      s.list[place] = place < count ? swap_halves(s.list[place]) : 0;  // by token now
+    __syncthreads();
+    sort_down(count, s);
+    const auto weight_by_token = [&](int at) {
+      return at < count ? weight(key_of_entry(swap_halves(s.list[at]))) : uint64_t{0};
+    };
+    own_sum = 0;
+    for (int at = first; at < first + kEach; ++at) own_sum += weight_by_token(at);
+    before = block_exclusive_sum(own_sum, sum, s);
+    const uint64_t target = choice_target(sum, row.rule.u);
+    for (int at = first; at < first + kEach; ++at) {
+      const uint64_t w = weight_by_token(at);
+      if (before <= target && target < before + w)
+        s.token = token_of_entry(swap_halves(s.list[at]));
+      before += w;
+    }
+    __syncthreads();
+    return s.token;
+  }
+
+  /// The token drawn from all keys above `low` and the first `ties` tokens of that key; -1 in the
+  /// blocks that the draw does not fall in.
+  __device__ int draw_from_slices(uint32_t low, uint32_t ties) {
+    uint64_t own = 0;
+    uint32_t equal = 0;
+    for_each_key([&](uint32_t key, int) {
+      if (key > low) own += weight(key);
+      equal += key > 0 && key == low;
+    });
+    uint64_t slice_sum = 0;
+    uint32_t slice_ties = 0;
+    block_exclusive_sum(own, slice_sum, s);
+    block_exclusive_sum(equal, slice_ties, s);
+    if (threadIdx.x == 0) {
+      __stcg(&state->slice_sum[slice], slice_sum);
+      __stcg(&state->slice_ties[slice], slice_ties);
+    }
+    meet();
+    const uint64_t tie = ties > 0 ? weight(low) : 0;
+    uint64_t total = 0;
+    uint64_t before = 0;
+    uint32_t ties_before = 0;
+    uint32_t seen = 0;
+    for (int i = 0; i < slices; ++i) {
+      if (i == slice) before = total, ties_before = min(seen, ties);
+      const uint32_t here = __ldcg(&state->slice_ties[i]);
+      total += __ldcg(&state->slice_sum[i]) + tie * (min(seen + here, ties) - min(seen, ties));
+      seen += here;
+    }
+    const uint64_t target = choice_target(total, row.rule.u);
+    const uint32_t ties_here = min(slice_ties, ties - ties_before);
+    if (target < before || target >= before + slice_sum + tie * ties_here) return -1;
+    return pick(low, ties_here, tie, target - before);
+  }
+
+  /// The token of this slice at which the weights exceed `target`, in the order of tokens.
+  __device__ int pick(uint32_t low, uint32_t ties, uint64_t tie, uint64_t target) {
+    uint64_t before = 0;
+    uint32_t ties_before = 0;
+    for (int four = 0; four < kFours; ++four) {
+      const uint4 keys = keys_of(four);
+      uint64_t own = 0;
+      uint32_t equal = 0;
+      for (const uint32_t key : {keys.x, keys.y, keys.z, keys.w}) {
+        if (key > low) own += weight(key);
+        equal += key > 0 && key == low;
+      }
+      uint64_t sum = 0;
+      uint32_t all_equal = 0;
+      uint64_t at = before + block_exclusive_sum(own, sum, s);
+      uint32_t rank = ties_before + block_exclusive_sum(equal, all_equal, s);
+      int k = 0;
+      for (const uint32_t key : {keys.x, keys.y, keys.z, keys.w}) {
+        const bool equals = key > 0 && key == low;
+        const uint64_t from = at + tie * min(rank, ties);
+        const uint64_t above = key > low ? weight(key) : 0;
+        const uint64_t w = equals && rank < ties ? tie : above;
+        if (from <= target && target < from + w) s.token = token_of(four, k);
+        at += above;
+        rank += equals;
+        ++k;
+      }
+      before += sum;
+      ties_before += all_equal;
+    }
+    __syncthreads();
+    return s.token;
+  }
+
+  /// The token drawn from what a list down to a cut may keep; -1 in all blocks but the leading one.
+  __device__ int draw_by_list(const Cut& cut, uint64_t total) {
+    append(cut, state->list);
+    arrive();
+    // Who arrives again must have waited: the leading block counts arrivals only.
+    if (!leads() && row.rule.top_logprobs < 0) return -1;
+    wait();
+    return leads() ? draw_from_list(total) : -1;
+  }
+
+  /// The token, in one block; -1 in the others.
+  __device__ int choose() {
+    const uint64_t first = __ldcg(&state->first);
+    if (row.rule.scale == 0.0F || !(fabsf(best) < INFINITY))
+      return leads() ? token_of_entry(first) : -1;
+    if (row.rule.min_weight > 0)
+      change_keys([&](uint32_t key) { return weight(key) < row.rule.min_weight ? 0U : key; });
+    const auto rank = static_cast<uint32_t>(row.rule.top_k);
+    const bool by_share = row.rule.top_p != ChoiceRule::kKeepAll;
+    if (rank == 0 && !by_share) return draw_from_slices(0U, 0U);
+    const bool short_rank = rank > 0 && rank <= kChoiceListMost;
+    Cut cut = find_cut({.rank = rank, .share = row.rule.top_p, .weighs = !short_rank});
+    if (short_rank) return draw_by_list(cut, 0);
+    if (cut.through() <= kChoiceListMost) return draw_by_list(cut, rank > 0 ? 0 : cut.total_weight);
+    // One key is in the cut, and the first `ties` of its tokens are kept.
+    uint32_t ties = cut.ties(weight(cut.low));
+    if (rank > 0 && by_share) {
+      const uint64_t kept = cut.weight_before + ties * weight(cut.low);
+      change_keys([&](uint32_t key) { return key < cut.low ? 0U : key; });
+      const Cut share = find_cut({.share = row.rule.top_p, .total = kept, .weighs = true});
+      if (share.through() <= kChoiceListMost) return draw_by_list(share, kept);
+      const uint32_t of_share = share.ties(weight(share.low));
+      ties = share.low == cut.low ? min(ties, of_share) : of_share;
+      cut = share;
+    }
+    return draw_from_slices(cut.low, ties);
+  }
+
+  /// Everything about the raw logits, and the end of a row with log-probabilities.
+  __device__ void describe(int token) {
+    const uint32_t chosen_key = key_of(__ldcg(logits + token));
+    const uint64_t chosen = entry_of(chosen_key, token);
+    best = logit_of(__ldcg(&state->raw_best));
+    const bool finite = fabsf(best) < INFINITY;
+    uint64_t own_mass = 0;
+    uint32_t own_better = 0;
+    Maxima unused;
+#pragma unroll 2
+    for (int four = 0; four < kFours; ++four) {
+      const float4 raw = four_logits(token_of(four, 0));
+      if (finite)
+        for (const float x : {raw.x, raw.y, raw.z, raw.w})
+          own_mass += choice_weight(x, best, kLog2E);
+      keys_of(four) = raw_keys(four, nullptr, unused);
+    }
+    for_each_key([&](uint32_t key, int token_here) {
+      own_better += key > 0 && entry_of(key, token_here) > chosen;
+    });
+    uint64_t mass = 0;
+    uint32_t better = 0;
+    block_exclusive_sum(own_mass, mass, s);
+    block_exclusive_sum(own_better, better, s);
+    if (threadIdx.x == 0) {
+      atomicAdd(&state->mass, static_cast<unsigned long long>(mass));
+      atomicAdd(&state->better, better);
+    }
+    if (row.rule.top_logprobs > 0)
+      append(find_cut({.rank = static_cast<uint32_t>(row.rule.top_logprobs)}), state->top);
+    arrive();
+    if (!leads()) return;
+    wait();
+    int listed = 0;
+    if (row.rule.top_logprobs > 0) {
+      listed = load_list(state->top, s);
+      sort_down(listed, s);
+      listed = min(listed, row.rule.top_logprobs);
+    }
+    ChosenRow& out = *result;
+    if (static_cast<int>(threadIdx.x) < listed) {
+      const uint64_t entry = s.list[threadIdx.x];
+      out.top[threadIdx.x] = {token_of_entry(entry), __ldcg(logits + token_of_entry(entry))};
+    }
+    if (threadIdx.x != 0) return;
+    out.mass = __ldcg(&state->mass);
+    out.rank = 1 + static_cast<int32_t>(__ldcg(&state->better));
+    out.top_count = listed;
+    out.logit = __ldcg(logits + token);
+    out.best = best;
+    tell(token);
+  }
+
+  __device__ void tell(int token) {
+    result->token = token;
+    result->sound = __ldcg(&state->unsound) == 0 ? 1 : 0;
+  }
+
+  __device__ void run() {
+    load();
+    const bool described = row.rule.top_logprobs >= 0;
+    arrive();
+    if (row.rule.scale == 0.0F && !described && !leads()) return;
+    wait();
+    const uint64_t first = __ldcg(&state->first);
+    if (__ldcg(&state->unsound) != 0 || first == 0) {
+      if (leads() && threadIdx.x == 0) tell(-1);
+      return;
+    }
+    best = logit_of(key_of_entry(first));
+    worst = logit_of(~__ldcg(&state->last));
+    int token = choose();
+    if (!described) {
+      if (token >= 0 && threadIdx.x == 0) tell(token);
+      return;
+    }
+    if (token >= 0 && threadIdx.x == 0) __stcg(&state->chosen, token);
+    meet();
+    token = __ldcg(&state->chosen);
+    describe(token);
+  }
+};
+
+}  // namespace nibble::cuda::choosing

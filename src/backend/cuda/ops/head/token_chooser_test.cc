@@ -1,0 +1,94 @@
+// Tokens chosen on a card through the Backend interface; the kernel alone is compared by
+// bench/cuda/choose_token_check.cc.
+#include "backend/cuda/ops/head/token_chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backend/cuda/cuda_backend.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/sample/sampler.h"
+#include "model/forward.h"
+
+namespace nibble {
+namespace {
+
+/// Recorded, launched, and in more than one block of rows: the tokens chosen on the card are those
+/// that the host chooses from the logits of a pass without choices, with penalties over several
+/// passes, masks and biases.
+TEST(CudaChoice, IsTheHosts) {
+  if (const auto device = describe_cuda_device(); !device.ok())
+    GTEST_SKIP() << device.error().message;
+  const Checkpoint checkpoint = Checkpoint::open(NIBBLE_SOURCE_DIR "/pebble/model").value();
+  const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  const Weights weights = Weights::bind(checkpoint, config).value();
+  const auto backend = make_cuda_backend(weights, config, {}).value();
+  const auto vocab = static_cast<size_t>(config.vocab_rows);
+  constexpr int32_t kSequences = 150;
+  backend->reserve({.pages = kSequences, .state_slots = kSequences, .rows_max = 256}).value();
+  const std::vector<uint32_t> sampleable((vocab + 31) / 32, 0xFFFFFFF7U);
+  backend->set_sampleable(sampleable);
+  Sampler sampler(config.vocab_rows, sampleable);
+  uint64_t serial = 0;
+  for (const int32_t count : {1, 5, 64, 70, kSequences}) {
+    std::vector<std::vector<int32_t>> said(static_cast<size_t>(count));
+    const uint64_t first_serial = serial + 1;
+    serial += static_cast<uint64_t>(count);
+    for (int32_t step = 0; step < 3; ++step) {
+      Batch batch;
+      std::mt19937 random(static_cast<uint32_t>(3 * count + step));
+      for (int32_t i = 0; i < count; ++i)
+        batch.tokens.push_back(static_cast<int32_t>(random() % vocab));
+      batch.positions.assign(3 * batch.tokens.size(), 0);
+      for (int32_t i = 0; i < count; ++i) {
+        batch.sequences.push_back({.row_begin = i,
+                                   .row_count = 1,
+                                   .page_begin = i,
+                                   .page_count = 1,
+                                   .state_in = i,
+                                   .state_out = i,
+                                   .arithmetic = Arithmetic::generation});
+        batch.pages.push_back(i);
+        if (count < 5 || i % 5 != 2) batch.logit_rows.push_back(i);
+      }
+      const auto pass = [&] {
+        for (int32_t slot = 0; slot < count; ++slot) backend->zero_state(slot);
+        return forward(*backend, config, batch);
+      };
+      const HeadOutput whole = pass();
+      ASSERT_TRUE(whole.chosen.empty());
+      const std::vector<float> logits(whole.logits.begin(), whole.logits.end());
+      const std::vector<int32_t> prompt = {5, 6, 7};
+      const std::vector<uint32_t> mask((vocab + 31) / 32, 0xAAAAAAAAU);
+      std::vector<SamplingParams> params(batch.logit_rows.size());
+      for (size_t i = 0; i < params.size(); ++i) {
+        params[i].seed = i;
+        if (i % 2 == 1) params[i].presence_penalty = params[i].repetition_penalty = 1.5;
+        if (i % 3 == 1) params[i].top_p = 0.9;
+        if (i % 5 == 1) params[i].logit_bias = {{static_cast<int32_t>(i), 3.0F}};
+        if (i % 7 == 1) params[i].top_logprobs = 4;
+        const auto of = static_cast<size_t>(batch.logit_rows[i]);
+        batch.choices.push_back(Sampler::choice_of(
+            params[i], {.prompt = prompt, .generated = said[of], .serial = first_serial + of}, i,
+            i % 4 == 1 ? std::span<const uint32_t>(mask) : std::span<const uint32_t>()));
+      }
+      const HeadOutput chosen = pass();
+      ASSERT_EQ(chosen.chosen.size(), batch.logit_rows.size());
+      for (size_t i = 0; i < params.size(); ++i) {
+        const auto expected =
+            sampler.choose(std::span(logits).subspan(i * vocab, vocab), batch.choices[i]);
+        const ChosenToken& found = chosen.chosen[i];
+        EXPECT_TRUE(found.sound);
+        EXPECT_EQ(found.token, expected.token) << i << " of " << count << ", step " << step;
+        EXPECT_EQ(found.mass, expected.mass);
+        EXPECT_EQ(found.rank, expected.rank);
+        EXPECT_EQ(found.top.size(), expected.top.size());
+        said[static_cast<size_t>(batch.logit_rows[i])].push_back(expected.token);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nibble
