@@ -34,6 +34,7 @@ beside "models of the Hugging Face cache" "$python" tests/cli/hub_cache_test.py 
   --nibble "$nibble" --model pebble/model
 beside "pull agrees with huggingface_hub" "$python" tests/hub/pull_test.py --nibble "$nibble" \
   --older "$older_hub"
+beside "plans of models on the hub" "$python" tests/hub/plan_fetch_test.py --nibble "$nibble"
 beside "ls, rm and show" "$python" tests/hub/cached_models_test.py --nibble "$nibble"
 beside "push sends what was checked" "$python" tests/hub/push_test.py --nibble "$nibble"
 beside "how clients are told of a server" "$python" tests/cli/connect_test.py \
