@@ -72,6 +72,8 @@ beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "ten planted mistakes are seen" "$python" tools/mutate.py --planted build/test
+beside "the chart is made of reports" "$python" tests/cli/bench_chart_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "weight formats compared" "$python" tests/cli/bench_formats_test.py \
   --nibble "$nibble" --model pebble/model
 beside "speed of a model, starts and quantizations" "$python" tests/cli/bench_local_test.py \
