@@ -94,11 +94,11 @@ Result<FetchedModel> fetch_from(Source& source) {
     headers.files.push_back({.name = name, .bytes = files.back()->content_bytes()});
   }
   std::atomic<uint64_t> announced = 0;
-  TRY(for_each_file(
-      files.size(), kConnections, [&](HubConnection& connection, size_t i) -> Result<void> {
-        headers.files[i].header = TRY(fetch_header(source, connection, *files[i], announced));
-        return {};
-      }));
+  const auto fetch_one = [&](HubConnection& connection, size_t i) -> Result<void> {
+    headers.files[i].header = TRY(fetch_header(source, connection, *files[i], announced));
+    return {};
+  };
+  TRY(for_each_file(files.size(), kConnections, fetch_one));
   FetchedModel model;
   model.config = TRY(parse_json(headers.config, kConfigFile));
   if (!files.empty()) model.weights = TRY(Checkpoint::from_headers(headers));
