@@ -1,10 +1,19 @@
 #!/usr/bin/env python3
-"""Draws docs/images/throughput.svg from docs/images/throughput.json: throughput_chart.py [--check].
+"""The chart of the README: tokens/s of servers at some numbers of streams, below a computed bound.
 
-The data are measured figures with their source; this file only draws. --check compares the picture
-that is there with what would be drawn, for tests.
+    throughput_chart.py --collect NAME=REPORT.json ... --bound PLAN.json
+    throughput_chart.py
+    throughput_chart.py --check [--bound PLAN.json]
+
+The first writes the data, docs/images/throughput.json: of each REPORT, which `nibble bench serve
+--json` wrote, the median "output, while all clients are served" of each number of clients, with its
+machine and settings; of PLAN, which `nibble plan MODEL --gpu CARD --json` wrote, the bound for as
+many streams. NAME=REPORT.json:against takes the second server of a report. Then, as without words,
+docs/images/throughput.svg is drawn from the data. --check compares the picture that is there with
+what would be drawn, and the bound with PLAN's, for tests. --data and --picture name other files.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -56,7 +65,7 @@ def heading(data):
 
 def drawn(data):
     """The picture as SVG text: groups of bars by streams, the bound as a dashed line over each."""
-    top = max(data["bound"]["values"])
+    top = max(data["bound"]["values"] + [n for one in data["series"] for n in one["values"]])
     ceiling = -(-top * 108 // 200_000) * 2000  # room for a label above the highest line
     floor_y, plot = HEIGHT - BOTTOM, HEIGHT - BOTTOM - TOP
 
@@ -86,15 +95,79 @@ def drawn(data):
     return "\n".join([*out, "</svg>", ""])
 
 
+def steps_of(word):
+    """(name, {clients: tokens/s}, facts) of NAME=REPORT.json or NAME=REPORT.json:against."""
+    name, _, path = word.partition("=")
+    if not path:
+        sys.exit(f"--collect {word}: expected NAME=REPORT.json")
+    against = path.endswith(":against")
+    report = json.loads(pathlib.Path(path.removesuffix(":against")).read_text())
+    if report.get("invalid"):
+        sys.exit(f"{path}: no measurement: {report['invalid']}")
+    rates = {}
+    for step in report["steps"]:
+        figures = step["against" if against else "figures"]
+        rates[int(step["step"].split()[0])] = round(
+            figures["busy_output_throughput"]["median"])
+    server = report["against" if against else "server"]
+    return name, rates, {"model": server["model"], "machine": report["machine"],
+                         "settings": report["settings"]}
+
+
+def bound_of(path, streams):
+    """Tokens/s at most, of the shortest context that the plan has for so many streams."""
+    plan = json.loads(pathlib.Path(path).read_text())
+    rates = {}
+    for row in plan["speed_bound"]["rows"]:
+        rates.setdefault(row["streams"], round(row["tokens_per_second"]))
+    if missing := [count for count in streams if count not in rates]:
+        sys.exit(f"{path}: no bound for {missing} streams")
+    bandwidth = plan["card"]["bandwidth_bytes_per_second"] / 1e12
+    return {"name": f"bound: the bytes of a step at {bandwidth:g} TB/s (`nibble plan`)",
+            "values": [rates[count] for count in streams]}
+
+
+def collected(options):
+    """The data of the chart, from reports and a plan."""
+    found = [steps_of(word) for word in options.collect]
+    streams = sorted(found[0][1])
+    if any(sorted(rates) != streams for _, rates, _ in found):
+        sys.exit("the reports have different numbers of clients: " +
+                 ", ".join(f"{name} {sorted(rates)}" for name, rates, _ in found))
+    return {"title": options.title, "subtitle": options.subtitle, "streams": streams,
+            "series": [{"name": name, "values": [rates[count] for count in streams],
+                        "measured": facts} for name, rates, facts in found],
+            "bound": bound_of(options.bound, streams)}
+
+
+def check(data, options):
+    if options.bound and data["bound"] != bound_of(options.bound, data["streams"]):
+        sys.exit(f"the bound in {options.data} is not that of {options.bound}: "
+                 f"{bound_of(options.bound, data['streams'])}")
+    if not options.picture.exists() or options.picture.read_text() != drawn(data):
+        sys.exit(f"{options.picture} is not what {options.data} gives: run "
+                 "bench/throughput_chart.py")
+
+
 def main():
-    if sys.argv[1:] not in ([], ["--check"]):
-        sys.exit("usage: throughput_chart.py [--check]")
-    picture = drawn(json.loads(DATA.read_text()))
-    if sys.argv[1:] == ["--check"]:
-        if not PICTURE.exists() or PICTURE.read_text() != picture:
-            sys.exit(f"{PICTURE} is not what {DATA} gives: run bench/throughput_chart.py")
-        return
-    PICTURE.write_text(picture)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collect", nargs="+", metavar="NAME=REPORT")
+    parser.add_argument("--bound", metavar="PLAN")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--title", default="Tokens per second while all streams generate")
+    parser.add_argument("--subtitle", default="")
+    parser.add_argument("--data", type=pathlib.Path, default=DATA)
+    parser.add_argument("--picture", type=pathlib.Path, default=PICTURE)
+    options = parser.parse_args()
+    if options.collect:
+        if not options.bound:
+            sys.exit("--collect needs --bound")
+        options.data.write_text(json.dumps(collected(options), indent=1) + "\n")
+    data = json.loads(options.data.read_text())
+    if options.check:
+        return check(data, options)
+    options.picture.write_text(drawn(data))
 
 
 if __name__ == "__main__":

@@ -62,8 +62,6 @@ step "JSONTestSuite, where it is" "$python" tests/serve/json_suite_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
 step "tool calls and schemas, all valid" "$python" tests/serve/structured_tasks.py \
   --nibble build/release/src/cli/nibble --model pebble/model --rounds 5
-step "commands of docs/benchmarks.md" "$python" tests/cli/bench_words_test.py \
-  --nibble build/release/src/cli/nibble --model pebble/model
 step "worse rounding fails the bars of the recipes" "$python" tests/cli/recipe_quality_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --planted
 make_vllm_venv() {

@@ -34,6 +34,7 @@ beside "models of the Hugging Face cache" "$python" tests/cli/hub_cache_test.py 
   --nibble "$nibble" --model pebble/model
 beside "pull agrees with huggingface_hub" "$python" tests/hub/pull_test.py --nibble "$nibble" \
   --older "$older_hub"
+beside "plans of models on the hub" "$python" tests/hub/plan_fetch_test.py --nibble "$nibble"
 beside "ls, rm and show" "$python" tests/hub/cached_models_test.py --nibble "$nibble"
 beside "push sends what was checked" "$python" tests/hub/push_test.py --nibble "$nibble"
 beside "how clients are told of a server" "$python" tests/cli/connect_test.py \
@@ -71,6 +72,8 @@ beside "targets of the CUDA code" tests/cuda_targets_test.sh "$nibble"
 beside "the house rules see mistakes" "$python" tests/house_rules_test.py
 beside "the logic of --mutate" "$python" tests/mutation/changes_test.py
 beside "ten planted mistakes are seen" "$python" tools/mutate.py --planted build/test
+beside "the chart is made of reports" "$python" tests/cli/bench_chart_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "weight formats compared" "$python" tests/cli/bench_formats_test.py \
   --nibble "$nibble" --model pebble/model
 beside "speed of a model, starts and quantizations" "$python" tests/cli/bench_local_test.py \

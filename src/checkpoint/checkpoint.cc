@@ -23,8 +23,7 @@ namespace {
 
 constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
 
-Result<Json> read_config(const std::filesystem::path& folder) {
-  const std::string text = TRY(read_text_file(folder / kConfigFile, kConfigBytesMax));
+Result<Json> parse_config_text(std::string_view text) {
   Json config = TRY(parse_json(text, kConfigFile));
   if (config.is_object()) return config;
   return make_error(ErrorCode::corrupt, {.what = "config.json is no model configuration",
@@ -42,17 +41,11 @@ Result<void> require_folder(const std::filesystem::path& folder) {
                      .found = exists ? "a file" : "nothing there"});
 }
 
-/// Opens one file and appends its tensors.
-Result<void> add_file(const std::filesystem::path& path, int number, std::vector<File>& files,
-                      std::vector<TensorEntry>& entries) {
-  File file = TRY(File::open_read(path));
-  SafetensorsHeader header = TRY(read_safetensors_header(file));
+void add_tensors(SafetensorsHeader header, int file, std::vector<TensorEntry>& entries) {
   for (TensorEntry& tensor : header.tensors) {
-    tensor.file = number;
+    tensor.file = file;
     entries.push_back(std::move(tensor));
   }
-  files.push_back(std::move(file));
-  return {};
 }
 
 Result<void> refuse_duplicates(const std::vector<TensorEntry>& sorted,
@@ -98,6 +91,15 @@ Result<void> match_index(const std::vector<TensorEntry>& entries, const Checkpoi
   return index_disagrees(entries[i].name, "an entry in the index", "none");
 }
 
+/// Sorts the tensors of all files, and holds them against the index if there is one.
+Result<void> settle_entries(const std::vector<std::string>& names,
+                            const std::optional<CheckpointIndex>& index,
+                            std::vector<TensorEntry>& entries) {
+  std::ranges::sort(entries, {}, &TensorEntry::name);
+  TRY(refuse_duplicates(entries, names));
+  return index ? match_index(entries, *index) : Result<void>();
+}
+
 }  // namespace
 
 Checkpoint::Checkpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -109,23 +111,39 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
   TRY(require_folder(folder));
   auto state = std::make_unique<State>();
   state->folder = folder;
-  state->config = TRY(read_config(folder));
-  CheckpointIndex index;
+  const std::string config = TRY(read_text_file(folder / kConfigFile, kConfigBytesMax));
+  state->config = TRY(parse_config_text(config));
+  std::optional<CheckpointIndex> index;
   std::error_code failure;
-  const bool indexed = std::filesystem::exists(folder / kIndexFile, failure);
-  if (indexed) {
+  if (std::filesystem::exists(folder / kIndexFile, failure)) {
     const auto text = TRY(read_text_file(folder / kIndexFile, kSafetensorsHeaderBytesMax));
     index = TRY(parse_checkpoint_index(text));
-    state->names = index.files;
+    state->names = index->files;
   } else {
     state->names = TRY(list_safetensors(folder));
   }
   for (size_t i = 0; i < state->names.size(); ++i) {
-    TRY(add_file(folder / state->names[i], static_cast<int>(i), state->files, state->entries));
+    state->files.push_back(TRY(File::open_read(folder / state->names[i])));
+    add_tensors(TRY(read_safetensors_header(state->files.back())), static_cast<int>(i),
+                state->entries);
   }
-  std::ranges::sort(state->entries, {}, &TensorEntry::name);
-  TRY(refuse_duplicates(state->entries, state->names));
-  if (indexed) TRY(match_index(state->entries, index));
+  TRY(settle_entries(state->names, index, state->entries));
+  return Checkpoint(std::move(state));
+}
+
+Result<Checkpoint> Checkpoint::from_headers(const CheckpointHeaders& headers) {
+  auto state = std::make_unique<State>();
+  state->folder = headers.name;
+  state->config = TRY(parse_config_text(headers.config));
+  std::optional<CheckpointIndex> index;
+  if (headers.index) index = TRY(parse_checkpoint_index(*headers.index));
+  for (const CheckpointHeaders::File& file : headers.files) {
+    add_tensors(TRY(parse_safetensors_header(file.header, file.bytes, file.name)),
+                static_cast<int>(state->names.size()), state->entries);
+    state->names.push_back(file.name);
+  }
+  CHECK(!index || index->files == state->names, "files of ", headers.name, " and of its index");
+  TRY(settle_entries(state->names, index, state->entries));
   return Checkpoint(std::move(state));
 }
 
@@ -176,6 +194,11 @@ Result<void> Checkpoint::read_bytes(const TensorEntry& entry, int64_t begin,
   CHECK(begin >= 0 && bytes <= entry.bytes - begin, "bytes ", begin, " + ", bytes, " of ",
         entry.bytes, " of ", entry.name);
   const auto file = static_cast<size_t>(entry.file);
+  if (state_->files.empty())
+    return make_error(ErrorCode::unsupported,
+                      {.what = concat("tensor ", quoted_name(entry.name)),
+                       .expected = "its file",
+                       .found = concat("the headers of ", state_->folder.string(), " alone")});
   const uint64_t at = entry.offset + static_cast<uint64_t>(begin);
   if (!state_->direct.empty()) return state_->direct[file].read_at(out, at);
   return state_->files[file].read_at(out, at);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,12 +19,28 @@
 
 namespace nibble {
 
+/// The beginnings of a checkpoint's files, whose tensors are elsewhere.
+struct CheckpointHeaders {
+  struct File {
+    std::string name;         // "model-00001-of-00002.safetensors"
+    uint64_t bytes = 0;       // of the whole file
+    std::string header = {};  // its JSON text, without the 8 bytes before it
+  };
+  std::string name;                  // for messages, in place of a folder
+  std::string config;                // the text of config.json
+  std::optional<std::string> index;  // of model.safetensors.index.json
+  std::vector<File> files;           // those of the index, or all, sorted by name
+};
+
 class Checkpoint final : public TensorSource {
  public:
   /// Opens DIR/model.safetensors.index.json with its shards, or DIR/model.safetensors, or every
   /// *.safetensors of DIR. Refuses, by name: a missing shard, duplicate or overlapping tensors, an
   /// index that disagrees with the files, offsets outside the file, unknown element types.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
+  /// The same from headers alone, with the same checks. Its tensors have names, types, shapes and
+  /// sizes, and read_bytes is unsupported.
+  static Result<Checkpoint> from_headers(const CheckpointHeaders& headers);
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

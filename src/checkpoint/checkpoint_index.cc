@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint_index.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/json.h"
 #include "checkpoint/safetensors_header.h"
@@ -53,20 +54,24 @@ Result<CheckpointIndex> parse_checkpoint_index(std::string_view text) {
   return index;
 }
 
+std::vector<std::string> weight_files_of(const std::vector<std::string>& names) {
+  if (std::ranges::find(names, kSingleFile) != names.end()) return {std::string(kSingleFile)};
+  std::vector<std::string> files;
+  std::ranges::copy_if(names, std::back_inserter(files), plain_file_name);
+  std::ranges::sort(files);
+  return files;
+}
+
 Result<std::vector<std::string>> list_safetensors(const std::filesystem::path& folder) {
   std::error_code failure;
-  if (std::filesystem::exists(folder / kSingleFile, failure)) {
-    return std::vector{std::string(kSingleFile)};
-  }
-  std::vector<std::string> files;
+  std::vector<std::string> names;
   std::filesystem::directory_iterator at(folder, failure);
-  for (; !failure && at != std::filesystem::directory_iterator(); at.increment(failure)) {
-    const std::string name = at->path().filename().string();
-    if (plain_file_name(name)) files.push_back(name);
-  }
+  for (; !failure && at != std::filesystem::directory_iterator(); at.increment(failure))
+    names.push_back(at->path().filename().string());
   if (failure) {
     return Error{ErrorCode::io, concat("cannot list ", folder.string(), ": ", failure.message())};
   }
+  std::vector<std::string> files = weight_files_of(names);
   if (files.empty()) {
     return make_error(ErrorCode::not_found,
                       {.what = concat(folder.string(), " holds no weights"),
@@ -74,7 +79,6 @@ Result<std::vector<std::string>> list_safetensors(const std::filesystem::path& f
                        .found = "neither",
                        .advice = "other weight formats (.bin, .pt, .gguf) are not read"});
   }
-  std::ranges::sort(files);
   return files;
 }
 

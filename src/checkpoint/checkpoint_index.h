@@ -27,6 +27,9 @@ struct CheckpointIndex {
 /// informative (some writers store a float) and not read. Errors: corrupt.
 Result<CheckpointIndex> parse_checkpoint_index(std::string_view text);
 
+/// The weight files among the names of a folder without an index: kSingleFile alone if it is one of
+/// them, or else all that are plain names and end in ".safetensors", sorted.
+std::vector<std::string> weight_files_of(const std::vector<std::string>& names);
 /// The safetensors files of a folder without an index: kSingleFile, or else all, sorted.
 /// Errors: not_found, io.
 Result<std::vector<std::string>> list_safetensors(const std::filesystem::path& folder);

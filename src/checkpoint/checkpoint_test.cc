@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "checkpoint/checkpoint_index.h"
 #include "testing/test_files.h"
 
 namespace nibble {
@@ -51,6 +52,61 @@ TEST(Checkpoint, EmptyTensorsMayBeginWhereAnotherDoes) {
     EXPECT_EQ(checkpoint.value().find(empty)->bytes, 0);
     EXPECT_EQ(checkpoint.value().read(*checkpoint.value().find("m")).value().bytes(), 2);
   }
+}
+
+/// The same tensors as of the files; none of them can be read.
+TEST(Checkpoint, IsKnownFromHeadersAlone) {
+  const TemporaryFolder folder;
+  constexpr std::string_view kOther = R"({"c":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+  constexpr std::string_view kIndex = R"({"weight_map":{"a":"1.safetensors","b":"1.safetensors",)"
+                                      R"("c":"2.safetensors"}})";
+  write_test_file(folder / "config.json", R"({"model_type":"x"})");
+  write_test_file(folder / "1.safetensors", safetensors_bytes(kTwoTensors, 14));
+  write_test_file(folder / "2.safetensors", safetensors_bytes(kOther, 4));
+  write_test_file(folder / "model.safetensors.index.json", kIndex);
+  CheckpointHeaders headers{
+      .name = "org/name",
+      .config = R"({"model_type":"x"})",
+      .index = std::string(kIndex),
+      .files = {{"1.safetensors", 8 + kTwoTensors.size() + 14, std::string(kTwoTensors)},
+                {"2.safetensors", 8 + kOther.size() + 4, std::string(kOther)}}};
+  const Checkpoint opened = Checkpoint::open(folder.path()).value();
+  const Checkpoint known = Checkpoint::from_headers(headers).value();
+  ASSERT_EQ(known.entries().size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    const TensorEntry& one = known.entries()[i];
+    const TensorEntry& other = opened.entries()[i];
+    EXPECT_EQ(one.name, other.name);
+    EXPECT_EQ(one.dtype, other.dtype);
+    EXPECT_EQ(one.shape, other.shape);
+    EXPECT_EQ(one.offset, other.offset);
+    EXPECT_EQ(one.bytes, other.bytes);
+    EXPECT_EQ(one.file, other.file);
+  }
+  EXPECT_EQ(known.config().find("model_type")->as_string(), "x");
+  EXPECT_EQ(known.folder(), "org/name");
+  const Error unread = known.read(*known.find("a")).error();
+  EXPECT_EQ(unread.code, ErrorCode::unsupported);
+  EXPECT_NE(unread.message.find("headers of org/name alone"), std::string::npos) << unread.message;
+
+  headers.index->replace(headers.index->find("2.safe"), 1, "1");
+  headers.files.pop_back();
+  EXPECT_EQ(Checkpoint::from_headers(headers).error().code, ErrorCode::corrupt);
+  headers.index.reset();
+  headers.files.push_back({"3.safetensors", 8 + kTwoTensors.size() + 14, std::string(kTwoTensors)});
+  EXPECT_NE(Checkpoint::from_headers(headers).error().message.find("exists twice"),
+            std::string::npos);
+  headers.files.back().bytes -= 1;
+  EXPECT_EQ(Checkpoint::from_headers(headers).error().code, ErrorCode::corrupt);
+}
+
+TEST(CheckpointIndex, WeightFilesAreFoundByTheirNames) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(weight_files_of({"b.safetensors", "a.safetensors", "x.bin", ".c.safetensors",
+                             "d/e.safetensors"}),
+            (Names{"a.safetensors", "b.safetensors"}));
+  EXPECT_EQ(weight_files_of({"b.safetensors", "model.safetensors"}), Names{"model.safetensors"});
+  EXPECT_EQ(weight_files_of({"config.json"}), Names{});
 }
 
 TEST(Checkpoint, ExpectSaysWhatItWanted) {

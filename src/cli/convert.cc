@@ -57,7 +57,8 @@ Result<int> run_head(const Arguments& arguments, Terminal& terminal) {
 }
 
 Result<int> run_repair(const Arguments& arguments, Terminal& terminal) {
-  const Checkpoint checkpoint = TRY(Checkpoint::open(arguments.positional(0)));
+  const auto folder = TRY(first_folder(arguments, terminal));
+  const Checkpoint checkpoint = TRY(Checkpoint::open(folder));
   const RepairReport report = TRY(repair_config(checkpoint, arguments.positional(1)));
   TRY(terminal.out(concat("config.json declares ", report.linears, " quantized linears anew; ",
                           report.linked_files, " weight files are shared with ",

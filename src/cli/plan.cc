@@ -1,9 +1,12 @@
 // nibble plan: what of a model fits where, before anything is downloaded, quantized or loaded.
 #include <algorithm>
 
+#include "cli/hub/fetched_model.h"
+#include "cli/hub/hub_options.h"
 #include "cli/options/flag_errors.h"
-#include "cli/plan/plan_effects.h"
 #include "cli/plan/plan_foreign.h"
+#include "cli/plan/plan_making.h"
+#include "cli/plan/plan_shares.h"
 #include "cli/serving/vllm_flags.h"
 
 namespace nibble {
@@ -16,6 +19,9 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     kPlanRecipeOption,
     kGpuOption,
     kContextsOption,
+    kFetchOption,
+    kEndpointOption,
+    kTokenOption,
     {"json", "", "", "print one JSON document instead"},
     kMaxSequencesOption,
 });
@@ -51,6 +57,15 @@ Result<void> check_activations(const Arguments& arguments, const Place& place) {
                      .advice = "auto is bf16 on a card"});
 }
 
+/// Several models share one card; a CPU's memory belongs to other programs too.
+Result<void> check_several(const Arguments& arguments, const Place& place) {
+  if (arguments.positional_count() < 2 || place.kind == Place::Kind::card) return {};
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = concat(arguments.positional_count(), " models together"),
+                     .expected = "--gpu with one card, which they share",
+                     .found = place.kind == Place::Kind::host ? "the CPU" : "no --gpu"});
+}
+
 Result<void> check(const Arguments& arguments) {
   FlagErrors errors;
   errors.add(check_vllm_flags(arguments));
@@ -60,39 +75,8 @@ Result<void> check(const Arguments& arguments) {
   const Result<Place> place = read_place(arguments);
   errors.add(place);
   if (place.ok()) errors.add(check_activations(arguments, place.value()));
+  if (place.ok()) errors.add(check_several(arguments, place.value()));
   return errors.result();
-}
-
-PlanReport report_of(const PlanModel& model) {
-  PlanReport report;
-  report.model = model.name;
-  report.made_of = model.made_of;
-  report.others = model.others;
-  report.written_bytes = model.written_bytes;
-  return report;
-}
-
-/// The name of the KV format; auto depends on the place.
-KvChoice kv_choice(const Arguments& arguments, const Place& place) {
-  KvChoice choice = read_kv(arguments).choice;
-  const bool wide = *arguments.text(kActivationsOption.name) == "f32";
-  if (choice.name.empty()) choice.name = wide || place.kind == Place::Kind::host ? "F32" : "BF16";
-  return choice;
-}
-
-std::vector<SpeedRow> speeds_of(const PlanModel& model, const Place& place, const PlannedRun& run) {
-  constexpr int64_t kShort = 2048;
-  std::vector<SpeedRow> rows;
-  const auto add = [&](int64_t streams, int64_t context) {
-    rows.push_back(speed_row(model, run.request, place.card, streams, context));
-  };
-  for (const int64_t streams : {1, 8, 32, 64})
-    if (streams <= run.plan.sequences_max)
-      add(streams, std::min<int64_t>(kShort, run.plan.context_max));
-  constexpr int64_t kLong = 32768;
-  if (run.plan.context_max >= kLong) add(1, kLong);
-  if (run.plan.context_max > kLong) add(1, run.plan.context_max);
-  return rows;
 }
 
 Result<int> print(const Arguments& arguments, Terminal& terminal, const std::string& text,
@@ -103,65 +87,53 @@ Result<int> print(const Arguments& arguments, Terminal& terminal, const std::str
 
 Result<int> plan_one(const Arguments& arguments, const PlanModel& model, const Place& place,
                      Terminal& terminal) {
-  const auto made = plan_run(arguments, model, place.card);
-  if (!made.ok() && made.error().code == ErrorCode::no_memory)
+  const auto run = plan_run(arguments, model, place.card);
+  if (!run.ok() && run.error().code == ErrorCode::no_memory)
     terminal.err(what_fits(arguments, model, place));
-  const PlannedRun run = TRY(made);
-  PlanReport report = report_of(model);
-  report.weights = place.card ? model.on_card : model.on_cpu;
-  report.unread_bytes = model.unread_bytes;
-  report.card = place.card;
-  report.context_bytes = run.context_bytes;
-  report.recorded_bytes = run.recorded_bytes;
-  report.kv = kv_choice(arguments, place);
-  report.request = run.request;
-  report.plan = run.plan;
-  report.longest_context = longest_context(arguments, model, place, run);
-  for (const int64_t tokens : TRY(read_contexts(arguments)))
-    if (tokens < run.plan.context_max) report.contexts.push_back(tokens);
-  report.contexts.push_back(run.plan.context_max);
-  report.effects = effects_of(arguments, model, place, run);
-  report.speeds = speeds_of(model, place, run);
+  const PlanReport report =
+      whole_report(arguments, model, place, TRY(run), TRY(read_contexts(arguments)));
   return print(arguments, terminal, plan_text(report), plan_json(report));
 }
 
 Result<int> plan_cards(const Arguments& arguments, const PlanModel& model, const Place& place,
                        Terminal& terminal) {
-  PlanReport report = report_of(model);
-  report.weights = model.on_card;
-  report.kv = kv_choice(arguments, place);
-  std::vector<CardFit> fits;
-  for (const CardRow& row : card_rows()) {
-    CardFit fit{.card = TRY(find_card(row.name)), .plan = {}, .trouble = {}};
-    const auto run = plan_run(arguments, model, fit.card);
-    if (run.ok()) {
-      fit.plan = run.value().plan;
-      for (const int64_t streams : fit_streams())
-        if (streams <= fit.plan->sequences_max)
-          fit.tokens_per_second.push_back(
-              speed_row(model, run.value().request, fit.card, streams, 2048).tokens_per_second);
-    } else if (run.error().code == ErrorCode::no_memory) {
-      fit.trouble = run.error().message;
-    } else {
-      return run.error();
-    }
-    fits.push_back(std::move(fit));
-  }
+  const PlanReport report = report_of(arguments, model, place);
+  const std::vector<CardFit> fits = TRY(card_fits(arguments, model));
   return print(arguments, terminal, fits_text(report, fits), fits_json(report, fits));
+}
+
+/// Several models on one card, each in a server of its own.
+Result<int> plan_together(const Arguments& arguments, const std::vector<PlanModel>& models,
+                          const Place& place, Terminal& terminal) {
+  const std::vector<int64_t> contexts = TRY(read_contexts(arguments));
+  std::vector<SharedPlan> plans;
+  for (const CardShare& share : TRY(divide_card(arguments, models, *place.card)))
+    plans.push_back(
+        {.share = share.share,
+         .report = whole_report(share.arguments, *share.model, place, share.run, contexts)});
+  return print(arguments, terminal, shared_text(plans), shared_json(plans));
 }
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   for (const std::string& notice : vllm_flag_notices(arguments)) terminal.err(notice + "\n");
   const Place place = TRY(read_place(arguments));
-  const PlanModel model = TRY(read_plan_model(servable(arguments), terminal));
-  return place.kind == Place::Kind::all_cards ? plan_cards(arguments, model, place, terminal)
-                                              : plan_one(arguments, model, place, terminal);
+  ModelFetcher fetch;
+  if (arguments.enabled(kFetchOption.name))
+    fetch = [&](const std::string& word) { return fetch_model(arguments, word, terminal); };
+  std::vector<PlanModel> models;
+  for (int i = 0; i < arguments.positional_count(); ++i)
+    models.push_back(
+        TRY(read_plan_model(servable(arguments), arguments.positional(i), fetch, terminal)));
+  if (models.size() > 1) return plan_together(arguments, models, place, terminal);
+  return place.kind == Place::Kind::all_cards
+             ? plan_cards(arguments, models.front(), place, terminal)
+             : plan_one(arguments, models.front(), place, terminal);
 }
 
 }  // namespace
 
 const Verb kPlanVerb = {.name = "plan",
-                        .positionals = "MODEL",
+                        .positionals = "MODEL...",
                         .summary =
                             "Shows what of a model fits on which card, and how fast it can "
                             "be at most",

@@ -6,6 +6,7 @@
 #include "cli/hub/hub_reporter.h"
 #include "cli/hub/pull_advice.h"
 #include "cli/options/folders.h"
+#include "hub/remote_file.h"
 #include "hub/snapshot_download.h"
 
 namespace nibble {
@@ -91,11 +92,7 @@ Result<std::string> read_config(const HubSession& session, const DownloadPlan& p
     if (file.path != kPapers) continue;
     if (auto known = read_text_file(snapshot / kPapers, kConfigBytesMax); known.ok()) return known;
     HubConnection connection;
-    const HubRequest request{.url = session.url(concat(plan.revision.repository, "/resolve/",
-                                                       plan.revision.commit, "/", kPapers)),
-                             .body_bytes_max = kConfigBytesMax};
-    const HubReply reply = TRY(session.call(connection, request, Redirects::all));
-    return reply.body;
+    return read_remote_file(session, connection, plan.revision, file, kConfigBytesMax);
   }
   return std::string();
 }
@@ -153,7 +150,7 @@ Result<int> pull(const Arguments& arguments, const HubName& name, Terminal& term
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes becomes an error of writing
-  const HubName name = TRY(hub_model_of(arguments));
+  const HubName name = TRY(hub_model_of(arguments, arguments.positional(0)));
   if (hub_is_offline() || arguments.enabled("offline")) return pull_offline(name, terminal);
   return pull(arguments, name, terminal);
 }

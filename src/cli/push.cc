@@ -6,6 +6,7 @@
 #include "cli/hub/cached_models.h"
 #include "cli/hub/hub_options.h"
 #include "cli/hub/hub_reporter.h"
+#include "cli/options/folders.h"
 #include "hub/folder_upload.h"
 #include "hub/hub_name.h"
 #include "quantize/verify/verify.h"
@@ -96,7 +97,7 @@ Result<HubSession> open_session(const Arguments& arguments, HubReporter& reporte
 }
 
 Result<int> run(const Arguments& arguments, Terminal& terminal) {
-  const fs::path folder = arguments.positional(0);
+  const fs::path folder = TRY(checkpoint_folder(arguments.positional(0), terminal));
   const UploadTarget target = TRY(target_of(arguments));
   const InterruptFlag flag;
   HubReporter reporter(terminal, "sending");

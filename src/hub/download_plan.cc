@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "hub/blob_hash.h"
 #include "hub/cache_folder.h"
-#include "hub/url_origin.h"
 #include "hub/hub_replies.h"
+#include "hub/url_origin.h"
 
 namespace nibble {
 namespace {
@@ -63,7 +63,7 @@ Result<void> check_place(const HubRevision& revision, const FileWork& work) {
   const HubFile& file = work.file;
   if (!work.place.commit.empty() && work.place.commit != revision.commit)
     return disagreement(file, concat("commit ", revision.commit), work.place.commit);
-  if (work.place.bytes != (file.lfs_sha256.empty() ? file.bytes : file.lfs_bytes))
+  if (work.place.bytes != file.content_bytes())
     return disagreement(file, concat(file.bytes, " bytes as listed"), concat(work.place.bytes));
   const auto kind = hash_kind_of(work.place.etag);
   if (kind == BlobHashKind::sha256 && !file.lfs_sha256.empty() &&

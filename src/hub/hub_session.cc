@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/json.h"
-#include "hub/url_origin.h"
 #include "hub/hub_replies.h"
+#include "hub/url_origin.h"
 
 namespace nibble {
 namespace {
@@ -110,9 +110,9 @@ Error HubSession::error_of(const HubReply& reply, const std::string& url) const 
     return make_error(ErrorCode::corrupt,
                       {.what = concat("reply of ", short_url(url)), .found = "more than is taken"});
   if (reply.end != HubEnd::whole)
-    return make_error(ErrorCode::io, {.what = short_url(url),
-                                      .found = reply.trouble,
-                                      .advice = "what came is kept: the same command goes on"});
+    return make_error(
+        ErrorCode::io,
+        {.what = short_url(url), .found = reply.trouble, .advice = "run the same command again"});
   if (reply.status == 401)
     return refused_access(reply, url,
                           settings_.token.empty()

@@ -20,6 +20,9 @@ struct HubFile {
   std::string lfs_sha256;  // empty: not in LFS
   uint64_t lfs_bytes = 0;
   std::string xet_hash;  // empty: none
+
+  /// The size of its own bytes, wherever the hub keeps them.
+  uint64_t content_bytes() const { return lfs_sha256.empty() ? bytes : lfs_bytes; }
 };
 
 /// The files of one page of GET /api/models/NAME/tree/COMMIT?recursive=true. Folders are left out.

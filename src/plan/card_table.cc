@@ -1,7 +1,7 @@
 // The rows. Memory as nvidia-smi prints it, less what CUDA does not give (headless): the difference
 // to the total that programs see, as their error messages print it. A desktop's windows take about
-// 1 GiB with that. GB200, B300 and GB300 have the decimal gigabytes of their data sheets (186, 270,
-// 279). The bandwidth of an H200 is what this program measured; its data sheet has 4,800 GB/s.
+// 1 GiB with that (on a GB300, whose driver alone keeps as much, beside it). The bandwidth of an
+// H200 is what this program measured; its data sheet has 4,800 GB/s.
 #include "plan/card_table.h"
 
 #include <array>
@@ -52,31 +52,67 @@ constexpr auto kCards = std::to_array<CardRow>({
     {"gh200", "GH200 96 GB", "gh200", 90, 97871, 640, 1024, 4000, 227, kSmi, kSheet, kHeadless},
     {"h200", "H200", "h200", 90, 143771, 615, 1024, 4300, 227, kSmi, kMeasured, kHeadless},
     {"b200", "B200", "b200", 100, 182630, 0, 1024, 7700, 227, kCuda, kSheet, kHeadless},
-    {"gb200", "GB200", "gb200", 100, 177383, 0, 1024, 8000, 227, kSheet, kSheet, kHeadless},
-    {"b300", "B300", "b300", 103, 257492, 0, 1024, 8000, 227, kSheet, kSheet, kHeadless},
-    {"gb300", "GB300", "gb300", 103, 266075, 0, 1024, 8000, 227, kSheet, kSheet, kHeadless},
+    {"gb200", "GB200", "gb200", 100, 189471, 738, 1024, 8000, 227, kSmi, kSheet, kHeadless},
+    {"b300", "B300", "b300", 103, 275040, 925, 1024, 8000, 227, kSmi, kSheet, kHeadless},
+    {"gb300", "GB300", "gb300", 103, 284208, 1072, 2096, 8000, 227, kSmi, kSheet, kHeadless},
     {"dgx-spark", "DGX Spark (GB10)", "gb10", 121, 124610, 4096, 8192, 273, 99, kCuda, kSheet,
      kHeadless, CardMemoryKind::unified},
 });
 
-// `nvidia-smi mig -lgip` prints these sizes, in GiB with two digits: H100 NVL 10.75, 21.62, 46.38
-// (github.com/NVIDIA/mig-parted/pull/101), GB200 20.00 (github.com/NVIDIA/gpu-operator/pull/1303),
-// RTX PRO 6000 Server Edition 23.12 (github.com/bigstack-oss/cubecos/issues/312).
+// `nvidia-smi mig -lgip` prints these sizes, in GiB with two digits, which differ a little from
+// driver to driver: A30 5.81, 11.69, 23.50; A100 80 GB 9.50, 19.50, 39.25; H100 PCIe 9.75, 19.62,
+// 39.50; GH200 96 GB 11.00, 23.00, 46.50; H100 NVL 10.75, 21.62, 46.38
+// (github.com/NVIDIA/mig-parted/pull/101); GB200 22.00, 45.50
+// (github.com/NVIDIA/mig-parted/issues/227; the first drivers made 1g.24gb of 20.00, see
+// github.com/NVIDIA/gpu-operator/pull/1303); RTX PRO 6000 Server Edition 23.12, 46.50
+// (github.com/bigstack-oss/cubecos/issues/312). Slices whose size nobody printed in public have no
+// row: 3g and 4g of B200 and GB200, and those of B300 and GB300.
 constexpr auto kSlices = std::to_array<MigSlice>({
-    {"a100-40gb", "1g.5gb", 4864, 1},      {"a100-40gb", "2g.10gb", 9856, 2},
-    {"a100-40gb", "3g.20gb", 19968, 4},    {"a100-40gb", "4g.20gb", 19968, 4},
-    {"a100-80gb", "1g.10gb", 9728, 1},     {"a100-80gb", "2g.20gb", 19968, 2},
-    {"a100-80gb", "3g.40gb", 40192, 4},    {"a100-80gb", "4g.40gb", 40192, 4},
-    {"h100", "1g.10gb", 9856, 1},          {"h100", "1g.20gb", 19968, 2},
-    {"h100", "2g.20gb", 19968, 2},         {"h100", "3g.40gb", 40192, 4},
-    {"h100", "4g.40gb", 40192, 4},         {"h200", "1g.18gb", 16384, 1},
-    {"h200", "1g.35gb", 33024, 2},         {"h200", "2g.35gb", 33024, 2},
-    {"h200", "3g.71gb", 71168, 4},         {"h200", "4g.71gb", 71168, 4},
-    {"b200", "1g.23gb", 20992, 1},         {"b200", "1g.45gb", 45312, 2},
-    {"b200", "2g.45gb", 45312, 2},         {"h100-nvl", "1g.12gb", 11008, 1},
-    {"h100-nvl", "1g.24gb", 22138, 2},     {"h100-nvl", "2g.24gb", 22138, 2},
-    {"h100-nvl", "3g.47gb", 47493, 4},     {"gb200", "1g.24gb", 20480, 1},
+    {"a30", "1g.6gb", 5952, 2},
+    {"a30", "2g.12gb", 11968, 4},
+    {"a30", "4g.24gb", 24064, 8},
+    {"a100-40gb", "1g.5gb", 4864, 1},
+    {"a100-40gb", "2g.10gb", 9856, 2},
+    {"a100-40gb", "3g.20gb", 19968, 4},
+    {"a100-40gb", "4g.20gb", 19968, 4},
+    {"a100-80gb", "1g.10gb", 9728, 1},
+    {"a100-80gb", "1g.20gb", 19968, 2},
+    {"a100-80gb", "2g.20gb", 19968, 2},
+    {"a100-80gb", "3g.40gb", 40192, 4},
+    {"a100-80gb", "4g.40gb", 40192, 4},
+    {"h100", "1g.10gb", 9856, 1},
+    {"h100", "1g.20gb", 19968, 2},
+    {"h100", "2g.20gb", 19968, 2},
+    {"h100", "3g.40gb", 40192, 4},
+    {"h100", "4g.40gb", 40192, 4},
+    {"h100-pcie", "1g.10gb", 9984, 1},
+    {"h100-pcie", "1g.20gb", 20096, 2},
+    {"h100-pcie", "2g.20gb", 20096, 2},
+    {"h100-pcie", "3g.40gb", 40448, 4},
+    {"h100-pcie", "4g.40gb", 40448, 4},
+    {"h100-nvl", "1g.12gb", 11008, 1},
+    {"h100-nvl", "1g.24gb", 22138, 2},
+    {"h100-nvl", "2g.24gb", 22138, 2},
+    {"h100-nvl", "3g.47gb", 47493, 4},
+    {"gh200", "1g.12gb", 11264, 1},
+    {"gh200", "1g.24gb", 23552, 2},
+    {"gh200", "2g.24gb", 23552, 2},
+    {"gh200", "3g.48gb", 47616, 4},
+    {"gh200", "4g.48gb", 47616, 4},
+    {"h200", "1g.18gb", 16384, 1},
+    {"h200", "1g.35gb", 33024, 2},
+    {"h200", "2g.35gb", 33024, 2},
+    {"h200", "3g.71gb", 71168, 4},
+    {"h200", "4g.71gb", 71168, 4},
+    {"b200", "1g.23gb", 20992, 1},
+    {"b200", "1g.45gb", 45312, 2},
+    {"b200", "2g.45gb", 45312, 2},
+    {"gb200", "1g.23gb", 22528, 1},
+    {"gb200", "1g.24gb", 20480, 1},
+    {"gb200", "1g.47gb", 46592, 2},
+    {"gb200", "2g.47gb", 46592, 2},
     {"rtx-pro-6000", "1g.24gb", 23674, 2},
+    {"rtx-pro-6000", "2g.48gb", 47616, 4},
 });
 
 }  // namespace

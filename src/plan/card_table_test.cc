@@ -44,12 +44,29 @@ TEST(CardTable, FindsNamesPartsAndSizes) {
   EXPECT_EQ(find_card("h200:3g.71gb").value().memory_bytes, 71168 * kMib);
   EXPECT_EQ(find_card("h100-nvl:3g.47gb").value().memory_bytes, 47493 * kMib);
   EXPECT_EQ(find_card("rtx-pro-6000:1g.24gb").value().memory_bytes, 23674 * kMib);
+  EXPECT_EQ(find_card("a30:1g.6gb").value().memory_bytes, 5952 * kMib);
+  EXPECT_DOUBLE_EQ(find_card("a30:2g.12gb").value().bandwidth_bytes, 933e9 / 2);
+  EXPECT_EQ(find_card("a100-80gb:1g.20gb").value().memory_bytes, 19968 * kMib);
+  EXPECT_EQ(find_card("h100-pcie:3g.40gb").value().memory_bytes, 40448 * kMib);
+  EXPECT_EQ(find_card("gh200:4g.48gb").value().memory_bytes, 47616 * kMib);
+  EXPECT_EQ(find_card("gb200:2g.47gb").value().memory_bytes, 46592 * kMib);
   EXPECT_EQ(find_card("dgx-spark").value().memory, CardMemoryKind::unified);
   // 150,109 MB, as planned at 0.95 of a whole H200 (docs/serving.md, "The card").
   EXPECT_NEAR(static_cast<double>(find_card("h200").value().memory_bytes) * 0.95, 142604e6, 1e6);
   EXPECT_EQ(find_card_or_size("--gpu", "24576").value().memory_bytes, 24576 * kMib);
   EXPECT_EQ(find_card_or_size("--gpu", "24G").value().memory_bytes, 24576 * kMib);
   EXPECT_EQ(find_card_or_size("--gpu", "l4").value().capability, 89);
+}
+
+/// The totals that CUDA told programs there, in GiB with two digits: 184.31, 267.69, 276.50.
+TEST(CardTable, TheLargestCardsHaveWhatProgramsSaw) {
+  constexpr double kGib = 1 << 30;
+  const auto gib = [](std::string_view card) {
+    return static_cast<double>(find_card(card).value().memory_bytes) / kGib;
+  };
+  EXPECT_NEAR(gib("gb200"), 184.31, 0.005);
+  EXPECT_NEAR(gib("b300"), 267.69, 0.005);
+  EXPECT_NEAR(gib("gb300"), 276.50, 0.005);
 }
 
 TEST(CardTable, RefusesWhatItDoesNotKnow) {

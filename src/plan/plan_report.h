@@ -77,4 +77,13 @@ std::vector<int64_t> fit_streams();
 std::string fits_text(const PlanReport& report, const std::vector<CardFit>& fits);
 Json fits_json(const PlanReport& report, const std::vector<CardFit>& fits);
 
+/// One of several models on a card, each in a server of its own.
+struct SharedPlan {
+  std::string share;  // its --gpu-memory-utilization: "0.412"
+  PlanReport report;
+};
+/// At least one; all on the same card.
+std::string shared_text(const std::vector<SharedPlan>& plans);
+Json shared_json(const std::vector<SharedPlan>& plans);
+
 }  // namespace nibble

@@ -97,19 +97,28 @@ class Checks:
         assert gpu["health"] == "fine" and "24564 MiB, 12282 free" in gpu["text"], gpu
         assert "580.159.03, for CUDA 13.0" in self.of(lines, "driver")[0]["text"]
         assert "weight-only" in self.of(lines, "formats")[0]["text"]
-        models = self.of(lines, "model")
-        assert len(models) == 4 and any("tokens/s for one stream" in m["text"] for m in models)
-        plan = json.loads(subprocess.run(
-            [self.nibble, "plan", "qwen3.5-9b", "--gpu", "rtx4090", "--json"], check=True,
-            capture_output=True).stdout)
-        bound = round(plan["speed_bound"]["rows"][0]["tokens_per_second"])
-        assert f"at most {bound} tokens/s" in models[2]["text"], (bound, models)
+        self.check_rates(lines, "rtx4090", {"qwen3.6-27b", "qwen3.5-9b", "qwen3.5-4b"})
+
+    def check_rates(self, lines, card, wanted):
+        """Each model that is said to fit has the bound that `plan` computes for the card."""
+        models = {line["text"].split(" ")[0]: line["text"] for line in self.of(lines, "model")}
+        assert len(models) == 4 and wanted <= set(models), models
+        for name in wanted:
+            plan = json.loads(subprocess.run(
+                [self.nibble, "plan", name, "--gpu", card, "--json"], check=True,
+                capture_output=True).stdout)
+            bound = round(plan["speed_bound"]["rows"][0]["tokens_per_second"])
+            text = models[name]
+            assert f"at most {bound} tokens/s for one stream" in text, (bound, text)
+            assert f"up to {plan['longest_request']} tokens" in text, (plan, text)
 
     def test_an_a100(self):
         lines = self.lines(library=self.card("NVIDIA A100-SXM4-80GB", 80, 81920))
         formats = self.of(lines, "formats")[0]["text"]
         assert "multiplies BF16; NVFP4 weights run weight-only" in formats, formats
         assert all("fits" in line["text"] for line in self.of(lines, "model"))
+        self.check_rates(lines, "a100-80gb", {"qwen3.6-35b-a3b", "qwen3.6-27b", "qwen3.5-9b",
+                                              "qwen3.5-4b"})
 
     def test_cards_that_cannot_be_used(self):
         old = self.lines(library=self.card("Tesla V100-SXM2-32GB", 70, 32768), code=1)

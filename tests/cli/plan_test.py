@@ -177,5 +177,44 @@ class Checks(PlanRunner):
             assert row["freed_bytes"] > 0, row
 
 
+    def test_models_together_are_their_own_plans(self):
+        """Each is what `plan MODEL --gpu-memory-utilization SHARE` says, and the shares add up."""
+        for models, flags, share in (
+                ([BIG, "9b"], ["--gpu", "rtx-pro-6000"], 900),
+                (["9b", "4b", "9b"], ["--gpu", "rtx5090", "--kv-cache-dtype", "fp8",
+                                      "--gpu-memory-utilization", "0.951"], 951),
+                ([self.model, "27b"], ["--gpu", "h100", "--recipe", "w4a4", "--max-model-len",
+                                       "8192", "--max-num-seqs", "8"], 900)):
+            flags = [*flags, "--host-cache-memory-bytes", "64M"]
+            together = self.json(*models, *flags)
+            assert [row["plan"]["model"] for row in together["models"]][-1].endswith(
+                str(models[-1])), together
+            shares = [row["gpu_memory_utilization"] for row in together["models"]]
+            assert sum(round(float(part) * 1000) for part in shares) == share, shares
+            for model, row in zip(models, together["models"]):
+                alone = self.json(model, *flags, "--gpu-memory-utilization",
+                                  row["gpu_memory_utilization"])
+                assert alone == row["plan"], (model, flags)
+            planned = sum(row["plan"]["memory"]["available"] for row in together["models"])
+            assert planned == together["planned_bytes"] <= together["card_bytes"]
+
+    def test_models_that_do_not_fit_together(self):
+        """The error names the least that each of them starts with, and that is the least."""
+        words = ["--gpu", "rtx5090", "--max-model-len", "65536"]
+        text = self.refused(BIG, "27b", *words, code=1)
+        found = re.search(r"2 models together on rtx5090: expected at most (\S+) MB .*found "
+                          r"\S+ at least (\S+) MB, \S+ at least (\S+) MB", text)
+        most, *least = map(float, found.groups())
+        assert sum(least) > most and len(text.splitlines()) == 1, text
+        card = self.json(BIG, "--gpu", "rtx5090")["card"]["memory_bytes"] / 1e6
+        for model, megabytes in zip((BIG, "27b"), least):
+            share = round(megabytes / card, 3)
+            self.json(model, *words, "--gpu-memory-utilization", share)
+            self.refused(model, *words, "--gpu-memory-utilization", round(share - 0.001, 3), code=1)
+        # A model that the card would not hold alone has its figure too.
+        text = self.refused("9b", "397b-a17b", *words, code=1)
+        assert re.search(r"qwen3.5-397b-a17b at least \d{6}\.\d MB", text), text
+
+
 if __name__ == "__main__":
     sys.exit(run_program_checks(Checks, __doc__))

@@ -32,7 +32,8 @@ class Checks(PlanRunner):
         (refs / "main").write_text("0" * 40)
         flags = ["--recipe", "mixed", "--gpu", "rtx5090", *FIXED]
         plans = [self.json(word, *flags, HF_HOME=str(self.work / "home"))["memory"]
-                 for word in (BIG, "35b-a3b", "Qwen/Qwen3.6-35B-A3B", config, folder, "org/big")]
+                 for word in (BIG, "35b-a3b", "Qwen/Qwen3.6-35B-A3B", config, folder, "org/big",
+                          "big")]
         assert all(plan == plans[0] for plan in plans), plans
         assert self.json(BIG, *flags[2:])["memory"] == plans[0]  # mixed is the usual recipe
         text = self.refused("70b", code=1)
@@ -63,6 +64,16 @@ class Checks(PlanRunner):
         text = self.refused(self.model, "--recipe", "mixed", "--gpu", "cpu", "--max-model-len",
                             "1M", code=2)
         assert "--max-model-len" in text, text
+
+    def test_models_together_in_words(self):
+        text = self.run("plan", BIG, "9b", "--gpu", "rtx-pro-6000").stdout
+        assert max(map(len, text.splitlines())) <= COLUMNS, text
+        for piece in ("2 models together on rtx-pro-6000", "each in a server of its own",
+                      "--gpu-memory-utilization SHARE", "while the others rest"):
+            assert piece in text, (piece, text)
+        rows = [line.split() for line in text.splitlines()
+                if line.startswith(f"  {BIG} ") or line.startswith("  qwen3.5-9b ")]
+        assert len(rows) == 4 and abs(sum(float(row[1]) for row in rows[2:]) - 0.9) < 1e-9, rows
 
     def test_whole_serve_lines_can_be_pasted(self):
         lines = (ROOT / "docs/planning.md").read_text()
@@ -101,6 +112,8 @@ class Checks(PlanRunner):
                 ([model, "--activations", "f16"], 2, ["--activations", "declared", "f16"]),
                 ([model, "--enable-lora"], 2, ["adapters are not served"]),
                 ([model, "--card-limit", "rtx1"], 2, ["--card-limit", "rtx5090"]),
+                ([model, "27b"], 2, ["2 models together", "--gpu with one card", "no --gpu"]),
+                ([model, "27b", "--gpu", "cpu"], 2, ["2 models together", "found the CPU"]),
                 ([model, "--contexts", "1"], 2, ["--contexts", "\"1\""]),
                 ([model, "--contexts", "4096,"], 2, ["--contexts", "4096,32K"]),
                 ([model, "--gpu", "rtx9999", "--contexts", "x", "--max-num-seqs", "0"], 2,

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md and of docs/: docs_test.py --nibble PROGRAM --model PEBBLE.
+"""Runs the commands of README.md and of all docs/: docs_test.py --nibble PROGRAM --model PEBBLE.
 
 Every block fenced as `sh` runs in bash, in the order of its page, in a folder that looks like the
-repository's root; `nibble` is the program under test. A line that starts a server stays in the
-background until the page ends or the next one starts, and the page goes on when it is ready; port
-8000 becomes a free one. A command may end in `# exit N` or `# exit N or M`. A block that cannot run
+repository's root; `nibble` is the program under test, and the hub is one on this machine that has
+Pebble under the name of the 35B. A line that starts a server stays in the background until the page
+ends or the next one starts at its port, and the page goes on when it is ready; ports 8000 and 8001
+become free ones. A command may end in `# exit N` or `# exit N or M`. A block that cannot run
 here has <!-- not run: REASON --> on the line before it. What it is not: a check of printed samples.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "serve")]
@@ -29,11 +32,11 @@ REASONS = {  # why a block may be left out; anything else is a mistake
     "elsewhere": "is run by a test that the page names, or that ./test --full has for it",
 }
 # How many blocks are left out today. The number may fall; one that grows needs a good reason.
-LEFT_OUT_MAX = 23
+LEFT_OUT_MAX = 22
 
 
 def pages():
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 class Checks:
@@ -66,10 +69,33 @@ class Checks:
             page.close()
 
     def test_the_chart_is_drawn_from_its_data(self):
-        subprocess.run([ROOT / "bench/throughput_chart.py", "--check"], check=True)
+        """Its bound is what `plan` computes, and the picture what the data give."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as plan:
+            subprocess.run([self.nibble, "plan", "qwen3.6-35b-a3b", "--gpu", "h200", "--json"],
+                           stdout=plan, check=True)
+            subprocess.run([ROOT / "bench/throughput_chart.py", "--check", "--bound", plan.name],
+                           check=True)
 
     def test_the_cards_are_as_plan_computes(self):
         cards_table.check(self.nibble)
+
+    def test_the_sample_of_quickstart(self):
+        """README shows what the second half of ./quickstart prints; only numbers may differ."""
+        def masked(text):
+            return [re.sub(r"\d+(\.\d+)?", "N", line).rstrip() for line in text.splitlines()]
+        sample = masked(re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1])
+        assert len(sample) > 8, sample
+        page = Page(self.nibble, self.model, "quickstart")
+        try:
+            done = subprocess.run(["bash", page.root / "quickstart", self.nibble], text=True,
+                                  capture_output=True, timeout=240, env=page.environment)
+        finally:
+            page.close()
+        assert done.returncode == 0, done
+        shown = masked(done.stdout)
+        assert any(shown[at:at + len(sample)] == sample for at in range(len(shown))), (
+            "README.md shows\n" + "\n".join(sample) + "\nand quickstart prints\n" +
+            "\n".join(shown))
 
     def test_the_blocks_that_are_left_out(self):
         left_out = []
@@ -100,7 +126,8 @@ def check_page(path):
 
 for page_path in pages():
     if "```sh" in page_path.read_text():
-        setattr(Checks, f"test_{page_path.stem.lower().replace('-', '_')}", check_page(page_path))
+        page_name = re.sub(r"\W", "_", str(page_path.relative_to(ROOT).with_suffix("")).lower())
+        setattr(Checks, f"test_{page_name}", check_page(page_path))
 
 if __name__ == "__main__":
     sys.exit(run_program_checks(Checks, __doc__))

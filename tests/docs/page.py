@@ -16,7 +16,11 @@ import urllib.request
 from blocks import commands_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/hub"))
+from fake_hub import TOKEN, FakeHub  # noqa: E402
+
 SECONDS_MAX = 240  # of one command
+HUB_MODEL = "Qwen/Qwen3.6-35B-A3B"  # what pages fetch: Pebble, on a hub of this machine
 
 
 def free_port():
@@ -29,7 +33,11 @@ class Page:
     """One page run from top to bottom in a folder of its own."""
 
     def __init__(self, nibble, model, name):
-        self.name, self.server, self.port = name, None, free_port()
+        self.name, self.servers = name, {}
+        self.ports = {port: free_port() for port in ("8000", "8001")}
+        self.hub = FakeHub()
+        self.hub.add(HUB_MODEL, {path.name: path.read_bytes()
+                                 for path in pathlib.Path(model).iterdir() if path.is_file()})
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="nibble-docs-"))
         root = self.work / "root"
         root.mkdir()
@@ -52,46 +60,53 @@ class Page:
         self.root = root
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("NIBBLE_", "HF_"))},
+            "HF_ENDPOINT": self.hub.url, "HF_TOKEN": TOKEN, "no_proxy": "127.0.0.1",
             "HOME": str(self.work), "XDG_CACHE_HOME": str(self.work / "cache"),
             "XDG_CONFIG_HOME": str(self.work / "config"), "XDG_DATA_HOME": str(self.work / "data"),
             "PATH": f"{self.work / 'bin'}:{python}:{os.environ['PATH']}",
-            "NIBBLE_PROGRESS": "false", "NIBBLE_URL": f"http://127.0.0.1:{self.port}",
+            "NIBBLE_PROGRESS": "false", "NIBBLE_URL": f"http://127.0.0.1:{self.ports['8000']}",
+            "NIBBLE_LATE_MS": "2000",  # a busy machine is not the question
         }
 
     def close(self):
-        self.stop_server()
+        for port in list(self.servers):
+            self.stop_server(port)
+        self.hub.__exit__()
         shutil.rmtree(self.work, ignore_errors=True)
 
-    def stop_server(self):
-        if self.server is not None:
+    def stop_server(self, port):
+        server = self.servers.pop(port, None)
+        if server is not None:
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-                os.killpg(self.server.pid, signal.SIGKILL)
-            self.server.wait()
-            self.server = None
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
     def words(self, text):
-        """The port of the page in place of 8000."""
-        return re.sub(r"(?<![\d.])8000(?!\d)", str(self.port), text)
+        """The ports of the page in place of 8000 and 8001."""
+        for port, free in self.ports.items():
+            text = re.sub(rf"(?<![\d.]){port}(?!\d)", str(free), text)
+        return text
 
     def fail(self, block, command, words):
         raise AssertionError(f"{self.name}:{block.line}: {words}\n    {command}")
 
     def start_server(self, block, command):
-        self.stop_server()
-        text = command.rstrip().removesuffix("&")
+        text = self.words(command.rstrip().removesuffix("&").lstrip())
         if "--port" not in text:
-            text = text.replace("nibble serve", f"nibble serve --port {self.port}", 1)
+            text = text.replace("nibble serve", f"nibble serve --port {self.ports['8000']}", 1)
+        port = int(re.search(r"--port[ =](\d+)", text)[1])
+        self.stop_server(port)
         log = self.work / "server.log"
         with log.open("w") as out:
-            self.server = subprocess.Popen(["bash", "-c", "exec " + self.words(text.lstrip())],
-                                           cwd=self.root, env=self.environment, stdout=out,
-                                           stderr=subprocess.STDOUT, start_new_session=True)
+            self.servers[port] = server = subprocess.Popen(
+                ["bash", "-c", "exec " + text], cwd=self.root, env=self.environment, stdout=out,
+                stderr=subprocess.STDOUT, start_new_session=True)
         end = time.monotonic() + 90
         while time.monotonic() < end:
-            if self.server.poll() is not None:
+            if server.poll() is not None:
                 self.fail(block, command, f"the server ended: {log.read_text()[-2000:]}")
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=2).read()
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=2).read()
                 return
             except OSError:
                 time.sleep(0.1)

@@ -54,6 +54,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.server.hub
 
     def answer(self, status=200, body=b"", headers=()):
+        with self.hub.lock:
+            if self.command != "HEAD" and status < 300:
+                self.hub.served.append((self.server.role, self.plain_path, len(body)))
         self.send_response(status)
         for name, value in dict(headers).items():
             self.send_header(name, value)
@@ -346,6 +349,7 @@ class FakeHub:
         self.objects, self.received, self.parts = {}, {}, {}
         self.messages = []     # summaries of commits by clients
         self.requests = []     # (hub or storage, method, path, headers)
+        self.served = []       # (hub or storage, path, bytes of the body) of each success
         self.fault = None      # called with the handler; true: it has answered
         self.ranges = True     # false: a Range header is ignored
         self.page_rows = 1000  # of a page of a tree

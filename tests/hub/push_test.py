@@ -64,6 +64,23 @@ class Checks(HubChecks):
             files = hub.repositories["org/new"].commits[hub.repositories["org/new"].refs["main"]]
             assert files["notes/a/b c.txt"] == b"changed"
 
+    def check_a_model_of_the_cache_is_sent_and_repaired_by_its_name(self):
+        with FakeHub() as hub:
+            place, home, repaired = self.folder(), self.home(), self.home()
+            subprocess.run([self.nibble, "quantize", place, self.work / "four-bit"], check=True,
+                           capture_output=True)
+            files = self.files(self.work / "four-bit")
+            assert files["notes/a/b c.txt"] == b"kept"
+            hub.add("org/four-bit", files)
+            self.pull(hub, home, "org/four-bit")
+            self.run(hub, home, "push", "four-bit", "org/copy", "--yes", HF_TOKEN=TOKEN)
+            stored = hub.repositories["org/copy"]
+            sent = dict(stored.commits[stored.refs["main"]])
+            del sent[".gitattributes"]
+            assert sent == files, sorted(set(sent) ^ set(files))
+            self.run(hub, home, "convert", "org/four-bit", repaired, "--repair")
+            assert (repaired / "config.json").exists()
+
     def check_nothing_is_sent_unasked(self):
         with FakeHub() as hub:
             place = self.folder()

@@ -185,7 +185,7 @@ struct Bench {
 
 Result<Bench> load(const Arguments& arguments, const Request& request, Terminal& terminal) {
   const auto folder = TRY(first_folder(arguments, terminal));
-  const PlanModel model = TRY(read_plan_model(arguments, terminal));
+  const PlanModel model = TRY(read_plan_model(arguments, arguments.positional(0), {}, terminal));
   int32_t sequences = 1;
   for (const ModelTest& test : request.tests) sequences = std::max(sequences, test.batch);
   EngineSetup setup = TRY(set_up_engine(with_context(arguments, request), folder,

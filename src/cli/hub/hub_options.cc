@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "cli/options/folders.h"
 #include "cli/options/hub_cache.h"
-#include "hub/url_origin.h"
 #include "hub/hub_replies.h"
+#include "hub/url_origin.h"
 
 namespace nibble {
 namespace {
@@ -84,8 +84,7 @@ std::string find_certificates() {
 
 }  // namespace
 
-Result<HubName> hub_model_of(const Arguments& arguments) {
-  const std::string& word = arguments.positional(0);
+Result<HubName> hub_model_of(const Arguments& arguments, const std::string& word) {
   auto name = parse_hub_name(word);
   if (!name) name = TRY(find_hub_alias(hub_cache(), word));
   if (!name)

@@ -19,9 +19,9 @@ inline constexpr Option kTokenOption = {"token", "TOKEN", "",
                                         "login` writes: others see the words of "
                                         "a command"};
 
-/// The model that the first positional means, ORG/NAME[@REV] or the name of one in the cache, with
-/// --revision. Errors: invalid_argument.
-Result<HubName> hub_model_of(const Arguments& arguments);
+/// The model that `word` means, ORG/NAME[@REV] or the name of one in the cache, with --revision.
+/// Errors: invalid_argument.
+Result<HubName> hub_model_of(const Arguments& arguments, const std::string& word);
 
 /// The settings by flags and environment: HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME,
 /// HF_HUB_DISABLE_IMPLICIT_TOKEN, HF_HUB_DOWNLOAD_TIMEOUT, SSL_CERT_FILE. Errors: invalid_argument

@@ -77,12 +77,12 @@ Result<std::string> lines(const fs::path& config, Terminal& terminal) {
     where = driver.gpus.front().name;
   }
   const Arguments flags = TRY(default_flags(config, ""));
-  const PlanModel model = TRY(read_plan_model(flags, terminal));
+  const PlanModel model = TRY(read_plan_model(flags, config, {}, terminal));
   std::string text = concat("on ", where, ": ", TRY(fit(flags, model, card)), "\n");
   const std::string json = TRY(read_text_file(config, uint64_t{16} << 20));
   if (TRY(parse_json(json, "config.json")).find("quantization_config") != nullptr) return text;
   const Arguments quantizing = TRY(default_flags(config, kDefaultRecipe));
-  const PlanModel quantized = TRY(read_plan_model(quantizing, terminal));
+  const PlanModel quantized = TRY(read_plan_model(quantizing, config, {}, terminal));
   return text + concat("after `nibble quantize` (recipe ", kDefaultRecipe,
                        "): ", TRY(fit(quantizing, quantized, card)), "\n");
 }

@@ -16,8 +16,9 @@ namespace fs = std::filesystem;
 struct Found {
   std::string name;
   fs::path folder;                        // with weights; empty: none
-  fs::path config;                        // a config.json; empty: a preset
-  const BuiltinPreset* preset = nullptr;  // else
+  fs::path config;                        // a config.json; empty: none
+  const BuiltinPreset* preset = nullptr;  // a built-in shape
+  std::optional<FetchedModel> fetched = {};
 };
 
 bool has_weights(const fs::path& folder) {
@@ -42,7 +43,7 @@ Error unknown_model(const std::string& word) {
                      .found = "none of these"});
 }
 
-/// org/name: of the cache, else the preset that is called like it.
+/// org/name of the cache, else the preset that is called like it.
 Result<Found> in_hub_cache(const std::string& word, const std::string& revision,
                            Terminal& terminal) {
   const auto folder = checkpoint_folder(word, terminal, SnapshotNeeds::papers, revision);
@@ -51,12 +52,21 @@ Result<Found> in_hub_cache(const std::string& word, const std::string& revision,
   const BuiltinPreset* preset = find_preset(name.substr(0, name.find('@')));
   if (preset == nullptr || folder.error().code != ErrorCode::not_found) return folder.error();
   terminal.err(concat(word, " is not in the Hugging Face cache: planned by the shapes of ",
-                      preset->name, "\n"));
+                      preset->name, "; --fetch reads its own\n"));
   return Found{.name = word, .folder = {}, .config = {}, .preset = preset};
 }
 
-Result<Found> find_model(const Arguments& arguments, Terminal& terminal) {
-  const std::string& word = arguments.positional(0);
+/// A model of the cache by its name without the owner; nothing: there is none.
+Result<std::optional<Found>> by_alias(const std::string& word, const std::string& revision,
+                                      Terminal& terminal) {
+  const fs::path folder = TRY(checkpoint_folder(word, terminal, SnapshotNeeds::papers, revision));
+  std::error_code failure;
+  if (!fs::is_directory(folder, failure)) return std::optional<Found>();
+  return std::optional(in_folder(word, folder));
+}
+
+Result<Found> find_model(const Arguments& arguments, const std::string& word,
+                         const ModelFetcher& fetch, Terminal& terminal) {
   const std::string revision = arguments.text(kRevisionOption.name).value_or("");
   std::error_code failure;
   if (fs::is_directory(word, failure)) {
@@ -67,7 +77,13 @@ Result<Found> find_model(const Arguments& arguments, Terminal& terminal) {
     return Found{.name = fs::path(word).filename().string(), .folder = {}, .config = word};
   if (const BuiltinPreset* preset = find_preset(word))
     return Found{.name = std::string(preset->name), .folder = {}, .config = {}, .preset = preset};
+  if (hub_name_of(word) && fetch) {
+    Found found{.name = word, .folder = {}, .config = {}};
+    found.fetched = TRY(fetch(word));
+    return found;
+  }
   if (hub_name_of(word)) return in_hub_cache(word, revision, terminal);
+  if (auto found = TRY(by_alias(word, revision, terminal))) return std::move(*found);
   return unknown_model(word);
 }
 
@@ -78,10 +94,9 @@ int64_t text_bytes_of(const QuantPlan& plan) {
   return bytes;
 }
 
-Result<PlanModel> from_headers(const Found& found, const Recipe* recipe,
+Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, const Recipe* recipe,
                                const ModelRequest& request) {
-  const Checkpoint checkpoint = TRY(Checkpoint::open(found.folder));
-  PlanModel model{.name = found.name, .made_of = "headers of its weight files", .config = {}};
+  PlanModel model{.name = std::move(name), .made_of = "headers of its weight files", .config = {}};
   model.config = TRY(parse_config(checkpoint.config(), request.rope));
   const Weights bound = TRY(Weights::bind(checkpoint, model.config));
   model.weights = {bound.embedding(), bound.head(), bound.final_norm(), bound.layers()};
@@ -145,8 +160,9 @@ Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe
   return from_shapes(std::string(preset.name), preset_config(preset), &recipe, {});
 }
 
-Result<PlanModel> read_plan_model(const Arguments& arguments, Terminal& terminal) {
-  const Found found = TRY(find_model(arguments, terminal));
+Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string& word,
+                                  const ModelFetcher& fetch, Terminal& terminal) {
+  const Found found = TRY(find_model(arguments, word, fetch, terminal));
   const ModelRequest request = TRY(model_request(arguments, found.folder));
   std::optional<Recipe> recipe;
   const bool nothing_said = found.preset != nullptr && !request.dummy;
@@ -155,9 +171,13 @@ Result<PlanModel> read_plan_model(const Arguments& arguments, Terminal& terminal
   else if (nothing_said)
     recipe = TRY(load_recipe(kDefaultRecipe));
   const Recipe* given = recipe ? &*recipe : nullptr;
-  if (!found.folder.empty() && !request.dummy) return from_headers(found, given, request);
-  const Json json =
-      found.preset != nullptr ? preset_config(*found.preset) : TRY(read_config(found.config));
+  if (found.fetched && found.fetched->weights && !request.dummy)
+    return from_headers(found.name, *found.fetched->weights, given, request);
+  if (!found.folder.empty() && !request.dummy)
+    return from_headers(found.name, TRY(Checkpoint::open(found.folder)), given, request);
+  const Json json = found.preset != nullptr ? preset_config(*found.preset)
+                    : found.fetched         ? found.fetched->config
+                                            : TRY(read_config(found.config));
   return from_shapes(found.name, json, given, request);
 }
 

@@ -1,9 +1,12 @@
 // The model that `nibble plan` speaks of, from headers, a config.json or a name; no tensor is read.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "base/json.h"
+#include "checkpoint/checkpoint.h"
 #include "cli/options/folders.h"
 #include "cli/verb.h"
 #include "model/config/config.h"
@@ -31,10 +34,19 @@ struct PlanModel {
   std::optional<int64_t> written_bytes;  // of all tensors that quantize would write
 };
 
-/// The first positional, --recipe, --load-format dummy:LAYOUT and the rotary flags. Errors:
-/// not_found for a word that is no folder, no file, no model of the Hugging Face cache and no
-/// preset; those of the checkpoint, the config and the recipe.
-Result<PlanModel> read_plan_model(const Arguments& arguments, Terminal& terminal);
+/// A model of the hub, of which only the beginnings of its files are here.
+struct FetchedModel {
+  Json config;                        // config.json
+  std::optional<Checkpoint> weights;  // headers alone; absent: it has no safetensors files
+};
+/// Asks the hub for a model: ORG/NAME[@REV]. Empty: nothing is fetched, the cache is looked into.
+using ModelFetcher = std::function<Result<FetchedModel>(const std::string& word)>;
+
+/// The model that `word` means, with --recipe, --load-format dummy:LAYOUT and the rotary flags.
+/// Errors: not_found for a word that is no folder, no file, no model of the Hugging Face cache and
+/// no preset; those of the checkpoint, the config, the recipe and the fetcher.
+Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string& word,
+                                  const ModelFetcher& fetch, Terminal& terminal);
 
 /// A preset in a recipe.
 Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe);

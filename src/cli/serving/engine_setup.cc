@@ -44,17 +44,6 @@ struct AskedSizes {
   std::optional<int32_t> rows;
 };
 
-Result<double> read_share(const Arguments& arguments) {
-  const std::string text = *arguments.text(kMemoryShareOption.name);
-  double share = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
-  if (error == std::errc() && end == text.data() + text.size() && share > 0.0 && share <= 1.0)
-    return share;
-  return make_error(ErrorCode::invalid_argument, {.what = "--gpu-memory-utilization",
-                                                  .expected = "a number above 0 and at most 1",
-                                                  .found = text});
-}
-
 /// Reads the options that only a server has.
 Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, EngineSetup& setup) {
   constexpr int64_t kHostBytesMost = int64_t{4} << 30;
@@ -145,6 +134,17 @@ Result<std::chrono::duration<double>> read_step_deadline(const Arguments& argume
 
 }  // namespace
 
+Result<double> read_memory_share(const Arguments& arguments) {
+  const std::string text = *arguments.text(kMemoryShareOption.name);
+  double share = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  if (error == std::errc() && end == text.data() + text.size() && share > 0.0 && share <= 1.0)
+    return share;
+  return make_error(ErrorCode::invalid_argument, {.what = "--gpu-memory-utilization",
+                                                  .expected = "a number above 0 and at most 1",
+                                                  .found = text});
+}
+
 Result<std::optional<int32_t>> read_sequences(const Arguments& arguments) {
   const std::string text = *arguments.text(kMaxSequencesOption.name);
   if (text == "auto") return std::optional<int32_t>();
@@ -202,7 +202,7 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
   FlagErrors errors;
   MemoryRequest request;
   EngineSetup setup;
-  errors.add(read_share(arguments));
+  errors.add(read_memory_share(arguments));
   errors.add(read_model_len(arguments, request));
   if (needs.use == EngineUse::serving) errors.add(read_serving(arguments, request, setup));
   if (arguments.text(kKvCacheBytesOption.name))
@@ -221,7 +221,7 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
                                      const ModelOnMachine& model) {
   MemoryRequest request{.memory_bytes = available_memory_bytes()};
   EngineSetup unused;
-  const double share = TRY(read_share(arguments));
+  const double share = TRY(read_memory_share(arguments));
   request.memory_bytes = static_cast<int64_t>(static_cast<double>(request.memory_bytes) * share);
   TRY(read_model_len(arguments, request));
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, request, unused));

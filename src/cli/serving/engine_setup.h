@@ -95,6 +95,9 @@ struct EngineNeeds {
 /// --max-num-seqs: a number, or nothing for auto. Errors: invalid_argument.
 Result<std::optional<int32_t>> read_sequences(const Arguments& arguments);
 
+/// --gpu-memory-utilization: above 0, at most 1. Errors: invalid_argument.
+Result<double> read_memory_share(const Arguments& arguments);
+
 /// Reads the values of the rows above and of model_loader.h, all of them, and nothing else. Errors:
 /// a line for each value that an option cannot have.
 Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& needs);

@@ -1,0 +1,84 @@
+// The numbers of a report, put together.
+#include "cli/plan/plan_making.h"
+
+#include <algorithm>
+
+namespace nibble {
+namespace {
+
+/// The name of the KV format; auto depends on the place.
+KvChoice kv_choice(const Arguments& arguments, const Place& place) {
+  KvChoice choice = read_kv(arguments).choice;
+  const bool wide = *arguments.text(kActivationsOption.name) == "f32";
+  if (choice.name.empty()) choice.name = wide || place.kind == Place::Kind::host ? "F32" : "BF16";
+  return choice;
+}
+
+std::vector<SpeedRow> speeds_of(const PlanModel& model, const Place& place, const PlannedRun& run) {
+  constexpr int64_t kShort = 2048;
+  std::vector<SpeedRow> rows;
+  const auto add = [&](int64_t streams, int64_t context) {
+    rows.push_back(speed_row(model, run.request, place.card, streams, context));
+  };
+  for (const int64_t streams : {1, 8, 32, 64})
+    if (streams <= run.plan.sequences_max)
+      add(streams, std::min<int64_t>(kShort, run.plan.context_max));
+  constexpr int64_t kLong = 32768;
+  if (run.plan.context_max >= kLong) add(1, kLong);
+  if (run.plan.context_max > kLong) add(1, run.plan.context_max);
+  return rows;
+}
+
+}  // namespace
+
+PlanReport report_of(const Arguments& arguments, const PlanModel& model, const Place& place) {
+  PlanReport report;
+  report.model = model.name;
+  report.made_of = model.made_of;
+  report.others = model.others;
+  report.written_bytes = model.written_bytes;
+  report.weights = place.kind == Place::Kind::host ? model.on_cpu : model.on_card;
+  report.kv = kv_choice(arguments, place);
+  return report;
+}
+
+PlanReport whole_report(const Arguments& arguments, const PlanModel& model, const Place& place,
+                        const PlannedRun& run, const std::vector<int64_t>& contexts) {
+  PlanReport report = report_of(arguments, model, place);
+  report.unread_bytes = model.unread_bytes;
+  report.card = place.card;
+  report.context_bytes = run.context_bytes;
+  report.recorded_bytes = run.recorded_bytes;
+  report.request = run.request;
+  report.plan = run.plan;
+  report.longest_context = longest_context(arguments, model, place, run);
+  for (const int64_t tokens : contexts)
+    if (tokens < run.plan.context_max) report.contexts.push_back(tokens);
+  report.contexts.push_back(run.plan.context_max);
+  report.effects = effects_of(arguments, model, place, run);
+  report.speeds = speeds_of(model, place, run);
+  return report;
+}
+
+Result<std::vector<CardFit>> card_fits(const Arguments& arguments, const PlanModel& model) {
+  std::vector<CardFit> fits;
+  for (const CardRow& row : card_rows()) {
+    CardFit fit{.card = TRY(find_card(row.name)), .plan = {}, .trouble = {}};
+    const auto run = plan_run(arguments, model, fit.card);
+    if (run.ok()) {
+      fit.plan = run.value().plan;
+      for (const int64_t streams : fit_streams())
+        if (streams <= fit.plan->sequences_max)
+          fit.tokens_per_second.push_back(
+              speed_row(model, run.value().request, fit.card, streams, 2048).tokens_per_second);
+    } else if (run.error().code == ErrorCode::no_memory) {
+      fit.trouble = run.error().message;
+    } else {
+      return run.error();
+    }
+    fits.push_back(std::move(fit));
+  }
+  return fits;
+}
+
+}  // namespace nibble
