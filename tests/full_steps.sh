@@ -1,6 +1,9 @@
 # Sourced by ./test --full: oracles that need torch, large clients, long runs. Uses step, $python and build/test.
 step "codecs equal compressed-tensors" "$python" tools/oracle/codec_test.py
 step "goldens are what transformers gives" "$python" tools/oracle/model_golden.py --check
+step "goldens of drafts are what transformers and PyTorch give" "$python" \
+  tools/oracle/mtp_golden.py --check
+step "Pebble drafts as PyTorch says" "$python" tools/oracle/mtp_acceptance.py --check
 step "rotary goldens are what transformers gives" "$python" tools/oracle/model_rope_golden.py --check
 step "quantized goldens are what compressed-tensors gives" "$python" \
   tools/oracle/model_quantized_golden.py --check

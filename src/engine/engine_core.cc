@@ -69,76 +69,14 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
         settings_.pools.rows_max, " for ", settings_.sequences_max, " sequences");
   CHECK(sampler.vocab_rows() == config_.vocab_rows, "sampler rows ", sampler.vocab_rows());
   CHECK(settings_.pools.replay_rows != 1, "a pass drafts its first row and at least one more");
+  CHECK(settings_.model_drafts == 0 ||
+            (backend_.drafts() && settings_.model_drafts < settings_.pools.replay_rows),
+        "drafts of ", settings_.model_drafts, " tokens by the model, ", settings_.pools.replay_rows,
+        " rows");
   backend_.set_sampleable(sampler_.sampler().sampleable());
 }
 
 EngineCore::~EngineCore() = default;
-
-Result<void> EngineCore::admissible(const SequenceRequest& request) const {
-  const auto refuse = [](const ErrorParts& parts) {
-    return make_error(ErrorCode::invalid_argument, parts);
-  };
-  if (request.prompt.empty())
-    return refuse({.what = "the prompt is empty", .expected = "at least one token"});
-  for (const int32_t token : request.prompt)
-    if (token < 0 || token >= config_.vocab_rows)
-      return refuse({.what = "a prompt token is not in the vocabulary",
-                     .expected = concat("0 to ", config_.vocab_rows - 1),
-                     .found = concat(token)});
-  if (request.max_tokens < 1)
-    return refuse(
-        {.what = "max_tokens", .expected = "at least 1", .found = concat(request.max_tokens)});
-  TRY(admissible_media(request));
-  const int64_t total = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-  if (total > settings_.context_max)
-    return refuse({.what = "the request is longer than the context",
-                   .expected = concat("at most ", settings_.context_max, " tokens"),
-                   .found = concat(request.prompt.size(), " of prompt and ", request.max_tokens,
-                                   " to generate"),
-                   .advice = "shorten the prompt or lower max_tokens"});
-  if (KvPool::pages_for(total - 1) > settings_.pools.pages)
-    return make_error(ErrorCode::no_memory, {.what = "the request can never fit the cache",
-                                             .expected = concat("at most ", settings_.pools.pages,
-                                                                " pages of ", kPageTokens),
-                                             .found = concat(total, " tokens"),
-                                             .advice = "raise --kv-cache-memory-bytes"});
-  return {};
-}
-
-Result<void> EngineCore::admissible_media(const SequenceRequest& request) const {
-  const auto refuse = [](const ErrorParts& parts) {
-    return make_error(ErrorCode::invalid_argument, parts);
-  };
-  if (!request.media.empty() && !backend_.takes_media())
-    return make_error(ErrorCode::unsupported,
-                      {.what = concat("backend ", backend_.name()),
-                       .expected = "a request of text alone",
-                       .found = concat(request.media.size(), " images or videos")});
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  int64_t end = 0;
-  for (const MediaRows& media : request.media) {
-    const MediaSpan& span = media.span;
-    if (span.begin < end || span.count < 1 || int64_t{span.begin} + span.count > prompt)
-      return refuse({.what = "media rows",
-                     .expected = concat("ascending, disjoint, within ", prompt, " prompt tokens"),
-                     .found = concat(span.count, " at ", span.begin)});
-    end = int64_t{span.begin} + span.count;
-    const auto values = static_cast<size_t>(span.count) * static_cast<size_t>(config_.hidden);
-    if (!media.embeddings || media.embeddings->size() != values)
-      return refuse({.what = "media embeddings", .expected = concat(values, " values")});
-  }
-  if (!request.positions.empty() && static_cast<int64_t>(request.positions.size()) != prompt)
-    return refuse({.what = "prompt positions",
-                   .expected = concat(prompt),
-                   .found = concat(request.positions.size())});
-  for (const auto& position : request.positions)
-    for (const int32_t axis : position)
-      if (axis < 0 || axis >= prompt)
-        return refuse({.what = "a prompt position",
-                       .expected = concat("0 to ", prompt - 1),
-                       .found = concat(axis)});
-  return {};
-}
 
 void EngineCore::submit(SequenceRequest request) {
   for (const auto& sequence : live_)
@@ -199,7 +137,7 @@ std::vector<EngineEvent> EngineCore::step() {
     absorb(pass, output, begin_ms);
     sampler_.sample(rows_);
     for (const Sampled& sampled : sampled_) accept(sampled);
-    scheduler_.observe(pass.shape, now_ms() - begin_ms);
+    scheduler_.observe(pass.shape, now_ms() - begin_ms - drafting_ms_);
     ++counters_.passes;
   } else if (masks_awaited_) {
     std::this_thread::sleep_for(kMaskWait);
@@ -275,10 +213,8 @@ void EngineCore::choose_candidates() {
   views_.clear();
   computing_.clear();
   masks_awaited_ = false;
-  for (const auto& s : live_) {  // all masks are begun before one is waited for
-    draft(*s);
-    ask_for_masks(*s);
-  }
+  draft();
+  for (const auto& s : live_) ask_for_masks(*s);  // all are begun before one is waited for
   for (const auto& s : live_) {
     if (waits_for_twin(*s) || waits_for_mask(*s)) continue;
     candidates_.push_back(s.get());
@@ -403,16 +339,18 @@ void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, dou
   const bool drafted = s.phase == Phase::decode && rows > 1;
   Batch& batch = pass.batch;
   const int32_t pages = KvPool::pages_for(end);
-  batch.sequences.push_back({.row_begin = batch.rows(),
-                             .row_count = rows,
-                             .kv_begin = s.cached,
-                             .page_begin = static_cast<int32_t>(batch.pages.size()),
-                             .page_count = pages,
-                             .state_in = s.state_slot,
-                             .state_out = s.state_slot,
-                             .arithmetic = piece.arithmetic,
-                             .replay = planted(kBugForgetsReplay) ? 0 : s.replay,
-                             .write = drafted ? StateWrite::replayed : StateWrite::rows});
+  batch.sequences.push_back(
+      {.row_begin = batch.rows(),
+       .row_count = rows,
+       .kv_begin = s.cached,
+       .page_begin = static_cast<int32_t>(batch.pages.size()),
+       .page_count = pages,
+       .state_in = s.state_slot,
+       .state_out = s.state_slot,
+       .arithmetic = piece.arithmetic,
+       .replay = planted(kBugForgetsReplay) ? 0 : s.replay,
+       .write = drafted ? StateWrite::replayed : StateWrite::rows,
+       .position_before = s.cached > 0 ? s.position(s.cached - 1) : std::array<int32_t, 3>{}});
   batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
   Part part{.sequence = &s, .rows = rows, .logit_rows = wanted_logits(s, rows), .snapshots = {}};
   part.drafted = drafted;
@@ -472,6 +410,8 @@ void EngineCore::finish(Sequence& sequence, FinishReason reason, Finished detail
   details.prompt_tokens = sequence.prompt_size();
   details.completion_tokens = sequence.generated_size() + (details.stop_token >= 0 ? 1 : 0);
   details.cached_tokens = sequence.hit_tokens;
+  details.drafted_tokens = sequence.drafted;
+  details.accepted_tokens = sequence.drafts_right;
   finished_.push_back(details.id);
   constexpr double kDecay = 0.95;
   if (reason == FinishReason::stop || reason == FinishReason::length)

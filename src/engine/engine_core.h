@@ -40,6 +40,9 @@ struct EngineSettings {
   /// Speculation, with pools.replay_rows drafted rows at most in a pass (the newest token's among
   /// them). Empty: none. Outputs do not depend on it.
   std::shared_ptr<Drafter> drafter;
+  /// Without a drafter: tokens that the backend's own layer drafts at most, 1 to pools.replay_rows
+  /// - 1; 0: none.
+  int32_t model_drafts = 0;
   int32_t long_prompt_tokens = 32 * 1024;  // prompts with more to compute have a share of their own
   int sampling_threads = 1;                // with the engine's own; 0: one per usable core
   IntegrityChecks integrity = IntegrityChecks::off;
@@ -51,12 +54,16 @@ struct EngineCounters {
   int64_t passes = 0;
   int64_t swaps_out = 0;
   int64_t swaps_in = 0;
-  int64_t recomputes = 0;     // preempted with no room in host memory
-  int64_t sat_out = 0;        // scheduled rows for which no page could be had
-  int64_t not_finite = 0;     // sequences ended by NaN or infinity
-  int64_t expired = 0;        // sequences ended by their deadline
-  int64_t drafted = 0;        // tokens proposed and computed, and
-  int64_t drafts_right = 0;   // those that the model agreed with
+  int64_t recomputes = 0;    // preempted with no room in host memory
+  int64_t sat_out = 0;       // scheduled rows for which no page could be had
+  int64_t not_finite = 0;    // sequences ended by NaN or infinity
+  int64_t expired = 0;       // sequences ended by their deadline
+  int64_t draft_rounds = 0;  // passes of a sequence with drafts
+  int64_t drafted = 0;       // tokens proposed and computed, and
+  int64_t drafts_right = 0;  // those that the model agreed with
+  /// Right ones by their place in a round; those after the last place are not counted here.
+  std::array<int64_t, 8> right_at = {};
+  int64_t drafts_ended = 0;  // sequences that stopped drafting at numbers that are not finite
   int64_t sampled_here = 0;   // rows whose token was chosen from logits on the host, and
   int64_t sampled_there = 0;  // by the backend
 };
@@ -98,6 +105,13 @@ class EngineCore {
   /// For tests: a running sequence is swapped out before the next pass, whatever the scheduler
   /// says.
   void preempt(uint64_t id);
+
+  /// For tests: what is drafted for a live sequence, and after how many generated tokens.
+  struct Drafts {
+    int32_t after = -1;
+    std::vector<int32_t> tokens;
+  };
+  Drafts drafts(uint64_t id) const;
 
   /// The phase of a live sequence.
   Phase phase(uint64_t id) const;
@@ -151,7 +165,14 @@ class EngineCore {
   static void set_positions(Pass& pass);
   static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
   static void set_choices(Pass& pass);
-  void draft(Sequence& sequence);
+  void draft();
+  int32_t draft_room(const Sequence& sequence) const;
+  void draft_from_text(Sequence& sequence);
+  int32_t drafts_wanted(Sequence& sequence, int32_t decoding);
+  void draft_by_model();
+  static void append_draft(DraftBatch& batch, const Sequence& sequence, int32_t count);
+  void take_drafts(Sequence& sequence, std::span<const int32_t> tokens);
+  void count_drafts(Sequence& sequence, size_t drafted, size_t right);
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
   /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
@@ -187,6 +208,8 @@ class EngineCore {
   std::vector<EngineEvent> events_;
   uint64_t submitted_ = 0;
   size_t next_refresh_ = 0;
+  double drafting_ms_ = 0.0;           // of this step
+  double draft_ms_ = 0.0;              // of a drafted token, lately
   bool masks_awaited_ = false;         // by a sequence that would run otherwise
   double mean_output_tokens_ = 128.0;  // of answers lately; what is assumed before the first
   EngineCounters counters_;

@@ -15,23 +15,6 @@ constexpr double kOddsMin = 0.05;   // one that was always wrong is tried again 
 
 }  // namespace
 
-/// Proposals for a sequence that feeds its newest token next. Rows that complete a page are never
-/// drafted: its state is wanted, and only committed rows write theirs.
-void EngineCore::draft(Sequence& s) {
-  s.drafts.clear();
-  if (!settings_.drafter || settings_.pools.replay_rows == 0 || s.phase != Phase::decode) return;
-  const int32_t known = s.prompt_size() + s.generated_size();
-  if (s.cached != known - 1) return;  // it computes its cache again
-  if (s.request.constraint && drafts_of(*s.request.constraint) == SlowConstraint::Drafts::alone)
-    return;
-  const int32_t count_max =
-      std::min({settings_.pools.replay_rows - 1, kPageTokens - 2 - s.cached % kPageTokens,
-                s.request.max_tokens - s.generated_size() - 1});
-  if (count_max > 0) settings_.drafter->propose(s, count_max, s.drafts);
-  CHECK(static_cast<int32_t>(s.drafts.size()) <= std::max(count_max, 0), "drafts ", s.drafts.size(),
-        " of at most ", count_max);
-}
-
 /// The number of last rows of a chunk whose logits are wanted: those from the newest token on (one,
 /// and the drafts); all of them for prompt logprobs. A sequence that computes its cache again feeds
 /// its known tokens first.
@@ -172,11 +155,19 @@ void EngineCore::accept(const Sampled& sampled) {
   if (drafts == 0) return;
   s.replay = static_cast<int32_t>(planted(kBugReplaysRejected) ? drafts + 1 : right + 1);
   s.cached += static_cast<int32_t>(right) + 1;
-  counters_.drafted += static_cast<int64_t>(drafts);
-  counters_.drafts_right += static_cast<int64_t>(right);
+  count_drafts(s, drafts, right);
   for (size_t i = 0; i < std::min(right + 1, drafts); ++i)
     s.draft_odds = kOddsDecay * s.draft_odds + (i < right ? 1.0 - kOddsDecay : 0.0);
   s.draft_odds = std::max(s.draft_odds, kOddsMin);
+}
+
+void EngineCore::count_drafts(Sequence& s, size_t drafted, size_t right) {
+  ++counters_.draft_rounds;
+  counters_.drafted += static_cast<int64_t>(drafted);
+  counters_.drafts_right += static_cast<int64_t>(right);
+  for (size_t i = 0; i < std::min(right, counters_.right_at.size()); ++i) ++counters_.right_at[i];
+  s.drafted += static_cast<int32_t>(drafted);
+  s.drafts_right += static_cast<int32_t>(right);
 }
 
 EngineCore::Life EngineCore::advance(Sequence& sequence, Result<SampledToken>& sampled) {

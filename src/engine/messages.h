@@ -45,6 +45,8 @@ struct Finished {
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;  // sampled ones, the stop token included
   int32_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
+  int32_t drafted_tokens = 0;     // proposed and computed, and
+  int32_t accepted_tokens = 0;    // those that the model agreed with
 };
 
 using EngineEvent = std::variant<NewTokens, PromptLogprobs, PromptProgress, Finished>;

@@ -44,23 +44,25 @@ enum PlantedBug : int {
   kBugChainForgetsOne = 35,       // a rollback of a chain misses its last member
   kBugBudgetMissesDrafts = 36,    // thinking: the mask does not see drafted tokens
   // engine core: 40-59
-  kBugSnapshotOffGrid = 40,     // a snapshot is labelled with a place between pages
-  kBugAdmissionLeaksHit = 41,   // failed admission keeps the pages of its prefix hit
-  kBugStateNotZeroed = 42,      // a new sequence starts from the slot's last state
-  kBugSwapForgetsState = 43,    // swapping out stores pages only
-  kBugSwapLosesLastPage = 44,   // swapping in loads all pages but the last
-  kBugPublishesGenerated = 45,  // exact mode publishes pages of generated tokens
-  kBugPublishesNan = 46,        // pages are published unseen
-  kBugSnapshotEarly = 47,       // snapshots are taken a row too early
-  kBugReplaySamples = 48,       // a sequence that computes its cache again samples too soon
-  kBugCancelKeepsSlot = 49,     // a cancelled sequence keeps its state slot
-  kBugForgetsReplay = 50,       // accepted drafts never reach the state
-  kBugReplaysRejected = 51,     // rejected ones do
-  kBugAcceptsWrongDraft = 52,   // a draft counts though another token was sampled
-  kBugDeadlineLate = 53,        // a time limit holds 100 ms longer than it should
-  kBugCancelMissesNew = 54,     // a cancel overlooks a request that came with it
-  kBugUrgentWaitsForTwin = 55,  // a twin of worse priority is waited for too
-  kBugDraftsStopPrompts = 56,   // drafts leave a prompt no block of 64 rows
+  kBugSnapshotOffGrid = 40,        // a snapshot is labelled with a place between pages
+  kBugAdmissionLeaksHit = 41,      // failed admission keeps the pages of its prefix hit
+  kBugStateNotZeroed = 42,         // a new sequence starts from the slot's last state
+  kBugSwapForgetsState = 43,       // swapping out stores pages only
+  kBugSwapLosesLastPage = 44,      // swapping in loads all pages but the last
+  kBugPublishesGenerated = 45,     // exact mode publishes pages of generated tokens
+  kBugPublishesNan = 46,           // pages are published unseen
+  kBugSnapshotEarly = 47,          // snapshots are taken a row too early
+  kBugReplaySamples = 48,          // a sequence that computes its cache again samples too soon
+  kBugCancelKeepsSlot = 49,        // a cancelled sequence keeps its state slot
+  kBugForgetsReplay = 50,          // accepted drafts never reach the state
+  kBugReplaysRejected = 51,        // rejected ones do
+  kBugAcceptsWrongDraft = 52,      // a draft counts though another token was sampled
+  kBugDeadlineLate = 53,           // a time limit holds 100 ms longer than it should
+  kBugCancelMissesNew = 54,        // a cancel overlooks a request that came with it
+  kBugUrgentWaitsForTwin = 55,     // a twin of worse priority is waited for too
+  kBugDraftsStopPrompts = 56,      // drafts leave a prompt no block of 64 rows
+  kBugDraftsOnePlaceLate = 57,     // entries of drafts lie one place too far
+  kBugDraftsFromStaleHidden = 58,  // drafts begin before the rows that were accepted last
 };
 
 constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }

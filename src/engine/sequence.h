@@ -109,6 +109,10 @@ struct Sequence {
   // Speculation.
   std::vector<int32_t> drafts;  // proposed for the next pass
   double draft_odds = 0.5;      // decayed share of accepted ones
+  int32_t drafted_after = -1;   // generated tokens when the model was last asked for drafts
+  bool drafts_ended = false;    // it gave a number that is not finite
+  int32_t drafted = 0;          // in all, and
+  int32_t drafts_right = 0;     // those that were accepted
 
   std::vector<MediaSpan> media_spans;  // of request.media, for the key
   int32_t next_position = 0;           // rotary position of the first generated token

@@ -120,6 +120,7 @@ class Asked {
               .context_max = 1024,
               .cache = mode,
               .drafter = std::move(drafter),
+              .model_drafts = model.drafts ? 4 : 0,
               .integrity = IntegrityChecks::every_step,
               .clock_ms = [] { return 1.0; }};  // costs stay those assumed
           EXPECT_TRUE(backend_.reserve(settings.pools).ok());
@@ -214,6 +215,63 @@ TEST(Speculation, ABackendThatChoosesTakesTheDraftsThatTheHostTakes) {
   EXPECT_GT(drafted.counters().drafts_right, 100);
   EXPECT_EQ(drafted.counters().sampled_here, 0);
   EXPECT_GE(drafted.counters().sampled_there, 200);
+}
+
+/// A layer that drafts what the model says: nearly every row is a token.
+TEST(ModelDrafts, SavePassesAndChangeNothing) {
+  const auto request = [](double temperature) {
+    SequenceRequest asked = ask(200);
+    asked.sampling.temperature = temperature;
+    return asked;
+  };
+  for (const double temperature : {0.0, 1.0}) {
+    Asked plain(nullptr);
+    const Tokens text = plain.finish(request(temperature));
+    EXPECT_EQ(plain.end().drafted_tokens, 0);
+    for (const uint64_t wrong_every : {0, 5}) {
+      Asked drafted(nullptr, CacheMode::exact, {.drafts = wrong_every});
+      EXPECT_EQ(drafted.finish(request(temperature)), text);
+      const EngineCounters& counters = drafted.counters();
+      EXPECT_EQ(drafted.end().drafted_tokens, counters.drafted);
+      EXPECT_EQ(drafted.end().accepted_tokens, counters.drafts_right);
+      int64_t by_place = 0;
+      for (const int64_t right : counters.right_at) by_place += right;
+      EXPECT_EQ(by_place, counters.drafts_right);
+      EXPECT_GE(counters.right_at[0], counters.right_at[1]);
+      EXPECT_GE(counters.drafted, counters.draft_rounds);
+      if (temperature > 0.0) continue;
+      EXPECT_EQ(counters.drafted == counters.drafts_right, wrong_every == 0);
+      EXPECT_GT(counters.drafts_right, 70);
+      EXPECT_LT(counters.passes, plain.counters().passes * 2 / 3);
+      if (wrong_every == 0) {
+        EXPECT_LT(counters.passes, plain.counters().passes / 3);
+      }
+    }
+  }
+}
+
+TEST(ModelDrafts, ThatAreNoNumbersEndAndNothingElse) {
+  Asked plain(nullptr);
+  const Tokens text = plain.finish(ask(100));
+  Asked broken(nullptr, CacheMode::exact, {.drafts = 0});
+  broken.backend().drafts_broken = true;
+  EXPECT_EQ(broken.finish(ask(100)), text);
+  EXPECT_EQ(broken.counters().drafted, 0);
+  EXPECT_EQ(broken.counters().drafts_ended, 1);  // it is asked once
+  EXPECT_EQ(broken.counters().not_finite, 0);
+  EXPECT_EQ(broken.end().reason, FinishReason::length);
+}
+
+/// Odds of drafts that were always wrong fall until none is worth its row; the sequence is tried
+/// again when it has said a good many tokens.
+TEST(ModelDrafts, ThatAreAlwaysWrongAreRare) {
+  Asked plain(nullptr);
+  const Tokens text = plain.finish(ask(900));
+  Asked wrong(nullptr, CacheMode::exact, {.drafts = 1});
+  EXPECT_EQ(wrong.finish(ask(900)), text);
+  EXPECT_EQ(wrong.counters().drafts_right, 0);
+  EXPECT_GT(wrong.counters().drafted, 30);
+  EXPECT_EQ(wrong.counters().passes, plain.counters().passes);
 }
 
 /// Rows of drafts write no state of their own, so none of them may be the last of a page.

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "model/batch.h"
 #include "model/config/config.h"
+#include "model/draft.h"
 #include "model/reserved_bytes.h"
 #include "model/weights/weights.h"
 #include "tensor/tensor.h"
@@ -118,8 +119,18 @@ class BlockWalk {
   virtual Residual moe_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual dense_mlp_block(int layer, const Batch& batch, Residual h) = 0;
   virtual HeadOutput head(const Batch& batch, Residual h) = 0;
-  /// The tokens that a backend may choose or list: one bit per vocabulary row, token t at bit t %
-  /// 32 of word t / 32. After reserve(); all until then.
+  /// True if a layer that drafts is loaded. Then every pass keeps its entries, and state slots
+  /// carry the hidden row of their last token.
+  virtual bool drafts() const { return false; }
+  /// Between the last layer of a pass and its head: the entries of all rows go to the pages, hidden
+  /// rows to the slots that the pass writes. Rows whose numbers are not finite leave zeros there,
+  /// since nothing but drafts reads them.
+  virtual void keep_draft_entries(const Batch& /*batch*/, Residual /*h*/) {}
+  /// Drafts tokens, each made of the one before, and of nothing that is not in pages and slots. It
+  /// writes entries from place kv_begin on, which the next pass over these places replaces.
+  virtual DraftOutput draft(const DraftBatch& batch);
+  /// The tokens that may be chosen, listed or drafted: one bit per vocabulary row, token t at bit
+  /// t % 32 of word t / 32. After reserve(); all until then.
   virtual void set_sampleable(std::span<const uint32_t> /*bits*/) {}
   /// True if the backend heeds Batch::taps and can read_residual: calibration needs both.
   virtual bool calibrates() const { return false; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct BatchSequence {
   Arithmetic arithmetic = Arithmetic::prompt;
   int32_t replay = 0;  // saved inputs in state_in, applied in order before the first row
   StateWrite write = StateWrite::rows;
+  /// Rotary position of token kv_begin - 1, for a backend that drafts; of no use if there is none.
+  std::array<int32_t, 3> position_before = {};
 };
 
 /// The number of rows from row i until a state of StateCache::bf16 is rounded next: 1 for generated

@@ -45,6 +45,10 @@ void BlockWalk::read_residual(Residual, std::span<float>) {
   CHECK(false, "this backend does not show its residual stream");
 }
 
+DraftOutput BlockWalk::draft(const DraftBatch&) {
+  CHECK(false, "this backend has no layer that drafts");
+}
+
 Residual run_layers(BlockWalk& backend, const ModelConfig& config, const Batch& batch) {
   Residual h = backend.embed(batch);
   for (int layer = 0; layer < config.layer_count(); ++layer) {
@@ -53,6 +57,7 @@ Residual run_layers(BlockWalk& backend, const ModelConfig& config, const Batch& 
                 : backend.delta_net_block(layer, batch, h);
     h = config.moe ? backend.moe_block(layer, batch, h) : backend.dense_mlp_block(layer, batch, h);
   }
+  backend.keep_draft_entries(batch, h);
   return h;
 }
 
@@ -74,6 +79,25 @@ void validate_replay(const BatchSequence& s, const Batch& batch, const PoolSizes
 }
 
 }  // namespace
+
+void validate_draft(const DraftBatch& batch, const ModelConfig& config, const PoolSizes& sizes) {
+  CHECK(!batch.sequences.empty() && std::ssize(batch.sequences) <= sizes.rows_max, "drafts of ",
+        batch.sequences.size(), " sequences");
+  int32_t most = batch.sequences.front().count;
+  for (const DraftSequence& s : batch.sequences) {
+    CHECK(s.count >= 1 && s.count <= most, "drafts of ", s.count, " tokens after ", most);
+    most = s.count;
+    CHECK(s.kv_begin >= 1, "a draft after ", s.kv_begin, " tokens");
+    CHECK(s.page_begin >= 0 && s.page_begin + s.page_count <= std::ssize(batch.pages),
+          "page table ", s.page_begin, "+", s.page_count);
+    CHECK(int64_t{s.page_count} * kPageTokens >= int64_t{s.kv_begin} + s.count, "pages ",
+          s.page_count, " for ", s.kv_begin + s.count, " tokens");
+    CHECK(s.state >= 0 && s.state < sizes.state_slots, "state slot ", s.state);
+    CHECK(s.replay >= 0 && s.replay <= sizes.replay_rows, "replay of ", s.replay, " rows");
+    CHECK(s.token >= 0 && s.token < config.vocab_rows, "token ", s.token);
+  }
+  for (const int32_t page : batch.pages) CHECK(page >= 0 && page < sizes.pages, "page ", page);
+}
 
 void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSizes& sizes) {
   const int rows = batch.rows();

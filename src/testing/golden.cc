@@ -58,9 +58,22 @@ void read_logits(Golden& golden, const std::filesystem::path& path,
   CHECK(at == raw.size(), path.string(), " has ", raw.size(), " bytes, expected ", at);
 }
 
+GoldenDrafts read_drafts(const Json& expected, const std::filesystem::path& path, int vocab_rows) {
+  GoldenDrafts drafts{.places = integers(*expected.find("places")),
+                      .steps = static_cast<int32_t>(expected.find("steps")->as_int())};
+  for (const Json& tokens : expected.find("tokens")->as_array())
+    drafts.tokens.push_back(integers(tokens));
+  const std::string raw = read_text_file(path, kGoldenBytesMax).value();
+  drafts.logits.resize(drafts.places.size() * static_cast<size_t>(drafts.steps * vocab_rows));
+  CHECK(raw.size() == drafts.logits.size() * sizeof(float), path.string(), " has ", raw.size());
+  std::memcpy(drafts.logits.data(), raw.data(), raw.size());
+  return drafts;
+}
+
 }  // namespace
 
 std::vector<std::string> golden_names() { return folders("model"); }
+std::vector<std::string> mtp_golden_names() { return folders("model-mtp"); }
 std::vector<std::string> quantized_golden_names() { return folders("model-quantized"); }
 
 Golden load_golden(const std::string& name) {
@@ -71,6 +84,9 @@ Golden load_golden(const std::string& name) {
   golden.config = ModelConfig::parse(golden.checkpoint->config()).value();
   constexpr int64_t kLongest = 4096;  // the sequences go a little beyond what YaRN gives these
   golden.config.max_positions = std::max(golden.config.max_positions, kLongest);
+  const auto drafts = folder / "drafts.f32";
+  const bool with_drafts = std::filesystem::exists(drafts);
+  if (with_drafts) golden.config.draft_layers = 1;
   golden.weights = Weights::bind(*golden.checkpoint, golden.config).value();
   const std::string text = read_text_file(folder / "expected.json", kGoldenBytesMax).value();
   const Json expected = parse_json(text, "expected.json").value();
@@ -81,6 +97,10 @@ Golden load_golden(const std::string& name) {
     sequence.positions = read_positions(positions == nullptr ? nullptr : &positions->as_array()[i],
                                         sequence.ids.size());
     golden.sequences.push_back(std::move(sequence));
+  }
+  if (with_drafts) {
+    golden.drafts = read_drafts(expected, drafts, golden.config.vocab_rows);
+    return golden;
   }
   read_logits(golden, folder / "logits.f32", &GoldenSequence::logits);
   if (std::filesystem::exists(folder / "logits_high.f32"))

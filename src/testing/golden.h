@@ -1,9 +1,10 @@
 // Golden: one tiny checkpoint of tests/golden/model with what transformers computed from it.
-// Made by tools/oracle/model_golden.py and model_quantized_golden.py.
+// Made by tools/oracle/model_golden.py, model_quantized_golden.py and mtp_golden.py.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,19 +27,30 @@ struct GoldenSequence {
   std::vector<float> logits_kv_fp8;  // some cases: with keys and values rounded to E4M3
 };
 
+/// The drafts of an MTP layer in sequences[0], as mtp_golden.py computes them.
+struct GoldenDrafts {
+  std::vector<int32_t> places;               // tokens before the newest one
+  int32_t steps = 0;                         // drafted tokens at each
+  std::vector<std::vector<int32_t>> tokens;  // [places][steps]
+  std::vector<float> logits;                 // [places, steps, vocab_rows]
+};
+
 struct Golden {
   std::string name;
   std::unique_ptr<Checkpoint> checkpoint;
   ModelConfig config;
   Weights weights;
   std::vector<GoldenSequence> sequences;
-  std::vector<int32_t> greedy;  // continuation of sequences[0]; may be empty
+  std::vector<int32_t> greedy;         // continuation of sequences[0]; may be empty
+  std::optional<GoldenDrafts> drafts;  // then the MTP layer is bound, and there are no logits
 };
 
 /// Cases with plain weights: logits are compared to rounding.
 std::vector<std::string> golden_names();
 /// Cases with quantized weights and activations: distributions are compared.
 std::vector<std::string> quantized_golden_names();
+/// Cases with an MTP layer.
+std::vector<std::string> mtp_golden_names();
 /// Aborts (CHECK) when a file of the repository is missing or wrong.
 Golden load_golden(const std::string& name);
 

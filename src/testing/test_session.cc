@@ -29,6 +29,7 @@ TestSession::TestSession(Backend& backend, const ModelConfig& config, const Sess
   sizes_ = {.pages = limits.sequences * pages_each + 3,
             .state_slots = 3 * limits.sequences + 1,
             .rows_max = limits.rows_max,
+            .host_slots = 1,
             .replay_rows = limits.replay_rows};
   backend_.reserve(sizes_).value();
   for (int32_t page = 0; page < sizes_.pages; ++page) backend_.poison_page(page);
@@ -37,6 +38,7 @@ TestSession::TestSession(Backend& backend, const ModelConfig& config, const Sess
   free_slots_ = scattered(sizes_.state_slots);
   lengths_.resize(count);
   replays_.resize(count);
+  positions_.resize(count);
   pages_.resize(count);
   snapshots_.assign(count, -1);
   snapshot_lengths_.resize(count);
@@ -64,15 +66,19 @@ void TestSession::add_rows(Batch& batch, const Feed& feed) {
   batch.tokens.insert(batch.tokens.end(), feed.tokens.begin(), feed.tokens.end());
 }
 
-void TestSession::add_pages(Batch& batch, const Feed& feed) {
-  auto& table = pages_[static_cast<size_t>(feed.sequence)];
-  const int end = tokens(feed.sequence) + static_cast<int>(feed.tokens.size());
+void TestSession::add_pages(int sequence, int end, std::vector<int32_t>& pages) {
+  auto& table = pages_[static_cast<size_t>(sequence)];
   while (static_cast<int>(table.size()) * kPageTokens < end) {
     CHECK(!free_pages_.empty(), "no free page");
     table.push_back(free_pages_.back());
     free_pages_.pop_back();
   }
-  batch.pages.insert(batch.pages.end(), table.begin(), table.end());
+  pages.insert(pages.end(), table.begin(), table.end());
+}
+
+std::array<int32_t, 3> TestSession::last_position(size_t sequence) const {
+  const auto length = static_cast<size_t>(lengths_[sequence]);
+  return length == 0 ? std::array<int32_t, 3>{-7, -7, -7} : positions_[sequence][length - 1];
 }
 
 std::vector<float> TestSession::pass(const std::vector<Feed>& feeds) {
@@ -88,14 +94,17 @@ std::vector<float> TestSession::pass(const std::vector<Feed>& feeds) {
                            .state_out = free_slot(),
                            .arithmetic = feed.arithmetic,
                            .replay = replays_[at],
-                           .write = feed.write};
+                           .write = feed.write,
+                           .position_before = last_position(at)};
+    positions_[at].resize(static_cast<size_t>(lengths_[at]));
     for (int i = 0; i < sequence.row_count; ++i) {
       const int32_t p = lengths_[at] + i;
       positions.push_back(feed.positions.empty() ? std::array<int32_t, 3>{p, p, p}
                                                  : feed.positions[static_cast<size_t>(i)]);
+      positions_[at].push_back(positions.back());
     }
     add_rows(batch, feed);
-    add_pages(batch, feed);
+    add_pages(feed.sequence, lengths_[at] + sequence.row_count, batch.pages);
     sequence.page_count = static_cast<int32_t>(batch.pages.size()) - sequence.page_begin;
     batch.sequences.push_back(sequence);
   }
@@ -117,10 +126,51 @@ std::vector<float> TestSession::pass(const std::vector<Feed>& feeds) {
   return logits;
 }
 
+TestSession::Drafted TestSession::draft(const std::vector<Newest>& newest) {
+  DraftBatch batch;
+  for (const Newest& one : newest) {
+    const auto at = static_cast<size_t>(one.sequence);
+    DraftSequence sequence{.kv_begin = lengths_[at],
+                           .page_begin = static_cast<int32_t>(batch.pages.size()),
+                           .state = slots_[at],
+                           .replay = replays_[at],
+                           .token = one.token,
+                           .position_before = last_position(at),
+                           .position = one.position < 0 ? lengths_[at] : one.position,
+                           .count = one.count};
+    add_pages(one.sequence, lengths_[at] + one.count, batch.pages);
+    sequence.page_count = static_cast<int32_t>(batch.pages.size()) - sequence.page_begin;
+    batch.sequences.push_back(sequence);
+  }
+  validate_draft(batch, config_, sizes_);
+  const DraftOutput output = backend_.draft(batch);
+  Drafted drafted{.tokens = {}, .logits = {output.logits.begin(), output.logits.end()}};
+  const auto most = static_cast<size_t>(newest.front().count);
+  for (size_t i = 0; i < newest.size(); ++i) {
+    const auto row = output.tokens.subspan(i * most, static_cast<size_t>(newest[i].count));
+    drafted.tokens.emplace_back(row.begin(), row.end());
+  }
+  return drafted;
+}
+
 void TestSession::accept(int sequence, int count) {
   const auto at = static_cast<size_t>(sequence);
   lengths_[at] += count;
   replays_[at] = count;
+}
+
+void TestSession::break_hidden_row(int sequence, std::span<const float> row) {
+  const int32_t slot = slots_[static_cast<size_t>(sequence)];
+  backend_.store_state(slot, 0);
+  const auto bytes = std::as_bytes(row);
+  std::ranges::copy(bytes, backend_.host_state(0).last(bytes.size()).begin());
+  backend_.load_state(0, slot);
+}
+
+bool TestSession::finite(int sequence) {
+  const auto at = static_cast<size_t>(sequence);
+  const auto whole = static_cast<size_t>(lengths_[at] / kPageTokens);
+  return backend_.finite(std::span(pages_[at]).first(whole), {&slots_[at], 1});
 }
 
 void TestSession::restore(int sequence) {

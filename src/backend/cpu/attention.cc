@@ -5,6 +5,7 @@
 #include "backend/cpu/context.h"
 #include "backend/cpu/rope.h"
 #include "backend/cpu/split.h"
+#include "model/host_pools.h"
 
 namespace nibble::cpu {
 namespace {
@@ -15,13 +16,16 @@ struct Attention {
   const AttentionConfig& shape;
   const AttentionWeights& weights;
   const Batch& batch;
-  int index;  // of this layer among the attention layers
+  int index;  // of this layer among those of a page
+  int first_key;
 
   int q_stride() const { return shape.output_gate ? 2 * shape.head_dim : shape.head_dim; }
   int group() const { return shape.q_heads / shape.kv_heads; }
 
   void turn(float* head, const std::vector<float>& norm, int64_t row) const;
+  Pools::KvPlace place_of(const BatchSequence& sequence, int i, int kv_head) const;
   void store_row(const BatchSequence& sequence, int i) const;
+  void keep_row(const BatchSequence& sequence, int i) const;
   void attend(const BatchSequence& sequence, int kv_head, int begin, int end) const;
   void attend_all(const BatchSequence& sequence) const;
 };
@@ -33,19 +37,42 @@ void Attention::turn(float* head, const std::vector<float>& norm, int64_t row) c
   rotate(head, context.work.cos.row(row), context.work.sin.row(row), context.rope.pairs());
 }
 
+Pools::KvPlace Attention::place_of(const BatchSequence& sequence, int i, int kv_head) const {
+  const int token = sequence.kv_begin + i;
+  return {.page = batch.pages[static_cast<size_t>(sequence.page_begin + token / kPageTokens)],
+          .layer = index,
+          .kv_head = kv_head,
+          .slot = token % kPageTokens};
+}
+
+/// Turns the keys of row i of a sequence and writes them and its values to their page, as
+/// keep_keys() says.
+void Attention::keep_row(const BatchSequence& sequence, int i) const {
+  Workspace& work = context.work;
+  const int64_t row = sequence.row_begin + i;
+  const auto columns = static_cast<size_t>(shape.kv_heads) * static_cast<size_t>(shape.head_dim);
+  const std::span<float> keys(work.k.row(row), columns), values(work.v.row(row), columns);
+  for (int h = 0; h < shape.kv_heads; ++h)
+    turn(keys.data() + h * shape.head_dim, weights.k_norm, row);
+  if (sequence.kv_begin + i < first_key || !all_finite(keys) || !all_finite(values)) {
+    std::ranges::fill(keys, 0.0F);
+    std::ranges::fill(values, 0.0F);
+  }
+  for (int h = 0; h < shape.kv_heads; ++h)
+    context.pools.keep(place_of(sequence, i, h), keys.data() + h * shape.head_dim,
+                       values.data() + h * shape.head_dim);
+}
+
 /// Turns queries and keys of row i of a sequence and writes its keys and values to their page.
 void Attention::store_row(const BatchSequence& sequence, int i) const {
   Workspace& work = context.work;
   const int64_t row = sequence.row_begin + i;
-  const int token = sequence.kv_begin + i;
-  const int32_t id = batch.pages[static_cast<size_t>(sequence.page_begin + token / kPageTokens)];
   for (int h = 0; h < shape.q_heads; ++h)
     turn(work.q.row(row) + h * q_stride(), weights.q_norm, row);
   for (int h = 0; h < shape.kv_heads; ++h) {
     float* key = work.k.row(row) + h * shape.head_dim;
     turn(key, weights.k_norm, row);
-    context.pools.keep({.page = id, .layer = index, .kv_head = h, .slot = token % kPageTokens}, key,
-                       work.v.row(row) + h * shape.head_dim);
+    context.pools.keep(place_of(sequence, i, h), key, work.v.row(row) + h * shape.head_dim);
   }
 }
 
@@ -55,6 +82,7 @@ void Attention::attend(const BatchSequence& sequence, int kv_head, int begin, in
   AttentionTile tile = {.queries = end - begin,
                         .head_dim = shape.head_dim,
                         .scale = static_cast<float>(1.0 / std::sqrt(shape.head_dim)),
+                        .first_key = first_key,
                         .format = context.pools.format(),
                         .pages = &batch.pages[static_cast<size_t>(sequence.page_begin)],
                         .cache = context.pools.pages(),
@@ -88,16 +116,36 @@ void Attention::attend_all(const BatchSequence& sequence) const {
   });
 }
 
+Attention of_layer(const Context& context, const AttentionLayer& layer, const Batch& batch) {
+  return {.context = context,
+          .shape = context.config.attention,
+          .weights = layer.weights.attention,
+          .batch = batch,
+          .index = layer.kv_layer,
+          .first_key = layer.first_key};
+}
+
 }  // namespace
 
-void attention_block(const Context& context, int layer, const Batch& batch) {
+void keep_keys(const Context& context, const AttentionLayer& layer, const Batch& batch) {
   Workspace& work = context.work;
-  const LayerWeights& weights = context.layer(layer);
-  const Attention attention = {.context = context,
-                               .shape = context.config.attention,
-                               .weights = weights.attention,
-                               .batch = batch,
-                               .index = context.config.kind_index(layer)};
+  const Attention attention = of_layer(context, layer, batch);
+  const AttentionWeights& weights = attention.weights;
+  const int64_t rows = batch.rows();
+  const LinearCall inputs[] = {product(weights.k, work.normed, work.k, rows),
+                               product(weights.v, work.normed, work.v, rows)};
+  context.linears.run(inputs);
+  const int64_t turn_cost = int64_t{attention.shape.kv_heads} * attention.shape.head_dim;
+  for (const BatchSequence& sequence : batch.sequences)
+    split(context.pool, sequence.row_count, turn_cost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) attention.keep_row(sequence, static_cast<int>(i));
+    });
+}
+
+void attention_block(const Context& context, const AttentionLayer& layer, const Batch& batch) {
+  Workspace& work = context.work;
+  const LayerWeights& weights = layer.weights;
+  const Attention attention = of_layer(context, layer, batch);
   const int64_t rows = batch.rows();
   norm_hidden(context, weights.input_norm, rows);
   const LinearCall inputs[] = {product(weights.attention.q, work.normed, work.q, rows),

@@ -34,6 +34,9 @@ struct E4m3Elements {
   }
 };
 
+/// Added to scores: hides the first.
+alignas(64) constexpr float kWithoutFirst[16] = {-__builtin_inff()};
+
 struct SoftmaxState {
   float top = -__builtin_inff();
   float sum = 0.0F;
@@ -56,8 +59,10 @@ inline void score_page(const AttentionTile& t, int first, const std::byte* keys,
 }
 
 /// Turns scores into weights p [64] relative to the running maximum; returns the factor that the
-/// earlier sums must take. Keys from `valid` on get weight zero, whatever their bytes.
-inline float weigh_page(const AttentionTile& t, int valid, const Vec (&s)[kKeyVectors],
+/// earlier sums must take. Keys from `valid` on get weight zero, whatever their bytes; so does the
+/// first of the sequence if queries do not see it, whose bytes must be finite. `begin`: the page's
+/// first key.
+inline float weigh_page(const AttentionTile& t, int begin, int valid, const Vec (&s)[kKeyVectors],
                         SoftmaxState& state, float* p) {
   const Vec hidden = broadcast(-__builtin_inff());
   Vec score[kKeyVectors];
@@ -66,6 +71,7 @@ inline float weigh_page(const AttentionTile& t, int valid, const Vec (&s)[kKeyVe
     const int left = valid - 16 * j;
     const int lanes = left < 0 ? 0 : left > 16 ? 16 : left;
     score[j] = keep_first(mul(s[j], broadcast(t.scale)), lanes, hidden);
+    if (begin == 0 && j == 0 && t.first_key > 0) score[j] = add(score[j], load(kWithoutFirst));
     top = max(top, score[j]);
   }
   const float page_top = reduce_max(top);
@@ -173,7 +179,7 @@ void attend(const AttentionTile& t, int first) {
     for (int q = 0; q < Q; ++q) {
       const int left = t.visible[first + q] - begin;
       w.valid[q] = left < 0 ? 0 : left < kPageKeys ? left : kPageKeys;
-      if (w.valid[q] > 0) w.factor[q] = weigh_page(t, w.valid[q], s[q], state[q], w.p[q]);
+      if (w.valid[q] > 0) w.factor[q] = weigh_page(t, begin, w.valid[q], s[q], state[q], w.p[q]);
     }
     add_page<Q, Elements>(t, first, w, page + t.v_offset);
   }

@@ -14,6 +14,7 @@
 #include "model/batch.h"
 #include "model/config/config.h"
 #include "model/config/rope.h"
+#include "model/draft.h"
 
 namespace nibble::cpu {
 
@@ -51,17 +52,42 @@ struct Context {
   const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
 };
 
+/// A layer of attention: its weights, and its place in the pages.
+struct AttentionLayer {
+  const LayerWeights& weights;
+  int kv_layer = 0;
+  int first_key = 0;  // tokens before are not seen
+};
+
+/// The tokens that draft() chooses from and those it chose; reused from call to call.
+struct DraftChoice {
+  std::vector<uint32_t> allowed;  // a bit for each token; empty: all
+  std::vector<int32_t> tokens;    // as DraftOutput
+};
+
 /// normed = rms_norm(hidden), T rows.
 void norm_hidden(const Context& context, const std::vector<float>& weight, int64_t rows);
 /// A product of all rows of one matrix.
 LinearCall product(const PackedLinear& weight, Matrix& x, Matrix& y, int64_t rows);
 
+/// The embeddings of a batch's rows, to the first columns of `out`, and zeros up to 16.
+void embed_rows(const Context& context, const Batch& batch, Matrix& out);
+
 // Each reads and updates work.hidden.
 void embed(const Context& context, const Batch& batch);
-void attention_block(const Context& context, int layer, const Batch& batch);
+void attention_block(const Context& context, const AttentionLayer& layer, const Batch& batch);
 void delta_net_block(const Context& context, int layer, const Batch& batch);
-void moe_block(const Context& context, int layer, const Batch& batch);
-void dense_mlp_block(const Context& context, int layer, const Batch& batch);
+void moe_block(const Context& context, const LayerWeights& weights, const Batch& batch);
+void dense_mlp_block(const Context& context, const LayerWeights& weights, const Batch& batch);
 HeadOutput head(const Context& context, const Batch& batch);
+/// The product of the head with the first rows of memory.in.
+LinearCall head_product(const Context& context, HeadMemory& memory, int64_t rows);
+
+// These are of a model with a layer that drafts. keep_draft_entries reads work.hidden.
+void keep_draft_entries(const Context& context, const Batch& batch);
+DraftOutput draft(const Context& context, const DraftBatch& batch, DraftChoice& choice);
+/// Keys and values of the rows in work.normed, at the angles of the workspace, go to their pages.
+/// Those before first_key, and of rows that are not finite, are zeros.
+void keep_keys(const Context& context, const AttentionLayer& layer, const Batch& batch);
 
 }  // namespace nibble::cpu

@@ -30,7 +30,7 @@ class CpuBackend final : public Backend {
         pool_(options.threads),
         linears_(kernels, pool_, activations_) {
     context_.state = options.state;
-    if (config.count(LayerKind::attention) > 0) rope_ = make_rope_table(config.attention.rope);
+    if (config.kv_layers() > 0) rope_ = make_rope_table(config.attention.rope);
   }
 
   Result<void> load(const Weights& weights, const BackendOptions& options) {
@@ -51,7 +51,8 @@ class CpuBackend final : public Backend {
 
   std::string arithmetic() override {
     return concat("cpu ", kernels_.isa, ", activations ", activations_name(activations_), ", KV ",
-                  kv_cache_name(kv_cache_), ", state ", state_cache_name(context_.state));
+                  kv_cache_name(kv_cache_), ", state ", state_cache_name(context_.state),
+                  drafts() ? ", entries of drafts" : "");
   }
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
     return cpu::pass_memory_bytes(config_, sizes, activations_);
@@ -76,7 +77,8 @@ class CpuBackend final : public Backend {
     return {.data = work_.hidden.data(), .rows = batch.rows()};
   }
   Residual attention_block(int layer, const Batch& batch, Residual h) override {
-    cpu::attention_block(context_, layer, batch);
+    cpu::attention_block(
+        context_, {.weights = context_.layer(layer), .kv_layer = config_.kind_index(layer)}, batch);
     return h;
   }
   Residual delta_net_block(int layer, const Batch& batch, Residual h) override {
@@ -84,14 +86,27 @@ class CpuBackend final : public Backend {
     return h;
   }
   Residual moe_block(int layer, const Batch& batch, Residual h) override {
-    cpu::moe_block(context_, layer, batch);
+    cpu::moe_block(context_, context_.layer(layer), batch);
     return h;
   }
   Residual dense_mlp_block(int layer, const Batch& batch, Residual h) override {
-    cpu::dense_mlp_block(context_, layer, batch);
+    cpu::dense_mlp_block(context_, context_.layer(layer), batch);
     return h;
   }
   HeadOutput head(const Batch& batch, Residual) override { return cpu::head(context_, batch); }
+
+  bool drafts() const override { return weights_.mtp.has_value(); }
+  void keep_draft_entries(const Batch& batch, Residual) override {
+    if (drafts()) cpu::keep_draft_entries(context_, batch);
+  }
+  DraftOutput draft(const DraftBatch& batch) override {
+    CHECK(drafts(), "no layer that drafts is loaded");
+    linears_.show_inputs(nullptr);
+    return cpu::draft(context_, batch, draft_choice_);
+  }
+  void set_sampleable(std::span<const uint32_t> bits) override {
+    draft_choice_.allowed.assign(bits.begin(), bits.end());
+  }
 
   bool calibrates() const override { return true; }
   void read_residual(Residual h, std::span<float> out) override {
@@ -146,6 +161,7 @@ class CpuBackend final : public Backend {
   cpu::Workspace work_;
   cpu::Routing routing_;
   std::vector<cpu::LinearCall> calls_;
+  cpu::DraftChoice draft_choice_;
   Context context_{.config = config_,
                    .kernels = kernels_,
                    .weights = weights_,

@@ -13,7 +13,8 @@ class Loader {
   Loader(const Weights& weights, const ModelConfig& config, MatrixLoader& matrices)
       : weights_(weights), config_(config), matrices_(matrices) {}
 
-  Result<void> layer(int index, LayerWeights& target);
+  Result<void> layer(const LayerSources& sources, LayerKind kind, LayerWeights& target);
+  Result<void> mtp(const MtpSources& sources, MtpWeights& target);
   /// A norm weight, with the 1 of the zero-centred kind added.
   Result<std::vector<float>> norm(const VectorSource& source) const;
 
@@ -77,11 +78,10 @@ void Loader::moe(const MoeSources& sources, MoeWeights& target) {
   add(sources.shared_gate, target.shared_gate);
 }
 
-Result<void> Loader::layer(int index, LayerWeights& target) {
-  const LayerSources& sources = weights_.layers()[static_cast<size_t>(index)];
+Result<void> Loader::layer(const LayerSources& sources, LayerKind kind, LayerWeights& target) {
   target.input_norm = TRY(norm(sources.input_norm));
   target.post_norm = TRY(norm(sources.post_norm));
-  if (config_.layers[static_cast<size_t>(index)] == LayerKind::attention) {
+  if (kind == LayerKind::attention) {
     TRY(attention(sources.attention, target.attention));
   } else {
     TRY(delta_net(sources.delta_net, target.delta_net));
@@ -92,6 +92,14 @@ Result<void> Loader::layer(int index, LayerWeights& target) {
     add(sources.dense_mlp, target.dense_mlp);
   }
   return {};
+}
+
+Result<void> Loader::mtp(const MtpSources& sources, MtpWeights& target) {
+  target.embedding_norm = TRY(norm(sources.embedding_norm));
+  target.hidden_norm = TRY(norm(sources.hidden_norm));
+  target.norm = TRY(norm(sources.norm));
+  add(sources.joined, target.joined);
+  return layer(sources.layer, LayerKind::attention, target.layer);
 }
 
 bool shares_embedding(const Weights& weights) {
@@ -108,8 +116,9 @@ Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& c
   matrices.add(weights.head(), loaded.head);
   if (!shares_embedding(weights)) TRY(matrices.add_embedding(loaded.embedding.emplace()));
   loaded.layers.resize(weights.layers().size());
-  for (int i = 0; i < config.layer_count(); ++i)
-    TRY(loader.layer(i, loaded.layers[static_cast<size_t>(i)]));
+  for (size_t i = 0; i < loaded.layers.size(); ++i)
+    TRY(loader.layer(weights.layers()[i], config.layers[i], loaded.layers[i]));
+  if (weights.mtp()) TRY(loader.mtp(*weights.mtp(), loaded.mtp.emplace()));
   loaded.arena = TRY(matrices.place(limits.memory_bytes));
   TRY(matrices.load(pool, limits.report));
   loaded.final_norm = TRY(loader.norm(weights.final_norm()));
@@ -119,13 +128,19 @@ Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& c
 int64_t CpuWeights::bytes() const {
   size_t floats = final_norm.capacity();
   size_t doubles = 0;
-  for (const LayerWeights& layer : layers) {
+  const auto count = [&](const LayerWeights& layer) {
     const AttentionWeights& a = layer.attention;
     const DeltaNetWeights& d = layer.delta_net;
     for (const std::vector<float>* vector :
          {&layer.input_norm, &layer.post_norm, &a.q_norm, &a.k_norm, &d.conv, &d.dt_bias, &d.norm})
       floats += vector->capacity();
     doubles += d.decay.capacity();
+  };
+  for (const LayerWeights& layer : layers) count(layer);
+  if (mtp) {
+    count(mtp->layer);
+    for (const std::vector<float>* norm : {&mtp->embedding_norm, &mtp->hidden_norm, &mtp->norm})
+      floats += norm->capacity();
   }
   const int64_t rows = embedding ? embedding->values.bytes() + embedding->scales.bytes() : 0;
   return arena.bytes() + rows +

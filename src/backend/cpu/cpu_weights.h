@@ -46,6 +46,13 @@ struct LayerWeights {
   MoeWeights moe;
 };
 
+/// The layer that drafts.
+struct MtpWeights {
+  std::vector<float> embedding_norm, hidden_norm, norm;  // [hidden]
+  PackedLinear joined;                                   // [hidden, 2 hidden]
+  LayerWeights layer;
+};
+
 struct LoadLimits {
   int64_t memory_bytes = 0;  // that the weights may take; 0: no limit
   LoadingReport report;      // may be empty
@@ -57,6 +64,7 @@ struct CpuWeights {
   PackedLinear head;
   std::vector<float> final_norm;
   std::vector<LayerWeights> layers;
+  std::optional<MtpWeights> mtp;
 
   /// Errors: no_memory, before any matrix is read; those of reading, and of
   /// PackedLinear::pack_rows.

@@ -4,9 +4,8 @@
 
 namespace nibble::cpu {
 
-void dense_mlp_block(const Context& context, int layer, const Batch& batch) {
+void dense_mlp_block(const Context& context, const LayerWeights& weights, const Batch& batch) {
   Workspace& work = context.work;
-  const LayerWeights& weights = context.layer(layer);
   const MlpWeights& mlp = weights.dense_mlp;
   const int64_t rows = batch.rows();
   norm_hidden(context, weights.post_norm, rows);

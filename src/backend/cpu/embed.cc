@@ -6,13 +6,12 @@
 
 namespace nibble::cpu {
 
-void embed(const Context& context, const Batch& batch) {
+void embed_rows(const Context& context, const Batch& batch, Matrix& to) {
   const CpuWeights& weights = context.weights;
-  Workspace& work = context.work;
   auto own = batch.embeddings.begin();
   for (int row = 0; row < batch.rows(); ++row) {
     const int32_t token = batch.tokens[static_cast<size_t>(row)];
-    float* out = work.hidden.row(row);
+    float* out = to.row(row);
     if (own != batch.embeddings.end() && own->row == row) {
       std::copy_n(own++->embedding, context.config.hidden, out);
     } else if (weights.embedding) {
@@ -22,6 +21,11 @@ void embed(const Context& context, const Batch& batch) {
       context.kernels.unpack_row(weights.head.view(), token, out);
     }
   }
+}
+
+void embed(const Context& context, const Batch& batch) {
+  Workspace& work = context.work;
+  embed_rows(context, batch, work.hidden);
   if (context.config.count(LayerKind::attention) > 0)
     fill_angles(context.rope, batch, work.cos, work.sin);
 }

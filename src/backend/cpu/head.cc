@@ -5,6 +5,15 @@
 
 namespace nibble::cpu {
 
+LinearCall head_product(const Context& context, HeadMemory& memory, int64_t rows) {
+  return {.weight = &context.weights.head,
+          .x = memory.in.data(),
+          .x_stride = memory.in.stride(),
+          .rows = rows,
+          .y = reinterpret_cast<float*>(memory.logits.data()),
+          .y_stride = context.config.vocab_rows};
+}
+
 HeadOutput head(const Context& context, const Batch& batch) {
   Workspace& work = context.work;
   const int n = context.config.hidden;
@@ -19,14 +28,9 @@ HeadOutput head(const Context& context, const Batch& batch) {
                               .eps = context.config.rms_eps});
     std::copy_n(memory.in.row(r), n, hidden + r * n);
   }
-  auto* logits = reinterpret_cast<float*>(memory.logits.data());
+  const auto* logits = reinterpret_cast<const float*>(memory.logits.data());
   const int64_t vocab = context.config.vocab_rows;
-  const LinearCall call = {.weight = &context.weights.head,
-                           .x = memory.in.data(),
-                           .x_stride = memory.in.stride(),
-                           .rows = rows,
-                           .y = logits,
-                           .y_stride = vocab};
+  const LinearCall call = head_product(context, memory, rows);
   if (rows > 0) context.linears.run({&call, 1});
   return {.logits = {logits, static_cast<size_t>(rows * vocab)},
           .hidden = {hidden, static_cast<size_t>(rows * n)}};

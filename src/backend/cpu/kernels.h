@@ -86,7 +86,8 @@ struct AttentionTile {
   float scale = 1.0F;
   const float* q[8] = {};   // [head_dim]
   float* out[8] = {};       // [head_dim]
-  int32_t visible[8] = {};  // keys a query sees: indices 0 .. visible-1
+  int32_t visible[8] = {};  // keys a query sees: indices first_key .. visible-1
+  int32_t first_key = 0;    // 0 or 1
   KvFormat format = KvFormat::f32;
   const int32_t* pages = {};    // page ids
   const std::byte* cache = {};  // page p begins at cache + p * page_stride

@@ -156,8 +156,7 @@ void Moe::combine(int64_t row) const {
 
 }  // namespace
 
-void moe_block(const Context& context, int layer, const Batch& batch) {
-  const LayerWeights& weights = context.layer(layer);
+void moe_block(const Context& context, const LayerWeights& weights, const Batch& batch) {
   const Moe moe = {.context = context,
                    .shape = *context.config.moe,
                    .weights = weights.moe,

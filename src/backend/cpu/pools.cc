@@ -17,17 +17,18 @@ constexpr int64_t kFloat = sizeof(float);
 
 int64_t Pools::page_bytes(const ModelConfig& config, KvFormat format) {
   const AttentionConfig& a = config.attention;
-  return int64_t{config.count(LayerKind::attention)} * a.kv_heads * 2 * kPageTokens *
+  return int64_t{config.kv_layers()} * a.kv_heads * 2 * kPageTokens *
          kv_line_bytes(format, a.head_dim);
 }
 
 int64_t Pools::state_floats(const ModelConfig& config) {
   const DeltaNetConfig& d = config.delta_net;
-  return config.count(LayerKind::delta_net) * (conv_floats(d) + d.v_heads * head_state_floats(d));
+  const int64_t layer = conv_floats(d) + d.v_heads * head_state_floats(d);
+  return config.count(LayerKind::delta_net) * layer + config.draft_row();
 }
 
 int64_t Pools::saved_row_floats(const ModelConfig& config) {
-  return config.count(LayerKind::delta_net) * saved_floats(config.delta_net);
+  return config.count(LayerKind::delta_net) * saved_floats(config.delta_net) + config.draft_row();
 }
 
 Pools::Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format)
@@ -43,6 +44,7 @@ Pools::Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format)
       conv_floats_(conv_floats(config.delta_net)),
       state_floats_(head_state_floats(config.delta_net)),
       layer_floats_(conv_floats_ + config.delta_net.v_heads * state_floats_),
+      hidden_floats_(config.draft_row()),
       pages_(sizes.pages * page_bytes_),
       slots_(sizes.state_slots * slot_floats_ * kFloat) {}
 
@@ -90,6 +92,14 @@ float* Pools::saved_row(int32_t id, int layer, int row) {
   CHECK(row >= 0 && row < sizes_.replay_rows, "saved row ", row, " of ", sizes_.replay_rows);
   return slot(id).data() + all_states_floats_ +
          (int64_t{layer} * sizes_.replay_rows + row) * saved_row_floats_;
+}
+
+float* Pools::hidden_before(int32_t id, int32_t replay) {
+  CHECK(replay >= 0 && replay <= sizes_.replay_rows, "hidden row ", replay, " of ",
+        sizes_.replay_rows);
+  float* begin = slot(id).data();
+  if (replay == 0) return begin + all_states_floats_ - hidden_floats_;
+  return begin + slot_floats_ + (replay - 1 - sizes_.replay_rows) * hidden_floats_;
 }
 
 }  // namespace nibble::cpu

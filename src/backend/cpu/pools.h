@@ -1,8 +1,11 @@
-// The cache pools. A KV page, in F32, BF16 or E4M3, spans all attention layers and KV heads:
+// The cache pools. A KV page, in F32, BF16 or E4M3, spans all KV layers (those of attention, then
+// the one that drafts, if it is loaded) and KV heads:
 //   [layer][kv head]{ keys [head_dim][64], values [64][head_dim] }
 // Keys lie transposed, so that 16 keys meet one query element in one instruction. A state slot:
 //   [layer]{ convolution inputs [taps - 1][qkv_rows], oldest first; state [v head][k_dim][v_dim] }
+//   hidden row of the last token [hidden], with a layer that drafts
 //   [layer][replay row]{ raw qkv [qkv_rows]; alpha [v_heads]; beta [v_heads] }, saved inputs
+//   [replay row] hidden rows [hidden], likewise
 #pragma once
 
 #include <cstdint>
@@ -29,7 +32,7 @@ class Pools {
   KvFormat format() const { return format_; }
   const std::byte* pages() const { return pages_.data(); }
   int64_t page_stride() const { return page_bytes_; }
-  /// Offsets in a page, bytes. `layer` counts attention layers only.
+  /// Offsets in a page, bytes. `layer` counts KV layers only.
   int64_t k_offset(int layer, int kv_head) const;
   int64_t v_offset(int layer, int kv_head) const;
   std::span<std::byte> page(int32_t id);
@@ -51,6 +54,11 @@ class Pools {
   float* conv_state(int32_t slot, int layer);
   float* delta_state(int32_t slot, int layer, int v_head);
   float* saved_row(int32_t slot, int layer, int row);
+  /// The hidden row of the token before a pass, of a model that drafts: after the last of `replay`
+  /// saved inputs, or the slot's own.
+  float* hidden_before(int32_t slot, int32_t replay);
+  float* hidden(int32_t slot) { return hidden_before(slot, 0); }
+  float* saved_hidden(int32_t slot, int32_t row) { return hidden_before(slot, row + 1); }
 
  private:
   PoolSizes sizes_;
@@ -65,6 +73,7 @@ class Pools {
   int64_t conv_floats_ = 0;   // of one layer
   int64_t state_floats_ = 0;  // of one head
   int64_t layer_floats_ = 0;  // of one delta-net layer
+  int64_t hidden_floats_ = 0;
   Buffer pages_;
   Buffer slots_;
 };

@@ -96,8 +96,16 @@ TEST_P(CpuReserved, MoreLogitsThanPlannedAreTheSame) {
   EXPECT_EQ(narrow->reserved_bytes()->workspace, before.workspace);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CpuReserved, testing::ValuesIn(golden_names()),
-                         [](const auto& test) { return golden_test_name(test.param); });
+std::vector<std::string> names() {
+  std::vector<std::string> all = golden_names();
+  for (const std::string& name : mtp_golden_names()) all.push_back(name);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CpuReserved, testing::ValuesIn(names()), [](const auto& test) {
+  const bool mtp = test.param.starts_with("model-mtp");
+  return concat(golden_test_name(test.param), mtp ? "_mtp" : "");
+});
 
 }  // namespace
 }  // namespace nibble

@@ -91,9 +91,13 @@ void make_mlp(const ModelConfig& config, int64_t rows, Maker& maker, Workspace& 
 void make_all(const ModelConfig& config, const WorkspaceRows& rows, Maker& maker, Workspace& work) {
   work.hidden = maker.matrix(rows.pass, config.hidden);
   work.normed = maker.matrix(rows.pass, config.hidden);
-  if (config.count(LayerKind::attention) > 0) make_attention(config, rows.pass, maker, work);
+  if (config.kv_layers() > 0) make_attention(config, rows.pass, maker, work);
   if (config.count(LayerKind::delta_net) > 0) make_delta_net(config.delta_net, rows, maker, work);
   make_mlp(config, rows.pass, maker, work);
+  if (config.draft_layers > 0) {
+    work.joined = maker.matrix(rows.pass, 2 * int64_t{config.hidden});
+    work.entries = maker.matrix(rows.pass, config.hidden);
+  }
   work.head = make_head(config, rows.logits, maker);
   work.bytes = maker.bytes();
 }
@@ -116,7 +120,7 @@ Matrix::Matrix(int64_t rows, int64_t columns)
 int64_t block_input_floats(const ModelConfig& config, int64_t rows) {
   const AttentionConfig& a = config.attention;
   const int64_t hidden = padded_columns(config.hidden);
-  int64_t most = 4 * hidden;  // delta-net: qkv, z, b, a
+  int64_t most = 4 * hidden;  // delta-net: qkv, z, b, a; and more than a joined row
   most = std::max(most, padded_columns(int64_t{a.q_heads} * a.head_dim));
   most = std::max(most, padded_columns(config.delta_net.z_rows()));
   most = std::max(most, padded_columns(config.dense_width));

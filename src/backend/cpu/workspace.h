@@ -75,6 +75,10 @@ struct Workspace {
   Matrix gate, up, act;                       // [T, shared or dense width]
   Matrix shared_out;                          // [T, hidden]
 
+  // A model that drafts has these.
+  Matrix joined;   // [T, 2 * hidden]: an embedding, then the hidden row of the token before
+  Matrix entries;  // [T, hidden]
+
   HeadMemory head;       // of the rows whose logits are reserved
   HeadMemory more_head;  // beyond `bytes`, while a pass wants the logits of more rows
 

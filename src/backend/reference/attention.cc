@@ -113,8 +113,8 @@ void Attention::attend_head(const int32_t* table, int64_t tokens, int layer, int
   const int group = config_.q_heads / config_.kv_heads;
   const size_t kv_offset = static_cast<size_t>(head / group) * head_dim;
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
-  std::vector<double> scores(static_cast<size_t>(tokens));
-  for (int64_t t = 0; t < tokens; ++t) {
+  std::vector<double> scores(static_cast<size_t>(tokens), -INFINITY);
+  for (int64_t t = first_; t < tokens; ++t) {
     const float* k = pages.key(table, layer, t) + kv_offset;
     double dot = 0.0;
     for (size_t i = 0; i < head_dim; ++i) dot += double{q[i]} * k[i];
@@ -125,7 +125,7 @@ void Attention::attend_head(const int32_t* table, int64_t tokens, int layer, int
   for (const double score : scores) total += std::exp(score - highest);
   if (rounding == PromptRounding::bf16) round_scores(scores);
   std::vector<double> sum(head_dim);
-  for (int64_t t = 0; t < tokens; ++t) {
+  for (int64_t t = first_; t < tokens; ++t) {
     const float* v = pages.value(table, layer, t) + kv_offset;
     const double weight = std::exp(scores[static_cast<size_t>(t)] - highest) / total;
     for (size_t i = 0; i < head_dim; ++i) sum[i] += weight * v[i];

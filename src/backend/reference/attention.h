@@ -22,10 +22,13 @@ class Attention {
   /// attends: softmax(q k / sqrt(Dh)) over tokens 0..own index. `layer` counts attention layers.
   std::vector<float> run(const Batch& batch, int layer, const std::vector<float>& x,
                          KvPages& pages) const;
+  /// Writes keys and values of every row and attends to nothing.
+  void store(const Batch& batch, int layer, const std::vector<float>& x, KvPages& pages) const;
+  /// From now on no row sees tokens before `first`.
+  void see_from(int first) { first_ = first; }
 
  private:
   std::vector<float> queries(const Batch& batch, const std::vector<float>& projected) const;
-  void store(const Batch& batch, int layer, const std::vector<float>& x, KvPages& pages) const;
   void attend(const Batch& batch, const BatchSequence& sequence, int row, int layer, const float* q,
               KvPages& pages, float* out) const;
   void attend_head(const int32_t* table, int64_t tokens, int layer, int head, const float* q,
@@ -34,6 +37,7 @@ class Attention {
   void gate(const std::vector<float>& projected, std::vector<float>& o) const;
 
   AttentionConfig config_;
+  int first_ = 0;
   PromptRounding rounding_ = PromptRounding::none;
   RopeTable rope_;
   Linear q_, k_, v_, o_;

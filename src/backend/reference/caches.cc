@@ -14,7 +14,7 @@ namespace {
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
 size_t page_floats(const ModelConfig& config) {
-  const auto layers = static_cast<size_t>(config.count(LayerKind::attention));
+  const auto layers = static_cast<size_t>(config.kv_layers());
   const auto width = static_cast<size_t>(config.attention.kv_heads * config.attention.head_dim);
   return layers * 2 * kPageTokens * width;
 }
@@ -25,6 +25,14 @@ size_t recurrent_floats(const DeltaNetConfig& delta) {
 
 size_t conv_floats(const DeltaNetConfig& delta) {
   return static_cast<size_t>(delta.conv_kernel - 1) * static_cast<size_t>(delta.qkv_rows());
+}
+
+/// `floats` of each delta-net layer, and the hidden row.
+int64_t slot_bytes(const ModelConfig& config, size_t floats) {
+  const int layers = config.count(LayerKind::delta_net);
+  const int64_t all =
+      (layers == 0 ? 0 : static_cast<int64_t>(floats) * layers) + config.draft_row();
+  return all * int64_t{sizeof(float)};
 }
 
 size_t saved_floats(const DeltaNetConfig& delta) {
@@ -82,19 +90,27 @@ void StateSlots::reserve(const ModelConfig& config, const PoolSizes& sizes) {
     zero.layers.assign(layers, state);
     zero.saved.assign(layers, SavedInputs(rows * saved_floats(delta)));
   }
+  hidden_width_ = static_cast<size_t>(config.draft_row());
+  zero.hidden.resize(hidden_width_);
+  zero.saved_hidden.resize(static_cast<size_t>(sizes.replay_rows) * hidden_width_);
   slots_.assign(static_cast<size_t>(sizes.state_slots), zero);
 }
 
 int64_t StateSlots::bytes(const ModelConfig& config) {
-  if (config.count(LayerKind::delta_net) == 0) return 0;
-  const size_t floats = recurrent_floats(config.delta_net) + conv_floats(config.delta_net);
-  return static_cast<int64_t>(floats * sizeof(float)) * config.count(LayerKind::delta_net);
+  const DeltaNetConfig& delta = config.delta_net;
+  const size_t floats = recurrent_floats(delta) + conv_floats(delta);
+  return slot_bytes(config, floats);
 }
 
 int64_t StateSlots::saved_row_bytes(const ModelConfig& config) {
-  if (config.count(LayerKind::delta_net) == 0) return 0;
-  return static_cast<int64_t>(saved_floats(config.delta_net) * sizeof(float)) *
-         config.count(LayerKind::delta_net);
+  return slot_bytes(config, saved_floats(config.delta_net));
+}
+
+std::span<float> StateSlots::hidden_before(int32_t slot, int32_t replay) {
+  Slot& all = slots_[static_cast<size_t>(slot)];
+  if (replay == 0) return all.hidden;
+  return std::span(all.saved_hidden)
+      .subspan(static_cast<size_t>(replay - 1) * hidden_width_, hidden_width_);
 }
 
 void StateSlots::round(DeltaState& state) const {
@@ -113,6 +129,8 @@ void StateSlots::fill(int32_t slot, float value) {
     std::ranges::fill(state.conv, value);
   }
   for (SavedInputs& inputs : values.saved) std::ranges::fill(inputs, value);
+  std::ranges::fill(values.hidden, value);
+  std::ranges::fill(values.saved_hidden, value);
 }
 
 std::vector<std::span<float>> StateSlots::values(int32_t slot) {
@@ -122,7 +140,9 @@ std::vector<std::span<float>> StateSlots::values(int32_t slot) {
     out.emplace_back(state.recurrent);
     out.emplace_back(state.conv);
   }
+  out.emplace_back(all.hidden);
   out.insert(out.end(), all.saved.begin(), all.saved.end());
+  out.emplace_back(all.saved_hidden);
   return out;
 }
 
@@ -141,9 +161,11 @@ void StateSlots::load(std::span<const std::byte> from, int32_t slot) {
 }
 
 bool StateSlots::finite(int32_t slot) const {
-  return std::ranges::all_of(slots_[static_cast<size_t>(slot)].layers, [](const DeltaState& state) {
+  const Slot& all = slots_[static_cast<size_t>(slot)];
+  const auto sound = [](const DeltaState& state) {
     return all_finite(state.recurrent) && all_finite(state.conv);
-  });
+  };
+  return std::ranges::all_of(all.layers, sound) && all_finite(all.hidden);
 }
 
 }  // namespace nibble::reference

@@ -12,17 +12,25 @@
 
 namespace nibble::reference {
 
-/// Page layout: [attention layer][k | v][kPageTokens][kv_heads * head_dim].
+/// Page layout: [KV layer][k | v][kPageTokens][kv_heads * head_dim]; the layers of attention, then
+/// the one that drafts, if it is loaded.
 class KvPages {
  public:
   /// automatic keeps F32; the other kinds are rounded to when kept.
   explicit KvPages(KvCache kind = KvCache::automatic) : kind_(kind) {}
   void reserve(const ModelConfig& config, int32_t pages);
   static int64_t bytes(const ModelConfig& config);
-  /// Keys or values of one token, [kv_heads * head_dim]. `layer` counts attention layers only;
+  /// Keys or values of one token, [kv_heads * head_dim]. `layer` counts KV layers only;
   /// `token` is the index inside the sequence that owns the page table.
   float* key(const int32_t* page_table, int layer, int64_t token);
   float* value(const int32_t* page_table, int layer, int64_t token);
+  /// The same as spans.
+  std::span<float> key_line(const int32_t* page_table, int layer, int64_t token) {
+    return {key(page_table, layer, token), width_};
+  }
+  std::span<float> value_line(const int32_t* page_table, int layer, int64_t token) {
+    return {value(page_table, layer, token), width_};
+  }
   /// Keeps one token's keys or values, as the kind of cache would, at `to`.
   void keep(const float* from, float* to) const;
   void copy(int32_t from, int32_t to);
@@ -48,6 +56,8 @@ struct DeltaState {
 };
 
 /// Inputs of rows to replay, one row after the other: raw qkv [qkv_rows], b and a [v_heads] each.
+/// With a layer that drafts, a slot also has the hidden row of its last token, and those of the
+/// rows to replay.
 using SavedInputs = std::vector<float>;
 
 class StateSlots {
@@ -64,6 +74,11 @@ class StateSlots {
   SavedInputs& saved(int32_t slot, int layer) {
     return slots_[static_cast<size_t>(slot)].saved[static_cast<size_t>(layer)];
   }
+  /// The hidden row of the token before a pass: after the last of `replay` saved inputs, or the
+  /// slot's own.
+  std::span<float> hidden_before(int32_t slot, int32_t replay);
+  std::span<float> hidden(int32_t slot) { return hidden_before(slot, 0); }
+  std::span<float> saved_hidden(int32_t slot, int32_t row) { return hidden_before(slot, row + 1); }
   /// Rounds numbers to those that a state of this kind keeps.
   void round(DeltaState& state) const;
   void copy(int32_t from, int32_t to);
@@ -78,8 +93,11 @@ class StateSlots {
 
   struct Slot {
     std::vector<DeltaState> layers;
+    std::vector<float> hidden;       // of the last token
     std::vector<SavedInputs> saved;  // by layer
+    SavedInputs saved_hidden;
   };
+  size_t hidden_width_ = 0;
   StateCache kind_;
   std::vector<Slot> slots_;
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/reference/reference_backend.h"
+#include "testing/draft_checks.h"
 #include "testing/golden_checks.h"
 
 namespace nibble {
@@ -37,6 +38,24 @@ TEST_P(ReferenceGolden, KeysAndValuesInFp8) {
 TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceGolden, testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return golden_test_name(test.param); });
+
+class ReferenceMtp : public testing::TestWithParam<std::string> {
+ protected:
+  DraftChecks checks_{GetParam(), make_reference_backend, {.activations = Activations::f32}, 3e-5};
+};
+
+TEST_P(ReferenceMtp, DraftsWhatPyTorchDrafts) {
+  for (const int piece : {0, 7}) checks_.expect_golden(piece);
+  checks_.report();
+}
+TEST_P(ReferenceMtp, SameBitsHoweverTheTokensCame) { checks_.expect_same_bits(); }
+TEST_P(ReferenceMtp, LeavesTheModelAlone) { checks_.expect_the_model_unchanged(); }
+TEST_P(ReferenceMtp, RowsThatAreNotFiniteEndDraftsOnly) {
+  checks_.expect_not_finite_rows_to_end_drafts_only();
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceMtp, testing::ValuesIn(mtp_golden_names()),
                          [](const auto& test) { return golden_test_name(test.param); });
 
 class ReferenceQuantized : public testing::TestWithParam<std::string> {};

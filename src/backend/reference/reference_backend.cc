@@ -11,6 +11,7 @@
 #include "backend/reference/embed.h"
 #include "backend/reference/head.h"
 #include "backend/reference/moe.h"
+#include "backend/reference/mtp.h"
 #include "backend/reference/prompt_rounding.h"
 #include "model/host_pools.h"
 
@@ -56,6 +57,13 @@ class ReferenceBackend final : public Backend {
   Residual dense_mlp_block(int layer, const Batch& batch, Residual h) override;
   HeadOutput head(const Batch& batch, Residual h) override;
 
+  bool drafts() const override { return mtp_.has_value(); }
+  void keep_draft_entries(const Batch& batch, Residual h) override;
+  DraftOutput draft(const DraftBatch& batch) override;
+  void set_sampleable(std::span<const uint32_t> bits) override {
+    sampleable_.assign(bits.begin(), bits.end());
+  }
+
   bool calibrates() const override { return true; }
   void read_residual(Residual, std::span<float> out) override {
     CHECK(out.size() == h_.size(), "residual of ", h_.size());
@@ -93,6 +101,9 @@ class ReferenceBackend final : public Backend {
   const Layer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
   /// h += y.
   Residual add(const std::vector<float>& y);
+  reference::MtpHost mtp_host() {
+    return {.embedding = embedding_, .output = output_, .slots = slots_, .pages = pages_};
+  }
 
   ModelConfig config_;
   Taps* taps_ = nullptr;  // of the pass under way
@@ -101,6 +112,9 @@ class ReferenceBackend final : public Backend {
   Linear embedding_, output_;
   RmsNorm final_norm_;
   std::vector<Layer> layers_;
+  std::optional<reference::Mtp> mtp_;
+  std::vector<uint32_t> sampleable_;  // empty: all
+  reference::Mtp::Drafts drafts_;
   reference::KvPages pages_;
   reference::StateSlots slots_;
   HostPools host_;
@@ -135,6 +149,8 @@ Result<void> ReferenceBackend::load(const Weights& weights) {
   final_norm_ = TRY(RmsNorm::load(weights, weights.final_norm(), config_));
   for (size_t i = 0; i < config_.layers.size(); ++i)
     layers_.push_back(TRY(load_layer(weights, config_, i, options_, rounding_)));
+  if (config_.draft_layers > 0)
+    mtp_ = TRY(reference::Mtp::load(weights, config_, options_, rounding_));
   return {};
 }
 
@@ -144,7 +160,7 @@ std::string ReferenceBackend::description() const {
                     ? ""
                     : concat("keys and values rounded to ", kv_cache_name(pages_.kind()), ", "),
                 slots_.kind() == StateCache::bf16 ? "state rounded to bf16, " : "", "activations ",
-                activations_name(options_.mode));
+                activations_name(options_.mode), mtp_ ? ", entries of drafts" : "");
 }
 
 Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
@@ -193,6 +209,17 @@ Residual ReferenceBackend::dense_mlp_block(int index, const Batch&, Residual) {
 HeadOutput ReferenceBackend::head(const Batch& batch, Residual) {
   head_ = reference::head(final_norm_, output_, batch, h_);
   return {.logits = head_.logits, .hidden = head_.hidden};
+}
+
+void ReferenceBackend::keep_draft_entries(const Batch& batch, Residual) {
+  if (mtp_) mtp_->keep_pass(mtp_host(), batch, final_norm_.apply(h_));
+}
+
+DraftOutput ReferenceBackend::draft(const DraftBatch& batch) {
+  CHECK(mtp_.has_value(), "no layer that drafts is loaded");
+  taps_ = nullptr;
+  drafts_ = mtp_->draft(mtp_host(), batch, sampleable_);
+  return {.tokens = drafts_.tokens, .logits = drafts_.logits};
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const Weights& weights, const ModelConfig& config,

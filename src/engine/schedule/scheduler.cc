@@ -72,16 +72,29 @@ void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
   const bool all_rows = turns_.empty() || planted(kBugDraftsStopPrompts);
   const int32_t kept = all_rows ? 0 : kPageTokens;
   int32_t rows_left = limits_.rows_max - kept - decode_rows;
-  const double token_ms = cost_.ms({.decode_rows = decode_rows}) / std::max(decode_rows, 1);
+  const double worth_ms = token_ms(decode_rows);
   for (ScheduledRows& piece : schedule_.rows) {
     const SequenceView& s = sequences[static_cast<size_t>(piece.sequence)];
     double odds = s.draft_odds;
     for (int32_t i = 0; i < s.drafts && rows_left > 0; ++i, odds *= s.draft_odds) {
-      if (odds * token_ms < cost_.parameters().decode_row) break;
+      if (odds * worth_ms < cost_.parameters().decode_row) break;
       ++piece.rows;
       --rows_left;
     }
   }
+}
+
+double Scheduler::token_ms(int32_t decode_rows) const {
+  return cost_.ms({.decode_rows = decode_rows}) / std::max(decode_rows, 1);
+}
+
+int32_t Scheduler::drafts_worth(int32_t most, double odds, int32_t decoding,
+                                double draft_ms) const {
+  const double worth_ms = token_ms(decoding);
+  int32_t count = 0;
+  for (double chance = odds; count < most; ++count, chance *= odds)
+    if (chance * worth_ms < cost_.parameters().decode_row + draft_ms) break;
+  return count;
 }
 
 void Scheduler::schedule_prefill() {

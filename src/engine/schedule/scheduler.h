@@ -33,10 +33,16 @@ class Scheduler {
   double first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size,
                         double mean_output_tokens) const;
 
+  /// The number of tokens, at most `most`, whose drafts pay in a pass of `decoding` rows, if a
+  /// model drafts each in `draft_ms` and each is right with these odds after a right one.
+  int32_t drafts_worth(int32_t most, double odds, int32_t decoding, double draft_ms) const;
+
   const CostModel& cost() const { return cost_; }
   const SchedulerLimits& limits() const { return limits_; }
 
  private:
+  /// Milliseconds that a token costs without drafts.
+  double token_ms(int32_t decode_rows) const;
   void grant_drafts(std::span<const SequenceView> sequences);
   void schedule_prefill();
   double prefill_budget_ms(int32_t decode_rows) const;

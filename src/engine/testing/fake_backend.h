@@ -12,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ class FakeBackend final : public Backend {
     bool two_arithmetics = true;
     /// True if it chooses tokens itself where the batch lets it; else it gives logits.
     bool chooses = false;
+    /// It has a layer that drafts what the model says, from entries and hidden rows of its own; but
+    /// for one in so many that it gets wrong, 0: none. Absent: no such layer.
+    std::optional<uint64_t> drafts;
   };
 
   FakeBackend() : FakeBackend(Model{}) {}
@@ -103,6 +107,14 @@ class FakeBackend final : public Backend {
     return logits;
   }
 
+  /// The draft of its layer where the model computes this.
+  static int32_t drafted_token(const Model& model, uint64_t hash,
+                               std::span<const uint32_t> allowed = {}) {
+    const int32_t best = best_token(logits_of(hash), allowed);
+    if (best < 0 || *model.drafts == 0 || hash % *model.drafts != 0) return best;
+    return (best + 1) % kVocab;
+  }
+
   std::string_view name() const override { return "fake"; }
   std::string arithmetic() override { return "fake"; }
   bool takes_media() const override { return takes_media_; }
@@ -110,14 +122,14 @@ class FakeBackend final : public Backend {
   std::string description() const override { return "fake"; }
   Result<void> reserve(const PoolSizes& sizes) override {
     sizes_ = sizes;
-    pages_.assign(static_cast<size_t>(sizes.pages) * kPageTokens, kPoison);
+    pages_.assign(static_cast<size_t>(sizes.pages * words() * kPageTokens), kPoison);
     states_.assign(static_cast<size_t>(sizes.state_slots) * slot_words(), kPoison);
     host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
     return {};
   }
-  int64_t page_bytes() const override { return kPageTokens * 8; }
-  int64_t state_slot_bytes() const override { return 8; }
-  int64_t replay_row_bytes() const override { return 8; }
+  int64_t page_bytes() const override { return kPageTokens * 8 * words(); }
+  int64_t state_slot_bytes() const override { return 8 * words(); }
+  int64_t replay_row_bytes() const override { return 8 * words(); }
   std::optional<ReservedBytes> reserved_bytes() const override {
     return ReservedBytes{.pages = std::ssize(pages_) * 8 - missing_bytes,
                          .states = std::ssize(states_) * 8};
@@ -141,8 +153,7 @@ class FakeBackend final : public Backend {
   Residual delta_net_block(int, const Batch& batch, Residual h) override {
     for (const BatchSequence& s : batch.sequences) {
       uint64_t state = this->state(s.state_in)[0];
-      for (int32_t i = 0; i < s.replay; ++i)
-        state = replayed(state, this->state(s.state_in)[1 + static_cast<size_t>(i)]);
+      for (int32_t i = 0; i < s.replay; ++i) state = replayed(state, saved(s.state_in, i)[0]);
       this->state(s.state_out)[0] = state;
       for (int32_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
         const uint64_t value = row_values_[static_cast<size_t>(row)];
@@ -150,8 +161,7 @@ class FakeBackend final : public Backend {
         row_state_[static_cast<size_t>(row)] = state;
         for (const StateSnapshot& snapshot : batch.snapshots)
           if (snapshot.row == row) this->state(snapshot.slot)[0] = state;
-        if (s.write == StateWrite::replayed)
-          this->state(s.state_out)[1 + static_cast<size_t>(row - s.row_begin)] = value;
+        if (s.write == StateWrite::replayed) saved(s.state_out, row - s.row_begin)[0] = value;
       }
       if (s.write == StateWrite::rows) this->state(s.state_out)[0] = state;
     }
@@ -164,19 +174,67 @@ class FakeBackend final : public Backend {
       const int32_t* table = batch.pages.data() + s.page_begin;
       uint64_t before = kPagesSeed;
       for (int32_t p = 0; p < s.kv_begin / kPageTokens; ++p)
-        before = mix(before, page_cells(table[p])[kPageTokens - 1]);
+        before = mix(before, cells(table[p])[kPageTokens - 1]);
       for (int32_t i = 0; i < s.row_count; ++i) {
         const auto row = static_cast<size_t>(s.row_begin + i);
         const int32_t index = s.kv_begin + i;
-        const auto cells = page_cells(table[index / kPageTokens]);
-        const auto at = static_cast<size_t>(index % kPageTokens);
-        const uint64_t last = at > 0 ? cells[at - 1] : page_seed(index / kPageTokens);
-        cells[at] = mix(last, cell(row_state_[row], row_values_[row]));
-        row_pages_[row] = mix(before, cells[at]);
-        if (at == kPageTokens - 1) before = row_pages_[row];
+        row_pages_[row] = mix(before, write(cells(table[index / kPageTokens]), index,
+                                            cell(row_state_[row], row_values_[row])));
+        if (index % kPageTokens == kPageTokens - 1) before = row_pages_[row];
       }
     }
     return h;
+  }
+  /// The entry of a token is the cell that the model's own layer writes, made of the hidden row
+  /// before it, which is the state there.
+  void keep_draft_entries(const Batch& batch, Residual) override {
+    if (!drafts()) return;
+    for (const BatchSequence& s : batch.sequences) {
+      const uint64_t first = hidden_before(s.state_in, s.replay);
+      for (int32_t i = 0; i < s.row_count; ++i) {
+        const auto row = static_cast<size_t>(s.row_begin + i);
+        const uint64_t before = i == 0 ? first : row_state_[row - 1];
+        const int32_t index = s.kv_begin + i;
+        const auto p = position_before(batch, s, i);
+        const bool in_order =
+            index == 0 || p == std::array<int32_t, 3>{index - 1, index - 1, index - 1};
+        const uint64_t value = row_values_[row] + (in_order || !batch.embeddings.empty() ? 0 : 7);
+        const int32_t page = batch.pages[static_cast<size_t>(s.page_begin + index / kPageTokens)];
+        uint64_t& entry = write(entries(page), index,
+                                cell(next_state(model_, before, value, s.arithmetic), value));
+        entry = finite_or_zero(entry);
+      }
+      keep_hidden(s, first);
+    }
+    for (const StateSnapshot& snapshot : batch.snapshots)
+      state(snapshot.slot)[1] = finite_or_zero(row_state_[static_cast<size_t>(snapshot.row)]);
+  }
+  bool drafts() const override { return model_.drafts.has_value(); }
+  DraftOutput draft(const DraftBatch& batch) override {
+    validate_draft(batch, config(), sizes_);
+    const auto most = static_cast<size_t>(batch.sequences.front().count);
+    drafted_.assign(batch.sequences.size() * most, -1);
+    for (size_t i = 0; i < batch.sequences.size(); ++i) {
+      const DraftSequence& s = batch.sequences[i];
+      const int32_t* table = batch.pages.data() + s.page_begin;
+      uint64_t hidden = hidden_before(s.state, s.replay);
+      uint64_t before = kPagesSeed;
+      for (int32_t p = 0; p < s.kv_begin / kPageTokens; ++p)
+        before = mix(before, entries(table[p])[kPageTokens - 1]);
+      int32_t token = s.token;
+      for (int32_t step = 0; step < s.count && token >= 0; ++step) {
+        const int32_t index = s.kv_begin + step;
+        const int32_t p = step == 0 ? s.position_before[0] : s.position + step - 1;
+        const uint64_t value = row_value(token, nullptr, index - 1, {p, p, p});
+        hidden = next_state(model_, hidden, value, Arithmetic::generation);
+        const uint64_t entry =
+            write(entries(table[index / kPageTokens]), index, cell(hidden, value));
+        const uint64_t hash = drafts_broken ? kNan : mix(hidden, mix(before, entry));
+        token = drafted_token(model_, hash, sampler_.sampleable());
+        drafted_[i * most + static_cast<size_t>(step)] = token;
+      }
+    }
+    return {.tokens = drafted_, .logits = {}};
   }
   Residual moe_block(int, const Batch&, Residual h) override { return h; }
   Residual dense_mlp_block(int, const Batch&, Residual h) override { return h; }
@@ -197,7 +255,9 @@ class FakeBackend final : public Backend {
     sampler_ = Sampler(kVocab, {bits.begin(), bits.end()});
   }
 
-  void zero_state(int32_t slot) override { state(slot)[0] = kStateSeed; }
+  void zero_state(int32_t slot) override {
+    std::ranges::fill(state(slot).first(static_cast<size_t>(words())), kStateSeed);
+  }
   void copy_state(int32_t from, int32_t to) override {
     std::ranges::copy(state(from), state(to).begin());
   }
@@ -229,7 +289,9 @@ class FakeBackend final : public Backend {
     const auto sound = [](uint64_t cell) { return cell < kPoison; };
     return std::ranges::all_of(
                pages, [&](int32_t id) { return std::ranges::all_of(page_cells(id), sound); }) &&
-           std::ranges::all_of(slots, [&](int32_t id) { return sound(state(id)[0]); });
+           std::ranges::all_of(slots, [&](int32_t id) {
+             return std::ranges::all_of(state(id).first(static_cast<size_t>(words())), sound);
+           });
   }
   void poison_page(int32_t page) override {
     const auto cells = page_cells(page);
@@ -254,6 +316,7 @@ class FakeBackend final : public Backend {
     return {};
   }
 
+  bool drafts_broken = false;        // the layer that drafts computes NaN
   std::function<void(int)> on_pass;  // at the begin of each, with its number from 1
   int passes_left = -1;              // until it fails in the last of them; negative: never
   int64_t missing_bytes = 0;         // of pages, in its account of what it holds
@@ -295,9 +358,36 @@ class FakeBackend final : public Backend {
                                         {p[row], p[rows + row], p[2 * rows + row]}));
       }
   }
+  /// A place in a page and a row in a slot have one of the model, and one of the layer that drafts.
+  int64_t words() const { return drafts() ? 2 : 1; }
   std::span<uint64_t> page_cells(int32_t page) {
-    return std::span(pages_).subspan(static_cast<size_t>(page) * kPageTokens,
-                                     static_cast<size_t>(kPageTokens));
+    const auto size = static_cast<size_t>(kPageTokens * words());
+    return std::span(pages_).subspan(static_cast<size_t>(page) * size, size);
+  }
+  std::span<uint64_t> cells(int32_t page) { return page_cells(page).first(kPageTokens); }
+  std::span<uint64_t> entries(int32_t page) { return page_cells(page).last(kPageTokens); }
+  /// Writes what place `index` of a sequence has on its page: a hash of all values up to its own.
+  static uint64_t& write(std::span<uint64_t> page, int32_t index, uint64_t value) {
+    const auto at = static_cast<size_t>(index % kPageTokens);
+    page[at] = mix(at > 0 ? page[at - 1] : page_seed(index / kPageTokens), value);
+    return page[at];
+  }
+  static uint64_t finite_or_zero(uint64_t value) { return value < kPoison ? value : 0; }
+  /// A slot: the state, the hidden row; then the same of each saved row.
+  std::span<uint64_t> saved(int32_t slot, int32_t row) {
+    const auto width = static_cast<size_t>(words());
+    return state(slot).subspan((1 + static_cast<size_t>(row)) * width, width);
+  }
+  uint64_t hidden_before(int32_t slot, int32_t replay) {
+    return replay == 0 ? state(slot)[1] : saved(slot, replay - 1)[1];
+  }
+  void keep_hidden(const BatchSequence& s, uint64_t before) {
+    const auto state_of = [&](int32_t i) {
+      return finite_or_zero(row_state_[static_cast<size_t>(s.row_begin + i)]);
+    };
+    const bool drafted = s.write == StateWrite::replayed;
+    state(s.state_out)[1] = drafted ? finite_or_zero(before) : state_of(s.row_count - 1);
+    for (int32_t i = 0; drafted && i < s.row_count; ++i) saved(s.state_out, i)[1] = state_of(i);
   }
   std::span<uint64_t> state(int32_t slot) {
     return std::span(states_).subspan(static_cast<size_t>(slot) * slot_words(), slot_words());
@@ -315,7 +405,9 @@ class FakeBackend final : public Backend {
     before = std::move(now);
     return sampler_.choose(std::span(logits_).subspan(row * kVocab, kVocab), batch.choices[row]);
   }
-  size_t slot_words() const { return 1 + static_cast<size_t>(sizes_.replay_rows); }
+  size_t slot_words() const {
+    return static_cast<size_t>(words()) * (1 + static_cast<size_t>(sizes_.replay_rows));
+  }
 
   Model model_;
   bool takes_media_ = true;
@@ -330,6 +422,7 @@ class FakeBackend final : public Backend {
   Sampler sampler_{kVocab, Sampler::all_sampleable(kVocab)};
   std::map<uint64_t, std::vector<int32_t>> said_;  // by serial, as last seen
   std::vector<ChosenToken> chosen_;
+  std::vector<int32_t> drafted_;
 };
 
 }  // namespace nibble

@@ -8,6 +8,7 @@
 
 #include "engine/engine_core.h"
 #include "engine/testing/fake_backend.h"
+#include "engine/testing/simulation_settings.h"
 
 namespace nibble {
 namespace {
@@ -43,7 +44,6 @@ class Life {
     return deadline > 0.0 && now_ms_ >= deadline;
   }
   int64_t prefills() const { return core_->count_phases()[static_cast<size_t>(Phase::prefill)]; }
-  static EngineSettings random_settings(std::mt19937_64& random);
   std::vector<int32_t> random_tokens(int count);
   SequenceRequest random_request();
   void submit();
@@ -51,6 +51,10 @@ class Life {
   void cancel(std::map<uint64_t, Client>::iterator chosen);
   void step();
   void check_promises(int64_t prefills_before);
+  /// The texts before a step, for which the model's layer may have drafted in it.
+  using Texts = std::map<uint64_t, std::pair<size_t, FakeBackend::Prefix>>;
+  Texts texts_that_draft() const;
+  void check_drafts(const Texts& before);
   void preempt_one();
   /// Proposes the tokens with which a client's text will continue or, by chance, others.
   void propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts);
@@ -101,39 +105,10 @@ class Life {
   std::string failure_;
 };
 
-constexpr int kPagesMost = 28;
 constexpr int kPromptMost = 420;
 constexpr int kOutputMost = 150;
 /// No sequence lives longer: at most ten run and a few dozen wait.
 constexpr int64_t kStepsOfOneLife = 20000;
-
-EngineSettings Life::random_settings(std::mt19937_64& random) {
-  const auto pick = [&](int low, int high) {
-    return std::uniform_int_distribution<int>(low, high)(random);
-  };
-  EngineSettings settings;
-  settings.sequences_max = pick(1, 6);
-  settings.pools.pages = pick(10, kPagesMost);
-  settings.pools.state_slots = settings.sequences_max + pick(0, 5);
-  settings.pools.host_pages = pick(0, 2) == 0 ? 0 : pick(1, 30);
-  settings.pools.host_slots = pick(0, 2) == 0 ? 0 : pick(1, 8);
-  settings.pools.rows_max = settings.sequences_max + 64 * pick(1, 5);
-  settings.context_max = 64 * settings.pools.pages;
-  settings.chunk_tokens_max = 64 * pick(0, 2);
-  settings.step_ms = pick(5, 60);
-  settings.pools.replay_rows = pick(0, 1) == 0 ? 0 : pick(2, 6);
-  const int mode = pick(0, 9);
-  settings.cache = mode < 7 ? CacheMode::exact : mode < 9 ? CacheMode::fast : CacheMode::off;
-  settings.integrity = IntegrityChecks::every_step;
-  return settings;
-}
-
-FakeBackend::Model random_model(const EngineSettings& settings, std::mt19937_64& random) {
-  const bool with_nan = random() % 8 == 0;
-  return {.nan_every = with_nan ? uint64_t{2000} : 0,
-          .two_arithmetics = settings.cache != CacheMode::fast,
-          .chooses = random() % 2 == 0};
-}
 
 class DrafterOf final : public Drafter {
  public:
@@ -155,7 +130,7 @@ Life::Life(uint64_t seed, SimulationCounts& counts)
       backend_(model_),
       oracle_sampler_(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)) {
   settings_.clock_ms = [this] { return now_ms_; };
-  if (settings_.pools.replay_rows > 0)
+  if (settings_.pools.replay_rows > 0 && settings_.model_drafts == 0)
     settings_.drafter = std::make_shared<DrafterOf>(
         [this](const Sequence& s, int32_t most, std::vector<int32_t>& d) { propose(s, most, d); });
   draft_right_chance_ = one_of({0.0, 0.5, 0.9, 1.0});
@@ -424,8 +399,36 @@ void Life::step() {
     if (!client.cancelled && is_late(client) && core_->phase(id) == Phase::swapped)
       ++counts_.deadlines_swapped;
   const int64_t prefills_before = prefills();
+  const Texts before = texts_that_draft();
   take(core_->step());
   if (failure_.empty()) check_promises(prefills_before);
+  if (failure_.empty()) check_drafts(before);
+}
+
+Life::Texts Life::texts_that_draft() const {
+  Texts texts;
+  if (settings_.model_drafts == 0) return texts;
+  for (const auto& [id, client] : clients_)
+    if (!client.cancelled && !client.tokens.empty())
+      texts.emplace(id, std::pair(client.tokens.size(), client.prefix));
+  return texts;
+}
+
+/// Outputs do not tell if a draft is what the text alone gives, entries and hidden rows apart.
+void Life::check_drafts(const Texts& before) {
+  for (const auto& [id, text] : before) {
+    if (clients_.find(id) == clients_.end()) continue;  // it ended
+    const EngineCore::Drafts drafts = core_->drafts(id);
+    if (drafts.after != static_cast<int32_t>(text.first)) continue;
+    FakeBackend::Prefix prefix = text.second;
+    for (const int32_t token : drafts.tokens) {
+      const int32_t expected = FakeBackend::drafted_token(model_, prefix.hash());
+      if (token != expected)
+        return fail(concat("sequence ", id, " drafts ", token, " and not ", expected));
+      prefix.add(token, Arithmetic::generation);
+      ++counts_.model_drafts;
+    }
+  }
 }
 
 /// A step ends what is cancelled or late, and drafts leave a block of rows to a prompt that is

@@ -36,6 +36,7 @@ struct SimulationCounts {
   int64_t twins_ahead = 0;            // urgent requests served before an earlier twin
   int64_t apart_by_salt = 0;          // prompts whose first page only other tenants had
   int64_t drafts_beside_prompts = 0;  // passes with both
+  int64_t model_drafts = 0;           // compared with what a layer drafts that has the text alone
   int64_t drafts_right = 0;
   int64_t drafts_wrong = 0;
   int64_t sampled_here = 0;   // rows whose token the host chose, and

@@ -17,6 +17,7 @@ void SimulationCounts::add(const SimulationCounts& o) {
   not_finite += o.not_finite, deadlines += o.deadlines;
   deadlines_swapped += o.deadlines_swapped, twins_ahead += o.twins_ahead;
   apart_by_salt += o.apart_by_salt, drafts_beside_prompts += o.drafts_beside_prompts;
+  model_drafts += o.model_drafts;
   drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
   sampled_here += o.sampled_here, sampled_there += o.sampled_there;
 }
@@ -33,9 +34,10 @@ std::string SimulationCounts::text() const {
       "\nallocations made to fail ", allocation_failures, "\nended by NaN ", not_finite,
       "\nended by deadline ", deadlines, "\nof those, swapped out ", deadlines_swapped,
       "\nurgent before an earlier twin ", twins_ahead, "\nprompts kept apart by their salt ",
-      apart_by_salt, "\npasses with drafts and a prompt ", drafts_beside_prompts, "\ndrafts right ",
-      drafts_right, "\ndrafts wrong ", drafts_wrong, "\ntokens chosen on the host ", sampled_here,
-      "\ntokens chosen by the backend ", sampled_there, "\n");
+      apart_by_salt, "\npasses with drafts and a prompt ", drafts_beside_prompts,
+      "\ndrafts by the model ", model_drafts, "\ndrafts right ", drafts_right, "\ndrafts wrong ",
+      drafts_wrong, "\ntokens chosen on the host ", sampled_here, "\ntokens chosen by the backend ",
+      sampled_there, "\n");
 }
 
 std::string SimulationCounts::too_rare() const {
@@ -62,6 +64,7 @@ std::string SimulationCounts::too_rare() const {
   need("twins ahead", twins_ahead, 10);
   need("apart by salt", apart_by_salt, 10);
   need("drafts beside prompts", drafts_beside_prompts, 1);
+  need("drafts by the model", model_drafts, 1);
   need("right drafts", drafts_right, 1);
   need("wrong drafts", drafts_wrong, 1);
   need("tokens chosen on the host", sampled_here, 1);

@@ -83,7 +83,9 @@ struct ModelConfig {
   int dense_width = 0;           // meaningful if !moe
   int64_t max_positions = 0;     // of one sequence: max_position_embeddings, or YaRN's
   bool tied_head = false;
-  int mtp_layers = 0;
+  int mtp_layers = 0;  // as config.json has it
+  /// 1 if the MTP layer is loaded to draft tokens, else 0: the choice of who loads the model.
+  int draft_layers = 0;
   std::vector<int32_t> stop_ids;  // eos of config.json; generation_config.json adds its own
   std::string tensor_prefix;      // "model.language_model." or "model."
 
@@ -91,6 +93,10 @@ struct ModelConfig {
   /// Layers of one kind before `layer`: the index into that kind's cache pool.
   int kind_index(int layer) const;
   int count(LayerKind kind) const;
+  /// Layers that keep keys and values in pages: those of attention, and last the one that drafts.
+  int kv_layers() const { return count(LayerKind::attention) + draft_layers; }
+  /// Numbers of the hidden row that a state slot carries for drafts; 0: none.
+  int draft_row() const { return draft_layers > 0 ? hidden : 0; }
 
   /// Reads a parsed config.json. Errors: unsupported (names the key), corrupt (wrong type or
   /// range).

@@ -112,15 +112,15 @@ Json without_declaration(const Json& config) {
   return kept;
 }
 
-/// No MTP head is written, so none is promised.
-void drop_mtp(Json& config) {
-  constexpr std::string_view kKey = "mtp_num_hidden_layers";
-  if (config.find(kKey) != nullptr) config.set(kKey, 0);
-  const Json* text = config.find("text_config");
-  if (text == nullptr || text->find(kKey) == nullptr) return;
-  Json changed = *text;
-  changed.set(kKey, 0);
-  config.set("text_config", std::move(changed));
+/// The model that is written: the text model, and the MTP layer that config.json promises.
+Result<ModelConfig> written_model(const Json& config) {
+  ModelConfig model = TRY(ModelConfig::parse(config));
+  if (model.mtp_layers > 1)
+    return make_error(
+        ErrorCode::unsupported,
+        {.what = "mtp_num_hidden_layers", .expected = "0 or 1", .found = concat(model.mtp_layers)});
+  model.draft_layers = model.mtp_layers;
+  return model;
 }
 
 Result<void> append(CheckpointWriter& writer, const SyntheticNumbers& numbers,
@@ -137,8 +137,7 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
                                         const SyntheticOptions& options) {
   const bool folder = options.scope == SyntheticScope::folder;
   Json written = without_declaration(config);
-  if (folder) drop_mtp(written);
-  const ModelConfig model = TRY(ModelConfig::parse(written));
+  const ModelConfig model = TRY(written_model(written));
   const FormatOf formats = formats_of(options.layout);
   const SyntheticWeights weights = synthetic_weights(model, [&](std::string_view module) {
     for (const std::string& ending : options.zero)

@@ -17,8 +17,8 @@ namespace nibble {
 enum class SyntheticFp8 : uint8_t { by_token, by_tensor, by_block };
 
 /// weights: what this program reads. folder: what other engines want too: the tensors of the vision
-/// tower that config.json describes, no promise of an MTP head, declared inputs of all FP8 linears
-/// (per token), experts in FP8 with one scale per row.
+/// tower that config.json describes, declared inputs of all FP8 linears (per token), experts in FP8
+/// with one scale per row. Both have the MTP layer that config.json promises, in BF16.
 enum class SyntheticScope : uint8_t { weights, folder };
 
 struct SyntheticOptions {

@@ -30,6 +30,7 @@ Opened write_and_open(const std::filesystem::path& folder, const SyntheticOption
   Opened opened;
   opened.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
   opened.config = ModelConfig::parse(opened.checkpoint->config()).value();
+  opened.config.draft_layers = opened.config.mtp_layers;
   opened.weights = Weights::bind(*opened.checkpoint, opened.config).value();
   return opened;
 }
@@ -80,6 +81,15 @@ TEST_P(SyntheticCheckpoint, BindsAsItWasNamedAndIsSound) {
       same(bound.moe.experts[e].down, source.moe.experts[e].down);
     same(bound.moe.shared.gate, source.moe.shared.gate);
   }
+  ASSERT_TRUE(opened.weights.mtp() && named.mtp);
+  const MtpSources& mtp = *opened.weights.mtp();
+  same(mtp.joined, named.mtp->joined);
+  same(mtp.layer.attention.o, named.mtp->layer.attention.o);
+  same(mtp.layer.moe.experts[1].up, named.mtp->layer.moe.experts[1].up);
+  for (const VectorSource* norm : {&mtp.embedding_norm, &mtp.hidden_norm, &mtp.norm})
+    EXPECT_TRUE(std::ranges::all_of(opened.weights.load(*norm).value(), [](float w) {
+      return std::abs(w) < 0.6F;
+    })) << norm->name;
 }
 
 TEST_F(SyntheticInputs, AreDeclaredWhereTheyAreAskedFor) {
@@ -148,6 +158,18 @@ TEST_P(SyntheticCheckpoint, DependsOnItsSeedAlone) {
   const auto first = head_of("a", 1, 1);
   EXPECT_EQ(first, head_of("b", 1, 2));
   EXPECT_NE(first, head_of("c", 2, 1));
+}
+
+TEST_F(SyntheticInputs, MoreLayersOfMtpThanOneAreRefused) {
+  Json config = TinyCheckpoint::moe().config;
+  Json text = *config.find("text_config");
+  text.set("mtp_num_hidden_layers", 2);
+  config.set("text_config", std::move(text));
+  const auto refused = write_synthetic_checkpoint(config, folder_ / "model", {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("mtp_num_hidden_layers: expected 0 or 1, found 2"),
+            std::string::npos)
+      << refused.error().message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SyntheticCheckpoint,

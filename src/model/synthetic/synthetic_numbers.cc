@@ -177,6 +177,13 @@ void SyntheticNumbers::add(const SyntheticWeights& weights, const ModelConfig& c
   if (!config.tied_head) usual(weights.head);
   vector(weights.final_norm, config.norm == NormKind::zero_centred ? 0.0F : 1.0F, 0.1F);
   for (const LayerSources& one : weights.layers) layer(one, config);
+  if (!weights.mtp) return;
+  const float norm = config.norm == NormKind::zero_centred ? 0.0F : 1.0F;
+  for (const VectorSource* part :
+       {&weights.mtp->embedding_norm, &weights.mtp->hidden_norm, &weights.mtp->norm})
+    vector(*part, norm, 0.1F);
+  usual(weights.mtp->joined);
+  layer(weights.mtp->layer, config);
 }
 
 SyntheticTensors::SyntheticTensors(const SyntheticWeights& weights, const ModelConfig& config,

@@ -38,6 +38,7 @@ class Namer {
     return source;
   }
   LayerSources layer(const std::string& name, LayerKind kind) const;
+  MtpSources mtp() const;
 
  private:
   AttentionSources attention(const std::string& module) const;
@@ -100,6 +101,17 @@ LayerSources Namer::layer(const std::string& name, LayerKind kind) const {
   return sources;
 }
 
+MtpSources Namer::mtp() const {
+  const auto norm = [&](const char* name) {
+    return VectorSource{.name = name, .shape = {config_.hidden}};
+  };
+  return {.embedding_norm = norm("mtp.pre_fc_norm_embedding.weight"),
+          .hidden_norm = norm("mtp.pre_fc_norm_hidden.weight"),
+          .joined = linear("mtp.fc", config_.hidden, 2 * int64_t{config_.hidden}),
+          .layer = layer("mtp.layers.0", LayerKind::attention),
+          .norm = norm("mtp.norm.weight")};
+}
+
 }  // namespace
 
 std::string_view weight_layout_name(WeightLayout layout) {
@@ -130,6 +142,7 @@ FormatOf formats_of(WeightLayout layout) {
   return [layout](std::string_view module) {
     const bool eight = layout == WeightLayout::fp8;
     const bool mixed = eight || layout == WeightLayout::mixed;
+    if (module.starts_with("mtp.")) return WeightFormat::plain;  // as all published files have it
     if (layout == WeightLayout::bf16) return WeightFormat::plain;
     if (layout == WeightLayout::w4a4 && module == "lm_head") return WeightFormat::plain;
     if (module == "lm_head" || is_expert_or_mlp(module))
@@ -161,6 +174,7 @@ SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& fo
   for (int i = 0; i < config.layer_count(); ++i)
     weights.layers.push_back(
         namer.layer(concat(prefix, "layers.", i), config.layers[static_cast<size_t>(i)]));
+  if (config.draft_layers > 0) weights.mtp = namer.mtp();
   return weights;
 }
 

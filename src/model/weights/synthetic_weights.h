@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct SyntheticWeights {
   LinearSource head;       // the embedding when tied
   VectorSource final_norm;
   std::vector<LayerSources> layers;
+  std::optional<MtpSources> mtp;  // with ModelConfig::draft_layers
 };
 SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& formats);
 

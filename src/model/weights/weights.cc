@@ -155,6 +155,22 @@ Result<std::vector<MlpSources>> LayerBinder::fused_experts(const std::string& mo
   return sources;
 }
 
+Result<MtpSources> bind_mtp(const ModelConfig& config, const LinearBinder& linears,
+                            const LayerBinder& layers) {
+  if (config.mtp_layers != 1)
+    return make_error(ErrorCode::unsupported, {.what = "drafts of an MTP head",
+                                               .expected = "mtp_num_hidden_layers 1",
+                                               .found = concat(config.mtp_layers)});
+  const Shape hidden = {config.hidden};
+  MtpSources sources;
+  sources.embedding_norm = TRY(linears.bind_vector("mtp.pre_fc_norm_embedding.weight", hidden));
+  sources.hidden_norm = TRY(linears.bind_vector("mtp.pre_fc_norm_hidden.weight", hidden));
+  sources.joined = TRY(linears.bind({"mtp.fc", config.hidden, 2 * int64_t{config.hidden}}));
+  sources.layer = TRY(layers.bind("mtp.layers.0", LayerKind::attention));
+  sources.norm = TRY(linears.bind_vector("mtp.norm.weight", hidden));
+  return sources;
+}
+
 /// The prefix of the text model's names in this file: the family's own, or the other known one.
 Result<std::string> find_prefix(const Checkpoint& checkpoint, const ModelConfig& config) {
   for (const std::string& prefix :
@@ -189,6 +205,7 @@ Result<Weights> Weights::bind(const Checkpoint& checkpoint, const ModelConfig& c
     const LayerKind kind = config.layers[static_cast<size_t>(i)];
     weights.layers_.push_back(TRY(layers.bind(concat(prefix, "layers.", i), kind)));
   }
+  if (config.draft_layers > 0) weights.mtp_ = TRY(bind_mtp(config, linears, layers));
   return weights;
 }
 
@@ -199,6 +216,7 @@ Weights Weights::made_up(const TensorSource& tensors, SyntheticWeights places) {
   weights.head_ = std::move(places.head);
   weights.final_norm_ = std::move(places.final_norm);
   weights.layers_ = std::move(places.layers);
+  weights.mtp_ = std::move(places.mtp);
   return weights;
 }
 

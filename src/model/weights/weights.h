@@ -3,6 +3,7 @@
 // loads role by role into its own layout, so a model is never in memory twice.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,17 @@ struct LayerSources {
   MoeSources moe;
 };
 
+/// The MTP layer, which drafts: a layer of full attention over rows made of the embedding of a
+/// token and the hidden row of the one before it (model.md 3.2). Embedding and head are the model's
+/// own.
+struct MtpSources {
+  VectorSource embedding_norm;  // [hidden]
+  VectorSource hidden_norm;     // [hidden]
+  LinearSource joined;          // "mtp.fc": [hidden, 2 hidden], columns of the embedding first
+  LayerSources layer;
+  VectorSource norm;  // [hidden]
+};
+
 /// Bytes of a tensor in its file.
 struct StoredBytes {
   const TensorEntry* entry = nullptr;
@@ -95,7 +107,8 @@ struct SyntheticWeights;  // synthetic_weights.h
 
 class Weights {
  public:
-  /// Binds every text tensor of the model. The checkpoint must outlive the result.
+  /// Binds every text tensor of the model, and with ModelConfig::draft_layers those of MTP. The
+  /// checkpoint must outlive the result.
   static Result<Weights> bind(const Checkpoint& checkpoint, const ModelConfig& config);
 
   /// Weights in the places that synthetic_weights.h names. `tensors` must outlive the result.
@@ -109,6 +122,9 @@ class Weights {
   const LinearSource& head() const { return head_; }            // = embedding when tied
   const VectorSource& final_norm() const { return final_norm_; }
   const std::vector<LayerSources>& layers() const { return layers_; }
+
+  /// Nothing unless ModelConfig::draft_layers asked for it.
+  const std::optional<MtpSources>& mtp() const { return mtp_; }
 
   /// One layer alone, without embedding and head: for work layer by layer.
   Weights only(int layer) const;
@@ -136,6 +152,7 @@ class Weights {
   LinearSource head_;
   VectorSource final_norm_;
   std::vector<LayerSources> layers_;
+  std::optional<MtpSources> mtp_;
 };
 
 /// Dequantizes rows [row_begin, row_end) of a linear to F32 [rows, K], as its format defines:

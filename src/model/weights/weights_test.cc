@@ -363,6 +363,77 @@ TEST(Weights, BadModelsAreRefusedByName) {
   }
 }
 
+const BadModel kBadMtp[] = {
+    {"no MTP tensor at all", "model-mtp/moe-fused",
+     [](TestCheckpoint& t) {
+       std::erase_if(t.tensors,
+                     [](const auto& tensor) { return tensor.first.starts_with("mtp."); });
+     },
+     "mtp.pre_fc_norm_embedding.weight"},
+    {"a norm is missing", "model-mtp/moe-fused",
+     [](TestCheckpoint& t) { t.tensors.erase("mtp.norm.weight"); }, "mtp.norm.weight"},
+    {"fc of the hidden row alone", "model-mtp/moe-fused",
+     [](TestCheckpoint& t) {
+       t.tensors["mtp.fc.weight"] = pattern(DType::bf16, {48, 48});
+     },
+     "\"mtp.fc.weight\" does not fit the model: expected BF16 or F32 or F16 [48, 96], found BF16 "
+     "[48, 48]"},
+    {"one expert short", "model-mtp/moe-separate",
+     [](TestCheckpoint& t) { t.tensors.erase("mtp.layers.0.mlp.experts.4.down_proj.weight"); },
+     "mtp.layers.0.mlp.experts.4.down_proj.weight"},
+    {"a dense MLP of another width", "model-mtp/dense-positions",
+     [](TestCheckpoint& t) {
+       t.tensors["mtp.layers.0.mlp.up_proj.weight"] = pattern(DType::bf16, {35, 36});
+     },
+     "mtp.layers.0.mlp.up_proj.weight"},
+};
+
+TEST(Weights, BadMtpLayersAreRefusedByNameWhereTheyAreAskedFor) {
+  for (const auto& bad : kBadMtp) {
+    SCOPED_TRACE(bad.name);
+    TestCheckpoint test;
+    test.copy_golden(bad.base);
+    bad.spoil(test);
+    const Checkpoint& checkpoint = test.open();
+    ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+    EXPECT_EQ(config.mtp_layers, 1);
+    const auto without = Weights::bind(checkpoint, config);
+    ASSERT_TRUE(without) << without.error().message;
+    EXPECT_FALSE(without.value().mtp());
+    config.draft_layers = 1;
+    const auto weights = Weights::bind(checkpoint, config);
+    ASSERT_FALSE(weights);
+    EXPECT_NE(weights.error().message.find(bad.message), std::string::npos)
+        << weights.error().message;
+    config.mtp_layers = 2;
+    const auto deeper = Weights::bind(checkpoint, config);
+    ASSERT_FALSE(deeper);
+    EXPECT_NE(deeper.error().message.find("mtp_num_hidden_layers 1, found 2"), std::string::npos);
+  }
+}
+
+/// The layer is bound as any other: in the formats that the checkpoint declares.
+TEST(Weights, MtpMayBeQuantized) {
+  TestCheckpoint test;
+  test.copy_golden("model-mtp/moe-fused");
+  test.tensors.erase("mtp.fc.weight");
+  test.tensors["mtp.fc.weight_packed"] = pattern(DType::u8, {48, 48});
+  test.tensors["mtp.fc.weight_scale"] = pattern(DType::f8_e4m3, {48, 6});
+  test.tensors["mtp.fc.weight_global_scale"] = floats(DType::f32, {1}, {2.0F});
+  test.config.set("quantization_config", *quantization(R"({"quant_method":"compressed-tensors",
+      "format":"nvfp4-pack-quantized","config_groups":{"group_0":{"targets":["mtp.fc"],
+      "weights":{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}}},
+      "ignore":[]})")
+                                              .find("quantization_config"));
+  const Checkpoint& checkpoint = test.open();
+  ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  config.draft_layers = 1;
+  const auto weights = Weights::bind(checkpoint, config);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(weights.value().mtp()->joined.scheme.weights, WeightFormat::nvfp4);
+  EXPECT_EQ(weights.value().mtp()->layer.moe.experts.size(), 6U);
+}
+
 TEST(Weights, FusedExpertsAreRowRanges) {
   const Golden golden = load_golden("model/moe-fused");
   const MlpSources& expert = golden.weights.layers()[1].moe.experts[4];

@@ -1,0 +1,199 @@
+// Sessions that come to the same places in different ways.
+#include "testing/draft_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace nibble {
+namespace {
+
+constexpr int kTokensMax = 256;
+constexpr int kDrafted = 4;  // rows of a pass of drafts
+
+}  // namespace
+
+DraftChecks::DraftChecks(const std::string& name, const BackendFactory& factory,
+                         const BackendOptions& options, double error_max)
+    : golden_(load_golden(name)), factory_(factory), options_(options), error_max_(error_max) {
+  CHECK(golden_.drafts.has_value(), name, " has no drafts");
+  backend_ = factory(golden_.weights, golden_.config, options).value();
+}
+
+TestSession::Feed DraftChecks::feed(int from, int to) const {
+  const GoldenSequence& golden = golden_.sequences[0];
+  const auto begin = static_cast<size_t>(from);
+  const auto count = static_cast<size_t>(to - from);
+  return {.tokens = std::span(golden.ids).subspan(begin, count),
+          .positions = std::span(golden.positions).subspan(begin, count)};
+}
+
+DraftChecks::Drafts DraftChecks::at_place(TestSession& session, int place,
+                                          const std::vector<TestSession::Newest>& beside) {
+  const GoldenSequence& golden = golden_.sequences[0];
+  const auto at = static_cast<size_t>(place);
+  Drafts found;
+  for (int32_t count = 1; count <= golden_.drafts->steps; ++count) {
+    std::vector<TestSession::Newest> newest = {
+        {.token = golden.ids[at], .position = golden.positions[at][0], .count = count}};
+    newest.insert(newest.end(), beside.begin(), beside.end());
+    for (TestSession::Newest& other : newest) other.count = std::min(other.count, count);
+    const TestSession::Drafted drafted = session.draft(newest);
+    const auto vocab = static_cast<ptrdiff_t>(golden_.config.vocab_rows);
+    found.logits.emplace_back(drafted.logits.begin(), drafted.logits.begin() + vocab);
+    found.tokens = drafted.tokens[0];
+  }
+  return found;
+}
+
+DraftChecks::ByPlace DraftChecks::drafts_after(const Advance& advance, int sequences) {
+  TestSession session(*backend_, golden_.config,
+                      {.sequences = sequences,
+                       .tokens_max = kTokensMax,
+                       .rows_max = kTokensMax,
+                       .replay_rows = kDrafted});
+  ByPlace found;
+  for (const int32_t place : golden_.drafts->places) {
+    advance(session, place);
+    EXPECT_EQ(session.tokens(0), place);
+    found[place] = at_place(session, place, {});
+  }
+  return found;
+}
+
+DraftChecks::ByPlace DraftChecks::drafts(int piece) {
+  return drafts_after([&](TestSession& session, int place) {
+    while (session.tokens(0) < place) {
+      const int from = session.tokens(0);
+      session.pass({feed(from, piece == 0 ? place : std::min(place, from + piece))});
+    }
+  });
+}
+
+void DraftChecks::expect_golden(int piece) {
+  const GoldenDrafts& golden = *golden_.drafts;
+  const ByPlace found = drafts(piece);
+  const auto vocab = static_cast<size_t>(golden_.config.vocab_rows);
+  auto expected = std::span(golden.logits);
+  for (size_t i = 0; i < golden.places.size(); ++i) {
+    const Drafts& drafted = found.at(golden.places[i]);
+    EXPECT_EQ(drafted.tokens, golden.tokens[i]) << golden_.name << " after " << golden.places[i];
+    for (const std::vector<float>& logits : drafted.logits) {
+      const double error = relative_error(logits, expected.first(vocab));
+      EXPECT_LE(error, error_max_) << golden_.name << " after " << golden.places[i];
+      error_seen_ = std::max(error_seen_, error);
+      expected = expected.subspan(vocab);
+    }
+  }
+}
+
+void DraftChecks::expect_same(const ByPlace& found, const ByPlace& expected,
+                              const std::string& what) const {
+  for (const auto& [place, drafts] : expected)
+    EXPECT_TRUE(found.at(place) == drafts) << golden_.name << ", " << what << ", after " << place;
+}
+
+/// Generated tokens as drafts, one to four rows of a pass, of which the last are wrong.
+void DraftChecks::feed_drafts(TestSession& session, int place) const {
+  for (int round = 0; session.tokens(0) < place; ++round) {
+    const int from = session.tokens(0);
+    const int right = std::min(1 + round % kDrafted, place - from);
+    std::vector<int32_t> rows(golden_.sequences[0].ids.begin() + from,
+                              golden_.sequences[0].ids.begin() + from + right);
+    const int wrong = std::min(kDrafted - right, kTokensMax - from - right);
+    for (int i = 0; i < wrong; ++i) rows.push_back((rows.back() + 3) % golden_.config.vocab_rows);
+    std::vector<std::array<int32_t, 3>> positions;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t at = static_cast<size_t>(from) + i;
+      const auto& known = golden_.sequences[0].positions;
+      positions.push_back(at < known.size() ? known[at] : known.back());
+    }
+    session.pass({{.tokens = rows,
+                   .positions = positions,
+                   .arithmetic = Arithmetic::generation,
+                   .write = StateWrite::replayed}});
+    session.accept(0, right);
+    session.draft({{.token = rows.front(), .count = 2}});  // entries that must not stay
+  }
+}
+
+void DraftChecks::expect_same_bits() {
+  const ByPlace whole = drafts(0);
+  for (const int piece : {1, 64}) expect_same(drafts(piece), whole, concat("pieces of ", piece));
+  expect_same(drafts_after([&](TestSession& s, int place) { feed_drafts(s, place); }), whole,
+              "drafts accepted and rejected");
+  const auto back = [&](TestSession& session, int place) {
+    TestSession::Feed beyond = feed(session.tokens(0), std::min<int>(place + 20, 150));
+    beyond.snapshot_after = place - session.tokens(0) - 1;
+    session.pass({beyond});
+    session.restore(0);
+  };
+  expect_same(drafts_after(back), whole, "from a snapshot");
+  const auto mixed = [&](TestSession& session, int place) {
+    for (const int step : {3, 500}) {
+      const int from = session.tokens(0);
+      const int to = std::min(place, from + step);
+      TestSession::Feed other = feed(0, 5);
+      other.sequence = 1;
+      if (to > from) session.pass({other, feed(from, to)});
+    }
+  };
+  expect_same(drafts_after(mixed, 2), whole, "beside another sequence");
+  TestSession session(*backend_, golden_.config,
+                      {.sequences = 3, .tokens_max = kTokensMax, .rows_max = kTokensMax});
+  TestSession::Feed second = feed(3, 30);
+  TestSession::Feed third = feed(9, 80);
+  second.sequence = 1;
+  third.sequence = 2;
+  session.pass({second, feed(0, 90), third});
+  const Drafts together =
+      at_place(session, 90,
+               {{.sequence = 2, .token = 5, .count = 2}, {.sequence = 1, .token = 7, .count = 1}});
+  EXPECT_TRUE(together == whole.at(90)) << golden_.name << ", a batch of drafts";
+}
+
+void DraftChecks::expect_the_model_unchanged() {
+  ModelConfig config = golden_.config;
+  config.draft_layers = 0;
+  const Weights weights = Weights::bind(*golden_.checkpoint, config).value();
+  const auto plain = factory_(weights, config, options_).value();
+  EXPECT_FALSE(plain->drafts());
+  EXPECT_TRUE(backend_->drafts());
+  const SessionLimits limits{
+      .tokens_max = kTokensMax, .rows_max = kTokensMax, .replay_rows = kDrafted};
+  TestSession one(*plain, config, limits), other(*backend_, golden_.config, limits);
+  for (const int to : {3, 70, 149}) {
+    const auto expected = one.pass({feed(one.tokens(0), to)});
+    EXPECT_EQ(other.pass({feed(other.tokens(0), to)}), expected) << golden_.name << " to " << to;
+    other.draft({{.token = 4, .count = 3}});
+  }
+  const int64_t row = int64_t{golden_.config.hidden} * int64_t{sizeof(float)};
+  EXPECT_EQ(backend_->state_slot_bytes(), plain->state_slot_bytes() + row);
+  EXPECT_EQ(backend_->replay_row_bytes(), plain->replay_row_bytes() + row);
+  const int layers = config.count(LayerKind::attention);
+  EXPECT_EQ(backend_->page_bytes(), plain->page_bytes() / layers * (layers + 1));
+  EXPECT_NE(backend_->arithmetic(), plain->arithmetic());
+}
+
+void DraftChecks::expect_not_finite_rows_to_end_drafts_only() {
+  TestSession session(*backend_, golden_.config,
+                      {.tokens_max = kTokensMax, .rows_max = kTokensMax});
+  std::vector<float> broken(static_cast<size_t>(golden_.config.hidden),
+                            std::numeric_limits<float>::infinity());
+  session.pass({feed(0, 70)});
+  session.break_hidden_row(0, broken);
+  session.pass({feed(70, 100)});
+  EXPECT_TRUE(session.finite(0)) << golden_.name;
+  const Drafts after = at_place(session, 100, {});
+  for (const int32_t token : after.tokens) EXPECT_GE(token, 0);
+  session.break_hidden_row(0, broken);
+  const Drafts ended = at_place(session, 100, {});
+  EXPECT_EQ(ended.tokens, std::vector<int32_t>(static_cast<size_t>(golden_.drafts->steps), -1));
+}
+
+void DraftChecks::report() const {
+  std::printf("%s: relative error %.2e, bar %.0e\n", golden_.name.c_str(), error_seen_, error_max_);
+}
+
+}  // namespace nibble
