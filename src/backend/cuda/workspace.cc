@@ -9,7 +9,7 @@
 #include "backend/cuda/ops/attention/flash_prefill.h"
 #include "backend/cuda/ops/head/short_list.h"
 #include "backend/cuda/ops/linear/linear.h"
-#include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/ops/route/prompt_route.h"
 
 namespace nibble::cuda {
 namespace {
@@ -228,7 +228,7 @@ bool prompts_supported(const ModelConfig& config) {
     return false;
   if (!config.moe) return config.dense_width % 64 == 0;
   return config.moe->expert_width % 64 == 0 && config.moe->shared_width % 64 == 0 &&
-         config.moe->experts <= kExpertsMax && config.moe->top_k <= kTopKMax;
+         config.moe->experts <= kRouteExpertsMax && config.moe->top_k <= kRouteTopKMax;
 }
 
 int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes) {

@@ -8,6 +8,7 @@
 // context: 87 % (BF16), 68 % (FP8).
 #include "backend/cuda/ops/attention/attend_splits.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 namespace {
@@ -27,6 +28,7 @@ class AttendBlock {
   static constexpr int kOutStride = kDim + 4;  // out, maximum, total
   /// BF16 has 8 bits, too few for weights: each is a sum of two operands.
   static constexpr int kParts = kFormat == KvFormat::bf16 ? 2 : 1;
+  static constexpr Operands kOperands = kFormat == KvFormat::bf16 ? Operands::bf16 : Operands::f16;
 
  public:
   struct Shared {
@@ -116,12 +118,9 @@ class AttendBlock {
     const int64_t line = line_of(a_, copy, second, line_bytes());
     for (int at = static_cast<int>(threadIdx.x) % 32 * 128; at < tokens * line_bytes();
          at += 32 * 128) {
-      prefetch(a_.kv.keys + line + at);
-      prefetch(a_.kv.values + line + at);
+      prefetch_l2(a_.kv.keys + line + at);
+      prefetch_l2(a_.kv.values + line + at);
     }
-  }
-  static __device__ __forceinline__ void prefetch(const uint8_t* at) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
   }
 
   /// For the rotations of a row; a barrier must follow.
@@ -254,7 +253,7 @@ class AttendBlock {
       for (int e = 0; e < 2; ++e) {
         uint32_t b[2];
         step_.key_operand(2 * group + e, k, b);
-        mma_16x8x16<kFormat>(sums[e][k % 2], a.x, a.y, a.z, a.w, b[0], b[1]);
+        mma_16x8x16<kOperands>(sums[e][k % 2], a.x, a.y, a.z, a.w, b[0], b[1]);
       }
     }
 #pragma unroll
@@ -276,9 +275,7 @@ class AttendBlock {
         if (8 * e + 2 * q_ + i >= left) s[e][i] = -INFINITY;
         top = fmaxf(top, s[e][i]);
       }
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
-    top = fmaxf(top, highest_);
+    top = fmaxf(quad_max(top), highest_);
     const float rescale = exp2f(highest_ - top);
     highest_ = top;
     float sum = 0.0F;
@@ -320,16 +317,14 @@ class AttendBlock {
       step_.value_operand(kGroup, i, x);
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        mma_16x8x16<kFormat>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
-                             weights[kGroup][part][1]);
+        mma_16x8x16<kOperands>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
+                               weights[kGroup][part][1]);
     }
   }
 
   /// Adds up the warps in order.
   __device__ __forceinline__ void write(const KvSplit& split) {
-    float total = total_;
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) total += __shfl_xor_sync(kAllLanes, total, step);
+    const float total = quad_sum(total_);
     if (q_ == 0)
       *reinterpret_cast<float2*>(&shared_.out[warp_][g_][kDim]) = make_float2(highest_, total);
 #pragma unroll
@@ -407,28 +402,20 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
 using AttendKernel = void (*)(AttentionArgs, AttendLaunch);
 
-template <KvFormat kFormat>
-AttendKernel choose(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return attend_kernel<kFormat, 64, true>;
-    case 128:
-      return attend_kernel<kFormat, 128, true>;
-    case 256:
-      return attend_kernel<kFormat, 256, true>;
-    default:
-      return head_dim <= 64    ? attend_kernel<kFormat, 64, false>
-             : head_dim <= 128 ? attend_kernel<kFormat, 128, false>
-                               : attend_kernel<kFormat, 256, false>;
-  }
+AttendKernel choose(KvFormat format, int head_dim) {
+  const int widest = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+  return with_value<KvFormat::bf16, KvFormat::fp8>(format, [&]<KvFormat kFormat>() {
+    return with_value<64, 128, 256>(widest, [&]<int kDim>() {
+      return head_dim == kDim ? attend_kernel<kFormat, kDim, true>
+                              : attend_kernel<kFormat, kDim, false>;
+    });
+  });
 }
 
 }  // namespace
 
 void attention(const AttentionArgs& args, const Launcher& launcher) {
-  const AttendKernel kernel = args.kv.format == KvFormat::fp8
-                                  ? choose<KvFormat::fp8>(args.head_dim)
-                                  : choose<KvFormat::bf16>(args.head_dim);
+  const AttendKernel kernel = choose(args.kv.format, args.head_dim);
   AttendLaunch of{.group = args.q_heads / args.kv_heads,
                   .fresh = args.batch.rows == args.batch.sequences};
   of.passes = (of.group + kAttendHeads - 1) / kAttendHeads;

@@ -26,8 +26,7 @@ __device__ __forceinline__ void weigh_splits(const AttentionArgs& a, uint8_t* fi
   }
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) top = fmaxf(top, of[k].x);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
+  top = warp_max(top);
   float sum = 0.0F;
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {

@@ -6,6 +6,7 @@
 #include "backend/cuda/ops/attention/attention_row.cuh"
 #include "backend/cuda/ops/linear/split_inputs.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 namespace {
@@ -106,9 +107,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void attention_f32(const AttentionArgs& args, const Launcher& launcher) {
   attention_store(args, launcher);
-  const auto kernel = args.kv.format == KvFormat::fp8    ? attend_f32_kernel<KvFormat::fp8>
-                      : args.kv.format == KvFormat::bf16 ? attend_f32_kernel<KvFormat::bf16>
-                                                         : attend_f32_kernel<KvFormat::f32>;
+  const auto kernel = with_value<KvFormat::f32, KvFormat::bf16, KvFormat::fp8>(
+      args.kv.format, [&]<KvFormat kFormat>() { return attend_f32_kernel<kFormat>; });
   const dim3 grid(static_cast<unsigned>(args.q_heads), static_cast<unsigned>(args.batch.rows));
   launch(kernel, launcher, grid, kThreads, 0, args);
 }

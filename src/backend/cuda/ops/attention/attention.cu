@@ -2,6 +2,7 @@
 // pages. One warp per head. Attention itself: attend.cu, flash_prefill.cu, attend_f32.cu.
 #include "backend/cuda/ops/attention/attention_row.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 namespace {
@@ -79,14 +80,13 @@ dim3 grid_of(int heads, int rows) {
 }  // namespace
 
 void attention_store(const AttentionArgs& args, const Launcher& launcher) {
-  const auto kernel = args.kv.format == KvFormat::fp8   ? store_kernel<KvFormat::fp8>
-                      : args.kv.format == KvFormat::f32 ? store_kernel<KvFormat::f32>
-                                                        : store_kernel<KvFormat::bf16>;
+  const auto kernel = with_value<KvFormat::f32, KvFormat::bf16, KvFormat::fp8>(
+      args.kv.format, [&]<KvFormat kFormat>() { return store_kernel<kFormat>; });
   launch(kernel, launcher, grid_of(2 * args.kv_heads, args.batch.rows), kWarps * 32, 0, args);
 }
 void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher) {
-  const auto kernel = args.base.kv.format == KvFormat::fp8 ? prepare_prompt_kernel<KvFormat::fp8>
-                                                           : prepare_prompt_kernel<KvFormat::bf16>;
+  const auto kernel = with_value<KvFormat::bf16, KvFormat::fp8>(
+      args.base.kv.format, [&]<KvFormat kFormat>() { return prepare_prompt_kernel<kFormat>; });
   const int heads = args.base.q_heads + 2 * args.base.kv_heads;
   launch(kernel, launcher, grid_of(heads, args.base.batch.rows), kWarps * 32, 0, args);
 }

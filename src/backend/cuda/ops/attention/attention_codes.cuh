@@ -13,30 +13,14 @@
 
 #include <climits>
 
+#include "backend/cuda/ptx/copy.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/mma.cuh"
 #include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
 
 inline constexpr int kAttendHeads = 8;  // query heads of one pass over the keys
-
-template <KvFormat kFormat>
-__device__ __forceinline__ void mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                            uint32_t a3, uint32_t b0, uint32_t b1) {
-  if constexpr (kFormat == KvFormat::bf16) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-}
 
 /// Two numbers as the operand type of a cache format.
 template <KvFormat kFormat>
@@ -72,14 +56,6 @@ __device__ __forceinline__ void store_code(uint8_t* base, int64_t element, float
   } else {
     base[element] = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
   }
-}
-
-__device__ __forceinline__ uint4 load_16_bytes(const uint8_t* from) {
-  uint4 v;
-  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
 }
 
 /// 16 bytes at `at` of a line of `bytes` bytes at any address; zero beyond its end.
@@ -215,7 +191,7 @@ struct KvStep {
     if constexpr (!kExact) return load_16_bytes_within(line, at, bytes);
     if constexpr (kBytes % 128 != 0)
       if (at >= kBytes) return make_uint4(0, 0, 0, 0);
-    return load_16_bytes(line + at);
+    return load_16_in_place(line + at);
   }
   static __device__ __forceinline__ uint32_t word(const uint4& v, int index) {
     return index == 0 ? v.x : index == 1 ? v.y : index == 2 ? v.z : v.w;

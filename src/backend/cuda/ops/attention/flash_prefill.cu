@@ -10,14 +10,16 @@
 #include <algorithm>
 
 #include "backend/cuda/ops/attention/flash_prefill.h"
-#include "backend/cuda/ptx/prefill_tile.cuh"
+#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
+#include "backend/cuda/ptx/wgmma.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634F;
-constexpr unsigned kAll = 0xFFFFFFFFU;
 
 /// Two E4M3 codes as BF16, which holds them exactly.
 __device__ __forceinline__ uint32_t bf16_of_codes(uint32_t codes) {
@@ -258,9 +260,7 @@ class FlashBlock {
     uint32_t wide[4];
     widen_codes(low, wide[0], wide[1]);
     widen_codes(high, wide[2], wide[3]);
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(wide[0]), "r"(wide[1]),
-                 "r"(wide[2]), "r"(wide[3])
-                 : "memory");
+    store_shared_16(to, wide);
   }
   static __device__ void widen_codes(uint32_t codes, uint32_t& first, uint32_t& second) {
     first = bf16_of_codes(codes & 0xFFFFU);
@@ -310,8 +310,7 @@ class FlashBlock {
       float top = highest_[half];
 #pragma unroll
       for (int j = 0; j < 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
-      top = fmaxf(top, __shfl_xor_sync(kAll, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(kAll, top, 2));
+      top = quad_max(top);
       const float base = top == -INFINITY ? 0.0F : top;  // a NaN query has no maximum
       const float keep = exp2f((highest_[half] - base) * scale);
       highest_[half] = top;
@@ -358,9 +357,7 @@ class FlashBlock {
     const int head = head_ + (warp_ >> 2);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float total = total_[half];
-      total += __shfl_xor_sync(kAll, total, 1);
-      total += __shfl_xor_sync(kAll, total, 2);
+      const float total = quad_sum(total_[half]);
       const int query = query0() + half * 8 + (lane_ >> 2);
       if (query < tile_.begin || query >= tile_.end) continue;
       const int64_t row = tile_.row + query;
@@ -442,19 +439,14 @@ Choice choose(int group, int shared_bytes_max) {
   return choice<kFormat, kDim, 1>(1);
 }
 
-template <KvFormat kFormat>
-Choice choose(int head_dim, int group, const Architecture& card) {
-  if (card.has_wgmma() && head_dim == 256 && group % 2 == 0 &&
-      shared_bytes_of<256, 2, true>(2) <= card.shared_bytes)
-    return choice<kFormat, 256, 2, true>(2);
-  if (head_dim == 64) return choose<kFormat, 64>(group, card.shared_bytes);
-  return head_dim == 128 ? choose<kFormat, 128>(group, card.shared_bytes)
-                         : choose<kFormat, 256>(group, card.shared_bytes);
-}
-
 Choice choose(KvFormat format, int head_dim, int group, const Architecture& card) {
-  return format == KvFormat::fp8 ? choose<KvFormat::fp8>(head_dim, group, card)
-                                 : choose<KvFormat::bf16>(head_dim, group, card);
+  return with_value<KvFormat::bf16, KvFormat::fp8>(format, [&]<KvFormat kFormat>() {
+    if (card.has_wgmma() && head_dim == 256 && group % 2 == 0 &&
+        shared_bytes_of<256, 2, true>(2) <= card.shared_bytes)
+      return choice<kFormat, 256, 2, true>(2);
+    return with_value<64, 128, 256>(
+        head_dim, [&]<int kDim>() { return choose<kFormat, kDim>(group, card.shared_bytes); });
+  });
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 // blocks and of diagonals the tile of 64 x 64 columns around each is made whole, 128 T K, and what
 // is not wanted is dropped: four times the arithmetic, still under what reading x from L2 takes.
 #include "backend/cuda/ops/calibration/input_sums.h"
-#include "backend/cuda/ptx/prefill_ptx.cuh"
+#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -39,8 +40,7 @@ __global__ __launch_bounds__(kThreads) void row_kernel(InputRows in, float* row_
       most = fmaxf(most, fmaxf(low, high));
     }
   }
-  for (int offset = kWarp / 2; offset > 0; offset /= 2)
-    most = fmaxf(most, __shfl_xor_sync(kAll, most, offset));
+  most = warp_max(most);
   sound = __all_sync(kAll, sound) != 0;
   if (lane == 0) row_amax[row] = sound ? most : -1.0F;
 }

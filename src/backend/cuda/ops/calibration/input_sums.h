@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/ops/route/prompt_route.h"
 
 namespace nibble::cuda {
 

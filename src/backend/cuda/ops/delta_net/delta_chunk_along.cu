@@ -395,15 +395,11 @@ Choice choose(int shared_bytes_max, Runs runs) {
   const int stages = Shared::bytes(2) <= shared_bytes_max ? 2 : 1;
   return {along_kernel<kKDim, T, 1>, stages, Shared::bytes(stages)};
 }
-template <typename T>
-Choice choose(int k_dim, int shared_bytes_max, Runs runs) {
-  if (k_dim == 32) return choose<32, T>(shared_bytes_max, runs);
-  return k_dim == 64 ? choose<64, T>(shared_bytes_max, runs)
-                     : choose<128, T>(shared_bytes_max, runs);
-}
 Choice choose(int k_dim, StateFormat state, int shared_bytes_max, Runs runs) {
-  return state == StateFormat::bf16 ? choose<uint16_t>(k_dim, shared_bytes_max, runs)
-                                    : choose<float>(k_dim, shared_bytes_max, runs);
+  return with_value<32, 64, 128>(k_dim, [&]<int kKDim>() {
+    return state == StateFormat::bf16 ? choose<kKDim, uint16_t>(shared_bytes_max, runs)
+                                      : choose<kKDim, float>(shared_bytes_max, runs);
+  });
 }
 
 }  // namespace

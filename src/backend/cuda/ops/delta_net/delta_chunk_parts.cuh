@@ -2,8 +2,10 @@
 #pragma once
 
 #include "backend/cuda/ops/delta_net/delta_chunk.h"
-#include "backend/cuda/ptx/prefill_tile.cuh"
+#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 

@@ -180,13 +180,10 @@ struct Choice {
   int shared_bytes;
 };
 
-template <int kKDim>
-Choice choice() {
-  return {within_kernel<kKDim>, WithinShared<kKDim>::kBytes};
-}
 Choice choose(int k_dim) {
-  if (k_dim == 32) return choice<32>();
-  return k_dim == 64 ? choice<64>() : choice<128>();
+  return with_value<32, 64, 128>(k_dim, [&]<int kKDim>() {
+    return Choice{within_kernel<kKDim>, WithinShared<kKDim>::kBytes};
+  });
 }
 
 }  // namespace

@@ -244,10 +244,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   store_state<kVector>(a, state, state_at<T>(a.state, slot_out, head_at));
 }
 
-}  // namespace
-
-namespace {
-
 /// True if the states suit recurrence_stream.cuh: bulk copies need 16-byte alignment.
 bool streams(const DeltaNetArgs& args, const Launcher& launcher) {
   return launcher.card.overlaps() && args.kernels == DeltaNetKernels::automatic &&
@@ -272,8 +268,7 @@ template <typename Shared, void (*kKernel)(DeltaNetArgs)>
 void launch_walk(const DeltaNetArgs& args, int items, const Launcher& launcher) {
   static PerDevice<bool> prepared;
   prepared.get([] {
-    CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(sizeof(Shared))));
+    allow_shared(kKernel, static_cast<int>(sizeof(Shared)));
     return true;
   });
   launch(kKernel, launcher,

@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
       const int v_head = unit.k_head * heads + j;
       StreamHead<Shared> head(a, shared, v_head);
       StreamRow in = head.load_gates(max(unit.row, 0));
-      wait_state(&shared.full[stage], parity);
+      barrier_wait(shared_address(&shared.full[stage]), parity);
       head.take_state(shared.state[stage]);
       __syncthreads();
       if (j + Shared::kStages < heads) {

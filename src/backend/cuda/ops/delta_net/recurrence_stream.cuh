@@ -8,7 +8,8 @@
 
 #include "backend/cuda/ops/delta_net/delta_net.h"
 #include "backend/cuda/ops/delta_net/state_elements.cuh"
-#include "backend/cuda/ptx/cluster.cuh"
+#include "backend/cuda/ptx/barrier.cuh"
+#include "backend/cuda/ptx/copy.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
 
 namespace nibble::cuda {
@@ -42,45 +43,21 @@ struct SplitShared {
   float squares[2][kStreamWarps];  // of the whole cluster
 };
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 template <typename T>
 __device__ __forceinline__ void copy_state(T* to, const T* from, uint64_t* full) {
   constexpr int kBytes = kStreamState * sizeof(T);
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full)),
-               "r"(kBytes)
-               : "memory");
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(kBytes), "r"(shared_address(full))
-      : "memory");
-}
-__device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred p;\nwait_%=:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-      "@!p bra wait_%=;\n}\n" ::"r"(shared_address(full)),
-      "r"(parity)
-      : "memory");
+  barrier_expect(shared_address(full), kBytes);
+  copy_bulk(shared_address(to), from, kBytes, shared_address(full));
 }
 /// A barrier for all threads of the block.
 template <typename Shared>
 __device__ __forceinline__ void start_copies(Shared& shared) {
   if (threadIdx.x == 0) {
-    for (uint64_t& full : shared.full)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&full))
-                   : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (uint64_t& full : shared.full) barrier_init(shared_address(&full), 1);
+    barrier_init_fence();
   }
   __syncthreads();
 }
-#else
-template <typename T>
-__device__ __forceinline__ void copy_state(T*, const T*, uint64_t*) {}
-__device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
-template <typename Shared>
-__device__ __forceinline__ void start_copies(Shared&) {}
-#endif
 
 __device__ __forceinline__ float4 sum_over_keys(float4 v) {
 #pragma unroll
@@ -206,9 +183,7 @@ class StreamHead {
   }
   /// norm(o) * silu(z), where kSplit z is that already; the only barrier of a row.
   __device__ __forceinline__ void write_out(const float4& o, float z, int row, int turn) const {
-    float squares = sum_of_squares(o);
-    squares += __shfl_xor_sync(kAllLanes, squares, 1);
-    squares += __shfl_xor_sync(kAllLanes, squares, 2);
+    const float squares = quad_sum(sum_of_squares(o));
     if constexpr (kSplit) {
       if (lane_ < kSplitBlocks)
         store_in_cluster(&shared_.squares[turn][warp_], lane_,
@@ -274,7 +249,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     const int first = a.batch.row_begin[sequence];
     StreamHead<Shared> head(a, shared, item % a.v_heads);
     StreamRow in = head.load_row(first);
-    wait_state(&shared.full[stage], parity);
+    barrier_wait(shared_address(&shared.full[stage]), parity);
     head.take_state(shared.state[stage]);
     __syncthreads();
     load(item + Shared::kStages * gridDim.x, stage);

@@ -261,22 +261,17 @@ void launch_tiles(const ExpertArgs& args, const ExpertsPlan& chosen, const Launc
          static_cast<size_t>(chosen.shared_bytes), plan);
 }
 
-template <ExpertPart kPart>
-void launch_part(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
-  const bool many = chosen.warps == kResidentManyWarps;
-  if (chosen.format == Format::nvfp4)
-    return many ? launch_tiles<kPart, Format::nvfp4, kResidentManyWarps>(args, chosen, launcher)
-                : launch_tiles<kPart, Format::nvfp4, kResidentFewWarps>(args, chosen, launcher);
-  many ? launch_tiles<kPart, Format::fp8, kResidentManyWarps>(args, chosen, launcher)
-       : launch_tiles<kPart, Format::fp8, kResidentFewWarps>(args, chosen, launcher);
-}
-
 }  // namespace
 
 void launch_experts_resident(ExpertPart part, const ExpertArgs& args, const ExpertsPlan& plan,
                              const Launcher& launcher) {
-  part == ExpertPart::gate_up ? launch_part<ExpertPart::gate_up>(args, plan, launcher)
-                              : launch_part<ExpertPart::down>(args, plan, launcher);
+  with_value<ExpertPart::gate_up, ExpertPart::down>(part, [&]<ExpertPart kPart>() {
+    with_value<Format::fp8, Format::nvfp4>(plan.format, [&]<Format kFormat>() {
+      with_value<kResidentManyWarps, kResidentFewWarps>(plan.warps, [&]<int kWarps>() {
+        launch_tiles<kPart, kFormat, kWarps>(args, plan, launcher);
+      });
+    });
+  });
 }
 
 }  // namespace nibble::cuda

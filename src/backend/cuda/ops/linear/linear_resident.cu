@@ -245,23 +245,17 @@ void launch_shape(const ResidentPlan& plan, const LinearPlan& chosen, const Laun
              : launch_resident<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
 }
 
-template <Format kFormat, bool kBlocks = false>
-void launch_format(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
-  if (chosen.mix == Mix::one_format)
-    return launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
-  if constexpr (kFormat != Format::bf16)
-    launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher);
-}
-
 }  // namespace
 
 void linear_resident(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   CHECK(args.norm.h == nullptr, "a norm of ", args.rows, " rows");
   const ResidentPlan plan = resident_plan(args);
-  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);
-  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, chosen, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, chosen, launcher);
-  launch_format<Format::fp8>(plan, chosen, launcher);
+  with_layout(chosen.format, layout_of(args), [&]<Format kFormat, bool kBlocks>() {
+    if (chosen.mix == Mix::one_format)
+      return launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
+    if constexpr (kFormat != Format::bf16)
+      launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher);
+  });
 }
 
 }  // namespace nibble::cuda

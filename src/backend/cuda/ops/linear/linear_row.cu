@@ -4,6 +4,8 @@
 //
 // Nothing of a tile leaves a warp but its sums, and all tiles of a block are finished together: no
 // warp waits for another between them, and what their ends need is asked for once.
+#include <algorithm>
+
 #include "backend/cuda/ops/linear/linear_resident.h"
 #include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -186,24 +188,18 @@ void launch_shape(const ResidentPlan& plan, const LinearPlan& chosen, const Laun
     launch_row<kFormat, 16, kBlocks, kConvolves, false>(plan, launcher);
   }
 }
-template <Format kFormat, bool kBlocks = false>
-void launch_format(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
-  const ResidentPlan plan = resident_plan(args);
-  const bool convolves =
-      std::any_of(args.outputs, args.outputs + args.count,
-                  [](const LinearOutput& out) { return out.finish == Finish::convolve; });
-  convolves ? launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher)
-            : launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
-}
-
 }  // namespace
 
 void linear_row(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   CHECK(args.rows == 1, args.rows, " rows");
-  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(args, chosen, launcher);
-  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(args, chosen, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(args, chosen, launcher);
-  launch_format<Format::fp8>(args, chosen, launcher);
+  const ResidentPlan plan = resident_plan(args);
+  const bool convolves =
+      std::ranges::any_of(std::span(args.outputs, static_cast<size_t>(args.count)),
+                          [](const LinearOutput& out) { return out.finish == Finish::convolve; });
+  with_layout(chosen.format, layout_of(args), [&]<Format kFormat, bool kBlocks>() {
+    convolves ? launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher)
+              : launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
+  });
 }
 
 }  // namespace nibble::cuda

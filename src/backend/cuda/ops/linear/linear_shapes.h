@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/runtime/with_value.h"
 #include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
@@ -14,6 +15,20 @@ inline constexpr int kRowTile = 16;   // rows of W that one mma instruction mult
 inline constexpr int kTokenTile = 8;  // tokens, likewise
 inline constexpr int kWordBytes = 16;
 inline constexpr int kTileSumBytes = kRowTile * kTokenTile * 4;  // F32 sums of one tile
+
+/// Calls act.operator()<format, blocks>(): FP8 weights have a factor for each 128 x 128 or not.
+template <typename Act>
+decltype(auto) with_codes(Format format, FactorLayout layout, const Act& act) {
+  if (format == Format::nvfp4) return act.template operator()<Format::nvfp4, false>();
+  CHECK(format == Format::fp8, "a kernel of codes for format ", static_cast<int>(format));
+  return layout == FactorLayout::block128 ? act.template operator()<Format::fp8, true>()
+                                          : act.template operator()<Format::fp8, false>();
+}
+template <typename Act>
+decltype(auto) with_layout(Format format, FactorLayout layout, const Act& act) {
+  if (format == Format::bf16) return act.template operator()<Format::bf16, false>();
+  return with_codes(format, layout, act);
+}
 
 /// Columns of a slice: what one warp holds in registers at a time.
 constexpr int slice_columns(Format format) { return format == Format::bf16 ? 128 : 256; }

@@ -11,6 +11,8 @@
 
 #include "backend/cuda/ops/linear/linear_stream_parts.cuh"
 #include "backend/cuda/ops/linear/resident_groups.cuh"
+#include "backend/cuda/ptx/copy.cuh"
+#include "backend/cuda/ptx/wgmma.cuh"
 
 namespace nibble::cuda {
 
@@ -144,17 +146,17 @@ class StreamBody {
 #pragma unroll
     for (int i = 0; i < kRows; i += 32 / kLanes) {
       const int r = first_asked + i + lane / kLanes;
-      copy_weights_16(to + r * kPitch + lane % kLanes * 16,
-                      (i % 16 < 8 ? w : high).values + at + row_of_tile(r) * row_bytes);
+      copy_async_16_of_line(to + r * kPitch + lane % kLanes * 16,
+                            (i % 16 < 8 ? w : high).values + at + row_of_tile(r) * row_bytes);
     }
     if constexpr (kHasScales) {
       static_assert(kRows == 32 && kStreamScaleBytes == 16);
       const int r = first_asked + lane;
-      copy_weights_16(to + kScalesAt + r * kStreamScaleBytes, (r % 16 < 8 ? w : high).scales +
-                                                                  row_of_tile(r) * (w.cols / 16) +
-                                                                  slice * kStreamScaleBytes);
+      copy_async_16_of_line(to + kScalesAt + r * kStreamScaleBytes,
+                            (r % 16 < 8 ? w : high).scales + row_of_tile(r) * (w.cols / 16) +
+                                slice * kStreamScaleBytes);
     }
-    arrive_copied(full);
+    copy_async_arrive(full);
   }
 
   // ---- the warps that multiply ----
@@ -289,8 +291,9 @@ class StreamBody {
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < kSteps; ++j)
-      multiply_rows<kN8>(sums.of[j % 2], operands[j / Operand::kSteps].a[j % Operand::kSteps],
-                         lines + j / 4 * (kLineBytes >> 4) + j % 4 * 2);
+      wgmma_bf16<kN8, Accumulate::always>(sums.of[j % 2],
+                                          operands[j / Operand::kSteps].a[j % Operand::kSteps],
+                                          lines + j / 4 * (kLineBytes >> 4) + j % 4 * 2);
     wgmma_commit();
   }
   /// The factors of this warpgroup's 128 columns of each stage, two apart, for the low and the high
@@ -312,16 +315,16 @@ class StreamBody {
     const int each = 2 - finish_bits_;  // log2 of the warps whose rows one block finishes
     const int to_rank = warp % 4 >> each;
     const int place = ((rank_ * kStreamGroups + warp / 4) << each) + warp % 4 - (to_rank << each);
-    const uint32_t to = of_rank(shared_address(sums_), to_rank) +
+    const uint32_t to = address_in_block(shared_address(sums_), to_rank) +
                         (place * kN8 * 32 + static_cast<int>(threadIdx.x % 32)) * 16;
-    const uint32_t full = of_rank(shared_address(&barriers_.sums_full), to_rank);
+    const uint32_t full = address_in_block(shared_address(&barriers_.sums_full), to_rank);
     if (tiles_done > 0) barrier_wait(shared_address(&barriers_.sums_empty), (tiles_done - 1) & 1);
 #pragma unroll
     for (int j = 0; j < kN8; ++j)
-      store_there(to + j * 512,
-                  make_float4(sums.total(4 * j), sums.total(4 * j + 1), sums.total(4 * j + 2),
-                              sums.total(4 * j + 3)),
-                  full);
+      store_async_16(to + j * 512,
+                     make_float4(sums.total(4 * j), sums.total(4 * j + 1), sums.total(4 * j + 2),
+                                 sums.total(4 * j + 3)),
+                     full);
   }
 
   // ---- the warps that finish ----
@@ -350,13 +353,17 @@ class StreamBody {
   __device__ __forceinline__ void release_sums(bool last) const {
     if (last) return;
     if (finisher() == 0)
-      expect_bytes(shared_address(&barriers_.sums_full), stream_sum_bytes(kN8, plan_.rank_bits));
+      barrier_expect(shared_address(&barriers_.sums_full), stream_sum_bytes(kN8, plan_.rank_bits));
     sync_finishers();
     if (finisher() < 1 << plan_.rank_bits)
-      arrive_there(of_rank(shared_address(&barriers_.sums_empty), finisher()));
+      barrier_arrive_in_cluster(
+          address_in_block(shared_address(&barriers_.sums_empty), finisher()));
+  }
+  __device__ __forceinline__ static void sync_multipliers() {
+    sync_threads<1, kStreamGroups * 128>();
   }
   __device__ __forceinline__ static void sync_finishers() {
-    asm volatile("bar.sync 4, %0;" ::"n"(kStreamFinishers * 32) : "memory");
+    sync_threads<4, kStreamFinishers * 32>();
   }
 
   /// The rows of a tile that this block finishes, in units of 16 rows x 8 tokens, as one warp sent

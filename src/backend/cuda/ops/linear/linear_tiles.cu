@@ -263,24 +263,18 @@ void launch_tiles(ResidentPlan plan, const LinearPlan& chosen, const Launcher& l
          static_cast<size_t>(chosen.shared_bytes), plan);
 }
 
-template <Format kFormat, bool kBlocks = false>
-void launch_format(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
-  if (chosen.mix == Mix::one_format)
-    return launch_tiles<kFormat, 1, kBlocks, false>(plan, chosen, launcher);
-  if constexpr (kFormat != Format::bf16)
-    launch_tiles<kFormat, 1, kBlocks, true>(plan, chosen, launcher);
-}
-
 }  // namespace
 
 void linear_tiles(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   const ResidentPlan plan = resident_plan(args);
   if (chosen.warps_per_tile == 2)
     return launch_tiles<Format::bf16, 2, false, false>(plan, chosen, launcher);
-  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);
-  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, chosen, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, chosen, launcher);
-  launch_format<Format::fp8>(plan, chosen, launcher);
+  with_layout(chosen.format, layout_of(args), [&]<Format kFormat, bool kBlocks>() {
+    if (chosen.mix == Mix::one_format)
+      return launch_tiles<kFormat, 1, kBlocks, false>(plan, chosen, launcher);
+    if constexpr (kFormat != Format::bf16)
+      launch_tiles<kFormat, 1, kBlocks, true>(plan, chosen, launcher);
+  });
 }
 
 }  // namespace nibble::cuda

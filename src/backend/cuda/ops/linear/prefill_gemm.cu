@@ -2,6 +2,7 @@
 // on an H200: 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts). docs/kernels/prefill.md.
 #include <algorithm>
 
+#include "backend/cuda/ops/linear/linear_shapes.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 #include "backend/cuda/ops/linear/prefill_gemm_tile.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -32,31 +33,14 @@ Choice choice() {
   return {gemm_kernel<kFormat, kOutput, kWgmma, kBlocks>, Block::kThreads, Block::kSharedBytes};
 }
 
-template <Format kFormat, bool kWgmma, bool kBlocks = false>
-Choice choose_output(GemmOutput output) {
-  switch (output) {
-    case GemmOutput::f32:
-      return choice<kFormat, GemmOutput::f32, kWgmma, kBlocks>();
-    case GemmOutput::swiglu:
-      return choice<kFormat, GemmOutput::swiglu, kWgmma, kBlocks>();
-    default:
-      return choice<kFormat, GemmOutput::bf16, kWgmma, kBlocks>();
-  }
-}
-
-template <bool kWgmma>
-Choice choose(Format format, GemmOutput output, FactorLayout factors) {
-  if (format == Format::nvfp4) return choose_output<Format::nvfp4, kWgmma>(output);
-  if (format == Format::fp8 && factors == FactorLayout::block128)
-    return choose_output<Format::fp8, kWgmma, true>(output);
-  if (format == Format::fp8) return choose_output<Format::fp8, kWgmma>(output);
-  return choose_output<Format::bf16, kWgmma>(output);
-}
-
 Choice choose(const PrefillGemm& gemm, const Architecture& card) {
-  const DeviceLinear& w = gemm.weight;
-  return card.has_wgmma() ? choose<true>(w.format, gemm.output, w.layout)
-                          : choose<false>(w.format, gemm.output, w.layout);
+  return with_layout(gemm.weight.format, gemm.weight.layout, [&]<Format kFormat, bool kBlocks>() {
+    return with_value<GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu>(
+        gemm.output, [&]<GemmOutput kOutput>() {
+          return card.has_wgmma() ? choice<kFormat, kOutput, true, kBlocks>()
+                                  : choice<kFormat, kOutput, false, kBlocks>();
+        });
+  });
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct PrefillGemm {
   void* y = nullptr;
   int64_t y_stride = 0;
 
-  // Experts: tiles and their number live on the device (route_sort of grouped_gemm.h).
+  // Experts: tiles and their number live on the device (route_sort of prompt_route.h).
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   const int32_t* gather = nullptr;  // assignment -> row of x; null: the assignment itself

@@ -73,7 +73,8 @@ __device__ void issue_wgmma(const uint32_t (&fragments)[kM16][4][4], uint64_t to
   for (int j = 0; j < 4; ++j)
 #pragma unroll
     for (int i = 0; i < kM16; ++i)
-      wgmma_bf16<kTiles>(sum_[i], fragments[i][j], tokens + j * 2, (k_step_ | j) != 0);
+      wgmma_bf16<kTiles, Accumulate::if_asked>(sum_[i], fragments[i][j], tokens + j * 2,
+                                               (k_step_ | j) != 0);
   wgmma_commit();  // here: behind the join of two branches it would become a group of its own
 }
 #endif

@@ -7,7 +7,9 @@
 #pragma once
 
 #include "backend/cuda/ops/linear/prefill_gemm.h"
-#include "backend/cuda/ptx/prefill_ptx.cuh"
+#include "backend/cuda/ptx/bf16.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
+#include "backend/cuda/ptx/wgmma.cuh"
 #include "backend/cuda/weights/code_words.h"
 
 namespace nibble::cuda {

@@ -154,10 +154,10 @@ __device__ __forceinline__ void multiply_resident(const RawSlice<kLoads>& raw, c
     for (int j = 0; j < kTiles; ++j) b[j] = x[(unit * kTiles + j) * kGroup];
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
-      multiply_fragment(acc[j], low[0], high[0], low[1], high[1], b[j].x, b[j].y);
+      mma_16x8x16(acc[j], low[0], high[0], low[1], high[1], b[j].x, b[j].y);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
-      multiply_fragment(odd[j], low[2], high[2], low[3], high[3], b[j].z, b[j].w);
+      mma_16x8x16(odd[j], low[2], high[2], low[3], high[3], b[j].z, b[j].w);
   }
 #pragma unroll
   for (int j = 0; j < kTiles; ++j)

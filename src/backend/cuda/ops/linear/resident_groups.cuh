@@ -3,7 +3,7 @@
 // block takes, and how an output ends.
 #pragma once
 
-#include <algorithm>
+#include <span>
 
 #include "backend/cuda/ops/linear/convolve_output.cuh"
 #include "backend/cuda/ops/linear/resident.cuh"
@@ -46,11 +46,7 @@ __device__ __forceinline__ void block_factors(const ResidentGroup& group, int ti
                                               float (&factors)[2]) {
   const LinearSegment& segment = segment_of(group, tile);
   const DeviceLinear& w = segment.out.weight;
-  if (w.layout != FactorLayout::block128) return;
-  const float* f =
-      w.factors + (tile - segment.tile_begin) * kRowTile / 128 * (w.cols / 128) + 2 * slice;
-  factors[0] = f[0];
-  factors[1] = f[1];
+  block_factors(w, w.factors, (tile - segment.tile_begin) * kRowTile, slice, factors);
 }
 
 /// Over at most blocks_max blocks for each group of tokens.
@@ -89,11 +85,11 @@ inline ResidentPlan resident_plan(const LinearArgs& args) {
         plan.first.slices, " slices");
   return plan;
 }
-/// True if any output has a factor for each 128 columns.
-inline bool has_block_factors(const LinearArgs& args) {
-  return std::any_of(args.outputs, args.outputs + args.count, [](const LinearOutput& out) {
-    return out.weight.layout == FactorLayout::block128;
-  });
+/// The layout of factors by which a kernel is chosen: block128 if any output has that.
+inline FactorLayout layout_of(const LinearArgs& args) {
+  for (const LinearOutput& out : std::span(args.outputs, static_cast<size_t>(args.count)))
+    if (out.weight.layout == FactorLayout::block128) return FactorLayout::block128;
+  return FactorLayout::scalar;
 }
 
 /// The values that a thread needs to finish one output, loaded while the product is computed.

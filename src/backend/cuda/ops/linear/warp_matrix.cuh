@@ -9,30 +9,14 @@
 #pragma once
 
 #include "backend/cuda/ops/linear/linear_shapes.h"
+#include "backend/cuda/ptx/copy.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/mma.cuh"
 #include "backend/cuda/weights/code_words.h"
 #include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
 
-/// d [16, 8] += a [16, 16] b [16, 8].
-__device__ __forceinline__ void multiply_fragment(float (&d)[4], uint32_t a0, uint32_t a1,
-                                                  uint32_t a2, uint32_t a3, uint32_t b0,
-                                                  uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/// Weights are read once: past the L1 cache, which is left to the activations.
-__device__ __forceinline__ uint4 load_weights_16(const uint8_t* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
 __device__ __forceinline__ uint32_t load_weights_2(const uint8_t* from) {
   return __ldg(reinterpret_cast<const unsigned short*>(from));
 }
@@ -51,6 +35,22 @@ __device__ __forceinline__ uint32_t nvfp4_multiplier(uint32_t e4m3) {
   constexpr uint32_t k2p119 = 0x7B007B00U;
   return multiply_pair(multiply_pair(e4m3 * 0x00100010U, k2p119), k2p119);
 }
+/// The multiplier of the sums of a row of a matrix whose factors are at `f`, with what widened
+/// codes leave out; the factors of 128 x 128 blocks are not in it.
+__device__ __forceinline__ float plain_factor(const DeviceLinear& w, const float* f, int row) {
+  if (w.layout == FactorLayout::row) return f[row];
+  if (w.layout != FactorLayout::scalar) return 1.0F;
+  return w.format == Format::nvfp4 ? f[0] * kNvfp4Unscale : f[0];
+}
+/// The factors of a slice of FP8 weights in row `row`, if each 128 x 128 block has one; at `f`.
+__device__ __forceinline__ void block_factors(const DeviceLinear& w, const float* f, int row,
+                                              int slice, float (&factors)[2]) {
+  if (w.layout != FactorLayout::block128) return;
+  f = f + row / 128 * (w.cols / 128) + 2 * slice;
+  factors[0] = f[0];
+  factors[1] = f[1];
+}
+
 /// The pairs of two laid words of E4M3 codes.
 __device__ __forceinline__ void widen_e4m3(uint32_t first, uint32_t second, uint32_t (&out)[4]) {
   constexpr uint32_t k2p120 = 0x7B807B80U;
@@ -90,8 +90,8 @@ __device__ __forceinline__ void load_slice(const RowPointers& low, const RowPoin
       static_cast<int64_t>(slice) * value_bytes(kFormat, slice_columns(kFormat)) + 16 * t;
 #pragma unroll
   for (int i = 0; i < load_count(kFormat); ++i) {
-    raw.low[i] = load_weights_16(low.values + at + 64 * i);
-    raw.high[i] = load_weights_16(high.values + at + 64 * i);
+    raw.low[i] = load_16_once(low.values + at + 64 * i);
+    raw.high[i] = load_16_once(high.values + at + 64 * i);
   }
   if constexpr (kFormat == Format::nvfp4) {
 #pragma unroll
@@ -193,8 +193,8 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
       const uint4 b = now[j];
       now[j] = next[j];
       float(&sum)[4] = kFormat == Format::fp8 ? part[j] : acc[j];
-      multiply_fragment(sum, rows.low[0], rows.high[0], rows.low[1], rows.high[1], b.x, b.y);
-      multiply_fragment(sum, rows.low[2], rows.high[2], rows.low[3], rows.high[3], b.z, b.w);
+      mma_16x8x16(sum, rows.low[0], rows.high[0], rows.low[1], rows.high[1], b.x, b.y);
+      mma_16x8x16(sum, rows.low[2], rows.high[2], rows.low[3], rows.high[3], b.z, b.w);
     }
     if constexpr (kFormat == Format::fp8) {
       if (unit % 4 == 3)

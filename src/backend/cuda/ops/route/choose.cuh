@@ -1,4 +1,5 @@
-// The choice of experts of one row: the order of logits, and one warp that picks the first top_k.
+// The choice of experts of one row by one warp: the order of logits, the first top_k, their
+// weights; and sums over a block.
 #pragma once
 
 #include <utility>
@@ -118,7 +119,7 @@ __device__ __forceinline__ ChosenKeys choose_by_warp(const float* logits, int ex
   return of;
 }
 
-/// Lane `rank`: the weight of that rank.
+/// Lane `rank`: the weight of that rank, in generation arithmetic.
 __device__ __forceinline__ float weigh_by_warp(const float* logits, int experts, int top_k,
                                                bool renormalize, const ChosenKeys& of) {
   const int lane = threadIdx.x % 32;
@@ -136,6 +137,31 @@ __device__ __forceinline__ float weigh_by_warp(const float* logits, int experts,
     }
   }
   return weight / total;
+}
+
+/// Exclusive sums of two numbers over a block of kWarps warps, in thread order; then their totals.
+/// `scratch`: kWarps pairs.
+template <int kWarps>
+__device__ __forceinline__ int2 exclusive_sums(int2 value, int2* scratch, int2* total) {
+  const int lane = threadIdx.x % 32;
+  int2 inclusive = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int x = __shfl_up_sync(kAllLanes, inclusive.x, step);
+    const int y = __shfl_up_sync(kAllLanes, inclusive.y, step);
+    if (lane >= step) inclusive.x += x, inclusive.y += y;
+  }
+  if (lane == 31) scratch[threadIdx.x / 32] = inclusive;
+  __syncthreads();
+  int2 before = make_int2(0, 0);
+  int2 all = make_int2(0, 0);
+  for (int w = 0; w < kWarps; ++w) {
+    if (w == threadIdx.x / 32) before = all;
+    all.x += scratch[w].x;
+    all.y += scratch[w].y;
+  }
+  *total = all;
+  return make_int2(before.x + inclusive.x - value.x, before.y + inclusive.y - value.y);
 }
 
 }  // namespace nibble::cuda

@@ -16,29 +16,6 @@ constexpr int kClusterBlocks = 8;
 constexpr int kItemRows = 8;  // of one item
 static_assert(kThreads >= kRouteExpertsMax);
 
-/// Exclusive sums of two numbers over the block, in thread order; then their totals.
-__device__ int2 exclusive_sums(int2 value, int2* scratch, int2* total) {
-  const int lane = threadIdx.x % 32;
-  int2 inclusive = value;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int x = __shfl_up_sync(kAllLanes, inclusive.x, step);
-    const int y = __shfl_up_sync(kAllLanes, inclusive.y, step);
-    if (lane >= step) inclusive.x += x, inclusive.y += y;
-  }
-  if (lane == 31) scratch[threadIdx.x / 32] = inclusive;
-  __syncthreads();
-  int2 before = make_int2(0, 0);
-  int2 all = make_int2(0, 0);
-  for (int w = 0; w < kWarps; ++w) {
-    if (w == threadIdx.x / 32) before = all;
-    all.x += scratch[w].x;
-    all.y += scratch[w].y;
-  }
-  *total = all;
-  return make_int2(before.x + inclusive.x - value.x, before.y + inclusive.y - value.y);
-}
-
 /// The choices of a row by one warp, and to the first block, in choices[rank]: the expert; of
 /// padding, which takes none, kNoExpert.
 constexpr uint32_t kNoExpert = UINT32_MAX;
@@ -74,7 +51,8 @@ __device__ __forceinline__ void group_choices(const RouteArgs& a, uint32_t* choi
   constexpr int kItem = 1 << 16;  // experts with rows below, items above
   const int items = (count + kItemRows - 1) / kItemRows;
   int2 total;
-  const int2 place = exclusive_sums(make_int2(count, items * kItem + (count > 0)), scratch, &total);
+  const int2 place =
+      exclusive_sums<kWarps>(make_int2(count, items * kItem + (count > 0)), scratch, &total);
   counts[threadIdx.x] = place.x;
   for (int i = 0; i < items; ++i)
     to.items[place.y / kItem + i] =

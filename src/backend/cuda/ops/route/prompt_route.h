@@ -9,18 +9,16 @@
 #include <cstdint>
 
 #include "backend/cuda/ops/linear/prefill_gemm.h"
+#include "backend/cuda/ops/route/route.h"
 
 namespace nibble::cuda {
-
-inline constexpr int kExpertsMax = 1024;
-inline constexpr int kTopKMax = 32;
 
 struct RouteTopK {
   const float* logits = nullptr;  // [T, stride]
   int64_t logits_stride = 0;
   int32_t rows = 0;
-  int32_t experts = 0;  // <= kExpertsMax
-  int32_t top_k = 0;    // <= kTopKMax, <= experts
+  int32_t experts = 0;  // at most kRouteExpertsMax
+  int32_t top_k = 0;    // at most kRouteTopKMax and `experts`
   enum class Weights : uint8_t { softmax, renormalized } weights = Weights::renormalized;
   int32_t* chosen = nullptr;       // [T, top_k], best first
   float* chosen_weight = nullptr;  // [T, top_k]

@@ -2,11 +2,19 @@
 // the attention prefill share.
 #pragma once
 
-#include "backend/cuda/ptx/prefill_ptx.cuh"
+#include "backend/cuda/ptx/cluster.cuh"
+#include "backend/cuda/ptx/copy.cuh"
+#include "backend/cuda/ptx/mma.cuh"
 
 namespace nibble::cuda {
 
 inline constexpr int kTileLines = 64;
+
+/// Lines of 128 bytes in shared memory, eight of them a swizzle atom: 16-byte chunk c of row r lies
+/// at chunk c ^ (r & 7). This is wgmma's 128-byte swizzle and free of conflicts for ldmatrix.
+__device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
+  return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
+}
 
 /// A [64, columns] BF16 tile in shared memory: panels of 64 columns, 128-byte swizzled rows.
 __host__ __device__ constexpr int tile_bytes(int columns) {
