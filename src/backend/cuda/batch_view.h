@@ -11,6 +11,14 @@ struct DrawView {
   float u;
 };
 
+/// The extent of a launch: rows of sequences, those of one sequence adjacent and in order. In plain
+/// decode each sequence has one row; drafted rows make it several.
+struct Extent {
+  int32_t rows = 0;
+  int32_t sequences = 0;
+  bool single_rows() const { return rows == sequences; }
+};
+
 /// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
 struct BatchView {
   int32_t rows = 0;
@@ -28,6 +36,8 @@ struct BatchView {
   const int32_t* pages = nullptr;
   const int32_t* logit_rows = nullptr;
   const DrawView* draws = nullptr;  // [rows], of logit rows; in a recorded pass, of rows
+
+  Extent extent() const { return {.rows = rows, .sequences = sequences}; }
 };
 
 /// Integers of a batch for each row and each sequence, page tables apart.

@@ -5,10 +5,9 @@
 #include "backend/cuda/ptx/cluster.cuh"
 #include "backend/cuda/ptx/copy.cuh"
 #include "backend/cuda/ptx/mma.cuh"
+#include "backend/cuda/ptx/tile_bytes.h"
 
 namespace nibble::cuda {
-
-inline constexpr int kTileLines = 64;
 
 /// Lines of 128 bytes in shared memory, eight of them a swizzle atom: 16-byte chunk c of row r lies
 /// at chunk c ^ (r & 7). This is wgmma's 128-byte swizzle and free of conflicts for ldmatrix.
@@ -16,10 +15,7 @@ __device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
   return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
 }
 
-/// A [64, columns] BF16 tile in shared memory: panels of 64 columns, 128-byte swizzled rows.
-__host__ __device__ constexpr int tile_bytes(int columns) {
-  return (columns + 63) / 64 * kTileLines * 128;
-}
+/// The byte of 16-byte chunk `chunk` of row `row` in a tile of tile_bytes.h.
 __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
   return static_cast<uint32_t>((chunk >> 3) * kTileLines * 128) + swizzled_offset(row, chunk & 7);
 }

@@ -33,6 +33,8 @@ struct Architecture {
   bool has_wgmma() const {
     return code.major == 9 && code.reach == CodeTarget::Reach::exact && kernels == Kernels::native;
   }
+  /// A Hopper card, whatever code runs on it.
+  static constexpr bool is_hopper(int compute_major) { return compute_major == 9; }
   /// Conversions between E4M3 and F16 as instructions.
   bool converts_fp8() const { return code.major * 10 + code.minor >= 89; }
   int32_t clusters_of(int32_t blocks) const {

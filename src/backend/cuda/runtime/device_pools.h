@@ -14,6 +14,8 @@ class DevicePools {
   static int64_t page_bytes(const ModelConfig& config, KvFormat format);
   static int64_t slot_bytes(const ModelConfig& config, StateFormat format);
 
+  /// The layout of pages and slots, without memory: addresses then only tell parts apart.
+  void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state);
   Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
                        const PoolSizes& sizes);
 

@@ -2,6 +2,7 @@
 // random weights for benchmarks.
 #include <algorithm>
 
+#include "backend/cuda/ops/attention/kv_elements.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/weights/code_words.h"
@@ -120,24 +121,33 @@ __global__ void fill_constant_kernel(float* values, int64_t count, float value) 
     values[i] = value;
 }
 
-}  // namespace
+using FindKernel = void (*)(const uint8_t*, int64_t, int64_t, PieceIds, int32_t*);
 
-void find_not_finite(const PoolPieces& pieces, int32_t* found, const Launcher& launcher) {
-  if (pieces.count == 0) return;
-  const auto kernel = pieces.format == KvFormat::fp8    ? find_not_finite_kernel<uint8_t>
-                      : pieces.format == KvFormat::bf16 ? find_not_finite_kernel<uint16_t>
-                                                        : find_not_finite_kernel<float>;
+/// Looks at `count` numbers of each piece.
+void find_in_pieces(FindKernel kernel, const PoolPieces& pieces, int64_t count, int32_t* found,
+                    const Launcher& launcher) {
+  if (count == 0) return;
   for (size_t begin = 0; begin < pieces.ids.size(); begin += kPiecesMax) {
     const auto some =
         pieces.ids.subspan(begin, std::min<size_t>(kPiecesMax, pieces.ids.size() - begin));
     PieceIds ids;
     std::copy(some.begin(), some.end(), ids.of);
-    const int64_t blocks = (pieces.count + kThreads - 1) / kThreads;
+    const int64_t blocks = (count + kThreads - 1) / kThreads;
     const int64_t most = 1056 / static_cast<int64_t>(some.size()) + 1;
     launch(kernel, launcher,
            dim3(static_cast<unsigned>(min(blocks, most)), static_cast<unsigned>(some.size())),
-           kThreads, 0, pieces.base, pieces.stride, pieces.count, ids, found);
+           kThreads, 0, pieces.base, pieces.stride, count, ids, found);
   }
+}
+
+}  // namespace
+
+void find_not_finite(const PoolPieces& pieces, int32_t* found, const Launcher& launcher) {
+  with_any_kv_format(pieces.format, [&]<KvFormat kFormat>() {
+    using Code = typename KvElements<kFormat>::Code;
+    find_in_pieces(find_not_finite_kernel<Code>, pieces, pieces.bytes / int64_t{sizeof(Code)},
+                   found, launcher);
+  });
 }
 
 void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,

@@ -9,11 +9,11 @@
 
 namespace nibble::cuda {
 
-/// Pieces of a pool: piece i is `count` numbers from base + ids[i] * stride on.
+/// Pieces of a pool: piece i is `bytes` bytes of numbers from base + ids[i] * stride on.
 struct PoolPieces {
   const uint8_t* base = nullptr;
   int64_t stride = 0;  // bytes
-  int64_t count = 0;
+  int64_t bytes = 0;
   KvFormat format = KvFormat::f32;
   std::span<const int32_t> ids;  // on the host
 };

@@ -8,27 +8,25 @@
 // context: 87 % (BF16), 68 % (FP8).
 #include "backend/cuda/ops/attention/attend_splits.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "backend/cuda/runtime/with_value.h"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kHeadThreads = kThreads / kAttendHeads;
 static_assert(kThreads >= kPairsMax && kAttendHeads == 2 * kWarps);
 
 template <KvFormat kFormat, int kDim, bool kExact>
 class AttendBlock {
+  using Elements = KvElements<kFormat>;
   using Step = KvStep<kFormat, kDim, kExact>;
   static constexpr int kGroups = Step::kGroups;
   static constexpr int kBlockTokens = kWarps * Step::kTokens;
   static_assert(kAttendTokensMin % kBlockTokens == 0 && kPage % Step::kTokens == 0);
   static constexpr int kOutStride = kDim + 4;  // out, maximum, total
-  /// BF16 has 8 bits, too few for weights: each is a sum of two operands.
-  static constexpr int kParts = kFormat == KvFormat::bf16 ? 2 : 1;
-  static constexpr Operands kOperands = kFormat == KvFormat::bf16 ? Operands::bf16 : Operands::f16;
+  static constexpr int kParts = Elements::kWeightParts;
 
  public:
   struct Shared {
@@ -181,19 +179,18 @@ class AttendBlock {
       load_quad(from + d, x);
 #pragma unroll
       for (int e = 0; e < 4; ++e) x[e] *= scale;
-      const uint32_t low = operand_pair<kFormat>(x[0], x[1]);
-      const uint32_t high = operand_pair<kFormat>(x[2], x[3]);
-      const int place = Step::key_place(d);
+      const uint32_t low = Elements::pair(x[0], x[1]);
+      const uint32_t high = Elements::pair(x[2], x[3]);
+      const int place = Elements::key_place(d);
       shared_.queries[place / 4][4 * head + place % 4] =
-          make_uint4(low, operand_rest<kFormat>(x[0], x[1], low), high,
-                     operand_rest<kFormat>(x[2], x[3], high));
+          make_uint4(low, Elements::rest(x[0], x[1], low), high, Elements::rest(x[2], x[3], high));
     }
   }
   /// k (warp 0) or v (warp 1) of the own token, for this block and into its page.
   __device__ __forceinline__ void store_own(const KvSplit& split, const Walk& walk,
                                             const HeadPart& head) {
     store_head<kFormat>(shared_.own[warp_], head,
-                        Step::kLineBytes * 8 / static_cast<int>(kv_element_bits(kFormat)));
+                        Step::kLineBytes / static_cast<int>(sizeof(typename Elements::Code)));
     if (split.first_head != split.kv_head * launch_.group) return;
     Walk copy = walk;
     const int64_t line = line_of(a_, copy, walk.own, line_bytes());
@@ -253,7 +250,7 @@ class AttendBlock {
       for (int e = 0; e < 2; ++e) {
         uint32_t b[2];
         step_.key_operand(2 * group + e, k, b);
-        mma_16x8x16<kOperands>(sums[e][k % 2], a.x, a.y, a.z, a.w, b[0], b[1]);
+        mma_16x8x16<Elements::kOperands>(sums[e][k % 2], a.x, a.y, a.z, a.w, b[0], b[1]);
       }
     }
 #pragma unroll
@@ -289,10 +286,9 @@ class AttendBlock {
     total_ = fmaf(total_, rescale, sum);
 #pragma unroll
     for (int e = 0; e < 2 * kGroups; ++e) {
-      const uint32_t pair = operand_pair<kFormat>(s[e][0], s[e][1]);
+      const uint32_t pair = Elements::pair(s[e][0], s[e][1]);
       weights[e / 2][0][e % 2] = pair;
-      if constexpr (kParts == 2)
-        weights[e / 2][1][e % 2] = operand_rest<kFormat>(s[e][0], s[e][1], pair);
+      if constexpr (kParts == 2) weights[e / 2][1][e % 2] = Elements::rest(s[e][0], s[e][1], pair);
     }
     if (__any_sync(kAllLanes, rescale != 1.0F)) {
       float of_head[2];
@@ -317,8 +313,8 @@ class AttendBlock {
       step_.value_operand(kGroup, i, x);
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        mma_16x8x16<kOperands>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
-                               weights[kGroup][part][1]);
+        mma_16x8x16<Elements::kOperands>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
+                                         weights[kGroup][part][1]);
     }
   }
 
@@ -332,7 +328,7 @@ class AttendBlock {
       float* mine = shared_.out[warp_][2 * q_ + h];
 #pragma unroll
       for (int i = 0; i < Step::kTiles; ++i) {
-        const int d = Step::out_dims(i, g_);
+        const int d = Elements::out_dims(i, g_);
         if (d < kDim)
           *reinterpret_cast<float2*>(mine + d) = make_float2(out_[i][h], out_[i][h + 2]);
       }
@@ -372,8 +368,8 @@ class AttendBlock {
         sum.w = fmaf(scales[w], x.w, sum.w);
       }
       if (d < a_.head_dim)
-        reinterpret_cast<uint2*>(to)[d / 4] = make_uint2(operand_pair<KvFormat::fp8>(sum.x, sum.y),
-                                                         operand_pair<KvFormat::fp8>(sum.z, sum.w));
+        reinterpret_cast<uint2*>(to)[d / 4] =
+            make_uint2(to_f16_pair(sum.x, sum.y), to_f16_pair(sum.z, sum.w));
     }
     if (lane == 0) *partial_weights(a_, to) = make_float2(highest, total);
   }
@@ -391,7 +387,7 @@ class AttendBlock {
 
 /// Grid: blocks that take neighbouring splits each.
 template <KvFormat kFormat, int kDim, bool kExact>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kThreads, kAttendSmBlocks)
     attend_kernel(const __grid_constant__ AttentionArgs a,
                   const __grid_constant__ AttendLaunch of) {
   __shared__ __align__(16) typename AttendBlock<kFormat, kDim, kExact>::Shared shared;
@@ -402,12 +398,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
 using AttendKernel = void (*)(AttentionArgs, AttendLaunch);
 
-AttendKernel choose(KvFormat format, int head_dim) {
-  const int widest = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
-  return with_value<KvFormat::bf16, KvFormat::fp8>(format, [&]<KvFormat kFormat>() {
-    return with_value<64, 128, 256>(widest, [&]<int kDim>() {
-      return head_dim == kDim ? attend_kernel<kFormat, kDim, true>
-                              : attend_kernel<kFormat, kDim, false>;
+AttendKernel kernel_of(const AttendPlan& plan) {
+  return with_kv_format(plan.format, [&]<KvFormat kFormat>() {
+    return with_value<64, 128, 256>(plan.compiled_dim, [&]<int kDim>() {
+      return plan.fit == AttendPlan::Fit::exact ? attend_kernel<kFormat, kDim, true>
+                                                : attend_kernel<kFormat, kDim, false>;
     });
   });
 }
@@ -415,17 +410,16 @@ AttendKernel choose(KvFormat format, int head_dim) {
 }  // namespace
 
 void attention(const AttentionArgs& args, const Launcher& launcher) {
-  const AttendKernel kernel = choose(args.kv.format, args.head_dim);
+  const AttendPlan plan = select_attend(args, launcher.card);
+  log_launch(launcher, plan, {.kv_tokens = args.batch.rows * attend_token_bytes(args)});
+  const AttendKernel kernel = kernel_of(plan);
   AttendLaunch of{.group = args.q_heads / args.kv_heads,
-                  .fresh = args.batch.rows == args.batch.sequences};
-  of.passes = (of.group + kAttendHeads - 1) / kAttendHeads;
+                  .passes = plan.passes,
+                  .fresh = plan.store == AttendPlan::Store::by_block};
   if (!of.fresh) attention_store(args, launcher);
   for (of.row_begin = 0; of.row_begin < args.batch.rows; of.row_begin += kAttendRowsMax) {
     of.rows = min(kAttendRowsMax, args.batch.rows - of.row_begin);
-    const int64_t splits_of_launch = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
-    const auto blocks = static_cast<unsigned>(
-        min(splits_of_launch, int64_t{kBlocksPerMultiprocessor} * launcher.card.multiprocessors));
-    launch(kernel, launcher, blocks, kThreads, 0, args, of);
+    launch(kernel, launcher, static_cast<unsigned>(plan.blocks(of.rows)), kThreads, 0, args, of);
     attend_combine(args, of.row_begin, of.rows, launcher);
   }
 }

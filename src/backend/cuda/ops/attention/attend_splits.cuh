@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/ops/attention/attention_row.cuh"
+#include "backend/cuda/ops/attention/attention_select.h"
 
 namespace nibble::cuda {
 

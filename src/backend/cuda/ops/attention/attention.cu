@@ -2,7 +2,6 @@
 // pages. One warp per head. Attention itself: attend.cu, flash_prefill.cu, attend_f32.cu.
 #include "backend/cuda/ops/attention/attention_row.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 namespace {
@@ -80,12 +79,12 @@ dim3 grid_of(int heads, int rows) {
 }  // namespace
 
 void attention_store(const AttentionArgs& args, const Launcher& launcher) {
-  const auto kernel = with_value<KvFormat::f32, KvFormat::bf16, KvFormat::fp8>(
-      args.kv.format, [&]<KvFormat kFormat>() { return store_kernel<kFormat>; });
+  const auto kernel =
+      with_any_kv_format(args.kv.format, [&]<KvFormat kFormat>() { return store_kernel<kFormat>; });
   launch(kernel, launcher, grid_of(2 * args.kv_heads, args.batch.rows), kWarps * 32, 0, args);
 }
 void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher) {
-  const auto kernel = with_value<KvFormat::bf16, KvFormat::fp8>(
+  const auto kernel = with_kv_format(
       args.base.kv.format, [&]<KvFormat kFormat>() { return prepare_prompt_kernel<kFormat>; });
   const int heads = args.base.q_heads + 2 * args.base.kv_heads;
   launch(kernel, launcher, grid_of(heads, args.base.batch.rows), kWarps * 32, 0, args);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/cuda/ops/attention/attention.h"
-#include "backend/cuda/ops/attention/attention_codes.cuh"
+#include "backend/cuda/ops/attention/kv_step.cuh"
 
 namespace nibble::cuda {
 
@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_head(uint8_t* line, const HeadPart& head, 
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int d = HeadPart::element(j) + e;
-      if (d < head_dim) store_code<kFormat>(line, d, head.x[j][e]);
+      if (d < head_dim) KvElements<kFormat>::store(line, d, head.x[j][e]);
     }
 }
 

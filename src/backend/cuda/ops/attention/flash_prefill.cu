@@ -4,41 +4,24 @@
 // one computes its softmax while the other multiplies. A cache in FP8 is widened to BF16 on its way
 // into shared memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt at the BF16 rate;
 // reached on an H200: 52 % at 8,192 tokens, 62 % at 32,768.
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
-
-#include <algorithm>
-
-#include "backend/cuda/ops/attention/flash_prefill.h"
-#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ops/attention/attention_select.h"
+#include "backend/cuda/ops/attention/kv_elements.cuh"
 #include "backend/cuda/ptx/shared_tile.cuh"
 #include "backend/cuda/ptx/wgmma.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "backend/cuda/runtime/with_value.h"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634F;
 
-/// Two E4M3 codes as BF16, which holds them exactly.
-__device__ __forceinline__ uint32_t bf16_of_codes(uint32_t codes) {
-  const __half2_raw half =
-      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
-  const float2 wide = __half22float2(__half2(half));
-  return to_bf16_pair(wide.x, wide.y);
-}
-
 template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
 class FlashBlock {
  public:
   static constexpr int kThreads = kHeads * 128;
   static constexpr int kTile = tile_bytes(kDim);
-  static constexpr int shared_bytes(int stages) {
-    return (kHeads + 2 * stages) * kTile + (kWgmma ? kBarrierBytes : 0);
-  }
-  static constexpr int kBarrierBytes = 64;
-  static constexpr bool kConverts = kFormat == KvFormat::fp8;
+  static constexpr bool kConverts = KvElements<kFormat>::kWidens;
   static constexpr int kCodeLoads = kConverts ? kTileLines * kDim / 16 / kThreads : 1;
 
   __device__ FlashBlock(const FlashPrefill& flash, uint8_t* shared, int stages)
@@ -101,14 +84,16 @@ class FlashBlock {
       float s[8][4];
       multiply_queries(*reinterpret_cast<float(*)[32]>(&s), keys_at(n));
       if (lane_ == 0) barrier_arrive(barrier(kKeysEmpty, n));
-      if (kConverts && more) convert_keys_apart(n + 1);
+      if constexpr (kConverts)
+        if (more) convert_keys_apart(n + 1);
       if (n == tile_.index) mask(s);
       softmax(s);
       barrier_wait(barrier(kValuesFull, n), parity);
       fence_async_proxy();
       multiply_values(values_at(n));
       if (lane_ == 0) barrier_arrive(barrier(kValuesEmpty, n));
-      if (kConverts && more) convert_values_apart(n + 1);
+      if constexpr (kConverts)
+        if (more) convert_values_apart(n + 1);
     }
 #endif
   }
@@ -263,8 +248,8 @@ class FlashBlock {
     store_shared_16(to, wide);
   }
   static __device__ void widen_codes(uint32_t codes, uint32_t& first, uint32_t& second) {
-    first = bf16_of_codes(codes & 0xFFFFU);
-    second = bf16_of_codes(codes >> 16);
+    first = KvElements<kFormat>::to_bf16(codes & 0xFFFFU);
+    second = KvElements<kFormat>::to_bf16(codes >> 16);
   }
   __device__ void load_keys(int n) { load(keys_at(n), in_.kv.keys, n); }
   __device__ void load_values(int n) { load(values_at(n), in_.kv.values, n); }
@@ -413,39 +398,15 @@ __global__ __launch_bounds__(kHeads * 128,
   block.run();
 }
 
-struct Choice {
-  void (*kernel)(FlashPrefill, int);
-  int heads;
-  int stages;
-  int shared_bytes;
-};
+using FlashKernel = void (*)(FlashPrefill, int);
 
-template <KvFormat kFormat, int kDim, int kHeads, bool kWgmma = false>
-Choice choice(int stages) {
-  return {flash_kernel<kDim, kHeads, kWgmma, kFormat>, kHeads, stages,
-          FlashBlock<kDim, kHeads, kWgmma, kFormat>::shared_bytes(stages)};
-}
-
-template <int kDim, int kHeads, bool kWgmma = false>
-constexpr int shared_bytes_of(int stages) {
-  return FlashBlock<kDim, kHeads, kWgmma, KvFormat::bf16>::shared_bytes(stages);
-}
-
-template <KvFormat kFormat, int kDim>
-Choice choose(int group, int shared_bytes_max) {
-  if (group % 2 == 0 && shared_bytes_of<kDim, 2>(2) <= shared_bytes_max)
-    return choice<kFormat, kDim, 2>(2);
-  if (shared_bytes_of<kDim, 1>(2) <= shared_bytes_max) return choice<kFormat, kDim, 1>(2);
-  return choice<kFormat, kDim, 1>(1);
-}
-
-Choice choose(KvFormat format, int head_dim, int group, const Architecture& card) {
-  return with_value<KvFormat::bf16, KvFormat::fp8>(format, [&]<KvFormat kFormat>() {
-    if (card.has_wgmma() && head_dim == 256 && group % 2 == 0 &&
-        shared_bytes_of<256, 2, true>(2) <= card.shared_bytes)
-      return choice<kFormat, 256, 2, true>(2);
-    return with_value<64, 128, 256>(
-        head_dim, [&]<int kDim>() { return choose<kFormat, kDim>(group, card.shared_bytes); });
+FlashKernel kernel_of(const FlashPlan& plan) {
+  return with_kv_format(plan.format, [&]<KvFormat kFormat>() {
+    if (plan.matrix == FlashPlan::Matrix::wgmma) return flash_kernel<256, 2, true, kFormat>;
+    return with_value<64, 128, 256>(plan.head_dim, [&]<int kDim>() {
+      return plan.heads == 2 ? flash_kernel<kDim, 2, false, kFormat>
+                             : flash_kernel<kDim, 1, false, kFormat>;
+    });
   });
 }
 
@@ -455,20 +416,22 @@ void flash_prefill_prepare(const Architecture& card) {
   for (const auto format : {KvFormat::bf16, KvFormat::fp8})
     for (const int head_dim : {64, 128, 256})
       for (const int group : {1, 2}) {
-        const Choice it = choose(format, head_dim, group, card);
-        allow_shared(it.kernel, it.shared_bytes);
+        const FlashPlan plan =
+            select_flash({.shape = {.q_heads = group, .kv_heads = 1, .head_dim = head_dim},
+                          .kv = {.format = format}},
+                         card);
+        allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 
 void flash_prefill(const FlashPrefill& flash, const Launcher& launcher) {
+  const FlashPlan plan = select_flash(flash, launcher.card);
+  log_launch(launcher, plan, {});
   if (flash.tile_count == 0) return;
-  const FlashShape& shape = flash.shape;
-  const Choice it =
-      choose(flash.kv.format, shape.head_dim, shape.q_heads / shape.kv_heads, launcher.card);
   const dim3 grid(static_cast<unsigned>(flash.tile_count),
-                  static_cast<unsigned>(shape.q_heads / it.heads));
-  launch(it.kernel, launcher.in_order(), grid, static_cast<unsigned>(it.heads * 128),
-         static_cast<size_t>(it.shared_bytes), flash, it.stages);
+                  static_cast<unsigned>(flash.shape.q_heads / plan.heads));
+  launch(kernel_of(plan), launcher.in_order(), grid, static_cast<unsigned>(plan.heads * 128),
+         static_cast<size_t>(plan.shared_bytes), flash, plan.stages);
 }
 
 }  // namespace nibble::cuda

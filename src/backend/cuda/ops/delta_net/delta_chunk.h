@@ -77,11 +77,6 @@ int64_t delta_runs_max(int64_t chunks, int64_t sequences);
 /// p.
 enum RowTerm : int { kLogDecay, kBeta, kOwnKey, kRowTerms };
 
-/// The bytes of a tile of 64 rows of BF16, in panels of 64 columns (shared_tile.cuh).
-constexpr int64_t delta_tile_bytes(int64_t columns) {
-  return (columns + 63) / 64 * 64 * kDeltaChunkTokens * 2;
-}
-
 /// The workspace of a group. All arrays are per chunk and head; rows past the end are zero. q, k, p
 /// and t are images of tiles (shared_tile.cuh), v is in parts of 32 columns, [v_dim / 32, 64, 32].
 struct DeltaWorkspace {

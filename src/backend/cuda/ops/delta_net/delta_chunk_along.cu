@@ -32,7 +32,8 @@ struct AlongShared {
   static constexpr int kValues = kRest + tile_bytes(2 * kN);  // Vn
   static constexpr int kLate = kValues + tile_bytes(2 * kN);  // exp(c_last - c) Vn
   static constexpr int kFixed = kLate + tile_bytes(2 * kN);
-  static constexpr int bytes(int stages) { return kFixed + stages * kStage; }
+  static_assert(kStage == along_stage_bytes(kKDim) &&
+                kFixed + kStage == along_shared_bytes(kKDim, 1));
 };
 
 template <int kKDim, typename T>
@@ -377,28 +378,14 @@ __global__ __launch_bounds__(kThreads,
   block.run();
 }
 
-struct Choice {
-  void (*kernel)(DeltaArgs, int);
-  int stages;
-  int shared_bytes;
-};
+using AlongKernel = void (*)(DeltaArgs, int);
 
-/// With one run, blocks are at most as many as multiprocessors and copy a chunk ahead. With more
-/// runs, two blocks that do not copy ahead share a multiprocessor and hide each other's waits.
-enum class Runs : uint8_t { one, several };
-
-template <int kKDim, typename T>
-Choice choose(int shared_bytes_max, Runs runs) {
-  using Shared = AlongShared<kKDim>;
-  if (runs == Runs::several && 2 * Shared::bytes(1) <= shared_bytes_max)
-    return {along_kernel<kKDim, T, 2>, 1, Shared::bytes(1)};
-  const int stages = Shared::bytes(2) <= shared_bytes_max ? 2 : 1;
-  return {along_kernel<kKDim, T, 1>, stages, Shared::bytes(stages)};
-}
-Choice choose(int k_dim, StateFormat state, int shared_bytes_max, Runs runs) {
-  return with_value<32, 64, 128>(k_dim, [&]<int kKDim>() {
-    return state == StateFormat::bf16 ? choose<kKDim, uint16_t>(shared_bytes_max, runs)
-                                      : choose<kKDim, float>(shared_bytes_max, runs);
+AlongKernel kernel_of(const DeltaChunkPlan& plan) {
+  return with_value<32, 64, 128>(plan.k_dim, [&]<int kKDim>() {
+    return with_value<1, 2>(plan.resident, [&]<int kResident>() {
+      return plan.state == StateFormat::bf16 ? along_kernel<kKDim, uint16_t, kResident>
+                                             : along_kernel<kKDim, float, kResident>;
+    });
   });
 }
 
@@ -407,20 +394,20 @@ Choice choose(int k_dim, StateFormat state, int shared_bytes_max, Runs runs) {
 void prepare_delta_along(const Architecture& card) {
   for (const int k_dim : {32, 64, 128})
     for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
-      for (const Runs runs : {Runs::one, Runs::several}) {
-        const Choice it = choose(k_dim, state, card.shared_bytes, runs);
-        allow_shared(it.kernel, it.shared_bytes);
+      for (const DeltaRuns runs : {DeltaRuns::one, DeltaRuns::several}) {
+        const DeltaChunkPlan plan = select_delta_chunk({.k_dim = k_dim}, state, runs, card);
+        allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 
 void launch_delta_along(const DeltaArgs& args, const Launcher& launcher) {
   const DeltaShape& shape = args.in.shape;
-  const Runs runs = args.group.run_count > 1 ? Runs::several : Runs::one;
-  const Choice it = choose(shape.k_dim, args.in.state.format, launcher.card.shared_bytes, runs);
+  const DeltaRuns runs = args.group.run_count > 1 ? DeltaRuns::several : DeltaRuns::one;
+  const DeltaChunkPlan plan = select_delta_chunk(shape, args.in.state.format, runs, launcher.card);
   const dim3 grid(static_cast<unsigned>(shape.v_heads * shape.v_dim / kN),
                   static_cast<unsigned>(args.group.run_count));
-  launch(it.kernel, launcher, grid, kThreads, static_cast<size_t>(it.shared_bytes), args,
-         it.stages);
+  launch(kernel_of(plan), launcher, grid, kThreads, static_cast<size_t>(plan.shared_bytes), args,
+         plan.stages);
 }
 
 }  // namespace nibble::cuda

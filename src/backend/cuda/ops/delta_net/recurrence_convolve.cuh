@@ -8,26 +8,20 @@
 
 namespace nibble::cuda {
 
-inline constexpr int kFusedTaps = 4;
-inline constexpr int kFusedHeadsMax = 4;  // value heads of a key head
-/// Channels of a thread: those of q, of k, then of the value heads.
-constexpr int channel_parts(int heads) {
-  return ((2 + heads) * kStreamDim + kStreamThreads - 1) / kStreamThreads;
-}
-
 /// A (sequence, key head) of a block: what would be waited for at each turn is read at once.
 struct StreamUnit {
   int k_head;
   int row;  // -1: a row of padding
   int state_in, state_out, snapshot;
 };
-inline constexpr int kUnitsMax = 32;  // of a block
 
 template <typename T>
 struct ConvolveShared : StreamShared<T> {
   float convolved[channel_parts(kFusedHeadsMax) * kStreamThreads];
   StreamUnit units[kUnitsMax];
 };
+static_assert(sizeof(ConvolveShared<float>) == kConvolveSharedBytes &&
+              sizeof(ConvolveShared<uint16_t>) == kConvolveSharedBytes);
 
 /// A thread's channels of one (sequence, key head): loaded early, convolved late.
 template <int kParts>

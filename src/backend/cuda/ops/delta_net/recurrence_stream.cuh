@@ -6,7 +6,7 @@
 // is rounded after every row. Bound: the bytes of the state, read and written once.
 #pragma once
 
-#include "backend/cuda/ops/delta_net/delta_net.h"
+#include "backend/cuda/ops/delta_net/delta_select.h"
 #include "backend/cuda/ops/delta_net/state_elements.cuh"
 #include "backend/cuda/ptx/barrier.cuh"
 #include "backend/cuda/ptx/copy.cuh"
@@ -14,10 +14,6 @@
 
 namespace nibble::cuda {
 
-inline constexpr int kStreamDim = 128;
-inline constexpr int kStreamThreads = 256;
-inline constexpr int kStreamWarps = kStreamThreads / 32;
-inline constexpr int kStreamBlocks = 2;                       // a multiprocessor
 inline constexpr int kStreamState = kStreamDim * kStreamDim;  // numbers of a state
 
 template <typename T>
@@ -31,8 +27,9 @@ struct StreamShared {
   float squares[2][kStreamWarps];
   uint64_t full[kStages];
 };
+static_assert(sizeof(StreamShared<float>) == kStreamSharedBytes &&
+              sizeof(StreamShared<uint16_t>) == kStreamSharedBytes);
 
-inline constexpr int kSplitBlocks = 4;  // of a cluster, for one head
 inline constexpr int kSplitWarps = kStreamWarps / kSplitBlocks;
 template <typename T>
 struct SplitShared {

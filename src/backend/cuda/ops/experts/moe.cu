@@ -413,7 +413,7 @@ template <ExpertPart kPart>
 void run(const ExpertArgs& args, const Launcher& launcher) {
   for (const ExpertsPlans plans = select_experts(kPart, args, launcher.card);
        const ExpertsPlan& plan : plans.all()) {
-    if (launcher.log != nullptr) launcher.log->add(launcher.step, plan.text(), plan.weight_bytes);
+    log_launch(launcher, plan, {.weights = plan.weight_bytes});
     switch (plan.kernel) {
       case ExpertKernel::row:
         kPart == ExpertPart::gate_up ? launch_row_gate_up(args, launcher)

@@ -277,7 +277,7 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
   for (const LinearPlans plans = select_linear(args, launcher.card);
        const LinearPlan& plan : plans.all()) {
     const LinearArgs some = outputs_of(args, plan);
-    if (launcher.log != nullptr) launcher.log->add(launcher.step, plan.text(), plan.weight_bytes);
+    log_launch(launcher, plan, {.weights = plan.weight_bytes});
     switch (plan.kernel) {
       case LinearKernel::row:
         linear_row(some, plan, launcher);

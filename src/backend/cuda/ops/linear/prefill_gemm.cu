@@ -1,11 +1,9 @@
 // Launches of the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores; reached
 // on an H200: 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts). docs/kernels/prefill.md.
-#include <algorithm>
-
-#include "backend/cuda/ops/linear/linear_shapes.h"
-#include "backend/cuda/ops/linear/prefill_gemm.h"
+#include "backend/cuda/ops/linear/linear_select.h"
 #include "backend/cuda/ops/linear/prefill_gemm_tile.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
@@ -21,26 +19,26 @@ __global__ __launch_bounds__(GemmBlock<kFormat, kOutput, kWgmma, kBlocks>::kThre
   block.run();
 }
 
-struct Choice {
-  void (*kernel)(GemmArgs);
-  int threads;
-  int shared_bytes;
-};
+using GemmKernel = void (*)(GemmArgs);
 
-template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
-Choice choice() {
-  using Block = GemmBlock<kFormat, kOutput, kWgmma, kBlocks>;
-  return {gemm_kernel<kFormat, kOutput, kWgmma, kBlocks>, Block::kThreads, Block::kSharedBytes};
-}
-
-Choice choose(const PrefillGemm& gemm, const Architecture& card) {
-  return with_layout(gemm.weight.format, gemm.weight.layout, [&]<Format kFormat, bool kBlocks>() {
+GemmKernel kernel_of(const PrefillGemmPlan& plan) {
+  const auto layout = plan.factors == PrefillGemmPlan::Factors::blocks ? FactorLayout::block128
+                                                                       : FactorLayout::scalar;
+  return with_layout(plan.format, layout, [&]<Format kFormat, bool kBlocks>() {
     return with_value<GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu>(
-        gemm.output, [&]<GemmOutput kOutput>() {
-          return card.has_wgmma() ? choice<kFormat, kOutput, true, kBlocks>()
-                                  : choice<kFormat, kOutput, false, kBlocks>();
+        plan.output, [&]<GemmOutput kOutput>() {
+          return plan.matrix == PrefillGemmPlan::Matrix::wgmma
+                     ? gemm_kernel<kFormat, kOutput, true, kBlocks>
+                     : gemm_kernel<kFormat, kOutput, false, kBlocks>;
         });
   });
+}
+
+/// Bytes of the matrices, each read once; of experts, of one of them for each tile of rows.
+int64_t bytes_of(const PrefillGemm& gemm) {
+  const int64_t matrices = gemm.tiles == nullptr ? 1 : ceil_div(gemm.rows, kTileTokens);
+  return weight_bytes(gemm.weight, matrices) +
+         (gemm.output == GemmOutput::swiglu ? weight_bytes(gemm.up, matrices) : 0);
 }
 
 }  // namespace
@@ -49,9 +47,9 @@ void prefill_gemm_prepare(const Architecture& card) {
   for (const auto format : {Format::bf16, Format::fp8, Format::nvfp4})
     for (const auto output : {GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu})
       for (const auto factors : {FactorLayout::scalar, FactorLayout::block128}) {
-        const Choice it =
-            choose({.weight = {.format = format, .layout = factors}, .output = output}, card);
-        allow_shared(it.kernel, it.shared_bytes);
+        const PrefillGemmPlan plan = select_prefill_gemm(
+            {.weight = {.format = format, .layout = factors}, .output = output}, card);
+        allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 
@@ -68,11 +66,10 @@ void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher) {
                 .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
                 .rows_per_tile = paired ? kTileRows / 2 : kTileRows};
   args.row_tiles = (w.rows + args.rows_per_tile - 1) / args.rows_per_tile;
-  const Choice it = choose(gemm, launcher.card);
-  int blocks = launcher.card.multiprocessors;
-  if (gemm.tiles == nullptr) blocks = std::min(blocks, args.token_tiles * args.row_tiles);
-  launch(it.kernel, launcher.in_order(), static_cast<unsigned>(blocks),
-         static_cast<unsigned>(it.threads), static_cast<size_t>(it.shared_bytes), args);
+  const PrefillGemmPlan plan = select_prefill_gemm(gemm, launcher.card);
+  log_launch(launcher, plan, {.weights = bytes_of(gemm)});
+  launch(kernel_of(plan), launcher.in_order(), static_cast<unsigned>(plan.blocks),
+         static_cast<unsigned>(plan.threads), static_cast<size_t>(plan.shared_bytes), args);
 }
 
 }  // namespace nibble::cuda

@@ -1,8 +1,10 @@
 // Routing and sorting. Bound: latency; the logits of T = 8192 and E = 256 are 8 MB.
 #include "backend/cuda/ops/linear/linear_shapes.h"
 #include "backend/cuda/ops/route/choose.cuh"
-#include "backend/cuda/ops/route/prompt_route.h"
+#include "backend/cuda/ops/route/route_select.h"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 namespace {
@@ -120,12 +122,11 @@ __global__ __launch_bounds__(kSortThreads) void scatter_kernel(RouteSort sort) {
 }  // namespace
 
 void route_top_k(const RouteTopK& route, const Launcher& launcher) {
-  CHECK(route.experts <= kRouteExpertsMax && route.top_k <= kRouteTopKMax, route.top_k, " of ",
-        route.experts, " experts");
+  const RoutePlan plan = select_route(route);
+  log_launch(launcher, plan, {});
   if (route.rows == 0) return;
-  const auto kernel = route.experts <= 32    ? top_k_kernel<1>
-                      : route.experts <= 256 ? top_k_kernel<8>
-                                             : top_k_kernel<kRouteExpertsMax / 32>;
+  const auto kernel = with_value<1, 8, kRouteExpertsMax / 32>(
+      plan.lane_experts, [&]<int kPerLane>() { return top_k_kernel<kPerLane>; });
   launch(kernel, launcher.in_order(), static_cast<unsigned>(ceil_div(route.rows, kChooseWarps)),
          kChooseWarps * 32, 0, route);
 }

@@ -3,16 +3,16 @@
 // order: what an expert returns for a row does not depend on its neighbours). Where clusters exist
 // (compute capability 9.0), the rows are spread over the blocks of one; else one block has all.
 #include "backend/cuda/ops/route/choose.cuh"
+#include "backend/cuda/ops/route/route_select.h"
 #include "backend/cuda/ptx/cluster.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "base/check.h"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kClusterBlocks = 8;
 constexpr int kItemRows = 8;  // of one item
 static_assert(kThreads >= kRouteExpertsMax);
 
@@ -100,14 +100,13 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
 }  // namespace
 
 void route(const RouteArgs& args, const Launcher& launcher) {
-  CHECK(
-      args.rows <= kRouteRowsMax && args.experts <= kRouteExpertsMax && args.top_k <= kRouteTopKMax,
-      args.rows, " rows, ", args.top_k, " of ", args.experts, " experts");
+  const RoutePlan plan = select_route(args, launcher.card);
+  log_launch(launcher, plan, {});
   Launcher cluster = launcher;
-  if (launcher.card.overlaps()) cluster.cluster = min(args.rows, kClusterBlocks);
-  const auto bytes = sizeof(uint32_t) * static_cast<size_t>(args.rows) * args.top_k;
-  launch(args.experts <= 256 ? route_kernel<8> : route_kernel<kRouteExpertsMax / 32>, cluster,
-         static_cast<unsigned>(cluster.cluster), kThreads, bytes, args);
+  cluster.cluster = plan.cluster;
+  launch(plan.lane_experts == 8 ? route_kernel<8> : route_kernel<kRouteExpertsMax / 32>, cluster,
+         static_cast<unsigned>(plan.cluster), kThreads, static_cast<size_t>(plan.shared_bytes),
+         args);
 }
 
 }  // namespace nibble::cuda
