@@ -25,10 +25,10 @@ __device__ __forceinline__ uint32_t move_matrix_transposed(uint32_t x) {
   return y;
 }
 
-/// The 16-bit type of the operands of a product.
+/// The operands of a product have one of two 16-bit types.
 enum class Operands : uint8_t { bf16, f16 };
 
-/// d [16, 8] += a [16, 16] b [16, 8] in F32.
+/// Adds a [16, 16] times b [16, 8] to d [16, 8] in F32.
 template <Operands kOperands = Operands::bf16>
 __device__ __forceinline__ void mma_16x8x16(float* d, uint32_t a0, uint32_t a1, uint32_t a2,
                                             uint32_t a3, uint32_t b0, uint32_t b1) {

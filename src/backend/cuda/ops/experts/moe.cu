@@ -22,8 +22,8 @@ struct Plan {
   int32_t warps_per_tile = 0;
 };
 
-/// One tile (of gate_up 8 rows of gate and the same 8 of up, of down 16 rows) of one expert, or of
-/// the shared matrix (expert -1).
+/// An item is one tile (of gate_up 8 rows of gate and the same 8 of up, of down 16 rows) of one
+/// expert, or of the shared matrix (expert -1).
 struct Item {
   int expert = -1;
   int tile = 0;
@@ -54,7 +54,7 @@ __device__ __forceinline__ int low_row(const Item& item, int g) {
   return kPart == ExpertPart::gate_up ? 8 * item.tile + g : 16 * item.tile + g;
 }
 
-/// The rows a lane reads of an item's tile.
+/// ItemRows has the rows that a lane reads of an item's tile.
 struct ItemRows {
   RowPointers low, high;
 };
@@ -77,7 +77,7 @@ __device__ __forceinline__ void load_item(const Plan& plan, const Item& item, in
   load_slice<kFormat>(rows.low, rows.high, slice, raw);
 }
 
-/// The input row and the output row of token `index` of an item.
+/// Return the input row and the output row of token `index` of an item.
 template <ExpertPart kPart>
 __device__ __forceinline__ int64_t output_row(const ExpertArgs& a, const Item& item, int index) {
   if (item.expert < 0) return a.shared_begin + index;
@@ -90,20 +90,21 @@ __device__ __forceinline__ int64_t input_row(const ExpertArgs& a, const Item& it
   return item.expert < 0 ? index : row / a.top_k;
 }
 
-__device__ __forceinline__ const float* factors_of(const DeviceLinear& w, int expert) {
-  return w.factors + max(expert, 0) * w.factor_stride;
+__device__ __forceinline__ int64_t first_factor(const DeviceLinear& w, int expert) {
+  return max(expert, 0) * w.factor_stride;
 }
 __device__ __forceinline__ float row_factor(const DeviceLinear& w, int expert, int row) {
-  return plain_factor(w, factors_of(w, expert), row);
+  return plain_factor(w, first_factor(w, expert), row);
 }
 
-/// Factors of the 128-column halves of a slice. gate_up: gate's in the tile's low rows and up's in
-/// its high rows would differ, so block scales are applied to each half of the sums.
+/// Reads the factors of the 128-column halves of a slice. Those of gate in the low rows of a tile
+/// and of up in its high rows would differ, so block scales are applied to each half of the sums.
 template <ExpertPart kPart>
 __device__ __forceinline__ void block_factors(const DeviceLinear& w, const Item& item, int slice,
                                               float (&factors)[2]) {
   factors[0] = factors[1] = 1.0F;
-  block_factors(w, factors_of(w, item.expert), low_row<kPart>(item, 0), slice, factors);
+  block_factors(w, w.factors + first_factor(w, item.expert), low_row<kPart>(item, 0), slice,
+                factors);
 }
 
 template <ExpertPart kPart, Format kFormat>
@@ -130,7 +131,8 @@ __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item
 
 using Sums = float[kWarps][kTokens][17];
 
-/// The place at which a thread writes one row of a tile, computed before the sums are there.
+/// A Destination is the place at which a thread writes one row of a tile, computed before the sums
+/// are there.
 struct Destination {
   Item item;
   int row = 0;  // of the tile
@@ -303,7 +305,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   const ExpertArgs& a = plan.args;
   const int lane = threadIdx.x % 32;
   const int stride = gridDim.x * kWarps;
-  // Neighbouring warps of a block take neighbouring tiles; blocks take far ones.
+  // Adjacent warps of a block take adjacent tiles, and blocks take tiles that are far apart.
   int flat = blockIdx.x * kWarps + threadIdx.x / 32;
   wait_for_inputs();
   const int active = plan.routed_tiles == 0 ? 0 : *a.routing.active_count;

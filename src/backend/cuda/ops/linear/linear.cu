@@ -1,9 +1,9 @@
-// linear(): runs the plans of linear_select.h, and the kernels for rows of more than 16 slices,
-// whose inputs no block can hold. Work is cut into tiles of 16 rows of W. split: a block of 8 or 16
-// warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums are
-// added in their order; many loads in flight for one short product. chain: a warp takes a tile and
-// makes the same sums alone, the next slice on its way; for much work. Both give the same bits.
-// Bound: the bytes of W.
+// This file runs the plans of linear_select.h, and has the kernels for rows of more than 16 slices,
+// whose inputs no block has room for. Work is cut into tiles of 16 rows of W. split: a block of 8
+// or 16 warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums
+// are added in their order; it has many loads in flight for one short product. chain: a warp takes
+// a tile and makes the same sums alone, while it loads the next slice; it is for much work. Both
+// give the same bits. Bound: the bytes of W.
 #include "backend/cuda/ops/linear/linear_resident.h"
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/ops/linear/resident.cuh"
@@ -62,7 +62,7 @@ __device__ __forceinline__ void put(const LinearOutput& out, int token, int row,
   *y = out.finish == Finish::add ? __fadd_rn(*y, value) : value;
 }
 
-/// The row of x of the tokens a lane multiplies.
+/// Finds the rows of x of the tokens that a lane multiplies.
 template <int kTiles>
 __device__ __forceinline__ void find_inputs(const Plan& plan, int row_begin,
                                             const uint16_t* (&x)[kTiles]) {
@@ -128,14 +128,13 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
       float total = 0.0F;
       for (int w = 0; w < plan.warps_per_tile; ++w)
         total += sums[t * plan.warps_per_tile + w][token][o % kRowTile];
-      put(of.out, row_begin + token, row,
-          __fmul_rn(total, plain_factor(of.out.weight, of.out.weight.factors, row)));
+      put(of.out, row_begin + token, row, __fmul_rn(total, plain_factor(of.out.weight, 0, row)));
     }
     __syncthreads();
   }
 }
 
-/// Lane (g, t) holds rows g, g + 8 of tokens 2t, 2t + 1.
+/// Lane (g, t) has rows g and g + 8 of tokens 2t and 2t + 1.
 template <int kTiles>
 __device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment& segment, int tile,
                                            int row_begin, const float (&total)[kTiles][4]) {
@@ -144,7 +143,7 @@ __device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment
   for (int half = 0; half < 2; ++half) {
     const int row = (tile - segment.tile_begin) * kRowTile + lane / 4 + 8 * half;
     if (row >= segment.out.weight.rows) continue;
-    const float factor = plain_factor(segment.out.weight, segment.out.weight.factors, row);
+    const float factor = plain_factor(segment.out.weight, 0, row);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
 #pragma unroll
@@ -262,7 +261,7 @@ void linear_long(const LinearArgs& args, const LinearPlan& chosen, const Launche
   });
 }
 
-/// The outputs of one launch.
+/// Returns the outputs of one launch.
 LinearArgs outputs_of(const LinearArgs& args, const LinearPlan& plan) {
   LinearArgs some = args;
   some.count = 0;

@@ -25,7 +25,7 @@ struct ResidentGroup {
 __device__ __forceinline__ const LinearSegment& segment_of(const ResidentGroup& group, int tile) {
   return segment_of(group.segments, group.count, tile);
 }
-/// A block's steps are neighbours: those from its first to the next block's.
+/// A block's steps are adjacent: those from its first to the next block's.
 __device__ __forceinline__ int first_step(const ResidentGroup& group, int block) {
   const int each = group.steps / group.blocks;
   return block * each + min(block, group.steps - each * group.blocks);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void load_slice_of(const ResidentGroup& group, int ti
   load_slice<kFormat>(row_of<kFormat>(w, min(low, w.rows - 1)),
                       row_of<kFormat>(w, min(low + 2, w.rows - 1)), slice, raw);
 }
-/// The factors of a slice of FP8 weights with a factor for each 128 columns.
+/// Reads the factors of a slice of FP8 weights with a factor for each 128 columns.
 __device__ __forceinline__ void block_factors(const ResidentGroup& group, int tile, int slice,
                                               float (&factors)[2]) {
   const LinearSegment& segment = segment_of(group, tile);
@@ -49,14 +49,14 @@ __device__ __forceinline__ void block_factors(const ResidentGroup& group, int ti
   block_factors(w, w.factors, (tile - segment.tile_begin) * kRowTile, slice, factors);
 }
 
-/// Over at most blocks_max blocks for each group of tokens.
+/// Spreads a group over at most blocks_max blocks for each group of tokens.
 inline void spread(ResidentGroup& group, int per_step, int blocks_max) {
   group.per_step = per_step;
   group.steps = ceil_div(group.tiles, per_step);
   group.blocks = blocks_max < 1 ? 1 : blocks_max < group.steps ? blocks_max : group.steps;
 }
 
-/// A launch: those of the first output's format, and those behind them in BF16, if any.
+/// A launch has the outputs of the first one's format, and after them those in BF16, if any.
 struct ResidentPlan {
   ResidentGroup first, second;
   const uint16_t* x = nullptr;
@@ -115,7 +115,7 @@ __device__ __forceinline__ ResidentAhead look_ahead(const LinearOutput& out, int
   to.y = y;
   return to;
 }
-/// `total`: the slices' sums, added.
+/// Writes an output; `total` is the sum over its slices.
 template <bool kConvolves>
 __device__ __forceinline__ void write_output(const ResidentAhead& to, float total,
                                              const ConvolveOutput& convolution,

@@ -21,7 +21,7 @@ __device__ __forceinline__ uint32_t load_weights_2(const uint8_t* from) {
   return __ldg(reinterpret_cast<const unsigned short*>(from));
 }
 
-/// The pairs of a laid word (code_words.h) times `scale`.
+/// Multiplies the pairs of a word of reordered codes (code_words.h) by `scale`.
 __device__ __forceinline__ void widen_e2m1(uint32_t word, uint32_t scale, uint32_t (&out)[4]) {
   const E2m1Pairs pairs = e2m1_pairs(word);
 #pragma unroll
@@ -35,14 +35,15 @@ __device__ __forceinline__ uint32_t nvfp4_multiplier(uint32_t e4m3) {
   constexpr uint32_t k2p119 = 0x7B007B00U;
   return multiply_pair(multiply_pair(e4m3 * 0x00100010U, k2p119), k2p119);
 }
-/// The multiplier of the sums of a row of a matrix whose factors are at `f`, with what widened
-/// codes leave out; the factors of 128 x 128 blocks are not in it.
-__device__ __forceinline__ float plain_factor(const DeviceLinear& w, const float* f, int row) {
-  if (w.layout == FactorLayout::row) return f[row];
+/// Returns the multiplier of the sums of a row, with what widened codes leave out; the factors of
+/// 128 x 128 blocks are not in it. The factors of the matrix begin `begin` floats after the first.
+__device__ __forceinline__ float plain_factor(const DeviceLinear& w, int64_t begin, int row) {
+  if (w.layout == FactorLayout::row) return w.factors[begin + row];
   if (w.layout != FactorLayout::scalar) return 1.0F;
-  return w.format == Format::nvfp4 ? f[0] * kNvfp4Unscale : f[0];
+  return w.format == Format::nvfp4 ? w.factors[begin] * kNvfp4Unscale : w.factors[begin];
 }
-/// The factors of a slice of FP8 weights in row `row`, if each 128 x 128 block has one; at `f`.
+/// Reads the factors of a slice of FP8 weights in row `row`, if each 128 x 128 block has one; those
+/// of the matrix are at `f`.
 __device__ __forceinline__ void block_factors(const DeviceLinear& w, const float* f, int row,
                                               int slice, float (&factors)[2]) {
   if (w.layout != FactorLayout::block128) return;
@@ -51,7 +52,7 @@ __device__ __forceinline__ void block_factors(const DeviceLinear& w, const float
   factors[1] = f[1];
 }
 
-/// The pairs of two laid words of E4M3 codes.
+/// Returns the pairs of two words of reordered E4M3 codes.
 __device__ __forceinline__ void widen_e4m3(uint32_t first, uint32_t second, uint32_t (&out)[4]) {
   constexpr uint32_t k2p120 = 0x7B807B80U;
 #pragma unroll
@@ -59,7 +60,7 @@ __device__ __forceinline__ void widen_e4m3(uint32_t first, uint32_t second, uint
     out[j] = multiply_pair(e4m3_pairs(j < 2 ? first : second).of[j % 2], k2p120);
 }
 
-/// The rows of a matrix that a lane reads.
+/// RowPointers has the rows of a matrix that a lane reads.
 struct RowPointers {
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;  // nvfp4
@@ -140,7 +141,7 @@ __device__ __forceinline__ void widen_row(const uint4* raw, int unit, uint32_t s
   }
 }
 
-/// The codes of a unit's A fragments: 8 columns of rows g and g + 8.
+/// UnitRows has the codes of a unit's A fragments: 8 columns of rows g and g + 8.
 struct UnitRows {
   uint32_t low[4], high[4];
 };
@@ -153,9 +154,9 @@ __device__ __forceinline__ void widen_unit(const RawSlice<kLoads>& raw, int unit
   widen_row<kFormat>(raw.high, unit, high_scale, rows.high);
 }
 
-/// acc[j] += rows x tokens of n-tile j over the slice. x[j]: the row of token g of n-tile j, moved
-/// to the first column of the slice. factors: scales of the two 128-column halves (fp8; 1 where
-/// there are none).
+/// Adds rows x tokens of n-tile j over the slice to acc[j]. x[j] is the row of token g of n-tile j,
+/// moved to the first column of the slice. `factors` are the scales of the two 128-column halves
+/// (fp8; 1 where there are none).
 template <Format kFormat, int kLoads, int kTiles>
 __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
                                                const uint16_t* const (&x)[kTiles],
@@ -164,7 +165,7 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
   uint32_t high_scale[2] = {};
   float part[kTiles][4];
   constexpr int kUnits = slice_columns(kFormat) / 32;
-  uint4 now[kTiles];  // x of this unit; that of the next is on its way
+  uint4 now[kTiles];  // x of this unit; that of the next is being loaded
 #pragma unroll
   for (int j = 0; j < kTiles; ++j)
     now[j] = *reinterpret_cast<const uint4*>(x[j] + unit_column<kFormat>(0));
