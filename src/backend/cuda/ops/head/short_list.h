@@ -1,4 +1,12 @@
-// Short lists of logits on the device: launches and the plain result that the host reads.
+// The short list of each row of logits [V], which is usually all that sampling needs
+// (model/short_list.h): the kListTokens best sampleable tokens, best first, ties to the lower one.
+//   rest, total: the sums of exp((logit - best) / T) over the sampleable tokens not listed, and all
+//   drawn: the kListGroup logits among which the draw u falls; before: the mass of those below
+//
+//   Oracle: OwnedShortList in double (bench/cuda/short_list_check.cc). Bytes moved: the logits
+//   once, 4 V for each row, and the groups twice. Workspace: `groups`. Any number of rows, V up to
+//   kListVocabMax; a row's bits do not depend on the others. `groups` and `lists` overlap neither
+//   the logits nor each other.
 #pragma once
 
 #include <cstdint>
