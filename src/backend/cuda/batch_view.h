@@ -5,7 +5,7 @@
 
 namespace nibble::cuda {
 
-/// A RowDraw on the device.
+/// A DrawView is a RowDraw on the device.
 struct DrawView {
   float scale;  // log2(e) / temperature
   float u;
@@ -19,7 +19,8 @@ struct Extent {
   bool single_rows() const { return rows == sequences; }
 };
 
-/// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
+/// A BatchView is a Batch on the device. Generated rows come first; a row of no sequence is
+/// padding.
 struct BatchView {
   int32_t rows = 0;
   int32_t sequences = 0;
@@ -40,7 +41,7 @@ struct BatchView {
   Extent extent() const { return {.rows = rows, .sequences = sequences}; }
 };
 
-/// Integers of a batch for each row and each sequence, page tables apart.
+/// These count the integers of a batch for each row and each sequence, without page tables.
 inline constexpr int64_t kBatchRowInts = 10;
 inline constexpr int64_t kBatchSequenceInts = 4;
 

@@ -1,4 +1,4 @@
-// Limits of the kernels.
+// This file has the limits of the kernels.
 #include "backend/cuda/selection.h"
 
 #include <algorithm>

@@ -15,7 +15,7 @@ __device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
   return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
 }
 
-/// The byte of 16-byte chunk `chunk` of row `row` in a tile of tile_bytes.h.
+/// Returns the byte at which 16-byte chunk `chunk` of row `row` begins in a tile of tile_bytes.h.
 __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
   return static_cast<uint32_t>((chunk >> 3) * kTileLines * 128) + swizzled_offset(row, chunk & 7);
 }
@@ -66,25 +66,25 @@ __device__ __forceinline__ void copy_image(uint32_t to, const void* from) {
       copy_async_16(to + i, at + i, 16);
 }
 
-/// Left operand [16, 16]: rows row0.., columns column0.. of a tile.
+/// Loads the left operand [16, 16] that has rows row0.. and columns column0.. of a tile.
 __device__ __forceinline__ void load_left(uint32_t (&a)[4], uint32_t tile, int row0, int column0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   load_matrix_4(a, tile + tile_offset(row0 + (lane & 15), (column0 >> 3) + (lane >> 4)));
 }
-/// Left operand [16, 16] = tile^T: rows of the operand are columns of the tile.
+/// Loads the left operand [16, 16] = tile^T: the rows of the operand are columns of the tile.
 __device__ __forceinline__ void load_left_transposed(uint32_t (&a)[4], uint32_t tile, int row0,
                                                      int column0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int tile_row = column0 + (lane & 7) + (lane >> 4 << 3);
   load_matrix_4_transposed(a, tile + tile_offset(tile_row, (row0 >> 3) + (lane >> 3 & 1)));
 }
-/// Right operand [16 (k), 16 (n)] = tile^T: n counts rows of the tile, k its columns.
+/// Loads the right operand [16 (k), 16 (n)] = tile^T: n counts rows of the tile, k its columns.
 __device__ __forceinline__ void load_right_rows(uint32_t (&b)[4], uint32_t tile, int k0, int n0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int row = n0 + (lane & 7) + (lane >> 4 << 3);
   load_matrix_4(b, tile + tile_offset(row, (k0 >> 3) + (lane >> 3 & 1)));
 }
-/// Right operand [16 (k), 16 (n)]: k counts rows of the tile, n its columns.
+/// Loads the right operand [16 (k), 16 (n)]: k counts rows of the tile, n its columns.
 __device__ __forceinline__ void load_right(uint32_t (&b)[4], uint32_t tile, int k0, int n0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   load_matrix_4_transposed(b, tile + tile_offset(k0 + (lane & 15), (n0 >> 3) + (lane >> 4)));

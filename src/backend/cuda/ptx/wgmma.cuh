@@ -61,8 +61,8 @@ enum class Accumulate : uint8_t { always, if_asked };
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48," \
   "%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
-/// The first 4 kN8 numbers of d, [64, 8 kN8], (+)= a [64, 16] from registers, b [16, 8 kN8] from
-/// shared memory.
+/// Adds a [64, 16] from registers times b [16, 8 kN8] from shared memory to d [64, 8 kN8], the
+/// first 4 kN8 numbers of the array.
 template <int kN8, Accumulate kAccumulate, int kNumbers>
 __device__ __forceinline__ void wgmma_bf16(float (&d)[kNumbers], const uint32_t (&a)[4], uint64_t b,
                                            int accumulate = 1) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor_columns(uint32_t address, i
          ((address & 0x3FFFF) >> 4);
 }
 
-/// d [64, 64] (+)= a [64, 16] b [16, 64], both from shared memory, K along the lines.
+/// Adds a [64, 16] times b [16, 64], both from shared memory with K along the lines, to d [64, 64].
 __device__ __forceinline__ void wgmma_bf16_shared(float (&d)[32], uint64_t a, uint64_t b,
                                                   int accumulate) {
   asm volatile(
@@ -103,7 +103,8 @@ __device__ __forceinline__ void wgmma_bf16_shared(float (&d)[32], uint64_t a, ui
       : "l"(a), "l"(b), "r"(accumulate));
 }
 
-/// d [64, 256] += a [64, 16] from registers, b [16, 256] from shared memory, N along the lines.
+/// Adds a [64, 16] from registers times b [16, 256] from shared memory, with N along the lines, to
+/// d [64, 256].
 __device__ __forceinline__ void wgmma_bf16_columns(float (&d)[128], const uint32_t (&a)[4],
                                                    uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NIBBLE_SUMS_64

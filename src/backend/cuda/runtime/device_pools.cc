@@ -1,4 +1,4 @@
-// Offsets into the two pools.
+// This file computes offsets into the two pools.
 #include "backend/cuda/runtime/device_pools.h"
 
 #include "model/batch.h"
@@ -6,7 +6,7 @@
 namespace nibble::cuda {
 namespace {
 
-/// The keys or the values of one head in a page.
+/// Returns the bytes that the keys, or the values, of one head take in a page.
 int64_t head_bytes(const ModelConfig& config, KvFormat format) {
   return kPageTokens * kv_line_bytes(format, config.attention.head_dim);
 }

@@ -1,5 +1,5 @@
-// The two cache pools on the device and their page-locked twins in host memory. Layouts:
-// device_weights.h.
+// DevicePools owns the two cache pools on the device and their page-locked counterparts in host
+// memory. device_weights.h has the layouts.
 #pragma once
 
 #include "backend/cuda/runtime/device_memory.h"
@@ -26,7 +26,7 @@ class DevicePools {
   /// `layer` counts layers of its kind.
   KvView kv(int layer) const;
   StateView state(int layer) const;
-  /// Floats of a slot before the inputs of the convolution.
+  /// Returns the floats of a slot that precede the inputs of the convolution.
   static int64_t states_floats(const ModelConfig& config, StateFormat format);
 
   int64_t slot_bytes() const { return slot_bytes_; }

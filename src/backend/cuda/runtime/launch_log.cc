@@ -1,4 +1,4 @@
-// The table, for people.
+// This file writes the table, for people.
 #include "backend/cuda/runtime/launch_log.h"
 
 #include "base/concat.h"
@@ -6,14 +6,15 @@
 namespace nibble::cuda {
 namespace {
 
-/// "0.25 GB", in units of 10^9 bytes.
+/// Returns a text such as "0.25 GB", in units of 10^9 bytes.
 std::string gigabytes(int64_t bytes) {
   std::string text = concat((bytes + 5'000'000) / 10'000'000);
   if (text.size() < 3) text.insert(0, 3 - text.size(), '0');
   return text.insert(text.size() - 2, ".") + " GB";
 }
 
-/// "0.25 GB of weights, 20480 bytes of KV cache a token of context"; empty for no bytes.
+/// Returns a text such as "0.25 GB of weights, 20480 bytes of KV cache a token of context"; it is
+/// empty for no bytes.
 std::string amounts(const LaunchBytes& bytes) {
   std::string out;
   const auto add = [&](int64_t count, std::string text) {

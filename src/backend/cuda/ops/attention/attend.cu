@@ -1,11 +1,11 @@
-// Attention of single rows over paged keys and values, on tensor cores (mma.sync, sm_80 up).
-// Scores: the queries of a KV head are the rows of the left operand, what their rounding leaves 8
-// more. Results: dimensions are the rows, query heads the columns. A block of 4 warps norms and
-// rotates the queries of a row and, where the row's own token is in its split, that token's k and
-// v; takes one split of the history after another (attend_splits.cuh), the next tokens of each warp
-// on their way; attend_combine.cu adds the splits of a row. head_dim up to 256, any number of query
-// heads per KV head. Bound: the bytes of keys and values; reached on an H200 at 131,072 tokens of
-// context: 87 % (BF16), 68 % (FP8).
+// Attention of single rows over paged keys and values, on tensor cores (mma.sync, sm_80 up). In the
+// product of scores the queries of a KV head are rows of the left operand, and what their rounding
+// leaves 8 more; in the product of results dimensions are the rows and query heads the columns. A
+// block of 4 warps norms and rotates the queries of a row and, where the row's own token is in its
+// split, that token's k and v. It takes one split of the history after another (attend_splits.cuh),
+// and each warp loads its next tokens meanwhile; attend_combine.cu adds the splits of a row.
+// head_dim is at most 256, any number of query heads may share a KV head. Bound: the bytes of keys
+// and values; an H200 reaches 87 % (BF16), 68 % (FP8) at 131,072 tokens of context.
 #include "backend/cuda/ops/attention/attend_splits.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/launch_log.h"
@@ -36,9 +36,9 @@ class AttendBlock {
       float out[kWarps][kAttendHeads][kOutStride];
       float heads[kWarps][3][kHeadDimMax];  // before they are operands
     };
-    float2 turns[kPairsMax];  // of the row
+    float2 rotations[kPairsMax];  // of the row
     SplitTable table;
-    KvSplit splits[2];  // the one in work and the next, by turns
+    KvSplit splits[2];  // the one in work and the next, alternately
   };
 
   __device__ AttendBlock(const AttentionArgs& a, const AttendLaunch& launch, Shared& shared)
@@ -59,7 +59,7 @@ class AttendBlock {
     // Pages hold what earlier passes wrote, so they are read ahead of the inputs.
     bool loaded = launch_.fresh && first_of(walk) < walk.end;
     if (loaded) look_ahead(walk);
-    take_turns(first.row);
+    load_rotations(first.row);
     __syncthreads();
     wait_for_inputs();
 #pragma unroll 1
@@ -84,12 +84,12 @@ class AttendBlock {
     if (threadIdx.x == 0) shared_.splits[number % 2] = split;
     return split;
   }
-  /// This warp's first token.
+  /// Returns the first token of this warp.
   __device__ __forceinline__ int first_of(const Walk& walk) const {
     return walk.begin + warp_ * Step::kTokens;
   }
 
-  /// The next tokens to load; their page is looked up here.
+  /// Sets the tokens that are loaded next, and looks up their page.
   __device__ __forceinline__ void aim(Walk& walk, int first) {
     line_ = line_of(a_, walk, first, line_bytes());
     tokens_ = min(Step::kTokens, min(walk.end, walk.own) - first);
@@ -106,7 +106,7 @@ class AttendBlock {
     load_keys(1);
     load_values(0);
   }
-  /// The first step on its way, the second into the L2.
+  /// Begins to load the first step, and fetches the second into the L2.
   __device__ __forceinline__ void look_ahead(Walk& walk) {
     begin_loads(walk);
     const int second = first_of(walk) + kBlockTokens;
@@ -121,10 +121,11 @@ class AttendBlock {
     }
   }
 
-  /// For the rotations of a row; a barrier must follow.
-  __device__ __forceinline__ void take_turns(int row) {
+  /// Loads the rotations of a row; a barrier must follow.
+  __device__ __forceinline__ void load_rotations(int row) {
     const auto pair = static_cast<int>(threadIdx.x);
-    if (pair < a_.rope.pairs) shared_.turns[pair] = turn_of(a_, launch_.row_begin + row, pair);
+    if (pair < a_.rope.pairs)
+      shared_.rotations[pair] = rotation_of(a_, launch_.row_begin + row, pair);
   }
   /// Loads the queries of a split's row if they change, and the row's own token if it is here.
   __device__ __forceinline__ void take_row(const KvSplit& split, bool first, const Walk& walk) {
@@ -149,7 +150,7 @@ class AttendBlock {
       k_weight = load_head(a_.k_norm, head_dim());
     }
     if (own && warp_ == 1) heads[2] = load_head(a_.v + kv_at, head_dim());
-    if (changes && !first) take_turns(split.row);
+    if (changes && !first) load_rotations(split.row);
     auto& before = shared_.heads[warp_];
     if (changes) {
       norm_head(a_, q_weight, heads[0], before[0]);
@@ -157,8 +158,8 @@ class AttendBlock {
     }
     if (own && warp_ == 0) norm_head(a_, k_weight, heads[2], before[2]);
     __syncthreads();
-    if (changes) rotate_heads<2>(a_.rope.pairs, shared_.turns, before[0]);
-    if (own && warp_ == 0) rotate_heads<1>(a_.rope.pairs, shared_.turns, before[2]);
+    if (changes) rotate_heads<2>(a_.rope.pairs, shared_.rotations, before[0]);
+    if (own && warp_ == 0) rotate_heads<1>(a_.rope.pairs, shared_.rotations, before[2]);
     __syncwarp();
     if (changes) {
       store_query(before[0], warp_);
@@ -168,7 +169,8 @@ class AttendBlock {
     if (own && warp_ < 2) store_own(split, walk, heads[2]);
     __syncthreads();
   }
-  /// A query as a left operand: its numbers in row `head`, what their rounding leaves in 8 + head.
+  /// Stores a query as a left operand: its numbers in row `head`, what their rounding leaves in row
+  /// 8 + head.
   __device__ __forceinline__ void store_query(const float* from, int head) {
     const float scale = rsqrtf(static_cast<float>(head_dim())) * kLog2E;
 #pragma unroll
@@ -186,7 +188,7 @@ class AttendBlock {
           make_uint4(low, Elements::rest(x[0], x[1], low), high, Elements::rest(x[2], x[3], high));
     }
   }
-  /// k (warp 0) or v (warp 1) of the own token, for this block and into its page.
+  /// Stores k (warp 0) or v (warp 1) of the row's own token for this block and in its page.
   __device__ __forceinline__ void store_own(const KvSplit& split, const Walk& walk,
                                             const HeadPart& head) {
     store_head<kFormat>(shared_.own[warp_], head,
@@ -197,7 +199,8 @@ class AttendBlock {
     store_head<kFormat>((warp_ == 0 ? a_.kv.keys : a_.kv.values) + line, head, head_dim());
   }
 
-  /// The tokens of this warp; what follows them is on its way when it returns true.
+  /// Computes the tokens of this warp; when it returns true, those that follow them are being
+  /// loaded.
   __device__ __forceinline__ bool go(Walk& walk, Walk& next, bool loaded) {
     highest_ = -INFINITY;
     total_ = 0.0F;
@@ -240,7 +243,8 @@ class AttendBlock {
     }
   }
 
-  /// s: head g, tokens 8e + 2q, + 1 of a group of 16. Two sums each, added at the end.
+  /// Computes the scores s of head g and tokens 8e + 2q, + 1 of a group of 16. Each is two sums,
+  /// which are added at the end.
   __device__ __forceinline__ void score(int group, float (&s)[2 * kGroups][2]) const {
     float sums[2][2][4] = {};
 #pragma unroll
@@ -261,7 +265,8 @@ class AttendBlock {
             (sums[e][0][i] + sums[e][1][i]) + (sums[e][0][i + 2] + sums[e][1][i + 2]);
   }
 
-  /// Scores to weights relative to the running maximum. left: tokens from the first on.
+  /// Turns scores into weights relative to the running maximum. `left` is the number of tokens from
+  /// the first on.
   __device__ __forceinline__ void softmax(float (&s)[2 * kGroups][2], int left,
                                           uint32_t (&weights)[kGroups][kParts][2]) {
     float top = -INFINITY;
@@ -301,7 +306,7 @@ class AttendBlock {
     }
   }
 
-  /// The values of one half, as load_values() has them.
+  /// Multiplies the values of one half, as load_values() has them.
   template <int kHalf>
   __device__ __forceinline__ void accumulate(const uint32_t (&weights)[kGroups][kParts][2]) {
     constexpr int kGroup = kGroups == 2 ? kHalf : 0;
@@ -318,7 +323,7 @@ class AttendBlock {
     }
   }
 
-  /// Adds up the warps in order.
+  /// Adds up the results of the warps in their order.
   __device__ __forceinline__ void write(const KvSplit& split) {
     const float total = quad_sum(total_);
     if (q_ == 0)
@@ -338,7 +343,7 @@ class AttendBlock {
     if (head < split.heads) add_warps(split, head);
     __syncthreads();
   }
-  /// kHeadThreads threads add up one head.
+  /// Adds up one head by kHeadThreads threads.
   __device__ __forceinline__ void add_warps(const KvSplit& split, int head) const {
     float highest = -INFINITY;
 #pragma unroll
@@ -385,7 +390,7 @@ class AttendBlock {
   float highest_, total_;       // of head g; of this lane's tokens
 };
 
-/// Grid: blocks that take neighbouring splits each.
+/// Each block of the grid takes adjacent splits.
 template <KvFormat kFormat, int kDim, bool kExact>
 __global__ void __launch_bounds__(kThreads, kAttendSmBlocks)
     attend_kernel(const __grid_constant__ AttentionArgs a,

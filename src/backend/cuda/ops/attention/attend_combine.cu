@@ -39,7 +39,7 @@ __device__ __forceinline__ void weigh_splits(const AttentionArgs& a, uint8_t* fi
   if (lane == 0) *total = sum;
 }
 
-/// One block per head and row.
+/// A block computes one head of one row.
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const __grid_constant__ AttentionArgs a, int row_begin) {
   __shared__ float weights[kAttendSplitsMax];

@@ -15,18 +15,18 @@ constexpr int kWarps = kThreads / 32;
 
 struct Scratch {
   float q[kHeadDimMax];
-  float2 turns[kPairsMax];
+  float2 rotations[kPairsMax];
   float scores[kPage];
 };
 
-/// The query of a head, by one warp.
+/// Norms and rotates the query of a head; one warp does it.
 __device__ __forceinline__ void take_query(const AttentionArgs& a, int row, const float* from,
                                            Scratch& shared) {
   norm_head(a, load_head(a.q_norm, a.head_dim), load_head(from, a.head_dim), shared.q);
   for (int i = static_cast<int>(threadIdx.x); i < a.rope.pairs; i += 32)
-    shared.turns[i] = turn_of(a, row, i);
+    shared.rotations[i] = rotation_of(a, row, i);
   __syncwarp();
-  rotate_heads<1>(a.rope.pairs, shared.turns, shared.q);
+  rotate_heads<1>(a.rope.pairs, shared.rotations, shared.q);
 }
 
 /// Scores of `count` tokens from `begin` on, a token a warp at a time.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int32_t kFlashBarrierBytes = 64;  // of the wgmma kernel
 
-/// Shared memory of a block of flash_prefill.cu: a tile of queries for each head, then keys and
-/// values of each stage.
+/// Returns the shared memory of a block of flash_prefill.cu, which has a tile of queries for each
+/// head and keys and values of each stage.
 int32_t flash_bytes(int32_t head_dim, int32_t heads, int32_t stages, FlashPlan::Matrix matrix) {
   return (heads + 2 * stages) * tile_bytes(head_dim) +
          (matrix == FlashPlan::Matrix::wgmma ? kFlashBarrierBytes : 0);

@@ -14,7 +14,7 @@ namespace nibble::cuda {
 inline constexpr int kAttendHeads = 8;     // query heads of one pass over the keys
 inline constexpr int kAttendSmBlocks = 2;  // thread blocks of attend.cu that share an SM
 
-/// Attention of generated rows: attend.cu, then attend_combine.cu.
+/// The plan of attention of generated rows, which attend.cu and then attend_combine.cu compute.
 struct AttendPlan {
   KvFormat format = KvFormat::bf16;
   enum class Conversion : uint8_t { none, hardware, software } conversion = Conversion::none;
@@ -40,7 +40,7 @@ AttendPlan select_attend(const AttentionArgs& args, const Architecture& card);
 /// Bytes of keys and values that attention reads for one token of a row's history.
 int64_t attend_token_bytes(const AttentionArgs& args);
 
-/// Attention of prompt rows: flash_prefill.cu.
+/// The plan of attention of prompt rows, which flash_prefill.cu computes.
 struct FlashPlan {
   enum class Matrix : uint8_t { mma_sync, wgmma } matrix = Matrix::mma_sync;
   KvFormat format = KvFormat::bf16;

@@ -1,9 +1,9 @@
-// Online softmax over pages; a warp holds 16 queries of one head, its scores and its result in
-// registers. Two heads of a group share a block's keys and values where shared memory allows.
-// mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where the two warpgroups drift apart:
-// one computes its softmax while the other multiplies. A cache in FP8 is widened to BF16 on its way
-// into shared memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt at the BF16 rate;
-// reached on an H200: 52 % at 8,192 tokens, 62 % at 32,768.
+// Online softmax over pages: a warp has 16 queries of one head, its scores and its result in
+// registers. Two heads of a group share a block's keys and values where shared memory allows. It
+// uses mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where one of two warpgroups
+// computes its softmax while the other multiplies. FP8 pages are widened to BF16 before they are
+// stored in shared memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt at the BF16
+// rate; an H200 reaches 52 % at 8,192 tokens, 62 % at 32,768.
 #include "backend/cuda/ops/attention/attention_select.h"
 #include "backend/cuda/ops/attention/kv_elements.cuh"
 #include "backend/cuda/ptx/shared_tile.cuh"
@@ -98,8 +98,8 @@ class FlashBlock {
 #endif
   }
 #ifdef NIBBLE_HAS_WGMMA
-  /// Tile n into its stage once every warp is done with tile n - 2. Of a cache in FP8 the keys only
-  /// come on their way, into registers.
+  /// Loads tile n into its stage once every warp is done with tile n - 2. Of a cache in FP8 only
+  /// the keys are loaded yet, into registers.
   __device__ void load_apart(int n) {
     if constexpr (kConverts) {
       fetch(in_.kv.keys, n);
@@ -113,7 +113,7 @@ class FlashBlock {
     load(values_at(n), in_.kv.values, n);
     copy_async_arrive(barrier(kValuesFull, n));
   }
-  /// The keys of tile n from registers to their stage; then its values come on their way.
+  /// Moves the keys of tile n from registers to their stage; then it begins to load the values.
   __device__ void convert_keys_apart(int n) {
     barrier_wait(barrier(kKeysEmpty, n), (n >> 1 & 1) ^ 1);
     convert(keys_at(n));
@@ -201,7 +201,8 @@ class FlashBlock {
   }
   __device__ int lines_of(int n) const { return n < tile_.index ? kTileLines : tile_.end; }
 
-  /// Lines past the cached tokens are zero: a probability of zero must meet a finite value.
+  /// Lines past the cached tokens are zero, because zero times a value that is not finite would be
+  /// NaN.
   __device__ void load(uint32_t to, const uint8_t* pool, int n) {
     if constexpr (kConverts) {
       fetch(pool, n);
@@ -221,7 +222,7 @@ class FlashBlock {
       copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
     }
   }
-  /// A tile of E4M3 codes into the registers of the block, 16 a time ...
+  /// Loads a tile of E4M3 codes into the registers of the block, 16 codes at a time.
   __device__ void fetch(const uint8_t* pool, int n) {
     const uint8_t* lines = page_lines(pool, n);
     const int end = lines_of(n) * kDim;
@@ -231,7 +232,7 @@ class FlashBlock {
       codes_[i] = at < end ? *reinterpret_cast<const uint4*>(lines + at) : make_uint4(0, 0, 0, 0);
     }
   }
-  /// ... and from there as BF16 to a tile in shared memory.
+  /// Stores the codes in registers as BF16 in a tile of shared memory.
   __device__ void convert(uint32_t to) const {
 #pragma unroll
     for (int i = 0; i < kCodeLoads; ++i) {
@@ -256,7 +257,7 @@ class FlashBlock {
 
   __device__ int query0() const { return (warp_ & 3) * 16; }
 
-  /// Probabilities of tile n, relative to the running maximum, as left operands.
+  /// Makes the probabilities of tile n, relative to the running maximum, as left operands.
   __device__ void score(int n) {
     float s[8][4] = {};
     const uint32_t queries = base_ + (warp_ >> 2) * kTile;
@@ -380,12 +381,12 @@ class FlashBlock {
   int kv_head_;
   float out_[kDim / 2];
   uint32_t probability_[4][4];
-  uint4 codes_[kCodeLoads];  // of a tile on its way, FP8 alone
+  uint4 codes_[kCodeLoads];  // of the tile that is being loaded, FP8 alone
   float highest_[2] = {-INFINITY, -INFINITY};
   float total_[2] = {0.0F, 0.0F};  // of this lane's keys
 };
 
-/// Grid (tiles, q_heads / kHeads).
+/// The grid is (tiles, q_heads / kHeads).
 template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
 __global__ __launch_bounds__(kHeads * 128,
                              1) void flash_kernel(const __grid_constant__ FlashPrefill flash,

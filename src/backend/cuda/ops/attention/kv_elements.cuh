@@ -27,7 +27,7 @@ __device__ __forceinline__ uint32_t word_at(const uint4& v, int index) {
 template <KvFormat kFormat>
 struct KvElements;
 
-/// With activations f32 alone: kernels of plain F32 arithmetic.
+/// F32 pages exist with activations f32 alone; kernels of plain F32 arithmetic read them.
 template <>
 struct KvElements<KvFormat::f32> {
   using Code = float;
@@ -53,26 +53,27 @@ struct KvElements<KvFormat::bf16> {
   /// BF16 has 8 bits, too few for the weights of a softmax: each is a sum of two operands.
   static constexpr int kWeightParts = 2;
   static constexpr int kChunkTiles = 4;  // of 16 dimensions, of the values in a chunk of 8 lanes
-  /// The copy of pages into shared memory is as they are (flash_prefill.cu).
+  /// True if pages are widened before they are stored in shared memory (flash_prefill.cu).
   static constexpr bool kWidens = false;
 
-  /// Two numbers as operands, and what their rounding leaves.
+  /// The first returns two numbers as operands, the second what their rounding leaves.
   static __device__ __forceinline__ uint32_t pair(float low, float high) {
     return to_bf16_pair(low, high);
   }
   static __device__ __forceinline__ uint32_t rest(float low, float high, uint32_t pair) {
     return to_bf16_pair(low - low_bf16(pair), high - high_bf16(pair));
   }
-  /// The right operand of product s of scores, from a lane's chunks of keys.
+  /// Makes the right operand of product s of scores from a lane's chunks of keys.
   static __device__ __forceinline__ void key_operand(const uint4* chunks, int s, uint32_t (&b)[2]) {
     b[0] = word_at(chunks[s / 2], 2 * (s % 2));
     b[1] = word_at(chunks[s / 2], 2 * (s % 2) + 1);
   }
-  /// Product s and lane q that multiply dimensions d .. d + 3, d a multiple of 4, as 4 s + q.
+  /// Returns the product s and the lane q that multiply dimensions d .. d + 3, as 4 s + q; d is a
+  /// multiple of 4.
   static __device__ __forceinline__ int key_place(int d) {
     return 4 * (d / 32 * 2 + d % 8 / 4) + d % 32 / 8;
   }
-  /// The left operand of tile i of a result, from a word of each of four tokens' chunks.
+  /// Makes the left operand of tile i of a result from a word of each of four tokens' chunks.
   static constexpr int value_chunk(int i) { return i / 4; }
   static constexpr int value_word(int i) { return i % 4; }
   static __device__ __forceinline__ void value_operand(const uint32_t (&t)[4], int,
@@ -133,7 +134,7 @@ struct KvElements<KvFormat::fp8> {
   static __device__ __forceinline__ int out_dims(int i, int g) {
     return i / 8 * 128 + g * 16 + i % 8 * 2;
   }
-  /// Two codes as BF16, which holds them exactly, for the operands of prompts.
+  /// Returns two codes as BF16, which holds them exactly, for the operands of prompts.
   static __device__ __forceinline__ uint32_t to_bf16(uint32_t codes) {
     const float2 wide = __half22float2(__half2(half_of(codes)));
     return to_bf16_pair(wide.x, wide.y);
@@ -143,7 +144,7 @@ struct KvElements<KvFormat::fp8> {
   static __device__ __forceinline__ __half2_raw half_of(uint32_t codes) {
     return __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
   }
-  /// Two codes as F16, the first in the low half.
+  /// Returns two codes as F16, the first in the low half.
   static __device__ __forceinline__ uint32_t widen(uint32_t codes) {
     const __half2_raw wide = half_of(codes);
     return static_cast<uint32_t>(wide.x) | static_cast<uint32_t>(wide.y) << 16;
@@ -155,7 +156,7 @@ template <typename Act>
 decltype(auto) with_kv_format(KvFormat format, const Act& act) {
   return with_value<KvFormat::bf16, KvFormat::fp8>(format, act);
 }
-/// The same for any format.
+/// Does the same for any format.
 template <typename Act>
 decltype(auto) with_any_kv_format(KvFormat format, const Act& act) {
   return with_value<KvFormat::f32, KvFormat::bf16, KvFormat::fp8>(format, act);

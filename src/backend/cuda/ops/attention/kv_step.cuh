@@ -16,7 +16,8 @@
 
 namespace nibble::cuda {
 
-/// 16 bytes at `at` of a line of `bytes` bytes at any address; zero beyond its end.
+/// Loads 16 bytes at `at` of a line of `bytes` bytes that begins at any address; bytes beyond its
+/// end are zero.
 __device__ __forceinline__ uint4 load_16_bytes_within(const uint8_t* line, int at, int bytes) {
   uint32_t words[4] = {};
 #pragma unroll
@@ -25,13 +26,13 @@ __device__ __forceinline__ uint4 load_16_bytes_within(const uint8_t* line, int a
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// Keys and values of one step of a warp: kGroups groups of 16 tokens. kDim: head_dim, or (not
-/// kExact) the next larger 64, 128, 256.
+/// A KvStep has the keys and values of one step of a warp, kGroups groups of 16 tokens. kDim is
+/// head_dim, or (not kExact) the next larger of 64, 128, 256.
 template <KvFormat kFormat, int kDim, bool kExact>
 struct KvStep {
   using Elements = KvElements<kFormat>;
   static constexpr int kBytes = static_cast<int>(kv_line_bytes(kFormat, kDim));
-  static constexpr int kGroups = kBytes == 512 ? 1 : 2;  // so that as many bytes are on their way
+  static constexpr int kGroups = kBytes == 512 ? 1 : 2;  // so that as many bytes are in flight
   static constexpr int kTokens = 16 * kGroups;
   static constexpr int kKeyChunks = kBytes / 64;
   static constexpr int kValueChunks = (kBytes + 127) / 128;
@@ -85,7 +86,7 @@ struct KvStep {
         if (g + 8 * e >= token)
           keys[e][c] = *reinterpret_cast<const uint4*>(code + 64 * c + 16 * q);
   }
-  /// The same for a half of the values, as load_values().
+  /// Does the same for a half of the values, as load_values() divides them.
   __device__ __forceinline__ void replace_values(const uint8_t* code, int token, int half) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     const int q = static_cast<int>(threadIdx.x) % 4;
@@ -100,12 +101,12 @@ struct KvStep {
           values[group][t][c] = *reinterpret_cast<const uint4*>(code + 128 * c + 16 * g);
   }
 
-  /// The right operand of product s of the scores of 8 tokens.
+  /// Makes the right operand of product s of the scores of 8 tokens.
   __device__ __forceinline__ void key_operand(int eight, int s, uint32_t (&b)[2]) const {
     Elements::key_operand(keys[eight], s, b);
   }
-  /// The left operand of tile i of a group's result; its lane's dimensions are out_dims(i) and the
-  /// next.
+  /// Makes the left operand of tile i of a group's result; its lane has dimensions out_dims(i) and
+  /// the next.
   __device__ __forceinline__ void value_operand(int group, int i, uint32_t (&a)[4]) const {
     uint32_t t[4];
 #pragma unroll

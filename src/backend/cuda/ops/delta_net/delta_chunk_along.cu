@@ -1,10 +1,10 @@
-// Along the chunks of a run, one value head and 32 columns of its state a block; the state
-// stays in registers:
+// The kernel along the chunks of a run: a block has one value head and 32 columns of its state,
+// which stays in registers:
 //   R = V - exp(c) (K S)   Vn = T R   O = exp(c) (q S) + P Vn
 //   S = exp(c_last) S + sum_i exp(c_last - c_i) k_i Vn_i^T
 // The diagonals of T and P are applied in F32, which keeps their rounding out of the largest terms.
 // S, R and Vn enter products as high + low BF16 terms, 16 bits of mantissa. A state that is kept in
-// BF16 (T: uint16_t) is rounded behind every chunk, so its low terms are zero and left out. Bound:
+// BF16 (T: uint16_t) is rounded after every chunk, so its low terms are zero and left out. Bound:
 // the chain of chunks, 2.7 us each on an H200: 54 KB through shared memory and four barriers.
 #include "backend/cuda/ops/delta_net/delta_chunk_parts.cuh"
 #include "backend/cuda/ops/delta_net/state_elements.cuh"
@@ -26,7 +26,7 @@ struct AlongShared {
   static constexpr int kV = kT + tile_bytes(kChunk);
   static constexpr int kC = kV + kPart;
   static constexpr int kStage = kC + 1024;
-  /// Tiles of two terms: columns 0..31 high, 32..63 low.
+  /// Tiles of two terms have the high ones in columns 0..31 and the low ones in columns 32..63.
   static constexpr int kState = 0;  // 64 rows of S a tile
   static constexpr int kRest = kState + (kKDim + 63) / 64 * tile_bytes(2 * kN);
   static constexpr int kValues = kRest + tile_bytes(2 * kN);  // Vn
@@ -139,7 +139,7 @@ class AlongBlock {
                   make_float2(state_[n][2 * half], state_[n][2 * half + 1]));
   }
 
-  /// Two adjacent numbers as high and low terms of a tile.
+  /// Stores two adjacent numbers as high and low terms of a tile.
   __device__ void put(uint32_t tile, int row, int column, float x, float y) const {
     const uint32_t high = to_bf16_pair(x, y);
     const uint32_t low = to_bf16_pair(x - low_bf16(high), y - high_bf16(high));
@@ -219,7 +219,7 @@ class AlongBlock {
       }
   }
 
-  /// sum += x y for a [64, 64] tile x and the two terms of y.
+  /// Adds x y to sum, for a [64, 64] tile x and the two terms of y.
   __device__ void add_product(float (&sum)[2][4], uint32_t x, uint32_t y) const {
     float low[2][4] = {};
 #pragma unroll
@@ -263,7 +263,7 @@ class AlongBlock {
     }
   }
 
-  /// out += diag(P) Vn.
+  /// Adds diag(P) Vn to out.
   __device__ void add_own(float (&out)[2][4], const float (&values)[2][4], const float* c) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -368,7 +368,7 @@ class AlongBlock {
   float state_[kWarpN8][4];
 };
 
-/// Grid (v_heads * v_dim / 32, runs). kResident: blocks that share a multiprocessor.
+/// The grid is (v_heads * v_dim / 32, runs); kResident blocks share an SM.
 template <int kKDim, typename T, int kResident>
 __global__ __launch_bounds__(kThreads,
                              kResident) void along_kernel(const __grid_constant__ DeltaArgs args,

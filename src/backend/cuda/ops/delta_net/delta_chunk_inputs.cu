@@ -10,10 +10,10 @@ constexpr int kTaps = 4;
 constexpr int kRunRows = 16;  // rows of one warp, so that inputs are read about once
 constexpr float kUnitEps = 1e-6F;
 
-/// Faster than silu(), within prompt arithmetic.
+/// fast_silu() is faster than silu(); prompt arithmetic uses it.
 __device__ float fast_silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
 
-/// kWidth adjacent channels of one lane, as floats.
+/// Loads kWidth adjacent channels of one lane as floats.
 template <int kWidth>
 __device__ void load_bf16(float (&to)[kWidth], const uint16_t* from) {
   if constexpr (kWidth == 4) {
@@ -38,13 +38,13 @@ __device__ void store_bf16(uint16_t* to, const float (&from)[kWidth]) {
   }
 }
 
-/// kWidth adjacent channels of a row as they are.
+/// RawRow has kWidth adjacent channels of a row as they are in memory.
 template <int kWidth>
 struct alignas(2 * kWidth) RawRow {
   uint16_t channel[kWidth];
 };
 
-/// Input of `channel` on at row `i` of the chunk, which may be before it or before this pass.
+/// Loads the inputs from `channel` on at row `i` of the chunk, which may precede it, or this pass.
 template <int kWidth>
 __device__ void load_input(const DeltaPrefill& in, const DeltaChunk& chunk, int i, int channel,
                            float (&x)[kWidth]) {
@@ -108,7 +108,7 @@ __device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk, in
   }
 }
 
-/// Grid (chunks, 2 k_heads): queries, then keys. Four warps, 16 rows each.
+/// The grid is (chunks, 2 k_heads), queries first, then keys; four warps have 16 rows each.
 template <int kWidth>
 __global__ __launch_bounds__(kDeltaThreads) void convolve_unit_kernel(
     const __grid_constant__ DeltaArgs args) {
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kDeltaThreads) void convolve_unit_kernel(
       });
 }
 
-/// Grid (chunks, v_heads).
+/// The grid is (chunks, v_heads).
 template <int kWidth>
 __global__ __launch_bounds__(kDeltaThreads) void convolve_value_kernel(
     const __grid_constant__ DeltaArgs args) {
@@ -177,8 +177,8 @@ __device__ void store_ordered(const DeltaPrefill& in, uint16_t* row, int column,
   if (in.order == ColumnOrder::plain) {
     store_bf16(row + column, x);
   } else if constexpr (kWidth == 4) {
-    // Columns c and c + 4, of two neighbouring lanes, are neighbours there: each lane writes two
-    // of the four pairs.
+    // Columns c and c + 4, of two adjacent lanes, are adjacent there, so each lane writes two of
+    // the four pairs.
     const bool odd = (threadIdx.x & 1) != 0;
     const float first = __shfl_xor_sync(kAllLanes, odd ? x[0] : x[2], 1);
     const float second = __shfl_xor_sync(kAllLanes, odd ? x[1] : x[3], 1);
@@ -193,7 +193,8 @@ __device__ void store_ordered(const DeltaPrefill& in, uint16_t* row, int column,
   }
 }
 
-/// One warp a row and head: out = norm(o) * w * silu(z). Grid (chunks * 16, v_heads).
+/// A warp computes out = norm(o) * w * silu(z) of one row and head. The grid is (chunks * 16,
+/// v_heads).
 template <int kWidth>
 __global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaArgs args) {
   const DeltaPrefill& in = args.in;

@@ -17,7 +17,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kLaneColumns = kDeltaDimMax / 32;   // value columns of a lane
 constexpr int kWarpRows = kDeltaDimMax / kWarps;  // key rows of a warp
 
-/// One thread per channel: all rows of a sequence in order.
+/// A thread convolves all rows of a sequence in one channel, in order.
 __global__ void __launch_bounds__(kThreads)
     convolve_kernel(const __grid_constant__ DeltaNetArgs a) {
   touch(a);
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The state of one head: key rows warp * 16 + i, value columns lane * 4 + c.
+/// A thread has key rows warp * 16 + i and value columns lane * 4 + c of the state of one head.
 struct HeadState {
   float s[kWarpRows][kLaneColumns];
 };
@@ -127,8 +127,8 @@ struct Scratch {
   float norm[kWarps];
 };
 
-/// Unit-length q (times 1 / sqrt(k_dim)) and k of a row into shared memory. Warps 0-3 hold q, 4-7
-/// k.
+/// Writes q at unit length (times 1 / sqrt(k_dim)) and k at unit length to shared memory; warps 0-3
+/// make q, warps 4-7 k.
 __device__ __forceinline__ void load_q_k(const DeltaNetArgs& a, int row, int k_head,
                                          Scratch& shared) {
   const int i = threadIdx.x % 128;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void load_q_k(const DeltaNetArgs& a, int row, int k_h
   __syncthreads();
 }
 
-/// One row of one head; leaves o (before the norm) of column threadIdx.x in the result.
+/// Advances one head by one row; returns o (before the norm) of column threadIdx.x.
 __device__ __forceinline__ float advance(const DeltaNetArgs& a, int row, int v_head,
                                          HeadState& state, Scratch& shared) {
   const int warp = threadIdx.x / 32;
@@ -199,7 +199,7 @@ __device__ __forceinline__ float advance(const DeltaNetArgs& a, int row, int v_h
   return total;
 }
 
-/// out = norm(o) * silu(z) of one head, by the first 128 threads.
+/// Computes out = norm(o) * silu(z) of one head by the first 128 threads.
 template <bool kInParts>
 __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_head, float o,
                                           Scratch& shared) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_
   a.out[row * a.out_stride + x_place(at)] = to_bf16(x);
 }
 
-/// Block (value head, sequence).
+/// A block has one (value head, sequence).
 template <bool kVector, typename T, bool kInParts = false>
 __global__ void __launch_bounds__(kThreads, 2)
     recurrence_kernel(const __grid_constant__ DeltaNetArgs a) {
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   store_state<kVector>(a, state, state_at<T>(a.state, slot_out, head_at));
 }
 
-/// A kernel with dynamic shared memory.
+/// Launches a kernel that has dynamic shared memory.
 template <void (*kKernel)(DeltaNetArgs)>
 void launch_walk(const DeltaNetArgs& args, const DeltaNetPlan& plan, const Launcher& launcher) {
   static PerDevice<bool> prepared;
@@ -256,7 +256,7 @@ void launch_walk(const DeltaNetArgs& args, const DeltaNetPlan& plan, const Launc
          static_cast<size_t>(plan.shared_bytes), args);
 }
 
-/// A block for each head and sequence.
+/// Launches a block for each head and sequence.
 template <typename T>
 void launch_portable(const DeltaNetArgs& args, const DeltaNetPlan& plan, const Launcher& launcher) {
   const dim3 heads(static_cast<unsigned>(args.v_heads),

@@ -1,4 +1,4 @@
-// The chunks of a prompt, their groups and their workspace.
+// This file plans the chunks of a prompt, their groups and their workspace.
 #include <algorithm>
 
 #include "backend/cuda/ops/delta_net/delta_chunk.h"
@@ -20,7 +20,7 @@ int32_t snapshot_of(const Batch& batch, int32_t row_begin, int32_t rows) {
   return slot;
 }
 
-/// Groups of so many chunks, and the run of each sequence in each.
+/// Makes groups of so many chunks, and the run of each sequence in each.
 void add_groups(DeltaPlan& plan, int32_t group_chunks) {
   const auto count = static_cast<int32_t>(plan.chunks.size());
   for (int32_t begin = 0; begin < count; begin += group_chunks) {

@@ -12,11 +12,11 @@
 
 namespace nibble::cuda {
 
-/// The recurrence of generated rows.
+/// The plan of the recurrence of generated rows.
 struct DeltaNetPlan {
   enum class Kernel : uint8_t {
     portable,  // delta_net.cu: a block a head and sequence
-    stream,    // recurrence_stream.cuh: blocks walk heads, the next state on its way
+    stream,    // recurrence_stream.cuh: blocks walk heads and load the next state meanwhile
     split,     // recurrence_stream.cuh: a cluster shares a head
     convolve,  // recurrence_convolve.cuh: `stream` with the convolution before it
   } kernel = Kernel::portable;
@@ -65,7 +65,7 @@ inline constexpr int kSplitBlocks = 4;   // of a cluster, for one head
 inline constexpr int kFusedTaps = 4;
 inline constexpr int kFusedHeadsMax = 4;  // value heads of a key head
 inline constexpr int kUnitsMax = 32;      // (sequence, key head) pairs of a block of `convolve`
-/// Channels of a thread of `convolve`: those of q, of k, then of the value heads.
+/// Returns the channels of a thread of `convolve`: those of q, of k, then of the value heads.
 constexpr int channel_parts(int heads) {
   return ((2 + heads) * kStreamDim + kStreamThreads - 1) / kStreamThreads;
 }
@@ -74,11 +74,13 @@ inline constexpr int kConvolveSharedBytes = 77568;
 
 inline constexpr int kDeltaAlongThreads = 256;
 inline constexpr int kValueColumns = 32;  // of the state, one block's share along a sequence
-/// Shared memory of a stage along the chunks: q, k, p, t, 32 columns of v, terms of rows.
+/// Returns the shared memory of a stage along the chunks, which has q, k, p, t, 32 columns of v and
+/// the terms of rows.
 constexpr int along_stage_bytes(int k_dim) {
   return 2 * tile_bytes(k_dim) + 2 * tile_bytes(kTileLines) + kTileLines * kValueColumns * 2 + 1024;
 }
-/// The state and three products of 32 columns, in two BF16 terms each, beside `stages`.
+/// Returns the shared memory of a block: the state and three products of 32 columns, in two BF16
+/// terms each, and `stages` stages.
 constexpr int along_shared_bytes(int k_dim, int stages) {
   return ((k_dim + 63) / 64 + 3) * tile_bytes(2 * kValueColumns) +
          stages * along_stage_bytes(k_dim);

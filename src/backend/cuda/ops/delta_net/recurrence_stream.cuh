@@ -1,8 +1,8 @@
-// The recurrence of delta_net.cu for heads of 128 x 128 on cards that copy in bulk (compute
-// capability 9.0): a block walks heads of sequences, the next state on its way into shared memory
-// while one is in registers; two blocks a multiprocessor. A warp owns 16 value columns whole, so
-// sums over keys stay inside it. Few heads are split: a cluster of four blocks of two warps takes
-// one, so that every multiprocessor works. A state is F32 or BF16 (T: float, uint16_t); a BF16 one
+// This is the recurrence of delta_net.cu for heads of 128 x 128 on cards that copy in bulk (compute
+// capability 9.0). A block walks heads of sequences; the next state is loaded into shared memory
+// while one is in registers; two blocks share an SM. A warp owns 16 value columns whole, so sums
+// over keys stay inside it. If there are few heads, they are split: a cluster of four blocks of two
+// warps takes one, so that every SM works. A state is F32 or BF16 (T: float, uint16_t); a BF16 one
 // is rounded after every row. Bound: the bytes of the state, read and written once.
 #pragma once
 
@@ -20,7 +20,7 @@ template <typename T>
 struct StreamShared {
   using Element = T;
   static constexpr bool kSplit = false;
-  static constexpr int kStages = 4 / sizeof(T);  // states on their way: 64 KB
+  static constexpr int kStages = 4 / sizeof(T);  // states in shared memory: 64 KB
   alignas(128) T state[kStages][kStreamState];
   float q[kStreamWarps][kStreamDim];
   float k[kStreamWarps][kStreamDim];
@@ -46,7 +46,7 @@ __device__ __forceinline__ void copy_state(T* to, const T* from, uint64_t* full)
   barrier_expect(shared_address(full), kBytes);
   copy_bulk(shared_address(to), from, kBytes, shared_address(full));
 }
-/// A barrier for all threads of the block.
+/// Initialises the barriers; it is itself a barrier for all threads of the block.
 template <typename Shared>
 __device__ __forceinline__ void start_copies(Shared& shared) {
   if (threadIdx.x == 0) {
@@ -108,7 +108,7 @@ class StreamHead {
     r.v = *reinterpret_cast<const float4*>(qkv + (2 * a_.k_heads + v_head_) * kStreamDim + column_);
     return r;
   }
-  /// The rest of a row, where the block convolves itself.
+  /// Loads the rest of a row, where the block convolves itself.
   __device__ __forceinline__ StreamRow load_gates(int row) const {
     StreamRow r;
     r.a = a_.a[row * a_.gate_stride + v_head_];
@@ -138,8 +138,8 @@ class StreamHead {
     for (int i = 0; i < 16; ++i)
       s_[i] = make_float4(kept<T>(s_[i].x), kept<T>(s_[i].y), kept<T>(s_[i].z), kept<T>(s_[i].w));
   }
-  __device__ __forceinline__ void advance(const StreamRow& in, int row, int turn) {
-    hold_q_k(in);
+  __device__ __forceinline__ void advance(const StreamRow& in, int row, int buffer) {
+    share_q_k(in);
     const float beta = sigmoid(in.b);
     const float pre = in.a + dt_bias_;
     const float step = pre > 20.0F ? pre : log1pf(expf(pre));
@@ -162,12 +162,13 @@ class StreamHead {
       s_[i] = scale_add(k[8 * i], update, s_[i]);
       out = scale_add(q[8 * i], s_[i], out);
     }
-    write_out(sum_over_keys(out), z, row, turn);
+    write_out(sum_over_keys(out), z, row, buffer);
   }
 
  private:
-  /// Unit-length q (times 1 / sqrt(k_dim)) and k, a copy for each warp.
-  __device__ __forceinline__ void hold_q_k(const StreamRow& in) const {
+  /// Writes q at unit length (times 1 / sqrt(k_dim)) and k at unit length to shared memory, a copy
+  /// for each warp.
+  __device__ __forceinline__ void share_q_k(const StreamRow& in) const {
     const float of_q =
         rsqrtf(warp_sum(sum_of_squares(in.q)) + 1e-6F) * rsqrtf(static_cast<float>(kStreamDim));
     const float of_k = rsqrtf(warp_sum(sum_of_squares(in.k)) + 1e-6F);
@@ -178,23 +179,24 @@ class StreamHead {
         make_float4(in.k.x * of_k, in.k.y * of_k, in.k.z * of_k, in.k.w * of_k);
     __syncwarp();
   }
-  /// norm(o) * silu(z), where kSplit z is that already; the only barrier of a row.
-  __device__ __forceinline__ void write_out(const float4& o, float z, int row, int turn) const {
+  /// Writes norm(o) * silu(z), where with kSplit z is silu(z) already. It has the only barrier of a
+  /// row.
+  __device__ __forceinline__ void write_out(const float4& o, float z, int row, int buffer) const {
     const float squares = quad_sum(sum_of_squares(o));
     if constexpr (kSplit) {
       if (lane_ < kSplitBlocks)
-        store_in_cluster(&shared_.squares[turn][warp_], lane_,
+        store_in_cluster(&shared_.squares[buffer][warp_], lane_,
                          __float_as_uint(__shfl_sync(0xFU, squares, 0)));
       arrive_at_cluster();
       wait_for_cluster();
     } else {
-      if (lane_ == 0) shared_.squares[turn][warp_] = squares;
+      if (lane_ == 0) shared_.squares[buffer][warp_] = squares;
       __syncthreads();
     }
     if (lane_ >= 16) return;
     float total = 0.0F;
 #pragma unroll
-    for (int w = 0; w < kStreamWarps; ++w) total += shared_.squares[turn][w];
+    for (int w = 0; w < kStreamWarps; ++w) total += shared_.squares[buffer][w];
     const float scale = rsqrtf(total / static_cast<float>(kStreamDim) + a_.eps);
     const int c = lane_ / 4;
     const float own = c == 0 ? o.x : c == 1 ? o.y : c == 2 ? o.z : o.w;
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   wait_for_inputs();
   int stage = 0;
   uint32_t parity = 0;
-  int turn = 0;
+  int buffer = 0;
 #pragma unroll 1
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const int sequence = item / a.v_heads;
@@ -256,8 +258,8 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
         in = head.load_row(row);
         head.round_state();
       }
-      head.advance(in, row, turn);
-      turn ^= 1;
+      head.advance(in, row, buffer);
+      buffer ^= 1;
       const int snapshot = a.batch.snapshot_slot[row];
       if (snapshot >= 0) head.store_state(state_of(item, snapshot));
     }
@@ -270,7 +272,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
 #endif
 }
 
-/// One head of one sequence to a cluster, its state straight from memory into registers.
+/// A cluster has one head of one sequence and loads its state straight from memory into registers.
 template <typename T>
 __global__ void __launch_bounds__(kSplitWarps * 32)
     recurrence_split_kernel(const __grid_constant__ DeltaNetArgs a) {

@@ -26,11 +26,11 @@ template <int kWarps>
 struct RowShared {
   float sums[kRoundSums][kRowTile];
   uint4 x[kWarps * 32];  // of each slice, as RowNorm makes it
-  float pieces[kResidentColumnsMax / 128];
+  float squares[kResidentColumnsMax / 128];
 };
 
-/// One block's tiles; warp w multiplies slices w and, of more than 8, w + 8, or works on tile
-/// w / slices of a step.
+/// RowBody has one block's tiles; warp w multiplies slices w and, if there are more than 8, w + 8,
+/// or works on tile w / slices of a step.
 template <Format kFormat, int kWarps, int kParts, bool kBlocks, bool kConvolves>
 class RowBody {
  public:
@@ -54,7 +54,7 @@ class RowBody {
     if (plan_.norm.h != nullptr) {
       const RowNorm<kFormat, kParts> norm(plan_.norm, slice_, kWarps, group_.slices);
       wait_for_inputs();
-      norm.run(shared_.pieces, x_of(0), kWarps * kSliceWords);
+      norm.run(shared_.squares, x_of(0), kWarps * kSliceWords);
     } else {
       wait_for_inputs();
       take_input();
@@ -110,14 +110,14 @@ class RowBody {
     }
     load(part + 1 < kParts ? step : step + 1, (part + 1) % kParts, raw);
     if (!mine || threadIdx.x % 4 != 0) return;
-    // Lanes of the first token.
+    // Only lanes of the first token go on.
     const int tile = (step - from) * group_.per_step + local_;
     float* sums = shared_.sums[tile * group_.slices + slice_ + kWarps * part];
     const int low = lane_row(static_cast<int>(threadIdx.x % 32) / 4, 0);
     sums[low] = acc[0][0];
     sums[low + 2] = acc[0][2];
   }
-  /// This thread's output of the steps [from, to).
+  /// Loads what this thread's output of the steps [from, to) needs.
   __device__ __forceinline__ Ahead look_ahead_at(int from, int to) const {
     Ahead ahead;
     const int tile = from * group_.per_step + static_cast<int>(threadIdx.x) / kRowTile;

@@ -9,26 +9,27 @@
 
 namespace nibble::cuda {
 
-/// The first of lane group g's two rows of 16; the second is 8 further. Groups beside each other
-/// are four rows apart: their 64 bytes lie in different banks.
+/// Returns the first of lane group g's two rows of 16; the second is 8 further. Adjacent groups are
+/// four rows apart, so their 64 bytes lie in different banks.
 __device__ __forceinline__ int stream_row(int g) { return (g >> 1) + 4 * (g & 1); }
 
-/// First of the 8 columns that lane t's inputs come from: half `half` (0, 1) of its share of the
-/// 64 columns `line`.
+/// Returns the first of the 8 columns that lane t's inputs come from, which are half `half` (0, 1)
+/// of its share of the 64 columns `line`.
 template <Format kFormat>
 __device__ __forceinline__ int line_column(int line, int t, int half) {
   if constexpr (kFormat == Format::nvfp4)
     return 128 * (line / 2) + 32 * t + 16 * (line % 2) + 8 * half;
   return 64 * line + 16 * t + 8 * half;
 }
-/// Operands of kSteps wgmma steps that 16 bytes of two rows hold, or a half of them (`part`).
+/// Fragments has the operands of the kSteps wgmma steps that 16 bytes of two rows give, or of a
+/// half of them (`part`).
 template <Format kFormat>
 struct Fragments {
   static constexpr int kSteps = 4;
   static constexpr int kParts = kFormat == Format::nvfp4 ? 2 : 1;  // of 16 bytes
   uint32_t a[kSteps][4];
 
-  /// scales: of both rows for these columns (nvfp4).
+  /// `scales` has those of both rows for these columns (nvfp4).
   __device__ __forceinline__ void widen(const uint4& low, const uint4& high, int part,
                                         const uint32_t (&scales)[2]) {
     if constexpr (kFormat == Format::fp8) {

@@ -1,5 +1,6 @@
-// Launches of the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores; reached
-// on an H200: 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts). docs/kernels/prefill.md.
+// This file launches the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores; an
+// H200 reaches 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts) of it
+// (docs/kernels/prefill.md).
 #include "backend/cuda/ops/linear/linear_select.h"
 #include "backend/cuda/ops/linear/prefill_gemm_tile.cuh"
 #include "backend/cuda/runtime/launch.cuh"

@@ -21,7 +21,7 @@ struct PrefillGemmPlan {
   int32_t stages = 0;
   int32_t threads = 0;
   int32_t shared_bytes = 0;
-  int32_t blocks = 0;  // thread blocks; each takes tiles in turn
+  int32_t blocks = 0;  // thread blocks; each takes one tile after another
 
   bool operator==(const PrefillGemmPlan&) const = default;
   std::string text() const;
@@ -30,21 +30,21 @@ PrefillGemmPlan select_prefill_gemm(const PrefillGemm& gemm, const Architecture&
 
 // ---- sizes that the kernel and the choice share ----
 
-/// 16-byte chunks of a row of W in a stage of kStepColumns columns.
+/// Returns the 16-byte chunks of a row of W in a stage of kStepColumns columns.
 constexpr int gemm_chunks(Format format) {
   return format == Format::nvfp4 ? 2 : format == Format::fp8 ? 4 : 8;
 }
-/// Bytes of a stage: tokens, codes of W, scales.
+/// Returns the bytes of a stage, which has tokens, codes of W and scales.
 constexpr int gemm_stage_bytes(Format format) {
   return kTileTokens * 128 + kTileRows * gemm_chunks(format) * 16 +
          (format == Format::nvfp4 ? kTileRows * 4 : 0);
 }
-/// Stages that fit 99 KB (mma.sync) or the 227 KB of a Hopper block.
+/// Returns the stages that fit 99 KB (mma.sync) or the 227 KB of a Hopper block.
 constexpr int gemm_stages(Format format, PrefillGemmPlan::Matrix matrix) {
   const bool wgmma = matrix == PrefillGemmPlan::Matrix::wgmma;
   return format == Format::bf16 ? (wgmma ? 4 : 2) : (wgmma ? 6 : 3);
 }
-/// Shared memory of a block: stages, and two barriers for each.
+/// Returns the shared memory of a block, which has the stages and two barriers for each.
 constexpr int gemm_shared_bytes(Format format, PrefillGemmPlan::Matrix matrix) {
   return gemm_stages(format, matrix) * (gemm_stage_bytes(format) + 16);
 }

@@ -1,5 +1,5 @@
-// The choice of experts of one row by one warp: the order of logits, the first top_k, their
-// weights; and sums over a block.
+// One warp chooses the experts of a row: this file has the order of logits, the first top_k and
+// their weights, and sums over a block.
 #pragma once
 
 #include <utility>
@@ -9,13 +9,14 @@
 
 namespace nibble::cuda {
 
-/// Order of floats as unsigned integers. NaN is largest, so its row ends with NaN weights.
+/// Returns a key by which floats are ordered as unsigned integers. NaN is the largest, so its row
+/// ends with NaN weights.
 __device__ __forceinline__ uint32_t ordered(float x) {
   const uint32_t bits = __float_as_uint(x);
   return bits & 0x80000000U ? ~bits : bits | 0x80000000U;
 }
 
-/// The logit of a key that ordered() made.
+/// Returns the logit of a key that ordered() made.
 __device__ __forceinline__ float unordered(uint32_t key) {
   return __uint_as_float(key & 0x80000000U ? key & 0x7FFFFFFFU : ~key);
 }
@@ -108,7 +109,7 @@ __device__ __forceinline__ bool take_first(const float* logits, int experts, int
   return seen_twice == 0;
 }
 
-/// Ties go to the lower id.
+/// Ties go to the lower expert.
 template <int kPerLane>
 __device__ __forceinline__ ChosenKeys choose_by_warp(const float* logits, int experts, int top_k,
                                                      int* chosen) {
@@ -119,7 +120,7 @@ __device__ __forceinline__ ChosenKeys choose_by_warp(const float* logits, int ex
   return of;
 }
 
-/// Lane `rank`: the weight of that rank, in generation arithmetic.
+/// Returns in lane `rank` the weight of that rank, in generation arithmetic.
 __device__ __forceinline__ float weigh_by_warp(const float* logits, int experts, int top_k,
                                                bool renormalize, const ChosenKeys& of) {
   const int lane = threadIdx.x % 32;
@@ -139,8 +140,8 @@ __device__ __forceinline__ float weigh_by_warp(const float* logits, int experts,
   return weight / total;
 }
 
-/// Exclusive sums of two numbers over a block of kWarps warps, in thread order; then their totals.
-/// `scratch`: kWarps pairs.
+/// Returns the exclusive sums of two numbers over a block of kWarps warps, in thread order, and
+/// their totals. `scratch` has room for kWarps pairs.
 template <int kWarps>
 __device__ __forceinline__ int2 exclusive_sums(int2 value, int2* scratch, int2* total) {
   const int lane = threadIdx.x % 32;

@@ -62,7 +62,7 @@ __device__ int expert_of(const RouteSort& sort) {
   return a < sort.assignments ? sort.chosen[a] : -1;
 }
 
-/// scratch [blocks, E]: assignments of each block to each expert.
+/// Writes to scratch [blocks, E] the number of assignments of each block to each expert.
 __global__ __launch_bounds__(kSortThreads) void count_kernel(RouteSort sort) {
   extern __shared__ int counts[];
   count_block(sort, counts, expert_of(sort));

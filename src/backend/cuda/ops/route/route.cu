@@ -1,7 +1,8 @@
-// One kernel from router logits to the rows of each expert. A warp chooses the experts of a row
-// (choose.cuh); the first block lists the experts that have rows and their assignments (in no fixed
-// order: what an expert returns for a row does not depend on its neighbours). Where clusters exist
-// (compute capability 9.0), the rows are spread over the blocks of one; else one block has all.
+// One kernel goes from router logits to the rows of each expert. A warp chooses the experts of a
+// row (choose.cuh); the first block lists the experts that have rows and their assignments, in no
+// fixed order, because what an expert returns for a row does not depend on other rows. Where
+// clusters exist (compute capability 9.0), the blocks of one share the rows; else one block has
+// all.
 #include "backend/cuda/ops/route/choose.cuh"
 #include "backend/cuda/ops/route/route_select.h"
 #include "backend/cuda/ptx/cluster.cuh"
@@ -36,8 +37,8 @@ __device__ __forceinline__ void choose_row(const RouteArgs& a, int row, bool rea
   a.routing.experts[row * a.top_k + lane] = expert;
 }
 
-/// The rows of each expert, by one block. counts: zeros; a thread has an expert, and every
-/// kThreads-th choice.
+/// Lists the rows of each expert; one block does it. `counts` begins as zeros; a thread has one
+/// expert and every kThreads-th choice.
 __device__ __forceinline__ void group_choices(const RouteArgs& a, uint32_t* choices, int* counts,
                                               int2* scratch) {
   constexpr int kPlaceShift = 16;  // expert below, its place among those of that expert above
