@@ -6,7 +6,7 @@
 
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 #include "backend/cuda/ops/norm/norm.h"
-#include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/ops/route/prompt_route.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "prefill_check.h"
 

@@ -34,6 +34,7 @@ std::string_view activations_name(Activations mode);
 /// Activations::f32), F32 on a CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become
 /// the largest it has. The reference keeps the rounded numbers in F32.
 enum class KvCache : uint8_t { automatic, bf16, fp8 };
+inline constexpr KvCache kKvCaches[] = {KvCache::automatic, KvCache::bf16, KvCache::fp8};
 std::string_view kv_cache_name(KvCache kind);
 
 /// The format in which the recurrent state of a sequence is kept between passes; arithmetic on it

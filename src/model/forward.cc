@@ -1,6 +1,8 @@
 // The walk over the layers.
 #include "model/forward.h"
 
+#include "model/kv_codec.h"
+
 namespace nibble {
 
 std::string_view activations_name(Activations mode) {
@@ -20,15 +22,9 @@ std::string_view activations_name(Activations mode) {
 }
 
 std::string_view kv_cache_name(KvCache kind) {
-  switch (kind) {
-    case KvCache::automatic:
-      return "auto";
-    case KvCache::bf16:
-      return "bf16";
-    case KvCache::fp8:
-      return "fp8";
-  }
-  CHECK(false, "KV cache ", static_cast<int>(kind));
+  // `automatic` is F32 here, which no option names.
+  const std::string_view option = kv_traits(kv_format_of(kind, KvFormat::f32)).option;
+  return option.empty() ? "auto" : option;
 }
 
 std::string_view state_cache_name(StateCache kind) {

@@ -1,4 +1,4 @@
-// The CUDA backend of a build without a CUDA toolkit.
+// This file is the CUDA backend of a build without a CUDA toolkit.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/layer_runner.h"
 #include "base/check.h"

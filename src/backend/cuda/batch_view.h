@@ -5,7 +5,16 @@
 
 namespace nibble::cuda {
 
-/// A Batch on the device. Rows of generation come first; a row of no sequence is padding.
+/// The extent of a launch: rows of sequences, those of one sequence adjacent and in order. In plain
+/// decode each sequence has one row; drafted rows make it several.
+struct Extent {
+  int32_t rows = 0;
+  int32_t sequences = 0;
+  bool single_rows() const { return rows == sequences; }
+};
+
+/// A BatchView is a Batch on the device. Generated rows come first; a row of no sequence is
+/// padding.
 struct BatchView {
   int32_t rows = 0;
   int32_t sequences = 0;
@@ -21,9 +30,11 @@ struct BatchView {
   const int32_t* state_out = nullptr;      // [sequences]
   const int32_t* pages = nullptr;
   const int32_t* logit_rows = nullptr;
+
+  Extent extent() const { return {.rows = rows, .sequences = sequences}; }
 };
 
-/// Integers of a batch for each row and each sequence, page tables apart.
+/// These count the integers of a batch for each row and each sequence, without page tables.
 inline constexpr int64_t kBatchRowInts = 8;
 inline constexpr int64_t kBatchSequenceInts = 4;
 

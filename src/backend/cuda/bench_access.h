@@ -1,5 +1,5 @@
-// For benchmarks and tests only: parts of a pass left out one by one, what a pass met, NaN put
-// where a broken kernel would leave it.
+// These functions are for benchmarks and tests only: they leave out parts of a pass one by one,
+// tell which experts a pass chose, and put NaN where a broken kernel would leave it.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ int64_t experts_met(Backend& backend);
 /// Device time of one recorded pass of `rows` rows, mean of `repeats` back to back, in us.
 double recorded_pass_us(Backend& backend, int32_t rows, int repeats);
 
-/// Called behind each block of a pass with its number: 0 the embedding, then two a layer. While
-/// there is one no pass runs recorded.
+/// The function is called after each block of a pass with the block's number: 0 is the embedding,
+/// then there are two a layer. While there is one, no pass runs recorded.
 using BlockWatch = std::function<void(const Batch& batch, int block)>;
 void watch_blocks(Backend& backend, BlockWatch watch);
 /// Sets the residual stream of a row of the batch to NaN; to be called from a BlockWatch.

@@ -174,9 +174,9 @@ void attention_block(const Context& context, int layer) {
 
 namespace {
 
-/// Every sequence has one row and the projection ends with the convolution.
+/// True if every sequence has one row and the projection ends with the convolution.
 bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
-  return makes_inputs(context) && context.batch.rows == context.batch.sequences &&
+  return makes_inputs(context) && context.batch.extent().single_rows() &&
          context.batch.rows <= kConvolveRowsMax && inputs_fit(qkv) &&
          context.config.delta_net.conv_kernel >= 2 &&
          context.config.delta_net.conv_kernel <= kConvolveTapsMax;
@@ -239,7 +239,7 @@ void delta_net_block(const Context& context, int layer) {
 
 namespace {
 
-/// The pieces of work.choices.
+/// Returns the parts of work.choices.
 Routing routing_of(const Workspace& work, const MoeConfig& config, int32_t row_block) {
   const int64_t places = int64_t{row_block} * config.top_k;
   auto* ints = work.choices.as<int32_t>();

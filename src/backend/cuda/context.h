@@ -28,7 +28,7 @@ struct Context {
   const DevicePools& pools;
   const Workspace& work;
   const PromptPlan& plan;
-  BatchView batch;    // the rows of generation arithmetic of the pass in work
+  BatchView batch;    // the generated rows of the pass in work
   BatchView prompts;  // those of prompt arithmetic, after them; none if no prompt kernel fits
   BatchView all;
   int32_t splits_max = 1;
@@ -45,7 +45,7 @@ AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t ro
                         AddNormArgs args);
 void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
                  const AddNormArgs& args);
-/// h += x W^T of all rows of generation arithmetic.
+/// Adds x W^T of all generated rows to h.
 void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
                  int64_t x_stride);
 
@@ -55,12 +55,12 @@ void attention_block(const Context& context, int layer);
 void delta_net_block(const Context& context, int layer);
 void moe_block(const Context& context, int layer);
 void dense_mlp_block(const Context& context, int layer);
-// The prompt rows of each block, in prompt arithmetic.
+// These compute the prompt rows of each block, in prompt arithmetic.
 void prompt_attention_block(const Context& context, int layer);
 void prompt_delta_net_block(const Context& context, int layer);
 void prompt_moe_block(const Context& context, int layer);
 void prompt_dense_mlp_block(const Context& context, int layer);
-/// Logits and hidden of at most kRowBlock rows; `rows` null: the first `count`.
+/// Computes logits and hidden states of at most kRowBlock rows; `rows` null: the first `count`.
 void head_block(const Context& context, const int32_t* rows, int32_t count);
 
 }  // namespace nibble::cuda

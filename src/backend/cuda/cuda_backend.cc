@@ -4,11 +4,11 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <array>
 
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/declared.h"
+#include "backend/cuda/kernel_table.h"
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/head/head_results.h"
 #include "backend/cuda/pass_probe.h"
@@ -58,10 +58,18 @@ class CudaBackend final : public Backend {
   }
 
   std::string_view name() const override { return "cuda"; }
-  std::string kernel_table() override;
+  std::string kernel_table() override {
+    return cuda::kernel_table({.config = config_,
+                               .device = device_,
+                               .weights = weights_,
+                               .kv = kv_,
+                               .state = state_,
+                               .activations = activations_,
+                               .launcher = context_.launcher});
+  }
   std::string arithmetic() override {
     return concat("cuda ", device_.code.name(), ", activations ", activations_name(activations_),
-                  ", KV ", kv_format_name(kv_), " of scale 1, state ",
+                  ", KV ", kv_traits(kv_).name, " of scale 1, state ",
                   state_ == StateFormat::bf16 ? "bf16" : "f32", "\n", kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
@@ -84,7 +92,7 @@ class CudaBackend final : public Backend {
                   declares() ? "declared (emulated)"
                   : in_f32() ? "f32 (slow, for tests)"
                              : "bf16",
-                  ", KV ", kv_format_name(kv_), ", state ",
+                  ", KV ", kv_traits(kv_).name, ", state ",
                   state_ == StateFormat::bf16 ? "bf16" : "f32");
   }
 
@@ -354,7 +362,7 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
                         std::span<const int32_t> ids) {
     find_not_finite({.base = reinterpret_cast<const uint8_t*>(base),
                      .stride = stride,
-                     .count = bytes * 8 / kv_element_bits(format),
+                     .bytes = bytes,
                      .format = format,
                      .ids = ids},
                     flag, context_.launcher);
@@ -389,37 +397,6 @@ Result<void> CudaBackend::wake() {
   TRY(asleep_.restore(weights_.memory()));
   asleep_ = HostCopy();
   return {};
-}
-
-std::string CudaBackend::kernel_table() {
-  if (in_f32()) return f32_kernel_table(config_, kv_, state_);
-  std::string table = cuda::kernel_table(context_.launcher.card, config_, kv_, state_);
-  if (declares()) table += "  activations declared        a kernel before each product, emulated\n";
-  constexpr std::array<int32_t, 2> kRows = {1, 32};
-  // Before reserve() the walk borrows a workspace, and pools without a page.
-  const bool borrowed = arena_.bytes() == 0;
-  const PoolSizes least = {.rows_max = kRows.back(), .sequences_max = kRows.back()};
-  if (borrowed && !(reserve_workspace(least).ok() && pools_.reserve(config_, kv_, state_, {}).ok()))
-    return table;
-  Batch padding;
-  padding.tokens = {0};
-  padding.positions = {0, 0, 0};
-  const Launcher launcher = context_.launcher;
-  recording_ = launches_ = true;
-  for (const int32_t rows : kRows) {
-    if (rows > sizes_.rows_max) continue;
-    LaunchLog log;
-    context_.launcher.log = &log;
-    context_.launcher.skipped = ~0U;
-    batch_.upload(Batch(), rows, stream_);
-    forward(*this, config_, padding);
-    context_.launcher = launcher;
-    table += launch_lines(log, rows);
-  }
-  recording_ = false;
-  finish();
-  if (borrowed) arena_ = DeviceBuffer();
-  return table;
 }
 
 std::optional<DeviceMemory> CudaBackend::device_memory() const {

@@ -15,20 +15,20 @@ bool declares(const Context& context);
 /// True if a kernel may make its own inputs: they are neither declared ones nor F32.
 bool makes_inputs(const Context& context);
 
-// Generation arithmetic.
+// These are for generation arithmetic.
 void linear(const Context& context, const LinearArgs& args, const Launcher& launcher);
 void experts_gate_up(const Context& context, const ExpertArgs& args, const Launcher& launcher);
 /// Rounds rows of args.act in place.
 void experts_down(const Context& context, const ExpertArgs& args, const Launcher& launcher);
 
-/// The input of a product of prompt rows.
+/// A PromptInput is the input of a product of prompt rows.
 struct PromptInput {
   const uint16_t* x = nullptr;  // [rows][stride], packed
   int64_t stride = 0;
 };
-/// The input rounded as `weight` declares; valid until the next call.
+/// Returns the input rounded as `weight` declares; it is valid until the next call.
 PromptInput prompt_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
-/// The same for experts: a row for each assignment, as route_sort orders them.
+/// Does the same for experts, with a row for each assignment, as route_sort orders them.
 PromptInput sorted_input(const Context& context, const PromptInput& in, const DeviceLinear& weight);
 /// Rounds rows in that order where they lie.
 void round_sorted(const Context& context, uint16_t* act, int64_t stride,

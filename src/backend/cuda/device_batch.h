@@ -20,7 +20,7 @@ class DeviceBatch {
   /// Lays out a batch on `rows` rows and as many sequences; those the batch lacks are padding.
   /// rows 0: as many as it has. Then copies it to the device.
   void upload(const Batch& batch, int32_t rows, cudaStream_t stream);
-  /// The addresses of a batch of so many rows and sequences, without uploading one.
+  /// Returns the addresses of a batch of so many rows and sequences, without uploading one.
   BatchView layout(int32_t rows, int32_t sequences) const;
 
   const BatchView& view() const { return view_; }
@@ -32,7 +32,7 @@ class DeviceBatch {
     int32_t to = 0;
   };
   const std::vector<Copy>& snapshot_copies() const { return copies_; }
-  /// Row on the device of a row of the batch.
+  /// Returns the row on the device of a row of the batch.
   int32_t device_row(int32_t row) const { return device_rows_[static_cast<size_t>(row)]; }
 
  private:

@@ -9,12 +9,12 @@
 namespace nibble::cuda {
 namespace {
 
-/// Assignments and rows of the shared expert.
+/// Returns the assignments and rows of the shared expert.
 int64_t places_of(const ExpertArgs& args) {
   return args.shared_begin + (args.shared_low.present() ? args.rows : 0);
 }
 
-/// gate and up of at most kRowBlock rows as two plain products.
+/// Computes gate and up of at most kRowBlock rows as two plain products.
 void gate_up_row_block(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
   const Workspace& work = context.work;
   const int32_t columns = static_cast<int32_t>(args.act_stride / kF32Parts);

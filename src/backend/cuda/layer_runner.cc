@@ -60,7 +60,7 @@ class CudaLayerRunner final : public LayerRunner {
   void load_next(int layer);
   Result<void> open_layer(int layer);
   Context context_of(const SamplePass& pass);
-  /// h = the hidden states of the pass, x = their norm in packed order.
+  /// Computes h = the hidden states of the pass, and x = their norm in packed order.
   void enter(const Context& context, const SamplePass& pass, const float* norm);
   void leave(const SamplePass& pass);
   void run_pass(const SamplePass& pass, LayerKind kind, HiddenStates hidden);

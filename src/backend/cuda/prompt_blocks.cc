@@ -1,11 +1,13 @@
-// The blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for each.
+// This file has the blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for
+// each.
 #include "backend/cuda/declared.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
 
 namespace nibble::cuda {
 namespace {
 
-/// The prompt rows of buffers that hold `width` F32 or BF16 per row of the batch.
+/// Returns the prompt rows of a buffer that has `width` F32 or BF16 numbers for each row of the
+/// batch.
 template <typename T, typename Memory>
 T* rows_of(const Context& context, const Memory& memory, int64_t width) {
   return memory.template as<T>() + context.batch.rows * width;
@@ -18,7 +20,7 @@ struct Output {
   GemmOutput kind = GemmOutput::bf16;
 };
 
-/// `in` as it is.
+/// Makes a product of `in` as it is.
 PrefillGemm plain_gemm(const Context& context, const Input& in, const DeviceLinear& w,
                        const Output& out) {
   return {.packed_x = in.x,
@@ -29,7 +31,7 @@ PrefillGemm plain_gemm(const Context& context, const Input& in, const DeviceLine
           .y = out.y,
           .y_stride = out.stride};
 }
-/// `in` as w declares it, for a run() at once.
+/// Makes a product of `in` rounded as w declares it; it must run before the next is made.
 PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear& w,
                     const Output& out) {
   return plain_gemm(context, prompt_input(context, in, w), w, out);
@@ -44,7 +46,7 @@ Input block_input(const Context& context) {
   return {rows_of<uint16_t>(context, work.x, work.x_stride), work.x_stride};
 }
 
-/// True if `second` lies right behind `first` and both can be one matrix of more rows.
+/// True if `second` lies right after `first` and both can be one matrix of more rows.
 bool adjoin(const DeviceLinear& first, const DeviceLinear& second) {
   const auto plain = [](const DeviceLinear& w) {
     return w.present() && w.format == Format::bf16 && w.rest_rows == 0 &&
@@ -81,7 +83,7 @@ void show(const Context& context, TapRole role, const Input& in) {
                     context.launcher.stream);
 }
 
-/// h += mixed W^T and the norm after it.
+/// Adds mixed W^T to h and computes the norm after it.
 void close_mixer(const Context& context, int layer, const DeviceLinear& w) {
   show(context, TapRole::mixer_out, mixed_input(context));
   float* y = rows_of<float>(context, context.work.y, context.config.hidden);
@@ -98,7 +100,7 @@ void prompt_attention_block(const Context& context, int layer) {
   const Workspace& work = context.work;
   const AttentionConfig& config = context.config.attention;
   const AttentionWeights& w = context.layer(layer).attention;
-  // The F32 buffers of generation arithmetic, as BF16.
+  // These are the F32 buffers of generation arithmetic, used as BF16.
   auto* q = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.first, w.q.rows));
   auto* k = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.third, w.k.rows + w.v.rows));
   uint16_t* v = k + context.prompts.rows * w.k.rows;
@@ -181,7 +183,7 @@ void prompt_delta_net_block(const Context& context, int layer) {
 
 namespace {
 
-/// The router's logits, the choices and the assignments sorted by expert.
+/// Computes the router's logits, the choices, and the assignments sorted by expert.
 void prompt_route(const Context& context, const MoeWeights& w) {
   const MoeConfig& config = *context.config.moe;
   const PromptMlpMemory& memory = context.plan.mlp();
@@ -211,7 +213,7 @@ void prompt_route(const Context& context, const MoeWeights& w) {
              launcher);
 }
 
-/// act = silu(x gate^T) * (x up^T), y = act down^T.
+/// An Mlp computes act = silu(x gate^T) * (x up^T), then y = act down^T.
 struct Mlp {
   const MlpWeights& weights;
   Input x;

@@ -1,4 +1,4 @@
-// Copies of lists.
+// This file copies lists to the device.
 #include "backend/cuda/prompt_plan.h"
 
 #include <algorithm>

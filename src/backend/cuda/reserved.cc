@@ -5,11 +5,11 @@ namespace nibble::cuda {
 
 ReservedBytes reserved_in(const WeightStore& weights, const DeviceRope& rope,
                           const DevicePools& pools, const DeviceBuffer& workspace) {
-  ReservedBytes bytes = {.weights = weights.memory().held_bytes(),
-                         .tables = rope.memory.held_bytes(),
-                         .pages = pools.pages().held_bytes(),
-                         .states = pools.slots().held_bytes(),
-                         .workspace = workspace.held_bytes()};
+  ReservedBytes bytes = {.weights = weights.memory().resident_bytes(),
+                         .tables = rope.memory.resident_bytes(),
+                         .pages = pools.pages().resident_bytes(),
+                         .states = pools.slots().resident_bytes(),
+                         .workspace = workspace.resident_bytes()};
   for (const DeviceBuffer* buffer :
        {&weights.memory(), &rope.memory, &pools.pages(), &pools.slots(), &workspace})
     bytes.mapped += buffer->booked_bytes();

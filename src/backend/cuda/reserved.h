@@ -8,8 +8,8 @@
 
 namespace nibble::cuda {
 
-/// A buffer that sleeps is not held. `mapped` is the ledger's count of these buffers: whole steps
-/// of the card's mapping for large ones.
+/// A buffer that sleeps does not count. `mapped` is the ledger's count of these buffers, in whole
+/// steps of the card's mapping for large ones.
 ReservedBytes reserved_in(const WeightStore& weights, const DeviceRope& rope,
                           const DevicePools& pools, const DeviceBuffer& workspace);
 

@@ -3,8 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
+#include "backend/cuda/ops/attention/attention_select.h"
+#include "backend/cuda/ops/delta_net/delta_select.h"
 #include "backend/cuda/ops/experts/experts_select.h"
+#include "backend/cuda/ops/linear/prefill_gemm_select.h"
+#include "backend/cuda/ops/route/route_select.h"
+#include "backend/cuda/workspace.h"
 #include "base/concat.h"
 #include "base/file.h"
 #include "model/weights/synthetic_weights.h"
@@ -18,7 +24,7 @@ struct Card {
   Architecture facts;
 };
 
-/// Cards that people have. Shared memory and multiprocessors are those of NVIDIA's tables; clusters
+/// Cards that people have. Shared memory and SMs are those of NVIDIA's tables; clusters
 /// of sm_90a were asked of an H200.
 std::vector<Card> cards() {
   const auto card = [](std::string_view name, int major, int minor, int multiprocessors,
@@ -139,9 +145,10 @@ std::vector<Product> products_of(const std::string& model, WeightLayout layout) 
   return products;
 }
 
-/// Lines of one product: cards with the same choice together, rows with the same choice together.
-std::string lines_of(const Product& product) {
-  constexpr int kRows[] = {1, 2, 4, 8, 9, 16, 17, 24, 32, 33, 48, 64};
+using ChoiceOf = std::function<std::string(int rows, const Architecture& card)>;
+
+/// Lines of one operation: cards with the same choice together, rows with the same choice together.
+std::string lines_of(std::span<const int> all_rows, const ChoiceOf& choose) {
   std::vector<std::pair<std::string, std::string>> groups;  // cards, their lines
   for (const Card& card : cards()) {
     std::string lines;
@@ -152,8 +159,8 @@ std::string lines_of(const Product& product) {
       if (!before.empty())
         lines += concat("    ", begin, begin == end ? "" : concat("..", end), ": ", before, "\n");
     };
-    for (const int rows : kRows) {
-      std::string text = choice_of(product, rows, card.facts).text;
+    for (const int rows : all_rows) {
+      std::string text = choose(rows, card.facts);
       if (text != before) {
         flush();
         before = std::move(text);
@@ -175,6 +182,127 @@ std::string lines_of(const Product& product) {
   return text;
 }
 
+constexpr int kGeneratedRows[] = {1, 2, 4, 8, 9, 16, 17, 24, 32, 33, 48, 64};
+constexpr int kFewRows[] = {1, 9, 64};  // of operations whose plans change with the rows little
+constexpr int kPromptRows[] = {1, 512};
+
+std::string lines_of(const Product& product) {
+  return lines_of(kGeneratedRows, [&](int rows, const Architecture& card) {
+    return choice_of(product, rows, card).text;
+  });
+}
+
+/// Attention of a model with pages in one format: generated rows, one of each sequence and four of
+/// each, and prompts.
+std::string attention_lines(const std::string& name, const ModelConfig& config, KvFormat kv) {
+  const AttentionConfig& a = config.attention;
+  AttentionArgs args{.q_heads = a.q_heads,
+                     .kv_heads = a.kv_heads,
+                     .head_dim = a.head_dim,
+                     .kv = {.format = kv},
+                     .splits_max = kAttendSplitsMax};
+  std::string out;
+  for (const int each : {1, 4}) {
+    out +=
+        concat(name, ", attention of ", each, " rows of a sequence, pages in ", kv_traits(kv).name,
+               ": ", attend_token_bytes(args), " bytes of a token of history\n");
+    out += lines_of(kFewRows, [&](int rows, const Architecture& card) {
+      args.batch = {.rows = rows * each, .sequences = rows};
+      const AttendPlan plan = select_attend(args, card);
+      return concat(plan.text(), ", ", plan.blocks(std::min(rows * each, kAttendRowsMax)),
+                    " blocks");
+    });
+  }
+  out += concat(name, ", attention of prompts, pages in ", kv_traits(kv).name, "\n");
+  return out + lines_of(std::span(kPromptRows).first(1), [&](int, const Architecture& card) {
+           return select_flash({.shape = {.q_heads = a.q_heads,
+                                          .kv_heads = a.kv_heads,
+                                          .head_dim = a.head_dim},
+                                .kv = {.format = kv}},
+                               card)
+               .text();
+         });
+}
+
+/// The delta net of a model with states in one format.
+std::string delta_net_lines(const std::string& name, const ModelConfig& config, StateFormat state) {
+  const std::string_view state_name = state == StateFormat::bf16 ? "bf16" : "f32";
+  const DeltaNetConfig& d = config.delta_net;
+  const float number = 0.0F;
+  DeltaNetArgs args{.k_heads = d.k_heads,
+                    .v_heads = d.v_heads,
+                    .k_dim = d.k_dim,
+                    .v_dim = d.v_dim,
+                    .taps = d.conv_kernel,
+                    .state = {.format = state}};
+  std::string out;
+  for (const bool convolved : {false, true})
+    for (const int each : {1, 4}) {
+      args.qkv = convolved ? nullptr : &number;
+      args.batch = {.rows = 1, .sequences = 1};
+      out += concat(name, ", delta net of ", each, " rows of a sequence",
+                    convolved ? ", convolved by the product" : "", ", state in ", state_name, ": ",
+                    delta_state_bytes(args), " bytes of states for 1 sequence\n");
+      out += lines_of(kFewRows, [&](int rows, const Architecture& card) {
+        args.batch = {.rows = rows * each, .sequences = rows};
+        return select_delta_net(args, card).text();
+      });
+    }
+  for (const DeltaRuns runs : {DeltaRuns::one, DeltaRuns::several}) {
+    out +=
+        concat(name, ", delta net of ", runs == DeltaRuns::one ? "one prompt" : "several prompts",
+               ", state in ", state_name, "\n");
+    out += lines_of(std::span(kPromptRows).first(1), [&](int, const Architecture& card) {
+      return select_delta_chunk(delta_shape(config), state, runs, card).text();
+    });
+  }
+  return out;
+}
+
+std::string route_lines(const std::string& name, const ModelConfig& config) {
+  const MoeConfig& m = *config.moe;
+  std::string out = concat(name, ", choice of ", m.top_k, " of ", m.experts, " experts\n");
+  out += lines_of(kFewRows, [&](int rows, const Architecture& card) {
+    return select_route({.rows = rows, .experts = m.experts, .top_k = m.top_k}, card).text();
+  });
+  return out + concat(name, ", choice of experts in prompts: ",
+                      select_route({.experts = m.experts, .top_k = m.top_k}).text(), "\n");
+}
+
+/// Every kernel of the prompt GEMM, for a matrix of 4,096 rows and one of experts.
+std::string gemm_lines() {
+  std::string out;
+  for (const Format format : {Format::bf16, Format::fp8, Format::nvfp4})
+    for (const FactorLayout layout : {FactorLayout::scalar, FactorLayout::block128})
+      for (const GemmOutput output : {GemmOutput::bf16, GemmOutput::swiglu}) {
+        if (layout == FactorLayout::block128 && format != Format::fp8) continue;
+        PrefillGemm gemm{.weight = {.format = format, .layout = layout, .rows = 4096, .cols = 2048},
+                         .output = output};
+        out += concat("prompt product in ", format_name(format),
+                      layout == FactorLayout::block128 ? " with block factors" : "", ", output ",
+                      static_cast<int>(output), "\n");
+        out += lines_of(kPromptRows, [&](int rows, const Architecture& card) {
+          gemm.rows = rows;
+          return select_prefill_gemm(gemm, card).text();
+        });
+      }
+  return out;
+}
+
+/// Operations whose plans do not depend on the format of weights.
+std::string operation_lines() {
+  std::string out;
+  for (const std::string name : {"qwen3.6-35b-a3b", "qwen3.6-27b"}) {
+    const ModelConfig config = real_config(name);
+    for (const KvFormat kv : {KvFormat::bf16, KvFormat::fp8})
+      out += attention_lines(name, config, kv);
+    for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
+      out += delta_net_lines(name, config, state);
+    if (config.moe) out += route_lines(name, config);
+  }
+  return out + gemm_lines();
+}
+
 TEST(CudaSelectionTest, MatchesTheRecordedTable) {
   struct Model {
     std::string name;
@@ -192,6 +320,7 @@ TEST(CudaSelectionTest, MatchesTheRecordedTable) {
           concat(model.name, ", ", weight_layout_name(model.layout), ", ", product.name, ": ",
                  choice_of(product, 1, cards()[0].facts).bytes, " bytes of weights for 1 row, ",
                  choice_of(product, 64, cards()[0].facts).bytes, " for 64\n", lines_of(product));
+  found += operation_lines();
   const std::string path = NIBBLE_SOURCE_DIR "/tests/golden/cuda_plans.txt";
   const std::string now = testing::TempDir() + "cuda_plans.txt";
   ASSERT_TRUE(write_file_atomically(now, found).ok());
@@ -270,6 +399,55 @@ TEST(CudaSelectionTest, AMatrixKeepsItsOrderOfSums) {
             ASSERT_LE(plan.shared_bytes, card.facts.shared_bytes) << plan.text();
           }
         }
+}
+
+/// A plan never asks for more shared memory than a card has, and a row's kernels do not depend on
+/// how many sequences there are where that would change its bits: drafted rows store their tokens
+/// first, single rows do not.
+TEST(CudaSelectionTest, OperationsFitTheirCards) {
+  for (const Card& card : cards())
+    for (const int head_dim : {64, 128, 256})
+      for (const int group : {1, 2, 3, 8})
+        for (const KvFormat kv : {KvFormat::bf16, KvFormat::fp8}) {
+          const FlashPlan plan =
+              select_flash({.shape = {.q_heads = group, .kv_heads = 1, .head_dim = head_dim},
+                            .kv = {.format = kv}},
+                           card.facts);
+          EXPECT_LE(plan.shared_bytes, card.facts.shared_bytes) << card.name << plan.text();
+          EXPECT_EQ(group % plan.heads, 0) << plan.text();
+        }
+  for (const Card& card : cards())
+    for (const int k_dim : {32, 64, 128})
+      for (const DeltaRuns runs : {DeltaRuns::one, DeltaRuns::several}) {
+        const DeltaChunkPlan plan =
+            select_delta_chunk({.k_dim = k_dim}, StateFormat::f32, runs, card.facts);
+        EXPECT_LE(plan.resident * plan.shared_bytes, card.facts.shared_bytes) << plan.text();
+      }
+  for (const Card& card : cards())
+    for (const Format format : {Format::bf16, Format::fp8, Format::nvfp4}) {
+      const PrefillGemm gemm{.rows = 100, .weight = {.format = format, .rows = 512, .cols = 512}};
+      const PrefillGemmPlan plan = select_prefill_gemm(gemm, card.facts);
+      EXPECT_LE(plan.shared_bytes, card.facts.shared_bytes) << plan.text();
+      EXPECT_EQ(plan.blocks, 2);
+    }
+}
+
+TEST(CudaSelectionTest, PortableKernelsAreChosenWhereTheyAreForced) {
+  Architecture card = cards()[3].facts;
+  card.kernels = Architecture::Kernels::portable;
+  const FlashPrefill flash{.shape = {.q_heads = 16, .kv_heads = 2, .head_dim = 256}};
+  EXPECT_EQ(select_flash(flash, card).matrix, FlashPlan::Matrix::mma_sync);
+  EXPECT_EQ(select_prefill_gemm({.rows = 1, .weight = {.rows = 64, .cols = 64}}, card).matrix,
+            PrefillGemmPlan::Matrix::mma_sync);
+  EXPECT_EQ(select_route({.rows = 1, .experts = 8, .top_k = 2}, card).kernel,
+            RoutePlan::Kernel::block);
+  DeltaNetArgs args{.k_heads = 16, .v_heads = 32, .k_dim = 128, .v_dim = 128, .taps = 4};
+  args.batch = {.rows = 64, .sequences = 64};
+  EXPECT_EQ(select_delta_net(args, card).kernel, DeltaNetPlan::Kernel::portable);
+  card.kernels = Architecture::Kernels::native;
+  EXPECT_EQ(select_delta_net(args, card).kernel, DeltaNetPlan::Kernel::stream);
+  args.kernels = DeltaNetKernels::in_parts;
+  EXPECT_EQ(select_delta_net(args, card).kernel, DeltaNetPlan::Kernel::portable);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "backend/cuda/ops/attention/flash_prefill.h"
 #include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/ops/linear/linear.h"
-#include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/ops/route/prompt_route.h"
 
 namespace nibble::cuda {
 namespace {
@@ -18,7 +18,7 @@ constexpr int64_t kF32 = sizeof(float);
 constexpr int64_t kBf16 = sizeof(uint16_t);
 constexpr int64_t kInt = sizeof(int32_t);
 
-/// Widths of rows between the products of mixers, in numbers.
+/// MixerWidths has the widths of rows between the products of mixers, in numbers.
 struct MixerWidths {
   int64_t first = 0;
   int64_t third = 0;
@@ -45,13 +45,14 @@ MixerWidths mixer_widths(const ModelConfig& config) {
   return widths;
 }
 
-/// Columns of a row of Workspace::act.
+/// Returns the columns of a row of Workspace::act.
 int64_t act_columns(const ModelConfig& config) {
   if (!config.moe) return padded_columns(config.dense_width);
   return padded_columns(std::max(config.moe->expert_width, config.moe->shared_width));
 }
 
-/// Entries of the page tables of a batch: at most the model's length of pages for each sequence.
+/// Returns the entries of the page tables of a batch: at most the model's length of pages for each
+/// sequence.
 int64_t page_entries_most(const ModelConfig& config, const PoolSizes& sizes) {
   constexpr int64_t kMost = int64_t{1} << 22;
   const int64_t longest = (int64_t{config.max_positions} + kPageTokens - 1) / kPageTokens;
@@ -243,7 +244,7 @@ bool prompts_supported(const ModelConfig& config) {
     return false;
   if (!config.moe) return config.dense_width % 64 == 0;
   return config.moe->expert_width % 64 == 0 && config.moe->shared_width % 64 == 0 &&
-         config.moe->experts <= kExpertsMax && config.moe->top_k <= kTopKMax;
+         config.moe->experts <= kRouteExpertsMax && config.moe->top_k <= kRouteTopKMax;
 }
 
 int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes) {

@@ -18,28 +18,28 @@ constexpr int64_t choice_ints(int64_t row_block, int64_t top_k, int64_t experts)
   return (3 * row_block * top_k + 2 * experts + 4 + top_k + 3) / 4 * 4 + 4 * row_block * top_k;
 }
 
-/// The facts that decide the size of a workspace.
+/// WorkspaceNeeds has the facts that decide the size of a workspace.
 struct WorkspaceNeeds {
   PoolSizes sizes;
   Activations activations = Activations::bf16;
   bool prompts = false;    // prompts have kernels of their own
   int32_t splits_max = 1;  // KV splits of attention
 };
-/// True if the prompt kernels support the shapes of a model; else all rows go the way of generated
-/// ones.
+/// True if the prompt kernels support the shapes of a model; else all rows are computed as
+/// generated ones are.
 bool prompts_supported(const ModelConfig& config);
-/// The most sequences of a pass: each writes a state slot of its own.
+/// Returns the most sequences of a pass: each writes a state slot of its own.
 int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes);
-/// Bytes of the rotary tables, which lie beside weights and workspace.
+/// Returns the bytes of the rotary tables, which lie beside weights and workspace.
 int64_t table_bytes(const ModelConfig& config);
-/// The needs of a server.
+/// Returns the needs of a server.
 WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,
                                Activations activations);
 
-/// Memory of the feed-forward of prompts: A = rows * top_k assignments.
+/// PromptMlpMemory is the memory of the feed-forward of prompts, with A = rows * top_k assignments.
 struct PromptMlpMemory {
   DeviceSlice act;  // BF16 [A][act_stride], then [rows][act_stride] of the shared expert
-  // Slices of Workspace::shared.
+  // These are slices of Workspace::shared.
   DeviceSlice router;         // F32 [rows][experts | shared gate]
   DeviceSlice chosen;         // I32 [A]
   DeviceSlice chosen_weight;  // F32 [A]
@@ -51,7 +51,7 @@ struct PromptMlpMemory {
   DeviceSlice y;           // BF16 [A][hidden], then [rows][hidden]
 };
 
-/// The lists of a PromptPlan, and the memory of the feed-forward.
+/// PromptMemory has the lists of a PromptPlan, and the memory of the feed-forward.
 struct PromptMemory {
   DeviceSlice chunks, sequences, runs;  // of the delta nets
   DeviceSlice tiles;                    // of attention
@@ -85,7 +85,7 @@ struct Workspace {
   static Workspace cut(const ModelConfig& config, const WorkspaceNeeds& needs, std::byte* base);
 
   int64_t bytes = 0;  // of all
-  /// The parts of a row of x, mixed and act: kF32Parts with activations f32.
+  /// A row of x, mixed and act has so many parts: kF32Parts with activations f32.
   int32_t parts = 1;
 
   int64_t x_stride = 0;      // of x

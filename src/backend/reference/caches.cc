@@ -43,6 +43,7 @@ size_t saved_floats(const DeltaNetConfig& delta) {
 
 void KvPages::reserve(const ModelConfig& config, int32_t pages) {
   width_ = static_cast<size_t>(config.attention.kv_heads * config.attention.head_dim);
+  head_dim_ = static_cast<size_t>(config.attention.head_dim);
   page_floats_ = page_floats(config);
   data_.assign(page_floats_ * static_cast<size_t>(pages), 0.0F);
 }
@@ -67,7 +68,8 @@ float* KvPages::value(const int32_t* page_table, int layer, int64_t token) {
 
 void KvPages::keep(const float* from, float* to) const {
   const KvFormat format = kv_format_of(kind_, KvFormat::f32);
-  std::transform(from, from + width_, to, [format](float x) { return kv_kept(format, x); });
+  for (size_t begin = 0; begin < width_; begin += head_dim_)
+    kv_keep(format, {from + begin, head_dim_}, to + begin);
 }
 
 void KvPages::copy(int32_t from, int32_t to) {

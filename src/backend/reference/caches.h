@@ -44,6 +44,7 @@ class KvPages {
   float* at(const int32_t* page_table, int part, int64_t token);
   KvCache kind_;
   size_t width_ = 0;  // of one token's keys
+  size_t head_dim_ = 0;
   size_t page_floats_ = 0;
   std::vector<float> data_;
 };

@@ -38,8 +38,9 @@ Result<KvCache> parse_kv_cache(const Arguments& arguments) {
                        .advice = "fp8 halves the bytes of BF16"});
   const std::string name =
       TRY(arguments.choice("kv-cache-dtype", {"auto", "bf16", "bfloat16", "fp8", "fp8_e4m3"}));
-  if (name == "auto") return KvCache::automatic;
-  return name.starts_with("fp8") ? KvCache::fp8 : KvCache::bf16;
+  for (const KvCache kind : kKvCaches)
+    if (name.starts_with(kv_cache_name(kind))) return kind;
+  return KvCache::bf16;  // bfloat16
 }
 
 Result<std::optional<std::string>> parse_load_format(const Arguments& arguments) {

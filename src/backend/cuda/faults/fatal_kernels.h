@@ -7,8 +7,8 @@
 
 namespace nibble::cuda {
 
-/// spin: every multiprocessor is taken, for a minute unless the process ends before; what else is
-/// launched waits.
+/// spin: every SM is busy, for a minute unless the process ends before; what else is launched
+/// waits.
 enum class Fatal : uint8_t { trap, illegal_address, spin };
 
 /// Launches it on a stream of its own and does not wait. Errors: those of the launch.

@@ -34,7 +34,13 @@ __device__ __forceinline__ void show_at_cluster() {
 __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-/// To where `own` lies in block `rank`.
+/// The address of `own` in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t address_in_block(uint32_t own, int rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
+  return there;
+}
+/// Stores a word where `own` lies in block `rank`.
 __device__ __forceinline__ void store_in_cluster(void* own, int rank, uint32_t value) {
   asm volatile(
       "{\n.reg .u32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"

@@ -49,6 +49,22 @@ __device__ __forceinline__ float warp_sum(float x) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
   return x;
 }
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
+  return x;
+}
+/// The same over the four lanes 4 g .. 4 g + 3, which share a row of an mma fragment.
+__device__ __forceinline__ float quad_sum(float x) {
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+__device__ __forceinline__ float quad_max(float x) {
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
+  return x;
+}
 
 /// Sum over a block of kWarps warps; the same bits in every thread. `scratch`: kWarps floats that
 /// nobody uses until the next barrier after the call.

@@ -33,7 +33,9 @@ struct Architecture {
   bool has_wgmma() const {
     return code.major == 9 && code.reach == CodeTarget::Reach::exact && kernels == Kernels::native;
   }
-  /// Conversions between E4M3 and F16 as instructions.
+  /// A Hopper card, whatever code runs on it.
+  static constexpr bool is_hopper(int compute_major) { return compute_major == 9; }
+  /// True if conversions between E4M3 and F16 are instructions.
   bool converts_fp8() const { return code.major * 10 + code.minor >= 89; }
   int32_t clusters_of(int32_t blocks) const {
     return clusters[blocks == 2 ? 0 : blocks == 4 ? 1 : 2];

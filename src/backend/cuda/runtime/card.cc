@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/runtime/architecture.h"
 #include "backend/cuda/runtime/device_memory.h"
 
 namespace nibble::cuda {
@@ -14,7 +15,7 @@ namespace {
 int64_t context_bytes(const Device& device) {
   constexpr int64_t kHopperMiB = 530;  // from what nvidia-smi showed beside a plan on an H200
   constexpr int64_t kUnknownMiB = 512;
-  return (device.compute_major == 9 ? kHopperMiB : kUnknownMiB) << 20;
+  return (Architecture::is_hopper(device.compute_major) ? kHopperMiB : kUnknownMiB) << 20;
 }
 
 }  // namespace

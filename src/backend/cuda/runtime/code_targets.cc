@@ -1,4 +1,4 @@
-// Compares capabilities and versions; the words of its refusals.
+// This file compares capabilities and versions, and has the words of its refusals.
 #include "backend/cuda/runtime/code_targets.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ bool runs_on(const CodeTarget& code, const CardFacts& card) {
   return same_major && not_newer;
 }
 
-/// The one nearest to the card.
+/// Returns the target that is nearest to the card.
 const CodeTarget* best(CodeTarget::Kind kind, const CardFacts& card,
                        const std::vector<CodeTarget>& targets) {
   const CodeTarget* found = nullptr;

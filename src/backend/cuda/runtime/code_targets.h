@@ -13,7 +13,7 @@
 
 namespace nibble::cuda {
 
-/// One `--generate-code` of nvcc.
+/// A CodeTarget is one `--generate-code` of nvcc.
 struct CodeTarget {
   enum class Kind : uint8_t { machine, ptx };  // sm_80, compute_80
   /// exact: 90a, this capability alone. family: 100f, this one and later ones of its major number.

@@ -67,7 +67,8 @@ Ledger& ledger() {
   return the_ledger;
 }
 
-/// The driver's mapping of memory, looked up once; absent functions stay null.
+/// The functions by which the driver maps memory are looked up once; those that a driver lacks stay
+/// null.
 struct Mapping {
   decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
   decltype(&cuMemAddressReserve) reserve = nullptr;

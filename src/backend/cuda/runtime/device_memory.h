@@ -42,13 +42,14 @@ void limit_device_memory(int64_t bytes);
 /// fails; negative: none.
 void fail_allocation(int64_t count);
 
-/// Zeroes device memory, or copies to it, and returns when it is done. The default stream, which
-/// does the work, may still be at it when its own calls return, and no stream of this backend waits
-/// for it: without this, what a stream writes next is zeroed behind it on a card that others share.
+/// Zeroes device memory, or copies to it, and returns when it is done. The default stream does the
+/// work and may not be done when its own calls return, and no stream of this backend waits for it:
+/// without this wait, what a stream writes next would be zeroed afterwards on a card that others
+/// share.
 void zero_memory(void* to, int64_t bytes);
 void copy_to_device(void* to, const void* from, int64_t bytes);
 
-/// Zeroed device memory, 256-byte aligned. Its address stays when it sleeps.
+/// The memory is zeroed and 256-byte aligned. Its address stays when it sleeps.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -63,7 +64,7 @@ class DeviceBuffer {
 
   int64_t bytes() const { return bytes_; }
   /// The bytes asked for, while there is memory for them: 0 while a large buffer sleeps.
-  int64_t held_bytes() const { return asleep() ? 0 : bytes_; }
+  int64_t resident_bytes() const { return asleep() ? 0 : bytes_; }
   /// The bytes that the ledger counts for it: those asked for, of a large buffer in whole steps.
   int64_t booked_bytes() const {
     if (asleep()) return 0;
@@ -94,7 +95,7 @@ class DeviceBuffer {
   uint64_t handle_ = 0;       // of that memory; 0 while it sleeps
 };
 
-/// Page-locked host memory, uninitialised.
+/// A PinnedBuffer is page-locked host memory, which is not initialised.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;

@@ -1,4 +1,4 @@
-// Offsets into the two pools.
+// This file computes offsets into the two pools.
 #include "backend/cuda/runtime/device_pools.h"
 
 #include "model/batch.h"
@@ -6,7 +6,7 @@
 namespace nibble::cuda {
 namespace {
 
-/// The keys or the values of one head in a page.
+/// Returns the bytes that the keys, or the values, of one head take in a page.
 int64_t head_bytes(const ModelConfig& config, KvFormat format) {
   return kPageTokens * kv_line_bytes(format, config.attention.head_dim);
 }
@@ -34,13 +34,17 @@ int64_t DevicePools::slot_bytes(const ModelConfig& config, StateFormat format) {
          int64_t{sizeof(float)};
 }
 
-Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
-                                  const PoolSizes& sizes) {
+void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat state) {
   config_ = &config;
   kv_format_ = kv;
   state_format_ = state;
   page_bytes_ = page_bytes(config, kv);
   slot_bytes_ = slot_bytes(config, state);
+}
+
+Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
+                                  const PoolSizes& sizes) {
+  lay_out(config, kv, state);
   pages_ = TRY(DeviceBuffer::allocate(sizes.pages * page_bytes_, "KV pages"));
   slots_ = TRY(DeviceBuffer::allocate(sizes.state_slots * slot_bytes_, "recurrent states"));
   host_pages_ = TRY(PinnedBuffer::allocate(sizes.host_pages * page_bytes_, "KV pages"));

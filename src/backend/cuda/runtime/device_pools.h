@@ -1,5 +1,5 @@
-// The two cache pools on the device and their page-locked twins in host memory. Layouts:
-// device_weights.h.
+// DevicePools owns the two cache pools on the device and their page-locked counterparts in host
+// memory. device_weights.h has the layouts.
 #pragma once
 
 #include "backend/cuda/runtime/device_memory.h"
@@ -14,6 +14,8 @@ class DevicePools {
   static int64_t page_bytes(const ModelConfig& config, KvFormat format);
   static int64_t slot_bytes(const ModelConfig& config, StateFormat format);
 
+  /// The layout of pages and slots, without memory: addresses then only tell parts apart.
+  void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state);
   Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
                        const PoolSizes& sizes);
 
@@ -24,7 +26,7 @@ class DevicePools {
   /// `layer` counts layers of its kind.
   KvView kv(int layer) const;
   StateView state(int layer) const;
-  /// Floats of a slot before the inputs of the convolution.
+  /// Returns the floats of a slot that precede the inputs of the convolution.
   static int64_t states_floats(const ModelConfig& config, StateFormat format);
 
   int64_t slot_bytes() const { return slot_bytes_; }

@@ -1,4 +1,4 @@
-// Pieces of 8 MiB; each thread has a page-locked one and a stream of its own.
+// Copies go in parts of 8 MiB; each thread has a page-locked buffer and a stream of its own.
 #include "backend/cuda/runtime/host_copy.h"
 
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{8} << 20;
+constexpr int64_t kPartBytes = int64_t{8} << 20;
 constexpr int kThreadsMax = 16;
 
 }  // namespace
@@ -51,13 +51,13 @@ Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
   Result<void> outcome;
   const auto work = [&]() -> Result<void> {
     CUDA_CHECK(cudaSetDevice(0));
-    const PinnedBuffer piece = TRY(PinnedBuffer::allocate(kPieceBytes, "copying weights"));
+    const PinnedBuffer staging = TRY(PinnedBuffer::allocate(kPartBytes, "copying weights"));
     cudaStream_t stream = nullptr;
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    for (int64_t at = next.fetch_add(kPieceBytes); at < bytes_; at = next.fetch_add(kPieceBytes)) {
-      const auto size = static_cast<size_t>(std::min(kPieceBytes, bytes_ - at));
+    for (int64_t at = next.fetch_add(kPartBytes); at < bytes_; at = next.fetch_add(kPartBytes)) {
+      const auto size = static_cast<size_t>(std::min(kPartBytes, bytes_ - at));
       std::byte* device = buffer.as<std::byte>() + at;
-      auto* locked = piece.as<std::byte>();
+      auto* locked = staging.as<std::byte>();
       if (way == Way::to_device) std::memcpy(locked, data_ + at, size);
       CUDA_CHECK(way == Way::to_device
                      ? cudaMemcpyAsync(device, locked, size, cudaMemcpyHostToDevice, stream)

@@ -1,5 +1,6 @@
-// HostCopy: what a device buffer held, in ordinary host memory, while the card is free. Moved by
-// many threads through page-locked pieces: locking all of it would take longer than the copies.
+// A HostCopy has the contents of a device buffer in ordinary host memory while the card is free.
+// Many threads move them through small page-locked buffers, because locking all of it would take
+// longer than the copies.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ class HostCopy {
   ~HostCopy();
 
   bool empty() const { return data_ == nullptr; }
-  /// Into a buffer of the same size. Errors: no_memory (page-locked pieces).
+  /// Copies them into a buffer of the same size. Errors: no_memory (page-locked buffers).
   Result<void> restore(const DeviceBuffer& buffer) const;
 
  private:

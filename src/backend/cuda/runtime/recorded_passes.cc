@@ -1,4 +1,4 @@
-// Capture and instantiation.
+// This file captures passes and instantiates them.
 #include "backend/cuda/runtime/recorded_passes.h"
 
 #include "backend/cuda/runtime/device_memory.h"

@@ -13,7 +13,7 @@
 
 namespace nibble::cuda {
 
-/// BF16 times 2^-126: sign at bit 15, magnitude at bits 8..6 of each half.
+/// These are BF16 times 2^-126: the sign is at bit 15, the magnitude at bits 8..6 of each half.
 struct E2m1Pairs {
   uint32_t of[4];
 };
@@ -24,7 +24,7 @@ constexpr E2m1Pairs e2m1_pairs(uint32_t word) {
            turned & kFields}};
 }
 
-/// BF16 times 2^-120: sign at bit 15, magnitude at bits 10..4 of each half.
+/// These are BF16 times 2^-120: the sign is at bit 15, the magnitude at bits 10..4 of each half.
 struct E4m3Pairs {
   uint32_t of[2];
 };
@@ -33,7 +33,7 @@ constexpr E4m3Pairs e4m3_pairs(uint32_t word) {
   return {{word & kFields, (word * 16U ^ word >> 4) & kFields}};
 }
 
-/// The codes of a laid word: code i of a pair's low half (i < 4) or high half.
+/// Returns the codes of a reordered word: code i of a pair's low half (i < 4) or high half.
 constexpr uint32_t e2m1_codes(uint32_t word) {
   const E2m1Pairs pairs = e2m1_pairs(word);
   uint32_t codes = 0;
@@ -43,7 +43,7 @@ constexpr uint32_t e2m1_codes(uint32_t word) {
   }
   return codes;
 }
-/// Likewise the bytes: low and high half of the first pair, then of the second.
+/// The bytes are likewise the low and high half of the first pair, then of the second.
 constexpr uint32_t e4m3_codes(uint32_t word) {
   const E4m3Pairs pairs = e4m3_pairs(word);
   uint32_t codes = 0;
@@ -88,12 +88,12 @@ constexpr uint32_t place_codes(uint32_t codes, const std::array<uint32_t, 32>& p
   return word;
 }
 
-/// The laid word of eight codes as a file has them, column i in bits 4 i .. 4 i + 3.
+/// Returns the reordered word of eight codes that a file has in column i at bits 4 i .. 4 i + 3.
 constexpr uint32_t lay_e2m1(uint32_t codes) {
   constexpr std::array<uint32_t, 32> kPlaces = code_places(e2m1_codes);
   return place_codes(codes, kPlaces);
 }
-/// The laid words of eight codes as a file has them, column i in byte i.
+/// Returns the reordered words of eight codes that a file has in column i at byte i.
 struct E4m3Words {
   uint32_t of[2];
 };
@@ -106,7 +106,7 @@ constexpr E4m3Words lay_e4m3(uint32_t low, uint32_t high) {
   return {{place_codes(first, kPlaces), place_codes(second, kPlaces)}};
 }
 
-/// The code of column `column` of a row of laid words.
+/// Returns the code of column `column` of a row of reordered words.
 constexpr uint32_t e2m1_code(const uint32_t* row, int column) {
   return e2m1_codes(row[column / 8]) >> (4 * (column % 8)) & 0xFU;
 }

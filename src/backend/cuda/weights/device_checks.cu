@@ -2,6 +2,7 @@
 // random weights for benchmarks.
 #include <algorithm>
 
+#include "backend/cuda/ops/attention/kv_elements.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/weights/code_words.h"
@@ -18,15 +19,15 @@ __device__ __forceinline__ bool not_finite(float x) {
 __device__ __forceinline__ bool not_finite(uint16_t x) { return (x & 0x7F80U) == 0x7F80U; }
 __device__ __forceinline__ bool not_finite(uint8_t e4m3) { return (e4m3 & 0x7FU) == 0x7FU; }
 
-constexpr int kPiecesMax = 512;  // of one launch: its parameters have 4 KB
-struct PieceIds {
-  int32_t of[kPiecesMax];
+constexpr int kPartsMax = 512;  // of one launch: its parameters have 4 KB
+struct PartIds {
+  int32_t of[kPartsMax];
 };
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     find_not_finite_kernel(const uint8_t* base, int64_t stride, int64_t count,
-                           const __grid_constant__ PieceIds ids, int32_t* found) {
+                           const __grid_constant__ PartIds ids, int32_t* found) {
   wait_for_inputs();
   const T* values = reinterpret_cast<const T*>(base + ids.of[blockIdx.y] * stride);
   bool bad = false;
@@ -89,7 +90,7 @@ __device__ __forceinline__ uint32_t scramble(uint64_t x) {  // splitmix64
   return static_cast<uint32_t>(x >> 32);
 }
 
-/// BF16: normal. FP8: any finite code. NVFP4 codes: any.
+/// BF16 numbers are normal, FP8 codes any finite ones, NVFP4 codes any.
 __global__ void fill_values_kernel(uint8_t* values, int64_t bytes, Format format, float deviation,
                                    uint64_t seed) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < bytes / 4;
@@ -107,7 +108,7 @@ __global__ void fill_values_kernel(uint8_t* values, int64_t bytes, Format format
   }
 }
 
-/// E4M3 scales between 2^-1 and 2.
+/// Fills E4M3 scales between 2^-1 and 2.
 __global__ void fill_scales_kernel(uint8_t* scales, int64_t count, uint64_t seed) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
        i += gridDim.x * int64_t{kThreads})
@@ -120,24 +121,33 @@ __global__ void fill_constant_kernel(float* values, int64_t count, float value) 
     values[i] = value;
 }
 
-}  // namespace
+using FindKernel = void (*)(const uint8_t*, int64_t, int64_t, PartIds, int32_t*);
 
-void find_not_finite(const PoolPieces& pieces, int32_t* found, const Launcher& launcher) {
-  if (pieces.count == 0) return;
-  const auto kernel = pieces.format == KvFormat::fp8    ? find_not_finite_kernel<uint8_t>
-                      : pieces.format == KvFormat::bf16 ? find_not_finite_kernel<uint16_t>
-                                                        : find_not_finite_kernel<float>;
-  for (size_t begin = 0; begin < pieces.ids.size(); begin += kPiecesMax) {
+/// Looks at `count` numbers of each part.
+void find_in_parts(FindKernel kernel, const PoolParts& parts, int64_t count, int32_t* found,
+                   const Launcher& launcher) {
+  if (count == 0) return;
+  for (size_t begin = 0; begin < parts.ids.size(); begin += kPartsMax) {
     const auto some =
-        pieces.ids.subspan(begin, std::min<size_t>(kPiecesMax, pieces.ids.size() - begin));
-    PieceIds ids;
+        parts.ids.subspan(begin, std::min<size_t>(kPartsMax, parts.ids.size() - begin));
+    PartIds ids;
     std::copy(some.begin(), some.end(), ids.of);
-    const int64_t blocks = (pieces.count + kThreads - 1) / kThreads;
+    const int64_t blocks = (count + kThreads - 1) / kThreads;
     const int64_t most = 1056 / static_cast<int64_t>(some.size()) + 1;
     launch(kernel, launcher,
            dim3(static_cast<unsigned>(min(blocks, most)), static_cast<unsigned>(some.size())),
-           kThreads, 0, pieces.base, pieces.stride, pieces.count, ids, found);
+           kThreads, 0, parts.base, parts.stride, count, ids, found);
   }
+}
+
+}  // namespace
+
+void find_not_finite(const PoolParts& parts, int32_t* found, const Launcher& launcher) {
+  with_any_kv_format(parts.format, [&]<KvFormat kFormat>() {
+    using Code = typename KvElements<kFormat>::Code;
+    find_in_parts(find_not_finite_kernel<Code>, parts, parts.bytes / int64_t{sizeof(Code)}, found,
+                  launcher);
+  });
 }
 
 void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,

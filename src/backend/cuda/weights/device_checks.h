@@ -9,24 +9,26 @@
 
 namespace nibble::cuda {
 
-/// Pieces of a pool: piece i is `count` numbers from base + ids[i] * stride on.
-struct PoolPieces {
+/// The parts of a pool that are checked: part i is `bytes` bytes of numbers from base + ids[i] *
+/// stride on.
+struct PoolParts {
   const uint8_t* base = nullptr;
   int64_t stride = 0;  // bytes
-  int64_t count = 0;
+  int64_t bytes = 0;
   KvFormat format = KvFormat::f32;
   std::span<const int32_t> ids;  // on the host
 };
-/// *found = 1 if a number of one of the pieces is infinite or NaN.
-void find_not_finite(const PoolPieces& pieces, int32_t* found, const Launcher& launcher);
+/// Sets *found = 1 if a number of one of the parts is infinite or NaN.
+void find_not_finite(const PoolParts& parts, int32_t* found, const Launcher& launcher);
 /// The numbers that a file may hold: finite ones, and for NVFP4 block scales that are not negative.
 enum class Soundness : uint8_t { bf16, e4m3, nvfp4_scale };
-/// *found = 1 if one of the values is not sound. `bytes` a multiple of 2 for BF16.
+/// Sets *found = 1 if one of the values is not sound. `bytes` is a multiple of 2 for BF16.
 void find_not_sound(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found,
                     const Launcher& launcher);
-/// Lays a file's codes of format fp8 or nvfp4 in place (code_words.h). `bytes` a multiple of 8.
+/// Reorders a file's codes of format fp8 or nvfp4 in place, as code_words.h says. `bytes` is a
+/// multiple of 8.
 void lay_codes(uint8_t* values, int64_t bytes, Format format, const Launcher& launcher);
-/// Random normal BF16, random codes, for benchmarks without files.
+/// Fills a matrix with random normal BF16 numbers or random codes, for benchmarks without files.
 void fill_random(const DeviceLinear& weight, int64_t matrices, float deviation, uint32_t seed,
                  const Launcher& launcher);
 

@@ -48,7 +48,8 @@ enum class FactorLayout : uint8_t {
   block128  // [ceil(N/128)][ceil(K_padded/128)]
 };
 
-/// The format of the values of a file's scheme on the device, and the layout of its factors.
+/// These return the format of the values of a file's scheme on the device, and the layout of its
+/// factors.
 constexpr Format format_of(const QuantScheme& scheme) {
   switch (scheme.weights) {
     case WeightFormat::plain:
@@ -73,7 +74,7 @@ constexpr FactorLayout layout_of(const QuantScheme& scheme) {
   }
 }
 
-/// One matrix [rows, cols], or a stack of them, one after the other without gaps.
+/// A DeviceLinear is one matrix [rows, cols], or a stack of them, one after the other without gaps.
 struct DeviceLinear {
   Format format = Format::bf16;
   FactorLayout layout = FactorLayout::none;
@@ -94,12 +95,12 @@ static_assert(sizeof(DeviceLinear) == 48);  // kernels take many
 constexpr bool has_input_scale(ActivationFormat activations) {
   return activations == ActivationFormat::nvfp4 || activations == ActivationFormat::fp8_tensor;
 }
-/// The number of the file, of matrix `index` of a stack.
+/// Returns the number of the file of matrix `index` of a stack.
 constexpr float input_scale_of(const DeviceLinear& weight, int64_t index) {
   return weight.factors[(index + 1) * weight.factor_stride - 1];
 }
 
-/// Bytes of `cols` columns of one row.
+/// Returns the bytes of `cols` columns of one row.
 constexpr int64_t value_bytes(Format format, int64_t cols) {
   return format == Format::bf16 ? 2 * cols : format == Format::fp8 ? cols : cols / 2;
 }

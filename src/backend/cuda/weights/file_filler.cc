@@ -1,7 +1,7 @@
-// Fills weights from a checkpoint. The walk over the layers only notes what goes where; then many
-// threads read pieces into page-locked buffers (two each) and send them on their way, so that the
-// host never holds more than those buffers. On the device what must be finite is checked, then
-// codes of 4 and 8 bits are laid in words of their own order (code_words.h).
+// This file fills weights from a checkpoint. The walk over the layers only notes what goes where;
+// then many threads read parts of the files into page-locked buffers (two each) and send them to
+// the device, so that the host never uses more than those buffers. The device checks the numbers
+// that must be finite, and then reorders codes of 4 and 8 bits in their words (code_words.h).
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -19,8 +19,8 @@ namespace {
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
 constexpr int kThreadsMax = 16;
 
-/// Rows of a tensor and their padded place.
-struct Piece {
+/// A RowCopy has rows of a tensor and their padded place.
+struct RowCopy {
   StoredBytes stored;
   int64_t begin = 0;      // in `stored`
   int64_t row_bytes = 0;  // in the file
@@ -38,7 +38,7 @@ struct Extent {
   size_t module = 0;  // of the first
 };
 
-/// Two page-locked buffers and the stream that empties them.
+/// A Sender has two page-locked buffers and the stream that empties them.
 class Sender {
  public:
   Result<void> open() {
@@ -55,19 +55,19 @@ class Sender {
       if (event != nullptr) cudaEventDestroy(event);
     cudaStreamDestroy(stream_);
   }
-  /// Pieces of at most kBufferBytes together.
-  Result<void> send(const Weights& weights, std::span<const Piece> pieces) {
+  /// Reads and sends copies that have at most kBufferBytes together.
+  Result<void> send(const Weights& weights, std::span<const RowCopy> copies) {
     half_ ^= 1;
     CUDA_CHECK(cudaEventSynchronize(sent_[half_]));
     int64_t used = half_ * kBufferBytes;
-    for (const Piece& piece : pieces) {
-      const std::span<std::byte> bytes = buffer_.part(used, piece.bytes());
-      TRY(weights.read(piece.stored, piece.begin, bytes));
+    for (const RowCopy& copy : copies) {
+      const std::span<std::byte> bytes = buffer_.part(used, copy.bytes());
+      TRY(weights.read(copy.stored, copy.begin, bytes));
       CUDA_CHECK(cudaMemcpy2DAsync(
-          piece.to, static_cast<size_t>(piece.to_row_bytes), bytes.data(),
-          static_cast<size_t>(piece.row_bytes), static_cast<size_t>(piece.row_bytes),
-          static_cast<size_t>(piece.rows), cudaMemcpyHostToDevice, stream_));
-      used += piece.bytes();
+          copy.to, static_cast<size_t>(copy.to_row_bytes), bytes.data(),
+          static_cast<size_t>(copy.row_bytes), static_cast<size_t>(copy.row_bytes),
+          static_cast<size_t>(copy.rows), cudaMemcpyHostToDevice, stream_));
+      used += copy.bytes();
     }
     CUDA_CHECK(cudaEventRecord(sent_[half_], stream_));
     return {};
@@ -97,7 +97,7 @@ class FileFiller final : public WeightFiller {
   void note(const StoredBytes& stored, int64_t rows, const uint8_t* to, int64_t to_row_bytes);
   void note_check(const uint8_t* at, int64_t bytes, Soundness kind);
   Result<void> convert(const LinearSource& source, const DeviceLinear& to);
-  Result<void> send_pieces();
+  Result<void> send_rows();
   void send_small();
   void lay_codes();
   Result<void> check();
@@ -109,14 +109,14 @@ class FileFiller final : public WeightFiller {
   };
   const Weights& weights_;
   Launcher launcher_;
-  std::vector<Piece> pieces_;
+  std::vector<RowCopy> copies_;
   std::vector<Small> small_;
   std::vector<Extent> checks_;
-  std::vector<Extent> e2m1_;  // codes that need no check, only to be laid
+  std::vector<Extent> e2m1_;  // codes that need no check and are only reordered
   std::vector<std::string> modules_;
 };
 
-/// Neighbours of one kind, such as the experts of a stack, as one, sorted by where they lie.
+/// Joins adjacent ranges of one kind, such as the experts of a stack, sorted by where they lie.
 std::vector<Extent> merge(std::vector<Extent>& parts) {
   std::ranges::sort(parts, {}, &Extent::at);
   std::vector<Extent> merged;
@@ -131,7 +131,7 @@ std::vector<Extent> merge(std::vector<Extent>& parts) {
   return merged;
 }
 
-/// The factors of the weight alone.
+/// Returns the factors of the weight alone.
 std::vector<float> weight_factors(const LinearWeight& weight, const DeviceLinear& to) {
   if (to.format == Format::nvfp4) return {weight.global_scale.apply(1.0F)};
   const auto* scales = weight.scales.as<float>();
@@ -164,7 +164,7 @@ void FileFiller::note(const StoredBytes& stored, int64_t rows, const uint8_t* to
   const int64_t at_once = std::max<int64_t>(kBufferBytes / row_bytes, 1);
   CHECK(row_bytes <= kBufferBytes, "a row of ", row_bytes, " bytes");
   for (int64_t row = 0; row < rows; row += at_once)
-    pieces_.push_back({.stored = stored,
+    copies_.push_back({.stored = stored,
                        .begin = row * row_bytes,
                        .row_bytes = row_bytes,
                        .rows = std::min(at_once, rows - row),
@@ -235,24 +235,24 @@ Result<void> FileFiller::vector(const VectorSource& source, Change change, float
 }
 
 Result<void> FileFiller::finish() {
-  TRY(send_pieces());
+  TRY(send_rows());
   send_small();
   TRY(check());
   lay_codes();
   return {};
 }
 
-Result<void> FileFiller::send_pieces() {
+Result<void> FileFiller::send_rows() {
   std::vector<size_t> batches = {0};  // each fits a buffer
   int64_t bytes = 0;
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (bytes + pieces_[i].bytes() > kBufferBytes) {
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    if (bytes + copies_[i].bytes() > kBufferBytes) {
       batches.push_back(i);
       bytes = 0;
     }
-    bytes += pieces_[i].bytes();
+    bytes += copies_[i].bytes();
   }
-  batches.push_back(pieces_.size());
+  batches.push_back(copies_.size());
   const size_t count = batches.size() - 1;
   ThreadPool pool(std::min(usable_cores(), kThreadsMax));
   std::mutex mutex;
@@ -268,7 +268,7 @@ Result<void> FileFiller::send_pieces() {
     TRY(sender.open());
     for (size_t i = take(); i < count; i = take())
       TRY(sender.send(weights_,
-                      std::span(pieces_).subspan(batches[i], batches[i + 1] - batches[i])));
+                      std::span(copies_).subspan(batches[i], batches[i + 1] - batches[i])));
     sender.finish();
     return {};
   };
@@ -280,7 +280,7 @@ Result<void> FileFiller::send_pieces() {
   return outcome;
 }
 
-/// Copies adjacent pieces, such as the factors of experts, at once.
+/// Copies adjacent parts, such as the factors of experts, at once.
 void FileFiller::send_small() {
   std::ranges::sort(small_, {}, &Small::to);
   for (size_t i = 0; i < small_.size();) {
@@ -292,7 +292,7 @@ void FileFiller::send_small() {
   }
 }
 
-/// Once every piece has come and codes have been checked in the order of a file.
+/// Runs once every part has come and codes have been checked in the order of a file.
 void FileFiller::lay_codes() {
   const auto lay = [&](const Extent& run, Format format) {
     cuda::lay_codes(const_cast<uint8_t*>(run.at), run.bytes, format, launcher_);
@@ -319,7 +319,7 @@ Result<void> FileFiller::check() {
   return {};
 }
 
-/// Names the first bad module of a run of neighbours.
+/// Names the first bad module of a run of adjacent ones.
 Error FileFiller::not_sound(const Extent& merged, const DeviceBuffer& flag) const {
   size_t module = merged.module;
   for (const Extent& one : checks_) {

@@ -1,4 +1,4 @@
-// Weights of a real shape without a file.
+// This file makes weights of a real shape without a file.
 #include <cmath>
 
 #include "backend/cuda/weights/device_checks.h"
@@ -8,7 +8,7 @@
 namespace nibble::cuda {
 namespace {
 
-/// Normal with deviation 1 / sqrt(K); small tensors constant.
+/// Weights are normal with deviation 1 / sqrt(K); small tensors are constant.
 class RandomFiller final : public WeightFiller {
  public:
   explicit RandomFiller(const Launcher& launcher) : launcher_(launcher) {}

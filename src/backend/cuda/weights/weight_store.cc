@@ -22,7 +22,7 @@ int64_t factor_count(FactorLayout layout, int64_t rows, int64_t cols) {
   CHECK(false, "factor layout ", static_cast<int>(layout));
 }
 
-/// Matrix `index` of a stack.
+/// Returns matrix `index` of a stack.
 DeviceLinear part(const DeviceLinear& stack, int64_t index) {
   DeviceLinear one = stack;
   const int64_t rows = index * stack.rows;

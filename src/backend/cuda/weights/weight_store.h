@@ -1,4 +1,4 @@
-// All weights of a model in device memory, in one block, bound to their roles.
+// A WeightStore owns all weights of a model in device memory, in one block, bound to their roles.
 #pragma once
 
 #include <vector>

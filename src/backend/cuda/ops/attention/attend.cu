@@ -1,32 +1,32 @@
-// Attention of single rows over paged keys and values, on tensor cores (mma.sync, sm_80 up).
-// Scores: the queries of a KV head are the rows of the left operand, what their rounding leaves 8
-// more. Results: dimensions are the rows, query heads the columns. A block of 4 warps norms and
-// rotates the queries of a row and, where the row's own token is in its split, that token's k and
-// v; takes one split of the history after another (attend_splits.cuh), the next tokens of each warp
-// on their way; attend_combine.cu adds the splits of a row. head_dim up to 256, any number of query
-// heads per KV head. Bound: the bytes of keys and values; reached on an H200 at 131,072 tokens of
-// context: 87 % (BF16), 68 % (FP8).
+// Attention of single rows over paged keys and values, on tensor cores (mma.sync, sm_80 up). In the
+// product of scores the queries of a KV head are rows of the left operand, and what their rounding
+// leaves 8 more; in the product of results dimensions are the rows and query heads the columns. A
+// block of 4 warps norms and rotates the queries of a row and, where the row's own token is in its
+// split, that token's k and v. It takes one split of the history after another (attend_splits.cuh),
+// and each warp loads its next tokens meanwhile; attend_combine.cu adds the splits of a row.
+// head_dim is at most 256, any number of query heads may share a KV head. Bound: the bytes of keys
+// and values; an H200 reaches 87 % (BF16), 68 % (FP8) at 131,072 tokens of context.
 #include "backend/cuda/ops/attention/attend_splits.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kHeadThreads = kThreads / kAttendHeads;
 static_assert(kThreads >= kPairsMax && kAttendHeads == 2 * kWarps);
 
 template <KvFormat kFormat, int kDim, bool kExact>
 class AttendBlock {
+  using Elements = KvElements<kFormat>;
   using Step = KvStep<kFormat, kDim, kExact>;
   static constexpr int kGroups = Step::kGroups;
   static constexpr int kBlockTokens = kWarps * Step::kTokens;
   static_assert(kAttendTokensMin % kBlockTokens == 0 && kPage % Step::kTokens == 0);
   static constexpr int kOutStride = kDim + 4;  // out, maximum, total
-  /// BF16 has 8 bits, too few for weights: each is a sum of two operands.
-  static constexpr int kParts = kFormat == KvFormat::bf16 ? 2 : 1;
+  static constexpr int kParts = Elements::kWeightParts;
 
  public:
   struct Shared {
@@ -36,9 +36,9 @@ class AttendBlock {
       float out[kWarps][kAttendHeads][kOutStride];
       float heads[kWarps][3][kHeadDimMax];  // before they are operands
     };
-    float2 turns[kPairsMax];  // of the row
+    float2 rotations[kPairsMax];  // of the row
     SplitTable table;
-    KvSplit splits[2];  // the one in work and the next, by turns
+    KvSplit splits[2];  // the one in work and the next, alternately
   };
 
   __device__ AttendBlock(const AttentionArgs& a, const AttendLaunch& launch, Shared& shared)
@@ -59,7 +59,7 @@ class AttendBlock {
     // Pages hold what earlier passes wrote, so they are read ahead of the inputs.
     bool loaded = launch_.fresh && first_of(walk) < walk.end;
     if (loaded) look_ahead(walk);
-    take_turns(first.row);
+    load_rotations(first.row);
     __syncthreads();
     wait_for_inputs();
 #pragma unroll 1
@@ -84,12 +84,12 @@ class AttendBlock {
     if (threadIdx.x == 0) shared_.splits[number % 2] = split;
     return split;
   }
-  /// This warp's first token.
+  /// Returns the first token of this warp.
   __device__ __forceinline__ int first_of(const Walk& walk) const {
     return walk.begin + warp_ * Step::kTokens;
   }
 
-  /// The next tokens to load; their page is looked up here.
+  /// Sets the tokens that are loaded next, and looks up their page.
   __device__ __forceinline__ void aim(Walk& walk, int first) {
     line_ = line_of(a_, walk, first, line_bytes());
     tokens_ = min(Step::kTokens, min(walk.end, walk.own) - first);
@@ -106,7 +106,7 @@ class AttendBlock {
     load_keys(1);
     load_values(0);
   }
-  /// The first step on its way, the second into the L2.
+  /// Begins to load the first step, and fetches the second into the L2.
   __device__ __forceinline__ void look_ahead(Walk& walk) {
     begin_loads(walk);
     const int second = first_of(walk) + kBlockTokens;
@@ -116,18 +116,16 @@ class AttendBlock {
     const int64_t line = line_of(a_, copy, second, line_bytes());
     for (int at = static_cast<int>(threadIdx.x) % 32 * 128; at < tokens * line_bytes();
          at += 32 * 128) {
-      prefetch(a_.kv.keys + line + at);
-      prefetch(a_.kv.values + line + at);
+      prefetch_l2(a_.kv.keys + line + at);
+      prefetch_l2(a_.kv.values + line + at);
     }
   }
-  static __device__ __forceinline__ void prefetch(const uint8_t* at) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-  }
 
-  /// For the rotations of a row; a barrier must follow.
-  __device__ __forceinline__ void take_turns(int row) {
+  /// Loads the rotations of a row; a barrier must follow.
+  __device__ __forceinline__ void load_rotations(int row) {
     const auto pair = static_cast<int>(threadIdx.x);
-    if (pair < a_.rope.pairs) shared_.turns[pair] = turn_of(a_, launch_.row_begin + row, pair);
+    if (pair < a_.rope.pairs)
+      shared_.rotations[pair] = rotation_of(a_, launch_.row_begin + row, pair);
   }
   /// Loads the queries of a split's row if they change, and the row's own token if it is here.
   __device__ __forceinline__ void take_row(const KvSplit& split, bool first, const Walk& walk) {
@@ -152,7 +150,7 @@ class AttendBlock {
       k_weight = load_head(a_.k_norm, head_dim());
     }
     if (own && warp_ == 1) heads[2] = load_head(a_.v + kv_at, head_dim());
-    if (changes && !first) take_turns(split.row);
+    if (changes && !first) load_rotations(split.row);
     auto& before = shared_.heads[warp_];
     if (changes) {
       norm_head(a_, q_weight, heads[0], before[0]);
@@ -160,8 +158,8 @@ class AttendBlock {
     }
     if (own && warp_ == 0) norm_head(a_, k_weight, heads[2], before[2]);
     __syncthreads();
-    if (changes) rotate_heads<2>(a_.rope.pairs, shared_.turns, before[0]);
-    if (own && warp_ == 0) rotate_heads<1>(a_.rope.pairs, shared_.turns, before[2]);
+    if (changes) rotate_heads<2>(a_.rope.pairs, shared_.rotations, before[0]);
+    if (own && warp_ == 0) rotate_heads<1>(a_.rope.pairs, shared_.rotations, before[2]);
     __syncwarp();
     if (changes) {
       store_query(before[0], warp_);
@@ -171,7 +169,8 @@ class AttendBlock {
     if (own && warp_ < 2) store_own(split, walk, heads[2]);
     __syncthreads();
   }
-  /// A query as a left operand: its numbers in row `head`, what their rounding leaves in 8 + head.
+  /// Stores a query as a left operand: its numbers in row `head`, what their rounding leaves in row
+  /// 8 + head.
   __device__ __forceinline__ void store_query(const float* from, int head) {
     const float scale = rsqrtf(static_cast<float>(head_dim())) * kLog2E;
 #pragma unroll
@@ -182,26 +181,26 @@ class AttendBlock {
       load_quad(from + d, x);
 #pragma unroll
       for (int e = 0; e < 4; ++e) x[e] *= scale;
-      const uint32_t low = operand_pair<kFormat>(x[0], x[1]);
-      const uint32_t high = operand_pair<kFormat>(x[2], x[3]);
-      const int place = Step::key_place(d);
+      const uint32_t low = Elements::pair(x[0], x[1]);
+      const uint32_t high = Elements::pair(x[2], x[3]);
+      const int place = Elements::key_place(d);
       shared_.queries[place / 4][4 * head + place % 4] =
-          make_uint4(low, operand_rest<kFormat>(x[0], x[1], low), high,
-                     operand_rest<kFormat>(x[2], x[3], high));
+          make_uint4(low, Elements::rest(x[0], x[1], low), high, Elements::rest(x[2], x[3], high));
     }
   }
-  /// k (warp 0) or v (warp 1) of the own token, for this block and into its page.
+  /// Stores k (warp 0) or v (warp 1) of the row's own token for this block and in its page.
   __device__ __forceinline__ void store_own(const KvSplit& split, const Walk& walk,
                                             const HeadPart& head) {
     store_head<kFormat>(shared_.own[warp_], head,
-                        Step::kLineBytes * 8 / static_cast<int>(kv_element_bits(kFormat)));
+                        Step::kLineBytes / static_cast<int>(sizeof(typename Elements::Code)));
     if (split.first_head != split.kv_head * launch_.group) return;
     Walk copy = walk;
     const int64_t line = line_of(a_, copy, walk.own, line_bytes());
     store_head<kFormat>((warp_ == 0 ? a_.kv.keys : a_.kv.values) + line, head, head_dim());
   }
 
-  /// The tokens of this warp; what follows them is on its way when it returns true.
+  /// Computes the tokens of this warp; when it returns true, those that follow them are being
+  /// loaded.
   __device__ __forceinline__ bool go(Walk& walk, Walk& next, bool loaded) {
     highest_ = -INFINITY;
     total_ = 0.0F;
@@ -244,7 +243,8 @@ class AttendBlock {
     }
   }
 
-  /// s: head g, tokens 8e + 2q, + 1 of a group of 16. Two sums each, added at the end.
+  /// Computes the scores s of head g and tokens 8e + 2q, + 1 of a group of 16. Each is two sums,
+  /// which are added at the end.
   __device__ __forceinline__ void score(int group, float (&s)[2 * kGroups][2]) const {
     float sums[2][2][4] = {};
 #pragma unroll
@@ -254,7 +254,7 @@ class AttendBlock {
       for (int e = 0; e < 2; ++e) {
         uint32_t b[2];
         step_.key_operand(2 * group + e, k, b);
-        mma_16x8x16<kFormat>(sums[e][k % 2], a.x, a.y, a.z, a.w, b[0], b[1]);
+        mma_16x8x16<Elements::kOperands>(sums[e][k % 2], a.x, a.y, a.z, a.w, b[0], b[1]);
       }
     }
 #pragma unroll
@@ -265,7 +265,8 @@ class AttendBlock {
             (sums[e][0][i] + sums[e][1][i]) + (sums[e][0][i + 2] + sums[e][1][i + 2]);
   }
 
-  /// Scores to weights relative to the running maximum. left: tokens from the first on.
+  /// Turns scores into weights relative to the running maximum. `left` is the number of tokens from
+  /// the first on.
   __device__ __forceinline__ void softmax(float (&s)[2 * kGroups][2], int left,
                                           uint32_t (&weights)[kGroups][kParts][2]) {
     float top = -INFINITY;
@@ -276,9 +277,7 @@ class AttendBlock {
         if (8 * e + 2 * q_ + i >= left) s[e][i] = -INFINITY;
         top = fmaxf(top, s[e][i]);
       }
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
-    top = fmaxf(top, highest_);
+    top = fmaxf(quad_max(top), highest_);
     const float rescale = exp2f(highest_ - top);
     highest_ = top;
     float sum = 0.0F;
@@ -292,10 +291,9 @@ class AttendBlock {
     total_ = fmaf(total_, rescale, sum);
 #pragma unroll
     for (int e = 0; e < 2 * kGroups; ++e) {
-      const uint32_t pair = operand_pair<kFormat>(s[e][0], s[e][1]);
+      const uint32_t pair = Elements::pair(s[e][0], s[e][1]);
       weights[e / 2][0][e % 2] = pair;
-      if constexpr (kParts == 2)
-        weights[e / 2][1][e % 2] = operand_rest<kFormat>(s[e][0], s[e][1], pair);
+      if constexpr (kParts == 2) weights[e / 2][1][e % 2] = Elements::rest(s[e][0], s[e][1], pair);
     }
     if (__any_sync(kAllLanes, rescale != 1.0F)) {
       float of_head[2];
@@ -308,7 +306,7 @@ class AttendBlock {
     }
   }
 
-  /// The values of one half, as load_values() has them.
+  /// Multiplies the values of one half, as load_values() has them.
   template <int kHalf>
   __device__ __forceinline__ void accumulate(const uint32_t (&weights)[kGroups][kParts][2]) {
     constexpr int kGroup = kGroups == 2 ? kHalf : 0;
@@ -320,16 +318,14 @@ class AttendBlock {
       step_.value_operand(kGroup, i, x);
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        mma_16x8x16<kFormat>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
-                             weights[kGroup][part][1]);
+        mma_16x8x16<Elements::kOperands>(out_[i], x[0], x[1], x[2], x[3], weights[kGroup][part][0],
+                                         weights[kGroup][part][1]);
     }
   }
 
-  /// Adds up the warps in order.
+  /// Adds up the results of the warps in their order.
   __device__ __forceinline__ void write(const KvSplit& split) {
-    float total = total_;
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) total += __shfl_xor_sync(kAllLanes, total, step);
+    const float total = quad_sum(total_);
     if (q_ == 0)
       *reinterpret_cast<float2*>(&shared_.out[warp_][g_][kDim]) = make_float2(highest_, total);
 #pragma unroll
@@ -337,7 +333,7 @@ class AttendBlock {
       float* mine = shared_.out[warp_][2 * q_ + h];
 #pragma unroll
       for (int i = 0; i < Step::kTiles; ++i) {
-        const int d = Step::out_dims(i, g_);
+        const int d = Elements::out_dims(i, g_);
         if (d < kDim)
           *reinterpret_cast<float2*>(mine + d) = make_float2(out_[i][h], out_[i][h + 2]);
       }
@@ -347,7 +343,7 @@ class AttendBlock {
     if (head < split.heads) add_warps(split, head);
     __syncthreads();
   }
-  /// kHeadThreads threads add up one head.
+  /// Adds up one head by kHeadThreads threads.
   __device__ __forceinline__ void add_warps(const KvSplit& split, int head) const {
     float highest = -INFINITY;
 #pragma unroll
@@ -377,8 +373,8 @@ class AttendBlock {
         sum.w = fmaf(scales[w], x.w, sum.w);
       }
       if (d < a_.head_dim)
-        reinterpret_cast<uint2*>(to)[d / 4] = make_uint2(operand_pair<KvFormat::fp8>(sum.x, sum.y),
-                                                         operand_pair<KvFormat::fp8>(sum.z, sum.w));
+        reinterpret_cast<uint2*>(to)[d / 4] =
+            make_uint2(to_f16_pair(sum.x, sum.y), to_f16_pair(sum.z, sum.w));
     }
     if (lane == 0) *partial_weights(a_, to) = make_float2(highest, total);
   }
@@ -394,9 +390,9 @@ class AttendBlock {
   float highest_, total_;       // of head g; of this lane's tokens
 };
 
-/// Grid: blocks that take neighbouring splits each.
+/// Each block of the grid takes adjacent splits.
 template <KvFormat kFormat, int kDim, bool kExact>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kThreads, kAttendSmBlocks)
     attend_kernel(const __grid_constant__ AttentionArgs a,
                   const __grid_constant__ AttendLaunch of) {
   __shared__ __align__(16) typename AttendBlock<kFormat, kDim, kExact>::Shared shared;
@@ -407,38 +403,28 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
 using AttendKernel = void (*)(AttentionArgs, AttendLaunch);
 
-template <KvFormat kFormat>
-AttendKernel choose(int head_dim) {
-  switch (head_dim) {
-    case 64:
-      return attend_kernel<kFormat, 64, true>;
-    case 128:
-      return attend_kernel<kFormat, 128, true>;
-    case 256:
-      return attend_kernel<kFormat, 256, true>;
-    default:
-      return head_dim <= 64    ? attend_kernel<kFormat, 64, false>
-             : head_dim <= 128 ? attend_kernel<kFormat, 128, false>
-                               : attend_kernel<kFormat, 256, false>;
-  }
+AttendKernel kernel_of(const AttendPlan& plan) {
+  return with_kv_format(plan.format, [&]<KvFormat kFormat>() {
+    return with_value<64, 128, 256>(plan.compiled_dim, [&]<int kDim>() {
+      return plan.fit == AttendPlan::Fit::exact ? attend_kernel<kFormat, kDim, true>
+                                                : attend_kernel<kFormat, kDim, false>;
+    });
+  });
 }
 
 }  // namespace
 
 void attention(const AttentionArgs& args, const Launcher& launcher) {
-  const AttendKernel kernel = args.kv.format == KvFormat::fp8
-                                  ? choose<KvFormat::fp8>(args.head_dim)
-                                  : choose<KvFormat::bf16>(args.head_dim);
+  const AttendPlan plan = select_attend(args, launcher.card);
+  log_launch(launcher, plan, {.kv_tokens = args.batch.rows * attend_token_bytes(args)});
+  const AttendKernel kernel = kernel_of(plan);
   AttendLaunch of{.group = args.q_heads / args.kv_heads,
-                  .fresh = args.batch.rows == args.batch.sequences};
-  of.passes = (of.group + kAttendHeads - 1) / kAttendHeads;
+                  .passes = plan.passes,
+                  .fresh = plan.store == AttendPlan::Store::by_block};
   if (!of.fresh) attention_store(args, launcher);
   for (of.row_begin = 0; of.row_begin < args.batch.rows; of.row_begin += kAttendRowsMax) {
     of.rows = min(kAttendRowsMax, args.batch.rows - of.row_begin);
-    const int64_t splits_of_launch = int64_t{args.splits_max} * args.kv_heads * of.passes * of.rows;
-    const auto blocks = static_cast<unsigned>(
-        min(splits_of_launch, int64_t{kBlocksPerMultiprocessor} * launcher.card.multiprocessors));
-    launch(kernel, launcher, blocks, kThreads, 0, args, of);
+    launch(kernel, launcher, static_cast<unsigned>(plan.blocks(of.rows)), kThreads, 0, args, of);
     attend_combine(args, of.row_begin, of.rows, launcher);
   }
 }

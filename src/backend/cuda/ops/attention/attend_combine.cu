@@ -26,8 +26,7 @@ __device__ __forceinline__ void weigh_splits(const AttentionArgs& a, uint8_t* fi
   }
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) top = fmaxf(top, of[k].x);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, step));
+  top = warp_max(top);
   float sum = 0.0F;
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {
@@ -40,7 +39,7 @@ __device__ __forceinline__ void weigh_splits(const AttentionArgs& a, uint8_t* fi
   if (lane == 0) *total = sum;
 }
 
-/// One block per head and row.
+/// A block computes one head of one row.
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const __grid_constant__ AttentionArgs a, int row_begin) {
   __shared__ float weights[kAttendSplitsMax];

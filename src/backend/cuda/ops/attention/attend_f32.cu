@@ -13,32 +13,20 @@ namespace {
 constexpr int kThreads = kHeadDimMax;
 constexpr int kWarps = kThreads / 32;
 
-/// Number i of a line of keys or values.
-template <KvFormat kFormat>
-__device__ __forceinline__ float number_at(const uint8_t* line, int i) {
-  if constexpr (kFormat == KvFormat::f32) {
-    return reinterpret_cast<const float*>(line)[i];
-  } else if constexpr (kFormat == KvFormat::bf16) {
-    return from_bf16(reinterpret_cast<const uint16_t*>(line)[i]);
-  } else {
-    return __half2float(__half(__nv_cvt_fp8_to_halfraw(line[i], __NV_E4M3)));
-  }
-}
-
 struct Scratch {
   float q[kHeadDimMax];
-  float2 turns[kPairsMax];
+  float2 rotations[kPairsMax];
   float scores[kPage];
 };
 
-/// The query of a head, by one warp.
+/// Norms and rotates the query of a head; one warp does it.
 __device__ __forceinline__ void take_query(const AttentionArgs& a, int row, const float* from,
                                            Scratch& shared) {
   norm_head(a, load_head(a.q_norm, a.head_dim), load_head(from, a.head_dim), shared.q);
   for (int i = static_cast<int>(threadIdx.x); i < a.rope.pairs; i += 32)
-    shared.turns[i] = turn_of(a, row, i);
+    shared.rotations[i] = rotation_of(a, row, i);
   __syncwarp();
-  rotate_heads<1>(a.rope.pairs, shared.turns, shared.q);
+  rotate_heads<1>(a.rope.pairs, shared.rotations, shared.q);
 }
 
 /// Scores of `count` tokens from `begin` on, a token a warp at a time.
@@ -51,7 +39,7 @@ __device__ __forceinline__ void score(const AttentionArgs& a, int row, int kv_he
     const uint8_t* key = a.kv.keys + line_begin<kFormat>(a, row, begin + t, kv_head);
     float dot = 0.0F;
     for (int i = lane; i < a.head_dim; i += 32)
-      dot = fmaf(shared.q[i], number_at<kFormat>(key, i), dot);
+      dot = fmaf(shared.q[i], KvElements<kFormat>::load(key, i), dot);
     dot = warp_sum(dot);
     if (lane == 0) shared.scores[t] = dot * scale;
   }
@@ -90,7 +78,7 @@ __global__ void __launch_bounds__(kThreads)
       const float weight = expf(shared.scores[t] - top);
       page_total += weight;
       if (d < a.head_dim)
-        page_out = fmaf(weight, number_at<kFormat>(values, t * a.head_dim + d), page_out);
+        page_out = fmaf(weight, KvElements<kFormat>::load(values, t * a.head_dim + d), page_out);
     }
     total = fmaf(total, rescale, page_total);
     out = fmaf(out, rescale, page_out);
@@ -106,9 +94,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void attention_f32(const AttentionArgs& args, const Launcher& launcher) {
   attention_store(args, launcher);
-  const auto kernel = args.kv.format == KvFormat::fp8    ? attend_f32_kernel<KvFormat::fp8>
-                      : args.kv.format == KvFormat::bf16 ? attend_f32_kernel<KvFormat::bf16>
-                                                         : attend_f32_kernel<KvFormat::f32>;
+  const auto kernel = with_any_kv_format(
+      args.kv.format, [&]<KvFormat kFormat>() { return attend_f32_kernel<kFormat>; });
   const dim3 grid(static_cast<unsigned>(args.q_heads), static_cast<unsigned>(args.batch.rows));
   launch(kernel, launcher, grid, kThreads, 0, args);
 }

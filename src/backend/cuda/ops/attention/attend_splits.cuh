@@ -1,8 +1,10 @@
-// The splits of the histories of a launch of generation attention: their length depends on a row's
-// position alone; a block takes neighbouring ones, so that its queries change seldom.
+// This file cuts the histories of a launch of generation attention into KV splits. Their length
+// depends on a row's position alone. A block takes adjacent splits, so that its queries seldom
+// change.
 #pragma once
 
 #include "backend/cuda/ops/attention/attention_row.cuh"
+#include "backend/cuda/ops/attention/attention_select.h"
 
 namespace nibble::cuda {
 
@@ -144,7 +146,7 @@ __device__ __forceinline__ Walk walk_of(const AttentionArgs& a, const AttendLaun
   read_ids(a, 0, walk);
   return walk;
 }
-/// Line of token `first`, the first of a step, in bytes.
+/// Returns the byte at which the line of token `first`, the first of a step, begins.
 __device__ __forceinline__ int64_t line_of(const AttentionArgs& a, Walk& walk, int first,
                                            int line_bytes) {
   const int page = (first - walk.begin) / kPage;

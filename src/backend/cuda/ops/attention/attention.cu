@@ -1,5 +1,6 @@
-// The steps before attention: norm and rotation of a prompt's q and k, k and v of rows into their
-// pages. One warp per head. Attention itself: attend.cu, flash_prefill.cu, attend_f32.cu.
+// This file has the steps before attention: it norms and rotates q and k of a prompt, and stores k
+// and v of rows in their pages, one warp a head. Attention itself is in attend.cu, flash_prefill.cu
+// and attend_f32.cu.
 #include "backend/cuda/ops/attention/attention_row.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
@@ -10,7 +11,7 @@ constexpr int kWarps = 4;
 
 struct Scratch {
   float head[kHeadDimMax];
-  float2 turns[kPairsMax];
+  float2 rotations[kPairsMax];
 };
 
 template <typename T>
@@ -19,9 +20,9 @@ __device__ __forceinline__ HeadPart normed_and_rotated(const AttentionArgs& a, i
                                                        Scratch& scratch) {
   norm_head(a, load_head(weight, a.head_dim), load_head(from, a.head_dim), scratch.head);
   for (int i = static_cast<int>(threadIdx.x) % 32; i < a.rope.pairs; i += 32)
-    scratch.turns[i] = turn_of(a, row, i);
+    scratch.rotations[i] = rotation_of(a, row, i);
   __syncwarp();
-  rotate_heads<1>(a.rope.pairs, scratch.turns, scratch.head);
+  rotate_heads<1>(a.rope.pairs, scratch.rotations, scratch.head);
   __syncwarp();
   return load_head(scratch.head, kHeadDimMax);
 }
@@ -79,14 +80,13 @@ dim3 grid_of(int heads, int rows) {
 }  // namespace
 
 void attention_store(const AttentionArgs& args, const Launcher& launcher) {
-  const auto kernel = args.kv.format == KvFormat::fp8   ? store_kernel<KvFormat::fp8>
-                      : args.kv.format == KvFormat::f32 ? store_kernel<KvFormat::f32>
-                                                        : store_kernel<KvFormat::bf16>;
+  const auto kernel =
+      with_any_kv_format(args.kv.format, [&]<KvFormat kFormat>() { return store_kernel<kFormat>; });
   launch(kernel, launcher, grid_of(2 * args.kv_heads, args.batch.rows), kWarps * 32, 0, args);
 }
 void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher) {
-  const auto kernel = args.base.kv.format == KvFormat::fp8 ? prepare_prompt_kernel<KvFormat::fp8>
-                                                           : prepare_prompt_kernel<KvFormat::bf16>;
+  const auto kernel = with_kv_format(
+      args.base.kv.format, [&]<KvFormat kFormat>() { return prepare_prompt_kernel<kFormat>; });
   const int heads = args.base.q_heads + 2 * args.base.kv_heads;
   launch(kernel, launcher, grid_of(heads, args.base.batch.rows), kWarps * 32, 0, args);
 }

@@ -12,7 +12,7 @@
 
 namespace nibble::cuda {
 
-/// Rotary frequencies on the device.
+/// A RopeView has the rotary frequencies on the device.
 struct RopeView {
   const double* inverse_frequencies = nullptr;  // [pairs]
   const int32_t* axes = nullptr;                // [pairs]
@@ -24,7 +24,8 @@ inline constexpr int kHeadDimMax = 256;
 inline constexpr int kAttendSplitsMax = 128;  // KV splits of one row's history
 inline constexpr int kAttendTokensMin = 128;  // of one split
 inline constexpr int kAttendRowsMax = 64;     // of one launch: the size of the partial results
-/// Bytes of one partial result: out in F16, padded to 16 bytes, then its maximum and total.
+/// Returns the bytes of one partial result: it has the output in F16, padded to 16 bytes, then its
+/// maximum and total.
 constexpr int64_t attend_partial_bytes(int64_t head_dim) { return (head_dim + 7) / 8 * 16 + 16; }
 
 struct AttentionArgs {
@@ -46,21 +47,23 @@ struct AttentionArgs {
   uint16_t* out = nullptr;     // [rows][out_stride]
   int64_t out_stride = 0;
 };
-/// The same in BF16, as prompt arithmetic has them; q is not scaled.
+/// PromptAttentionArgs has the same values in BF16, as prompt arithmetic makes them; q is not
+/// scaled.
 struct PromptAttentionArgs {
   AttentionArgs base;     // its q, k, v unused
   uint16_t* q = nullptr;  // [rows][q_heads * (2) * head_dim]
   const uint16_t* k = nullptr;
   const uint16_t* v = nullptr;
 };
-/// Norm and rotation of q (in place) and k; k and v into their pages.
+/// Norms and rotates q (in place) and k, and stores k and v in their pages.
 void attention_prepare(const PromptAttentionArgs& args, const Launcher& launcher);
-/// Norm and rotation of q and k; k and v into their pages; softmax over the history, gated.
+/// Norms and rotates q and k, stores k and v in their pages, and computes the softmax over the
+/// history, with the gate.
 void attention(const AttentionArgs& args, const Launcher& launcher);
-/// The same with nothing rounded but what pages round, `out` in kF32Parts parts; slow.
+/// Does the same and rounds nothing but what pages round; `out` is in kF32Parts parts. It is slow.
 void attention_f32(const AttentionArgs& args, const Launcher& launcher);
-/// Parts of attention(): k and v into their pages, where rows of this pass read those of others;
-/// the partial results of the KV splits added.
+/// These are parts of attention(). The first stores k and v in their pages, where rows of this pass
+/// read those of others; the second adds the partial results of the KV splits.
 void attention_store(const AttentionArgs& args, const Launcher& launcher);
 void attend_combine(const AttentionArgs& args, int row_begin, int rows, const Launcher& launcher);
 

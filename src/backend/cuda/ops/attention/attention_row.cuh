@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/cuda/ops/attention/attention.h"
-#include "backend/cuda/ops/attention/attention_codes.cuh"
+#include "backend/cuda/ops/attention/kv_step.cuh"
 
 namespace nibble::cuda {
 
@@ -50,18 +50,18 @@ __device__ __forceinline__ HeadPart load_head(const T* from, int head_dim) {
 
 inline constexpr int kPairsMax = kHeadDimMax / 2;
 
-/// Cosine and sine of rotary pair `pair` of a row.
-__device__ __forceinline__ float2 turn_of(const AttentionArgs& a, int row, int pair) {
+/// Returns the cosine and the sine of rotary pair `pair` of a row.
+__device__ __forceinline__ float2 rotation_of(const AttentionArgs& a, int row, int pair) {
   const int32_t position = a.batch.positions[a.rope.axes[pair] * a.batch.positions_stride + row];
-  constexpr double kTurn = 6.283185307179586476925;
+  constexpr double kTwoPi = 6.283185307179586476925;
   double angle = position * a.rope.inverse_frequencies[pair];
-  angle -= kTurn * rint(angle * (1.0 / kTurn));
-  float2 turn;
-  sincosf(static_cast<float>(angle), &turn.y, &turn.x);
-  return make_float2(turn.x * a.rope.scale, turn.y * a.rope.scale);
+  angle -= kTwoPi * rint(angle * (1.0 / kTwoPi));
+  float2 rotation;
+  sincosf(static_cast<float>(angle), &rotation.y, &rotation.x);
+  return make_float2(rotation.x * a.rope.scale, rotation.y * a.rope.scale);
 }
 
-/// norm(head) into `to` [kHeadDimMax], elements beyond head_dim as zero.
+/// Writes norm(head) to `to` [kHeadDimMax]; elements beyond head_dim become zero.
 __device__ __forceinline__ void norm_head(const AttentionArgs& a, const HeadPart& weight,
                                           const HeadPart& head, float* to) {
   float squares = 0.0F;
@@ -78,12 +78,12 @@ __device__ __forceinline__ void norm_head(const AttentionArgs& a, const HeadPart
     *reinterpret_cast<float4*>(to + HeadPart::element(j)) = make_float4(x[0], x[1], x[2], x[3]);
   }
 }
-/// Rotates kCount heads in place, kHeadDimMax apart, between barriers of the warp. `turns`: turn_of
-/// each pair.
+/// Rotates kCount heads, kHeadDimMax apart, in place; the caller has a barrier of the warp before
+/// and after. `rotations` has rotation_of() each pair.
 template <int kCount>
-__device__ __forceinline__ void rotate_heads(int pairs, const float2* turns, float* heads) {
+__device__ __forceinline__ void rotate_heads(int pairs, const float2* rotations, float* heads) {
   for (int i = static_cast<int>(threadIdx.x) % 32; i < pairs; i += 32) {
-    const float2 by = turns[i];
+    const float2 by = rotations[i];
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
       float* x = heads + k * kHeadDimMax + i;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_head(uint8_t* line, const HeadPart& head, 
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int d = HeadPart::element(j) + e;
-      if (d < head_dim) store_code<kFormat>(line, d, head.x[j][e]);
+      if (d < head_dim) KvElements<kFormat>::store(line, d, head.x[j][e]);
     }
 }
 

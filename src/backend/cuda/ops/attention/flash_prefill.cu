@@ -1,42 +1,27 @@
-// Online softmax over pages; a warp holds 16 queries of one head, its scores and its result in
-// registers. Two heads of a group share a block's keys and values where shared memory allows.
-// mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where the two warpgroups drift apart:
-// one computes its softmax while the other multiplies. A cache in FP8 is widened to BF16 on its way
-// into shared memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt at the BF16 rate;
-// reached on an H200: 52 % at 8,192 tokens, 62 % at 32,768.
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
-
-#include <algorithm>
-
-#include "backend/cuda/ops/attention/flash_prefill.h"
-#include "backend/cuda/ptx/prefill_tile.cuh"
+// Online softmax over pages: a warp has 16 queries of one head, its scores and its result in
+// registers. Two heads of a group share a block's keys and values where shared memory allows. It
+// uses mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where one of two warpgroups
+// computes its softmax while the other multiplies. FP8 pages are widened to BF16 before they are
+// stored in shared memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt at the BF16
+// rate; an H200 reaches 52 % at 8,192 tokens, 62 % at 32,768.
+#include "backend/cuda/ops/attention/attention_select.h"
+#include "backend/cuda/ops/attention/kv_elements.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
+#include "backend/cuda/ptx/wgmma.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634F;
-constexpr unsigned kAll = 0xFFFFFFFFU;
-
-/// Two E4M3 codes as BF16, which holds them exactly.
-__device__ __forceinline__ uint32_t bf16_of_codes(uint32_t codes) {
-  const __half2_raw half =
-      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
-  const float2 wide = __half22float2(__half2(half));
-  return to_bf16_pair(wide.x, wide.y);
-}
 
 template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
 class FlashBlock {
  public:
   static constexpr int kThreads = kHeads * 128;
   static constexpr int kTile = tile_bytes(kDim);
-  static constexpr int shared_bytes(int stages) {
-    return (kHeads + 2 * stages) * kTile + (kWgmma ? kBarrierBytes : 0);
-  }
-  static constexpr int kBarrierBytes = 64;
-  static constexpr bool kConverts = kFormat == KvFormat::fp8;
+  static constexpr bool kConverts = KvElements<kFormat>::kWidens;
   static constexpr int kCodeLoads = kConverts ? kTileLines * kDim / 16 / kThreads : 1;
 
   __device__ FlashBlock(const FlashPrefill& flash, uint8_t* shared, int stages)
@@ -99,20 +84,22 @@ class FlashBlock {
       float s[8][4];
       multiply_queries(*reinterpret_cast<float(*)[32]>(&s), keys_at(n));
       if (lane_ == 0) barrier_arrive(barrier(kKeysEmpty, n));
-      if (kConverts && more) convert_keys_apart(n + 1);
+      if constexpr (kConverts)
+        if (more) convert_keys_apart(n + 1);
       if (n == tile_.index) mask(s);
       softmax(s);
       barrier_wait(barrier(kValuesFull, n), parity);
       fence_async_proxy();
       multiply_values(values_at(n));
       if (lane_ == 0) barrier_arrive(barrier(kValuesEmpty, n));
-      if (kConverts && more) convert_values_apart(n + 1);
+      if constexpr (kConverts)
+        if (more) convert_values_apart(n + 1);
     }
 #endif
   }
 #ifdef NIBBLE_HAS_WGMMA
-  /// Tile n into its stage once every warp is done with tile n - 2. Of a cache in FP8 the keys only
-  /// come on their way, into registers.
+  /// Loads tile n into its stage once every warp is done with tile n - 2. Of a cache in FP8 only
+  /// the keys are loaded yet, into registers.
   __device__ void load_apart(int n) {
     if constexpr (kConverts) {
       fetch(in_.kv.keys, n);
@@ -126,7 +113,7 @@ class FlashBlock {
     load(values_at(n), in_.kv.values, n);
     copy_async_arrive(barrier(kValuesFull, n));
   }
-  /// The keys of tile n from registers to their stage; then its values come on their way.
+  /// Moves the keys of tile n from registers to their stage; then it begins to load the values.
   __device__ void convert_keys_apart(int n) {
     barrier_wait(barrier(kKeysEmpty, n), (n >> 1 & 1) ^ 1);
     convert(keys_at(n));
@@ -214,7 +201,8 @@ class FlashBlock {
   }
   __device__ int lines_of(int n) const { return n < tile_.index ? kTileLines : tile_.end; }
 
-  /// Lines past the cached tokens are zero: a probability of zero must meet a finite value.
+  /// Lines past the cached tokens are zero, because zero times a value that is not finite would be
+  /// NaN.
   __device__ void load(uint32_t to, const uint8_t* pool, int n) {
     if constexpr (kConverts) {
       fetch(pool, n);
@@ -234,7 +222,7 @@ class FlashBlock {
       copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
     }
   }
-  /// A tile of E4M3 codes into the registers of the block, 16 a time ...
+  /// Loads a tile of E4M3 codes into the registers of the block, 16 codes at a time.
   __device__ void fetch(const uint8_t* pool, int n) {
     const uint8_t* lines = page_lines(pool, n);
     const int end = lines_of(n) * kDim;
@@ -244,7 +232,7 @@ class FlashBlock {
       codes_[i] = at < end ? *reinterpret_cast<const uint4*>(lines + at) : make_uint4(0, 0, 0, 0);
     }
   }
-  /// ... and from there as BF16 to a tile in shared memory.
+  /// Stores the codes in registers as BF16 in a tile of shared memory.
   __device__ void convert(uint32_t to) const {
 #pragma unroll
     for (int i = 0; i < kCodeLoads; ++i) {
@@ -258,20 +246,18 @@ class FlashBlock {
     uint32_t wide[4];
     widen_codes(low, wide[0], wide[1]);
     widen_codes(high, wide[2], wide[3]);
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(wide[0]), "r"(wide[1]),
-                 "r"(wide[2]), "r"(wide[3])
-                 : "memory");
+    store_shared_16(to, wide);
   }
   static __device__ void widen_codes(uint32_t codes, uint32_t& first, uint32_t& second) {
-    first = bf16_of_codes(codes & 0xFFFFU);
-    second = bf16_of_codes(codes >> 16);
+    first = KvElements<kFormat>::to_bf16(codes & 0xFFFFU);
+    second = KvElements<kFormat>::to_bf16(codes >> 16);
   }
   __device__ void load_keys(int n) { load(keys_at(n), in_.kv.keys, n); }
   __device__ void load_values(int n) { load(values_at(n), in_.kv.values, n); }
 
   __device__ int query0() const { return (warp_ & 3) * 16; }
 
-  /// Probabilities of tile n, relative to the running maximum, as left operands.
+  /// Makes the probabilities of tile n, relative to the running maximum, as left operands.
   __device__ void score(int n) {
     float s[8][4] = {};
     const uint32_t queries = base_ + (warp_ >> 2) * kTile;
@@ -310,8 +296,7 @@ class FlashBlock {
       float top = highest_[half];
 #pragma unroll
       for (int j = 0; j < 8; ++j) top = fmaxf(top, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
-      top = fmaxf(top, __shfl_xor_sync(kAll, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(kAll, top, 2));
+      top = quad_max(top);
       const float base = top == -INFINITY ? 0.0F : top;  // a NaN query has no maximum
       const float keep = exp2f((highest_[half] - base) * scale);
       highest_[half] = top;
@@ -358,9 +343,7 @@ class FlashBlock {
     const int head = head_ + (warp_ >> 2);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float total = total_[half];
-      total += __shfl_xor_sync(kAll, total, 1);
-      total += __shfl_xor_sync(kAll, total, 2);
+      const float total = quad_sum(total_[half]);
       const int query = query0() + half * 8 + (lane_ >> 2);
       if (query < tile_.begin || query >= tile_.end) continue;
       const int64_t row = tile_.row + query;
@@ -398,12 +381,12 @@ class FlashBlock {
   int kv_head_;
   float out_[kDim / 2];
   uint32_t probability_[4][4];
-  uint4 codes_[kCodeLoads];  // of a tile on its way, FP8 alone
+  uint4 codes_[kCodeLoads];  // of the tile that is being loaded, FP8 alone
   float highest_[2] = {-INFINITY, -INFINITY};
   float total_[2] = {0.0F, 0.0F};  // of this lane's keys
 };
 
-/// Grid (tiles, q_heads / kHeads).
+/// The grid is (tiles, q_heads / kHeads).
 template <int kDim, int kHeads, bool kWgmma, KvFormat kFormat>
 __global__ __launch_bounds__(kHeads * 128,
                              1) void flash_kernel(const __grid_constant__ FlashPrefill flash,
@@ -416,45 +399,16 @@ __global__ __launch_bounds__(kHeads * 128,
   block.run();
 }
 
-struct Choice {
-  void (*kernel)(FlashPrefill, int);
-  int heads;
-  int stages;
-  int shared_bytes;
-};
+using FlashKernel = void (*)(FlashPrefill, int);
 
-template <KvFormat kFormat, int kDim, int kHeads, bool kWgmma = false>
-Choice choice(int stages) {
-  return {flash_kernel<kDim, kHeads, kWgmma, kFormat>, kHeads, stages,
-          FlashBlock<kDim, kHeads, kWgmma, kFormat>::shared_bytes(stages)};
-}
-
-template <int kDim, int kHeads, bool kWgmma = false>
-constexpr int shared_bytes_of(int stages) {
-  return FlashBlock<kDim, kHeads, kWgmma, KvFormat::bf16>::shared_bytes(stages);
-}
-
-template <KvFormat kFormat, int kDim>
-Choice choose(int group, int shared_bytes_max) {
-  if (group % 2 == 0 && shared_bytes_of<kDim, 2>(2) <= shared_bytes_max)
-    return choice<kFormat, kDim, 2>(2);
-  if (shared_bytes_of<kDim, 1>(2) <= shared_bytes_max) return choice<kFormat, kDim, 1>(2);
-  return choice<kFormat, kDim, 1>(1);
-}
-
-template <KvFormat kFormat>
-Choice choose(int head_dim, int group, const Architecture& card) {
-  if (card.has_wgmma() && head_dim == 256 && group % 2 == 0 &&
-      shared_bytes_of<256, 2, true>(2) <= card.shared_bytes)
-    return choice<kFormat, 256, 2, true>(2);
-  if (head_dim == 64) return choose<kFormat, 64>(group, card.shared_bytes);
-  return head_dim == 128 ? choose<kFormat, 128>(group, card.shared_bytes)
-                         : choose<kFormat, 256>(group, card.shared_bytes);
-}
-
-Choice choose(KvFormat format, int head_dim, int group, const Architecture& card) {
-  return format == KvFormat::fp8 ? choose<KvFormat::fp8>(head_dim, group, card)
-                                 : choose<KvFormat::bf16>(head_dim, group, card);
+FlashKernel kernel_of(const FlashPlan& plan) {
+  return with_kv_format(plan.format, [&]<KvFormat kFormat>() {
+    if (plan.matrix == FlashPlan::Matrix::wgmma) return flash_kernel<256, 2, true, kFormat>;
+    return with_value<64, 128, 256>(plan.head_dim, [&]<int kDim>() {
+      return plan.heads == 2 ? flash_kernel<kDim, 2, false, kFormat>
+                             : flash_kernel<kDim, 1, false, kFormat>;
+    });
+  });
 }
 
 }  // namespace
@@ -463,20 +417,22 @@ void flash_prefill_prepare(const Architecture& card) {
   for (const auto format : {KvFormat::bf16, KvFormat::fp8})
     for (const int head_dim : {64, 128, 256})
       for (const int group : {1, 2}) {
-        const Choice it = choose(format, head_dim, group, card);
-        allow_shared(it.kernel, it.shared_bytes);
+        const FlashPlan plan =
+            select_flash({.shape = {.q_heads = group, .kv_heads = 1, .head_dim = head_dim},
+                          .kv = {.format = format}},
+                         card);
+        allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 
 void flash_prefill(const FlashPrefill& flash, const Launcher& launcher) {
+  const FlashPlan plan = select_flash(flash, launcher.card);
+  log_launch(launcher, plan, {});
   if (flash.tile_count == 0) return;
-  const FlashShape& shape = flash.shape;
-  const Choice it =
-      choose(flash.kv.format, shape.head_dim, shape.q_heads / shape.kv_heads, launcher.card);
   const dim3 grid(static_cast<unsigned>(flash.tile_count),
-                  static_cast<unsigned>(shape.q_heads / it.heads));
-  launch(it.kernel, launcher.in_order(), grid, static_cast<unsigned>(it.heads * 128),
-         static_cast<size_t>(it.shared_bytes), flash, it.stages);
+                  static_cast<unsigned>(flash.shape.q_heads / plan.heads));
+  launch(kernel_of(plan), launcher.in_order(), grid, static_cast<unsigned>(plan.heads * 128),
+         static_cast<size_t>(plan.shared_bytes), flash, plan.stages);
 }
 
 }  // namespace nibble::cuda

@@ -1,7 +1,12 @@
-// Causal attention of prompt rows over a paged cache that already holds their own keys and values:
-// softmax(q k^T head_dim^-0.5) v, grouped queries, an optional sigmoid gate on the result. Tiles of
-// 64 queries and 64 keys at absolute positions, keys in ascending order: a row's result does not
-// depend on how the prompt was cut nor on its neighbours.
+// Causal attention of prompt rows over a paged cache that already has their own keys and values:
+//   out[t, h] = softmax(q[t, h] K^T head_dim^-0.5) V, times sigmoid(gate[t, h]) if there is a gate,
+//   where query heads share KV heads in groups.
+//   Oracle: softmax in double arithmetic (bench/cuda/prefill_flash_check.cu). Bytes moved: q, gate
+//   and out once; keys and values of a row's history once for every 64 rows and one or two query
+//   heads; bound by 2 T^2 q_heads head_dim FLOPs. No workspace. Any number of rows; sequences need
+//   not begin at row 0 of a tile. Tiles of 64 queries and 64 keys lie at absolute positions, keys
+//   in ascending order, so a row's bits depend neither on how its prompt was cut nor on other rows.
+//   out may not overlap q, gate or the pages. attention_select.h says which kernel runs.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +34,12 @@ struct FlashTile {
   int32_t page_begin;  // of the sequence, into the page table
 };
 
-/// The tiles of the prompt sequences of a batch, longest first.
+/// Returns the tiles of the prompt sequences of a batch, longest first.
 std::vector<FlashTile> flash_tiles(const Batch& batch);
 
 struct FlashPrefill {
   FlashShape shape;
-  const FlashTile* tiles = nullptr;  // on the device
+  const FlashTile* tiles = nullptr;  // [tile_count], on the device
   int32_t tile_count = 0;
   const int32_t* pages = nullptr;  // Batch::pages, on the device
 
@@ -43,7 +48,7 @@ struct FlashPrefill {
   int64_t q_head_stride = 0;
   KvView kv;  // its page_stride a multiple of 16
 
-  const uint16_t* gate = nullptr;  // logits, laid out like q; null: no gate
+  const uint16_t* gate = nullptr;  // [T, q_heads, head_dim] logits at these strides; null: no gate
   int64_t gate_stride = 0;
   int64_t gate_head_stride = 0;
   uint16_t* out = nullptr;  // [T, q_heads * head_dim] at out_stride, even

@@ -1,4 +1,4 @@
-// The tiles of prompts, longest first.
+// This file makes the tiles of prompts, longest first.
 #include <algorithm>
 
 #include "backend/cuda/ops/attention/flash_prefill.h"

@@ -1,4 +1,4 @@
-// The copy.
+// This file copies them.
 #include "backend/cuda/ops/attention/rope.h"
 
 #include <vector>

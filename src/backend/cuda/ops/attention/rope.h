@@ -1,4 +1,4 @@
-// Rotary frequencies on the card.
+// This header puts the rotary frequencies of a model on the card.
 #pragma once
 
 #include "backend/cuda/ops/attention/attention.h"

@@ -15,7 +15,7 @@ MomentKind kind_of(SecondMoment kind) {
                                         : MomentKind::full;
 }
 
-/// Grows, never shrinks.
+/// The buffer grows and never shrinks.
 Result<void> fit(DeviceBuffer& buffer, int64_t bytes) {
   if (buffer.bytes() >= bytes) return {};
   buffer = DeviceBuffer();

@@ -31,7 +31,7 @@ class DeviceTaps {
   /// Begins to sum the inputs of `layer`'s linears that `taps` names, from zero.
   /// Errors: no_memory.
   Result<void> begin(const LayerSources& layer, Taps& taps, cudaStream_t stream);
-  /// The input of the head alone.
+  /// This shows the input of the head alone.
   Result<void> begin(InputStatistics& head, cudaStream_t stream);
 
   /// The input that a block passes on: `rows` rows of packed x.
@@ -41,7 +41,7 @@ class DeviceTaps {
     int32_t rows = 0;
   };
   void add(TapRole role, const Input& input, cudaStream_t stream) const;
-  /// Experts: tiles of route_sort over assignments; gather as PrefillGemm's.
+  /// Experts have tiles of route_sort over assignments, and `gather` as PrefillGemm has it.
   struct Routed {
     const ExpertTile* tiles = nullptr;
     const int32_t* tile_count = nullptr;
@@ -54,7 +54,7 @@ class DeviceTaps {
   void fetch(cudaStream_t stream);
 
  private:
-  /// The inputs of one role: one, or one per expert.
+  /// A role has one input, or one for each expert.
   struct Role {
     std::vector<InputStatistics*> wanted;  // nullptr: nobody asked
     int32_t cols = 0;

@@ -5,7 +5,8 @@
 // blocks and of diagonals the tile of 64 x 64 columns around each is made whole, 128 T K, and what
 // is not wanted is dropped: four times the arithmetic, still under what reading x from L2 takes.
 #include "backend/cuda/ops/calibration/input_sums.h"
-#include "backend/cuda/ptx/prefill_ptx.cuh"
+#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
 
 namespace nibble::cuda {
 namespace {
@@ -39,8 +40,7 @@ __global__ __launch_bounds__(kThreads) void row_kernel(InputRows in, float* row_
       most = fmaxf(most, fmaxf(low, high));
     }
   }
-  for (int offset = kWarp / 2; offset > 0; offset /= 2)
-    most = fmaxf(most, __shfl_xor_sync(kAll, most, offset));
+  most = warp_max(most);
   sound = __all_sync(kAll, sound) != 0;
   if (lane == 0) row_amax[row] = sound ? most : -1.0F;
 }
@@ -49,7 +49,7 @@ __device__ Segment segment_of(const InputRows& in, int input) {
   return in.segments == nullptr ? Segment{0, in.assignments} : in.segments[input];
 }
 
-/// One block an input.
+/// A block has one input.
 __global__ __launch_bounds__(kThreads) void see_kernel(InputRows in, SumScratch scratch,
                                                        SeenRows* seen) {
   __shared__ float amax_of[kThreads];
@@ -85,7 +85,7 @@ __global__ void segment_kernel(const ExpertTile* tiles, const int32_t* tile_coun
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= *tile_count) return;
   const ExpertTile tile = tiles[i];
-  // The tiles of an expert are neighbours, in order.
+  // The tiles of an expert are adjacent and in order.
   const bool first = i == 0 || tiles[i - 1].expert != tile.expert;
   const bool last = i + 1 == *tile_count || tiles[i + 1].expert != tile.expert;
   if (first) segments[tile.expert].begin = tile.begin;
@@ -110,14 +110,14 @@ struct TileShape {
 template <int kTile>
 class MomentTile {
   using Shape = TileShape<kTile>;
-  static constexpr int kChunks = kTile / 8;  // 16-byte pieces of one row and side
+  static constexpr int kChunks = kTile / 8;  // 16-byte chunks of one row and side
   static constexpr int kFragments = Shape::kWarpRows / 16;
 
  public:
   __device__ MomentTile(const InputRows& in, const int32_t* row, uint32_t shared)
       : in_(in), row_(row), shared_(shared) {}
 
-  /// sums = X_a^T X_b over the assignments of a segment.
+  /// Computes sums = X_a^T X_b over the assignments of a segment.
   __device__ void run(Segment rows, int column_a, int column_b) {
     column_a_ = column_a;
     column_b_ = column_b;
@@ -132,7 +132,7 @@ class MomentTile {
     copy_async_wait_all();
   }
 
-  /// Every sum with its two columns, in plain order.
+  /// Hands every sum with its two columns, in plain order, to `to`.
   template <typename Store>
   __device__ void store(const Store& to) const {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -179,8 +179,9 @@ class MomentTile {
     return static_cast<uint32_t>(panel * kStageTokens * 128) + swizzled_offset(token, chunk);
   }
 
-  /// 16 tokens x 16 columns from `column` on: {tokens 0-7 | 8-15} x {columns 0-7 | 8-15}, each
-  /// transposed: [0] low tokens low columns, [1] high columns, [2] high tokens, [3] both.
+  /// Loads 16 tokens x 16 columns from `column` on: {tokens 0-7 | 8-15} x {columns 0-7 | 8-15},
+  /// each transposed. [0] has low tokens and low columns, [1] high columns, [2] high tokens, [3]
+  /// both.
   static __device__ void load_columns(uint32_t side, int token, int column, uint32_t (&r)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int at = token + lane / 16 * 8 + lane % 8;
@@ -218,7 +219,7 @@ class MomentTile {
   float sums_[kFragments][4][4] = {};
 };
 
-/// Tile `index` of those on and above the diagonal of a square of `side` tiles.
+/// Returns tile `index` of those on and above the diagonal of a square of `side` tiles.
 __device__ int2 upper_tile(int index, int side) {
   int a = 0;
   for (int left = side; index >= left; --left, ++a) index -= left;

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/ops/route/grouped_gemm.h"
+#include "backend/cuda/ops/route/prompt_route.h"
 
 namespace nibble::cuda {
 
@@ -36,7 +36,7 @@ struct InputRows {
   int32_t inputs = 1;
 };
 
-/// Scratch of one pass: F32 [x_rows] and I32 [assignments].
+/// The scratch of one pass is F32 [x_rows] and I32 [assignments].
 struct SumScratch {
   float* row_amax = nullptr;  // negative: a row with NaN or infinity
   int32_t* row = nullptr;     // of x, per assignment; -1: left out

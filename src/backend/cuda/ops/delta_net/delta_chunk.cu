@@ -1,6 +1,6 @@
 // The order of the launches.
-#include "backend/cuda/ops/delta_net/delta_chunk.h"
 #include "backend/cuda/ops/delta_net/delta_chunk_parts.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 
@@ -11,6 +11,9 @@ void delta_chunk_prepare(const Architecture& card) {
 
 void delta_prefill(const DeltaPrefill& prefill, const Launcher& launcher) {
   const Launcher in_order = launcher.in_order();
+  log_launch(launcher,
+             select_delta_chunk(prefill.shape, prefill.state.format, DeltaRuns::one, launcher.card),
+             {});
   for (const DeltaGroup& group : prefill.groups) {
     DeviceCarver workspace(static_cast<std::byte*>(prefill.workspace));
     DeltaArgs args{.in = prefill,

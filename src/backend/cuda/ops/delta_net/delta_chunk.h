@@ -1,10 +1,22 @@
 // The gated delta rule over prompts, 64 tokens at a time on the tensor cores (model.md 2.4.7), with
-// the causal convolution, the gates, the unit lengths and the gated norm around it. Chunks lie at
-// absolute positions, so a token's arithmetic does not depend on how a prompt was cut at multiples
-// of 64, nor on the other sequences. State F32, or BF16 rounded behind every chunk; operands BF16,
-// an F32 state as two BF16 terms.
+// the causal convolution, the gates, the unit lengths and the gated norm around it. Of a chunk of
+// rows i, j with running sums c of log alpha:
+//   A_ij = beta_i (k_i . k_j) exp(c_i - c_j), j < i     P_ij = (q_i . k_j) exp(c_i - c_j), j <= i
+//   T = (I + A)^-1 diag(beta)     Vn = T (V - exp(c) (K S))     O = exp(c) (q S) + P Vn
+//   S = exp(c_last) S + sum_i exp(c_last - c_i) k_i Vn_i^T
+//   out = norm(O) * norm_weight * silu(z), or O where z is null
+// Chunks lie at absolute positions, so a row's bits depend neither on how its prompt was cut at
+// multiples of 64 nor on other sequences. The state is F32, or BF16 rounded after every chunk;
+// operands are BF16, an F32 state is two BF16 terms.
 //
 //   convolve -> within chunks (parallel) -> along the chunks of a sequence -> gated norm
+//
+//   Oracle: the rule token by token in double (bench/cuda/prefill_delta_check.cu). Bytes moved: qkv
+//   twice, z and out once, the state once in and out for each sequence and snapshot, the workspace
+//   of a group about twice. Workspace: delta_workspace_bytes() of a group's chunks; its contents
+//   are not kept. Any number of rows and sequences; a snapshot ends a chunk. out may not overlap
+//   qkv, z or the workspace; a sequence may read and write one slot. delta_select.h says which
+//   kernel runs.
 #pragma once
 
 #include <cstdint>
@@ -73,17 +85,12 @@ struct DeltaPlan {
 int64_t delta_chunks_max(int64_t rows, int64_t sequences);
 int64_t delta_runs_max(int64_t chunks, int64_t sequences);
 
-/// The F32 numbers kept for a row: running sum of log alpha; beta, the diagonal of t; q k, that of
-/// p.
+/// Each row keeps three F32 numbers: the running sum of log alpha; beta, the diagonal of t; and q
+/// k, that of p.
 enum RowTerm : int { kLogDecay, kBeta, kOwnKey, kRowTerms };
 
-/// The bytes of a tile of 64 rows of BF16, in panels of 64 columns (prefill_tile.cuh).
-constexpr int64_t delta_tile_bytes(int64_t columns) {
-  return (columns + 63) / 64 * 64 * kDeltaChunkTokens * 2;
-}
-
 /// The workspace of a group. All arrays are per chunk and head; rows past the end are zero. q, k, p
-/// and t are images of tiles (prefill_tile.cuh), v is in parts of 32 columns, [v_dim / 32, 64, 32].
+/// and t are images of tiles (shared_tile.cuh), v is in parts of 32 columns, [v_dim / 32, 64, 32].
 struct DeltaWorkspace {
   /// The arrays for `chunks` chunks, cut one after the other.
   static DeltaWorkspace carve(const DeltaShape& shape, int64_t chunks, DeviceCarver& carver);
@@ -127,7 +134,7 @@ struct DeltaPrefill {
   void* workspace = nullptr;  // delta_workspace_bytes, 256-byte aligned
 };
 
-/// For groups of up to so many chunks.
+/// Returns the bytes of the workspace of groups of up to `chunks` chunks.
 int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks);
 /// Loads all kernels and raises their limits of shared memory. Once per device, before the first
 /// launch.

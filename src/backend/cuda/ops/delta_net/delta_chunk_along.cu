@@ -1,10 +1,10 @@
-// Along the chunks of a run, one value head and 32 columns of its state a block; the state
-// stays in registers:
+// The kernel along the chunks of a run: a block has one value head and 32 columns of its state,
+// which stays in registers:
 //   R = V - exp(c) (K S)   Vn = T R   O = exp(c) (q S) + P Vn
 //   S = exp(c_last) S + sum_i exp(c_last - c_i) k_i Vn_i^T
 // The diagonals of T and P are applied in F32, which keeps their rounding out of the largest terms.
 // S, R and Vn enter products as high + low BF16 terms, 16 bits of mantissa. A state that is kept in
-// BF16 (T: uint16_t) is rounded behind every chunk, so its low terms are zero and left out. Bound:
+// BF16 (T: uint16_t) is rounded after every chunk, so its low terms are zero and left out. Bound:
 // the chain of chunks, 2.7 us each on an H200: 54 KB through shared memory and four barriers.
 #include "backend/cuda/ops/delta_net/delta_chunk_parts.cuh"
 #include "backend/cuda/ops/delta_net/state_elements.cuh"
@@ -26,13 +26,14 @@ struct AlongShared {
   static constexpr int kV = kT + tile_bytes(kChunk);
   static constexpr int kC = kV + kPart;
   static constexpr int kStage = kC + 1024;
-  /// Tiles of two terms: columns 0..31 high, 32..63 low.
+  /// Tiles of two terms have the high ones in columns 0..31 and the low ones in columns 32..63.
   static constexpr int kState = 0;  // 64 rows of S a tile
   static constexpr int kRest = kState + (kKDim + 63) / 64 * tile_bytes(2 * kN);
   static constexpr int kValues = kRest + tile_bytes(2 * kN);  // Vn
   static constexpr int kLate = kValues + tile_bytes(2 * kN);  // exp(c_last - c) Vn
   static constexpr int kFixed = kLate + tile_bytes(2 * kN);
-  static constexpr int bytes(int stages) { return kFixed + stages * kStage; }
+  static_assert(kStage == along_stage_bytes(kKDim) &&
+                kFixed + kStage == along_shared_bytes(kKDim, 1));
 };
 
 template <int kKDim, typename T>
@@ -138,7 +139,7 @@ class AlongBlock {
                   make_float2(state_[n][2 * half], state_[n][2 * half + 1]));
   }
 
-  /// Two adjacent numbers as high and low terms of a tile.
+  /// Stores two adjacent numbers as high and low terms of a tile.
   __device__ void put(uint32_t tile, int row, int column, float x, float y) const {
     const uint32_t high = to_bf16_pair(x, y);
     const uint32_t low = to_bf16_pair(x - low_bf16(high), y - high_bf16(high));
@@ -218,7 +219,7 @@ class AlongBlock {
       }
   }
 
-  /// sum += x y for a [64, 64] tile x and the two terms of y.
+  /// Adds x y to sum, for a [64, 64] tile x and the two terms of y.
   __device__ void add_product(float (&sum)[2][4], uint32_t x, uint32_t y) const {
     float low[2][4] = {};
 #pragma unroll
@@ -262,7 +263,7 @@ class AlongBlock {
     }
   }
 
-  /// out += diag(P) Vn.
+  /// Adds diag(P) Vn to out.
   __device__ void add_own(float (&out)[2][4], const float (&values)[2][4], const float* c) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -367,7 +368,7 @@ class AlongBlock {
   float state_[kWarpN8][4];
 };
 
-/// Grid (v_heads * v_dim / 32, runs). kResident: blocks that share a multiprocessor.
+/// The grid is (v_heads * v_dim / 32, runs); kResident blocks share an SM.
 template <int kKDim, typename T, int kResident>
 __global__ __launch_bounds__(kThreads,
                              kResident) void along_kernel(const __grid_constant__ DeltaArgs args,
@@ -377,33 +378,15 @@ __global__ __launch_bounds__(kThreads,
   block.run();
 }
 
-struct Choice {
-  void (*kernel)(DeltaArgs, int);
-  int stages;
-  int shared_bytes;
-};
+using AlongKernel = void (*)(DeltaArgs, int);
 
-/// With one run, blocks are at most as many as multiprocessors and copy a chunk ahead. With more
-/// runs, two blocks that do not copy ahead share a multiprocessor and hide each other's waits.
-enum class Runs : uint8_t { one, several };
-
-template <int kKDim, typename T>
-Choice choose(int shared_bytes_max, Runs runs) {
-  using Shared = AlongShared<kKDim>;
-  if (runs == Runs::several && 2 * Shared::bytes(1) <= shared_bytes_max)
-    return {along_kernel<kKDim, T, 2>, 1, Shared::bytes(1)};
-  const int stages = Shared::bytes(2) <= shared_bytes_max ? 2 : 1;
-  return {along_kernel<kKDim, T, 1>, stages, Shared::bytes(stages)};
-}
-template <typename T>
-Choice choose(int k_dim, int shared_bytes_max, Runs runs) {
-  if (k_dim == 32) return choose<32, T>(shared_bytes_max, runs);
-  return k_dim == 64 ? choose<64, T>(shared_bytes_max, runs)
-                     : choose<128, T>(shared_bytes_max, runs);
-}
-Choice choose(int k_dim, StateFormat state, int shared_bytes_max, Runs runs) {
-  return state == StateFormat::bf16 ? choose<uint16_t>(k_dim, shared_bytes_max, runs)
-                                    : choose<float>(k_dim, shared_bytes_max, runs);
+AlongKernel kernel_of(const DeltaChunkPlan& plan) {
+  return with_value<32, 64, 128>(plan.k_dim, [&]<int kKDim>() {
+    return with_value<1, 2>(plan.resident, [&]<int kResident>() {
+      return plan.state == StateFormat::bf16 ? along_kernel<kKDim, uint16_t, kResident>
+                                             : along_kernel<kKDim, float, kResident>;
+    });
+  });
 }
 
 }  // namespace
@@ -411,20 +394,20 @@ Choice choose(int k_dim, StateFormat state, int shared_bytes_max, Runs runs) {
 void prepare_delta_along(const Architecture& card) {
   for (const int k_dim : {32, 64, 128})
     for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
-      for (const Runs runs : {Runs::one, Runs::several}) {
-        const Choice it = choose(k_dim, state, card.shared_bytes, runs);
-        allow_shared(it.kernel, it.shared_bytes);
+      for (const DeltaRuns runs : {DeltaRuns::one, DeltaRuns::several}) {
+        const DeltaChunkPlan plan = select_delta_chunk({.k_dim = k_dim}, state, runs, card);
+        allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 
 void launch_delta_along(const DeltaArgs& args, const Launcher& launcher) {
   const DeltaShape& shape = args.in.shape;
-  const Runs runs = args.group.run_count > 1 ? Runs::several : Runs::one;
-  const Choice it = choose(shape.k_dim, args.in.state.format, launcher.card.shared_bytes, runs);
+  const DeltaRuns runs = args.group.run_count > 1 ? DeltaRuns::several : DeltaRuns::one;
+  const DeltaChunkPlan plan = select_delta_chunk(shape, args.in.state.format, runs, launcher.card);
   const dim3 grid(static_cast<unsigned>(shape.v_heads * shape.v_dim / kN),
                   static_cast<unsigned>(args.group.run_count));
-  launch(it.kernel, launcher, grid, kThreads, static_cast<size_t>(it.shared_bytes), args,
-         it.stages);
+  launch(kernel_of(plan), launcher, grid, kThreads, static_cast<size_t>(plan.shared_bytes), args,
+         plan.stages);
 }
 
 }  // namespace nibble::cuda

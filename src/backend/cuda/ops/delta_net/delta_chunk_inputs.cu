@@ -9,15 +9,11 @@ namespace {
 constexpr int kTaps = 4;
 constexpr int kRunRows = 16;  // rows of one warp, so that inputs are read about once
 constexpr float kUnitEps = 1e-6F;
-constexpr unsigned kAll = 0xFFFFFFFFU;
 
-__device__ float warp_sum(float x) {
-  for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
-  return x;
-}
-__device__ float silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
+/// fast_silu() is faster than silu(); prompt arithmetic uses it.
+__device__ float fast_silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
 
-/// kWidth adjacent channels of one lane, as floats.
+/// Loads kWidth adjacent channels of one lane as floats.
 template <int kWidth>
 __device__ void load_bf16(float (&to)[kWidth], const uint16_t* from) {
   if constexpr (kWidth == 4) {
@@ -42,13 +38,13 @@ __device__ void store_bf16(uint16_t* to, const float (&from)[kWidth]) {
   }
 }
 
-/// kWidth adjacent channels of a row as they are.
+/// RawRow has kWidth adjacent channels of a row as they are in memory.
 template <int kWidth>
 struct alignas(2 * kWidth) RawRow {
   uint16_t channel[kWidth];
 };
 
-/// Input of `channel` on at row `i` of the chunk, which may be before it or before this pass.
+/// Loads the inputs from `channel` on at row `i` of the chunk, which may precede it, or this pass.
 template <int kWidth>
 __device__ void load_input(const DeltaPrefill& in, const DeltaChunk& chunk, int i, int channel,
                            float (&x)[kWidth]) {
@@ -100,7 +96,7 @@ __device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk, in
       float sum = 0.0F;
 #pragma unroll
       for (int j = 0; j < kTaps; ++j) sum += weight[e][j] * x[j][e];
-      y[e] = row0 + i < chunk.rows ? silu(sum) : 0.0F;
+      y[e] = row0 + i < chunk.rows ? fast_silu(sum) : 0.0F;
       squares += y[e] * y[e];
     }
     if (unit != 0.0F) {
@@ -112,7 +108,7 @@ __device__ void convolve_run(const DeltaPrefill& in, const DeltaChunk& chunk, in
   }
 }
 
-/// Grid (chunks, 2 k_heads): queries, then keys. Four warps, 16 rows each.
+/// The grid is (chunks, 2 k_heads), queries first, then keys; four warps have 16 rows each.
 template <int kWidth>
 __global__ __launch_bounds__(kDeltaThreads) void convolve_unit_kernel(
     const __grid_constant__ DeltaArgs args) {
@@ -130,7 +126,7 @@ __global__ __launch_bounds__(kDeltaThreads) void convolve_unit_kernel(
       });
 }
 
-/// Grid (chunks, v_heads).
+/// The grid is (chunks, v_heads).
 template <int kWidth>
 __global__ __launch_bounds__(kDeltaThreads) void convolve_value_kernel(
     const __grid_constant__ DeltaArgs args) {
@@ -181,11 +177,11 @@ __device__ void store_ordered(const DeltaPrefill& in, uint16_t* row, int column,
   if (in.order == ColumnOrder::plain) {
     store_bf16(row + column, x);
   } else if constexpr (kWidth == 4) {
-    // Columns c and c + 4, of two neighbouring lanes, are neighbours there: each lane writes two
-    // of the four pairs.
+    // Columns c and c + 4, of two adjacent lanes, are adjacent there, so each lane writes two of
+    // the four pairs.
     const bool odd = (threadIdx.x & 1) != 0;
-    const float first = __shfl_xor_sync(kAll, odd ? x[0] : x[2], 1);
-    const float second = __shfl_xor_sync(kAll, odd ? x[1] : x[3], 1);
+    const float first = __shfl_xor_sync(kAllLanes, odd ? x[0] : x[2], 1);
+    const float second = __shfl_xor_sync(kAllLanes, odd ? x[1] : x[3], 1);
     const int from = (column & ~4) + (odd ? 2 : 0);
     *reinterpret_cast<uint32_t*>(row + packed_position(from)) =
         odd ? to_bf16_pair(first, x[2]) : to_bf16_pair(x[0], first);
@@ -197,7 +193,8 @@ __device__ void store_ordered(const DeltaPrefill& in, uint16_t* row, int column,
   }
 }
 
-/// One warp a row and head: out = norm(o) * w * silu(z). Grid (chunks * 16, v_heads).
+/// A warp computes out = norm(o) * w * silu(z) of one row and head. The grid is (chunks * 16,
+/// v_heads).
 template <int kWidth>
 __global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaArgs args) {
   const DeltaPrefill& in = args.in;
@@ -217,16 +214,8 @@ __global__ __launch_bounds__(kDeltaThreads) void gated_norm_kernel(DeltaArgs arg
   const float scale = rsqrtf(warp_sum(squares) / (32 * kWidth) + in.eps);
 #pragma unroll
   for (int e = 0; e < kWidth; ++e)
-    o[e] = o[e] * scale * in.norm_weight[lane * kWidth + e] * silu(z[e]);
+    o[e] = o[e] * scale * in.norm_weight[lane * kWidth + e] * fast_silu(z[e]);
   store_ordered(in, in.out + row * in.out_stride, column, o);
-}
-
-/// Calls `act` with the elements of a lane in a head of `dim`.
-template <typename Act>
-void by_width(int dim, Act act) {
-  if (dim == 32) act(std::integral_constant<int, 1>());
-  if (dim == 64) act(std::integral_constant<int, 2>());
-  if (dim == 128) act(std::integral_constant<int, 4>());
 }
 
 }  // namespace
@@ -234,12 +223,12 @@ void by_width(int dim, Act act) {
 void launch_delta_inputs(const DeltaArgs& args, const Launcher& launcher) {
   const DeltaShape& shape = args.in.shape;
   const auto chunks = static_cast<unsigned>(args.group.chunk_count);
-  by_width(shape.k_dim, [&](auto width) {
-    launch(convolve_unit_kernel<width.value>, launcher,
+  with_value<1, 2, 4>(shape.k_dim / 32, [&]<int kWidth>() {
+    launch(convolve_unit_kernel<kWidth>, launcher,
            dim3(chunks, static_cast<unsigned>(2 * shape.k_heads)), kDeltaThreads, 0, args);
   });
-  by_width(shape.v_dim, [&](auto width) {
-    launch(convolve_value_kernel<width.value>, launcher,
+  with_value<1, 2, 4>(shape.v_dim / 32, [&]<int kWidth>() {
+    launch(convolve_value_kernel<kWidth>, launcher,
            dim3(chunks, static_cast<unsigned>(shape.v_heads)), kDeltaThreads, 0, args);
   });
 }
@@ -255,8 +244,8 @@ void launch_delta_outputs(const DeltaArgs& args, const Launcher& launcher) {
   if (args.in.z == nullptr) return;
   const dim3 grid(static_cast<unsigned>(args.group.chunk_count) * 16,
                   static_cast<unsigned>(args.in.shape.v_heads));
-  by_width(args.in.shape.v_dim, [&](auto width) {
-    launch(gated_norm_kernel<width.value>, launcher, grid, kDeltaThreads, 0, args);
+  with_value<1, 2, 4>(args.in.shape.v_dim / 32, [&]<int kWidth>() {
+    launch(gated_norm_kernel<kWidth>, launcher, grid, kDeltaThreads, 0, args);
   });
 }
 

@@ -1,18 +1,17 @@
 // The parts that the delta-net prefill kernels share: their arguments and the copies of tiles.
 #pragma once
 
-#include "backend/cuda/ops/delta_net/delta_chunk.h"
-#include "backend/cuda/ptx/prefill_tile.cuh"
+#include "backend/cuda/ops/delta_net/delta_select.h"
+#include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/with_value.h"
 
 namespace nibble::cuda {
 
 inline constexpr int kChunk = kDeltaChunkTokens;
-static_assert(kChunk == kTileLines && delta_tile_bytes(32) == tile_bytes(32) &&
-              delta_tile_bytes(128) == tile_bytes(128));
-inline constexpr int kDeltaThreads = 128;       // within a chunk, and per row
-inline constexpr int kDeltaAlongThreads = 256;  // along a sequence
-inline constexpr int kValueColumns = 32;        // of the state, one block's share along a sequence
+static_assert(kChunk == kTileLines);
+inline constexpr int kDeltaThreads = 128;  // within a chunk, and per row
 
 __host__ __device__ inline int channels_of(const DeltaShape& s) {
   return 2 * s.k_heads * s.k_dim + s.v_heads * s.v_dim;

@@ -52,7 +52,7 @@ __device__ void load_gates(const DeltaPrefill& in, const DeltaChunk& chunk, int 
   __syncthreads();
 }
 
-/// sum [16 rows of this warp, 64] = x k^T for row-major tiles x and k.
+/// Computes sum [16 rows of this warp, 64] = x k^T for row-major tiles x and k.
 template <int kKDim>
 __device__ void multiply_by_keys(float (&sum)[8][4], uint32_t x, uint32_t k, int row0) {
 #pragma unroll
@@ -69,7 +69,7 @@ __device__ void multiply_by_keys(float (&sum)[8][4], uint32_t x, uint32_t k, int
   }
 }
 
-/// Row and column of element e of fragment n of a [16, 64] product of this warp.
+/// Returns row and column of element e of fragment n of a [16, 64] product of this warp.
 struct Place {
   int row, column;
 };
@@ -89,7 +89,7 @@ __device__ void store_a(const float (&sum)[8][4], const Gates& gates, float* a, 
     }
 }
 
-/// Stores p as the image of a tile, and its diagonal.
+/// Stores p as the image of a tile, and its diagonal apart.
 __device__ void store_p(const float (&sum)[8][4], const Gates& gates, uint8_t* p, float* diagonal,
                         int row0) {
 #pragma unroll
@@ -105,8 +105,8 @@ __device__ void store_p(const float (&sum)[8][4], const Gates& gates, uint8_t* p
     }
 }
 
-/// Column j of (I + A)^-1 by thread j: t_i = [i = j] - sum_{m < i} A_im t_m, in this order; stored
-/// below the diagonal, as BF16 times beta_j.
+/// Thread j computes column j of (I + A)^-1: t_i = [i = j] - sum_{m < i} A_im t_m, in this order.
+/// It is stored below the diagonal, as BF16 times beta_j.
 __device__ void invert(const float* a, float beta, uint8_t* tile) {
   const int j = static_cast<int>(threadIdx.x);
   float t[kChunk];
@@ -127,7 +127,7 @@ __device__ void invert(const float* a, float beta, uint8_t* tile) {
   }
 }
 
-/// Grid (chunks, v_heads).
+/// The grid is (chunks, v_heads).
 template <int kKDim>
 __global__ __launch_bounds__(kDeltaThreads) void within_kernel(
     const __grid_constant__ DeltaArgs args) {
@@ -180,13 +180,10 @@ struct Choice {
   int shared_bytes;
 };
 
-template <int kKDim>
-Choice choice() {
-  return {within_kernel<kKDim>, WithinShared<kKDim>::kBytes};
-}
 Choice choose(int k_dim) {
-  if (k_dim == 32) return choice<32>();
-  return k_dim == 64 ? choice<64>() : choice<128>();
+  return with_value<32, 64, 128>(k_dim, [&]<int kKDim>() {
+    return Choice{within_kernel<kKDim>, WithinShared<kKDim>::kBytes};
+  });
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 // of the family: arXiv 2412.06464). State in F32 registers, read and written once per pass, and, if
 // kept in BF16, rounded after every row. k_dim and v_dim up to 128. Bound: the bytes of the state,
 // twice.
-#include "backend/cuda/ops/delta_net/delta_net.h"
 #include "backend/cuda/ops/delta_net/recurrence_convolve.cuh"
 #include "backend/cuda/ops/linear/split_inputs.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
@@ -17,7 +17,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kLaneColumns = kDeltaDimMax / 32;   // value columns of a lane
 constexpr int kWarpRows = kDeltaDimMax / kWarps;  // key rows of a warp
 
-/// One thread per channel: all rows of a sequence in order.
+/// A thread convolves all rows of a sequence in one channel, in order.
 __global__ void __launch_bounds__(kThreads)
     convolve_kernel(const __grid_constant__ DeltaNetArgs a) {
   touch(a);
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The state of one head: key rows warp * 16 + i, value columns lane * 4 + c.
+/// A thread has key rows warp * 16 + i and value columns lane * 4 + c of the state of one head.
 struct HeadState {
   float s[kWarpRows][kLaneColumns];
 };
@@ -127,8 +127,8 @@ struct Scratch {
   float norm[kWarps];
 };
 
-/// Unit-length q (times 1 / sqrt(k_dim)) and k of a row into shared memory. Warps 0-3 hold q, 4-7
-/// k.
+/// Writes q at unit length (times 1 / sqrt(k_dim)) and k at unit length to shared memory; warps 0-3
+/// make q, warps 4-7 k.
 __device__ __forceinline__ void load_q_k(const DeltaNetArgs& a, int row, int k_head,
                                          Scratch& shared) {
   const int i = threadIdx.x % 128;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void load_q_k(const DeltaNetArgs& a, int row, int k_h
   __syncthreads();
 }
 
-/// One row of one head; leaves o (before the norm) of column threadIdx.x in the result.
+/// Advances one head by one row; returns o (before the norm) of column threadIdx.x.
 __device__ __forceinline__ float advance(const DeltaNetArgs& a, int row, int v_head,
                                          HeadState& state, Scratch& shared) {
   const int warp = threadIdx.x / 32;
@@ -199,7 +199,7 @@ __device__ __forceinline__ float advance(const DeltaNetArgs& a, int row, int v_h
   return total;
 }
 
-/// out = norm(o) * silu(z) of one head, by the first 128 threads.
+/// Computes out = norm(o) * silu(z) of one head by the first 128 threads.
 template <bool kInParts>
 __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_head, float o,
                                           Scratch& shared) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void write_out(const DeltaNetArgs& a, int row, int v_
   a.out[row * a.out_stride + x_place(at)] = to_bf16(x);
 }
 
-/// Block (value head, sequence).
+/// A block has one (value head, sequence).
 template <bool kVector, typename T, bool kInParts = false>
 __global__ void __launch_bounds__(kThreads, 2)
     recurrence_kernel(const __grid_constant__ DeltaNetArgs a) {
@@ -244,87 +244,64 @@ __global__ void __launch_bounds__(kThreads, 2)
   store_state<kVector>(a, state, state_at<T>(a.state, slot_out, head_at));
 }
 
-}  // namespace
-
-namespace {
-
-/// True if the states suit recurrence_stream.cuh: bulk copies need 16-byte alignment.
-bool streams(const DeltaNetArgs& args, const Launcher& launcher) {
-  return launcher.card.overlaps() && args.kernels == DeltaNetKernels::automatic &&
-         args.k_dim == kStreamDim && args.v_dim == kStreamDim && args.state.slot_stride % 4 == 0;
-}
-
-bool splits(const DeltaNetArgs& args, const Launcher& launcher) {
-  return args.v_heads * args.batch.sequences <= launcher.card.multiprocessors;
-}
-
-/// True if the recurrence computes the convolution itself.
-bool convolves(const DeltaNetArgs& args, const Launcher& launcher) {
-  const int units_max = kUnitsMax * kStreamBlocks * launcher.card.multiprocessors;
-  return args.qkv != nullptr && streams(args, launcher) && !splits(args, launcher) &&
-         args.k_heads * args.batch.sequences <= units_max &&
-         args.batch.rows == args.batch.sequences && args.taps == kFusedTaps &&
-         args.v_heads / args.k_heads <= kFusedHeadsMax;
-}
-
-/// Blocks of kStreamThreads that walk `items`.
-template <typename Shared, void (*kKernel)(DeltaNetArgs)>
-void launch_walk(const DeltaNetArgs& args, int items, const Launcher& launcher) {
+/// Launches a kernel that has dynamic shared memory.
+template <void (*kKernel)(DeltaNetArgs)>
+void launch_walk(const DeltaNetArgs& args, const DeltaNetPlan& plan, const Launcher& launcher) {
   static PerDevice<bool> prepared;
-  prepared.get([] {
-    CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(sizeof(Shared))));
+  prepared.get([&] {
+    allow_shared(kKernel, plan.shared_bytes);
     return true;
   });
-  launch(kKernel, launcher,
-         static_cast<unsigned>(min(items, kStreamBlocks * launcher.card.multiprocessors)),
-         kStreamThreads, sizeof(Shared), args);
+  launch(kKernel, launcher, static_cast<unsigned>(plan.blocks), kStreamThreads,
+         static_cast<size_t>(plan.shared_bytes), args);
 }
 
+/// Launches a block for each head and sequence.
 template <typename T>
-void launch_stream(const DeltaNetArgs& args, const Launcher& launcher) {
-  const int items = args.v_heads * args.batch.sequences;
-  if (convolves(args, launcher)) {
-    const int units = args.k_heads * args.batch.sequences;
-    return channel_parts(args.v_heads / args.k_heads) <= 2
-               ? launch_walk<ConvolveShared<T>, recurrence_convolve_kernel<T, 2>>(args, units,
-                                                                                  launcher)
-               : launch_walk<ConvolveShared<T>, recurrence_convolve_kernel<T, 3>>(args, units,
-                                                                                  launcher);
-  }
-  if (splits(args, launcher)) {
-    Launcher clusters = launcher;
-    clusters.cluster = kSplitBlocks;
-    return launch(recurrence_split_kernel<T>, clusters, static_cast<unsigned>(items * kSplitBlocks),
-                  kSplitWarps * 32, 0, args);
-  }
-  launch_walk<StreamShared<T>, recurrence_stream_kernel<T>>(args, items, launcher);
-}
-
-template <typename T>
-void launch_recurrence(const DeltaNetArgs& args, const Launcher& launcher) {
-  if (streams(args, launcher)) return launch_stream<T>(args, launcher);
+void launch_portable(const DeltaNetArgs& args, const DeltaNetPlan& plan, const Launcher& launcher) {
   const dim3 heads(static_cast<unsigned>(args.v_heads),
                    static_cast<unsigned>(args.batch.sequences));
-  const bool vector = args.v_dim % kLaneColumns == 0;
-  if (args.kernels == DeltaNetKernels::in_parts)
-    return launch(vector ? recurrence_kernel<true, T, true> : recurrence_kernel<false, T, true>,
-                  launcher, heads, kThreads, 0, args);
-  launch(vector ? recurrence_kernel<true, T> : recurrence_kernel<false, T>, launcher, heads,
-         kThreads, 0, args);
+  const bool vector = plan.access == DeltaNetPlan::Access::vectors;
+  const bool in_parts = args.kernels == DeltaNetKernels::in_parts;
+  const auto kernel =
+      in_parts ? (vector ? recurrence_kernel<true, T, true> : recurrence_kernel<false, T, true>)
+               : (vector ? recurrence_kernel<true, T> : recurrence_kernel<false, T>);
+  launch(kernel, launcher, heads, kThreads, 0, args);
+}
+
+template <typename T>
+void launch_recurrence(const DeltaNetArgs& args, const DeltaNetPlan& plan,
+                       const Launcher& launcher) {
+  Launcher clusters = launcher;
+  switch (plan.kernel) {
+    case DeltaNetPlan::Kernel::convolve:
+      return plan.channel_parts == 2
+                 ? launch_walk<recurrence_convolve_kernel<T, 2>>(args, plan, launcher)
+                 : launch_walk<recurrence_convolve_kernel<T, 3>>(args, plan, launcher);
+    case DeltaNetPlan::Kernel::split:
+      clusters.cluster = plan.cluster;
+      return launch(recurrence_split_kernel<T>, clusters, static_cast<unsigned>(plan.blocks),
+                    static_cast<unsigned>(plan.threads), 0, args);
+    case DeltaNetPlan::Kernel::stream:
+      return launch_walk<recurrence_stream_kernel<T>>(args, plan, launcher);
+    case DeltaNetPlan::Kernel::portable:
+      return launch_portable<T>(args, plan, launcher);
+  }
 }
 
 }  // namespace
 
 void delta_net(const DeltaNetArgs& args, const Launcher& launcher) {
-  if (args.qkv != nullptr && !convolves(args, launcher)) {
+  const DeltaNetPlan plan = select_delta_net(args, launcher.card);
+  const Launcher recur = launcher.of(Step::recur);
+  log_launch(recur, plan, {.states = delta_state_bytes(args)});
+  if (plan.convolution == DeltaNetPlan::Convolution::apart) {
     const dim3 channels(static_cast<unsigned>((args.qkv_rows() + kThreads - 1) / kThreads),
                         static_cast<unsigned>(args.batch.sequences));
     launch(convolve_kernel, launcher.of(Step::convolve), channels, kThreads, 0, args);
   }
-  return args.state.format == StateFormat::bf16
-             ? launch_recurrence<uint16_t>(args, launcher.of(Step::recur))
-             : launch_recurrence<float>(args, launcher.of(Step::recur));
+  plan.state == StateFormat::bf16 ? launch_recurrence<uint16_t>(args, plan, recur)
+                                  : launch_recurrence<float>(args, plan, recur);
 }
 
 }  // namespace nibble::cuda

@@ -14,8 +14,8 @@ namespace nibble::cuda {
 inline constexpr int kDeltaDimMax = 128;
 inline constexpr int kConvTapsMax = 8;
 
-/// portable: runs from compute capability 8.0 up, for any shape; the twin that tests force.
-/// in_parts: that one, with `out` in kF32Parts parts.
+/// portable: the kernel that runs from compute capability 8.0 up, for any shape; tests force it.
+/// in_parts: that kernel with `out` in kF32Parts parts.
 enum class DeltaNetKernels : uint8_t { automatic, portable, in_parts };
 
 struct DeltaNetArgs {

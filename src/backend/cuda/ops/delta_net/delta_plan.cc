@@ -1,7 +1,8 @@
-// The chunks of a prompt, their groups and their workspace.
+// This file plans the chunks of a prompt, their groups and their workspace.
 #include <algorithm>
 
 #include "backend/cuda/ops/delta_net/delta_chunk.h"
+#include "backend/cuda/ptx/tile_bytes.h"
 #include "base/check.h"
 
 namespace nibble::cuda {
@@ -19,7 +20,7 @@ int32_t snapshot_of(const Batch& batch, int32_t row_begin, int32_t rows) {
   return slot;
 }
 
-/// Groups of so many chunks, and the run of each sequence in each.
+/// Makes groups of so many chunks, and the run of each sequence in each.
 void add_groups(DeltaPlan& plan, int32_t group_chunks) {
   const auto count = static_cast<int32_t>(plan.chunks.size());
   for (int32_t begin = 0; begin < count; begin += group_chunks) {
@@ -90,10 +91,10 @@ DeltaWorkspace DeltaWorkspace::carve(const DeltaShape& shape, int64_t chunks,
   const int64_t k_tiles = chunks * shape.k_heads;
   const int64_t v_tiles = chunks * shape.v_heads;
   DeltaWorkspace work{};
-  work.q = carver.take(k_tiles * delta_tile_bytes(shape.k_dim)).as<uint8_t>();
-  work.k = carver.take(k_tiles * delta_tile_bytes(shape.k_dim)).as<uint8_t>();
-  work.p = carver.take(v_tiles * delta_tile_bytes(kRows)).as<uint8_t>();
-  work.t = carver.take(v_tiles * delta_tile_bytes(kRows)).as<uint8_t>();
+  work.q = carver.take(k_tiles * tile_bytes(shape.k_dim)).as<uint8_t>();
+  work.k = carver.take(k_tiles * tile_bytes(shape.k_dim)).as<uint8_t>();
+  work.p = carver.take(v_tiles * tile_bytes(kRows)).as<uint8_t>();
+  work.t = carver.take(v_tiles * tile_bytes(kRows)).as<uint8_t>();
   work.v = carver.take(v_tiles * kRows * shape.v_dim * 2).as<uint16_t>();
   work.rows = carver.take(v_tiles * kRowTerms * kRows * 4).as<float>();
   work.o = carver.take(v_tiles * kRows * shape.v_dim * 2).as<uint16_t>();

@@ -8,28 +8,23 @@
 
 namespace nibble::cuda {
 
-inline constexpr int kFusedTaps = 4;
-inline constexpr int kFusedHeadsMax = 4;  // value heads of a key head
-/// Channels of a thread: those of q, of k, then of the value heads.
-constexpr int channel_parts(int heads) {
-  return ((2 + heads) * kStreamDim + kStreamThreads - 1) / kStreamThreads;
-}
-
-/// A (sequence, key head) of a block: what would be waited for at each turn is read at once.
+/// A unit is a (sequence, key head) of a block. Whatever each one would wait for is read once, for
+/// all.
 struct StreamUnit {
   int k_head;
   int row;  // -1: a row of padding
   int state_in, state_out, snapshot;
 };
-inline constexpr int kUnitsMax = 32;  // of a block
 
 template <typename T>
 struct ConvolveShared : StreamShared<T> {
   float convolved[channel_parts(kFusedHeadsMax) * kStreamThreads];
   StreamUnit units[kUnitsMax];
 };
+static_assert(sizeof(ConvolveShared<float>) == kConvolveSharedBytes &&
+              sizeof(ConvolveShared<uint16_t>) == kConvolveSharedBytes);
 
-/// A thread's channels of one (sequence, key head): loaded early, convolved late.
+/// StreamChannels has a thread's channels of one unit; they are loaded early and convolved late.
 template <int kParts>
 class StreamChannels {
  public:
@@ -55,7 +50,8 @@ class StreamChannels {
     for (int i = 0; i < kParts; ++i)
       if (has(i)) x_[i] = x[channel_of(i, unit.k_head)];
   }
-  /// Results to `to` [2 + heads][kStreamDim], the inputs of the next row to up to two slots.
+  /// Writes results to `to` [2 + heads][kStreamDim], and the inputs of the next row to up to two
+  /// slots.
   __device__ __forceinline__ void convolve(const StreamUnit& unit, float* to) const {
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
@@ -128,7 +124,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
       copy_state(shared.state[stage], state_of(unit.k_head * heads + head, unit.state_in),
                  &shared.full[stage]);
   };
-  // Value head `head`, counted from the first of unit n.
+  // Loads value head `head`, counted from the first of unit n.
   const auto load_later = [&](int n, int head, int stage) {
     for (; head >= heads; head -= heads) ++n;
     if (first + n * stride < units) load(shared.units[n], head, stage);
@@ -142,7 +138,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   if (first < units) channels.load_row(shared.units[0]);
   int stage = 0;
   uint32_t parity = 0;
-  int turn = 0;
+  int buffer = 0;
 #pragma unroll 1
   for (int n = 0; first + n * stride < units; ++n) {
     const StreamUnit& unit = shared.units[n];
@@ -152,7 +148,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
       const int v_head = unit.k_head * heads + j;
       StreamHead<Shared> head(a, shared, v_head);
       StreamRow in = head.load_gates(max(unit.row, 0));
-      wait_state(&shared.full[stage], parity);
+      barrier_wait(shared_address(&shared.full[stage]), parity);
       head.take_state(shared.state[stage]);
       __syncthreads();
       if (j + Shared::kStages < heads) {
@@ -170,8 +166,8 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
       }
       if (unit.row < 0) continue;
       head.take_convolved(shared.convolved, j, in);
-      head.advance(in, unit.row, turn);
-      turn ^= 1;
+      head.advance(in, unit.row, buffer);
+      buffer ^= 1;
       if (unit.snapshot >= 0) head.store_state(state_of(v_head, unit.snapshot));
       head.store_state(state_of(v_head, unit.state_out));
     }

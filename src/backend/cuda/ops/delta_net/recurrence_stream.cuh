@@ -1,37 +1,35 @@
-// The recurrence of delta_net.cu for heads of 128 x 128 on cards that copy in bulk (compute
-// capability 9.0): a block walks heads of sequences, the next state on its way into shared memory
-// while one is in registers; two blocks a multiprocessor. A warp owns 16 value columns whole, so
-// sums over keys stay inside it. Few heads are split: a cluster of four blocks of two warps takes
-// one, so that every multiprocessor works. A state is F32 or BF16 (T: float, uint16_t); a BF16 one
+// This is the recurrence of delta_net.cu for heads of 128 x 128 on cards that copy in bulk (compute
+// capability 9.0). A block walks heads of sequences; the next state is loaded into shared memory
+// while one is in registers; two blocks share an SM. A warp owns 16 value columns whole, so sums
+// over keys stay inside it. If there are few heads, they are split: a cluster of four blocks of two
+// warps takes one, so that every SM works. A state is F32 or BF16 (T: float, uint16_t); a BF16 one
 // is rounded after every row. Bound: the bytes of the state, read and written once.
 #pragma once
 
-#include "backend/cuda/ops/delta_net/delta_net.h"
+#include "backend/cuda/ops/delta_net/delta_select.h"
 #include "backend/cuda/ops/delta_net/state_elements.cuh"
-#include "backend/cuda/ptx/cluster.cuh"
+#include "backend/cuda/ptx/barrier.cuh"
+#include "backend/cuda/ptx/copy.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
 
 namespace nibble::cuda {
 
-inline constexpr int kStreamDim = 128;
-inline constexpr int kStreamThreads = 256;
-inline constexpr int kStreamWarps = kStreamThreads / 32;
-inline constexpr int kStreamBlocks = 2;                       // a multiprocessor
 inline constexpr int kStreamState = kStreamDim * kStreamDim;  // numbers of a state
 
 template <typename T>
 struct StreamShared {
   using Element = T;
   static constexpr bool kSplit = false;
-  static constexpr int kStages = 4 / sizeof(T);  // states on their way: 64 KB
+  static constexpr int kStages = 4 / sizeof(T);  // states in shared memory: 64 KB
   alignas(128) T state[kStages][kStreamState];
   float q[kStreamWarps][kStreamDim];
   float k[kStreamWarps][kStreamDim];
   float squares[2][kStreamWarps];
   uint64_t full[kStages];
 };
+static_assert(sizeof(StreamShared<float>) == kStreamSharedBytes &&
+              sizeof(StreamShared<uint16_t>) == kStreamSharedBytes);
 
-inline constexpr int kSplitBlocks = 4;  // of a cluster, for one head
 inline constexpr int kSplitWarps = kStreamWarps / kSplitBlocks;
 template <typename T>
 struct SplitShared {
@@ -42,45 +40,21 @@ struct SplitShared {
   float squares[2][kStreamWarps];  // of the whole cluster
 };
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 template <typename T>
 __device__ __forceinline__ void copy_state(T* to, const T* from, uint64_t* full) {
   constexpr int kBytes = kStreamState * sizeof(T);
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(full)),
-               "r"(kBytes)
-               : "memory");
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(kBytes), "r"(shared_address(full))
-      : "memory");
+  barrier_expect(shared_address(full), kBytes);
+  copy_bulk(shared_address(to), from, kBytes, shared_address(full));
 }
-__device__ __forceinline__ void wait_state(uint64_t* full, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred p;\nwait_%=:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-      "@!p bra wait_%=;\n}\n" ::"r"(shared_address(full)),
-      "r"(parity)
-      : "memory");
-}
-/// A barrier for all threads of the block.
+/// Initialises the barriers; it is itself a barrier for all threads of the block.
 template <typename Shared>
 __device__ __forceinline__ void start_copies(Shared& shared) {
   if (threadIdx.x == 0) {
-    for (uint64_t& full : shared.full)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&full))
-                   : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    for (uint64_t& full : shared.full) barrier_init(shared_address(&full), 1);
+    barrier_init_fence();
   }
   __syncthreads();
 }
-#else
-template <typename T>
-__device__ __forceinline__ void copy_state(T*, const T*, uint64_t*) {}
-__device__ __forceinline__ void wait_state(uint64_t*, uint32_t) {}
-template <typename Shared>
-__device__ __forceinline__ void start_copies(Shared&) {}
-#endif
 
 __device__ __forceinline__ float4 sum_over_keys(float4 v) {
 #pragma unroll
@@ -134,7 +108,7 @@ class StreamHead {
     r.v = *reinterpret_cast<const float4*>(qkv + (2 * a_.k_heads + v_head_) * kStreamDim + column_);
     return r;
   }
-  /// The rest of a row, where the block convolves itself.
+  /// Loads the rest of a row, where the block convolves itself.
   __device__ __forceinline__ StreamRow load_gates(int row) const {
     StreamRow r;
     r.a = a_.a[row * a_.gate_stride + v_head_];
@@ -164,8 +138,8 @@ class StreamHead {
     for (int i = 0; i < 16; ++i)
       s_[i] = make_float4(kept<T>(s_[i].x), kept<T>(s_[i].y), kept<T>(s_[i].z), kept<T>(s_[i].w));
   }
-  __device__ __forceinline__ void advance(const StreamRow& in, int row, int turn) {
-    hold_q_k(in);
+  __device__ __forceinline__ void advance(const StreamRow& in, int row, int buffer) {
+    share_q_k(in);
     const float beta = sigmoid(in.b);
     const float pre = in.a + dt_bias_;
     const float step = pre > 20.0F ? pre : log1pf(expf(pre));
@@ -188,12 +162,13 @@ class StreamHead {
       s_[i] = scale_add(k[8 * i], update, s_[i]);
       out = scale_add(q[8 * i], s_[i], out);
     }
-    write_out(sum_over_keys(out), z, row, turn);
+    write_out(sum_over_keys(out), z, row, buffer);
   }
 
  private:
-  /// Unit-length q (times 1 / sqrt(k_dim)) and k, a copy for each warp.
-  __device__ __forceinline__ void hold_q_k(const StreamRow& in) const {
+  /// Writes q at unit length (times 1 / sqrt(k_dim)) and k at unit length to shared memory, a copy
+  /// for each warp.
+  __device__ __forceinline__ void share_q_k(const StreamRow& in) const {
     const float of_q =
         rsqrtf(warp_sum(sum_of_squares(in.q)) + 1e-6F) * rsqrtf(static_cast<float>(kStreamDim));
     const float of_k = rsqrtf(warp_sum(sum_of_squares(in.k)) + 1e-6F);
@@ -204,25 +179,24 @@ class StreamHead {
         make_float4(in.k.x * of_k, in.k.y * of_k, in.k.z * of_k, in.k.w * of_k);
     __syncwarp();
   }
-  /// norm(o) * silu(z), where kSplit z is that already; the only barrier of a row.
-  __device__ __forceinline__ void write_out(const float4& o, float z, int row, int turn) const {
-    float squares = sum_of_squares(o);
-    squares += __shfl_xor_sync(kAllLanes, squares, 1);
-    squares += __shfl_xor_sync(kAllLanes, squares, 2);
+  /// Writes norm(o) * silu(z), where with kSplit z is silu(z) already. It has the only barrier of a
+  /// row.
+  __device__ __forceinline__ void write_out(const float4& o, float z, int row, int buffer) const {
+    const float squares = quad_sum(sum_of_squares(o));
     if constexpr (kSplit) {
       if (lane_ < kSplitBlocks)
-        store_in_cluster(&shared_.squares[turn][warp_], lane_,
+        store_in_cluster(&shared_.squares[buffer][warp_], lane_,
                          __float_as_uint(__shfl_sync(0xFU, squares, 0)));
       arrive_at_cluster();
       wait_for_cluster();
     } else {
-      if (lane_ == 0) shared_.squares[turn][warp_] = squares;
+      if (lane_ == 0) shared_.squares[buffer][warp_] = squares;
       __syncthreads();
     }
     if (lane_ >= 16) return;
     float total = 0.0F;
 #pragma unroll
-    for (int w = 0; w < kStreamWarps; ++w) total += shared_.squares[turn][w];
+    for (int w = 0; w < kStreamWarps; ++w) total += shared_.squares[buffer][w];
     const float scale = rsqrtf(total / static_cast<float>(kStreamDim) + a_.eps);
     const int c = lane_ / 4;
     const float own = c == 0 ? o.x : c == 1 ? o.y : c == 2 ? o.z : o.w;
@@ -266,7 +240,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
   wait_for_inputs();
   int stage = 0;
   uint32_t parity = 0;
-  int turn = 0;
+  int buffer = 0;
 #pragma unroll 1
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const int sequence = item / a.v_heads;
@@ -274,7 +248,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     const int first = a.batch.row_begin[sequence];
     StreamHead<Shared> head(a, shared, item % a.v_heads);
     StreamRow in = head.load_row(first);
-    wait_state(&shared.full[stage], parity);
+    barrier_wait(shared_address(&shared.full[stage]), parity);
     head.take_state(shared.state[stage]);
     __syncthreads();
     load(item + Shared::kStages * gridDim.x, stage);
@@ -284,8 +258,8 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
         in = head.load_row(row);
         head.round_state();
       }
-      head.advance(in, row, turn);
-      turn ^= 1;
+      head.advance(in, row, buffer);
+      buffer ^= 1;
       const int snapshot = a.batch.snapshot_slot[row];
       if (snapshot >= 0) head.store_state(state_of(item, snapshot));
     }
@@ -298,7 +272,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
 #endif
 }
 
-/// One head of one sequence to a cluster, its state straight from memory into registers.
+/// A cluster has one head of one sequence and loads its state straight from memory into registers.
 template <typename T>
 __global__ void __launch_bounds__(kSplitWarps * 32)
     recurrence_split_kernel(const __grid_constant__ DeltaNetArgs a) {

@@ -7,7 +7,7 @@
 
 namespace nibble::cuda {
 
-/// Element `at` of a state. T: float, or uint16_t for BF16.
+/// Returns the address of element `at` of a state. T is float, or uint16_t for BF16.
 template <typename T>
 __device__ __forceinline__ T* state_at(const StateView& view, int64_t slot, int64_t at) {
   constexpr int64_t kFloat = sizeof(float) / sizeof(T);
@@ -19,7 +19,7 @@ __device__ __forceinline__ float load_number(const uint16_t* from) { return from
 __device__ __forceinline__ void store_number(float* to, float x) { *to = x; }
 __device__ __forceinline__ void store_number(uint16_t* to, float x) { *to = to_bf16(x); }
 
-/// Two numbers, aligned to both.
+/// These load and store two numbers, aligned to both.
 __device__ __forceinline__ float2 load_two(const float* from) {
   return *reinterpret_cast<const float2*>(from);
 }
@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_two(uint16_t* to, float2 x) {
   *reinterpret_cast<uint32_t*>(to) = to_bf16_pair(x.x, x.y);
 }
 
-/// Four numbers, aligned to all.
+/// These load and store four numbers, aligned to all.
 __device__ __forceinline__ float4 load_four(const float* from) {
   return *reinterpret_cast<const float4*>(from);
 }

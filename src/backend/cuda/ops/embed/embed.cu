@@ -1,4 +1,5 @@
-// h = rows of the embedding in F32, x = norm(h) for the first block. One block of threads per row.
+// Computes h = rows of the embedding in F32 and x = norm(h) for the first block. One block of
+// threads has one row.
 #include "backend/cuda/ops/embed/embed.h"
 #include "backend/cuda/ops/norm/norm.cuh"
 #include "backend/cuda/runtime/launch.cuh"

@@ -1,6 +1,6 @@
 // Experts in generation arithmetic with the inputs resident in shared memory. An item is one expert
-// with up to 8 of its tokens; a tile 8 rows of gate and the same 8 of up, or 16 of down. A block
-// takes neighbouring tiles of neighbouring items, a warp a whole tile, slice after slice, so that
+// with up to 8 of its tokens; a tile has 8 rows of gate and the same 8 of up, or 16 of down. A
+// block takes adjacent tiles of adjacent items, and a warp a whole tile, slice after slice, so that
 // no warp waits for another. Bound: the bytes of the experts that have tokens, each read once (for
 // every 8 of its tokens).
 #include "backend/cuda/ops/experts/experts_resident.cuh"
@@ -8,12 +8,12 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kItemsResident = kResidentItems;  // more follow in turns
-constexpr int kBlocks = 2;                      // of a multiprocessor
-/// Slices of weights that a warp has on their way: as many as registers hold.
+constexpr int kItemsResident = kResidentItems;  // more follow after them
+constexpr int kBlocks = 2;                      // that share an SM
+/// Returns the slices of weights that a warp loads ahead: as many as registers have room for.
 constexpr int slices_ahead(Format format) { return format == Format::nvfp4 ? 2 : 1; }
 
-/// One expert (-1: the shared one) with up to 8 tokens.
+/// An item is one expert (-1: the shared one) with up to 8 tokens.
 struct Item {
   int expert = -1;
   int first = 0;  // of its assignments; shared: its row
@@ -21,12 +21,12 @@ struct Item {
   int tiles = 0;
 };
 
-/// Tiles of the shared expert, for every 8 rows; those of the others follow.
+/// Returns the tiles of the shared expert, for every 8 rows; those of the others follow.
 __device__ __forceinline__ int shared_tiles(const ExpertPlan& plan) {
   return plan.shared_tiles * ((plan.args.rows + kTokenTile - 1) / kTokenTile);
 }
 
-/// Item of a tile, and the tile's place in it.
+/// Returns the item of a tile, and the tile's place in it.
 __device__ __forceinline__ Item item_of(const ExpertPlan& plan, int tile, int& place) {
   const ExpertArgs& a = plan.args;
   const int shared_all = shared_tiles(plan);
@@ -48,8 +48,8 @@ __device__ __forceinline__ Item item_of(const ExpertPlan& plan, int tile, int& p
   return item;
 }
 
-/// The tiles of an item that a block makes.
-struct Stretch {
+/// A TileRange has the tiles of an item that a block computes.
+struct TileRange {
   Item item;
   int first = 0;
   int count = 0;
@@ -62,9 +62,9 @@ class Tiles {
   using Raw = RawSlice<load_count(kFormat)>;
   static constexpr int kDepth = slices_ahead(kFormat);
 
-  __device__ __forceinline__ Tiles(const ExpertPlan& plan, Stretch (&stretches)[kItemsResident],
+  __device__ __forceinline__ Tiles(const ExpertPlan& plan, TileRange (&ranges)[kItemsResident],
                                    int (&rows)[kItemsResident][kTokenTile], uint4* x)
-      : plan_(plan), a_(plan.args), stretches_(stretches), rows_(rows), x_(x) {}
+      : plan_(plan), a_(plan.args), ranges_(ranges), rows_(rows), x_(x) {}
 
   /// Tiles from `begin` to `end`. `waits`: the inputs may not be there yet.
   __device__ __forceinline__ void run(int begin, int end, bool waits) {
@@ -72,8 +72,8 @@ class Tiles {
       __syncthreads();  // nobody reads the items before
       if (threadIdx.x < kItemsResident) find(begin, end);
       __syncthreads();
-      first_count_ = stretches_[0].count;
-      count_ = first_count_ + stretches_[1].count;
+      first_count_ = ranges_[0].count;
+      count_ = first_count_ + ranges_[1].count;
       Raw raw[kDepth];
       seek(warp());
 #pragma unroll
@@ -93,7 +93,7 @@ class Tiles {
 
   /// Thread i finds the i-th item from `begin` on.
   __device__ __forceinline__ void find(int begin, int end) {
-    Stretch found;
+    TileRange found;
     for (int i = 0; i <= static_cast<int>(threadIdx.x); ++i) {
       begin += found.count;
       found.count = 0;
@@ -106,16 +106,16 @@ class Tiles {
       if (kPart == ExpertPart::gate_up)
         found.high = factor_of(high_of(a_, found.item.expert), found.item.expert, 0);
     }
-    stretches_[threadIdx.x] = found;
+    ranges_[threadIdx.x] = found;
   }
   __device__ __forceinline__ int64_t output_row(const Item& item, int token) const {
     if (item.expert < 0) return a_.shared_begin + item.first + token;
     return a_.routing.assignments[item.first + token];
   }
-  /// A slice of an item at a time by each warp.
+  /// Each warp stores a slice of an item at a time.
   __device__ __forceinline__ void take_inputs() const {
     if (threadIdx.x < kItemsResident * kTokenTile) {
-      const Item& item = stretches_[threadIdx.x / kTokenTile].item;
+      const Item& item = ranges_[threadIdx.x / kTokenTile].item;
       const auto token = static_cast<int>(threadIdx.x % kTokenTile);
       if (token < item.count)
         rows_[threadIdx.x / kTokenTile][token] = static_cast<int>(output_row(item, token));
@@ -123,15 +123,15 @@ class Tiles {
 #pragma unroll 1
     for (int i = warp(); i < kItemsResident * plan_.slices; i += kWarps) {
       const int which = i / plan_.slices;
-      const Item& item = stretches_[which].item;
-      if (stretches_[which].count == 0) break;
+      const Item& item = ranges_[which].item;
+      if (ranges_[which].count == 0) break;
       const InputRows<1> rows([&](int index) -> const uint16_t* {
         const int token = min(index, item.count - 1);
         const int64_t out = output_row(item, token);
         if (kPart == ExpertPart::down) return a_.act + out * a_.act_stride;
         return a_.x + (item.expert < 0 ? item.first + token : out / a_.top_k) * a_.x_stride;
       });
-      hold<kFormat>(rows, i - which * plan_.slices, x_ + i * (unit_count(kFormat) * 32));
+      store_fragments<kFormat>(rows, i - which * plan_.slices, x_ + i * (unit_count(kFormat) * 32));
     }
   }
 
@@ -142,9 +142,9 @@ class Tiles {
     ahead_slice_ = 0;
     if (at >= count_) return;
     const bool second = at >= first_count_;
-    const Stretch& stretch = stretches_[second ? 1 : 0];
-    const int tile = stretch.first + at - (second ? first_count_ : 0);
-    from_ = tile_at<kPart, kFormat>(a_, stretch.item.expert, tile,
+    const TileRange& range = ranges_[second ? 1 : 0];
+    const int tile = range.first + at - (second ? first_count_ : 0);
+    from_ = tile_at<kPart, kFormat>(a_, range.item.expert, tile,
                                     static_cast<int>(threadIdx.x % 32) / 4);
   }
   __device__ __forceinline__ void load_next(Raw& raw) {
@@ -155,7 +155,7 @@ class Tiles {
     if (++ahead_slice_ == plan_.slices) seek(ahead_ + kWarps);
   }
 
-  /// This warp's tiles, the first slices on their way in raw.
+  /// Computes the tiles of this warp; their first slices are being loaded into `raw`.
   __device__ __forceinline__ void multiply(Raw (&raw)[kDepth]) {
     constexpr int kSliceWords = unit_count(kFormat) * 32;
     int slice = 0;
@@ -182,11 +182,11 @@ class Tiles {
       }
     }
   }
-  /// Writes a lane's part of a tile: rows g and g + 8 of tokens 2 t and 2 t + 1.
+  /// Writes a lane's part of a tile, which is rows g and g + 8 of tokens 2 t and 2 t + 1.
   __device__ __forceinline__ void write(int second, int at, const float (&total)[4]) const {
     const int g = static_cast<int>(threadIdx.x % 32) / 4;
-    const Item& item = stretches_[second].item;
-    const int tile = stretches_[second].first + at;
+    const Item& item = ranges_[second].item;
+    const int tile = ranges_[second].first + at;
     const DeviceLinear& w = low_of(a_, item.expert);
     const bool by_row = w.layout == FactorLayout::row;
 #pragma unroll
@@ -196,16 +196,16 @@ class Tiles {
       const int64_t row = rows_[second][token];
       if constexpr (kPart == ExpertPart::gate_up) {
         const int n = 8 * tile + g;
-        const float low = by_row ? factor_of(w, item.expert, n) : stretches_[second].low;
+        const float low = by_row ? factor_of(w, item.expert, n) : ranges_[second].low;
         const float high =
-            by_row ? factor_of(high_of(a_, item.expert), item.expert, n) : stretches_[second].high;
+            by_row ? factor_of(high_of(a_, item.expert), item.expert, n) : ranges_[second].high;
         a_.act[row * a_.act_stride + x_place(n)] =
             to_bf16(silu(total[i] * low) * (total[2 + i] * high));
       } else {
 #pragma unroll
         for (int high = 0; high < 2; ++high) {
           const int n = kRowTile * tile + lane_row(g, high);
-          const float factor = by_row ? factor_of(w, item.expert, n) : stretches_[second].low;
+          const float factor = by_row ? factor_of(w, item.expert, n) : ranges_[second].low;
           a_.y[row * a_.y_stride + n] = __fmul_rn(total[2 * high + i], factor);
         }
       }
@@ -214,7 +214,7 @@ class Tiles {
 
   const ExpertPlan& plan_;
   const ExpertArgs& a_;
-  Stretch (&stretches_)[kItemsResident];
+  TileRange (&ranges_)[kItemsResident];
   int (&rows_)[kItemsResident][kTokenTile];
   uint4* x_;
   TilePointers from_;
@@ -227,7 +227,7 @@ template <ExpertPart kPart, Format kFormat, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kBlocks)
     resident_experts_kernel(const __grid_constant__ ExpertPlan plan) {
   extern __shared__ __align__(128) uint4 x[];
-  __shared__ Stretch stretches[kItemsResident];
+  __shared__ TileRange ranges[kItemsResident];
   __shared__ int rows[kItemsResident][kTokenTile];
   touch(plan);
   // The routing is older than the activations that down waits for.
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocks)
   const int each = tiles / blocks;
   const int more = tiles - each * blocks;  // blocks with one tile more
   const int begin = block * each + min(block, more);
-  Tiles<kPart, kFormat, kWarps>(plan, stretches, rows, x)
+  Tiles<kPart, kFormat, kWarps>(plan, ranges, rows, x)
       .run(begin, begin + each + (block < more ? 1 : 0), kPart == ExpertPart::down);
 }
 
@@ -261,22 +261,17 @@ void launch_tiles(const ExpertArgs& args, const ExpertsPlan& chosen, const Launc
          static_cast<size_t>(chosen.shared_bytes), plan);
 }
 
-template <ExpertPart kPart>
-void launch_part(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
-  const bool many = chosen.warps == kResidentManyWarps;
-  if (chosen.format == Format::nvfp4)
-    return many ? launch_tiles<kPart, Format::nvfp4, kResidentManyWarps>(args, chosen, launcher)
-                : launch_tiles<kPart, Format::nvfp4, kResidentFewWarps>(args, chosen, launcher);
-  many ? launch_tiles<kPart, Format::fp8, kResidentManyWarps>(args, chosen, launcher)
-       : launch_tiles<kPart, Format::fp8, kResidentFewWarps>(args, chosen, launcher);
-}
-
 }  // namespace
 
 void launch_experts_resident(ExpertPart part, const ExpertArgs& args, const ExpertsPlan& plan,
                              const Launcher& launcher) {
-  part == ExpertPart::gate_up ? launch_part<ExpertPart::gate_up>(args, plan, launcher)
-                              : launch_part<ExpertPart::down>(args, plan, launcher);
+  with_value<ExpertPart::gate_up, ExpertPart::down>(part, [&]<ExpertPart kPart>() {
+    with_value<Format::fp8, Format::nvfp4>(plan.format, [&]<Format kFormat>() {
+      with_value<kResidentManyWarps, kResidentFewWarps>(plan.warps, [&]<int kWarps>() {
+        launch_tiles<kPart, kFormat, kWarps>(args, plan, launcher);
+      });
+    });
+  });
 }
 
 }  // namespace nibble::cuda

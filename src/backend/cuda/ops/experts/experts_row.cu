@@ -7,7 +7,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kRowBlocks = 4;  // of a multiprocessor
+constexpr int kRowBlocks = 4;  // that share an SM
 
 __device__ __forceinline__ int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }
 
@@ -16,7 +16,7 @@ __device__ __forceinline__ ChosenKeys choose_row(const ExpertArgs& a, int* chose
   return choose_by_warp<kRouteExpertsMax / 32>(a.logits, a.experts, a.top_k, chosen);
 }
 
-/// Tells the kernels behind what was chosen; by one warp.
+/// Tells the kernels that follow which experts were chosen; one warp does it.
 __device__ __forceinline__ void announce(const ExpertArgs& a, const int* chosen,
                                          const ChosenKeys& keys) {
   const int lane = threadIdx.x % 32;
@@ -36,11 +36,11 @@ __device__ __forceinline__ void announce(const ExpertArgs& a, const int* chosen,
 struct RowShared {
   TileSums sums[2][kResidentWarps];
   uint4 x[kResidentWarps * 32];  // of each warp's slice, as RowNorm makes it
-  float pieces[kResidentColumnsMax / 128];
+  float squares[kResidentColumnsMax / 128];
   int chosen[kRouteTopKMax];
 };
 
-/// gate_up of a single row: 8 rows of gate and the same 8 of up at a time.
+/// Computes gate_up of a single row, 8 rows of gate and the same 8 of up at a time.
 template <Format kFormat>
 class RowTiles {
  public:
@@ -52,7 +52,7 @@ class RowTiles {
   }
   __device__ __forceinline__ int slice() const { return slice_; }
 
-  /// The tiles of step `step` of an expert (-1: the shared one) to row `out` of act.
+  /// Writes the tiles of step `step` of an expert (-1: the shared one) to row `out` of act.
   __device__ __forceinline__ void run(int expert, int step, int tiles, int64_t out) {
     const int tile = step * per_step_ + local_;
     RawSlice<load_count(kFormat)> raw;
@@ -65,20 +65,20 @@ class RowTiles {
     const Factors factors = factors_of(expert, step, tiles);
     if (works)
       multiply_resident<kFormat, false, true>(raw, shared_.x + threadIdx.x / 32 * 32, kNone, acc);
-    store_sums(&shared_.sums[turn_][threadIdx.x / 32], acc);
+    store_sums(&shared_.sums[buffer_][threadIdx.x / 32], acc);
     __syncthreads();
 #pragma unroll 1
     for (int o = threadIdx.x; o < per_step_ * 128; o += kExpertThreads) {
       const int of = step * per_step_ + (o >> 7);
       const int place = o & 127;
-      const float total = add_parts(&shared_.sums[turn_][(o >> 7) * slices_], slices_, 1, place);
+      const float total = add_parts(&shared_.sums[buffer_][(o >> 7) * slices_], slices_, 1, place);
       const float up = __shfl_xor_sync(kAllLanes, total, 2);
       if (of >= tiles || (o & 2) != 0 || tile_token(place) != 0) continue;
       const int n = 8 * of + (place >> 4);
       const Factors f = o < kExpertThreads ? factors : factors_at(expert, n);
       a_.act[out * a_.act_stride + x_place(n)] = to_bf16(silu(total * f.low) * (up * f.high));
     }
-    turn_ ^= 1;
+    buffer_ ^= 1;
   }
 
  private:
@@ -98,31 +98,32 @@ class RowTiles {
   const ExpertArgs& a_;
   int slices_, per_step_, local_, slice_;
   RowShared& shared_;
-  int turn_ = 0;
+  int buffer_ = 0;
 };
 
-/// gate_up of a single row: norm and choice by every block; the last one, which has no routed tile
-/// if there is room, also tells the kernels behind. What the kernel before leaves is its logits
-/// alone: h was complete when that one let this one start, so the norm and the shared expert come
-/// before the wait.
+/// Computes gate_up of a single row. Every block norms the row and chooses its experts; the last
+/// block, which has no routed tile if there is room, also tells the kernels that follow. Only the
+/// logits come from the kernel before: h was complete when that kernel let this one start, so the
+/// norm and the shared expert precede the wait.
 template <Format kFormat>
 __global__ void __launch_bounds__(kExpertThreads, kRowBlocks)
     row_gate_up_kernel(const __grid_constant__ ExpertPlan plan) {
   __shared__ RowShared shared;
   touch(plan);
   const ExpertArgs& a = plan.args;
-  // Nobody reads the last layer's any more; down starts behind every block's wait.
+  // No kernel reads the choices of the last layer any more: down starts after the wait of every
+  // block.
   if (blockIdx.x == gridDim.x - 1 && threadIdx.x < a.top_k) {
     __stcg(&a.routing.announced[threadIdx.x], 0);
     __threadfence();
   }
   RowTiles<kFormat> tiles(plan, shared);
   RowNorm<kFormat, 1>(a.norm, tiles.slice(), 0, plan.slices)
-      .run(shared.pieces, shared.x + threadIdx.x / 32 * 32);
+      .run(shared.squares, shared.x + threadIdx.x / 32 * 32);
   for (int step = blockIdx.x; step < plan.shared_steps; step += gridDim.x)
     tiles.run(-1, step, plan.shared_tiles, a.shared_begin);
   wait_for_inputs();
-  // Blocks that share a multiprocessor are about so far apart: each chooses on another scheduler.
+  // Blocks that share an SM are about that far apart, so each chooses on another warp scheduler.
   if (static_cast<int>(threadIdx.x) / 32 == 4 * blockIdx.x / gridDim.x) {
     const ChosenKeys keys = choose_row(a, shared.chosen);
     __syncwarp();
@@ -138,8 +139,9 @@ __global__ void __launch_bounds__(kExpertThreads, kRowBlocks)
 
 static_assert(sizeof(TileSums) == kTileSumBytes);
 
-/// Block: 16 columns of the residual stream; warp (rank, slice), the shared expert last. h comes
-/// before the wait, and so do the weights of experts that gate_up has announced by now.
+/// A block computes 16 columns of the residual stream; warp (rank, slice) has the shared expert
+/// last. h is read before the wait, and so are the weights of experts that gate_up has announced by
+/// then.
 template <Format kFormat>
 __global__ void __launch_bounds__(kSumWarpsMax * 32)
     down_sum_kernel(const __grid_constant__ ExpertPlan plan) {
@@ -190,7 +192,7 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
     experts[rank] = expert;
   }
   __syncthreads();
-  // One thread for each rank and column, then one for each column.
+  // First each rank and column has a thread, then each column.
   const int k = threadIdx.x / kRowTile;
   const int column = threadIdx.x % kRowTile;
   const int n = kRowTile * tile + column;

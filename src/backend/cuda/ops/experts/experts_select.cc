@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kSplitRowsMax = 2;  // of `split`: above it there are tiles enough for a warp each
 
-/// NVFP4, or FP8 without block factors, of up to 8 slices; routed and shared experts alike.
+/// True for NVFP4, or FP8 without block factors, of up to 8 slices; routed and shared experts must
+/// be alike.
 bool fits_resident(const DeviceLinear& w) {
   return !w.present() || (w.rows % kRowTile == 0 && w.format != Format::bf16 &&
                           w.layout != FactorLayout::block128 && slice_count(w) <= kResidentWarps);
@@ -21,7 +22,7 @@ bool alike(const ExpertArgs& args) {
   return !routed.present() || !shared.present() ||
          (routed.format == shared.format && routed.cols == shared.cols);
 }
-bool holds(const ExpertArgs& args) {
+bool inputs_fit(const ExpertArgs& args) {
   return fits_resident(args.routed_low) && fits_resident(args.routed_high) &&
          fits_resident(args.shared_low) && fits_resident(args.shared_high) && alike(args);
 }
@@ -31,7 +32,7 @@ const DeviceLinear& first_of(const ExpertArgs& args, ExpertStacks stacks) {
                                                                      : args.shared_low;
 }
 
-/// Experts that `rows` rows of evenly spread choices are expected to meet.
+/// Returns the number of experts to which `rows` rows of evenly spread choices are expected to go.
 double experts_expected(const ExpertArgs& args) {
   if (args.experts == 0) return 0.0;
   const double missed = 1.0 - static_cast<double>(args.top_k) / args.experts;
@@ -65,7 +66,7 @@ constexpr std::string_view kStackNames[] = {"", " of experts", " of the shared e
 
 bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
                         const Architecture& card) {
-  if (!gate_up.routed_low.present() || !holds(gate_up) || !holds(down)) return false;
+  if (!gate_up.routed_low.present() || !inputs_fit(gate_up) || !inputs_fit(down)) return false;
   const int warps =
       slice_count(down.routed_low) * (down.top_k + (down.shared_low.present() ? 1 : 0));
   return warps <= kSumWarpsMax && sum_bytes(warps) + kSumStaticBytes <= card.shared_bytes &&
@@ -94,7 +95,7 @@ ExpertsPlans select_experts(ExpertPart part, const ExpertArgs& args, const Archi
       return {.plans = {whole}, .count = 1};
     }
   }
-  if (holds(args)) {
+  if (inputs_fit(args)) {
     whole.kernel = ExpertKernel::resident;
     whole.warps = args.rows >= kResidentManyRows ? kResidentManyWarps : kResidentFewWarps;
     whole.shared_bytes =

@@ -28,7 +28,7 @@ struct ExpertsPlan {
   int32_t shared_bytes = 0;
   LinearPlan streamed;       // of ExpertKernel::stream
   int64_t weight_bytes = 0;  // each matrix read once; of experts, those that rows of evenly spread
-                             // choices are expected to meet
+                             // choices are expected to go to
   bool operator==(const ExpertsPlan&) const = default;
   std::string text() const;
 };

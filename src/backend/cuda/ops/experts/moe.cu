@@ -3,11 +3,9 @@
 // inputs shared memory holds in experts_resident.cu and experts_row.cu, the rest here. A block of 8
 // warps takes tiles of 16 rows of one expert's matrix and all tokens of that expert, 8 at a time;
 // sums are made as in linear.cu. Bound: the bytes of the experts that have tokens, each read once.
-#include "backend/cuda/ops/experts/experts.h"
-#include "backend/cuda/ops/experts/experts_resident.h"
+#include "backend/cuda/ops/experts/experts_resident.cuh"
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/ops/linear/warp_matrix.cuh"
-#include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
@@ -24,8 +22,8 @@ struct Plan {
   int32_t warps_per_tile = 0;
 };
 
-/// One tile (of gate_up 8 rows of gate and the same 8 of up, of down 16 rows) of one expert, or of
-/// the shared matrix (expert -1).
+/// An item is one tile (of gate_up 8 rows of gate and the same 8 of up, of down 16 rows) of one
+/// expert, or of the shared matrix (expert -1).
 struct Item {
   int expert = -1;
   int tile = 0;
@@ -51,27 +49,20 @@ __device__ __forceinline__ Item item_at(const Plan& plan, int flat, int active) 
   return item;
 }
 
-__device__ __forceinline__ const DeviceLinear& low_of(const ExpertArgs& a, const Item& item) {
-  return item.expert < 0 ? a.shared_low : a.routed_low;
-}
-__device__ __forceinline__ const DeviceLinear& high_of(const ExpertArgs& a, const Item& item) {
-  return item.expert < 0 ? a.shared_high : a.routed_high;
-}
-
 template <ExpertPart kPart>
 __device__ __forceinline__ int low_row(const Item& item, int g) {
   return kPart == ExpertPart::gate_up ? 8 * item.tile + g : 16 * item.tile + g;
 }
 
-/// The rows a lane reads of an item's tile.
+/// ItemRows has the rows that a lane reads of an item's tile.
 struct ItemRows {
   RowPointers low, high;
 };
 
 template <ExpertPart kPart, Format kFormat>
 __device__ __forceinline__ ItemRows rows_of(const Plan& plan, const Item& item) {
-  const DeviceLinear& low = low_of(plan.args, item);
-  const DeviceLinear& high = high_of(plan.args, item);
+  const DeviceLinear& low = low_of(plan.args, item.expert);
+  const DeviceLinear& high = high_of(plan.args, item.expert);
   const int first = low_row<kPart>(item, static_cast<int>(threadIdx.x % 32) / 4);
   const int second = kPart == ExpertPart::gate_up ? first : first + 8;
   const int64_t base = static_cast<int64_t>(max(item.expert, 0)) * low.rows;
@@ -86,7 +77,7 @@ __device__ __forceinline__ void load_item(const Plan& plan, const Item& item, in
   load_slice<kFormat>(rows.low, rows.high, slice, raw);
 }
 
-/// The input row and the output row of token `index` of an item.
+/// Return the input row and the output row of token `index` of an item.
 template <ExpertPart kPart>
 __device__ __forceinline__ int64_t output_row(const ExpertArgs& a, const Item& item, int index) {
   if (item.expert < 0) return a.shared_begin + index;
@@ -99,24 +90,21 @@ __device__ __forceinline__ int64_t input_row(const ExpertArgs& a, const Item& it
   return item.expert < 0 ? index : row / a.top_k;
 }
 
-__device__ __forceinline__ float factor_of(const DeviceLinear& w, int expert, int row) {
-  const float* f = w.factors + max(expert, 0) * w.factor_stride;
-  if (w.layout == FactorLayout::row) return f[row];
-  if (w.layout != FactorLayout::scalar) return 1.0F;
-  return w.format == Format::nvfp4 ? f[0] * kNvfp4Unscale : f[0];
+__device__ __forceinline__ int64_t first_factor(const DeviceLinear& w, int expert) {
+  return max(expert, 0) * w.factor_stride;
+}
+__device__ __forceinline__ float row_factor(const DeviceLinear& w, int expert, int row) {
+  return plain_factor(w, first_factor(w, expert), row);
 }
 
-/// Factors of the 128-column halves of a slice. gate_up: gate's in the tile's low rows and up's in
-/// its high rows would differ, so block scales are applied to each half of the sums.
+/// Reads the factors of the 128-column halves of a slice. Those of gate in the low rows of a tile
+/// and of up in its high rows would differ, so block scales are applied to each half of the sums.
 template <ExpertPart kPart>
 __device__ __forceinline__ void block_factors(const DeviceLinear& w, const Item& item, int slice,
                                               float (&factors)[2]) {
   factors[0] = factors[1] = 1.0F;
-  if (w.layout != FactorLayout::block128) return;
-  const float* f = w.factors + max(item.expert, 0) * w.factor_stride +
-                   low_row<kPart>(item, 0) / 128 * (w.cols / 128) + 2 * slice;
-  factors[0] = f[0];
-  factors[1] = f[1];
+  block_factors(w, w.factors + first_factor(w, item.expert), low_row<kPart>(item, 0), slice,
+                factors);
 }
 
 template <ExpertPart kPart, Format kFormat>
@@ -125,11 +113,11 @@ __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item
                                               const uint16_t* x, float (&acc)[1][4]) {
   const uint16_t* const at[1] = {x + slice * slice_columns(kFormat)};
   float factors[2];
-  block_factors<kPart>(low_of(plan.args, item), item, slice, factors);
+  block_factors<kPart>(low_of(plan.args, item.expert), item, slice, factors);
   if constexpr (kFormat == Format::fp8 && kPart == ExpertPart::gate_up) {
-    if (low_of(plan.args, item).layout == FactorLayout::block128) {
+    if (low_of(plan.args, item.expert).layout == FactorLayout::block128) {
       float high_factors[2];
-      block_factors<kPart>(high_of(plan.args, item), item, slice, high_factors);
+      block_factors<kPart>(high_of(plan.args, item.expert), item, slice, high_factors);
       float high[1][4] = {{0.0F, 0.0F, acc[0][2], acc[0][3]}};
       multiply_slice<kFormat>(raw, at, high_factors, high);
       multiply_slice<kFormat>(raw, at, factors, acc);
@@ -143,7 +131,8 @@ __device__ __forceinline__ void multiply_item(const Plan& plan, const Item& item
 
 using Sums = float[kWarps][kTokens][17];
 
-/// The place at which a thread writes one row of a tile, computed before the sums are there.
+/// A Destination is the place at which a thread writes one row of a tile, computed before the sums
+/// are there.
 struct Destination {
   Item item;
   int row = 0;  // of the tile
@@ -157,11 +146,11 @@ __device__ __forceinline__ Destination destination_of(const Plan& plan, int flat
   const ExpertArgs& a = plan.args;
   Destination to{.item = item_at<kPart>(plan, flat, active), .row = row};
   to.n = low_row<kPart>(to.item, row);
-  if (to.n >= low_of(a, to.item).rows) to.item.count = 0;
+  if (to.n >= low_of(a, to.item.expert).rows) to.item.count = 0;
   if (to.item.count == 0) return to;
-  to.low_factor = factor_of(low_of(a, to.item), to.item.expert, to.n);
+  to.low_factor = row_factor(low_of(a, to.item.expert), to.item.expert, to.n);
   if (kPart == ExpertPart::gate_up)
-    to.high_factor = factor_of(high_of(a, to.item), to.item.expert, to.n);
+    to.high_factor = row_factor(high_of(a, to.item.expert), to.item.expert, to.n);
   return to;
 }
 
@@ -290,11 +279,11 @@ __device__ __forceinline__ void write_tokens(const Plan& plan, const Item& item,
   const ExpertArgs& a = plan.args;
   const int lane = threadIdx.x % 32;
   const int n = low_row<kPart>(item, lane / 4);
-  const DeviceLinear& low = low_of(a, item);
-  const float low_factor = n < low.rows ? factor_of(low, item.expert, n) : 0.0F;
+  const DeviceLinear& low = low_of(a, item.expert);
+  const float low_factor = n < low.rows ? row_factor(low, item.expert, n) : 0.0F;
   const int n_high = kPart == ExpertPart::gate_up ? n : n + 8;
   const float high_factor =
-      n_high < low.rows ? factor_of(high_of(a, item), item.expert, n_high) : 0.0F;
+      n_high < low.rows ? row_factor(high_of(a, item.expert), item.expert, n_high) : 0.0F;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int64_t to = __shfl_sync(kAllLanes, row, 4 * (2 * (lane % 4) + i));
@@ -316,7 +305,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   const ExpertArgs& a = plan.args;
   const int lane = threadIdx.x % 32;
   const int stride = gridDim.x * kWarps;
-  // Neighbouring warps of a block take neighbouring tiles; blocks take far ones.
+  // Adjacent warps of a block take adjacent tiles, and blocks take tiles that are far apart.
   int flat = blockIdx.x * kWarps + threadIdx.x / 32;
   wait_for_inputs();
   const int active = plan.routed_tiles == 0 ? 0 : *a.routing.active_count;
@@ -417,21 +406,16 @@ void launch_plan(const ExpertArgs& args, const ExpertsPlan& chosen, const Launch
   plan.shared_tiles = shared.present() ? ceil_div(shared.rows, kRows) : 0;
   plan.slices = slice_count(routed.present() ? routed : shared);
   plan.warps_per_tile = min(plan.slices, kWarps);
-  switch (chosen.format) {
-    case Format::bf16:
-      return launch_experts<kPart, Format::bf16>(plan, chosen.kernel, launcher);
-    case Format::fp8:
-      return launch_experts<kPart, Format::fp8>(plan, chosen.kernel, launcher);
-    case Format::nvfp4:
-      return launch_experts<kPart, Format::nvfp4>(plan, chosen.kernel, launcher);
-  }
+  with_value<Format::bf16, Format::fp8, Format::nvfp4>(chosen.format, [&]<Format kFormat>() {
+    launch_experts<kPart, kFormat>(plan, chosen.kernel, launcher);
+  });
 }
 
 template <ExpertPart kPart>
 void run(const ExpertArgs& args, const Launcher& launcher) {
   for (const ExpertsPlans plans = select_experts(kPart, args, launcher.card);
        const ExpertsPlan& plan : plans.all()) {
-    if (launcher.log != nullptr) launcher.log->add(launcher.step, plan.text(), plan.weight_bytes);
+    log_launch(launcher, plan, {.weights = plan.weight_bytes});
     switch (plan.kernel) {
       case ExpertKernel::row:
         kPart == ExpertPart::gate_up ? launch_row_gate_up(args, launcher)

@@ -1,4 +1,4 @@
-// The end of a product of generation arithmetic: the factor of a row of W, and the causal
+// This is the end of a product of generation arithmetic: the factor of a row of W, and the causal
 // convolution of a delta net after it (ConvolveOutput).
 #pragma once
 
@@ -21,10 +21,10 @@ struct ConvolveAhead {
   float* out[2] = {nullptr, nullptr};  // where the state goes
 };
 
-/// False: a row of padding.
+/// Loads those values. Returns false for a row of padding.
 __device__ __forceinline__ bool look_ahead(const ConvolveOutput& c, int row, int token,
                                            ConvolveAhead& to) {
-  // Asked for together: one would be waited for after the other.
+  // These are loaded together; else each would be waited for alone.
   const int count = c.batch.row_count[token];
   const int64_t slot = c.batch.state_in[token];
   const int64_t slots[2] = {c.batch.snapshot_slot[token], c.batch.state_out[token]};
@@ -42,7 +42,8 @@ __device__ __forceinline__ bool look_ahead(const ConvolveOutput& c, int row, int
   return true;
 }
 
-/// The sum of a convolution and its state, as convolve_kernel of delta_net.cu makes them.
+/// Returns the sum of a convolution and stores its state, as convolve_kernel of delta_net.cu makes
+/// them.
 __device__ __forceinline__ float convolve(const ConvolveOutput& c, const ConvolveAhead& of,
                                           float x) {
   const int past = c.taps - 1;

@@ -1,9 +1,9 @@
-// linear(): runs the plans of linear_select.h, and the kernels for rows of more than 16 slices,
-// whose inputs no block can hold. Work is cut into tiles of 16 rows of W. split: a block of 8 or 16
-// warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums are
-// added in their order; many loads in flight for one short product. chain: a warp takes a tile and
-// makes the same sums alone, the next slice on its way; for much work. Both give the same bits.
-// Bound: the bytes of W.
+// This file runs the plans of linear_select.h, and has the kernels for rows of more than 16 slices,
+// whose inputs no block has room for. Work is cut into tiles of 16 rows of W. split: a block of 8
+// or 16 warps takes a tile, warp w adds up slices w, w + 8, ... of the columns, and the warps' sums
+// are added in their order; it has many loads in flight for one short product. chain: a warp takes
+// a tile and makes the same sums alone, while it loads the next slice; it is for much work. Both
+// give the same bits. Bound: the bytes of W.
 #include "backend/cuda/ops/linear/linear_resident.h"
 #include "backend/cuda/ops/linear/linear_stream.h"
 #include "backend/cuda/ops/linear/resident.cuh"
@@ -16,8 +16,6 @@ namespace {
 
 constexpr int kWarps = kChainWarps;
 
-enum FormatMask : int { kHasBf16 = 1, kHasFp8 = 2, kHasNvfp4 = 4 };
-
 struct Plan {
   LinearSegment segments[kLinearsMax];
   int32_t count = 0;
@@ -29,79 +27,34 @@ struct Plan {
   const int32_t* gather = nullptr;
 };
 
-constexpr int loads_of(int mask) { return mask == kHasNvfp4 ? 2 : 4; }
-
 __device__ __forceinline__ const LinearSegment& segment_of(const Plan& plan, int tile) {
   int s = 0;
   while (s + 1 < plan.count && tile >= plan.segments[s + 1].tile_begin) ++s;
   return plan.segments[s];
 }
 
-template <int kMask>
-__device__ __forceinline__ bool is(const DeviceLinear& w, Format format, int bit) {
-  return (kMask & bit) != 0 && (kMask == bit || w.format == format);
-}
-
-template <int kMask>
-__device__ __forceinline__ int slices_of(const DeviceLinear& w) {
-  return is<kMask>(w, Format::bf16, kHasBf16) ? w.cols / slice_columns(Format::bf16)
-                                              : w.cols / slice_columns(Format::fp8);
-}
-
-template <Format kFormat, int kLoads>
-__device__ __forceinline__ void load_rows(const DeviceLinear& w, int first, int slice,
-                                          RawSlice<kLoads>& raw) {
+template <Format kFormat>
+__device__ __forceinline__ void load_tile(const LinearSegment& segment, int tile, int slice,
+                                          RawSlice<load_count(kFormat)>& raw) {
+  const DeviceLinear& w = segment.out.weight;
+  const int first = (tile - segment.tile_begin) * kRowTile + static_cast<int>(threadIdx.x % 32) / 4;
   load_slice<kFormat>(row_of<kFormat>(w, min(first, w.rows - 1)),
                       row_of<kFormat>(w, min(first + 8, w.rows - 1)), slice, raw);
 }
 
-template <int kMask>
-__device__ __forceinline__ void load_tile(const LinearSegment& segment, int tile, int slice,
-                                          RawSlice<loads_of(kMask)>& raw) {
-  const DeviceLinear& w = segment.out.weight;
-  const int first = (tile - segment.tile_begin) * kRowTile + static_cast<int>(threadIdx.x % 32) / 4;
-  if constexpr ((kMask & kHasNvfp4) != 0)
-    if (is<kMask>(w, Format::nvfp4, kHasNvfp4)) load_rows<Format::nvfp4>(w, first, slice, raw);
-  if constexpr ((kMask & kHasFp8) != 0)
-    if (is<kMask>(w, Format::fp8, kHasFp8)) load_rows<Format::fp8>(w, first, slice, raw);
-  if constexpr ((kMask & kHasBf16) != 0)
-    if (is<kMask>(w, Format::bf16, kHasBf16)) load_rows<Format::bf16>(w, first, slice, raw);
-}
-
-template <int kMask, int kTiles>
+template <Format kFormat, int kTiles>
 __device__ __forceinline__ void multiply_tile(const LinearSegment& segment, int tile, int slice,
-                                              const RawSlice<loads_of(kMask)>& raw,
+                                              const RawSlice<load_count(kFormat)>& raw,
                                               const uint16_t* const (&x)[kTiles],
                                               float (&acc)[kTiles][4]) {
   const DeviceLinear& w = segment.out.weight;
-  const int column = slice * (is<kMask>(w, Format::bf16, kHasBf16) ? slice_columns(Format::bf16)
-                                                                   : slice_columns(Format::fp8));
   const uint16_t* at[kTiles];
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) at[j] = x[j] + column;
+  for (int j = 0; j < kTiles; ++j) at[j] = x[j] + slice * slice_columns(kFormat);
   float factors[2] = {1.0F, 1.0F};
-  if constexpr ((kMask & kHasNvfp4) != 0)
-    if (is<kMask>(w, Format::nvfp4, kHasNvfp4))
-      multiply_slice<Format::nvfp4>(raw, at, factors, acc);
-  if constexpr ((kMask & kHasFp8) != 0) {
-    if (is<kMask>(w, Format::fp8, kHasFp8)) {
-      if (w.layout == FactorLayout::block128) {
-        const int block_row = (tile - segment.tile_begin) * kRowTile / 128;
-        const float* f = w.factors + block_row * (w.cols / 128) + 2 * slice;
-        factors[0] = f[0];
-        factors[1] = f[1];
-      }
-      multiply_slice<Format::fp8>(raw, at, factors, acc);
-    }
-  }
-  if constexpr ((kMask & kHasBf16) != 0)
-    if (is<kMask>(w, Format::bf16, kHasBf16)) multiply_slice<Format::bf16>(raw, at, factors, acc);
-}
-
-__device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
-  if (w.layout == FactorLayout::row) return w.factors[row];
-  if (w.layout != FactorLayout::scalar) return 1.0F;
-  return w.format == Format::nvfp4 ? w.factors[0] * kNvfp4Unscale : w.factors[0];
+  if constexpr (kFormat == Format::fp8)
+    block_factors(w, w.factors, (tile - segment.tile_begin) * kRowTile, slice, factors);
+  multiply_slice<kFormat>(raw, at, factors, acc);
 }
 
 __device__ __forceinline__ void put(const LinearOutput& out, int token, int row, float value) {
@@ -109,7 +62,7 @@ __device__ __forceinline__ void put(const LinearOutput& out, int token, int row,
   *y = out.finish == Finish::add ? __fadd_rn(*y, value) : value;
 }
 
-/// The row of x of the tokens a lane multiplies.
+/// Finds the rows of x of the tokens that a lane multiplies.
 template <int kTiles>
 __device__ __forceinline__ void find_inputs(const Plan& plan, int row_begin,
                                             const uint16_t* (&x)[kTiles]) {
@@ -120,7 +73,7 @@ __device__ __forceinline__ void find_inputs(const Plan& plan, int row_begin,
   }
 }
 
-template <int kMask, int kTiles, int kBlockWarps>
+template <Format kFormat, int kTiles, int kBlockWarps>
 __global__ void __launch_bounds__(kBlockWarps * 32)
     split_kernel(const __grid_constant__ Plan plan) {
   constexpr int kTokens = 8 * kTiles;
@@ -133,13 +86,13 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
   const int row_begin = blockIdx.y * kTokens;
 
   int tile = blockIdx.x * tiles_per_block + local_tile;
-  RawSlice<loads_of(kMask)> raw;
+  RawSlice<load_count(kFormat)> raw;
   const LinearSegment* segment = &segment_of(plan, tile);
   const auto works = [&] {
     return local_tile < tiles_per_block && tile < plan.tiles &&
-           first_slice < slices_of<kMask>(segment->out.weight);
+           first_slice < segment->out.weight.cols / slice_columns(kFormat);
   };
-  if (works()) load_tile<kMask>(*segment, tile, first_slice, raw);
+  if (works()) load_tile<kFormat>(*segment, tile, first_slice, raw);
   wait_for_inputs();
   const uint16_t* x[kTiles];
   find_inputs(plan, row_begin, x);
@@ -148,16 +101,17 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
        base += gridDim.x * tiles_per_block) {
     float acc[kTiles][4] = {};
     if (works()) {
-      multiply_tile<kMask, kTiles>(*segment, tile, first_slice, raw, x, acc);
+      multiply_tile<kFormat, kTiles>(*segment, tile, first_slice, raw, x, acc);
       for (int slice = first_slice + plan.warps_per_tile;
-           slice < slices_of<kMask>(segment->out.weight); slice += plan.warps_per_tile) {
-        load_tile<kMask>(*segment, tile, slice, raw);
-        multiply_tile<kMask, kTiles>(*segment, tile, slice, raw, x, acc);
+           slice < segment->out.weight.cols / slice_columns(kFormat);
+           slice += plan.warps_per_tile) {
+        load_tile<kFormat>(*segment, tile, slice, raw);
+        multiply_tile<kFormat, kTiles>(*segment, tile, slice, raw, x, acc);
       }
     }
     tile += gridDim.x * tiles_per_block;
     segment = &segment_of(plan, tile);
-    if (works()) load_tile<kMask>(*segment, tile, first_slice, raw);
+    if (works()) load_tile<kFormat>(*segment, tile, first_slice, raw);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
 #pragma unroll
@@ -174,13 +128,13 @@ __global__ void __launch_bounds__(kBlockWarps * 32)
       float total = 0.0F;
       for (int w = 0; w < plan.warps_per_tile; ++w)
         total += sums[t * plan.warps_per_tile + w][token][o % kRowTile];
-      put(of.out, row_begin + token, row, __fmul_rn(total, row_factor(of.out.weight, row)));
+      put(of.out, row_begin + token, row, __fmul_rn(total, plain_factor(of.out.weight, 0, row)));
     }
     __syncthreads();
   }
 }
 
-/// Lane (g, t) holds rows g, g + 8 of tokens 2t, 2t + 1.
+/// Lane (g, t) has rows g and g + 8 of tokens 2t and 2t + 1.
 template <int kTiles>
 __device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment& segment, int tile,
                                            int row_begin, const float (&total)[kTiles][4]) {
@@ -189,7 +143,7 @@ __device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment
   for (int half = 0; half < 2; ++half) {
     const int row = (tile - segment.tile_begin) * kRowTile + lane / 4 + 8 * half;
     if (row >= segment.out.weight.rows) continue;
-    const float factor = row_factor(segment.out.weight, row);
+    const float factor = plain_factor(segment.out.weight, 0, row);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
 #pragma unroll
@@ -201,22 +155,22 @@ __device__ __forceinline__ void write_tile(const Plan& plan, const LinearSegment
   }
 }
 
-template <int kMask, int kTiles>
-__global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4 ? 3 : 1)
+template <Format kFormat, int kTiles>
+__global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kFormat == Format::nvfp4 ? 3 : 1)
     chain_kernel(const __grid_constant__ Plan plan) {
   const int row_begin = blockIdx.y * 8 * kTiles;
   int tile = blockIdx.x * kWarps + threadIdx.x / 32;
   int slice = 0;
   const LinearSegment* segment = &segment_of(plan, tile);
-  RawSlice<loads_of(kMask)> raw;
-  if (tile < plan.tiles) load_tile<kMask>(*segment, tile, 0, raw);
+  RawSlice<load_count(kFormat)> raw;
+  if (tile < plan.tiles) load_tile<kFormat>(*segment, tile, 0, raw);
   wait_for_inputs();
   const uint16_t* x[kTiles];
   find_inputs(plan, row_begin, x);
   float total[kTiles][4] = {};
   float part[kTiles][4] = {};
   while (tile < plan.tiles) {
-    const int slices = slices_of<kMask>(segment->out.weight);
+    const int slices = segment->out.weight.cols / slice_columns(kFormat);
     const int parts = min(slices, plan.warps_per_tile);
     int following = next_slice(slice, slices, parts);
     const bool part_ends = ends_part(slice, slices, parts);
@@ -228,9 +182,9 @@ __global__ void __launch_bounds__(kWarps * 32, kTiles == 1 && kMask == kHasNvfp4
       next_tile = tile + gridDim.x * kWarps;
       next_segment = &segment_of(plan, next_tile);
     }
-    RawSlice<loads_of(kMask)> next;
-    if (next_tile < plan.tiles) load_tile<kMask>(*next_segment, next_tile, following, next);
-    multiply_tile<kMask, kTiles>(*segment, tile, slice, raw, x, part);
+    RawSlice<load_count(kFormat)> next;
+    if (next_tile < plan.tiles) load_tile<kFormat>(*next_segment, next_tile, following, next);
+    multiply_tile<kFormat, kTiles>(*segment, tile, slice, raw, x, part);
     if (part_ends) {
 #pragma unroll
       for (int j = 0; j < kTiles; ++j)
@@ -268,39 +222,25 @@ void launch_plan(void (*kernel)(Plan), int resident, int tiles_per_block, const 
          kBlockWarps * 32, 0, plan);
 }
 
-template <int kMask, int kTiles, int kBlockWarps>
+template <Format kFormat, int kTiles, int kBlockWarps>
 void launch_split(const Plan& plan, const Launcher& launcher) {
-  const auto kernel = split_kernel<kMask, kTiles, kBlockWarps>;
+  const auto kernel = split_kernel<kFormat, kTiles, kBlockWarps>;
   static PerDevice<int> residents;
   const int resident = residents.get([&] { return resident_blocks(kernel, kBlockWarps * 32); });
   launch_plan<kTiles, kBlockWarps>(kernel, resident, kBlockWarps / plan.warps_per_tile, plan,
                                    launcher);
 }
 
-template <int kMask, int kTiles>
+template <Format kFormat, int kTiles>
 void launch_linear(const Plan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   if (chosen.kernel == LinearKernel::chain) {
-    const auto kernel = chain_kernel<kMask, kTiles>;
+    const auto kernel = chain_kernel<kFormat, kTiles>;
     static PerDevice<int> residents;
     const int resident = residents.get([&] { return resident_blocks(kernel, kWarps * 32); });
     return launch_plan<kTiles, kWarps>(kernel, resident, kWarps, plan, launcher);
   }
-  if (chosen.warps == kWarps) return launch_split<kMask, kTiles, kWarps>(plan, launcher);
-  if constexpr (kTiles <= 4) launch_split<kMask, kTiles, kSplitWarpsMax>(plan, launcher);
-}
-
-template <int kMask>
-void launch_format(const Plan& plan, const LinearPlan& chosen, const Launcher& launcher) {
-  switch (chosen.tokens) {
-    case 8:
-      return launch_linear<kMask, 1>(plan, chosen, launcher);
-    case 16:
-      return launch_linear<kMask, 2>(plan, chosen, launcher);
-    case 32:
-      return launch_linear<kMask, 4>(plan, chosen, launcher);
-    default:
-      launch_linear<kMask, 8>(plan, chosen, launcher);
-  }
+  if (chosen.warps == kWarps) return launch_split<kFormat, kTiles, kWarps>(plan, launcher);
+  if constexpr (kTiles <= 4) launch_split<kFormat, kTiles, kSplitWarpsMax>(plan, launcher);
 }
 
 void linear_long(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
@@ -314,12 +254,14 @@ void linear_long(const LinearArgs& args, const LinearPlan& chosen, const Launche
     plan.segments[plan.count++] = {.out = args.outputs[i], .tile_begin = plan.tiles};
     plan.tiles += ceil_div(args.outputs[i].weight.rows, kRowTile);
   }
-  if (chosen.format == Format::nvfp4) return launch_format<kHasNvfp4>(plan, chosen, launcher);
-  if (chosen.format == Format::fp8) return launch_format<kHasFp8>(plan, chosen, launcher);
-  launch_format<kHasBf16>(plan, chosen, launcher);
+  with_value<Format::bf16, Format::fp8, Format::nvfp4>(chosen.format, [&]<Format kFormat>() {
+    with_value<8, 16, 32, 64>(chosen.tokens, [&]<int kTokens>() {
+      launch_linear<kFormat, kTokens / kTokenTile>(plan, chosen, launcher);
+    });
+  });
 }
 
-/// The outputs of one launch.
+/// Returns the outputs of one launch.
 LinearArgs outputs_of(const LinearArgs& args, const LinearPlan& plan) {
   LinearArgs some = args;
   some.count = 0;
@@ -334,7 +276,7 @@ void linear(const LinearArgs& args, const Launcher& launcher) {
   for (const LinearPlans plans = select_linear(args, launcher.card);
        const LinearPlan& plan : plans.all()) {
     const LinearArgs some = outputs_of(args, plan);
-    if (launcher.log != nullptr) launcher.log->add(launcher.step, plan.text(), plan.weight_bytes);
+    log_launch(launcher, plan, {.weights = plan.weight_bytes});
     switch (plan.kernel) {
       case LinearKernel::row:
         linear_row(some, plan, launcher);

@@ -41,9 +41,9 @@ struct LinearArgs {
   const uint16_t* x = nullptr;  // [rows][x_stride] BF16, the padding of columns zero
   int64_t x_stride = 0;
   const int32_t* gather = nullptr;  // row of x per row of y; null: the same
-  NormInput norm;                   // of a single row, if all outputs fit_in_registers(); of more,
+  NormInput norm;                   // of a single row, if all inputs_fit(); of more,
                                     // if norms_rows()
-  ConvolveOutput convolve;          // of outputs that fit_in_registers() and finish so
+  ConvolveOutput convolve;          // of outputs that finish so and whose inputs_fit()
 };
 void linear(const LinearArgs& args, const Launcher& launcher);
 

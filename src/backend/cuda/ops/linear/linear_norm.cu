@@ -15,7 +15,7 @@ constexpr int kSliceColumns = slice_columns(kFormat);
 constexpr int kWarps = kNormWarps;  // one slice each
 constexpr int kThreads = kWarps * 32;
 static_assert(kSliceColumns == 4 * 32,
-              "a lane has four columns, and a piece of squares is a slice");
+              "a lane has four columns, and a slice is one group of squares");
 
 template <int kTiles>
 struct NormShared {

@@ -1,7 +1,7 @@
-// Products in generation arithmetic with the inputs resident in shared memory: y = x W^T stored,
-// added to y or convolved, of two rows and more (linear_row.cu: of one; linear_tiles.cu: of many,
-// where there are many tiles). A block takes neighbouring tiles of 16 rows for 8, 16 or 32 tokens;
-// matrices of two formats share a launch by their blocks. Bound: the bytes of W.
+// Products in generation arithmetic with the inputs resident in shared memory: y = x W^T is stored,
+// added to y or convolved, for two rows and more (linear_row.cu has one row, linear_tiles.cu many
+// rows of many tiles). A block takes adjacent tiles of 16 rows for 8, 16 or 32 tokens; matrices of
+// two formats share a launch, and each block has one of them. Bound: the bytes of W.
 #include "backend/cuda/ops/linear/linear_resident.h"
 #include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -10,13 +10,13 @@ namespace nibble::cuda {
 namespace {
 
 /// The work of a block of kWarps on a group: kParts slices a warp, kAhead outputs whose values a
-/// thread loads during the product, kRing slices of weights in a warp's registers.
+/// thread loads during the product, kSlicesAhead slices of weights in a warp's registers.
 template <Format kFormat, int kTiles, int kWarps, int kParts>
 struct Shape {
   static constexpr ResidentShape kShape = {
       .format = kFormat, .tiles = kTiles, .warps = kWarps, .parts = kParts};
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRing = kShape.ring();
+  static constexpr int kSlicesAhead = kShape.slices_ahead();
   static constexpr int kAhead = kTiles * 128 <= kThreads ? 1 : kTiles * 128 / kThreads;
   static constexpr int kSums = kShape.sum_bytes();
 };
@@ -28,7 +28,7 @@ class Body {
  public:
   using Sizes = Shape<kFormat, kTiles, kWarps, kParts>;
   using Raw = RawSlice<load_count(kFormat)>;
-  static constexpr int kRing = Sizes::kRing;
+  static constexpr int kSlicesAhead = Sizes::kSlicesAhead;
 
   __device__ __forceinline__ Body(const ResidentPlan& plan, const ResidentGroup& group, int block,
                                   int row_begin, uint8_t* memory)
@@ -47,21 +47,21 @@ class Body {
   }
 
   __device__ __forceinline__ void run() {
-    Raw raw[kRing];
+    Raw raw[kSlicesAhead];
 #pragma unroll
-    for (int r = 0; r < kRing; ++r) load(begin_ + r, 0, raw[r]);
+    for (int r = 0; r < kSlicesAhead; ++r) load(begin_ + r, 0, raw[r]);
     wait_for_inputs();
     take_inputs();
 #pragma unroll 1
-    for (int step = begin_; step < end_; step += kRing) {
+    for (int step = begin_; step < end_; step += kSlicesAhead) {
       ResidentAhead ahead[Sizes::kAhead];
       ConvolveAhead convolve;
       look_ahead_all(step, ahead, convolve);
 #pragma unroll
-      for (int r = 0; r < kRing; ++r) multiply(step, r, raw[r]);
+      for (int r = 0; r < kSlicesAhead; ++r) multiply(step, r, raw[r]);
       __syncthreads();
       finish(step, ahead, convolve);
-      turn_ ^= 1;
+      buffer_ ^= 1;
     }
   }
 
@@ -69,7 +69,7 @@ class Body {
   static constexpr bool kOwnSlices = kTiles == 1;
   static constexpr int kSliceWords = unit_count(kFormat) * 32 * kTiles;
 
-  /// Fragments of part `part` of this warp.
+  /// Returns the fragments of part `part` of this warp.
   __device__ __forceinline__ uint4* x_of(int part) const {
     const int at =
         kOwnSlices ? static_cast<int>(threadIdx.x) / 32 * kParts + part : slice_ + kWarps * part;
@@ -85,12 +85,12 @@ class Body {
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
         if (slice_ + kWarps * part < group_.slices)
-          hold<kFormat>(rows, slice_ + kWarps * part, x_of(part));
+          store_fragments<kFormat>(rows, slice_ + kWarps * part, x_of(part));
       __syncwarp();
     } else {
 #pragma unroll 1
       for (int slice = threadIdx.x / 32; slice < group_.slices; slice += kWarps)
-        hold<kFormat>(rows, slice, x_ + slice * kSliceWords);
+        store_fragments<kFormat>(rows, slice, x_ + slice * kSliceWords);
       __syncthreads();
     }
   }
@@ -102,9 +102,10 @@ class Body {
     if (works(step, part))
       load_slice_of<kFormat>(group_, step * per_step_ + local_, slice_ + kWarps * part, raw);
   }
-  /// Sums of a part of a tile: [turn][ring][warp + kWarps * part][tile of tokens].
+  /// Returns the sums of a part of a tile: [buffer][slice ahead][warp + kWarps * part][tile of
+  /// tokens].
   __device__ __forceinline__ TileSums* sums_of(int r, int part) const {
-    return sums_ + ((turn_ * kRing + r) * kParts + part) * (kWarps * kTiles);
+    return sums_ + ((buffer_ * kSlicesAhead + r) * kParts + part) * (kWarps * kTiles);
   }
   __device__ __forceinline__ void multiply(int step, int r, Raw& raw) {
     const int warp = threadIdx.x / 32;
@@ -117,23 +118,24 @@ class Body {
           block_factors(group_, (step + r) * per_step_ + local_, slice_ + kWarps * part, factors);
         multiply_resident<kFormat, kBlocks>(raw, x_of(part), factors, acc);
       }
-      load(part + 1 < kParts ? step + r : step + r + kRing, (part + 1) % kParts, raw);
+      load(part + 1 < kParts ? step + r : step + r + kSlicesAhead, (part + 1) % kParts, raw);
       store_sums(sums_of(r, part) + warp * kTiles, acc);
     }
   }
   __device__ __forceinline__ int outputs_of_step() const { return per_step_ * kTiles * 128; }
-  /// The step, of the two at most in registers, that output o belongs to.
-  __device__ __forceinline__ int ring_of(int o) const {
-    return kRing == 1 || o < outputs_of_step() ? 0 : 1;
+  /// Returns the step, of the two at most in registers, that output o belongs to.
+  __device__ __forceinline__ int step_of(int o) const {
+    return kSlicesAhead == 1 || o < outputs_of_step() ? 0 : 1;
   }
-  /// Output o of the steps from `step` on: its place, and what finishing it takes.
+  /// Returns the place of output o of the steps from `step` on, and loads what finishing it takes.
   __device__ __forceinline__ ResidentAhead output_at(int step, int o,
                                                      ConvolveAhead& convolve) const {
-    const int r = ring_of(o);
+    const int r = step_of(o);
     const int at = step + r;
     const int tile = at * per_step_ + (o - r * outputs_of_step()) / (kTiles * 128);
     const int token = o / 128 % kTiles * kTokenTile + tile_token(o % 128);
-    if (o >= kRing * outputs_of_step() || at >= end_ || tile >= group_.tiles || token >= tokens_)
+    if (o >= kSlicesAhead * outputs_of_step() || at >= end_ || tile >= group_.tiles ||
+        token >= tokens_)
       return {};
     const LinearSegment& segment = segment_of(group_, tile);
     const int row = (tile - segment.tile_begin) * kRowTile + tile_row(o % 128);
@@ -149,7 +151,7 @@ class Body {
                                         const ConvolveAhead& of) const {
     if (to.y == nullptr) return;
     const int per_tile = kTiles * 128;
-    const int r = ring_of(o);
+    const int r = step_of(o);
     const int local = (o - r * outputs_of_step()) / per_tile;
     const TileSums* from = sums_of(r, 0) + local * group_.slices * kTiles + o / 128 % kTiles;
     write_output<kConvolves>(to, add_parts(from, group_.slices, kTiles, o % 128), plan_.convolve,
@@ -161,8 +163,8 @@ class Body {
     for (int i = 0; i < Sizes::kAhead; ++i)
       write(threadIdx.x + i * Sizes::kThreads, ahead[i], convolve);
 #pragma unroll 1
-    for (int o = threadIdx.x + Sizes::kAhead * Sizes::kThreads; o < kRing * outputs_of_step();
-         o += Sizes::kThreads) {
+    for (int o = threadIdx.x + Sizes::kAhead * Sizes::kThreads;
+         o < kSlicesAhead * outputs_of_step(); o += Sizes::kThreads) {
       ConvolveAhead late;
       const ResidentAhead to = output_at(step, o, late);
       write(o, to, late);
@@ -175,7 +177,7 @@ class Body {
   TileSums* sums_;
   uint4* x_;
   int per_step_, local_, slice_, begin_, end_;
-  int turn_ = 0;
+  int buffer_ = 0;
 };
 
 constexpr int blocks_wanted(Format format, int tiles, int warps) {
@@ -245,23 +247,17 @@ void launch_shape(const ResidentPlan& plan, const LinearPlan& chosen, const Laun
              : launch_resident<kFormat, 2, 8, kBlocks, kMixed>(plan, launcher);
 }
 
-template <Format kFormat, bool kBlocks = false>
-void launch_format(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
-  if (chosen.mix == Mix::one_format)
-    return launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
-  if constexpr (kFormat != Format::bf16)
-    launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher);
-}
-
 }  // namespace
 
 void linear_resident(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   CHECK(args.norm.h == nullptr, "a norm of ", args.rows, " rows");
   const ResidentPlan plan = resident_plan(args);
-  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);
-  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, chosen, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, chosen, launcher);
-  launch_format<Format::fp8>(plan, chosen, launcher);
+  with_layout(chosen.format, layout_of(args), [&]<Format kFormat, bool kBlocks>() {
+    if (chosen.mix == Mix::one_format)
+      return launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
+    if constexpr (kFormat != Format::bf16)
+      launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher);
+  });
 }
 
 }  // namespace nibble::cuda

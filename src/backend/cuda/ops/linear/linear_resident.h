@@ -6,13 +6,13 @@
 
 namespace nibble::cuda {
 
-/// Two rows and more.
+/// Computes two rows and more. Leading outputs share one format; BF16 outputs, if any, come last.
 void linear_resident(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
-/// Many rows and many tiles.
+/// Computes many rows of many tiles.
 void linear_tiles(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
-/// A single row, which may be the norm of another (LinearArgs::norm).
+/// Computes a single row, which may be the norm of another (LinearArgs::norm).
 void linear_row(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
-/// Several rows that are norms.
+/// Computes several rows that are norms.
 void linear_norm(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
 
 }  // namespace nibble::cuda

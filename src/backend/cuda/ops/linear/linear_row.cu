@@ -4,6 +4,8 @@
 //
 // Nothing of a tile leaves a warp but its sums, and all tiles of a block are finished together: no
 // warp waits for another between them, and what their ends need is asked for once.
+#include <algorithm>
+
 #include "backend/cuda/ops/linear/linear_resident.h"
 #include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -24,11 +26,11 @@ template <int kWarps>
 struct RowShared {
   float sums[kRoundSums][kRowTile];
   uint4 x[kWarps * 32];  // of each slice, as RowNorm makes it
-  float pieces[kResidentColumnsMax / 128];
+  float squares[kResidentColumnsMax / 128];
 };
 
-/// One block's tiles; warp w multiplies slices w and, of more than 8, w + 8, or works on tile
-/// w / slices of a step.
+/// RowBody has one block's tiles; warp w multiplies slices w and, if there are more than 8, w + 8,
+/// or works on tile w / slices of a step.
 template <Format kFormat, int kWarps, int kParts, bool kBlocks, bool kConvolves>
 class RowBody {
  public:
@@ -52,7 +54,7 @@ class RowBody {
     if (plan_.norm.h != nullptr) {
       const RowNorm<kFormat, kParts> norm(plan_.norm, slice_, kWarps, group_.slices);
       wait_for_inputs();
-      norm.run(shared_.pieces, x_of(0), kWarps * kSliceWords);
+      norm.run(shared_.squares, x_of(0), kWarps * kSliceWords);
     } else {
       wait_for_inputs();
       take_input();
@@ -108,14 +110,14 @@ class RowBody {
     }
     load(part + 1 < kParts ? step : step + 1, (part + 1) % kParts, raw);
     if (!mine || threadIdx.x % 4 != 0) return;
-    // Lanes of the first token.
+    // Only lanes of the first token go on.
     const int tile = (step - from) * group_.per_step + local_;
     float* sums = shared_.sums[tile * group_.slices + slice_ + kWarps * part];
     const int low = lane_row(static_cast<int>(threadIdx.x % 32) / 4, 0);
     sums[low] = acc[0][0];
     sums[low + 2] = acc[0][2];
   }
-  /// This thread's output of the steps [from, to).
+  /// Loads what this thread's output of the steps [from, to) needs.
   __device__ __forceinline__ Ahead look_ahead_at(int from, int to) const {
     Ahead ahead;
     const int tile = from * group_.per_step + static_cast<int>(threadIdx.x) / kRowTile;
@@ -186,24 +188,18 @@ void launch_shape(const ResidentPlan& plan, const LinearPlan& chosen, const Laun
     launch_row<kFormat, 16, kBlocks, kConvolves, false>(plan, launcher);
   }
 }
-template <Format kFormat, bool kBlocks = false>
-void launch_format(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
-  const ResidentPlan plan = resident_plan(args);
-  const bool convolves =
-      std::any_of(args.outputs, args.outputs + args.count,
-                  [](const LinearOutput& out) { return out.finish == Finish::convolve; });
-  convolves ? launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher)
-            : launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
-}
-
 }  // namespace
 
 void linear_row(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   CHECK(args.rows == 1, args.rows, " rows");
-  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(args, chosen, launcher);
-  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(args, chosen, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(args, chosen, launcher);
-  launch_format<Format::fp8>(args, chosen, launcher);
+  const ResidentPlan plan = resident_plan(args);
+  const bool convolves =
+      std::ranges::any_of(std::span(args.outputs, static_cast<size_t>(args.count)),
+                          [](const LinearOutput& out) { return out.finish == Finish::convolve; });
+  with_layout(chosen.format, layout_of(args), [&]<Format kFormat, bool kBlocks>() {
+    convolves ? launch_shape<kFormat, kBlocks, true>(plan, chosen, launcher)
+              : launch_shape<kFormat, kBlocks, false>(plan, chosen, launcher);
+  });
 }
 
 }  // namespace nibble::cuda

@@ -11,8 +11,8 @@ namespace nibble::cuda {
 namespace {
 
 constexpr int kHeadTilesMin =
-    1024;                          // of `stream`: a smaller head costs its neighbours shared memory
-constexpr int kLongTilesMin = 48;  // of `stream`: longer rows, and gate and up
+    1024;  // of `stream`: a smaller head costs adjacent kernels shared memory
+constexpr int kLongTilesMin = 48;             // of `stream`: longer rows, and gate and up
 constexpr int kSmallBlockBytes = 112 * 1024;  // of a block beside which another kernel's fits
 constexpr int kSecondTiles = 4;               // of `tiles`: tiles of a block with BF16 matrices
 /// The least tiles for each block of `tiles`; fewer are better made by all its warps together.
@@ -24,7 +24,7 @@ constexpr int kChainTilesOfFewRows = 2048;
 /// Stages of columns in one block of a cluster: 64 tokens of a head fit, or 32 of long rows.
 constexpr int stages_max(StreamKind kind) { return kind == StreamKind::head ? 5 : 9; }
 
-/// Outputs of one launch.
+/// A Group has the outputs of one launch.
 struct Group {
   const LinearArgs& args;
   uint8_t outputs = 0;
@@ -46,7 +46,7 @@ struct Group {
     return args.outputs[i];
   }
   Format format() const { return first().weight.format; }
-  /// Tiles of `rows` rows, of the matrices of the first one's format or of the others.
+  /// Returns the tiles of `rows` rows, of the matrices of the first one's format or of the others.
   int tiles(int rows, Mix which = Mix::one_format) const {
     int count = 0;
     each([&](const LinearOutput& out) {
@@ -70,7 +70,8 @@ LinearPlan plan_of(const Group& group) {
 
 // ---- stream ----
 
-/// The clusters over which the busiest block has the fewest bytes; clusters 0: there are none.
+/// Returns the clusters over which the busiest block has the fewest bytes; clusters 0: there are
+/// none.
 LinearPlan spread(StreamKind kind, int stages, int tiles, const Architecture& card) {
   LinearPlan best{.kernel = LinearKernel::stream, .kind = kind};
   int64_t least = INT64_MAX;
@@ -124,7 +125,7 @@ bool alike(const DeviceLinear& a, const DeviceLinear& b) {
   return a.format == b.format && a.cols == b.cols &&
          (a.layout == FactorLayout::block128) == (b.layout == FactorLayout::block128);
 }
-/// Matrices of codes: a head, whose products are stored as they are, or those of long rows.
+/// Plans matrices of codes: a head, whose products are stored as they are, or those of long rows.
 LinearPlans stream_plan(const Group& group, const Architecture& card) {
   const LinearOutput& first = group.first();
   const DeviceLinear& w = first.weight;
@@ -222,7 +223,7 @@ LinearPlan on_chip_plan(const Group& group, const Architecture& card) {
   return resident_plan(group, card);
 }
 
-/// Rows too long for shared memory.
+/// Plans a product whose rows are too long for shared memory.
 LinearPlan long_plan(const Group& group) {
   LinearPlan plan = plan_of(group);
   const int rows = group.args.rows;
@@ -239,8 +240,8 @@ LinearPlan long_plan(const Group& group) {
   return plan;
 }
 
-/// The outputs of a launch with output `first`: those of its format, and BF16 ones whose inputs fit
-/// beside a matrix whose inputs fit.
+/// Returns the outputs of a launch with output `first`: those of its format, and BF16 ones whose
+/// inputs fit if those of that matrix do.
 uint8_t together_with(const LinearArgs& args, int first, uint8_t left) {
   const DeviceLinear& w = args.outputs[first].weight;
   const bool pairs = inputs_fit(w) && w.format != Format::bf16 && slice_count(w) <= kResidentWarps;

@@ -71,7 +71,7 @@ bool inputs_fit(const DeviceLinear& weight);
 /// True if linear() takes several rows from their norm: few tiles of BF16 whose inputs fit.
 bool norms_rows(const LinearArgs& args, const Architecture& card);
 
-/// Bytes of a matrix, or of `matrices` of a stack, with scales and factors.
+/// Returns the bytes of a matrix, or of `matrices` of a stack, with scales and factors.
 int64_t weight_bytes(const DeviceLinear& weight, int64_t matrices = 1);
 std::string_view format_name(Format format);
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backend/cuda/runtime/with_value.h"
 #include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
@@ -15,13 +16,27 @@ inline constexpr int kTokenTile = 8;  // tokens, likewise
 inline constexpr int kWordBytes = 16;
 inline constexpr int kTileSumBytes = kRowTile * kTokenTile * 4;  // F32 sums of one tile
 
-/// Columns of a slice: what one warp holds in registers at a time.
+/// Calls act.operator()<format, blocks>(): FP8 weights have a factor for each 128 x 128 or not.
+template <typename Act>
+decltype(auto) with_codes(Format format, FactorLayout layout, const Act& act) {
+  if (format == Format::nvfp4) return act.template operator()<Format::nvfp4, false>();
+  CHECK(format == Format::fp8, "a kernel of codes for format ", static_cast<int>(format));
+  return layout == FactorLayout::block128 ? act.template operator()<Format::fp8, true>()
+                                          : act.template operator()<Format::fp8, false>();
+}
+template <typename Act>
+decltype(auto) with_layout(Format format, FactorLayout layout, const Act& act) {
+  if (format == Format::bf16) return act.template operator()<Format::bf16, false>();
+  return with_codes(format, layout, act);
+}
+
+/// Returns the columns of a slice, which one warp has in registers at a time.
 constexpr int slice_columns(Format format) { return format == Format::bf16 ? 128 : 256; }
 /// 8-column units of a slice that one lane reads.
 constexpr int unit_count(Format format) { return slice_columns(format) / 32; }
 constexpr int slice_count(const DeviceLinear& w) { return w.cols / slice_columns(w.format); }
-/// Parts in which the columns of a matrix are added up, at most `limit`: slice s belongs to part
-/// s % parts.
+/// Returns the number of parts in which the columns of a matrix are added up, at most `limit`:
+/// slice s belongs to part s % parts.
 constexpr int parts_of(Format format, int cols, int limit) {
   const int slices = cols / slice_columns(format);
   return slices < limit ? slices : limit;
@@ -32,22 +47,25 @@ constexpr int parts_of(Format format, int cols, int limit) {
 inline constexpr int kResidentWarps = 8;  // of a block; 16 where a matrix has more slices
 inline constexpr int kResidentSlicesMax = 16;
 inline constexpr int kResidentColumnsMax = 4096;  // the longest row that a product norms itself
-/// Words of shared memory of the inputs of 8 `tiles` tokens: [slice][unit][tile][lane].
+/// Returns the words of shared memory for the inputs of 8 `tiles` tokens:
+/// [slice][unit][tile][lane].
 constexpr int resident_words(Format format, int slices, int tiles) {
   return slices * unit_count(format) * tiles * 32;
 }
 
-/// A thread block of linear_resident.cu: 8 `tiles` tokens, `parts` slices a warp.
+/// A thread block of linear_resident.cu has 8 `tiles` tokens; each of its warps has `parts` slices.
 struct ResidentShape {
   Format format = Format::bf16;
   int tiles = 1;
   int warps = 8;
   int parts = 1;
-  /// Slices of weights that a warp has in registers.
-  constexpr int ring() const {
+  /// Returns the slices of weights that a warp has in registers.
+  constexpr int slices_ahead() const {
     return parts == 1 && warps == 8 && format == Format::nvfp4 && tiles == 2 ? 2 : 1;
   }
-  constexpr int sum_bytes() const { return 2 * ring() * warps * parts * tiles * kTileSumBytes; }
+  constexpr int sum_bytes() const {
+    return 2 * slices_ahead() * warps * parts * tiles * kTileSumBytes;
+  }
 };
 /// The second matrices of a mixed launch, in BF16, of a block of `tiles` and `warps`.
 constexpr ResidentShape second_of(const ResidentShape& first) {
@@ -109,7 +127,7 @@ inline constexpr int kStreamScaleBytes = kStageColumns / 16;  // of a row, in on
 inline constexpr int kStreamBarrierBytes = (2 * kStreamStagesMax + 2) * 8;
 
 constexpr int stream_ranks_max(StreamKind kind) { return kind == StreamKind::head ? 4 : 8; }
-/// Bytes of a row of W in one stage.
+/// Returns the bytes of a row of W in one stage.
 constexpr int stream_row_bytes(Format format) {
   return static_cast<int>(value_bytes(format, kStageColumns));
 }
@@ -119,11 +137,13 @@ constexpr int stage_bytes(Format format) {
   return kStreamRowTile *
          (stream_pitch(format) + (format == Format::nvfp4 ? kStreamScaleBytes : 0));
 }
-/// Sums of the rows that a block finishes, of each warpgroup of the cluster.
+/// Returns the bytes of the sums of the rows that a block finishes, of each warpgroup of the
+/// cluster.
 constexpr int stream_sum_bytes(int n8, int rank_bits) {
   return n8 * (rank_bits > kStreamFinishBits ? 8192 : 4096);
 }
-/// Inputs of 8 n8 tokens in one block of a cluster that shares `stages` stages of columns.
+/// Returns the bytes of the inputs of 8 n8 tokens in one block of a cluster that shares `stages`
+/// stages of columns.
 constexpr int stream_input_bytes(int stages, int rank_bits, int n8) {
   return ceil_div(stages, 1 << rank_bits) * kStageColumns * 2 * 8 * n8;
 }

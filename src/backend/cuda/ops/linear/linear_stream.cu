@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     }
     barrier_init(shared_address(&barriers.sums_full), 1);
     barrier_init(shared_address(&barriers.sums_empty), 1 << min(plan.rank_bits, kStreamFinishBits));
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    expect_bytes(shared_address(&barriers.sums_full), stream_sum_bytes(kN8, plan.rank_bits));
+    barrier_init_fence();
+    barrier_expect(shared_address(&barriers.sums_full), stream_sum_bytes(kN8, plan.rank_bits));
   }
   __syncthreads();
   show_at_cluster();  // its barriers are there
@@ -61,27 +61,14 @@ void launch_stream(const StreamPlan& plan, const LinearPlan& chosen, const Launc
          static_cast<size_t>(chosen.shared_bytes), plan);
 }
 
-template <StreamKind kKind, Format kFormat, bool kBlocks>
-void launch_format(const StreamPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
-  switch (chosen.tokens) {
-    case 64:
-      return launch_stream<kKind, kFormat, kBlocks, 8>(plan, chosen, launcher);
-    case 32:
-      return launch_stream<kKind, kFormat, kBlocks, 4>(plan, chosen, launcher);
-    case 16:
-      return launch_stream<kKind, kFormat, kBlocks, 2>(plan, chosen, launcher);
-    default:
-      launch_stream<kKind, kFormat, kBlocks, 1>(plan, chosen, launcher);
-  }
-}
 template <StreamKind kKind>
 void launch_kind(const StreamPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   const DeviceLinear& w = plan.segments[0].out.weight;
-  if (w.format == Format::nvfp4)
-    return launch_format<kKind, Format::nvfp4, false>(plan, chosen, launcher);
-  if (w.layout == FactorLayout::block128)
-    return launch_format<kKind, Format::fp8, true>(plan, chosen, launcher);
-  launch_format<kKind, Format::fp8, false>(plan, chosen, launcher);
+  with_codes(w.format, w.layout, [&]<Format kFormat, bool kBlocks>() {
+    with_value<8, 16, 32, 64>(chosen.tokens, [&]<int kTokens>() {
+      launch_stream<kKind, kFormat, kBlocks, kTokens / 8>(plan, chosen, launcher);
+    });
+  });
 }
 
 }  // namespace

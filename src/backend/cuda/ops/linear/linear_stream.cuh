@@ -1,16 +1,18 @@
 // One block of linear_stream.cu. A cluster of two, four or eight blocks multiplies tiles of 64 rows
 // of W with 8 kN8 tokens, each block a share of the columns that the shape alone decides. In a
 // block,
-//   two warps ask for the weights, into a ring of stages, without waiting for inputs;
+//   two warps load the weights into pipeline stages, without waiting for inputs;
 //   two warpgroups widen them into operands and multiply, each a half of every stage;
-//   two warps finish: the sums of all warpgroups of the cluster meet in the shared memory of the
-//   block that finishes those rows (the first four share them), are added in one order and stored,
+//   two warps finish: the sums of all warpgroups of the cluster are sent to the shared memory of
+//   the block that finishes those rows (the first four share them), added in one order and stored,
 //   added to y or, of gate and up, multiplied.
 // The inputs lie in shared memory for all tiles, in the order linear_stream_parts.cuh says.
 #pragma once
 
 #include "backend/cuda/ops/linear/linear_stream_parts.cuh"
 #include "backend/cuda/ops/linear/resident_groups.cuh"
+#include "backend/cuda/ptx/copy.cuh"
+#include "backend/cuda/ptx/wgmma.cuh"
 
 namespace nibble::cuda {
 
@@ -24,7 +26,7 @@ struct StreamPlan {
   int32_t clusters = 0;
   int32_t slices = 0;     // of 256 columns
   int32_t rank_bits = 1;  // log2 of the blocks of a cluster: 1, 2 or 3
-  int32_t stages = 0;     // of the ring
+  int32_t stages = 0;     // of the pipeline
   int32_t x_bytes = 0;
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
@@ -56,7 +58,7 @@ class StreamBody {
         barriers_(barriers),
         x_(memory),
         sums_(memory + plan.x_bytes),
-        ring_(memory + plan.x_bytes + stream_sum_bytes(kN8, plan.rank_bits)),
+        stage_memory_(memory + plan.x_bytes + stream_sum_bytes(kN8, plan.rank_bits)),
         finish_bits_(min(plan.rank_bits, kStreamFinishBits)) {
     slice_begin_ = rank_ * plan.slices >> plan.rank_bits;
     slices_ = ((rank_ + 1) * plan.slices >> plan.rank_bits) - slice_begin_;
@@ -105,35 +107,35 @@ class StreamBody {
     }
   }
 
-  // ---- the warps that ask for weights ----
+  // ---- the producer warps, which load weights ----
 
-  /// The first stages are asked for before the blocks of the cluster have met.
+  /// The first stages are loaded before the blocks of the cluster have arrived at their barrier.
   __device__ __forceinline__ void produce() {
-    int asked = 0;
+    int loaded = 0;
 #pragma unroll 1
     for (int row_begin = 0; row_begin < plan_.rows; row_begin += kTokens)
 #pragma unroll 1
       for (int tile = cluster_; tile < plan_.tiles; tile += plan_.clusters)
 #pragma unroll 1
         for (int slice = 0; slice < slices_; ++slice) {
-          if (asked++ == plan_.stages) wait_for_cluster();
-          ask(tile, slice_begin_ + slice);
+          if (loaded++ == plan_.stages) wait_for_cluster();
+          load_stage(tile, slice_begin_ + slice);
           advance();
         }
-    if (asked <= plan_.stages) wait_for_cluster();
+    if (loaded <= plan_.stages) wait_for_cluster();
   }
-  /// Each warp asks for its share of the rows.
-  __device__ __forceinline__ void ask(int tile, int slice) const {
+  /// Each warp loads its share of the rows.
+  __device__ __forceinline__ void load_stage(int tile, int slice) const {
     const LinearSegment& segment = segment_of_tile(tile);
     const DeviceLinear& w = segment.out.weight;
     const DeviceLinear& high = kPairs ? plan_.segments[1].out.weight : w;
     constexpr int kRows = kStreamRowTile / kStreamProducers;
     constexpr int kLanes = kRowBytes / 16;  // of a row
     const int lane = threadIdx.x % 32;
-    const int first_asked =
+    const int first_row_of_warp =
         (static_cast<int>(threadIdx.x / 32) - kStreamMultipliers - kStreamFinishers) * kRows;
     const uint32_t full = shared_address(&barriers_.full[slot_]);
-    const uint32_t to = shared_address(ring_ + slot_ * kStageBytes);
+    const uint32_t to = shared_address(stage_memory_ + slot_ * kStageBytes);
     const int row = first_row(segment, tile);
     const auto row_of_tile = [&](int r) -> int64_t {
       return min(row + row_in_tile(r), w.rows - 1);
@@ -143,21 +145,21 @@ class StreamBody {
     barrier_wait(shared_address(&barriers_.empty[slot_]), parity_ ^ 1);
 #pragma unroll
     for (int i = 0; i < kRows; i += 32 / kLanes) {
-      const int r = first_asked + i + lane / kLanes;
-      copy_weights_16(to + r * kPitch + lane % kLanes * 16,
-                      (i % 16 < 8 ? w : high).values + at + row_of_tile(r) * row_bytes);
+      const int r = first_row_of_warp + i + lane / kLanes;
+      copy_async_16_of_line(to + r * kPitch + lane % kLanes * 16,
+                            (i % 16 < 8 ? w : high).values + at + row_of_tile(r) * row_bytes);
     }
     if constexpr (kHasScales) {
       static_assert(kRows == 32 && kStreamScaleBytes == 16);
-      const int r = first_asked + lane;
-      copy_weights_16(to + kScalesAt + r * kStreamScaleBytes, (r % 16 < 8 ? w : high).scales +
-                                                                  row_of_tile(r) * (w.cols / 16) +
-                                                                  slice * kStreamScaleBytes);
+      const int r = first_row_of_warp + lane;
+      copy_async_16_of_line(to + kScalesAt + r * kStreamScaleBytes,
+                            (r % 16 < 8 ? w : high).scales + row_of_tile(r) * (w.cols / 16) +
+                                slice * kStreamScaleBytes);
     }
-    arrive_copied(full);
+    copy_async_arrive(full);
   }
 
-  // ---- the warps that multiply ----
+  // ---- the consumer warps, which multiply ----
 
   __device__ __forceinline__ void multiply_all(int warp) {
     int tiles_done = 0;
@@ -203,22 +205,22 @@ class StreamBody {
 
   using Operand = Fragments<kFormat>;
   static constexpr int kHalfBytes = kRowBytes / kStreamGroups;  // of a row
-  static constexpr int kPieces = kHalfBytes / 64;
-  static constexpr int kSteps = kPieces * Operand::kParts * Operand::kSteps;  // of 16 columns
+  static constexpr int kChunks = kHalfBytes / 64;
+  static constexpr int kSteps = kChunks * Operand::kParts * Operand::kSteps;  // of 16 columns
   static_assert(kSteps * 16 == kStageColumns / kStreamGroups);
 
-  /// 16 bytes of each piece, of both rows of this lane.
+  /// Raw has 16 bytes of each part of both rows of this lane.
   struct Raw {
-    uint4 rows[kPieces][2];
-    uint32_t scales[kPieces][2];
+    uint4 rows[kChunks][2];
+    uint32_t scales[kChunks][2];
   };
   __device__ __forceinline__ void take_weights(int half, Raw& raw) const {
     const int lane = threadIdx.x % 32;
     const int row = static_cast<int>(threadIdx.x / 32 % 4) * 16 + stream_row(lane / 4);
-    const uint8_t* stage = ring_ + slot_ * kStageBytes;
+    const uint8_t* stage = stage_memory_ + slot_ * kStageBytes;
     const uint8_t* at = stage + row * kPitch + kHalfBytes * half + 16 * (lane % 4);
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i)
+    for (int i = 0; i < kChunks; ++i)
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
         raw.rows[i][high] = *reinterpret_cast<const uint4*>(at + 8 * high * kPitch + 64 * i);
@@ -227,7 +229,8 @@ class StreamBody {
               stage + kScalesAt + (row + 8 * high) * kStreamScaleBytes + 8 * half + 2 * (lane % 4));
       }
   }
-  /// Two chains of sums, of even and of odd steps: one product waits for the one before.
+  /// There are two chains of sums, of even and of odd steps, because one product waits for the one
+  /// before.
   struct Sums {
     float of[2][4 * kN8];
     __device__ __forceinline__ void clear() {
@@ -271,12 +274,12 @@ class StreamBody {
     }
     wgmma_wait<0>();
   }
-  /// Half a slice of this block's columns.
+  /// Multiplies half a slice of this block's columns.
   __device__ __forceinline__ void multiply_half(const Raw& raw, uint64_t x, int at, Sums& sums) {
     constexpr int kParts = Operand::kParts;
-    Operand operands[kPieces * kParts];
+    Operand operands[kChunks * kParts];
 #pragma unroll
-    for (int q = 0; q < kPieces * kParts; ++q) {
+    for (int q = 0; q < kChunks * kParts; ++q) {
       uint32_t scales[2] = {};
       if constexpr (kHasScales)
 #pragma unroll
@@ -289,12 +292,13 @@ class StreamBody {
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < kSteps; ++j)
-      multiply_rows<kN8>(sums.of[j % 2], operands[j / Operand::kSteps].a[j % Operand::kSteps],
-                         lines + j / 4 * (kLineBytes >> 4) + j % 4 * 2);
+      wgmma_bf16<kN8, Accumulate::always>(sums.of[j % 2],
+                                          operands[j / Operand::kSteps].a[j % Operand::kSteps],
+                                          lines + j / 4 * (kLineBytes >> 4) + j % 4 * 2);
     wgmma_commit();
   }
-  /// The factors of this warpgroup's 128 columns of each stage, two apart, for the low and the high
-  /// groups of eight rows.
+  /// BlockFactors has the factors of this warpgroup's 128 columns of each stage, two apart, for the
+  /// low and the high groups of eight rows.
   struct BlockFactors {
     const float* low = nullptr;
     const float* high = nullptr;
@@ -307,21 +311,21 @@ class StreamBody {
     return {w.factors + at, plan_.segments[kPairs ? 1 : 0].out.weight.factors + at};
   }
 
-  /// Sums of a warp's 16 rows to the block that finishes them.
+  /// Sends the sums of a warp's 16 rows to the block that finishes them.
   __device__ __forceinline__ void send(int warp, int tiles_done, const Sums& sums) {
     const int each = 2 - finish_bits_;  // log2 of the warps whose rows one block finishes
     const int to_rank = warp % 4 >> each;
     const int place = ((rank_ * kStreamGroups + warp / 4) << each) + warp % 4 - (to_rank << each);
-    const uint32_t to = of_rank(shared_address(sums_), to_rank) +
+    const uint32_t to = address_in_block(shared_address(sums_), to_rank) +
                         (place * kN8 * 32 + static_cast<int>(threadIdx.x % 32)) * 16;
-    const uint32_t full = of_rank(shared_address(&barriers_.sums_full), to_rank);
+    const uint32_t full = address_in_block(shared_address(&barriers_.sums_full), to_rank);
     if (tiles_done > 0) barrier_wait(shared_address(&barriers_.sums_empty), (tiles_done - 1) & 1);
 #pragma unroll
     for (int j = 0; j < kN8; ++j)
-      store_there(to + j * 512,
-                  make_float4(sums.total(4 * j), sums.total(4 * j + 1), sums.total(4 * j + 2),
-                              sums.total(4 * j + 3)),
-                  full);
+      store_async_16(to + j * 512,
+                     make_float4(sums.total(4 * j), sums.total(4 * j + 1), sums.total(4 * j + 2),
+                                 sums.total(4 * j + 3)),
+                     full);
   }
 
   // ---- the warps that finish ----
@@ -345,22 +349,26 @@ class StreamBody {
   __device__ __forceinline__ void wait_sums(int tiles_done) const {
     barrier_wait(shared_address(&barriers_.sums_full), tiles_done & 1);
   }
-  /// Before any block of the cluster hears that there is room. Nothing comes to a block after the
-  /// last sums, so that it may leave.
+  /// Tells the cluster that there is room for sums, once this block expects them. Nothing comes to
+  /// a block after the last sums, so that it may leave.
   __device__ __forceinline__ void release_sums(bool last) const {
     if (last) return;
     if (finisher() == 0)
-      expect_bytes(shared_address(&barriers_.sums_full), stream_sum_bytes(kN8, plan_.rank_bits));
+      barrier_expect(shared_address(&barriers_.sums_full), stream_sum_bytes(kN8, plan_.rank_bits));
     sync_finishers();
     if (finisher() < 1 << plan_.rank_bits)
-      arrive_there(of_rank(shared_address(&barriers_.sums_empty), finisher()));
+      barrier_arrive_in_cluster(
+          address_in_block(shared_address(&barriers_.sums_empty), finisher()));
+  }
+  __device__ __forceinline__ static void sync_multipliers() {
+    sync_threads<1, kStreamGroups * 128>();
   }
   __device__ __forceinline__ static void sync_finishers() {
-    asm volatile("bar.sync 4, %0;" ::"n"(kStreamFinishers * 32) : "memory");
+    sync_threads<4, kStreamFinishers * 32>();
   }
 
-  /// The rows of a tile that this block finishes, in units of 16 rows x 8 tokens, as one warp sent
-  /// them; the finishing warps take turns. A thread has two rows of a unit and two tokens.
+  /// Finishes this block's rows of a tile in units of 16 rows x 8 tokens, as one warp sent them;
+  /// the finishing warps alternate. A thread has two rows of a unit and two tokens.
   __device__ __forceinline__ void finish(int tile, int first_token, int tiles_done,
                                          bool last) const {
     constexpr int kSixteens = kKind == StreamKind::head ? 2 : 1;         // of rows, at most
@@ -368,7 +376,7 @@ class StreamBody {
     const int lane = threadIdx.x % 32;
     const int warp = finisher() / 32;
     const int sixteens = 4 >> finish_bits_;
-    // The group of eight tokens and of sixteen rows of unit u of this warp, beyond the first.
+    // These return the groups of eight tokens and of sixteen rows of unit u, beyond the first.
     const auto eight = [](int u) { return u * kStreamFinishers % kN8; };
     const auto sixteen = [](int u) { return u * kStreamFinishers / kN8; };
     const int first_eight = kN8 > 1 ? warp : 0;
@@ -436,8 +444,8 @@ class StreamBody {
       }
     });
   }
-  /// The sums of four warpgroups of the cluster, from `begin` on: without a branch, so that all
-  /// four are on their way.
+  /// Adds the sums of four warpgroups of the cluster, from `begin` on; there is no branch, so all
+  /// four are loaded at once.
   __device__ __forceinline__ void add_four(int begin, int at, float4& sum) const {
     const auto* sums = reinterpret_cast<const float4*>(sums_) + at;
     const int stride = 4 * kN8 * 32 >> finish_bits_;
@@ -451,7 +459,7 @@ class StreamBody {
   const StreamPlan& plan_;
   int cluster_, rank_;
   StreamBarriers& barriers_;
-  uint8_t *x_, *sums_, *ring_;
+  uint8_t *x_, *sums_, *stage_memory_;
   int finish_bits_;  // log2 of the blocks that finish rows
   int slice_begin_, slices_;
   int slot_ = 0;

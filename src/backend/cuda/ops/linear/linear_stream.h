@@ -1,6 +1,7 @@
-// linear() on cards with wgmma (compute capability 9.0), for a matrix with as many rows as a head
-// and for rows too long for shared memory, and a dense MLP's gate and up; linear_select.h chooses.
-// Numbers differ from those of its twins, so the choice depends on the product and the card alone.
+// linear() on cards with wgmma (compute capability 9.0), for a matrix with as many rows as a head,
+// for rows too long for shared memory, and for a dense MLP's gate and up; linear_select.h chooses.
+// Numbers differ from those of the portable kernels, so the choice depends on the product and the
+// card alone.
 #pragma once
 
 #include <array>
@@ -9,13 +10,15 @@
 
 namespace nibble::cuda {
 
-/// Clusters of kClusterSizes blocks that run on the current device at once, each block with the
-/// shared memory of an SM (Architecture::clusters). Only where the device has wgmma.
+/// Returns how many clusters of kClusterSizes blocks run on the current device at once, when each
+/// block has the shared memory of an SM (Architecture::clusters). Call it only where the device has
+/// wgmma.
 std::array<int32_t, 3> stream_clusters();
 
-/// All outputs of `args`, by a plan of select_linear() or select_stream().
+/// Computes all outputs of `args`, by a plan of select_linear() or select_stream().
 void linear_stream(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);
-/// act = SwiGLU of gate and up of a dense MLP, by a plan of select_gate_up() or select_stream().
+/// Computes act = SwiGLU of gate and up of a dense MLP, by a plan of select_gate_up() or
+/// select_stream().
 void gate_up_stream(const ExpertArgs& args, const LinearPlan& plan, const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -1,9 +1,10 @@
-// Products in generation arithmetic of more than 32 rows, in BF16 of more than 16: a block holds
-// the inputs of 32 tokens in shared memory and takes neighbouring tiles of 16 rows; a warp makes a
+// Products in generation arithmetic of more than 32 rows, in BF16 of more than 16. A block keeps
+// the inputs of 32 tokens in shared memory and takes adjacent tiles of 16 rows; a warp makes a
 // whole tile, slice after slice, so that no warp waits for another. Up to 32 rows two warps share a
 // tile, since there are few: the second leaves the sums of its slices to the first. The sums are
-// those of linear_resident.cu, in its order. Matrices of two formats share a launch by their
-// blocks. Bound: the bytes of W, and what shared memory gives: every warp reads all inputs.
+// those of linear_resident.cu, in its order. Matrices of two formats share a launch, and each block
+// has one of them. Bound: the bytes of W, and the bandwidth of shared memory, because every warp
+// reads all inputs.
 #include "backend/cuda/ops/linear/linear_resident.h"
 #include "backend/cuda/ops/linear/resident_groups.cuh"
 #include "backend/cuda/runtime/launch.cuh"
@@ -14,11 +15,11 @@ namespace {
 constexpr int kTokens = kTilesTokens;
 constexpr int kTiles = kTokens / kTokenTile;
 constexpr int kWarps = kTilesWarps;
-/// Slices of weights that a warp has on their way: as many as registers hold.
+/// Returns the slices of weights that a warp loads ahead: as many as registers have room for.
 constexpr int slices_ahead(bool blocks) { return blocks ? 1 : 2; }
 
-/// The tiles of one block for kTokens tokens from row_begin on, kSplit warps a tile; if there are
-/// two, a block has a tile for each pair at most.
+/// Computes the tiles of one block for kTokens tokens from row_begin on, kSplit warps a tile; if
+/// there are two, a block has at most a tile for each pair.
 template <Format kFormat, int kSplit, bool kBlocks>
 class Tiles {
  public:
@@ -40,16 +41,16 @@ class Tiles {
   }
 
   __device__ __forceinline__ void run() {
-    Slice ring[slices_ahead(kBlocks)];
+    Slice next[slices_ahead(kBlocks)];
     seek(at_);
 #pragma unroll
-    for (Slice& slice : ring) load_next(slice);
+    for (Slice& slice : next) load_next(slice);
     wait_for_inputs();
     take_inputs();
     __syncthreads();
     float factors[2];
     float total[kTiles][4];
-    multiply(ring, factors, total);
+    multiply(next, factors, total);
     if constexpr (kSplit > 1) {
       __syncthreads();
       if (second_ || at_ >= end_) return;
@@ -73,7 +74,7 @@ class Tiles {
 
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
-  // A warp copies 8 neighbouring words of 4 tokens at a time: whole lines.
+  // A warp copies 8 adjacent words of 4 tokens at a time, which are whole lines.
   static constexpr int kPasses = (kSliceWords + kWarps * 32 - 1) / (kWarps * 32);
   static constexpr int kTokenWarps = kTokens / 4;
   static_assert(2 * kWarps % kTokenWarps == 0);  // every other pass is of the same tokens
@@ -139,15 +140,15 @@ class Tiles {
     if (++ahead_slice_ == slice_end_ && kSplit == 1) seek(ahead_ + kTeams);
   }
 
-  /// This warp's tiles, written; with two warps a tile, the sums of its half: the first's in
-  /// `total`, the second's in shared memory.
-  __device__ __forceinline__ void multiply(Slice (&ring)[slices_ahead(kBlocks)],
+  /// Computes and writes this warp's tiles. With two warps a tile it makes the sums of its half:
+  /// the first warp leaves them in `total`, the second in shared memory.
+  __device__ __forceinline__ void multiply(Slice (&next)[slices_ahead(kBlocks)],
                                            float (&factors)[2], float (&total)[kTiles][4]) {
     int slice = slice_begin_;
     clear(total);
     while (at_ < end_) {
 #pragma unroll
-      for (Slice& of : ring) {
+      for (Slice& of : next) {
         if (at_ >= end_) break;
         if (kSplit > 1 && slice == slice_end_) return;
         if (slice == 0) look_ahead(factors);
@@ -181,7 +182,7 @@ class Tiles {
     return (at_ - segment.tile_begin) * kRowTile +
            lane_row(static_cast<int>(threadIdx.x % 32) / 4, high);
   }
-  /// Factors of a lane's two rows, wanted when the tile's products are made.
+  /// Loads the factors of a lane's two rows, which are needed when the tile's products are made.
   __device__ __forceinline__ void look_ahead(float (&factors)[2]) const {
     const LinearSegment& segment = segment_of(group_, at_);
     const DeviceLinear& w = segment.out.weight;
@@ -189,7 +190,7 @@ class Tiles {
     for (int high = 0; high < 2; ++high)
       factors[high] = row_factor(w, min(row_of_lane(segment, high), w.rows - 1));
   }
-  /// Writes a lane's part of a tile: two rows of tokens 2 t and 2 t + 1 of each eight.
+  /// Writes a lane's part of a tile, which is two rows of tokens 2 t and 2 t + 1 of each eight.
   __device__ __forceinline__ void write(const float (&factors)[2],
                                         const float (&total)[kTiles][4]) const {
     const LinearSegment& segment = segment_of(group_, at_);
@@ -222,7 +223,7 @@ class Tiles {
   int row_begin_;
   uint4* x_;
   TileSums* sums_;  // of the second warp of this tile
-  int at_, end_;    // this warp's tile; that behind the block's last
+  int at_, end_;    // this warp's tile; the one after the block's last
   bool second_;
   int slice_begin_, slice_end_;
   int ahead_ = 0;
@@ -263,24 +264,18 @@ void launch_tiles(ResidentPlan plan, const LinearPlan& chosen, const Launcher& l
          static_cast<size_t>(chosen.shared_bytes), plan);
 }
 
-template <Format kFormat, bool kBlocks = false>
-void launch_format(const ResidentPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
-  if (chosen.mix == Mix::one_format)
-    return launch_tiles<kFormat, 1, kBlocks, false>(plan, chosen, launcher);
-  if constexpr (kFormat != Format::bf16)
-    launch_tiles<kFormat, 1, kBlocks, true>(plan, chosen, launcher);
-}
-
 }  // namespace
 
 void linear_tiles(const LinearArgs& args, const LinearPlan& chosen, const Launcher& launcher) {
   const ResidentPlan plan = resident_plan(args);
   if (chosen.warps_per_tile == 2)
     return launch_tiles<Format::bf16, 2, false, false>(plan, chosen, launcher);
-  if (chosen.format == Format::bf16) return launch_format<Format::bf16>(plan, chosen, launcher);
-  if (chosen.format == Format::nvfp4) return launch_format<Format::nvfp4>(plan, chosen, launcher);
-  if (has_block_factors(args)) return launch_format<Format::fp8, true>(plan, chosen, launcher);
-  launch_format<Format::fp8>(plan, chosen, launcher);
+  with_layout(chosen.format, layout_of(args), [&]<Format kFormat, bool kBlocks>() {
+    if (chosen.mix == Mix::one_format)
+      return launch_tiles<kFormat, 1, kBlocks, false>(plan, chosen, launcher);
+    if constexpr (kFormat != Format::bf16)
+      launch_tiles<kFormat, 1, kBlocks, true>(plan, chosen, launcher);
+  });
 }
 
 }  // namespace nibble::cuda

@@ -1,10 +1,10 @@
-// Launches of the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores; reached
-// on an H200: 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts). docs/kernels/prefill.md.
-#include <algorithm>
-
-#include "backend/cuda/ops/linear/prefill_gemm.h"
+// This file launches the prompt GEMM. Bound: 2 T N K FLOPs at the BF16 rate of the tensor cores; an
+// H200 reaches 76 % (BF16), 71 % (FP8), 66 % (NVFP4), 55 % (256 experts) of it
+// (docs/kernels/prefill.md).
+#include "backend/cuda/ops/linear/linear_select.h"
 #include "backend/cuda/ops/linear/prefill_gemm_tile.cuh"
 #include "backend/cuda/runtime/launch.cuh"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
@@ -20,43 +20,26 @@ __global__ __launch_bounds__(GemmBlock<kFormat, kOutput, kWgmma, kBlocks>::kThre
   block.run();
 }
 
-struct Choice {
-  void (*kernel)(GemmArgs);
-  int threads;
-  int shared_bytes;
-};
+using GemmKernel = void (*)(GemmArgs);
 
-template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
-Choice choice() {
-  using Block = GemmBlock<kFormat, kOutput, kWgmma, kBlocks>;
-  return {gemm_kernel<kFormat, kOutput, kWgmma, kBlocks>, Block::kThreads, Block::kSharedBytes};
+GemmKernel kernel_of(const PrefillGemmPlan& plan) {
+  const auto layout = plan.factors == PrefillGemmPlan::Factors::blocks ? FactorLayout::block128
+                                                                       : FactorLayout::scalar;
+  return with_layout(plan.format, layout, [&]<Format kFormat, bool kBlocks>() {
+    return with_value<GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu>(
+        plan.output, [&]<GemmOutput kOutput>() {
+          return plan.matrix == PrefillGemmPlan::Matrix::wgmma
+                     ? gemm_kernel<kFormat, kOutput, true, kBlocks>
+                     : gemm_kernel<kFormat, kOutput, false, kBlocks>;
+        });
+  });
 }
 
-template <Format kFormat, bool kWgmma, bool kBlocks = false>
-Choice choose_output(GemmOutput output) {
-  switch (output) {
-    case GemmOutput::f32:
-      return choice<kFormat, GemmOutput::f32, kWgmma, kBlocks>();
-    case GemmOutput::swiglu:
-      return choice<kFormat, GemmOutput::swiglu, kWgmma, kBlocks>();
-    default:
-      return choice<kFormat, GemmOutput::bf16, kWgmma, kBlocks>();
-  }
-}
-
-template <bool kWgmma>
-Choice choose(Format format, GemmOutput output, FactorLayout factors) {
-  if (format == Format::nvfp4) return choose_output<Format::nvfp4, kWgmma>(output);
-  if (format == Format::fp8 && factors == FactorLayout::block128)
-    return choose_output<Format::fp8, kWgmma, true>(output);
-  if (format == Format::fp8) return choose_output<Format::fp8, kWgmma>(output);
-  return choose_output<Format::bf16, kWgmma>(output);
-}
-
-Choice choose(const PrefillGemm& gemm, const Architecture& card) {
-  const DeviceLinear& w = gemm.weight;
-  return card.has_wgmma() ? choose<true>(w.format, gemm.output, w.layout)
-                          : choose<false>(w.format, gemm.output, w.layout);
+/// Bytes of the matrices, each read once; of experts, of one of them for each tile of rows.
+int64_t bytes_of(const PrefillGemm& gemm) {
+  const int64_t matrices = gemm.tiles == nullptr ? 1 : ceil_div(gemm.rows, kTileTokens);
+  return weight_bytes(gemm.weight, matrices) +
+         (gemm.output == GemmOutput::swiglu ? weight_bytes(gemm.up, matrices) : 0);
 }
 
 }  // namespace
@@ -65,9 +48,9 @@ void prefill_gemm_prepare(const Architecture& card) {
   for (const auto format : {Format::bf16, Format::fp8, Format::nvfp4})
     for (const auto output : {GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu})
       for (const auto factors : {FactorLayout::scalar, FactorLayout::block128}) {
-        const Choice it =
-            choose({.weight = {.format = format, .layout = factors}, .output = output}, card);
-        allow_shared(it.kernel, it.shared_bytes);
+        const PrefillGemmPlan plan = select_prefill_gemm(
+            {.weight = {.format = format, .layout = factors}, .output = output}, card);
+        allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 
@@ -84,11 +67,10 @@ void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher) {
                 .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
                 .rows_per_tile = paired ? kTileRows / 2 : kTileRows};
   args.row_tiles = (w.rows + args.rows_per_tile - 1) / args.rows_per_tile;
-  const Choice it = choose(gemm, launcher.card);
-  int blocks = launcher.card.multiprocessors;
-  if (gemm.tiles == nullptr) blocks = std::min(blocks, args.token_tiles * args.row_tiles);
-  launch(it.kernel, launcher.in_order(), static_cast<unsigned>(blocks),
-         static_cast<unsigned>(it.threads), static_cast<size_t>(it.shared_bytes), args);
+  const PrefillGemmPlan plan = select_prefill_gemm(gemm, launcher.card);
+  log_launch(launcher, plan, {.weights = bytes_of(gemm)});
+  launch(kernel_of(plan), launcher.in_order(), static_cast<unsigned>(plan.blocks),
+         static_cast<unsigned>(plan.threads), static_cast<size_t>(plan.shared_bytes), args);
 }
 
 }  // namespace nibble::cuda

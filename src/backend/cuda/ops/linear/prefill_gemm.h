@@ -2,7 +2,7 @@
 // file, for one weight (a linear) or a stack of experts over tokens sorted by expert.
 //   Oracle: products in double (bench/cuda/prefill_gemm_check.cu). Bytes moved: W once for every
 //   128 tokens, x once for every 256 rows of W, y once; bound by 2 T N K FLOPs. A row of y depends
-//   on its row of x alone, never on T, its place or its neighbours (steps of 64 along K, one
+//   on its row of x alone, never on T, its place or other rows (steps of 64 along K, one
 //   accumulator for each output). y may not overlap x or W.
 #pragma once
 
@@ -20,7 +20,7 @@ enum class GemmOutput : uint8_t {
   swiglu,  // y = bf16(silu(x Wgate^T) * (x Wup^T)) in packed order; weight = gate, up = up
 };
 
-/// 128 rows or fewer of one expert.
+/// An ExpertTile has 128 rows or fewer of one expert.
 struct ExpertTile {
   int32_t expert;
   int32_t begin;  // first of its rows among the sorted assignments
@@ -45,7 +45,7 @@ struct PrefillGemm {
   void* y = nullptr;
   int64_t y_stride = 0;
 
-  // Experts: tiles and their number live on the device (route_sort of grouped_gemm.h).
+  // Experts: tiles and their number live on the device (route_sort of prompt_route.h).
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   const int32_t* gather = nullptr;  // assignment -> row of x; null: the assignment itself

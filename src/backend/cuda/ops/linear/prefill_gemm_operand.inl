@@ -1,8 +1,8 @@
-// Members of GemmBlock: weights as the left operand. A lane (row, q) owns columns 16 q .. 16 q + 15
-// of the step; see prefill_order.h for which instruction takes which.
+// These members of GemmBlock make the left operand of weights. A lane (row, q) owns columns 16 q ..
+// 16 q + 15 of the step; prefill_order.h says which instruction takes which.
 
-/// A 16-row slot: rows r and r + 8 of the fragment are two adjacent groups of eight lines, or,
-/// paired, the same eight features of gate and up.
+/// Returns a 16-row slot: rows r and r + 8 of the fragment are two adjacent groups of eight lines
+/// or, paired, the same eight features of gate and up.
 __device__ int slot_of(int i) const {
   if constexpr (kWgmma) return warp_ + i;
   return (warp_ >> 1) * 4 + i;
@@ -12,7 +12,8 @@ __device__ int line_of(int i, int half) const {
   return kPaired ? half * 128 + slot_of(i) * 8 + r : slot_of(i) * 16 + half * 8 + r;
 }
 
-/// A line's scale for this lane's columns. nvfp4: twice as BF16, times 2^118. fp8 by blocks: F32.
+/// Returns a line's scale for this lane's columns: of nvfp4 twice as BF16, times 2^118; of fp8 with
+/// blocks as F32.
 __device__ uint32_t line_scale(const uint8_t* stage, int line, int half) const {
   if constexpr (kFormat == Format::nvfp4) {
     constexpr uint32_t k2p119 = 0x7B007B00U;
@@ -30,7 +31,7 @@ __device__ uint32_t line_scale(const uint8_t* stage, int line, int half) const {
   return 0;
 }
 
-/// The words that hold the columns of instruction j: one of nvfp4, else two.
+/// Words has the columns of instruction j: one word of nvfp4, else two.
 struct Words {
   uint32_t low, high;
 };
@@ -41,7 +42,7 @@ __device__ static Words words_of(const uint32_t (&lane)[Shape::kWords], int j) {
           lane[Shape::kWords / 2 * (j >> 1) + Shape::kWords / 4 + (j & 1)]};
 }
 
-/// All words of this lane in a line.
+/// Loads all words of this lane in a line.
 __device__ void load_line(const uint8_t* stage, int line, uint32_t (&words)[Shape::kWords]) const {
   const uint8_t* codes = stage + Shape::kCodes;
   const int q = lane_ & 3;
@@ -63,7 +64,7 @@ __device__ void load_line(const uint8_t* stage, int line, uint32_t (&words)[Shap
   }
 }
 
-/// The words of instruction j alone: the portable loop has no registers for a whole line.
+/// Loads the words of instruction j alone: the portable loop has no registers for a whole line.
 __device__ Words load_words(const uint8_t* stage, int line, int j) const {
   const uint8_t* codes = stage + Shape::kCodes;
   const int q = lane_ & 3;
@@ -75,7 +76,8 @@ __device__ Words load_words(const uint8_t* stage, int line, int j) const {
   return {at(2 * q + (j >> 1), j & 1), at(2 * q + (j >> 1), 2 + (j & 1))};
 }
 
-/// Two columns of instruction j as BF16: r = 0 its columns 2q, 2q + 1; r = 1 columns 2q + 8, + 9.
+/// Returns two columns of instruction j as BF16: r = 0 gives its columns 2q and 2q + 1, r = 1
+/// columns 2q + 8 and 2q + 9.
 __device__ uint32_t operand_pair(const Words& words, int j, int r, uint32_t scale) const {
   const int i = 2 * (j & 1) + r;
   if constexpr (kFormat == Format::nvfp4) {

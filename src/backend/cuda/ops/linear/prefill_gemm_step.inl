@@ -1,4 +1,4 @@
-// Members of GemmBlock: one K step on either matrix unit, and the epilogues.
+// These members of GemmBlock are one K step on either matrix unit, and the epilogues.
 
 __device__ void step() {
   wait_stage();
@@ -32,7 +32,7 @@ __device__ void wait_stage() {
   }
 }
 
-/// The one after is located early: its latency hides under this tile.
+/// The next tile is located early, so that its latency hides under this tile.
 __device__ void next_tile() {
   tile_ = next_tile_;
   use_index_ += static_cast<int>(gridDim.x);
@@ -73,8 +73,9 @@ __device__ void issue_wgmma(const uint32_t (&fragments)[kM16][4][4], uint64_t to
   for (int j = 0; j < 4; ++j)
 #pragma unroll
     for (int i = 0; i < kM16; ++i)
-      wgmma_bf16<kTiles>(sum_[i], fragments[i][j], tokens + j * 2, (k_step_ | j) != 0);
-  wgmma_commit();  // here: behind the join of two branches it would become a group of its own
+      wgmma_bf16<kTiles, Accumulate::if_asked>(sum_[i], fragments[i][j], tokens + j * 2,
+                                               (k_step_ | j) != 0);
+  wgmma_commit();  // here: after the join of two branches it would become a group of its own
 }
 #endif
 
@@ -118,10 +119,10 @@ __device__ void multiply_portable(const uint8_t* stage) {
   }
 }
 
-/// First token of this warp within the tile.
+/// Returns the first token of this warp within the tile.
 __device__ int first_token() const { return kWgmma ? 0 : (warp_ & 1) * 64; }
 
-/// The factor of a row of the result: global scale, tensor scale or row scale.
+/// Returns the factor of a row of the result: the global, tensor or row scale.
 __device__ float row_multiplier(const DeviceLinear& w, int n) const {
   const float* factors = w.factors + tile_.expert * w.factor_stride;
   if constexpr (kFormat == Format::nvfp4) return factors[0] * kNvfp4Unit;
@@ -174,7 +175,7 @@ __device__ void store_plain() {
   }
 }
 
-/// silu(x), NaN stays NaN.
+/// silu(x) is NaN for NaN.
 __device__ static float silu(float x) { return __fdividef(x, 1.0F + __expf(-x)); }
 
 __device__ void store_paired() {
@@ -199,8 +200,9 @@ __device__ void store_paired() {
     }
 }
 
-/// Sixteen features from n on of eight tokens, held as two 8x8 fragments [feature, token]: turned,
-/// then traded within pairs of lanes, so that a lane writes 8 bytes of a row.
+/// Stores sixteen features from n on of eight tokens. They come as two 8x8 fragments [feature,
+/// token], which are transposed and then exchanged within pairs of lanes, so that a lane writes 8
+/// bytes of a row.
 __device__ void store_16(int t, int n, uint32_t low, uint32_t high) {
   const uint32_t a = move_matrix_transposed(low);   // features n + 2q, n + 2q + 1
   const uint32_t b = move_matrix_transposed(high);  // features n + 8 + 2q ...

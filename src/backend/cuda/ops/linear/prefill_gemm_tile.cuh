@@ -6,13 +6,14 @@
 // Lines of a stage that no copy fills hold stale bits; they reach only outputs nobody stores.
 #pragma once
 
-#include "backend/cuda/ops/linear/prefill_gemm.h"
-#include "backend/cuda/ptx/prefill_ptx.cuh"
+#include "backend/cuda/ops/linear/prefill_gemm_select.h"
+#include "backend/cuda/ptx/bf16.cuh"
+#include "backend/cuda/ptx/shared_tile.cuh"
+#include "backend/cuda/ptx/wgmma.cuh"
 #include "backend/cuda/weights/code_words.h"
 
 namespace nibble::cuda {
 
-inline constexpr int kTileRows = 256;
 inline constexpr int kRasterTokens = 8;      // token tiles walked together, for the L2
 inline constexpr float kNvfp4Unit = 256.0F;  // dequantized codes carry 2^-8
 
@@ -30,13 +31,11 @@ struct GemmTile {
 
 template <Format kFormat>
 struct StageShape {
-  static constexpr int kChunks = kFormat == Format::nvfp4 ? 2
-                                 : kFormat == Format::fp8 ? 4
-                                                          : 8;  // of 16 bytes, a row
+  static constexpr int kChunks = gemm_chunks(kFormat);  // of 16 bytes, of a row
   static constexpr int kWords = kChunks;            // of 4 bytes, of a lane in a row: 16 columns
   static constexpr int kCodes = kTileTokens * 128;  // byte offset
   static constexpr int kScales = kCodes + kTileRows * kChunks * 16;
-  static constexpr int kBytes = kScales + (kFormat == Format::nvfp4 ? kTileRows * 4 : 0);
+  static constexpr int kBytes = gemm_stage_bytes(kFormat);
   /// The byte of chunk `chunk` of row `row`, past kCodes; conflict-free for loads by lanes (row,
   /// q).
   __device__ static int offset(int row, int chunk) {
@@ -46,26 +45,20 @@ struct StageShape {
   }
 };
 
-/// Stages that fit 99 KB (portable) or a Hopper block.
-template <Format kFormat>
-constexpr int stage_count(bool wgmma) {
-  if (kFormat == Format::bf16) return wgmma ? 4 : 2;
-  return wgmma ? 6 : 3;
-}
-
 /// kBlocks: FP8 with a scale for every 128 x 128.
 template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 class GemmBlock {
  public:
   using Shape = StageShape<kFormat>;
   static constexpr bool kPaired = kOutput == GemmOutput::swiglu;
-  static constexpr int kStages = stage_count<kFormat>(kWgmma);
+  static constexpr auto kMatrix =
+      kWgmma ? PrefillGemmPlan::Matrix::wgmma : PrefillGemmPlan::Matrix::mma_sync;
+  static constexpr int kStages = gemm_stages(kFormat, kMatrix);
   /// Four warpgroups hide each other's dequantization: a wgmma that reads registers holds its warp.
   static constexpr int kThreads = kWgmma ? 512 : 256;
   static constexpr int kDistance = kWgmma ? kStages - 2 : kStages - 1;  // steps copied ahead
   static constexpr int kM16 = kWgmma ? 1 : 4;                           // 16-row slots of a warp
   static constexpr int kN8 = kWgmma ? 16 : 8;                           // 8-token tiles of a warp
-  static constexpr int kSharedBytes = kStages * (Shape::kBytes + 16);   // and two barriers each
 
   __device__ GemmBlock(const GemmArgs& args, uint8_t* shared)
       : args_(args),

@@ -1,9 +1,9 @@
 // Generation arithmetic with the inputs resident in shared memory: a block shares the columns of a
-// matrix, warp w multiplies slice w of every tile of 16 rows it takes, and the inputs lie in shared
-// memory as the fragments the tensor cores want, from tile to tile, so that the inner loop reads
-// weights alone from outside. The warps' sums of a tile meet in shared memory and are added in the
-// order of the slices. Also the RMS norm of a single row as a block's prologue. Which slices a
-// matrix has depends on its shape alone.
+// matrix, and warp w multiplies slice w of every tile of 16 rows that the block takes. The inputs
+// lie in shared memory as the fragments that the tensor cores need, from tile to tile, so the inner
+// loop reads nothing but weights from device memory. The warps' sums of a tile are stored in shared
+// memory and added in the order of the slices. This file also has the RMS norm of a single row as a
+// block's prologue. Which slices a matrix has depends on its shape alone.
 #pragma once
 
 #include "backend/cuda/ops/linear/linear.h"
@@ -28,7 +28,7 @@ __device__ __forceinline__ const LinearSegment& segment_of(const LinearSegment* 
 /// and their inputs are made larger by 2^96, so that products are normal numbers. Inputs of 2^32
 /// and more become infinite, so such a sequence ends with an error.
 inline constexpr float kFp8Unscale = 0x1p24F;
-/// The multiplier of sums of products of codes, beside the factors of the matrix.
+/// Returns the multiplier of sums of products of codes, beside the factors of the matrix.
 __device__ __forceinline__ float resident_unscale(Format format) {
   return format == Format::fp8 ? kFp8Unscale : format == Format::nvfp4 ? kNvfp4Unscale : 1.0F;
 }
@@ -37,7 +37,8 @@ __device__ __forceinline__ uint32_t scale_inputs(uint32_t pair) {
   return kFormat == Format::fp8 ? multiply_pair(pair, 0x6F806F80U) : pair;
 }
 
-/// x holds 8 columns as 0 4 1 5 2 6 3 7, the pairs of laid codes; bf16 pairs neighbours.
+/// x has 8 columns in the order 0 4 1 5 2 6 3 7, the pairs of reordered codes (code_words.h); bf16
+/// pairs adjacent columns.
 template <Format kFormat>
 __device__ __forceinline__ uint4 pair_inputs(uint4 v) {
   constexpr uint32_t kLow = 0x5410;
@@ -48,8 +49,8 @@ __device__ __forceinline__ uint4 pair_inputs(uint4 v) {
   return make_uint4(scale_inputs<kFormat>(v.x), scale_inputs<kFormat>(v.y),
                     scale_inputs<kFormat>(v.z), scale_inputs<kFormat>(v.w));
 }
-/// Four neighbouring columns of one lane, two BF16 pairs, as the words of pair_inputs of which this
-/// lane has the first or last two; codes are paired with those of another lane.
+/// Returns four adjacent columns of one lane, two BF16 pairs, as the words of pair_inputs of which
+/// this lane has the first or last two; codes are paired with those of another lane.
 template <Format kFormat>
 __device__ __forceinline__ uint2 pair_columns(uint32_t low, uint32_t high) {
   if constexpr (kFormat == Format::bf16) return make_uint2(low, high);
@@ -73,9 +74,11 @@ struct InputRows {
       x[j] = row_of(kTokenTile * j + static_cast<int>(threadIdx.x % 32) / 4);
   }
 };
-/// Fragments of a slice by one warp, to be followed by a barrier of the warps that read them.
+/// Stores the fragments of a slice; one warp does it, and a barrier of the warps that read them
+/// must follow.
 template <Format kFormat, int kTiles>
-__device__ __forceinline__ void hold(const InputRows<kTiles>& rows, int slice, uint4* to) {
+__device__ __forceinline__ void store_fragments(const InputRows<kTiles>& rows, int slice,
+                                                uint4* to) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int unit = 0; unit < unit_count(kFormat); ++unit)
@@ -87,7 +90,7 @@ __device__ __forceinline__ void hold(const InputRows<kTiles>& rows, int slice, u
     }
 }
 
-/// The place of the `eight`-th 8 columns of a slice, [unit][t] of unit_column().
+/// Returns the place [unit][t] of the `eight`-th 8 columns of a slice, as unit_column() has it.
 template <Format kFormat>
 __device__ __forceinline__ int fragment_of(int eight) {
   if constexpr (kFormat == Format::nvfp4) return (eight / 16 * 4 + eight % 4) * 4 + eight % 16 / 4;
@@ -95,7 +98,7 @@ __device__ __forceinline__ int fragment_of(int eight) {
   return eight;
 }
 
-/// 8 columns of one row as A fragments, paired as pair_inputs pairs x.
+/// Makes A fragments of 8 columns of one row, paired as pair_inputs pairs x.
 template <Format kFormat>
 __device__ __forceinline__ void widen_resident(const uint4* raw, int unit, uint32_t scale,
                                                uint32_t (&out)[4]) {
@@ -111,9 +114,9 @@ __device__ __forceinline__ void widen_resident(const uint4* raw, int unit, uint3
   }
 }
 
-/// acc[j] = rows x tokens of n-tile j over one slice; x: the slice's fragments, kRow: those of
-/// RowNorm. kBlocks: fp8 with a factor for each 128 columns. Neighbouring products go to different
-/// sums: one waits for the other.
+/// Computes acc[j] = rows x tokens of n-tile j over one slice. x has the slice's fragments, with
+/// kRow those of RowNorm. kBlocks: FP8 has a factor for each 128 columns. Adjacent products go to
+/// different sums, because one would wait for the other.
 template <Format kFormat, bool kBlocks, bool kRow = false, int kLoads, int kTiles>
 __device__ __forceinline__ void multiply_resident(const RawSlice<kLoads>& raw, const uint4* x,
                                                   const float (&factors)[2],
@@ -154,10 +157,10 @@ __device__ __forceinline__ void multiply_resident(const RawSlice<kLoads>& raw, c
     for (int j = 0; j < kTiles; ++j) b[j] = x[(unit * kTiles + j) * kGroup];
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
-      multiply_fragment(acc[j], low[0], high[0], low[1], high[1], b[j].x, b[j].y);
+      mma_16x8x16(acc[j], low[0], high[0], low[1], high[1], b[j].x, b[j].y);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j)
-      multiply_fragment(odd[j], low[2], high[2], low[3], high[3], b[j].z, b[j].w);
+      mma_16x8x16(odd[j], low[2], high[2], low[3], high[3], b[j].z, b[j].w);
   }
 #pragma unroll
   for (int j = 0; j < kTiles; ++j)
@@ -173,12 +176,12 @@ __device__ __forceinline__ void multiply_resident(const RawSlice<kLoads>& raw, c
 using TileSums = float4[32];
 
 __device__ __forceinline__ int tile_token(int o) { return 2 * (o >> 2 & 3) + (o & 1); }
-/// The row of 16 that lane group g's low (0) or high (1) row is, so that adjacent lanes store
-/// adjacent rows.
+/// Returns which row of 16 is lane group g's low (0) or high (1) row; adjacent lanes store adjacent
+/// rows.
 __device__ __forceinline__ int lane_row(int g, int high) {
   return 4 * (g >> 1) + (g & 1) + 2 * high;
 }
-/// The place of the sum of a row of 16 for token 0.
+/// Returns the place of the sum of a row of 16 for token 0.
 __device__ __forceinline__ int tile_place(int row) {
   return (row >> 2) << 5 | (row & 1) << 4 | (row & 2);
 }
@@ -190,7 +193,7 @@ __device__ __forceinline__ void store_sums(TileSums* to, const float (&acc)[kTil
   for (int j = 0; j < kTiles; ++j)
     to[j][threadIdx.x % 32] = make_float4(acc[j][0], acc[j][1], acc[j][2], acc[j][3]);
 }
-/// Float o of a tile over `parts` slices whose sums lie `stride` tiles apart.
+/// Adds up float o of a tile over `parts` slices whose sums lie `stride` tiles apart.
 __device__ __forceinline__ float add_parts(const TileSums* from, int parts, int stride, int o) {
   float total = 0.0F;
 #pragma unroll 8
@@ -198,7 +201,7 @@ __device__ __forceinline__ float add_parts(const TileSums* from, int parts, int 
   return total;
 }
 
-/// Four columns of a normed row as two BF16 pairs: bf16(weight * (h * scale)), the bits of
+/// Returns four columns of a normed row as two BF16 pairs: bf16(weight * (h * scale)), the bits of
 /// norm_row.
 __device__ __forceinline__ uint2 normed_pairs(const float4& h, const float4& weight, float scale) {
   return make_uint2(to_bf16_pair(__fmul_rn(weight.x, __fmul_rn(h.x, scale)),
@@ -214,56 +217,58 @@ template <Format kFormat, int kParts>
 class RowNorm {
  public:
   static constexpr int kColumns = slice_columns(kFormat);
-  static constexpr int kPieces = kColumns / 128;          // of a slice: what is squared together
+  static constexpr int kGroups = kColumns / 128;          // of a slice: what is squared together
   static constexpr int kWords = unit_count(kFormat) * 4;  // of a slice, in uint4
 
   __device__ __forceinline__ RowNorm(const NormInput& in, int slice, int stride, int slices)
       : in_(in), slice_(slice), stride_(stride), slices_(slices) {
 #pragma unroll
-    for (int i = 0; i < kParts * kPieces; ++i) weight_[i] = load(in.weight, i);
+    for (int i = 0; i < kParts * kGroups; ++i) weight_[i] = load(in.weight, i);
   }
-  /// After the wait for h; one barrier of the block. `pieces`: room for kResidentColumnsMax / 128.
-  __device__ __forceinline__ void run(float* pieces, uint4* to, int part_stride = kWords) const {
+  /// Call it after the wait for h; it has one barrier of the block. `squares` has room for
+  /// kResidentColumnsMax / 128 sums.
+  __device__ __forceinline__ void run(float* squares, uint4* to, int part_stride = kWords) const {
     const int lane = threadIdx.x % 32;
-    float4 h[kParts * kPieces];
+    float4 h[kParts * kGroups];
 #pragma unroll
-    for (int i = 0; i < kParts * kPieces; ++i) h[i] = load(in_.h, i);
+    for (int i = 0; i < kParts * kGroups; ++i) h[i] = load(in_.h, i);
 #pragma unroll
-    for (int i = 0; i < kParts * kPieces; ++i) {
-      const float squares = warp_sum(sum_of_squares(h[i]));
-      const int piece = slice_of(i) * kPieces + i % kPieces;
-      if (lane == 0 && piece < kResidentColumnsMax / 128) pieces[piece] = squares;
+    for (int i = 0; i < kParts * kGroups; ++i) {
+      const float sum = warp_sum(sum_of_squares(h[i]));
+      const int group = slice_of(i) * kGroups + i % kGroups;
+      if (lane == 0 && group < kResidentColumnsMax / 128) squares[group] = sum;
     }
     __syncthreads();
     float total = 0.0F;
 #pragma unroll 4
-    for (int piece = 0; piece < (in_.columns + 127) / 128; ++piece) total += pieces[piece];
+    for (int group = 0; group < (in_.columns + 127) / 128; ++group) total += squares[group];
     const float scale = rsqrtf(total / static_cast<float>(in_.columns) + in_.eps);
 #pragma unroll
-    for (int i = 0; i < kParts * kPieces; ++i) {
+    for (int i = 0; i < kParts * kGroups; ++i) {
       const uint2 pairs = normed_pairs(h[i], weight_[i], scale);
       auto* at =
-          reinterpret_cast<uint2*>(to + i / kPieces * part_stride + word_of_lane(i % kPieces));
+          reinterpret_cast<uint2*>(to + i / kGroups * part_stride + word_of_lane(i % kGroups));
       at[lane % 2] = pair_columns<kFormat>(pairs.x, pairs.y);
     }
     __syncwarp();
   }
 
  private:
-  __device__ __forceinline__ int slice_of(int i) const { return slice_ + i / kPieces * stride_; }
+  __device__ __forceinline__ int slice_of(int i) const { return slice_ + i / kGroups * stride_; }
   __device__ __forceinline__ float4 load(const float* from, int i) const {
-    const int column = slice_of(i) * kColumns + i % kPieces * 128 + 4 * (threadIdx.x % 32);
+    const int column = slice_of(i) * kColumns + i % kGroups * 128 + 4 * (threadIdx.x % 32);
     if (slice_of(i) >= slices_ || column >= in_.columns) return make_float4(0.0F, 0.0F, 0.0F, 0.0F);
     return *reinterpret_cast<const float4*>(from + column);
   }
-  /// The place of the 8 columns that this lane has half of: the unit and t of unit_column().
-  __device__ __forceinline__ static int word_of_lane(int piece) {
-    return fragment_of<kFormat>(16 * piece + static_cast<int>(threadIdx.x % 32) / 2);
+  /// Returns the place of the 8 columns of which this lane has half: the unit and t of
+  /// unit_column().
+  __device__ __forceinline__ static int word_of_lane(int group) {
+    return fragment_of<kFormat>(16 * group + static_cast<int>(threadIdx.x % 32) / 2);
   }
 
   const NormInput& in_;
   int slice_, stride_, slices_;
-  float4 weight_[kParts * kPieces];
+  float4 weight_[kParts * kGroups];
 };
 
 }  // namespace nibble::cuda

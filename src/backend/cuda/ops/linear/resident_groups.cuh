@@ -3,7 +3,7 @@
 // block takes, and how an output ends.
 #pragma once
 
-#include <algorithm>
+#include <span>
 
 #include "backend/cuda/ops/linear/convolve_output.cuh"
 #include "backend/cuda/ops/linear/resident.cuh"
@@ -25,7 +25,7 @@ struct ResidentGroup {
 __device__ __forceinline__ const LinearSegment& segment_of(const ResidentGroup& group, int tile) {
   return segment_of(group.segments, group.count, tile);
 }
-/// A block's steps are neighbours: those from its first to the next block's.
+/// A block's steps are adjacent: those from its first to the next block's.
 __device__ __forceinline__ int first_step(const ResidentGroup& group, int block) {
   const int each = group.steps / group.blocks;
   return block * each + min(block, group.steps - each * group.blocks);
@@ -41,26 +41,22 @@ __device__ __forceinline__ void load_slice_of(const ResidentGroup& group, int ti
   load_slice<kFormat>(row_of<kFormat>(w, min(low, w.rows - 1)),
                       row_of<kFormat>(w, min(low + 2, w.rows - 1)), slice, raw);
 }
-/// The factors of a slice of FP8 weights with a factor for each 128 columns.
+/// Reads the factors of a slice of FP8 weights with a factor for each 128 columns.
 __device__ __forceinline__ void block_factors(const ResidentGroup& group, int tile, int slice,
                                               float (&factors)[2]) {
   const LinearSegment& segment = segment_of(group, tile);
   const DeviceLinear& w = segment.out.weight;
-  if (w.layout != FactorLayout::block128) return;
-  const float* f =
-      w.factors + (tile - segment.tile_begin) * kRowTile / 128 * (w.cols / 128) + 2 * slice;
-  factors[0] = f[0];
-  factors[1] = f[1];
+  block_factors(w, w.factors, (tile - segment.tile_begin) * kRowTile, slice, factors);
 }
 
-/// Over at most blocks_max blocks for each group of tokens.
+/// Spreads a group over at most blocks_max blocks for each group of tokens.
 inline void spread(ResidentGroup& group, int per_step, int blocks_max) {
   group.per_step = per_step;
   group.steps = ceil_div(group.tiles, per_step);
   group.blocks = blocks_max < 1 ? 1 : blocks_max < group.steps ? blocks_max : group.steps;
 }
 
-/// A launch: those of the first output's format, and those behind them in BF16, if any.
+/// A launch has the outputs of the first one's format, and after them those in BF16, if any.
 struct ResidentPlan {
   ResidentGroup first, second;
   const uint16_t* x = nullptr;
@@ -89,11 +85,11 @@ inline ResidentPlan resident_plan(const LinearArgs& args) {
         plan.first.slices, " slices");
   return plan;
 }
-/// True if any output has a factor for each 128 columns.
-inline bool has_block_factors(const LinearArgs& args) {
-  return std::any_of(args.outputs, args.outputs + args.count, [](const LinearOutput& out) {
-    return out.weight.layout == FactorLayout::block128;
-  });
+/// The layout of factors by which a kernel is chosen: block128 if any output has that.
+inline FactorLayout layout_of(const LinearArgs& args) {
+  for (const LinearOutput& out : std::span(args.outputs, static_cast<size_t>(args.count)))
+    if (out.weight.layout == FactorLayout::block128) return FactorLayout::block128;
+  return FactorLayout::scalar;
 }
 
 /// The values that a thread needs to finish one output, loaded while the product is computed.
@@ -119,7 +115,7 @@ __device__ __forceinline__ ResidentAhead look_ahead(const LinearOutput& out, int
   to.y = y;
   return to;
 }
-/// `total`: the slices' sums, added.
+/// Writes an output; `total` is the sum over its slices.
 template <bool kConvolves>
 __device__ __forceinline__ void write_output(const ResidentAhead& to, float total,
                                              const ConvolveOutput& convolution,

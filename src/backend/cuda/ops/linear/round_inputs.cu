@@ -16,20 +16,20 @@ constexpr int kThreads = 256;
 constexpr float kE4m3Max = 448.0F;
 constexpr float kE2m1Max = 6.0F;
 
-/// To nearest even, saturated; NaN stays.
+/// Rounds to nearest even, saturated; NaN stays.
 __device__ float round_e4m3(float x) {
   const __nv_fp8_storage_t code = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
 }
 
-/// To 0, 0.5, 1, 1.5, 2, 3, 4 or 6 with a sign, to nearest even code, saturated.
+/// Rounds to 0, 0.5, 1, 1.5, 2, 3, 4 or 6 with a sign, to the nearest even code, saturated.
 __device__ float round_e2m1(float x) {
   const float size = fabsf(x);
   const float step = size < 2.0F ? 0.5F : size < 4.0F ? 1.0F : 2.0F;
   return copysignf(fminf(rintf(size / step) * step, kE2m1Max), x);
 }
 
-/// Columns of one row, wherever they lie.
+/// A Row reads and writes the columns of one row, in either order of columns.
 class Row {
  public:
   __device__ Row(const RoundInputs& a, int item)
@@ -39,7 +39,7 @@ class Row {
 
   __device__ float read(int column) const { return from_bf16(x_[place(column)]); }
   __device__ void write(int column, float value) const { out_[place(column)] = to_bf16(value); }
-  /// Bits of the largest magnitude; of NaN they are larger than those of every number.
+  /// Returns the bits of the largest magnitude; those of NaN are larger than those of every number.
   __device__ uint32_t largest(int begin, int end, int step) const {
     uint32_t bits = 0;
     for (int c = begin; c < end; c += step) bits = max(bits, __float_as_uint(fabsf(read(c))));
@@ -55,7 +55,7 @@ class Row {
   uint16_t* out_;
 };
 
-/// 16 columns under the file's G: scale = e4m3(G * amax / 6), 0 becomes 0.125.
+/// Rounds 16 columns under the file's G: scale = e4m3(G * amax / 6), where 0 becomes 0.125.
 __device__ void round_nvfp4(const Row& row, int begin, float global) {
   constexpr float kEighth = 0.125F;
   const float amax = __uint_as_float(row.largest(begin, begin + kNvfp4Group, 1));
@@ -68,7 +68,7 @@ __device__ void round_nvfp4(const Row& row, int begin, float global) {
   }
 }
 
-/// Columns begin, begin + step ... under a scale made here of their largest magnitude.
+/// Rounds columns begin, begin + step ... under a scale made here of their largest magnitude.
 __device__ void round_fp8(const Row& row, int begin, int end, int step, uint32_t largest) {
   constexpr float kF32Epsilon = 0x1p-23F;  // what a row of zeros gets, as compressed-tensors has it
   float scale = __fdiv_rn(__uint_as_float(largest), kE4m3Max);

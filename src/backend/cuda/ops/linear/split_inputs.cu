@@ -1,6 +1,6 @@
-// One block per row, or neighbouring numbers a block; formulas and shapes in split_inputs.h. From
-// compute capability 8.0 up. Bound by the bytes read and written; not measured, nothing is tuned:
-// it runs only in tests.
+// A block has one row, or adjacent numbers; formulas and shapes are in split_inputs.h. It runs from
+// compute capability 8.0 up. Bound: the bytes read and written; it was not measured and nothing is
+// tuned, because it runs only in tests.
 #include "backend/cuda/ops/linear/split_inputs.cuh"
 #include "backend/cuda/ops/linear/split_inputs.h"
 #include "backend/cuda/runtime/launch.cuh"

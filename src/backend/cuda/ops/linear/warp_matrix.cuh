@@ -9,35 +9,19 @@
 #pragma once
 
 #include "backend/cuda/ops/linear/linear_shapes.h"
+#include "backend/cuda/ptx/copy.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
+#include "backend/cuda/ptx/mma.cuh"
 #include "backend/cuda/weights/code_words.h"
 #include "backend/cuda/weights/device_weights.h"
 
 namespace nibble::cuda {
 
-/// d [16, 8] += a [16, 16] b [16, 8].
-__device__ __forceinline__ void multiply_fragment(float (&d)[4], uint32_t a0, uint32_t a1,
-                                                  uint32_t a2, uint32_t a3, uint32_t b0,
-                                                  uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/// Weights are read once: past the L1 cache, which is left to the activations.
-__device__ __forceinline__ uint4 load_weights_16(const uint8_t* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
 __device__ __forceinline__ uint32_t load_weights_2(const uint8_t* from) {
   return __ldg(reinterpret_cast<const unsigned short*>(from));
 }
 
-/// The pairs of a laid word (code_words.h) times `scale`.
+/// Multiplies the pairs of a word of reordered codes (code_words.h) by `scale`.
 __device__ __forceinline__ void widen_e2m1(uint32_t word, uint32_t scale, uint32_t (&out)[4]) {
   const E2m1Pairs pairs = e2m1_pairs(word);
 #pragma unroll
@@ -51,7 +35,24 @@ __device__ __forceinline__ uint32_t nvfp4_multiplier(uint32_t e4m3) {
   constexpr uint32_t k2p119 = 0x7B007B00U;
   return multiply_pair(multiply_pair(e4m3 * 0x00100010U, k2p119), k2p119);
 }
-/// The pairs of two laid words of E4M3 codes.
+/// Returns the multiplier of the sums of a row, with what widened codes leave out; the factors of
+/// 128 x 128 blocks are not in it. The factors of the matrix begin `begin` floats after the first.
+__device__ __forceinline__ float plain_factor(const DeviceLinear& w, int64_t begin, int row) {
+  if (w.layout == FactorLayout::row) return w.factors[begin + row];
+  if (w.layout != FactorLayout::scalar) return 1.0F;
+  return w.format == Format::nvfp4 ? w.factors[begin] * kNvfp4Unscale : w.factors[begin];
+}
+/// Reads the factors of a slice of FP8 weights in row `row`, if each 128 x 128 block has one; those
+/// of the matrix are at `f`.
+__device__ __forceinline__ void block_factors(const DeviceLinear& w, const float* f, int row,
+                                              int slice, float (&factors)[2]) {
+  if (w.layout != FactorLayout::block128) return;
+  f = f + row / 128 * (w.cols / 128) + 2 * slice;
+  factors[0] = f[0];
+  factors[1] = f[1];
+}
+
+/// Returns the pairs of two words of reordered E4M3 codes.
 __device__ __forceinline__ void widen_e4m3(uint32_t first, uint32_t second, uint32_t (&out)[4]) {
   constexpr uint32_t k2p120 = 0x7B807B80U;
 #pragma unroll
@@ -59,7 +60,7 @@ __device__ __forceinline__ void widen_e4m3(uint32_t first, uint32_t second, uint
     out[j] = multiply_pair(e4m3_pairs(j < 2 ? first : second).of[j % 2], k2p120);
 }
 
-/// The rows of a matrix that a lane reads.
+/// RowPointers has the rows of a matrix that a lane reads.
 struct RowPointers {
   const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;  // nvfp4
@@ -90,8 +91,8 @@ __device__ __forceinline__ void load_slice(const RowPointers& low, const RowPoin
       static_cast<int64_t>(slice) * value_bytes(kFormat, slice_columns(kFormat)) + 16 * t;
 #pragma unroll
   for (int i = 0; i < load_count(kFormat); ++i) {
-    raw.low[i] = load_weights_16(low.values + at + 64 * i);
-    raw.high[i] = load_weights_16(high.values + at + 64 * i);
+    raw.low[i] = load_16_once(low.values + at + 64 * i);
+    raw.high[i] = load_16_once(high.values + at + 64 * i);
   }
   if constexpr (kFormat == Format::nvfp4) {
 #pragma unroll
@@ -140,7 +141,7 @@ __device__ __forceinline__ void widen_row(const uint4* raw, int unit, uint32_t s
   }
 }
 
-/// The codes of a unit's A fragments: 8 columns of rows g and g + 8.
+/// UnitRows has the codes of a unit's A fragments: 8 columns of rows g and g + 8.
 struct UnitRows {
   uint32_t low[4], high[4];
 };
@@ -153,9 +154,9 @@ __device__ __forceinline__ void widen_unit(const RawSlice<kLoads>& raw, int unit
   widen_row<kFormat>(raw.high, unit, high_scale, rows.high);
 }
 
-/// acc[j] += rows x tokens of n-tile j over the slice. x[j]: the row of token g of n-tile j, moved
-/// to the first column of the slice. factors: scales of the two 128-column halves (fp8; 1 where
-/// there are none).
+/// Adds rows x tokens of n-tile j over the slice to acc[j]. x[j] is the row of token g of n-tile j,
+/// moved to the first column of the slice. `factors` are the scales of the two 128-column halves
+/// (fp8; 1 where there are none).
 template <Format kFormat, int kLoads, int kTiles>
 __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
                                                const uint16_t* const (&x)[kTiles],
@@ -164,7 +165,7 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
   uint32_t high_scale[2] = {};
   float part[kTiles][4];
   constexpr int kUnits = slice_columns(kFormat) / 32;
-  uint4 now[kTiles];  // x of this unit; that of the next is on its way
+  uint4 now[kTiles];  // x of this unit; that of the next is being loaded
 #pragma unroll
   for (int j = 0; j < kTiles; ++j)
     now[j] = *reinterpret_cast<const uint4*>(x[j] + unit_column<kFormat>(0));
@@ -193,8 +194,8 @@ __device__ __forceinline__ void multiply_slice(const RawSlice<kLoads>& raw,
       const uint4 b = now[j];
       now[j] = next[j];
       float(&sum)[4] = kFormat == Format::fp8 ? part[j] : acc[j];
-      multiply_fragment(sum, rows.low[0], rows.high[0], rows.low[1], rows.high[1], b.x, b.y);
-      multiply_fragment(sum, rows.low[2], rows.high[2], rows.low[3], rows.high[3], b.z, b.w);
+      mma_16x8x16(sum, rows.low[0], rows.high[0], rows.low[1], rows.high[1], b.x, b.y);
+      mma_16x8x16(sum, rows.low[2], rows.high[2], rows.low[3], rows.high[3], b.z, b.w);
     }
     if constexpr (kFormat == Format::fp8) {
       if (unit % 4 == 3)

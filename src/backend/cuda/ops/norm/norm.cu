@@ -1,5 +1,6 @@
-// The seam between two blocks: h += output of the block, x = norm(h) for the next one. One block of
-// threads per row. Bound: the bytes of y (with experts: top_k + 1 rows of y per row).
+// These kernels stand between two blocks: they add the output of one block to h and compute x =
+// norm(h) for the next one. One block of threads has one row. Bound: the bytes of y (with experts,
+// top_k + 1 rows of y for each row).
 #include "backend/cuda/ops/norm/norm.cuh"
 #include "backend/cuda/ops/norm/norm.h"
 #include "backend/cuda/ops/route/route.h"
@@ -8,7 +9,8 @@
 namespace nibble::cuda {
 namespace {
 
-/// The block's output at kWidth columns of a row, experts in the order of their rank.
+/// Computes the output of a block of the model at kWidth columns of a row; experts are added in the
+/// order of their rank.
 template <int kWidth>
 __device__ __forceinline__ void block_output(const AddNormArgs& a, int row, int column,
                                              const float* weights, float shared_weight,
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(kNormThreads)
   norm_row(h, a.hidden, w, a.eps, order, a.x + row * a.x_stride, wide, scratch);
 }
 
-/// Four BF16 columns.
+/// Loads four BF16 columns.
 __device__ __forceinline__ void load_narrow(const uint16_t* from, float (&to)[4]) {
   const uint2 v = *reinterpret_cast<const uint2*>(from);
   to[0] = low_bf16(v.x);

@@ -1,5 +1,5 @@
-// One row in the registers of one block of threads, and its RMS norm: the tail of every kernel that
-// finishes a row.
+// A block of threads has one row in its registers and computes its RMS norm; every kernel that
+// finishes a row ends so.
 #pragma once
 
 #include "backend/cuda/ops/linear/prefill_order.h"
@@ -10,7 +10,7 @@ namespace nibble::cuda {
 
 inline constexpr int kNormThreads = 512;
 
-/// Columns of a thread: groups of kWidth neighbours, kNormThreads groups apart.
+/// A thread has groups of kWidth adjacent columns, kNormThreads groups apart.
 template <int kWidth>
 struct RowPart {
   static constexpr int kGroups = kHiddenMax / kNormThreads / kWidth;
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_columns(const float (&from)[kWidth], float
   }
 }
 
-/// Columns beyond `columns` as zero.
+/// Loads the columns of a thread; those beyond `columns` are zero.
 template <int kWidth>
 __device__ __forceinline__ RowPart<kWidth> load_part(const float* from, int columns) {
   RowPart<kWidth> part = {};
@@ -57,14 +57,15 @@ __device__ __forceinline__ RowPart<kWidth> load_part(const float* from, int colu
 /// prompt arithmetic does (packed_position).
 enum class InputOrder : uint8_t { placed, packed };
 
-/// Shared memory of norm_row: the sums of neighbouring columns held by one warp.
+/// The shared memory of norm_row has the sums of the adjacent columns of one warp.
 template <int kWidth>
 struct NormScratch {
-  float pieces[kHiddenMax / 32 / kWidth];
+  float squares[kHiddenMax / 32 / kWidth];
 };
 
-/// x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless null. Squares are
-/// added up by pieces of 32 kWidth columns, the pieces in order, whatever the size of the block.
+/// Computes x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless that is
+/// null. Squares are added up in groups of 32 kWidth columns, the groups in order, whatever the
+/// size of the block.
 template <int kWidth>
 __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden,
                                          const RowPart<kWidth>& w, float eps, InputOrder order,
@@ -72,20 +73,20 @@ __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden,
   constexpr int kWarps = kNormThreads / 32;
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
-    const int piece = g * kWarps + static_cast<int>(threadIdx.x) / 32;
-    if (piece * 32 * kWidth >= hidden) continue;
+    const int group = g * kWarps + static_cast<int>(threadIdx.x) / 32;
+    if (group * 32 * kWidth >= hidden) continue;
     float squares = 0.0F;
     if (RowPart<kWidth>::column(g) < hidden)
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) squares = fmaf(h.v[g][i], h.v[g][i], squares);
     squares = warp_sum(squares);
-    if (threadIdx.x % 32 == 0) scratch.pieces[piece] = squares;
+    if (threadIdx.x % 32 == 0) scratch.squares[group] = squares;
   }
   __syncthreads();
   float total = 0.0F;
 #pragma unroll 16
-  for (int piece = 0; piece < (hidden + 32 * kWidth - 1) / (32 * kWidth); ++piece)
-    total += scratch.pieces[piece];
+  for (int group = 0; group < (hidden + 32 * kWidth - 1) / (32 * kWidth); ++group)
+    total += scratch.squares[group];
   const float scale = rsqrtf(total / static_cast<float>(hidden) + eps);
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {

@@ -11,7 +11,7 @@ namespace nibble::cuda {
 
 inline constexpr int kHiddenMax = 8192;
 
-/// The norm as the input of a product: x = bf16(norm(h)), columns in groups of 4.
+/// A product may compute its own input, x = bf16(norm(h)), if the columns are a multiple of 4.
 struct NormInput {
   const float* h = nullptr;  // [rows][columns]; null: x is there
   const float* weight = nullptr;
@@ -43,7 +43,7 @@ struct AddNormArgs {
 };
 void add_norm(const AddNormArgs& args, const Launcher& launcher);
 
-/// add_norm for prompts: the experts' results in BF16, sorted by expert.
+/// CombineNormArgs is add_norm for prompts, whose experts' results are BF16 and sorted by expert.
 struct CombineNormArgs {
   AddNormArgs base;                   // its y and shared unused
   const uint16_t* y = nullptr;        // [rows * top_k][hidden]
@@ -52,7 +52,7 @@ struct CombineNormArgs {
 };
 void combine_norm(const CombineNormArgs& args, const Launcher& launcher);
 
-/// to[i] = from[rows[i]], rows of `width` numbers.
+/// Copies to[i] = from[rows[i]], rows of `width` numbers.
 void gather_rows(const float* from, const int32_t* rows, int32_t count, int32_t width, float* to,
                  const Launcher& launcher);
 

@@ -1,4 +1,5 @@
-// The choice of experts of one row: the order of logits, and one warp that picks the first top_k.
+// One warp chooses the experts of a row: this file has the order of logits, the first top_k and
+// their weights, and sums over a block.
 #pragma once
 
 #include <utility>
@@ -8,13 +9,14 @@
 
 namespace nibble::cuda {
 
-/// Order of floats as unsigned integers. NaN is largest, so its row ends with NaN weights.
+/// Returns a key by which floats are ordered as unsigned integers. NaN is the largest, so its row
+/// ends with NaN weights.
 __device__ __forceinline__ uint32_t ordered(float x) {
   const uint32_t bits = __float_as_uint(x);
   return bits & 0x80000000U ? ~bits : bits | 0x80000000U;
 }
 
-/// The logit of a key that ordered() made.
+/// Returns the logit of a key that ordered() made.
 __device__ __forceinline__ float unordered(uint32_t key) {
   return __uint_as_float(key & 0x80000000U ? key & 0x7FFFFFFFU : ~key);
 }
@@ -107,7 +109,7 @@ __device__ __forceinline__ bool take_first(const float* logits, int experts, int
   return seen_twice == 0;
 }
 
-/// Ties go to the lower id.
+/// Ties go to the lower expert.
 template <int kPerLane>
 __device__ __forceinline__ ChosenKeys choose_by_warp(const float* logits, int experts, int top_k,
                                                      int* chosen) {
@@ -118,7 +120,7 @@ __device__ __forceinline__ ChosenKeys choose_by_warp(const float* logits, int ex
   return of;
 }
 
-/// Lane `rank`: the weight of that rank.
+/// Returns in lane `rank` the weight of that rank, in generation arithmetic.
 __device__ __forceinline__ float weigh_by_warp(const float* logits, int experts, int top_k,
                                                bool renormalize, const ChosenKeys& of) {
   const int lane = threadIdx.x % 32;
@@ -136,6 +138,31 @@ __device__ __forceinline__ float weigh_by_warp(const float* logits, int experts,
     }
   }
   return weight / total;
+}
+
+/// Returns the exclusive sums of two numbers over a block of kWarps warps, in thread order, and
+/// their totals. `scratch` has room for kWarps pairs.
+template <int kWarps>
+__device__ __forceinline__ int2 exclusive_sums(int2 value, int2* scratch, int2* total) {
+  const int lane = threadIdx.x % 32;
+  int2 inclusive = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int x = __shfl_up_sync(kAllLanes, inclusive.x, step);
+    const int y = __shfl_up_sync(kAllLanes, inclusive.y, step);
+    if (lane >= step) inclusive.x += x, inclusive.y += y;
+  }
+  if (lane == 31) scratch[threadIdx.x / 32] = inclusive;
+  __syncthreads();
+  int2 before = make_int2(0, 0);
+  int2 all = make_int2(0, 0);
+  for (int w = 0; w < kWarps; ++w) {
+    if (w == threadIdx.x / 32) before = all;
+    all.x += scratch[w].x;
+    all.y += scratch[w].y;
+  }
+  *total = all;
+  return make_int2(before.x + inclusive.x - value.x, before.y + inclusive.y - value.y);
 }
 
 }  // namespace nibble::cuda

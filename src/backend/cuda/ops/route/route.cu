@@ -1,43 +1,21 @@
-// One kernel from router logits to the rows of each expert. A warp chooses the experts of a row
-// (choose.cuh); the first block lists the experts that have rows and their assignments (in no fixed
-// order: what an expert returns for a row does not depend on its neighbours). Where clusters exist
-// (compute capability 9.0), the rows are spread over the blocks of one; else one block has all.
+// One kernel goes from router logits to the rows of each expert. A warp chooses the experts of a
+// row (choose.cuh); the first block lists the experts that have rows and their assignments, in no
+// fixed order, because what an expert returns for a row does not depend on other rows. Where
+// clusters exist (compute capability 9.0), the blocks of one share the rows; else one block has
+// all.
 #include "backend/cuda/ops/route/choose.cuh"
+#include "backend/cuda/ops/route/route_select.h"
 #include "backend/cuda/ptx/cluster.cuh"
 #include "backend/cuda/runtime/launch.cuh"
-#include "base/check.h"
+#include "backend/cuda/runtime/launch_log.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kClusterBlocks = 8;
 constexpr int kItemRows = 8;  // of one item
 static_assert(kThreads >= kRouteExpertsMax);
-
-/// Exclusive sums of two numbers over the block, in thread order; then their totals.
-__device__ int2 exclusive_sums(int2 value, int2* scratch, int2* total) {
-  const int lane = threadIdx.x % 32;
-  int2 inclusive = value;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int x = __shfl_up_sync(kAllLanes, inclusive.x, step);
-    const int y = __shfl_up_sync(kAllLanes, inclusive.y, step);
-    if (lane >= step) inclusive.x += x, inclusive.y += y;
-  }
-  if (lane == 31) scratch[threadIdx.x / 32] = inclusive;
-  __syncthreads();
-  int2 before = make_int2(0, 0);
-  int2 all = make_int2(0, 0);
-  for (int w = 0; w < kWarps; ++w) {
-    if (w == threadIdx.x / 32) before = all;
-    all.x += scratch[w].x;
-    all.y += scratch[w].y;
-  }
-  *total = all;
-  return make_int2(before.x + inclusive.x - value.x, before.y + inclusive.y - value.y);
-}
 
 /// The choices of a row by one warp, and to the first block, in choices[rank]: the expert; of
 /// padding, which takes none, kNoExpert.
@@ -59,8 +37,8 @@ __device__ __forceinline__ void choose_row(const RouteArgs& a, int row, bool rea
   a.routing.experts[row * a.top_k + lane] = expert;
 }
 
-/// The rows of each expert, by one block. counts: zeros; a thread has an expert, and every
-/// kThreads-th choice.
+/// Lists the rows of each expert; one block does it. `counts` begins as zeros; a thread has one
+/// expert and every kThreads-th choice.
 __device__ __forceinline__ void group_choices(const RouteArgs& a, uint32_t* choices, int* counts,
                                               int2* scratch) {
   constexpr int kPlaceShift = 16;  // expert below, its place among those of that expert above
@@ -74,7 +52,8 @@ __device__ __forceinline__ void group_choices(const RouteArgs& a, uint32_t* choi
   constexpr int kItem = 1 << 16;  // experts with rows below, items above
   const int items = (count + kItemRows - 1) / kItemRows;
   int2 total;
-  const int2 place = exclusive_sums(make_int2(count, items * kItem + (count > 0)), scratch, &total);
+  const int2 place =
+      exclusive_sums<kWarps>(make_int2(count, items * kItem + (count > 0)), scratch, &total);
   counts[threadIdx.x] = place.x;
   for (int i = 0; i < items; ++i)
     to.items[place.y / kItem + i] =
@@ -122,14 +101,13 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
 }  // namespace
 
 void route(const RouteArgs& args, const Launcher& launcher) {
-  CHECK(
-      args.rows <= kRouteRowsMax && args.experts <= kRouteExpertsMax && args.top_k <= kRouteTopKMax,
-      args.rows, " rows, ", args.top_k, " of ", args.experts, " experts");
+  const RoutePlan plan = select_route(args, launcher.card);
+  log_launch(launcher, plan, {});
   Launcher cluster = launcher;
-  if (launcher.card.overlaps()) cluster.cluster = min(args.rows, kClusterBlocks);
-  const auto bytes = sizeof(uint32_t) * static_cast<size_t>(args.rows) * args.top_k;
-  launch(args.experts <= 256 ? route_kernel<8> : route_kernel<kRouteExpertsMax / 32>, cluster,
-         static_cast<unsigned>(cluster.cluster), kThreads, bytes, args);
+  cluster.cluster = plan.cluster;
+  launch(plan.lane_experts == 8 ? route_kernel<8> : route_kernel<kRouteExpertsMax / 32>, cluster,
+         static_cast<unsigned>(plan.cluster), kThreads, static_cast<size_t>(plan.shared_bytes),
+         args);
 }
 
 }  // namespace nibble::cuda

@@ -1,26 +1,32 @@
-// Routing of prompt tokens to experts. The products are prefill_gemm calls with tiles; combine_norm
-// (norm.h) adds what the experts return. Deterministic: ties go to the lower expert, assignments
-// are sorted stably.
+// The routing of prompt rows to experts: softmax over the logits of a row, its top_k experts, ties
+// to the lower one, and the assignments sorted stably by expert, in tiles of 128.
+//   chosen_weight = exp(l - max) / sum of all exp, renormalized over the top_k if asked
+//   token, position = the stable order of the assignments by expert
+// The products are prefill_gemm calls with these tiles; combine_norm (norm.h) adds what the experts
+// return.
 //
 //   route_top_k -> route_sort -> prefill_gemm(swiglu, gather) -> prefill_gemm(bf16) -> combine_norm
+//
+//   Oracle: a stable sort and products in double (bench/cuda/prefill_gemm_check.cu). Bytes moved:
+//   the logits once, the assignments three times; bound by latency. Workspace: `scratch` of
+//   route_sort. Any number of rows; a row's choice and weights do not depend on the others. Outputs
+//   may not overlap inputs or each other.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "backend/cuda/ops/linear/prefill_gemm.h"
+#include "backend/cuda/ops/route/route.h"
 
 namespace nibble::cuda {
-
-inline constexpr int kExpertsMax = 1024;
-inline constexpr int kTopKMax = 32;
 
 struct RouteTopK {
   const float* logits = nullptr;  // [T, stride]
   int64_t logits_stride = 0;
   int32_t rows = 0;
-  int32_t experts = 0;  // <= kExpertsMax
-  int32_t top_k = 0;    // <= kTopKMax, <= experts
+  int32_t experts = 0;  // at most kRouteExpertsMax
+  int32_t top_k = 0;    // at most kRouteTopKMax and `experts`
   enum class Weights : uint8_t { softmax, renormalized } weights = Weights::renormalized;
   int32_t* chosen = nullptr;       // [T, top_k], best first
   float* chosen_weight = nullptr;  // [T, top_k]

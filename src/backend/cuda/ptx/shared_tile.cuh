@@ -2,16 +2,20 @@
 // the attention prefill share.
 #pragma once
 
-#include "backend/cuda/ptx/prefill_ptx.cuh"
+#include "backend/cuda/ptx/cluster.cuh"
+#include "backend/cuda/ptx/copy.cuh"
+#include "backend/cuda/ptx/mma.cuh"
+#include "backend/cuda/ptx/tile_bytes.h"
 
 namespace nibble::cuda {
 
-inline constexpr int kTileLines = 64;
-
-/// A [64, columns] BF16 tile in shared memory: panels of 64 columns, 128-byte swizzled rows.
-__host__ __device__ constexpr int tile_bytes(int columns) {
-  return (columns + 63) / 64 * kTileLines * 128;
+/// Lines of 128 bytes in shared memory, eight of them a swizzle atom: 16-byte chunk c of row r lies
+/// at chunk c ^ (r & 7). This is wgmma's 128-byte swizzle and free of conflicts for ldmatrix.
+__device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
+  return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
 }
+
+/// Returns the byte at which 16-byte chunk `chunk` of row `row` begins in a tile of tile_bytes.h.
 __device__ __forceinline__ uint32_t tile_offset(int row, int chunk) {
   return static_cast<uint32_t>((chunk >> 3) * kTileLines * 128) + swizzled_offset(row, chunk & 7);
 }
@@ -62,25 +66,25 @@ __device__ __forceinline__ void copy_image(uint32_t to, const void* from) {
       copy_async_16(to + i, at + i, 16);
 }
 
-/// Left operand [16, 16]: rows row0.., columns column0.. of a tile.
+/// Loads the left operand [16, 16] that has rows row0.. and columns column0.. of a tile.
 __device__ __forceinline__ void load_left(uint32_t (&a)[4], uint32_t tile, int row0, int column0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   load_matrix_4(a, tile + tile_offset(row0 + (lane & 15), (column0 >> 3) + (lane >> 4)));
 }
-/// Left operand [16, 16] = tile^T: rows of the operand are columns of the tile.
+/// Loads the left operand [16, 16] = tile^T: the rows of the operand are columns of the tile.
 __device__ __forceinline__ void load_left_transposed(uint32_t (&a)[4], uint32_t tile, int row0,
                                                      int column0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int tile_row = column0 + (lane & 7) + (lane >> 4 << 3);
   load_matrix_4_transposed(a, tile + tile_offset(tile_row, (row0 >> 3) + (lane >> 3 & 1)));
 }
-/// Right operand [16 (k), 16 (n)] = tile^T: n counts rows of the tile, k its columns.
+/// Loads the right operand [16 (k), 16 (n)] = tile^T: n counts rows of the tile, k its columns.
 __device__ __forceinline__ void load_right_rows(uint32_t (&b)[4], uint32_t tile, int k0, int n0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int row = n0 + (lane & 7) + (lane >> 4 << 3);
   load_matrix_4(b, tile + tile_offset(row, (k0 >> 3) + (lane >> 3 & 1)));
 }
-/// Right operand [16 (k), 16 (n)]: k counts rows of the tile, n its columns.
+/// Loads the right operand [16 (k), 16 (n)]: k counts rows of the tile, n its columns.
 __device__ __forceinline__ void load_right(uint32_t (&b)[4], uint32_t tile, int k0, int n0) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
   load_matrix_4_transposed(b, tile + tile_offset(k0 + (lane & 15), (n0 >> 3) + (lane >> 4)));

@@ -1,0 +1,42 @@
+// The conditions under which each kernel of the prompt GEMM runs.
+#include "backend/cuda/ops/linear/prefill_gemm_select.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "backend/cuda/ops/linear/linear_select.h"
+#include "base/concat.h"
+
+namespace nibble::cuda {
+
+PrefillGemmPlan select_prefill_gemm(const PrefillGemm& gemm, const Architecture& card) {
+  using Matrix = PrefillGemmPlan::Matrix;
+  const DeviceLinear& w = gemm.weight;
+  const Matrix matrix = card.has_wgmma() ? Matrix::wgmma : Matrix::mma_sync;
+  const int32_t tile_rows = gemm.output == GemmOutput::swiglu ? kTileRows / 2 : kTileRows;
+  const int64_t tiles = int64_t{ceil_div(gemm.rows, kTileTokens)} * ceil_div(w.rows, tile_rows);
+  const bool blocks = w.format == Format::fp8 && w.layout == FactorLayout::block128;
+  PrefillGemmPlan plan{
+      .matrix = matrix,
+      .format = w.format,
+      .factors = blocks ? PrefillGemmPlan::Factors::blocks : PrefillGemmPlan::Factors::whole,
+      .output = gemm.output,
+      .stages = gemm_stages(w.format, matrix),
+      .threads = matrix == Matrix::wgmma ? 512 : 256,
+      .shared_bytes = gemm_shared_bytes(w.format, matrix),
+      .blocks = card.multiprocessors};
+  // How many tiles experts have is known on the device alone.
+  if (gemm.tiles == nullptr)
+    plan.blocks = static_cast<int32_t>(std::min<int64_t>(plan.blocks, tiles));
+  return plan;
+}
+
+std::string PrefillGemmPlan::text() const {
+  constexpr std::string_view kOutputs[] = {"bf16", "f32", "swiglu"};
+  return concat(matrix == Matrix::wgmma ? "wgmma " : "mma.sync ", format_name(format),
+                factors == Factors::blocks ? " in blocks" : "", " to ",
+                kOutputs[static_cast<int>(output)], ", tiles of 256 x 128, ", blocks, " blocks, ",
+                threads / 32, " warps, ", stages, " stages, ", shared_bytes, " bytes shared");
+}
+
+}  // namespace nibble::cuda
