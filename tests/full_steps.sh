@@ -47,7 +47,7 @@ step "chart and manifests" build/venv-deploy/bin/python tests/deploy/chart_test.
   --nibble build/release/src/cli/nibble
 step "alerts and dashboard" build/venv-deploy/bin/python tests/deploy/monitoring_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model
-step "the image" tests/deploy/image_test.sh build/venv-deploy/bin/hadolint build/release
+step "the image, from source" tests/deploy/image_test.sh build/venv-deploy/bin/hadolint
 step "NVFP4 Pebble within 2 points of BF16" tests/accuracy_test.sh build/release/src/cli/nibble
 step "quantize goes on after 200 kills" "$python" tests/cli/crash_test.py \
   --nibble build/release/src/cli/nibble --model pebble/model --kills 200

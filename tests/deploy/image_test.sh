@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# image_test.sh HADOLINT BUILD_FOLDER: lints both Dockerfiles, builds the second stage of
-# deploy/docker/Dockerfile by buildah without a registry, on a base that debootstrap made and that has the
-# official name, and starts the image as its own user on a read-only root: it answers, and its health check
-# says so. The first stage compiles for a quarter of an hour what BUILD_FOLDER has already; what it would
-# install comes from there. The image with CUDA is linted alone. Needs root, buildah and debootstrap.
+# image_test.sh HADOLINT [BUILD_FOLDER]: lints both Dockerfiles, builds deploy/docker/Dockerfile by buildah
+# without a registry, on a base that debootstrap made and that has the official name, and starts the image
+# as its own user on a read-only root: it answers, and its health check says so. The first stage installs
+# its packages and compiles the program from source; with BUILD_FOLDER it is left out, and what it would
+# install comes from there, which is for work on the second stage. The image with CUDA is linted alone.
+# Needs root, buildah, debootstrap and the network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 "$1" deploy/docker/Dockerfile deploy/docker/Dockerfile.cuda
@@ -30,14 +31,32 @@ printf 'FROM scratch\nCOPY . /\nCMD ["bash"]\n' >"$work/Base"
 image bud --signature-policy "$work/policy.json" --isolation chroot -t docker.io/library/debian:12-slim -f "$work/Base" "$work/base" >"$work/log" 2>&1 ||
   { tail -n 40 "$work/log"; fail "the base was not imported"; }
 
-cmake --install "$2" --prefix "$work/source/nibble" --strip >/dev/null
-# The text from the last FROM on, with the folder of the context in place of the other stage.
-awk '/^FROM/ {text = ""} {text = text $0 "\n"} END {printf "%s", text}' deploy/docker/Dockerfile |
-  sed 's|^COPY --from=build /opt/nibble |COPY nibble |' >"$work/Dockerfile"
-grep -q '^COPY nibble /opt/nibble$' "$work/Dockerfile" || fail "the second stage copies something else"
-image bud --signature-policy "$work/policy.json" --isolation chroot --pull=never --format docker -t nibble \
-  -f "$work/Dockerfile" "$work/source" >"$work/log" 2>&1 ||
-  { tail -n 40 "$work/log"; fail "the image was not built"; }
+build() {  # its arguments are the last of buildah's
+  image bud --signature-policy "$work/policy.json" --isolation chroot --pull=never --format docker -t nibble "$@" >"$work/log" 2>&1 ||
+    { tail -n 40 "$work/log"; fail "the image was not built"; }
+}
+# What ccache has of another build here, by the same compiler, the first stage need not compile again.
+volumes=()
+if command -v ccache >/dev/null; then
+  printf 'cache_dir = /ccache\nbase_dir = /\nhash_dir = false\n' >"$work/ccache.conf"
+  volumes=(-v "$work/ccache.conf:/etc/ccache.conf:ro" -v "$(ccache --get-config cache_dir):/ccache")
+  for file in "$(command -v ccache)" $(ldd "$(command -v ccache)" | awk '/hiredis/ {print $3}'); do
+    volumes+=(-v "$file:$file:ro")
+  done
+fi
+if [ $# -lt 2 ]; then
+  # Nothing that a build here has left may be used: the files of the repository alone.
+  git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$work/source"
+  build "${volumes[@]}" -f "$work/source/deploy/docker/Dockerfile" "$work/source"
+  echo "both stages are built from source"
+else
+  cmake --install "$2" --prefix "$work/source/nibble" --strip >/dev/null
+  # The text from the last FROM on, with the folder of the context in place of the other stage.
+  awk '/^FROM/ {text = ""} {text = text $0 "\n"} END {printf "%s", text}' deploy/docker/Dockerfile |
+    sed 's|^COPY --from=build /opt/nibble |COPY nibble |' >"$work/Dockerfile"
+  grep -q '^COPY nibble /opt/nibble$' "$work/Dockerfile" || fail "the second stage copies something else"
+  build -f "$work/Dockerfile" "$work/source"
+fi
 
 fact() { image inspect --type image --format "{{$1}}" nibble; }
 user=$(fact .Docker.Config.User)
