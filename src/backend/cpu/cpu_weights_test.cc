@@ -28,6 +28,7 @@ class CpuWeightsOf : public testing::TestWithParam<WeightLayout> {
     write_synthetic_checkpoint(json, folder_, {.layout = GetParam(), .seed = kSeed}).value();
     checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(folder_).value());
     config_ = ModelConfig::parse(checkpoint_->config()).value();
+    config_.draft_layers = config_.mtp_layers;
   }
   ~CpuWeightsOf() override { std::filesystem::remove_all(folder_); }
 
