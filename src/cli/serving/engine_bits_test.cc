@@ -97,6 +97,7 @@ struct Case {
   int preempt_step = -1;  // all that run are swapped out before this step
   int threads = 2;
   std::shared_ptr<Drafter> drafter = nullptr;
+  int32_t model_drafts = 0;
   StateCache state = StateCache::f32;
   KvCache kv = KvCache::automatic;
   Requests requests = make_requests;
@@ -113,7 +114,8 @@ LoadedModel load(const Case& what, const char* backend) {
   auto model =
       load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
                   .backend = backend,
-                  .options = {.kv_cache = what.kv, .state = what.state, .threads = what.threads}});
+                  .options = {.kv_cache = what.kv, .state = what.state, .threads = what.threads},
+                  .draft_layer = what.model_drafts > 0 ? DraftLayer::wanted : DraftLayer::unused});
   CHECK(model.ok(), model.error().message);
   return std::move(model).value();
 }
@@ -153,19 +155,24 @@ class EngineBits : public testing::TestWithParam<const char*> {
 
 Outcome EngineBits::run(const Case& what) {
   LoadedModel model = load(what, GetParam());
-  const EngineSettings settings{.pools = {.pages = what.pages,
-                                          .state_slots = what.sequences_max + what.snapshots,
-                                          .rows_max = 512 + what.sequences_max,
-                                          .host_pages = what.host_pages,
-                                          .host_slots = what.host_slots,
-                                          .replay_rows = what.drafter ? 4 : 0},
-                                .sequences_max = what.sequences_max,
-                                .context_max = what.context_max,
-                                .cache = what.cache,
-                                .chunk_tokens_max = what.chunk,
-                                .step_ms = 1e6,  // the chunk alone cuts
-                                .drafter = what.drafter,
-                                .integrity = IntegrityChecks::every_step};
+  EngineSettings settings{.pools = {.pages = what.pages,
+                                    .state_slots = what.sequences_max + what.snapshots,
+                                    .rows_max = 512 + what.sequences_max,
+                                    .host_pages = what.host_pages,
+                                    .host_slots = what.host_slots,
+                                    .replay_rows = what.drafter            ? 4
+                                                   : what.model_drafts > 0 ? what.model_drafts + 1
+                                                                           : 0},
+                          .sequences_max = what.sequences_max,
+                          .context_max = what.context_max,
+                          .cache = what.cache,
+                          .chunk_tokens_max = what.chunk,
+                          .step_ms = 1e6,  // the chunk alone cuts
+                          .drafter = what.drafter,
+                          .model_drafts = what.model_drafts,
+                          .integrity = IntegrityChecks::every_step};
+  // Costs stay those assumed, with which drafts pay, however loaded the machine is.
+  if (what.model_drafts > 0) settings.clock_ms = [] { return 1.0; };
   CHECK(model.backend->reserve(settings.pools).ok());
   const int32_t vocab = model.config.vocab_rows;
   EngineCore core(*model.backend, model.config, Sampler(vocab, Sampler::all_sampleable(vocab)),
@@ -354,6 +361,69 @@ TEST_P(EngineBits, WithDraftsRightAndWrong) {
                       .drafter = drafter})
                      .answers,
                  3);
+}
+
+/// Half of the requests penalise, so that drafts are refused that the layer was sure of.
+std::vector<SequenceRequest> make_penalised(int count, int32_t vocab_rows) {
+  std::vector<SequenceRequest> made = make_requests(count, vocab_rows);
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i].max_tokens = 80;  // to the next page and on
+    if (i % 2 == 0) continue;
+    made[i].sampling.presence_penalty = 1.5;
+    made[i].sampling.repetition_penalty = 1.3;
+    made[i].min_tokens = 20;
+    made[i].sampling.logit_bias = {{7, 2.0}, {9, -100.0}};
+  }
+  return made;
+}
+
+/// Drafts of the MTP layer change nothing, for each number of them.
+TEST_P(EngineBits, WithDraftsOfTheModel) {
+  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
+  for (int32_t drafts = 1; drafts <= 5; ++drafts) {
+    SCOPED_TRACE(drafts);
+    expect_alone(run({.count = 9, .arrive = 1, .model_drafts = drafts}).answers, 9);
+  }
+  const Outcome drafted = run({.count = 6, .model_drafts = 3, .requests = make_penalised});
+  expect_same(drafted.answers, 6, alone(6, make_penalised));
+  EXPECT_GT(drafted.engine.drafts_right, 20);
+  EXPECT_GT(drafted.engine.drafted, drafted.engine.drafts_right);
+}
+
+TEST_P(EngineBits, WithDraftsOfTheModelFromWhateverTheCacheHolds) {
+  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
+  const Outcome warm = run({.rounds = 2, .model_drafts = 3});
+  expect_alone(warm.answers, 6);
+  EXPECT_GE(warm.cache.hits, 5);
+  const Outcome restored = run({.count = 9,
+                                .sequences_max = 2,
+                                .pages = 4,
+                                .snapshots = 2,
+                                .host_pages = 64,
+                                .host_slots = 24,
+                                .rounds = 2,
+                                .model_drafts = 2});
+  expect_alone(restored.answers, 9);
+  EXPECT_GT(restored.cache.states_loaded, 0);
+  const Outcome choices =
+      run({.count = 9, .sequences_max = 5, .model_drafts = 4, .requests = make_choices});
+  expect_same(choices.answers, 9, alone(9, make_choices));
+}
+
+TEST_P(EngineBits, WithDraftsOfTheModelPreemptedAtEveryStep) {
+  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
+  for (int step = 1; step < kTokens + 3; ++step)
+    for (const int host_pages : {64, 0}) {  // swapped, and computed again
+      SCOPED_TRACE(step);
+      expect_alone(run({.count = 3,
+                        .chunk = 64,
+                        .host_pages = host_pages,
+                        .host_slots = 8,
+                        .preempt_step = step,
+                        .model_drafts = 3})
+                       .answers,
+                   3);
+    }
 }
 
 TEST_P(EngineBits, PreemptedAtEveryStep) {

@@ -150,6 +150,37 @@ void count_weights(int64_t stored, LoadedModel& model) {
   model.table_bytes = held ? held->tables : 0;
 }
 
+/// True if the MTP layer is to be loaded; a line for people where it is wanted in vain. Errors:
+/// unsupported, for a card.
+Result<bool> loads_draft_layer(const ModelRequest& request, const std::string& backend,
+                               const ModelConfig& config, std::string& notice) {
+  if (request.draft_layer == DraftLayer::unused) return false;
+  if (backend == "cuda")
+    return make_error(ErrorCode::unsupported,
+                      {.what = "--speculative-config with the method mtp",
+                       .expected = "--backend cpu or reference",
+                       .found = "the cuda backend, which does not draft yet",
+                       .advice = "leave the flag out"});
+  if (config.mtp_layers == 0)
+    notice += "the checkpoint has no MTP layer: answers are made without drafts\n";
+  return config.mtp_layers > 0;
+}
+
+/// A layer that cannot be bound or loaded costs its drafts, not the start.
+std::string without_drafts(const Error& error) {
+  return concat("answers are made without drafts of the MTP layer: ", error.message, "\n");
+}
+
+/// Binds and loads the weights of an open checkpoint, with the MTP layer if `model.config` says so.
+Result<void> load_weights(const ModelRequest& request, const std::string& backend,
+                          LoadedModel& model) {
+  Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
+  const auto source = request.reader ? request.reader(*model.checkpoint) : nullptr;
+  if (source) weights = weights.over(*source);
+  model.backend = TRY(make_backend(backend, weights, model.config, request.options));
+  return {};
+}
+
 /// The weight formats that a config.json declares, or those of a layout by its name.
 Result<FormatOf> dummy_formats(const Json& config, const std::string& layout) {
   if (!layout.empty()) return formats_of(TRY(parse_weight_layout(layout)));
@@ -166,6 +197,8 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   model.config = TRY(parse_config(config, request.rope));
   model.notice = rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
+  if (TRY(loads_draft_layer(request, backend, model.config, model.notice)))
+    model.config.draft_layers = 1;
   if (backend == "cuda") {
     model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
     count_weights(0, model);
@@ -184,6 +217,13 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
 
 bool is_text_tensor(std::string_view name) {
   return name.find("visual.") == std::string_view::npos && !name.starts_with("mtp.");
+}
+
+int64_t mtp_bytes(const Checkpoint& checkpoint) {
+  int64_t bytes = 0;
+  for (const TensorEntry& entry : checkpoint.entries())
+    if (entry.name.starts_with("mtp.")) bytes += entry.bytes;
+  return bytes;
 }
 
 int64_t text_weight_bytes(const Checkpoint& checkpoint) {
@@ -209,11 +249,15 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   }
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
-  Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
-  const auto source = request.reader ? request.reader(*model.checkpoint) : nullptr;
-  if (source) weights = weights.over(*source);
-  model.backend = TRY(make_backend(backend, weights, model.config, request.options));
-  count_weights(text_weight_bytes(*model.checkpoint), model);
+  if (TRY(loads_draft_layer(request, backend, model.config, model.notice))) {
+    model.config.draft_layers = 1;
+    const Result<void> loaded = load_weights(request, backend, model);
+    if (!loaded.ok()) model.config.draft_layers = 0, model.notice += without_drafts(loaded.error());
+  }
+  if (!model.backend) TRY(load_weights(request, backend, model));
+  const bool drafts = model.config.draft_layers > 0;
+  count_weights(text_weight_bytes(*model.checkpoint) + (drafts ? mtp_bytes(*model.checkpoint) : 0),
+                model);
   return model;
 }
 

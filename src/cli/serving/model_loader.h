@@ -22,6 +22,10 @@ namespace nibble {
 /// the weights alone.
 enum class ModelUse : uint8_t { serving, judging };
 
+/// The MTP layer of a checkpoint. wanted: loaded if it is there and sound; else LoadedModel::notice
+/// says why the model drafts nothing.
+enum class DraftLayer : uint8_t { unused, wanted };
+
 struct ModelRequest {
   std::filesystem::path folder;
   std::string backend;  // "auto", "cuda", "cpu" or "reference"
@@ -32,6 +36,7 @@ struct ModelRequest {
   BackendOptions options;
   bool direct_io = false;
   ModelUse use = ModelUse::serving;
+  DraftLayer draft_layer = DraftLayer::unused;
   /// Makes the source of tensors that the weights are read from; empty: the checkpoint itself.
   std::function<std::unique_ptr<TensorSource>(const Checkpoint&)> reader = {};
 };
@@ -105,6 +110,8 @@ Result<StateCache> parse_state(const Arguments& arguments, std::string_view name
 bool is_text_tensor(std::string_view name);
 /// Bytes of these tensors, as stored.
 int64_t text_weight_bytes(const Checkpoint& checkpoint);
+/// Bytes of the MTP layer, as stored.
+int64_t mtp_bytes(const Checkpoint& checkpoint);
 
 /// Errors: those of the checkpoint, the config, the binding and the backend.
 Result<LoadedModel> load_model(const ModelRequest& request);
