@@ -109,6 +109,7 @@ Result<int> plan_one(const Arguments& arguments, const PlanModel& model, const P
   const PlannedRun run = TRY(made);
   PlanReport report = report_of(model);
   report.weights = place.card ? model.on_card : model.on_cpu;
+  if (!place.card && model.config_on_cpu.draft_layers > 0) report.others.mtp_bytes = 0;  // loaded
   report.unread_bytes = model.unread_bytes;
   report.card = place.card;
   report.context_bytes = run.context_bytes;
