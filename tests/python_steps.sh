@@ -16,6 +16,8 @@ beside "bad input at the command line" "$python" tests/cli/bad_input_test.py \
   --nibble "$nibble" --model pebble/model
 beside "a real client of the server" "$python" tests/serve/serve_test.py \
   --nibble "$nibble" --model pebble/model
+beside "drafts of the MTP layer change nothing" "$python" tests/serve/drafts_test.py \
+  --nibble "$nibble" --model pebble/model
 beside "published command lines of vLLM" "$python" tests/serve/published_lines_test.py \
   --nibble "$nibble" --model pebble/model
 beside "clients of the other APIs" "$python" tests/serve/other_apis_test.py \

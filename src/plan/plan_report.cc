@@ -59,7 +59,9 @@ std::string not_loaded_text(const PlanReport& report) {
                    " in the file; images are ", kNotServed, "\n");
   if (report.others.mtp_bytes > 0)
     text += concat("  not loaded: MTP head, ", plan_megabytes(report.others.mtp_bytes),
-                   " in the file; drafts of it are ", kNotServed, "\n");
+                   " in the file; ",
+                   report.card ? concat("drafts of it are ", kNotServed, "\n")
+                               : "--speculative-config loads it\n");
   return text;
 }
 

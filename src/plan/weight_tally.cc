@@ -156,14 +156,20 @@ void Tally::model(const SyntheticWeights& weights) {
   if (weights.head.values != weights.embedding.values) linear(WeightKind::head, weights.head);
   vector(WeightKind::norms, weights.final_norm);
   for (const LayerSources& sources : weights.layers) layer(sources);
+  if (!weights.mtp) return;
+  const MtpSources& mtp = *weights.mtp;
+  for (const VectorSource* norm : {&mtp.embedding_norm, &mtp.hidden_norm, &mtp.norm})
+    vector(WeightKind::norms, *norm);
+  linear(WeightKind::mtp, mtp.joined);
+  layer(mtp.layer);
 }
 
 }  // namespace
 
 std::string_view weight_kind_name(WeightKind kind) {
-  constexpr std::array<std::string_view, 9> kNames = {"experts", "shared expert", "dense MLP",
-                                                      "router",  "attention",     "delta net",
-                                                      "norms",   "embedding",     "head"};
+  constexpr std::array<std::string_view, 10> kNames = {
+      "experts",   "shared expert", "dense MLP", "router", "attention",
+      "delta net", "norms",         "embedding", "head",   "MTP"};
   return kNames[static_cast<size_t>(kind)];
 }
 

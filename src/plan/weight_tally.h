@@ -26,6 +26,7 @@ enum class WeightKind : uint8_t {
   norms,
   embedding,
   head,
+  mtp,  // what joins the inputs of the layer that drafts; its own linears count as those of a layer
 };
 /// "experts", "shared expert", ...: for tables.
 std::string_view weight_kind_name(WeightKind kind);

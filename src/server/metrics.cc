@@ -107,6 +107,22 @@ double share(const EngineStats::Pool& pool) {
   return pool.total > 0 ? static_cast<double>(pool.used) / static_cast<double>(pool.total) : 0.0;
 }
 
+void add_speculation(const EngineCounters& engine, Exposition& out) {
+  using Also = Exposition::Also;
+  out.counter(Also::vllm, "spec_decode_num_drafts_total", "Passes of a sequence with drafts.",
+              engine.draft_rounds);
+  out.counter(Also::vllm, "spec_decode_num_draft_tokens_total", "Drafted tokens computed.",
+              engine.drafted);
+  out.counter(Also::vllm, "spec_decode_num_accepted_tokens_total", "Of those, right ones.",
+              engine.drafts_right);
+  std::vector<Exposition::Sample> by_place;
+  for (size_t place = 0; place < engine.right_at.size(); ++place)
+    by_place.emplace_back(concat("position=\"", place, "\""),
+                          static_cast<double>(engine.right_at[place]));
+  out.rows(Also::vllm, "spec_decode_num_accepted_tokens_per_pos_total", "counter",
+           "Right ones by their place in a round, from 0.", by_place);
+}
+
 }  // namespace
 
 void Histogram::add(double value, int64_t times) {
@@ -200,10 +216,7 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model) con
   out.counter(Also::vllm, "prefix_cache_hits_total", "Prompt tokens found.", cached_tokens_);
   out.counter(Also::vllm, "num_preemptions_total", "Sequences swapped out or started again.",
               engine.engine.swaps_out + engine.engine.recomputes);
-  out.counter(Also::vllm, "spec_decode_num_draft_tokens_total", "Drafted tokens computed.",
-              engine.engine.drafted);
-  out.counter(Also::vllm, "spec_decode_num_accepted_tokens_total", "Of those, right ones.",
-              engine.engine.drafts_right);
+  add_speculation(engine.engine, out);
   out.counter(Also::nobody, "passes_total", "Forward passes.", engine.engine.passes);
   out.counter(Also::nobody, "not_finite_total", "Sequences ended by NaN or infinity.",
               engine.engine.not_finite);

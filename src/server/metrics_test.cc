@@ -40,6 +40,8 @@ TEST(Metrics, TimesTokensFromSubmission) {
   EngineStats engine;
   engine.decode = 2;
   engine.pages = {.used = 1, .total = 4};
+  engine.engine.draft_rounds = 6;
+  engine.engine.right_at[1] = 3;
   const std::string text = metrics.text(engine, "a b");
   for (const char* line :
        {"vllm:num_requests_running{model_name=\"a b\"} 2\n",
@@ -49,6 +51,8 @@ TEST(Metrics, TimesTokensFromSubmission) {
         "vllm:inter_token_latency_seconds_count{model_name=\"a b\"} 2\n",
         "vllm:inter_token_latency_seconds_sum{model_name=\"a b\"} 0.2\n",
         "vllm:prompt_tokens_total{model_name=\"a b\"} 10\n",
+        "vllm:spec_decode_num_drafts_total{model_name=\"a b\"} 6\n",
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name=\"a b\",position=\"1\"} 3\n",
         "vllm:prefix_cache_hits_total{model_name=\"a b\"} 4\n", "finished_reason=\"length\"} 1\n",
         "status=\"400\"} 1\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;

@@ -63,11 +63,11 @@ class Table:
         command = [self.nibble, "serve", self.work / "none", "--zebra", "z", "--max-num-seqs", "0",
                    "--tensor-parallel-size", "2", "--kv-cache-dtype", "turboquant_4bit_nc",
                    "--log-format", "xml", "--max-tools", "-1", "--speculative-config",
-                   '{"method":"mtp"}', "--activations", "int3", "--port"]
+                   '{"method":"mtp","draft_model":"x"}', "--activations", "int3", "--port"]
         told = subprocess.run(command, capture_output=True, text=True, timeout=120)
         lines = told.stderr.splitlines()
         pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "4 bits", "--log-format",
-                  "--max-tools", "mtp", "--activations", "--port: expected a value N"]
+                  "--max-tools", "draft_model", "--activations", "--port: expected a value N"]
         fine = (told.returncode == 2 and len(lines) == len(pieces)
                 and all(line.startswith("nibble serve: ") for line in lines)
                 and all(sum(piece in line for line in lines) == 1 for piece in pieces))

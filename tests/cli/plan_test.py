@@ -69,7 +69,9 @@ class Checks(PlanRunner):
     def test_the_same_bytes_as_a_dry_run(self):
         for flags in ([], ["--kv-cache-dtype", "fp8", "--max-num-seqs", "4"],
                       ["--no-enable-prefix-caching", "--max-num-batched-tokens", "1024"],
-                      ["--speculative-config", '{"method": "ngram"}', "--state-dtype", "bf16"]):
+                      ["--speculative-config", '{"method": "ngram"}', "--state-dtype", "bf16"],
+                      ["--speculative-config", '{"method": "mtp"}', "--kv-cache-dtype", "bf16"],
+                      ["--speculative-config", '{"method": "mtp"}', "--no-speculation"]):
             words = [self.model, "--backend", "cpu", *FIXED, *flags]
             served = served_lines(self.run("serve", *words, "--dry-run").stdout)
             planned = served_lines(self.run("plan", *words).stdout)
@@ -86,7 +88,9 @@ class Checks(PlanRunner):
         cases += [("its own", flags) for flags in (
             ["--kv-cache-dtype", "fp8", "--max-num-seqs", "4", "--prefix-snapshots", "9"],
             ["--kv-cache-dtype", "bf16", "--activations", "f32", "--max-num-batched-tokens", "80"],
-            ["--speculative-config", '{"method": "ngram"}', "--activations", "bf16"])]
+            ["--speculative-config", '{"method": "ngram"}', "--activations", "bf16"],
+            ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 5}'])]
+        cases += [("mixed", ["--speculative-config", '{"method": "mtp"}'])]
         for name, flags in cases:
             words = ["--backend", "cpu", *FIXED, *flags]
             planned = self.run("plan", recipes[name], *words).stdout

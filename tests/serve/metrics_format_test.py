@@ -17,7 +17,11 @@ VLLM = {
     "vllm:kv_cache_usage_perc": "gauge", "vllm:prompt_tokens": "counter",
     "vllm:generation_tokens": "counter", "vllm:request_success": "counter",
     "vllm:prefix_cache_queries": "counter", "vllm:prefix_cache_hits": "counter",
-    "vllm:num_preemptions": "counter", "vllm:time_to_first_token_seconds": "histogram",
+    "vllm:num_preemptions": "counter", "vllm:spec_decode_num_drafts": "counter",
+    "vllm:spec_decode_num_draft_tokens": "counter",
+    "vllm:spec_decode_num_accepted_tokens": "counter",
+    "vllm:spec_decode_num_accepted_tokens_per_pos": "counter",
+    "vllm:time_to_first_token_seconds": "histogram",
     "vllm:inter_token_latency_seconds": "histogram",
     "vllm:e2e_request_latency_seconds": "histogram",
 }

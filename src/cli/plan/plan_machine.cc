@@ -31,7 +31,7 @@ int64_t page_bytes(const ModelConfig& config, const KvPlan& kv, const BackendOpt
   const int64_t line = kv.line_bits > 0
                            ? a.head_dim * kv.line_bits / 8 + kv.line_bytes
                            : kv_line_bytes(kv_format_of(options.kv_cache, usual), a.head_dim);
-  return int64_t{config.count(LayerKind::attention)} * 2 * a.kv_heads * kPageTokens * line;
+  return int64_t{config.kv_layers()} * 2 * a.kv_heads * kPageTokens * line;
 }
 
 /// A slot on a card: states, then the inputs of the convolution, in whole 256 bytes.
@@ -70,18 +70,19 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
 
 ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOptions& options) {
   constexpr auto kFloat = int64_t{sizeof(float)};
-  const bool turns = model.config.count(LayerKind::attention) > 0;
-  const int64_t tables = turns ? cpu::table_bytes(make_rope_table(model.config.attention.rope)) : 0;
-  return {.config = model.config,
+  const ModelConfig& config = model.config_on_cpu;
+  const bool turns = config.kv_layers() > 0;
+  const int64_t tables = turns ? cpu::table_bytes(make_rope_table(config.attention.rope)) : 0;
+  return {.config = config,
           .weight_bytes = total_bytes(model.on_cpu),
           .table_bytes = tables,
-          .page_bytes = page_bytes(model.config, kv, options, KvFormat::f32),
-          .slot_bytes = cpu::Pools::state_floats(model.config) * kFloat,
-          .replay_row_bytes = cpu::Pools::saved_row_floats(model.config) * kFloat,
+          .page_bytes = page_bytes(config, kv, options, KvFormat::f32),
+          .slot_bytes = cpu::Pools::state_floats(config) * kFloat,
+          .replay_row_bytes = cpu::Pools::saved_row_floats(config) * kFloat,
           .card = {},
           .workspace_bytes =
-              [&model, mode = options.activations](const PoolSizes& sizes) {
-                return cpu::pass_memory_bytes(model.config, sizes, mode);
+              [&config, mode = options.activations](const PoolSizes& sizes) {
+                return cpu::pass_memory_bytes(config, sizes, mode);
               },
           .recorded_bytes = {},
           .driver_growth = {}};

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/plan/plan_sizes.h"
 #include "cli/serving/model_loader.h"
+#include "cli/serving/speculation.h"
 #include "model/config/rope_override.h"
 #include "quantize/recipe/quant_plan.h"
 
@@ -94,12 +95,31 @@ int64_t text_bytes_of(const QuantPlan& plan) {
   return bytes;
 }
 
+/// Tallies what a CPU holds: the MTP layer too, if it is asked for and there.
+void tally_cpu(const ModelRequest& request, const std::optional<MtpSources>& mtp,
+               const Checkpoint* checkpoint, PlanModel& model) {
+  model.config_on_cpu = model.config;
+  SyntheticWeights all = model.weights;
+  if (request.draft_layer == DraftLayer::wanted && mtp) {
+    model.config_on_cpu.draft_layers = 1;
+    all.mtp = mtp;
+  }
+  model.on_cpu = tally_in_file(all, sizes_on_cpu(all, checkpoint));
+}
+
+/// The MTP layer of a checkpoint; nothing where a server would do without it too.
+std::optional<MtpSources> mtp_of(const Checkpoint& checkpoint, ModelConfig config) {
+  config.draft_layers = config.mtp_layers > 0 ? 1 : 0;
+  const auto bound = Weights::bind(checkpoint, config);
+  return bound.ok() ? bound.value().mtp() : std::nullopt;
+}
+
 Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, const Recipe* recipe,
                                const ModelRequest& request) {
   PlanModel model{.name = std::move(name), .made_of = "headers of its weight files", .config = {}};
   model.config = TRY(parse_config(checkpoint.config(), request.rope));
   const Weights bound = TRY(Weights::bind(checkpoint, model.config));
-  model.weights = {bound.embedding(), bound.head(), bound.final_norm(), bound.layers()};
+  model.weights = {bound.embedding(), bound.head(), bound.final_norm(), bound.layers(), {}};
   int64_t text_bytes = text_weight_bytes(checkpoint);
   if (recipe != nullptr) {
     const QuantPlan plan = TRY(plan_quantization(checkpoint, *recipe, Dialect::compressed_tensors));
@@ -115,7 +135,7 @@ Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, c
                                       return entry != nullptr && entry->dtype != DType::bf16;
                                     }});
   model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
-  model.on_cpu = tally_in_file(model.weights, sizes_on_cpu(model.weights, &checkpoint));
+  tally_cpu(request, mtp_of(checkpoint, model.config), &checkpoint, model);
   model.unread_bytes = text_bytes - total_bytes(model.in_file);
   model.others = others_of(checkpoint);
   return model;
@@ -143,7 +163,9 @@ Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* 
   model.on_card =
       tally_on_card(model.weights, {.activations = request.options.activations, .is_wider = {}});
   model.in_file = tally_in_file(model.weights, usual_file_bytes());
-  model.on_cpu = tally_in_file(model.weights, sizes_on_cpu(model.weights, nullptr));
+  ModelConfig drafting = model.config;
+  drafting.draft_layers = drafting.mtp_layers == 1 ? 1 : 0;
+  tally_cpu(request, synthetic_weights(drafting, formats).mtp, nullptr, model);
   model.others = TRY(other_weights(json, model.config));
   return model;
 }
@@ -163,7 +185,10 @@ Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe
 Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string& word,
                                   const ModelFetcher& fetch, Terminal& terminal) {
   const Found found = TRY(find_model(arguments, word, fetch, terminal));
-  const ModelRequest request = TRY(model_request(arguments, found.folder));
+  ModelRequest request = TRY(model_request(arguments, found.folder));
+  const auto speculation = TRY(read_speculation(arguments));
+  if (speculation && speculation->method == DraftMethod::mtp)
+    request.draft_layer = DraftLayer::wanted;
   std::optional<Recipe> recipe;
   const bool nothing_said = found.preset != nullptr && !request.dummy;
   if (const auto wanted = arguments.text(kPlanRecipeOption.name))

@@ -194,6 +194,7 @@ EngineSettings EngineSetup::settings() const {
           .cache = cache,
           .step_ms = step_ms,
           .drafter = drafter,
+          .model_drafts = model_drafts,
           .long_prompt_tokens = long_prompt_tokens,
           .sampling_threads = sampling_threads};
 }
@@ -211,8 +212,7 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
     errors.add(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20));
   if (arguments.text(kStepDeadlineOption.name))
     errors.add(arguments.number(kStepDeadlineOption.name, 0.0, 86400.0));
-  if (const auto json = arguments.text(kSpeculativeOption.name))
-    errors.add(read_speculation(*json));
+  errors.add(read_speculation(arguments));
   errors.add(model_request(arguments, {}));
   return errors.result();
 }
@@ -231,8 +231,9 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
   if (arguments.text(kMaxBatchedTokensOption.name))
     asked.rows = static_cast<int32_t>(
         TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
-  if (const auto json = arguments.text(kSpeculativeOption.name))
-    request.replay_rows = TRY(read_speculation(*json)).tokens + 1;
+  const auto speculation = TRY(read_speculation(arguments));
+  if (speculation && (speculation->method == DraftMethod::ngram || model.config.draft_layers > 0))
+    request.replay_rows = speculation->tokens + 1;
   request.weight_bytes = model.weight_bytes;
   request.table_bytes = model.table_bytes;
   request.page_bytes = model.page_bytes;
@@ -263,10 +264,12 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   EngineSetup setup;
   MemoryRequest unused;
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, unused, setup));
-  if (const auto json = arguments.text(kSpeculativeOption.name))
-    setup.drafter = std::make_shared<NgramDrafter>(TRY(read_speculation(*json)).lookup);
+  const auto speculation = TRY(read_speculation(arguments));
+  const bool by_model = speculation && speculation->method == DraftMethod::mtp;
+  if (speculation && !by_model) setup.drafter = std::make_shared<NgramDrafter>(speculation->lookup);
   ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
+  if (by_model) model.draft_layer = DraftLayer::wanted;
   std::optional<Progress> progress;
   if (needs.terminal != nullptr && needs.terminal->err_watcher() == Watcher::person) {
     progress.emplace(*needs.terminal,
@@ -278,6 +281,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   setup.model = TRY(load_model(model));
   progress.reset();
   Backend& backend = *setup.model.backend;
+  if (by_model && backend.drafts()) setup.model_drafts = speculation->tokens;
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
   const ModelOnMachine machine = loaded_model(setup.model, backend);
   setup.plan = TRY(plan_on_machine(TRY(memory_request(arguments, needs, machine)), machine));

@@ -37,9 +37,9 @@ inline constexpr Option kStepDeadlineOption = {
     "step-deadline", "SECONDS", "",
     "a pass that takes longer will not end: every request gets that error and the exit code is 3; "
     "0: never; default: 60, on a CPU 600"};
-inline constexpr std::array kEngineOptions = {kMaxModelLenOption, kKvCacheBytesOption,
-                                              kMemoryShareOption, kMaxBatchedTokensOption,
-                                              kSpeculativeOption, kStepDeadlineOption};
+inline constexpr std::array kEngineOptions = {
+    kMaxModelLenOption, kKvCacheBytesOption, kMemoryShareOption, kMaxBatchedTokensOption,
+    kSpeculativeOption, kSpeculationOption,  kStepDeadlineOption};
 
 // The verbs that answer many requests have this row.
 inline constexpr Option kMaxSequencesOption = {
@@ -79,6 +79,7 @@ struct EngineSetup {
   int sampling_threads = 0;                          // as --threads
   std::chrono::duration<double> step_deadline{0.0};  // as Engine::Options
   std::shared_ptr<Drafter> drafter;
+  int32_t model_drafts = 0;  // as EngineSettings
   EngineSettings settings() const;
 };
 

@@ -1,4 +1,4 @@
-// Keys and ranges.
+// Methods, keys and ranges.
 #include "cli/serving/speculation.h"
 
 #include <algorithm>
@@ -12,22 +12,33 @@ namespace {
 
 constexpr std::string_view kFlag = "--speculative-config";
 
+constexpr std::array<std::string_view, 3> kMtpNames = {"mtp", "qwen3_5_mtp", "qwen3_next_mtp"};
+constexpr int32_t kMtpTokens = 3;
+
 struct Number {
   std::string_view key;
-  int64_t most;
+  int64_t most;      // of n-gram drafts
+  int64_t mtp_most;  // 0: not of MTP
   int32_t Speculation::*direct = nullptr;
   int32_t NgramDrafter::Options::*lookup = nullptr;
 };
 constexpr std::array<Number, 3> kNumbers = {
-    {{.key = "num_speculative_tokens", .most = 16, .direct = &Speculation::tokens},
-     {.key = "prompt_lookup_max", .most = 64, .lookup = &NgramDrafter::Options::match_max},
-     {.key = "prompt_lookup_min", .most = 64, .lookup = &NgramDrafter::Options::match_min}}};
+    {{.key = "num_speculative_tokens", .most = 16, .mtp_most = 5, .direct = &Speculation::tokens},
+     {.key = "prompt_lookup_max",
+      .most = 64,
+      .mtp_most = 0,
+      .lookup = &NgramDrafter::Options::match_max},
+     {.key = "prompt_lookup_min",
+      .most = 64,
+      .mtp_most = 0,
+      .lookup = &NgramDrafter::Options::match_min}}};
 
 Result<void> read_number(const Number& number, const Json& value, Speculation& speculation) {
-  if (!value.is_int() || value.as_int() < 1 || value.as_int() > number.most)
+  const int64_t most = speculation.method == DraftMethod::mtp ? number.mtp_most : number.most;
+  if (!value.is_int() || value.as_int() < 1 || value.as_int() > most)
     return make_error(ErrorCode::invalid_argument,
                       {.what = concat(kFlag, ": ", number.key),
-                       .expected = concat("a whole number from 1 to ", number.most),
+                       .expected = concat("a whole number from 1 to ", most),
                        .found = value.dump()});
   const auto count = static_cast<int32_t>(value.as_int());
   if (number.direct != nullptr)
@@ -37,18 +48,28 @@ Result<void> read_number(const Number& number, const Json& value, Speculation& s
   return {};
 }
 
-Result<void> check_method(const Json& value) {
+Result<DraftMethod> read_method(const Json& value) {
   const std::string method = value.is_string() ? value.as_string() : "";
-  if (method == "ngram") return {};
-  if (method == "mtp" || method.ends_with("_mtp"))
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = concat(kFlag, " with the method \"", method,
-                                      "\" is refused: drafts of the checkpoint's own MTP layer "
-                                      "are not built in yet"),
-                       .advice = "leave the flag out, or take {\"method\": \"ngram\"}"});
-  return make_error(ErrorCode::invalid_argument, {.what = concat(kFlag, ": method"),
-                                                  .expected = "\"ngram\" (prompt lookup)",
-                                                  .found = value.dump()});
+  if (method == "ngram") return DraftMethod::ngram;
+  if (std::ranges::find(kMtpNames, method) != kMtpNames.end()) return DraftMethod::mtp;
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = concat(kFlag, ": method"),
+       .expected = R"("mtp" (or "qwen3_5_mtp", "qwen3_next_mtp") or "ngram" (prompt lookup))",
+       .found = value.dump()});
+}
+
+/// Kernels of another program that vLLM's draft runs on: of no meaning here.
+constexpr std::array<std::string_view, 2> kOfOtherKernels = {"moe_backend", "attention_backend"};
+
+Error unknown_key(DraftMethod method, std::string_view key) {
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = concat(kFlag, ": a key"),
+       .expected = method == DraftMethod::mtp
+                       ? "method or num_speculative_tokens"
+                       : "method, num_speculative_tokens, prompt_lookup_max or prompt_lookup_min",
+       .found = key});
 }
 
 }  // namespace
@@ -58,21 +79,20 @@ Result<Speculation> read_speculation(std::string_view json) {
   if (!parsed.is_object() || parsed.find("method") == nullptr)
     return make_error(ErrorCode::invalid_argument,
                       {.what = kFlag,
-                       .expected = R"(a JSON object such as {"method": "ngram"})",
+                       .expected = R"(a JSON object such as {"method": "mtp"})",
                        .found = std::string(json)});
-  TRY(check_method(*parsed.find("method")));
-  Speculation speculation;
+  Speculation speculation{.method = TRY(read_method(*parsed.find("method"))), .lookup = {}};
+  const bool mtp = speculation.method == DraftMethod::mtp;
+  if (mtp) speculation.tokens = kMtpTokens;
   for (const Json::Member& member : parsed.as_object()) {
+    const bool other_kernels =
+        mtp && std::ranges::find(kOfOtherKernels, member.key) != kOfOtherKernels.end();
+    if (member.key == "method" || (other_kernels && member.value.is_string())) continue;
     const auto number =
         std::ranges::find_if(kNumbers, [&](const Number& n) { return n.key == member.key; });
-    if (number != kNumbers.end())
-      TRY(read_number(*number, member.value, speculation));
-    else if (member.key != "method")
-      return make_error(
-          ErrorCode::invalid_argument,
-          {.what = concat(kFlag, ": a key"),
-           .expected = "method, num_speculative_tokens, prompt_lookup_max or prompt_lookup_min",
-           .found = member.key});
+    if (number == kNumbers.end() || (mtp && number->mtp_most == 0))
+      return unknown_key(speculation.method, member.key);
+    TRY(read_number(*number, member.value, speculation));
   }
   const NgramDrafter::Options& lookup = speculation.lookup;
   if (lookup.match_min > lookup.match_max)
@@ -81,6 +101,14 @@ Result<Speculation> read_speculation(std::string_view json) {
                        .expected = concat("at most prompt_lookup_max, ", lookup.match_max),
                        .found = concat(lookup.match_min)});
   return speculation;
+}
+
+Result<std::optional<Speculation>> read_speculation(const Arguments& arguments) {
+  const auto json = arguments.text(kSpeculativeOption.name);
+  if (!json) return std::optional<Speculation>();
+  const Speculation speculation = TRY(read_speculation(*json));
+  if (!arguments.enabled(kSpeculationOption.name)) return std::optional<Speculation>();
+  return std::optional(speculation);
 }
 
 }  // namespace nibble

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/result.h"
@@ -12,18 +13,29 @@ namespace nibble {
 
 inline constexpr Option kSpeculativeOption = {
     "speculative-config", "JSON", "",
-    "draft tokens and verify several in one pass, with equal outputs: {\"method\": \"ngram\"} "
-    "proposes "
-    "tokens that followed earlier in the text; num_speculative_tokens (4), prompt_lookup_max (4), "
-    "prompt_lookup_min (2)",
+    "draft tokens and verify several in one pass, with equal outputs: {\"method\": \"mtp\"} "
+    "drafts with the checkpoint's own MTP layer, not yet on a card: num_speculative_tokens (3, at "
+    "most 5); "
+    "{\"method\": \"ngram\"} proposes tokens that followed earlier in the text: "
+    "num_speculative_tokens (4), prompt_lookup_max (4), prompt_lookup_min (2)",
     "-sc"};
+inline constexpr Option kSpeculationOption = {
+    "speculation", "", "true", "drafts as --speculative-config says; --no-speculation: none"};
+
+enum class DraftMethod : uint8_t {
+  ngram,  // what followed earlier in the text
+  mtp,    // the checkpoint's own layer
+};
 
 struct Speculation {
+  DraftMethod method = DraftMethod::ngram;
   int32_t tokens = 4;  // drafted at most
   NgramDrafter::Options lookup;
 };
 
 /// Errors: invalid_argument (not such JSON, another method, an unknown key, a value out of range).
 Result<Speculation> read_speculation(std::string_view json);
+/// That of both options; nothing is drafted without one. Errors: the same.
+Result<std::optional<Speculation>> read_speculation(const Arguments& arguments);
 
 }  // namespace nibble

@@ -19,6 +19,19 @@ TEST(SpeculativeConfig, TakesPromptLookup) {
   EXPECT_EQ(all.lookup.match_min, 3);
 }
 
+TEST(SpeculativeConfig, TakesTheModelsOwnLayerByAnyOfItsNames) {
+  for (const char* name : {"mtp", "qwen3_5_mtp", "qwen3_next_mtp"}) {
+    const Speculation plain = read_speculation(concat(R"({"method":")", name, R"("})")).value();
+    EXPECT_EQ(plain.method, DraftMethod::mtp);
+    EXPECT_EQ(plain.tokens, 3);
+  }
+  const auto five = read_speculation(R"({"num_speculative_tokens":5,"method":"mtp"})").value();
+  EXPECT_EQ(five.tokens, 5);
+  const char* published = R"({"method":"mtp","num_speculative_tokens":2,"moe_backend":"triton"})";
+  EXPECT_EQ(read_speculation(published).value().tokens, 2);
+  EXPECT_EQ(read_speculation(R"({"method":"ngram"})").value().method, DraftMethod::ngram);
+}
+
 TEST(SpeculativeConfig, RefusesTheRestByName) {
   const struct {
     const char* json;
@@ -27,9 +40,15 @@ TEST(SpeculativeConfig, RefusesTheRestByName) {
       {"ngram", "--speculative-config"},
       {"[]", "a JSON object such as"},
       {"{}", "a JSON object such as"},
-      {R"({"moe_backend":"triton","method":"mtp"})", "\"mtp\" is refused: drafts of"},
-      {R"({"method":"eagle"})", "method: expected \"ngram\""},
-      {R"({"method":3})", "method: expected \"ngram\""},
+      {R"({"draft_sample_method":"greedy","method":"mtp"})",
+       "a key: expected method or num_speculative_tokens, found draft_sample_method"},
+      {R"({"moe_backend":3,"method":"mtp"})", "found moe_backend"},
+      {R"({"moe_backend":"triton","method":"ngram"})", "found moe_backend"},
+      {R"({"method":"mtp","prompt_lookup_max":4})", "found prompt_lookup_max"},
+      {R"({"method":"mtp","num_speculative_tokens":6})", "from 1 to 5"},
+      {R"({"method":"some_mtp"})", "method: expected \"mtp\""},
+      {R"({"method":"eagle"})", "method: expected \"mtp\""},
+      {R"({"method":3})", "method: expected \"mtp\""},
       {R"({"method":"ngram","num_speculative_tokens":0})", "num_speculative_tokens: expected"},
       {R"({"method":"ngram","num_speculative_tokens":17})", "from 1 to 16"},
       {R"({"method":"ngram","num_speculative_tokens":2.0})", "found 2.0"},

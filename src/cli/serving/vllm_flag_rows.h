@@ -283,7 +283,7 @@ inline constexpr VllmOption kVllmOptions[] = {
     {"revision", "the branch, tag or commit of ORG/NAME in the Hugging Face cache"},
     {"load-format",
      "auto, safetensors, dummy; fastsafetensors, runai_streamer, instanttensor mean safetensors"},
-    {"speculative-config", "method ngram; mtp is refused by name"},
+    {"speculative-config", "method ngram, and on a CPU mtp"},
     {"default-chat-template-kwargs", "as in vLLM"},
     {"max-logprobs long-prefill-token-threshold", "as in vLLM"},
     {"disable-log-requests disable-uvicorn-access-log", "as --no-log-requests"},

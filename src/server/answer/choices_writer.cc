@@ -25,12 +25,16 @@ Json timings(const TokenCounts& counts, const AnswerTimes& times) {
   const double rate = times.generation_ms > 0.0
                           ? static_cast<double>(times.tokens - 1) * 1e3 / times.generation_ms
                           : 0.0;
-  return json_object({{"cache_n", Json(counts.cached)},
-                      {"prompt_n", Json(counts.prompt - counts.cached)},
-                      {"prompt_ms", Json(times.prompt_ms)},
-                      {"predicted_n", Json(times.tokens)},
-                      {"predicted_ms", Json(times.generation_ms)},
-                      {"predicted_per_second", Json(rate)}});
+  Json json = json_object({{"cache_n", Json(counts.cached)},
+                           {"prompt_n", Json(counts.prompt - counts.cached)},
+                           {"prompt_ms", Json(times.prompt_ms)},
+                           {"predicted_n", Json(times.tokens)},
+                           {"predicted_ms", Json(times.generation_ms)},
+                           {"predicted_per_second", Json(rate)}});
+  if (counts.drafted == 0) return json;
+  json.set("draft_n", counts.drafted);
+  json.set("draft_n_accepted", counts.accepted);
+  return json;
 }
 
 }  // namespace

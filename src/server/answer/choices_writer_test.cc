@@ -72,5 +72,14 @@ TEST(ChoicesWriter, TheTextIsReadBackAsItWas) {
   EXPECT_EQ(delta.find("reasoning_content")->as_string(), text);
 }
 
+TEST(TokenCounts, TellOfDraftsWhereThereWereAny) {
+  TokenCounts counts{.prompt = 5, .completion = 7, .reasoning = 2};
+  EXPECT_EQ(counts.completion_details().dump(), R"({"reasoning_tokens":2})");
+  counts.drafted = 9;
+  counts.accepted = 4;
+  EXPECT_EQ(counts.completion_details().dump(),
+            R"({"reasoning_tokens":2,"draft_tokens":9,"accepted_draft_tokens":4})");
+}
+
 }  // namespace
 }  // namespace nibble

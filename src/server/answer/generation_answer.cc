@@ -116,6 +116,8 @@ TokenCounts Generation::counts() const {
     if (request_.completion == Completion::given)
       counts.completion_so_far += given ? choice.finished->completion_tokens : choice.tokens;
     counts.reasoning += choice.decoder.reasoning_tokens();
+    counts.drafted += given ? choice.finished->drafted_tokens : 0;
+    counts.accepted += given ? choice.finished->accepted_tokens : 0;
     cached = std::min<int64_t>(cached, choice.finished ? choice.finished->cached_tokens : 0);
     if ((i + 1) % per_prompt == 0) counts.cached += std::exchange(cached, INT64_MAX);
   }

@@ -35,12 +35,19 @@ std::optional<ReasoningField> reasoning_field_of(std::string_view name) {
 }
 
 Json TokenCounts::usage() const {
-  return json_object(
-      {{"prompt_tokens", Json(prompt)},
-       {"completion_tokens", Json(completion)},
-       {"total_tokens", Json(prompt + completion)},
-       {"prompt_tokens_details", json_object({{"cached_tokens", Json(cached)}})},
-       {"completion_tokens_details", json_object({{"reasoning_tokens", Json(reasoning)}})}});
+  return json_object({{"prompt_tokens", Json(prompt)},
+                      {"completion_tokens", Json(completion)},
+                      {"total_tokens", Json(prompt + completion)},
+                      {"prompt_tokens_details", json_object({{"cached_tokens", Json(cached)}})},
+                      {"completion_tokens_details", completion_details()}});
+}
+
+Json TokenCounts::completion_details() const {
+  Json details = json_object({{"reasoning_tokens", Json(reasoning)}});
+  if (drafted == 0) return details;
+  details.set("draft_tokens", drafted);
+  details.set("accepted_draft_tokens", accepted);
+  return details;
 }
 
 void ChoiceText::add(const OutputEvent& event) {

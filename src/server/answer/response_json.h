@@ -30,7 +30,11 @@ struct TokenCounts {
   int64_t completion = 0;         // of choices that have ended
   int64_t completion_so_far = 0;  // of all choices
   int64_t reasoning = 0;
+  int64_t drafted = 0;   // tokens that speculation proposed, and
+  int64_t accepted = 0;  // those that the model agreed with; of choices that have ended
   Json usage() const;
+  /// usage()'s details of generated tokens: those of drafts where there were any.
+  Json completion_details() const;
 };
 
 /// The end of a choice, in the words of the API.

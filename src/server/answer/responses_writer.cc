@@ -59,12 +59,12 @@ class ResponsesWriter final : public AnswerWriter {
 
   std::string finish(const AnswerTimes&) override {
     const TokenCounts& all = counts();
-    usage_ = json_object(
-        {{"input_tokens", Json(all.prompt)},
-         {"input_tokens_details", json_object({{"cached_tokens", Json(all.cached)}})},
-         {"output_tokens", Json(all.completion)},
-         {"output_tokens_details", json_object({{"reasoning_tokens", Json(all.reasoning)}})},
-         {"total_tokens", Json(all.prompt + all.completion)}});
+    usage_ =
+        json_object({{"input_tokens", Json(all.prompt)},
+                     {"input_tokens_details", json_object({{"cached_tokens", Json(all.cached)}})},
+                     {"output_tokens", Json(all.completion)},
+                     {"output_tokens_details", all.completion_details()},
+                     {"total_tokens", Json(all.prompt + all.completion)}});
     return event(status_ == "completed" ? "response.completed" : "response.incomplete",
                  {{"response", response()}});
   }

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""A server that drafts with Pebble's MTP layer, against one that does not: the same answers to
+every kind of request, its counts in usage, timings and metrics, and layers that are of no use.
+
+Loopback only. Exits 1 if a check fails; the last line counts.
+"""
+import json
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+import httpx
+
+from running_server import RunningServer, options_of, run_each
+
+FLAGS = ["--backend", "cpu", "--max-model-len", "1024", "--max-num-seqs", "4"]
+MTP = ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 3}']
+LONG = "The baker of the village opens the shop before the sun is up, and " * 3
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+                                           "count": {"type": "integer"}},
+          "required": ["name", "count"]}
+REQUESTS = [
+    {"prompt": LONG, "max_tokens": 90, "temperature": 0, "logprobs": 2},
+    {"prompt": LONG, "max_tokens": 60, "temperature": 0.9, "seed": 3, "logprobs": 1},
+    {"prompt": "One", "max_tokens": 70, "temperature": 1.2, "seed": 4, "n": 3, "top_p": 0.9},
+    {"prompt": LONG + "then", "max_tokens": 50, "temperature": 0, "presence_penalty": 1.5,
+     "repetition_penalty": 1.3, "logit_bias": {"9": 3}, "min_tokens": 20},
+    {"prompt": "Copy: a b c a b c", "max_tokens": 40, "temperature": 0, "stop": ["the", "b c"]},
+    {"prompt": "A record: ", "max_tokens": 60, "temperature": 0.7, "seed": 5,
+     "response_format": {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}},
+    {"prompt": LONG, "max_tokens": 3, "temperature": 0},
+]
+
+
+def answers(server):
+    """Choices of every request, and the drafts that its usage counts."""
+    drafted = accepted = 0
+    choices = []
+    with httpx.Client(base_url=server.url, timeout=120) as http:
+        for body in REQUESTS:
+            answer = http.post("/v1/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            answer = answer.json()
+            choices.append(answer["choices"])
+            details = answer["usage"]["completion_tokens_details"]
+            drafted += details.get("draft_tokens", 0)
+            accepted += details.get("accepted_draft_tokens", 0)
+        metrics = http.get("/metrics").text
+    return choices, drafted, accepted, metrics
+
+
+def edited(model, folder, change):
+    """A copy of the checkpoint whose first file with MTP tensors has its header changed."""
+    shutil.copytree(model, folder)
+    for path in sorted(folder.glob("*.safetensors")):
+        raw = path.read_bytes()
+        size = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8:8 + size])
+        if "mtp.norm.weight" not in header:
+            continue
+        body = bytearray(raw[8 + size:])
+        change(header, body)
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(body))
+        return folder
+    raise AssertionError("no file has mtp.norm.weight")
+
+
+def other_shape(header, body):
+    header["mtp.norm.weight"]["shape"] = [header["mtp.norm.weight"]["shape"][0] // 2, 2]
+
+
+def not_finite(header, body):
+    begin, _ = header["mtp.fc.weight"]["data_offsets"]
+    body[begin:begin + 2] = b"\xc0\x7f"  # NaN in BF16
+
+
+class Checks:
+    def __init__(self, options, work):
+        self.nibble, self.model, self.work = options.nibble, options.model, work
+        with RunningServer(self.nibble, self.model, FLAGS) as server:
+            self.plain, drafted, _, _ = answers(server)
+            assert drafted == 0
+            self.page = self.stats_of_pages(server)
+
+    @staticmethod
+    def stats_of_pages(server):
+        line = next(line for line in server.log if line.startswith("in bytes:"))
+        return int(re.findall(r"\d+", line)[-1])
+
+    def test_the_same_answers_with_drafts(self):
+        for count in (1, 3, 5):
+            flags = [*FLAGS, "--speculative-config",
+                     json.dumps({"method": "qwen3_5_mtp", "num_speculative_tokens": count})]
+            with RunningServer(self.nibble, self.model, flags) as server:
+                choices, drafted, accepted, metrics = answers(server)
+                again, *_ = answers(server)  # from the prefix cache
+            assert choices == self.plain and again == self.plain, count
+            assert drafted > accepted > 0, (drafted, accepted)
+            value = {name: float(re.search(rf"^vllm:spec_decode_{name}_total{{[^}}]*}} (\S+)",
+                                           metrics, re.M)[1])
+                     for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens")}
+            assert value["num_draft_tokens"] >= drafted, (value, drafted)
+            assert value["num_accepted_tokens"] >= accepted
+            by_place = [float(n) for n in re.findall(
+                r"^vllm:spec_decode_num_accepted_tokens_per_pos_total{[^}]*} (\S+)", metrics, re.M)]
+            assert sum(by_place) == value["num_accepted_tokens"], (by_place, value)
+            assert not any(by_place[count:]) and by_place == sorted(by_place, reverse=True)
+
+    def test_timings_and_streams(self):
+        body = {"prompt": LONG, "max_tokens": 60, "temperature": 0, "stream": True,
+                "return_progress": True, "stream_options": {"include_usage": True}}
+        with RunningServer(self.nibble, self.model, [*FLAGS, *MTP]) as server:
+            with httpx.stream("POST", server.url + "/v1/completions", json=body,
+                              timeout=120) as answer:
+                chunks = [json.loads(line[6:]) for line in answer.iter_lines()
+                          if line.startswith("data: {")]
+        timings = next(chunk["timings"] for chunk in chunks if "timings" in chunk)
+        assert timings["draft_n"] >= timings["draft_n_accepted"] > 0, timings
+        text = "".join(c["text"] for chunk in chunks for c in chunk["choices"])
+        assert self.plain[0][0]["text"].startswith(text)
+
+    def test_no_speculation(self):
+        with RunningServer(self.nibble, self.model, [*FLAGS, *MTP, "--no-speculation"]) as server:
+            choices, drafted, _, _ = answers(server)
+            assert self.stats_of_pages(server) == self.page
+        assert choices == self.plain and drafted == 0
+
+    def test_a_layer_of_no_use_costs_its_drafts_alone(self):
+        for name, change, words in (
+                ("absent", lambda header, body: header.pop("mtp.norm.weight"), "mtp.norm.weight"),
+                ("shape", other_shape, "mtp.norm.weight"), ("nan", not_finite, "mtp.fc")):
+            folder = edited(pathlib.Path(self.model), self.work / name, change)
+            with RunningServer(self.nibble, folder, [*FLAGS, *MTP]) as server:
+                choices, drafted, _, _ = answers(server)
+                told = [line for line in server.log if "without drafts" in line]
+                assert self.stats_of_pages(server) == self.page
+            assert len(told) == 1 and words in told[0], (name, told)
+            assert choices == self.plain and drafted == 0, name
+
+    def test_a_checkpoint_that_promises_none(self):
+        folder = self.work / "none"
+        shutil.copytree(self.model, folder)
+        config = json.loads((folder / "config.json").read_text())
+        config["text_config"]["mtp_num_hidden_layers"] = 0
+        (folder / "config.json").write_text(json.dumps(config))
+        with RunningServer(self.nibble, folder, [*FLAGS, *MTP]) as server:
+            assert server.logged("the checkpoint has no MTP layer: answers are made without drafts")
+
+
+def main():
+    options = options_of(__doc__)
+    with tempfile.TemporaryDirectory() as work:
+        passed, failed = run_each(Checks(options, pathlib.Path(work)), options.only)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
