@@ -38,7 +38,8 @@ LaunchLog planned_launches(const PlannedBackend& backend, int32_t rows, Arithmet
   DevicePools pools;
   pools.lay_out(backend.config, backend.kv, backend.state);
   const RopeView rope;
-  const PromptPlan no_prompts;
+  PromptPlan lists;
+  lists.lay_out(work);
   LaunchLog log;
   Context context{.config = backend.config,
                   .device = backend.device,
@@ -46,7 +47,7 @@ LaunchLog planned_launches(const PlannedBackend& backend, int32_t rows, Arithmet
                   .rope = rope,
                   .pools = pools,
                   .work = work,
-                  .plan = no_prompts,
+                  .plan = lists,
                   .splits_max = needs.splits_max,
                   .launcher = backend.launcher};
   context.launcher.skipped = ~0U;

@@ -1,5 +1,7 @@
 // This file has the blocks in prompt arithmetic: BF16 between the products, tensor-core kernels for
 // each.
+#include <algorithm>
+
 #include "backend/cuda/declared.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
 
@@ -37,8 +39,11 @@ PrefillGemm gemm_of(const Context& context, const Input& in, const DeviceLinear&
   return plain_gemm(context, prompt_input(context, in, w), w, out);
 }
 
+/// Evenly spread choices of `rows` assignments reach as many experts as there are rows.
 void run(const Context& context, const PrefillGemm& gemm, Step step) {
-  prefill_gemm(gemm, context.launcher.of(step));
+  const int64_t matrices =
+      gemm.tiles == nullptr ? 1 : std::min(gemm.rows, context.config.moe->experts);
+  prefill_gemm(gemm, context.launcher.of(step), matrices);
 }
 
 Input block_input(const Context& context) {

@@ -20,6 +20,8 @@ void prepare_prompt_kernels(const Architecture& card);
 
 class PromptPlan {
  public:
+  /// Takes the addresses alone, for a walk that launches nothing.
+  void lay_out(const Workspace& work) { memory_ = work.prompt; }
   /// Takes Workspace::prompt and its shared memory. Errors: no_memory.
   Result<void> reserve(const ModelConfig& config, const Workspace& work);
   /// Plans the prompt sequences of a batch, of which the first row is `first_row` on the device.

@@ -35,9 +35,8 @@ GemmKernel kernel_of(const PrefillGemmPlan& plan) {
   });
 }
 
-/// Bytes of the matrices, each read once; of experts, of one of them for each tile of rows.
-int64_t bytes_of(const PrefillGemm& gemm) {
-  const int64_t matrices = gemm.tiles == nullptr ? 1 : ceil_div(gemm.rows, kTileTokens);
+/// Returns the bytes of the matrices, each read once.
+int64_t bytes_of(const PrefillGemm& gemm, int64_t matrices) {
   return weight_bytes(gemm.weight, matrices) +
          (gemm.output == GemmOutput::swiglu ? weight_bytes(gemm.up, matrices) : 0);
 }
@@ -54,7 +53,7 @@ void prefill_gemm_prepare(const Architecture& card) {
       }
 }
 
-void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher) {
+void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher, int64_t matrices) {
   const DeviceLinear& w = gemm.weight;
   if (gemm.rows == 0 || w.rows == 0) return;
   const bool paired = gemm.output == GemmOutput::swiglu;
@@ -68,7 +67,7 @@ void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher) {
                 .rows_per_tile = paired ? kTileRows / 2 : kTileRows};
   args.row_tiles = (w.rows + args.rows_per_tile - 1) / args.rows_per_tile;
   const PrefillGemmPlan plan = select_prefill_gemm(gemm, launcher.card);
-  log_launch(launcher, plan, {.weights = bytes_of(gemm)});
+  log_launch(launcher, plan, {.weights = bytes_of(gemm, matrices)});
   launch(kernel_of(plan), launcher.in_order(), static_cast<unsigned>(plan.blocks),
          static_cast<unsigned>(plan.threads), static_cast<size_t>(plan.shared_bytes), args);
 }

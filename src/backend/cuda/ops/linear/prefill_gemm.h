@@ -55,6 +55,7 @@ struct PrefillGemm {
 /// launch, so that none takes memory of the device later.
 void prefill_gemm_prepare(const Architecture& card);
 
-void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher);
+/// `matrices`: those of a stack of experts that are read, for the log of launches.
+void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher, int64_t matrices = 1);
 
 }  // namespace nibble::cuda
