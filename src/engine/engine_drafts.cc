@@ -11,6 +11,9 @@ namespace nibble {
 namespace {
 
 constexpr double kDraftMsDecay = 0.9;  // of what earlier drafts took
+/// While drafts seem too expensive, each step believes that a little less: a first measurement may
+/// have been of weights that no cache held yet. So they are tried again after a few hundred tokens.
+constexpr double kDraftMsForgotten = 0.995;
 /// A sequence whose drafts do not pay is tried again: with each token that is not drafted its odds
 /// go so much of the way back to those of a new one.
 constexpr double kOddsRecovery = 0.01;
@@ -76,7 +79,10 @@ void EngineCore::draft_by_model() {
   for (const auto& s : live_)
     if (const int32_t count = drafts_wanted(*s, decoding); count > 0)
       wanted.push_back({s.get(), count});
-  if (wanted.empty()) return;
+  if (wanted.empty()) {
+    if (decoding > 0) draft_ms_ *= kDraftMsForgotten;
+    return;
+  }
   std::ranges::stable_sort(wanted, std::greater(), &Wanted::count);
   DraftBatch batch;
   int32_t steps = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "engine/engine_core.h"
 #include "engine/sample/constraint_chain.h"
@@ -122,7 +123,7 @@ class Asked {
               .drafter = std::move(drafter),
               .model_drafts = model.drafts ? 4 : 0,
               .integrity = IntegrityChecks::every_step,
-              .clock_ms = [] { return 1.0; }};  // costs stay those assumed
+              .clock_ms = [this] { return clock_ms; }};  // costs stay those assumed
           EXPECT_TRUE(backend_.reserve(settings.pools).ok());
           constexpr int32_t kVocab = FakeBackend::kVocab;
           return EngineCore(backend_, FakeBackend::config(),
@@ -145,6 +146,8 @@ class Asked {
   const Finished& end() const { return end_; }
   EngineCore& core() { return core_; }
   FakeBackend& backend() { return backend_; }
+
+  double clock_ms = 1.0;
 
  private:
   FakeBackend backend_;
@@ -260,6 +263,17 @@ TEST(ModelDrafts, ThatAreNoNumbersEndAndNothingElse) {
   EXPECT_EQ(broken.counters().drafts_ended, 1);  // it is asked once
   EXPECT_EQ(broken.counters().not_finite, 0);
   EXPECT_EQ(broken.end().reason, FinishReason::length);
+}
+
+/// The first draft may read weights that no cache holds yet; that does not end drafting.
+TEST(ModelDrafts, AreTriedAgainAfterOneThatWasSlow) {
+  Asked drafted(nullptr, CacheMode::exact, {.drafts = 0});
+  bool first = true;
+  drafted.backend().on_draft = [&] {
+    if (std::exchange(first, false)) drafted.clock_ms += 200.0;
+  };
+  drafted.finish(ask(900));
+  EXPECT_GT(drafted.counters().drafts_right, 300);
 }
 
 /// Odds of drafts that were always wrong fall until none is worth its row; the sequence is tried

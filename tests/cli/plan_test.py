@@ -119,11 +119,14 @@ class Checks(PlanRunner):
             assert on_card[0] == on_card[1], recipe
 
     def test_what_a_server_on_a_card_planned(self):
-        """docs/serving.md, "The card": one whole H200, in MB, by a server on the card."""
+        """docs/serving.md, "The card": one whole H200, in MB, by a server on the card, whose
+        workspace has gained 35 MB since, at the cost of pages."""
+        gained = 35
         memory = self.json(BIG, "--gpu", "h200", "--gpu-memory-utilization", "0.95",
                            "--max-num-batched-tokens", "8192")["memory"]
-        for key, served in (("available", 142604), ("weights", 20827), ("workspace", 969),
-                            ("kv_cache", 92425), ("driver", 587)):
+        for key, served in (("available", 142604), ("weights", 20827),
+                            ("workspace", 969 + gained), ("kv_cache", 92425 - gained),
+                            ("driver", 587)):
             assert abs(memory[key] / 1e6 - served) <= 8, (key, served, memory)
         assert abs((memory["states"] + memory["snapshots"]) / 1e6 - 27795) < 1, memory
 

@@ -211,6 +211,7 @@ class FakeBackend final : public Backend {
   }
   bool drafts() const override { return model_.drafts.has_value(); }
   DraftOutput draft(const DraftBatch& batch) override {
+    if (on_draft) on_draft();
     validate_draft(batch, config(), sizes_);
     const auto most = static_cast<size_t>(batch.sequences.front().count);
     drafted_.assign(batch.sequences.size() * most, -1);
@@ -316,6 +317,7 @@ class FakeBackend final : public Backend {
     return {};
   }
 
+  std::function<void()> on_draft;    // at the begin of each call that drafts
   bool drafts_broken = false;        // the layer that drafts computes NaN
   std::function<void(int)> on_pass;  // at the begin of each, with its number from 1
   int passes_left = -1;              // until it fails in the last of them; negative: never
