@@ -71,6 +71,7 @@ constexpr std::string_view kWork[] = {
     "step-time-budget",
     "long-prefill-token-threshold",
     "speculative-config",
+    "speculation",
     "step-deadline",
     "check-integrity",
 };
