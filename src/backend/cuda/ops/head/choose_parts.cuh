@@ -8,7 +8,13 @@
 namespace nibble::cuda::choosing {
 
 inline constexpr int kThreads = 512;
-inline constexpr int kBlocksMin = 4;  // resident on an SM, where its shared memory holds them
+// Resident on an SM: where that has 1,536 threads, its shared memory holds two of the blocks.
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ / 10 == 86 || __CUDA_ARCH__ / 10 == 89 || __CUDA_ARCH__ >= 1200)
+inline constexpr int kBlocksMin = 2;
+#else
+inline constexpr int kBlocksMin = 4;
+#endif
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kFours = kSliceLogits / kThreads / 4;  // of neighbouring logits, of a thread
 inline constexpr int kBinBits = 10;
