@@ -236,6 +236,7 @@ constexpr BadCase kBadCases[] = {
     {"qwen3.5-4b", "text_config.intermediate_size", "remove", "intermediate_size"},
     {"qwen3.5-4b", "text_config.max_position_embeddings", "remove", "max_position_embeddings"},
     {"qwen3.5-4b", "text_config.vocab_size", "0", "vocab_size"},
+    {"qwen3.5-4b", "text_config.vocab_size", "524289", "vocab_size"},
     {"qwen3.5-4b", "text_config.rms_norm_eps", "0", "rms_norm_eps"},
     {"qwen3.5-4b", "text_config.eos_token_id", "-1", "eos_token_id"},
     {"qwen3.5-4b", "text_config.eos_token_id", "[1, \"a\"]", "eos_token_id"},
