@@ -131,7 +131,7 @@ std::vector<EngineEvent> EngineCore::step() {
   Pass pass = build_pass(schedule, begin_ms);
   if (!pass.parts.empty()) {
     const Residual h = run_layers(backend_, config_, pass.batch);  // a device computes from here
-    make_masks(pass);                                              // meanwhile
+    make_choices(pass);                                            // meanwhile
     const HeadOutput output = backend_.head(pass.batch, h);        // waits
     if (end_if_lost()) return std::exchange(events_, {});
     absorb(pass, output, begin_ms);
@@ -325,7 +325,6 @@ EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms)
     append(pass, s, piece, now_ms);
   }
   set_positions(pass);
-  set_choices(pass);
   return pass;
 }
 

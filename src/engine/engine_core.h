@@ -63,7 +63,7 @@ struct EngineCounters {
   int64_t drafts_right = 0;  // those that the model agreed with
   /// Right ones by their place in a round; those after the last place are not counted here.
   std::array<int64_t, 8> right_at = {};
-  int64_t drafts_ended = 0;  // sequences that stopped drafting at numbers that are not finite
+  int64_t drafts_ended = 0;   // sequences that stopped drafting at numbers that are not finite
   int64_t sampled_here = 0;   // rows whose token was chosen from logits on the host, and
   int64_t sampled_there = 0;  // by the backend
 };
@@ -134,7 +134,9 @@ class EngineCore {
     int32_t logit_rows = 0;  // its last ones
     bool drafted = false;    // its rows are the newest token and drafts
     std::vector<TakenSnapshot> snapshots;
-    /// The tokens that may be sampled after its last row, or after each drafted one; empty: all.
+    /// The choice of the token after its last row, or after each drafted one, and the tokens that
+    /// may be chosen there; no masks: all.
+    std::vector<TokenChoice> choices;
     std::vector<std::vector<uint32_t>> masks;
   };
   /// Rows of rows_ that one sequence may advance by.
@@ -164,7 +166,6 @@ class EngineCore {
   void append_tokens(Batch& batch, const Sequence& sequence, int32_t end);
   static void set_positions(Pass& pass);
   static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
-  static void set_choices(Pass& pass);
   void draft();
   int32_t draft_room(const Sequence& sequence) const;
   void draft_from_text(Sequence& sequence);
@@ -176,14 +177,14 @@ class EngineCore {
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
   /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
-  void add_sample_rows(const Part& part, const HeadOutput& output, size_t row_begin, size_t count);
+  void add_sample_rows(const Part& part, const HeadOutput& output, size_t row_begin);
   void accept(const Sampled& sampled);
   void tell_progress(Sequence& s, double pass_begin_ms);
   Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
                                        std::span<const float> logits);
   /// Applies constraint and stops, publishes; ends the sequence when it is over.
   Life advance(Sequence& sequence, Result<SampledToken>& sampled);
-  void make_masks(Pass& pass);
+  void make_choices(Pass& pass);
   std::vector<uint32_t> next_mask(const Sequence& sequence, std::span<const int32_t> drafted) const;
   bool end_if_lost();
   void end_not_finite(Sequence& sequence, std::string error);

@@ -34,20 +34,6 @@ TokenChoice EngineCore::choice_of(const Sequence& s, size_t drafted) {
   return Sampler::choice_of(s.request.sampling, history, s.next_index() + drafted);
 }
 
-/// One for each logit row, unless some row must have all its logits: of a prompt whose
-/// log-probabilities are wanted.
-void EngineCore::set_choices(Pass& pass) {
-  for (const Part& part : pass.parts) {
-    const Sequence& s = *part.sequence;
-    if (s.cached < s.prompt_size() && s.request.prompt_logprobs >= 0) {
-      pass.batch.choices.clear();
-      return;
-    }
-    for (int32_t i = 0; i < part.logit_rows; ++i)
-      pass.batch.choices.push_back(choice_of(s, static_cast<size_t>(i)));
-  }
-}
-
 void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_ms) {
   rows_.clear();
   sampled_.clear();
@@ -77,20 +63,17 @@ void EngineCore::absorb(const Pass& pass, const HeadOutput& output, double now_m
     if (!part.drafted &&
         s.cached < s.prompt_size() + (planted(kBugReplaySamples) ? 0 : s.generated_size()))
       continue;
-    const size_t count = part.drafted ? rows : 1;
-    add_sample_rows(part, output, row_begin + rows - count, count);
+    add_sample_rows(part, output, row_begin + rows - part.choices.size());
   }
 }
 
 /// Logit rows of the newest token and of the drafts after it.
-void EngineCore::add_sample_rows(const Part& part, const HeadOutput& output, size_t row_begin,
-                                 size_t count) {
-  Sequence& s = *part.sequence;
+void EngineCore::add_sample_rows(const Part& part, const HeadOutput& output, size_t row_begin) {
   const auto vocab = static_cast<size_t>(config_.vocab_rows);
-  sampled_.push_back({.sequence = &s, .row_begin = rows_.size(), .row_count = count});
+  const size_t count = part.choices.size();
+  sampled_.push_back({.sequence = part.sequence, .row_begin = rows_.size(), .row_count = count});
   for (size_t i = 0; i < count; ++i) {
-    SampleRow row{.choice = choice_of(s, i)};
-    if (!part.masks.empty()) row.choice.mask = part.masks[i];
+    SampleRow row{.choice = part.choices[i]};
     if (output.chosen.empty()) {
       row.logits = output.logits.subspan((row_begin + i) * vocab, vocab);
       ++counters_.sampled_here;
@@ -201,20 +184,25 @@ EngineCore::Life EngineCore::advance(Sequence& sequence, Result<SampledToken>& s
   return Life::over;
 }
 
-/// Needs what was said before this pass only, so it can run while a device computes the pass.
-void EngineCore::make_masks(Pass& pass) {
-  size_t logit_row = 0;
+/// Needs what was said before this pass only, so it can run while a device computes the pass. The
+/// backend learns the choices, unless some row must have all its logits: of a prompt whose
+/// log-probabilities are wanted.
+void EngineCore::make_choices(Pass& pass) {
+  bool wants_logits = false;
   for (Part& part : pass.parts) {
     const Sequence& s = *part.sequence;
-    const size_t row_begin = logit_row;
-    logit_row += static_cast<size_t>(part.logit_rows);
-    if (part.logit_rows == 0 || (!s.request.constraint && s.request.min_tokens == 0)) continue;
+    if (part.logit_rows == 0) continue;
+    wants_logits |= s.cached < s.prompt_size() && s.request.prompt_logprobs >= 0;
     const size_t rows = part.drafted ? static_cast<size_t>(part.rows) : 1;
+    for (size_t i = 0; i < rows; ++i) part.choices.push_back(choice_of(s, i));
+    if (!s.request.constraint && s.request.min_tokens == 0) continue;
+    part.masks.reserve(rows);
     for (size_t i = 0; i < rows; ++i)
-      part.masks.push_back(next_mask(s, std::span(s.drafts).first(i)));
-    if (pass.batch.choices.empty()) continue;
-    for (size_t i = 0; i < rows; ++i) pass.batch.choices[row_begin + i].mask = part.masks[i];
+      part.choices[i].mask = part.masks.emplace_back(next_mask(s, std::span(s.drafts).first(i)));
   }
+  if (wants_logits) return;
+  for (const Part& part : pass.parts)
+    pass.batch.choices.insert(pass.batch.choices.end(), part.choices.begin(), part.choices.end());
 }
 
 std::vector<uint32_t> EngineCore::next_mask(const Sequence& sequence,

@@ -248,6 +248,7 @@ class FakeBackend final : public Backend {
     }
     if (!model_.chooses || batch.choices.empty())
       return {.logits = logits_, .hidden = {}, .chosen = {}};
+    CHECK(batch.choices.size() == batch.logit_rows.size(), "choices ", batch.choices.size());
     chosen_.clear();
     for (size_t i = 0; i < batch.choices.size(); ++i) chosen_.push_back(choose(batch, i));
     return {.logits = {}, .hidden = {}, .chosen = chosen_};
