@@ -73,6 +73,7 @@ bool TokenChooser::takes(const Batch& batch) const {
 void TokenChooser::send(const Batch& batch, std::span<const int32_t> logits_rows,
                         const Launcher& launcher) {
   ++pass_;
+  counting_from_ = counted_to_ = 0;  // the pass before has ended
   counting_ = launcher;
   counting_.stream = stream_;
   const std::span rows(host_rows_.as<ChoiceRow>(), batch.choices.size());
@@ -135,19 +136,25 @@ void TokenChooser::count(size_t table, std::span<const int32_t> tokens, size_t& 
   auto* entries = host_counted_.as<CountedToken>();
   const int64_t most = counted_.bytes() / int64_t{sizeof(CountedToken)};
   for (; counted < tokens.size(); ++counted) {
-    if (to_count_ == most) flush_counts();
+    if (counted_to_ == most) {  // long histories alone fill it, and wait
+      flush_counts();
+      CUDA_CHECK(cudaStreamSynchronize(stream_));
+      counting_from_ = counted_to_ = 0;
+    }
     const int64_t index = static_cast<int64_t>(table) * counts_stride_ + tokens[counted];
-    entries[to_count_++] = {static_cast<uint32_t>(index) | kind};
+    entries[counted_to_++] = {static_cast<uint32_t>(index) | kind};
   }
 }
 
-/// The staging memory is full only when long histories come in: then it waits.
 void TokenChooser::flush_counts() {
-  if (to_count_ == 0) return;
-  cuda::send(counted_, host_counted_, to_count_ * int64_t{sizeof(CountedToken)}, stream_);
-  count_tokens(counted_.as<CountedToken>(), to_count_, counts_.as<uint16_t>(), counting_);
-  CUDA_CHECK(cudaStreamSynchronize(stream_));
-  to_count_ = 0;
+  const int64_t count = counted_to_ - counting_from_;
+  if (count == 0) return;
+  auto* to = counted_.as<CountedToken>() + counting_from_;
+  CUDA_CHECK(cudaMemcpyAsync(to, host_counted_.as<CountedToken>() + counting_from_,
+                             static_cast<size_t>(count) * sizeof(CountedToken),
+                             cudaMemcpyHostToDevice, stream_));
+  count_tokens(to, count, counts_.as<uint16_t>(), counting_);
+  counting_from_ = counted_to_;
 }
 
 void TokenChooser::choose(const float* logits, int32_t begin, int32_t rows,

@@ -58,7 +58,9 @@ class TokenChooser {
   PinnedBuffer host_rows_, host_biases_, host_masks_, host_counted_, results_;
   std::vector<Table> tables_;
   uint64_t pass_ = 0;
-  int64_t to_count_ = 0;  // entries of host_counted_
+  // Entries of host_counted_: those that are on their way to the card, and all that are written.
+  int64_t counting_from_ = 0;
+  int64_t counted_to_ = 0;
   Launcher counting_;     // on stream_
   std::vector<ChosenToken> chosen_;
 };
