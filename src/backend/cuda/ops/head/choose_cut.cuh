@@ -19,12 +19,11 @@ struct Cut {
   uint32_t high = 0;
   uint32_t count_before = 0;   // keys above high
   uint32_t count = 0;          // keys from low to high
-  uint64_t weight_before = 0;  // and their weights
-  uint64_t weight = 0;
-  uint64_t total_weight = 0;  // of all keys
-  uint32_t rank = 0;          // kept tokens; 0: by weight, and
-  uint64_t bound = 0;         // tokens with less than this before them are kept
-  int bin = 0;                // of the last histogram
+  uint64_t weight_before = 0;  // of these keys above high
+  uint64_t total_weight = 0;   // of all keys
+  uint32_t rank = 0;           // kept tokens; 0: by weight, and
+  uint64_t bound = 0;          // tokens with less than this before them are kept
+  int bin = 0;                 // of the last histogram
 
   __device__ uint32_t through() const { return count_before + count; }
   /// The kept ones of the keys that are equal to low and high.
@@ -70,7 +69,6 @@ __device__ __forceinline__ Cut find_bin(const RowHistogram& histogram, const Goa
     if (here) {
       s.bin = first + i;
       s.bin_count = count[i];
-      s.bin_weight = weight[i];
       s.count_before = count_before;
       s.weight_before = weight_before;
     }
@@ -80,7 +78,6 @@ __device__ __forceinline__ Cut find_bin(const RowHistogram& histogram, const Goa
   __syncthreads();
   cut.bin = s.bin;
   cut.count = s.bin_count;
-  cut.weight = s.bin_weight;
   cut.count_before = s.count_before;
   cut.weight_before = s.weight_before;
   __syncthreads();

@@ -88,8 +88,7 @@ struct BlockHistogram {
 };
 
 struct Scratch {
-  __device__ Scratch() {}
-  uint4 keys[kSliceLogits / 4];  // of the slice, see Chooser
+  uint4 keys[kSliceLogits / 4];  // of the slice, see RowSlice
   union {                        // at different times
     BlockHistogram histogram;
     uint64_t list[kChoiceListMost];
@@ -98,26 +97,16 @@ struct Scratch {
       float bias[kThreads];
     } biases;
   };
-  ChoiceRow row;
+  alignas(ChoiceRow) uint32_t row[sizeof(ChoiceRow) / 4];  // its words
   uint64_t sums[kWarps];
   uint32_t maxima[3][kWarps];
   uint32_t ticket;
-  uint32_t place;
   int token;
   // The bin of a cut, written by the thread that has it.
   int bin;
   uint32_t bin_count, count_before;
-  uint64_t bin_weight, weight_before;
+  uint64_t weight_before;
 };
-
-/// Copies a plain structure, a word for each thread.
-template <typename T>
-__device__ __forceinline__ void copy_words(const T& from, T& to) {
-  static_assert(sizeof(T) % 4 == 0 && sizeof(T) / 4 <= kThreads);
-  if (threadIdx.x < sizeof(T) / 4)
-    reinterpret_cast<uint32_t*>(&to)[threadIdx.x] =
-        reinterpret_cast<const uint32_t*>(&from)[threadIdx.x];
-}
 
 /// Facts of a slice, or of the row.
 struct Maxima {

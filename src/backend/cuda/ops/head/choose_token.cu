@@ -19,7 +19,6 @@ namespace {
 
 using namespace choosing;
 
-template <bool kAligned>
 __global__ void __launch_bounds__(kThreads, kBlocksMin)
     choose_kernel(const __grid_constant__ ChooseArgs a) {
   __shared__ Scratch scratch;
@@ -27,17 +26,19 @@ __global__ void __launch_bounds__(kThreads, kBlocksMin)
   if (threadIdx.x == 0) scratch.ticket = atomicAdd(&state->ticket, 1U);
   __syncthreads();
   const auto slices = static_cast<int>(choice_slices(a.vocab));
-  const int row = static_cast<int>(scratch.ticket) / slices;
-  copy_words(a.rows_in[row], scratch.row);
+  const int index = static_cast<int>(scratch.ticket) / slices;
+  if (threadIdx.x < sizeof(ChoiceRow) / 4)
+    scratch.row[threadIdx.x] = reinterpret_cast<const uint32_t*>(a.rows_in + index)[threadIdx.x];
   __syncthreads();
-  Chooser<kAligned> chooser{.a = a,
-                            .s = scratch,
-                            .row = scratch.row,
-                            .state = reinterpret_cast<RowState*>(state + 1) + row,
-                            .result = a.rows_out + row,
-                            .logits = a.logits + int64_t{scratch.row.logits_row} * a.vocab,
-                            .slices = slices,
-                            .slice = static_cast<int>(scratch.ticket) % slices};
+  const auto& row = reinterpret_cast<const ChoiceRow&>(scratch.row);
+  Chooser chooser{{.a = a,
+                   .s = scratch,
+                   .row = row,
+                   .state = reinterpret_cast<RowState*>(state + 1) + index,
+                   .logits = a.logits + int64_t{row.logits_row} * a.vocab,
+                   .slices = slices,
+                   .slice = static_cast<int>(scratch.ticket) % slices},
+                  a.rows_out + index};
   chooser.run();
 }
 
@@ -70,8 +71,7 @@ void clear_choice_state(void* state, int64_t rows, const Launcher& launcher) {
 
 void choose_tokens(const ChooseArgs& args, const Launcher& launcher) {
   const auto blocks = static_cast<unsigned>(choice_slices(args.vocab) * args.rows);
-  launch(args.vocab % 4 == 0 ? choose_kernel<true> : choose_kernel<false>, launcher.in_order(),
-         blocks, kThreads, 0, args);
+  launch(choose_kernel, launcher.in_order(), blocks, kThreads, 0, args);
 }
 
 void count_tokens(const CountedToken* tokens, int64_t count, uint16_t* counts,
