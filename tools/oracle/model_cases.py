@@ -1,4 +1,5 @@
-"""The tiny models of tests/golden/model: their configurations and how their weights are drawn.
+"""The tiny models of tests/golden/model: their configurations, how their weights are drawn, and the
+command line of the scripts that write them.
 
 Not a checkpoint writer: model_golden.py and model_quantized_golden.py are. Weights are drawn so
 that every mechanism shows in the logits: spread router logits, decays between 0.3 and 0.999, norm
@@ -6,6 +7,7 @@ weights off their neutral value. Parameters are rounded to the file's type and k
 module itself is never cast, because that would round the rotary frequencies as well.
 """
 
+import argparse
 import math
 
 import torch
@@ -100,3 +102,20 @@ def bf16(name):
 def sequences(vocab, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(0, vocab, (length,), generator=generator).tolist() for length in lengths]
+
+
+def run_goldens(description, names, write, check):
+    """The command line of a script that writes goldens by name, or with --check compares them."""
+    parser = argparse.ArgumentParser(description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("names", nargs="*", default=names)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if not options.check:
+        for name in options.names:
+            write(name)
+        return 0
+    results = [check(name) for name in options.names]
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if all(results) else 1

@@ -9,7 +9,6 @@ where they are not 0, 1, 2, ...) and logits.f32 (all sequences' logits, [T, V] F
 Some have logits_kv_fp8.f32 too: the same with keys and values rounded to E4M3 before they are met.
 """
 
-import argparse
 import contextlib
 import json
 import pathlib
@@ -235,21 +234,5 @@ def difference(logits, path):
     return float(numpy.sqrt(((logits - stored) ** 2).mean()) / stored.std())
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("names", nargs="*", default=NAMES)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if not options.check:
-        for name in options.names:
-            write(name)
-        return 0
-    results = [check(name) for name in options.names]
-    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-    return 0 if all(results) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cases.run_goldens(__doc__, NAMES, write, check))

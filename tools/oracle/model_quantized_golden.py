@@ -10,7 +10,6 @@ the one with quantized weights only. modelopt-* has the same numbers under Model
 under those of Qwen's own FP8 releases.
 """
 
-import argparse
 import json
 import pathlib
 import shutil
@@ -340,21 +339,5 @@ def check(name):
     return fine
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("names", nargs="*", default=NAMES)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if not options.check:
-        for name in options.names:
-            write(name, ROOT / name)
-        return 0
-    results = [check(name) for name in options.names]
-    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-    return 0 if all(results) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cases.run_goldens(__doc__, NAMES, lambda name: write(name, ROOT / name), check))

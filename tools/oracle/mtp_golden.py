@@ -10,7 +10,6 @@ logits of each draft, [places, STEPS, V] in F32. The model below comes from tran
 no MTP layer; that layer is mtp_layer.py's, in F64.
 """
 
-import argparse
 import json
 import pathlib
 import shutil
@@ -183,21 +182,5 @@ def check(name):
     return fine
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("names", nargs="*", default=NAMES)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if not options.check:
-        for name in options.names:
-            write(name)
-        return 0
-    results = [check(name) for name in options.names]
-    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-    return 0 if all(results) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cases.run_goldens(__doc__, NAMES, write, check))
