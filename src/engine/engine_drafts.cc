@@ -53,8 +53,8 @@ void EngineCore::draft_from_text(Sequence& s) {
         room);
 }
 
-/// How many tokens the model is to draft now. Those of an earlier step stay until their sequence
-/// has run. No page is taken for drafts: their entries lie in that of the newest token.
+/// Returns how many tokens the model is to draft now. Those of an earlier step stay until their
+/// sequence has run. No page is taken for drafts: their entries lie in that of the newest token.
 int32_t EngineCore::drafts_wanted(Sequence& s, int32_t decoding) {
   const int32_t room = draft_room(s);
   if (room > 0 && s.drafted_after == s.generated_size()) return 0;

@@ -28,7 +28,7 @@ class DraftChecks {
   /// A row that is not finite leaves zeros for drafts: they go on, and pages stay finite.
   void expect_not_finite_rows_to_end_drafts_only();
 
-  /// By place: the logits of each step, and the tokens of all.
+  /// The drafts at each place: the logits of each step, and the tokens of all.
   struct Drafts {
     std::vector<std::vector<float>> logits;
     std::vector<int32_t> tokens;

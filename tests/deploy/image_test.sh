@@ -35,7 +35,7 @@ build() {  # its arguments are the last of buildah's
   image bud --signature-policy "$work/policy.json" --isolation chroot --pull=never --format docker -t nibble "$@" >"$work/log" 2>&1 ||
     { tail -n 40 "$work/log"; fail "the image was not built"; }
 }
-# What ccache has of another build here, by the same compiler, the first stage need not compile again.
+# The first stage takes from ccache what another build here has compiled with the same compiler.
 volumes=()
 if command -v ccache >/dev/null; then
   printf 'cache_dir = /ccache\nbase_dir = /\nhash_dir = false\n' >"$work/ccache.conf"

@@ -87,7 +87,7 @@ LinearCall head_product(const Context& context, HeadMemory& memory, int64_t rows
 void keep_draft_entries(const Context& context, const Batch& batch);
 DraftOutput draft(const Context& context, const DraftBatch& batch, DraftChoice& choice);
 /// Keys and values of the rows in work.normed, at the angles of the workspace, go to their pages.
-/// Those before first_key, and of rows that are not finite, are zeros.
+/// Keys and values before first_key, and those of rows that are not finite, become zeros.
 void keep_keys(const Context& context, const AttentionLayer& layer, const Batch& batch);
 
 }  // namespace nibble::cpu

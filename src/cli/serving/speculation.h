@@ -35,7 +35,7 @@ struct Speculation {
 
 /// Errors: invalid_argument (not such JSON, another method, an unknown key, a value out of range).
 Result<Speculation> read_speculation(std::string_view json);
-/// That of both options; nothing is drafted without one. Errors: the same.
+/// Reads both options; without a result nothing is drafted. Errors: the same.
 Result<std::optional<Speculation>> read_speculation(const Arguments& arguments);
 
 }  // namespace nibble
