@@ -176,7 +176,7 @@ namespace {
 
 /// True if every sequence has one row and the projection ends with the convolution.
 bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
-  return makes_inputs(context) && context.batch.extent().single_rows() &&
+  return makes_inputs(context) && context.batch.extent().single_rows() && !context.batch.replays &&
          context.batch.rows <= kConvolveRowsMax && inputs_fit(qkv) &&
          context.config.delta_net.conv_kernel >= 2 &&
          context.config.delta_net.conv_kernel <= kConvolveTapsMax;
@@ -219,6 +219,8 @@ void delta_net_block(const Context& context, int layer) {
              .taps = config.conv_kernel,
              .qkv = convolves ? nullptr : work.first.as<float>(),
              .convolved = work.convolved.as<float>(),
+             .replayed = work.replayed.as<float>(),
+             .replay_rows = context.pools.replay_rows(),
              .z = work.third.as<float>(),
              .a = gates,
              .b = gates + w.a.rows,

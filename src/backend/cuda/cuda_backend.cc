@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
@@ -53,8 +54,8 @@ class CudaBackend final : public Backend {
   int64_t experts_met() {
     return cuda::experts_met(work_, *config_.moe, context_.batch.rows, stream_);
   }
-  double recorded_pass_us(int32_t rows, int repeats) {
-    return replay_us(recordings_.at(rows), repeats, stream_);
+  double recorded_pass_us(const Extent& extent, int repeats) {
+    return replay_us(recordings_.at(extent), repeats, stream_);
   }
 
   std::string_view name() const override { return "cuda"; }
@@ -99,6 +100,7 @@ class CudaBackend final : public Backend {
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return DevicePools::page_bytes(config_, kv_); }
   int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_, state_); }
+  int64_t replay_row_bytes() const override { return saved_row_bytes(config_); }
 
   Residual embed(const Batch& batch) override;
   Residual attention_block(int layer, const Batch& batch, Residual h) override {
@@ -123,7 +125,8 @@ class CudaBackend final : public Backend {
   }
 
   void zero_state(int32_t slot) override {
-    CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, slot_size(), stream_));
+    const auto bytes = static_cast<size_t>(state_slot_bytes());  // saved inputs are not read
+    CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, bytes, stream_));
   }
   void copy_state(int32_t from, int32_t to) override {
     copy(pools_.slot(to), pools_.slot(from), slot_size(), cudaMemcpyDeviceToDevice);
@@ -151,7 +154,7 @@ class CudaBackend final : public Backend {
   }
   std::span<std::byte> host_state(int32_t id) override {
     finish();
-    return pools_.host_slot(id);
+    return pools_.host_slot(id).first(static_cast<size_t>(state_slot_bytes()));
   }
   bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override;
   int64_t device_allocations() const override { return device_ledger().allocations; }
@@ -170,7 +173,7 @@ class CudaBackend final : public Backend {
  private:
   bool declares() const { return activations_ == Activations::declared; }
   bool in_f32() const { return activations_ == Activations::f32; }
-  size_t slot_size() const { return static_cast<size_t>(state_slot_bytes()); }
+  size_t slot_size() const { return static_cast<size_t>(pools_.slot_bytes()); }
   size_t page_size() const { return static_cast<size_t>(page_bytes()); }
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_));
@@ -188,15 +191,15 @@ class CudaBackend final : public Backend {
   }
   /// Splits the rows of this pass by their arithmetic.
   void split_rows(const Batch& batch);
-  /// A pass of so many rows on padding alone, for real, and then as a recording if that is asked.
+  /// A pass of that extent on padding alone, for real, and then as a recording if that is asked.
   enum class Padding : uint8_t { run, record };
-  Result<void> run_padding(int32_t rows, Padding padding);
+  Result<void> run_padding(const Extent& extent, Padding padding);
   /// All that reserve() takes but the pools.
   Result<void> reserve_workspace(const PoolSizes& sizes);
   /// True if the recording of this pass ends with the head, which holds kRowBlock rows of logits.
-  bool head_recorded() const { return graph_ > 0 && graph_ <= kRowBlock; }
-  /// The recording a batch can run on: its number of rows, or 0.
-  int32_t graph_rows(const Batch& batch) const;
+  bool head_recorded() const { return graph_ && graph_->rows <= kRowBlock; }
+  /// The extent of the recording that a batch can run on.
+  std::optional<Extent> graph_of(const Batch& batch) const;
 
   ModelConfig config_;
   Device device_;
@@ -218,9 +221,9 @@ class CudaBackend final : public Backend {
   bool prompts_ = false;  // the prompt kernels hold this model, and prompts go through them
   PoolSizes sizes_;
   RecordedPasses recordings_;
-  int32_t graph_ = 0;       // rows of the recording this pass runs on; 0: none
-  bool recording_ = false;  // this walk is captured, not run
-  bool launches_ = true;    // this walk launches kernels block by block
+  std::optional<Extent> graph_;  // of the recording this pass runs on
+  bool recording_ = false;       // this walk is captured, not run
+  bool launches_ = true;         // this walk launches kernels block by block
   HeadResults head_results_;
   Context context_{.config = config_,
                    .device = device_,
@@ -248,20 +251,17 @@ Result<void> CudaBackend::load(const MakeWeights& make) {
 }
 
 Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
-  if (sizes.replay_rows > 0)
-    return make_error(ErrorCode::unsupported, {.what = "drafted rows on the cuda backend",
-                                               .advice = "leave out --speculative-config"});
   recordings_.clear();
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
   TRY(pools_.reserve(config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
+  for (const Extent& extent : recorded_extents(config_, sizes))
+    TRY(run_padding(extent, Padding::record));
   // Passes that are not recorded run once too: afterwards every kernel is loaded.
-  const size_t recorded = recorded_rows(config_, sizes).size();
-  const std::span<const int32_t> all = recordable_rows();
-  for (size_t i = 0; i < all.size() && all[i] <= sizes.rows_max; ++i)
-    if (i < recorded || all[i] <= kRowBlock)
-      TRY(run_padding(all[i], i < recorded ? Padding::record : Padding::run));
+  for (const int32_t rows : recordable_rows().subspan(recorded_rows(config_, sizes).size()))
+    if (rows <= std::min(sizes.rows_max, kRowBlock))
+      TRY(run_padding({.rows = rows, .sequences = rows}, Padding::run));
   return {};
 }
 
@@ -278,15 +278,16 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   return prompts_ ? plan_.reserve(config_, work_) : Result<void>();
 }
 
-Result<void> CudaBackend::run_padding(int32_t rows, Padding padding) {
+Result<void> CudaBackend::run_padding(const Extent& extent, Padding padding) {
   Batch batch;
   batch.tokens = {0};
   batch.positions = {0, 0, 0};
-  graph_ = rows;
+  graph_ = extent;
   recording_ = true;
-  context_.launcher.carveout_steps = context_.launcher.card.has_wgmma() ? carveout_steps(rows) : 0;
+  context_.launcher.carveout_steps =
+      context_.launcher.card.has_wgmma() ? carveout_steps(extent.rows) : 0;
   launches_ = true;
-  batch_.upload(Batch(), rows, stream_);
+  batch_.upload(Batch(), extent, stream_);
   const auto walk = [&] {
     const Residual h = run_layers(*this, config_, batch);
     if (head_recorded()) head(batch, h);
@@ -294,30 +295,33 @@ Result<void> CudaBackend::run_padding(int32_t rows, Padding padding) {
   walk();
   finish();
   Result<void> outcome;
-  if (padding == Padding::record) outcome = recordings_.record(rows, stream_, walk);
+  if (padding == Padding::record) outcome = recordings_.record(extent, stream_, walk);
   recording_ = false;
   context_.launcher.carveout_steps = 0;
   return outcome;
 }
 
-int32_t CudaBackend::graph_rows(const Batch& batch) const {
-  if (watch_) return 0;
-  for (const BatchSequence& sequence : batch.sequences)
-    if (sequence.row_count != 1 || sequence.arithmetic != Arithmetic::generation) return 0;
-  return recordings_.fitting(batch.rows());
+std::optional<Extent> CudaBackend::graph_of(const Batch& batch) const {
+  const Extent extent = extent_of(batch);
+  const bool generates = std::ranges::all_of(batch.sequences, [](const BatchSequence& sequence) {
+    return sequence.arithmetic == Arithmetic::generation;
+  });
+  // Only drafts make several rows of a sequence that are worth a recording.
+  if (watch_ || !generates || (!extent.replays && !extent.single_rows())) return std::nullopt;
+  return recordings_.fitting(extent);
 }
 
 Residual CudaBackend::embed(const Batch& batch) {
   CHECK(batch.embeddings.empty(), batch.embeddings.size(),
         " rows of media; takes_media() is false");
   if (!recording_) {
-    graph_ = graph_rows(batch);
-    launches_ = graph_ == 0;
-    batch_.upload(batch, graph_, stream_);
+    graph_ = graph_of(batch);
+    launches_ = !graph_;
+    batch_.upload(batch, graph_ ? *graph_ : extent_of(batch), stream_);
   }
   split_rows(batch);
   // From here on the device computes, while the caller makes masks.
-  if (!launches_) CUDA_CHECK(cudaGraphLaunch(recordings_.at(graph_), stream_));
+  if (!launches_) CUDA_CHECK(cudaGraphLaunch(recordings_.at(*graph_), stream_));
   if (launches_) embed_block(context_);
   block_ = 0;
   return after_block(batch, {.data = work_.h.as<float>(), .rows = batch.rows()});
@@ -328,7 +332,7 @@ void CudaBackend::split_rows(const Batch& batch) {
   context_.all = context_.batch = all;
   context_.prompts = BatchView();
   const int32_t generated = batch_.generation_rows();
-  if (recording_ || graph_ > 0 || !prompts_ || generated == all.rows) return;
+  if (recording_ || graph_ || !prompts_ || generated == all.rows) return;
   context_.batch.rows = generated;
   context_.batch.sequences = batch_.generation_sequences();
   context_.prompts = all;
@@ -371,8 +375,8 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
   if (!slots.empty()) {
     const int64_t states = DevicePools::states_floats(config_, state_) * int64_t{sizeof(float)};
     const KvFormat format = state_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
-    find(pools_.slot(0), state_slot_bytes(), states, format, slots);
-    find(pools_.slot(0) + states, state_slot_bytes(), state_slot_bytes() - states, KvFormat::f32,
+    find(pools_.slot(0), pools_.slot_bytes(), states, format, slots);
+    find(pools_.slot(0) + states, pools_.slot_bytes(), state_slot_bytes() - states, KvFormat::f32,
          slots);
   }
   int32_t found = 0;
@@ -462,8 +466,8 @@ void watch_blocks(Backend& backend, BlockWatch watch) {
 }
 void spoil_row(Backend& backend, int32_t row) { as_cuda(backend).spoil_row(row); }
 int64_t experts_met(Backend& backend) { return as_cuda(backend).experts_met(); }
-double recorded_pass_us(Backend& backend, int32_t rows, int repeats) {
-  return as_cuda(backend).recorded_pass_us(rows, repeats);
+double recorded_pass_us(Backend& backend, const Extent& extent, int repeats) {
+  return as_cuda(backend).recorded_pass_us(extent, repeats);
 }
 
 }  // namespace cuda

@@ -1,5 +1,6 @@
 // Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot,
-// logit_rows], per sequence [row_begin, row_count, state_in, state_out], then the page tables.
+// logit_rows], per sequence [row_begin, row_count, state_in, state_out, replay, drafted], then the
+// page tables.
 #include "backend/cuda/device_batch.h"
 
 #include <algorithm>
@@ -16,8 +17,19 @@ Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& dev
   return {};
 }
 
-BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
+Extent extent_of(const Batch& batch) {
+  const bool replays = std::ranges::any_of(batch.sequences, [](const BatchSequence& s) {
+    return s.replay > 0 || s.write == StateWrite::replayed;
+  });
+  return {.rows = batch.rows(),
+          .sequences = static_cast<int32_t>(batch.sequences.size()),
+          .replays = replays};
+}
+
+BatchView DeviceBatch::layout(const Extent& extent) const {
+  const auto [rows, sequences, replays] = extent;
   BatchView view{.rows = rows, .sequences = sequences, .positions_stride = rows};
+  view.replays = replays;
   const int32_t* next = device_.as<int32_t>();
   const auto take = [&next](int64_t count) {
     const int32_t* field = next;
@@ -34,6 +46,8 @@ BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
   view.row_count = take(sequences);
   view.state_in = take(sequences);
   view.state_out = take(sequences);
+  view.replay = take(sequences);
+  view.drafted = take(sequences);
   view.pages = next;
   return view;
 }
@@ -44,6 +58,8 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
   at(block, view_.row_count)[next_sequence_] = sequence.row_count;
   at(block, view_.state_in)[next_sequence_] = sequence.state_in;
   at(block, view_.state_out)[next_sequence_] = sequence.state_out;
+  at(block, view_.replay)[next_sequence_] = sequence.replay;
+  at(block, view_.drafted)[next_sequence_] = sequence.write == StateWrite::replayed ? 1 : 0;
   ++next_sequence_;
   for (int i = 0; i < sequence.row_count; ++i, ++next_row_) {
     const auto from = static_cast<size_t>(sequence.row_begin + i);
@@ -58,12 +74,12 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
   }
 }
 
-void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) {
-  const bool padded = rows > 0;
-  view_ = padded ? layout(rows, rows)
-                 : layout(batch.rows(), static_cast<int32_t>(batch.sequences.size()));
+void DeviceBatch::upload(const Batch& batch, const Extent& extent, cudaStream_t stream) {
+  view_ = layout(extent);
   CHECK(view_.rows <= rows_max_ && batch.rows() <= view_.rows, "batch of ", batch.rows(),
         " rows, reserved ", rows_max_);
+  CHECK(std::ssize(batch.sequences) <= view_.sequences, "batch of ", batch.sequences.size(),
+        " sequences on ", view_.sequences);
   const int64_t fixed = view_.pages - device_.as<int32_t>();
   const int64_t ints = fixed + static_cast<int64_t>(batch.pages.size());
   CHECK(ints * 4 <= device_.bytes(), "page tables of ", batch.pages.size(), " entries");

@@ -238,7 +238,7 @@ Result<void> CudaLayerRunner::open_layer(int layer) {
 // ---- passes ----
 
 Context CudaLayerRunner::context_of(const SamplePass& pass) {
-  batch_.upload(pass.batch, 0, stream_);
+  batch_.upload(pass.batch, extent_of(pass.batch), stream_);
   plan_.upload(
       pass.batch, 0, [&](int32_t row) { return batch_.device_row(row); }, stream_);
   Context context{.config = kinds_,

@@ -175,6 +175,9 @@ class Cutter {
                                      attend_partial_bytes(a.head_dim));
     DeviceCarver delta_net(begin);
     work_.convolved = delta_net.take(rows_ * mixer_widths(config_).convolved * kF32);
+    work_.replayed =
+        delta_net.take(sequences_most(config_, needs_.sizes) * needs_.sizes.replay_rows *
+                       config_.delta_net.saved_numbers() * kF32);
     DeviceCarver head(begin);
     work_.logits = head.take(row_block() * config_.vocab_rows * kF32);
     work_.hidden_rows = head.take(row_block() * config_.hidden * kF32);
@@ -233,6 +236,13 @@ int64_t table_bytes(const ModelConfig& config) {
   return config.count(LayerKind::attention) > 0 ? config.attention.rope.rotary_dims / 2 * kPair : 0;
 }
 
+int64_t saved_row_bytes(const ModelConfig& config) {
+  constexpr int64_t kAlignment = 256;
+  const int64_t bytes =
+      int64_t{config.count(LayerKind::delta_net)} * config.delta_net.saved_numbers() * kF32;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 bool prompts_supported(const ModelConfig& config) {
   if (config.hidden % 8 != 0) return false;
   const AttentionConfig& a = config.attention;
@@ -258,7 +268,7 @@ ChoiceSizes choice_sizes(const ModelConfig& config, const PoolSizes& sizes) {
   constexpr int64_t kStep = 8;  // entries of 16 bytes
   if (config.vocab_rows > kChoiceVocabMax) return {};
   const int64_t sequences = sequences_most(config, sizes);
-  return {.rows = std::min(sequences, kRowsMost),
+  return {.rows = std::min(sequences * std::max(sizes.replay_rows, 1), kRowsMost),
           .tables = std::min(sequences, kRowsMost),
           .counts_stride = (config.vocab_rows + kStep - 1) / kStep * kStep};
 }

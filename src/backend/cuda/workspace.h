@@ -32,6 +32,8 @@ bool prompts_supported(const ModelConfig& config);
 int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes);
 /// Returns the bytes of the rotary tables, which lie beside weights and workspace.
 int64_t table_bytes(const ModelConfig& config);
+/// Returns the bytes that the saved inputs of one drafted row add to a state slot.
+int64_t saved_row_bytes(const ModelConfig& config);
 /// Returns the needs of a server.
 WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,
                                Activations activations);
@@ -121,6 +123,7 @@ struct Workspace {
   DeviceSlice shared;       // of one block of the model after another; from here on slices of it:
   DeviceSlice partial;      // partial results of attention
   DeviceSlice convolved;    // F32 [rows], qkv of a delta net
+  DeviceSlice replayed;     // F32 [sequences][replay rows][convolved qkv | a | b]
   DeviceSlice logits;       // F32 [row block][vocab]
   DeviceSlice hidden_rows;  // F32 [row block][hidden]
 };

@@ -57,6 +57,7 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
           page_bytes(model.config, kv, options,
                      options.activations == Activations::f32 ? KvFormat::f32 : KvFormat::bf16),
       .slot_bytes = card_slot_bytes(model.config, options.state),
+      .replay_row_bytes = cuda::saved_row_bytes(model.config),
       .card = memory,
       .workspace_bytes =
           [&model, mode = options.activations](const PoolSizes& sizes) {

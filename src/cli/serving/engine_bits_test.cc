@@ -346,7 +346,6 @@ class NearlyRight final : public Drafter {
 };
 
 TEST_P(EngineBits, WithDraftsRightAndWrong) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   const auto drafter = std::make_shared<NearlyRight>(alone());
   const Outcome drafted = run({.count = 9, .arrive = 1, .drafter = drafter});
   expect_alone(drafted.answers, 9);
@@ -361,6 +360,28 @@ TEST_P(EngineBits, WithDraftsRightAndWrong) {
                       .drafter = drafter})
                      .answers,
                  3);
+}
+
+/// Rounds of many sequences, some with drafts and some without, over the end of a page.
+TEST_P(EngineBits, WithDraftsInBatchesOfAnySize) {
+  const Answers& expected = alone(3, make_long_answers);
+  const auto long_drafter = std::make_shared<NearlyRight>(expected);
+  const Outcome drafted = run({.count = 3, .drafter = long_drafter, .requests = make_long_answers});
+  expect_same(drafted.answers, 3, expected);
+  EXPECT_GT(drafted.engine.drafts_right, 200);
+  const auto drafter = std::make_shared<NearlyRight>(alone());
+  std::vector<int> counts = {7, 64};
+  if (on_card()) counts = {1, 2, 3, 5, 8, 13, 16, 31, 33, 48, 64};
+  for (const int count : counts) {
+    SCOPED_TRACE(count);
+    expect_alone(
+        run({.count = count, .sequences_max = count, .pages = 480, .drafter = drafter}).answers,
+        count);
+  }
+  const auto in_bf16 = [&](std::shared_ptr<Drafter> proposer) {
+    return run({.count = 9, .drafter = std::move(proposer), .state = StateCache::bf16}).answers;
+  };
+  expect_same(in_bf16(drafter), 9, in_bf16(nullptr));
 }
 
 /// Half of the requests penalise, so that drafts are refused that the layer was sure of.

@@ -1,10 +1,13 @@
 // This file computes offsets into the two pools.
 #include "backend/cuda/runtime/device_pools.h"
 
+#include "backend/cuda/workspace.h"
 #include "model/batch.h"
 
 namespace nibble::cuda {
 namespace {
+
+constexpr int64_t kFloat = sizeof(float);
 
 /// Returns the bytes that the keys, or the values, of one head take in a page.
 int64_t head_bytes(const ModelConfig& config, KvFormat format) {
@@ -30,21 +33,22 @@ int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format
 int64_t DevicePools::slot_bytes(const ModelConfig& config, StateFormat format) {
   const int64_t layers = config.count(LayerKind::delta_net);
   if (layers == 0) return 0;
-  return aligned(states_floats(config, format) + layers * conv_floats(config.delta_net)) *
-         int64_t{sizeof(float)};
+  return aligned(states_floats(config, format) + layers * conv_floats(config.delta_net)) * kFloat;
 }
 
-void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat state) {
+void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat state,
+                          int32_t replay_rows) {
   config_ = &config;
   kv_format_ = kv;
   state_format_ = state;
   page_bytes_ = page_bytes(config, kv);
-  slot_bytes_ = slot_bytes(config, state);
+  replay_rows_ = replay_rows;
+  slot_bytes_ = slot_bytes(config, state) + replay_rows * saved_row_bytes(config);
 }
 
 Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
                                   const PoolSizes& sizes) {
-  lay_out(config, kv, state);
+  lay_out(config, kv, state, sizes.replay_rows);
   pages_ = TRY(DeviceBuffer::allocate(sizes.pages * page_bytes_, "KV pages"));
   slots_ = TRY(DeviceBuffer::allocate(sizes.state_slots * slot_bytes_, "recurrent states"));
   host_pages_ = TRY(PinnedBuffer::allocate(sizes.host_pages * page_bytes_, "KV pages"));
@@ -73,7 +77,9 @@ StateView DevicePools::state(int layer) const {
   return {.state = slots_.as<std::byte>() +
                    layer * state_numbers(d) * state_element_bytes(state_format_),
           .conv = base + states_floats(*config_, state_format_) + layer * conv_floats(d),
-          .slot_stride = slot_bytes_ / int64_t{sizeof(float)},
+          .saved = base + slot_bytes(*config_, state_format_) / kFloat + int64_t{layer} * d.saved_numbers(),
+          .slot_stride = slot_bytes_ / kFloat,
+          .saved_stride = saved_row_bytes(*config_) / kFloat,
           .format = state_format_};
 }
 
