@@ -37,12 +37,17 @@ struct BatchView {
   const int32_t* logit_rows = nullptr;
 
   bool replays = false;  // as Extent; else `replay` and `drafted` are all zeros
+  // With a layer that drafts: the sequence of each row, -1 for padding, and the rotary positions of
+  // the rows' entries, those of the tokens before [3][positions_stride].
+  const int32_t* sequence_of = nullptr;
+  const int32_t* entry_positions = nullptr;
 
   Extent extent() const { return {.rows = rows, .sequences = sequences, .replays = replays}; }
 };
 
 /// These count the integers of a batch for each row and each sequence, without page tables.
 inline constexpr int64_t kBatchRowInts = 8;
+inline constexpr int64_t kBatchEntryInts = 4;  // of each row, with a layer that drafts
 inline constexpr int64_t kBatchSequenceInts = 6;
 
 }  // namespace nibble::cuda

@@ -9,6 +9,7 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/declared.h"
+#include "backend/cuda/draft_rounds.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/head/head_results.h"
@@ -71,7 +72,8 @@ class CudaBackend final : public Backend {
   std::string arithmetic() override {
     return concat("cuda ", device_.code.name(), ", activations ", activations_name(activations_),
                   ", KV ", kv_traits(kv_).name, " of scale 1, state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32", "\n", kernel_table());
+                  state_ == StateFormat::bf16 ? "bf16" : "f32",
+                  drafts() ? ", entries of drafts" : "", "\n", kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
@@ -120,6 +122,14 @@ class CudaBackend final : public Backend {
     return after_block(batch, h);
   }
   HeadOutput head(const Batch& batch, Residual h) override;
+  bool drafts() const override { return config_.draft_layers > 0; }
+  void keep_draft_entries(const Batch&, Residual) override {
+    if (launches_ && drafts()) cuda::draft_entries_block(context_);
+  }
+  DraftOutput draft(const DraftBatch& batch) override {
+    CHECK(drafts(), "no layer that drafts is loaded");
+    return draft_rounds_.run(context_, batch_, batch);
+  }
   void set_sampleable(std::span<const uint32_t> bits) override {
     head_results_.set_sampleable(bits);
   }
@@ -221,6 +231,7 @@ class CudaBackend final : public Backend {
   bool prompts_ = false;  // the prompt kernels hold this model, and prompts go through them
   PoolSizes sizes_;
   RecordedPasses recordings_;
+  DraftRounds draft_rounds_;
   std::optional<Extent> graph_;  // of the recording this pass runs on
   bool recording_ = false;       // this walk is captured, not run
   bool launches_ = true;         // this walk launches kernels block by block
@@ -236,6 +247,7 @@ class CudaBackend final : public Backend {
 
 CudaBackend::~CudaBackend() {
   recordings_.clear();
+  draft_rounds_.clear();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -252,12 +264,15 @@ Result<void> CudaBackend::load(const MakeWeights& make) {
 
 Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   recordings_.clear();
+  draft_rounds_.clear();
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
   TRY(pools_.reserve(config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
   for (const Extent& extent : recorded_extents(config_, sizes))
     TRY(run_padding(extent, Padding::record));
+  for (const int32_t rows : recorded_drafts(config_, sizes))
+    TRY(draft_rounds_.record(context_, batch_, rows));
   // Passes that are not recorded run once too: afterwards every kernel is loaded.
   for (const int32_t rows : recordable_rows().subspan(recorded_rows(config_, sizes).size()))
     if (rows <= std::min(sizes.rows_max, kRowBlock))
@@ -273,7 +288,8 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   prompts_ = needs.prompts;
   arena_ = TRY(DeviceBuffer::allocate(workspace_bytes(sizes), "the workspace"));
   work_ = Workspace::cut(config_, needs, arena_.as<std::byte>());
-  TRY(batch_.reserve(sizes, work_.batch));
+  TRY(batch_.reserve(sizes, work_.batch, drafts()));
+  if (drafts()) TRY(draft_rounds_.reserve(config_, work_));
   TRY(head_results_.reserve(config_, sizes, work_));
   return prompts_ ? plan_.reserve(config_, work_) : Result<void>();
 }
@@ -339,8 +355,9 @@ void CudaBackend::split_rows(const Batch& batch) {
   context_.prompts.rows = all.rows - generated;
   for (const int32_t** field :
        {&context_.prompts.tokens, &context_.prompts.positions, &context_.prompts.kv_index,
-        &context_.prompts.page_begin, &context_.prompts.snapshot_slot})
-    *field += generated;
+        &context_.prompts.page_begin, &context_.prompts.snapshot_slot,
+        &context_.prompts.sequence_of, &context_.prompts.entry_positions})
+    if (*field != nullptr) *field += generated;
   plan_.upload(
       batch, generated, [&](int32_t row) { return batch_.device_row(row); }, stream_);
 }
@@ -376,8 +393,11 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
     const int64_t states = DevicePools::states_floats(config_, state_) * int64_t{sizeof(float)};
     const KvFormat format = state_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
     find(pools_.slot(0), pools_.slot_bytes(), states, format, slots);
-    find(pools_.slot(0) + states, pools_.slot_bytes(), state_slot_bytes() - states, KvFormat::f32,
-         slots);
+    const auto in_f32 = [&](const std::byte* begin, int64_t floats) {
+      find(begin, pools_.slot_bytes(), floats * int64_t{sizeof(float)}, KvFormat::f32, slots);
+    };
+    in_f32(pools_.slot(0) + states, DevicePools::convolution_floats(config_));
+    if (drafts()) in_f32(reinterpret_cast<const std::byte*>(pools_.hidden().last), config_.hidden);
   }
   int32_t found = 0;
   copy(&found, flag, sizeof(found), cudaMemcpyDeviceToHost);

@@ -1,16 +1,19 @@
-// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot,
-// logit_rows], per sequence [row_begin, row_count, state_in, state_out, replay, drafted], then the
-// page tables.
+// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot, logit_rows], with a
+// layer that drafts also [sequence_of, entry positions x 3], per sequence [row_begin, row_count,
+// state_in, state_out, replay, drafted], then the page tables.
 #include "backend/cuda/device_batch.h"
 
 #include <algorithm>
 
 #include "backend/cuda/workspace.h"
+#include "model/draft.h"
 
 namespace nibble::cuda {
 
-Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& device) {
+Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& device,
+                                  bool entries) {
   rows_max_ = sizes.rows_max;
+  entries_ = entries;
   device_ = device;
   host_ = TRY(PinnedBuffer::allocate(device.bytes(), "the batch"));
   device_rows_.reserve(static_cast<size_t>(sizes.rows_max));
@@ -42,6 +45,10 @@ BatchView DeviceBatch::layout(const Extent& extent) const {
   view.page_begin = take(rows);
   view.snapshot_slot = take(rows);
   view.logit_rows = take(rows);
+  if (entries_) {
+    view.sequence_of = take(rows);
+    view.entry_positions = take(int64_t{3} * rows);
+  }
   view.row_begin = take(sequences);
   view.row_count = take(sequences);
   view.state_in = take(sequences);
@@ -60,7 +67,7 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
   at(block, view_.state_out)[next_sequence_] = sequence.state_out;
   at(block, view_.replay)[next_sequence_] = sequence.replay;
   at(block, view_.drafted)[next_sequence_] = sequence.write == StateWrite::replayed ? 1 : 0;
-  ++next_sequence_;
+  const int32_t number = next_sequence_++;
   for (int i = 0; i < sequence.row_count; ++i, ++next_row_) {
     const auto from = static_cast<size_t>(sequence.row_begin + i);
     at(block, view_.tokens)[next_row_] = batch.tokens[from];
@@ -71,6 +78,12 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
     at(block, view_.kv_index)[next_row_] = sequence.kv_begin + i;
     at(block, view_.page_begin)[next_row_] = sequence.page_begin;
     device_rows_[from] = next_row_;
+    if (!entries_) continue;
+    at(block, view_.sequence_of)[next_row_] = number;
+    const std::array<int32_t, 3> before = position_before(batch, sequence, i);
+    for (size_t axis = 0; axis < 3; ++axis)
+      at(block, view_.entry_positions)[axis * static_cast<size_t>(view_.rows) +
+                                       static_cast<size_t>(next_row_)] = before[axis];
   }
 }
 
@@ -87,6 +100,7 @@ void DeviceBatch::upload(const Batch& batch, const Extent& extent, cudaStream_t 
   std::fill_n(block, fixed, 0);
   std::fill_n(at(block, view_.kv_index), view_.rows, -1);
   std::fill_n(at(block, view_.snapshot_slot), view_.rows, -1);
+  if (entries_) std::fill_n(at(block, view_.sequence_of), view_.rows, -1);
   device_rows_.resize(batch.tokens.size());
   next_row_ = next_sequence_ = 0;
   for (const Arithmetic arithmetic : {Arithmetic::generation, Arithmetic::prompt}) {

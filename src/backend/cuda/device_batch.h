@@ -18,7 +18,8 @@ Extent extent_of(const Batch& batch);
 class DeviceBatch {
  public:
   /// `device` is Workspace::batch.
-  Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device);
+  /// `entries`: a layer drafts, whose entries have positions of their own.
+  Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device, bool entries = false);
 
   /// Lays out a batch on the rows and sequences of `extent`; those the batch lacks are padding.
   /// Then copies it to the device.
@@ -45,6 +46,7 @@ class DeviceBatch {
   }
 
   int32_t rows_max_ = 0;
+  bool entries_ = false;
   DeviceSlice device_;
   PinnedBuffer host_;
   BatchView view_;

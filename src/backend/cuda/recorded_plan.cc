@@ -42,6 +42,18 @@ std::vector<Extent> recorded_extents(const ModelConfig& config, const PoolSizes&
   return extents;
 }
 
+std::vector<int32_t> recorded_drafts(const ModelConfig& config, const PoolSizes& sizes) {
+  std::vector<int32_t> counts;
+  if (config.draft_layers == 0) return counts;
+  const int64_t most = std::min<int64_t>(kRowBlock, sizes.rows_max);
+  const int64_t needed = std::min(most, sequences_most(config, sizes));
+  for (int32_t count = 1; count <= most; count *= 2) {
+    counts.push_back(count);
+    if (count >= needed) break;
+  }
+  return counts;
+}
+
 int64_t recorded_bytes(const ModelConfig& config, const PoolSizes& sizes) {
   // On an H200 12 passes of the 35B, 365 launches each, take 7 MB, kernels' code included: 1.6 KB a
   // launch. Rounding: cudaMalloc hands out 2 MiB at a time.
@@ -49,11 +61,16 @@ int64_t recorded_bytes(const ModelConfig& config, const PoolSizes& sizes) {
   constexpr int64_t kRoundingBytes = int64_t{8} << 20;
   constexpr int64_t kLaunchesOfPass = 3;   // embedding, last norm, head
   constexpr int64_t kLaunchesOfMixer = 5;  // project, convolve, recur or attend in two, project out
+  constexpr int64_t kLaunchesOfEntries = 6;  // join, keep, product, norm, keys and values, store
+  constexpr int64_t kLaunchesOfDraft = 6;    // join, product, norm, head, search, take
   const int64_t feed_forward = config.moe ? 5 : 3;
-  const int64_t launches =
-      kLaunchesOfPass + config.layer_count() * (kLaunchesOfMixer + feed_forward);
-  const auto passes = std::ssize(recorded_extents(config, sizes));
-  return kRoundingBytes + passes * launches * kLaunchBytes;
+  const int64_t layer = kLaunchesOfMixer + feed_forward;
+  const int64_t entries = config.draft_layers > 0 ? kLaunchesOfEntries : 0;
+  const int64_t pass = kLaunchesOfPass + config.layer_count() * layer + entries;
+  const int64_t step = kLaunchesOfDraft + layer;
+  const int64_t launches = std::ssize(recorded_extents(config, sizes)) * pass +
+                           std::ssize(recorded_drafts(config, sizes)) * step;
+  return kRoundingBytes + launches * kLaunchBytes;
 }
 
 }  // namespace nibble::cuda

@@ -20,6 +20,8 @@ std::span<const int32_t> recorded_rows(const ModelConfig& config, const PoolSize
 /// with PoolSizes::replay_rows, passes that replay, for powers of two of sequences, with 1, 2, 4 ...
 /// and replay_rows rows a sequence.
 std::vector<Extent> recorded_extents(const ModelConfig& config, const PoolSizes& sizes);
+/// The numbers of sequences whose steps of drafts are recorded; none without a layer that drafts.
+std::vector<int32_t> recorded_drafts(const ModelConfig& config, const PoolSizes& sizes);
 /// An upper bound of the bytes that these recordings and the driver's rounding of small buffers
 /// take.
 int64_t recorded_bytes(const ModelConfig& config, const PoolSizes& sizes);

@@ -172,7 +172,7 @@ Outcome EngineBits::run(const Case& what) {
                           .model_drafts = what.model_drafts,
                           .integrity = IntegrityChecks::every_step};
   // Costs stay those assumed, with which drafts pay, however loaded the machine is.
-  if (what.model_drafts > 0) settings.clock_ms = [] { return 1.0; };
+  if (what.model_drafts > 0 || what.drafter) settings.clock_ms = [] { return 1.0; };
   CHECK(model.backend->reserve(settings.pools).ok());
   const int32_t vocab = model.config.vocab_rows;
   EngineCore core(*model.backend, model.config, Sampler(vocab, Sampler::all_sampleable(vocab)),
@@ -400,7 +400,6 @@ std::vector<SequenceRequest> make_penalised(int count, int32_t vocab_rows) {
 
 /// Drafts of the MTP layer change nothing, for each number of them.
 TEST_P(EngineBits, WithDraftsOfTheModel) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   for (int32_t drafts = 1; drafts <= 5; ++drafts) {
     SCOPED_TRACE(drafts);
     expect_alone(run({.count = 9, .arrive = 1, .model_drafts = drafts}).answers, 9);
@@ -412,7 +411,6 @@ TEST_P(EngineBits, WithDraftsOfTheModel) {
 }
 
 TEST_P(EngineBits, WithDraftsOfTheModelFromWhateverTheCacheHolds) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   const Outcome warm = run({.rounds = 2, .model_drafts = 3});
   expect_alone(warm.answers, 6);
   EXPECT_GE(warm.cache.hits, 5);
@@ -432,7 +430,6 @@ TEST_P(EngineBits, WithDraftsOfTheModelFromWhateverTheCacheHolds) {
 }
 
 TEST_P(EngineBits, WithDraftsOfTheModelPreemptedAtEveryStep) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   for (int step = 1; step < kTokens + 3; ++step)
     for (const int host_pages : {64, 0}) {  // swapped, and computed again
       SCOPED_TRACE(step);

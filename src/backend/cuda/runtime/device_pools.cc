@@ -20,8 +20,7 @@ int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
 }  // namespace
 
 int64_t DevicePools::page_bytes(const ModelConfig& config, KvFormat format) {
-  return config.count(LayerKind::attention) * int64_t{2} * config.attention.kv_heads *
-         head_bytes(config, format);
+  return config.kv_layers() * int64_t{2} * config.attention.kv_heads * head_bytes(config, format);
 }
 
 int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format) {
@@ -30,10 +29,13 @@ int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format
   return (bytes + 3) / 4;
 }
 
+int64_t DevicePools::convolution_floats(const ModelConfig& config) {
+  return config.count(LayerKind::delta_net) * conv_floats(config.delta_net);
+}
+
 int64_t DevicePools::slot_bytes(const ModelConfig& config, StateFormat format) {
-  const int64_t layers = config.count(LayerKind::delta_net);
-  if (layers == 0) return 0;
-  return aligned(states_floats(config, format) + layers * conv_floats(config.delta_net)) * kFloat;
+  const int64_t states = states_floats(config, format) + convolution_floats(config);
+  return (aligned(states) + aligned(config.draft_row())) * kFloat;
 }
 
 void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat state,
@@ -81,6 +83,16 @@ StateView DevicePools::state(int layer) const {
           .slot_stride = slot_bytes_ / kFloat,
           .saved_stride = saved_row_bytes(*config_) / kFloat,
           .format = state_format_};
+}
+
+HiddenView DevicePools::hidden() const {
+  const int64_t row = config_->draft_row();  // it ends what it belongs to
+  const int64_t saved_stride = saved_row_bytes(*config_) / kFloat;
+  float* end = slots_.as<float>() + slot_bytes(*config_, state_format_) / kFloat;
+  return {.last = end - row,
+          .saved = end + saved_stride - row,
+          .slot_stride = slot_bytes_ / kFloat,
+          .saved_stride = saved_stride};
 }
 
 std::byte* DevicePools::at(const DeviceBuffer& buffer, int32_t id, int64_t bytes) {

@@ -24,11 +24,14 @@ class DevicePools {
   void sleep();
   Result<void> wake();
 
-  /// `layer` counts layers of its kind.
+  /// `layer` counts layers of its kind; after those of attention comes the one that drafts.
   KvView kv(int layer) const;
   StateView state(int layer) const;
+  HiddenView hidden() const;
   /// Returns the floats of a slot that precede the inputs of the convolution.
   static int64_t states_floats(const ModelConfig& config, StateFormat format);
+  /// Returns the floats of these inputs, which follow.
+  static int64_t convolution_floats(const ModelConfig& config);
 
   int64_t slot_bytes() const { return slot_bytes_; }  // with saved inputs
   int32_t replay_rows() const { return replay_rows_; }

@@ -40,7 +40,8 @@ Result<WeightStore> WeightStore::random(const ModelConfig& config, const FormatO
   return build({.embedding = weights.embedding,
                 .head = weights.head,
                 .final_norm = weights.final_norm,
-                .layers = weights.layers},
+                .layers = weights.layers,
+                .mtp = weights.mtp},
                config, filler);
 }
 
