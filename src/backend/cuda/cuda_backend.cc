@@ -14,7 +14,7 @@
 #include "backend/cuda/pass_probe.h"
 #include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/reserved.h"
-#include "backend/cuda/runtime/card.h"
+#include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/runtime/host_copy.h"
 #include "backend/cuda/runtime/recorded_passes.h"
 #include "backend/cuda/selection.h"
@@ -34,15 +34,16 @@ KvFormat kv_format(const BackendOptions& options) {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const ModelConfig& config, Device device, const BackendOptions& options)
+  CudaBackend(const ModelConfig& config, std::unique_ptr<DeviceContext> device,
+              const BackendOptions& options)
       : config_(config),
         device_(std::move(device)),
+        stream_(device_->stream()),
         card_(options.card),
         activations_(options.activations),
         kv_(kv_format(options)),
         state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32) {}
-  ~CudaBackend() override;
-  /// `make` gives the weights once the stream is there.
+  /// `make` gives the weights.
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
@@ -60,7 +61,6 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   std::string kernel_table() override {
     return cuda::kernel_table({.config = config_,
-                               .device = device_,
                                .weights = weights_,
                                .kv = kv_,
                                .state = state_,
@@ -68,9 +68,10 @@ class CudaBackend final : public Backend {
                                .launcher = context_.launcher});
   }
   std::string arithmetic() override {
-    return concat("cuda ", device_.code.name(), ", activations ", activations_name(activations_),
-                  ", KV ", kv_traits(kv_).name, " of scale 1, state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32", "\n", kernel_table());
+    return concat("cuda ", device_->facts().code.name(), ", activations ",
+                  activations_name(activations_), ", KV ", kv_traits(kv_).name,
+                  " of scale 1, state ", state_ == StateFormat::bf16 ? "bf16" : "f32", "\n",
+                  kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
@@ -84,10 +85,11 @@ class CudaBackend final : public Backend {
   }
   bool takes_media() const override { return false; }  // no kernel puts their rows in
   std::string description() const override {
+    const Device& device = device_->facts();
     const std::string_view compiled =
-        device_.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
-    return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
-                  ", runs ", device_.code.name(), compiled, ", ", device_.multiprocessors,
+        device.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
+    return concat("cuda, ", device.name, " (", device.compute_major, ".", device.compute_minor,
+                  ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
                   " multiprocessors), ", weights_.bytes() >> 20, " MiB of weights, activations ",
                   declares() ? "declared (emulated)"
                   : in_f32() ? "f32 (slow, for tests)"
@@ -154,11 +156,11 @@ class CudaBackend final : public Backend {
     return pools_.host_slot(id);
   }
   bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override;
-  int64_t device_allocations() const override { return device_ledger().allocations; }
+  int64_t device_allocations() const override { return device_->ledger().allocations(); }
   Result<void> sleep() override;
   Result<void> wake() override;
   void outlive_device() override { cuda::outlive_device(); }
-  Result<void> alive() const override { return device_alive(device_); }
+  Result<void> alive() const override { return device_->alive(); }
   /// All bits set is NaN in E4M3, BF16 and F32.
   void poison_page(int32_t page) override {
     CUDA_CHECK(cudaMemsetAsync(pools_.page(page), 0xFF, page_size(), stream_));
@@ -199,12 +201,12 @@ class CudaBackend final : public Backend {
   int32_t graph_rows(const Batch& batch) const;
 
   ModelConfig config_;
-  Device device_;
+  std::unique_ptr<DeviceContext> device_;
+  cudaStream_t stream_;  // of passes
   CardLimit card_;
   Activations activations_;
   KvFormat kv_;
   StateFormat state_;
-  cudaStream_t stream_ = nullptr;
   WeightStore weights_;
   HostCopy asleep_;  // the weights while the card is free
   DeviceRope rope_;
@@ -223,7 +225,6 @@ class CudaBackend final : public Backend {
   bool launches_ = true;    // this walk launches kernels block by block
   HeadResults head_results_;
   Context context_{.config = config_,
-                   .device = device_,
                    .weights = weights_,
                    .rope = rope_.view,
                    .pools = pools_,
@@ -231,19 +232,13 @@ class CudaBackend final : public Backend {
                    .plan = plan_};
 };
 
-CudaBackend::~CudaBackend() {
-  recordings_.clear();
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
-}
-
 template <typename MakeWeights>
 Result<void> CudaBackend::load(const MakeWeights& make) {
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  context_.launcher = {.stream = stream_, .card = architecture_of(device_, card_)};
+  context_.launcher = launcher_of(*device_, card_);
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
-  rope_ = TRY(upload_rope(config_));
-  if (prompts_supported(config_) && !in_f32()) prepare_prompt_kernels(context_.launcher.card);
+  rope_ = TRY(upload_rope(*device_, config_));
+  if (prompts_supported(config_) && !in_f32()) prepare_prompt_kernels(context_.launcher);
   return {};
 }
 
@@ -254,7 +249,7 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   recordings_.clear();
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
-  TRY(pools_.reserve(config_, kv_, state_, sizes));
+  TRY(pools_.reserve(*device_, config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
   // Passes that are not recorded run once too: afterwards every kernel is loaded.
   const size_t recorded = recorded_rows(config_, sizes).size();
@@ -271,7 +266,7 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   const WorkspaceNeeds needs = workspace_needs(config_, sizes, activations_);
   context_.splits_max = needs.splits_max;
   prompts_ = needs.prompts;
-  arena_ = TRY(DeviceBuffer::allocate(workspace_bytes(sizes), "the workspace"));
+  arena_ = TRY(DeviceBuffer::allocate(*device_, workspace_bytes(sizes), "the workspace"));
   work_ = Workspace::cut(config_, needs, arena_.as<std::byte>());
   TRY(batch_.reserve(sizes, work_.batch));
   TRY(head_results_.reserve(config_, sizes, work_));
@@ -400,7 +395,7 @@ Result<void> CudaBackend::wake() {
 }
 
 std::optional<DeviceMemory> CudaBackend::device_memory() const {
-  DeviceMemory memory = card_memory(device_, card_);
+  DeviceMemory memory = device_->memory();
   memory.weights = weights_.bytes();
   return memory;
 }
@@ -410,11 +405,8 @@ template <typename MakeWeights>
 Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
                                               const BackendOptions& options,
                                               const MakeWeights& make_weights) {
-  Device device = TRY(open_device());
+  auto device = TRY(DeviceContext::open(options.card));
   TRY(refuse_oversized(config));
-  const int64_t limit = options.card.memory_bytes;
-  limit_device_memory(
-      limit > 0 ? std::max<int64_t>(limit - (device.memory_bytes - device.free_bytes), 1) : 0);
   auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
   TRY(backend->load(make_weights));
   return std::unique_ptr<Backend>(std::move(backend));

@@ -42,11 +42,11 @@ void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat st
   slot_bytes_ = slot_bytes(config, state);
 }
 
-Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
-                                  const PoolSizes& sizes) {
+Result<void> DevicePools::reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
+                                  StateFormat state, const PoolSizes& sizes) {
   lay_out(config, kv, state);
-  pages_ = TRY(DeviceBuffer::allocate(sizes.pages * page_bytes_, "KV pages"));
-  slots_ = TRY(DeviceBuffer::allocate(sizes.state_slots * slot_bytes_, "recurrent states"));
+  pages_ = TRY(DeviceBuffer::allocate(device, sizes.pages * page_bytes_, "KV pages"));
+  slots_ = TRY(DeviceBuffer::allocate(device, sizes.state_slots * slot_bytes_, "recurrent states"));
   host_pages_ = TRY(PinnedBuffer::allocate(sizes.host_pages * page_bytes_, "KV pages"));
   host_slots_ = TRY(PinnedBuffer::allocate(sizes.host_slots * slot_bytes_, "recurrent states"));
   return {};

@@ -16,8 +16,8 @@ class DevicePools {
 
   /// The layout of pages and slots, without memory: addresses then only tell parts apart.
   void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state);
-  Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
-                       const PoolSizes& sizes);
+  Result<void> reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
+                       StateFormat state, const PoolSizes& sizes);
 
   /// Do what DeviceBuffer's do: pages and states lose their contents and are zero afterwards.
   void sleep();
