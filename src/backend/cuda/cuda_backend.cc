@@ -124,35 +124,22 @@ class CudaBackend final : public Backend {
     head_results_.set_sampleable(bits);
   }
 
-  void zero_state(int32_t slot) override {
-    CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, slot_size(), stream_));
+  // These are only queued.
+  void zero_states(std::span<const int32_t> slots) override { pools_.zero_slots(slots, stream_); }
+  void move_pages(CacheMove move, std::span<const IdPair> pages) override {
+    pools_.move_pages(move, pages, stream_);
+    host_in_use_ |= move != CacheMove::copy;
   }
-  void copy_state(int32_t from, int32_t to) override {
-    copy(pools_.slot(to), pools_.slot(from), slot_size(), cudaMemcpyDeviceToDevice);
+  void move_states(CacheMove move, std::span<const IdPair> slots) override {
+    pools_.move_slots(move, slots, stream_);
+    host_in_use_ |= move != CacheMove::copy;
   }
-  void copy_page(int32_t from, int32_t to) override {
-    copy(pools_.page(to), pools_.page(from), page_size(), cudaMemcpyDeviceToDevice);
-  }
-  void store_page(int32_t page, int32_t host_page) override {
-    store(pools_.host_page(host_page), pools_.page(page));
-  }
-  void load_page(int32_t host_page, int32_t page) override {
-    load_from(pools_.host_page(host_page), pools_.page(page));
-  }
-  void store_state(int32_t slot, int32_t host_slot) override {
-    store(pools_.host_slot(host_slot), pools_.slot(slot));
-  }
-  void load_state(int32_t host_slot, int32_t slot) override {
-    load_from(pools_.host_slot(host_slot), pools_.slot(slot));
-  }
-  // The copies above are only queued: a wait for each would cost as much as a small copy, and an
-  // evicted prompt of 2,048 tokens is 33 of them.
   std::span<std::byte> host_page(int32_t id) override {
-    finish();
+    free_host();
     return pools_.host_page(id);
   }
   std::span<std::byte> host_state(int32_t id) override {
-    finish();
+    free_host();
     return pools_.host_slot(id);
   }
   bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override;
@@ -178,11 +165,10 @@ class CudaBackend final : public Backend {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_));
   }
   void finish() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
-  void store(std::span<std::byte> host, const std::byte* device) {
-    copy(host.data(), device, host.size(), cudaMemcpyDeviceToHost);
-  }
-  void load_from(std::span<const std::byte> host, std::byte* device) {
-    copy(device, host.data(), host.size(), cudaMemcpyHostToDevice);
+  /// Waits until no copy reads or writes the host pools.
+  void free_host() {
+    if (host_in_use_) finish();
+    host_in_use_ = false;
   }
   Residual after_block(const Batch& batch, Residual h) {
     if (watch_ && !recording_) watch_(batch, block_++);
@@ -220,9 +206,10 @@ class CudaBackend final : public Backend {
   bool prompts_ = false;  // the prompt kernels hold this model, and prompts go through them
   PoolSizes sizes_;
   RecordedPasses recordings_;
-  int32_t graph_ = 0;       // rows of the recording this pass runs on; 0: none
-  bool recording_ = false;  // this walk is captured, not run
-  bool launches_ = true;    // this walk launches kernels block by block
+  int32_t graph_ = 0;         // rows of the recording this pass runs on; 0: none
+  bool recording_ = false;    // this walk is captured, not run
+  bool launches_ = true;      // this walk launches kernels block by block
+  bool host_in_use_ = false;  // copies of the host pools may be under way
   HeadResults head_results_;
   Context context_{.config = config_,
                    .weights = weights_,

@@ -1,6 +1,7 @@
 // This file computes offsets into the two pools.
 #include "backend/cuda/runtime/device_pools.h"
 
+#include "backend/cuda/runtime/pool_copies.h"
 #include "model/batch.h"
 
 namespace nibble::cuda {
@@ -75,6 +76,24 @@ StateView DevicePools::state(int layer) const {
           .conv = base + states_floats(*config_, state_format_) + layer * conv_floats(d),
           .slot_stride = slot_bytes_ / int64_t{sizeof(float)},
           .format = state_format_};
+}
+
+void DevicePools::move_pages(CacheMove move, std::span<const IdPair> pages,
+                             cudaStream_t stream) const {
+  queue_moves({.device = pages_, .host = host_pages_, .bytes_each = page_bytes_}, move, pages,
+              stream);
+}
+void DevicePools::move_slots(CacheMove move, std::span<const IdPair> slots,
+                             cudaStream_t stream) const {
+  queue_moves({.device = slots_, .host = host_slots_, .bytes_each = slot_bytes_}, move, slots,
+              stream);
+}
+void DevicePools::zero_slots(std::span<const int32_t> slots, cudaStream_t stream) const {
+  for (const IdRun& run : adjacent_runs(slots)) {
+    slot(run.to + run.count - 1);  // CHECKs the last id
+    CUDA_CHECK(
+        cudaMemsetAsync(slot(run.to), 0, static_cast<size_t>(run.count * slot_bytes_), stream));
+  }
 }
 
 std::byte* DevicePools::at(const DeviceBuffer& buffer, int32_t id, int64_t bytes) {

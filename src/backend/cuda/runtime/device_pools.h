@@ -34,6 +34,10 @@ class DevicePools {
   const DeviceBuffer& slots() const { return slots_; }
   std::byte* page(int32_t id) const { return at(pages_, id, page_bytes_); }
   std::byte* slot(int32_t id) const { return at(slots_, id, slot_bytes_); }
+  /// Queue copies (CacheStore), as one batch of the driver for all of a call.
+  void move_pages(CacheMove move, std::span<const IdPair> pages, cudaStream_t stream) const;
+  void move_slots(CacheMove move, std::span<const IdPair> slots, cudaStream_t stream) const;
+  void zero_slots(std::span<const int32_t> slots, cudaStream_t stream) const;
   std::span<std::byte> host_page(int32_t id) const {
     return host_pages_.part(id * page_bytes_, page_bytes_);
   }
