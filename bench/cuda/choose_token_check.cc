@@ -15,6 +15,7 @@
 #include "backend/cuda/selection.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/token_bits.h"
+#include "opened_device.h"
 
 namespace nibble::cuda {
 namespace {
@@ -32,7 +33,7 @@ void check(bool right, const char* what, int vocab, int row) {
 template <typename T>
 DeviceBuffer to_device(const std::vector<T>& values) {
   const auto bytes = static_cast<int64_t>(std::max<size_t>(values.size(), 1) * sizeof(T));
-  DeviceBuffer buffer = DeviceBuffer::allocate(bytes, "a test").value();
+  DeviceBuffer buffer = DeviceBuffer::allocate(bench::opened_device(), bytes, "a test").value();
   CUDA_CHECK(cudaMemcpy(buffer.as<void>(), values.data(), values.size() * sizeof(T),
                         cudaMemcpyHostToDevice));
   return buffer;
@@ -259,7 +260,8 @@ void check_row(const Rows& rows, size_t row, const ChosenRow& found) {
 void check_vocabulary(int vocab, std::mt19937& random) {
   const Rows rows(vocab, random);
   Card card(rows);
-  const Launcher launcher{.card = architecture_of(open_device().value(), {})};
+  Launcher launcher = launcher_of(bench::opened_device(), {});
+  launcher.stream = nullptr;  // the one of the copies above
   for (const int together : {kRows, 1, 7}) {
     const std::vector<ChosenRow> found = card.run(together, launcher);
     for (size_t row = 0; row < kRows; ++row) check_row(rows, row, found[row]);
@@ -274,13 +276,12 @@ struct TimedRows {
 
 /// Microseconds of one launch over `rows` rows, the lowest, median and largest of five batches
 /// of 20.
-std::vector<float> time_rows(const ChooseArgs& args, cudaStream_t stream,
-                             const Architecture& card) {
+std::vector<float> time_rows(const ChooseArgs& args, const Launcher& launcher) {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   CUDA_CHECK(cudaEventCreate(&begin));
   CUDA_CHECK(cudaEventCreate(&end));
-  const Launcher launcher{.stream = stream, .card = card};
+  cudaStream_t stream = launcher.stream;
   std::vector<float> times;
   for (int batch = 0; batch < 6; ++batch) {
     float sum = 0.0F;
@@ -324,9 +325,7 @@ void time_kinds() {
   std::vector<LogitBias> list;
   for (int i = 0; i < 300; ++i) list.push_back({i * 800, 0.5F});
   const DeviceBuffer biases = to_device(list);
-  const Architecture card = architecture_of(open_device().value(), {});
-  cudaStream_t stream = nullptr;
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const Launcher launcher = launcher_of(bench::opened_device(), {});
   const std::vector<TimedRows> kinds = {
       {"greedy", {.temperature = 0.0}},
       {"temperature 1", {}},
@@ -362,7 +361,7 @@ void time_kinds() {
                                                   .state = state.as<void>(),
                                                   .rows = count,
                                                   .vocab = kVocab},
-                                                 stream, card);
+                                                 launcher);
       std::printf("%-36s %2d rows: %6.1f us (%.1f to %.1f)\n", kind.name, count, times[2],
                   times.front(), times.back());
     }

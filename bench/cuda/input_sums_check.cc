@@ -12,6 +12,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/ops/calibration/input_sums.h"
 #include "backend/cuda/runtime/device_memory.h"
+#include "opened_device.h"
 #include "tensor/float_formats.h"
 
 namespace nibble::cuda {
@@ -20,7 +21,9 @@ namespace {
 template <typename T>
 DeviceBuffer to_device(const std::vector<T>& values) {
   DeviceBuffer buffer =
-      DeviceBuffer::allocate(static_cast<int64_t>(values.size() * sizeof(T)), "a test").value();
+      DeviceBuffer::allocate(bench::opened_device(),
+                             static_cast<int64_t>(values.size() * sizeof(T)), "a test")
+          .value();
   CUDA_CHECK(cudaMemcpy(buffer.as<void>(), values.data(), values.size() * sizeof(T),
                         cudaMemcpyHostToDevice));
   return buffer;
@@ -197,7 +200,8 @@ void InputSums::of_experts() {
   tiles.push_back({1, 5, 100});  // beyond the count: not read
   const DeviceBuffer device_tiles = to_device(tiles);
   const DeviceBuffer segments =
-      DeviceBuffer::allocate(experts * int64_t{sizeof(Segment)}, "a test").value();
+      DeviceBuffer::allocate(bench::opened_device(), experts * int64_t{sizeof(Segment)}, "a test")
+          .value();
   CUDA_CHECK(expert_segments(device_tiles.as<ExpertTile>(), made.as<int32_t>(), tile_count + 1,
                              experts, segments.as<Segment>(), nullptr));
   const InputRows in{.packed_x = x.device.as<uint16_t>(),
@@ -249,7 +253,8 @@ void time_kind(MomentKind kind, const char* name, int experts, int cols) {
   const DeviceBuffer seen = to_device(std::vector<SeenRows>(static_cast<size_t>(experts)));
   const int64_t width = kind == MomentKind::full ? cols : kind == MomentKind::blocks ? 16 : 1;
   const DeviceBuffer moments =
-      DeviceBuffer::allocate(int64_t{8} * experts * cols * width, "a test").value();
+      DeviceBuffer::allocate(bench::opened_device(), int64_t{8} * experts * cols * width, "a test")
+          .value();
   std::vector<double*> pointers;
   for (int e = 0; e < experts; ++e) pointers.push_back(moments.as<double>() + e * cols * width);
   const DeviceBuffer table = to_device(pointers);

@@ -18,6 +18,7 @@
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/runtime/launcher.h"
 #include "backend/cuda/selection.h"
+#include "opened_device.h"
 
 namespace nibble::bench {
 
@@ -36,18 +37,15 @@ inline void must(cudaError_t error, const char* what) {
   std::exit(2);
 }
 
-/// The device, with only the kernels that run from compute capability 8.0 up or with less shared
-/// memory for a block where a check asks for it.
+/// Launches on the default stream of the device, with only the kernels that run from compute
+/// capability 8.0 up or with less shared memory for a block where a check asks for it.
 using Kernels = cuda::Architecture::Kernels;
 inline cuda::Launcher launcher_of(Kernels kernels, int shared_bytes = 0) {
-  const auto device = cuda::open_device();
-  if (!device.ok()) {
-    std::printf("%s\n", device.error().message.c_str());
-    std::exit(2);
-  }
-  return {.card = cuda::architecture_of(
-              device.value(),
-              {.shared_bytes = shared_bytes, .portable_kernels = kernels == Kernels::portable})};
+  cuda::Launcher launcher = cuda::launcher_of(
+      opened_device(),
+      {.shared_bytes = shared_bytes, .portable_kernels = kernels == Kernels::portable});
+  launcher.stream = nullptr;
+  return launcher;
 }
 
 __host__ __device__ inline uint32_t hash_bits(uint32_t seed, uint64_t i) {

@@ -119,7 +119,7 @@ struct Inputs {
     run.groups = plan.groups;
     run.sequence_count = static_cast<int32_t>(plan.sequences.size());
     run.workspace = device_array<uint8_t>(delta_workspace_bytes(shape, kDeltaGroupChunks));
-    delta_chunk_prepare(launcher.card);
+    delta_chunk_prepare(launcher);
     delta_prefill(run, launcher);
     must(cudaDeviceSynchronize(), "delta prefill");
     cudaFree(chunks);
@@ -349,7 +349,7 @@ void time_shape(StateFormat state, int rows, int sequence_rows, int group_chunks
   args.work = DeltaWorkspace::carve(shape, args.group.chunk_count, carver);
   args.in.workspace = work;
   const Launcher launcher = launcher_of(Kernels::native).in_order();
-  delta_chunk_prepare(launcher.card);
+  delta_chunk_prepare(launcher);
   std::printf(
       "time delta %d x %d, state of %d bits, a group of %d chunks: inputs %.1f, within %.1f, along "
       "%.1f, norm %.1f "

@@ -127,7 +127,7 @@ struct Setup {
 };
 
 void compare(Tally& tally, const std::string& name, const Case& c, const Launcher& launcher) {
-  flash_prefill_prepare(launcher.card);
+  flash_prefill_prepare(launcher);
   Setup setup(c);
   setup.launch(setup.batch, 0, launcher);
   const auto out = to_host(setup.out, setup.batch.rows() * setup.out_stride);
@@ -176,11 +176,11 @@ void cut(Tally& tally, const FlashShape& shape, Kernels kernels, KvFormat format
   const auto bits = [&] {
     return to_host(reinterpret_cast<const uint16_t*>(setup.out), rows * setup.out_stride);
   };
-  flash_prefill_prepare(launcher.card);
+  flash_prefill_prepare(launcher);
   setup.launch(setup.batch, 0, launcher);
   const auto whole = bits();
   cudaMemset(setup.out, 0xFF, static_cast<size_t>(rows * setup.out_stride) * 2);
-  flash_prefill_prepare(of_parts.card);
+  flash_prefill_prepare(of_parts);
   for (const auto& [begin, end] : {std::pair{0, 64}, {64, 192}, {192, rows}}) {
     Batch part = setup.batch;
     part.sequences[0].kv_begin = begin;
@@ -215,7 +215,7 @@ void time_shape(int rows, int kv_begin, KvFormat format) {
                            .out = setup.out,
                            .out_stride = setup.out_stride};
   const Launcher launcher = launcher_of(Kernels::native);
-  flash_prefill_prepare(launcher.card);
+  flash_prefill_prepare(launcher);
   const double us = time_us([&] { flash_prefill(flash, launcher); }, 5);
   const double pairs = (double(kv_begin) + rows / 2.0) * rows;
   const double flops = 4.0 * pairs * 16 * 256;

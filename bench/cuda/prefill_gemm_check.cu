@@ -444,7 +444,7 @@ int main(int argc, char** argv) {
   if (skips_without_card()) return 0;
   Check check;
   for (const auto& launcher : {check.native, check.portable})
-    nibble::cuda::prefill_gemm_prepare(launcher.card);
+    nibble::cuda::prefill_gemm_prepare(launcher);
   if (argc < 2 || std::strcmp(argv[1], "only") != 0) all_checks(check);
   if (argc > 1) {
     using nibble::cuda::Format;

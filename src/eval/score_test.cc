@@ -50,16 +50,12 @@ class ScriptedBackend final : public Backend {
   float logit(int previous, int id, int v) const {
     return v == broken_ ? NAN : gain_ * static_cast<float>((id + 2 * previous + v) % kVocab);
   }
-  void zero_state(int32_t) override {
+  void zero_states(std::span<const int32_t>) override {
     previous_ = 0;
     seen_ = 0;
   }
-  void copy_state(int32_t, int32_t) override {}
-  void copy_page(int32_t, int32_t) override {}
-  void store_page(int32_t, int32_t) override {}
-  void load_page(int32_t, int32_t) override {}
-  void store_state(int32_t, int32_t) override {}
-  void load_state(int32_t, int32_t) override {}
+  void move_pages(CacheMove, std::span<const IdPair>) override {}
+  void move_states(CacheMove, std::span<const IdPair>) override {}
   std::span<std::byte> host_page(int32_t) override { return {}; }
   std::span<std::byte> host_state(int32_t) override { return {}; }
   bool finite(std::span<const int32_t>, std::span<const int32_t>) override { return true; }

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "model/batch.h"
+#include "model/cache_moves.h"
 #include "model/config/config.h"
 #include "model/draft.h"
 #include "model/reserved_bytes.h"
@@ -149,15 +150,21 @@ class CacheStore {
   /// Bytes that the saved inputs of one row add to a slot; 0: the backend cannot replay.
   virtual int64_t replay_row_bytes() const { return 0; }
 
-  virtual void zero_state(int32_t slot) = 0;
-  virtual void copy_state(int32_t from, int32_t to) = 0;
-  virtual void copy_page(int32_t from, int32_t to) = 0;
-  /// Copies between the device and the host pools, saved inputs included. They take effect in the
-  /// order of these calls and of the passes, and may still be under way when a call returns.
-  virtual void store_page(int32_t page, int32_t host_page) = 0;
-  virtual void load_page(int32_t host_page, int32_t page) = 0;
-  virtual void store_state(int32_t slot, int32_t host_slot) = 0;
-  virtual void load_state(int32_t host_slot, int32_t slot) = 0;
+  /// Copies pages, or state slots with their saved inputs, within the device's pool or between it
+  /// and the host's. One call for many: it may cost as much as a small copy. The copies of one call
+  /// take place in any order: no id is written twice, and none that is written is read
+  /// (adjacent_runs() CHECKs it). Calls take effect in their order and that of the passes, and may
+  /// still be under way when they return.
+  virtual void move_pages(CacheMove move, std::span<const IdPair> pages) = 0;
+  virtual void move_states(CacheMove move, std::span<const IdPair> slots) = 0;
+  virtual void zero_states(std::span<const int32_t> slots) = 0;
+  void zero_state(int32_t slot) { zero_states({&slot, 1}); }
+  void copy_state(int32_t from, int32_t to) { move_state(CacheMove::copy, from, to); }
+  void store_state(int32_t slot, int32_t host) { move_state(CacheMove::store, slot, host); }
+  void load_state(int32_t host, int32_t slot) { move_state(CacheMove::load, host, slot); }
+  void copy_page(int32_t from, int32_t to) { move_page(CacheMove::copy, from, to); }
+  void store_page(int32_t page, int32_t host) { move_page(CacheMove::store, page, host); }
+  void load_page(int32_t host, int32_t page) { move_page(CacheMove::load, host, page); }
   /// The host copies themselves, page_bytes() and state_slot_bytes() long, for the disk tier. Waits
   /// for every copy that was asked for before, so the bytes may be read and written at once.
   virtual std::span<std::byte> host_page(int32_t host_page) = 0;
@@ -170,6 +177,16 @@ class CacheStore {
   /// Fills with NaN, so that a stale read is loud. For tests.
   virtual void poison_page(int32_t page) = 0;
   virtual void poison_state(int32_t slot) = 0;
+
+ private:
+  void move_page(CacheMove move, int32_t from, int32_t to) {
+    const IdPair pair{.from = from, .to = to};
+    move_pages(move, {&pair, 1});
+  }
+  void move_state(CacheMove move, int32_t from, int32_t to) {
+    const IdPair pair{.from = from, .to = to};
+    move_states(move, {&pair, 1});
+  }
 };
 
 /// Third face: facts about it, for people and for plans.

@@ -114,25 +114,23 @@ class CpuBackend final : public Backend {
     for (int64_t r = 0; r < h.rows; ++r)
       std::copy_n(work_.hidden.row(r), config_.hidden, out.begin() + r * config_.hidden);
   }
-  void zero_state(int32_t slot) override { std::ranges::fill(pools_.state(slot), 0.0F); }
+  void zero_states(std::span<const int32_t> slots) override {
+    for_each_id(slots, [&](int32_t slot) { std::ranges::fill(pools_.state(slot), 0.0F); });
+  }
   void poison_state(int32_t slot) override { std::ranges::fill(pools_.slot(slot), kPoison); }
-  void copy_state(int32_t from, int32_t to) override {
-    std::ranges::copy(pools_.slot(from), pools_.slot(to).begin());
+  void move_pages(CacheMove move, std::span<const IdPair> pages) override {
+    for_each_id(pages, [&](IdPair pair) {
+      std::ranges::copy(
+          move == CacheMove::load ? host_.page(pair.from) : pools_.page(pair.from),
+          (move == CacheMove::store ? host_.page(pair.to) : pools_.page(pair.to)).begin());
+    });
   }
-  void copy_page(int32_t from, int32_t to) override {
-    std::ranges::copy(pools_.page(from), pools_.page(to).begin());
-  }
-  void store_page(int32_t page, int32_t host_page) override {
-    std::ranges::copy(pools_.page(page), host_.page(host_page).begin());
-  }
-  void load_page(int32_t host_page, int32_t page) override {
-    std::ranges::copy(host_.page(host_page), pools_.page(page).begin());
-  }
-  void store_state(int32_t slot, int32_t host_slot) override {
-    std::ranges::copy(std::as_bytes(pools_.slot(slot)), host_.state(host_slot).begin());
-  }
-  void load_state(int32_t host_slot, int32_t slot) override {
-    std::ranges::copy(host_.state(host_slot), std::as_writable_bytes(pools_.slot(slot)).begin());
+  void move_states(CacheMove move, std::span<const IdPair> slots) override {
+    const auto here = [&](int32_t id) { return std::as_writable_bytes(pools_.slot(id)); };
+    for_each_id(slots, [&](IdPair pair) {
+      std::ranges::copy(move == CacheMove::load ? host_.state(pair.from) : here(pair.from),
+                        (move == CacheMove::store ? host_.state(pair.to) : here(pair.to)).begin());
+    });
   }
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
   std::span<std::byte> host_state(int32_t host_slot) override {
@@ -146,6 +144,14 @@ class CpuBackend final : public Backend {
   void poison_page(int32_t page) override { std::ranges::fill(pools_.page(page), std::byte{0xFF}); }
 
  private:
+  /// Calls `run` with each of `ids`, on all threads.
+  template <typename Id, typename Run>
+  void for_each_id(std::span<const Id> ids, const Run& run) {
+    pool_.parallel_for(ids.size(), 1, [&](size_t begin, size_t end) {
+      for (const Id& id : ids.subspan(begin, end - begin)) run(id);
+    });
+  }
+
   static constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
   ModelConfig config_;

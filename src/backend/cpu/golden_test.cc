@@ -8,6 +8,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/random_weights.h"
 #include "backend/reference/reference_backend.h"
+#include "testing/cache_checks.h"
 #include "testing/golden_checks.h"
 
 namespace nibble {
@@ -252,6 +253,8 @@ TEST_P(CpuBits, PagesOfEveryFormatAreFiniteUntilPoisoned) {
     EXPECT_EQ(static_cast<int64_t>(cpu->host_page(0).size()), cpu->page_bytes());
   }
 }
+
+TEST_P(CpuBits, OneCallMovesManyPagesAndStates) { expect_cache_moves(*backend({.threads = 2})); }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuBits, testing::ValuesIn(all_golden_names()),
                          [](const auto& test) { return golden_test_name(test.param); });

@@ -11,7 +11,6 @@
 #include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/norm/norm.h"
 #include "backend/cuda/prompt_plan.h"
-#include "backend/cuda/runtime/device.h"
 #include "backend/cuda/runtime/device_pools.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "backend/cuda/workspace.h"
@@ -23,7 +22,6 @@ class DeviceTaps;
 
 struct Context {
   const ModelConfig& config;
-  const Device& device;
   const WeightStore& weights;
   const RopeView& rope;
   const DevicePools& pools;

@@ -16,7 +16,7 @@
 #include "backend/cuda/pass_probe.h"
 #include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/reserved.h"
-#include "backend/cuda/runtime/card.h"
+#include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/runtime/host_copy.h"
 #include "backend/cuda/runtime/recorded_passes.h"
 #include "backend/cuda/selection.h"
@@ -36,15 +36,16 @@ KvFormat kv_format(const BackendOptions& options) {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const ModelConfig& config, Device device, const BackendOptions& options)
+  CudaBackend(const ModelConfig& config, std::unique_ptr<DeviceContext> device,
+              const BackendOptions& options)
       : config_(config),
         device_(std::move(device)),
+        stream_(device_->stream()),
         card_(options.card),
         activations_(options.activations),
         kv_(kv_format(options)),
         state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32) {}
-  ~CudaBackend() override;
-  /// `make` gives the weights once the stream is there.
+  /// `make` gives the weights.
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
   void skip(uint32_t steps) { context_.launcher.skipped = steps; }
@@ -62,7 +63,6 @@ class CudaBackend final : public Backend {
   std::string_view name() const override { return "cuda"; }
   std::string kernel_table() override {
     return cuda::kernel_table({.config = config_,
-                               .device = device_,
                                .weights = weights_,
                                .kv = kv_,
                                .state = state_,
@@ -70,9 +70,9 @@ class CudaBackend final : public Backend {
                                .launcher = context_.launcher});
   }
   std::string arithmetic() override {
-    return concat("cuda ", device_.code.name(), ", activations ", activations_name(activations_),
-                  ", KV ", kv_traits(kv_).name, " of scale 1, state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32",
+    return concat("cuda ", device_->facts().code.name(), ", activations ",
+                  activations_name(activations_), ", KV ", kv_traits(kv_).name,
+                  " of scale 1, state ", state_ == StateFormat::bf16 ? "bf16" : "f32",
                   drafts() ? ", entries of drafts" : "", "\n", kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
@@ -87,10 +87,11 @@ class CudaBackend final : public Backend {
   }
   bool takes_media() const override { return false; }  // no kernel puts their rows in
   std::string description() const override {
+    const Device& device = device_->facts();
     const std::string_view compiled =
-        device_.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
-    return concat("cuda, ", device_.name, " (", device_.compute_major, ".", device_.compute_minor,
-                  ", runs ", device_.code.name(), compiled, ", ", device_.multiprocessors,
+        device.code.kind == CodeTarget::Kind::ptx ? " compiled by the driver" : "";
+    return concat("cuda, ", device.name, " (", device.compute_major, ".", device.compute_minor,
+                  ", runs ", device.code.name(), compiled, ", ", device.multiprocessors,
                   " multiprocessors), ", weights_.bytes() >> 20, " MiB of weights, activations ",
                   declares() ? "declared (emulated)"
                   : in_f32() ? "f32 (slow, for tests)"
@@ -134,44 +135,30 @@ class CudaBackend final : public Backend {
     head_results_.set_sampleable(bits);
   }
 
-  void zero_state(int32_t slot) override {
-    const auto bytes = static_cast<size_t>(state_slot_bytes());  // saved inputs are not read
-    CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, bytes, stream_));
+  // These are only queued.
+  void zero_states(std::span<const int32_t> slots) override { pools_.zero_slots(slots, stream_); }
+  void move_pages(CacheMove move, std::span<const IdPair> pages) override {
+    pools_.move_pages(move, pages, stream_);
+    host_in_use_ |= move != CacheMove::copy;
   }
-  void copy_state(int32_t from, int32_t to) override {
-    copy(pools_.slot(to), pools_.slot(from), slot_size(), cudaMemcpyDeviceToDevice);
+  void move_states(CacheMove move, std::span<const IdPair> slots) override {
+    pools_.move_slots(move, slots, stream_);
+    host_in_use_ |= move != CacheMove::copy;
   }
-  void copy_page(int32_t from, int32_t to) override {
-    copy(pools_.page(to), pools_.page(from), page_size(), cudaMemcpyDeviceToDevice);
-  }
-  void store_page(int32_t page, int32_t host_page) override {
-    store(pools_.host_page(host_page), pools_.page(page));
-  }
-  void load_page(int32_t host_page, int32_t page) override {
-    load_from(pools_.host_page(host_page), pools_.page(page));
-  }
-  void store_state(int32_t slot, int32_t host_slot) override {
-    store(pools_.host_slot(host_slot), pools_.slot(slot));
-  }
-  void load_state(int32_t host_slot, int32_t slot) override {
-    load_from(pools_.host_slot(host_slot), pools_.slot(slot));
-  }
-  // The copies above are only queued: a wait for each would cost as much as a small copy, and an
-  // evicted prompt of 2,048 tokens is 33 of them.
   std::span<std::byte> host_page(int32_t id) override {
-    finish();
+    free_host();
     return pools_.host_page(id);
   }
   std::span<std::byte> host_state(int32_t id) override {
-    finish();
+    free_host();
     return pools_.host_slot(id).first(static_cast<size_t>(state_slot_bytes()));
   }
   bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override;
-  int64_t device_allocations() const override { return device_ledger().allocations; }
+  int64_t device_allocations() const override { return device_->ledger().allocations(); }
   Result<void> sleep() override;
   Result<void> wake() override;
   void outlive_device() override { cuda::outlive_device(); }
-  Result<void> alive() const override { return device_alive(device_); }
+  Result<void> alive() const override { return device_->alive(); }
   /// All bits set is NaN in E4M3, BF16 and F32.
   void poison_page(int32_t page) override {
     CUDA_CHECK(cudaMemsetAsync(pools_.page(page), 0xFF, page_size(), stream_));
@@ -189,11 +176,10 @@ class CudaBackend final : public Backend {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_));
   }
   void finish() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
-  void store(std::span<std::byte> host, const std::byte* device) {
-    copy(host.data(), device, host.size(), cudaMemcpyDeviceToHost);
-  }
-  void load_from(std::span<const std::byte> host, std::byte* device) {
-    copy(device, host.data(), host.size(), cudaMemcpyHostToDevice);
+  /// Waits until no copy reads or writes the host pools.
+  void free_host() {
+    if (host_in_use_) finish();
+    host_in_use_ = false;
   }
   Residual after_block(const Batch& batch, Residual h) {
     if (watch_ && !recording_) watch_(batch, block_++);
@@ -212,12 +198,12 @@ class CudaBackend final : public Backend {
   std::optional<Extent> graph_of(const Batch& batch) const;
 
   ModelConfig config_;
-  Device device_;
+  std::unique_ptr<DeviceContext> device_;
+  cudaStream_t stream_;  // of passes
   CardLimit card_;
   Activations activations_;
   KvFormat kv_;
   StateFormat state_;
-  cudaStream_t stream_ = nullptr;
   WeightStore weights_;
   HostCopy asleep_;  // the weights while the card is free
   DeviceRope rope_;
@@ -235,9 +221,9 @@ class CudaBackend final : public Backend {
   std::optional<Extent> graph_;  // of the recording this pass runs on
   bool recording_ = false;       // this walk is captured, not run
   bool launches_ = true;         // this walk launches kernels block by block
+  bool host_in_use_ = false;     // copies of the host pools may be under way
   HeadResults head_results_;
   Context context_{.config = config_,
-                   .device = device_,
                    .weights = weights_,
                    .rope = rope_.view,
                    .pools = pools_,
@@ -245,20 +231,13 @@ class CudaBackend final : public Backend {
                    .plan = plan_};
 };
 
-CudaBackend::~CudaBackend() {
-  recordings_.clear();
-  draft_rounds_.clear();
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
-}
-
 template <typename MakeWeights>
 Result<void> CudaBackend::load(const MakeWeights& make) {
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  context_.launcher = {.stream = stream_, .card = architecture_of(device_, card_)};
+  context_.launcher = launcher_of(*device_, card_);
   weights_ = TRY(make(context_.launcher));
   CUDA_CHECK(cudaDeviceSynchronize());
-  rope_ = TRY(upload_rope(config_));
-  if (prompts_supported(config_) && !in_f32()) prepare_prompt_kernels(context_.launcher.card);
+  rope_ = TRY(upload_rope(*device_, config_));
+  if (prompts_supported(config_) && !in_f32()) prepare_prompt_kernels(context_.launcher);
   return {};
 }
 
@@ -267,7 +246,7 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   draft_rounds_.clear();
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
-  TRY(pools_.reserve(config_, kv_, state_, sizes));
+  TRY(pools_.reserve(*device_, config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
   for (const Extent& extent : recorded_extents(config_, sizes))
     TRY(run_padding(extent, Padding::record));
@@ -286,7 +265,7 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   const WorkspaceNeeds needs = workspace_needs(config_, sizes, activations_);
   context_.splits_max = needs.splits_max;
   prompts_ = needs.prompts;
-  arena_ = TRY(DeviceBuffer::allocate(workspace_bytes(sizes), "the workspace"));
+  arena_ = TRY(DeviceBuffer::allocate(*device_, workspace_bytes(sizes), "the workspace"));
   work_ = Workspace::cut(config_, needs, arena_.as<std::byte>());
   TRY(batch_.reserve(sizes, work_.batch, drafts()));
   if (drafts()) TRY(draft_rounds_.reserve(config_, work_));
@@ -424,7 +403,7 @@ Result<void> CudaBackend::wake() {
 }
 
 std::optional<DeviceMemory> CudaBackend::device_memory() const {
-  DeviceMemory memory = card_memory(device_, card_);
+  DeviceMemory memory = device_->memory();
   memory.weights = weights_.bytes();
   return memory;
 }
@@ -434,11 +413,8 @@ template <typename MakeWeights>
 Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
                                               const BackendOptions& options,
                                               const MakeWeights& make_weights) {
-  Device device = TRY(open_device());
+  auto device = TRY(DeviceContext::open(options.card));
   TRY(refuse_oversized(config));
-  const int64_t limit = options.card.memory_bytes;
-  limit_device_memory(
-      limit > 0 ? std::max<int64_t>(limit - (device.memory_bytes - device.free_bytes), 1) : 0);
   auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
   TRY(backend->load(make_weights));
   return std::unique_ptr<Backend>(std::move(backend));

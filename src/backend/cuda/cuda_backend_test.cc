@@ -13,6 +13,7 @@
 #include "backend/reference/reference_backend.h"
 #include "checkpoint/checkpoint.h"
 #include "model/forward.h"
+#include "testing/cache_checks.h"
 #include "testing/golden_checks.h"
 
 namespace nibble {
@@ -395,6 +396,8 @@ TEST_P(CudaPebbleCache, ALongRowDoesNotDependOnItsBatch) {
   EXPECT_TRUE(same_bits(run(7), alone));
   EXPECT_TRUE(same_bits(run(kSequences - 1), alone));
 }
+
+TEST_P(CudaPebbleCache, OneCallMovesManyPagesAndStates) { expect_cache_moves(*make(GetParam())); }
 
 TEST_P(CudaPebbleCache, PoolsMoveBytes) {
   const auto backend = make(GetParam());

@@ -42,7 +42,6 @@ LaunchLog planned_launches(const PlannedBackend& backend, int32_t rows, Arithmet
   lists.lay_out(work);
   LaunchLog log;
   Context context{.config = backend.config,
-                  .device = backend.device,
                   .weights = backend.weights,
                   .rope = rope,
                   .pools = pools,

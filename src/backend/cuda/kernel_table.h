@@ -12,7 +12,6 @@ namespace nibble::cuda {
 /// A backend whose passes are to be planned.
 struct PlannedBackend {
   const ModelConfig& config;
-  const Device& device;
   const WeightStore& weights;
   KvFormat kv = KvFormat::bf16;
   StateFormat state = StateFormat::f32;

@@ -11,7 +11,7 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
-#include "backend/cuda/runtime/card.h"
+#include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/selection.h"
 #include "model/sample_passes.h"
 
@@ -26,8 +26,8 @@ constexpr int64_t kSpareBytes = int64_t{256} << 20;         // flags, pinned cop
 
 class CudaLayerRunner final : public LayerRunner {
  public:
-  CudaLayerRunner(const Weights& weights, const ModelConfig& config, Device device,
-                  const CardLimit& card)
+  CudaLayerRunner(const Weights& weights, const ModelConfig& config,
+                  std::unique_ptr<DeviceContext> device, const CardLimit& card)
       : weights_(weights),
         config_(config),
         kinds_(config),
@@ -71,10 +71,8 @@ class CudaLayerRunner final : public LayerRunner {
   const Weights& weights_;
   const ModelConfig& config_;
   ModelConfig kinds_;  // one layer of each kind
-  Device device_;
+  std::unique_ptr<DeviceContext> device_;
   CardLimit card_;
-  cudaStream_t stream_ = nullptr;
-  cudaStream_t reading_ = nullptr;
   Launcher launcher_;
   DeviceRope rope_;
   DeviceBuffer arena_;  // of work_
@@ -102,8 +100,6 @@ double since(Clock::time_point begin) {
 
 CudaLayerRunner::~CudaLayerRunner() {
   if (next_.valid()) next_.wait();
-  for (cudaStream_t stream : {stream_, reading_})
-    if (stream != nullptr) cudaStreamDestroy(stream);
 }
 
 Result<void> CudaLayerRunner::open() {
@@ -114,22 +110,18 @@ Result<void> CudaLayerRunner::open() {
                        .expected = "shapes that its prompt kernels hold",
                        .found = "other head, state or expert sizes in this model",
                        .advice = "calibrate with --backend cpu"});
-  const int64_t limit = card_.memory_bytes;
-  limit_device_memory(
-      limit > 0 ? std::max<int64_t>(limit - (device_.memory_bytes - device_.free_bytes), 1) : 0);
-  for (cudaStream_t* stream : {&stream_, &reading_})
-    CUDA_CHECK(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
-  launcher_ = {.stream = stream_, .card = architecture_of(device_, card_)};
-  rope_ = TRY(upload_rope(kinds_));
-  prepare_prompt_kernels(launcher_.card);
+  launcher_ = launcher_of(*device_, card_);
+  rope_ = TRY(upload_rope(*device_, kinds_));
+  prepare_prompt_kernels(launcher_);
   return {};
 }
 
 std::string CudaLayerRunner::description() const {
-  if (passes_.empty()) return concat("cuda, ", device_.name);
-  return concat("cuda, ", device_.name, ", passes of ", work_.h.bytes() / 4 / config_.hidden,
-                " tokens; hidden states on the ", hidden_.bytes() > 0 ? "card" : "host",
-                "; of the card at most ", (start_bytes_ + layers_and_sums()) >> 20, " MiB");
+  if (passes_.empty()) return concat("cuda, ", device_->facts().name);
+  return concat("cuda, ", device_->facts().name, ", passes of ",
+                work_.h.bytes() / 4 / config_.hidden, " tokens; hidden states on the ",
+                hidden_.bytes() > 0 ? "card" : "host", "; of the card at most ",
+                (start_bytes_ + layers_and_sums()) >> 20, " MiB");
 }
 
 // ---- memory ----
@@ -154,12 +146,12 @@ Result<void> CudaLayerRunner::reserve(int64_t rows) {
   const PoolSizes sizes = pools_for(passes_, limits);
   const WorkspaceNeeds needs{.sizes = sizes, .prompts = true};
   const int64_t bytes = Workspace::cut(kinds_, needs, nullptr).bytes;
-  arena_ = TRY(DeviceBuffer::allocate(bytes, "the workspace"));
+  arena_ = TRY(DeviceBuffer::allocate(*device_, bytes, "the workspace"));
   work_ = Workspace::cut(kinds_, needs, arena_.as<std::byte>());
   TRY(batch_.reserve(sizes, work_.batch));
   TRY(plan_.reserve(kinds_, work_));
-  TRY(pools_.reserve(kinds_, KvFormat::bf16, StateFormat::f32, sizes));
-  TRY(taps_.reserve(kinds_, rows));
+  TRY(pools_.reserve(*device_, kinds_, KvFormat::bf16, StateFormat::f32, sizes));
+  TRY(taps_.reserve(*device_, kinds_, rows));
   const int64_t needed = layers_and_sums() + kSpareBytes;
   const int64_t left = free_bytes();
   if (left >= needed) return {};
@@ -175,10 +167,10 @@ Result<void> CudaLayerRunner::place_hidden(std::vector<uint16_t> hidden) {
   const auto bytes = static_cast<int64_t>(hidden.size() * sizeof(uint16_t));
   if (free_bytes() - layers_and_sums() - kSpareBytes < bytes) {
     samples_.hidden = std::move(hidden);
-    staged_ = TRY(DeviceBuffer::allocate(work_.h.bytes() / 2, "hidden states of a pass"));
+    staged_ = TRY(DeviceBuffer::allocate(*device_, work_.h.bytes() / 2, "hidden states of a pass"));
     return {};
   }
-  hidden_ = TRY(DeviceBuffer::allocate(bytes, "hidden states"));
+  hidden_ = TRY(DeviceBuffer::allocate(*device_, bytes, "hidden states"));
   copy_to_device(hidden_.as<void>(), hidden.data(), bytes);
   return {};
 }
@@ -196,7 +188,7 @@ Result<void> CudaLayerRunner::start(LayerSamples samples) {
   }
   TRY(std::move(reserved));
   TRY(place_hidden(std::move(hidden)));
-  start_bytes_ = device_ledger().used_bytes;
+  start_bytes_ = device_->ledger().used_bytes();
   return {};
 }
 
@@ -206,7 +198,7 @@ Result<WeightStore> CudaLayerRunner::load(int layer) const {
   ModelConfig one = config_;
   one.layers = {config_.layers[static_cast<size_t>(layer)]};
   Launcher reading = launcher_;
-  reading.stream = reading_;
+  reading.stream = device_->copy_stream();
   WeightStore store = TRY(WeightStore::load(weights_.only(layer), one, reading));
   // The layer stands for each of its kind.
   store.layers.resize(kinds_.layers.size(), store.layers.front());
@@ -216,7 +208,10 @@ Result<WeightStore> CudaLayerRunner::load(int layer) const {
 void CudaLayerRunner::load_next(int layer) {
   if (layer >= config_.layer_count()) return;
   next_layer_ = layer;
-  next_ = std::async(std::launch::async, [this, layer] { return load(layer); });
+  next_ = std::async(std::launch::async, [this, layer] {
+    device_->use();
+    return load(layer);
+  });
 }
 
 Result<void> CudaLayerRunner::open_layer(int layer) {
@@ -238,11 +233,10 @@ Result<void> CudaLayerRunner::open_layer(int layer) {
 // ---- passes ----
 
 Context CudaLayerRunner::context_of(const SamplePass& pass) {
-  batch_.upload(pass.batch, extent_of(pass.batch), stream_);
+  batch_.upload(pass.batch, extent_of(pass.batch), launcher_.stream);
   plan_.upload(
-      pass.batch, 0, [&](int32_t row) { return batch_.device_row(row); }, stream_);
+      pass.batch, 0, [&](int32_t row) { return batch_.device_row(row); }, launcher_.stream);
   Context context{.config = kinds_,
-                  .device = device_,
                   .weights = store_,
                   .rope = rope_.view,
                   .pools = pools_,
@@ -265,10 +259,10 @@ void CudaLayerRunner::enter(const Context& context, const SamplePass& pass, cons
   const uint16_t* from = hidden_of(pass);
   if (hidden_.bytes() == 0) {
     CUDA_CHECK(cudaMemcpyAsync(staged_.as<void>(), from, static_cast<size_t>(2 * count),
-                               cudaMemcpyHostToDevice, stream_));
+                               cudaMemcpyHostToDevice, launcher_.stream));
     from = staged_.as<uint16_t>();
   }
-  CUDA_CHECK(widen_rows(from, count, work_.h.as<float>(), stream_));
+  CUDA_CHECK(widen_rows(from, count, work_.h.as<float>(), launcher_.stream));
   add_norm({.rows = context.prompts.rows,
             .hidden = config_.hidden,
             .h = work_.h.as<float>(),
@@ -284,10 +278,10 @@ void CudaLayerRunner::leave(const SamplePass& pass) {
   const int64_t count = int64_t{pass.batch.rows()} * config_.hidden;
   const bool staged = hidden_.bytes() == 0;
   uint16_t* to = staged ? staged_.as<uint16_t>() : hidden_of(pass);
-  CUDA_CHECK(narrow_rows(work_.h.as<float>(), count, to, stream_));
+  CUDA_CHECK(narrow_rows(work_.h.as<float>(), count, to, launcher_.stream));
   if (staged)
     CUDA_CHECK(cudaMemcpyAsync(hidden_of(pass), to, static_cast<size_t>(2 * count),
-                               cudaMemcpyDeviceToHost, stream_));
+                               cudaMemcpyDeviceToHost, launcher_.stream));
 }
 
 void CudaLayerRunner::run_pass(const SamplePass& pass, LayerKind kind, HiddenStates hidden) {
@@ -296,8 +290,8 @@ void CudaLayerRunner::run_pass(const SamplePass& pass, LayerKind kind, HiddenSta
   const Context context = context_of(pass);
   if (kind == LayerKind::delta_net)
     for (const int32_t slot : pass.fresh_slots)
-      CUDA_CHECK(
-          cudaMemsetAsync(pools_.slot(slot), 0, static_cast<size_t>(pools_.slot_bytes()), stream_));
+      CUDA_CHECK(cudaMemsetAsync(pools_.slot(slot), 0, static_cast<size_t>(pools_.slot_bytes()),
+                                 launcher_.stream));
   enter(context, pass, context.layer(layer).input_norm);
   if (kind == LayerKind::attention) {
     prompt_attention_block(context, layer);
@@ -318,7 +312,7 @@ Result<void> CudaLayerRunner::for_each_pass(const LayerWatch& watch, const Pass&
   for (const SamplePass& pass : passes_) {
     if (watch.check) TRY(watch.check());
     run(pass);
-    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
     if (watch.rows_done) watch.rows_done(pass.batch.rows());
   }
   return {};
@@ -328,12 +322,12 @@ Result<void> CudaLayerRunner::run_layer(int layer, HiddenStates hidden, Taps& ta
                                         const LayerWatch& watch) {
   TRY(open_layer(layer));
   const auto begin = Clock::now();
-  TRY(taps_.begin(weights_.layers()[static_cast<size_t>(layer)], taps, stream_));
+  TRY(taps_.begin(weights_.layers()[static_cast<size_t>(layer)], taps, launcher_.stream));
   const LayerKind kind = config_.layers[static_cast<size_t>(layer)];
   TRY(for_each_pass(watch, [&](const SamplePass& pass) { run_pass(pass, kind, hidden); }));
   seconds_.passes += since(begin);
   const auto fetching = Clock::now();
-  taps_.fetch(stream_);
+  taps_.fetch(launcher_.stream);
   seconds_.sums += since(fetching);
   return {};
 }
@@ -341,15 +335,15 @@ Result<void> CudaLayerRunner::run_layer(int layer, HiddenStates hidden, Taps& ta
 Result<void> CudaLayerRunner::run_head(InputStatistics& head, const LayerWatch& watch) {
   const auto begin = Clock::now();
   TRY(open_layer(config_.layer_count() - 1));  // the final norm is read with every layer
-  TRY(taps_.begin(head, stream_));
+  TRY(taps_.begin(head, launcher_.stream));
   TRY(for_each_pass(watch, [&](const SamplePass& pass) {
     const Context context = context_of(pass);
     enter(context, pass, store_.final_norm);
     taps_.add(TapRole::mixer_in,
               {.x = work_.x.as<uint16_t>(), .stride = work_.x_stride, .rows = context.prompts.rows},
-              stream_);
+              launcher_.stream);
   }));
-  taps_.fetch(stream_);
+  taps_.fetch(launcher_.stream);
   seconds_.passes += since(begin);
   return {};
 }
@@ -359,7 +353,7 @@ Result<void> CudaLayerRunner::run_head(InputStatistics& head, const LayerWatch& 
 Result<std::unique_ptr<LayerRunner>> make_cuda_layer_runner(const Weights& weights,
                                                             const ModelConfig& config,
                                                             const CardLimit& card) {
-  Device device = TRY(open_device());
+  auto device = TRY(DeviceContext::open(card));
   auto runner = std::make_unique<CudaLayerRunner>(weights, config, std::move(device), card);
   TRY(runner->open());
   return std::unique_ptr<LayerRunner>(std::move(runner));

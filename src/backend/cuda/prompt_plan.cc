@@ -25,10 +25,10 @@ void send(const std::vector<T>& list, const DeviceSlice& to, const PinnedBuffer&
 
 }  // namespace
 
-void prepare_prompt_kernels(const Architecture& card) {
-  prefill_gemm_prepare(card);
-  delta_chunk_prepare(card);
-  flash_prefill_prepare(card);
+void prepare_prompt_kernels(const Launcher& launcher) {
+  prefill_gemm_prepare(launcher);
+  delta_chunk_prepare(launcher);
+  flash_prefill_prepare(launcher);
 }
 
 Result<void> PromptPlan::reserve(const ModelConfig& config, const Workspace& work) {

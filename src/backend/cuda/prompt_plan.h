@@ -14,9 +14,9 @@
 
 namespace nibble::cuda {
 
-/// Loads the kernels of prompts and raises their limits of shared memory. Once per device, before
-/// the first pass.
-void prepare_prompt_kernels(const Architecture& card);
+/// Loads the kernels of prompts and raises their limits of shared memory. Before the first
+/// pass.
+void prepare_prompt_kernels(const Launcher& launcher);
 
 class PromptPlan {
  public:

@@ -11,14 +11,19 @@
 
 namespace nibble::cuda {
 
-Architecture architecture_of(const Device& device, const CardLimit& limit) {
-  Architecture card{.code = device.code,
-                    .multiprocessors = device.multiprocessors,
-                    .shared_bytes = device.shared_bytes};
+Architecture architecture_of(DeviceContext& device, const CardLimit& limit) {
+  const Device& facts = device.facts();
+  Architecture card{.code = facts.code,
+                    .multiprocessors = facts.multiprocessors,
+                    .shared_bytes = facts.shared_bytes};
   if (limit.shared_bytes > 0) card.shared_bytes = std::min(card.shared_bytes, limit.shared_bytes);
   if (limit.portable_kernels) card.kernels = Architecture::Kernels::portable;
-  if (card.has_wgmma()) card.clusters = stream_clusters();
+  if (card.has_wgmma()) card.clusters = stream_clusters(device);
   return card;
+}
+
+Launcher launcher_of(DeviceContext& device, const CardLimit& limit) {
+  return {.device = &device, .stream = device.stream(), .card = architecture_of(device, limit)};
 }
 
 Result<void> refuse_oversized(const ModelConfig& config) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/reference/reference_backend.h"
+#include "testing/cache_checks.h"
 #include "testing/draft_checks.h"
 #include "testing/golden_checks.h"
 
@@ -35,6 +36,7 @@ TEST_P(ReferenceGolden, KeysAndValuesInFp8) {
   checks.expect_prefill_with_kv_fp8(0);
   checks.report();
 }
+TEST_P(ReferenceGolden, OneCallMovesManyPagesAndStates) { expect_cache_moves(checks_.backend()); }
 TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceGolden, testing::ValuesIn(golden_names()),

@@ -69,20 +69,24 @@ class ReferenceBackend final : public Backend {
     CHECK(out.size() == h_.size(), "residual of ", h_.size());
     std::ranges::copy(h_, out.begin());
   }
-  void zero_state(int32_t slot) override { slots_.fill(slot, 0.0F); }
-  void copy_state(int32_t from, int32_t to) override { slots_.copy(from, to); }
-  void copy_page(int32_t from, int32_t to) override { pages_.copy(from, to); }
-  void store_page(int32_t page, int32_t host_page) override {
-    std::ranges::copy(std::as_bytes(pages_.page(page)), host_.page(host_page).begin());
+  void zero_states(std::span<const int32_t> slots) override {
+    for (const int32_t slot : slots) slots_.fill(slot, 0.0F);
   }
-  void load_page(int32_t host_page, int32_t page) override {
-    std::ranges::copy(host_.page(host_page), std::as_writable_bytes(pages_.page(page)).begin());
+  void move_pages(CacheMove move, std::span<const IdPair> pages) override {
+    for (const auto [from, to] : pages) {
+      if (move == CacheMove::copy) pages_.copy(from, to);
+      if (move == CacheMove::store)
+        std::ranges::copy(std::as_bytes(pages_.page(from)), host_.page(to).begin());
+      if (move == CacheMove::load)
+        std::ranges::copy(host_.page(from), std::as_writable_bytes(pages_.page(to)).begin());
+    }
   }
-  void store_state(int32_t slot, int32_t host_slot) override {
-    slots_.store(slot, host_.state(host_slot));
-  }
-  void load_state(int32_t host_slot, int32_t slot) override {
-    slots_.load(host_.state(host_slot), slot);
+  void move_states(CacheMove move, std::span<const IdPair> slots) override {
+    for (const auto [from, to] : slots) {
+      if (move == CacheMove::copy) slots_.copy(from, to);
+      if (move == CacheMove::store) slots_.store(from, host_.state(to));
+      if (move == CacheMove::load) slots_.load(host_.state(from), to);
+    }
   }
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
   std::span<std::byte> host_state(int32_t host_slot) override {

@@ -4,6 +4,7 @@
 // half is skipped.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <random>
@@ -30,7 +31,12 @@ constexpr int32_t kTokens = 5;
 constexpr int32_t kLongTokens = 200;
 constexpr int32_t kLongPrompt = 4200;
 
-/// Random prompts: every third long, all with the same beginning but a few.
+constexpr int kDistinct = 64;  // requests; more of them repeat those with short prompts
+constexpr int kMixed = 9;      // requests with prompts of all lengths; those after them are short
+/// The request, from 0 on, that number `i` is or repeats.
+int distinct(int i) { return i < kDistinct ? i : kMixed + (i - kMixed) % (kDistinct - kMixed); }
+
+/// Random prompts: of the first few every third is long, and most begin with the same tokens.
 std::vector<SequenceRequest> make_requests(int count, int32_t vocab_rows) {
   std::mt19937 random(11);
   const auto token = [&] {
@@ -38,11 +44,15 @@ std::vector<SequenceRequest> make_requests(int count, int32_t vocab_rows) {
   };
   std::vector<int32_t> system(70);
   for (int32_t& id : system) id = token();
+  std::mt19937 before_short;
   std::vector<SequenceRequest> made;
-  for (int i = 0; i < count; ++i) {
+  for (int number = 0; number < count; ++number) {
+    const int i = distinct(number);
+    if (number == kMixed) before_short = random;
+    if (number > kMixed && i == kMixed) random = before_short;
     SequenceRequest request;
-    request.id = static_cast<uint64_t>(i) + 1;
-    const bool tiny = i >= 9;  // many of those fit a quick test
+    request.id = static_cast<uint64_t>(number) + 1;
+    const bool tiny = i >= kMixed;  // many of those fit a quick test
     if (i % 4 != 0 && !tiny) request.prompt = system;
     const size_t more = i % 3 == 0 && !tiny ? 70 + random() % 70 : 1 + random() % 20;
     for (size_t k = 0; k < more; ++k) request.prompt.push_back(token());
@@ -86,7 +96,8 @@ using Requests = std::vector<SequenceRequest> (*)(int count, int32_t vocab_rows)
 struct Case {
   int count = 6;
   int32_t sequences_max = 4;
-  int32_t chunk = 0;  // prompt rows of a pass
+  int32_t chunk = 0;   // prompt rows of a pass
+  int32_t rows = 512;  // of prompts in a pass, at most
   int32_t pages = 96;
   int32_t snapshots = 8;
   int32_t host_pages = 0;
@@ -106,6 +117,7 @@ struct Case {
 
 struct Outcome {
   Answers answers;
+  int rows_most = 0;  // sequences that got a token in one pass
   EngineCounters engine;
   PrefixCounters cache;
 };
@@ -145,7 +157,7 @@ class EngineBits : public testing::TestWithParam<const char*> {
   static bool on_card() { return GetParam() == std::string_view("cuda"); }
   static Outcome run(const Case& what);
   /// Each request of `requests` in an engine of one sequence, without a cache.
-  static const Answers& alone(int count = 64, Requests requests = make_requests,
+  static const Answers& alone(int count = kDistinct, Requests requests = make_requests,
                               int32_t context_max = 512);
   static void expect_alone(const Answers& answers, int count);
   static void expect_same(const Answers& answers, int count, const Answers& expected);
@@ -157,7 +169,7 @@ Outcome EngineBits::run(const Case& what) {
   LoadedModel model = load(what, GetParam());
   EngineSettings settings{.pools = {.pages = what.pages,
                                     .state_slots = what.sequences_max + what.snapshots,
-                                    .rows_max = 512 + what.sequences_max,
+                                    .rows_max = what.rows + what.sequences_max,
                                     .host_pages = what.host_pages,
                                     .host_slots = what.host_slots,
                                     .replay_rows = what.drafter            ? 4
@@ -188,7 +200,11 @@ Outcome EngineBits::run(const Case& what) {
       }
       if (step == what.preempt_step)
         for (int id = 1; id <= what.count; ++id) core.preempt(static_cast<uint64_t>(id));
-      take(core.step(), result.answers);
+      const std::vector<EngineEvent> events = core.step();
+      take(events, result.answers);
+      const auto rows = std::ranges::count_if(
+          events, [](const auto& event) { return std::holds_alternative<NewTokens>(event); });
+      result.rows_most = std::max(result.rows_most, static_cast<int>(rows));
     }
   }
   result.engine = core.counters();
@@ -232,6 +248,21 @@ TEST_P(EngineBits, InBatchesOfAnySize) {
     expect_alone(run({.count = count, .sequences_max = count, .pages = 480}).answers, count);
   }
   expect_alone(run({.count = 9, .sequences_max = 4, .arrive = 1}).answers, 9);  // other slots
+}
+
+TEST_P(EngineBits, InPassesOf65To256Rows) {
+  std::vector<int> counts = {65, 256};
+  if (on_card()) counts = {65, 80, 81, 100, 128, 129, 160, 192, 193, 256};
+  Answers expected;
+  for (int i = 0; i < counts.back(); ++i)
+    expected[static_cast<uint64_t>(i) + 1] = alone().at(static_cast<uint64_t>(distinct(i)) + 1);
+  for (const int count : counts) {
+    SCOPED_TRACE(count);
+    const Outcome together =
+        run({.count = count, .sequences_max = count, .rows = 8192, .pages = 1024, .arrive = 256});
+    expect_same(together.answers, count, expected);
+    EXPECT_EQ(together.rows_most, count);
+  }
 }
 
 TEST_P(EngineBits, ManyChoicesOfOnePrompt) {

@@ -73,13 +73,14 @@ std::optional<PrefixCache::Hit> PrefixCache::acquire(const PrefixKey& key, int32
   }
   last.state_reuse.touch(now_ms);
   ++last.snapshot_hits;
-  std::vector<int32_t> fresh = *allocate_pages(missing, now_ms);
+  const std::vector<int32_t> fresh = *allocate_pages(missing, now_ms);
+  std::vector<IdPair> loads;
   Hit hit;
   for (Node* node : path) {
     if (node->page < 0) {
-      tree_->backend.load_page(node->host_page, fresh.back());
-      tree_->give_page(*node, fresh.back());
-      fresh.pop_back();
+      const int32_t page = fresh[loads.size()];
+      loads.push_back({.from = node->host_page, .to = page});
+      tree_->give_page(*node, page);
       ++tree_->counters.pages_loaded;
     }
     tree_->pools.pages.retain(node->page);
@@ -87,6 +88,7 @@ std::optional<PrefixCache::Hit> PrefixCache::acquire(const PrefixKey& key, int32
     node->page_reuse.touch(now_ms);
     tree_->refresh(*node);
   }
+  tree_->backend.move_pages(CacheMove::load, loads);
   hit.cursor = std::move(cursor);
   ++tree_->counters.lookups;
   ++tree_->counters.hits;

@@ -190,6 +190,9 @@ class PrefixCache {
   void check_integrity(Owned& owned) const;
 
  private:
+  /// Appends the pages of a path. False if the host has no room for a page to pass through.
+  bool read_pages(std::span<Node* const> path, std::vector<std::byte>& out, double now_ms);
+
   std::unique_ptr<PrefixTree> tree_;
 };
 

@@ -60,6 +60,8 @@ bool PrefixTree::make_room_for_pages(int32_t count) {
           pools.pages.reclaimable_count(), " to reclaim, none found");
     evict_page(*node);
   }
+  backend.move_pages(CacheMove::store, stores_);
+  stores_.clear();
   return true;
 }
 
@@ -132,7 +134,9 @@ bool PrefixTree::store_page(PrefixNode& node) {
   }
   const int32_t host_page = pools.host_pages.allocate(1)->front();
   const bool wrong = planted(kBugStoresWrongPage) && node.parent->page >= 0;
-  backend.store_page(wrong ? node.parent->page : node.page, host_page);
+  // A page that waits for the same place has lost it: its node is gone.
+  std::erase_if(stores_, [host_page](const IdPair& pair) { return pair.to == host_page; });
+  stores_.push_back({.from = wrong ? node.parent->page : node.page, .to = host_page});
   give_host_page(node, host_page);
   ++counters.pages_stored;
   return true;

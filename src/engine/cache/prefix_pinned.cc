@@ -51,17 +51,39 @@ std::optional<PrefixBytes> PrefixCache::read(const Cursor& cursor, double now_ms
     append(out.state, backend.host_state(*passage));
     tree_->pools.host_slots.release(*passage);
   }
-  std::optional<std::vector<int32_t>> passage = allocate_host_pages(1, now_ms);
-  if (!passage) return std::nullopt;
-  for (const Node* at : path_to(&node)) {
-    const int32_t host_page = at->host_page >= 0 ? at->host_page : passage->front();
-    if (at->host_page < 0) backend.store_page(at->page, host_page);
-    append(out.pages, backend.host_page(host_page));
+  const std::vector<Node*> path = path_to(&node);
+  for (const Node* at : path) {
     out.tokens.insert(out.tokens.end(), at->tokens.begin(), at->tokens.end());
     append_media(out.media, *at);
   }
-  tree_->pools.host_pages.release(*passage);
+  if (!read_pages(path, out.pages, now_ms)) return std::nullopt;
   return out;
+}
+
+/// Pages without a host copy pass through free host pages, as many at once as there are.
+bool PrefixCache::read_pages(std::span<Node* const> path, std::vector<std::byte>& out,
+                             double now_ms) {
+  CacheStore& backend = tree_->backend;
+  const auto on_device = [](const Node* at) { return at->host_page < 0; };
+  const auto missing = static_cast<int32_t>(std::ranges::count_if(path, on_device));
+  const int32_t passages = std::min(missing, std::max(tree_->pools.host_pages.free_count(), 1));
+  const auto passage = allocate_host_pages(passages, now_ms);
+  if (!passage) return false;
+  for (auto at = path.begin(); at != path.end();) {
+    std::vector<IdPair> stores;
+    std::vector<int32_t> host_pages;
+    for (; at != path.end(); ++at) {
+      if (on_device(*at)) {
+        if (stores.size() == passage->size()) break;
+        stores.push_back({.from = (*at)->page, .to = (*passage)[stores.size()]});
+      }
+      host_pages.push_back(on_device(*at) ? stores.back().to : (*at)->host_page);
+    }
+    backend.move_pages(CacheMove::store, stores);
+    for (const int32_t host_page : host_pages) append(out, backend.host_page(host_page));
+  }
+  tree_->pools.host_pages.release(*passage);
+  return true;
 }
 
 PrefixCache::Restore PrefixCache::restore(const PrefixBytes& prefix, double now_ms) {

@@ -148,6 +148,7 @@ class PrefixTree {
   void evict_slot(PrefixNode& node);
   void evict_host_page(PrefixNode& node);
   void evict_host_slot(PrefixNode& node);
+  /// Notes it in stores_. False if the host has no room for it, or nobody would ask for it.
   bool store_page(PrefixNode& node);
   bool store_state(PrefixNode& node);
 
@@ -157,6 +158,7 @@ class PrefixTree {
   std::list<PrefixNode> nodes_;
   std::unordered_map<uint64_t, PrefixNode*> roots_;  // by salt
   std::array<Ranking, kTiers> rankings_;
+  std::vector<IdPair> stores_;  // pages that leave the device, copied when all have been chosen
   int32_t host_page_count_ = 0;
 };
 

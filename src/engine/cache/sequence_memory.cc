@@ -7,6 +7,17 @@
 #include "engine/planted_bug.h"
 
 namespace nibble {
+namespace {
+
+/// The first `count` ids of each.
+std::vector<IdPair> pairs(std::span<const int32_t> from, std::span<const int32_t> to,
+                          size_t count) {
+  std::vector<IdPair> out;
+  for (size_t i = 0; i < count; ++i) out.push_back({.from = from[i], .to = to[i]});
+  return out;
+}
+
+}  // namespace
 
 SequenceMemory::SequenceMemory(CacheStore& backend, const PoolSizes& sizes, CacheMode mode)
     : backend_(backend),
@@ -105,8 +116,7 @@ Attempt SequenceMemory::swap_out(Sequence& sequence, double now_ms) {
     pools_.host_slots.release(*host_slot);
     return Attempt::no_room;
   }
-  for (size_t i = 0; i < host_pages->size(); ++i)
-    backend_.store_page(sequence.pages[i], (*host_pages)[i]);
+  backend_.move_pages(CacheMove::store, pairs(sequence.pages, *host_pages, host_pages->size()));
   if (!planted(kBugSwapForgetsState)) backend_.store_state(sequence.state_slot, *host_slot);
   attach_tail(sequence, now_ms);
   give_back_device(sequence);
@@ -130,7 +140,7 @@ Attempt SequenceMemory::swap_in(Sequence& sequence, int32_t pages_wanted, double
     return Attempt::no_room;
   }
   const size_t loaded = sequence.host_pages.size() - (planted(kBugSwapLosesLastPage) ? 1 : 0);
-  for (size_t i = 0; i < loaded; ++i) backend_.load_page(sequence.host_pages[i], (*pages)[i]);
+  backend_.move_pages(CacheMove::load, pairs(sequence.host_pages, *pages, loaded));
   backend_.load_state(sequence.host_slot, *slot);
   give_back_host(sequence);
   sequence.pages = std::move(*pages);

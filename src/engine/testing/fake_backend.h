@@ -257,31 +257,20 @@ class FakeBackend final : public Backend {
     sampler_ = Sampler(kVocab, {bits.begin(), bits.end()});
   }
 
-  void zero_state(int32_t slot) override {
-    std::ranges::fill(state(slot).first(static_cast<size_t>(words())), kStateSeed);
-  }
-  void copy_state(int32_t from, int32_t to) override {
-    std::ranges::copy(state(from), state(to).begin());
-  }
-  void copy_page(int32_t from, int32_t to) override {
-    std::ranges::copy(page_cells(from), page_cells(to).begin());
+  void zero_states(std::span<const int32_t> slots) override {
+    for (const int32_t slot : slots)
+      std::ranges::fill(state(slot).first(static_cast<size_t>(words())), kStateSeed);
   }
   // memcpy(): algorithms over ranges are slow where tests are compiled without optimisation.
-  void store_page(int32_t page, int32_t host_page) override {
-    const auto to = host_.page(host_page);
-    std::memcpy(to.data(), page_cells(page).data(), to.size());
+  void move_pages(CacheMove move, std::span<const IdPair> pages) override {
+    const auto here = [&](int32_t id) { return std::as_writable_bytes(page_cells(id)); };
+    const auto host = [&](int32_t id) { return host_.page(id); };
+    move_ids(move, pages, here, host);
   }
-  void load_page(int32_t host_page, int32_t page) override {
-    const auto from = host_.page(host_page);
-    std::memcpy(page_cells(page).data(), from.data(), from.size());
-  }
-  void store_state(int32_t slot, int32_t host_slot) override {
-    const auto to = host_.state(host_slot);
-    std::memcpy(to.data(), state(slot).data(), to.size());
-  }
-  void load_state(int32_t host_slot, int32_t slot) override {
-    const auto from = host_.state(host_slot);
-    std::memcpy(state(slot).data(), from.data(), from.size());
+  void move_states(CacheMove move, std::span<const IdPair> slots) override {
+    const auto here = [&](int32_t id) { return std::as_writable_bytes(state(id)); };
+    const auto host = [&](int32_t id) { return host_.state(id); };
+    move_ids(move, slots, here, host);
   }
   std::span<std::byte> host_page(int32_t host_page) override { return host_.page(host_page); }
   std::span<std::byte> host_state(int32_t host_slot) override {
@@ -407,6 +396,17 @@ class FakeBackend final : public Backend {
           "the history of serial ", history.serial, " is another one now");
     before = std::move(now);
     return sampler_.choose(std::span(logits_).subspan(row * kVocab, kVocab), batch.choices[row]);
+  }
+  /// Moves the bytes of ids in an order of its own, as a device may.
+  template <typename Here, typename Host>
+  static void move_ids(CacheMove move, std::span<const IdPair> ids, const Here& here,
+                       const Host& host) {
+    for (const IdRun& run : adjacent_runs(move, ids))
+      for (int32_t i = run.count - 1; i >= 0; --i) {
+        const auto from = move == CacheMove::load ? host(run.from + i) : here(run.from + i);
+        const auto to = move == CacheMove::store ? host(run.to + i) : here(run.to + i);
+        std::memcpy(to.data(), from.data(), to.size());
+      }
   }
   size_t slot_words() const {
     return static_cast<size_t>(words()) * (1 + static_cast<size_t>(sizes_.replay_rows));

@@ -75,7 +75,7 @@ void HostLayerRunner::run_pass(const SamplePass& pass, HiddenStates hidden, Taps
   batch.taps = &taps;
   for (int32_t r = 0; r < batch.rows(); ++r)
     batch.embeddings.push_back({.row = r, .embedding = &rows[static_cast<size_t>(r) * width]});
-  for (const int32_t slot : pass.fresh_slots) backend_->zero_state(slot);
+  backend_->zero_states(pass.fresh_slots);
   validate_batch(batch, one_, pools_);
   const Residual h = run_layers(*backend_, one_, batch);
   if (hidden == HiddenStates::stay) return;

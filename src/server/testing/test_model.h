@@ -158,13 +158,15 @@ class ScriptedBackend : public Backend {
     }
     return {.logits = logits_, .hidden = {}};
   }
-  void zero_state(int32_t slot) override { said_[static_cast<size_t>(slot)] = 0; }
-  void copy_state(int32_t from, int32_t to) override { slot(to) = slot(from); }
-  void copy_page(int32_t, int32_t) override {}
-  void store_page(int32_t, int32_t) override {}
-  void load_page(int32_t, int32_t) override {}
-  void store_state(int32_t slot_id, int32_t host) override { host_slot(host) = slot(slot_id); }
-  void load_state(int32_t host, int32_t slot_id) override { slot(slot_id) = host_slot(host); }
+  void zero_states(std::span<const int32_t> slots) override {
+    for (const int32_t id : slots) slot(id) = 0;
+  }
+  void move_pages(CacheMove, std::span<const IdPair>) override {}
+  void move_states(CacheMove move, std::span<const IdPair> slots) override {
+    for (const auto [from, to] : slots)
+      (move == CacheMove::store ? host_slot(to) : slot(to)) =
+          move == CacheMove::load ? host_slot(from) : slot(from);
+  }
   std::span<std::byte> host_page(int32_t) override { return {}; }
   std::span<std::byte> host_state(int32_t) override { return {}; }
   bool finite(std::span<const int32_t>, std::span<const int32_t>) override { return true; }

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/runtime/device_memory.h"
 
 namespace nibble::cuda {
 namespace {
@@ -53,15 +52,6 @@ Result<Device> open_device() {
   device.memory_bytes = static_cast<int64_t>(all_bytes);
   device.free_bytes = static_cast<int64_t>(free_bytes);
   return device;
-}
-
-Result<void> device_alive(const Device& device) {
-  const cudaError_t failure = device_failure();
-  if (failure == cudaSuccess) return {};
-  return make_error(ErrorCode::io, {.what = concat("card ", device.index, ", ", device.name,
-                                                   ", failed and is lost to this process"),
-                                    .found = cudaGetErrorString(failure),
-                                    .advice = "start again; the kernel log may name an Xid"});
 }
 
 }  // namespace nibble::cuda

@@ -1,4 +1,4 @@
-// The card: what it is and whether it can be used.
+// The facts of a card, and whether it can be used.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,8 @@ struct Device {
   CodeTarget code;  // the code of this program that runs on it
 };
 
-/// The first card. Errors: unsupported, saying which of driver, card and code for it is missing.
+/// The first card, which becomes the current device of this thread. Errors: unsupported, saying
+/// which of driver, card and code for it is missing.
 Result<Device> open_device();
-/// Errors: io, naming it, once it has failed and the process outlived that (device_memory.h).
-Result<void> device_alive(const Device& device);
 
 }  // namespace nibble::cuda

@@ -5,7 +5,8 @@
 #include <cuda.h>
 
 #include <atomic>
-#include <mutex>
+
+#include "backend/cuda/runtime/device_context.h"
 
 namespace nibble::cuda {
 namespace {
@@ -14,6 +15,7 @@ constexpr int64_t kLargeBytes = int64_t{32} << 20;
 
 std::atomic<bool> outlives{false};
 std::atomic<cudaError_t> failure{cudaSuccess};
+std::atomic<int64_t> until_failure{-1};  // allocations; negative: none fails
 
 /// Errors that leave the process without its context.
 bool ends_the_context(cudaError_t status) {
@@ -37,35 +39,8 @@ bool ends_the_context(cudaError_t status) {
   }
 }
 
-struct Ledger {
-  std::mutex mutex;
-  DeviceLedger sums;
-  int64_t limit_bytes = 0;
-  int64_t until_failure = -1;  // allocations; negative: none fails
-
-  /// True if this allocation is the one that a test makes fail.
-  bool fails() {
-    const std::lock_guard lock(mutex);
-    return until_failure >= 0 && until_failure-- == 0;
-  }
-  /// True if so many more bytes are within the limit; then they are counted.
-  bool take(int64_t bytes) {
-    if (fails()) return false;
-    const std::lock_guard lock(mutex);
-    if (limit_bytes > 0 && sums.used_bytes + bytes > limit_bytes) return false;
-    sums.used_bytes += bytes;
-    ++sums.allocations;
-    return true;
-  }
-  void give(int64_t bytes) {
-    const std::lock_guard lock(mutex);
-    sums.used_bytes -= bytes;
-  }
-};
-Ledger& ledger() {
-  static Ledger the_ledger;
-  return the_ledger;
-}
+/// True if this allocation is the one that a test makes fail.
+bool fails() { return until_failure >= 0 && until_failure-- == 0; }
 
 /// The functions by which the driver maps memory are looked up once; those that a driver lacks stay
 /// null.
@@ -105,16 +80,16 @@ const Mapping& mapping() {
   return the_mapping;
 }
 
-CUmemAllocationProp on_the_card() {
+CUmemAllocationProp on_the_card(const DeviceContext& device) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device.facts().index};
   return properties;
 }
 
 /// Memory for a reserved range; 0 if the card has none left.
-uint64_t map_memory(void* data, int64_t bytes) {
-  const CUmemAllocationProp properties = on_the_card();
+uint64_t map_memory(const DeviceContext& device, void* data, int64_t bytes) {
+  const CUmemAllocationProp properties = on_the_card(device);
   CUmemGenericAllocationHandle handle = 0;
   const auto size = static_cast<size_t>(bytes);
   if (mapping().create(&handle, size, &properties, 0) != CUDA_SUCCESS) return 0;
@@ -126,8 +101,8 @@ uint64_t map_memory(void* data, int64_t bytes) {
   return handle;
 }
 
-int64_t mapped_bytes_of(int64_t bytes) {
-  const CUmemAllocationProp properties = on_the_card();
+int64_t mapped_bytes_of(const DeviceContext& device, int64_t bytes) {
+  const CUmemAllocationProp properties = on_the_card(device);
   size_t unit = 0;
   CHECK(mapping().granularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) ==
             CUDA_SUCCESS,
@@ -147,11 +122,6 @@ Error out_of_memory(std::string_view what, int64_t bytes, std::string_view where
 
 }  // namespace
 
-DeviceLedger device_ledger() {
-  const std::lock_guard lock(ledger().mutex);
-  return ledger().sums;
-}
-
 void outlive_device() { outlives = true; }
 
 bool outlived(cudaError_t status) {
@@ -165,15 +135,7 @@ bool outlived(cudaError_t status) {
 
 cudaError_t device_failure() { return failure; }
 
-void fail_allocation(int64_t count) {
-  const std::lock_guard lock(ledger().mutex);
-  ledger().until_failure = count;
-}
-
-void limit_device_memory(int64_t bytes) {
-  const std::lock_guard lock(ledger().mutex);
-  ledger().limit_bytes = bytes;
-}
+void fail_allocation(int64_t count) { until_failure = count; }
 
 void zero_memory(void* to, int64_t bytes) {
   CUDA_CHECK(cudaMemset(to, 0, static_cast<size_t>(bytes)));
@@ -185,12 +147,14 @@ void copy_to_device(void* to, const void* from, int64_t bytes) {
   CUDA_CHECK(cudaStreamSynchronize(nullptr));
 }
 
-Result<DeviceBuffer> DeviceBuffer::allocate(int64_t bytes, std::string_view what) {
+Result<DeviceBuffer> DeviceBuffer::allocate(DeviceContext& device, int64_t bytes,
+                                            std::string_view what) {
   DeviceBuffer buffer;
   if (bytes == 0) return buffer;
+  buffer.device_ = &device;
   const auto size = static_cast<size_t>(bytes);
   if (bytes >= kLargeBytes && mapping().create != nullptr && mapping().set_access != nullptr) {
-    const int64_t mapped = mapped_bytes_of(bytes);
+    const int64_t mapped = mapped_bytes_of(device, bytes);
     CUdeviceptr address = 0;
     if (mapping().reserve(&address, static_cast<size_t>(mapped), 0, 0, 0) != CUDA_SUCCESS)
       return out_of_memory(what, bytes, "device", "no range of addresses");
@@ -200,9 +164,10 @@ Result<DeviceBuffer> DeviceBuffer::allocate(int64_t bytes, std::string_view what
     TRY(buffer.wake(what));
     return buffer;
   }
-  if (!ledger().take(bytes)) return out_of_memory(what, bytes, "device", "the limit is reached");
+  if (fails() || !device.ledger().take(bytes))
+    return out_of_memory(what, bytes, "device", "the limit is reached");
   if (const cudaError_t status = cudaMalloc(&buffer.data_, size); status != cudaSuccess) {
-    ledger().give(bytes);
+    device.ledger().give(bytes);
     return out_of_memory(what, bytes, "device", cudaGetErrorString(status));
   }
   buffer.bytes_ = bytes;
@@ -214,7 +179,7 @@ DeviceBuffer::~DeviceBuffer() {
   if (data_ == nullptr) return;
   if (mapped_bytes_ == 0) {
     cudaFree(data_);
-    ledger().give(bytes_);
+    device_->ledger().give(bytes_);
     return;
   }
   cudaDeviceSynchronize();  // as cudaFree does
@@ -227,16 +192,16 @@ void DeviceBuffer::sleep() {
   mapping().unmap(reinterpret_cast<CUdeviceptr>(data_), static_cast<size_t>(mapped_bytes_));
   mapping().release(handle_);
   handle_ = 0;
-  ledger().give(mapped_bytes_);
+  device_->ledger().give(mapped_bytes_);
 }
 
 Result<void> DeviceBuffer::wake(std::string_view what) {
   if (mapped_bytes_ == 0 || handle_ != 0) return {};
-  if (!ledger().take(mapped_bytes_))
+  if (fails() || !device_->ledger().take(mapped_bytes_))
     return out_of_memory(what, bytes_, "device", "the limit is reached");
-  handle_ = map_memory(data_, mapped_bytes_);
+  handle_ = map_memory(*device_, data_, mapped_bytes_);
   if (handle_ == 0) {
-    ledger().give(mapped_bytes_);
+    device_->ledger().give(mapped_bytes_);
     return out_of_memory(what, bytes_, "device", "the card has less");
   }
   zero_memory(data_, bytes_);
@@ -246,7 +211,7 @@ Result<void> DeviceBuffer::wake(std::string_view what) {
 Result<PinnedBuffer> PinnedBuffer::allocate(int64_t bytes, std::string_view what) {
   PinnedBuffer buffer;
   if (bytes == 0) return buffer;
-  if (ledger().fails()) return out_of_memory(what, bytes, "page-locked host", "a test's limit");
+  if (fails()) return out_of_memory(what, bytes, "page-locked host", "a test's limit");
   const cudaError_t status = cudaMallocHost(&buffer.data_, static_cast<size_t>(bytes));
   if (status != cudaSuccess)
     return out_of_memory(what, bytes, "page-locked host", cudaGetErrorString(status));

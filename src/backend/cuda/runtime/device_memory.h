@@ -30,16 +30,10 @@ bool outlived(cudaError_t status);
 /// The first one kept, cudaSuccess if there was none.
 cudaError_t device_failure();
 
-/// The device memory that this process holds through DeviceBuffer; one card, so one ledger.
-struct DeviceLedger {
-  int64_t used_bytes = 0;
-  int64_t allocations = 0;  // so far
-};
-DeviceLedger device_ledger();
-/// Allocations that would pass this many bytes fail as on a full card; 0: no limit.
-void limit_device_memory(int64_t bytes);
-/// For tests: allocation `count` from now on, counted from 0, page-locked host memory among them,
-/// fails; negative: none.
+class DeviceContext;
+
+/// For tests: allocation `count` of this process from now on, counted from 0, page-locked host
+/// memory among them, fails; negative: none.
 void fail_allocation(int64_t count);
 
 /// Zeroes device memory, or copies to it, and returns when it is done. The default stream does the
@@ -53,8 +47,9 @@ void copy_to_device(void* to, const void* from, int64_t bytes);
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
+  /// Memory of `device`, which is the current one of this thread and counts it in its ledger.
   /// Errors: no_memory, with `what` it is for.
-  static Result<DeviceBuffer> allocate(int64_t bytes, std::string_view what);
+  static Result<DeviceBuffer> allocate(DeviceContext& device, int64_t bytes, std::string_view what);
   DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     swap(other);
@@ -62,6 +57,8 @@ class DeviceBuffer {
   }
   ~DeviceBuffer();
 
+  /// The card that it is on; not of an empty buffer.
+  const DeviceContext& device() const { return *device_; }
   int64_t bytes() const { return bytes_; }
   /// The bytes asked for, while there is memory for them: 0 while a large buffer sleeps.
   int64_t resident_bytes() const { return asleep() ? 0 : bytes_; }
@@ -84,11 +81,13 @@ class DeviceBuffer {
  private:
   bool asleep() const { return mapped_bytes_ > 0 && handle_ == 0; }
   void swap(DeviceBuffer& other) {
+    std::swap(device_, other.device_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(mapped_bytes_, other.mapped_bytes_);
     std::swap(handle_, other.handle_);
   }
+  DeviceContext* device_ = nullptr;
   void* data_ = nullptr;
   int64_t bytes_ = 0;
   int64_t mapped_bytes_ = 0;  // of a large buffer, address and memory apart

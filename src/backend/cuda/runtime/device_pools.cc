@@ -1,6 +1,7 @@
 // This file computes offsets into the two pools.
 #include "backend/cuda/runtime/device_pools.h"
 
+#include "backend/cuda/runtime/pool_copies.h"
 #include "backend/cuda/workspace.h"
 #include "model/batch.h"
 
@@ -48,11 +49,11 @@ void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat st
   slot_bytes_ = slot_bytes(config, state) + replay_rows * saved_row_bytes(config);
 }
 
-Result<void> DevicePools::reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
-                                  const PoolSizes& sizes) {
+Result<void> DevicePools::reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
+                                  StateFormat state, const PoolSizes& sizes) {
   lay_out(config, kv, state, sizes.replay_rows);
-  pages_ = TRY(DeviceBuffer::allocate(sizes.pages * page_bytes_, "KV pages"));
-  slots_ = TRY(DeviceBuffer::allocate(sizes.state_slots * slot_bytes_, "recurrent states"));
+  pages_ = TRY(DeviceBuffer::allocate(device, sizes.pages * page_bytes_, "KV pages"));
+  slots_ = TRY(DeviceBuffer::allocate(device, sizes.state_slots * slot_bytes_, "recurrent states"));
   host_pages_ = TRY(PinnedBuffer::allocate(sizes.host_pages * page_bytes_, "KV pages"));
   host_slots_ = TRY(PinnedBuffer::allocate(sizes.host_slots * slot_bytes_, "recurrent states"));
   return {};
@@ -93,6 +94,24 @@ HiddenView DevicePools::hidden() const {
           .saved = end + saved_stride - row,
           .slot_stride = slot_bytes_ / kFloat,
           .saved_stride = saved_stride};
+}
+
+void DevicePools::move_pages(CacheMove move, std::span<const IdPair> pages,
+                             cudaStream_t stream) const {
+  queue_moves({.device = pages_, .host = host_pages_, .bytes_each = page_bytes_}, move, pages,
+              stream);
+}
+void DevicePools::move_slots(CacheMove move, std::span<const IdPair> slots,
+                             cudaStream_t stream) const {
+  queue_moves({.device = slots_, .host = host_slots_, .bytes_each = slot_bytes_}, move, slots,
+              stream);
+}
+void DevicePools::zero_slots(std::span<const int32_t> slots, cudaStream_t stream) const {
+  for (const IdRun& run : adjacent_runs(slots)) {
+    slot(run.to + run.count - 1);  // CHECKs the last id
+    CUDA_CHECK(
+        cudaMemsetAsync(slot(run.to), 0, static_cast<size_t>(run.count * slot_bytes_), stream));
+  }
 }
 
 std::byte* DevicePools::at(const DeviceBuffer& buffer, int32_t id, int64_t bytes) {

@@ -17,8 +17,8 @@ class DevicePools {
 
   /// The layout of pages and slots, without memory: addresses then only tell parts apart.
   void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state, int32_t replay_rows);
-  Result<void> reserve(const ModelConfig& config, KvFormat kv, StateFormat state,
-                       const PoolSizes& sizes);
+  Result<void> reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
+                       StateFormat state, const PoolSizes& sizes);
 
   /// Do what DeviceBuffer's do: pages and states lose their contents and are zero afterwards.
   void sleep();
@@ -39,6 +39,10 @@ class DevicePools {
   const DeviceBuffer& slots() const { return slots_; }
   std::byte* page(int32_t id) const { return at(pages_, id, page_bytes_); }
   std::byte* slot(int32_t id) const { return at(slots_, id, slot_bytes_); }
+  /// Queue copies (CacheStore), as one batch of the driver for all of a call.
+  void move_pages(CacheMove move, std::span<const IdPair> pages, cudaStream_t stream) const;
+  void move_slots(CacheMove move, std::span<const IdPair> slots, cudaStream_t stream) const;
+  void zero_slots(std::span<const int32_t> slots, cudaStream_t stream) const;
   std::span<std::byte> host_page(int32_t id) const {
     return host_pages_.part(id * page_bytes_, page_bytes_);
   }

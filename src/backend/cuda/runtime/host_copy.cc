@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "backend/cuda/runtime/device_context.h"
 #include "base/thread_pool.h"
 
 namespace nibble::cuda {
@@ -50,22 +51,20 @@ Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
   std::mutex mutex;
   Result<void> outcome;
   const auto work = [&]() -> Result<void> {
-    CUDA_CHECK(cudaSetDevice(0));
+    buffer.device().use();
     const PinnedBuffer staging = TRY(PinnedBuffer::allocate(kPartBytes, "copying weights"));
-    cudaStream_t stream = nullptr;
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    const Stream stream = Stream::create();
     for (int64_t at = next.fetch_add(kPartBytes); at < bytes_; at = next.fetch_add(kPartBytes)) {
       const auto size = static_cast<size_t>(std::min(kPartBytes, bytes_ - at));
       std::byte* device = buffer.as<std::byte>() + at;
       auto* locked = staging.as<std::byte>();
       if (way == Way::to_device) std::memcpy(locked, data_ + at, size);
       CUDA_CHECK(way == Way::to_device
-                     ? cudaMemcpyAsync(device, locked, size, cudaMemcpyHostToDevice, stream)
-                     : cudaMemcpyAsync(locked, device, size, cudaMemcpyDeviceToHost, stream));
-      CUDA_CHECK(cudaStreamSynchronize(stream));
+                     ? cudaMemcpyAsync(device, locked, size, cudaMemcpyHostToDevice, stream.get())
+                     : cudaMemcpyAsync(locked, device, size, cudaMemcpyDeviceToHost, stream.get()));
+      stream.wait();
       if (way == Way::to_host) std::memcpy(data_ + at, locked, size);
     }
-    CUDA_CHECK(cudaStreamDestroy(stream));
     return {};
   };
   pool.parallel_for(static_cast<size_t>(pool.size()), 1, [&](size_t, size_t) {

@@ -3,39 +3,11 @@
 
 #include <cuda_runtime.h>
 
+#include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/runtime/launcher.h"
-#include "backend/cuda/runtime/per_device.h"
 
 namespace nibble::cuda {
-
-/// The most dynamic shared memory that a thread block may have on the current device, whatever
-/// smaller card a launch imitates.
-inline int card_shared_bytes() {
-  static PerDevice<int> limits;
-  return limits.get([] {
-    int device = 0;
-    int bytes = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    return bytes;
-  });
-}
-
-/// Lets thread blocks of `kernel` have `bytes` of dynamic shared memory.
-template <typename... Parameters>
-void allow_shared(void (*kernel)(Parameters...), int bytes) {
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-}
-
-/// Thread blocks of `kernel` that one SM of the current device runs at once; at least one.
-template <typename... Parameters>
-int resident_blocks(void (*kernel)(Parameters...), int threads, int shared_bytes = 0) {
-  int blocks = 1;
-  CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads,
-                                                           static_cast<size_t>(shared_bytes)));
-  return blocks < 1 ? 1 : blocks;
-}
 
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const Launcher& launcher, dim3 grid, dim3 block,

@@ -38,12 +38,15 @@ constexpr uint32_t step_bit(Step step) { return 1U << static_cast<int>(step); }
 /// adjacent kernels of a pass use this one.
 inline constexpr unsigned kCarveoutPercent = 44;
 
+class DeviceContext;
 class LaunchLog;
 
 struct Launcher {
+  DeviceContext* device =
+      nullptr;  // where kernels run; walks on a machine without a card have none
   cudaStream_t stream = nullptr;
-  Architecture card;
-  int32_t cluster = 1;          // blocks of a thread-block cluster (compute capability 9.0 up)
+  Architecture card;    // the facts that kernels are chosen by, of the device or a smaller card
+  int32_t cluster = 1;  // blocks of a thread-block cluster (compute capability 9.0 up)
   uint32_t carveout_steps = 0;  // bit s: launches of Step s reserve kCarveoutPercent of the L1 at
                                 // least for shared memory; others as much as the kernel needs
   uint32_t skipped = 0;         // bit s: launches of Step s do nothing (benchmarks)

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "base/thread_pool.h"
@@ -43,17 +44,15 @@ class Sender {
  public:
   Result<void> open() {
     buffer_ = TRY(PinnedBuffer::allocate(2 * kBufferBytes, "reading weights"));
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    stream_ = Stream::create();
     for (cudaEvent_t& event : sent_)
       CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     return {};
   }
   ~Sender() {
-    if (stream_ == nullptr) return;
-    cudaStreamSynchronize(stream_);
+    if (stream_.get() != nullptr) cudaStreamSynchronize(stream_.get());
     for (cudaEvent_t event : sent_)
       if (event != nullptr) cudaEventDestroy(event);
-    cudaStreamDestroy(stream_);
   }
   /// Reads and sends copies that have at most kBufferBytes together.
   Result<void> send(const Weights& weights, std::span<const RowCopy> copies) {
@@ -66,17 +65,17 @@ class Sender {
       CUDA_CHECK(cudaMemcpy2DAsync(
           copy.to, static_cast<size_t>(copy.to_row_bytes), bytes.data(),
           static_cast<size_t>(copy.row_bytes), static_cast<size_t>(copy.row_bytes),
-          static_cast<size_t>(copy.rows), cudaMemcpyHostToDevice, stream_));
+          static_cast<size_t>(copy.rows), cudaMemcpyHostToDevice, stream_.get()));
       used += copy.bytes();
     }
-    CUDA_CHECK(cudaEventRecord(sent_[half_], stream_));
+    CUDA_CHECK(cudaEventRecord(sent_[half_], stream_.get()));
     return {};
   }
-  void finish() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  void finish() { stream_.wait(); }
 
  private:
   PinnedBuffer buffer_;
-  cudaStream_t stream_ = nullptr;
+  Stream stream_;
   cudaEvent_t sent_[2] = {};
   int half_ = 0;
 };
@@ -263,7 +262,7 @@ Result<void> FileFiller::send_rows() {
     return outcome.ok() && next < count ? next++ : count;
   };
   const auto work = [&]() -> Result<void> {
-    CUDA_CHECK(cudaSetDevice(0));
+    launcher_.device->use();
     Sender sender;
     TRY(sender.open());
     for (size_t i = take(); i < count; i = take())
@@ -306,7 +305,8 @@ void FileFiller::lay_codes() {
 Result<void> FileFiller::check() {
   const std::vector<Extent> merged = merge(checks_);
   const auto bytes = static_cast<int64_t>((merged.size() + 1) * sizeof(int32_t));
-  const DeviceBuffer flags = TRY(DeviceBuffer::allocate(bytes, "checking weights"));
+  const DeviceBuffer flags =
+      TRY(DeviceBuffer::allocate(*launcher_.device, bytes, "checking weights"));
   for (size_t i = 0; i < merged.size(); ++i)
     find_not_sound(merged[i].at, merged[i].bytes, merged[i].kind, flags.as<int32_t>() + i,
                    launcher_);
@@ -344,7 +344,8 @@ Error FileFiller::not_sound(const Extent& merged, const DeviceBuffer& flag) cons
 Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig& config,
                                       const Launcher& launcher, Activations activations) {
   FileFiller filler(weights, launcher);
-  return build({.embedding = weights.embedding(),
+  return build(*launcher.device,
+               {.embedding = weights.embedding(),
                 .head = weights.head(),
                 .final_norm = weights.final_norm(),
                 .layers = weights.layers(),

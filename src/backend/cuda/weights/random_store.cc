@@ -37,7 +37,8 @@ Result<WeightStore> WeightStore::random(const ModelConfig& config, const FormatO
                                         const Launcher& launcher) {
   const SyntheticWeights weights = synthetic_weights(config, formats);
   RandomFiller filler(launcher);
-  return build({.embedding = weights.embedding,
+  return build(*launcher.device,
+               {.embedding = weights.embedding,
                 .head = weights.head,
                 .final_norm = weights.final_norm,
                 .layers = weights.layers,

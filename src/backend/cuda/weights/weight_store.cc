@@ -179,12 +179,12 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
 
 }  // namespace
 
-Result<WeightStore> WeightStore::build(const WeightSources& sources, const ModelConfig& config,
-                                       WeightFiller& filler) {
+Result<WeightStore> WeightStore::build(DeviceContext& device, const WeightSources& sources,
+                                       const ModelConfig& config, WeightFiller& filler) {
   WeightStore store;
   Builder counter(nullptr, filler, sources.activations);
   TRY(build_all(counter, sources, config, store));
-  store.memory_ = TRY(DeviceBuffer::allocate(counter.used(), "the weights"));
+  store.memory_ = TRY(DeviceBuffer::allocate(device, counter.used(), "the weights"));
   Builder builder(store.memory_.as<uint8_t>(), filler, sources.activations);
   TRY(build_all(builder, sources, config, store));
   TRY(filler.finish());

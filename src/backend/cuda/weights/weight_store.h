@@ -77,8 +77,8 @@ struct WeightSources {
 class WeightStore {
  public:
   /// Errors: no_memory; those of the filler; unsupported for experts of mixed formats.
-  static Result<WeightStore> build(const WeightSources& sources, const ModelConfig& config,
-                                   WeightFiller& filler);
+  static Result<WeightStore> build(DeviceContext& device, const WeightSources& sources,
+                                   const ModelConfig& config, WeightFiller& filler);
   /// Loads a checkpoint with many threads. Errors also: corrupt for numbers that are not finite.
   static Result<WeightStore> load(const Weights& weights, const ModelConfig& config,
                                   const Launcher& launcher,

@@ -413,15 +413,15 @@ FlashKernel kernel_of(const FlashPlan& plan) {
 
 }  // namespace
 
-void flash_prefill_prepare(const Architecture& card) {
+void flash_prefill_prepare(const Launcher& launcher) {
   for (const auto format : {KvFormat::bf16, KvFormat::fp8})
     for (const int head_dim : {64, 128, 256})
       for (const int group : {1, 2}) {
         const FlashPlan plan =
             select_flash({.shape = {.q_heads = group, .kv_heads = 1, .head_dim = head_dim},
                           .kv = {.format = format}},
-                         card);
-        allow_shared(kernel_of(plan), plan.shared_bytes);
+                         launcher.card);
+        launcher.device->allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 

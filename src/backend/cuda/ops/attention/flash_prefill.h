@@ -58,7 +58,7 @@ struct FlashPrefill {
 
 /// Loads all kernels and raises their limits of shared memory. Once per device, before the first
 /// launch.
-void flash_prefill_prepare(const Architecture& card);
+void flash_prefill_prepare(const Launcher& launcher);
 void flash_prefill(const FlashPrefill& flash, const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -7,12 +7,13 @@
 
 namespace nibble::cuda {
 
-Result<DeviceRope> upload_rope(const ModelConfig& config) {
+Result<DeviceRope> upload_rope(DeviceContext& device, const ModelConfig& config) {
   DeviceRope rope;
   if (config.count(LayerKind::attention) == 0) return rope;
   const RopeTable table = make_rope_table(config.attention.rope);
   const auto pairs = static_cast<size_t>(table.pairs());
-  rope.memory = TRY(DeviceBuffer::allocate(static_cast<int64_t>(pairs * 12), "rotary tables"));
+  rope.memory =
+      TRY(DeviceBuffer::allocate(device, static_cast<int64_t>(pairs * 12), "rotary tables"));
   auto* frequencies = rope.memory.as<double>();
   auto* axes = reinterpret_cast<int32_t*>(frequencies + pairs);
   const std::vector<int32_t> wide(table.axes.begin(), table.axes.end());

@@ -12,6 +12,6 @@ struct DeviceRope {
   RopeView view;  // into memory; empty for a model without attention
 };
 /// Errors: no_memory.
-Result<DeviceRope> upload_rope(const ModelConfig& config);
+Result<DeviceRope> upload_rope(DeviceContext& device, const ModelConfig& config);
 
 }  // namespace nibble::cuda

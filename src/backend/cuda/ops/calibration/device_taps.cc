@@ -16,10 +16,10 @@ MomentKind kind_of(SecondMoment kind) {
 }
 
 /// The buffer grows and never shrinks.
-Result<void> fit(DeviceBuffer& buffer, int64_t bytes) {
+Result<void> fit(DeviceContext& device, DeviceBuffer& buffer, int64_t bytes) {
   if (buffer.bytes() >= bytes) return {};
   buffer = DeviceBuffer();
-  buffer = TRY(DeviceBuffer::allocate(bytes, kWhat));
+  buffer = TRY(DeviceBuffer::allocate(device, bytes, kWhat));
   return {};
 }
 
@@ -33,12 +33,13 @@ InputRows rows_of(const DeviceTaps::Input& input, int32_t cols) {
 
 }  // namespace
 
-Result<void> DeviceTaps::reserve(const ModelConfig& config, int64_t rows) {
+Result<void> DeviceTaps::reserve(DeviceContext& device, const ModelConfig& config, int64_t rows) {
+  device_ = &device;
   experts_ = config.moe ? config.moe->experts : 0;
   const int64_t assignments = config.moe ? rows * config.moe->top_k : rows;
-  row_amax_ = TRY(DeviceBuffer::allocate(assignments * int64_t{sizeof(float)}, kWhat));
-  row_ = TRY(DeviceBuffer::allocate(assignments * int64_t{sizeof(int32_t)}, kWhat));
-  segments_ = TRY(DeviceBuffer::allocate(experts_ * int64_t{sizeof(Segment)}, kWhat));
+  row_amax_ = TRY(DeviceBuffer::allocate(device, assignments * int64_t{sizeof(float)}, kWhat));
+  row_ = TRY(DeviceBuffer::allocate(device, assignments * int64_t{sizeof(int32_t)}, kWhat));
+  segments_ = TRY(DeviceBuffer::allocate(device, experts_ * int64_t{sizeof(Segment)}, kWhat));
   return {};
 }
 
@@ -90,9 +91,9 @@ Result<void> DeviceTaps::place(cudaStream_t stream) {
       doubles += count;
     }
   }
-  TRY(fit(seen_, inputs * int64_t{sizeof(SeenRows)}));
-  TRY(fit(pointers_, inputs * int64_t{sizeof(double*)}));
-  TRY(fit(moments_, doubles * int64_t{sizeof(double)}));
+  TRY(fit(*device_, seen_, inputs * int64_t{sizeof(SeenRows)}));
+  TRY(fit(*device_, pointers_, inputs * int64_t{sizeof(double*)}));
+  TRY(fit(*device_, moments_, doubles * int64_t{sizeof(double)}));
   std::vector<double*> pointers;
   for (const int64_t place : places)
     pointers.push_back(place < 0 ? nullptr : moments_.as<double>() + place);

@@ -26,8 +26,8 @@ inline constexpr size_t kTapRoles = 6;
 
 class DeviceTaps {
  public:
-  /// Scratch for passes of so many rows. Errors: no_memory.
-  Result<void> reserve(const ModelConfig& config, int64_t rows);
+  /// Scratch for passes of so many rows on `device`, which must outlive this. Errors: no_memory.
+  Result<void> reserve(DeviceContext& device, const ModelConfig& config, int64_t rows);
   /// Begins to sum the inputs of `layer`'s linears that `taps` names, from zero.
   /// Errors: no_memory.
   Result<void> begin(const LayerSources& layer, Taps& taps, cudaStream_t stream);
@@ -67,6 +67,7 @@ class DeviceTaps {
   Result<void> place(cudaStream_t stream);
   void sum(const Role& role, InputRows rows, cudaStream_t stream) const;
 
+  DeviceContext* device_ = nullptr;
   std::array<Role, kTapRoles> roles_;
   int32_t experts_ = 0;
   DeviceBuffer row_amax_, row_, segments_;

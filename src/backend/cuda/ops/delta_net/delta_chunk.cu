@@ -4,9 +4,9 @@
 
 namespace nibble::cuda {
 
-void delta_chunk_prepare(const Architecture& card) {
-  prepare_delta_within();
-  prepare_delta_along(card);
+void delta_chunk_prepare(const Launcher& launcher) {
+  prepare_delta_within(launcher);
+  prepare_delta_along(launcher);
 }
 
 void delta_prefill(const DeltaPrefill& prefill, const Launcher& launcher) {

@@ -138,7 +138,7 @@ struct DeltaPrefill {
 int64_t delta_workspace_bytes(const DeltaShape& shape, int64_t chunks);
 /// Loads all kernels and raises their limits of shared memory. Once per device, before the first
 /// launch.
-void delta_chunk_prepare(const Architecture& card);
+void delta_chunk_prepare(const Launcher& launcher);
 void delta_prefill(const DeltaPrefill& prefill, const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -391,12 +391,13 @@ AlongKernel kernel_of(const DeltaChunkPlan& plan) {
 
 }  // namespace
 
-void prepare_delta_along(const Architecture& card) {
+void prepare_delta_along(const Launcher& launcher) {
   for (const int k_dim : {32, 64, 128})
     for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
       for (const DeltaRuns runs : {DeltaRuns::one, DeltaRuns::several}) {
-        const DeltaChunkPlan plan = select_delta_chunk({.k_dim = k_dim}, state, runs, card);
-        allow_shared(kernel_of(plan), plan.shared_bytes);
+        const DeltaChunkPlan plan =
+            select_delta_chunk({.k_dim = k_dim}, state, runs, launcher.card);
+        launcher.device->allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 

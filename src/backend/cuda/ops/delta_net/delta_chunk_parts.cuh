@@ -28,7 +28,7 @@ void launch_delta_outputs(const DeltaArgs& args, const Launcher& launcher);
 void launch_delta_keep(const DeltaPrefill& prefill, const Launcher& launcher);
 void launch_delta_within(const DeltaArgs& args, const Launcher& launcher);
 void launch_delta_along(const DeltaArgs& args, const Launcher& launcher);
-void prepare_delta_within();
-void prepare_delta_along(const Architecture& card);
+void prepare_delta_within(const Launcher& launcher);
+void prepare_delta_along(const Launcher& launcher);
 
 }  // namespace nibble::cuda

@@ -188,10 +188,10 @@ Choice choose(int k_dim) {
 
 }  // namespace
 
-void prepare_delta_within() {
+void prepare_delta_within(const Launcher& launcher) {
   for (const int k_dim : {32, 64, 128}) {
     const Choice it = choose(k_dim);
-    allow_shared(it.kernel, it.shared_bytes);
+    launcher.device->allow_shared(it.kernel, it.shared_bytes);
   }
 }
 

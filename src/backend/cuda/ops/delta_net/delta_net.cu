@@ -324,11 +324,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 /// Launches a kernel that has dynamic shared memory.
 template <void (*kKernel)(DeltaNetArgs)>
 void launch_walk(const DeltaNetArgs& args, const DeltaNetPlan& plan, const Launcher& launcher) {
-  static PerDevice<bool> prepared;
-  prepared.get([&] {
-    allow_shared(kKernel, plan.shared_bytes);
-    return true;
-  });
+  launcher.device->allow_shared(kKernel, plan.shared_bytes);
   launch(kKernel, launcher, static_cast<unsigned>(plan.blocks), kStreamThreads,
          static_cast<size_t>(plan.shared_bytes), args);
 }

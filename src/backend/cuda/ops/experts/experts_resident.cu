@@ -248,12 +248,9 @@ template <ExpertPart kPart, Format kFormat, int kWarps>
 void launch_tiles(const ExpertArgs& args, const ExpertsPlan& chosen, const Launcher& launcher) {
   const auto kernel = resident_experts_kernel<kPart, kFormat, kWarps>;
   const ExpertPlan plan = plan_of(kPart, args);
-  static PerDevice<bool> prepared;
-  prepared.get([&] {
-    allow_shared(kernel, resident_expert_bytes(kFormat, kResidentWarps));
-    return true;
-  });
-  const int blocks_each = resident_blocks(kernel, kWarps * 32, chosen.shared_bytes);
+  DeviceContext& device = *launcher.device;
+  device.allow_shared(kernel, resident_expert_bytes(kFormat, kResidentWarps));
+  const int blocks_each = device.resident_blocks(kernel, kWarps * 32, chosen.shared_bytes);
   const int64_t tiles = int64_t{plan.shared_tiles} * ceil_div(args.rows, kTokenTile) +
                         int64_t{plan.routed_tiles} * args.rows * args.top_k;
   const auto most = int64_t{blocks_each} * launcher.card.multiprocessors;

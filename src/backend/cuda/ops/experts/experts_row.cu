@@ -230,13 +230,9 @@ void launch_down_sum(const ExpertArgs& args, const Launcher& launcher) {
   const auto kernel = nvfp4 ? down_sum_kernel<Format::nvfp4> : down_sum_kernel<Format::fp8>;
   static_assert(unit_count(Format::nvfp4) == unit_count(Format::fp8));
   const int bytes = sum_bytes(warps);
-  static PerDevice<bool> prepared;
-  prepared.get([] {
-    const int most = min(sum_bytes(kSumWarpsMax), card_shared_bytes() - kSumStaticBytes);
-    for (const auto each : {down_sum_kernel<Format::nvfp4>, down_sum_kernel<Format::fp8>})
-      allow_shared(each, most);
-    return true;
-  });
+  launcher.device->allow_shared(
+      kernel,
+      min(sum_bytes(kSumWarpsMax), launcher.device->facts().shared_bytes - kSumStaticBytes));
   launch(kernel, launcher, static_cast<unsigned>(plan.routed_tiles),
          static_cast<unsigned>(32 * warps), static_cast<size_t>(bytes), plan);
 }

@@ -377,9 +377,7 @@ void launch_experts(const Plan& plan, ExpertKernel chosen, const Launcher& launc
   const ExpertArgs& a = plan.args;
   const bool chains = chosen == ExpertKernel::chain;
   const auto kernel = chains ? expert_chain_kernel<kPart, kFormat> : expert_kernel<kPart, kFormat>;
-  static PerDevice<int> residents[2];
-  const int resident =
-      residents[chains ? 1 : 0].get([&] { return resident_blocks(kernel, kWarps * 32); });
+  const int resident = launcher.device->resident_blocks(kernel, kWarps * 32);
   const int shared_items =
       chains ? plan.shared_tiles * ((a.rows + kTokens - 1) / kTokens) : plan.shared_tiles;
   const int items = shared_items + plan.routed_tiles * min(a.experts, a.rows * a.top_k);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/runtime/device_context.h"
+
 namespace nibble::cuda {
 namespace {
 
@@ -15,17 +17,12 @@ void send(const DeviceSlice& to, const PinnedBuffer& from, int64_t bytes, cudaSt
 }  // namespace
 
 TokenChooser::~TokenChooser() {
-  if (stream_ == nullptr) return;
-  cudaEventDestroy(sent_);
-  cudaStreamDestroy(stream_);
+  if (sent_ != nullptr) cudaEventDestroy(sent_);
 }
 
 Result<void> TokenChooser::reserve(const ModelConfig& config, const PoolSizes& sizes,
                                    const Workspace& work) {
-  if (stream_ == nullptr) {
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    CUDA_CHECK(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming));
-  }
+  if (sent_ == nullptr) CUDA_CHECK(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming));
   vocab_ = config.vocab_rows;
   const ChoiceSizes choice = choice_sizes(config, sizes);
   rows_max_ = static_cast<int32_t>(choice.rows);
@@ -74,6 +71,7 @@ void TokenChooser::send(const Batch& batch, std::span<const int32_t> logits_rows
                         const Launcher& launcher) {
   ++pass_;
   counting_from_ = counted_to_ = 0;  // the pass before has ended
+  stream_ = launcher.device->copy_stream();
   counting_ = launcher;
   counting_.stream = stream_;
   const std::span rows(host_rows_.as<ChoiceRow>(), batch.choices.size());

@@ -1,7 +1,7 @@
 // TokenChooser: chooses tokens on the device for the logit rows of a pass. It keeps what a choice
 // needs beside the logits: the rules, biases and masks of this pass, and for sequences with
-// penalties a table of how often each token was said. All of it travels on a stream of its own
-// while the pass computes.
+// penalties a table of how often each token was said. All of it travels on the device's
+// stream for copies while the pass computes.
 #pragma once
 
 #include <span>
@@ -52,7 +52,7 @@ class TokenChooser {
   int32_t rows_max_ = 0;  // logit rows of a pass; 0: the vocabulary is too large
   int64_t mask_words_ = 0;
   int64_t counts_stride_ = 0;
-  cudaStream_t stream_ = nullptr;  // of what is sent
+  cudaStream_t stream_ = nullptr;  // the device's for copies, of what is sent
   cudaEvent_t sent_ = nullptr;
   DeviceSlice state_, rows_, biases_, masks_, sampleable_, counts_, counted_;
   PinnedBuffer host_rows_, host_biases_, host_masks_, host_counted_, results_;
@@ -61,7 +61,7 @@ class TokenChooser {
   // Entries of host_counted_: those that are on their way to the card, and all that are written.
   int64_t counting_from_ = 0;
   int64_t counted_to_ = 0;
-  Launcher counting_;     // on stream_
+  Launcher counting_;  // on stream_
   std::vector<ChosenToken> chosen_;
 };
 

@@ -225,8 +225,7 @@ void launch_plan(void (*kernel)(Plan), int resident, int tiles_per_block, const 
 template <Format kFormat, int kTiles, int kBlockWarps>
 void launch_split(const Plan& plan, const Launcher& launcher) {
   const auto kernel = split_kernel<kFormat, kTiles, kBlockWarps>;
-  static PerDevice<int> residents;
-  const int resident = residents.get([&] { return resident_blocks(kernel, kBlockWarps * 32); });
+  const int resident = launcher.device->resident_blocks(kernel, kBlockWarps * 32);
   launch_plan<kTiles, kBlockWarps>(kernel, resident, kBlockWarps / plan.warps_per_tile, plan,
                                    launcher);
 }
@@ -235,8 +234,7 @@ template <Format kFormat, int kTiles>
 void launch_linear(const Plan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   if (chosen.kernel == LinearKernel::chain) {
     const auto kernel = chain_kernel<kFormat, kTiles>;
-    static PerDevice<int> residents;
-    const int resident = residents.get([&] { return resident_blocks(kernel, kWarps * 32); });
+    const int resident = launcher.device->resident_blocks(kernel, kWarps * 32);
     return launch_plan<kTiles, kWarps>(kernel, resident, kWarps, plan, launcher);
   }
   if (chosen.warps == kWarps) return launch_split<kFormat, kTiles, kWarps>(plan, launcher);

@@ -121,11 +121,7 @@ void launch_norm(ResidentPlan plan, const Launcher& launcher) {
   constexpr int kBytes = sizeof(NormShared<kTiles>);
   static_assert(kBytes == norm_bytes(kTiles));
   static_assert(kBytes <= 99 * 1024);  // runs everywhere
-  static PerDevice<bool> prepared;
-  prepared.get([&] {
-    allow_shared(kernel, kBytes);
-    return true;
-  });
+  launcher.device->allow_shared(kernel, kBytes);
   plan.first.row_groups = ceil_div(plan.rows, kTiles * kTokenTile);
   launch(kernel, launcher, static_cast<unsigned>(plan.first.tiles * plan.first.row_groups),
          kThreads, kBytes, plan);

@@ -216,12 +216,10 @@ void launch_resident(ResidentPlan plan, const Launcher& launcher) {
   static_assert(kBytes <= 227 * 1024);
   static_assert(kTiles > 1 || kBytes <= 99 * 1024);  // runs everywhere
   const auto kernel = resident_kernel<kFormat, kTiles, kWarps, kBlocks, kMixed>;
-  static PerDevice<int> residents;
-  const int blocks_each = residents.get([&] {
-    allow_shared(kernel, kBytes);
-    return resident_blocks(kernel, kWarps * 32, kBytes);
-  });
-  const int resident = blocks_each * launcher.card.multiprocessors;
+  DeviceContext& device = *launcher.device;
+  device.allow_shared(kernel, kBytes);
+  const int resident =
+      device.resident_blocks(kernel, kWarps * 32, kBytes) * launcher.card.multiprocessors;
   plan.first.row_groups = ceil_div(plan.rows, kTokenTile * kTiles);
   plan.second.row_groups = ceil_div(plan.rows, kTokenTile * second_of(kShape).tiles);
   int second = 0;

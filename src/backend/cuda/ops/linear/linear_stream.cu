@@ -50,11 +50,8 @@ StreamPlan spread_plan(StreamPlan plan, const LinearPlan& chosen) {
 template <StreamKind kKind, Format kFormat, bool kBlocks, int kN8>
 void launch_stream(const StreamPlan& plan, const LinearPlan& chosen, const Launcher& launcher) {
   const auto kernel = stream_kernel<kKind, kFormat, kBlocks, kN8>;
-  static PerDevice<bool> prepared;
-  prepared.get([&] {
-    allow_shared(kernel, card_shared_bytes() - kStreamBarrierBytes);
-    return true;
-  });
+  launcher.device->allow_shared(kernel,
+                                launcher.device->facts().shared_bytes - kStreamBarrierBytes);
   Launcher clusters = launcher;
   clusters.cluster = chosen.cluster;
   launch(kernel, clusters, static_cast<unsigned>(chosen.clusters * chosen.cluster), kLinearThreads,
@@ -73,13 +70,13 @@ void launch_kind(const StreamPlan& plan, const LinearPlan& chosen, const Launche
 
 }  // namespace
 
-std::array<int32_t, 3> stream_clusters() {
+std::array<int32_t, 3> stream_clusters(DeviceContext& device) {
   std::array<int32_t, 3> found = {};
   const auto kernel = stream_kernel<StreamKind::head, Format::fp8, false, 8>;
   cudaFuncAttributes attributes;
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
-  const int bytes = card_shared_bytes() - static_cast<int>(attributes.sharedSizeBytes);
-  allow_shared(kernel, bytes);
+  const int bytes = device.facts().shared_bytes - static_cast<int>(attributes.sharedSizeBytes);
+  device.allow_shared(kernel, bytes);
   for (size_t i = 0; i < kClusterSizes.size(); ++i) {
     cudaLaunchAttribute cluster;
     cluster.id = cudaLaunchAttributeClusterDimension;

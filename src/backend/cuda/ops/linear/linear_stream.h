@@ -10,10 +10,9 @@
 
 namespace nibble::cuda {
 
-/// Returns how many clusters of kClusterSizes blocks run on the current device at once, when each
-/// block has the shared memory of an SM (Architecture::clusters). Call it only where the device has
-/// wgmma.
-std::array<int32_t, 3> stream_clusters();
+/// Returns how many clusters of kClusterSizes blocks run on a device at once, when each block has
+/// the shared memory of an SM (Architecture::clusters). Call it only where the device has wgmma.
+std::array<int32_t, 3> stream_clusters(DeviceContext& device);
 
 /// Computes all outputs of `args`, by a plan of select_linear() or select_stream().
 void linear_stream(const LinearArgs& args, const LinearPlan& plan, const Launcher& launcher);

@@ -254,11 +254,7 @@ void launch_tiles(ResidentPlan plan, const LinearPlan& chosen, const Launcher& l
   if (kMixed) spread(plan.second, 1, chosen.second_blocks);
   spread(plan.first, 1, chosen.blocks);
   const auto kernel = tiles_kernel<kFormat, kSplit, kBlocks, kMixed>;
-  static PerDevice<bool> prepared;
-  prepared.get([&] {
-    allow_shared(kernel, card_shared_bytes());
-    return true;
-  });
+  launcher.device->allow_shared(kernel, launcher.device->facts().shared_bytes);
   const int blocks = (plan.first.blocks + plan.second.blocks) * plan.first.row_groups;
   launch(kernel, launcher, static_cast<unsigned>(blocks), kWarps * 32,
          static_cast<size_t>(chosen.shared_bytes), plan);

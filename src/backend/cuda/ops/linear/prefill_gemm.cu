@@ -43,13 +43,13 @@ int64_t bytes_of(const PrefillGemm& gemm, int64_t matrices) {
 
 }  // namespace
 
-void prefill_gemm_prepare(const Architecture& card) {
+void prefill_gemm_prepare(const Launcher& launcher) {
   for (const auto format : {Format::bf16, Format::fp8, Format::nvfp4})
     for (const auto output : {GemmOutput::bf16, GemmOutput::f32, GemmOutput::swiglu})
       for (const auto factors : {FactorLayout::scalar, FactorLayout::block128}) {
         const PrefillGemmPlan plan = select_prefill_gemm(
-            {.weight = {.format = format, .layout = factors}, .output = output}, card);
-        allow_shared(kernel_of(plan), plan.shared_bytes);
+            {.weight = {.format = format, .layout = factors}, .output = output}, launcher.card);
+        launcher.device->allow_shared(kernel_of(plan), plan.shared_bytes);
       }
 }
 

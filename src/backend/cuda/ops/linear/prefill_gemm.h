@@ -53,7 +53,7 @@ struct PrefillGemm {
 
 /// Loads all kernels and raises their limits of shared memory. Once per device, before the first
 /// launch, so that none takes memory of the device later.
-void prefill_gemm_prepare(const Architecture& card);
+void prefill_gemm_prepare(const Launcher& launcher);
 
 /// `matrices`: those of a stack of experts that are read, for the log of launches.
 void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher, int64_t matrices = 1);

@@ -135,7 +135,8 @@ void route_sort(const RouteSort& sort, const Launcher& launcher) {
   const Launcher in_order = launcher.in_order();
   const int blocks = ceil_div(sort.assignments, kSortThreads);
   const int shared = kSortWarps * sort.experts * static_cast<int>(sizeof(int));
-  for (const auto kernel : {count_kernel, scatter_kernel}) allow_shared(kernel, shared);
+  for (const auto kernel : {count_kernel, scatter_kernel})
+    launcher.device->allow_shared(kernel, shared);
   const auto grid = static_cast<unsigned>(blocks);
   if (blocks > 0)
     launch(count_kernel, in_order, grid, kSortThreads, static_cast<size_t>(shared), sort);

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/runtime/device.h"
+#include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/selection.h"
 
@@ -56,13 +56,13 @@ class CudaRoute : public testing::TestWithParam<RouteCase> {
   void SetUp() override {
     if (const auto device = describe_cuda_device(); !device.ok())
       GTEST_SKIP() << device.error().message;
-    device_ = open_device().value();
+    device_ = DeviceContext::open({}).value();
   }
 
   template <typename T>
   DeviceBuffer upload(const std::vector<T>& from) {
     const auto bytes = static_cast<int64_t>(from.size() * sizeof(T));
-    DeviceBuffer to = DeviceBuffer::allocate(bytes, "test").value();
+    DeviceBuffer to = DeviceBuffer::allocate(*device_, bytes, "test").value();
     copy_to_device(to.as<void>(), from.data(), bytes);
     return to;
   }
@@ -107,8 +107,7 @@ class CudaRoute : public testing::TestWithParam<RouteCase> {
                        .active_sum = active_sum.as<int32_t>(),
                        .items = items.as<int4>(),
                        .item_count = item_count.as<int32_t>()}},
-          {.card = architecture_of(
-               device_, {.portable_kernels = kernels == Architecture::Kernels::portable})});
+          launcher_of(*device_, {.portable_kernels = kernels == Architecture::Kernels::portable}));
     CUDA_CHECK(cudaDeviceSynchronize());
     const auto found = download<int32_t>(experts);
     const auto found_weights = download<float>(weights);
@@ -166,7 +165,7 @@ class CudaRoute : public testing::TestWithParam<RouteCase> {
     EXPECT_EQ(begin[place], static_cast<int>(first));
   }
 
-  Device device_;
+  std::unique_ptr<DeviceContext> device_;
 };
 
 TEST_P(CudaRoute, IsAStableSort) {
