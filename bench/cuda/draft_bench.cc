@@ -1,7 +1,7 @@
-// Decode speed with drafts of the MTP layer beside plain decoding, on random weights of a real shape
-// made on the device. Random weights accept nothing, so acceptance is forced: of the drafts of a
-// round so many count as right as a draw from the given shares says, and the next round goes on
-// from there. Each time is from a batch until its tokens are on the host.
+// Decode speed with drafts of the MTP layer beside plain decoding, on random weights of a real
+// shape made on the device. Random weights accept nothing, so acceptance is forced: of the drafts
+// of a round so many count as right as a draw from the given shares says, and the next round goes
+// on from there. Each time is from a batch until its tokens are on the host.
 //   draft_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [rounds] [batches]
 //   [cumulative acceptance by place, "0.93,0.81,0.70": as many drafts a round]
 #include <algorithm>
@@ -57,6 +57,7 @@ class Bench {
   Batch pass(const std::vector<std::vector<int32_t>>& rows, StateWrite write) const;
   double run(Batch& batch);
   double plain_step();
+  DraftBatch drafts() const;
   /// Returns the milliseconds of drafting and of verifying, and adds the tokens that count.
   std::pair<double, double> round(int64_t& tokens);
 
@@ -122,7 +123,7 @@ double Bench::plain_step() {
   return ms;
 }
 
-std::pair<double, double> Bench::round(int64_t& tokens) {
+DraftBatch Bench::drafts() const {
   DraftBatch drafts;
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const Sequence& s = sequences_[i];
@@ -138,8 +139,13 @@ std::pair<double, double> Bench::round(int64_t& tokens) {
                                 .count = static_cast<int32_t>(accepted_.size())});
     for (int32_t p = 0; p < pages_each_; ++p) drafts.pages.push_back(slot * pages_each_ + p);
   }
+  return drafts;
+}
+
+std::pair<double, double> Bench::round(int64_t& tokens) {
+  const DraftBatch asked = drafts();
   const auto begin = Clock::now();
-  const DraftOutput drafted = backend_.draft(drafts);
+  const DraftOutput drafted = backend_.draft(asked);
   const double draft_ms = ms_since(begin);
   std::vector<std::vector<int32_t>> rows;
   for (size_t i = 0; i < sequences_.size(); ++i) {

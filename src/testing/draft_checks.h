@@ -59,13 +59,4 @@ class DraftChecks {
   double error_seen_ = 0.0;
 };
 
-/// A trained layer, over the model's own text: as many drafts are right, by their place in a round,
-/// as tools/oracle/mtp_acceptance.py counts, and as many rounds are the same; but for this share of
-/// the places, by which a backend that rounds differently may differ.
-struct AcceptanceBars {
-  double places_share = 0.01;
-};
-void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
-                                 const AcceptanceBars& bars);
-
 }  // namespace nibble

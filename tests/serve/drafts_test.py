@@ -15,7 +15,7 @@ import httpx
 
 from running_server import RunningServer, options_of, run_each
 
-FLAGS = ["--backend", "cpu", "--max-model-len", "1024", "--max-num-seqs", "4"]
+FLAGS = ["--max-model-len", "1024", "--max-num-seqs", "4"]
 MTP = ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 3}']
 LONG = "The baker of the village opens the shop before the sun is up, and " * 3
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
@@ -97,7 +97,9 @@ def not_finite(header, body):
 class Checks:
     def __init__(self, options, work):
         self.nibble, self.model, self.work = options.nibble, options.model, work
-        with RunningServer(self.nibble, self.model, FLAGS) as server:
+        # Pages on a card take what is free, which other processes change.
+        self.flags = ["--backend", options.backend, *FLAGS, "--kv-cache-memory-bytes", "16777216"]
+        with RunningServer(self.nibble, self.model, self.flags) as server:
             self.plain, drafted, _, _ = answers(server)
             assert drafted == 0
             self.page = self.stats_of_pages(server)
@@ -109,7 +111,7 @@ class Checks:
 
     def test_the_same_answers_with_drafts(self):
         for count in (1, 3, 5):
-            flags = [*FLAGS, "--speculative-config",
+            flags = [*self.flags, "--speculative-config",
                      json.dumps({"method": "qwen3_5_mtp", "num_speculative_tokens": count})]
             with RunningServer(self.nibble, self.model, flags) as server:
                 choices, drafted, accepted, metrics = answers(server)
@@ -129,7 +131,7 @@ class Checks:
     def test_timings_and_streams(self):
         body = {"prompt": LONG, "max_tokens": 60, "temperature": 0, "stream": True,
                 "return_progress": True, "stream_options": {"include_usage": True}}
-        with RunningServer(self.nibble, self.model, [*FLAGS, *MTP]) as server:
+        with RunningServer(self.nibble, self.model, [*self.flags, *MTP]) as server:
             with httpx.stream("POST", server.url + "/v1/completions", json=body,
                               timeout=120) as answer:
                 chunks = [json.loads(line[6:]) for line in answer.iter_lines()
@@ -140,7 +142,8 @@ class Checks:
         assert self.plain[1][0]["text"].startswith(text)
 
     def test_no_speculation(self):
-        with RunningServer(self.nibble, self.model, [*FLAGS, *MTP, "--no-speculation"]) as server:
+        flags = [*self.flags, *MTP, "--no-speculation"]
+        with RunningServer(self.nibble, self.model, flags) as server:
             choices, drafted, _, _ = answers(server)
             assert self.stats_of_pages(server) == self.page
         assert choices == self.plain and drafted == 0
@@ -150,7 +153,7 @@ class Checks:
                 ("absent", absent, "mtp.norm.weight"),
                 ("shape", other_shape, "mtp.norm.weight"), ("nan", not_finite, "mtp.fc")):
             folder = edited(pathlib.Path(self.model), self.work / name, change)
-            with RunningServer(self.nibble, folder, [*FLAGS, *MTP]) as server:
+            with RunningServer(self.nibble, folder, [*self.flags, *MTP]) as server:
                 choices, drafted, _, _ = answers(server)
                 told = [line for line in server.log if "without drafts" in line]
                 assert self.stats_of_pages(server) == self.page
@@ -163,12 +166,12 @@ class Checks:
         config = json.loads((folder / "config.json").read_text())
         config["text_config"]["mtp_num_hidden_layers"] = 0
         (folder / "config.json").write_text(json.dumps(config))
-        with RunningServer(self.nibble, folder, [*FLAGS, *MTP]) as server:
+        with RunningServer(self.nibble, folder, [*self.flags, *MTP]) as server:
             assert server.logged("the checkpoint has no MTP layer: answers are made without drafts")
 
 
 def main():
-    options = options_of(__doc__)
+    options = options_of(__doc__, backend="cpu")
     with tempfile.TemporaryDirectory() as work:
         passed, failed = run_each(Checks(options, pathlib.Path(work)), options.only)
     print(f"{passed} passed, {failed} failed")

@@ -6,6 +6,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels.h"
 #include "backend/reference/reference_backend.h"
+#include "testing/draft_acceptance.h"
 #include "testing/draft_checks.h"
 #include "testing/golden_checks.h"
 

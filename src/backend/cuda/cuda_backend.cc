@@ -9,7 +9,7 @@
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/declared.h"
-#include "backend/cuda/draft_rounds.h"
+#include "backend/cuda/draft/draft_rounds.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/head/head_results.h"
@@ -267,7 +267,8 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   prompts_ = needs.prompts;
   arena_ = TRY(DeviceBuffer::allocate(*device_, workspace_bytes(sizes), "the workspace"));
   work_ = Workspace::cut(config_, needs, arena_.as<std::byte>());
-  TRY(batch_.reserve(sizes, work_.batch, drafts()));
+  TRY(batch_.reserve(sizes, work_.batch,
+                     drafts() ? DeviceBatch::Entries::kept : DeviceBatch::Entries::none));
   if (drafts()) TRY(draft_rounds_.reserve(config_, work_));
   TRY(head_results_.reserve(config_, sizes, work_));
   return prompts_ ? plan_.reserve(config_, work_) : Result<void>();

@@ -11,9 +11,9 @@
 namespace nibble::cuda {
 
 Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& device,
-                                  bool entries) {
+                                  Entries entries) {
   rows_max_ = sizes.rows_max;
-  entries_ = entries;
+  entries_ = entries == Entries::kept;
   device_ = device;
   host_ = TRY(PinnedBuffer::allocate(device.bytes(), "the batch"));
   device_rows_.reserve(static_cast<size_t>(sizes.rows_max));

@@ -18,8 +18,10 @@ Extent extent_of(const Batch& batch);
 class DeviceBatch {
  public:
   /// `device` is Workspace::batch.
-  /// `entries`: a layer drafts, whose entries have positions of their own.
-  Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device, bool entries = false);
+  /// kept: a layer drafts, whose entries have positions of their own.
+  enum class Entries : uint8_t { none, kept };
+  Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device,
+                       Entries entries = Entries::none);
 
   /// Lays out a batch on the rows and sequences of `extent`; those the batch lacks are padding.
   /// Then copies it to the device.

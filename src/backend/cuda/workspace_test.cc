@@ -181,9 +181,8 @@ TEST(RecordedPlan, HasPassesThatReplayAndStepsOfDrafts) {
   EXPECT_EQ(recorded_drafts(config, sizes), (std::vector<int32_t>{1, 2, 4, 8}));
   EXPECT_EQ(recorded_drafts(config, {.rows_max = 512, .sequences_max = 200}).back(), 64);
   const auto last = [&](int32_t sequences, int32_t replay_rows) {
-    return recorded_extents(config, {.rows_max = 512,
-                                     .replay_rows = replay_rows,
-                                     .sequences_max = sequences})
+    return recorded_extents(
+               config, {.rows_max = 512, .replay_rows = replay_rows, .sequences_max = sequences})
         .back();
   };
   EXPECT_EQ(last(64, 4), (Extent{.rows = 256, .sequences = 64, .replays = true}));

@@ -54,24 +54,23 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
   memory.weights = weights;
   memory.driver = context;
   memory.context = context;
-  return {
-      .config = config,
-      .weight_bytes = weights,
-      .table_bytes = cuda::table_bytes(config),
-      .page_bytes =
-          page_bytes(config, kv, options,
-                     options.activations == Activations::f32 ? KvFormat::f32 : KvFormat::bf16),
-      .slot_bytes = card_slot_bytes(config, options.state),
-      .replay_row_bytes = cuda::saved_row_bytes(config),
-      .card = memory,
-      .workspace_bytes =
-          [&config, mode = options.activations](const PoolSizes& sizes) {
-            const auto needs = cuda::workspace_needs(config, sizes, mode);
-            return cuda::Workspace::cut(config, needs, nullptr).bytes;
-          },
-      .recorded_bytes =
-          [&config](const PoolSizes& sizes) { return cuda::recorded_bytes(config, sizes); },
-      .driver_growth = [] { return int64_t{0}; }};
+  return {.config = config,
+          .weight_bytes = weights,
+          .table_bytes = cuda::table_bytes(config),
+          .page_bytes =
+              page_bytes(config, kv, options,
+                         options.activations == Activations::f32 ? KvFormat::f32 : KvFormat::bf16),
+          .slot_bytes = card_slot_bytes(config, options.state),
+          .replay_row_bytes = cuda::saved_row_bytes(config),
+          .card = memory,
+          .workspace_bytes =
+              [&config, mode = options.activations](const PoolSizes& sizes) {
+                const auto needs = cuda::workspace_needs(config, sizes, mode);
+                return cuda::Workspace::cut(config, needs, nullptr).bytes;
+              },
+          .recorded_bytes =
+              [&config](const PoolSizes& sizes) { return cuda::recorded_bytes(config, sizes); },
+          .driver_growth = [] { return int64_t{0}; }};
 }
 
 ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOptions& options) {

@@ -44,7 +44,7 @@ TEST(SpeculativeConfig, RefusesTheRestByName) {
       {"[]", "a JSON object such as"},
       {"{}", "a JSON object such as"},
       {R"({"draft_sample_method":"greedy","method":"mtp"})",
-       "a key: expected method, num_speculative_tokens or synthetic_acceptance, found draft_sample"},
+       "num_speculative_tokens or synthetic_acceptance, found draft_sample_method"},
       {R"({"moe_backend":3,"method":"mtp"})", "found moe_backend"},
       {R"({"moe_backend":"triton","method":"ngram"})", "found moe_backend"},
       {R"({"method":"mtp","prompt_lookup_max":4})", "found prompt_lookup_max"},

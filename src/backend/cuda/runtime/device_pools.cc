@@ -80,7 +80,8 @@ StateView DevicePools::state(int layer) const {
   return {.state = slots_.as<std::byte>() +
                    layer * state_numbers(d) * state_element_bytes(state_format_),
           .conv = base + states_floats(*config_, state_format_) + layer * conv_floats(d),
-          .saved = base + slot_bytes(*config_, state_format_) / kFloat + int64_t{layer} * d.saved_numbers(),
+          .saved = base + slot_bytes(*config_, state_format_) / kFloat +
+                   int64_t{layer} * d.saved_numbers(),
           .slot_stride = slot_bytes_ / kFloat,
           .saved_stride = saved_row_bytes(*config_) / kFloat,
           .format = state_format_};

@@ -29,8 +29,7 @@ class RecordedPasses {
   void clear();
 
   /// Records what `walk` launches on the stream as the pass of that extent. Errors: no_memory.
-  Result<void> record(const Extent& extent, cudaStream_t stream,
-                      const std::function<void()>& walk);
+  Result<void> record(const Extent& extent, cudaStream_t stream, const std::function<void()>& walk);
   /// The extent with the fewest rows of the recordings that a pass, filled up with padding, can run
   /// on.
   std::optional<Extent> fitting(const Extent& pass) const;

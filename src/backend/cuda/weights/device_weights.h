@@ -131,8 +131,8 @@ constexpr int64_t state_element_bytes(StateFormat format) {
 
 /// One delta-net layer's part of the slots: element (v head, k, v) of a state is number
 /// (v_head * k_dim + k) * v_dim + v of what begins slot * slot_stride floats after `state`; input j
-/// (0 = oldest) of channel c is at conv[slot * slot_stride + j * qkv_rows + c]; number i of saved row
-/// r is at saved[slot * slot_stride + r * saved_stride + i].
+/// (0 = oldest) of channel c is at conv[slot * slot_stride + j * qkv_rows + c]; number i of saved
+/// row r is at saved[slot * slot_stride + r * saved_stride + i].
 struct StateView {
   void* state = nullptr;
   float* conv = nullptr;
@@ -142,8 +142,9 @@ struct StateView {
   StateFormat format = StateFormat::f32;
 };
 
-/// The hidden rows of the slots, F32 [hidden], with a layer that drafts: that of a slot's last token
-/// at last[slot * slot_stride], that of saved row r at saved[slot * slot_stride + r * saved_stride].
+/// The hidden rows of the slots, F32 [hidden], with a layer that drafts: that of a slot's last
+/// token at last[slot * slot_stride], that of saved row r at
+/// saved[slot * slot_stride + r * saved_stride].
 struct HiddenView {
   float* last = nullptr;
   float* saved = nullptr;

@@ -96,7 +96,7 @@ class WeightStore {
   const float* final_norm = nullptr;
   /// Those of the model, then that of a layer that drafts, if it is loaded.
   std::vector<LayerWeights> layers;
-  /// What that layer has beside them: its input is joined * [norm(embedding) | norm(hidden row)].
+  /// That layer's other weights: its input is joined * [norm(embedding) | norm(hidden row)].
   struct Draft {
     const float* embedding_norm = nullptr;  // [hidden]
     const float* hidden_norm = nullptr;

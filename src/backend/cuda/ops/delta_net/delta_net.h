@@ -1,7 +1,7 @@
 // The gated delta rule of rows, token by token, with the causal convolution and SiLU before it and
-// the gated norm after it (model.md 2.4): generation arithmetic. In a pass with BatchView::replays a
-// sequence first applies saved inputs to its state; one that is drafted writes that state, saves the
-// inputs of its rows, and forgets the state after them (docs/decisions/replay.md).
+// the gated norm after it (model.md 2.4): generation arithmetic. In a pass with BatchView::replays
+// a sequence first applies saved inputs to its state; one that is drafted writes that state, saves
+// the inputs of its rows, and forgets the state after them (docs/decisions/replay.md).
 //   Oracle: reference::delta_net (block_test.cc). Bytes moved: each sequence's state once in and
 //   once out, qkv and z once. Any number of rows and sequences; a row has the same bits alone and
 //   in any batch. delta_chunk.h has the rule for prompts, 64 tokens at a time.

@@ -25,7 +25,8 @@ bool convolves(const DeltaNetArgs& args, const Architecture& card) {
   const int units_max = kUnitsMax * kStreamBlocks * card.multiprocessors;
   return args.qkv != nullptr && !splits(args, card) &&
          args.k_heads * args.batch.sequences <= units_max && args.batch.extent().single_rows() &&
-         !args.batch.replays && args.taps == kFusedTaps && args.v_heads / args.k_heads <= kFusedHeadsMax;
+         !args.batch.replays && args.taps == kFusedTaps &&
+         args.v_heads / args.k_heads <= kFusedHeadsMax;
 }
 
 constexpr std::string_view state_name(StateFormat state) {

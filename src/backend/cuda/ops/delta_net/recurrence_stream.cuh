@@ -122,8 +122,8 @@ class StreamHead {
     r.z = 0.0F;
     r.q = *reinterpret_cast<const float4*>(saved + k_head * kStreamDim + 4 * lane_);
     r.k = *reinterpret_cast<const float4*>(saved + (a_.k_heads + k_head) * kStreamDim + 4 * lane_);
-    r.v = *reinterpret_cast<const float4*>(saved + (2 * a_.k_heads + v_head_) * kStreamDim +
-                                           column_);
+    r.v =
+        *reinterpret_cast<const float4*>(saved + (2 * a_.k_heads + v_head_) * kStreamDim + column_);
     return r;
   }
   /// Applies the saved inputs of a sequence to the state, which is rounded after each.

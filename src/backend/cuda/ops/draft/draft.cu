@@ -24,8 +24,7 @@ __device__ __forceinline__ float* slot_hidden(const HiddenView& slots, int64_t s
 __device__ __forceinline__ const float* hidden_before(const JoinArgs& a, int row) {
   if (a.before != nullptr) return a.before + static_cast<int64_t>(row) * a.hidden;
   const int sequence = a.batch.sequence_of[row];
-  if (row > a.batch.row_begin[sequence])
-    return a.pass + static_cast<int64_t>(row - 1) * a.hidden;
+  if (row > a.batch.row_begin[sequence]) return a.pass + static_cast<int64_t>(row - 1) * a.hidden;
   return slot_hidden(a.slots, a.batch.state_in[sequence], a.batch.replay[sequence]);
 }
 

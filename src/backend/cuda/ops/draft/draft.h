@@ -1,11 +1,12 @@
-// What a layer that drafts needs beside the kernels of other layers (model.md 3.2): its inputs, the
-// hidden rows of state slots, and the choice of a draft. The input of the entry of token t + 1 is
+// The steps of a layer that drafts for which other layers have no kernels (model.md 3.2): its
+// inputs, the hidden rows of state slots, and the choice of a draft. The input of the entry of
+// token t + 1 is
 //   joined = [norm(embedding(token t + 1)) | norm(hidden row of token t)], BF16, 2 hidden numbers.
 // An entry whose embedding or hidden row is not finite is made of zeros: nothing but drafts reads
 // it. A draft of such a row is none.
-//   Oracle: backend/reference/mtp.cc (DraftChecks, src/testing). Bytes moved: a row of the embedding
-//   and a hidden row in, a joined row out; logits once. Any number of rows, up to kRowBlock rows of
-//   drafts. A row has the same bits alone and in any batch.
+//   Oracle: backend/reference/mtp.cc (DraftChecks, src/testing). Bytes moved: a row of the
+//   embedding and a hidden row in, a joined row out; logits once. Any number of rows, up to
+//   kRowBlock rows of drafts. A row has the same bits alone and in any batch.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ struct JoinArgs {
 void join_rows(const JoinArgs& args, const Launcher& launcher);
 
 /// Hidden rows of a pass go to the slots that it writes: the last one of a sequence, those with a
-/// snapshot, and of drafted rows all. Those that are not finite become zeros. Runs after join_rows(),
-/// which reads what is overwritten here.
+/// snapshot, and of drafted rows all. Those that are not finite become zeros. Runs after
+/// join_rows(), which reads what is overwritten here.
 struct KeepHiddenArgs {
   BatchView batch;
   int32_t hidden = 0;
@@ -51,9 +52,9 @@ inline constexpr int32_t kDraftsMost = 5;  // of a sequence in one round
 /// device: what a step reads is what the one before wrote.
 struct DraftRows {
   int32_t rows = 0;
-  int32_t* tokens = nullptr;     // [rows], as BatchView
-  int32_t* positions = nullptr;  // [3][rows]
-  int32_t* kv_index = nullptr;   // [rows]
+  int32_t* tokens = nullptr;               // [rows], as BatchView
+  int32_t* positions = nullptr;            // [3][rows]
+  int32_t* kv_index = nullptr;             // [rows]
   const int32_t* count = nullptr;          // [rows], drafts that are wanted
   const int32_t* next_position = nullptr;  // [rows], of the newest token, on all axes
   int32_t* done = nullptr;                 // [rows], drafts that were made
@@ -62,12 +63,12 @@ struct DraftRows {
 };
 
 /// Finds the best token of each row among those whose bit is set; of equal ones the first. It makes
-/// that the row's next token, moves the row to the next place, and keeps `hidden` for it. A row with
-/// a logit that is not finite among them, or after such a one, has no draft: -1. A row that has all
-/// drafts becomes padding.
+/// that the row's next token, moves the row to the next place, and keeps `hidden` for it. A row
+/// with a logit that is not finite among them, or after such a one, has no draft: -1. A row that
+/// has all drafts becomes padding.
 struct TakeDraftArgs {
   DraftRows rows;
-  const float* logits = nullptr;          // [rows][vocab]
+  const float* logits = nullptr;  // [rows][vocab]
   int32_t vocab = 0;
   const uint32_t* sampleable = nullptr;  // a bit for each token; null: all
   const float* hidden = nullptr;         // [rows][hidden_width], of the layer
@@ -76,8 +77,8 @@ struct TakeDraftArgs {
 };
 void take_draft(const TakeDraftArgs& args, const Launcher& launcher);
 
-/// Sets up a round: copies the hidden rows of `state` and `replay` of each sequence to `before`, and
-/// marks that nothing is done.
+/// Sets up a round: copies the hidden rows of `state` and `replay` of each sequence to `before`,
+/// and marks that nothing is done.
 struct BeginDraftArgs {
   DraftRows rows;
   BatchView batch;  // its state_in and replay

@@ -18,8 +18,7 @@ __device__ __forceinline__ float e2m1_value(uint32_t code) {
 }
 
 /// Returns number `column` of row `row`.
-__device__ __forceinline__ float embedding_number(const DeviceLinear& w, int64_t row,
-                                                  int column) {
+__device__ __forceinline__ float embedding_number(const DeviceLinear& w, int64_t row, int column) {
   const uint8_t* values = w.values + row * value_bytes(w.format, w.cols);
   if (w.format == Format::bf16) return from_bf16(reinterpret_cast<const uint16_t*>(values)[column]);
   if (w.format == Format::nvfp4) {

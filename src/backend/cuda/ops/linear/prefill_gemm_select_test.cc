@@ -1,11 +1,11 @@
 // The choice of kernels of prompt products, without a card.
-#include "backend/cuda/ops/linear/linear_select.h"
 #include "backend/cuda/ops/linear/prefill_gemm_select.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "backend/cuda/ops/linear/linear_select.h"
 #include "backend/cuda/testing/plan_tables.h"
 
 namespace nibble::cuda {

@@ -1,6 +1,6 @@
-// What a round needs is uploaded once; then each step leaves the tokens, places and hidden rows of
+// A round is uploaded once; then each step leaves the tokens, places and hidden rows of
 // the next one on the device.
-#include "backend/cuda/draft_rounds.h"
+#include "backend/cuda/draft/draft_rounds.h"
 
 #include <algorithm>
 
@@ -61,9 +61,9 @@ void DraftRounds::start(Context& context, DeviceBatch& batch, const DraftBatch& 
                         const Group& group) {
   DraftBatch part;
   part.pages = drafts.pages;
-  part.sequences.assign(drafts.sequences.begin() + static_cast<std::ptrdiff_t>(group.begin),
-                        drafts.sequences.begin() +
-                            static_cast<std::ptrdiff_t>(group.begin + group.count));
+  part.sequences.assign(
+      drafts.sequences.begin() + static_cast<std::ptrdiff_t>(group.begin),
+      drafts.sequences.begin() + static_cast<std::ptrdiff_t>(group.begin + group.count));
   Batch first = draft_step(part, 0, {});
   for (size_t i = 0; i < group.count; ++i) {
     first.sequences[i].state_in = first.sequences[i].state_out = part.sequences[i].state;
@@ -103,9 +103,8 @@ void DraftRounds::keep_logits(const Context& context, const DraftBatch& drafts,
   const size_t floats = rows * static_cast<size_t>(vocab_);
   const size_t at = logits_.size();
   logits_.resize(at + floats);
-  CUDA_CHECK(cudaMemcpyAsync(logits_.data() + at, work_->logits.as<float>(),
-                             floats * sizeof(float), cudaMemcpyDeviceToHost,
-                             context.launcher.stream));
+  CUDA_CHECK(cudaMemcpyAsync(logits_.data() + at, work_->logits.as<float>(), floats * sizeof(float),
+                             cudaMemcpyDeviceToHost, context.launcher.stream));
 }
 
 DraftOutput DraftRounds::run(Context& context, DeviceBatch& batch, const DraftBatch& drafts) {
@@ -122,8 +121,8 @@ DraftOutput DraftRounds::run(Context& context, DeviceBatch& batch, const DraftBa
     const cudaGraphExec_t step = steps_.at(context.batch.extent());
     for (int32_t i = 0; i < steps; ++i) CUDA_CHECK(cudaGraphLaunch(step, stream));
     CUDA_CHECK(cudaMemcpyAsync(out_.as<int32_t>(), work_->draft.out.as<int32_t>(),
-                               group.count * kDraftsMost * sizeof(int32_t),
-                               cudaMemcpyDeviceToHost, stream));
+                               group.count * kDraftsMost * sizeof(int32_t), cudaMemcpyDeviceToHost,
+                               stream));
     if (drafts.wants_logits) keep_logits(context, drafts, group);
     CUDA_CHECK(cudaStreamSynchronize(stream));
     for (size_t i = 0; i < group.count; ++i)

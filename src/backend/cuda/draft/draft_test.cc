@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/cuda/cuda_backend.h"
+#include "testing/draft_acceptance.h"
 #include "testing/draft_checks.h"
 #include "testing/golden_checks.h"
 
