@@ -31,7 +31,7 @@ struct Context {
   BatchView all;
   int32_t splits_max = 1;
   Launcher launcher;
-  const DeviceTaps* taps = nullptr;  // of calibration, shown the inputs of prompt rows
+  const DeviceTaps* taps = nullptr;  // in calibration: sees the inputs of prompt rows
 
   const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
 };

@@ -113,7 +113,7 @@ int64_t mapped_bytes_of(const DeviceContext& device, int64_t bytes) {
 
 Error out_of_memory(std::string_view what, int64_t bytes, std::string_view where,
                     std::string_view why) {
-  cudaGetLastError();  // not sticky
+  cudaGetLastError();  // clears the error, which is not sticky
   return make_error(ErrorCode::no_memory,
                     {.what = concat(bytes, " bytes of ", where, " memory for ", what),
                      .found = why,

@@ -90,8 +90,8 @@ class DeviceBuffer {
   DeviceContext* device_ = nullptr;
   void* data_ = nullptr;
   int64_t bytes_ = 0;
-  int64_t mapped_bytes_ = 0;  // of a large buffer, address and memory apart
-  uint64_t handle_ = 0;       // of that memory; 0 while it sleeps
+  int64_t mapped_bytes_ = 0;  // size of the address range of a large buffer
+  uint64_t handle_ = 0;       // handle of the mapped memory; 0 while asleep
 };
 
 /// A PinnedBuffer is page-locked host memory, which is not initialised.

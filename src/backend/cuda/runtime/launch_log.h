@@ -14,7 +14,7 @@ namespace nibble::cuda {
 /// The bytes of device memory that a launch moves, beside its activations.
 struct LaunchBytes {
   int64_t weights = 0;    // read
-  int64_t states = 0;     // of recurrent states, read and written
+  int64_t states = 0;     // recurrent states, read and written
   int64_t kv_tokens = 0;  // read of the KV cache for each token of each row's history
 
   LaunchBytes& operator+=(const LaunchBytes& more) {
@@ -30,7 +30,7 @@ class LaunchLog {
   struct Line {
     Step step = Step::embed;
     std::string text;
-    LaunchBytes bytes;  // of all such launches
+    LaunchBytes bytes;  // bytes of all these launches
     int32_t launches = 0;
   };
   /// Launches of one step with the same text become one line.

@@ -36,7 +36,7 @@ struct Extent {
   const uint8_t* at = nullptr;
   int64_t bytes = 0;
   Soundness kind = Soundness::bf16;
-  size_t module = 0;  // of the first
+  size_t module = 0;  // index of the first
 };
 
 /// A Sender has two page-locked buffers and the stream that empties them.

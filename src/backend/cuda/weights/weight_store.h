@@ -30,7 +30,7 @@ struct DeltaNetWeights {
 };
 
 struct MlpWeights {
-  DeviceLinear gate, up, down;  // of experts: stacks
+  DeviceLinear gate, up, down;  // for experts each is a stack
 };
 
 struct MoeWeights {

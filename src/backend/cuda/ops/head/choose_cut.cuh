@@ -8,7 +8,7 @@ namespace nibble::cuda::choosing {
 /// The best tokens to keep: so many, or those before which there is less than a bound of weight.
 struct Goal {
   uint32_t rank = 0;                      // 0: by weight
-  uint64_t share = ChoiceRule::kKeepAll;  // of the total weight, of 2^64
+  uint64_t share = ChoiceRule::kKeepAll;  // share of the total weight, in units of 2^-64
   uint64_t total = 0;                     // weight that it is a share of; 0: of all keys
   bool weighs = false;                    // weights are added up
 };
@@ -19,11 +19,11 @@ struct Cut {
   uint32_t high = 0;
   uint32_t count_before = 0;   // keys above high
   uint32_t count = 0;          // keys from low to high
-  uint64_t weight_before = 0;  // of these keys above high
-  uint64_t total_weight = 0;   // of all keys
+  uint64_t weight_before = 0;  // weight of the keys above high
+  uint64_t total_weight = 0;   // weight of all keys
   uint32_t rank = 0;           // kept tokens; 0: by weight, and
   uint64_t bound = 0;          // tokens with less than this before them are kept
-  int bin = 0;                 // of the last histogram
+  int bin = 0;                 // bin of the last histogram
 
   __device__ uint32_t through() const { return count_before + count; }
   /// The kept ones of the keys that are equal to low and high.

@@ -16,7 +16,7 @@ inline constexpr int kBlocksMin = 2;
 inline constexpr int kBlocksMin = 4;
 #endif
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kFours = kSliceLogits / kThreads / 4;  // of neighbouring logits, of a thread
+inline constexpr int kFours = kSliceLogits / kThreads / 4;  // groups of 4 logits of a thread
 inline constexpr int kBinBits = 10;
 inline constexpr int kBins = 1 << kBinBits;
 inline constexpr int kHistograms = 3;
@@ -88,8 +88,8 @@ struct BlockHistogram {
 };
 
 struct Scratch {
-  uint4 keys[kSliceLogits / 4];  // of the slice, see RowSlice
-  union {                        // at different times
+  uint4 keys[kSliceLogits / 4];  // keys of the slice (RowSlice)
+  union {                        // used one after the other
     BlockHistogram histogram;
     uint64_t list[kChoiceListMost];
     struct {
@@ -97,7 +97,7 @@ struct Scratch {
       float bias[kThreads];
     } biases;
   };
-  alignas(ChoiceRow) uint32_t row[sizeof(ChoiceRow) / 4];  // its words
+  alignas(ChoiceRow) uint32_t row[sizeof(ChoiceRow) / 4];  // the words of a ChoiceRow
   uint64_t sums[kWarps];
   uint32_t maxima[3][kWarps];
   uint32_t ticket;
