@@ -197,8 +197,9 @@ void Bench::decode(int batch) {
                 batch, distinct, expected);
     return;
   }
+  const cuda::Extent extent{.rows = batch, .sequences = batch};
   std::vector<double> times;
-  for (int i = 0; i < 5; ++i) times.push_back(cuda::recorded_pass_us(backend, batch, 20));
+  for (int i = 0; i < 5; ++i) times.push_back(cuda::recorded_pass_us(backend, extent, 20));
   std::sort(times.begin(), times.end());
   const double median_us = times[2];
   const Floor floor = floor_of(config, recipe, batch, context, options);
@@ -219,6 +220,7 @@ void Bench::decode(int batch) {
 void Bench::sampled(int batch) {
   const auto vocab = static_cast<size_t>(config.vocab_rows);
   const auto count = static_cast<size_t>(batch);
+  const cuda::Extent extent{.rows = batch, .sequences = batch};
   RowSampler sampler(Sampler(config.vocab_rows, Sampler::all_sampleable(config.vocab_rows)), 0);
   std::mt19937 engine(9);
   const auto measure = [&](const char* name, const SamplingParams& params, Chooser chooser) {
@@ -251,7 +253,7 @@ void Bench::sampled(int batch) {
     }
     served += count;
     std::sort(step_us.begin(), step_us.end());
-    const double pass_us = cuda::recorded_pass_us(backend, batch, 20);
+    const double pass_us = cuda::recorded_pass_us(backend, extent, 20);
     std::printf("batch %3d, %-44s step %8.1f us, the recorded pass is %5.1f %% of it\n", batch,
                 name, step_us[step_us.size() / 2], 100.0 * pass_us / step_us[step_us.size() / 2]);
     std::fflush(stdout);
@@ -267,13 +269,14 @@ void Bench::sampled(int batch) {
 }
 
 void Bench::parts(int batch) {
+  const cuda::Extent extent{.rows = batch, .sequences = batch};
   const auto measure = [&](uint32_t skipped) {
     reserve(skipped);
     std::vector<int32_t> tokens(static_cast<size_t>(batch));
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 997 % 100000);
     forward(backend, config, step_batch(tokens, context, pages_each));
-    return std::min(cuda::recorded_pass_us(backend, batch, 20),
-                    cuda::recorded_pass_us(backend, batch, 20));
+    return std::min(cuda::recorded_pass_us(backend, extent, 20),
+                    cuda::recorded_pass_us(backend, extent, 20));
   };
   const double all = measure(0);
   std::printf("batch %d, the pass without a step is shorter by (us, of %.1f):\n", batch, all);

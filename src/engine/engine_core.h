@@ -43,6 +43,9 @@ struct EngineSettings {
   /// Without a drafter: tokens that the backend's own layer drafts at most, 1 to pools.replay_rows
   /// - 1; 0: none.
   int32_t model_drafts = 0;
+  /// For benchmarks of random weights, whose drafts are all wrong: the share of rounds whose first
+  /// i + 1 drafts count as right. Outputs depend on it. Empty: they are compared.
+  std::vector<double> synthetic_acceptance;
   int32_t long_prompt_tokens = 32 * 1024;  // prompts with more to compute have a share of their own
   int sampling_threads = 1;                // with the engine's own; 0: one per usable core
   IntegrityChecks integrity = IntegrityChecks::off;
@@ -179,6 +182,8 @@ class EngineCore {
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);
   void add_sample_rows(const Part& part, const HeadOutput& output, size_t row_begin);
   void accept(const Sampled& sampled);
+  /// True if draft `index` of the round that began with `generated` tokens is right.
+  bool draft_is_right(const Sequence& s, size_t index, int32_t generated) const;
   void tell_progress(Sequence& s, double pass_begin_ms);
   Result<void> publish_prompt_logprobs(Sequence& sequence, int32_t row_begin,
                                        std::span<const float> logits);

@@ -2,6 +2,7 @@
 // EngineCore.
 #include <algorithm>
 
+#include "base/hash.h"
 #include "engine/engine_core.h"
 #include "engine/planted_bug.h"
 #include "engine/sample/constraint_chain.h"
@@ -127,11 +128,12 @@ void EngineCore::tell_progress(Sequence& s, double pass_begin_ms) {
 void EngineCore::accept(const Sampled& sampled) {
   Sequence& s = *sampled.sequence;
   const size_t drafts = sampled.row_count - 1;
+  const int32_t generated = s.generated_size();
   size_t right = 0;
   for (size_t i = 0; i < sampled.row_count; ++i) {
     if (advance(s, *rows_[sampled.row_begin + i].sampled) == Life::over) return;
     if (i == drafts) break;
-    const bool agrees = s.generated.back() == s.drafts[i];
+    const bool agrees = draft_is_right(s, i, generated);
     if (!agrees && !(planted(kBugAcceptsWrongDraft) && i > 0)) break;
     ++right;
   }
@@ -142,6 +144,15 @@ void EngineCore::accept(const Sampled& sampled) {
   for (size_t i = 0; i < std::min(right + 1, drafts); ++i)
     s.draft_odds = kOddsDecay * s.draft_odds + (i < right ? 1.0 - kOddsDecay : 0.0);
   s.draft_odds = std::max(s.draft_odds, kOddsMin);
+}
+
+bool EngineCore::draft_is_right(const Sequence& s, size_t index, int32_t generated) const {
+  const std::vector<double>& shares = settings_.synthetic_acceptance;
+  if (shares.empty()) return s.generated.back() == s.drafts[index];
+  const uint64_t round = mixed_hash(mixed_hash(kFnvBasis, s.serial),
+                                    static_cast<uint64_t>(generated));
+  const double draw = 0x1p-32 * static_cast<double>(round >> 32);
+  return index < shares.size() && draw < shares[index];
 }
 
 void EngineCore::count_drafts(Sequence& s, size_t drafted, size_t right) {

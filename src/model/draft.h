@@ -32,6 +32,7 @@ struct DraftSequence {
 struct DraftBatch {
   std::vector<DraftSequence> sequences;  // in descending order of `count`
   std::vector<int32_t> pages;            // page tables, concatenated
+  bool wants_logits = false;  // of the last step, from a backend that keeps them to itself
 };
 
 /// Valid until the next embed or draft.
@@ -40,7 +41,7 @@ struct DraftOutput {
   /// logits are not finite.
   std::span<const int32_t> tokens;
   /// Logits of the last step, [sequences that took it, vocab_rows]; empty from a backend that keeps
-  /// them elsewhere.
+  /// them elsewhere, unless they are wanted.
   std::span<const float> logits;
 };
 

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <limits>
+
+#include "base/file.h"
+#include "base/json.h"
 
 namespace nibble {
 namespace {
@@ -71,6 +76,14 @@ DraftChecks::ByPlace DraftChecks::drafts(int piece) {
   });
 }
 
+/// True if a draft is not the best one only for what errors within the bar can do.
+bool DraftChecks::nearly_best(std::span<const float> logits, size_t token, size_t best) const {
+  double squares = 0.0;
+  for (const float logit : logits) squares += double{logit} * logit;
+  const double rms = std::sqrt(squares / static_cast<double>(logits.size()));
+  return logits[best] - logits[token] <= 2.0 * error_max_ * rms;
+}
+
 void DraftChecks::expect_golden(int piece) {
   const GoldenDrafts& golden = *golden_.drafts;
   const ByPlace found = drafts(piece);
@@ -78,12 +91,18 @@ void DraftChecks::expect_golden(int piece) {
   auto expected = std::span(golden.logits);
   for (size_t i = 0; i < golden.places.size(); ++i) {
     const Drafts& drafted = found.at(golden.places[i]);
-    EXPECT_EQ(drafted.tokens, golden.tokens[i]) << golden_.name << " after " << golden.places[i];
-    for (const std::vector<float>& logits : drafted.logits) {
-      const double error = relative_error(logits, expected.first(vocab));
+    bool same = true;  // a step after another draft says nothing
+    for (size_t step = 0; step < drafted.logits.size(); ++step) {
+      const auto logits = expected.first(vocab);
+      expected = expected.subspan(vocab);
+      if (!same) continue;
+      const double error = relative_error(drafted.logits[step], logits);
       EXPECT_LE(error, error_max_) << golden_.name << " after " << golden.places[i];
       error_seen_ = std::max(error_seen_, error);
-      expected = expected.subspan(vocab);
+      const auto token = static_cast<size_t>(drafted.tokens[step]);
+      const auto best = static_cast<size_t>(golden.tokens[i][step]);
+      same = token == best;
+      if (!same) EXPECT_TRUE(nearly_best(logits, token, best)) << token << ", not " << best;
     }
   }
 }
@@ -169,8 +188,13 @@ void DraftChecks::expect_the_model_unchanged() {
     other.draft({{.token = 4, .count = 3}});
   }
   const int64_t row = int64_t{golden_.config.hidden} * int64_t{sizeof(float)};
-  EXPECT_EQ(backend_->state_slot_bytes(), plain->state_slot_bytes() + row);
-  EXPECT_EQ(backend_->replay_row_bytes(), plain->replay_row_bytes() + row);
+  constexpr int64_t kAlignmentMost = 256;
+  const auto expect_a_row_more = [&](int64_t with, int64_t without) {
+    EXPECT_GE(with, without + row);
+    EXPECT_LT(with, without + row + kAlignmentMost);
+  };
+  expect_a_row_more(backend_->state_slot_bytes(), plain->state_slot_bytes());
+  expect_a_row_more(backend_->replay_row_bytes(), plain->replay_row_bytes());
   const int layers = config.count(LayerKind::attention);
   EXPECT_EQ(backend_->page_bytes(), plain->page_bytes() / layers * (layers + 1));
   EXPECT_NE(backend_->arithmetic(), plain->arithmetic());
@@ -194,6 +218,66 @@ void DraftChecks::expect_not_finite_rows_to_end_drafts_only() {
 
 void DraftChecks::report() const {
   std::printf("%s: relative error %.2e, bar %.0e\n", golden_.name.c_str(), error_seen_, error_max_);
+}
+
+namespace {
+
+std::vector<int32_t> integers(const Json& list) {
+  std::vector<int32_t> numbers;
+  for (const Json& number : list.as_array())
+    numbers.push_back(static_cast<int32_t>(number.as_int()));
+  return numbers;
+}
+
+struct Acceptance {
+  std::vector<int64_t> right;  // by place in a round, with all before it
+  int64_t places = 0;
+  int64_t same = 0;  // rounds as PyTorch drafts them
+};
+
+/// Feeds one text token by token and drafts at each.
+void count_text(const Json& text, size_t prompt, TestSession& session, Acceptance& counts) {
+  const std::vector<int32_t> ids = integers(*text.find("ids"));
+  session.pass({{.tokens = std::span(ids).first(prompt)}});
+  size_t place = prompt;
+  for (const Json& expected : text.find("drafts")->as_array()) {
+    const auto count = static_cast<int32_t>(counts.right.size());
+    const auto drafted = session.draft({{.token = ids[place], .count = count}});
+    counts.same += drafted.tokens[0] == integers(expected) ? 1 : 0;
+    for (size_t n = 0; n < counts.right.size() && drafted.tokens[0][n] == ids[place + 1 + n]; ++n)
+      ++counts.right[n];
+    session.pass(
+        {{.tokens = std::span(ids).subspan(place++, 1), .arithmetic = Arithmetic::generation}});
+    ++counts.places;
+  }
+}
+
+}  // namespace
+
+void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
+                                 const AcceptanceBars& bars) {
+  const std::filesystem::path root(NIBBLE_SOURCE_DIR);
+  const Checkpoint checkpoint = Checkpoint::open(root / "pebble/model").value();
+  ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  config.draft_layers = config.mtp_layers;
+  const Weights weights = Weights::bind(checkpoint, config).value();
+  const auto backend = factory(weights, config, options).value();
+  const std::string path = (root / "tests/golden/mtp_pebble.json").string();
+  const Json golden = parse_json(read_text_file(path, 1U << 20).value(), path).value();
+  const auto prompt = static_cast<size_t>(golden.find("prompt")->as_int());
+  Acceptance counts;
+  counts.right.resize(static_cast<size_t>(golden.find("steps")->as_int()));
+  for (const Json& text : golden.find("texts")->as_array()) {
+    TestSession session(*backend, config, {.tokens_max = 256, .rows_max = 64});
+    count_text(text, prompt, session, counts);
+  }
+  const std::vector<int32_t> expected = integers(*golden.find("right")->find("by_position"));
+  const auto beside =
+      1 + static_cast<int64_t>(bars.places_share * static_cast<double>(counts.places));
+  EXPECT_EQ(counts.places, golden.find("right")->find("places")->as_int());
+  for (size_t n = 0; n < counts.right.size(); ++n)
+    EXPECT_LE(std::abs(counts.right[n] - expected[n]), beside) << n << ": " << counts.right[n];
+  EXPECT_GE(counts.same, counts.places - beside);
 }
 
 }  // namespace nibble

@@ -48,6 +48,7 @@ class DraftChecks {
   Drafts at_place(TestSession& session, int place, const std::vector<TestSession::Newest>& beside);
   TestSession::Feed feed(int from, int to) const;
   void feed_drafts(TestSession& session, int place) const;
+  bool nearly_best(std::span<const float> logits, size_t token, size_t best) const;
   void expect_same(const ByPlace& found, const ByPlace& expected, const std::string& what) const;
 
   Golden golden_;
@@ -57,5 +58,14 @@ class DraftChecks {
   double error_max_;
   double error_seen_ = 0.0;
 };
+
+/// A trained layer, over the model's own text: as many drafts are right, by their place in a round,
+/// as tools/oracle/mtp_acceptance.py counts, and as many rounds are the same; but for this share of
+/// the places, by which a backend that rounds differently may differ.
+struct AcceptanceBars {
+  double places_share = 0.01;
+};
+void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
+                                 const AcceptanceBars& bars);
 
 }  // namespace nibble

@@ -142,6 +142,7 @@ TestSession::Drafted TestSession::draft(const std::vector<Newest>& newest) {
     sequence.page_count = static_cast<int32_t>(batch.pages.size()) - sequence.page_begin;
     batch.sequences.push_back(sequence);
   }
+  batch.wants_logits = true;
   validate_draft(batch, config_, sizes_);
   const DraftOutput output = backend_.draft(batch);
   Drafted drafted{.tokens = {}, .logits = {output.logits.begin(), output.logits.end()}};

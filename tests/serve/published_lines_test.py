@@ -218,20 +218,13 @@ class Checks:
         self.starts(LINE_3, ["Qwen3.6-35B-A3B-NVFP4", NVIDIA], LENGTH)
         self.starts(LINE_3_TOOLS, ["Qwen3.6-35B-A3B-NVFP4"], LENGTH)
 
-    def with_drafts(self, line):
-        """The line; on a card without its drafts, which stop there with one line."""
-        if not self.card:
-            return line
-        self.stops(line, "the cuda backend, which does not draft yet", environment=SPARK)
-        return without(line, "--speculative-config")
-
-    def test_line_4_but_for_mtp_on_a_card(self):
-        log = self.starts(self.with_drafts(LINE_4), [NVIDIA], 65536, SPARK)
+    def test_line_4(self):
+        log = self.starts(LINE_4, [NVIDIA], 65536, SPARK)
         said = [text for text in log if text.startswith("the environment's ")]
         assert len(said) == 1 and all(name in said[0] for name in SPARK if "VLLM" in name), said
 
-    def test_line_5_but_for_mtp_on_a_card(self):
-        self.starts(self.with_drafts(LINE_5), [NVIDIA], LENGTH)
+    def test_line_5(self):
+        self.starts(LINE_5, [NVIDIA], LENGTH)
 
     def test_line_6_but_for_4_bit_pages(self):
         self.stops(LINE_6, "a cache of 4 bits is not built in yet")

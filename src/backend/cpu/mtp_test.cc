@@ -6,7 +6,6 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/kernels.h"
 #include "backend/reference/reference_backend.h"
-#include "base/file.h"
 #include "testing/draft_checks.h"
 #include "testing/golden_checks.h"
 
@@ -49,48 +48,8 @@ TEST_P(CpuMtp, KeysAndValuesInFewBitsAreThoseOfTheReference) {
   }
 }
 
-/// A trained layer, over the model's own text: drafts and shares of right ones by their place in a
-/// round are those that mtp_acceptance.py counts.
 TEST(CpuMtpOnPebble, AcceptsAsManyDraftsAsPyTorch) {
-  const std::filesystem::path root(NIBBLE_SOURCE_DIR);
-  const Checkpoint checkpoint = Checkpoint::open(root / "pebble/model").value();
-  ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
-  config.draft_layers = config.mtp_layers;
-  const Weights weights = Weights::bind(checkpoint, config).value();
-  const auto backend = make_cpu_backend(weights, config, {.threads = 2}).value();
-  const std::string path = (root / "tests/golden/mtp_pebble.json").string();
-  const Json golden = parse_json(read_text_file(path, 1U << 20).value(), path).value();
-  const auto integers = [](const Json& list) {
-    std::vector<int32_t> numbers;
-    for (const Json& number : list.as_array())
-      numbers.push_back(static_cast<int32_t>(number.as_int()));
-    return numbers;
-  };
-  const auto prompt = static_cast<size_t>(golden.find("prompt")->as_int());
-  std::vector<int64_t> right(static_cast<size_t>(golden.find("steps")->as_int()));
-  int64_t places = 0, same = 0;
-  for (const Json& text : golden.find("texts")->as_array()) {
-    const std::vector<int32_t> ids = integers(*text.find("ids"));
-    TestSession session(*backend, config, {.tokens_max = 256, .rows_max = 64});
-    session.pass({{.tokens = std::span(ids).first(prompt)}});
-    size_t place = prompt;
-    for (const Json& expected : text.find("drafts")->as_array()) {
-      const auto drafted =
-          session.draft({{.token = ids[place], .count = static_cast<int32_t>(right.size())}});
-      same += drafted.tokens[0] == integers(expected) ? 1 : 0;
-      for (size_t n = 0; n < right.size() && drafted.tokens[0][n] == ids[place + 1 + n]; ++n)
-        ++right[n];
-      session.pass(
-          {{.tokens = std::span(ids).subspan(place++, 1), .arithmetic = Arithmetic::generation}});
-      ++places;
-    }
-  }
-  const std::vector<int32_t> expected = integers(*golden.find("right")->find("by_position"));
-  EXPECT_EQ(places, golden.find("right")->find("places")->as_int());
-  for (size_t n = 0; n < right.size(); ++n) {
-    EXPECT_LE(std::abs(right[n] - expected[n]), 1 + places / 100) << n << ": " << right[n];
-  }
-  EXPECT_GE(same, places - 1 - places / 100);
+  expect_acceptance_of_pebble(make_cpu_backend, {.threads = 2}, {.places_share = 0.01});
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuMtp, testing::ValuesIn(mtp_golden_names()),

@@ -10,7 +10,6 @@ namespace {
 
 int64_t conv_floats(const DeltaNetConfig& d) { return int64_t{d.conv_kernel - 1} * d.qkv_rows(); }
 int64_t head_state_floats(const DeltaNetConfig& d) { return int64_t{d.k_dim} * d.v_dim; }
-int64_t saved_floats(const DeltaNetConfig& d) { return int64_t{d.qkv_rows()} + 2 * d.v_heads; }
 constexpr int64_t kFloat = sizeof(float);
 
 }  // namespace
@@ -28,7 +27,8 @@ int64_t Pools::state_floats(const ModelConfig& config) {
 }
 
 int64_t Pools::saved_row_floats(const ModelConfig& config) {
-  return config.count(LayerKind::delta_net) * saved_floats(config.delta_net) + config.draft_row();
+  return int64_t{config.count(LayerKind::delta_net)} * config.delta_net.saved_numbers() +
+         config.draft_row();
 }
 
 Pools::Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format)
@@ -37,7 +37,7 @@ Pools::Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format)
       page_bytes_(page_bytes(config, format)),
       slot_floats_(state_floats(config) + sizes.replay_rows * saved_row_floats(config)),
       all_states_floats_(state_floats(config)),
-      saved_row_floats_(saved_floats(config.delta_net)),
+      saved_row_floats_(config.delta_net.saved_numbers()),
       kv_heads_(config.attention.kv_heads),
       head_dim_(config.attention.head_dim),
       head_bytes_(int64_t{kPageTokens} * kv_line_bytes(format, head_dim_)),

@@ -1,6 +1,7 @@
 // A Batch as kernels see it: device pointers and counts.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 namespace nibble::cuda {
@@ -10,7 +11,9 @@ namespace nibble::cuda {
 struct Extent {
   int32_t rows = 0;
   int32_t sequences = 0;
+  bool replays = false;  // sequences may replay saved inputs, or save those of their rows
   bool single_rows() const { return rows == sequences; }
+  auto operator<=>(const Extent&) const = default;
 };
 
 /// A BatchView is a Batch on the device. Generated rows come first; a row of no sequence is
@@ -28,14 +31,23 @@ struct BatchView {
   const int32_t* row_count = nullptr;      // [sequences], 0: padding
   const int32_t* state_in = nullptr;       // [sequences]
   const int32_t* state_out = nullptr;      // [sequences]
+  const int32_t* replay = nullptr;         // [sequences], saved inputs applied before the first row
+  const int32_t* drafted = nullptr;        // [sequences], 1: StateWrite::replayed, else 0
   const int32_t* pages = nullptr;
   const int32_t* logit_rows = nullptr;
 
-  Extent extent() const { return {.rows = rows, .sequences = sequences}; }
+  bool replays = false;  // as Extent; else `replay` and `drafted` are all zeros
+  // With a layer that drafts: the sequence of each row, -1 for padding, and the rotary positions of
+  // the rows' entries, those of the tokens before [3][positions_stride].
+  const int32_t* sequence_of = nullptr;
+  const int32_t* entry_positions = nullptr;
+
+  Extent extent() const { return {.rows = rows, .sequences = sequences, .replays = replays}; }
 };
 
 /// These count the integers of a batch for each row and each sequence, without page tables.
 inline constexpr int64_t kBatchRowInts = 8;
-inline constexpr int64_t kBatchSequenceInts = 4;
+inline constexpr int64_t kBatchEntryInts = 4;  // of each row, with a layer that drafts
+inline constexpr int64_t kBatchSequenceInts = 6;
 
 }  // namespace nibble::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "backend/cuda/batch_view.h"
 #include "backend/cuda/cuda_backend.h"
 
 namespace nibble::cuda {
@@ -15,8 +16,8 @@ void skip_steps(Backend& backend, uint32_t steps);
 /// Experts with rows, added up over the layers of all passes of as many rows as the last one. It
 /// counts from any number: only differences between passes of one size mean something.
 int64_t experts_met(Backend& backend);
-/// Device time of one recorded pass of `rows` rows, mean of `repeats` back to back, in us.
-double recorded_pass_us(Backend& backend, int32_t rows, int repeats);
+/// Device time of the recorded pass of that extent, mean of `repeats` back to back, in us.
+double recorded_pass_us(Backend& backend, const Extent& extent, int repeats);
 
 /// The function is called after each block of a pass with the block's number: 0 is the embedding,
 /// then there are two a layer. While there is one, no pass runs recorded.

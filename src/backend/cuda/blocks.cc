@@ -11,11 +11,13 @@ AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t ro
                         AddNormArgs args) {
   const ModelConfig& config = context.config;
   const Workspace& work = context.work;
-  const bool last = half == Half::feed_forward && layer + 1 == config.layer_count();
+  const bool last = half == Half::feed_forward && layer + 1 >= config.layer_count();
   args.hidden = config.hidden;
   args.eps = config.rms_eps;
+  const float* before_head =
+      layer == context.draft_layer() ? context.weights.draft.norm : context.weights.final_norm;
   args.norm = half == Half::mixer ? context.layer(layer).post_norm
-              : last              ? context.weights.final_norm
+              : last              ? before_head
                                   : context.layer(layer + 1).input_norm;
   args.h = work.h.as<float>() + int64_t{row_begin} * config.hidden;
   args.x = work.x.as<uint16_t>() + row_begin * work.x_stride;
@@ -108,7 +110,7 @@ bool takes_norm(const Context& context, int layer, Half half) {
 
 /// After half `half` of `layer` wrote h: its norm, unless the next half makes it itself.
 void norm_after(const Context& context, int layer, Half half) {
-  const bool last = half == Half::feed_forward && layer + 1 == context.config.layer_count();
+  const bool last = half == Half::feed_forward && layer + 1 >= context.config.layer_count();
   const int next_layer = half == Half::mixer ? layer : layer + 1;
   const Half next = half == Half::mixer ? Half::feed_forward : Half::mixer;
   if (last || !takes_norm(context, next_layer, next))
@@ -116,6 +118,19 @@ void norm_after(const Context& context, int layer, Half half) {
 }
 
 }  // namespace
+
+void norm_input(const Context& context, int layer) {
+  if (takes_norm(context, layer, Half::mixer)) return;
+  const Workspace& work = context.work;
+  add_norm({.rows = context.batch.rows,
+            .hidden = context.config.hidden,
+            .h = work.h.as<float>(),
+            .norm = context.layer(layer).input_norm,
+            .x = work.x.as<uint16_t>(),
+            .x_stride = work.x_stride,
+            .eps = context.config.rms_eps},
+           context.launcher.of(Step::finish));
+}
 
 void embed_block(const Context& context) {
   const Workspace& work = context.work;
@@ -161,7 +176,8 @@ void attention_block(const Context& context, int layer) {
                            .k_norm = w.k_norm,
                            .eps = context.config.rms_eps,
                            .rope = context.rope,
-                           .kv = context.pools.kv(context.config.kind_index(layer)),
+                           .kv = context.pools.kv(context.kv_layer(layer)),
+                           .skips_first = layer == context.draft_layer(),
                            .splits_max = context.splits_max,
                            .partial = work.partial.as<uint8_t>(),
                            .out = work.mixed.as<uint16_t>(),
@@ -176,7 +192,7 @@ namespace {
 
 /// True if every sequence has one row and the projection ends with the convolution.
 bool convolves_inline(const Context& context, const DeviceLinear& qkv) {
-  return makes_inputs(context) && context.batch.extent().single_rows() &&
+  return makes_inputs(context) && context.batch.extent().single_rows() && !context.batch.replays &&
          context.batch.rows <= kConvolveRowsMax && inputs_fit(qkv) &&
          context.config.delta_net.conv_kernel >= 2 &&
          context.config.delta_net.conv_kernel <= kConvolveTapsMax;
@@ -219,6 +235,8 @@ void delta_net_block(const Context& context, int layer) {
              .taps = config.conv_kernel,
              .qkv = convolves ? nullptr : work.first.as<float>(),
              .convolved = work.convolved.as<float>(),
+             .replayed = work.replayed.as<float>(),
+             .replay_rows = context.pools.replay_rows(),
              .z = work.third.as<float>(),
              .a = gates,
              .b = gates + w.a.rows,
@@ -322,8 +340,8 @@ void moe_row_block(const Context& context, int layer, int32_t row_begin, int32_t
 void moe_block(const Context& context, int layer) {
   if (context.prompts.rows > 0) prompt_moe_block(context, layer);
   if (context.batch.rows == 0) return;
-  for (int32_t begin = 0; begin < context.batch.rows; begin += kRowBlock)
-    moe_row_block(context, layer, begin, std::min(kRowBlock, context.batch.rows - begin));
+  for (int32_t begin = 0; begin < context.batch.rows; begin += kMoeRowBlock)
+    moe_row_block(context, layer, begin, std::min(kMoeRowBlock, context.batch.rows - begin));
 }
 
 void dense_mlp_block(const Context& context, int layer) {

@@ -5,6 +5,7 @@
 #include "backend/cuda/device_batch.h"
 #include "backend/cuda/ops/attention/attention.h"
 #include "backend/cuda/ops/delta_net/delta_net.h"
+#include "backend/cuda/ops/draft/draft.h"
 #include "backend/cuda/ops/embed/embed.h"
 #include "backend/cuda/ops/experts/experts.h"
 #include "backend/cuda/ops/linear/linear.h"
@@ -34,6 +35,13 @@ struct Context {
   const DeviceTaps* taps = nullptr;  // in calibration: sees the inputs of prompt rows
 
   const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
+  /// The layer that drafts comes after those of the model.
+  int draft_layer() const { return config.layer_count(); }
+  /// Returns the number of an attention layer in the pages.
+  int kv_layer(int layer) const {
+    return layer < config.layer_count() ? config.kind_index(layer)
+                                        : config.count(LayerKind::attention);
+  }
 };
 
 /// h += output, x = norm(h) with the norm that follows half `half` of `layer`: 0 the mixer, 1 the
@@ -43,6 +51,8 @@ AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t ro
                         AddNormArgs args);
 void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
                  const AddNormArgs& args);
+/// x = the norm before the mixer of a layer, of generated rows in h, unless the mixer makes it.
+void norm_input(const Context& context, int layer);
 /// Adds x W^T of all generated rows to h.
 void add_product(const Context& context, const DeviceLinear& weight, const uint16_t* x,
                  int64_t x_stride);
@@ -58,6 +68,13 @@ void prompt_attention_block(const Context& context, int layer);
 void prompt_delta_net_block(const Context& context, int layer);
 void prompt_moe_block(const Context& context, int layer);
 void prompt_dense_mlp_block(const Context& context, int layer);
+/// Keys and values of the entries of prompt rows, whose joined rows are there.
+void prompt_entries(const Context& context);
+/// Keeps the entries of the layer that drafts of all rows of a pass, and the hidden rows of the
+/// slots that it writes. Between the last layer and the head, whose inputs stay as they are.
+void draft_entries_block(const Context& context);
+/// One step of a round of drafts, for the rows of context.batch.
+void draft_step_block(const Context& context, const DraftRows& rows);
 /// Computes logits and hidden states of at most kRowBlock rows; `rows` null: the first `count`.
 void head_block(const Context& context, const int32_t* rows, int32_t count);
 

@@ -4,10 +4,12 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
 #include "backend/cuda/declared.h"
+#include "backend/cuda/draft_rounds.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/ops/attention/rope.h"
 #include "backend/cuda/ops/head/head_results.h"
@@ -54,8 +56,8 @@ class CudaBackend final : public Backend {
   int64_t experts_met() {
     return cuda::experts_met(work_, *config_.moe, context_.batch.rows, stream_);
   }
-  double recorded_pass_us(int32_t rows, int repeats) {
-    return replay_us(recordings_.at(rows), repeats, stream_);
+  double recorded_pass_us(const Extent& extent, int repeats) {
+    return replay_us(recordings_.at(extent), repeats, stream_);
   }
 
   std::string_view name() const override { return "cuda"; }
@@ -70,8 +72,8 @@ class CudaBackend final : public Backend {
   std::string arithmetic() override {
     return concat("cuda ", device_->facts().code.name(), ", activations ",
                   activations_name(activations_), ", KV ", kv_traits(kv_).name,
-                  " of scale 1, state ", state_ == StateFormat::bf16 ? "bf16" : "f32", "\n",
-                  kernel_table());
+                  " of scale 1, state ", state_ == StateFormat::bf16 ? "bf16" : "f32",
+                  drafts() ? ", entries of drafts" : "", "\n", kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
@@ -101,6 +103,7 @@ class CudaBackend final : public Backend {
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return DevicePools::page_bytes(config_, kv_); }
   int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_, state_); }
+  int64_t replay_row_bytes() const override { return saved_row_bytes(config_); }
 
   Residual embed(const Batch& batch) override;
   Residual attention_block(int layer, const Batch& batch, Residual h) override {
@@ -120,6 +123,14 @@ class CudaBackend final : public Backend {
     return after_block(batch, h);
   }
   HeadOutput head(const Batch& batch, Residual h) override;
+  bool drafts() const override { return config_.draft_layers > 0; }
+  void keep_draft_entries(const Batch&, Residual) override {
+    if (launches_ && drafts()) cuda::draft_entries_block(context_);
+  }
+  DraftOutput draft(const DraftBatch& batch) override {
+    CHECK(drafts(), "no layer that drafts is loaded");
+    return draft_rounds_.run(context_, batch_, batch);
+  }
   void set_sampleable(std::span<const uint32_t> bits) override {
     head_results_.set_sampleable(bits);
   }
@@ -140,7 +151,7 @@ class CudaBackend final : public Backend {
   }
   std::span<std::byte> host_state(int32_t id) override {
     free_host();
-    return pools_.host_slot(id);
+    return pools_.host_slot(id).first(static_cast<size_t>(state_slot_bytes()));
   }
   bool finite(std::span<const int32_t> pages, std::span<const int32_t> slots) override;
   int64_t device_allocations() const override { return device_->ledger().allocations(); }
@@ -159,7 +170,7 @@ class CudaBackend final : public Backend {
  private:
   bool declares() const { return activations_ == Activations::declared; }
   bool in_f32() const { return activations_ == Activations::f32; }
-  size_t slot_size() const { return static_cast<size_t>(state_slot_bytes()); }
+  size_t slot_size() const { return static_cast<size_t>(pools_.slot_bytes()); }
   size_t page_size() const { return static_cast<size_t>(page_bytes()); }
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_));
@@ -176,15 +187,15 @@ class CudaBackend final : public Backend {
   }
   /// Splits the rows of this pass by their arithmetic.
   void split_rows(const Batch& batch);
-  /// A pass of so many rows on padding alone, for real, and then as a recording if that is asked.
+  /// A pass of that extent on padding alone, for real, and then as a recording if that is asked.
   enum class Padding : uint8_t { run, record };
-  Result<void> run_padding(int32_t rows, Padding padding);
+  Result<void> run_padding(const Extent& extent, Padding padding);
   /// All that reserve() takes but the pools.
   Result<void> reserve_workspace(const PoolSizes& sizes);
   /// True if the recording of this pass ends with the head, which holds kRowBlock rows of logits.
-  bool head_recorded() const { return graph_ > 0 && graph_ <= kRowBlock; }
-  /// The recording a batch can run on: its number of rows, or 0.
-  int32_t graph_rows(const Batch& batch) const;
+  bool head_recorded() const { return graph_ && graph_->rows <= kRowBlock; }
+  /// The extent of the recording that a batch can run on.
+  std::optional<Extent> graph_of(const Batch& batch) const;
 
   ModelConfig config_;
   std::unique_ptr<DeviceContext> device_;
@@ -206,10 +217,11 @@ class CudaBackend final : public Backend {
   bool prompts_ = false;  // the prompt kernels hold this model, and prompts go through them
   PoolSizes sizes_;
   RecordedPasses recordings_;
-  int32_t graph_ = 0;         // rows of the recording this pass runs on; 0: none
-  bool recording_ = false;    // this walk is captured, not run
-  bool launches_ = true;      // this walk launches kernels block by block
-  bool host_in_use_ = false;  // copies of the host pools may be under way
+  DraftRounds draft_rounds_;
+  std::optional<Extent> graph_;  // of the recording this pass runs on
+  bool recording_ = false;       // this walk is captured, not run
+  bool launches_ = true;         // this walk launches kernels block by block
+  bool host_in_use_ = false;     // copies of the host pools may be under way
   HeadResults head_results_;
   Context context_{.config = config_,
                    .weights = weights_,
@@ -230,20 +242,20 @@ Result<void> CudaBackend::load(const MakeWeights& make) {
 }
 
 Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
-  if (sizes.replay_rows > 0)
-    return make_error(ErrorCode::unsupported, {.what = "drafted rows on the cuda backend",
-                                               .advice = "leave out --speculative-config"});
   recordings_.clear();
+  draft_rounds_.clear();
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
   TRY(pools_.reserve(*device_, config_, kv_, state_, sizes));
   CUDA_CHECK(cudaDeviceSynchronize());
+  for (const Extent& extent : recorded_extents(config_, sizes))
+    TRY(run_padding(extent, Padding::record));
+  for (const int32_t rows : recorded_drafts(config_, sizes))
+    TRY(draft_rounds_.record(context_, batch_, rows));
   // Passes that are not recorded run once too: afterwards every kernel is loaded.
-  const size_t recorded = recorded_rows(config_, sizes).size();
-  const std::span<const int32_t> all = recordable_rows();
-  for (size_t i = 0; i < all.size() && all[i] <= sizes.rows_max; ++i)
-    if (i < recorded || all[i] <= kRowBlock)
-      TRY(run_padding(all[i], i < recorded ? Padding::record : Padding::run));
+  for (const int32_t rows : recordable_rows().subspan(recorded_rows(config_, sizes).size()))
+    if (rows <= std::min(sizes.rows_max, kRowBlock))
+      TRY(run_padding({.rows = rows, .sequences = rows}, Padding::run));
   return {};
 }
 
@@ -255,20 +267,22 @@ Result<void> CudaBackend::reserve_workspace(const PoolSizes& sizes) {
   prompts_ = needs.prompts;
   arena_ = TRY(DeviceBuffer::allocate(*device_, workspace_bytes(sizes), "the workspace"));
   work_ = Workspace::cut(config_, needs, arena_.as<std::byte>());
-  TRY(batch_.reserve(sizes, work_.batch));
+  TRY(batch_.reserve(sizes, work_.batch, drafts()));
+  if (drafts()) TRY(draft_rounds_.reserve(config_, work_));
   TRY(head_results_.reserve(config_, sizes, work_));
   return prompts_ ? plan_.reserve(config_, work_) : Result<void>();
 }
 
-Result<void> CudaBackend::run_padding(int32_t rows, Padding padding) {
+Result<void> CudaBackend::run_padding(const Extent& extent, Padding padding) {
   Batch batch;
   batch.tokens = {0};
   batch.positions = {0, 0, 0};
-  graph_ = rows;
+  graph_ = extent;
   recording_ = true;
-  context_.launcher.carveout_steps = context_.launcher.card.has_wgmma() ? carveout_steps(rows) : 0;
+  context_.launcher.carveout_steps =
+      context_.launcher.card.has_wgmma() ? carveout_steps(extent.rows) : 0;
   launches_ = true;
-  batch_.upload(Batch(), rows, stream_);
+  batch_.upload(Batch(), extent, stream_);
   const auto walk = [&] {
     const Residual h = run_layers(*this, config_, batch);
     if (head_recorded()) head(batch, h);
@@ -276,30 +290,33 @@ Result<void> CudaBackend::run_padding(int32_t rows, Padding padding) {
   walk();
   finish();
   Result<void> outcome;
-  if (padding == Padding::record) outcome = recordings_.record(rows, stream_, walk);
+  if (padding == Padding::record) outcome = recordings_.record(extent, stream_, walk);
   recording_ = false;
   context_.launcher.carveout_steps = 0;
   return outcome;
 }
 
-int32_t CudaBackend::graph_rows(const Batch& batch) const {
-  if (watch_) return 0;
-  for (const BatchSequence& sequence : batch.sequences)
-    if (sequence.row_count != 1 || sequence.arithmetic != Arithmetic::generation) return 0;
-  return recordings_.fitting(batch.rows());
+std::optional<Extent> CudaBackend::graph_of(const Batch& batch) const {
+  const Extent extent = extent_of(batch);
+  const bool generates = std::ranges::all_of(batch.sequences, [](const BatchSequence& sequence) {
+    return sequence.arithmetic == Arithmetic::generation;
+  });
+  // Only drafts make several rows of a sequence that are worth a recording.
+  if (watch_ || !generates || (!extent.replays && !extent.single_rows())) return std::nullopt;
+  return recordings_.fitting(extent);
 }
 
 Residual CudaBackend::embed(const Batch& batch) {
   CHECK(batch.embeddings.empty(), batch.embeddings.size(),
         " rows of media; takes_media() is false");
   if (!recording_) {
-    graph_ = graph_rows(batch);
-    launches_ = graph_ == 0;
-    batch_.upload(batch, graph_, stream_);
+    graph_ = graph_of(batch);
+    launches_ = !graph_;
+    batch_.upload(batch, graph_ ? *graph_ : extent_of(batch), stream_);
   }
   split_rows(batch);
   // From here on the device computes, while the caller makes masks.
-  if (!launches_) CUDA_CHECK(cudaGraphLaunch(recordings_.at(graph_), stream_));
+  if (!launches_) CUDA_CHECK(cudaGraphLaunch(recordings_.at(*graph_), stream_));
   if (launches_) embed_block(context_);
   block_ = 0;
   return after_block(batch, {.data = work_.h.as<float>(), .rows = batch.rows()});
@@ -310,15 +327,16 @@ void CudaBackend::split_rows(const Batch& batch) {
   context_.all = context_.batch = all;
   context_.prompts = BatchView();
   const int32_t generated = batch_.generation_rows();
-  if (recording_ || graph_ > 0 || !prompts_ || generated == all.rows) return;
+  if (recording_ || graph_ || !prompts_ || generated == all.rows) return;
   context_.batch.rows = generated;
   context_.batch.sequences = batch_.generation_sequences();
   context_.prompts = all;
   context_.prompts.rows = all.rows - generated;
   for (const int32_t** field :
        {&context_.prompts.tokens, &context_.prompts.positions, &context_.prompts.kv_index,
-        &context_.prompts.page_begin, &context_.prompts.snapshot_slot})
-    *field += generated;
+        &context_.prompts.page_begin, &context_.prompts.snapshot_slot,
+        &context_.prompts.sequence_of, &context_.prompts.entry_positions})
+    if (*field != nullptr) *field += generated;
   plan_.upload(
       batch, generated, [&](int32_t row) { return batch_.device_row(row); }, stream_);
 }
@@ -353,9 +371,12 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
   if (!slots.empty()) {
     const int64_t states = DevicePools::states_floats(config_, state_) * int64_t{sizeof(float)};
     const KvFormat format = state_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
-    find(pools_.slot(0), state_slot_bytes(), states, format, slots);
-    find(pools_.slot(0) + states, state_slot_bytes(), state_slot_bytes() - states, KvFormat::f32,
-         slots);
+    find(pools_.slot(0), pools_.slot_bytes(), states, format, slots);
+    const auto in_f32 = [&](const std::byte* begin, int64_t floats) {
+      find(begin, pools_.slot_bytes(), floats * int64_t{sizeof(float)}, KvFormat::f32, slots);
+    };
+    in_f32(pools_.slot(0) + states, DevicePools::convolution_floats(config_));
+    if (drafts()) in_f32(reinterpret_cast<const std::byte*>(pools_.hidden().last), config_.hidden);
   }
   int32_t found = 0;
   copy(&found, flag, sizeof(found), cudaMemcpyDeviceToHost);
@@ -441,8 +462,8 @@ void watch_blocks(Backend& backend, BlockWatch watch) {
 }
 void spoil_row(Backend& backend, int32_t row) { as_cuda(backend).spoil_row(row); }
 int64_t experts_met(Backend& backend) { return as_cuda(backend).experts_met(); }
-double recorded_pass_us(Backend& backend, int32_t rows, int repeats) {
-  return as_cuda(backend).recorded_pass_us(rows, repeats);
+double recorded_pass_us(Backend& backend, const Extent& extent, int repeats) {
+  return as_cuda(backend).recorded_pass_us(extent, repeats);
 }
 
 }  // namespace cuda

@@ -1,23 +1,38 @@
-// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot,
-// logit_rows], per sequence [row_begin, row_count, state_in, state_out], then the page tables.
+// Layout: per row [tokens, positions x 3, kv_index, page_begin, snapshot_slot, logit_rows], with a
+// layer that drafts also [sequence_of, entry positions x 3], per sequence [row_begin, row_count,
+// state_in, state_out, replay, drafted], then the page tables.
 #include "backend/cuda/device_batch.h"
 
 #include <algorithm>
 
 #include "backend/cuda/workspace.h"
+#include "model/draft.h"
 
 namespace nibble::cuda {
 
-Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& device) {
+Result<void> DeviceBatch::reserve(const PoolSizes& sizes, const DeviceSlice& device,
+                                  bool entries) {
   rows_max_ = sizes.rows_max;
+  entries_ = entries;
   device_ = device;
   host_ = TRY(PinnedBuffer::allocate(device.bytes(), "the batch"));
   device_rows_.reserve(static_cast<size_t>(sizes.rows_max));
   return {};
 }
 
-BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
+Extent extent_of(const Batch& batch) {
+  const bool replays = std::ranges::any_of(batch.sequences, [](const BatchSequence& s) {
+    return s.replay > 0 || s.write == StateWrite::replayed;
+  });
+  return {.rows = batch.rows(),
+          .sequences = static_cast<int32_t>(batch.sequences.size()),
+          .replays = replays};
+}
+
+BatchView DeviceBatch::layout(const Extent& extent) const {
+  const auto [rows, sequences, replays] = extent;
   BatchView view{.rows = rows, .sequences = sequences, .positions_stride = rows};
+  view.replays = replays;
   const int32_t* next = device_.as<int32_t>();
   const auto take = [&next](int64_t count) {
     const int32_t* field = next;
@@ -30,10 +45,16 @@ BatchView DeviceBatch::layout(int32_t rows, int32_t sequences) const {
   view.page_begin = take(rows);
   view.snapshot_slot = take(rows);
   view.logit_rows = take(rows);
+  if (entries_) {
+    view.sequence_of = take(rows);
+    view.entry_positions = take(int64_t{3} * rows);
+  }
   view.row_begin = take(sequences);
   view.row_count = take(sequences);
   view.state_in = take(sequences);
   view.state_out = take(sequences);
+  view.replay = take(sequences);
+  view.drafted = take(sequences);
   view.pages = next;
   return view;
 }
@@ -44,7 +65,9 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
   at(block, view_.row_count)[next_sequence_] = sequence.row_count;
   at(block, view_.state_in)[next_sequence_] = sequence.state_in;
   at(block, view_.state_out)[next_sequence_] = sequence.state_out;
-  ++next_sequence_;
+  at(block, view_.replay)[next_sequence_] = sequence.replay;
+  at(block, view_.drafted)[next_sequence_] = sequence.write == StateWrite::replayed ? 1 : 0;
+  const int32_t number = next_sequence_++;
   for (int i = 0; i < sequence.row_count; ++i, ++next_row_) {
     const auto from = static_cast<size_t>(sequence.row_begin + i);
     at(block, view_.tokens)[next_row_] = batch.tokens[from];
@@ -55,15 +78,21 @@ void DeviceBatch::add_sequence(const Batch& batch, size_t index, int32_t* block)
     at(block, view_.kv_index)[next_row_] = sequence.kv_begin + i;
     at(block, view_.page_begin)[next_row_] = sequence.page_begin;
     device_rows_[from] = next_row_;
+    if (!entries_) continue;
+    at(block, view_.sequence_of)[next_row_] = number;
+    const std::array<int32_t, 3> before = position_before(batch, sequence, i);
+    for (size_t axis = 0; axis < 3; ++axis)
+      at(block, view_.entry_positions)[axis * static_cast<size_t>(view_.rows) +
+                                       static_cast<size_t>(next_row_)] = before[axis];
   }
 }
 
-void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) {
-  const bool padded = rows > 0;
-  view_ = padded ? layout(rows, rows)
-                 : layout(batch.rows(), static_cast<int32_t>(batch.sequences.size()));
+void DeviceBatch::upload(const Batch& batch, const Extent& extent, cudaStream_t stream) {
+  view_ = layout(extent);
   CHECK(view_.rows <= rows_max_ && batch.rows() <= view_.rows, "batch of ", batch.rows(),
         " rows, reserved ", rows_max_);
+  CHECK(std::ssize(batch.sequences) <= view_.sequences, "batch of ", batch.sequences.size(),
+        " sequences on ", view_.sequences);
   const int64_t fixed = view_.pages - device_.as<int32_t>();
   const int64_t ints = fixed + static_cast<int64_t>(batch.pages.size());
   CHECK(ints * 4 <= device_.bytes(), "page tables of ", batch.pages.size(), " entries");
@@ -71,6 +100,7 @@ void DeviceBatch::upload(const Batch& batch, int32_t rows, cudaStream_t stream) 
   std::fill_n(block, fixed, 0);
   std::fill_n(at(block, view_.kv_index), view_.rows, -1);
   std::fill_n(at(block, view_.snapshot_slot), view_.rows, -1);
+  if (entries_) std::fill_n(at(block, view_.sequence_of), view_.rows, -1);
   device_rows_.resize(batch.tokens.size());
   next_row_ = next_sequence_ = 0;
   for (const Arithmetic arithmetic : {Arithmetic::generation, Arithmetic::prompt}) {

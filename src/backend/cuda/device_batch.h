@@ -1,6 +1,6 @@
 // DeviceBatch: a Batch as one block of integers on the device, uploaded in one copy. Sequences of
-// generation arithmetic come first; the addresses depend on the number of rows alone, so that a
-// recorded graph of so many rows reads the right ones.
+// generation arithmetic come first; the addresses depend on the extent alone, so that a recorded
+// graph of that extent reads the right ones.
 #pragma once
 
 #include <vector>
@@ -12,16 +12,20 @@
 
 namespace nibble::cuda {
 
+/// Returns the extent of a batch itself, without padding.
+Extent extent_of(const Batch& batch);
+
 class DeviceBatch {
  public:
   /// `device` is Workspace::batch.
-  Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device);
+  /// `entries`: a layer drafts, whose entries have positions of their own.
+  Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device, bool entries = false);
 
-  /// Lays out a batch on `rows` rows and as many sequences; those the batch lacks are padding.
-  /// rows 0: as many as it has. Then copies it to the device.
-  void upload(const Batch& batch, int32_t rows, cudaStream_t stream);
-  /// Returns the addresses of a batch of so many rows and sequences, without uploading one.
-  BatchView layout(int32_t rows, int32_t sequences) const;
+  /// Lays out a batch on the rows and sequences of `extent`; those the batch lacks are padding.
+  /// Then copies it to the device.
+  void upload(const Batch& batch, const Extent& extent, cudaStream_t stream);
+  /// Returns the addresses of a batch of that extent, without uploading one.
+  BatchView layout(const Extent& extent) const;
 
   const BatchView& view() const { return view_; }
   int32_t generation_rows() const { return generation_rows_; }
@@ -42,6 +46,7 @@ class DeviceBatch {
   }
 
   int32_t rows_max_ = 0;
+  bool entries_ = false;
   DeviceSlice device_;
   PinnedBuffer host_;
   BatchView view_;

@@ -14,7 +14,7 @@ int64_t places_of(const ExpertArgs& args) {
   return args.shared_begin + (args.shared_low.present() ? args.rows : 0);
 }
 
-/// Computes gate and up of at most kRowBlock rows as two plain products.
+/// Computes gate and up of at most kMoeRowBlock rows as two plain products.
 void gate_up_row_block(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
   const Workspace& work = context.work;
   const int32_t columns = static_cast<int32_t>(args.act_stride / kF32Parts);
@@ -114,10 +114,10 @@ void linear_f32(const LinearArgs& args, const Launcher& launcher) {
 }
 
 void experts_gate_up_f32(const Context& context, const ExpertArgs& args, const Launcher& launcher) {
-  CHECK(!args.routed_low.present() || args.rows <= kRowBlock, args.rows, " rows of experts");
+  CHECK(!args.routed_low.present() || args.rows <= kMoeRowBlock, args.rows, " rows of experts");
   ExpertArgs block = args;
-  for (int32_t begin = 0; begin < args.rows; begin += kRowBlock) {
-    block.rows = std::min(kRowBlock, args.rows - begin);
+  for (int32_t begin = 0; begin < args.rows; begin += kMoeRowBlock) {
+    block.rows = std::min(kMoeRowBlock, args.rows - begin);
     block.x = args.x + begin * args.x_stride;
     block.act = args.act + begin * args.act_stride;
     gate_up_row_block(context, block, launcher);

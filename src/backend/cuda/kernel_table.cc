@@ -36,7 +36,7 @@ LaunchLog planned_launches(const PlannedBackend& backend, int32_t rows, Arithmet
   const Workspace work =
       Workspace::cut(backend.config, needs, reinterpret_cast<std::byte*>(kNobodyReads));
   DevicePools pools;
-  pools.lay_out(backend.config, backend.kv, backend.state);
+  pools.lay_out(backend.config, backend.kv, backend.state, 0);
   const RopeView rope;
   PromptPlan lists;
   lists.lay_out(work);

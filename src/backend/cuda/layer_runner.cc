@@ -233,7 +233,7 @@ Result<void> CudaLayerRunner::open_layer(int layer) {
 // ---- passes ----
 
 Context CudaLayerRunner::context_of(const SamplePass& pass) {
-  batch_.upload(pass.batch, 0, launcher_.stream);
+  batch_.upload(pass.batch, extent_of(pass.batch), launcher_.stream);
   plan_.upload(
       pass.batch, 0, [&](int32_t row) { return batch_.device_row(row); }, launcher_.stream);
   Context context{.config = kinds_,

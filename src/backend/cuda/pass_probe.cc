@@ -23,7 +23,7 @@ double replay_us(cudaGraphExec_t graph, int repeats, cudaStream_t stream) {
 
 int64_t experts_met(const Workspace& work, const MoeConfig& config, int32_t rows,
                     cudaStream_t stream) {
-  const int64_t row_block = std::min(rows, kRowBlock);
+  const int64_t row_block = std::min(rows, kMoeRowBlock);
   const auto* sum =
       work.choices.as<int32_t>() + 3 * row_block * config.top_k + 2 * config.experts + 2;
   int32_t met = 0;

@@ -312,4 +312,41 @@ void prompt_dense_mlp_block(const Context& context, int layer) {
               {.rows = context.prompts.rows, .y = y});
 }
 
+void prompt_entries(const Context& context) {
+  const Workspace& work = context.work;
+  const AttentionConfig& config = context.config.attention;
+  const LayerWeights& layer = context.layer(context.draft_layer());
+  const AttentionWeights& w = layer.attention;
+  const int64_t hidden = context.config.hidden;
+  const Input joined{rows_of<uint16_t>(context, work.entry.joined, work.entry.joined_stride),
+                     work.entry.joined_stride};
+  float* entries = rows_of<float>(context, work.first, hidden);
+  run(context,
+      gemm_of(context, joined, context.weights.draft.joined, {entries, hidden, GemmOutput::f32}),
+      Step::project);
+  uint16_t* x = rows_of<uint16_t>(context, work.entry.x, work.x_stride);
+  add_norm({.rows = context.prompts.rows,
+            .hidden = context.config.hidden,
+            .h = entries,
+            .norm = layer.input_norm,
+            .x = x,
+            .x_stride = work.x_stride,
+            .eps = context.config.rms_eps,
+            .packed_from = 0},
+           context.launcher.of(Step::finish));
+  auto* k = reinterpret_cast<uint16_t*>(rows_of<float>(context, work.first, w.k.rows + w.v.rows));
+  uint16_t* v = k + int64_t{context.prompts.rows} * w.k.rows;
+  run(context, gemm_of(context, {x, work.x_stride}, w.k, {k, w.k.rows}), Step::project);
+  run(context, gemm_of(context, {x, work.x_stride}, w.v, {v, w.v.rows}), Step::project);
+  AttentionArgs store{.batch = context.prompts,
+                      .kv_heads = config.kv_heads,
+                      .head_dim = config.head_dim,
+                      .k_norm = w.k_norm,
+                      .eps = context.config.rms_eps,
+                      .rope = context.rope,
+                      .kv = context.pools.kv(context.kv_layer(context.draft_layer()))};
+  store.batch.positions = store.batch.entry_positions;
+  attention_prepare({.base = store, .k = k, .v = v}, context.launcher.of(Step::attend));
+}
+
 }  // namespace nibble::cuda

@@ -7,6 +7,7 @@
 #include "backend/cuda/batch_view.h"
 #include "backend/cuda/ops/attention/attention.h"
 #include "backend/cuda/ops/attention/flash_prefill.h"
+#include "backend/cuda/ops/draft/draft.h"
 #include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/ops/linear/linear.h"
 #include "backend/cuda/ops/route/prompt_route.h"
@@ -76,6 +77,7 @@ class Cutter {
     if (needs_.activations == Activations::declared) cut_rounded();
     cut_batch();
     cut_choice();
+    if (config_.draft_layers > 0) cut_draft();
     if (needs_.prompts) cut_prompt_lists();
     cut_shared();
     work_.flag = carver_.take(kInt);
@@ -85,6 +87,7 @@ class Cutter {
 
  private:
   int64_t row_block() const { return std::min<int64_t>(rows_, kRowBlock); }
+  int64_t moe_rows() const { return std::min<int64_t>(rows_, kMoeRowBlock); }
 
   void cut_mixers() {
     const MixerWidths widths = mixer_widths(config_);
@@ -93,9 +96,38 @@ class Cutter {
     work_.first = carver_.take(rows_ * widths.first * kF32);
     work_.third = carver_.take(rows_ * widths.third * kF32);
     work_.gates = carver_.take(rows_ * work_.gate_stride * kF32);
-    work_.mixed = carver_.take(rows_ * work_.mixed_stride * kBf16);
+    cut_mixed();
     work_.y = work_.first;
     work_.hidden = work_.third;
+  }
+
+  /// The inputs of entries lie where those of output projections do, unless padding, which stays
+  /// zero, is elsewhere in one of them.
+  void cut_mixed() {
+    const int64_t mixed = mixer_widths(config_).mixed;
+    if (config_.draft_layers == 0) {
+      work_.mixed = carver_.take(rows_ * work_.mixed_stride * kBf16);
+      return;
+    }
+    EntryMemory& entry = work_.entry;
+    entry.joined_stride = padded_columns(int64_t{2} * config_.hidden);
+    if (config_.hidden % kColumnPad == 0 && mixed % kColumnPad == 0) {
+      const int64_t widest = std::max(work_.mixed_stride, entry.joined_stride);
+      work_.mixed = entry.joined = entry.x = carver_.take(rows_ * widest * kBf16);
+      return;
+    }
+    work_.mixed = carver_.take(rows_ * work_.mixed_stride * kBf16);
+    entry.joined = carver_.take(rows_ * entry.joined_stride * kBf16);
+    entry.x = carver_.take(rows_ * work_.x_stride * kBf16);
+  }
+
+  void cut_draft() {
+    DraftMemory& draft = work_.draft;
+    draft.asked = carver_.take(2 * row_block() * kInt);
+    draft.done = carver_.take(row_block() * kInt);
+    draft.out = carver_.take(row_block() * kDraftsMost * kInt);
+    draft.best = carver_.take(row_block() * int64_t{sizeof(uint64_t)});
+    draft.before = carver_.take(row_block() * config_.hidden * kF32);
   }
 
   void cut_mlp() {
@@ -105,15 +137,15 @@ class Cutter {
       return;
     }
     const MoeConfig& m = *config_.moe;
-    const int64_t places = row_block() * (m.top_k + 1);
+    const int64_t places = moe_rows() * (m.top_k + 1);
     work_.act = carver_.take(places * work_.act_stride * kBf16);
     work_.expert_y = carver_.take(places * config_.hidden * kF32);
-    work_.router = carver_.take(row_block() * (m.experts + 1) * kF32);
-    work_.choices = carver_.take(choice_ints(row_block(), m.top_k, m.experts) * kInt);
+    work_.router = carver_.take(moe_rows() * (m.experts + 1) * kF32);
+    work_.choices = carver_.take(choice_ints(moe_rows(), m.top_k, m.experts) * kInt);
   }
 
   void cut_f32() {
-    const int64_t places = config_.moe ? row_block() * (config_.moe->top_k + 1) : row_block();
+    const int64_t places = config_.moe ? moe_rows() * (config_.moe->top_k + 1) : moe_rows();
     const int64_t columns = work_.act_stride / work_.parts;
     if (config_.moe) work_.spread = carver_.take(places * work_.x_stride * kBf16);
     work_.gate_up = carver_.take(2 * places * columns * kF32);
@@ -127,8 +159,9 @@ class Cutter {
   }
 
   void cut_batch() {
-    const int64_t ints =
-        (kBatchRowInts + kBatchSequenceInts) * rows_ + page_entries_most(config_, needs_.sizes);
+    const int64_t entries = config_.draft_layers > 0 ? kBatchEntryInts : 0;
+    const int64_t ints = (kBatchRowInts + entries + kBatchSequenceInts) * rows_ +
+                         page_entries_most(config_, needs_.sizes);
     work_.batch = carver_.take(ints * kInt);
   }
 
@@ -175,6 +208,9 @@ class Cutter {
                                      attend_partial_bytes(a.head_dim));
     DeviceCarver delta_net(begin);
     work_.convolved = delta_net.take(rows_ * mixer_widths(config_).convolved * kF32);
+    work_.replayed =
+        delta_net.take(sequences_most(config_, needs_.sizes) * needs_.sizes.replay_rows *
+                       config_.delta_net.saved_numbers() * kF32);
     DeviceCarver head(begin);
     work_.logits = head.take(row_block() * config_.vocab_rows * kF32);
     work_.hidden_rows = head.take(row_block() * config_.hidden * kF32);
@@ -233,6 +269,16 @@ int64_t table_bytes(const ModelConfig& config) {
   return config.count(LayerKind::attention) > 0 ? config.attention.rope.rotary_dims / 2 * kPair : 0;
 }
 
+int64_t saved_row_bytes(const ModelConfig& config) {
+  constexpr int64_t kAlignment = 256;
+  const auto aligned = [](int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  const int64_t layers = config.count(LayerKind::delta_net);
+  return aligned(layers * config.delta_net.saved_numbers() * kF32) +
+         aligned(config.draft_row() * kF32);
+}
+
 bool prompts_supported(const ModelConfig& config) {
   if (config.hidden % 8 != 0) return false;
   const AttentionConfig& a = config.attention;
@@ -258,7 +304,7 @@ ChoiceSizes choice_sizes(const ModelConfig& config, const PoolSizes& sizes) {
   constexpr int64_t kStep = 8;  // entries of 16 bytes
   if (config.vocab_rows > kChoiceVocabMax) return {};
   const int64_t sequences = sequences_most(config, sizes);
-  return {.rows = std::min(sequences, kRowsMost),
+  return {.rows = std::min(sequences * std::max(sizes.replay_rows, 1), kRowsMost),
           .tables = std::min(sequences, kRowsMost),
           .counts_stride = (config.vocab_rows + kStep - 1) / kStep * kStep};
 }

@@ -10,7 +10,8 @@
 
 namespace nibble::cuda {
 
-inline constexpr int32_t kRowBlock = 64;  // rows of one expert or head launch
+inline constexpr int32_t kRowBlock = 64;      // rows of one launch of the head
+inline constexpr int32_t kMoeRowBlock = 256;  // of the experts, which each launch reads once
 
 /// Integers of Workspace::choices: per choice an expert, a weight and an assignment, two lists of
 /// experts, three counts, a row's announced experts, and 16-byte items at the end.
@@ -32,6 +33,8 @@ bool prompts_supported(const ModelConfig& config);
 int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes);
 /// Returns the bytes of the rotary tables, which lie beside weights and workspace.
 int64_t table_bytes(const ModelConfig& config);
+/// Returns the bytes that the saved inputs of one drafted row add to a state slot.
+int64_t saved_row_bytes(const ModelConfig& config);
 /// Returns the needs of a server.
 WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,
                                Activations activations);
@@ -77,6 +80,23 @@ struct ChoiceMemory {
   DeviceSlice counted;     // CountedToken
 };
 
+/// Memory of the entries of a layer that drafts, for all rows of a pass. Each lies where the one
+/// before it is read no more.
+struct EntryMemory {
+  int64_t joined_stride = 0;
+  DeviceSlice joined;  // BF16 [rows][joined_stride]
+  DeviceSlice x;       // BF16 [rows][x_stride], the normed input of keys and values
+};
+
+/// Memory of a round of drafts, for kRowBlock sequences (ops/draft/draft.h).
+struct DraftMemory {
+  DeviceSlice asked;   // I32 [2][row block]: drafts wanted, position of the newest token
+  DeviceSlice done;    // I32
+  DeviceSlice out;     // I32 [row block][kDraftsMost]
+  DeviceSlice best;    // U64
+  DeviceSlice before;  // F32 [row block][hidden]
+};
+
 /// Row strides of BF16 inputs of linears are padded_columns(), times `parts`; the padding stays
 /// zero. What is needed at different times lies in the same memory.
 struct Workspace {
@@ -102,9 +122,9 @@ struct Workspace {
   DeviceSlice y;       // F32 [rows][hidden], the output of a prompt's mixer or dense MLP: `first`
   DeviceSlice hidden;  // F32 [rows][hidden], after the final norm: `third`
 
-  DeviceSlice router;    // F32 [row block][experts | shared gate]
-  DeviceSlice act;       // BF16 [row block * (top_k + 1)], dense: [rows]
-  DeviceSlice expert_y;  // F32 [row block * (top_k + 1)][hidden]
+  DeviceSlice router;    // F32 [MoE row block][experts | shared gate]
+  DeviceSlice act;       // BF16 [MoE row block * (top_k + 1)], dense: [rows]
+  DeviceSlice expert_y;  // F32 [MoE row block * (top_k + 1)][hidden]
   DeviceSlice choices;   // I32, as `struct Routing` (ops/route/route.h)
   DeviceSlice flag;      // I32 [1]
   DeviceSlice rounded;   // BF16, inputs as the checkpoint declares them (declared.h), or nothing
@@ -117,10 +137,13 @@ struct Workspace {
   DeviceSlice batch;    // I32, a DeviceBatch
   ChoiceMemory choice;  // nothing for a vocabulary beyond kChoiceVocabMax
   PromptMemory prompt;  // nothing without prompt kernels
+  EntryMemory entry;    // nothing without a layer that drafts
+  DraftMemory draft;    // likewise
 
   DeviceSlice shared;       // of one block of the model after another; from here on slices of it:
   DeviceSlice partial;      // partial results of attention
   DeviceSlice convolved;    // F32 [rows], qkv of a delta net
+  DeviceSlice replayed;     // F32 [sequences][replay rows][convolved qkv | a | b]
   DeviceSlice logits;       // F32 [row block][vocab]
   DeviceSlice hidden_rows;  // F32 [row block][hidden]
 };

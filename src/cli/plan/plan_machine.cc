@@ -34,15 +34,20 @@ int64_t page_bytes(const ModelConfig& config, const KvPlan& kv, const BackendOpt
   return int64_t{config.kv_layers()} * 2 * a.kv_heads * kPageTokens * line;
 }
 
-/// A slot on a card: states, then the inputs of the convolution, in whole 256 bytes.
+/// A slot on a card: states, then the inputs of the convolution; and with a layer that drafts a
+/// hidden row; each in whole 256 bytes.
 int64_t card_slot_bytes(const ModelConfig& config, StateCache state) {
   constexpr int64_t kAlignment = 256;
-  const int64_t bytes = state_slot_bytes(config, state == StateCache::bf16 ? 2 : 4);
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const auto aligned = [](int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  return aligned(state_slot_bytes(config, state == StateCache::bf16 ? 2 : 4)) +
+         aligned(config.draft_row() * int64_t{sizeof(float)});
 }
 
 ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const KvPlan& kv,
                        const BackendOptions& options) {
+  const ModelConfig& config = model.config_served;
   const int64_t context = card_context_bytes(card.capability);
   const int64_t weights = total_bytes(model.on_card);
   DeviceMemory memory{.card = card.memory_bytes};
@@ -50,27 +55,28 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
   memory.driver = context;
   memory.context = context;
   return {
-      .config = model.config,
+      .config = config,
       .weight_bytes = weights,
-      .table_bytes = cuda::table_bytes(model.config),
+      .table_bytes = cuda::table_bytes(config),
       .page_bytes =
-          page_bytes(model.config, kv, options,
+          page_bytes(config, kv, options,
                      options.activations == Activations::f32 ? KvFormat::f32 : KvFormat::bf16),
-      .slot_bytes = card_slot_bytes(model.config, options.state),
+      .slot_bytes = card_slot_bytes(config, options.state),
+      .replay_row_bytes = cuda::saved_row_bytes(config),
       .card = memory,
       .workspace_bytes =
-          [&model, mode = options.activations](const PoolSizes& sizes) {
-            const auto needs = cuda::workspace_needs(model.config, sizes, mode);
-            return cuda::Workspace::cut(model.config, needs, nullptr).bytes;
+          [&config, mode = options.activations](const PoolSizes& sizes) {
+            const auto needs = cuda::workspace_needs(config, sizes, mode);
+            return cuda::Workspace::cut(config, needs, nullptr).bytes;
           },
       .recorded_bytes =
-          [&model](const PoolSizes& sizes) { return cuda::recorded_bytes(model.config, sizes); },
+          [&config](const PoolSizes& sizes) { return cuda::recorded_bytes(config, sizes); },
       .driver_growth = [] { return int64_t{0}; }};
 }
 
 ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOptions& options) {
   constexpr auto kFloat = int64_t{sizeof(float)};
-  const ModelConfig& config = model.config_on_cpu;
+  const ModelConfig& config = model.config_served;
   const bool turns = config.kv_layers() > 0;
   const int64_t tables = turns ? cpu::table_bytes(make_rope_table(config.attention.rope)) : 0;
   return {.config = config,

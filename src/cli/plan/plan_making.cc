@@ -38,7 +38,7 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
   report.others = model.others;
   report.written_bytes = model.written_bytes;
   report.weights = place.kind == Place::Kind::host ? model.on_cpu : model.on_card;
-  if (place.kind == Place::Kind::host && model.config_on_cpu.draft_layers > 0)
+  if (model.config_served.draft_layers > 0)
     report.others.mtp_bytes = 0;  // it is loaded, and counted there
   report.kv = kv_choice(arguments, place);
   return report;

@@ -95,16 +95,23 @@ int64_t text_bytes_of(const QuantPlan& plan) {
   return bytes;
 }
 
-/// Tallies what a CPU holds: the MTP layer too, if it is asked for and there.
-void tally_cpu(const ModelRequest& request, const std::optional<MtpSources>& mtp,
-               const Checkpoint* checkpoint, PlanModel& model) {
-  model.config_on_cpu = model.config;
+/// Tallies what a CPU and a card hold: the MTP layer too, if it is asked for and there.
+void tally_served(const ModelRequest& request, const std::optional<MtpSources>& mtp,
+                  const Checkpoint* checkpoint, PlanModel& model) {
+  model.config_served = model.config;
   SyntheticWeights all = model.weights;
   if (request.draft_layer == DraftLayer::wanted && mtp) {
-    model.config_on_cpu.draft_layers = 1;
+    model.config_served.draft_layers = 1;
     all.mtp = mtp;
   }
   model.on_cpu = tally_in_file(all, sizes_on_cpu(all, checkpoint));
+  CardLayout layout{.activations = request.options.activations, .is_wider = {}};
+  if (checkpoint != nullptr)
+    layout.is_wider = [checkpoint](const LinearSource& source) {
+      const TensorEntry* entry = checkpoint->find(source.values);
+      return entry != nullptr && entry->dtype != DType::bf16;
+    };
+  model.on_card = tally_on_card(all, layout);
 }
 
 /// The MTP layer of a checkpoint; nothing where a server would do without it too.
@@ -128,14 +135,8 @@ Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, c
     text_bytes = text_bytes_of(plan);
     apply_recipe(*recipe, model.weights);
   }
-  model.on_card =
-      tally_on_card(model.weights, {.activations = request.options.activations,
-                                    .is_wider = [&checkpoint](const LinearSource& source) {
-                                      const TensorEntry* entry = checkpoint.find(source.values);
-                                      return entry != nullptr && entry->dtype != DType::bf16;
-                                    }});
   model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
-  tally_cpu(request, mtp_of(checkpoint, model.config), &checkpoint, model);
+  tally_served(request, mtp_of(checkpoint, model.config), &checkpoint, model);
   model.unread_bytes = text_bytes - total_bytes(model.in_file);
   model.others = others_of(checkpoint);
   return model;
@@ -160,12 +161,10 @@ Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* 
   }
   model.weights = synthetic_weights(model.config, formats);
   if (recipe != nullptr) apply_recipe(*recipe, model.weights);
-  model.on_card =
-      tally_on_card(model.weights, {.activations = request.options.activations, .is_wider = {}});
   model.in_file = tally_in_file(model.weights, usual_file_bytes());
   ModelConfig drafting = model.config;
   drafting.draft_layers = drafting.mtp_layers == 1 ? 1 : 0;
-  tally_cpu(request, synthetic_weights(drafting, formats).mtp, nullptr, model);
+  tally_served(request, synthetic_weights(drafting, formats).mtp, nullptr, model);
   model.others = TRY(other_weights(json, model.config));
   return model;
 }

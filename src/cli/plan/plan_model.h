@@ -25,8 +25,8 @@ struct PlanModel {
   std::string name;
   std::string made_of;  // for people: what the sizes come from
   ModelConfig config;
-  /// The same, with the MTP layer if --speculative-config loads it: what a CPU serves.
-  ModelConfig config_on_cpu;
+  /// The same, with the MTP layer if --speculative-config loads it: what is served.
+  ModelConfig config_served;
   SyntheticWeights weights;  // names, shapes and formats, those of the recipe if there is one
   std::vector<WeightRow> on_card;
   std::vector<WeightRow> on_cpu;

@@ -184,7 +184,7 @@ Outcome EngineBits::run(const Case& what) {
                           .model_drafts = what.model_drafts,
                           .integrity = IntegrityChecks::every_step};
   // Costs stay those assumed, with which drafts pay, however loaded the machine is.
-  if (what.model_drafts > 0) settings.clock_ms = [] { return 1.0; };
+  if (what.model_drafts > 0 || what.drafter) settings.clock_ms = [] { return 1.0; };
   CHECK(model.backend->reserve(settings.pools).ok());
   const int32_t vocab = model.config.vocab_rows;
   EngineCore core(*model.backend, model.config, Sampler(vocab, Sampler::all_sampleable(vocab)),
@@ -377,7 +377,6 @@ class NearlyRight final : public Drafter {
 };
 
 TEST_P(EngineBits, WithDraftsRightAndWrong) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   const auto drafter = std::make_shared<NearlyRight>(alone());
   const Outcome drafted = run({.count = 9, .arrive = 1, .drafter = drafter});
   expect_alone(drafted.answers, 9);
@@ -392,6 +391,28 @@ TEST_P(EngineBits, WithDraftsRightAndWrong) {
                       .drafter = drafter})
                      .answers,
                  3);
+}
+
+/// Rounds of many sequences, some with drafts and some without, over the end of a page.
+TEST_P(EngineBits, WithDraftsInBatchesOfAnySize) {
+  const Answers& expected = alone(3, make_long_answers);
+  const auto long_drafter = std::make_shared<NearlyRight>(expected);
+  const Outcome drafted = run({.count = 3, .drafter = long_drafter, .requests = make_long_answers});
+  expect_same(drafted.answers, 3, expected);
+  EXPECT_GT(drafted.engine.drafts_right, 200);
+  const auto drafter = std::make_shared<NearlyRight>(alone());
+  std::vector<int> counts = {7, 64};
+  if (on_card()) counts = {1, 2, 3, 5, 8, 13, 16, 31, 33, 48, 64};
+  for (const int count : counts) {
+    SCOPED_TRACE(count);
+    expect_alone(
+        run({.count = count, .sequences_max = count, .pages = 480, .drafter = drafter}).answers,
+        count);
+  }
+  const auto in_bf16 = [&](std::shared_ptr<Drafter> proposer) {
+    return run({.count = 9, .drafter = std::move(proposer), .state = StateCache::bf16}).answers;
+  };
+  expect_same(in_bf16(drafter), 9, in_bf16(nullptr));
 }
 
 /// Half of the requests penalise, so that drafts are refused that the layer was sure of.
@@ -410,7 +431,6 @@ std::vector<SequenceRequest> make_penalised(int count, int32_t vocab_rows) {
 
 /// Drafts of the MTP layer change nothing, for each number of them.
 TEST_P(EngineBits, WithDraftsOfTheModel) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   for (int32_t drafts = 1; drafts <= 5; ++drafts) {
     SCOPED_TRACE(drafts);
     expect_alone(run({.count = 9, .arrive = 1, .model_drafts = drafts}).answers, 9);
@@ -422,7 +442,6 @@ TEST_P(EngineBits, WithDraftsOfTheModel) {
 }
 
 TEST_P(EngineBits, WithDraftsOfTheModelFromWhateverTheCacheHolds) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   const Outcome warm = run({.rounds = 2, .model_drafts = 3});
   expect_alone(warm.answers, 6);
   EXPECT_GE(warm.cache.hits, 5);
@@ -442,7 +461,6 @@ TEST_P(EngineBits, WithDraftsOfTheModelFromWhateverTheCacheHolds) {
 }
 
 TEST_P(EngineBits, WithDraftsOfTheModelPreemptedAtEveryStep) {
-  if (on_card()) GTEST_SKIP() << "drafts are refused on a card";
   for (int step = 1; step < kTokens + 3; ++step)
     for (const int host_pages : {64, 0}) {  // swapped, and computed again
       SCOPED_TRACE(step);

@@ -195,6 +195,7 @@ EngineSettings EngineSetup::settings() const {
           .step_ms = step_ms,
           .drafter = drafter,
           .model_drafts = model_drafts,
+          .synthetic_acceptance = synthetic_acceptance,
           .long_prompt_tokens = long_prompt_tokens,
           .sampling_threads = sampling_threads};
 }
@@ -267,6 +268,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   const auto speculation = TRY(read_speculation(arguments));
   const bool by_model = speculation && speculation->method == DraftMethod::mtp;
   if (speculation && !by_model) setup.drafter = std::make_shared<NgramDrafter>(speculation->lookup);
+  if (speculation) setup.synthetic_acceptance = speculation->synthetic_acceptance;
   ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
   if (by_model) model.draft_layer = DraftLayer::wanted;

@@ -79,7 +79,8 @@ struct EngineSetup {
   int sampling_threads = 0;                          // as --threads
   std::chrono::duration<double> step_deadline{0.0};  // as Engine::Options
   std::shared_ptr<Drafter> drafter;
-  int32_t model_drafts = 0;  // as EngineSettings
+  int32_t model_drafts = 0;                  // as EngineSettings
+  std::vector<double> synthetic_acceptance;  // likewise
   EngineSettings settings() const;
 };
 

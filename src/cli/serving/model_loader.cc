@@ -151,16 +151,17 @@ void count_weights(int64_t stored, LoadedModel& model) {
 }
 
 /// True if the MTP layer is to be loaded; a line for people where it is wanted in vain. Errors:
-/// unsupported, for a card.
+/// unsupported, for activations on a card that are there for measuring.
 Result<bool> loads_draft_layer(const ModelRequest& request, const std::string& backend,
                                const ModelConfig& config, std::string& notice) {
   if (request.draft_layer == DraftLayer::unused) return false;
-  if (backend == "cuda")
+  const Activations mode = request.options.activations;
+  if (backend == "cuda" && (mode == Activations::f32 || mode == Activations::declared))
     return make_error(ErrorCode::unsupported,
-                      {.what = "--speculative-config with the method mtp",
-                       .expected = "--backend cpu or reference",
-                       .found = "the cuda backend, which does not draft yet",
-                       .advice = "leave the flag out"});
+                      {.what = "--speculative-config with the method mtp on a card",
+                       .expected = "--activations bf16",
+                       .found = activations_name(mode),
+                       .advice = "leave one of the flags out"});
   if (config.mtp_layers == 0)
     notice += "the checkpoint has no MTP layer: answers are made without drafts\n";
   return config.mtp_layers > 0;

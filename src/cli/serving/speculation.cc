@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/json.h"
+#include "cli/serving/model_loader.h"
 
 namespace nibble {
 
@@ -14,6 +15,7 @@ constexpr std::string_view kFlag = "--speculative-config";
 
 constexpr std::array<std::string_view, 3> kMtpNames = {"mtp", "qwen3_5_mtp", "qwen3_next_mtp"};
 constexpr int32_t kMtpTokens = 3;
+constexpr std::string_view kAcceptance = "synthetic_acceptance";
 
 struct Number {
   std::string_view key;
@@ -48,6 +50,28 @@ Result<void> read_number(const Number& number, const Json& value, Speculation& s
   return {};
 }
 
+/// Shares of rounds whose first 1, 2, ... drafts are right: they never rise.
+Result<void> read_acceptance(const Json& value, Speculation& speculation) {
+  constexpr size_t kPlacesMost = 16;
+  std::vector<double> shares;
+  bool good = value.is_array() && !value.as_array().empty() &&
+              value.as_array().size() <= kPlacesMost;
+  for (size_t i = 0; good && i < value.as_array().size(); ++i) {
+    const Json& share = value.as_array()[i];
+    const double above = shares.empty() ? 1.0 : shares.back();
+    good = share.is_number() && share.as_double() >= 0.0 && share.as_double() <= above;
+    if (good) shares.push_back(share.as_double());
+  }
+  if (!good)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat(kFlag, ": ", kAcceptance),
+                       .expected = "a list of at most 16 numbers from 1 down to 0, none above the "
+                                   "one before it",
+                       .found = value.dump()});
+  speculation.synthetic_acceptance = std::move(shares);
+  return {};
+}
+
 Result<DraftMethod> read_method(const Json& value) {
   const std::string method = value.is_string() ? value.as_string() : "";
   if (method == "ngram") return DraftMethod::ngram;
@@ -67,8 +91,9 @@ Error unknown_key(DraftMethod method, std::string_view key) {
       ErrorCode::invalid_argument,
       {.what = concat(kFlag, ": a key"),
        .expected = method == DraftMethod::mtp
-                       ? "method or num_speculative_tokens"
-                       : "method, num_speculative_tokens, prompt_lookup_max or prompt_lookup_min",
+                       ? "method, num_speculative_tokens or synthetic_acceptance"
+                       : "method, num_speculative_tokens, prompt_lookup_max, prompt_lookup_min or "
+                         "synthetic_acceptance",
        .found = key});
 }
 
@@ -88,6 +113,10 @@ Result<Speculation> read_speculation(std::string_view json) {
     const bool other_kernels =
         mtp && std::ranges::find(kOfOtherKernels, member.key) != kOfOtherKernels.end();
     if (member.key == "method" || (other_kernels && member.value.is_string())) continue;
+    if (member.key == kAcceptance) {
+      TRY(read_acceptance(member.value, speculation));
+      continue;
+    }
     const auto number =
         std::ranges::find_if(kNumbers, [&](const Number& n) { return n.key == member.key; });
     if (number == kNumbers.end() || (mtp && number->mtp_most == 0))
@@ -107,6 +136,12 @@ Result<std::optional<Speculation>> read_speculation(const Arguments& arguments) 
   const auto json = arguments.text(kSpeculativeOption.name);
   if (!json) return std::optional<Speculation>();
   const Speculation speculation = TRY(read_speculation(*json));
+  if (!speculation.synthetic_acceptance.empty() && !wants_random_weights(arguments))
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat(kFlag, ": ", kAcceptance, ", which is not lossless"),
+                       .expected = "random weights",
+                       .found = "those of a checkpoint",
+                       .advice = "use it with --load-format dummy, or leave it out"});
   if (!arguments.enabled(kSpeculationOption.name)) return std::optional<Speculation>();
   return std::optional(speculation);
 }

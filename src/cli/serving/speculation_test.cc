@@ -30,6 +30,9 @@ TEST(SpeculativeConfig, TakesTheModelsOwnLayerByAnyOfItsNames) {
   const char* published = R"({"method":"mtp","num_speculative_tokens":2,"moe_backend":"triton"})";
   EXPECT_EQ(read_speculation(published).value().tokens, 2);
   EXPECT_EQ(read_speculation(R"({"method":"ngram"})").value().method, DraftMethod::ngram);
+  const char* forced = R"({"method":"mtp","synthetic_acceptance":[0.93, 0.81, 0]})";
+  EXPECT_EQ(read_speculation(forced).value().synthetic_acceptance,
+            (std::vector<double>{0.93, 0.81, 0.0}));
 }
 
 TEST(SpeculativeConfig, RefusesTheRestByName) {
@@ -41,7 +44,7 @@ TEST(SpeculativeConfig, RefusesTheRestByName) {
       {"[]", "a JSON object such as"},
       {"{}", "a JSON object such as"},
       {R"({"draft_sample_method":"greedy","method":"mtp"})",
-       "a key: expected method or num_speculative_tokens, found draft_sample_method"},
+       "a key: expected method, num_speculative_tokens or synthetic_acceptance, found draft_sample"},
       {R"({"moe_backend":3,"method":"mtp"})", "found moe_backend"},
       {R"({"moe_backend":"triton","method":"ngram"})", "found moe_backend"},
       {R"({"method":"mtp","prompt_lookup_max":4})", "found prompt_lookup_max"},
@@ -55,6 +58,10 @@ TEST(SpeculativeConfig, RefusesTheRestByName) {
       {R"({"method":"ngram","prompt_lookup_max":"4"})", "prompt_lookup_max: expected"},
       {R"({"method":"ngram","prompt_lookup_min":5})", "at most prompt_lookup_max, 4"},
       {R"({"method":"ngram","model":"x"})", "a key: expected method"},
+      {R"({"method":"mtp","synthetic_acceptance":[0.5,0.6]})", "none above the one before it"},
+      {R"({"method":"mtp","synthetic_acceptance":[1.1]})", "synthetic_acceptance: expected"},
+      {R"({"method":"mtp","synthetic_acceptance":[]})", "found []"},
+      {R"({"method":"mtp","synthetic_acceptance":0.9})", "found 0.9"},
   };
   for (const auto& bad : cases) {
     const auto read = read_speculation(bad.json);

@@ -283,7 +283,7 @@ inline constexpr VllmOption kVllmOptions[] = {
     {"revision", "the branch, tag or commit of ORG/NAME in the Hugging Face cache"},
     {"load-format",
      "auto, safetensors, dummy; fastsafetensors, runai_streamer, instanttensor mean safetensors"},
-    {"speculative-config", "method ngram, and on a CPU mtp"},
+    {"speculative-config", "the methods ngram and mtp"},
     {"default-chat-template-kwargs", "as in vLLM"},
     {"max-logprobs long-prefill-token-threshold", "as in vLLM"},
     {"disable-log-requests disable-uvicorn-access-log", "as --no-log-requests"},

@@ -60,6 +60,8 @@ struct DeltaNetConfig {
   int conv_kernel = 4;
   int qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
   int z_rows() const { return v_heads * v_dim; }
+  /// Numbers of one row that a replay needs: qkv before the convolution, and two gates of each head.
+  int saved_numbers() const { return qkv_rows() + 2 * v_heads; }
 };
 
 struct MoeConfig {

@@ -2,10 +2,13 @@
 #include "backend/cuda/runtime/device_pools.h"
 
 #include "backend/cuda/runtime/pool_copies.h"
+#include "backend/cuda/workspace.h"
 #include "model/batch.h"
 
 namespace nibble::cuda {
 namespace {
+
+constexpr int64_t kFloat = sizeof(float);
 
 /// Returns the bytes that the keys, or the values, of one head take in a page.
 int64_t head_bytes(const ModelConfig& config, KvFormat format) {
@@ -18,8 +21,7 @@ int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
 }  // namespace
 
 int64_t DevicePools::page_bytes(const ModelConfig& config, KvFormat format) {
-  return config.count(LayerKind::attention) * int64_t{2} * config.attention.kv_heads *
-         head_bytes(config, format);
+  return config.kv_layers() * int64_t{2} * config.attention.kv_heads * head_bytes(config, format);
 }
 
 int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format) {
@@ -28,24 +30,28 @@ int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format
   return (bytes + 3) / 4;
 }
 
-int64_t DevicePools::slot_bytes(const ModelConfig& config, StateFormat format) {
-  const int64_t layers = config.count(LayerKind::delta_net);
-  if (layers == 0) return 0;
-  return aligned(states_floats(config, format) + layers * conv_floats(config.delta_net)) *
-         int64_t{sizeof(float)};
+int64_t DevicePools::convolution_floats(const ModelConfig& config) {
+  return config.count(LayerKind::delta_net) * conv_floats(config.delta_net);
 }
 
-void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat state) {
+int64_t DevicePools::slot_bytes(const ModelConfig& config, StateFormat format) {
+  const int64_t states = states_floats(config, format) + convolution_floats(config);
+  return (aligned(states) + aligned(config.draft_row())) * kFloat;
+}
+
+void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat state,
+                          int32_t replay_rows) {
   config_ = &config;
   kv_format_ = kv;
   state_format_ = state;
   page_bytes_ = page_bytes(config, kv);
-  slot_bytes_ = slot_bytes(config, state);
+  replay_rows_ = replay_rows;
+  slot_bytes_ = slot_bytes(config, state) + replay_rows * saved_row_bytes(config);
 }
 
 Result<void> DevicePools::reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
                                   StateFormat state, const PoolSizes& sizes) {
-  lay_out(config, kv, state);
+  lay_out(config, kv, state, sizes.replay_rows);
   pages_ = TRY(DeviceBuffer::allocate(device, sizes.pages * page_bytes_, "KV pages"));
   slots_ = TRY(DeviceBuffer::allocate(device, sizes.state_slots * slot_bytes_, "recurrent states"));
   host_pages_ = TRY(PinnedBuffer::allocate(sizes.host_pages * page_bytes_, "KV pages"));
@@ -74,8 +80,20 @@ StateView DevicePools::state(int layer) const {
   return {.state = slots_.as<std::byte>() +
                    layer * state_numbers(d) * state_element_bytes(state_format_),
           .conv = base + states_floats(*config_, state_format_) + layer * conv_floats(d),
-          .slot_stride = slot_bytes_ / int64_t{sizeof(float)},
+          .saved = base + slot_bytes(*config_, state_format_) / kFloat + int64_t{layer} * d.saved_numbers(),
+          .slot_stride = slot_bytes_ / kFloat,
+          .saved_stride = saved_row_bytes(*config_) / kFloat,
           .format = state_format_};
+}
+
+HiddenView DevicePools::hidden() const {
+  const int64_t row = config_->draft_row();  // it ends what it belongs to
+  const int64_t saved_stride = saved_row_bytes(*config_) / kFloat;
+  float* end = slots_.as<float>() + slot_bytes(*config_, state_format_) / kFloat;
+  return {.last = end - row,
+          .saved = end + saved_stride - row,
+          .slot_stride = slot_bytes_ / kFloat,
+          .saved_stride = saved_stride};
 }
 
 void DevicePools::move_pages(CacheMove move, std::span<const IdPair> pages,

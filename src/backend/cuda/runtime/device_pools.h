@@ -12,10 +12,11 @@ namespace nibble::cuda {
 class DevicePools {
  public:
   static int64_t page_bytes(const ModelConfig& config, KvFormat format);
+  /// Returns the bytes of a slot without saved inputs.
   static int64_t slot_bytes(const ModelConfig& config, StateFormat format);
 
   /// The layout of pages and slots, without memory: addresses then only tell parts apart.
-  void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state);
+  void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state, int32_t replay_rows);
   Result<void> reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
                        StateFormat state, const PoolSizes& sizes);
 
@@ -23,13 +24,17 @@ class DevicePools {
   void sleep();
   Result<void> wake();
 
-  /// `layer` counts layers of its kind.
+  /// `layer` counts layers of its kind; after those of attention comes the one that drafts.
   KvView kv(int layer) const;
   StateView state(int layer) const;
+  HiddenView hidden() const;
   /// Returns the floats of a slot that precede the inputs of the convolution.
   static int64_t states_floats(const ModelConfig& config, StateFormat format);
+  /// Returns the floats of these inputs, which follow.
+  static int64_t convolution_floats(const ModelConfig& config);
 
-  int64_t slot_bytes() const { return slot_bytes_; }
+  int64_t slot_bytes() const { return slot_bytes_; }  // with saved inputs
+  int32_t replay_rows() const { return replay_rows_; }
   const DeviceBuffer& pages() const { return pages_; }
   const DeviceBuffer& slots() const { return slots_; }
   std::byte* page(int32_t id) const { return at(pages_, id, page_bytes_); }
@@ -53,6 +58,7 @@ class DevicePools {
   StateFormat state_format_ = StateFormat::f32;
   int64_t page_bytes_ = 0;
   int64_t slot_bytes_ = 0;
+  int32_t replay_rows_ = 0;
   DeviceBuffer pages_, slots_;
   PinnedBuffer host_pages_, host_slots_;
 };

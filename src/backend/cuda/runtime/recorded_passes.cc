@@ -7,11 +7,11 @@
 namespace nibble::cuda {
 
 void RecordedPasses::clear() {
-  for (const auto& [rows, graph] : graphs_) cudaGraphExecDestroy(graph);
+  for (const auto& [extent, graph] : graphs_) cudaGraphExecDestroy(graph);
   graphs_.clear();
 }
 
-Result<void> RecordedPasses::record(int32_t rows, cudaStream_t stream,
+Result<void> RecordedPasses::record(const Extent& extent, cudaStream_t stream,
                                     const std::function<void()>& walk) {
   CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   walk();
@@ -23,19 +23,22 @@ Result<void> RecordedPasses::record(int32_t rows, cudaStream_t stream,
   if (made != cudaSuccess) {
     cudaGetLastError();  // not sticky
     return make_error(ErrorCode::no_memory,
-                      {.what = concat("the recorded pass of ", rows, " rows"),
+                      {.what = concat("the recorded pass of ", extent.rows, " rows"),
                        .found = cudaGetErrorString(made),
                        .advice = "leave the card more room: lower --gpu-memory-utilization"});
   }
-  graphs_[rows] = executable;
+  graphs_[extent] = executable;
   CUDA_CHECK(cudaGraphUpload(executable, stream));
   CUDA_CHECK(cudaStreamSynchronize(stream));
   return {};
 }
 
-int32_t RecordedPasses::fitting(int32_t rows) const {
-  const auto found = graphs_.lower_bound(rows);
-  return found == graphs_.end() ? 0 : found->first;
+std::optional<Extent> RecordedPasses::fitting(const Extent& pass) const {
+  for (const auto& [extent, graph] : graphs_)
+    if (extent.rows >= pass.rows && extent.sequences >= pass.sequences &&
+        extent.replays == pass.replays && (pass.single_rows() || !extent.single_rows()))
+      return extent;
+  return std::nullopt;
 }
 
 }  // namespace nibble::cuda

@@ -1,4 +1,4 @@
-// RecordedPasses: passes of generated tokens as CUDA graphs, one for each of a few numbers of rows.
+// RecordedPasses: passes of generated tokens as CUDA graphs, one for each of a few extents.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 
+#include "backend/cuda/batch_view.h"
 #include "backend/cuda/runtime/launcher.h"
 #include "base/result.h"
 
@@ -26,15 +28,16 @@ class RecordedPasses {
   ~RecordedPasses() { clear(); }
   void clear();
 
-  /// Records what `walk` launches on the stream as the pass of `rows` rows. Errors: no_memory.
-  Result<void> record(int32_t rows, cudaStream_t stream, const std::function<void()>& walk);
-  /// The rows of the recording that a pass of `rows` rows, filled up with padding, runs on; 0 if
-  /// there is none.
-  int32_t fitting(int32_t rows) const;
-  cudaGraphExec_t at(int32_t rows) const { return graphs_.at(rows); }
+  /// Records what `walk` launches on the stream as the pass of that extent. Errors: no_memory.
+  Result<void> record(const Extent& extent, cudaStream_t stream,
+                      const std::function<void()>& walk);
+  /// The extent with the fewest rows of the recordings that a pass, filled up with padding, can run
+  /// on.
+  std::optional<Extent> fitting(const Extent& pass) const;
+  cudaGraphExec_t at(const Extent& extent) const { return graphs_.at(extent); }
 
  private:
-  std::map<int32_t, cudaGraphExec_t> graphs_;
+  std::map<Extent, cudaGraphExec_t> graphs_;
 };
 
 }  // namespace nibble::cuda

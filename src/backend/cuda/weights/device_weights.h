@@ -20,7 +20,8 @@
 //   [attention layer][keys, values][kv head][64 tokens][head_dim]
 // State slot, one contiguous block of `slot_stride` floats for all delta-net layers:
 //   [layer][v head][k_dim][v_dim] F32 or BF16, then, F32, [layer][taps - 1][qkv_rows] raw inputs,
-//   oldest first
+//   oldest first; with a layer that drafts the hidden row of the last token, F32 [hidden]; where
+//   drafts are replayed, F32 [replay row]{[layer][raw qkv | a | b], hidden row} of saved rows
 #pragma once
 
 #include <cstddef>
@@ -130,12 +131,24 @@ constexpr int64_t state_element_bytes(StateFormat format) {
 
 /// One delta-net layer's part of the slots: element (v head, k, v) of a state is number
 /// (v_head * k_dim + k) * v_dim + v of what begins slot * slot_stride floats after `state`; input j
-/// (0 = oldest) of channel c is at conv[slot * slot_stride + j * qkv_rows + c].
+/// (0 = oldest) of channel c is at conv[slot * slot_stride + j * qkv_rows + c]; number i of saved row
+/// r is at saved[slot * slot_stride + r * saved_stride + i].
 struct StateView {
   void* state = nullptr;
   float* conv = nullptr;
-  int64_t slot_stride = 0;  // floats
+  float* saved = nullptr;
+  int64_t slot_stride = 0;   // floats
+  int64_t saved_stride = 0;  // floats
   StateFormat format = StateFormat::f32;
+};
+
+/// The hidden rows of the slots, F32 [hidden], with a layer that drafts: that of a slot's last token
+/// at last[slot * slot_stride], that of saved row r at saved[slot * slot_stride + r * saved_stride].
+struct HiddenView {
+  float* last = nullptr;
+  float* saved = nullptr;
+  int64_t slot_stride = 0;   // floats
+  int64_t saved_stride = 0;  // floats
 };
 
 }  // namespace nibble::cuda

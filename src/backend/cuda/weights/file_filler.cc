@@ -349,6 +349,7 @@ Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig&
                 .head = weights.head(),
                 .final_norm = weights.final_norm(),
                 .layers = weights.layers(),
+                .mtp = weights.mtp(),
                 .activations = activations},
                config, filler);
 }

@@ -41,7 +41,8 @@ Result<WeightStore> WeightStore::random(const ModelConfig& config, const FormatO
                {.embedding = weights.embedding,
                 .head = weights.head,
                 .final_norm = weights.final_norm,
-                .layers = weights.layers},
+                .layers = weights.layers,
+                .mtp = weights.mtp},
                config, filler);
 }
 

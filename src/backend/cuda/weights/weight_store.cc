@@ -168,7 +168,13 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
   store.layers.assign(sources.layers.size(), LayerWeights());
   for (size_t i = 0; i < sources.layers.size(); ++i)
     TRY(build_layer(builder, sources.layers[i], config.layers[i], config, store.layers[i]));
-  return {};
+  if (!sources.mtp) return {};
+  const MtpSources& mtp = *sources.mtp;
+  TRY(builder.vector(mtp.embedding_norm, norm, store.draft.embedding_norm));
+  TRY(builder.vector(mtp.hidden_norm, norm, store.draft.hidden_norm));
+  TRY(builder.vector(mtp.norm, norm, store.draft.norm));
+  TRY(builder.linear(mtp.joined, store.draft.joined));
+  return build_layer(builder, mtp.layer, LayerKind::attention, config, store.layers.emplace_back());
 }
 
 }  // namespace

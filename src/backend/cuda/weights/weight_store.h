@@ -1,6 +1,7 @@
 // A WeightStore owns all weights of a model in device memory, in one block, bound to their roles.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "backend/cuda/runtime/device_memory.h"
@@ -68,6 +69,7 @@ struct WeightSources {
   const LinearSource& head;
   const VectorSource& final_norm;
   const std::vector<LayerSources>& layers;
+  const std::optional<MtpSources>& mtp;
   // declared: linears say how inputs are rounded; f32: values wider than BF16 are kept in parts.
   Activations activations = Activations::bf16;
 };
@@ -92,7 +94,15 @@ class WeightStore {
 
   DeviceLinear embedding, head;
   const float* final_norm = nullptr;
+  /// Those of the model, then that of a layer that drafts, if it is loaded.
   std::vector<LayerWeights> layers;
+  /// What that layer has beside them: its input is joined * [norm(embedding) | norm(hidden row)].
+  struct Draft {
+    const float* embedding_norm = nullptr;  // [hidden]
+    const float* hidden_norm = nullptr;
+    const float* norm = nullptr;  // before the head
+    DeviceLinear joined;          // [hidden][2 hidden]
+  } draft;
 
  private:
   DeviceBuffer memory_;

@@ -221,6 +221,7 @@ class AttendBlock {
       float s[2 * kGroups][2];
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) score(group, s);
+      if (a_.skips_first && first == 0 && q_ == 0) s[0][0] = -INFINITY;
       load_values(1);
       if (own < Step::kTokens) step_.replace_values(shared_.own[1], own, 1);
       const int left = walk.end - first;

@@ -13,7 +13,8 @@ constexpr int kPortableThreads = 256;
 
 /// True if the states suit recurrence_stream.cuh: bulk copies need 16-byte alignment.
 bool streams(const DeltaNetArgs& args, const Architecture& card) {
-  return card.overlaps() && args.kernels == DeltaNetKernels::automatic &&
+  const bool aligned = !args.batch.replays || args.saved_numbers() % 4 == 0;
+  return aligned && card.overlaps() && args.kernels == DeltaNetKernels::automatic &&
          args.k_dim == kStreamDim && args.v_dim == kStreamDim && args.state.slot_stride % 4 == 0;
 }
 bool splits(const DeltaNetArgs& args, const Architecture& card) {
@@ -24,7 +25,7 @@ bool convolves(const DeltaNetArgs& args, const Architecture& card) {
   const int units_max = kUnitsMax * kStreamBlocks * card.multiprocessors;
   return args.qkv != nullptr && !splits(args, card) &&
          args.k_heads * args.batch.sequences <= units_max && args.batch.extent().single_rows() &&
-         args.taps == kFusedTaps && args.v_heads / args.k_heads <= kFusedHeadsMax;
+         !args.batch.replays && args.taps == kFusedTaps && args.v_heads / args.k_heads <= kFusedHeadsMax;
 }
 
 constexpr std::string_view state_name(StateFormat state) {
@@ -35,7 +36,7 @@ constexpr std::string_view state_name(StateFormat state) {
 
 DeltaNetPlan select_delta_net(const DeltaNetArgs& args, const Architecture& card) {
   using Kernel = DeltaNetPlan::Kernel;
-  DeltaNetPlan plan{.state = args.state.format};
+  DeltaNetPlan plan{.state = args.state.format, .replays = args.batch.replays};
   if (args.qkv == nullptr) plan.convolution = DeltaNetPlan::Convolution::done;
   const int items = args.v_heads * args.batch.sequences;
   if (!streams(args, card)) {
@@ -94,6 +95,7 @@ std::string DeltaNetPlan::text() const {
                            " blocks, ", threads / 32, " warps");
   if (cluster > 1) out += concat(", clusters of ", cluster);
   if (shared_bytes > 0) out += concat(", ", shared_bytes, " bytes shared");
+  if (replays) out += ", replays";
   return out + (access == Access::numbers ? ", number by number" : "");
 }
 

@@ -25,6 +25,7 @@ struct DeltaNetPlan {
   enum class Convolution : uint8_t { apart, fused, done } convolution = Convolution::apart;
   StateFormat state = StateFormat::f32;
   enum class Access : uint8_t { vectors, numbers } access = Access::vectors;  // of a state
+  bool replays = false;
   int32_t channel_parts = 0;  // convolve: channels of a thread
   int32_t blocks = 0;
   int32_t threads = 0;

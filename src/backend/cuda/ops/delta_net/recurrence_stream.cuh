@@ -70,6 +70,9 @@ __device__ __forceinline__ float4 scale_add(float a, const float4& x, const floa
   return make_float4(fmaf(a, x.x, y.x), fmaf(a, x.y, y.y), fmaf(a, x.z, y.z), fmaf(a, x.w, y.w));
 }
 
+/// computed: a row has an output. replayed: it moves the state and nothing else.
+enum class RowUse : uint8_t { computed, replayed };
+
 /// The values of one row that a thread reads for one head.
 struct StreamRow {
   float4 q, k;  // elements 4 lane ..
@@ -108,6 +111,30 @@ class StreamHead {
     r.v = *reinterpret_cast<const float4*>(qkv + (2 * a_.k_heads + v_head_) * kStreamDim + column_);
     return r;
   }
+  /// Loads row `index` of those that a sequence replays.
+  __device__ __forceinline__ StreamRow load_replayed(int sequence, int index) const {
+    const float* saved = a_.replayed + (static_cast<int64_t>(sequence) * a_.replay_rows + index) *
+                                           a_.saved_numbers();
+    const int k_head = kSplit ? k_head_ : v_head_ / (a_.v_heads / a_.k_heads);
+    StreamRow r;
+    r.a = saved[a_.qkv_rows() + v_head_];
+    r.b = saved[a_.qkv_rows() + a_.v_heads + v_head_];
+    r.z = 0.0F;
+    r.q = *reinterpret_cast<const float4*>(saved + k_head * kStreamDim + 4 * lane_);
+    r.k = *reinterpret_cast<const float4*>(saved + (a_.k_heads + k_head) * kStreamDim + 4 * lane_);
+    r.v = *reinterpret_cast<const float4*>(saved + (2 * a_.k_heads + v_head_) * kStreamDim +
+                                           column_);
+    return r;
+  }
+  /// Applies the saved inputs of a sequence to the state, which is rounded after each.
+  __device__ __forceinline__ void replay(int sequence) {
+    const int count = a_.batch.replay[sequence];
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      advance<RowUse::replayed>(load_replayed(sequence, i), 0, 0);
+      round_state();
+    }
+  }
   /// Loads the rest of a row, where the block convolves itself.
   __device__ __forceinline__ StreamRow load_gates(int row) const {
     StreamRow r;
@@ -138,6 +165,7 @@ class StreamHead {
     for (int i = 0; i < 16; ++i)
       s_[i] = make_float4(kept<T>(s_[i].x), kept<T>(s_[i].y), kept<T>(s_[i].z), kept<T>(s_[i].w));
   }
+  template <RowUse kUse = RowUse::computed>
   __device__ __forceinline__ void advance(const StreamRow& in, int row, int buffer) {
     share_q_k(in);
     const float beta = sigmoid(in.b);
@@ -160,8 +188,9 @@ class StreamHead {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       s_[i] = scale_add(k[8 * i], update, s_[i]);
-      out = scale_add(q[8 * i], s_[i], out);
+      if constexpr (kUse == RowUse::computed) out = scale_add(q[8 * i], s_[i], out);
     }
+    if constexpr (kUse == RowUse::replayed) return;
     write_out(sum_over_keys(out), z, row, buffer);
   }
 
@@ -216,7 +245,7 @@ class StreamHead {
 };
 
 /// Items are (sequence, value head), a block's own ones gridDim.x apart.
-template <typename T>
+template <typename T, bool kReplays>
 __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     recurrence_stream_kernel(const __grid_constant__ DeltaNetArgs a) {
 #if __CUDA_ARCH__ >= 900
@@ -252,6 +281,11 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
     head.take_state(shared.state[stage]);
     __syncthreads();
     load(item + Shared::kStages * gridDim.x, stage);
+    if constexpr (kReplays) {
+      if (rows > 0) head.replay(sequence);
+      if (a.batch.drafted[sequence] != 0)
+        head.store_state(state_of(item, a.batch.state_out[sequence]));
+    }
 #pragma unroll 1
     for (int row = first; row < first + rows; ++row) {
       if (row > first) {
@@ -263,7 +297,8 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
       const int snapshot = a.batch.snapshot_slot[row];
       if (snapshot >= 0) head.store_state(state_of(item, snapshot));
     }
-    if (rows > 0) head.store_state(state_of(item, a.batch.state_out[sequence]));
+    const bool drafted = kReplays && a.batch.drafted[sequence] != 0;
+    if (rows > 0 && !drafted) head.store_state(state_of(item, a.batch.state_out[sequence]));
     if (++stage == Shared::kStages) {
       stage = 0;
       parity ^= 1;
@@ -273,7 +308,7 @@ __global__ void __launch_bounds__(kStreamThreads, kStreamBlocks)
 }
 
 /// A cluster has one head of one sequence and loads its state straight from memory into registers.
-template <typename T>
+template <typename T, bool kReplays>
 __global__ void __launch_bounds__(kSplitWarps * 32)
     recurrence_split_kernel(const __grid_constant__ DeltaNetArgs a) {
 #if __CUDA_ARCH__ >= 900
@@ -295,6 +330,11 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
   arrive_at_cluster();  // all four run before one writes to another
   wait_for_cluster();
   wait_for_inputs();
+  const bool drafted = kReplays && a.batch.drafted[sequence] != 0;
+  if constexpr (kReplays) {
+    if (rows > 0) head.replay(sequence);
+    if (drafted) head.store_state(state_of(last));
+  }
 #pragma unroll 1
   for (int row = first; row < first + rows; ++row) {
     if (row > first) head.round_state();
@@ -302,7 +342,7 @@ __global__ void __launch_bounds__(kSplitWarps * 32)
     if (snapshot >= 0) head.store_state(state_of(snapshot));
     if (row + 1 < first + rows) snapshot = a.batch.snapshot_slot[row + 1];
   }
-  if (rows > 0) head.store_state(state_of(last));
+  if (rows > 0 && !drafted) head.store_state(state_of(last));
 #endif
 }
 

@@ -60,9 +60,9 @@ bool TokenChooser::takes(const Batch& batch) const {
   int64_t biases = 0;
   for (const TokenChoice& choice : batch.choices) {
     biases += std::ssize(choice.bias);
-    if (choice.rule.top_logprobs > kTopLogprobsMost || !choice.history.drafted.empty())
-      return false;
-    if (choice.rule.penalizes() && choice.history.serial == 0) return false;
+    if (choice.rule.top_logprobs > kTopLogprobsMost) return false;
+    const bool counted = choice.history.serial != 0 && choice.history.drafted.empty();
+    if (choice.rule.penalizes() && !counted) return false;
   }
   return biases * int64_t{sizeof(LogitBias)} <= biases_.bytes();
 }

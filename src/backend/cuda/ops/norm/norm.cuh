@@ -65,11 +65,12 @@ struct NormScratch {
 
 /// Computes x = bf16(h * rsqrt(mean(h^2) + eps) * w), and the same in F32 to `wide` unless that is
 /// null. Squares are added up in groups of 32 kWidth columns, the groups in order, whatever the
-/// size of the block.
+/// size of the block. Column 0 is column `first` of x.
 template <int kWidth>
 __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden,
                                          const RowPart<kWidth>& w, float eps, InputOrder order,
-                                         uint16_t* x, float* wide, NormScratch<kWidth>& scratch) {
+                                         uint16_t* x, float* wide, NormScratch<kWidth>& scratch,
+                                         int first = 0) {
   constexpr int kWarps = kNormThreads / 32;
 #pragma unroll
   for (int g = 0; g < RowPart<kWidth>::kGroups; ++g) {
@@ -98,7 +99,7 @@ __device__ __forceinline__ void norm_row(const RowPart<kWidth>& h, int hidden,
     if (wide != nullptr) store_columns(y, wide + column);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      const int c = column + i;
+      const int c = first + column + i;
       x[order == InputOrder::placed ? x_place(c) : packed_position(c)] = to_bf16(y[i]);
     }
   }

@@ -37,7 +37,7 @@ struct RouteArgs {
 };
 inline constexpr int kRouteExpertsMax = 512;
 inline constexpr int kRouteTopKMax = 32;
-inline constexpr int kRouteRowsMax = 64;
+inline constexpr int kRouteRowsMax = 256;
 void route(const RouteArgs& args, const Launcher& launcher);
 
 }  // namespace nibble::cuda

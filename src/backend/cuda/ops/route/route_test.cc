@@ -182,7 +182,8 @@ INSTANTIATE_TEST_SUITE_P(
                     RouteCase{31, 300, 32, false, tied}, RouteCase{32, 256, 8, true, equal},
                     RouteCase{33, 257, 3, true, some_nan, 5},
                     RouteCase{64, 256, 8, true, normal, 7}, RouteCase{64, 512, 32, true, equal},
-                    RouteCase{64, 512, 32, false, some_nan}));
+                    RouteCase{64, 512, 32, false, some_nan}, RouteCase{256, 256, 8, true, normal, 3},
+                    RouteCase{200, 512, 32, true, equal}));
 
 }  // namespace
 }  // namespace nibble::cuda

@@ -1,0 +1,47 @@
+// Drafts of the CUDA backend: the same bits however the tokens before came, and those of PyTorch as
+// closely as BF16 inputs allow. Needs a card.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "backend/cuda/cuda_backend.h"
+#include "testing/draft_checks.h"
+#include "testing/golden_checks.h"
+
+namespace nibble {
+namespace {
+
+/// Inputs of linears are rounded to BF16, three times in a row before the last draft of a golden.
+constexpr double kErrorMax = 4e-2;
+
+class CudaMtp : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const auto device = describe_cuda_device(); !device.ok())
+      GTEST_SKIP() << device.error().message;
+    checks_.emplace(GetParam(), make_cuda_backend, BackendOptions{}, kErrorMax);
+  }
+  std::optional<DraftChecks> checks_;
+};
+
+TEST_P(CudaMtp, DraftsWhatPyTorchDrafts) {
+  for (const int piece : {0, 64}) checks_->expect_golden(piece);
+  checks_->report();
+}
+TEST_P(CudaMtp, SameBitsHoweverTheTokensCame) { checks_->expect_same_bits(); }
+TEST_P(CudaMtp, LeavesTheModelAlone) { checks_->expect_the_model_unchanged(); }
+TEST_P(CudaMtp, RowsThatAreNotFiniteEndDraftsOnly) {
+  checks_->expect_not_finite_rows_to_end_drafts_only();
+}
+
+TEST(CudaMtpOnPebble, AcceptsAsManyDraftsAsPyTorch) {
+  if (const auto device = describe_cuda_device(); !device.ok())
+    GTEST_SKIP() << device.error().message;
+  expect_acceptance_of_pebble(make_cuda_backend, {}, {.places_share = 0.05});
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaMtp, testing::ValuesIn(mtp_golden_names()),
+                         [](const auto& test) { return golden_test_name(test.param); });
+
+}  // namespace
+}  // namespace nibble
