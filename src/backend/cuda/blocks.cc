@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "backend/cuda/declared.h"
+#include "backend/cuda/activations/declared.h"
 #include "backend/cuda/ops/experts/experts_select.h"
 
 namespace nibble::cuda {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/cuda/activations/declared.h"
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
-#include "backend/cuda/declared.h"
 #include "backend/cuda/draft_rounds.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/ops/attention/rope.h"

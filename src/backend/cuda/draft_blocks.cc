@@ -1,6 +1,6 @@
 // The layer that drafts: the entries that a pass keeps of all its rows, and a step of a round of
 // drafts. Generated rows go first, then those of prompts, in the arithmetic of each.
-#include "backend/cuda/declared.h"
+#include "backend/cuda/activations/declared.h"
 
 namespace nibble::cuda {
 namespace {

@@ -2,7 +2,7 @@
 // each.
 #include <algorithm>
 
-#include "backend/cuda/declared.h"
+#include "backend/cuda/activations/declared.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
 
 namespace nibble::cuda {
