@@ -11,7 +11,7 @@ namespace nibble {
 
 namespace {
 
-constexpr double kOddsDecay = 0.9;  // of what earlier drafts told
+constexpr double kOddsDecay = 0.9;  // weight of the outcomes of earlier drafts
 constexpr double kOddsMin = 0.05;   // one that was always wrong is tried again now and then
 
 }  // namespace
@@ -149,8 +149,8 @@ void EngineCore::accept(const Sampled& sampled) {
 bool EngineCore::draft_is_right(const Sequence& s, size_t index, int32_t generated) const {
   const std::vector<double>& shares = settings_.synthetic_acceptance;
   if (shares.empty()) return s.generated.back() == s.drafts[index];
-  const uint64_t round = mixed_hash(mixed_hash(kFnvBasis, s.serial),
-                                    static_cast<uint64_t>(generated));
+  const uint64_t round =
+      mixed_hash(mixed_hash(kFnvBasis, s.serial), static_cast<uint64_t>(generated));
   const double draw = 0x1p-32 * static_cast<double>(round >> 32);
   return index < shares.size() && draw < shares[index];
 }

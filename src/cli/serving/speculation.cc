@@ -19,7 +19,7 @@ constexpr std::string_view kAcceptance = "synthetic_acceptance";
 
 struct Number {
   std::string_view key;
-  int64_t most;      // of n-gram drafts
+  int64_t most;      // tokens of an n-gram draft, at most
   int64_t mtp_most;  // 0: not of MTP
   int32_t Speculation::*direct = nullptr;
   int32_t NgramDrafter::Options::*lookup = nullptr;
@@ -54,8 +54,8 @@ Result<void> read_number(const Number& number, const Json& value, Speculation& s
 Result<void> read_acceptance(const Json& value, Speculation& speculation) {
   constexpr size_t kPlacesMost = 16;
   std::vector<double> shares;
-  bool good = value.is_array() && !value.as_array().empty() &&
-              value.as_array().size() <= kPlacesMost;
+  bool good =
+      value.is_array() && !value.as_array().empty() && value.as_array().size() <= kPlacesMost;
   for (size_t i = 0; good && i < value.as_array().size(); ++i) {
     const Json& share = value.as_array()[i];
     const double above = shares.empty() ? 1.0 : shares.back();
