@@ -147,11 +147,27 @@ void embed_block(const Context& context) {
   if (in_f32(context)) finish_embed_f32(context, args);
 }
 
+AttentionArgs attention_args(const Context& context, int layer, const BatchView& batch) {
+  const AttentionConfig& config = context.config.attention;
+  const AttentionWeights& w = context.layer(layer).attention;
+  return {.batch = batch,
+          .q_heads = config.q_heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .output_gate = config.output_gate,
+          .q_norm = w.q_norm,
+          .k_norm = w.k_norm,
+          .eps = context.config.rms_eps,
+          .rope = context.rope,
+          .kv = context.pools.kv(context.kv_layer(layer)),
+          .skips_first = layer == context.draft_layer(),
+          .splits_max = context.splits_max};
+}
+
 void attention_block(const Context& context, int layer) {
   if (context.prompts.rows > 0) prompt_attention_block(context, layer);
   if (context.batch.rows == 0) return;
   const Workspace& work = context.work;
-  const AttentionConfig& config = context.config.attention;
   const AttentionWeights& w = context.layer(layer).attention;
   LinearArgs in{.count = 3,
                 .rows = context.batch.rows,
@@ -164,24 +180,13 @@ void attention_block(const Context& context, int layer) {
   in.outputs[2] = {.weight = w.v, .y = v, .y_stride = w.v.rows};
   if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
   linear(context, in, context.launcher.of(Step::project));
-  const AttentionArgs args{.batch = context.batch,
-                           .q_heads = config.q_heads,
-                           .kv_heads = config.kv_heads,
-                           .head_dim = config.head_dim,
-                           .output_gate = config.output_gate,
-                           .q = work.first.as<float>(),
-                           .k = k,
-                           .v = v,
-                           .q_norm = w.q_norm,
-                           .k_norm = w.k_norm,
-                           .eps = context.config.rms_eps,
-                           .rope = context.rope,
-                           .kv = context.pools.kv(context.kv_layer(layer)),
-                           .skips_first = layer == context.draft_layer(),
-                           .splits_max = context.splits_max,
-                           .partial = work.partial.as<uint8_t>(),
-                           .out = work.mixed.as<uint16_t>(),
-                           .out_stride = work.mixed_stride};
+  AttentionArgs args = attention_args(context, layer, context.batch);
+  args.q = work.first.as<float>();
+  args.k = k;
+  args.v = v;
+  args.partial = work.partial.as<uint8_t>();
+  args.out = work.mixed.as<uint16_t>();
+  args.out_stride = work.mixed_stride;
   const Launcher launcher = context.launcher.of(Step::attend);
   in_f32(context) ? attention_f32(args, launcher) : attention(args, launcher);
   add_product(context, w.o, work.mixed.as<uint16_t>(), work.mixed_stride);
