@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 
-#include "backend/cuda/runtime/device_context.h"
-#include "base/thread_pool.h"
+#include "backend/cuda/runtime/copy_threads.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr int64_t kPartBytes = int64_t{8} << 20;
-constexpr int kThreadsMax = 16;
 
 }  // namespace
 
@@ -46,12 +43,8 @@ Result<void> HostCopy::restore(const DeviceBuffer& buffer) const {
 }
 
 Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
-  ThreadPool pool(std::min(usable_cores(), kThreadsMax));
   std::atomic<int64_t> next = 0;
-  std::mutex mutex;
-  Result<void> outcome;
-  const auto work = [&]() -> Result<void> {
-    buffer.device().use();
+  return on_copy_threads(buffer.device(), [&]() -> Result<void> {
     const PinnedBuffer staging = TRY(PinnedBuffer::allocate(kPartBytes, "copying weights"));
     const Stream stream = Stream::create();
     for (int64_t at = next.fetch_add(kPartBytes); at < bytes_; at = next.fetch_add(kPartBytes)) {
@@ -66,13 +59,7 @@ Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
       if (way == Way::to_host) std::memcpy(data_ + at, locked, size);
     }
     return {};
-  };
-  pool.parallel_for(static_cast<size_t>(pool.size()), 1, [&](size_t, size_t) {
-    const Result<void> done = work();
-    const std::lock_guard lock(mutex);
-    if (!done.ok() && outcome.ok()) outcome = done;
   });
-  return outcome;
 }
 
 }  // namespace nibble::cuda
