@@ -29,7 +29,7 @@ Result<HostCopy> HostCopy::of(const DeviceBuffer& buffer) {
   ::madvise(data, size, MADV_HUGEPAGE);  // fewer faults; a hint
   copy.data_ = static_cast<std::byte*>(data);
   copy.bytes_ = buffer.bytes();
-  TRY(copy.move(buffer, Way::to_host));
+  TRY(copy.move(buffer, Direction::to_host));
   return copy;
 }
 
@@ -39,10 +39,10 @@ HostCopy::~HostCopy() {
 
 Result<void> HostCopy::restore(const DeviceBuffer& buffer) const {
   CHECK(buffer.bytes() == bytes_, "a buffer of ", buffer.bytes(), " for ", bytes_);
-  return move(buffer, Way::to_device);
+  return move(buffer, Direction::to_device);
 }
 
-Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
+Result<void> HostCopy::move(const DeviceBuffer& buffer, Direction direction) const {
   std::atomic<int64_t> next = 0;
   return on_copy_threads(buffer.device(), [&]() -> Result<void> {
     const PinnedBuffer staging = TRY(PinnedBuffer::allocate(kPartBytes, "copying weights"));
@@ -51,12 +51,12 @@ Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
       const auto size = static_cast<size_t>(std::min(kPartBytes, bytes_ - at));
       std::byte* device = buffer.as<std::byte>() + at;
       auto* locked = staging.as<std::byte>();
-      if (way == Way::to_device) std::memcpy(locked, data_ + at, size);
-      CUDA_CHECK(way == Way::to_device
+      if (direction == Direction::to_device) std::memcpy(locked, data_ + at, size);
+      CUDA_CHECK(direction == Direction::to_device
                      ? cudaMemcpyAsync(device, locked, size, cudaMemcpyHostToDevice, stream.get())
                      : cudaMemcpyAsync(locked, device, size, cudaMemcpyDeviceToHost, stream.get()));
       stream.wait();
-      if (way == Way::to_host) std::memcpy(data_ + at, locked, size);
+      if (direction == Direction::to_host) std::memcpy(data_ + at, locked, size);
     }
     return {};
   });

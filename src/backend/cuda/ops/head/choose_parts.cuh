@@ -57,7 +57,7 @@ struct RowHistogram {
 
 /// The memory that the thread blocks of a row share; zero before a launch.
 struct RowState {
-  uint32_t arrived;  // thread blocks, at all meetings together
+  uint32_t arrived;  // arrivals of thread blocks at all barriers so far
   uint32_t unsound;
   uint32_t last;             // complement of the smallest key above kImpossible
   uint32_t raw_best;         // key of the largest raw logit

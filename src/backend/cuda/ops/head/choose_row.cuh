@@ -29,11 +29,12 @@ struct Chooser : RowSlice {
       if (goal.weighs) add_weight(s.histogram, bin, weight(key));
     });
     __syncthreads();
-    // The next histogram's memory: all have read what it held, and none adds before the meeting.
+    // All blocks have read the memory of the next histogram, and none adds to it before the
+    // barrier.
     if (leads()) clear(state->histograms[(round + 1) % kHistograms]);
     RowHistogram& whole = state->histograms[round % kHistograms];
     merge(s.histogram, whole, goal.weighs);
-    meet();
+    row_barrier();
     ++round;
     return find_bin(whole, goal, outer, s);
   }
@@ -70,7 +71,7 @@ struct Chooser : RowSlice {
     for_each_key([&](uint32_t other, int) { own += other == key; });
     block_exclusive_sum(own, all, s);
     if (threadIdx.x == 0) __stcg(&state->slice_ties[slice], all);
-    meet();
+    row_barrier();
     uint32_t before = 0;
     for (int i = 0; i < slice; ++i) before += __ldcg(&state->slice_ties[i]);
     return before;
@@ -171,7 +172,7 @@ struct Chooser : RowSlice {
       __stcg(&state->slice_sum[slice], slice_sum);
       __stcg(&state->slice_ties[slice], slice_ties);
     }
-    meet();
+    row_barrier();
     const uint64_t tie = ties > 0 ? weight(low) : 0;
     uint64_t total = 0;
     uint64_t before = 0;
@@ -337,7 +338,7 @@ struct Chooser : RowSlice {
       return;
     }
     if (token >= 0 && threadIdx.x == 0) __stcg(&state->chosen, token);
-    meet();
+    row_barrier();
     token = __ldcg(&state->chosen);
     describe(token);
   }
