@@ -48,7 +48,7 @@ struct RowSlice {
     }
   }
 
-  /// All of the block's writes are visible to those who wait for this many arrivals.
+  /// Makes the writes of this block visible to blocks that wait for `expected` arrivals.
   __device__ void arrive() {
     expected += static_cast<uint32_t>(slices);
     __syncthreads();
@@ -72,7 +72,7 @@ struct RowSlice {
     wait();
   }
 
-  /// Four raw logits from `token` on; -infinity beyond the row.
+  /// Returns four raw logits from `token` on; -infinity beyond the row.
   __device__ float4 four_logits(int token) const {
     if (a.vocab % 4 == 0 && token < a.vocab)
       return __ldcg(reinterpret_cast<const float4*>(logits + token));
@@ -82,7 +82,7 @@ struct RowSlice {
     return make_float4(at(0), at(1), at(2), at(3));
   }
 
-  /// The keys of four adjacent tokens from `token` on; `mask` may be null.
+  /// Returns the keys of four adjacent tokens from `token` on; `mask` may be null.
   __device__ uint4 keys_of_logits(const float4& raw, int token, const uint32_t* mask) const {
     uint32_t allowed = a.sampleable[token / 32] >> (token % 32);
     if (mask != nullptr) allowed &= mask[token / 32] >> (token % 32);
@@ -90,7 +90,7 @@ struct RowSlice {
     return make_uint4(key(raw.x, 0), key(raw.y, 1), key(raw.z, 2), key(raw.w, 3));
   }
 
-  /// Loads the slice and tells the row's facts.
+  /// Loads the slice, and adds its maxima to those of the row.
   __device__ void load() {
     const uint32_t* mask =
         row.mask_row >= 0 ? a.masks + row.mask_row * choice_mask_words(a.vocab) : nullptr;

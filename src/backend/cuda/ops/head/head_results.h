@@ -1,5 +1,5 @@
-// HeadResults: the last step of a pass: logits, and what of them reaches the host: the tokens that
-// were chosen from them on the device, or all of them. Waits for nothing.
+// HeadResults runs the last step of a pass. The host gets the tokens that the device chose, or all
+// logits. It waits for nothing.
 #pragma once
 
 #include <algorithm>
