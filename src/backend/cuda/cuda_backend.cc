@@ -348,8 +348,7 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
   }
   head_results_.run(context_, batch_, batch,
                     head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
-  for (const DeviceBatch::Copy& copied : batch_.snapshot_copies())
-    copy_state(copied.from, copied.to);
+  pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
   finish();
   return head_results_.output();
 }
