@@ -48,8 +48,8 @@ void add_product(const Context& context, const DeviceLinear& weight, const uint1
 
 namespace {
 
-/// The norm that precedes a half: its readers make it themselves, of several rows the first of
-/// them.
+/// The norm before a half, for products that compute it themselves; of several rows the first
+/// product does and leaves the result in work.x.
 NormInput norm_before(const Context& context, int layer, Half half) {
   const LayerWeights& w = context.layer(layer);
   return {.h = context.work.h.as<float>(),
@@ -108,7 +108,7 @@ bool takes_norm(const Context& context, int layer, Half half) {
                             context.launcher.card);
 }
 
-/// After half `half` of `layer` wrote h: its norm, unless the next half makes it itself.
+/// Computes the norm after half `half` of `layer`, unless the next half computes it itself.
 void norm_after(const Context& context, int layer, Half half) {
   const bool last = half == Half::feed_forward && layer + 1 >= context.config.layer_count();
   const int next_layer = half == Half::mixer ? layer : layer + 1;

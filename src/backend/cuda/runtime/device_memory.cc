@@ -1,5 +1,6 @@
-// Allocation. Buffers from kLargeBytes on are a reserved range of addresses with memory mapped into
-// it, so that the memory can go and come back while recorded passes keep their addresses.
+// Allocates memory. A buffer of kLargeBytes or more is a reserved range of addresses with memory
+// mapped into it, so that the memory can go and come back while recorded passes keep their
+// addresses.
 #include "backend/cuda/runtime/device_memory.h"
 
 #include <cuda.h>
@@ -87,7 +88,7 @@ CUmemAllocationProp on_the_card(const DeviceContext& device) {
   return properties;
 }
 
-/// Memory for a reserved range; 0 if the card has none left.
+/// Maps memory into a reserved range and returns its handle; 0 if the card has none left.
 uint64_t map_memory(const DeviceContext& device, void* data, int64_t bytes) {
   const CUmemAllocationProp properties = on_the_card(device);
   CUmemGenericAllocationHandle handle = 0;

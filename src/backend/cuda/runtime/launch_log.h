@@ -44,7 +44,7 @@ class LaunchLog {
     lines_.push_back({.step = step, .text = std::move(text), .bytes = bytes, .launches = 1});
   }
   const std::vector<Line>& lines() const { return lines_; }
-  /// A line for each, under one that begins with `title` and has the bytes of all.
+  /// Returns a line for each, below one that begins with `title` and has the bytes of all.
   std::string table(std::string_view title) const;
 
  private:

@@ -17,8 +17,8 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kItemRows = 8;  // rows of one item
 static_assert(kThreads >= kRouteExpertsMax);
 
-/// The choices of a row by one warp, and to the first block, in choices[rank]: the expert; of
-/// padding, which takes none, kNoExpert.
+/// One warp chooses the experts of a row and tells the first block in choices[rank]: the expert, or
+/// kNoExpert for a row of padding.
 constexpr uint32_t kNoExpert = UINT32_MAX;
 template <int kPerLane>
 __device__ __forceinline__ void choose_row(const RouteArgs& a, int row, bool real, int* chosen,
