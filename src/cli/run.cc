@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kIdsBytesMax = uint64_t{1} << 30;
 constexpr size_t kPromptBytesMax = size_t{32} << 20;
-constexpr int32_t kIdsSequencesMax = 16;  // of --ids computed at once
+constexpr int32_t kIdsSequencesMax = 16;  // sequences of --ids that are computed at once
 
 constexpr auto kOwnOptions = std::to_array<Option>({
     {"raw", "", "", "continue the prompt as plain text; default: one turn of a chat"},

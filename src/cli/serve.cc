@@ -180,7 +180,7 @@ std::string open_door_warning(const Arguments& arguments, const ServerOptions& o
 
 /// Prints the lines about foreign options and variables, before anything is loaded.
 void tell_of_foreign_words(const Arguments& arguments, Terminal& terminal) {
-  const bool reported = arguments.enabled("dry-run");  // with all others
+  const bool reported = arguments.enabled("dry-run");  // reported with all other problems
   for (const std::string& notice : vllm_flag_notices(arguments))
     if (!reported) terminal.err(notice + "\n");
   if (const std::string notice = vllm_variables_notice(); !notice.empty())

@@ -59,7 +59,7 @@ struct Engine::State {
   Rest resting = Rest::awake;
   std::optional<Shutdown> shutdown;
   std::unordered_map<uint64_t, Live> live;
-  int64_t waiting_tokens = 0;  // of prompts submitted and not yet started
+  int64_t waiting_tokens = 0;  // tokens of prompts submitted and not yet started
   std::vector<EngineEvent> outbox;
   bool stopped = false;
   Result<void> failure;
@@ -67,7 +67,7 @@ struct Engine::State {
 
   std::atomic<uint64_t> id_counter{1};
   std::atomic<double> retry_after_ms{0.0};
-  std::atomic<double> wait_ms{0.0};      // of the shortest prompt, until its first token
+  std::atomic<double> wait_ms{0.0};      // time until the first token of the shortest prompt
   std::mutex report_mutex;               // guards options.report
   std::unique_ptr<PrefixWriter> writer;  // ends before options.store
   StepWatch watch;

@@ -33,7 +33,7 @@ struct EngineSettings {
   int32_t sequences_max = 1;                      // running at once
   int32_t context_max = 0;                        // prompt + generated tokens of one sequence
   int32_t waiting_max = 1024;                     // sequences that wait, and
-  int64_t waiting_tokens_max = int64_t{1} << 22;  // their prompt tokens, before more are refused
+  int64_t waiting_tokens_max = int64_t{1} << 22;  // prompt tokens of these, at most
   CacheMode cache = CacheMode::exact;
   int32_t chunk_tokens_max = 0;  // prompt rows of one pass, rounded up to 64; 0: what fits
   double step_ms = 75.0;         // time budget of a pass while others wait for their next token
@@ -47,7 +47,7 @@ struct EngineSettings {
   /// i + 1 drafts count as right. Outputs depend on it. Empty: they are compared.
   std::vector<double> synthetic_acceptance;
   int32_t long_prompt_tokens = 32 * 1024;  // prompts with more to compute have a share of their own
-  int sampling_threads = 1;                // with the engine's own; 0: one per usable core
+  int sampling_threads = 1;  // threads, the engine's own included; 0: one per usable core
   IntegrityChecks integrity = IntegrityChecks::off;
   std::function<double()> clock_ms;  // monotonic; empty: the steady clock
 };
@@ -134,7 +134,7 @@ class EngineCore {
   struct Part {
     Sequence* sequence = nullptr;
     int32_t rows = 0;
-    int32_t logit_rows = 0;  // its last ones
+    int32_t logit_rows = 0;  // the last rows, whose logits are wanted
     bool drafted = false;    // its rows are the newest token and drafts
     std::vector<TakenSnapshot> snapshots;
     /// The choice of the token after its last row, or after each drafted one, and the tokens that
@@ -214,10 +214,10 @@ class EngineCore {
   std::vector<EngineEvent> events_;
   uint64_t submitted_ = 0;
   size_t next_refresh_ = 0;
-  double drafting_ms_ = 0.0;           // of this step
-  double draft_ms_ = 0.0;              // of a drafted token, lately
+  double drafting_ms_ = 0.0;           // time that drafting took in this step
+  double draft_ms_ = 0.0;              // recent time of a drafted token
   bool masks_awaited_ = false;         // by a sequence that would run otherwise
-  double mean_output_tokens_ = 128.0;  // of answers lately; what is assumed before the first
+  double mean_output_tokens_ = 128.0;  // mean of recent answers; assumed before the first
   EngineCounters counters_;
 };
 

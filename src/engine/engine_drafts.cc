@@ -10,7 +10,7 @@ namespace nibble {
 
 namespace {
 
-constexpr double kDraftMsDecay = 0.9;  // of what earlier drafts took
+constexpr double kDraftMsDecay = 0.9;  // weight of the times of earlier drafts
 /// While drafts seem too expensive, each step believes that a little less: a first measurement may
 /// have been of weights that no cache held yet. So they are tried again after a few hundred tokens.
 constexpr double kDraftMsForgotten = 0.995;

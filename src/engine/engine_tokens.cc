@@ -11,7 +11,7 @@ namespace nibble {
 
 namespace {
 
-constexpr double kOddsDecay = 0.9;  // of what earlier drafts told
+constexpr double kOddsDecay = 0.9;  // weight of the outcomes of earlier drafts
 constexpr double kOddsMin = 0.05;   // one that was always wrong is tried again now and then
 
 }  // namespace

@@ -32,8 +32,8 @@ struct PromptLogprobs {
 struct PromptProgress {
   uint64_t id = 0;
   int32_t total = 0;        // tokens of the prompt
-  int32_t cached = 0;       // of them, taken from the prefix cache
-  int32_t processed = 0;    // of them, done, those from the cache among them
+  int32_t cached = 0;       // tokens taken from the prefix cache
+  int32_t processed = 0;    // tokens done, those from the cache included
   double elapsed_ms = 0.0;  // since the first pass began
 };
 
@@ -44,7 +44,7 @@ struct Finished {
   int32_t stop_token = -1;  // the stop id that ended it; it was not published
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;  // sampled ones, the stop token included
-  int32_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
+  int32_t cached_tokens = 0;      // prompt tokens taken from the prefix cache
   int32_t drafted_tokens = 0;     // proposed and computed, and
   int32_t accepted_tokens = 0;    // those that the model agreed with
 };

@@ -30,7 +30,7 @@ enum PlantedBug : int {
   kBugCutsAnywhere = 20,       // a prompt is cut off the 64 grid
   kBugAdmitsWithoutRoom = 21,  // pages are not counted at admission
   kBugResumesShort = 22,       // one that comes back gets a page too few
-  kBugNeverResumes = 23,       // who was swapped out stays out
+  kBugNeverResumes = 23,       // a sequence that was swapped out stays out
   kBugIgnoresSeats = 24,       // sequences_max is not looked at
   kBugGrowsWithoutPage = 25,   // a row is scheduled that has no page
   kBugVictimStillRuns = 26,    // rows for one that was swapped out in the same pass

@@ -30,14 +30,14 @@ struct CacheRequest {
 /// The owner and the urgency of a request.
 struct Urgency {
   uint64_t tenant = 0;
-  double weight = 1.0;       // of its tenant's share of the time that prompts take; above 0
+  double weight = 1.0;       // weight of its tenant's share of prefill time; above 0
   int32_t priority = 0;      // lower goes first
   double deadline_ms = 0.0;  // on the engine's clock; 0: none. Past it the sequence ends
 };
 
 /// Prompt rows whose embeddings are given: an image or a video in place of placeholder tokens.
 struct MediaRows {
-  MediaSpan span;                                        // of the prompt
+  MediaSpan span;                                        // the part of the prompt that it fills
   std::shared_ptr<const std::vector<float>> embeddings;  // [span.count, hidden]
 };
 
@@ -77,7 +77,7 @@ struct PlannedSnapshot {
 
 struct Sequence {
   SequenceRequest request;
-  uint64_t serial = 0;  // of its submission, from 1: no two sequences share one
+  uint64_t serial = 0;  // number of its submission, from 1: no two sequences share one
   Phase phase = Phase::waiting;
   int32_t cached = 0;              // tokens in the pages and in the state
   std::vector<int32_t> generated;  // published ones; the last is not in the cache yet
@@ -85,7 +85,7 @@ struct Sequence {
   // These are on the device, unless the sequence is waiting or swapped.
   std::vector<int32_t> pages;
   int32_t state_slot = -1;
-  int32_t replay = 0;  // of `cached`, the last so many are saved inputs beside the state
+  int32_t replay = 0;  // the last so many of `cached` are saved inputs beside the state
   // These are in host memory while the sequence is swapped.
   std::vector<int32_t> host_pages;
   int32_t host_slot = -1;
@@ -101,7 +101,7 @@ struct Sequence {
   int32_t prompt_logprobs_end = 1;  // prompt tokens whose log-probabilities are published
   int32_t progress_told = -1;       // prompt tokens that were told of as done; -1: nothing yet
   double prefill_begin_ms = 0.0;    // the first pass; 0: none yet
-  uint64_t prompt_hash = 0;         // of salt and tokens, to find equal prompts
+  uint64_t prompt_hash = 0;         // hash of salt and tokens, to find equal prompts
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;
   int32_t times_swapped = 0;
@@ -114,7 +114,7 @@ struct Sequence {
   int32_t drafted = 0;          // in all, and
   int32_t drafts_right = 0;     // those that were accepted
 
-  std::vector<MediaSpan> media_spans;  // of request.media, for the key
+  std::vector<MediaSpan> media_spans;  // the spans of request.media, for the key
   int32_t next_position = 0;           // rotary position of the first generated token
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }

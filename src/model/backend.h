@@ -46,9 +46,9 @@ std::string_view state_cache_name(StateCache kind);
 
 /// A smaller card to imitate; zeros limit nothing.
 struct CardLimit {
-  int64_t memory_bytes = 0;       // that this process may take, context included
-  int32_t shared_bytes = 0;       // of one block
-  bool portable_kernels = false;  // none of a newer architecture's own instructions
+  int64_t memory_bytes = 0;       // bytes that this process may take, context included
+  int32_t shared_bytes = 0;       // shared memory of one thread block
+  bool portable_kernels = false;  // no instructions of newer architectures
 };
 
 /// Is told how many bytes of the weights are loaded; called by any thread, by one at a time.
@@ -59,9 +59,9 @@ struct BackendOptions {
   KvCache kv_cache = KvCache::automatic;
   StateCache state = StateCache::f32;
   CardLimit card;
-  int threads = 0;  // 0: one per usable core
-  std::string isa;  // of the CPU backend: avx512, avx2, scalar; empty: the fastest usable
-  int64_t host_memory_bytes = 0;  // that weights on a CPU may take; 0: no limit
+  int threads = 0;                // 0: one per usable core
+  std::string isa;                // CPU backend: avx512, avx2 or scalar; empty: the fastest usable
+  int64_t host_memory_bytes = 0;  // bytes that weights on a CPU may take; 0: no limit
   LoadingReport loading;          // on a CPU; may be empty
 };
 
@@ -74,7 +74,7 @@ struct PoolSizes {
   int32_t host_slots = 0;   // tier
   // Rows of a pass with StateWrite::replayed, whose inputs a slot has room for; 0: no such passes.
   int32_t replay_rows = 0;
-  int32_t sequences_max = 0;  // of one pass; 0: as many as there are state slots
+  int32_t sequences_max = 0;  // sequences of one pass; 0: as many as there are state slots
   // Rows of a pass whose logits have a place reserved; 0: all. More of them (log-probabilities of
   // prompts) take host memory for as long as they are wanted.
   int32_t logit_rows = 0;
@@ -98,12 +98,12 @@ struct HeadOutput {
 /// The memory of the device a backend computes on, in bytes.
 struct DeviceMemory {
   int64_t card = 0;         // all of it, or of the smaller one that is imitated
-  int64_t free = 0;         // of that, now
+  int64_t free = 0;         // free bytes now
   int64_t weights = 0;      // as they are on the device
   int64_t driver = 0;       // taken before anything was allocated: the context, other processes
-  int64_t context = 0;      // of that, the context, from a table
+  int64_t context = 0;      // the part of `driver` that is the context, from a table
   int64_t allocated = 0;    // by this process, weights included
-  int64_t allocations = 0;  // that this process ever made
+  int64_t allocations = 0;  // number of allocations so far
 };
 
 /// First face of a backend: one pass. embed, then for each layer a mixer and a feed-forward block,

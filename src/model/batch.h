@@ -66,7 +66,7 @@ struct Batch {
   std::vector<int32_t> positions;             // [3, T] rotary positions: t, h, w
   std::vector<BatchSequence> sequences;       // [B]
   std::vector<int32_t> pages;                 // page tables, concatenated
-  std::vector<StateSnapshot> snapshots;       // of rows whose state is written
+  std::vector<StateSnapshot> snapshots;       // rows whose state is written, and where
   std::vector<EmbeddingOverride> embeddings;  // ascending rows
   std::vector<int32_t> logit_rows;            // rows whose logits are wanted, ascending
   /// One per logit row: a backend that can choose tokens gives those instead of logits. Empty: all

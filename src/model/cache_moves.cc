@@ -8,7 +8,7 @@
 namespace nibble {
 namespace {
 
-/// Returns the runs of pairs that are sorted by `to`.
+/// Joins neighbours of pairs that are sorted by `to`.
 std::vector<IdRun> join(std::span<const IdPair> sorted) {
   std::vector<IdRun> runs;
   for (const IdPair& pair : sorted) {

@@ -21,18 +21,19 @@ struct DraftSequence {
   int32_t kv_begin = 0;    // at least 1
   int32_t page_begin = 0;  // into DraftBatch::pages
   int32_t page_count = 0;  // covers kv_begin + count tokens
-  int32_t state = 0;       // its slot, whose hidden row is that of token kv_begin - 1
+  int32_t state = 0;       // its slot, which has the hidden row of token kv_begin - 1
   int32_t replay = 0;      // saved inputs that the next pass will replay: as BatchSequence
   int32_t token = 0;       // the newest: number kv_begin
-  std::array<int32_t, 3> position_before = {};  // of token kv_begin - 1
-  int32_t position = 0;                         // of the newest, on all axes
+  std::array<int32_t, 3> position_before = {};  // position of token kv_begin - 1
+  int32_t position = 0;                         // position of the newest token, on all axes
   int32_t count = 0;                            // tokens to draft, at least 1
 };
 
 struct DraftBatch {
   std::vector<DraftSequence> sequences;  // in descending order of `count`
   std::vector<int32_t> pages;            // page tables, concatenated
-  bool wants_logits = false;  // of the last step, from a backend that keeps them to itself
+  /// Asks a backend that keeps logits to itself for those of the last step.
+  bool wants_logits = false;
 };
 
 /// Valid until the next embed or draft.

@@ -19,7 +19,7 @@ struct LayerSamples {
   std::vector<int64_t> lengths;  // tokens of each sample, each at least 1
   std::vector<uint16_t> hidden;  // BF16 [tokens, D]: the embeddings, sample after sample
   int64_t layer_bytes = 0;       // weights of the largest layer, as stored
-  int64_t moment_bytes = 0;      // of the taps of one run, at most
+  int64_t moment_bytes = 0;      // bytes of the taps of one run, at most
 };
 
 /// move_on: the output of a layer becomes the input of the next. stay: the layer runs again.

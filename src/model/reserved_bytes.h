@@ -14,9 +14,9 @@ namespace nibble {
 struct ReservedBytes {
   int64_t weights = 0;
   int64_t tables = 0;     // rotary frequencies
-  int64_t pages = 0;      // of the KV cache
+  int64_t pages = 0;      // pages of the KV cache
   int64_t states = 0;     // slots of running sequences and of snapshots
-  int64_t workspace = 0;  // of one pass
+  int64_t workspace = 0;  // memory of one pass
   /// Bytes that the device handed out for all of these, in its own steps. No plan has this part.
   int64_t mapped = 0;
 

@@ -12,8 +12,8 @@
 namespace nibble {
 
 struct PassLimits {
-  int64_t rows = 0;       // of a pass, a multiple of kPageTokens (CHECK)
-  int64_t sequences = 0;  // of a pass
+  int64_t rows = 0;       // rows of a pass, a multiple of kPageTokens (CHECK)
+  int64_t sequences = 0;  // sequences of a pass
 };
 
 /// One pass: samples in order, so its rows are consecutive among those of all samples.

@@ -48,8 +48,8 @@ struct ChoiceRule {
   float presence = 0.0F;      // subtracted from each generated token
   float frequency = 0.0F;     // times its occurrences, added to that
   uint64_t min_weight = 0;    // tokens of less weight are dropped
-  uint64_t top_p = kKeepAll;  // of 2^64: a token stays while the better ones have less than this
-                              // share of the weight; kKeepAll: all stay
+  uint64_t top_p = kKeepAll;  // in units of 2^-64: a token stays while the better ones have less
+                              // than this share of the weight; kKeepAll: all stay
   uint64_t u = 0;             // uniform random bits
   int32_t top_k = 0;          // tokens kept, the best ones; 0: all
   int32_t top_logprobs = -1;  // -1: no log-probabilities; n: also of the n best tokens
@@ -78,7 +78,7 @@ struct ChosenToken {
   bool sound = true;   // false: a logit of the row is NaN or +infinity, and the rest means nothing
   TokenLogit chosen;
   float best = 0.0F;            // the largest logit of the row
-  uint64_t mass = 0;            // of all tokens: sum of choice_weight(logit, best, kLog2E)
+  uint64_t mass = 0;            // sum of choice_weight(logit, best, kLog2E) over all tokens
   int32_t rank = 1;             // 1 + the number of sampleable tokens better than the chosen one
   std::vector<TokenLogit> top;  // the best sampleable ones, best first
 };

@@ -59,7 +59,7 @@ class Metrics {
   /// Tokens of all sequences; the generated ones also of those that still run.
   struct Tokens {
     int64_t prompt = 0;
-    int64_t cached = 0;  // of the prompt
+    int64_t cached = 0;  // prompt tokens from the cache
     int64_t generated = 0;
   };
   Tokens tokens() const { return {prompt_tokens_, cached_tokens_, tokens_so_far_}; }

@@ -28,19 +28,19 @@ struct ServedModel {
   Tokenizer tokenizer;
   /// More names of the same model, which no answer shows: the path it was given as.
   std::vector<std::string> unlisted_names{};
-  Profiles profiles{};                        // more names, that stand for ways of asking
+  Profiles profiles{};                        // further names, each with settings of its own
   std::optional<ChatTemplate> chat_template;  // absent: completions only
   Json template_kwargs;                       // defaults below the request's
   SpecialTokens completion_prompts = SpecialTokens::plain_text;  // text of /v1/completions
   AnswerPolicy policy;
-  SamplingParams sampling;                    // of generation_config.json
+  SamplingParams sampling;                    // defaults from generation_config.json
   std::optional<int32_t> max_tokens_default;  // max_new_tokens of generation_config.json
   std::vector<int32_t> stop_ids;              // union of all configs, ascending
   TagIds tags;
   std::vector<int32_t> thinking_close;  // what ends thinking by force: a line break and </think>
   int32_t context_max = 0;
   int32_t vocab_rows = 0;
-  size_t token_bytes_max = 1;  // of any one token
+  size_t token_bytes_max = 1;  // bytes of the longest token
   int64_t created = 0;         // seconds since 1970
   std::string fingerprint;     // system_fingerprint of answers; the server's
   /// Compiles what answers must be; the server's. Empty: requests for structure are refused.

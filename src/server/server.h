@@ -42,11 +42,11 @@ enum class AdminRoutes : uint8_t { on_admin_socket, on_every_socket };
 
 struct ServerOptions {
   HttpOptions http;
-  std::shared_ptr<LoadingDoor> door;   // which listens already; empty: start() listens
+  std::shared_ptr<LoadingDoor> door;   // a door that listens already; empty: start() listens
   std::vector<std::string> api_keys;   // neither these nor a file: any or no key is accepted
   std::filesystem::path api_key_file;  // as Keys::add_lines reads; looked at every key_check
-  std::chrono::milliseconds key_check{1'000};  // of certificates too
-  std::vector<std::string> allowed_origins;    // of other sites' pages; "*": any. Empty: none
+  std::chrono::milliseconds key_check{1'000};  // between looks at files of keys and certificates
+  std::vector<std::string> allowed_origins;    // sites whose pages may ask; "*": any. Empty: none
   std::vector<std::string> allowed_hosts;      // names that Host may have, as SiteRules has them
   RequestLimits limits;
   GrammarLimits grammar_limits;

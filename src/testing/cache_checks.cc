@@ -31,7 +31,7 @@ struct Pool {
         << (kind == Kind::pages ? "page " : "slot ") << id << ": "
         << static_cast<int>(host(id).front()) << ", expected " << number;
   }
-  /// Copies all pages and slots of the device to the host ids of the same number.
+  /// Copies everything on the device to the host ids of the same numbers.
   void fetch() const {
     std::vector<IdPair> all;
     for (int32_t id = 0; id < kIds; ++id) {

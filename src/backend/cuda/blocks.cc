@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "backend/cuda/declared.h"
+#include "backend/cuda/activations/declared.h"
 #include "backend/cuda/ops/experts/experts_select.h"
 
 namespace nibble::cuda {
@@ -48,8 +48,8 @@ void add_product(const Context& context, const DeviceLinear& weight, const uint1
 
 namespace {
 
-/// The norm that precedes a half: its readers make it themselves, of several rows the first of
-/// them.
+/// The norm before a half, for products that compute it themselves; of several rows the first
+/// product does and leaves the result in work.x.
 NormInput norm_before(const Context& context, int layer, Half half) {
   const LayerWeights& w = context.layer(layer);
   return {.h = context.work.h.as<float>(),
@@ -108,7 +108,7 @@ bool takes_norm(const Context& context, int layer, Half half) {
                             context.launcher.card);
 }
 
-/// After half `half` of `layer` wrote h: its norm, unless the next half makes it itself.
+/// Computes the norm after half `half` of `layer`, unless the next half computes it itself.
 void norm_after(const Context& context, int layer, Half half) {
   const bool last = half == Half::feed_forward && layer + 1 >= context.config.layer_count();
   const int next_layer = half == Half::mixer ? layer : layer + 1;
@@ -147,11 +147,27 @@ void embed_block(const Context& context) {
   if (in_f32(context)) finish_embed_f32(context, args);
 }
 
+AttentionArgs attention_args(const Context& context, int layer, const BatchView& batch) {
+  const AttentionConfig& config = context.config.attention;
+  const AttentionWeights& w = context.layer(layer).attention;
+  return {.batch = batch,
+          .q_heads = config.q_heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .output_gate = config.output_gate,
+          .q_norm = w.q_norm,
+          .k_norm = w.k_norm,
+          .eps = context.config.rms_eps,
+          .rope = context.rope,
+          .kv = context.pools.kv(context.kv_layer(layer)),
+          .skips_first = layer == context.draft_layer(),
+          .splits_max = context.splits_max};
+}
+
 void attention_block(const Context& context, int layer) {
   if (context.prompts.rows > 0) prompt_attention_block(context, layer);
   if (context.batch.rows == 0) return;
   const Workspace& work = context.work;
-  const AttentionConfig& config = context.config.attention;
   const AttentionWeights& w = context.layer(layer).attention;
   LinearArgs in{.count = 3,
                 .rows = context.batch.rows,
@@ -164,24 +180,13 @@ void attention_block(const Context& context, int layer) {
   in.outputs[2] = {.weight = w.v, .y = v, .y_stride = w.v.rows};
   if (takes_norm(context, layer, Half::mixer)) in.norm = norm_before(context, layer, Half::mixer);
   linear(context, in, context.launcher.of(Step::project));
-  const AttentionArgs args{.batch = context.batch,
-                           .q_heads = config.q_heads,
-                           .kv_heads = config.kv_heads,
-                           .head_dim = config.head_dim,
-                           .output_gate = config.output_gate,
-                           .q = work.first.as<float>(),
-                           .k = k,
-                           .v = v,
-                           .q_norm = w.q_norm,
-                           .k_norm = w.k_norm,
-                           .eps = context.config.rms_eps,
-                           .rope = context.rope,
-                           .kv = context.pools.kv(context.kv_layer(layer)),
-                           .skips_first = layer == context.draft_layer(),
-                           .splits_max = context.splits_max,
-                           .partial = work.partial.as<uint8_t>(),
-                           .out = work.mixed.as<uint16_t>(),
-                           .out_stride = work.mixed_stride};
+  AttentionArgs args = attention_args(context, layer, context.batch);
+  args.q = work.first.as<float>();
+  args.k = k;
+  args.v = v;
+  args.partial = work.partial.as<uint8_t>();
+  args.out = work.mixed.as<uint16_t>();
+  args.out_stride = work.mixed_stride;
   const Launcher launcher = context.launcher.of(Step::attend);
   in_f32(context) ? attention_f32(args, launcher) : attention(args, launcher);
   add_product(context, w.o, work.mixed.as<uint16_t>(), work.mixed_stride);

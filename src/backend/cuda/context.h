@@ -32,7 +32,7 @@ struct Context {
   BatchView all;
   int32_t splits_max = 1;
   Launcher launcher;
-  const DeviceTaps* taps = nullptr;  // of calibration, shown the inputs of prompt rows
+  const DeviceTaps* taps = nullptr;  // in calibration: sees the inputs of prompt rows
 
   const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
   /// The layer that drafts comes after those of the model.
@@ -51,6 +51,8 @@ AddNormArgs finish_args(const Context& context, int layer, Half half, int32_t ro
                         AddNormArgs args);
 void finish_half(const Context& context, int layer, Half half, int32_t row_begin,
                  const AddNormArgs& args);
+/// The attention of a layer over rows of `batch`: shape, norms, rotation and pages.
+AttentionArgs attention_args(const Context& context, int layer, const BatchView& batch);
 /// x = the norm before the mixer of a layer, of generated rows in h, unless the mixer makes it.
 void norm_input(const Context& context, int layer);
 /// Adds x W^T of all generated rows to h.

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/cuda/activations/declared.h"
 #include "backend/cuda/bench_access.h"
 #include "backend/cuda/context.h"
-#include "backend/cuda/declared.h"
 #include "backend/cuda/draft/draft_rounds.h"
 #include "backend/cuda/kernel_table.h"
 #include "backend/cuda/ops/attention/rope.h"
@@ -349,8 +349,7 @@ HeadOutput CudaBackend::head(const Batch& batch, Residual) {
   }
   head_results_.run(context_, batch_, batch,
                     head_recorded() ? HeadResults::Head::recorded : HeadResults::Head::to_launch);
-  for (const DeviceBatch::Copy& copied : batch_.snapshot_copies())
-    copy_state(copied.from, copied.to);
+  pools_.move_slots(CacheMove::copy, batch_.snapshot_copies(), stream_);
   finish();
   return head_results_.output();
 }

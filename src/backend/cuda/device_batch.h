@@ -9,6 +9,7 @@
 #include "backend/cuda/runtime/device_memory.h"
 #include "model/backend.h"
 #include "model/batch.h"
+#include "model/cache_moves.h"
 
 namespace nibble::cuda {
 
@@ -33,11 +34,7 @@ class DeviceBatch {
   int32_t generation_rows() const { return generation_rows_; }
   int32_t generation_sequences() const { return generation_sequences_; }
   /// Second and later snapshots of one row, to be copied from the first after the pass.
-  struct Copy {
-    int32_t from = 0;
-    int32_t to = 0;
-  };
-  const std::vector<Copy>& snapshot_copies() const { return copies_; }
+  const std::vector<IdPair>& snapshot_copies() const { return copies_; }
   /// Returns the row on the device of a row of the batch.
   int32_t device_row(int32_t row) const { return device_rows_[static_cast<size_t>(row)]; }
 
@@ -57,7 +54,7 @@ class DeviceBatch {
   int32_t generation_rows_ = 0;
   int32_t generation_sequences_ = 0;
   std::vector<int32_t> device_rows_;
-  std::vector<Copy> copies_;
+  std::vector<IdPair> copies_;
 };
 
 }  // namespace nibble::cuda

@@ -75,7 +75,7 @@ class CudaLayerRunner final : public LayerRunner {
   CardLimit card_;
   Launcher launcher_;
   DeviceRope rope_;
-  DeviceBuffer arena_;  // of work_
+  DeviceBuffer arena_;  // the memory of work_
   Workspace work_;
   DevicePools pools_;
   DeviceBatch batch_;
@@ -86,10 +86,10 @@ class CudaLayerRunner final : public LayerRunner {
   DeviceBuffer hidden_;  // BF16 [tokens, D]; empty: in samples_.hidden, and `staged_` has a pass
   DeviceBuffer staged_;
   WeightStore store_;
-  int layer_ = -1;  // whose weights store_ has
+  int layer_ = -1;  // the layer whose weights are in store_
   std::future<Result<WeightStore>> next_;
   int next_layer_ = -1;
-  int64_t start_bytes_ = 0;  // of the card, taken by start()
+  int64_t start_bytes_ = 0;  // bytes of the card that start() took
   LayerSeconds seconds_;
 };
 

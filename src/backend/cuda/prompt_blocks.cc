@@ -2,7 +2,7 @@
 // each.
 #include <algorithm>
 
-#include "backend/cuda/declared.h"
+#include "backend/cuda/activations/declared.h"
 #include "backend/cuda/ops/calibration/device_taps.h"
 
 namespace nibble::cuda {
@@ -114,21 +114,8 @@ void prompt_attention_block(const Context& context, int layer) {
   run(context, gemm_of(context, x, w.q, {q, w.q.rows}), Step::project);
   run(context, gemm_of(context, x, w.k, {k, w.k.rows}), Step::project);
   run(context, gemm_of(context, x, w.v, {v, w.v.rows}), Step::project);
-  const KvView kv = context.pools.kv(context.config.kind_index(layer));
-  attention_prepare(PromptAttentionArgs{.base = {.batch = context.prompts,
-                                                 .q_heads = config.q_heads,
-                                                 .kv_heads = config.kv_heads,
-                                                 .head_dim = config.head_dim,
-                                                 .output_gate = config.output_gate,
-                                                 .q_norm = w.q_norm,
-                                                 .k_norm = w.k_norm,
-                                                 .eps = context.config.rms_eps,
-                                                 .rope = context.rope,
-                                                 .kv = kv},
-                                        .q = q,
-                                        .k = k,
-                                        .v = v},
-                    context.launcher.of(Step::attend));
+  const AttentionArgs base = attention_args(context, layer, context.prompts);
+  attention_prepare({.base = base, .q = q, .k = k, .v = v}, context.launcher.of(Step::attend));
   const int64_t head_stride = config.output_gate ? 2 * config.head_dim : config.head_dim;
   const FlashPrefill flash{.shape = {.q_heads = config.q_heads,
                                      .kv_heads = config.kv_heads,
@@ -139,7 +126,7 @@ void prompt_attention_block(const Context& context, int layer) {
                            .q = q,
                            .q_stride = w.q.rows,
                            .q_head_stride = head_stride,
-                           .kv = kv,
+                           .kv = base.kv,
                            .gate = config.output_gate ? q + config.head_dim : nullptr,
                            .gate_stride = w.q.rows,
                            .gate_head_stride = head_stride,
@@ -316,20 +303,14 @@ namespace {
 
 /// Keys and values of normed entries x go to their places.
 void store_entries(const Context& context, const Input& x) {
-  const AttentionConfig& config = context.config.attention;
   const AttentionWeights& w = context.layer(context.draft_layer()).attention;
   auto* k =
       reinterpret_cast<uint16_t*>(rows_of<float>(context, context.work.first, w.k.rows + w.v.rows));
   uint16_t* v = k + int64_t{context.prompts.rows} * w.k.rows;
   run(context, gemm_of(context, x, w.k, {k, w.k.rows}), Step::project);
   run(context, gemm_of(context, x, w.v, {v, w.v.rows}), Step::project);
-  AttentionArgs store{.batch = context.prompts,
-                      .kv_heads = config.kv_heads,
-                      .head_dim = config.head_dim,
-                      .k_norm = w.k_norm,
-                      .eps = context.config.rms_eps,
-                      .rope = context.rope,
-                      .kv = context.pools.kv(context.kv_layer(context.draft_layer()))};
+  AttentionArgs store = attention_args(context, context.draft_layer(), context.prompts);
+  store.q_heads = 0;
   store.batch.positions = store.batch.entry_positions;
   attention_prepare({.base = store, .k = k, .v = v}, context.launcher.of(Step::attend));
 }

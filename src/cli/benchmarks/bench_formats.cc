@@ -35,7 +35,7 @@ constexpr auto kOptions = joined_options(kOwnOptions, kModelOptions);
 
 struct Request {
   std::vector<std::string> formats;
-  QuantizeOptions options;  // of the written ones
+  QuantizeOptions options;  // how the formats are written
 };
 
 const SimulatedFormat* simulated(std::string_view name) {
@@ -71,10 +71,10 @@ Result<Request> read_request(const Arguments& arguments) {
 /// Everything that the formats share.
 struct Inputs {
   const Request& request;
-  ModelRequest model;  // of the unquantized checkpoint
+  ModelRequest model;  // the unquantized checkpoint
   const Checkpoint& checkpoint;
   Recipe recipe;
-  QuantPlan plan;  // of the recipe; its linears are rounded
+  QuantPlan plan;  // the plan of the recipe; its linears are rounded
   std::vector<std::vector<int32_t>> sequences;
   ScoredModel source;
   std::filesystem::path work;

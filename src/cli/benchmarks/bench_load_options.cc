@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kClientsMax = 4096;
 constexpr int64_t kTasksMax = 1'000'000;
-constexpr int64_t kTokensMax = 4 << 20;      // of a prompt or an answer
-constexpr int64_t kEventsMax = 100'000'000;  // that a round may have, as each is kept
+constexpr int64_t kTokensMax = 4 << 20;      // tokens of a prompt or an answer, at most
+constexpr int64_t kEventsMax = 100'000'000;  // events of a round, at most, as each is kept
 constexpr size_t kLevelsMax = 64;
 constexpr double kSecondsMax = 86400.0;
 

@@ -27,7 +27,7 @@ struct LoadOptions {
   std::optional<LoadTarget> second;
   std::string model;  // empty: the server's first
   std::vector<LoadLevel> levels;
-  WorkloadPlan workload;    // its seed is that of the first round
+  WorkloadPlan workload;    // its seed is used by the first round
   int64_t tasks_given = 0;  // 0: by the load
   double seconds = 0.0;
   int32_t turns = 1;

@@ -58,8 +58,8 @@ struct Work {
 
 struct Rounds {
   std::vector<double> seconds;
-  int64_t weights = 0;   // that were rounded
-  int64_t bytes_in = 0;  // of all tensors
+  int64_t weights = 0;   // weights that were rounded
+  int64_t bytes_in = 0;  // bytes of all tensors
   int64_t bytes_out = 0;
 };
 

@@ -28,7 +28,7 @@ struct Request {
   int32_t rounds = 5;
   double limit_seconds = 900.0;
   WorkloadPlan workload;
-  std::vector<std::string> words;  // of serve, without the folder
+  std::vector<std::string> words;  // the command line of serve, without the folder
 };
 
 Result<Request> read_request(const Arguments& arguments) {

@@ -33,7 +33,7 @@ class ChildServer {
   Result<void> wait_ready(double limit_seconds, const std::function<bool()>& interrupted);
 
   pid_t process_ = -1;
-  int output_ = -1;  // its standard error
+  int output_ = -1;  // the standard error of the child
   std::string url_;
   double ready_seconds_ = 0.0;
 };

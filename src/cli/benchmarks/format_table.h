@@ -15,7 +15,7 @@ struct FormatRow {
   std::string format;
   std::string rule;
   int64_t weights = 0;
-  double bits = 0.0;            // of a weight, with its scales
+  double bits = 0.0;            // bits of a weight, with its scales
   double relative_error = 0.0;  // norm of the error over norm of the weights
   ScoreResult scores;
 };

@@ -31,7 +31,7 @@ class ChatSession {
   Result<void> say(const std::string& question);
 
  private:
-  struct Row;  // of the table of commands
+  struct Row;  // a row of the table of commands
   static std::span<const Row> rows();
   using Done = Result<void>;
 

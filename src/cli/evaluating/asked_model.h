@@ -18,7 +18,7 @@ class AskedModel {
  public:
   struct Reply {
     size_t number = 0;  // as ask() was told
-    int status = 0;     // of HTTP; 0: there was no answer
+    int status = 0;     // HTTP status; 0: there was no answer
     std::string body;   // or why there was none
   };
   virtual ~AskedModel() = default;

@@ -27,7 +27,7 @@ struct Change {
 };
 
 struct CanaryReport {
-  std::vector<std::string> names;  // of one model, or two
+  std::vector<std::string> names;  // the names of one model, or of two
   size_t decisions = 0;
   std::vector<Change> changes;
   std::optional<DivergenceSummary> structure;

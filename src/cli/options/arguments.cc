@@ -77,7 +77,7 @@ std::optional<int64_t> read_size(std::string_view text) {
     double value = 0.0;
     std::from_chars(digits.data(), digits.data() + digits.size(), value);
     value *= static_cast<double>(scale);
-    constexpr double kMost = 9e18;  // of an int64_t
+    constexpr double kMost = 9e18;  // the largest value that an int64_t surely holds
     return value <= kMost ? std::optional(static_cast<int64_t>(value)) : std::nullopt;
   }
   if (!digits_only(digits)) return std::nullopt;

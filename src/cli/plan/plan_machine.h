@@ -16,7 +16,7 @@ namespace nibble {
 struct KvPlan {
   KvChoice choice;
   std::string flag;        // for the flags that the server knows: "fp8"
-  int64_t line_bits = 0;   // of a format that is not built: bits of a number
+  int64_t line_bits = 0;   // bits of a number in a format that is not built
   int64_t line_bytes = 0;  // and bytes beside the numbers, of one head's key or value
 };
 /// --kv-cache-dtype. Words that are unknown stay for the server's own check.

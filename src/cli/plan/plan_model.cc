@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 /// This is what the first word turned out to be.
 struct Found {
   std::string name;
-  fs::path folder;                        // with weights; empty: none
+  fs::path folder;                        // the folder with weights; empty: none
   fs::path config;                        // a config.json; empty: none
   const BuiltinPreset* preset = nullptr;  // a built-in shape
   std::optional<FetchedModel> fetched = {};

@@ -33,7 +33,7 @@ struct PlanModel {
   std::vector<WeightRow> in_file;
   int64_t unread_bytes = 0;  // text tensors of the file beyond `in_file`
   OtherWeights others;
-  std::optional<int64_t> written_bytes;  // of all tensors that quantize would write
+  std::optional<int64_t> written_bytes;  // bytes of all tensors that quantize would write
 };
 
 /// A model of the hub, of which only the beginnings of its files are here.

@@ -12,7 +12,7 @@ namespace nibble {
 /// One model's part.
 struct CardShare {
   const PlanModel* model = nullptr;
-  std::string share;    // of --gpu-memory-utilization, in thousandths: "0.412"
+  std::string share;    // value of --gpu-memory-utilization in thousandths: "0.412"
   Arguments arguments;  // those of the command, with this share
   PlannedRun run;
 };

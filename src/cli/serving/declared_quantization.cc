@@ -29,7 +29,7 @@ Result<Declaration> read_declaration(const std::filesystem::path& folder) {
   const Json config = TRY(read_json(folder / "config.json"));
   if (const Json* section = config.find("quantization_config"))
     return Declaration{text_of(*section, "quant_method"), text_of(*section, "quant_algo")};
-  const auto side = folder / "hf_quant_config.json";  // of older ModelOpt
+  const auto side = folder / "hf_quant_config.json";  // written by older ModelOpt
   if (!std::filesystem::exists(side)) return Declaration();
   const Json json = TRY(read_json(side));
   const Json* section = json.find("quantization");

@@ -111,7 +111,7 @@ struct ModelOnMachine {
   int64_t table_bytes = 0;
   int64_t page_bytes = 0;
   int64_t slot_bytes = 0;
-  int64_t replay_row_bytes = 0;      // that drafted rows add to a slot
+  int64_t replay_row_bytes = 0;      // bytes that each drafted row adds to a slot
   std::optional<DeviceMemory> card;  // absent: the weights lie in host memory
   /// These are the functions of BackendFacts. The reference has no workspace_bytes, since it
   /// allocates while it computes: its workspace is an estimate. recorded_bytes is of a card.

@@ -79,7 +79,7 @@ class Reader {
 
   std::string_view source_;
   std::vector<std::string_view> keys_;
-  std::vector<std::string> names_;  // of this file
+  std::vector<std::string> names_;  // names of profiles in this file
   Profiles profiles_;
 };
 

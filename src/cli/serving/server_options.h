@@ -194,7 +194,7 @@ class LoadingProgress {
 
  private:
   std::atomic<double> bytes_before_ = 0.0;
-  std::atomic<double> bytes_ = 0.0;  // of the weights; 0: not begun
+  std::atomic<double> bytes_ = 0.0;  // bytes of weights that are loaded; 0: not begun
 };
 
 /// All that the flags say but for the log and the filters: nothing is opened or started.

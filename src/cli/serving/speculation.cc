@@ -19,7 +19,7 @@ constexpr std::string_view kAcceptance = "synthetic_acceptance";
 
 struct Number {
   std::string_view key;
-  int64_t most;      // of n-gram drafts
+  int64_t most;      // tokens of an n-gram draft, at most
   int64_t mtp_most;  // 0: not of MTP
   int32_t Speculation::*direct = nullptr;
   int32_t NgramDrafter::Options::*lookup = nullptr;

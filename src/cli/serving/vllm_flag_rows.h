@@ -259,7 +259,7 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
 /// vLLM's flags that are options here, under its name or another.
 struct VllmOption {
   std::string_view names;
-  std::string_view what;  // where it differs, or what it means
+  std::string_view what;  // how it differs, or its meaning
 };
 
 inline constexpr VllmOption kVllmOptions[] = {

@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "prefix files are litt
 constexpr uint64_t kMagic = 0x4658455250424E1AU;  // "\x1aNBPREXF"
 constexpr uint64_t kTokensMax = 1ULL << 30;
 constexpr size_t kMediaBytes = 24;
-constexpr size_t kLanes = 4;  // of the checksum, so that it runs at the speed of memory
+constexpr size_t kLanes = 4;  // lanes of the checksum, so that it runs at the speed of memory
 
 using Words = std::array<uint64_t, kPrefixHeaderBytes / 8>;
 

@@ -29,7 +29,7 @@ struct PrefixStoreOptions {
   std::array<uint64_t, 4> fingerprint = {};
   int64_t page_bytes = 0;        // Backend::page_bytes()
   int64_t state_slot_bytes = 0;  // Backend::state_slot_bytes()
-  uint64_t bytes_max = 0;        // of all files together
+  uint64_t bytes_max = 0;        // size of all files together
 };
 
 /// Sizes of one file, checked against each other and the file's length.
@@ -37,7 +37,7 @@ struct PrefixFileHeader {
   uint64_t salt = 0;
   uint64_t tokens = 0;
   uint64_t media = 0;
-  uint64_t page_bytes = 0;  // of all pages
+  uint64_t page_bytes = 0;  // size of all pages
   uint64_t state_bytes = 0;
   uint64_t checksum = 0;
   uint64_t body_bytes() const { return tokens * 4 + media * 24 + page_bytes + state_bytes; }

@@ -54,7 +54,7 @@ struct PrefixNode {
   int32_t page = -1;
   int32_t host_page = -1;
   int32_t slot = -1;       // snapshot of the state after this node's last token
-  int32_t host_slot = -1;  // its copy
+  int32_t host_slot = -1;  // the copy of that snapshot in host memory
   SnapshotPlace place = SnapshotPlace::boundary;
   int32_t snapshot_hits = 0;
 
@@ -65,7 +65,7 @@ struct PrefixNode {
   bool condemned = false;  // out of the tree; lives as long as its cursors
   Reuse page_reuse;
   Reuse state_reuse;
-  std::array<std::optional<double>, kTiers> ranks;  // its key where it may be evicted
+  std::array<std::optional<double>, kTiers> ranks;  // its key in each ranking that it is in
   std::list<PrefixNode>::iterator self;
 
   bool has_snapshot() const { return slot >= 0 || host_slot >= 0; }
@@ -89,7 +89,7 @@ class PrefixTree {
   /// Adds a node without a page: the caller gives it one at once.
   PrefixNode& add_child(PrefixNode& parent, const PageKey& page);
   void lock(PrefixNode& node);       // node and all above
-  void lock_one(PrefixNode& child);  // of a locked parent, whose lock it takes over
+  void lock_one(PrefixNode& child);  // the child takes over the lock of its parent
   void unlock(PrefixNode& node);     // removes what only the lock kept
   void condemn(PrefixNode& node);
   void clear();

@@ -37,7 +37,7 @@ class RepetitionStop final : public EndingConstraint {
 
   RepetitionLimits limits_;
   std::vector<int32_t> tokens_;
-  std::vector<int32_t> runs_;  // of period pattern_min + i
+  std::vector<int32_t> runs_;  // runs_[i]: length of the run of period pattern_min + i
 };
 
 }  // namespace nibble

@@ -24,7 +24,7 @@ void RowSampler::sample(std::span<SampleRow> rows) {
   // Below this many steps a row is faster than waking a thread.
   constexpr size_t kStepsPerThread = 65536;
   if (rows.empty()) return;
-  size_t steps = 1;  // of the dearest row
+  size_t steps = 1;  // steps of the most expensive row
   for (const SampleRow& row : rows)
     if (!row.sampled)
       steps = std::max({steps, row.logits.size(),

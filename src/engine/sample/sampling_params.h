@@ -20,7 +20,7 @@ struct SamplingParams {
   double repetition_penalty = 1.0;  // divides positive, multiplies negative logits; prompt too
   std::vector<LogitBias> logit_bias;
   uint64_t seed = 0;
-  uint32_t choice = 0;        // of a request with n > 1
+  uint32_t choice = 0;        // index of the choice in a request with n > 1
   int32_t top_logprobs = -1;  // -1: none; 0: of the chosen token; n: also of the n best
 
   static constexpr double kGreedyBelow = 1e-5;

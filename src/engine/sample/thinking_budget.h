@@ -18,10 +18,10 @@ class ThinkingBudget final : public TokenConstraint {
   struct Options {
     std::optional<int32_t> begin;  // <think>
     std::vector<int32_t> closing;  // forced one by one; the last is </think>, whenever it comes
-    int32_t tokens_max = 0;        // of all thinking together, the closing sequence not counted
+    int32_t tokens_max = 0;        // tokens of all thinking, without the closing sequence
     /// Thinking is also closed by force from so many generated tokens in all on.
     int32_t position_max = INT32_MAX;
-    Start start = Start::inside;  // where the prompt leaves off
+    Start start = Start::inside;  // the state at the end of the prompt
   };
   explicit ThinkingBudget(Options options);
 

@@ -14,7 +14,7 @@ namespace {
 constexpr double kEarmarkMs = 2000.0;   // a blocked head waits this long before none overtakes
 constexpr int kSkipMax = 64;            // waiting ones that may be considered after a blocked head
 constexpr double kNewcomerMs = 250.0;   // a tenant's first waits so long for a seat to get free
-constexpr int32_t kResumeTokens = 512;  // of growth, given to a decoding one that comes back
+constexpr int32_t kResumeTokens = 512;  // room to grow for a sequence that resumes decoding
 constexpr int32_t kSwapsUnprotected = 2;   // swapped out this often, a sequence is spared
 constexpr double kSwapSparedMs = 10000.0;  // for so long, if another can give way
 

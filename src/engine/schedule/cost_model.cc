@@ -10,8 +10,8 @@ namespace nibble {
 
 namespace {
 
-constexpr double kDecay = 0.99;    // of evidence, per pass of its kind: about 100 passes
-constexpr double kInertia = 0.02;  // of what is believed already, in passes
+constexpr double kDecay = 0.99;  // weight of evidence per pass of its kind: about 100 passes count
+constexpr double kInertia = 0.02;  // weight of the present estimate, in passes
 constexpr double kErrorDecay = 0.95;
 constexpr double kErrorMin = 0.02;  // below this, errors are noise
 constexpr double kOutlier = 3.0;    // times the usual error

@@ -18,12 +18,12 @@ struct PrefillTurn {
   int32_t sequence = 0;
   int32_t depth = 0;  // tokens in the cache
   int32_t tokens_left = 0;
-  int32_t rows_max = 0;  // that its pages can take
+  int32_t rows_max = 0;  // rows that its pages can take
   int32_t priority = 0;
   SizeClass size = SizeClass::short_prompt;
   uint64_t tenant = 0;
-  double weight = 1.0;   // of the tenant's share beside others'; above 0
-  double ms_left = 0.0;  // of prefill, by the cost model
+  double weight = 1.0;   // weight of the tenant's share; above 0
+  double ms_left = 0.0;  // prefill time left, by the cost model
   double waited_ms = 0.0;
 };
 

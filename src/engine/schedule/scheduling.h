@@ -14,14 +14,14 @@ struct SequenceView {
   Phase phase = Phase::waiting;
   int32_t prompt_size = 0;
   int32_t cached = 0;         // tokens in its pages; when waiting, what a prefix hit would give
-  int32_t hit_tokens = 0;     // of the prompt, taken from the prefix cache when it was admitted
+  int32_t hit_tokens = 0;     // prompt tokens taken from the prefix cache at admission
   int32_t tokens_max = 0;     // prompt and longest continuation
   int32_t pages_held = 0;     // device pages in its table; when waiting, those of a prefix hit that
                               // need no free page; when swapped, none
-  int32_t pages_private = 0;  // of those held, what swapping it out frees;
+  int32_t pages_private = 0;  // pages that swapping it out frees;
                               // when swapped, what bringing it back needs
   uint64_t tenant = 0;
-  double weight = 1.0;   // of its tenant, beside others
+  double weight = 1.0;   // weight of its tenant's share
   int32_t priority = 0;  // lower goes first
   double arrival_ms = 0.0;
   double swapped_ms = 0.0;  // when it was last swapped out
@@ -44,14 +44,14 @@ inline SizeClass size_class(const SequenceView& s, int32_t long_tokens) {
 }
 
 struct SchedulerLimits {
-  int32_t rows_max = 0;             // of one pass; at least sequences_max + kPageTokens
+  int32_t rows_max = 0;             // rows of one pass; at least sequences_max + kPageTokens
   int32_t sequences_max = 0;        // running at once
   int32_t chunk_tokens_max = 0;     // prompt rows of one pass, rounded up to 64; 0: rows_max
-  int32_t reserve_tokens = 4096;    // of the continuation, reserved at admission
+  int32_t reserve_tokens = 4096;    // tokens of the answer for which room is reserved at admission
   double step_ms = 75.0;            // time budget of a pass with decoding sequences
   double prefill_step_ms = 250.0;   // and of one without
   int32_t long_tokens = 32 * 1024;  // a prompt with more to compute is long
-  double long_share = 0.40;  // of a tenant's prefill time, while it has long prompts and others
+  double long_share = 0.40;  // of prefill time for long prompts, if a tenant has short ones too
 };
 
 struct FreeResources {

@@ -37,7 +37,7 @@ struct YarnConfig {
 
 struct RopeConfig {
   double theta = 1e7;
-  int rotary_dims = 0;  // of head_dim; the rest passes through
+  int rotary_dims = 0;  // dimensions that rotate; the rest of head_dim passes through
   /// Frequencies that take their angle from the (t, h, w) position; all zero when not multi-axis.
   std::array<int, 3> mrope_section = {};
   std::optional<YarnConfig> yarn;
@@ -55,7 +55,7 @@ struct AttentionConfig {
 struct DeltaNetConfig {
   int k_heads = 0;
   int v_heads = 0;
-  int k_dim = 0;  // of one head
+  int k_dim = 0;  // size of one head
   int v_dim = 0;
   int conv_kernel = 4;
   int qkv_rows() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
@@ -83,7 +83,7 @@ struct ModelConfig {
   DeltaNetConfig delta_net;      // meaningful if any layer is delta_net
   std::optional<MoeConfig> moe;  // absent: dense
   int dense_width = 0;           // meaningful if !moe
-  int64_t max_positions = 0;     // of one sequence: max_position_embeddings, or YaRN's
+  int64_t max_positions = 0;     // positions of one sequence: max_position_embeddings, or YaRN's
   bool tied_head = false;
   int mtp_layers = 0;  // as config.json has it
   /// 1 if the MTP layer is loaded to draft tokens, else 0: the choice of who loads the model.

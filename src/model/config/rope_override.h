@@ -13,7 +13,7 @@
 namespace nibble {
 
 struct RopeOverride {
-  std::string flag;  // that it came from, for messages: "--rope-scaling"
+  std::string flag;  // the flag that it came from, for messages: "--rope-scaling"
   Json keys;         // an object: keys of rope_parameters with their new values
 };
 

@@ -29,7 +29,7 @@ struct SyntheticOptions {
   std::vector<std::string> declared;  // modules that end so declare their inputs too
   SyntheticFp8 fp8 = SyntheticFp8::by_token;
   SyntheticScope scope = SyntheticScope::weights;
-  std::vector<std::pair<std::string, std::string>> files;  // beside the weights: name, text
+  std::vector<std::pair<std::string, std::string>> files;  // files beside the weights: name, text
   int threads = 0;                                         // 0: one per usable core
 };
 

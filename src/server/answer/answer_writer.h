@@ -29,7 +29,7 @@ struct TokenFacts {
 
 /// Times in milliseconds; zero before the first token.
 struct AnswerTimes {
-  int64_t tokens = 0;        // of all choices
+  int64_t tokens = 0;        // tokens of all choices
   double prompt_ms = 0.0;    // until the first token
   double generation_ms = 0;  // from the first token to the last
 };

@@ -8,7 +8,7 @@ namespace {
 struct Block {
   OutputEvent::Kind kind = OutputEvent::Kind::content;  // reasoning, content or tool_begin
   std::string text;                                     // or the JSON of a call's arguments
-  std::string id, name;                                 // of a call
+  std::string id, name;                                 // id and name of a call
 };
 
 std::string_view type_of(OutputEvent::Kind kind) {

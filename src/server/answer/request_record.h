@@ -20,9 +20,9 @@ struct RequestRecord {
   using Time = std::chrono::steady_clock::time_point;
 
   std::string id;        // the client's x-request-id if it is harmless, else a new one
-  std::string trace_id;  // of traceparent, 32 hex digits, or empty
+  std::string trace_id;  // the id in traceparent, 32 hex digits, or empty
   std::string path;
-  std::string origin;                   // of a page in a browser, if it may read the answer
+  std::string origin;                   // origin of a browser's page that may read the answer
   std::string model;                    // as the client named it
   std::string body;                     // only if prompts are to be logged
   std::shared_ptr<const KeyRules> key;  // nothing: the server has none
@@ -30,8 +30,8 @@ struct RequestRecord {
   Time first_token = {};  // zero: none came
   Time end = {};
   int status = 0;           // 0: the client left before an answer
-  std::string outcome;      // of a generation: its finish reason
-  TokenCounts counts;       // of a generation
+  std::string outcome;      // finish reason of a generation
+  TokenCounts counts;       // token counts of a generation
   bool generates = false;   // tokens are still to be counted after the answer's end
   bool posted = false;      // it asks for work, other than a read
   bool holds_seat = false;  // counts among its key's requests at once

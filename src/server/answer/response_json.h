@@ -19,16 +19,16 @@ struct AnswerHead {
   std::string id;  // "chatcmpl-..."
   Delivery delivery = Delivery::whole;
   std::string model;
-  std::string fingerprint;  // of what computes: the same while answers can be
+  std::string fingerprint;  // names everything that decides answers: the same while answers can be
   int64_t created = 0;
   ReasoningField reasoning_field = ReasoningField::both;
 };
 
 struct TokenCounts {
   int64_t prompt = 0;
-  int64_t cached = 0;             // of the prompt
-  int64_t completion = 0;         // of choices that have ended
-  int64_t completion_so_far = 0;  // of all choices
+  int64_t cached = 0;             // prompt tokens from the cache
+  int64_t completion = 0;         // tokens of choices that have ended
+  int64_t completion_so_far = 0;  // tokens of all choices
   int64_t reasoning = 0;
   int64_t drafted = 0;   // tokens that speculation proposed, and
   int64_t accepted = 0;  // those that the model agreed with; of choices that have ended

@@ -9,9 +9,9 @@ struct Item {
   OutputEvent::Kind kind = OutputEvent::Kind::content;  // reasoning, content or tool_begin
   std::string id;
   std::string text;           // or the JSON of a call's arguments
-  std::string call_id, name;  // of a call
+  std::string call_id, name;  // id and name of a call
   std::string status = "in_progress";
-  Json::Array logprobs = {};  // of a message
+  Json::Array logprobs = {};  // log-probabilities of a message
 };
 
 class ResponsesWriter final : public AnswerWriter {
@@ -214,7 +214,7 @@ class ResponsesWriter final : public AnswerWriter {
   Json echoed_;
   TokenNames names_;
   std::vector<Item> items_;
-  Json::Array waiting_logprobs_;  // of text that did not come yet
+  Json::Array waiting_logprobs_;  // log-probabilities of text that did not come yet
   bool open_ = false;             // the last of them
   int64_t number_ = 0;
   std::string status_ = "in_progress";

@@ -18,7 +18,7 @@ class FairTasks {
  public:
   struct Limits {
     size_t threads = 4;
-    size_t waiting_max = 4096;  // of all clients
+    size_t waiting_max = 4096;  // tasks of all clients that may wait
     size_t waiting_of_a_client_max = 1024;
   };
   explicit FairTasks(const Limits& limits) : limits_(limits) {

@@ -22,16 +22,16 @@ enum class CacheSharing : uint8_t { salted, shared };
 
 struct KeyRules {
   std::string name;                   // in log lines; never the key
-  std::string sha256;                 // of the key, 64 lower-case hex digits
-  std::vector<std::string> profiles;  // that it may use; empty: all, and none
-  double weight = 1.0;                // of the time that prompts of several keys share
+  std::string sha256;                 // hash of the key, 64 lower-case hex digits
+  std::vector<std::string> profiles;  // profiles that it may use; empty: all, and none
+  double weight = 1.0;                // weight of its share of prefill time
   int32_t concurrent_max = 0;         // requests at once; 0: no limit
   int32_t requests_per_minute = 0;    // 0: no limit
-  int64_t tokens_per_minute = 0;      // of prompts and answers; 0: no limit
+  int64_t tokens_per_minute = 0;      // tokens of prompts and answers a minute; 0: no limit
   int32_t priority_least = -1000;
   int32_t priority_most = 1000;
   CacheSharing cache = CacheSharing::salted;
-  FilterSet filters;  // beside the server's
+  FilterSet filters;  // filters in addition to the server's
 };
 
 class Keys {

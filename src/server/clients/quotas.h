@@ -32,7 +32,8 @@ class Quotas {
 
  private:
   struct Bucket {
-    double used = 0.0;  // of a minute's worth; negative never, more than it: a debt
+    /// The used part of a minute's worth, never negative; more than all of it is a debt.
+    double used = 0.0;
     Time at = {};
     void refill(double per_minute, Time now);
   };

@@ -14,9 +14,9 @@ constexpr auto kFunction = "<function="sv;
 constexpr auto kFunctionEnd = "</function>"sv;
 constexpr auto kParameter = "<parameter="sv;
 constexpr auto kParameterEnd = "</parameter>"sv;
-constexpr size_t kNameBytesMax = 256;  // of a function or a parameter; longer is not a name
+constexpr size_t kNameBytesMax = 256;  // bytes of the name of a function or a parameter, at most
 constexpr size_t kSpacesMax = 4096;    // white space held back
-constexpr size_t kSliceBytes = 1024;   // of text taken at once
+constexpr size_t kSliceBytes = 1024;   // bytes of text that are taken at once
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kOpenMax = 4096;                      // questions without an answer
 constexpr size_t kUnsentMax = size_t{64} << 20;        // bytes
-constexpr size_t kLineMax = 64 * 1024;                 // of a verdict
+constexpr size_t kLineMax = 64 * 1024;                 // bytes of a verdict, at most
 constexpr std::chrono::seconds kHungAfter{60};         // without a verdict on the oldest
 constexpr std::chrono::milliseconds kPauseLeast{100};  // before a restart, doubled each time
 constexpr std::chrono::milliseconds kPauseMost{10'000};

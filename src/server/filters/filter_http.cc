@@ -28,8 +28,8 @@ using ErrorCodeOf = boost::system::error_code;
 
 constexpr size_t kOpenMax = 256;              // questions at once
 constexpr size_t kIdleMax = 16;               // connections kept
-constexpr uint64_t kAnswerBytesMax = 65'536;  // of a verdict
-constexpr std::chrono::seconds kStepMax{60};  // of a connection; the question's own limit is above
+constexpr uint64_t kAnswerBytesMax = 65'536;  // bytes of a verdict, at most
+constexpr std::chrono::seconds kStepMax{60};  // of one step of a connection, at most
 
 using PlainStream = beast::tcp_stream;
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;

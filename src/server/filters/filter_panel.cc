@@ -19,7 +19,7 @@ constexpr size_t kCountedMax =
 
 struct FilterPanel::Case {
   Done done;                    // empty once it was called
-  std::vector<Counts*> counts;  // of each filter; empty: it has answered
+  std::vector<Counts*> counts;  // counts of each filter; empty: it has answered
   size_t waiting = 0;
   Clock::time_point deadline;
 };

@@ -20,12 +20,12 @@ enum class FilterFail : uint8_t { closed, open };
 enum class FilterReasoning : uint8_t { no, yes };
 
 struct FilterOptions {
-  FilterSet filters;                   // of every request, beside those of its key and profile
-  std::shared_ptr<FilterStore> store;  // where keys and profiles have theirs from; empty: a new one
+  FilterSet filters;  // filters of every request, in addition to those of its key and profile
+  std::shared_ptr<FilterStore> store;  // the store that keys and profiles use; empty: a new one
   FilterFail fail = FilterFail::closed;
   FilterReasoning reasoning = FilterReasoning::no;  // whether thinking is judged too
-  std::chrono::milliseconds timeout{5'000};         // of one question
-  size_t window_bytes = 256;  // of an answer held back: the longest text a filter can still catch
+  std::chrono::milliseconds timeout{5'000};         // time limit of one question
+  size_t window_bytes = 256;  // of an answer that wait: the longest text that a filter can catch
 };
 
 class FilterPanel {

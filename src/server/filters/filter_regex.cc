@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{4} << 20;
 constexpr int kPatternsMax = 10'000;
-constexpr int64_t kMemoryMax = int64_t{256} << 20;  // of the compiled set
+constexpr int64_t kMemoryMax = int64_t{256} << 20;  // memory of the compiled set, at most
 constexpr size_t kWaitingMax = 4096;
 
 class RegexFilter final : public OutputFilter {

@@ -9,7 +9,7 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t kQuestionBytesMax = 64 * 1024;  // of new text
+constexpr size_t kQuestionBytesMax = 64 * 1024;  // bytes of new text in a question, at most
 
 /// The text of an event that filters see.
 std::string seen(const OutputEvent& event) {

@@ -17,8 +17,8 @@ struct ApiError {
   std::string message;
   std::string param;      // the request field, or empty
   std::string code;       // a word for programs, or empty
-  int retry_after_s = 1;  // of 429 and 503
-  Json details = {};      // more for programs, in Anthropic's shape alone
+  int retry_after_s = 1;  // for status 429 and 503
+  Json details = {};      // details for programs, in Anthropic's format alone
 
   /// {"error":{"message","type","param","code"}}.
   Json json() const;

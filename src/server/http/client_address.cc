@@ -14,7 +14,7 @@ namespace nibble {
 namespace {
 
 constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-constexpr int kNetworkBits = 64;  // of IPv6, the least that a customer is given: RFC 6177
+constexpr int kNetworkBits = 64;  // the smallest IPv6 network of a customer (RFC 6177)
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);

@@ -33,7 +33,7 @@ constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 /// A request's target as RFC 9112, 3.2, has it: a path, or a whole address whose host replaces the
 /// Host header.
 struct Target {
-  std::string_view path;  // with the query
+  std::string_view path;  // the path, query included
   std::string_view host;  // empty: not said
 };
 

@@ -44,7 +44,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Phase : uint8_t {
     idle,       // between requests
     header,     // some bytes of a request have come
-    body,       // its header is complete
+    body,       // the header of the request is complete
     answering,  // the handler has it
     lingering,  // answered with Connection: close; reads until the client has closed
     closed,
@@ -81,10 +81,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Phase phase_ = Phase::idle;
   bool reading_ = false;
   size_t discarded_ = 0;
-  size_t header_bytes_ = 0;  // of the request that is being read
+  size_t header_bytes_ = 0;  // bytes of the header that is being read
 
   // The answer in progress.
-  uint64_t serial_ = 0;  // of the request; an exchange with another serial is stale
+  uint64_t serial_ = 0;  // number of the request; an exchange with another number is stale
   bool head_request_ = false;
   bool http_1_0_ = false;
   bool keep_alive_ = false;
@@ -95,7 +95,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string pending_;  // not handed to the socket yet
   std::string writing_;  // partly written; empty: nothing is on its way
   size_t written_ = 0;
-  std::chrono::steady_clock::time_point write_deadline_;  // of some progress
+  std::chrono::steady_clock::time_point write_deadline_;  // some bytes must be written by then
   bool watching_ = false;                                 // write_timer_ runs
 };
 

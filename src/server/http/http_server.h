@@ -53,7 +53,7 @@ struct HttpOptions {
   /// owner alone. Empty: none. A file left by a server that is gone is replaced.
   std::filesystem::path uds;
   std::filesystem::path admin_uds;
-  TlsFiles tls;  // of host and port
+  TlsFiles tls;  // certificate and key for host and port
   std::vector<AddressRange> trusted_proxies;
   HttpLimits limits;
 };

@@ -10,7 +10,7 @@ namespace nibble {
 
 namespace {
 
-constexpr std::string_view kPlaceholder = ".";  // of a turn that is not there yet
+constexpr std::string_view kPlaceholder = ".";  // stands for a message that is not there yet
 
 std::string flat(std::span<const TextPiece> pieces) {
   std::string text;

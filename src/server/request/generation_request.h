@@ -53,17 +53,17 @@ struct GenerationRequest {
   Delivery delivery = Delivery::whole;
   bool include_usage = false;                     // stream: one more chunk with the usage
   bool usage_in_chunks = false;                   // stream: and in every chunk that so far
-  bool return_token_ids = false;                  // of prompt and answer
+  bool return_token_ids = false;                  // ids of prompt and answer
   bool include_reasoning = true;                  // chat: else reasoning is left out
   std::optional<ReasoningField> reasoning_field;  // chat; else the server's policy
   bool return_progress = false;                   // stream: tells how far the prompt is
   std::string model;                              // as the client named it
   std::string profile;                            // the name of the one that holds, or empty
   std::vector<std::vector<int32_t>> prompts;      // chat: exactly one
-  int32_t choices = 1;                            // of each prompt
+  int32_t choices = 1;                            // number of choices for each prompt
   int32_t max_tokens = 0;                         // 0: not said
   bool any_max_tokens = false;                    // lowered to what fits, as in the agents' APIs
-  std::optional<int32_t> prompt_tokens_max;       // of the end that is kept; -1: as many as fit
+  std::optional<int32_t> prompt_tokens_max;       // kept from the prompt's end; -1: as many as fit
   enum class PromptEnd : uint8_t { last, first };
   PromptEnd kept_end = PromptEnd::last;
   std::optional<int32_t> max_tokens_default;  // the profile's
@@ -87,10 +87,10 @@ struct GenerationRequest {
   std::optional<RepetitionLimits> repetition;
   int32_t priority = 0;       // smaller goes first
   double timeout_ms = 0.0;    // from submission; 0: none
-  uint64_t tenant = 0;        // whose it is
-  uint64_t turn_tenant = 0;   // with whose requests it waits for a turn
-  uint64_t cache_tenant = 0;  // whose prefixes it shares
-  double weight = 1.0;        // of its tenant's prompts beside others'
+  uint64_t tenant = 0;        // the tenant of this request
+  uint64_t turn_tenant = 0;   // the tenant whose requests it queues with
+  uint64_t cache_tenant = 0;  // the tenant whose cached prefixes it shares
+  double weight = 1.0;        // weight of its tenant's share of prefill time
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
   /// The form that the answer must have, and the field that asked for it; compile_structure() makes
@@ -100,7 +100,7 @@ struct GenerationRequest {
   std::shared_ptr<const Grammar> grammar;
   /// Responses: what to store with the answer; empty: it is not stored.
   std::optional<StoredInput> stored_input;
-  FilterSet filters;        // that its prompt and answers have to pass
+  FilterSet filters;        // filters that its prompt and answers have to pass
   std::string prompt_text;  // for them, if there are any
   Json echoed;              // responses: members of the request that the answer repeats
 

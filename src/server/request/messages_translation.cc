@@ -105,7 +105,7 @@ void Translation::assistant_block(const Json& block, const std::string& where) {
     const Json* input = block.find("input");
     conversation_.call(text_of(block, "id"), text_of(block, "name"),
                        input != nullptr && input->is_object() ? *input : Json(Json::Object{}));
-  } else if (type != "redacted_thinking") {  // of another model: unreadable here
+  } else if (type != "redacted_thinking") {  // written by another model: unreadable here
     unknown_block(block, where);
   }
   conversation_.mark(block);

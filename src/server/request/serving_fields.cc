@@ -12,7 +12,7 @@ constexpr int32_t kPatternMax = 1024;
 constexpr int32_t kRepeatedTokensMax = 16384;  // pattern times count: bounds the work of a rollback
 constexpr size_t kCacheSaltBytesMax = 128;
 constexpr int32_t kPriorityMax = 1000;
-constexpr int32_t kTierStep = 100;  // of priority, between neighbouring service tiers
+constexpr int32_t kTierStep = 100;  // difference of priority between adjacent service tiers
 constexpr double kTimeoutMsMax = 86'400e3;
 
 /// The budget under the names of vLLM, of Qwen's own service, and of llama.cpp, where -1 is none.

@@ -70,7 +70,7 @@ std::optional<ApiError> over_tokens(ServerState& server, Intake& intake) {
 
 /// Runs on the server's thread.
 void begin(ServerState& server, const IntakePointer& intake) {
-  if (intake->client_gone) return;  // its line is written
+  if (intake->client_gone) return;  // its log line is written already
   if (auto over = over_tokens(server, *intake)) intake->parsed = *std::move(over);
   if (const auto* refused = std::get_if<ApiError>(&intake->parsed)) {
     server.metrics.refuse(refused->status);

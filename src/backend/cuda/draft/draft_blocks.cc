@@ -1,6 +1,6 @@
 // The layer that drafts: the entries that a pass keeps of all its rows, and a step of a round of
 // drafts. Generated rows go first, then those of prompts, in the arithmetic of each.
-#include "backend/cuda/declared.h"
+#include "backend/cuda/activations/declared.h"
 
 namespace nibble::cuda {
 namespace {
@@ -33,7 +33,6 @@ void join_product(const Context& context, float* y) {
 /// Keys and values of the entries of generated rows.
 void generated_entries(const Context& context) {
   const Workspace& work = context.work;
-  const AttentionConfig& config = context.config.attention;
   const LayerWeights& layer = context.layer(context.draft_layer());
   auto* entries = work.first.as<float>();
   join_product(context, entries);
@@ -53,15 +52,9 @@ void generated_entries(const Context& context) {
   args.outputs[0] = {.weight = w.k, .y = k, .y_stride = w.k.rows};
   args.outputs[1] = {.weight = w.v, .y = v, .y_stride = w.v.rows};
   linear(context, args, context.launcher.of(Step::project));
-  AttentionArgs store{.batch = context.batch,
-                      .kv_heads = config.kv_heads,
-                      .head_dim = config.head_dim,
-                      .k = k,
-                      .v = v,
-                      .k_norm = w.k_norm,
-                      .eps = context.config.rms_eps,
-                      .rope = context.rope,
-                      .kv = context.pools.kv(context.kv_layer(context.draft_layer()))};
+  AttentionArgs store = attention_args(context, context.draft_layer(), context.batch);
+  store.k = k;
+  store.v = v;
   store.batch.positions = store.batch.entry_positions;
   attention_store(store, context.launcher.of(Step::attend));
 }

@@ -125,7 +125,7 @@ std::vector<SequenceRequest> requests(uint64_t round, int32_t max_tokens) {
   return made;
 }
 
-/// Puts NaN into the last row of the marked sequence, behind one block, in rows of one arithmetic.
+/// Puts NaN into the last row of the marked sequence, after one block, in rows of one arithmetic.
 struct NanInjection {
   Backend& backend;
   Arithmetic arithmetic;
@@ -224,7 +224,7 @@ TEST_F(DeviceFaults, AStoppedCardEndsEverySequenceAndTheEngine) {
   EXPECT_EXIT(lose_the_card(Fatal::illegal_address), testing::ExitedWithCode(0), "illegal");
 }
 
-/// The engine goes, and the process, while its kernels wait behind one that runs for a minute.
+/// The engine goes, and the process, while its kernels wait for one that runs for a minute.
 TEST_F(DeviceFaults, AKernelThatDoesNotEndEndsEverySequenceAndTheEngine) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EXIT(lose_the_card(Fatal::spin), testing::ExitedWithCode(0),

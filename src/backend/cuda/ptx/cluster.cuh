@@ -27,7 +27,7 @@ __device__ __forceinline__ int blocks_in_cluster() {
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
-/// The same, but for what was written.
+/// Does the same without ordering what this thread wrote.
 __device__ __forceinline__ void show_at_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

@@ -43,7 +43,7 @@ __device__ __forceinline__ void copy_tile_lines(uint32_t to, const uint16_t* fro
 template <int kColumns, int kThreads>
 __device__ __forceinline__ void copy_tile_rows(uint32_t to, const uint16_t* from) {
   constexpr int kChunks = kColumns / 8;
-  constexpr int kRows = kThreads / kChunks;  // of one pass
+  constexpr int kRows = kThreads / kChunks;  // rows that one pass copies
   static_assert(kRows % 8 == 0);
   const int row = static_cast<int>(threadIdx.x) / kChunks;
   const int chunk = static_cast<int>(threadIdx.x) % kChunks;

@@ -27,13 +27,13 @@ struct Architecture {
 
   bool operator==(const Architecture&) const = default;
 
-  /// Thread-block clusters, bulk copies and launches that start while the kernel before drains.
+  /// True if there are clusters, bulk copies and launches that start while the last kernel drains.
   bool overlaps() const { return code.major >= 9 && kernels == Kernels::native; }
-  /// Matrix instructions of a warpgroup: code for sm_90a alone has them.
+  /// True if there are matrix instructions of a warpgroup: code for sm_90a alone has them.
   bool has_wgmma() const {
     return code.major == 9 && code.reach == CodeTarget::Reach::exact && kernels == Kernels::native;
   }
-  /// A Hopper card, whatever code runs on it.
+  /// True for a Hopper card, whatever code runs on it.
   static constexpr bool is_hopper(int compute_major) { return compute_major == 9; }
   /// True if conversions between E4M3 and F16 are instructions.
   bool converts_fp8() const { return code.major * 10 + code.minor >= 89; }

@@ -20,7 +20,7 @@ std::string version_text(int version) {
   return concat("CUDA ", version / 1000, ".", version % 1000 / 10);
 }
 
-/// "90a-real".
+/// Parses a target such as "90a-real".
 Result<CodeTarget> parse_target(std::string_view text) {
   const auto bad = [&] {
     return make_error(ErrorCode::invalid_argument,

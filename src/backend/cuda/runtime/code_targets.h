@@ -27,10 +27,11 @@ struct CodeTarget {
   bool operator==(const CodeTarget&) const = default;
 };
 
-/// "80-real,90a-real,80-virtual", as CMake passes it. Errors: invalid_argument for another form.
+/// Parses a list such as "80-real,90a-real,80-virtual", as CMake passes it. Errors:
+/// invalid_argument for another form.
 Result<std::vector<CodeTarget>> parse_code_targets(std::string_view list);
 
-/// "sm_80, sm_90a, PTX compute_80".
+/// Returns a text such as "sm_80, sm_90a, PTX compute_80".
 std::string code_targets_text(const std::vector<CodeTarget>& targets);
 
 /// A card as the driver describes it, and how new the driver is: 13000 is CUDA 13.0.
@@ -41,13 +42,14 @@ struct CardFacts {
   int driver = 0;
 };
 
-/// Errors: unsupported, for a driver that does not run programs of this toolkit (13000 again).
+/// Checks versions such as 13000. Errors: unsupported, for a driver that does not run programs of
+/// this toolkit.
 Result<void> check_driver(int driver, int toolkit);
 
-/// The code that the driver loads for the card: machine code made for it, else PTX, which the
-/// driver compiles. Errors: unsupported, where the build has neither or the driver does not know
-/// the toolkit's PTX. A card of capability 9.0 needs sm_90a: its kernels are chosen by capability
-/// and exist there alone.
+/// Returns the code that the driver loads for the card: machine code made for it, else PTX, which
+/// the driver compiles. Errors: unsupported, where the build has neither or the driver does not
+/// know the toolkit's PTX. A card of capability 9.0 needs sm_90a: its kernels are chosen by
+/// capability and exist there alone.
 Result<CodeTarget> code_for(const CardFacts& card, const std::vector<CodeTarget>& targets,
                             int toolkit);
 

@@ -1,4 +1,5 @@
-// Asks the driver. The runtime is linked statically, so this works, and says so, without a driver.
+// Asks the driver for the facts. The runtime is linked statically, so this works, and says so,
+// without a driver.
 #include "backend/cuda/runtime/device.h"
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// Asks the driver once for each kernel. The memory of a card is the ledger beside the driver's
-// figure.
+// Attributes and occupancy of a kernel are asked of the driver once. The memory of a card is told
+// from the ledger and the driver's figure.
 #include "backend/cuda/runtime/device_context.h"
 
 #include <algorithm>

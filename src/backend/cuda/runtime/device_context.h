@@ -66,7 +66,7 @@ class DeviceContext {
   int resident_blocks(const void* kernel, int threads, int shared_bytes);
 
   Device facts_;
-  int64_t limit_bytes_ = 0;  // of memory, context included; 0: all of it
+  int64_t limit_bytes_ = 0;  // the memory limit, context included; 0: none
   DeviceLedger ledger_;
   Stream stream_, copy_stream_;
   std::mutex mutex_;

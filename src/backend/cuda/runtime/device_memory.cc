@@ -1,5 +1,6 @@
-// Allocation. Buffers from kLargeBytes on are a reserved range of addresses with memory mapped into
-// it, so that the memory can go and come back while recorded passes keep their addresses.
+// Allocates memory. A buffer of kLargeBytes or more is a reserved range of addresses with memory
+// mapped into it, so that the memory can go and come back while recorded passes keep their
+// addresses.
 #include "backend/cuda/runtime/device_memory.h"
 
 #include <cuda.h>
@@ -87,7 +88,7 @@ CUmemAllocationProp on_the_card(const DeviceContext& device) {
   return properties;
 }
 
-/// Memory for a reserved range; 0 if the card has none left.
+/// Maps memory into a reserved range and returns its handle; 0 if the card has none left.
 uint64_t map_memory(const DeviceContext& device, void* data, int64_t bytes) {
   const CUmemAllocationProp properties = on_the_card(device);
   CUmemGenericAllocationHandle handle = 0;
@@ -113,7 +114,7 @@ int64_t mapped_bytes_of(const DeviceContext& device, int64_t bytes) {
 
 Error out_of_memory(std::string_view what, int64_t bytes, std::string_view where,
                     std::string_view why) {
-  cudaGetLastError();  // not sticky
+  cudaGetLastError();  // clears the error, which is not sticky
   return make_error(ErrorCode::no_memory,
                     {.what = concat(bytes, " bytes of ", where, " memory for ", what),
                      .found = why,

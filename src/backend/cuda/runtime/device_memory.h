@@ -47,7 +47,7 @@ void copy_to_device(void* to, const void* from, int64_t bytes);
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  /// Memory of `device`, which is the current one of this thread and counts it in its ledger.
+  /// Allocates memory of `device`, which is the current one of this thread and counts the bytes.
   /// Errors: no_memory, with `what` it is for.
   static Result<DeviceBuffer> allocate(DeviceContext& device, int64_t bytes, std::string_view what);
   DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
@@ -57,7 +57,7 @@ class DeviceBuffer {
   }
   ~DeviceBuffer();
 
-  /// The card that it is on; not of an empty buffer.
+  /// The card that it is on; the buffer is not empty.
   const DeviceContext& device() const { return *device_; }
   int64_t bytes() const { return bytes_; }
   /// The bytes asked for, while there is memory for them: 0 while a large buffer sleeps.
@@ -75,7 +75,7 @@ class DeviceBuffer {
   /// Large buffers give their memory back and keep their address; small ones do nothing. Nothing
   /// may use it until wake(). The device is idle.
   void sleep();
-  /// Zeroed memory at the same address. Errors: no_memory.
+  /// Maps zeroed memory at the same address. Errors: no_memory.
   Result<void> wake(std::string_view what);
 
  private:
@@ -90,8 +90,8 @@ class DeviceBuffer {
   DeviceContext* device_ = nullptr;
   void* data_ = nullptr;
   int64_t bytes_ = 0;
-  int64_t mapped_bytes_ = 0;  // of a large buffer, address and memory apart
-  uint64_t handle_ = 0;       // of that memory; 0 while it sleeps
+  int64_t mapped_bytes_ = 0;  // size of the address range of a large buffer
+  uint64_t handle_ = 0;       // handle of the mapped memory; 0 while asleep
 };
 
 /// A PinnedBuffer is page-locked host memory, which is not initialised.

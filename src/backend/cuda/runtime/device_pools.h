@@ -15,7 +15,7 @@ class DevicePools {
   /// Returns the bytes of a slot without saved inputs.
   static int64_t slot_bytes(const ModelConfig& config, StateFormat format);
 
-  /// The layout of pages and slots, without memory: addresses then only tell parts apart.
+  /// Lays out pages and slots without memory: addresses then only tell parts apart.
   void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state, int32_t replay_rows);
   Result<void> reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
                        StateFormat state, const PoolSizes& sizes);
@@ -39,7 +39,7 @@ class DevicePools {
   const DeviceBuffer& slots() const { return slots_; }
   std::byte* page(int32_t id) const { return at(pages_, id, page_bytes_); }
   std::byte* slot(int32_t id) const { return at(slots_, id, slot_bytes_); }
-  /// Queue copies (CacheStore), as one batch of the driver for all of a call.
+  /// These queue the copies of one call of CacheStore as one batch of the driver.
   void move_pages(CacheMove move, std::span<const IdPair> pages, cudaStream_t stream) const;
   void move_slots(CacheMove move, std::span<const IdPair> slots, cudaStream_t stream) const;
   void zero_slots(std::span<const int32_t> slots, cudaStream_t stream) const;

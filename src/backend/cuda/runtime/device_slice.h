@@ -34,7 +34,7 @@ class DeviceCarver {
     return slice;
   }
   int64_t used() const { return used_; }
-  /// The begin of the next slice; null without a base.
+  /// Returns where the next slice begins; null without a base.
   std::byte* end() const { return base_ == nullptr ? nullptr : base_ + used_; }
 
  private:

@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 
-#include "backend/cuda/runtime/device_context.h"
-#include "base/thread_pool.h"
+#include "backend/cuda/runtime/copy_threads.h"
 
 namespace nibble::cuda {
 namespace {
 
 constexpr int64_t kPartBytes = int64_t{8} << 20;
-constexpr int kThreadsMax = 16;
 
 }  // namespace
 
@@ -32,7 +29,7 @@ Result<HostCopy> HostCopy::of(const DeviceBuffer& buffer) {
   ::madvise(data, size, MADV_HUGEPAGE);  // fewer faults; a hint
   copy.data_ = static_cast<std::byte*>(data);
   copy.bytes_ = buffer.bytes();
-  TRY(copy.move(buffer, Way::to_host));
+  TRY(copy.move(buffer, Direction::to_host));
   return copy;
 }
 
@@ -42,37 +39,27 @@ HostCopy::~HostCopy() {
 
 Result<void> HostCopy::restore(const DeviceBuffer& buffer) const {
   CHECK(buffer.bytes() == bytes_, "a buffer of ", buffer.bytes(), " for ", bytes_);
-  return move(buffer, Way::to_device);
+  return move(buffer, Direction::to_device);
 }
 
-Result<void> HostCopy::move(const DeviceBuffer& buffer, Way way) const {
-  ThreadPool pool(std::min(usable_cores(), kThreadsMax));
+Result<void> HostCopy::move(const DeviceBuffer& buffer, Direction direction) const {
   std::atomic<int64_t> next = 0;
-  std::mutex mutex;
-  Result<void> outcome;
-  const auto work = [&]() -> Result<void> {
-    buffer.device().use();
+  return on_copy_threads(buffer.device(), [&]() -> Result<void> {
     const PinnedBuffer staging = TRY(PinnedBuffer::allocate(kPartBytes, "copying weights"));
     const Stream stream = Stream::create();
     for (int64_t at = next.fetch_add(kPartBytes); at < bytes_; at = next.fetch_add(kPartBytes)) {
       const auto size = static_cast<size_t>(std::min(kPartBytes, bytes_ - at));
       std::byte* device = buffer.as<std::byte>() + at;
       auto* locked = staging.as<std::byte>();
-      if (way == Way::to_device) std::memcpy(locked, data_ + at, size);
-      CUDA_CHECK(way == Way::to_device
+      if (direction == Direction::to_device) std::memcpy(locked, data_ + at, size);
+      CUDA_CHECK(direction == Direction::to_device
                      ? cudaMemcpyAsync(device, locked, size, cudaMemcpyHostToDevice, stream.get())
                      : cudaMemcpyAsync(locked, device, size, cudaMemcpyDeviceToHost, stream.get()));
       stream.wait();
-      if (way == Way::to_host) std::memcpy(data_ + at, locked, size);
+      if (direction == Direction::to_host) std::memcpy(data_ + at, locked, size);
     }
     return {};
-  };
-  pool.parallel_for(static_cast<size_t>(pool.size()), 1, [&](size_t, size_t) {
-    const Result<void> done = work();
-    const std::lock_guard lock(mutex);
-    if (!done.ok() && outcome.ok()) outcome = done;
   });
-  return outcome;
 }
 
 }  // namespace nibble::cuda

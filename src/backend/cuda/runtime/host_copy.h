@@ -28,8 +28,8 @@ class HostCopy {
   Result<void> restore(const DeviceBuffer& buffer) const;
 
  private:
-  enum class Way : uint8_t { to_host, to_device };
-  Result<void> move(const DeviceBuffer& buffer, Way way) const;
+  enum class Direction : uint8_t { to_host, to_device };
+  Result<void> move(const DeviceBuffer& buffer, Direction direction) const;
   void swap(HostCopy& other) {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);

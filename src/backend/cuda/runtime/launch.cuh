@@ -1,4 +1,4 @@
-// The one place that launches: grid, block, overlap with the kernel before.
+// All kernels are launched here: grid, block, and overlap with the previous kernel.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -14,7 +14,7 @@ namespace nibble::cuda {
 /// The bytes of device memory that a launch moves, beside its activations.
 struct LaunchBytes {
   int64_t weights = 0;    // read
-  int64_t states = 0;     // of recurrent states, read and written
+  int64_t states = 0;     // recurrent states, read and written
   int64_t kv_tokens = 0;  // read of the KV cache for each token of each row's history
 
   LaunchBytes& operator+=(const LaunchBytes& more) {
@@ -30,7 +30,7 @@ class LaunchLog {
   struct Line {
     Step step = Step::embed;
     std::string text;
-    LaunchBytes bytes;  // of all such launches
+    LaunchBytes bytes;  // bytes of all these launches
     int32_t launches = 0;
   };
   /// Launches of one step with the same text become one line.
@@ -44,7 +44,7 @@ class LaunchLog {
     lines_.push_back({.step = step, .text = std::move(text), .bytes = bytes, .launches = 1});
   }
   const std::vector<Line>& lines() const { return lines_; }
-  /// A line for each, under one that begins with `title` and has the bytes of all.
+  /// Returns a line for each, below one that begins with `title` and has the bytes of all.
   std::string table(std::string_view title) const;
 
  private:

@@ -19,7 +19,7 @@ __device__ __forceinline__ bool not_finite(float x) {
 __device__ __forceinline__ bool not_finite(uint16_t x) { return (x & 0x7F80U) == 0x7F80U; }
 __device__ __forceinline__ bool not_finite(uint8_t e4m3) { return (e4m3 & 0x7FU) == 0x7FU; }
 
-constexpr int kPartsMax = 512;  // of one launch: its parameters have 4 KB
+constexpr int kPartsMax = 512;  // parts of one launch, whose parameters have 4 KB
 struct PartIds {
   int32_t of[kPartsMax];
 };

@@ -3,13 +3,12 @@
 // the device, so that the host never uses more than those buffers. The device checks the numbers
 // that must be finite, and then reorders codes of 4 and 8 bits in their words (code_words.h).
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <mutex>
 
-#include "backend/cuda/runtime/device_context.h"
+#include "backend/cuda/runtime/copy_threads.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
-#include "base/thread_pool.h"
 #include "model/weights/sound_weights.h"
 #include "tensor/activation_codec.h"
 #include "tensor/float_formats.h"
@@ -18,7 +17,6 @@ namespace nibble::cuda {
 namespace {
 
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
-constexpr int kThreadsMax = 16;
 
 /// A RowCopy has rows of a tensor and their padded place.
 struct RowCopy {
@@ -36,7 +34,7 @@ struct Extent {
   const uint8_t* at = nullptr;
   int64_t bytes = 0;
   Soundness kind = Soundness::bf16;
-  size_t module = 0;  // of the first
+  size_t module = 0;  // index of the first
 };
 
 /// A Sender has two page-locked buffers and the stream that empties them.
@@ -253,30 +251,17 @@ Result<void> FileFiller::send_rows() {
   }
   batches.push_back(copies_.size());
   const size_t count = batches.size() - 1;
-  ThreadPool pool(std::min(usable_cores(), kThreadsMax));
-  std::mutex mutex;
-  size_t next = 0;
-  Result<void> outcome;
-  const auto take = [&]() -> size_t {
-    const std::lock_guard lock(mutex);
-    return outcome.ok() && next < count ? next++ : count;
-  };
-  const auto work = [&]() -> Result<void> {
-    launcher_.device->use();
+  std::atomic<size_t> next = 0;
+  return on_copy_threads(*launcher_.device, [&]() -> Result<void> {
     Sender sender;
-    TRY(sender.open());
-    for (size_t i = take(); i < count; i = take())
-      TRY(sender.send(weights_,
-                      std::span(copies_).subspan(batches[i], batches[i + 1] - batches[i])));
+    Result<void> sent = sender.open();
+    for (size_t i = next++; sent.ok() && i < count; i = next++)
+      sent = sender.send(weights_,
+                         std::span(copies_).subspan(batches[i], batches[i + 1] - batches[i]));
+    if (!sent.ok()) next = count;  // the other threads stop
     sender.finish();
-    return {};
-  };
-  pool.parallel_for(static_cast<size_t>(pool.size()), 1, [&](size_t, size_t) {
-    const Result<void> done = work();
-    const std::lock_guard lock(mutex);
-    if (!done.ok() && outcome.ok()) outcome = done;
+    return sent;
   });
-  return outcome;
 }
 
 /// Copies adjacent parts, such as the factors of experts, at once.

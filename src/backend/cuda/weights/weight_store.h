@@ -31,7 +31,7 @@ struct DeltaNetWeights {
 };
 
 struct MlpWeights {
-  DeviceLinear gate, up, down;  // of experts: stacks
+  DeviceLinear gate, up, down;  // for experts each is a stack
 };
 
 struct MoeWeights {

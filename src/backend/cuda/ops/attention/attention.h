@@ -22,8 +22,8 @@ struct RopeView {
 
 inline constexpr int kHeadDimMax = 256;
 inline constexpr int kAttendSplitsMax = 128;  // KV splits of one row's history
-inline constexpr int kAttendTokensMin = 128;  // of one split
-inline constexpr int kAttendRowsMax = 64;     // of one launch: the size of the partial results
+inline constexpr int kAttendTokensMin = 128;  // tokens of one split, at least
+inline constexpr int kAttendRowsMax = 64;     // rows of one launch: they size the partial results
 /// Returns the bytes of one partial result: it has the output in F16, padded to 16 bytes, then its
 /// maximum and total.
 constexpr int64_t attend_partial_bytes(int64_t head_dim) { return (head_dim + 7) / 8 * 16 + 16; }
@@ -51,7 +51,7 @@ struct AttentionArgs {
 /// PromptAttentionArgs has the same values in BF16, as prompt arithmetic makes them; q is not
 /// scaled.
 struct PromptAttentionArgs {
-  AttentionArgs base;     // its q, k, v unused
+  AttentionArgs base;     // q, k and v of it are unused
   uint16_t* q = nullptr;  // [rows][q_heads * (2) * head_dim]
   const uint16_t* k = nullptr;
   const uint16_t* v = nullptr;

@@ -10,7 +10,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int32_t kFlashBarrierBytes = 64;  // of the wgmma kernel
+constexpr int32_t kFlashBarrierBytes = 64;  // barriers of the wgmma kernel
 
 /// Returns the shared memory of a block of flash_prefill.cu, which has a tile of queries for each
 /// head and keys and values of each stage.

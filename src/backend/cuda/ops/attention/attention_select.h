@@ -26,7 +26,7 @@ struct AttendPlan {
   enum class Store : uint8_t { by_block, before } store = Store::by_block;
   int32_t launches = 0;    // each of kAttendRowsMax rows at most
   int64_t row_splits = 0;  // the most KV splits of a row, over all heads and passes
-  int32_t blocks_max = 0;  // of a launch
+  int32_t blocks_max = 0;  // thread blocks of a launch
 
   bool operator==(const AttendPlan&) const = default;
   /// Thread blocks of a launch of `rows` rows.
@@ -46,7 +46,7 @@ struct FlashPlan {
   KvFormat format = KvFormat::bf16;
   int32_t head_dim = 0;
   int32_t heads = 1;   // query heads of a thread block
-  int32_t stages = 1;  // of keys and values
+  int32_t stages = 1;  // pipeline stages that load keys and values
   int32_t shared_bytes = 0;
 
   bool operator==(const FlashPlan&) const = default;

@@ -81,7 +81,7 @@ Result<void> DeviceTaps::begin(InputStatistics& head, cudaStream_t stream) {
 Result<void> DeviceTaps::place(cudaStream_t stream) {
   int64_t inputs = 0;
   int64_t doubles = 0;
-  std::vector<int64_t> places;  // of moments; -1: none
+  std::vector<int64_t> places;  // index of each input's moments; -1: none
   for (Role& one : roles_) {
     one.first = inputs;
     inputs += static_cast<int64_t>(one.wanted.size());

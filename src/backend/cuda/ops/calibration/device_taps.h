@@ -18,9 +18,9 @@ enum class TapRole : uint8_t {
   mixer_in,     // q, k, v; qkv, z, a, b
   mixer_out,    // o; out
   mlp_in,       // gate and up of a dense or shared MLP, router
-  mlp_down,     // its down
+  mlp_down,     // down of that MLP
   expert_in,    // gate and up of the experts
-  expert_down,  // their down
+  expert_down,  // down of the experts
 };
 inline constexpr size_t kTapRoles = 6;
 
@@ -59,7 +59,7 @@ class DeviceTaps {
     std::vector<InputStatistics*> wanted;  // nullptr: nobody asked
     int32_t cols = 0;
     SecondMoment kind = SecondMoment::none;
-    int64_t first = 0;  // of its seen_ and pointers_
+    int64_t first = 0;  // index of its first entry in seen_ and pointers_
   };
   Role& role(TapRole which) { return roles_[static_cast<size_t>(which)]; }
   const Role& role(TapRole which) const { return roles_[static_cast<size_t>(which)]; }

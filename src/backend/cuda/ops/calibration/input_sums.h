@@ -39,7 +39,7 @@ struct InputRows {
 /// The scratch of one pass is F32 [x_rows] and I32 [assignments].
 struct SumScratch {
   float* row_amax = nullptr;  // negative: a row with NaN or infinity
-  int32_t* row = nullptr;     // of x, per assignment; -1: left out
+  int32_t* row = nullptr;     // row of x for each assignment; -1: left out
 };
 
 /// Segments [experts] of the tiles that route_sort made; an expert without rows has begin == end.

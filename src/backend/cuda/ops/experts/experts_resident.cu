@@ -8,15 +8,15 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kItemsResident = kResidentItems;  // more follow after them
-constexpr int kBlocks = 2;                      // that share an SM
+constexpr int kItemsResident = kResidentItems;  // items in shared memory at once
+constexpr int kBlocks = 2;                      // thread blocks that share an SM
 /// Returns the slices of weights that a warp loads ahead: as many as registers have room for.
 constexpr int slices_ahead(Format format) { return format == Format::nvfp4 ? 2 : 1; }
 
 /// An item is one expert (-1: the shared one) with up to 8 tokens.
 struct Item {
   int expert = -1;
-  int first = 0;  // of its assignments; shared: its row
+  int first = 0;  // first assignment; of the shared expert: first row
   int count = 0;
   int tiles = 0;
 };
@@ -69,7 +69,7 @@ class Tiles {
   /// Tiles from `begin` to `end`. `waits`: the inputs may not be there yet.
   __device__ __forceinline__ void run(int begin, int end, bool waits) {
     while (begin < end) {
-      __syncthreads();  // nobody reads the items before
+      __syncthreads();  // no thread reads the previous items any more
       if (threadIdx.x < kItemsResident) find(begin, end);
       __syncthreads();
       first_count_ = ranges_[0].count;

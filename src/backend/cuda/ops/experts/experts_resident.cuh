@@ -12,7 +12,7 @@ struct ExpertPlan {
   ExpertArgs args;
   int32_t slices = 0;
   int32_t per_step = 0;                        // a row alone: tiles a block multiplies at once
-  int32_t routed_tiles = 0, routed_steps = 0;  // of one item; 0: none
+  int32_t routed_tiles = 0, routed_steps = 0;  // tiles and steps of one item; 0: no experts
   int32_t shared_tiles = 0, shared_steps = 0;
 };
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ float factor_of(const DeviceLinear& w, int expert, in
 struct TilePointers {
   const uint8_t* values;
   const uint8_t* scales;
-  int64_t to_high_values, to_high_scales;  // from the low row to the high one
+  int64_t to_high_values, to_high_scales;  // distance from the low row to the high one
 };
 
 template <ExpertPart kPart, Format kFormat>

@@ -7,7 +7,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kRowBlocks = 4;  // that share an SM
+constexpr int kRowBlocks = 4;  // thread blocks that share an SM
 
 __device__ __forceinline__ int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }
 
@@ -35,7 +35,7 @@ __device__ __forceinline__ void announce(const ExpertArgs& a, const int* chosen,
 
 struct RowShared {
   TileSums sums[2][kResidentWarps];
-  uint4 x[kResidentWarps * 32];  // of each warp's slice, as RowNorm makes it
+  uint4 x[kResidentWarps * 32];  // the slice of each warp, as RowNorm makes it
   float squares[kResidentColumnsMax / 128];
   int chosen[kRouteTopKMax];
 };
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kSumWarpsMax * 32)
     down_sum_kernel(const __grid_constant__ ExpertPlan plan) {
   __shared__ TileSums sums[kSumWarpsMax];
   __shared__ float weights[kSumWarpsMax];
-  __shared__ float factors[kSumWarpsMax];  // of a whole matrix
+  __shared__ float factors[kSumWarpsMax];  // one for each whole matrix
   __shared__ float parts[kSumWarpsMax][kRowTile];
   __shared__ int experts[kSumWarpsMax];
   extern __shared__ __align__(128) uint8_t memory[];

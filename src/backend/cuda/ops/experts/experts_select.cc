@@ -8,7 +8,7 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kSplitRowsMax = 2;  // of `split`: above it there are tiles enough for a warp each
+constexpr int kSplitRowsMax = 2;  // rows of `split`; more rows have a tile for every warp
 
 /// True for NVFP4, or FP8 without block factors, of up to 8 slices; routed and shared experts must
 /// be alike.

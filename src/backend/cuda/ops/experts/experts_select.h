@@ -24,9 +24,9 @@ struct ExpertsPlan {
   ExpertKernel kernel = ExpertKernel::resident;
   ExpertStacks stacks = ExpertStacks::both;
   Format format = Format::bf16;
-  int32_t warps = 0;  // of a thread block
+  int32_t warps = 0;  // warps of a thread block
   int32_t shared_bytes = 0;
-  LinearPlan streamed;       // of ExpertKernel::stream
+  LinearPlan streamed;       // the plan of ExpertKernel::stream
   int64_t weight_bytes = 0;  // each matrix read once; of experts, those that rows of evenly spread
                              // choices are expected to go to
   bool operator==(const ExpertsPlan&) const = default;
@@ -47,14 +47,14 @@ bool experts_take_a_row(const ExpertArgs& gate_up, const ExpertArgs& down,
 
 // ---- sizes that kernels and the choice share ----
 
-inline constexpr int kResidentItems = 2;  // of experts_resident.cu: items whose inputs a block has
-inline constexpr int kResidentManyRows = 24;   // from here on more warps go round
-inline constexpr int kResidentManyWarps = 10;  // of a block: as many as registers hold
+inline constexpr int kResidentItems = 2;  // items whose inputs a block of experts_resident.cu has
+inline constexpr int kResidentManyRows = 24;   // from so many rows on a block has more warps
+inline constexpr int kResidentManyWarps = 10;  // warps of such a block: as many as registers allow
 inline constexpr int kResidentFewWarps = 8;
 constexpr int resident_expert_bytes(Format format, int slices) {
   return kResidentItems * resident_words(format, slices, 1) * kWordBytes;
 }
-inline constexpr int kSumWarpsMax = 32;  // of down_sum in experts_row.cu
+inline constexpr int kSumWarpsMax = 32;  // warps of a block of down_sum in experts_row.cu
 inline constexpr int kSumStaticBytes = kSumWarpsMax * (kTileSumBytes + 12 + 4 * kRowTile);
 constexpr int sum_bytes(int warps) { return resident_words(Format::nvfp4, warps, 1) * 2; }
 

@@ -12,11 +12,11 @@ namespace nibble::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kTokens = 8;  // of one matrix instruction
+constexpr int kTokens = 8;  // tokens of one matrix instruction
 
 struct Plan {
   ExpertArgs args;
-  int32_t routed_tiles = 0;  // of one expert; 0: none
+  int32_t routed_tiles = 0;  // tiles of one expert; 0: no experts
   int32_t shared_tiles = 0;
   int32_t slices = 0;
   int32_t warps_per_tile = 0;
@@ -27,7 +27,7 @@ struct Plan {
 struct Item {
   int expert = -1;
   int tile = 0;
-  int first = 0;  // of its assignments; shared: row 0
+  int first = 0;  // first assignment; of the shared matrix: row 0
   int count = 0;  // tokens
 };
 
@@ -135,8 +135,8 @@ using Sums = float[kWarps][kTokens][17];
 /// are there.
 struct Destination {
   Item item;
-  int row = 0;  // of the tile
-  int n = 0;    // of the matrix
+  int row = 0;  // row of the tile
+  int n = 0;    // row of the matrix
   float low_factor = 0.0F, high_factor = 0.0F;
 };
 
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
         write_tile < tiles_per_block && base + write_tile < tiles
             ? destination_of<kPart>(plan, base + write_tile, threadIdx.x % kRows, active)
             : Destination();
-    int groups = 0;  // of the tile of this block with the most tokens
+    int groups = 0;  // groups of 8 tokens of the largest tile of this block
     for (int t = 0; t < tiles_per_block; ++t)
       groups = max(groups, (item_at<kPart>(plan, base + t, active).count + kTokens - 1) / kTokens);
     for (int group = 0; group < groups; ++group) {
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kWarps * 32, kFormat == Format::nvfp4 ? 3 : 2)
 /// The stream kernel takes 8 tokens of the shared matrix as one item, tiles of it first.
 struct StreamItem {
   Item item;
-  int group = 0;   // of 8 tokens
+  int group = 0;   // index of a group of 8 tokens
   int groups = 1;  // one past the last group of this item
 };
 

@@ -5,10 +5,11 @@
 
 namespace nibble::cuda::choosing {
 
-/// The best tokens to keep: so many, or those before which there is less than a bound of weight.
+/// Says how many of the best tokens are kept: a number of them, or those with less than a share of
+/// the weight before them.
 struct Goal {
   uint32_t rank = 0;                      // 0: by weight
-  uint64_t share = ChoiceRule::kKeepAll;  // of the total weight, of 2^64
+  uint64_t share = ChoiceRule::kKeepAll;  // share of the total weight, in units of 2^-64
   uint64_t total = 0;                     // weight that it is a share of; 0: of all keys
   bool weighs = false;                    // weights are added up
 };
@@ -19,14 +20,14 @@ struct Cut {
   uint32_t high = 0;
   uint32_t count_before = 0;   // keys above high
   uint32_t count = 0;          // keys from low to high
-  uint64_t weight_before = 0;  // of these keys above high
-  uint64_t total_weight = 0;   // of all keys
+  uint64_t weight_before = 0;  // weight of the keys above high
+  uint64_t total_weight = 0;   // weight of all keys
   uint32_t rank = 0;           // kept tokens; 0: by weight, and
   uint64_t bound = 0;          // tokens with less than this before them are kept
-  int bin = 0;                 // of the last histogram
+  int bin = 0;                 // bin of the last histogram
 
   __device__ uint32_t through() const { return count_before + count; }
-  /// The kept ones of the keys that are equal to low and high.
+  /// Returns the number of kept tokens where low and high are one key, with `weight_each` a token.
   __device__ uint32_t ties(uint64_t weight_each) const {
     if (rank > 0) return rank - count_before;
     const uint64_t wanted = (bound - weight_before + weight_each - 1) / weight_each;
@@ -84,8 +85,8 @@ __device__ __forceinline__ Cut find_bin(const RowHistogram& histogram, const Goa
   return cut;
 }
 
-/// The first key from `low` to `high` that `reached` is true of, as it is of all later ones;
-/// high + 1 if there is none.
+/// Returns the first key from `low` to `high` for which `reached` holds, as it does for all later
+/// ones; high + 1 if there is none.
 template <typename Reached>
 __device__ __forceinline__ uint32_t first_key(uint32_t low, uint32_t high, const Reached& reached) {
   uint32_t end = high + 1;

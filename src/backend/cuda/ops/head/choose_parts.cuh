@@ -8,7 +8,8 @@
 namespace nibble::cuda::choosing {
 
 inline constexpr int kThreads = 512;
-// Resident on an SM: where that has 1,536 threads, its shared memory holds two of the blocks.
+// Thread blocks that are resident on an SM: where that has 1,536 threads, two fit its shared
+// memory.
 #if defined(__CUDA_ARCH__) && \
     (__CUDA_ARCH__ / 10 == 86 || __CUDA_ARCH__ / 10 == 89 || __CUDA_ARCH__ >= 1200)
 inline constexpr int kBlocksMin = 2;
@@ -16,7 +17,7 @@ inline constexpr int kBlocksMin = 2;
 inline constexpr int kBlocksMin = 4;
 #endif
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kFours = kSliceLogits / kThreads / 4;  // of neighbouring logits, of a thread
+inline constexpr int kFours = kSliceLogits / kThreads / 4;  // groups of 4 logits of a thread
 inline constexpr int kBinBits = 10;
 inline constexpr int kBins = 1 << kBinBits;
 inline constexpr int kHistograms = 3;
@@ -24,7 +25,8 @@ inline constexpr uint32_t kImpossible = 0x007FFFFFU;  // key_of(-infinity)
 inline constexpr int kEach = kBins / kThreads;        // bins, or tokens of a list, of a thread
 static_assert(kEach * kThreads == kBins && kChoiceListMost == kBins);
 
-/// Order of logits as unsigned integers above 0; -0 and 0 are equal. Not of NaN.
+/// Returns an integer above 0 that is larger for a larger logit; -0 and 0 have the same. The logit
+/// is not NaN.
 __device__ __forceinline__ uint32_t key_of(float logit) {
   const uint32_t bits = __float_as_uint(logit == 0.0F ? 0.0F : logit);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -32,7 +34,7 @@ __device__ __forceinline__ uint32_t key_of(float logit) {
 __device__ __forceinline__ float logit_of(uint32_t key) {
   return __uint_as_float((key & 0x80000000U) != 0 ? key & 0x7FFFFFFFU : ~key);
 }
-/// Order of tokens: the better one is larger.
+/// Returns a number that is larger for the better token: the larger key, then the lower id.
 __device__ __forceinline__ uint64_t entry_of(uint32_t key, int token) {
   return uint64_t{key} << 32 | static_cast<uint32_t>(~token);
 }
@@ -44,7 +46,7 @@ __device__ __forceinline__ int token_of_entry(uint64_t entry) {
 }
 __device__ __forceinline__ uint64_t swap_halves(uint64_t x) { return x << 32 | x >> 32; }
 
-/// Tokens by entry_of().
+/// A list of tokens as entry_of() encodes them.
 struct TokenList {
   unsigned long long entries[kChoiceListMost];
   uint32_t count;
@@ -57,7 +59,7 @@ struct RowHistogram {
 
 /// The memory that the thread blocks of a row share; zero before a launch.
 struct RowState {
-  uint32_t arrived;  // thread blocks, at all meetings together
+  uint32_t arrived;  // arrivals of thread blocks at all barriers so far
   uint32_t unsound;
   uint32_t last;             // complement of the smallest key above kImpossible
   uint32_t raw_best;         // key of the largest raw logit
@@ -72,7 +74,7 @@ struct RowState {
   RowHistogram histograms[kHistograms];
 };
 
-/// Before the rows of a launch's memory.
+/// The head of a launch's memory, which the states of its rows follow.
 struct ChoiceState {
   uint32_t ticket;  // the next thread block's
   uint32_t unused[3];
@@ -88,8 +90,8 @@ struct BlockHistogram {
 };
 
 struct Scratch {
-  uint4 keys[kSliceLogits / 4];  // of the slice, see RowSlice
-  union {                        // at different times
+  uint4 keys[kSliceLogits / 4];  // keys of the slice (RowSlice)
+  union {                        // used one after the other
     BlockHistogram histogram;
     uint64_t list[kChoiceListMost];
     struct {
@@ -97,7 +99,7 @@ struct Scratch {
       float bias[kThreads];
     } biases;
   };
-  alignas(ChoiceRow) uint32_t row[sizeof(ChoiceRow) / 4];  // its words
+  alignas(ChoiceRow) uint32_t row[sizeof(ChoiceRow) / 4];  // the words of a ChoiceRow
   uint64_t sums[kWarps];
   uint32_t maxima[3][kWarps];
   uint32_t ticket;
@@ -108,7 +110,7 @@ struct Scratch {
   uint64_t weight_before;
 };
 
-/// Facts of a slice, or of the row.
+/// The best and the worst of the tokens of a slice, or of the row.
 struct Maxima {
   uint64_t first = 0;     // entry of the best token
   uint32_t last = 0;      // complement of the smallest key above kImpossible
@@ -116,7 +118,7 @@ struct Maxima {
   uint32_t unsound = 0;   // above 0: a logit is NaN or +infinity
 };
 
-/// The maxima over a block, in the threads of its first warp.
+/// Returns the maxima over a block to the threads of its first warp.
 __device__ __forceinline__ Maxima block_max(const Maxima& own, Scratch& s) {
   const auto of_warp = [](const Maxima& m) {
     // The first entry: its key, then among those of that key the lowest token.
@@ -140,7 +142,7 @@ __device__ __forceinline__ Maxima block_max(const Maxima& own, Scratch& s) {
   return of_warp({s.sums[lane], s.maxima[0][lane], s.maxima[1][lane], s.maxima[2][lane]});
 }
 
-/// The sum of the threads before this one; `total` becomes that of all.
+/// Returns the sum over the threads before this one; `total` becomes the sum over all.
 template <typename T>
 __device__ __forceinline__ T block_exclusive_sum(T own, T& total, Scratch& s) {
   const unsigned lane = threadIdx.x % 32;

@@ -29,11 +29,12 @@ struct Chooser : RowSlice {
       if (goal.weighs) add_weight(s.histogram, bin, weight(key));
     });
     __syncthreads();
-    // The next histogram's memory: all have read what it held, and none adds before the meeting.
+    // All blocks have read the memory of the next histogram, and none adds to it before the
+    // barrier.
     if (leads()) clear(state->histograms[(round + 1) % kHistograms]);
     RowHistogram& whole = state->histograms[round % kHistograms];
     merge(s.histogram, whole, goal.weighs);
-    meet();
+    row_barrier();
     ++round;
     return find_bin(whole, goal, outer, s);
   }
@@ -63,14 +64,15 @@ struct Chooser : RowSlice {
     return cut;
   }
 
-  /// Tells the others how many of this block's keys are `key`; what they have before this slice.
+  /// Tells the other blocks how many of this one's keys are `key`, and returns how many there are
+  /// in the slices before.
   __device__ uint32_t ties_before(uint32_t key) {
     uint32_t own = 0;
     uint32_t all = 0;
     for_each_key([&](uint32_t other, int) { own += other == key; });
     block_exclusive_sum(own, all, s);
     if (threadIdx.x == 0) __stcg(&state->slice_ties[slice], all);
-    meet();
+    row_barrier();
     uint32_t before = 0;
     for (int i = 0; i < slice; ++i) before += __ldcg(&state->slice_ties[i]);
     return before;
@@ -107,7 +109,8 @@ struct Chooser : RowSlice {
            static_cast<unsigned long long>(entry_of(key, token)));
   }
 
-  /// The token drawn from the row's list, which holds all that may be kept; one block's work.
+  /// Returns the token drawn from the row's list, which has all tokens that may be kept. One block
+  /// does it.
   /// `total`: the weight that top-p is a share of; 0: that of the list's first top_k.
   __device__ int draw_from_list(uint64_t total) {
     int count = load_list(state->list, s);
@@ -171,7 +174,7 @@ struct Chooser : RowSlice {
       __stcg(&state->slice_sum[slice], slice_sum);
       __stcg(&state->slice_ties[slice], slice_ties);
     }
-    meet();
+    row_barrier();
     const uint64_t tie = ties > 0 ? weight(low) : 0;
     uint64_t total = 0;
     uint64_t before = 0;
@@ -227,13 +230,13 @@ struct Chooser : RowSlice {
   __device__ int draw_by_list(const Cut& cut, uint64_t total) {
     append(cut, state->list);
     arrive();
-    // Who arrives again must have waited: the leading block counts arrivals only.
+    // A block may arrive again only after it waited: the leading block counts arrivals alone.
     if (!leads() && row.rule.top_logprobs < 0) return -1;
     wait();
     return leads() ? draw_from_list(total) : -1;
   }
 
-  /// The token, in one block; -1 in the others.
+  /// Returns the token in one block, and -1 in the others.
   __device__ int choose() {
     const uint64_t first = __ldcg(&state->first);
     if (row.rule.scale == 0.0F || !(fabsf(best) < INFINITY))
@@ -261,7 +264,7 @@ struct Chooser : RowSlice {
     return draw_from_slices(cut.low, ties);
   }
 
-  /// Everything about the raw logits, and the end of a row with log-probabilities.
+  /// Computes what is reported of the raw logits, which ends a row with log-probabilities.
   __device__ void describe(int token) {
     const uint32_t chosen_key = key_of(__ldcg(logits + token));
     const uint64_t chosen = entry_of(chosen_key, token);
@@ -337,7 +340,7 @@ struct Chooser : RowSlice {
       return;
     }
     if (token >= 0 && threadIdx.x == 0) __stcg(&state->chosen, token);
-    meet();
+    row_barrier();
     token = __ldcg(&state->chosen);
     describe(token);
   }

@@ -1,5 +1,5 @@
-// A thread block's part of a row: the keys of its slice, how it meets the other thread blocks of
-// the row, and how logits, bias and penalties become keys.
+// A thread block's part of a row: the keys of its slice, its barrier with the other thread blocks
+// of the row, and how logits, bias and penalties become keys.
 #pragma once
 
 #include "backend/cuda/ops/head/choose_parts.cuh"
@@ -15,12 +15,12 @@ struct RowSlice {
   const float* logits;
   int slices;
   int slice;
-  uint32_t met = 0;  // arrivals at the last meeting
+  uint32_t expected = 0;  // arrivals that complete the last barrier
 
   __device__ bool leads() const { return slice == 0; }
   __device__ int begin() const { return slice * kSliceLogits; }
-  // A thread has 4 * kFours keys in shared memory, in fours of neighbours: the key of a token that
-  // may not be chosen is 0.
+  // A thread has 4 * kFours keys in shared memory, for four adjacent tokens each; the key of
+  // a token that may not be chosen is 0.
   __device__ int token_of(int four, int k) const {
     return begin() + 4 * (four * kThreads + static_cast<int>(threadIdx.x)) + k;
   }
@@ -48,9 +48,9 @@ struct RowSlice {
     }
   }
 
-  /// All of the block's writes are visible to those who wait for this many arrivals.
+  /// Makes the writes of this block visible to blocks that wait for `expected` arrivals.
   __device__ void arrive() {
-    met += static_cast<uint32_t>(slices);
+    expected += static_cast<uint32_t>(slices);
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence();
@@ -60,18 +60,19 @@ struct RowSlice {
   __device__ void wait() {
     if (threadIdx.x == 0) {
       const volatile uint32_t& arrived = state->arrived;
-      while (arrived < met) {
+      while (arrived < expected) {
       }
       __threadfence();
     }
     __syncthreads();
   }
-  __device__ void meet() {
+  /// A barrier of the thread blocks of the row.
+  __device__ void row_barrier() {
     arrive();
     wait();
   }
 
-  /// Four raw logits from `token` on; -infinity beyond the row.
+  /// Returns four raw logits from `token` on; -infinity beyond the row.
   __device__ float4 four_logits(int token) const {
     if (a.vocab % 4 == 0 && token < a.vocab)
       return __ldcg(reinterpret_cast<const float4*>(logits + token));
@@ -81,7 +82,7 @@ struct RowSlice {
     return make_float4(at(0), at(1), at(2), at(3));
   }
 
-  /// The keys of four neighbours from `token` on; `mask` may be null.
+  /// Returns the keys of four adjacent tokens from `token` on; `mask` may be null.
   __device__ uint4 keys_of_logits(const float4& raw, int token, const uint32_t* mask) const {
     uint32_t allowed = a.sampleable[token / 32] >> (token % 32);
     if (mask != nullptr) allowed &= mask[token / 32] >> (token % 32);
@@ -89,7 +90,7 @@ struct RowSlice {
     return make_uint4(key(raw.x, 0), key(raw.y, 1), key(raw.z, 2), key(raw.w, 3));
   }
 
-  /// Loads the slice and tells the row's facts.
+  /// Loads the slice, and adds its maxima to those of the row.
   __device__ void load() {
     const uint32_t* mask =
         row.mask_row >= 0 ? a.masks + row.mask_row * choice_mask_words(a.vocab) : nullptr;

@@ -1,15 +1,15 @@
 // One launch, a few thread blocks a row: each keeps the logits of its slice in shared memory as
-// ordered keys and meets the others of its row where a sum over the row is needed. Sums of weights
-// are integers, so atomic additions give the same bits in any order.
+// ordered keys and has a barrier with the others of its row before each sum over the row is read.
+// Sums of weights are integers, so atomic additions give the same bits in any order.
 //
-//   maximum   one meeting; greedy rows end here
+//   maximum   one barrier; greedy rows end here
 //   cut       top-k and top-p: a histogram over equal steps between the best and the worst logit
 //             finds the step that the cut is in, then histograms over keys narrow it down. Where no
 //             more than kChoiceListMost tokens are left, they are listed and one block ranks them
 //   draw      the sums of the slices lead to the slice that the draw falls in, whose block picks
 //
 // Blocks take their slices by ticket, in the order in which they start: those of a row are
-// neighbours, so a block waits only for blocks that run or start next, whatever else is resident.
+// adjacent, so a block waits only for blocks that run or start next, whatever else is resident.
 #include "backend/cuda/ops/head/choose_row.cuh"
 #include "backend/cuda/ops/head/choose_token.h"
 #include "backend/cuda/runtime/launch.cuh"

@@ -28,10 +28,10 @@ constexpr int64_t choice_mask_words(int64_t vocab) {
 /// One row of a launch.
 struct ChoiceRow {
   ChoiceRule rule;
-  int32_t logits_row = 0;   // of ChooseArgs::logits
-  int32_t mask_row = -1;    // of ChooseArgs::masks; -1: all tokens are allowed
-  int32_t counts_row = -1;  // of ChooseArgs::counts; -1: nothing is penalized
-  int32_t bias_begin = 0;   // of ChooseArgs::biases
+  int32_t logits_row = 0;   // row of ChooseArgs::logits
+  int32_t mask_row = -1;    // row of ChooseArgs::masks; -1: all tokens are allowed
+  int32_t counts_row = -1;  // row of ChooseArgs::counts; -1: nothing is penalized
+  int32_t bias_begin = 0;   // first entry in ChooseArgs::biases
   int32_t bias_count = 0;
 };
 

@@ -50,7 +50,7 @@ void HeadResults::run(const Context& context, const DeviceBatch& rows, const Bat
   }
 }
 
-/// Host memory for so many rows of logits and hidden.
+/// Makes room in host memory for the logits and hidden states of so many rows.
 void HeadResults::make_room(int32_t rows) {
   const bool fits = rows <= row_block();
   if (!fits) {
@@ -61,8 +61,8 @@ void HeadResults::make_room(int32_t rows) {
   hidden_out_ = fits ? hidden_rows_.as<float>() : more_hidden_.data();
 }
 
-/// Logit rows [begin, end) of logits and hidden to their places on the host. Runs of neighbours are
-/// copied at once.
+/// Copies logits and hidden states of logit rows [begin, end) to their places on the host, adjacent
+/// rows at once.
 void HeadResults::copy_rows(const Context& context, int32_t begin, int32_t end) {
   const Workspace& work = context.work;
   const float* hidden = (recorded_ ? work.hidden : work.hidden_rows).as<float>();

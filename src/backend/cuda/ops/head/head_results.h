@@ -1,5 +1,5 @@
-// HeadResults: the last step of a pass: logits, and what of them reaches the host: the tokens that
-// were chosen from them on the device, or all of them. Waits for nothing.
+// HeadResults runs the last step of a pass. The host gets the tokens that the device chose, or all
+// logits. It waits for nothing.
 #pragma once
 
 #include <algorithm>
@@ -35,10 +35,10 @@ class HeadResults {
   int32_t hidden_ = 0;
   TokenChooser chooser_;
   PinnedBuffer logits_, hidden_rows_;             // [row block]
-  std::vector<float> more_logits_, more_hidden_;  // of more rows than that
+  std::vector<float> more_logits_, more_hidden_;  // for passes with more rows
   // State of the last pass.
-  std::vector<int32_t> places_;  // of the rows of work.logits, by logit row
-  int32_t rows_ = 0;             // whose logits are wanted
+  std::vector<int32_t> places_;  // row of work.logits for each logit row
+  int32_t rows_ = 0;             // rows whose logits are wanted
   bool recorded_ = false;
   bool chosen_ = false;
   float* logits_out_ = nullptr;

@@ -1,5 +1,5 @@
-// One copy for rules, biases and masks each. A table that changes hands, or falls behind, is
-// brought up to date from the history; in the steady state that is one token a step.
+// Rules, biases and masks are one copy each. A table that gets another sequence, or lacks tokens of
+// its own, is brought up to date from the history; usually that is one token a step.
 #include "backend/cuda/ops/head/token_chooser.h"
 
 #include <algorithm>

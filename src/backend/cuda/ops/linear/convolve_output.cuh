@@ -18,7 +18,7 @@ __device__ __forceinline__ float row_factor(const DeviceLinear& w, int row) {
 struct ConvolveAhead {
   float weights[kConvolveTapsMax];
   float past[kConvolveTapsMax];
-  float* out[2] = {nullptr, nullptr};  // where the state goes
+  float* out[2] = {nullptr, nullptr};  // addresses of the new state
 };
 
 /// Loads those values. Returns false for a row of padding.

@@ -35,7 +35,7 @@ struct LinearOutput {
 };
 inline constexpr int kLinearsMax = 6;
 struct LinearArgs {
-  LinearOutput outputs[kLinearsMax];  // of one number of columns
+  LinearOutput outputs[kLinearsMax];  // all have the same number of columns
   int32_t count = 0;
   int32_t rows = 0;
   const uint16_t* x = nullptr;  // [rows][x_stride] BF16, the padding of columns zero

@@ -14,7 +14,7 @@ namespace nibble::cuda {
 namespace {
 
 constexpr int kRoundTiles = 16;  // finished together, at most
-constexpr int kRoundSums = 128;  // of a tile and a slice
+constexpr int kRoundSums = 128;  // sums of a tile and a slice
 
 /// The values that a thread needs to finish its output, loaded while the products are computed.
 struct Ahead {
@@ -25,7 +25,7 @@ struct Ahead {
 template <int kWarps>
 struct RowShared {
   float sums[kRoundSums][kRowTile];
-  uint4 x[kWarps * 32];  // of each slice, as RowNorm makes it
+  uint4 x[kWarps * 32];  // the input of each slice, as RowNorm makes it
   float squares[kResidentColumnsMax / 128];
 };
 

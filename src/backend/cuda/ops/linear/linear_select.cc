@@ -10,11 +10,12 @@
 namespace nibble::cuda {
 namespace {
 
-constexpr int kHeadTilesMin =
-    1024;  // of `stream`: a smaller head costs adjacent kernels shared memory
-constexpr int kLongTilesMin = 48;             // of `stream`: longer rows, and gate and up
-constexpr int kSmallBlockBytes = 112 * 1024;  // of a block beside which another kernel's fits
-constexpr int kSecondTiles = 4;               // of `tiles`: tiles of a block with BF16 matrices
+/// Tiles of a head that `stream` takes: for a smaller one the shared memory that adjacent kernels
+/// lose costs more.
+constexpr int kHeadTilesMin = 1024;
+constexpr int kLongTilesMin = 48;  // tiles of `stream` with longer rows, or of gate and up
+constexpr int kSmallBlockBytes = 112 * 1024;  // a block of another kernel fits beside one of these
+constexpr int kSecondTiles = 4;               // tiles of a block of `tiles` that has BF16 matrices
 /// The least tiles for each block of `tiles`; fewer are better made by all its warps together.
 constexpr int kTilesMin = 3;
 /// Enough tiles for `chain` to keep every SM busy with one warp each.
@@ -101,7 +102,7 @@ LinearPlans stream_plan(const StreamShape& shape, const Architecture& card) {
   LinearPlan plan = spread(shape.kind, stages, shape.tiles, card);
   if (plan.clusters == 0) return {};
   plan.format = shape.format;
-  plan.warps = 4 * kStreamGroups + 4;  // that multiply; that load and that finish
+  plan.warps = 4 * kStreamGroups + 4;  // multiply; the other four load and finish
   const int rank_bits = plan.cluster == 8 ? 3 : plan.cluster == 4 ? 2 : 1;
   const auto fixed = [&](int n8) {
     return stream_input_bytes(stages, rank_bits, n8) + stream_sum_bytes(n8, rank_bits) +
@@ -235,7 +236,7 @@ LinearPlan long_plan(const Group& group) {
   plan.warps = kChainWarps;
   if (plan.kernel == LinearKernel::split && plan.warps_per_tile > kChainWarps) {
     plan.warps = kSplitWarpsMax;
-    plan.tokens = std::min(plan.tokens, 32);  // whose sums fit 48 KB of shared memory
+    plan.tokens = std::min(plan.tokens, 32);  // their sums fit 48 KB of shared memory
   }
   return plan;
 }

@@ -30,12 +30,12 @@ enum class LinearKernel : uint8_t {
 /// One launch.
 struct LinearPlan {
   LinearKernel kernel = LinearKernel::resident;
-  Format format = Format::bf16;        // of the first of its outputs
+  Format format = Format::bf16;        // format of the first output
   Mix mix = Mix::one_format;           // mixed: the outputs after those are BF16
   StreamKind kind = StreamKind::head;  // stream
   uint8_t outputs = 0;                 // bit i: output i of the arguments is made by this launch
-  int32_t tokens = 0;                  // of a thread block
-  int32_t warps = 0;                   // of a thread block
+  int32_t tokens = 0;                  // tokens of a thread block
+  int32_t warps = 0;                   // warps of a thread block
   int32_t warps_per_tile = 1;          // tiles, split and chain
   int32_t blocks = 0;  // of `tiles`, for each group of tokens; of its BF16 matrices:
   int32_t second_blocks = 0;
@@ -43,7 +43,7 @@ struct LinearPlan {
   int32_t clusters = 0;      // stream
   int32_t stages = 0;        // stream: of the pipeline
   int32_t shared_bytes = 0;  // dynamic, of a thread block
-  int64_t weight_bytes = 0;  // of the matrices, scales and factors, each read once
+  int64_t weight_bytes = 0;  // matrices, scales and factors, each read once
 
   bool operator==(const LinearPlan&) const = default;
   std::string text() const;  // "resident nvfp4 + bf16, 32 tokens, 16 warps, 164 KiB"

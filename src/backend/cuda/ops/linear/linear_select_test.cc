@@ -63,17 +63,14 @@ Choice choice_of(const Product& product, int rows, const Architecture& card) {
   return choice;
 }
 
-std::vector<Product> products_of(const std::string& model, WeightLayout layout) {
-  ModelConfig config = real_config(model);
-  config.layers.resize(4);  // three of a delta net, one of attention, as all others
-  const SyntheticWeights weights = synthetic_weights(config, formats_of(layout));
-  std::vector<Product> products;
-  const auto shapes = [](std::initializer_list<const LinearSource*> sources) {
-    std::vector<DeviceLinear> all;
-    for (const LinearSource* source : sources)
-      if (source->present()) all.push_back(shape_of(*source));
-    return all;
-  };
+std::vector<DeviceLinear> shapes_of(std::initializer_list<const LinearSource*> sources) {
+  std::vector<DeviceLinear> all;
+  for (const LinearSource* source : sources)
+    if (source->present()) all.push_back(shape_of(*source));
+  return all;
+}
+
+void add_mixers(const SyntheticWeights& weights, std::vector<Product>& products) {
   const LayerSources* delta = nullptr;
   const LayerSources* attention = nullptr;
   for (const LayerSources& layer : weights.layers) {
@@ -82,18 +79,21 @@ std::vector<Product> products_of(const std::string& model, WeightLayout layout) 
   }
   if (delta != nullptr) {
     const DeltaNetSources& d = delta->delta_net;
-    products.push_back({"delta net in", shapes({&d.qkv, &d.z, &d.a, &d.b}), true});
-    products.push_back({"delta net out", shapes({&d.out}), false, Finish::add});
+    products.push_back({"delta net in", shapes_of({&d.qkv, &d.z, &d.a, &d.b}), true});
+    products.push_back({"delta net out", shapes_of({&d.out}), false, Finish::add});
   }
   if (attention != nullptr) {
     const AttentionSources& a = attention->attention;
-    products.push_back({"attention in", shapes({&a.q, &a.k, &a.v}), true});
+    products.push_back({"attention in", shapes_of({&a.q, &a.k, &a.v}), true});
   }
+}
+
+void add_feed_forward(const ModelConfig& config, const LayerSources& layer,
+                      std::vector<Product>& products) {
   ExpertArgs up;
   ExpertArgs down;
-  const LayerSources& layer = weights.layers[0];
   if (config.moe) {
-    products.push_back({"router", shapes({&layer.moe.router, &layer.moe.shared_gate})});
+    products.push_back({"router", shapes_of({&layer.moe.router, &layer.moe.shared_gate})});
     up.experts = down.experts = config.moe->experts;
     up.top_k = down.top_k = config.moe->top_k;
     up.routed_low = shape_of(layer.moe.experts[0].gate);
@@ -104,13 +104,20 @@ std::vector<Product> products_of(const std::string& model, WeightLayout layout) 
   up.shared_low = shape_of(mlp.gate);
   up.shared_high = shape_of(mlp.up);
   down.shared_low = down.shared_high = shape_of(mlp.down);
-  if (config.moe) {
-    products.push_back({.name = "gate and up", .part = ExpertPart::gate_up, .experts = up});
+  products.push_back({.name = "gate and up", .part = ExpertPart::gate_up, .experts = up});
+  if (config.moe)
     products.push_back({.name = "down", .part = ExpertPart::down, .experts = down});
-  } else {
-    products.push_back({.name = "gate and up", .part = ExpertPart::gate_up, .experts = up});
+  else
     products.push_back({.name = "down", .linears = {down.shared_low}, .finish = Finish::add});
-  }
+}
+
+std::vector<Product> products_of(const std::string& model, WeightLayout layout) {
+  ModelConfig config = real_config(model);
+  config.layers.resize(4);  // three of a delta net, one of attention, as all others
+  const SyntheticWeights weights = synthetic_weights(config, formats_of(layout));
+  std::vector<Product> products;
+  add_mixers(weights, products);
+  add_feed_forward(config, weights.layers[0], products);
   products.push_back({"head", {shape_of(config.tied_head ? weights.embedding : weights.head)}});
   return products;
 }

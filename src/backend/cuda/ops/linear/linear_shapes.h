@@ -44,7 +44,7 @@ constexpr int parts_of(Format format, int cols, int limit) {
 
 // ---- inputs on chip (linear_resident.cu, linear_row.cu, linear_tiles.cu, linear_norm.cu) ----
 
-inline constexpr int kResidentWarps = 8;  // of a block; 16 where a matrix has more slices
+inline constexpr int kResidentWarps = 8;  // warps of a block; 16 where a matrix has more slices
 inline constexpr int kResidentSlicesMax = 16;
 inline constexpr int kResidentColumnsMax = 4096;  // the longest row that a product norms itself
 /// Returns the words of shared memory for the inputs of 8 `tiles` tokens:
@@ -118,12 +118,12 @@ inline constexpr int kSplitWarpsMax = 16;
 enum class StreamKind : uint8_t { head, longs, gate_up };
 
 inline constexpr int kStreamRowTile = 64;    // rows of W that one wgmma multiplies
-inline constexpr int kStageColumns = 256;    // of a pipeline stage; blocks of a cluster share them
+inline constexpr int kStageColumns = 256;    // columns of a pipeline stage, which a cluster shares
 inline constexpr int kStreamGroups = 2;      // warpgroups that multiply; each half of a stage
-inline constexpr int kStreamStagesMax = 12;  // of the pipeline
+inline constexpr int kStreamStagesMax = 12;  // stages of the pipeline
 inline constexpr int kStreamFinishBits = 2;  // log2 of the blocks of a cluster that finish rows
-inline constexpr int kStreamAlignment = 1024;                 // of shared memory
-inline constexpr int kStreamScaleBytes = kStageColumns / 16;  // of a row, in one stage (nvfp4)
+inline constexpr int kStreamAlignment = 1024;                 // alignment of shared memory
+inline constexpr int kStreamScaleBytes = kStageColumns / 16;  // of a row in one stage (nvfp4)
 inline constexpr int kStreamBarrierBytes = (2 * kStreamStagesMax + 2) * 8;
 
 constexpr int stream_ranks_max(StreamKind kind) { return kind == StreamKind::head ? 4 : 8; }

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     barrier_expect(shared_address(&barriers.sums_full), stream_sum_bytes(kN8, plan.rank_bits));
   }
   __syncthreads();
-  show_at_cluster();  // its barriers are there
+  show_at_cluster();  // tells the cluster that the barriers are initialised
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   const int cluster = static_cast<int>(blockIdx.x) >> plan.rank_bits;
   uint8_t* aligned = memory + (-shared_address(memory) & (kStreamAlignment - 1));

@@ -24,9 +24,9 @@ struct StreamPlan {
   int32_t rows = 0;
   int32_t tiles = 0;
   int32_t clusters = 0;
-  int32_t slices = 0;     // of 256 columns
+  int32_t slices = 0;     // slices of 256 columns
   int32_t rank_bits = 1;  // log2 of the blocks of a cluster: 1, 2 or 3
-  int32_t stages = 0;     // of the pipeline
+  int32_t stages = 0;     // stages of the pipeline
   int32_t x_bytes = 0;
   const uint16_t* x = nullptr;
   int64_t x_stride = 0;
@@ -130,7 +130,7 @@ class StreamBody {
     const DeviceLinear& w = segment.out.weight;
     const DeviceLinear& high = kPairs ? plan_.segments[1].out.weight : w;
     constexpr int kRows = kStreamRowTile / kStreamProducers;
-    constexpr int kLanes = kRowBytes / 16;  // of a row
+    constexpr int kLanes = kRowBytes / 16;  // lanes that copy a row
     const int lane = threadIdx.x % 32;
     const int first_row_of_warp =
         (static_cast<int>(threadIdx.x / 32) - kStreamMultipliers - kStreamFinishers) * kRows;
@@ -204,9 +204,9 @@ class StreamBody {
   }
 
   using Operand = Fragments<kFormat>;
-  static constexpr int kHalfBytes = kRowBytes / kStreamGroups;  // of a row
+  static constexpr int kHalfBytes = kRowBytes / kStreamGroups;  // a warpgroup's part of a row
   static constexpr int kChunks = kHalfBytes / 64;
-  static constexpr int kSteps = kChunks * Operand::kParts * Operand::kSteps;  // of 16 columns
+  static constexpr int kSteps = kChunks * Operand::kParts * Operand::kSteps;  // steps of 16 columns
   static_assert(kSteps * 16 == kStageColumns / kStreamGroups);
 
   /// Raw has 16 bytes of each part of both rows of this lane.
@@ -371,8 +371,8 @@ class StreamBody {
   /// the finishing warps alternate. A thread has two rows of a unit and two tokens.
   __device__ __forceinline__ void finish(int tile, int first_token, int tiles_done,
                                          bool last) const {
-    constexpr int kSixteens = kKind == StreamKind::head ? 2 : 1;         // of rows, at most
-    constexpr int kUnits = ceil_div(kSixteens * kN8, kStreamFinishers);  // of a warp
+    constexpr int kSixteens = kKind == StreamKind::head ? 2 : 1;  // groups of 16 rows, at most
+    constexpr int kUnits = ceil_div(kSixteens * kN8, kStreamFinishers);  // units of a warp
     const int lane = threadIdx.x % 32;
     const int warp = finisher() / 32;
     const int sixteens = 4 >> finish_bits_;

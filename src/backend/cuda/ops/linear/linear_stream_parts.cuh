@@ -26,7 +26,7 @@ __device__ __forceinline__ int line_column(int line, int t, int half) {
 template <Format kFormat>
 struct Fragments {
   static constexpr int kSteps = 4;
-  static constexpr int kParts = kFormat == Format::nvfp4 ? 2 : 1;  // of 16 bytes
+  static constexpr int kParts = kFormat == Format::nvfp4 ? 2 : 1;  // parts of 16 bytes
   uint32_t a[kSteps][4];
 
   /// `scales` has those of both rows for these columns (nvfp4).

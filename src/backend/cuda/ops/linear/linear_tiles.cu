@@ -78,7 +78,7 @@ class Tiles {
   static constexpr int kPasses = (kSliceWords + kWarps * 32 - 1) / (kWarps * 32);
   static constexpr int kTokenWarps = kTokens / 4;
   static_assert(2 * kWarps % kTokenWarps == 0);  // every other pass is of the same tokens
-  static constexpr int kSlicesAtOnce = 4;        // as many as registers hold
+  static constexpr int kSlicesAtOnce = 4;        // as many as registers allow
 
   __device__ __forceinline__ static int copied_token(int pass) {
     return (pass * kWarps + warp()) % kTokenWarps * 4 + static_cast<int>(threadIdx.x % 32) / 8;
@@ -222,7 +222,7 @@ class Tiles {
   const ResidentGroup& group_;
   int row_begin_;
   uint4* x_;
-  TileSums* sums_;  // of the second warp of this tile
+  TileSums* sums_;  // sums of the second warp of this tile
   int at_, end_;    // this warp's tile; the one after the block's last
   bool second_;
   int slice_begin_, slice_end_;

@@ -22,7 +22,7 @@ struct GemmArgs {
   int32_t k_steps;
   int32_t row_tiles;
   int32_t token_tiles;    // dense
-  int32_t rows_per_tile;  // of one matrix: 256, swiglu 128
+  int32_t rows_per_tile;  // rows of one matrix in a tile: 256, for swiglu 128
 };
 
 struct GemmTile {
@@ -31,8 +31,8 @@ struct GemmTile {
 
 template <Format kFormat>
 struct StageShape {
-  static constexpr int kChunks = gemm_chunks(kFormat);  // of 16 bytes, of a row
-  static constexpr int kWords = kChunks;            // of 4 bytes, of a lane in a row: 16 columns
+  static constexpr int kChunks = gemm_chunks(kFormat);  // parts of 16 bytes in a row
+  static constexpr int kWords = kChunks;            // words of a lane in a row, 16 columns in all
   static constexpr int kCodes = kTileTokens * 128;  // byte offset
   static constexpr int kScales = kCodes + kTileRows * kChunks * 16;
   static constexpr int kBytes = gemm_stage_bytes(kFormat);
@@ -177,7 +177,7 @@ class GemmBlock {
     const int64_t row_bytes = args_.k_steps * (Shape::kChunks * 16);
     const int line = thread / Shape::kChunks;
     const int64_t at = (first_row + tile_row(line)) * row_bytes + thread % Shape::kChunks * 16;
-    const bool all_up = kPaired && line >= 128;  // where one pass copies both matrices
+    const bool all_up = kPaired && line >= 128;  // used where one pass copies both matrices
     codes_from_[0] = (all_up ? gemm_.up.values : gemm_.weight.values) + at;
     if constexpr (kPaired) codes_from_[1] = gemm_.up.values + at;
 #pragma unroll

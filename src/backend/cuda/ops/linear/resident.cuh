@@ -217,8 +217,8 @@ template <Format kFormat, int kParts>
 class RowNorm {
  public:
   static constexpr int kColumns = slice_columns(kFormat);
-  static constexpr int kGroups = kColumns / 128;          // of a slice: what is squared together
-  static constexpr int kWords = unit_count(kFormat) * 4;  // of a slice, in uint4
+  static constexpr int kGroups = kColumns / 128;  // groups of columns that are squared together
+  static constexpr int kWords = unit_count(kFormat) * 4;  // uint4 words of a slice
 
   __device__ __forceinline__ RowNorm(const NormInput& in, int slice, int stride, int slices)
       : in_(in), slice_(slice), stride_(stride), slices_(slices) {

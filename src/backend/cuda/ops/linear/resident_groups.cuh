@@ -17,9 +17,9 @@ struct ResidentGroup {
   int32_t tiles = 0;
   int32_t slices = 0;
   int32_t per_step = 1;    // tiles a block multiplies at once
-  int32_t steps = 0;       // of all blocks of one group of tokens
-  int32_t blocks = 0;      // of one group of tokens
-  int32_t row_groups = 1;  // of tokens
+  int32_t steps = 0;       // steps of all blocks that have one group of tokens
+  int32_t blocks = 0;      // blocks for one group of tokens
+  int32_t row_groups = 1;  // groups of tokens
 };
 
 __device__ __forceinline__ const LinearSegment& segment_of(const ResidentGroup& group, int tile) {

@@ -27,11 +27,11 @@ void split_rows(const SplitRows& args, const Launcher& launcher);
 /// rows themselves.
 struct SpreadRows {
   int32_t assignments = 0;
-  int32_t rows = 0;  // of those that follow
+  int32_t rows = 0;  // rows of `from`, which follow the assignments
   int32_t share = 1;
   const uint16_t* from = nullptr;  // [rows][stride]
   uint16_t* out = nullptr;         // [assignments + rows][stride]
-  int64_t stride = 0;              // of both, a multiple of 8
+  int64_t stride = 0;              // stride of both, a multiple of 8
 };
 void spread_rows(const SpreadRows& args, const Launcher& launcher);
 

@@ -45,7 +45,7 @@ void add_norm(const AddNormArgs& args, const Launcher& launcher);
 
 /// CombineNormArgs is add_norm for prompts, whose experts' results are BF16 and sorted by expert.
 struct CombineNormArgs {
-  AddNormArgs base;                   // its y and shared unused
+  AddNormArgs base;                   // y and shared of it are unused
   const uint16_t* y = nullptr;        // [rows * top_k][hidden]
   const int32_t* position = nullptr;  // [rows * top_k] -> row of y
   const uint16_t* shared = nullptr;   // [rows][hidden], or null

@@ -63,15 +63,15 @@ __device__ __forceinline__ void sort_down(uint32_t (&keys)[kCount], int (&ids)[k
    ...);
 }
 
-/// The keys of a choice that weigh_by_warp reads: the largest, and that of rank `lane`.
+/// The keys of a choice that weigh_by_warp() reads: the largest, and the one of rank `lane`.
 struct ChosenKeys {
   uint32_t first = 0;
   uint32_t own = 0;
 };
 
-/// The first top_k by one warp, to chosen[]; lane l holds experts l, 32 + l, ... and sorts its own;
-/// each round takes the best of the lanes' first ones. kTies: rounds ask which of equal ones has
-/// the lowest id. Without it nothing is chosen where logits of two lanes are equal: false.
+/// One warp writes the first top_k experts to chosen[]. Lane l has experts l, 32 + l, ... and sorts
+/// them; each round takes the best of the lanes' first ones. With kTies a round also finds the
+/// lowest id among equal ones; without it, false is returned where logits of two lanes are equal.
 template <int kPerLane, bool kTies>
 __device__ __forceinline__ bool take_first(const float* logits, int experts, int top_k, int* chosen,
                                            ChosenKeys& of) {

@@ -14,8 +14,8 @@ constexpr int kSortWarps = kSortThreads / 32;
 constexpr int kPlaceThreads = kRouteExpertsMax;
 constexpr int kChooseWarps = 4;
 
-/// A warp a row. The total is over all experts in the order of a lane's own, then of the lanes:
-/// prompt arithmetic.
+/// Each warp has a row. In prompt arithmetic the total over all experts adds each lane's own first,
+/// then the lanes in order.
 template <int kPerLane>
 __global__ void __launch_bounds__(kChooseWarps * 32) top_k_kernel(RouteTopK route) {
   __shared__ int chosen[kChooseWarps][kRouteTopKMax];
@@ -73,7 +73,8 @@ __global__ __launch_bounds__(kSortThreads) void count_kernel(RouteSort sort) {
   }
 }
 
-/// One block, one thread an expert: scratch becomes where each block's assignments begin.
+/// One block, with a thread for each expert, turns scratch into the places where the assignments of
+/// each block begin.
 __global__ __launch_bounds__(kPlaceThreads) void place_kernel(RouteSort sort, int blocks) {
   __shared__ int2 scratch[kPlaceThreads / 32];
   const int e = static_cast<int>(threadIdx.x);

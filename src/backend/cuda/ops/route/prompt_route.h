@@ -45,7 +45,7 @@ struct RouteSort {
   ExpertTile* tiles = nullptr;    // route_tiles_max(A, E)
   int32_t* tile_count = nullptr;  // [1]
 };
-inline constexpr int kRouteSortAssignments = 1024;  // of one thread block
+inline constexpr int kRouteSortAssignments = 1024;  // assignments of one thread block
 constexpr int64_t route_scratch_ints(int64_t assignments, int64_t experts) {
   return (assignments + kRouteSortAssignments - 1) / kRouteSortAssignments * experts;
 }

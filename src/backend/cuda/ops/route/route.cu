@@ -14,11 +14,11 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kItemRows = 8;  // of one item
+constexpr int kItemRows = 8;  // rows of one item
 static_assert(kThreads >= kRouteExpertsMax);
 
-/// The choices of a row by one warp, and to the first block, in choices[rank]: the expert; of
-/// padding, which takes none, kNoExpert.
+/// One warp chooses the experts of a row and tells the first block in choices[rank]: the expert, or
+/// kNoExpert for a row of padding.
 constexpr uint32_t kNoExpert = UINT32_MAX;
 template <int kPerLane>
 __device__ __forceinline__ void choose_row(const RouteArgs& a, int row, bool real, int* chosen,
@@ -28,7 +28,7 @@ __device__ __forceinline__ void choose_row(const RouteArgs& a, int row, bool rea
   const ChosenKeys keys = choose_by_warp<kPerLane>(logits, a.experts, a.top_k, chosen);
   __syncwarp();
   const int expert = lane < a.top_k ? chosen[lane] : 0;
-  __syncwarp();  // of the next row others are written
+  __syncwarp();  // the next row overwrites them
   if (lane < a.top_k)
     store_in_cluster(&choices[lane], 0, real ? static_cast<uint32_t>(expert) : kNoExpert);
   const float weight = weigh_by_warp(logits, a.experts, a.top_k, a.renormalize, keys);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
   const int blocks = blocks_in_cluster();
   const auto warp = static_cast<int>(threadIdx.x) / 32;
   counts[threadIdx.x] = 0;
-  arrive_at_cluster();  // all run before one writes to the first
+  arrive_at_cluster();  // all blocks run before one writes to the first
   wait_for_inputs();
   wait_for_cluster();
   for (int row = block + blocks * warp; row < a.rows; row += blocks * kWarps)

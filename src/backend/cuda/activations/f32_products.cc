@@ -1,6 +1,6 @@
 // Part by part: the largest as BF16 inputs go, the others added to it in their order. Weights of
 // F16 and F32 files have parts too.
-#include "backend/cuda/f32_products.h"
+#include "backend/cuda/activations/f32_products.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 // calls.
 #pragma once
 
+#include "backend/cuda/activations/f32_products.h"
 #include "backend/cuda/context.h"
-#include "backend/cuda/f32_products.h"
 #include "backend/cuda/ops/linear/prefill_gemm.h"
 
 namespace nibble::cuda {

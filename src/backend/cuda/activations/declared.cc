@@ -1,5 +1,5 @@
 // The rows that are rounded for each product.
-#include "backend/cuda/declared.h"
+#include "backend/cuda/activations/declared.h"
 
 #include <algorithm>
 
