@@ -364,6 +364,8 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
                      .stride = stride,
                      .bytes = bytes,
                      .format = format,
+                     .kv_heads = config_.attention.kv_heads,
+                     .head_dim = config_.attention.head_dim,
                      .ids = ids},
                     flag, context_.launcher);
   };
@@ -412,6 +414,7 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
                                               const MakeWeights& make_weights) {
   Device device = TRY(open_device());
   TRY(refuse_oversized(config));
+  TRY(check_kv_head_dim(kv_format(options), config));
   const int64_t limit = options.card.memory_bytes;
   limit_device_memory(
       limit > 0 ? std::max<int64_t>(limit - (device.memory_bytes - device.free_bytes), 1) : 0);
