@@ -64,7 +64,7 @@ Allowed allowed(KvFormat format) {
 
 }  // namespace
 
-KvFormatErrors measure_kv_format(KvFormat format, int64_t head_dim) {
+KvFormatErrors measure_kv_format(KvFormat format, int64_t head_dim, const KvKeep& keep) {
   NormalLines lines;
   double all = 0.0;
   double of_keys = 0.0;
@@ -76,8 +76,8 @@ KvFormatErrors measure_kv_format(KvFormat format, int64_t head_dim) {
     kv_turn_query(format, turned);
     std::vector<float> key(line.size());
     std::vector<float> value(line.size());
-    kv_keep(format, KvSide::keys, line, key.data());
-    kv_keep(format, KvSide::values, line, value.data());
+    keep(format, KvSide::keys, line, key.data());
+    keep(format, KvSide::values, line, value.data());
     all += square_sum(line);
     const double norm = std::sqrt(square_sum(key) / square_sum(line));
     errors.key_norm = std::max(errors.key_norm, std::fabs(norm - 1.0));

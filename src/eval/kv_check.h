@@ -3,6 +3,7 @@
 // norm correction keep their norm. A mistake in storing or reading shows without a model.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "model/kv_codec.h"
@@ -17,9 +18,12 @@ struct KvFormatErrors {
   double key_norm = 0.0;  // the largest | |read| / |key| - 1 |
 };
 
+/// Stores a line and reads it, as kv_keep() does.
+using KvKeep = std::function<void(KvFormat, KvSide, std::span<const float>, float*)>;
+
 /// Measures 512 lines of `head_dim` normal numbers, the same every time. CHECKs that the format can
 /// keep them.
-KvFormatErrors measure_kv_format(KvFormat format, int64_t head_dim);
+KvFormatErrors measure_kv_format(KvFormat format, int64_t head_dim, const KvKeep& keep = kv_keep);
 
 /// Empty if the errors are those of the format; else one line that says which is not. The errors of
 /// a format on normal numbers follow from its definition: E4M3 0.027, 16 Lloyd-Max levels 0.0975,

@@ -182,6 +182,8 @@ std::string lines_of(std::span<const int> all_rows, const ChoiceOf& choose) {
   return text;
 }
 
+constexpr KvFormat kPageFormats[] = {KvFormat::bf16, KvFormat::fp8, KvFormat::turboquant_4bit_nc,
+                                     KvFormat::nvfp4};
 constexpr int kGeneratedRows[] = {1, 2, 4, 8, 9, 16, 17, 24, 32, 33, 48, 64};
 constexpr int kFewRows[] = {1, 9, 64};  // of operations whose plans change with the rows little
 constexpr int kPromptRows[] = {1, 512};
@@ -294,8 +296,7 @@ std::string operation_lines() {
   std::string out;
   for (const std::string name : {"qwen3.6-35b-a3b", "qwen3.6-27b"}) {
     const ModelConfig config = real_config(name);
-    for (const KvFormat kv : {KvFormat::bf16, KvFormat::fp8})
-      out += attention_lines(name, config, kv);
+    for (const KvFormat kv : kPageFormats) out += attention_lines(name, config, kv);
     for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
       out += delta_net_lines(name, config, state);
     if (config.moe) out += route_lines(name, config);
@@ -408,7 +409,7 @@ TEST(CudaSelectionTest, OperationsFitTheirCards) {
   for (const Card& card : cards())
     for (const int head_dim : {64, 128, 256})
       for (const int group : {1, 2, 3, 8})
-        for (const KvFormat kv : {KvFormat::bf16, KvFormat::fp8}) {
+        for (const KvFormat kv : kPageFormats) {
           const FlashPlan plan =
               select_flash({.shape = {.q_heads = group, .kv_heads = 1, .head_dim = head_dim},
                             .kv = {.format = kv}},
