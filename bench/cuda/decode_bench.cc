@@ -1,7 +1,7 @@
 // Decode speed of a real shape on random weights made on the device: tokens per second by batch,
 // share of the bytes' floor, and what each step of the pass costs (the pass without it).
-//   decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] ... [KV: bf16|fp8]
-//   [state: f32|bf16]
+//   decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] ... [KV: as
+//   --kv-cache-dtype] [state: f32|bf16]
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "engine/sample/row_sampler.h"
 #include "model/forward.h"
+#include "model/kv_codec.h"
 #include "model/weights/synthetic_weights.h"
 
 namespace nibble {
@@ -111,8 +112,9 @@ Floor floor_of(const ModelConfig& c, WeightLayout recipe, int batch, int context
   const double element = options.state == StateCache::bf16 ? 2.0 : 4.0;
   f.state =
       2.0 * batch * deltas * (element * d.v_heads * d.k_dim * d.v_dim + 4.0 * 3.0 * d.qkv_rows());
-  f.kv = (options.kv_cache == KvCache::fp8 ? 1.0 : 2.0) * batch * c.count(LayerKind::attention) *
-         2.0 * a.kv_heads * a.head_dim * context;
+  const KvFormat kv = kv_format_of(options.kv_cache, KvFormat::bf16);
+  f.kv = 1.0 * batch * c.count(LayerKind::attention) * a.kv_heads *
+         static_cast<double>(kv_token_bytes(kv, a.head_dim)) * context;
   return f;
 }
 
@@ -153,9 +155,10 @@ struct Bench {
     cuda::skip_steps(backend, skipped);
     backend.reserve(pools).value();
     std::mt19937 engine(1);
-    for (size_t i = 0; auto& b : backend.host_page(0))  // BF16 or E4M3 below 2 in size
+    // BF16 or E4M3 below 2 in size; of 4 bits any codes, and scales below 2.
+    for (size_t i = 0; auto& b : backend.host_page(0))
       b = static_cast<std::byte>(
-          i++ % 2 == 1 || options.kv_cache == KvCache::fp8 ? (engine() & 0xBFU) : engine());
+          i++ % 2 == 1 || options.kv_cache != KvCache::bf16 ? (engine() & 0xBFU) : engine());
     for (int32_t p = 0; p < pools.pages; ++p) backend.load_page(0, p);
   }
   void decode(int batch);
@@ -333,9 +336,14 @@ int run(int argc, char** argv) {
   const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
   const ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
   const auto begin = Clock::now();
-  const bool narrow = argc > 8 && std::string(argv[8]) == "fp8";
+  const std::string pages = argc > 8 ? argv[8] : "bf16";
   const bool half = argc > 9 && std::string(argv[9]) == "bf16";
-  const BackendOptions options = {.kv_cache = narrow ? KvCache::fp8 : KvCache::bf16,
+  const auto* kind = std::ranges::find(kKvCaches, pages, kv_cache_name);
+  if (kind == std::end(kKvCaches)) {
+    std::fprintf(stderr, "pages %s: expected a word of --kv-cache-dtype\n", pages.c_str());
+    return 2;
+  }
+  const BackendOptions options = {.kv_cache = *kind,
                                   .state = half ? StateCache::bf16 : StateCache::f32};
   auto backend = make_random_cuda_backend(config, formats_of(recipe), options).value();
   std::printf("%s, recipe %s, context %d, made in %.1f s\n", backend->description().c_str(),
@@ -383,10 +391,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr,
-                 "decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] "
-                 "[batches] [batches whose steps are timed] [prompt lengths] [KV: bf16|fp8] "
-                 "[state: f32|bf16]\n");
+    std::fprintf(
+        stderr,
+        "decode_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [steps] "
+        "[batches] [batches whose steps are timed] [prompt lengths] [KV: as --kv-cache-dtype] "
+        "[state: f32|bf16]\n");
     return 2;
   }
   return nibble::run(argc, argv);

@@ -1,11 +1,10 @@
 // Prompt attention over pages against double arithmetic on samples, with unused cache lines NaN;
 // bits equal however a prompt is cut; timings at the 35B's shape. Usage: prefill_flash_check [time]
-#include <cuda_fp8.h>
-
 #include <cstring>
 #include <string>
 
 #include "backend/cuda/ops/attention/flash_prefill.h"
+#include "model/kv_codec.h"
 #include "prefill_check.h"
 
 namespace nibble::bench {
@@ -17,18 +16,15 @@ constexpr int kSharedBytesHopper = 232448;
 constexpr int kSharedBytesSmall = 101376;
 constexpr uint32_t kQ = 1, kK = 2, kV = 3;
 
+constexpr KvFormat kFormats[] = {KvFormat::bf16, KvFormat::fp8, KvFormat::turboquant_4bit_nc,
+                                 KvFormat::nvfp4};
+
 struct Case {
   FlashShape shape;
   std::vector<int> rows;
   std::vector<int> kv_begin;
   KvFormat format = KvFormat::bf16;
 };
-
-/// The number that an FP8 cache keeps in place of x.
-__host__ __device__ inline double round_e4m3(float x) {
-  const __nv_fp8_e4m3 code(x);
-  return static_cast<double>(static_cast<float>(code));
-}
 
 /// q rows are [head][q | gate]. Key i of sequence s at token t: hash of (s, t).
 struct Setup {
@@ -57,8 +53,9 @@ struct Setup {
     for (int p = 0; p < total_pages; ++p) batch.pages[p] = total_pages - 1 - p;  // backwards
     q_stride = int64_t{s.q_heads} * 2 * s.head_dim;
     out_stride = int64_t{s.q_heads} * s.head_dim;
-    const int64_t page = int64_t{s.kv_heads} * 64 * s.head_dim;
-    page_stride = kv_line_bytes(it.format, page + 64);
+    // The values may be larger than the keys; 64 bytes more, so that pages are not a power of two.
+    page_stride =
+        int64_t{s.kv_heads} * 64 * kv_line_bytes(it.format, KvSide::values, s.head_dim) + 64;
     q = device_array<uint16_t>(row * q_stride);
     keys = device_array<uint8_t>(total_pages * page_stride);
     values = device_array<uint8_t>(total_pages * page_stride);
@@ -68,8 +65,8 @@ struct Setup {
       for (int p = 0; p < sequence.page_count; ++p) {
         const int64_t base = batch.pages[sequence.page_begin + p] * page_stride;
         const int used = std::min(64, sequence.kv_begin + sequence.row_count - p * 64);
-        fill(keys + base, kK, sequence.page_begin + p, used);
-        fill(values + base, kV, sequence.page_begin + p, used);
+        fill(keys + base, KvSide::keys, sequence.page_begin + p, used);
+        fill(values + base, KvSide::values, sequence.page_begin + p, used);
       }
   }
   ~Setup() {
@@ -77,28 +74,36 @@ struct Setup {
                     static_cast<void*>(values)})
       cudaFree(p);
   }
-  void fill(uint8_t* to, uint32_t seed, int page, int used) const {
-    const bool narrow = it.format == KvFormat::fp8;
-    const int dim = it.shape.head_dim;
-    const int heads = it.shape.kv_heads;
-    fill_kernel<<<64, 256>>>(
-        [=] __device__(int64_t i) {
-          if (i / dim % 64 >= used) return;
-          const float x = hash_normal(seed, static_cast<uint64_t>(page) * heads * 64 * dim + i);
-          if (narrow) {
-            reinterpret_cast<__nv_fp8_e4m3*>(to)[i] = __nv_fp8_e4m3(x);
-          } else {
-            reinterpret_cast<uint16_t*>(to)[i] = to_bf16(x);
-          }
-        },
-        int64_t{heads} * 64 * dim);
+  /// The number of a key or value before the format rounds it.
+  float number(KvSide side, int page, int head, int slot, int d) const {
+    const uint64_t line = (uint64_t(page) * it.shape.kv_heads + head) * 64 + slot;
+    return hash_normal(side == KvSide::keys ? kK : kV, line * it.shape.head_dim + d);
   }
-  /// Element of a key or value of the sequence whose pages begin at `page_begin`.
-  double cached(uint32_t seed, int page_begin, int token, int head, int d) const {
-    const uint64_t page = page_begin + token / 64;
-    const uint64_t i = (uint64_t(head) * 64 + token % 64) * it.shape.head_dim + d;
-    const float x = hash_normal(seed, page * it.shape.kv_heads * 64 * it.shape.head_dim + i);
-    return it.format == KvFormat::fp8 ? round_e4m3(x) : round_bf16(x);
+  std::vector<float> line(KvSide side, int page, int head, int slot) const {
+    std::vector<float> out(static_cast<size_t>(it.shape.head_dim));
+    for (int d = 0; d < it.shape.head_dim; ++d) out[d] = number(side, page, head, slot, d);
+    return out;
+  }
+  /// Writes the lines of a page that are in use; the others stay NaN.
+  void fill(uint8_t* to, KvSide side, int page, int used) const {
+    const int64_t codes = kv_code_bytes(it.format, it.shape.head_dim);
+    const int64_t scales = kv_scale_bytes(it.format, side, it.shape.head_dim);
+    const int64_t head_bytes = 64 * (codes + scales);
+    std::vector<std::byte> bytes(static_cast<size_t>(it.shape.kv_heads * head_bytes),
+                                 std::byte{0xFF});
+    for (int head = 0; head < it.shape.kv_heads; ++head)
+      for (int slot = 0; slot < used; ++slot) {
+        std::byte* begin = bytes.data() + head * head_bytes;
+        kv_store(it.format, side, line(side, page, head, slot),
+                 {.codes = begin + slot * codes, .scales = begin + 64 * codes + slot * scales});
+      }
+    must(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "pages");
+  }
+  /// A key or value of the sequence whose pages begin at `page_begin`, as attention reads it.
+  std::vector<float> cached(KvSide side, int page_begin, int token, int head) const {
+    std::vector<float> out = line(side, page_begin + token / 64, head, token % 64);
+    kv_keep(it.format, side, out, out.data());
+    return out;
   }
   void launch(const Batch& run, int first_row, const Launcher& launcher) const {
     const auto tiles = flash_tiles(run);
@@ -146,21 +151,24 @@ void compare(Tally& tally, const std::string& name, const Case& c, const Launche
     double highest = -INFINITY;
     for (int t = 0; t <= sequence.kv_begin + i; ++t) {
       double dot = 0.0;
+      const auto key = setup.cached(KvSide::keys, sequence.page_begin, t, kv_head);
       for (int d = 0; d < s.head_dim; ++d)
-        dot += round_bf16(hash_normal(kQ, q0 + d)) *
-               setup.cached(kK, sequence.page_begin, t, kv_head, d);
+        dot += double{round_bf16(hash_normal(kQ, q0 + d))} * key[d];
       weight.push_back(dot / std::sqrt(double(s.head_dim)));
       highest = std::max(highest, weight.back());
     }
     double total = 0.0;
     for (double& w : weight) total += w = std::exp(w - highest);
+    std::vector<double> sums(static_cast<size_t>(s.head_dim));
+    for (size_t t = 0; t < weight.size(); ++t) {
+      const auto value =
+          setup.cached(KvSide::values, sequence.page_begin, static_cast<int>(t), kv_head);
+      for (int d = 0; d < s.head_dim; ++d) sums[d] += weight[t] * value[d];
+    }
     for (int d = 0; d < s.head_dim; d += 3) {
-      double sum = 0.0;
-      for (size_t t = 0; t < weight.size(); ++t)
-        sum += weight[t] * setup.cached(kV, sequence.page_begin, static_cast<int>(t), kv_head, d);
       const double gate = round_bf16(hash_normal(kQ, q0 + s.head_dim + d));
       error.add(bf16_value(out[row * setup.out_stride + packed_position(head * s.head_dim + d)]),
-                sum / total / (1.0 + std::exp(-gate)));
+                sums[d] / total / (1.0 + std::exp(-gate)));
     }
   }
   tally.check(error.value() < 4e-3 && nan == 0, name.c_str(), error.value());
@@ -220,7 +228,7 @@ void time_shape(int rows, int kv_begin, KvFormat format) {
   const double pairs = (double(kv_begin) + rows / 2.0) * rows;
   const double flops = 4.0 * pairs * 16 * 256;
   std::printf("time flash %s T=%d after %d: %.1f us %.1f TFLOP/s %.1f %% of 790\n",
-              format == KvFormat::fp8 ? "fp8" : "bf16", rows, kv_begin, us, flops / us * 1e-6,
+              kv_traits(format).name, rows, kv_begin, us, flops / us * 1e-6,
               flops / us * 1e-6 / 7.9);
 }
 
@@ -245,21 +253,24 @@ int main(int argc, char** argv) {
   compare(tally, "one head a group", {single, rows, begins}, native);
   compare(tally, "35B 2000 rows", {real, {2000}, {0}}, native);
   for (const auto kernels : {Kernels::native, Kernels::portable}) {
-    for (const auto format : {KvFormat::bf16, KvFormat::fp8}) {
+    for (const auto format : kFormats) {
       cut(tally, real, kernels, format);
       cut(tally, pebble, kernels, format);
     }
   }
-  constexpr auto kFp8 = KvFormat::fp8;
-  compare(tally, "35B, FP8", {real, rows, begins, kFp8}, native);
-  compare(tally, "pebble, FP8", {pebble, rows, begins, kFp8}, native);
-  compare(tally, "one head a group, FP8", {single, rows, begins, kFp8}, native);
-  compare(tally, "35B portable, FP8", {real, rows, begins, kFp8}, portable);
   compare(tally, "35B portable", {real, rows, begins}, portable);
   compare(tally, "35B, 99 KB", {real, rows, begins}, small);
-  compare(tally, "35B, 99 KB, FP8", {real, rows, begins, kFp8}, small);
+  for (const auto format : kFormats) {
+    if (format == KvFormat::bf16) continue;
+    const std::string of = std::string(", ") + nibble::kv_traits(format).name;
+    compare(tally, "35B" + of, {real, rows, begins, format}, native);
+    compare(tally, "pebble" + of, {pebble, rows, begins, format}, native);
+    compare(tally, "one head a group" + of, {single, rows, begins, format}, native);
+    compare(tally, "35B portable" + of, {real, rows, begins, format}, portable);
+    compare(tally, "35B, 99 KB" + of, {real, rows, begins, format}, small);
+  }
   if (argc > 1 && std::strcmp(argv[1], "time") == 0) {
-    for (const auto format : {KvFormat::bf16, KvFormat::fp8}) {
+    for (const auto format : kFormats) {
       time_shape(8192, 0, format);
       time_shape(2048, 30720, format);
     }

@@ -1,6 +1,7 @@
 // nibble eval: task accuracy, perplexity, divergence. The first word chooses; anything but a name
 // of a measurement is a model.
 #include "cli/evaluating/eval_canary.h"
+#include "cli/evaluating/eval_kv.h"
 #include "cli/evaluating/eval_tasks.h"
 #include "cli/evaluating/eval_text.h"
 #include "cli/evaluating/in_process_server.h"
@@ -14,12 +15,14 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"against", "DIR|URL|FILE", "",
      "the same items by another model, or from its results; with kl the reference"},
     {"against-output", "FILE", "", "results of --against, as --output"},
-    {"within", "POINTS", "", "with --against: exit code 1 if it loses more points over all items"},
+    {"within", "POINTS", "",
+     "with --against: exit code 1 if it loses more points over all items; kv: default 1"},
     {"limit", "N", "", "only the first N items of each task and mode"},
     {"temperature", "T", "0", "0 takes the likeliest token"},
     {"seed", "N", "0", "seed of every request"},
     {"max-tokens", "N", "",
-     "longest answer of items that say nothing; with perplexity and kl: tokens of the text in all"},
+     "longest answer of items that say nothing; with perplexity, kl and kv: tokens of the text in "
+     "all"},
     {"sequence-tokens", "N", "512", "perplexity and kl: tokens of a piece of text"},
     {"model", "NAME", "", "the name that a URL's server knows it by; default: the first it lists"},
     {"against-model", "NAME", "", "the same of --against"},
@@ -28,6 +31,9 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"logits", "FILE", "", "perplexity and kl: write all logits to this safetensors file"},
     {"tasks", "FILE", "", "canary: decisions of these task files in place of the fixed set", "",
      OptionForm::several},
+    {"formats", "LIST", "fp8,turboquant_4bit_nc,nvfp4",
+     "kv: formats of keys and values that are compared with bf16"},
+    {"kl-max", "NATS", "0.05", "kv: mean divergence that is still harmless, at any position"},
     {"json", "", "", "print one JSON object"},
     kMaxSequencesOption,
 });
@@ -39,6 +45,7 @@ Result<int> run_eval(const Arguments& arguments, Terminal& terminal) {
   const std::string& word = arguments.positional(0);
   if (word == "perplexity") return eval_perplexity(arguments, terminal);
   if (word == "canary") return eval_canary(arguments, terminal);
+  if (word == "kv") return eval_kv(arguments, terminal);
   if (word == "kl") return eval_kl(arguments, terminal);
   return eval_tasks(arguments, terminal);
 }
@@ -48,7 +55,7 @@ Result<int> run_eval(const Arguments& arguments, Terminal& terminal) {
 const Verb kEvalVerb = {
     .name = "eval",
     .positionals = "DIR|URL TASKS...",
-    .summary = "Asks tasks and scores the answers; eval perplexity|kl|canary measure otherwise",
+    .summary = "Asks tasks and scores the answers; eval perplexity|kl|canary|kv measure otherwise",
     .options = kOptions,
     .run = run_eval};
 

@@ -69,7 +69,7 @@ Result<void> check_several(const Arguments& arguments, const Place& place) {
 Result<void> check(const Arguments& arguments) {
   FlagErrors errors;
   errors.add(check_vllm_flags(arguments));
-  errors.add(check_engine_flags(servable(arguments), kServingNeeds));
+  errors.add(check_engine_flags(arguments, kServingNeeds));
   errors.add(read_sequences(arguments));
   errors.add(read_contexts(arguments));
   const Result<Place> place = read_place(arguments);
@@ -123,7 +123,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   std::vector<PlanModel> models;
   for (int i = 0; i < arguments.positional_count(); ++i)
     models.push_back(
-        TRY(read_plan_model(servable(arguments), arguments.positional(i), fetch, terminal)));
+        TRY(read_plan_model(arguments, arguments.positional(i), fetch, terminal)));
   if (models.size() > 1) return plan_together(arguments, models, place, terminal);
   return place.kind == Place::Kind::all_cards
              ? plan_cards(arguments, models.front(), place, terminal)

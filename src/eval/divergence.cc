@@ -45,10 +45,11 @@ int32_t top_token(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-void DivergenceCollector::add(std::span<const float> reference_logits,
-                              std::span<const float> logits) {
+double DivergenceCollector::add(std::span<const float> reference_logits,
+                                std::span<const float> logits) {
   divergences_.push_back(kl_divergence(reference_logits, logits));
   agreements_ += top_token(reference_logits) == top_token(logits) ? 1 : 0;
+  return divergences_.back();
 }
 
 DivergenceSummary DivergenceCollector::summary() const {

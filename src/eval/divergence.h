@@ -30,7 +30,8 @@ struct DivergenceSummary {
 /// Collects positions; percentiles are by nearest rank.
 class DivergenceCollector {
  public:
-  void add(std::span<const float> reference_logits, std::span<const float> logits);
+  /// Returns the divergence of the position.
+  double add(std::span<const float> reference_logits, std::span<const float> logits);
   DivergenceSummary summary() const;
 
  private:

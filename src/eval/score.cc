@@ -88,8 +88,10 @@ Result<void> Lockstep::run_chunk(std::span<const int32_t> ids, size_t at, size_t
     add_predictions(expected, ids, at, reference_text_);
     const size_t sequence = text_.log_probabilities.size() - 1;
     for (size_t i = 0; i < count; ++i)
-      if (!request_.compared || request_.compared(sequence, at + i))
-        divergence_.add(row(expected, i), row(logits, i));
+      if (!request_.compared || request_.compared(sequence, at + i)) {
+        const double divergence = divergence_.add(row(expected, i), row(logits, i));
+        if (request_.diverges) request_.diverges(sequence, at + i, divergence);
+      }
   }
   rows_done_ += static_cast<int64_t>(count);
   if (!request_.progress) return {};

@@ -48,6 +48,8 @@ struct ScoreRequest {
   StoredLogits* stored_reference = nullptr;  // in place of a reference model
   /// True for a row (sequence, index) whose distributions are compared; empty: all are.
   std::function<bool(size_t, size_t)> compared = {};
+  /// Is told the divergence of each row (sequence, index) that is compared; may be empty.
+  std::function<void(size_t, size_t, double)> diverges = {};
   Arithmetic arithmetic = Arithmetic::prompt;  // of all rows, of both models
   LogitsFile* logits = nullptr;                // receives the model's logits
   /// Rows done, rows in all; answers whether to go on.

@@ -33,9 +33,11 @@ std::string_view activations_name(Activations mode);
 
 /// The format in which keys and values are kept. automatic: BF16 on a card (F32 with
 /// Activations::f32), F32 on a CPU. fp8: E4M3 with scale 1, finite numbers beyond its range become
-/// the largest it has. The reference keeps the rounded numbers in F32.
-enum class KvCache : uint8_t { automatic, bf16, fp8 };
-inline constexpr KvCache kKvCaches[] = {KvCache::automatic, KvCache::bf16, KvCache::fp8};
+/// the largest it has. The formats of 4 bits are defined in model/kv_four_bits.h. The reference
+/// keeps the rounded numbers in F32.
+enum class KvCache : uint8_t { automatic, bf16, fp8, turboquant_4bit_nc, nvfp4 };
+inline constexpr KvCache kKvCaches[] = {KvCache::automatic, KvCache::bf16, KvCache::fp8,
+                                        KvCache::turboquant_4bit_nc, KvCache::nvfp4};
 std::string_view kv_cache_name(KvCache kind);
 
 /// The format in which the recurrent state of a sequence is kept between passes; arithmetic on it

@@ -52,8 +52,6 @@ std::string not_loaded_text(const PlanReport& report) {
   if (report.unread_bytes > 0)
     text += concat("  not loaded: tensors that nothing reads, ",
                    plan_megabytes(report.unread_bytes), " in the file\n");
-  if (report.kv.served != Served::yes)
-    text += concat("  KV cache in ", report.kv.name, ": ", kNotServed, "\n");
   if (report.others.vision_bytes > 0)
     text += concat("  not loaded: vision tower, ", plan_megabytes(report.others.vision_bytes),
                    " in the file; images are ", kNotServed, "\n");
@@ -86,7 +84,7 @@ std::string memory_text(const PlanReport& report) {
                   plan_megabytes(plan.snapshots * request.slot_bytes), concat(plan.snapshots)});
   const std::string tokens = concat(int64_t{plan.pools.pages} * kPageTokens, " tokens of ",
                                     request.page_bytes / kPageTokens, " bytes");
-  rows.push_back({"KV cache", report.kv.name, plan_megabytes(plan.kv_bytes), tokens});
+  rows.push_back({"KV cache", report.kv_format, plan_megabytes(plan.kv_bytes), tokens});
   rows.push_back({"total", "", plan_megabytes(plan.total_bytes()),
                   concat("of ", plan_megabytes(plan.memory_bytes))});
   std::string text = concat("\nmemory\n", text_table(rows, {kLeft, kLeft, kRight, kLeft}));
@@ -109,17 +107,16 @@ std::string contexts_text(const PlanReport& report) {
 
 std::string effects_text(const PlanReport& report) {
   if (report.effects.empty()) return {};
-  std::vector<Cells> rows = {{"with", "frees", "KV tokens", "longest", "at once", ""}};
+  std::vector<Cells> rows = {{"with", "frees", "KV tokens", "longest", "at once"}};
   for (const FlagEffect& effect : report.effects) {
     if (effect.trouble.empty())
       rows.push_back({effect.flag, plan_megabytes(effect.freed_bytes), concat(effect.kv_tokens),
-                      concat(effect.context), concat(effect.sequences),
-                      effect.served == Served::yes ? "" : std::string(kNotServed)});
+                      concat(effect.context), concat(effect.sequences)});
     else
-      rows.push_back({effect.flag, "-", "-", "-", "-", "does not fit"});
+      rows.push_back({effect.flag, "does not fit", "-", "-", "-"});
   }
   return concat("\nwhat other flags would free, for more pages\n",
-                text_table(rows, {kLeft, kRight, kRight, kRight, kRight, kLeft}));
+                text_table(rows, {kLeft, kRight, kRight, kRight, kRight}));
 }
 
 std::string speeds_text(const PlanReport& report) {
@@ -170,7 +167,7 @@ std::string fits_text(const PlanReport& report, const std::vector<CardFit>& fits
     rows.push_back(std::move(row));
   }
   return concat(head_text(report), "\n", text_table(weights, {kLeft, kLeft, kRight}),
-                "\nwith KV in ", report.kv.name,
+                "\nwith KV in ", report.kv_format,
                 "; tokens/s at most, computed from bytes and bandwidth\n",
                 text_table(rows, {kLeft, kRight, kRight, kRight, kRight, kRight, kRight}),
                 "\n--gpu CARD shows one of them whole; --gpu cpu this machine's own memory\n");

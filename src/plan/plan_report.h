@@ -14,15 +14,6 @@
 
 namespace nibble {
 
-/// This says whether this program serves what a line speaks of.
-enum class Served : uint8_t { yes, not_yet };
-
-/// The format in which keys and values are kept.
-struct KvChoice {
-  std::string name;  // "BF16"
-  Served served = Served::yes;
-};
-
 /// This is what one changed flag makes of the plan.
 struct FlagEffect {
   std::string flag;         // "--kv-cache-dtype fp8"
@@ -31,7 +22,6 @@ struct FlagEffect {
   int64_t kv_tokens = 0;
   int32_t context = 0;  // longest request
   int32_t sequences = 0;
-  Served served = Served::yes;
 };
 
 /// The bound for so many streams.
@@ -51,7 +41,7 @@ struct PlanReport {
   std::optional<PlannedCard> card;       // absent: this machine's own memory
   int64_t context_bytes = 0;             // of the driver
   int64_t recorded_bytes = 0;            // of recorded passes
-  KvChoice kv;
+  std::string kv_format;                 // "BF16"
   MemoryRequest request;
   MemoryPlan plan;
   int32_t longest_context = 0;    // with --max-model-len auto

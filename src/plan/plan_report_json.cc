@@ -55,8 +55,7 @@ Json sizes_json(const PlanReport& report) {
                       {"page_bytes", report.request.page_bytes},
                       {"state_bytes", report.request.slot_bytes},
                       {"rows", plan.pools.rows_max},
-                      {"kv_format", report.kv.name},
-                      {"kv_served", report.kv.served == Served::yes}});
+                      {"kv_format", report.kv_format}});
 }
 
 Json contexts_json(const PlanReport& report) {
@@ -73,7 +72,7 @@ Json contexts_json(const PlanReport& report) {
 Json effects_json(const PlanReport& report) {
   Json rows{Json::Array{}};
   for (const FlagEffect& effect : report.effects) {
-    Json row = json_object({{"flag", effect.flag}, {"served", effect.served == Served::yes}});
+    Json row = json_object({{"flag", effect.flag}});
     if (effect.trouble.empty()) {
       row.set("freed_bytes", effect.freed_bytes);
       row.set("kv_tokens", effect.kv_tokens);

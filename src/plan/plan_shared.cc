@@ -15,8 +15,7 @@ int64_t planned_bytes(const std::vector<SharedPlan>& plans) {
 
 std::string model_line(const SharedPlan& shared) {
   const PlanReport& report = shared.report;
-  return concat("  ", report.model, " (", report.made_of, "), KV in ", report.kv.name,
-                report.kv.served == Served::yes ? "" : ", which is not served by this build", "\n");
+  return concat("  ", report.model, " (", report.made_of, "), KV in ", report.kv_format, "\n");
 }
 
 std::vector<std::string> row_of(const SharedPlan& shared) {

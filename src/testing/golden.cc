@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/file.h"
+#include "model/backend.h"
 
 namespace nibble {
 namespace {
@@ -43,12 +44,13 @@ std::vector<std::array<int32_t, 3>> read_positions(const Json* axes, size_t rows
 }
 
 /// All sequences' logits, one after the other.
+/// `logits_of` gives the place of a sequence's logits.
 void read_logits(Golden& golden, const std::filesystem::path& path,
-                 std::vector<float> GoldenSequence::*member) {
+                 const std::function<std::vector<float>&(GoldenSequence&)>& logits_of) {
   const std::string raw = read_text_file(path, kGoldenBytesMax).value();
   size_t at = 0;
   for (auto& sequence : golden.sequences) {
-    auto& logits = sequence.*member;
+    std::vector<float>& logits = logits_of(sequence);
     logits.resize(sequence.ids.size() * static_cast<size_t>(golden.config.vocab_rows));
     const size_t bytes = logits.size() * sizeof(float);
     CHECK(at + bytes <= raw.size(), path.string(), " has ", raw.size(), " bytes");
@@ -73,6 +75,10 @@ GoldenDrafts read_drafts(const Json& expected, const std::filesystem::path& path
 }  // namespace
 
 std::vector<std::string> golden_names() { return folders("model"); }
+bool has_kv_golden(const std::string& name, KvCache kind) {
+  return std::filesystem::exists(std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden" / name /
+                                 concat("logits_kv_", kv_cache_name(kind), ".f32"));
+}
 std::vector<std::string> mtp_golden_names() { return folders("model-mtp"); }
 std::vector<std::string> quantized_golden_names() { return folders("model-quantized"); }
 
@@ -102,11 +108,16 @@ Golden load_golden(const std::string& name) {
     golden.drafts = read_drafts(expected, drafts, golden.config.vocab_rows);
     return golden;
   }
-  read_logits(golden, folder / "logits.f32", &GoldenSequence::logits);
+  read_logits(golden, folder / "logits.f32", std::mem_fn(&GoldenSequence::logits));
   if (std::filesystem::exists(folder / "logits_high.f32"))
-    read_logits(golden, folder / "logits_high.f32", &GoldenSequence::logits_high);
-  if (std::filesystem::exists(folder / "logits_kv_fp8.f32"))
-    read_logits(golden, folder / "logits_kv_fp8.f32", &GoldenSequence::logits_kv_fp8);
+    read_logits(golden, folder / "logits_high.f32", std::mem_fn(&GoldenSequence::logits_high));
+  for (const KvCache kind : kKvCaches) {
+    const auto path = folder / concat("logits_kv_", kv_cache_name(kind), ".f32");
+    if (std::filesystem::exists(path))
+      read_logits(golden, path, [kind](GoldenSequence& sequence) -> std::vector<float>& {
+        return sequence.logits_kv[kind];
+      });
+  }
   if (const Json* greedy = expected.find("greedy")) golden.greedy = integers(*greedy);
   return golden;
 }

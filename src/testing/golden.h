@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,8 +24,9 @@ struct GoldenSequence {
   std::vector<int32_t> ids;                       // [T]
   std::vector<std::array<int32_t, 3>> positions;  // [T], (t, h, w)
   std::vector<float> logits;                      // [T, vocab_rows]
-  std::vector<float> logits_high;    // quantized cases: without the activations' quantization
-  std::vector<float> logits_kv_fp8;  // some cases: with keys and values rounded to E4M3
+  std::vector<float> logits_high;  // quantized cases: without the activations' quantization
+  /// Some cases: with keys and values as pages of a format keep them.
+  std::map<KvCache, std::vector<float>> logits_kv;
 };
 
 /// The drafts of an MTP layer in sequences[0], as mtp_golden.py computes them.
@@ -47,6 +49,9 @@ struct Golden {
 
 /// Cases with plain weights: logits are compared to rounding.
 std::vector<std::string> golden_names();
+/// True for a case that has logits with pages in this format; the others may have head sizes that
+/// it cannot keep.
+bool has_kv_golden(const std::string& name, KvCache kind);
 /// Cases with quantized weights and activations: distributions are compared.
 std::vector<std::string> quantized_golden_names();
 /// Cases with an MTP layer.

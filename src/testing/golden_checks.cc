@@ -84,15 +84,16 @@ void GoldenChecks::expect_prefill(int piece) {
     expect_logits(prefill(alone, i, piece), i, 0);
 }
 
-void GoldenChecks::expect_prefill_with_kv_fp8(int piece) {
+void GoldenChecks::expect_prefill_with_kv(KvCache kind, int piece) {
   constexpr double kErrorMax = 3e-3;
   TestSession alone = session(static_cast<int>(golden_.sequences.size()));
   for (size_t i = 0; i < golden_.sequences.size(); ++i) {
     const GoldenSequence& golden = golden_.sequences[i];
-    if (golden.logits_kv_fp8.empty()) continue;
-    const double error = relative_error(prefill(alone, i, piece), golden.logits_kv_fp8);
+    const auto kept = golden.logits_kv.find(kind);
+    if (kept == golden.logits_kv.end()) continue;
+    const double error = relative_error(prefill(alone, i, piece), kept->second);
     EXPECT_LE(error, kErrorMax) << golden_.name << ", sequence " << i;
-    EXPECT_GT(relative_error(golden.logits, golden.logits_kv_fp8), 2 * kErrorMax) << golden_.name;
+    EXPECT_GT(relative_error(golden.logits, kept->second), 2 * kErrorMax) << golden_.name;
     error_seen_ = std::max(error_seen_, error);
   }
 }

@@ -61,12 +61,12 @@ class Table:
     def all_at_once(self):
         """Everything that is wrong in a line is told of, a line each, and nothing is loaded."""
         command = [self.nibble, "serve", self.work / "none", "--zebra", "z", "--max-num-seqs", "0",
-                   "--tensor-parallel-size", "2", "--kv-cache-dtype", "turboquant_4bit_nc",
+                   "--tensor-parallel-size", "2", "--kv-cache-dtype", "turboquant_3bit_nc",
                    "--log-format", "xml", "--max-tools", "-1", "--speculative-config",
                    '{"method":"mtp","draft_model":"x"}', "--activations", "int3", "--port"]
         told = subprocess.run(command, capture_output=True, text=True, timeout=120)
         lines = told.stderr.splitlines()
-        pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "4 bits", "--log-format",
+        pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "--kv-cache-dtype", "--log-format",
                   "--max-tools", "draft_model", "--activations", "--port: expected a value N"]
         fine = (told.returncode == 2 and len(lines) == len(pieces)
                 and all(line.startswith("nibble serve: ") for line in lines)

@@ -35,6 +35,8 @@ CACHES = {  # ways of keeping caches beside the default
     "state bf16": ["--state-dtype", "bf16"],
     "pages bf16": ["--kv-cache-dtype", "bf16"],
     "pages fp8": ["--kv-cache-dtype", "fp8"],
+    "pages turboquant": ["--kv-cache-dtype", "turboquant_4bit_nc"],
+    "pages nvfp4": ["--kv-cache-dtype", "nvfp4"],
     "state bf16, pages fp8": ["--state-dtype", "bf16", "--kv-cache-dtype", "fp8"],
 }
 PORTABLE = ["--card-limit", "rtx5090"]

@@ -226,13 +226,11 @@ class Checks:
     def test_line_5(self):
         self.starts(LINE_5, [NVIDIA], LENGTH)
 
-    def test_line_6_but_for_4_bit_pages(self):
-        self.stops(LINE_6, "a cache of 4 bits is not built in yet")
-        self.starts(without(LINE_6, "--kv-cache-dtype"), ["qwen35b-a3b"], LENGTH)
+    def test_line_6(self):
+        self.starts(LINE_6, ["qwen35b-a3b"], LENGTH)
 
-    def test_line_7_but_for_4_bit_pages(self):
-        self.stops(LINE_7_4_BIT, "a cache of 4 bits is not built in yet")
-        self.starts(without(LINE_7_4_BIT, "--kv-cache-dtype"), ["qwen35b-a3b"], 32768)
+    def test_line_7_in_4_bits(self):
+        self.starts(LINE_7_4_BIT, ["qwen35b-a3b"], 32768)
 
     def test_line_7_in_fp8(self):
         self.starts(LINE_7_FP8, ["qwen35b-a3b"], 32768)

@@ -6,7 +6,7 @@
 
 A case is a Hugging Face folder plus expected.json (ids per sequence, greedy continuation, positions
 where they are not 0, 1, 2, ...) and logits.f32 (all sequences' logits, [T, V] F32, concatenated).
-Some have logits_kv_fp8.f32 too: the same with keys and values rounded to E4M3 before they are met.
+Some have logits_kv_FORMAT.f32 too: the same with keys and values as pages of that format keep them.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save_file
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+import kv_pages
 import model_cases as cases
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "model"
@@ -76,7 +77,9 @@ def build(name):
 
 NAMES = ["moe-fused", "moe-separate", "dense-tied", "dense-yarn", "dense-positions",
          "dense-text-only", "plain-moe", "plain-moe-yarn"]
-KV_FP8 = ("dense-positions", "dense-yarn", "moe-fused", "plain-moe")
+KV_CASES = {"fp8": ("dense-positions", "dense-yarn", "moe-fused", "plain-moe"),
+            "turboquant_4bit_nc": ("moe-fused", "dense-text-only"),
+            "nvfp4": ("moe-fused", "dense-text-only")}
 SHARDED = {"moe-separate": "40KB"}
 
 
@@ -94,19 +97,15 @@ def text_config(model):
     return getattr(model.config, "text_config", model.config)
 
 
-def rounded(tensor):
-    """To E4M3 with scale 1, saturated."""
-    return tensor.clamp(-448, 448).to(torch.float8_e4m3fn).to(tensor.dtype)
-
-
 @contextlib.contextmanager
-def kv_in_fp8(model):
-    """Attention meets keys (after norm and rotation) and values as a cache in E4M3 keeps them."""
+def kv_in(model, kv_format):
+    """Attention meets keys (after norm and rotation) and values as pages of a format keep them."""
+    keys, values = kv_pages.FORMATS[kv_format]
     name = text_config(model)._attn_implementation
     attend = ALL_ATTENTION_FUNCTIONS[name]
 
     def attend_rounded(module, query, key, value, *more, **options):
-        return attend(module, query, rounded(key), rounded(value), *more, **options)
+        return attend(module, query, keys(key), values(value), *more, **options)
 
     ALL_ATTENTION_FUNCTIONS[name] = attend_rounded
     try:
@@ -142,9 +141,19 @@ def greedy(model, ids):
     return dict(greedy=out[len(ids):].tolist(), greedy_margin=round(margin, 6))
 
 
-def expected_kv_fp8(model, name):
-    with kv_in_fp8(model):
+def kv_formats_of(name):
+    return [kv_format for kv_format, names in KV_CASES.items() if name in names]
+
+
+def expected_kv(model, name, kv_format):
+    with kv_in(model, kv_format):
         return expected(model, name)[1]
+
+
+def write_kv(model, name, folder):
+    for kv_format in kv_formats_of(name):
+        logits = expected_kv(model, name, kv_format)
+        logits.astype("<f4").tofile(folder / f"logits_kv_{kv_format}.f32")
 
 
 def stored(model, dtype_of):
@@ -201,8 +210,7 @@ def write(name):
     tidy_config(folder, model)
     (folder / "expected.json").write_text(json.dumps(golden) + "\n")
     logits.astype("<f4").tofile(folder / "logits.f32")
-    if name in KV_FP8:
-        expected_kv_fp8(model, name).astype("<f4").tofile(folder / "logits_kv_fp8.f32")
+    write_kv(model, name, folder)
     for path in folder.iterdir():
         path.chmod(0o644)
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -219,12 +227,14 @@ def check(name):
     error = difference(logits, folder / "logits.f32")
     same = golden.get("greedy") == json.loads((folder / "expected.json").read_text()).get("greedy")
     fine = error < 1e-4 and same
-    if name in KV_FP8:
-        with_fp8 = expected_kv_fp8(model, name)
-        kv_error = difference(with_fp8, folder / "logits_kv_fp8.f32")
-        fine = fine and kv_error < 1e-4 and difference(with_fp8, folder / "logits.f32") > 1e-3
+    kv_errors = []
+    for kv_format in kv_formats_of(name):
+        kept = expected_kv(model, name, kv_format)
+        kv_errors.append(difference(kept, folder / f"logits_kv_{kv_format}.f32"))
+        fine = fine and kv_errors[-1] < 1e-4 and difference(kept, folder / "logits.f32") > 1e-3
     print(f"{'ok  ' if fine else 'FAIL'} {name}: logits differ by {error:.2e}, greedy same: {same}"
-          + (f", with FP8 keys and values by {kv_error:.2e}" if name in KV_FP8 else ""))
+          + "".join(f", with pages in {kv_format} by {error:.2e}"
+                    for kv_format, error in zip(kv_formats_of(name), kv_errors)))
     return fine
 
 

@@ -6,6 +6,7 @@
 #include "backend/cpu/rope.h"
 #include "backend/cpu/split.h"
 #include "model/host_pools.h"
+#include "model/kv_codec.h"
 
 namespace nibble::cpu {
 namespace {
@@ -67,8 +68,11 @@ void Attention::keep_row(const BatchSequence& sequence, int i) const {
 void Attention::store_row(const BatchSequence& sequence, int i) const {
   Workspace& work = context.work;
   const int64_t row = sequence.row_begin + i;
-  for (int h = 0; h < shape.q_heads; ++h)
-    turn(work.q.row(row) + h * q_stride(), weights.q_norm, row);
+  for (int h = 0; h < shape.q_heads; ++h) {
+    float* query = work.q.row(row) + h * q_stride();
+    turn(query, weights.q_norm, row);
+    kv_turn_query(context.pools.format(), {query, static_cast<size_t>(shape.head_dim)});
+  }
   for (int h = 0; h < shape.kv_heads; ++h) {
     float* key = work.k.row(row) + h * shape.head_dim;
     turn(key, weights.k_norm, row);

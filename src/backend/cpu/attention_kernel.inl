@@ -1,38 +1,13 @@
 // Causal attention of a few queries over the pages of one sequence, with an online softmax whose
 // step is one page of 64 keys. A query's result depends on its own keys and the page size alone, so
 // it is the same in every tile and every chunk of a prompt.
-// Pages in BF16 or E4M3 are widened to F32 in registers (keys) or in panels of 64 columns that stay
-// in L1 (values), once for all queries of a tile; the arithmetic is that of F32 pages.
-// The bound: 2 head_dim FMAs per 16 keys and query, and K and V from memory once per tile.
+// Pages of other formats are widened to F32 in registers (keys) or in panels of 64 columns that
+// stay in L1 (values), once for all queries of a tile; the arithmetic is that of F32 pages, but for
+// a factor of a whole key, which multiplies its score. The bound: 2 head_dim FMAs per 16 keys and
+// query, and K and V from memory once per tile.
 
 namespace nibble::cpu {
 namespace {
-
-constexpr int kPageKeys = 64;
-constexpr int kKeyVectors = kPageKeys / 16;
-
-// A format of pages: kBytes of an element, and load of 16 adjacent ones.
-
-struct F32Elements {
-  static constexpr int kBytes = 4;
-  static Vec load16(const std::byte* p) { return load(reinterpret_cast<const float*>(p)); }
-};
-
-struct Bf16Elements {
-  static constexpr int kBytes = 2;
-  static Vec load16(const std::byte* p) { return as_floats(shift_left<16>(widen_halves(p))); }
-};
-
-struct E4m3Elements {
-  static constexpr int kBytes = 1;
-  /// The largest number is 448; the codes that would be 480 are NaN. 480 times 2^128 / 464 is
-  /// infinite, and infinity times zero is NaN; 448 times it is finite and adds zero.
-  static Vec load16(const std::byte* p) {
-    const Vec value =
-        e4m3_fields_to_float(mask_words(shift_left<20>(widen_signed(p)), 0x87F00000U));
-    return fma(mul(value, broadcast(0x1p127F / 232.0F)), zero(), value);
-  }
-};
 
 /// Added to scores: hides the first.
 alignas(64) constexpr float kWithoutFirst[16] = {-__builtin_inff()};
@@ -43,19 +18,21 @@ struct SoftmaxState {
 };
 
 /// s[q][j] = the dot products of Q queries with 64 keys, in order over the head dimension.
-template <int Q, typename Elements>
-inline void score_page(const AttentionTile& t, int first, const std::byte* keys,
+template <int Q, typename Keys>
+inline void score_page(const AttentionTile& t, int first, const std::byte* lines,
                        Vec (&s)[Q][kKeyVectors]) {
   clear(s);
-  for (int d = 0; d < t.head_dim; ++d) {
-    Vec key[kKeyVectors];
-    for (int j = 0; j < kKeyVectors; ++j)
-      key[j] = Elements::load16(keys + (int64_t{d} * kPageKeys + 16 * j) * Elements::kBytes);
-    for (int q = 0; q < Q; ++q) {
-      const Vec qd = broadcast(t.q[first + q][d]);
-      for (int j = 0; j < kKeyVectors; ++j) s[q][j] = fma(qd, key[j], s[q][j]);
-    }
+  Keys keys(lines, t.head_dim);
+  for (int d = 0; d < t.head_dim; d += Keys::kDims) {
+    Vec key[Keys::kDims][kKeyVectors];
+    keys.load(d, key);
+    for (int q = 0; q < Q; ++q)
+      for (int i = 0; i < Keys::kDims; ++i) {
+        const Vec qd = broadcast(t.q[first + q][d + i]);
+        for (int j = 0; j < kKeyVectors; ++j) s[q][j] = fma(qd, key[i][j], s[q][j]);
+      }
   }
+  for (int q = 0; q < Q; ++q) keys.finish(s[q]);
 }
 
 /// Turns scores into weights p [64] relative to the running maximum; returns the factor that the
@@ -122,48 +99,45 @@ inline void add_values(const PageWeights<Q>& w, int q, const ValuePanel& panel, 
 
 /// Columns [column, column + 16 (P - 1) + lanes) of the first `rows` values: in place if they are
 /// F32, else widened into `room`.
-template <int P, typename Elements>
-inline ValuePanel value_panel(const std::byte* values, int head_dim, int column, int rows,
-                              int lanes, float* room) {
-  if constexpr (Elements::kBytes == 4) {
-    return {reinterpret_cast<const float*>(values) + column, head_dim};
+template <int P, typename Values>
+inline ValuePanel value_panel(const Values& values, int column, int rows, int lanes, float* room) {
+  if constexpr (Values::kInPlace) {
+    return {values.row(0) + column, values.head_dim};
   } else {
     for (int j = 0; j < rows; ++j) {
-      const std::byte* row = values + (int64_t{j} * head_dim + column) * Elements::kBytes;
-      for (int i = 0; i + 1 < P; ++i)
-        store(room + 16 * (j * P + i), Elements::load16(row + 16 * i * Elements::kBytes));
-      std::byte last[16 * Elements::kBytes] = {};  // nothing after the row is touched
-      __builtin_memcpy(last, row + 16 * (P - 1) * Elements::kBytes, lanes * Elements::kBytes);
-      store(room + 16 * (j * P + P - 1), Elements::load16(last));
+      const auto row = values.row(j);
+      for (int i = 0; i + 1 < P; ++i) store(room + 16 * (j * P + i), row.load(column + 16 * i, 16));
+      store(room + 16 * (j * P + P - 1), row.load(column + 16 * (P - 1), lanes));
     }
     return {room, 16 * P};
   }
 }
 
-template <int P, int Q, typename Elements>
+template <int P, int Q, typename Values>
 inline void add_columns(const AttentionTile& t, int first, const PageWeights<Q>& w,
-                        const std::byte* values, int column, int lanes) {
-  alignas(64) float room[Elements::kBytes == 4 ? 1 : kPageKeys * 16 * P];
+                        const Values& values, int column, int lanes) {
+  alignas(64) float room[Values::kInPlace ? 1 : kPageKeys * 16 * P];
   int rows = 0;
   for (int q = 0; q < Q; ++q) rows = w.valid[q] > rows ? w.valid[q] : rows;
-  const ValuePanel panel = value_panel<P, Elements>(values, t.head_dim, column, rows, lanes, room);
+  const ValuePanel panel = value_panel<P>(values, column, rows, lanes, room);
   for (int q = 0; q < Q; ++q)
     if (w.valid[q] > 0) add_values<P>(w, q, panel, t.out[first + q] + column, lanes);
 }
 
-template <int Q, typename Elements>
+template <int Q, typename Values>
 inline void add_page(const AttentionTile& t, int first, const PageWeights<Q>& w,
-                     const std::byte* values) {
+                     const std::byte* lines) {
+  const Values values{lines, t.head_dim};
   int column = 0;
   for (; column + 64 <= t.head_dim; column += 64)
-    add_columns<4, Q, Elements>(t, first, w, values, column, 16);
+    add_columns<4, Q>(t, first, w, values, column, 16);
   for (; column < t.head_dim; column += 16) {
     const int left = t.head_dim - column;
-    add_columns<1, Q, Elements>(t, first, w, values, column, left < 16 ? left : 16);
+    add_columns<1, Q>(t, first, w, values, column, left < 16 ? left : 16);
   }
 }
 
-template <int Q, typename Elements>
+template <int Q, typename Format>
 void attend(const AttentionTile& t, int first) {
   SoftmaxState state[Q];
   int visible_max = 0;
@@ -174,14 +148,14 @@ void attend(const AttentionTile& t, int first) {
   for (int begin = 0; begin < visible_max; begin += kPageKeys) {
     const std::byte* page = t.cache + t.pages[begin / kPageKeys] * t.page_stride;
     Vec s[Q][kKeyVectors];
-    score_page<Q, Elements>(t, first, page + t.k_offset, s);
+    score_page<Q, typename Format::Keys>(t, first, page + t.k_offset, s);
     PageWeights<Q> w;
     for (int q = 0; q < Q; ++q) {
       const int left = t.visible[first + q] - begin;
       w.valid[q] = left < 0 ? 0 : left < kPageKeys ? left : kPageKeys;
       if (w.valid[q] > 0) w.factor[q] = weigh_page(t, begin, w.valid[q], s[q], state[q], w.p[q]);
     }
-    add_page<Q, Elements>(t, first, w, page + t.v_offset);
+    add_page<Q, typename Format::Values>(t, first, w, page + t.v_offset);
   }
   for (int q = 0; q < Q; ++q) {
     float* out = t.out[first + q];
@@ -192,22 +166,26 @@ void attend(const AttentionTile& t, int first) {
   }
 }
 
-template <int Q, typename Elements>
+template <int Q, typename Format>
 void attend_from(const AttentionTile& t, int first) {
-  for (; first + Q <= t.queries; first += Q) attend<Q, Elements>(t, first);
+  for (; first + Q <= t.queries; first += Q) attend<Q, Format>(t, first);
   if constexpr (Q > 1) {
-    if (first < t.queries) attend_from<Q / 2, Elements>(t, first);
+    if (first < t.queries) attend_from<Q / 2, Format>(t, first);
   }
 }
 
 void attention(const AttentionTile& tile) {
   switch (tile.format) {
     case KvFormat::f32:
-      return attend_from<kQueriesPerTile, F32Elements>(tile, 0);
+      return attend_from<kQueriesPerTile, PlainLines<F32Elements>>(tile, 0);
     case KvFormat::bf16:
-      return attend_from<kQueriesPerTile, Bf16Elements>(tile, 0);
+      return attend_from<kQueriesPerTile, PlainLines<Bf16Elements>>(tile, 0);
     case KvFormat::fp8:
-      return attend_from<kQueriesPerTile, E4m3Elements>(tile, 0);
+      return attend_from<kQueriesPerTile, PlainLines<E4m3Elements>>(tile, 0);
+    case KvFormat::turboquant_4bit_nc:
+      return attend_from<kQueriesPerTile, TurboquantLines>(tile, 0);
+    case KvFormat::nvfp4:
+      return attend_from<kQueriesPerTile, Nvfp4Lines>(tile, 0);
   }
 }
 

@@ -232,6 +232,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const Weights& weights, const 
                                                   const BackendOptions& options) {
   const cpu::KernelTable* kernels = TRY(cpu::select_kernels(options.isa));
   TRY(refuse_oversized(config));
+  TRY(check_kv_head_dim(kv_format_of(options.kv_cache, KvFormat::f32), config));
   auto backend = std::make_unique<CpuBackend>(config, *kernels, options);
   TRY(backend->load(weights, options));
   return std::unique_ptr<Backend>(std::move(backend));

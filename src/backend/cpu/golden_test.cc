@@ -47,10 +47,13 @@ TEST_P(CpuGolden, DraftsOnAStateInBf16) {
   GoldenChecks checks(GetParam(), make_cpu_backend, {.state = StateCache::bf16, .threads = 2}, 0.2);
   checks.expect_drafts();
 }
-TEST_P(CpuGolden, KeysAndValuesInFp8) {
-  GoldenChecks checks(GetParam(), make_cpu_backend, {.kv_cache = KvCache::fp8, .threads = 2});
-  for (const int piece : {0, 7}) checks.expect_prefill_with_kv_fp8(piece);
-  checks.report();
+TEST_P(CpuGolden, KeysAndValuesOfFewBits) {
+  for (const KvCache kind : {KvCache::fp8, KvCache::turboquant_4bit_nc, KvCache::nvfp4}) {
+    if (!has_kv_golden(GetParam(), kind)) continue;
+    GoldenChecks checks(GetParam(), make_cpu_backend, {.kv_cache = kind, .threads = 2});
+    for (const int piece : {0, 7}) checks.expect_prefill_with_kv(kind, piece);
+    checks.report();
+  }
 }
 TEST_P(CpuGolden, Greedy) { checks_.expect_greedy(); }
 

@@ -92,7 +92,7 @@ struct AttentionTile {
   const int32_t* pages = {};    // page ids
   const std::byte* cache = {};  // page p begins at cache + p * page_stride
   int64_t page_stride = 0;      // bytes, as the offsets
-  int64_t k_offset = 0;         // in a page: keys transposed, [head_dim, 64]
+  int64_t k_offset = 0;         // in a page: keys transposed, [head_dim, 64]; pools.h
   int64_t v_offset = 0;         // in a page: values, [64, head_dim]
 };
 

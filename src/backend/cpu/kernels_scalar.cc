@@ -10,6 +10,7 @@
 #include "backend/cpu/low_direct.inl"
 #include "backend/cpu/low_blocked.inl"
 #include "backend/cpu/delta_kernel.inl"
+#include "backend/cpu/kv_lines.inl"
 #include "backend/cpu/attention_kernel.inl"
 #include "backend/cpu/kernel_table.inl"
 // clang-format on

@@ -3,7 +3,6 @@
 
 #include "model/batch.h"
 #include "model/host_pools.h"
-#include "model/kv_codec.h"
 
 namespace nibble::cpu {
 namespace {
@@ -14,10 +13,27 @@ constexpr int64_t kFloat = sizeof(float);
 
 }  // namespace
 
+KvLinePlace key_place(KvFormat format, std::byte* lines, int64_t head_dim, int slot) {
+  const KvLine line = kv_traits(format).keys;
+  const int64_t element = line.element_bits < 8 ? 1 : line.element_bits / 8;
+  const int64_t scale = line.whole_bytes > 0 ? line.whole_bytes : 1;
+  return {.codes = lines + slot * element,
+          .code_stride = kPageTokens,
+          .scales = lines + kPageTokens * kv_code_bytes(format, head_dim) + slot * scale,
+          .scale_stride = kPageTokens};
+}
+
+KvLinePlace value_place(KvFormat format, std::byte* lines, int64_t head_dim, int slot) {
+  const int64_t codes = kv_code_bytes(format, head_dim);
+  return {.codes = lines + slot * codes,
+          .scales = lines + kPageTokens * codes +
+                    slot * kv_scale_bytes(format, KvSide::values, head_dim)};
+}
+
 int64_t Pools::page_bytes(const ModelConfig& config, KvFormat format) {
   const AttentionConfig& a = config.attention;
-  return int64_t{config.kv_layers()} * a.kv_heads * 2 * kPageTokens *
-         kv_line_bytes(format, a.head_dim);
+  return int64_t{config.kv_layers()} * a.kv_heads * kPageTokens *
+         kv_token_bytes(format, a.head_dim);
 }
 
 int64_t Pools::state_floats(const ModelConfig& config) {
@@ -40,7 +56,8 @@ Pools::Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format)
       saved_row_floats_(config.delta_net.saved_numbers()),
       kv_heads_(config.attention.kv_heads),
       head_dim_(config.attention.head_dim),
-      head_bytes_(int64_t{kPageTokens} * kv_line_bytes(format, head_dim_)),
+      key_bytes_(int64_t{kPageTokens} * kv_line_bytes(format, KvSide::keys, head_dim_)),
+      value_bytes_(int64_t{kPageTokens} * kv_line_bytes(format, KvSide::values, head_dim_)),
       conv_floats_(conv_floats(config.delta_net)),
       state_floats_(head_state_floats(config.delta_net)),
       layer_floats_(conv_floats_ + config.delta_net.v_heads * state_floats_),
@@ -49,11 +66,11 @@ Pools::Pools(const ModelConfig& config, const PoolSizes& sizes, KvFormat format)
       slots_(sizes.state_slots * slot_floats_ * kFloat) {}
 
 int64_t Pools::k_offset(int layer, int kv_head) const {
-  return (int64_t{layer} * kv_heads_ + kv_head) * 2 * head_bytes_;
+  return (int64_t{layer} * kv_heads_ + kv_head) * (key_bytes_ + value_bytes_);
 }
 
 int64_t Pools::v_offset(int layer, int kv_head) const {
-  return k_offset(layer, kv_head) + head_bytes_;
+  return k_offset(layer, kv_head) + key_bytes_;
 }
 
 std::span<std::byte> Pools::page(int32_t id) {
@@ -61,15 +78,27 @@ std::span<std::byte> Pools::page(int32_t id) {
   return {pages_.data() + id * page_bytes_, static_cast<size_t>(page_bytes_)};
 }
 
-bool Pools::finite_page(int32_t id) { return kv_finite(format_, page(id)); }
+bool Pools::finite_page(int32_t id) {
+  const std::span<std::byte> all = page(id);
+  for (int64_t at = 0; at < page_bytes_; at += key_bytes_ + value_bytes_) {
+    const auto head = all.subspan(static_cast<size_t>(at));
+    const auto values = head.subspan(static_cast<size_t>(key_bytes_));
+    if (!kv_finite(format_, KvSide::keys, head.first(static_cast<size_t>(key_bytes_)), head_dim_) ||
+        !kv_finite(format_, KvSide::values, values.first(static_cast<size_t>(value_bytes_)),
+                   head_dim_))
+      return false;
+  }
+  return true;
+}
 
 void Pools::keep(const KvPlace& place, const float* key, const float* value) {
   std::byte* data = page(place.page).data();
   std::byte* keys = data + k_offset(place.layer, place.kv_head);
   std::byte* values = data + v_offset(place.layer, place.kv_head);
   const auto count = static_cast<size_t>(head_dim_);
-  kv_store(format_, {key, count}, keys + kv_line_bytes(format_, place.slot), kPageTokens);
-  kv_store(format_, {value, count}, values + place.slot * kv_line_bytes(format_, head_dim_), 1);
+  kv_store(format_, KvSide::keys, {key, count}, key_place(format_, keys, head_dim_, place.slot));
+  kv_store(format_, KvSide::values, {value, count},
+           value_place(format_, values, head_dim_, place.slot));
 }
 
 std::span<float> Pools::slot(int32_t id) {

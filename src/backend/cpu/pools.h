@@ -1,7 +1,10 @@
-// The cache pools. A KV page, in F32, BF16 or E4M3, spans all KV layers (those of attention, then
-// the one that drafts, if it is loaded) and KV heads:
+// The cache pools. A KV page spans all KV layers (those of attention, then the one that drafts, if
+// it is loaded) and KV heads:
 //   [layer][kv head]{ keys [head_dim][64], values [64][head_dim] }
-// Keys lie transposed, so that 16 keys meet one query element in one instruction. A state slot:
+// Keys lie transposed, so that 16 keys meet one query element in one instruction. Of 4 bits, a byte
+// has dimensions 2 i and 2 i + 1 of one token: keys [head_dim / 2][64], values [64][head_dim / 2].
+// The scales of the 64 keys, and of the 64 values, follow their numbers: those of groups
+// [head_dim / 16][64] and [64][head_dim / 16], those of whole lines [64]. A state slot:
 //   [layer]{ convolution inputs [taps - 1][qkv_rows], oldest first; state [v head][k_dim][v_dim] }
 //   hidden row of the last token [hidden], with a layer that drafts
 //   [layer][replay row]{ raw qkv [qkv_rows]; alpha [v_heads]; beta [v_heads] }, saved inputs
@@ -13,9 +16,15 @@
 
 #include "backend/cpu/kernels.h"
 #include "model/backend.h"
+#include "model/kv_codec.h"
 #include "tensor/tensor.h"
 
 namespace nibble::cpu {
+
+/// The place of a token's line among the 64 keys (or values) of one head in a page, which begin at
+/// `lines`. `slot` is the token's place in the page.
+KvLinePlace key_place(KvFormat format, std::byte* lines, int64_t head_dim, int slot);
+KvLinePlace value_place(KvFormat format, std::byte* lines, int64_t head_dim, int slot);
 
 class Pools {
  public:
@@ -69,7 +78,8 @@ class Pools {
   int64_t saved_row_floats_ = 0;   // of one layer
   int kv_heads_ = 0;
   int head_dim_ = 0;
-  int64_t head_bytes_ = 0;    // keys (or values) of one head in a page
+  int64_t key_bytes_ = 0;     // of one head in a page
+  int64_t value_bytes_ = 0;   // likewise
   int64_t conv_floats_ = 0;   // of one layer
   int64_t state_floats_ = 0;  // of one head
   int64_t layer_floats_ = 0;  // of one delta-net layer

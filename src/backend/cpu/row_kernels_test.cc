@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/pools.h"
 #include "backend/cpu/random_weights.h"
 
 namespace nibble::cpu {
@@ -221,16 +222,6 @@ TEST(RowKernels, DeltaRuleAndItsPieces) {
   }
 }
 
-int bytes_of(KvFormat format) { return static_cast<int>(kv_line_bytes(format, 1)); }
-
-/// Puts `value` into element `at` as the format has it; returns what it is there.
-float put(KvFormat format, std::byte* elements, int64_t at, float value) {
-  if (format == KvFormat::f32) return reinterpret_cast<float*>(elements)[at] = value;
-  if (format == KvFormat::bf16)
-    return bf16_to_float(reinterpret_cast<uint16_t*>(elements)[at] = float_to_bf16(value));
-  return e4m3_to_float(reinterpret_cast<uint8_t*>(elements)[at] = float_to_e4m3(value));
-}
-
 /// A cache of scattered pages, NaN wherever no key was written. k and v are as the format has them.
 struct AttentionFixture {
   int head_dim;
@@ -239,7 +230,13 @@ struct AttentionFixture {
   std::vector<int32_t> pages;
   std::vector<std::byte> cache;
   std::vector<float> k, v, q;
-  int64_t stride() const { return int64_t{3} * 64 * head_dim * bytes_of(format); }
+  int64_t side_bytes(KvSide side) const { return 64 * kv_line_bytes(format, side, head_dim); }
+  int64_t k_offset() const { return side_bytes(KvSide::keys); }
+  int64_t v_offset() const { return 2 * side_bytes(KvSide::keys); }
+  int64_t stride() const { return v_offset() + side_bytes(KvSide::values); }
+  std::byte* page_of(int token) {
+    return &cache[static_cast<size_t>(pages[static_cast<size_t>(token / 64)] * stride())];
+  }
 
   AttentionFixture(RandomWeights& random, int dim, int key_count, KvFormat kept)
       : head_dim(dim),
@@ -251,15 +248,21 @@ struct AttentionFixture {
     const int count = (keys + 63) / 64;
     for (int p = 0; p < count; ++p) pages.push_back((p * 7 + 3) % (count * 7 + 1));
     cache.assign(static_cast<size_t>((count * 7 + 1) * stride()), std::byte{0xFF});
-    for (int t = 0; t < keys; ++t)
-      for (int d = 0; d < dim; ++d) {
-        std::byte* page =
-            &cache[static_cast<size_t>(pages[static_cast<size_t>(t / 64)] * stride())];
-        float& key = k[static_cast<size_t>(t * dim + d)];
-        float& value = v[static_cast<size_t>(t * dim + d)];
-        key = put(format, page, 64 * dim + d * 64 + t % 64, key);
-        value = put(format, page, 128 * dim + t % 64 * dim + d, value);
-      }
+    const auto size = static_cast<size_t>(dim);
+    for (int t = 0; t < keys; ++t) {
+      const std::span key(&k[static_cast<size_t>(t) * size], size);
+      const std::span value(&v[static_cast<size_t>(t) * size], size);
+      put(t, key, value);
+      kv_keep(format, KvSide::keys, key, key.data());
+      kv_keep(format, KvSide::values, value, value.data());
+    }
+  }
+
+  void put(int t, std::span<const float> key, std::span<const float> value) {
+    kv_store(format, KvSide::keys, key,
+             key_place(format, page_of(t) + k_offset(), head_dim, t % 64));
+    kv_store(format, KvSide::values, value,
+             value_place(format, page_of(t) + v_offset(), head_dim, t % 64));
   }
 
   int visible(int query) const { return std::max(1, keys - 3 * query); }
@@ -274,8 +277,8 @@ struct AttentionFixture {
                             .pages = pages.data(),
                             .cache = cache.data(),
                             .page_stride = stride(),
-                            .k_offset = int64_t{64} * head_dim * bytes_of(format),
-                            .v_offset = int64_t{128} * head_dim * bytes_of(format)};
+                            .k_offset = k_offset(),
+                            .v_offset = v_offset()};
       for (int i = 0; i < args.queries; ++i) {
         args.q[i] = &q[static_cast<size_t>((begin + i) * head_dim)];
         args.out[i] = &out[static_cast<size_t>((begin + i) * head_dim)];
@@ -309,12 +312,21 @@ struct AttentionFixture {
   }
 };
 
-constexpr KvFormat kFormats[] = {KvFormat::f32, KvFormat::bf16, KvFormat::fp8};
+constexpr KvFormat kFormats[] = {KvFormat::f32, KvFormat::bf16, KvFormat::fp8,
+                                 KvFormat::turboquant_4bit_nc, KvFormat::nvfp4};
+static_assert(std::size(kFormats) == kKvFormats);
+
+/// Head sizes that a format has: of whole vectors and not, of whole panels and not.
+std::vector<int> head_sizes(KvFormat format) {
+  if (kv_traits(format).rotates) return {16, 32, 64, 256};
+  if (kv_traits(format).dim_multiple == 16) return {16, 48, 64, 80, 256};
+  return {12, 20, 64, 80, 256};
+}
 
 TEST(RowKernels, AttentionOverScatteredPages) {
   RandomWeights random(15);
   for (const KvFormat format : kFormats)
-    for (const int dim : {12, 20, 64, 80, 256})
+    for (const int dim : head_sizes(format))
       for (const int keys : {1, 17, 64, 65, 200, 333}) {
         const AttentionFixture fixture(random, dim, keys, format);
         const auto one_by_one =
@@ -331,8 +343,8 @@ TEST(RowKernels, EveryCodeOfAPage) {
   for (const KernelTable* kernels : usable_kernels())
     for (int first = 0; first < 256; first += 64) {
       AttentionFixture fixture(random, 64, 1, KvFormat::fp8);
-      std::byte* page = &fixture.cache[static_cast<size_t>(fixture.pages[0] * fixture.stride())];
-      for (int d = 0; d < 64; ++d) page[128 * 64 + d] = static_cast<std::byte>(first + d);
+      std::byte* values = fixture.page_of(0) + fixture.v_offset();
+      for (int d = 0; d < 64; ++d) values[d] = static_cast<std::byte>(first + d);
       const std::vector<float> out = fixture.attend(*kernels, 1);
       for (int d = 0; d < 64; ++d) {
         const float wanted = e4m3_to_float(static_cast<uint8_t>(first + d));
@@ -343,15 +355,19 @@ TEST(RowKernels, EveryCodeOfAPage) {
     }
 }
 
-TEST(RowKernels, ANanKeyIsLoud) {
+TEST(RowKernels, ANanKeyOrValueIsLoud) {
   RandomWeights random(17);
   for (const KvFormat format : kFormats)
-    for (const KernelTable* kernels : usable_kernels()) {
-      AttentionFixture fixture(random, 20, 40, format);
-      std::byte* page = &fixture.cache[static_cast<size_t>(fixture.pages[0] * fixture.stride())];
-      put(format, page, 64 * 20 + 3 * 64 + 7, std::numeric_limits<float>::quiet_NaN());
-      EXPECT_TRUE(std::isnan(fixture.attend(*kernels, 1)[0])) << kernels->isa;
-    }
+    for (const KvSide side : {KvSide::keys, KvSide::values})
+      for (const KernelTable* kernels : usable_kernels()) {
+        AttentionFixture fixture(random, 32, 40, format);
+        const std::vector<float> line(32, 0.5F);
+        std::vector<float> bad = line;
+        bad[0] = std::numeric_limits<float>::quiet_NaN();
+        fixture.put(7, side == KvSide::keys ? bad : line, side == KvSide::keys ? line : bad);
+        EXPECT_TRUE(std::isnan(fixture.attend(*kernels, 1)[0]))
+            << kernels->isa << ", " << kv_traits(format).name;
+      }
 }
 
 }  // namespace

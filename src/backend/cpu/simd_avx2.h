@@ -102,6 +102,22 @@ inline Words widen_bytes(const std::byte* p) {
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
 
+inline Words widen_nibbles(const std::byte* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i low = _mm_set1_epi8(15);
+  const __m128i nibbles =
+      _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low));
+  return {_mm256_cvtepu8_epi32(nibbles), _mm256_cvtepu8_epi32(_mm_srli_si128(nibbles, 8))};
+}
+inline __m256 look_up_half(Vec table, __m256i index) {  // bit 3 chooses the half of the table
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.lo, index),
+                          _mm256_permutevar8x32_ps(table.hi, index),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+inline Vec look_up(Vec table, Words index) {
+  return {look_up_half(table, index.lo), look_up_half(table, index.hi)};
+}
+
 inline float reduce_add(Vec a) {
   const __m256 by8 = _mm256_add_ps(a.lo, a.hi);
   const __m128 by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps(by8, 1));

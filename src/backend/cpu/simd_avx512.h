@@ -73,6 +73,14 @@ inline Words widen_bytes(const std::byte* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
 
+inline Words widen_nibbles(const std::byte* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i low = _mm_set1_epi8(15);
+  return {_mm512_cvtepu8_epi32(
+      _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low)))};
+}
+inline Vec look_up(Vec table, Words index) { return {_mm512_permutexvar_ps(index.v, table.v)}; }
+
 inline __m256 upper_half(Vec a) {
   return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1));
 }

@@ -141,6 +141,15 @@ inline Words widen_bytes(const std::byte* p) {
   return each_word([&](int i) { return static_cast<uint32_t>(p[i]); });
 }
 
+/// The 16 nibbles of 8 bytes, the low one of a byte first, zero-extended.
+inline Words widen_nibbles(const std::byte* p) {
+  return each_word([&](int i) { return static_cast<uint32_t>(p[i / 2]) >> (i % 2 * 4) & 15U; });
+}
+/// table[lane] of 16 numbers; lanes are 0..15.
+inline Vec look_up(Vec table, Words index) {
+  return each_lane([&](int i) { return table.lane[index.lane[i]]; });
+}
+
 /// ((lane i + lane i+8) + (the same of i+4)) and so on: a tree by halves.
 inline float reduce_add(Vec a) {
   for (int half = 8; half > 0; half /= 2)

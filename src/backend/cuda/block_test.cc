@@ -37,9 +37,12 @@ constexpr double kFewNumbersErrorMax = 8e-3;
 /// With pages in E4M3, where a key or value differs in its last BF16 bits, its code now and then
 /// differs by a whole step of 2^-4 (4.7e-3 was the largest error of the random runs so far).
 constexpr double kFp8PagesErrorMax = 8e-3;
+/// With pages of 4 bits fewer codes turn, by larger steps: of a third of a key's deviation.
+constexpr double kFourBitPagesErrorMax = 3e-2;
 constexpr double kF32ErrorMax = 1e-5;
 /// In F32 with pages in E4M3: where a number differs in its last bits, a code turns now and then.
 constexpr double kSteppedPagesErrorMax = 1e-3;
+constexpr double kFourBitSteppedErrorMax = 5e-3;
 constexpr int kVocab = 512;
 
 enum class Block : uint8_t { embed_and_head, attention, delta_net, moe, dense_mlp };
@@ -80,6 +83,52 @@ const Case kCases[] = {
      .prompt = 700,
      .kv = KvCache::fp8,
      .error_max = kFp8PagesErrorMax},
+    {.name = "attention_35b_kv_turboquant",
+     .block = Block::attention,
+     .kv = KvCache::turboquant_4bit_nc,
+     .error_max = kFourBitPagesErrorMax},
+    {.name = "attention_35b_kv_nvfp4",
+     .block = Block::attention,
+     .kv = KvCache::nvfp4,
+     .error_max = kFourBitPagesErrorMax},
+    {.name = "attention_long_kv_turboquant",
+     .block = Block::attention,
+     .hidden = 128,
+     .q_heads = 4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .prompt = 700,
+     .kv = KvCache::turboquant_4bit_nc,
+     .error_max = kFourBitPagesErrorMax},
+    {.name = "attention_long_kv_nvfp4",
+     .block = Block::attention,
+     .hidden = 128,
+     .q_heads = 4,
+     .kv_heads = 2,
+     .head_dim = 64,
+     .prompt = 700,
+     .kv = KvCache::nvfp4,
+     .error_max = kFourBitPagesErrorMax},
+    {.name = "attention_odd_kv_turboquant",
+     .block = Block::attention,
+     .hidden = 96,
+     .q_heads = 3,
+     .kv_heads = 1,
+     .head_dim = 32,
+     .prompt = 150,
+     .kv = KvCache::turboquant_4bit_nc,
+     .odd = true,
+     .error_max = kFourBitPagesErrorMax},
+    {.name = "attention_odd_kv_nvfp4",
+     .block = Block::attention,
+     .hidden = 96,
+     .q_heads = 3,
+     .kv_heads = 1,
+     .head_dim = 80,
+     .prompt = 150,
+     .kv = KvCache::nvfp4,
+     .odd = true,
+     .error_max = kFourBitPagesErrorMax},
     {.name = "attention_odd_kv_fp8",
      .block = Block::attention,
      .hidden = 96,
@@ -460,13 +509,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlock, testing::ValuesIn(kCases),
 class CudaBlockF32 : public CudaBlock {};
 
 TEST_P(CudaBlockF32, IsTheReference) {
-  const bool stepped = GetParam().kv == KvCache::fp8;
+  const bool stepped = GetParam().kv != KvCache::bf16;
   const BackendOptions options{.activations = Activations::f32,
-                               .kv_cache = stepped ? KvCache::fp8 : KvCache::automatic};
+                               .kv_cache = stepped ? GetParam().kv : KvCache::automatic};
   compare({.cuda = options,
            .reference = options,
            .make_reference = make_reference_backend,
-           .error_max = stepped ? kSteppedPagesErrorMax : kF32ErrorMax});
+           .error_max = !stepped                        ? kF32ErrorMax
+                        : GetParam().kv == KvCache::fp8 ? kSteppedPagesErrorMax
+                                                        : kFourBitSteppedErrorMax});
 }
 
 std::vector<Case> f32_cases() {

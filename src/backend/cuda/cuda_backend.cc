@@ -364,6 +364,8 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
                      .stride = stride,
                      .bytes = bytes,
                      .format = format,
+                     .kv_heads = config_.attention.kv_heads,
+                     .head_dim = config_.attention.head_dim,
                      .ids = ids},
                     flag, context_.launcher);
   };
@@ -415,6 +417,7 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelConfig& config,
                                               const MakeWeights& make_weights) {
   auto device = TRY(DeviceContext::open(options.card));
   TRY(refuse_oversized(config));
+  TRY(check_kv_head_dim(kv_format(options), config));
   auto backend = std::make_unique<CudaBackend>(config, std::move(device), options);
   TRY(backend->load(make_weights));
   return std::unique_ptr<Backend>(std::move(backend));

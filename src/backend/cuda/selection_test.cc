@@ -15,8 +15,7 @@ std::string operation_lines() {
   std::string out;
   for (const std::string name : {"qwen3.6-35b-a3b", "qwen3.6-27b"}) {
     const ModelConfig config = real_config(name);
-    for (const KvFormat kv : {KvFormat::bf16, KvFormat::fp8})
-      out += attention_lines(name, config, kv);
+    for (const KvFormat kv : kPageFormats) out += attention_lines(name, config, kv);
     for (const StateFormat state : {StateFormat::f32, StateFormat::bf16})
       out += delta_net_lines(name, config, state);
     if (config.moe) out += route_lines(name, config);

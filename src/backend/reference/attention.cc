@@ -44,7 +44,7 @@ std::vector<float> Attention::run(const Batch& batch, int layer, const std::vect
                                   KvPages& pages) const {
   std::vector<float> projected = q_.apply(x);
   round_prompt_rows(rounding_, batch, projected);
-  std::vector<float> q = queries(batch, projected);
+  std::vector<float> q = queries(batch, projected, pages);
   round_prompt_rows(rounding_, batch, q);
   store(batch, layer, x, pages);
   const size_t width = static_cast<size_t>(config_.q_heads * config_.head_dim);
@@ -58,9 +58,9 @@ std::vector<float> Attention::run(const Batch& batch, int layer, const std::vect
   return o_.apply(o);
 }
 
-/// Normed and rotated queries [T, q_heads, head_dim].
-std::vector<float> Attention::queries(const Batch& batch,
-                                      const std::vector<float>& projected) const {
+/// Normed and rotated queries [T, q_heads, head_dim], turned as the pages turn their keys.
+std::vector<float> Attention::queries(const Batch& batch, const std::vector<float>& projected,
+                                      const KvPages& pages) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const auto heads = static_cast<size_t>(config_.q_heads);
   const size_t stride = config_.output_gate ? 2 * head_dim : head_dim;
@@ -69,6 +69,7 @@ std::vector<float> Attention::queries(const Batch& batch,
   for (size_t i = 0; i < rows * heads; ++i) {
     q_norm_.apply(&projected[i * stride], &q[i * head_dim]);
     rotate(rope_, position_of(batch, static_cast<int>(i / heads)), &q[i * head_dim]);
+    pages.turn_query(&q[i * head_dim]);
   }
   return q;
 }
@@ -92,8 +93,8 @@ void Attention::store(const Batch& batch, int layer, const std::vector<float>& x
       }
       const int32_t* table = &batch.pages[static_cast<size_t>(sequence.page_begin)];
       const int64_t token = int64_t{sequence.kv_begin} + i;
-      pages.keep(&k[at], pages.key(table, layer, token));
-      pages.keep(&v[at], pages.value(table, layer, token));
+      pages.keep(KvSide::keys, &k[at], pages.key(table, layer, token));
+      pages.keep(KvSide::values, &v[at], pages.value(table, layer, token));
     }
 }
 

@@ -28,7 +28,8 @@ class Attention {
   void see_from(int first) { first_ = first; }
 
  private:
-  std::vector<float> queries(const Batch& batch, const std::vector<float>& projected) const;
+  std::vector<float> queries(const Batch& batch, const std::vector<float>& projected,
+                             const KvPages& pages) const;
   void attend(const Batch& batch, const BatchSequence& sequence, int row, int layer, const float* q,
               KvPages& pages, float* out) const;
   void attend_head(const int32_t* table, int64_t tokens, int layer, int head, const float* q,

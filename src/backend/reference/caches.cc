@@ -66,10 +66,14 @@ float* KvPages::value(const int32_t* page_table, int layer, int64_t token) {
   return at(page_table, 2 * layer + 1, token);
 }
 
-void KvPages::keep(const float* from, float* to) const {
+void KvPages::keep(KvSide side, const float* from, float* to) const {
   const KvFormat format = kv_format_of(kind_, KvFormat::f32);
   for (size_t begin = 0; begin < width_; begin += head_dim_)
-    kv_keep(format, {from + begin, head_dim_}, to + begin);
+    kv_keep(format, side, {from + begin, head_dim_}, to + begin);
+}
+
+void KvPages::turn_query(float* query) const {
+  kv_turn_query(kv_format_of(kind_, KvFormat::f32), {query, head_dim_});
 }
 
 void KvPages::copy(int32_t from, int32_t to) {

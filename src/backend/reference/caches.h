@@ -9,6 +9,7 @@
 
 #include "model/backend.h"
 #include "model/config/config.h"
+#include "model/kv_format.h"
 
 namespace nibble::reference {
 
@@ -32,7 +33,9 @@ class KvPages {
     return {value(page_table, layer, token), width_};
   }
   /// Keeps one token's keys or values, as the kind of cache would, at `to`.
-  void keep(const float* from, float* to) const;
+  void keep(KvSide side, const float* from, float* to) const;
+  /// Turns a query [head_dim] as the kind of cache turns its keys.
+  void turn_query(float* query) const;
   void copy(int32_t from, int32_t to);
   void poison(int32_t page);
   KvCache kind() const { return kind_; }

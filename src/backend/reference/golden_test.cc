@@ -30,11 +30,14 @@ TEST_P(ReferenceGolden, DraftsOnAStateInBf16) {
   GoldenChecks checks(GetParam(), make_reference_backend, {.state = StateCache::bf16}, 0.2);
   checks.expect_drafts();
 }
-TEST_P(ReferenceGolden, KeysAndValuesInFp8) {
-  GoldenChecks checks(GetParam(), make_reference_backend,
-                      {.activations = Activations::f32, .kv_cache = KvCache::fp8});
-  checks.expect_prefill_with_kv_fp8(0);
-  checks.report();
+TEST_P(ReferenceGolden, KeysAndValuesOfFewBits) {
+  for (const KvCache kind : {KvCache::fp8, KvCache::turboquant_4bit_nc, KvCache::nvfp4}) {
+    if (!has_kv_golden(GetParam(), kind)) continue;
+    GoldenChecks checks(GetParam(), make_reference_backend,
+                        {.activations = Activations::f32, .kv_cache = kind});
+    checks.expect_prefill_with_kv(kind, 0);
+    checks.report();
+  }
 }
 TEST_P(ReferenceGolden, OneCallMovesManyPagesAndStates) { expect_cache_moves(checks_.backend()); }
 TEST_P(ReferenceGolden, Greedy) { checks_.expect_greedy(); }

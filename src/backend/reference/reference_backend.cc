@@ -14,6 +14,7 @@
 #include "backend/reference/mtp.h"
 #include "backend/reference/prompt_rounding.h"
 #include "model/host_pools.h"
+#include "model/kv_codec.h"
 
 namespace nibble {
 namespace {
@@ -229,6 +230,7 @@ DraftOutput ReferenceBackend::draft(const DraftBatch& batch) {
 Result<std::unique_ptr<Backend>> make_backend(const Weights& weights, const ModelConfig& config,
                                               const BackendOptions& options,
                                               PromptRounding rounding) {
+  TRY(check_kv_head_dim(kv_format_of(options.kv_cache, KvFormat::f32), config));
   const bool automatic = options.activations == Activations::automatic;  // no FP4 hardware here
   const Activations mode = automatic ? Activations::f32 : options.activations;
   auto backend = std::make_unique<ReferenceBackend>(config, options, mode, rounding);

@@ -2,6 +2,7 @@
 // tokens that carry structure, where the second is given what the first has answered.
 #include "cli/evaluating/eval_canary.h"
 
+#include "cli/evaluating/answered.h"
 #include "cli/evaluating/asked_model.h"
 #include "cli/options/folders.h"
 #include "cli/serving/client_setup.h"
@@ -12,12 +13,6 @@
 
 namespace nibble {
 namespace {
-
-struct Answered {
-  TaskAnswer answer;
-  std::vector<int32_t> prompt_ids;  // empty: the server does not tell them
-  std::vector<int32_t> answer_ids;
-};
 
 /// A decision that is not the one it was to be.
 struct Change {
@@ -32,50 +27,6 @@ struct CanaryReport {
   std::vector<Change> changes;
   std::optional<DivergenceSummary> structure;
 };
-
-std::vector<int32_t> ids_of(const Json* list) {
-  std::vector<int32_t> ids;
-  if (list == nullptr || !list->is_array()) return ids;
-  for (const Json& each : list->as_array())
-    if (each.is_int()) ids.push_back(static_cast<int32_t>(each.as_int()));
-  return ids;
-}
-
-Result<Answered> read_answer(const TaskItem& item, const AskedModel::Reply& reply) {
-  constexpr int kOk = 200;
-  if (reply.status != kOk)
-    return make_error(ErrorCode::unsupported,
-                      {.what = concat("item ", item.id), .found = refusal_of(reply)});
-  Answered answered{.answer = TRY(parse_task_answer(item, reply.body))};
-  const Json json = TRY(parse_json(reply.body, "the server's answer", {.depth_max = 80}));
-  answered.prompt_ids = ids_of(json.find("prompt_token_ids"));
-  answered.answer_ids = ids_of(json.find("choices")->as_array().front().find("token_ids"));
-  return answered;
-}
-
-Result<std::vector<Answered>> answers_of(AskedModel& model, const std::vector<TaskItem>& items,
-                                         const std::string& name, Terminal& terminal) {
-  std::vector<Answered> answers(items.size());
-  Progress progress(terminal, {.label = name, .unit = "decisions"});
-  size_t next = 0, done = 0;
-  while (done < items.size()) {
-    for (; next < items.size() && static_cast<int64_t>(next - done) < model.requests_max();
-         ++next) {
-      TaskRequest request = task_request(items[next], {.model = model.model()});
-      request.body.set("return_token_ids", Json(true));
-      model.ask(next, request);
-    }
-    for (const AskedModel::Reply& reply : model.take()) {
-      answers[reply.number] = TRY(read_answer(items[reply.number], reply));
-      ++done;
-    }
-    TRY(model.failure());
-    progress.update(done, items.size());
-    if (interrupted()) return Error{ErrorCode::cancelled, "interrupted"};
-  }
-  progress.finish();
-  return answers;
-}
 
 Result<std::vector<Change>> wrong_decisions(const std::vector<TaskItem>& items,
                                             const std::vector<Answered>& answers) {
@@ -191,7 +142,8 @@ Result<int> eval_canary(const Arguments& arguments, Terminal& terminal) {
     const auto model = TRY(ask_word(arguments, word, i == 1 ? "model" : "against-model", terminal));
     folders = folders && !is_url(word);
     report.names.push_back(word);
-    answers.push_back(TRY(answers_of(*model, items, word, terminal)));
+    answers.push_back(
+        TRY(answers_of(*model, items, {.name = word, .unit = "decisions"}, terminal)));
   }
   if (answers.size() == 1) {
     report.changes = TRY(wrong_decisions(items, answers[0]));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/kv_codec.h"
 #include "plan/plan_text.h"
 
 namespace nibble {
@@ -21,18 +22,17 @@ int64_t large_share(const PlannedCard& card) {
 }
 
 /// Flags that would leave more for pages, as far as they are not given yet.
-std::vector<Change> changes_of(const Arguments& arguments, const Place& place,
-                               const PlannedRun& run) {
+std::vector<Change> changes_of(const Arguments& arguments, const PlanModel& model,
+                               const Place& place, const PlannedRun& run) {
   std::vector<Change> changes;
   const auto add = [&](const Option& option, const std::string& value) {
     changes.push_back({option.name, value, concat("--", option.name, " ", value)});
   };
-  const KvPlan kv = read_kv(arguments);
-  const bool small = kv.choice.name == "FP8";
-  if (kv.choice.served == Served::yes) {
-    if (!small) add(kKvCacheOption, "fp8");
+  const std::string kv = *arguments.text(kKvCacheOption.name);
+  const bool four_bits = kv.starts_with("turboquant") || kv == "nvfp4";
+  if (!four_bits && !kv.starts_with("fp8")) add(kKvCacheOption, "fp8");
+  if (!four_bits && check_kv_head_dim(KvFormat::turboquant_4bit_nc, model.config).ok())
     add(kKvCacheOption, "turboquant_4bit_nc");
-  }
   if (run.request.slot_bytes > 0 && !arguments.text(kStateOption.name)->starts_with("b"))
     add(kStateOption, "bf16");
   constexpr int32_t kSome = 4;
@@ -64,10 +64,9 @@ int64_t freed_bytes(const PlannedRun& before, const PlannedRun& after) {
 std::vector<FlagEffect> effects_of(const Arguments& arguments, const PlanModel& model,
                                    const Place& place, const PlannedRun& run) {
   std::vector<FlagEffect> effects;
-  for (const Change& change : changes_of(arguments, place, run)) {
+  for (const Change& change : changes_of(arguments, model, place, run)) {
     const Arguments changed = arguments.with(change.option, change.value);
     FlagEffect effect{.flag = change.shown};
-    if (change.option == kKvCacheOption.name) effect.served = read_kv(changed).choice.served;
     const auto other = plan_run(changed, model, place.card);
     if (other.ok()) {
       const MemoryPlan& plan = other.value().plan;

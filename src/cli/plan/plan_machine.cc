@@ -11,27 +11,9 @@
 namespace nibble {
 namespace {
 
-/// Formats of keys and values that are known by name and not built.
-struct UnbuiltKv {
-  std::string_view flag;
-  std::string_view name;
-  int64_t bits;
-  int64_t beside;  // bytes for one head's key or value, of head_dim 256
-};
-/// turboquant_4bit_nc: 524 bytes a token and layer of 2 heads, by a published server's figures.
-/// nvfp4: an E4M3 scale for each 16 numbers.
-constexpr UnbuiltKv kUnbuilt[] = {
-    {"turboquant_4bit_nc", "turboquant", 4, 3},
-    {"nvfp4", "NVFP4", 4, 16},
-};
-
-int64_t page_bytes(const ModelConfig& config, const KvPlan& kv, const BackendOptions& options,
-                   KvFormat usual) {
-  const AttentionConfig& a = config.attention;
-  const int64_t line = kv.line_bits > 0
-                           ? a.head_dim * kv.line_bits / 8 + kv.line_bytes
-                           : kv_line_bytes(kv_format_of(options.kv_cache, usual), a.head_dim);
-  return int64_t{config.kv_layers()} * 2 * a.kv_heads * kPageTokens * line;
+int64_t page_bytes(const ModelConfig& config, const BackendOptions& options, KvFormat usual) {
+  return int64_t{config.kv_layers()} * config.attention.kv_heads * kPageTokens *
+         kv_token_bytes(kv_format_of(options.kv_cache, usual), config.attention.head_dim);
 }
 
 /// A slot on a card: states, then the inputs of the convolution; and with a layer that drafts a
@@ -45,7 +27,7 @@ int64_t card_slot_bytes(const ModelConfig& config, StateCache state) {
          aligned(config.draft_row() * int64_t{sizeof(float)});
 }
 
-ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const KvPlan& kv,
+ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card,
                        const BackendOptions& options) {
   const ModelConfig& config = model.config_served;
   const int64_t context = card_context_bytes(card.capability);
@@ -58,7 +40,7 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
           .weight_bytes = weights,
           .table_bytes = cuda::table_bytes(config),
           .page_bytes =
-              page_bytes(config, kv, options,
+              page_bytes(config, options,
                          options.activations == Activations::f32 ? KvFormat::f32 : KvFormat::bf16),
           .slot_bytes = card_slot_bytes(config, options.state),
           .replay_row_bytes = cuda::saved_row_bytes(config),
@@ -73,7 +55,7 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card, const Kv
           .driver_growth = [] { return int64_t{0}; }};
 }
 
-ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOptions& options) {
+ModelOnMachine on_cpu(const PlanModel& model, const BackendOptions& options) {
   constexpr auto kFloat = int64_t{sizeof(float)};
   const ModelConfig& config = model.config_served;
   const bool turns = config.kv_layers() > 0;
@@ -81,7 +63,7 @@ ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOpt
   return {.config = config,
           .weight_bytes = total_bytes(model.on_cpu),
           .table_bytes = tables,
-          .page_bytes = page_bytes(config, kv, options, KvFormat::f32),
+          .page_bytes = page_bytes(config, options, KvFormat::f32),
           .slot_bytes = cpu::Pools::state_floats(config) * kFloat,
           .replay_row_bytes = cpu::Pools::saved_row_floats(config) * kFloat,
           .card = {},
@@ -95,34 +77,15 @@ ModelOnMachine on_cpu(const PlanModel& model, const KvPlan& kv, const BackendOpt
 
 }  // namespace
 
-KvPlan read_kv(const Arguments& arguments) {
-  const std::string word = arguments.text(kKvCacheOption.name).value_or("auto");
-  for (const UnbuiltKv& kv : kUnbuilt)
-    if (kv.flag == word)
-      return {.choice = {std::string(kv.name), Served::not_yet},
-              .flag = "fp8",
-              .line_bits = kv.bits,
-              .line_bytes = kv.beside};
-  const bool fp8 = word.starts_with("fp8");
-  return {.choice = {fp8 ? "FP8" : word == "auto" ? "" : "BF16", Served::yes}, .flag = word};
-}
-
-Arguments servable(const Arguments& arguments) {
-  const KvPlan kv = read_kv(arguments);
-  return kv.choice.served == Served::yes ? arguments : arguments.with(kKvCacheOption.name, kv.flag);
-}
-
 Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
                             const std::optional<PlannedCard>& card) {
-  const KvPlan kv = read_kv(arguments);
-  const Arguments known = servable(arguments);
-  const BackendOptions options = TRY(model_request(known, {})).options;
-  const ModelOnMachine machine =
-      card ? on_card(model, *card, kv, options) : on_cpu(model, kv, options);
+  const BackendOptions options = TRY(model_request(arguments, {})).options;
+  TRY(check_kv_head_dim(kv_format_of(options.kv_cache, KvFormat::f32), model.config));
+  const ModelOnMachine machine = card ? on_card(model, *card, options) : on_cpu(model, options);
   EngineNeeds needs = kServingNeeds;
-  needs.sequences_max = TRY(read_sequences(known));
+  needs.sequences_max = TRY(read_sequences(arguments));
   PlannedRun run;
-  run.request = TRY(memory_request(known, needs, machine));
+  run.request = TRY(memory_request(arguments, needs, machine));
   run.plan = TRY(plan_on_machine(run.request, machine));
   if (!machine.card) return run;
   run.context_bytes = machine.card->context;

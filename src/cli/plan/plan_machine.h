@@ -12,18 +12,6 @@
 
 namespace nibble {
 
-/// The format in which keys and values are kept; it may be one that is not built yet.
-struct KvPlan {
-  KvChoice choice;
-  std::string flag;        // for the flags that the server knows: "fp8"
-  int64_t line_bits = 0;   // bits of a number in a format that is not built
-  int64_t line_bytes = 0;  // and bytes beside the numbers, of one head's key or value
-};
-/// --kv-cache-dtype. Words that are unknown stay for the server's own check.
-KvPlan read_kv(const Arguments& arguments);
-/// The arguments with a format that the server's checks know.
-Arguments servable(const Arguments& arguments);
-
 /// A model planned on a card, or without one in this machine's memory.
 struct PlannedRun {
   MemoryRequest request;

@@ -7,11 +7,15 @@ namespace nibble {
 namespace {
 
 /// The name of the KV format; auto depends on the place.
-KvChoice kv_choice(const Arguments& arguments, const Place& place) {
-  KvChoice choice = read_kv(arguments).choice;
-  const bool wide = *arguments.text(kActivationsOption.name) == "f32";
-  if (choice.name.empty()) choice.name = wide || place.kind == Place::Kind::host ? "F32" : "BF16";
-  return choice;
+std::string kv_format_name(const Arguments& arguments, const Place& place) {
+  const std::string word = *arguments.text(kKvCacheOption.name);
+  if (word == "auto") {
+    const bool wide = *arguments.text(kActivationsOption.name) == "f32";
+    return wide || place.kind == Place::Kind::host ? "F32" : "BF16";
+  }
+  if (word.starts_with("bf")) return "BF16";
+  if (word.starts_with("fp8")) return "FP8";
+  return word == "nvfp4" ? "NVFP4" : "TurboQuant";
 }
 
 std::vector<SpeedRow> speeds_of(const PlanModel& model, const Place& place, const PlannedRun& run) {
@@ -40,7 +44,7 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
   report.weights = place.kind == Place::Kind::host ? model.on_cpu : model.on_card;
   if (model.config_served.draft_layers > 0)
     report.others.mtp_bytes = 0;  // it is loaded, and counted there
-  report.kv = kv_choice(arguments, place);
+  report.kv_format = kv_format_name(arguments, place);
   return report;
 }
 

@@ -319,6 +319,21 @@ TEST_P(EngineBits, RestoredFromTheHostTier) {
   EXPECT_GT(restored.cache.states_loaded, 0);
 }
 
+/// Proposes what the sequence says alone, with every fourth token wrong.
+class NearlyRight final : public Drafter {
+ public:
+  explicit NearlyRight(const Answers& alone) : alone_(alone) {}
+  void propose(const Sequence& s, int32_t count_max, std::vector<int32_t>& drafts) override {
+    const std::vector<int32_t>& text = alone_.at(s.request.id).tokens;
+    for (size_t i = s.generated.size();
+         i < text.size() && static_cast<int32_t>(drafts.size()) < count_max; ++i)
+      drafts.push_back((s.request.id + i) % 4 == 0 ? (text[i] + 1) % 256 : text[i]);
+  }
+
+ private:
+  const Answers& alone_;
+};
+
 /// Formats of state and pages that are not the default.
 struct EngineBits::Kept {
   StateCache state = StateCache::f32;
@@ -348,6 +363,13 @@ void EngineBits::expect_the_same_however_it_runs(const Kept& kept) {
     expect_same(back.answers, 3, expected);
     EXPECT_GT(back.engine.swaps_in + back.engine.recomputes, 0);
   }
+  if (on_card()) return;  // drafts are refused there
+  const Outcome drafted =
+      run_kept({.count = 9, .arrive = 1, .drafter = std::make_shared<NearlyRight>(expected)});
+  expect_same(drafted.answers, 9, expected);
+  EXPECT_GT(drafted.engine.drafts_right, 5);
+  const Outcome by_model = run_kept({.count = 6, .rounds = 2, .model_drafts = 3});
+  expect_same(by_model.answers, 6, expected);
 }
 
 /// A state that is rounded where a block of a prompt ends and after each generated token.
@@ -360,21 +382,12 @@ TEST_P(EngineBits, WithKeysAndValuesInFp8) {
 TEST_P(EngineBits, WithKeysAndValuesInBf16) {
   expect_the_same_however_it_runs({.kv = KvCache::bf16});
 }
-
-/// Proposes what the sequence says alone, with every fourth token wrong.
-class NearlyRight final : public Drafter {
- public:
-  explicit NearlyRight(const Answers& alone) : alone_(alone) {}
-  void propose(const Sequence& s, int32_t count_max, std::vector<int32_t>& drafts) override {
-    const std::vector<int32_t>& text = alone_.at(s.request.id).tokens;
-    for (size_t i = s.generated.size();
-         i < text.size() && static_cast<int32_t>(drafts.size()) < count_max; ++i)
-      drafts.push_back((s.request.id + i) % 4 == 0 ? (text[i] + 1) % 256 : text[i]);
-  }
-
- private:
-  const Answers& alone_;
-};
+TEST_P(EngineBits, WithKeysAndValuesInTurboQuant) {
+  expect_the_same_however_it_runs({.kv = KvCache::turboquant_4bit_nc});
+}
+TEST_P(EngineBits, WithKeysAndValuesInNvfp4) {
+  expect_the_same_however_it_runs({.kv = KvCache::nvfp4});
+}
 
 TEST_P(EngineBits, WithDraftsRightAndWrong) {
   const auto drafter = std::make_shared<NearlyRight>(alone());

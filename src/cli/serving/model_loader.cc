@@ -30,17 +30,22 @@ Result<StateCache> parse_state(const Arguments& arguments, std::string_view name
 
 namespace {
 
+/// vLLM's words for the formats that are here, and no others: what is close to one of them must not
+/// be taken for it.
 Result<KvCache> parse_kv_cache(const Arguments& arguments) {
-  if (const auto wanted = arguments.text("kv-cache-dtype"); wanted->starts_with("turboquant"))
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = concat("--kv-cache-dtype ", *wanted,
-                                      " is refused: a cache of 4 bits is not built in yet"),
-                       .advice = "fp8 halves the bytes of BF16"});
-  const std::string name =
-      TRY(arguments.choice("kv-cache-dtype", {"auto", "bf16", "bfloat16", "fp8", "fp8_e4m3"}));
+  const std::string word = arguments.text(kKvCacheOption.name).value_or("auto");
   for (const KvCache kind : kKvCaches)
-    if (name.starts_with(kv_cache_name(kind))) return kind;
-  return KvCache::bf16;  // bfloat16
+    if (word == kv_cache_name(kind)) return kind;
+  if (word == "bfloat16") return KvCache::bf16;
+  if (word == "fp8_e4m3") return KvCache::fp8;
+  return make_error(
+      ErrorCode::invalid_argument,
+      {.what = concat("--", kKvCacheOption.name),
+       .expected = "one of auto, bf16 (bfloat16), fp8 (fp8_e4m3), turboquant_4bit_nc, nvfp4",
+       .found = concat('"', word, '"'),
+       .advice =
+           "each runs on cuda, cpu and reference with any model, but turboquant_4bit_nc takes "
+           "head sizes that are powers of two from 16 up, and nvfp4 multiples of 16"});
 }
 
 Result<std::optional<std::string>> parse_load_format(const Arguments& arguments) {

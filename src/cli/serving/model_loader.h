@@ -59,9 +59,10 @@ inline constexpr Option kActivationsOption = {
     "precision of activations; f32 is slow on a card and for tests; int8, the auto of serving on a "
     "CPU, has 8 bits where weights are NVFP4 and BF16 where they are FP8"};
 inline constexpr Option kKvCacheOption = {
-    "kv-cache-dtype", "auto|bf16|fp8", "auto",
+    "kv-cache-dtype", "auto|bf16|fp8|turboquant_4bit_nc|nvfp4", "auto",
     "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "
-    "fp8 (or fp8_e4m3) is E4M3 with scale 1"};
+    "fp8 (or fp8_e4m3) is E4M3 with scale 1; turboquant_4bit_nc (rotated keys with their norm) and "
+    "nvfp4 have 4 bits a number, for head sizes that are powers of two, and multiples of 16"};
 inline constexpr Option kStateOption = {
     "state-dtype", "f32|bf16", "f32",
     "the recurrent state: f32, or bf16 (half its memory and traffic), rounded after every token "

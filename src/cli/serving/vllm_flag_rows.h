@@ -275,7 +275,7 @@ inline constexpr VllmOption kVllmOptions[] = {
     {"gpu-memory-utilization device-memory-utilization",
      "the share of the card, on a CPU of what is available, for weights, caches and workspace"},
     {"kv-cache-memory-bytes", "exactly so many bytes of pages"},
-    {"kv-cache-dtype", "auto, bfloat16, fp8, fp8_e4m3; other types are refused by name"},
+    {"kv-cache-dtype", "auto, bfloat16, fp8, fp8_e4m3, turboquant_4bit_nc, nvfp4; others are refused"},
     {"mamba-ssm-cache-dtype", "float32 or bfloat16"},
     {"enable-prefix-caching", "on by default; true or false may follow"},
     {"hf-overrides", "rope_parameters or rope_scaling, at the top or in text_config; no other key"},

@@ -30,6 +30,22 @@ std::string quantization_of(const Json& config) {
                 algorithm);
 }
 
+std::string cache_scales_of(const Checkpoint& checkpoint) {
+  const Json* section = checkpoint.config().find("quantization_config");
+  const Json* scheme = section == nullptr ? nullptr : section->find("kv_cache_scheme");
+  const bool declared = scheme != nullptr && !scheme->is_null();
+  const auto count = [&](std::string_view ending) {
+    return std::ranges::count_if(checkpoint.entries(), [&](const TensorEntry& entry) {
+      return entry.name.ends_with(ending);
+    });
+  };
+  const auto keys = count(".k_scale");
+  const auto values = count(".v_scale");
+  if (!declared && keys + values == 0) return "";
+  return concat(declared ? concat("declared as ", scheme->dump(), ", ") : "", keys, " k_scale and ",
+                values, " v_scale; pages have scale 1 whatever they say");
+}
+
 /// Rows in the order of ModuleKind, then by storage.
 std::vector<InspectRow> group_rows(const std::vector<StoredModule>& modules) {
   std::map<std::pair<ModuleKind, std::string>, InspectRow> rows;
@@ -87,6 +103,7 @@ Result<Inspection> inspect_checkpoint(const std::filesystem::path& folder) {
   out.folder = folder.string();
   out.architecture = architecture_of(checkpoint.config());
   out.quantization = quantization_of(checkpoint.config());
+  out.cache_scales = cache_scales_of(checkpoint);
   auto config = ModelConfig::parse(checkpoint.config());
   if (config.ok()) {
     out.config = std::move(config).value();

@@ -133,6 +133,7 @@ std::string inspection_text(const Inspection& inspection) {
   if (!inspection.quantization.empty()) {
     facts.emplace_back("quantization", inspection.quantization);
   }
+  if (!inspection.cache_scales.empty()) facts.emplace_back("KV cache", inspection.cache_scales);
   if (!inspection.config_trouble.empty()) facts.emplace_back("note", inspection.config_trouble);
   if (inspection.per_token) {
     facts.emplace_back("per token",
@@ -165,6 +166,7 @@ Json inspection_json(const Inspection& inspection, TensorList list) {
   json.set("folder", inspection.folder);
   json.set("architecture", inspection.architecture);
   json.set("quantization", inspection.quantization);
+  if (!inspection.cache_scales.empty()) json.set("kv_cache", inspection.cache_scales);
   if (!inspection.config_trouble.empty()) json.set("note", inspection.config_trouble);
   if (inspection.config) {
     Json facts;

@@ -10,10 +10,6 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-/// Returns the bytes that the keys, or the values, of one head take in a page.
-int64_t head_bytes(const ModelConfig& config, KvFormat format) {
-  return kPageTokens * kv_line_bytes(format, config.attention.head_dim);
-}
 int64_t state_numbers(const DeltaNetConfig& d) { return int64_t{d.v_heads} * d.k_dim * d.v_dim; }
 int64_t conv_floats(const DeltaNetConfig& d) { return int64_t{d.conv_kernel - 1} * d.qkv_rows(); }
 int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
@@ -21,7 +17,9 @@ int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
 }  // namespace
 
 int64_t DevicePools::page_bytes(const ModelConfig& config, KvFormat format) {
-  return config.kv_layers() * int64_t{2} * config.attention.kv_heads * head_bytes(config, format);
+  const AttentionConfig& a = config.attention;
+  return config.kv_layers() * int64_t{kPageTokens} * a.kv_heads *
+         kv_token_bytes(format, a.head_dim);
 }
 
 int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format) {
@@ -69,9 +67,13 @@ Result<void> DevicePools::wake() {
 }
 
 KvView DevicePools::kv(int layer) const {
-  const int64_t part = config_->attention.kv_heads * head_bytes(*config_, kv_format_);
-  uint8_t* keys = pages_.as<uint8_t>() + int64_t{2} * layer * part;
-  return {.keys = keys, .values = keys + part, .page_stride = page_bytes_, .format = kv_format_};
+  const AttentionConfig& a = config_->attention;
+  const int64_t lines = int64_t{kPageTokens} * a.kv_heads;
+  uint8_t* keys = pages_.as<uint8_t>() + layer * lines * kv_token_bytes(kv_format_, a.head_dim);
+  return {.keys = keys,
+          .values = keys + lines * kv_line_bytes(kv_format_, KvSide::keys, a.head_dim),
+          .page_stride = page_bytes_,
+          .format = kv_format_};
 }
 
 StateView DevicePools::state(int layer) const {

@@ -50,6 +50,10 @@ inline Architecture portable_hopper() {
   return card;
 }
 
+/// The formats of keys and values that kernels other than those for F32 tests read.
+inline constexpr KvFormat kPageFormats[] = {KvFormat::bf16, KvFormat::fp8,
+                                            KvFormat::turboquant_4bit_nc, KvFormat::nvfp4};
+
 using ChoiceOf = std::function<std::string(int rows, const Architecture& card)>;
 
 /// Lines of one operation: cards with the same choice together, rows with the same choice together.

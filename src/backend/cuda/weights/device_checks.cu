@@ -37,6 +37,46 @@ __global__ void __launch_bounds__(kThreads)
   if (bad) *found = 1;
 }
 
+/// Where the scales of a page are, in units of one: layer after layer the keys of all heads, then
+/// their values.
+struct PageScales {
+  int64_t of_keys, of_values;      // of a head
+  int64_t key_bytes, value_bytes;  // of a head, numbers included
+  int32_t heads;
+  template <typename T>
+  __device__ __forceinline__ int64_t byte_of(int64_t i) const {
+    const int64_t each = heads * (of_keys + of_values);
+    const int64_t layer = i / each * heads * (key_bytes + value_bytes);
+    int64_t at = i % each;
+    if (at < heads * of_keys)
+      return layer + (at / of_keys + 1) * key_bytes +
+             (at % of_keys - of_keys) * static_cast<int64_t>(sizeof(T));
+    at -= heads * of_keys;
+    return layer + heads * key_bytes + (at / of_values + 1) * value_bytes +
+           (at % of_values - of_values) * static_cast<int64_t>(sizeof(T));
+  }
+};
+__device__ __forceinline__ bool not_finite_f16(uint16_t x) { return (x & 0x7C00U) == 0x7C00U; }
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    find_scales_kernel(const uint8_t* base, int64_t stride, int64_t count,
+                       const __grid_constant__ PageScales scales,
+                       const __grid_constant__ PartIds ids, int32_t* found) {
+  wait_for_inputs();
+  const uint8_t* page = base + ids.of[blockIdx.y] * stride;
+  bool bad = false;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kThreads}) {
+    const T scale = *reinterpret_cast<const T*>(page + scales.byte_of<T>(i));
+    if constexpr (sizeof(T) == 2)
+      bad |= not_finite_f16(scale);
+    else
+      bad |= not_finite(scale);
+  }
+  if (bad) *found = 1;
+}
+
 /// 16 bytes a thread at a time; both ends need not be aligned.
 __global__ void __launch_bounds__(kThreads)
     find_not_sound_kernel(const uint8_t* values, int64_t bytes, Soundness kind, int32_t* found) {
@@ -121,11 +161,9 @@ __global__ void fill_constant_kernel(float* values, int64_t count, float value) 
     values[i] = value;
 }
 
-using FindKernel = void (*)(const uint8_t*, int64_t, int64_t, PartIds, int32_t*);
-
-/// Looks at `count` numbers of each part.
-void find_in_parts(FindKernel kernel, const PoolParts& parts, int64_t count, int32_t* found,
-                   const Launcher& launcher) {
+/// Looks at `count` numbers of each part; launch_some(grid, ids) launches the kernel over some.
+template <typename Launch>
+void find_in_parts(const PoolParts& parts, int64_t count, const Launch& launch_some) {
   if (count == 0) return;
   for (size_t begin = 0; begin < parts.ids.size(); begin += kPartsMax) {
     const auto some =
@@ -134,19 +172,49 @@ void find_in_parts(FindKernel kernel, const PoolParts& parts, int64_t count, int
     std::copy(some.begin(), some.end(), ids.of);
     const int64_t blocks = (count + kThreads - 1) / kThreads;
     const int64_t most = 1056 / static_cast<int64_t>(some.size()) + 1;
-    launch(kernel, launcher,
-           dim3(static_cast<unsigned>(min(blocks, most)), static_cast<unsigned>(some.size())),
-           kThreads, 0, parts.base, parts.stride, count, ids, found);
+    launch_some(dim3(static_cast<unsigned>(min(blocks, most)), static_cast<unsigned>(some.size())),
+                ids);
   }
+}
+
+template <typename T>
+void find_scales(const PoolParts& parts, int32_t* found, const Launcher& launcher) {
+  const auto size = static_cast<int64_t>(sizeof(T));
+  const auto bytes = [&](KvSide side) {
+    return kPage * kv_line_bytes(parts.format, side, parts.head_dim);
+  };
+  const auto units = [&](KvSide side) {
+    return kPage * kv_scale_bytes(parts.format, side, parts.head_dim) / size;
+  };
+  const PageScales scales = {.of_keys = units(KvSide::keys),
+                             .of_values = units(KvSide::values),
+                             .key_bytes = bytes(KvSide::keys),
+                             .value_bytes = bytes(KvSide::values),
+                             .heads = parts.kv_heads};
+  const int64_t layers = parts.bytes / (parts.kv_heads * (scales.key_bytes + scales.value_bytes));
+  const int64_t count = layers * parts.kv_heads * (scales.of_keys + scales.of_values);
+  find_in_parts(parts, count, [&](dim3 grid, const PartIds& ids) {
+    launch(find_scales_kernel<T>, launcher, grid, kThreads, 0, parts.base, parts.stride, count,
+           scales, ids, found);
+  });
 }
 
 }  // namespace
 
 void find_not_finite(const PoolParts& parts, int32_t* found, const Launcher& launcher) {
   with_any_kv_format(parts.format, [&]<KvFormat kFormat>() {
-    using Code = typename KvElements<kFormat>::Code;
-    find_in_parts(find_not_finite_kernel<Code>, parts, parts.bytes / int64_t{sizeof(Code)}, found,
-                  launcher);
+    if constexpr (kFormat == KvFormat::nvfp4) {
+      find_scales<uint8_t>(parts, found, launcher);
+    } else if constexpr (kFormat == KvFormat::turboquant_4bit_nc) {
+      find_scales<uint16_t>(parts, found, launcher);
+    } else {
+      using Code = typename KvElements<kFormat>::Code;
+      const int64_t count = parts.bytes / int64_t{sizeof(Code)};
+      find_in_parts(parts, count, [&](dim3 grid, const PartIds& ids) {
+        launch(find_not_finite_kernel<Code>, launcher, grid, kThreads, 0, parts.base, parts.stride,
+               count, ids, found);
+      });
+    }
   });
 }
 

@@ -10,12 +10,14 @@
 namespace nibble::cuda {
 
 /// The parts of a pool that are checked: part i is `bytes` bytes of numbers from base + ids[i] *
-/// stride on.
+/// stride on; of formats of 4 bits a page, whose scales alone can be other than finite.
 struct PoolParts {
   const uint8_t* base = nullptr;
   int64_t stride = 0;  // bytes
   int64_t bytes = 0;
   KvFormat format = KvFormat::f32;
+  int32_t kv_heads = 0;  // of a page
+  int32_t head_dim = 0;  // likewise
   std::span<const int32_t> ids;  // on the host
 };
 /// Sets *found = 1 if a number of one of the parts is infinite or NaN.

@@ -115,8 +115,9 @@ constexpr DeviceLinear rest_of(const DeviceLinear& weight, int index) {
   return part;
 }
 
-/// The keys or values of one attention layer: the line of (page, head, token) begins at byte
-/// page * page_stride + (head * 64 + token) * kv_line_bytes(format, head_dim).
+/// The keys and values of one attention layer: the 64 lines of (page, head) begin at byte
+/// page * page_stride + head * 64 * kv_line_bytes(format, side, head_dim), first the numbers of all
+/// lines, then the scales of all.
 struct KvView {
   uint8_t* keys = nullptr;
   uint8_t* values = nullptr;

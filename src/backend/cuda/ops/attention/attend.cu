@@ -7,6 +7,7 @@
 // head_dim is at most 256, any number of query heads may share a KV head. Bound: the bytes of keys
 // and values; an H200 reaches 87 % (BF16), 68 % (FP8) at 131,072 tokens of context.
 #include "backend/cuda/ops/attention/attend_splits.cuh"
+#include "backend/cuda/ops/attention/kv_store.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 #include "backend/cuda/runtime/launch_log.h"
 
@@ -32,6 +33,7 @@ class AttendBlock {
   struct Shared {
     uint4 queries[Step::kProducts][32];            // as left operands
     alignas(16) uint8_t own[2][Step::kLineBytes];  // k and v of the row's own token
+    alignas(16) uint8_t own_scales[2][Step::kScaleBytes];
     union {
       float out[kWarps][kAttendHeads][kOutStride];
       float heads[kWarps][3][kHeadDimMax];  // before they are operands
@@ -75,8 +77,15 @@ class AttendBlock {
 
  private:
   __device__ __forceinline__ int head_dim() const { return kExact ? kDim : a_.head_dim; }
-  __device__ __forceinline__ int line_bytes() const {
-    return static_cast<int>(kv_line_bytes(kFormat, head_dim()));
+  /// Returns the lines of keys (or values) from a token on.
+  template <KvSide kSide>
+  __device__ __forceinline__ KvStepLines lines_of(int64_t page, int kv_head, int token) const {
+    const uint8_t* pool = (kSide == KvSide::keys ? a_.kv.keys : a_.kv.values) + page;
+    const KvLineAt at = line_in_page<kFormat, kSide>(kv_head, token % kPage, head_dim());
+    return {.codes = pool + at.codes,
+            .scales = pool + at.scales,
+            .code_bytes = static_cast<int>(kv_code_bytes(kFormat, head_dim())),
+            .scale_bytes = static_cast<int>(kv_scale_bytes(kFormat, kSide, head_dim()))};
   }
   /// All warps look it up; the block finds it in shared memory after the next barrier.
   __device__ __forceinline__ KvSplit split_of(int number) {
@@ -91,14 +100,18 @@ class AttendBlock {
 
   /// Sets the tokens that are loaded next, and looks up their page.
   __device__ __forceinline__ void aim(Walk& walk, int first) {
-    line_ = line_of(a_, walk, first, line_bytes());
+    page_ = page_of(a_, walk, first);
+    first_ = first;
+    kv_head_ = walk.kv_head;
     tokens_ = min(Step::kTokens, min(walk.end, walk.own) - first);
   }
   __device__ __forceinline__ void load_keys(int half) {
-    if (tokens_ > 0) step_.load_keys(a_.kv.keys + line_, line_bytes(), tokens_, half);
+    if (tokens_ > 0)
+      step_.load_keys(lines_of<KvSide::keys>(page_, kv_head_, first_), tokens_, half);
   }
   __device__ __forceinline__ void load_values(int half) {
-    if (tokens_ > 0) step_.load_values(a_.kv.values + line_, line_bytes(), tokens_, half);
+    if (tokens_ > 0)
+      step_.load_values(lines_of<KvSide::values>(page_, kv_head_, first_), tokens_, half);
   }
   __device__ __forceinline__ void begin_loads(Walk& walk) {
     aim(walk, first_of(walk));
@@ -113,11 +126,13 @@ class AttendBlock {
     const int tokens = min(Step::kTokens, min(walk.end, walk.own) - second);
     if (tokens <= 0) return;
     Walk copy = walk;
-    const int64_t line = line_of(a_, copy, second, line_bytes());
-    for (int at = static_cast<int>(threadIdx.x) % 32 * 128; at < tokens * line_bytes();
+    const int64_t page = page_of(a_, copy, second);
+    const KvStepLines keys = lines_of<KvSide::keys>(page, walk.kv_head, second);
+    const KvStepLines values = lines_of<KvSide::values>(page, walk.kv_head, second);
+    for (int at = static_cast<int>(threadIdx.x) % 32 * 128; at < tokens * keys.code_bytes;
          at += 32 * 128) {
-      prefetch_l2(a_.kv.keys + line + at);
-      prefetch_l2(a_.kv.values + line + at);
+      prefetch_l2(keys.codes + at);
+      prefetch_l2(values.codes + at);
     }
   }
 
@@ -162,6 +177,8 @@ class AttendBlock {
     if (own && warp_ == 0) rotate_heads<1>(a_.rope.pairs, shared_.rotations, before[2]);
     __syncwarp();
     if (changes) {
+      turn_query<kFormat>(before[0], head_dim());
+      turn_query<kFormat>(before[1], head_dim());
       store_query(before[0], warp_);
       store_query(before[1], warp_ + kWarps);
     }
@@ -174,9 +191,9 @@ class AttendBlock {
   __device__ __forceinline__ void store_query(const float* from, int head) {
     const float scale = rsqrtf(static_cast<float>(head_dim())) * kLog2E;
 #pragma unroll
-    for (int j = 0; j < (kDim + 127) / 128; ++j) {
+    for (int j = 0; j < (16 * Step::kProducts + 127) / 128; ++j) {
       const int d = HeadPart::element(j);
-      if (d >= kDim) continue;
+      if (d >= 16 * Step::kProducts) continue;  // those beyond head_dim are zero
       float x[4];
       load_quad(from + d, x);
 #pragma unroll
@@ -191,12 +208,23 @@ class AttendBlock {
   /// Stores k (warp 0) or v (warp 1) of the row's own token for this block and in its page.
   __device__ __forceinline__ void store_own(const KvSplit& split, const Walk& walk,
                                             const HeadPart& head) {
-    store_head<kFormat>(shared_.own[warp_], head,
-                        Step::kLineBytes / static_cast<int>(sizeof(typename Elements::Code)));
+    if (warp_ == 0)
+      store_own_line<KvSide::keys>(split, walk, head);
+    else
+      store_own_line<KvSide::values>(split, walk, head);
+  }
+  template <KvSide kSide>
+  __device__ __forceinline__ void store_own_line(const KvSplit& split, const Walk& walk,
+                                                 const HeadPart& head) {
+    constexpr int kNumbers = Step::kLineBytes * 8 / kv_traits(kFormat).keys.element_bits;
+    uint8_t* scales = shared_.own_scales[warp_];
+    store_line<kFormat, kSide>(shared_.own[warp_], scales, head, head_dim(), kNumbers);
     if (split.first_head != split.kv_head * launch_.group) return;
     Walk copy = walk;
-    const int64_t line = line_of(a_, copy, walk.own, line_bytes());
-    store_head<kFormat>((warp_ == 0 ? a_.kv.keys : a_.kv.values) + line, head, head_dim());
+    const int64_t page = page_of(a_, copy, walk.own);
+    const KvLineAt at = line_in_page<kFormat, kSide>(walk.kv_head, walk.own % kPage, head_dim());
+    uint8_t* pool = (kSide == KvSide::keys ? a_.kv.keys : a_.kv.values) + page;
+    store_line<kFormat, kSide>(pool + at.codes, pool + at.scales, head, head_dim(), head_dim());
   }
 
   /// Computes the tokens of this warp; when it returns true, those that follow them are being
@@ -204,6 +232,7 @@ class AttendBlock {
   __device__ __forceinline__ bool go(Walk& walk, Walk& next, bool loaded) {
     highest_ = -INFINITY;
     total_ = 0.0F;
+    least_ = 0.0F;
 #pragma unroll
     for (int i = 0; i < Step::kTiles; ++i)
 #pragma unroll
@@ -215,15 +244,15 @@ class AttendBlock {
     for (;;) {
       const int own = walk.own - first;  // its place in this step
       if (own < Step::kTokens) {
-        step_.replace_keys(shared_.own[0], own);
-        step_.replace_values(shared_.own[1], own, 0);
+        step_.replace_keys(shared_.own[0], shared_.own_scales[0], own);
+        step_.replace_values(shared_.own[1], shared_.own_scales[1], own, 0);
       }
       float s[2 * kGroups][2];
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) score(group, s);
       if (a_.skips_first && first == 0 && q_ == 0) s[0][0] = -INFINITY;
       load_values(1);
-      if (own < Step::kTokens) step_.replace_values(shared_.own[1], own, 1);
+      if (own < Step::kTokens) step_.replace_values(shared_.own[1], shared_.own_scales[1], own, 1);
       const int left = walk.end - first;
       const bool more = left > kBlockTokens;
       const bool goes_on = more || next_has;
@@ -264,6 +293,14 @@ class AttendBlock {
       for (int i = 0; i < 2; ++i)
         s[2 * group + e][i] =
             (sums[e][0][i] + sums[e][1][i]) + (sums[e][0][i + 2] + sums[e][1][i + 2]);
+    if constexpr (Step::kLineScales) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float2 factors = step_.key_factors(2 * group + e);
+        s[2 * group + e][0] *= factors.x;
+        s[2 * group + e][1] *= factors.y;
+      }
+    }
   }
 
   /// Turns scores into weights relative to the running maximum. `left` is the number of tokens from
@@ -290,6 +327,7 @@ class AttendBlock {
         sum += s[e][i];
       }
     total_ = fmaf(total_, rescale, sum);
+    if constexpr (Step::kLineScales) weigh_lines(s, left, rescale);
 #pragma unroll
     for (int e = 0; e < 2 * kGroups; ++e) {
       const uint32_t pair = Elements::pair(s[e][0], s[e][1]);
@@ -305,6 +343,22 @@ class AttendBlock {
 #pragma unroll
         for (int e = 0; e < 4; ++e) out_[i][e] *= of_head[e % 2];
     }
+  }
+
+  /// Multiplies weights by the steps of their values, and adds up the least numbers. The bytes of
+  /// tokens from `left` on mean nothing.
+  __device__ __forceinline__ void weigh_lines(float (&s)[2 * kGroups][2], int left, float rescale) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int e = 0; e < 2 * kGroups; ++e)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (8 * e + 2 * q_ + i >= left) continue;  // the weight is zero
+        const float2 line = step_.value_line(e, i);
+        sum = fmaf(s[e][i], line.y, sum);
+        s[e][i] *= line.x;
+      }
+    least_ = fmaf(least_, rescale, sum);
   }
 
   /// Multiplies the values of one half, as load_values() has them.
@@ -327,8 +381,10 @@ class AttendBlock {
   /// Adds up the results of the warps in their order.
   __device__ __forceinline__ void write(const KvSplit& split) {
     const float total = quad_sum(total_);
+    const float least = Step::kLineScales ? quad_sum(least_) : 0.0F;
     if (q_ == 0)
-      *reinterpret_cast<float2*>(&shared_.out[warp_][g_][kDim]) = make_float2(highest_, total);
+      *reinterpret_cast<float4*>(&shared_.out[warp_][g_][kDim]) =
+          make_float4(highest_, total, least, 0.0F);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float* mine = shared_.out[warp_][2 * q_ + h];
@@ -360,11 +416,17 @@ class AttendBlock {
     const float part = 1.0F / total;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) scales[w] *= part;
+    float least = 0.0F;  // of all dimensions
+    if constexpr (Step::kLineScales) {
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w)
+        least = fmaf(scales[w], shared_.out[w][head][kDim + 2], least);
+    }
     uint8_t* to = partial_at(a_, split.row, split.first_head + head, split.index);
     const int lane = static_cast<int>(threadIdx.x) % kHeadThreads;
 #pragma unroll
     for (int d = 4 * lane; d < kDim; d += 4 * kHeadThreads) {
-      float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      float4 sum = make_float4(least, least, least, least);
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
         const float4 x = *reinterpret_cast<const float4*>(&shared_.out[w][head][d]);
@@ -385,10 +447,13 @@ class AttendBlock {
   Shared& shared_;
   int warp_, g_, q_;
   Step step_;
-  int64_t line_ = 0;  // of the tokens last asked for
+  int64_t page_ = 0;  // of the tokens last asked for
+  int first_ = 0;
+  int kv_head_ = 0;
   int tokens_ = 0;
   float out_[Step::kTiles][4];  // dims out_dims(i), + 1; heads 2q, 2q + 1: [dim][head]
   float highest_, total_;       // of head g; of this lane's tokens
+  float least_;                 // their weights times the least numbers of their values
 };
 
 /// Each block of the grid takes adjacent splits.

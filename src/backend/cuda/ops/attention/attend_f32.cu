@@ -3,7 +3,7 @@
 // after page, so that sums depend on the row alone. One block per query head and row, any page
 // format. From compute capability 8.0 up, head_dim up to 256. Bound by the bytes of keys and
 // values; far from it and not measured: every query head reads them anew.
-#include "backend/cuda/ops/attention/attention_row.cuh"
+#include "backend/cuda/ops/attention/kv_store.cuh"
 #include "backend/cuda/ops/linear/split_inputs.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
@@ -19,7 +19,8 @@ struct Scratch {
   float scores[kPage];
 };
 
-/// Norms and rotates the query of a head; one warp does it.
+/// Norms and rotates the query of a head, and turns it as keys are; one warp does it.
+template <KvFormat kFormat>
 __device__ __forceinline__ void take_query(const AttentionArgs& a, int row, const float* from,
                                            Scratch& shared) {
   norm_head(a, load_head(a.q_norm, a.head_dim), load_head(from, a.head_dim), shared.q);
@@ -27,6 +28,7 @@ __device__ __forceinline__ void take_query(const AttentionArgs& a, int row, cons
     shared.rotations[i] = rotation_of(a, row, i);
   __syncwarp();
   rotate_heads<1>(a.rope.pairs, shared.rotations, shared.q);
+  turn_query<kFormat>(shared.q, a.head_dim);
 }
 
 /// Scores of `count` tokens from `begin` on, a token a warp at a time.
@@ -36,10 +38,13 @@ __device__ __forceinline__ void score(const AttentionArgs& a, int row, int kv_he
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float scale = 1.0F / sqrtf(static_cast<float>(a.head_dim));
   for (int t = static_cast<int>(threadIdx.x) / 32; t < count; t += kWarps) {
-    const uint8_t* key = a.kv.keys + line_begin<kFormat>(a, row, begin + t, kv_head);
+    const KvLineAt key = line_begin<kFormat, KvSide::keys>(a, row, begin + t, kv_head);
     float dot = 0.0F;
     for (int i = lane; i < a.head_dim; i += 32)
-      dot = fmaf(shared.q[i], KvElements<kFormat>::load(key, i), dot);
+      dot = fmaf(shared.q[i],
+                 KvElements<kFormat>::template load<KvSide::keys>(a.kv.keys + key.codes,
+                                                                  a.kv.keys + key.scales, i),
+                 dot);
     dot = warp_sum(dot);
     if (lane == 0) shared.scores[t] = dot * scale;
   }
@@ -57,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   const int kv_head = head / (a.q_heads / a.kv_heads);
   const int64_t stride = a.output_gate ? 2 * a.head_dim : a.head_dim;
   const float* q = a.q + (static_cast<int64_t>(row) * a.q_heads + head) * stride;
-  if (threadIdx.x < 32) take_query(a, row, q, shared);
+  if (threadIdx.x < 32) take_query<kFormat>(a, row, q, shared);
   __syncthreads();
   const int d = static_cast<int>(threadIdx.x);
   float highest = -INFINITY;
@@ -71,14 +76,17 @@ __global__ void __launch_bounds__(kThreads)
     for (int t = 0; t < count; ++t) top = fmaxf(top, shared.scores[t]);
     const float rescale = expf(highest - top);
     highest = top;
-    const uint8_t* values = a.kv.values + line_begin<kFormat>(a, row, begin, kv_head);
     float page_total = 0.0F;
     float page_out = 0.0F;
     for (int t = 0; t < count; ++t) {
       const float weight = expf(shared.scores[t] - top);
       page_total += weight;
-      if (d < a.head_dim)
-        page_out = fmaf(weight, KvElements<kFormat>::load(values, t * a.head_dim + d), page_out);
+      if (d >= a.head_dim) continue;
+      const KvLineAt value = line_begin<kFormat, KvSide::values>(a, row, begin + t, kv_head);
+      page_out = fmaf(weight,
+                      KvElements<kFormat>::template load<KvSide::values>(
+                          a.kv.values + value.codes, a.kv.values + value.scales, d),
+                      page_out);
     }
     total = fmaf(total, rescale, page_total);
     out = fmaf(out, rescale, page_out);

@@ -146,13 +146,12 @@ __device__ __forceinline__ Walk walk_of(const AttentionArgs& a, const AttendLaun
   read_ids(a, 0, walk);
   return walk;
 }
-/// Returns the byte at which the line of token `first`, the first of a step, begins.
-__device__ __forceinline__ int64_t line_of(const AttentionArgs& a, Walk& walk, int first,
-                                           int line_bytes) {
+/// Returns the byte at which the page of token `first`, the first of a step, begins in the pool.
+__device__ __forceinline__ int64_t page_of(const AttentionArgs& a, Walk& walk, int first) {
   const int page = (first - walk.begin) / kPage;
   if (page >= 32 && page % 32 < 2) read_ids(a, page / 32 * 32, walk);  // a warp may pass one over
   const int64_t id = __shfl_sync(kAllLanes, walk.ids, page % 32);
-  return id * a.kv.page_stride + (walk.kv_head * kPage + first % kPage) * line_bytes;
+  return id * a.kv.page_stride;
 }
 
 }  // namespace nibble::cuda

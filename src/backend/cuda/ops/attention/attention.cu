@@ -1,7 +1,7 @@
 // This file has the steps before attention: it norms and rotates q and k of a prompt, and stores k
 // and v of rows in their pages, one warp a head. Attention itself is in attend.cu, flash_prefill.cu
 // and attend_f32.cu.
-#include "backend/cuda/ops/attention/attention_row.cuh"
+#include "backend/cuda/ops/attention/kv_store.cuh"
 #include "backend/cuda/runtime/launch.cuh"
 
 namespace nibble::cuda {
@@ -33,12 +33,17 @@ __device__ __forceinline__ void store_kv(const AttentionArgs& a, int row, int he
                                          const T* v_rows, Scratch& scratch) {
   const int kv_head = head % a.kv_heads;
   const int64_t at = (static_cast<int64_t>(row) * a.kv_heads + kv_head) * a.head_dim;
-  const int64_t to = line_begin<kFormat>(a, row, a.batch.kv_index[row], kv_head);
+  const int token = a.batch.kv_index[row];
   if (head < a.kv_heads) {
+    const KvLineAt to = line_begin<kFormat, KvSide::keys>(a, row, token, kv_head);
     const HeadPart k = normed_and_rotated(a, row, k_rows + at, a.k_norm, scratch);
-    store_head<kFormat>(a.kv.keys + to, k, a.head_dim);
+    store_line<kFormat, KvSide::keys>(a.kv.keys + to.codes, a.kv.keys + to.scales, k, a.head_dim,
+                                      a.head_dim);
   } else {
-    store_head<kFormat>(a.kv.values + to, load_head(v_rows + at, a.head_dim), a.head_dim);
+    const KvLineAt to = line_begin<kFormat, KvSide::values>(a, row, token, kv_head);
+    const HeadPart v = load_head(v_rows + at, a.head_dim);
+    store_line<kFormat, KvSide::values>(a.kv.values + to.codes, a.kv.values + to.scales, v,
+                                        a.head_dim, a.head_dim);
   }
 }
 
@@ -69,8 +74,10 @@ __global__ void __launch_bounds__(kWarps * 32)
     return store_kv<kFormat>(a, row, head - a.q_heads, p.k, p.v, scratch[warp]);
   const int64_t stride = a.output_gate ? 2 * a.head_dim : a.head_dim;
   uint16_t* q = p.q + (static_cast<int64_t>(row) * a.q_heads + head) * stride;
-  const HeadPart x = normed_and_rotated(a, row, q, a.q_norm, scratch[warp]);
-  store_head<KvFormat::bf16>(reinterpret_cast<uint8_t*>(q), x, a.head_dim);
+  HeadPart x = normed_and_rotated(a, row, q, a.q_norm, scratch[warp]);
+  turn_query<kFormat>(x, a.head_dim);
+  store_line<KvFormat::bf16, KvSide::keys>(reinterpret_cast<uint8_t*>(q), nullptr, x, a.head_dim,
+                                           a.head_dim);
 }
 
 dim3 grid_of(int heads, int rows) {

@@ -7,7 +7,6 @@
 
 namespace nibble::cuda {
 
-inline constexpr int kPage = 64;  // tokens
 inline constexpr float kLog2E = 1.4426950408889634F;
 inline constexpr int kHeadQuads = kHeadDimMax / 128;  // groups of 4 elements of a lane
 
@@ -95,24 +94,13 @@ __device__ __forceinline__ void rotate_heads(int pairs, const float2* rotations,
   }
 }
 
-/// The byte at which the keys, or the values, of a token of a row's sequence begin.
-template <KvFormat kFormat>
-__device__ __forceinline__ int64_t line_begin(const AttentionArgs& a, int row, int token,
-                                              int head) {
-  const int64_t page = a.batch.pages[a.batch.page_begin[row] + token / kPage];
-  return page * a.kv.page_stride +
-         (head * kPage + token % kPage) * kv_line_bytes(kFormat, a.head_dim);
-}
-/// A head as the cache keeps it.
-template <KvFormat kFormat>
-__device__ __forceinline__ void store_head(uint8_t* line, const HeadPart& head, int head_dim) {
-#pragma unroll
-  for (int j = 0; j < kHeadQuads; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int d = HeadPart::element(j) + e;
-      if (d < head_dim) KvElements<kFormat>::store(line, d, head.x[j][e]);
-    }
+/// Returns the offsets of the key, or the value, of a token of a row's sequence in the pool.
+template <KvFormat kFormat, KvSide kSide>
+__device__ __forceinline__ KvLineAt line_begin(const AttentionArgs& a, int row, int token,
+                                               int head) {
+  const int64_t page = a.batch.pages[a.batch.page_begin[row] + token / kPage] * a.kv.page_stride;
+  const KvLineAt in_page = line_in_page<kFormat, kSide>(head, token % kPage, a.head_dim);
+  return {page + in_page.codes, page + in_page.scales};
 }
 
 }  // namespace nibble::cuda

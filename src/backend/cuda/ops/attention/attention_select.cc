@@ -26,6 +26,8 @@ AttendPlan select_attend(const AttentionArgs& args, const Architecture& card) {
   if (plan.format == KvFormat::fp8)
     plan.conversion =
         card.converts_fp8() ? AttendPlan::Conversion::hardware : AttendPlan::Conversion::software;
+  if (kv_traits(plan.format).keys.element_bits == 4)
+    plan.conversion = AttendPlan::Conversion::software;
   plan.compiled_dim = args.head_dim <= 64 ? 64 : args.head_dim <= 128 ? 128 : 256;
   plan.fit = plan.compiled_dim == args.head_dim ? AttendPlan::Fit::exact : AttendPlan::Fit::padded;
   const int32_t group = args.q_heads / args.kv_heads;
@@ -39,7 +41,7 @@ AttendPlan select_attend(const AttentionArgs& args, const Architecture& card) {
 }
 
 int64_t attend_token_bytes(const AttentionArgs& args) {
-  return int64_t{2} * args.kv_heads * kv_line_bytes(args.kv.format, args.head_dim);
+  return args.kv_heads * kv_token_bytes(args.kv.format, args.head_dim);
 }
 
 FlashPlan select_flash(const FlashPrefill& flash, const Architecture& card) {

@@ -46,7 +46,7 @@ TEST(AttentionSelectTest, PromptsFitTheirCards) {
   for (const Card& card : cards())
     for (const int head_dim : {64, 128, 256})
       for (const int group : {1, 2, 3, 8})
-        for (const KvFormat kv : {KvFormat::bf16, KvFormat::fp8}) {
+        for (const KvFormat kv : kPageFormats) {
           const FlashPlan plan =
               select_flash({.shape = {.q_heads = group, .kv_heads = 1, .head_dim = head_dim},
                             .kv = {.format = kv}},

@@ -1,9 +1,9 @@
 // Online softmax over pages: a warp has 16 queries of one head, its scores and its result in
 // registers. Two heads of a group share a block's keys and values where shared memory allows. It
 // uses mma.sync (sm_80 up), and at head size 256 wgmma (sm_90a), where one of two warpgroups
-// computes its softmax while the other multiplies. FP8 pages are widened to BF16 before they are
-// stored in shared memory. Bound: 2 T^2 * q_heads * head_dim FLOPs of a whole prompt at the BF16
-// rate; an H200 reaches 52 % at 8,192 tokens, 62 % at 32,768.
+// computes its softmax while the other multiplies. Pages of 8 and 4 bits are widened to BF16 before
+// they are stored in shared memory (FP8 and NVFP4 exactly). Bound: 2 T^2 * q_heads * head_dim FLOPs
+// of a whole prompt at the BF16 rate; an H200 reaches 52 % at 8,192 tokens, 62 % at 32,768.
 #include "backend/cuda/ops/attention/attention_select.h"
 #include "backend/cuda/ops/attention/kv_elements.cuh"
 #include "backend/cuda/ptx/shared_tile.cuh"
@@ -22,7 +22,12 @@ class FlashBlock {
   static constexpr int kThreads = kHeads * 128;
   static constexpr int kTile = tile_bytes(kDim);
   static constexpr bool kConverts = KvElements<kFormat>::kWidens;
-  static constexpr int kCodeLoads = kConverts ? kTileLines * kDim / 16 / kThreads : 1;
+  static constexpr bool kFourBits = kv_traits(kFormat).keys.element_bits == 4;
+  static constexpr bool kGroupScales = KvElements<kFormat>::kScales == KvScales::groups;
+  static constexpr int kLineBytes = static_cast<int>(kv_code_bytes(kFormat, kDim));
+  // 16 bytes a thread at a time; of a small tile some threads load nothing.
+  static constexpr int kCodeLoads =
+      kConverts ? (kTileLines * kLineBytes / 16 + kThreads - 1) / kThreads : 1;
 
   __device__ FlashBlock(const FlashPrefill& flash, uint8_t* shared, int stages)
       : in_(flash),
@@ -98,32 +103,32 @@ class FlashBlock {
 #endif
   }
 #ifdef NIBBLE_HAS_WGMMA
-  /// Loads tile n into its stage once every warp is done with tile n - 2. Of a cache in FP8 only
-  /// the keys are loaded yet, into registers.
+  /// Loads tile n into its stage once every warp is done with tile n - 2. Of a cache that is
+  /// widened only the keys are loaded yet, into registers.
   __device__ void load_apart(int n) {
     if constexpr (kConverts) {
-      fetch(in_.kv.keys, n);
+      fetch<KvSide::keys>(n);
       return;
     }
     const uint32_t parity = (n >> 1 & 1) ^ 1;
     barrier_wait(barrier(kKeysEmpty, n), parity);
-    load(keys_at(n), in_.kv.keys, n);
+    load<KvSide::keys>(keys_at(n), n);
     copy_async_arrive(barrier(kKeysFull, n));
     barrier_wait(barrier(kValuesEmpty, n), parity);
-    load(values_at(n), in_.kv.values, n);
+    load<KvSide::values>(values_at(n), n);
     copy_async_arrive(barrier(kValuesFull, n));
   }
   /// Moves the keys of tile n from registers to their stage; then it begins to load the values.
   __device__ void convert_keys_apart(int n) {
     barrier_wait(barrier(kKeysEmpty, n), (n >> 1 & 1) ^ 1);
-    convert(keys_at(n));
+    convert<KvSide::keys>(keys_at(n));
     fence_async_proxy();
     barrier_arrive(barrier(kKeysFull, n));
-    fetch(in_.kv.values, n);
+    fetch<KvSide::values>(n);
   }
   __device__ void convert_values_apart(int n) {
     barrier_wait(barrier(kValuesEmpty, n), (n >> 1 & 1) ^ 1);
-    convert(values_at(n));
+    convert<KvSide::values>(values_at(n));
     fence_async_proxy();
     barrier_arrive(barrier(kValuesFull, n));
   }
@@ -194,21 +199,23 @@ class FlashBlock {
   }
   __device__ uint32_t values_at(int n) const { return keys_at(n) + stages_ * kTile; }
 
-  __device__ const uint8_t* page_lines(const uint8_t* pool, int n) const {
+  template <KvSide kSide>
+  __device__ const uint8_t* page_lines(int n) const {
     const int64_t page = in_.pages[tile_.page_begin + n];
-    return pool + page * in_.kv.page_stride +
-           int64_t{kv_head_} * kTileLines * kv_line_bytes(kFormat, kDim);
+    return (kSide == KvSide::keys ? in_.kv.keys : in_.kv.values) + page * in_.kv.page_stride +
+           int64_t{kv_head_} * kTileLines * kv_line_bytes(kFormat, kSide, kDim);
   }
   __device__ int lines_of(int n) const { return n < tile_.index ? kTileLines : tile_.end; }
 
   /// Lines past the cached tokens are zero, because zero times a value that is not finite would be
   /// NaN.
-  __device__ void load(uint32_t to, const uint8_t* pool, int n) {
+  template <KvSide kSide>
+  __device__ void load(uint32_t to, int n) {
     if constexpr (kConverts) {
-      fetch(pool, n);
-      convert(to);
+      fetch<kSide>(n);
+      convert<kSide>(to);
     } else {
-      copy(to, reinterpret_cast<const uint16_t*>(page_lines(pool, n)), lines_of(n));
+      copy(to, reinterpret_cast<const uint16_t*>(page_lines<kSide>(n)), lines_of(n));
     }
     if constexpr (!kWgmma) copy_async_commit();
   }
@@ -222,38 +229,57 @@ class FlashBlock {
       copy_tile_lines<kDim, kThreads>(to, from, kDim, 0, lines);
     }
   }
-  /// Loads a tile of E4M3 codes into the registers of the block, 16 codes at a time.
-  __device__ void fetch(const uint8_t* pool, int n) {
-    const uint8_t* lines = page_lines(pool, n);
-    const int end = lines_of(n) * kDim;
+  /// Loads a tile of codes into the registers of the block, 16 bytes at a time, and their scales.
+  template <KvSide kSide>
+  __device__ void fetch(int n) {
+    const uint8_t* lines = page_lines<kSide>(n);
+    const int end = lines_of(n) * kLineBytes;
 #pragma unroll
     for (int i = 0; i < kCodeLoads; ++i) {
       const int at = (i * kThreads + static_cast<int>(threadIdx.x)) * 16;
       codes_[i] = at < end ? *reinterpret_cast<const uint4*>(lines + at) : make_uint4(0, 0, 0, 0);
+      if constexpr (kFourBits) scales_[i] = at < end ? scales_of<kSide>(lines, at) : 0;
     }
   }
+  /// The two scales of the 32 numbers at byte `at`, or what their line shares.
+  template <KvSide kSide>
+  static __device__ uint32_t scales_of(const uint8_t* lines, int at) {
+    const uint8_t* scales = lines + kTileLines * kLineBytes;
+    if constexpr (kGroupScales) return *reinterpret_cast<const uint16_t*>(scales + at / 8);
+    const int line = at / kLineBytes;
+    if constexpr (kSide == KvSide::keys) return reinterpret_cast<const uint16_t*>(scales)[line];
+    return reinterpret_cast<const uint32_t*>(scales)[line];
+  }
   /// Stores the codes in registers as BF16 in a tile of shared memory.
+  template <KvSide kSide>
   __device__ void convert(uint32_t to) const {
+    constexpr int kNumbers = kFourBits ? 32 : 16;   // of a load
+    constexpr int kWordChunks = kFourBits ? 1 : 2;  // words that make 8 numbers
 #pragma unroll
     for (int i = 0; i < kCodeLoads; ++i) {
       const int at = (i * kThreads + static_cast<int>(threadIdx.x)) * 16;
-      const int chunk = at % kDim / 8;
-      store_wide(to + tile_offset(at / kDim, chunk), codes_[i].x, codes_[i].y);
-      store_wide(to + tile_offset(at / kDim, chunk + 1), codes_[i].z, codes_[i].w);
+      if (at >= kTileLines * kLineBytes) return;
+      const int chunk = at % kLineBytes * (kNumbers / 16) / 8;
+#pragma unroll
+      for (int c = 0; c < kNumbers / 8; ++c) {
+        const uint32_t word = word_at(codes_[i], c * kWordChunks);
+        const uint32_t next = kFourBits ? word >> 16 : word_at(codes_[i], 2 * c % 4 + 1);
+        uint32_t wide[4];
+        widen<kSide>(word, i, 2 * c, wide[0], wide[1]);
+        widen<kSide>(next, i, 2 * c + 1, wide[2], wide[3]);
+        store_shared_16(to + tile_offset(at / kLineBytes, chunk + c), wide);
+      }
     }
   }
-  static __device__ void store_wide(uint32_t to, uint32_t low, uint32_t high) {
-    uint32_t wide[4];
-    widen_codes(low, wide[0], wide[1]);
-    widen_codes(high, wide[2], wide[3]);
-    store_shared_16(to, wide);
+  /// Makes BF16 pairs of codes 4 `four` .. + 3 of a load.
+  template <KvSide kSide>
+  __device__ void widen(uint32_t codes, int load, int four, uint32_t& first,
+                        uint32_t& second) const {
+    KvElements<kFormat>::template widen<kSide>(codes, scales_[kFourBits ? load : 0], four, first,
+                                               second);
   }
-  static __device__ void widen_codes(uint32_t codes, uint32_t& first, uint32_t& second) {
-    first = KvElements<kFormat>::to_bf16(codes & 0xFFFFU);
-    second = KvElements<kFormat>::to_bf16(codes >> 16);
-  }
-  __device__ void load_keys(int n) { load(keys_at(n), in_.kv.keys, n); }
-  __device__ void load_values(int n) { load(values_at(n), in_.kv.values, n); }
+  __device__ void load_keys(int n) { load<KvSide::keys>(keys_at(n), n); }
+  __device__ void load_values(int n) { load<KvSide::values>(values_at(n), n); }
 
   __device__ int query0() const { return (warp_ & 3) * 16; }
 
@@ -381,7 +407,8 @@ class FlashBlock {
   int kv_head_;
   float out_[kDim / 2];
   uint32_t probability_[4][4];
-  uint4 codes_[kCodeLoads];  // of the tile that is being loaded, FP8 alone
+  uint4 codes_[kCodeLoads];  // of the tile that is being loaded, if it is widened
+  uint32_t scales_[kFourBits ? kCodeLoads : 1] = {};  // of those codes
   float highest_[2] = {-INFINITY, -INFINITY};
   float total_[2] = {0.0F, 0.0F};  // of this lane's keys
 };
@@ -414,7 +441,8 @@ FlashKernel kernel_of(const FlashPlan& plan) {
 }  // namespace
 
 void flash_prefill_prepare(const Launcher& launcher) {
-  for (const auto format : {KvFormat::bf16, KvFormat::fp8})
+  for (const auto format :
+       {KvFormat::bf16, KvFormat::fp8, KvFormat::turboquant_4bit_nc, KvFormat::nvfp4})
     for (const int head_dim : {64, 128, 256})
       for (const int group : {1, 2}) {
         const FlashPlan plan =

@@ -1,165 +1,41 @@
-// The formats of KV pages as kernels read and write them, one struct for each: a format is added
-// here, and in the lists at the end. Numbers are multiplied on tensor cores as BF16 or as F16,
-// which holds E4M3 codes exactly.
-//
-// Operands come straight from memory: a lane reads 16 bytes of a line, and adjacent dimensions of
-// one lane are spread over the K or M places of mma.m16n8k16 (attend.cu). `chunk` is such a load.
+// The formats of KV pages as kernels read and write them: KvElements<format> in kv_plain.cuh and
+// kv_four_bits.cuh, how lines lie in a page, and the lists of formats; a format is added there and
+// in these lists.
 #pragma once
 
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
-
-#include "backend/cuda/ptx/device_math.cuh"
-#include "backend/cuda/ptx/mma.cuh"
+#include "backend/cuda/ops/attention/kv_four_bits.cuh"
+#include "backend/cuda/ops/attention/kv_plain.cuh"
 #include "backend/cuda/runtime/with_value.h"
-#include "model/kv_format.h"
 
 namespace nibble::cuda {
 
-__device__ __forceinline__ uint32_t to_f16_pair(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
+inline constexpr int kPage = 64;  // tokens
+
+/// The offsets of a line in its page, from the keys (or values) of a layer on: 64 lines of a head
+/// follow those of the head before, first the numbers of all, then the scales of all.
+struct KvLineAt {
+  int64_t codes = 0;
+  int64_t scales = 0;
+};
+template <KvFormat kFormat, KvSide kSide>
+__device__ __forceinline__ KvLineAt line_in_page(int head, int slot, int head_dim) {
+  const int codes = static_cast<int>(kv_code_bytes(kFormat, head_dim));
+  const int scales = static_cast<int>(kv_scale_bytes(kFormat, kSide, head_dim));
+  const int begin = head * kPage * (codes + scales);
+  return {begin + slot * codes, begin + kPage * codes + slot * scales};
 }
-__device__ __forceinline__ uint32_t word_at(const uint4& v, int index) {
-  return index == 0 ? v.x : index == 1 ? v.y : index == 2 ? v.z : v.w;
-}
-
-template <KvFormat kFormat>
-struct KvElements;
-
-/// F32 pages exist with activations f32 alone; kernels of plain F32 arithmetic read them.
-template <>
-struct KvElements<KvFormat::f32> {
-  using Code = float;
-  static __device__ __forceinline__ float load(const uint8_t* line, int64_t i) {
-    return reinterpret_cast<const float*>(line)[i];
-  }
-  static __device__ __forceinline__ void store(uint8_t* line, int64_t i, float x) {
-    reinterpret_cast<float*>(line)[i] = x;
-  }
-};
-
-template <>
-struct KvElements<KvFormat::bf16> {
-  using Code = uint16_t;
-  static __device__ __forceinline__ float load(const uint8_t* line, int64_t i) {
-    return from_bf16(reinterpret_cast<const uint16_t*>(line)[i]);
-  }
-  static __device__ __forceinline__ void store(uint8_t* line, int64_t i, float x) {
-    reinterpret_cast<uint16_t*>(line)[i] = to_bf16(x);
-  }
-
-  static constexpr Operands kOperands = Operands::bf16;
-  /// BF16 has 8 bits, too few for the weights of a softmax: each is a sum of two operands.
-  static constexpr int kWeightParts = 2;
-  static constexpr int kChunkTiles = 4;  // of 16 dimensions, of the values in a chunk of 8 lanes
-  /// True if pages are widened before they are stored in shared memory (flash_prefill.cu).
-  static constexpr bool kWidens = false;
-
-  /// The first returns two numbers as operands, the second what their rounding leaves.
-  static __device__ __forceinline__ uint32_t pair(float low, float high) {
-    return to_bf16_pair(low, high);
-  }
-  static __device__ __forceinline__ uint32_t rest(float low, float high, uint32_t pair) {
-    return to_bf16_pair(low - low_bf16(pair), high - high_bf16(pair));
-  }
-  /// Makes the right operand of product s of scores from a lane's chunks of keys.
-  static __device__ __forceinline__ void key_operand(const uint4* chunks, int s, uint32_t (&b)[2]) {
-    b[0] = word_at(chunks[s / 2], 2 * (s % 2));
-    b[1] = word_at(chunks[s / 2], 2 * (s % 2) + 1);
-  }
-  /// Returns the product s and the lane q that multiply dimensions d .. d + 3, as 4 s + q; d is a
-  /// multiple of 4.
-  static __device__ __forceinline__ int key_place(int d) {
-    return 4 * (d / 32 * 2 + d % 8 / 4) + d % 32 / 8;
-  }
-  /// Makes the left operand of tile i of a result from a word of each of four tokens' chunks.
-  static constexpr int value_chunk(int i) { return i / 4; }
-  static constexpr int value_word(int i) { return i % 4; }
-  static __device__ __forceinline__ void value_operand(const uint32_t (&t)[4], int,
-                                                       uint32_t (&a)[4]) {
-    a[0] = __byte_perm(t[0], t[1], 0x5410);
-    a[1] = __byte_perm(t[0], t[1], 0x7632);
-    a[2] = __byte_perm(t[2], t[3], 0x5410);
-    a[3] = __byte_perm(t[2], t[3], 0x7632);
-  }
-  /// The first of the two dimensions of tile i that lane group g has.
-  static __device__ __forceinline__ int out_dims(int i, int g) {
-    return i / 4 * 64 + g * 8 + i % 4 * 2;
-  }
-};
-
-template <>
-struct KvElements<KvFormat::fp8> {
-  using Code = uint8_t;
-  static __device__ __forceinline__ float load(const uint8_t* line, int64_t i) {
-    return __half2float(__half(__nv_cvt_fp8_to_halfraw(line[i], __NV_E4M3)));
-  }
-  static __device__ __forceinline__ void store(uint8_t* line, int64_t i, float x) {
-    line[i] = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
-  }
-
-  static constexpr Operands kOperands = Operands::f16;
-  static constexpr int kWeightParts = 1;
-  static constexpr int kChunkTiles = 8;
-  static constexpr bool kWidens = true;
-
-  static __device__ __forceinline__ uint32_t pair(float low, float high) {
-    return to_f16_pair(low, high);
-  }
-  static __device__ __forceinline__ uint32_t rest(float low, float high, uint32_t pair) {
-    const float2 taken = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-    return to_f16_pair(low - taken.x, high - taken.y);
-  }
-  static __device__ __forceinline__ void key_operand(const uint4* chunks, int s, uint32_t (&b)[2]) {
-    const uint32_t codes = word_at(chunks[s / 4], s % 4);
-    b[0] = widen(codes & 0xFFFFU);
-    b[1] = widen(codes >> 16);
-  }
-  static __device__ __forceinline__ int key_place(int d) {
-    return 4 * (d / 64 * 4 + d % 16 / 4) + d % 64 / 16;
-  }
-  static constexpr int value_chunk(int i) { return i / 8; }
-  static constexpr int value_word(int i) { return i % 8 / 2; }
-  static __device__ __forceinline__ void value_operand(const uint32_t (&t)[4], int i,
-                                                       uint32_t (&a)[4]) {
-    const unsigned pick = i % 2 == 0 ? 0x5140 : 0x7362;
-    const uint32_t low = __byte_perm(t[0], t[1], pick);
-    const uint32_t high = __byte_perm(t[2], t[3], pick);
-    a[0] = widen(low & 0xFFFFU);
-    a[1] = widen(low >> 16);
-    a[2] = widen(high & 0xFFFFU);
-    a[3] = widen(high >> 16);
-  }
-  static __device__ __forceinline__ int out_dims(int i, int g) {
-    return i / 8 * 128 + g * 16 + i % 8 * 2;
-  }
-  /// Returns two codes as BF16, which holds them exactly, for the operands of prompts.
-  static __device__ __forceinline__ uint32_t to_bf16(uint32_t codes) {
-    const float2 wide = __half22float2(__half2(half_of(codes)));
-    return to_bf16_pair(wide.x, wide.y);
-  }
-
- private:
-  static __device__ __forceinline__ __half2_raw half_of(uint32_t codes) {
-    return __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
-  }
-  /// Returns two codes as F16, the first in the low half.
-  static __device__ __forceinline__ uint32_t widen(uint32_t codes) {
-    const __half2_raw wide = half_of(codes);
-    return static_cast<uint32_t>(wide.x) | static_cast<uint32_t>(wide.y) << 16;
-  }
-};
 
 /// Calls act.operator()<format>() for a format that kernels multiply on tensor cores.
 template <typename Act>
 decltype(auto) with_kv_format(KvFormat format, const Act& act) {
-  return with_value<KvFormat::bf16, KvFormat::fp8>(format, act);
+  return with_value<KvFormat::bf16, KvFormat::fp8, KvFormat::turboquant_4bit_nc, KvFormat::nvfp4>(
+      format, act);
 }
 /// Does the same for any format.
 template <typename Act>
 decltype(auto) with_any_kv_format(KvFormat format, const Act& act) {
-  return with_value<KvFormat::f32, KvFormat::bf16, KvFormat::fp8>(format, act);
+  return with_value<KvFormat::f32, KvFormat::bf16, KvFormat::fp8, KvFormat::turboquant_4bit_nc,
+                    KvFormat::nvfp4>(format, act);
 }
 
 }  // namespace nibble::cuda
