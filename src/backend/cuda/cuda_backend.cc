@@ -175,11 +175,13 @@ class CudaBackend final : public Backend {
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_));
   }
-  void finish() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+  void finish() {
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    host_in_use_ = false;
+  }
   /// Waits until no copy reads or writes the host pools.
   void free_host() {
     if (host_in_use_) finish();
-    host_in_use_ = false;
   }
   Residual after_block(const Batch& batch, Residual h) {
     if (watch_ && !recording_) watch_(batch, block_++);

@@ -25,7 +25,10 @@ void queue_moves(const PoolMemory& pool, CacheMove move, std::span<const IdPair>
   }
   if (to.empty() || pool.bytes_each == 0) return;
   if (to.size() == 1) {
-    CUDA_CHECK(cudaMemcpyAsync(to[0], from[0], bytes[0], cudaMemcpyDefault, stream));
+    const cudaMemcpyKind kind = move == CacheMove::store  ? cudaMemcpyDeviceToHost
+                                : move == CacheMove::load ? cudaMemcpyHostToDevice
+                                                          : cudaMemcpyDeviceToDevice;
+    CUDA_CHECK(cudaMemcpyAsync(to[0], from[0], bytes[0], kind, stream));
     return;
   }
   cudaMemcpyAttributes attributes = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
