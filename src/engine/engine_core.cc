@@ -82,6 +82,7 @@ void EngineCore::submit(SequenceRequest request) {
   for (const auto& sequence : live_)
     CHECK(sequence->request.id != request.id, "sequence id ", request.id, " is live");
   auto sequence = std::make_unique<Sequence>();
+  if (settings_.model_drafts > 0) sequence->draft_odds = model_odds_;
   sequence->request = std::move(request);
   sequence->serial = ++submitted_;
   sequence->prompt_hash = hash_of(sequence->request);
@@ -362,7 +363,7 @@ void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, dou
   for (int32_t i = 0; i < part.logit_rows; ++i)
     batch.logit_rows.push_back(batch.rows() - part.logit_rows + i);
   if (piece.arithmetic == Arithmetic::generation)
-    pass.shape.decode_rows += rows;
+    ++pass.shape.decode_rows, pass.shape.drafted_rows += rows - 1;
   else
     pass.shape.add_piece(s.cached, rows);
   pass.parts.push_back(std::move(part));

@@ -15,9 +15,9 @@ constexpr double kDraftMsDecay = 0.9;  // weight of the times of earlier drafts
 /// have been of weights that no cache held yet. So they are tried again after a few hundred tokens.
 constexpr double kDraftMsForgotten = 0.995;
 /// A sequence whose drafts do not pay is tried again: with each token that is not drafted its odds
-/// go so much of the way back to those of a new one.
-constexpr double kOddsRecovery = 0.01;
-constexpr double kOddsAtFirst = 0.5;
+/// go so much of the way to even ones. Trying costs about half a percent where no draft is right.
+constexpr double kOddsRecovery = 0.003;
+constexpr double kEvenOdds = 0.5;
 
 }  // namespace
 
@@ -64,7 +64,7 @@ int32_t EngineCore::drafts_wanted(Sequence& s, int32_t decoding) {
   if (KvPool::pages_for(s.cached + 1) > static_cast<int32_t>(s.pages.size())) return 0;
   const int32_t worth = scheduler_.drafts_worth(std::min(room, settings_.model_drafts),
                                                 s.draft_odds, decoding, draft_ms_);
-  if (worth == 0) s.draft_odds += kOddsRecovery * (kOddsAtFirst - s.draft_odds);
+  if (worth == 0) s.draft_odds += kOddsRecovery * std::max(kEvenOdds - s.draft_odds, 0.0);
   return worth;
 }
 

@@ -12,6 +12,7 @@ namespace nibble {
 namespace {
 
 constexpr double kOddsDecay = 0.9;  // weight of the outcomes of earlier drafts
+constexpr double kSharedOddsDecay = 0.98;  // the same for the odds of all sequences
 constexpr double kOddsMin = 0.05;   // one that was always wrong is tried again now and then
 
 }  // namespace
@@ -141,8 +142,13 @@ void EngineCore::accept(const Sampled& sampled) {
   s.replay = static_cast<int32_t>(planted(kBugReplaysRejected) ? drafts + 1 : right + 1);
   s.cached += static_cast<int32_t>(right) + 1;
   count_drafts(s, drafts, right);
-  for (size_t i = 0; i < std::min(right + 1, drafts); ++i)
-    s.draft_odds = kOddsDecay * s.draft_odds + (i < right ? 1.0 - kOddsDecay : 0.0);
+  const auto learn = [](double& odds, double decay, bool was_right) {
+    odds = decay * odds + (was_right ? 1.0 - decay : 0.0);
+  };
+  for (size_t i = 0; i < std::min(right + 1, drafts); ++i) {
+    learn(s.draft_odds, kOddsDecay, i < right);
+    learn(model_odds_, kSharedOddsDecay, i < right);
+  }
   s.draft_odds = std::max(s.draft_odds, kOddsMin);
 }
 

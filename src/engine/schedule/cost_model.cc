@@ -1,4 +1,4 @@
-// Robust decaying least squares in five unknowns, each a multiple of its prior, inside a box.
+// Robust decaying least squares in six unknowns, each a multiple of its prior, inside a box.
 #include "engine/schedule/cost_model.h"
 
 #include <algorithm>
@@ -25,8 +25,9 @@ void PassShape::add_piece(int32_t depth, int32_t rows) {
 }
 
 CostModel::CostModel(const CostParameters& prior)
-    : prior_{prior.pass, prior.decode_row, prior.prefill, prior.prefill_token, prior.prefill_pair},
-      scale_{1, 1, 1, 1, 1},
+    : prior_{prior.pass, prior.decode_row, prior.prefill, prior.prefill_token, prior.prefill_pair,
+             prior.drafted_row},
+      scale_{1, 1, 1, 1, 1, 1},
       current_(prior) {
   for (const double value : prior_)
     CHECK(std::isfinite(value) && value > 0.0, "cost prior ", value);
@@ -34,7 +35,8 @@ CostModel::CostModel(const CostParameters& prior)
 
 double CostModel::ms(const PassShape& shape) const {
   const double prefill = shape.prefill_tokens > 0 ? current_.prefill : 0.0;
-  return current_.pass + current_.decode_row * shape.decode_rows + prefill +
+  return current_.pass + current_.decode_row * shape.decode_rows +
+         current_.drafted_row * shape.drafted_rows + prefill +
          current_.prefill_token * shape.prefill_tokens +
          current_.prefill_pair * shape.prefill_pairs;
 }
@@ -72,13 +74,14 @@ void CostModel::observe(const PassShape& shape, double ms) {
   const double usual = kOutlier * std::max(usual_error_, kErrorMin);
   usual_error_ = kErrorDecay * usual_error_ + (1.0 - kErrorDecay) * error;
   Terms x = {1.0, static_cast<double>(shape.decode_rows), prefill ? 1.0 : 0.0,
-             static_cast<double>(shape.prefill_tokens), shape.prefill_pairs};
+             static_cast<double>(shape.prefill_tokens), shape.prefill_pairs,
+             static_cast<double>(shape.drafted_rows)};
   for (size_t i = 0; i < kTerms; ++i) x[i] *= prior_[i] / unit;
   (prefill ? with_prefill_ : decode_only_).add(x, ms / unit, std::min(1.0, usual / error));
   fit();
 }
 
-/// Coordinate descent from the last solution: five unknowns, a convex function, a box. Inertia is
+/// Coordinate descent from the last solution: six unknowns, a convex function, a box. Inertia is
 /// relative to what each is now: it holds what the evidence does not tell apart, and yields to it
 /// in a few passes else.
 void CostModel::fit() {
@@ -96,7 +99,8 @@ void CostModel::fit() {
               .decode_row = prior_[1] * scale_[1],
               .prefill = prior_[2] * scale_[2],
               .prefill_token = prior_[3] * scale_[3],
-              .prefill_pair = prior_[4] * scale_[4]};
+              .prefill_pair = prior_[4] * scale_[4],
+              .drafted_row = prior_[5] * scale_[5]};
 }
 
 }  // namespace nibble

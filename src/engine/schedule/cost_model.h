@@ -2,10 +2,11 @@
 // from a prior and is fitted to measured passes. No clock; the same observations in the same order
 // give the same model.
 //
-//   ms = pass + decode_row D + [any prefill] prefill + sum over chunks (token n + pair (2 n d +
-//   n^2))
+//   ms = pass + decode_row D + drafted_row V + [any prefill] prefill
+//        + sum over chunks (token n + pair (2 n d + n^2))
 //
-// D decode rows; a chunk is n prompt rows after d tokens that are already in the cache.
+// D decode rows, one of each sequence, and V drafted rows after them, which read no state of their
+// own and are cheaper; a chunk is n prompt rows after d tokens that are already in the cache.
 #pragma once
 
 #include <array>
@@ -17,6 +18,7 @@ namespace nibble {
 /// The contents of a pass, as far as its time depends on them.
 struct PassShape {
   int32_t decode_rows = 0;
+  int32_t drafted_rows = 0;
   int32_t prefill_tokens = 0;
   double prefill_pairs = 0.0;  // sum of 2 n d + n^2
 
@@ -31,6 +33,7 @@ struct CostParameters {
   double prefill = 10.0;  // once in a pass with any prompt row
   double prefill_token = 0.0604;
   double prefill_pair = 0.513e-6;
+  double drafted_row = 0.05;  // little enough to be tried, and then measured
 };
 
 class CostModel {
@@ -53,7 +56,7 @@ class CostModel {
   static constexpr double kScaleMax = 1e4;
 
  private:
-  static constexpr size_t kTerms = 5;
+  static constexpr size_t kTerms = 6;
   using Terms = std::array<double, kTerms>;
   /// Decayed normal equations of one kind of pass.
   struct Evidence {

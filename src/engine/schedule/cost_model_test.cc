@@ -14,6 +14,7 @@ namespace {
 TEST(CostModel, IsTheFormula) {
   const CostModel cost;
   EXPECT_DOUBLE_EQ(cost.ms({.decode_rows = 30}), 4.5 + 30 * 0.08);
+  EXPECT_DOUBLE_EQ(cost.ms({.decode_rows = 30, .drafted_rows = 60}), 4.5 + 30 * 0.08 + 60 * 0.05);
   PassShape shape{.decode_rows = 30};
   shape.add_piece(1000, 500);
   shape.add_piece(0, 64);
@@ -40,6 +41,7 @@ PassShape random_pass(std::mt19937& random) {
     return std::uniform_int_distribution<int32_t>(low, high)(random);
   };
   PassShape shape{.decode_rows = pick(1, 64)};
+  if (pick(0, 2) == 0) shape.drafted_rows = pick(1, 5) * shape.decode_rows;
   if (pick(0, 2) == 0)
     for (int piece = 0; piece < pick(1, 3); ++piece)
       shape.add_piece(64 * pick(0, 2000), 64 * pick(1, 16));

@@ -77,7 +77,7 @@ void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
     const SequenceView& s = sequences[static_cast<size_t>(piece.sequence)];
     double odds = s.draft_odds;
     for (int32_t i = 0; i < s.drafts && rows_left > 0; ++i, odds *= s.draft_odds) {
-      if (odds * worth_ms < cost_.parameters().decode_row) break;
+      if (odds * worth_ms < cost_.parameters().drafted_row) break;
       ++piece.rows;
       --rows_left;
     }
@@ -93,7 +93,7 @@ int32_t Scheduler::drafts_worth(int32_t most, double odds, int32_t decoding,
   const double worth_ms = token_ms(decoding);
   int32_t count = 0;
   for (double chance = odds; count < most; ++count, chance *= odds)
-    if (chance * worth_ms < cost_.parameters().decode_row + draft_ms) break;
+    if (chance * worth_ms < cost_.parameters().drafted_row + draft_ms) break;
   return count;
 }
 
@@ -168,7 +168,7 @@ PassShape Scheduler::shape(const Schedule& schedule, std::span<const SequenceVie
   PassShape shape;
   for (const ScheduledRows& piece : schedule.rows) {
     if (piece.arithmetic == Arithmetic::generation)
-      shape.decode_rows += piece.rows;
+      ++shape.decode_rows, shape.drafted_rows += piece.rows - 1;
     else
       shape.add_piece(sequences[static_cast<size_t>(piece.sequence)].cached, piece.rows);
   }

@@ -2,6 +2,8 @@
 // step by step. Sums add halves to halves; the rotation goes by strides 1, 2, 4 ...
 #pragma once
 
+#include <utility>
+
 #include "backend/cuda/ops/attention/attention_row.cuh"
 
 namespace nibble::cuda {
@@ -132,6 +134,18 @@ __device__ __forceinline__ void store_nvfp4(uint8_t* codes, uint8_t* scales, con
   }
 }
 
+/// The code of the nearest centroid. Each boundary is a constant: an array of the host does not
+/// exist on a card.
+template <int kIndex>
+struct CentroidBoundary {
+  static constexpr float value = kv_centroid_boundary(kIndex);
+};
+template <int... kBoundaries>
+__device__ __forceinline__ uint32_t centroid_code(float x,
+                                                  std::integer_sequence<int, kBoundaries...>) {
+  return (0U + ... + (x > CentroidBoundary<kBoundaries>::value ? 1U : 0U));
+}
+
 __device__ __forceinline__ HeadPart squares_of(const HeadPart& head) {
   HeadPart out = head;
   for_numbers(out, [](float& x, int) { x = __fmul_rn(x, x); });
@@ -148,10 +162,7 @@ __device__ __forceinline__ void store_turboquant_key(uint8_t* codes, uint8_t* sc
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const float x = sound ? __fdiv_rn(head.x[j][e], norm) : 0.0F;
-      int code = 0;
-#pragma unroll
-      for (int i = 0; i < 15; ++i) code += x > kv_centroid_boundary(i) ? 1 : 0;
-      of[e] = static_cast<uint32_t>(code);
+      of[e] = centroid_code(x, std::make_integer_sequence<int, 15>());
     }
     uint32_t pairs[2];
     centroids_to_bf16(of[0] | of[1] << 4 | of[2] << 8 | of[3] << 12, pairs[0], pairs[1]);
