@@ -68,7 +68,7 @@ Allowed allowed(KvFormat format) {
     case KvFormat::turboquant_4bit_nc:
       return {0.12, 0.001};
     case KvFormat::nvfp4:
-      return {0.105, 0.04};
+      return {0.105, 0.1};
   }
   return {};
 }
