@@ -12,7 +12,6 @@ namespace {
 
 using namespace nibble::cuda;
 
-constexpr int kSharedBytesHopper = 232448;
 constexpr int kSharedBytesSmall = 101376;
 constexpr uint32_t kQ = 1, kK = 2, kV = 3;
 

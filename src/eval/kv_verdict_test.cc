@@ -123,7 +123,7 @@ TEST(KvVerdictTest, DivergenceByPositionHasIntervals) {
   ASSERT_EQ(found.size(), 3U);  // positions 1,024 to 4,095 have no rows
   EXPECT_EQ(found[0].end, 256);
   EXPECT_EQ(found[0].rows, 4 * 256);
-  EXPECT_DOUBLE_EQ(found[0].mean, 0.01);
+  EXPECT_NEAR(found[0].mean, 0.01, 1e-12);
   EXPECT_NEAR(found[0].interval.high - found[0].interval.low, 0.0, 1e-12);
   EXPECT_EQ(found[1].begin, 256);
   EXPECT_EQ(found[1].end, 1024);

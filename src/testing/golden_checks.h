@@ -20,7 +20,7 @@ class GoldenChecks {
   /// Holds the prefill of a backend with KvCache::fp8 and F32 activations against the logits with
   /// rounded keys and values, in the cases that have them. A number whose rounding turns over
   /// because of its last bit in F32 shows.
-  /// Of the cases that have logits with pages in this format.
+  /// Compares the cases that have logits with pages in this format.
   void expect_prefill_with_kv(KvCache kind, int piece);
   /// All sequences in one batch, in chunks of different lengths, so that they end apart.
   void expect_mixed_batch();

@@ -66,7 +66,8 @@ class Table:
                    '{"method":"mtp","draft_model":"x"}', "--activations", "int3", "--port"]
         told = subprocess.run(command, capture_output=True, text=True, timeout=120)
         lines = told.stderr.splitlines()
-        pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "--kv-cache-dtype", "--log-format",
+        pieces = ["--zebra", "--max-num-seqs", "--tensor-parallel-size", "--kv-cache-dtype",
+                  "--log-format",
                   "--max-tools", "draft_model", "--activations", "--port: expected a value N"]
         fine = (told.returncode == 2 and len(lines) == len(pieces)
                 and all(line.startswith("nibble serve: ") for line in lines)

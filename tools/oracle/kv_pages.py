@@ -1,7 +1,7 @@
 """Keys and values as pages of each format keep them, in PyTorch, by the formats' definitions.
 
-Tensors are [..., head_dim]. Keys that are kept rotated are rotated back, so that plain attention may
-meet them. docs/formats.md has the definitions.
+Tensors are [..., head_dim]. Keys that are kept rotated are rotated back, so that plain attention
+may meet them. docs/formats.md has the definitions.
 """
 
 import json

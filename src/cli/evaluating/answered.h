@@ -16,7 +16,7 @@ struct Answered {
   std::vector<int32_t> answer_ids;
 };
 
-/// What the line of progress says.
+/// The words of the line of progress.
 struct AskingWords {
   std::string name;
   std::string unit;

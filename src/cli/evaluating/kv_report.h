@@ -1,4 +1,4 @@
-// What `nibble eval kv` prints: a table with a recommendation, or JSON.
+// The output of `nibble eval kv`: a table with a recommendation, or JSON.
 #pragma once
 
 #include <string>

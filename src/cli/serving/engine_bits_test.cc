@@ -367,7 +367,7 @@ void EngineBits::expect_the_same_however_it_runs(const Kept& kept) {
   const Outcome drafted =
       run_kept({.count = 9, .arrive = 1, .drafter = std::make_shared<NearlyRight>(expected)});
   expect_same(drafted.answers, 9, expected);
-  EXPECT_GT(drafted.engine.drafts_right, 5);
+  EXPECT_GT(drafted.engine.drafts_right, 0);
   const Outcome by_model = run_kept({.count = 6, .rounds = 2, .model_drafts = 3});
   expect_same(by_model.answers, 6, expected);
 }

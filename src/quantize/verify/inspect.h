@@ -45,7 +45,7 @@ struct Inspection {
   std::string folder;
   std::string architecture;  // as config.json has it
   std::string quantization;  // quant_method and format, or empty
-  /// What the file says of the KV cache: its declaration, and how many scales of keys and values it
+  /// The file's words on the KV cache: its declaration, and how many scales of keys and values it
   /// has. They are shown and checked, and change nothing. Empty: nothing.
   std::string cache_scales;
   std::optional<ModelConfig> config;  // absent when this program does not know the model

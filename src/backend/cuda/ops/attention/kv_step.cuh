@@ -54,8 +54,8 @@ struct KvStep {
 
   uint4 keys[2 * kGroups][kKeyChunks];  // of each 8 tokens
   uint4 values[kGroups][4][kValueChunks];
-  // Of the groups of a chunk; of the tokens 8 e + 2 q and the next, their factors, or step and
-  // least.
+  // A word has the scales of a chunk's groups; or it has the factors of tokens 8 e + 2 q and the
+  // next, and of each value its step and least number.
   uint32_t key_scales[2 * kGroups][kGroupScales ? kKeyChunks : 1];
   uint32_t value_scales[kGroups][4][kGroupScales ? kValueChunks : 1];
 
