@@ -218,7 +218,6 @@ class EngineCore {
   /// The chance of a draft of the model, given that those before it were right, as all sequences
   /// tell: a new one begins with it. At first that of published layers, a little lower.
   double model_odds_ = 0.7;
-  double draft_ms_ = 0.0;              // recent time of a drafted token
   bool masks_awaited_ = false;         // by a sequence that would run otherwise
   double mean_output_tokens_ = 128.0;  // mean of recent answers; assumed before the first
   EngineCounters counters_;

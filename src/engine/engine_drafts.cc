@@ -10,10 +10,6 @@ namespace nibble {
 
 namespace {
 
-constexpr double kDraftMsDecay = 0.9;  // weight of the times of earlier drafts
-/// While drafts seem too expensive, each step believes that a little less: a first measurement may
-/// have been of weights that no cache held yet. So they are tried again after a few hundred tokens.
-constexpr double kDraftMsForgotten = 0.995;
 /// A sequence whose drafts do not pay is tried again: with each token that is not drafted its odds
 /// go so much of the way to even ones. Trying costs about half a percent where no draft is right.
 constexpr double kOddsRecovery = 0.003;
@@ -62,8 +58,8 @@ int32_t EngineCore::drafts_wanted(Sequence& s, int32_t decoding) {
   s.drafted_after = room > 0 ? s.generated_size() : -1;
   if (room == 0 || s.drafts_ended) return 0;
   if (KvPool::pages_for(s.cached + 1) > static_cast<int32_t>(s.pages.size())) return 0;
-  const int32_t worth = scheduler_.drafts_worth(std::min(room, settings_.model_drafts),
-                                                s.draft_odds, decoding, draft_ms_);
+  const int32_t worth =
+      scheduler_.drafts_worth(std::min(room, settings_.model_drafts), s.draft_odds, decoding);
   if (worth == 0) s.draft_odds += kOddsRecovery * std::max(kEvenOdds - s.draft_odds, 0.0);
   return worth;
 }
@@ -80,16 +76,12 @@ void EngineCore::draft_by_model() {
     if (const int32_t count = drafts_wanted(*s, decoding); count > 0)
       wanted.push_back({s.get(), count});
   if (wanted.empty()) {
-    if (decoding > 0) draft_ms_ *= kDraftMsForgotten;
+    if (decoding > 0) scheduler_.draft_costs().forget(decoding);
     return;
   }
   std::ranges::stable_sort(wanted, std::greater(), &Wanted::count);
   DraftBatch batch;
-  int32_t steps = 0;
-  for (const auto& [s, count] : wanted) {
-    append_draft(batch, *s, count);
-    steps += count;
-  }
+  for (const auto& [s, count] : wanted) append_draft(batch, *s, count);
   const double begin_ms = now_ms();
   const DraftOutput output = backend_.draft(batch);
   const auto most = static_cast<size_t>(wanted.front().count);
@@ -97,7 +89,7 @@ void EngineCore::draft_by_model() {
     take_drafts(*wanted[i].sequence,
                 output.tokens.subspan(i * most, static_cast<size_t>(wanted[i].count)));
   drafting_ms_ = now_ms() - begin_ms;
-  draft_ms_ = kDraftMsDecay * draft_ms_ + (1.0 - kDraftMsDecay) * drafting_ms_ / steps;
+  scheduler_.draft_costs().observe_drafts(decoding, wanted.front().count, drafting_ms_);
 }
 
 void EngineCore::append_draft(DraftBatch& batch, const Sequence& s, int32_t count) {

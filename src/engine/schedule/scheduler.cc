@@ -77,7 +77,7 @@ void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
     const SequenceView& s = sequences[static_cast<size_t>(piece.sequence)];
     double odds = s.draft_odds;
     for (int32_t i = 0; i < s.drafts && rows_left > 0; ++i, odds *= s.draft_odds) {
-      if (odds * worth_ms < cost_.parameters().drafted_row) break;
+      if (odds * worth_ms < draft_costs_.row_ms(decode_rows)) break;
       ++piece.rows;
       --rows_left;
     }
@@ -88,12 +88,19 @@ double Scheduler::token_ms(int32_t decode_rows) const {
   return cost_.ms({.decode_rows = decode_rows}) / std::max(decode_rows, 1);
 }
 
-int32_t Scheduler::drafts_worth(int32_t most, double odds, int32_t decoding,
-                                double draft_ms) const {
+void Scheduler::observe(const PassShape& shape, double ms) {
+  cost_.observe(shape, ms);
+  if (shape.drafted_rows > 0 && shape.prefill_tokens == 0)
+    draft_costs_.observe_rows(shape.decode_rows, shape.drafted_rows,
+                              ms - cost_.ms({.decode_rows = shape.decode_rows}));
+}
+
+int32_t Scheduler::drafts_worth(int32_t most, double odds, int32_t decoding) const {
   const double worth_ms = token_ms(decoding);
+  const double cost_ms = draft_costs_.row_ms(decoding) + draft_costs_.draft_ms(decoding);
   int32_t count = 0;
   for (double chance = odds; count < most; ++count, chance *= odds)
-    if (chance * worth_ms < cost_.parameters().drafted_row + draft_ms) break;
+    if (chance * worth_ms < cost_ms) break;
   return count;
 }
 

@@ -12,6 +12,7 @@
 
 #include "engine/schedule/admission.h"
 #include "engine/schedule/cost_model.h"
+#include "engine/schedule/draft_costs.h"
 #include "engine/schedule/fair_share.h"
 #include "engine/schedule/scheduling.h"
 
@@ -25,7 +26,7 @@ class Scheduler {
   const Schedule& next(std::span<const SequenceView> sequences, const FreeResources& free,
                        double now_ms);
   /// A pass took this long.
-  void observe(const PassShape& shape, double ms) { cost_.observe(shape, ms); }
+  void observe(const PassShape& shape, double ms);
   /// The rows of a schedule as the cost model counts them.
   static PassShape shape(const Schedule& schedule, std::span<const SequenceView> sequences);
   /// Milliseconds until a prompt of `prompt_size` tokens submitted now would see its first token,
@@ -33,9 +34,10 @@ class Scheduler {
   double first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size,
                         double mean_output_tokens) const;
 
-  /// The number of tokens, at most `most`, whose drafts pay in a pass of `decoding` rows, if a
-  /// model drafts each in `draft_ms` and each is right with these odds after a right one.
-  int32_t drafts_worth(int32_t most, double odds, int32_t decoding, double draft_ms) const;
+  /// The number of tokens, at most `most`, whose drafts by the model pay in a pass of `decoding`
+  /// sequences, if each is right with these odds after a right one.
+  int32_t drafts_worth(int32_t most, double odds, int32_t decoding) const;
+  DraftCosts& draft_costs() { return draft_costs_; }
 
   const CostModel& cost() const { return cost_; }
   const SchedulerLimits& limits() const { return limits_; }
@@ -51,6 +53,7 @@ class Scheduler {
 
   SchedulerLimits limits_;
   CostModel cost_;
+  DraftCosts draft_costs_;
   Admission admission_;
   FairShare shares_;
   int32_t passes_without_prefill_ = 0;
