@@ -24,7 +24,8 @@ float power_of_two_at_least(float value) {
 // ---- running ----
 
 int64_t Calibration::State::total_rows() const {
-  return data.tokens() * static_cast<int64_t>(parts.size());
+  const int64_t sweep = options.fisher ? fisher_rows(data.tokens(), config) : 0;
+  return data.tokens() * static_cast<int64_t>(parts.size()) + sweep;
 }
 
 /// BF16 rows of the embedding, each distinct token read once.
@@ -83,13 +84,40 @@ LayerWatch Calibration::State::watch() {
 Taps Calibration::State::taps_of(size_t index) const {
   const Part& part = parts[index];
   Taps wanted;
-  for (const TappedInput& input : part.inputs) wanted.want(input.module, input.cols, input.kind);
+  for (const TappedInput& input : part.inputs)
+    wanted.want(input.module, input.cols, input.kind, weights_of(input));
   // The first part of a layer also takes the largest inputs of the others, as they are shared.
   if (index == 0 || parts[index - 1].layer != part.layer)
     for (size_t i = index + 1; i < parts.size() && parts[i].layer == part.layer; ++i)
       for (const TappedInput& input : parts[i].inputs)
         wanted.want(input.module, input.cols, SecondMoment::none);
   return wanted;
+}
+
+/// nullptr: all tokens count alike, as of a linear that no token of the sweep came to.
+const TokenWeights* Calibration::State::weights_of(const TappedInput& input) const {
+  if (!fisher || input.kind == SecondMoment::none) return nullptr;
+  const auto found = fisher->find(input.module);
+  return found == fisher->end() ? nullptr : &found->second;
+}
+
+/// The sweep, once, before the first part.
+Result<void> Calibration::State::weigh_tokens() {
+  if (!options.fisher || fisher) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  LayerSamples samples;
+  for (const CalibrationSample& sample : data.samples)
+    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
+  samples.hidden = TRY(embed());
+  fisher = TRY(gather_fisher_weights({.weights = weights,
+                                      .config = config,
+                                      .samples = samples,
+                                      .wants = options.wants_moment,
+                                      .options = *options.fisher,
+                                      .watch = watch()}));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  seconds += took.count();
+  return {};
 }
 
 Result<void> Calibration::State::run_part(const Part& part, Taps& into) {
@@ -166,6 +194,11 @@ Result<Calibration> Calibration::start(const Checkpoint& checkpoint, const Weigh
                                              .options = std::move(options)});
   TRY(state->fit());
   TRY(state->begin_runner());
+  if (state->options.fisher && !state->options.runner->weighs_tokens())
+    return make_error(ErrorCode::unsupported,
+                      {.what = concat("weights of tokens on ", state->options.runner->name()),
+                       .expected = "a backend that knows them",
+                       .advice = "calibrate on the CPU (--backend cpu)"});
   return Calibration(std::move(state));
 }
 
@@ -179,6 +212,7 @@ int Calibration::part_of(const std::string& module) const {
 }
 
 Result<void> Calibration::run(int index) {
+  TRY(state_->weigh_tokens());
   TRY(state_->take_part(index));
   TRY(state_->finish(state_->parts[static_cast<size_t>(index)]));
   state_->start_next();
@@ -214,6 +248,12 @@ int64_t Calibration::bad_tokens() const { return state_->bad; }
 Json Calibration::json() const {
   Json out = state_->data.json();
   out.set("backend", std::string(state_->options.runner->name()));
+  if (const auto& fisher = state_->options.fisher) {
+    out.set("second_moments", "fisher");
+    out.set("plain_share", fisher->plain_share);
+    out.set("label_draws", fisher->label_draws);
+    out.set("label_seed", static_cast<int64_t>(fisher->seed));
+  }
   out.set("inputs_with_nan_or_infinity", state_->bad);
   Json few{Json::Array{}};
   std::map<std::string, std::pair<int64_t, int64_t>> layers;  // least and most tokens

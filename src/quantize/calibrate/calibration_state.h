@@ -37,6 +37,7 @@ struct Calibration::State {
   std::vector<Part> parts = {};
   std::map<std::string, std::string> leader = {};  // linear -> the input it shares
   std::map<std::string, int> part_index = {};      // input -> part
+  std::optional<FisherWeights> fisher = {};        // once the sweep is done
   Taps taps = {};                                  // of the part run last
   std::map<std::string, float> largest = {};       // by TappedInput::shared
   std::map<std::string, std::string> shared_key = {};
@@ -56,7 +57,12 @@ struct Calibration::State {
   CalibrationMemory memory() const;
   std::vector<TappedInput> layer_inputs(int layer);
   void tap_mlp(const MlpSources& mlp, const std::string& shared, std::vector<TappedInput>& out);
-  TappedInput tapped(std::initializer_list<const LinearSource*> linears);
+  void tap(std::initializer_list<const LinearSource*> linears, std::vector<TappedInput>& out);
+  bool wants(const LinearSource& linear) const;
+  SecondMoment kind_of(const LinearSource& linear) const;
+  int64_t weights_per_token() const;
+  const TokenWeights* weights_of(const TappedInput& input) const;
+  Result<void> weigh_tokens();
   Result<std::vector<uint16_t>> embed() const;
   Result<void> begin_runner();
   LayerWatch watch();
