@@ -1,5 +1,6 @@
 // The plan of a calibration: which part of which layer observes what, and the memory that takes.
 #include <algorithm>
+#include <iterator>
 
 #include "quantize/calibrate/calibration_state.h"
 
@@ -34,6 +35,7 @@ void Calibration::State::tap(std::initializer_list<const LinearSource*> linears,
   }
   for (TappedInput& input : inputs) {
     input.shared = first.module;
+    input.with_previous = &input != &inputs.front();
     out.push_back(std::move(input));
   }
 }
@@ -80,25 +82,32 @@ std::vector<TappedInput> Calibration::State::layer_inputs(int layer) {
   return out;
 }
 
+void Calibration::State::plan_layer(int layer) {
+  Part part{.layer = layer};
+  int64_t bytes = 0;
+  std::vector<TappedInput> inputs = layer_inputs(layer);
+  for (size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
+    int64_t more = 0;
+    do {
+      more += moment_count(inputs[end].kind, inputs[end].cols) * int64_t{sizeof(double)};
+    } while (++end < inputs.size() && inputs[end].with_previous);
+    if (!part.inputs.empty() && bytes + more > options.moment_bytes_max) {
+      parts.push_back(std::move(part));
+      part = {.layer = layer};
+      bytes = 0;
+    }
+    bytes += more;
+    std::move(inputs.begin() + static_cast<ptrdiff_t>(begin),
+              inputs.begin() + static_cast<ptrdiff_t>(end), std::back_inserter(part.inputs));
+  }
+  part.last = true;
+  parts.push_back(std::move(part));
+}
+
 void Calibration::State::plan() {
   parts.clear();
   part_index.clear();
-  for (int layer = 0; layer < config.layer_count(); ++layer) {
-    Part part{.layer = layer};
-    int64_t bytes = 0;
-    for (TappedInput& input : layer_inputs(layer)) {
-      const int64_t more = moment_count(input.kind, input.cols) * int64_t{sizeof(double)};
-      if (!part.inputs.empty() && bytes + more > options.moment_bytes_max) {
-        parts.push_back(std::move(part));
-        part = {.layer = layer};
-        bytes = 0;
-      }
-      bytes += more;
-      part.inputs.push_back(std::move(input));
-    }
-    part.last = true;
-    parts.push_back(std::move(part));
-  }
+  for (int layer = 0; layer < config.layer_count(); ++layer) plan_layer(layer);
   parts.push_back({.layer = config.layer_count(), .last = true, .inputs = {}});
   if (!config.tied_head) tap({&weights.head()}, parts.back().inputs);
   for (size_t i = 0; i < parts.size(); ++i)
@@ -183,7 +192,8 @@ Result<void> Calibration::State::fit() {
   while (most > 0 && memory().total() > most) {
     const CalibrationMemory least = memory();
     if (options.fisher) {
-      options.fisher->states_bytes_max /= 2;
+      options.fisher->states_bytes_max =
+          fisher_state_bytes(data.tokens(), data.longest(), config, *options.fisher) / 2;
       if (memory().total() < least.total()) continue;
     }
     options.moment_bytes_max = least.moment_bytes / parts_at_once() / 2;

@@ -12,12 +12,15 @@
 
 namespace nibble {
 
-/// An input that several linears share; named after the first.
+/// An input that several linears share, named after the first; or, with weights of tokens, that of
+/// one linear.
 struct TappedInput {
   std::string module;
   int64_t cols = 0;
   SecondMoment kind = SecondMoment::none;
   std::string expert;  // "…mlp.experts.3", for the tokens routed to it; else empty
+  /// In the part of the one before: linears with the same input are rounded together.
+  bool with_previous = false;
   std::string shared;  // linears with the same key have one largest input: a layer's experts
 };
 
@@ -52,6 +55,7 @@ struct Calibration::State {
   std::future<Result<void>> next_run = {};
 
   void plan();
+  void plan_layer(int layer);
   Result<void> fit();
   int64_t layer_bytes(int layer) const;
   CalibrationMemory memory() const;

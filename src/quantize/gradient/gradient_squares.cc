@@ -1,6 +1,7 @@
 // Squares that are no finite numbers count as zero, as do rows whose inputs are none.
 #include "quantize/gradient/gradient_squares.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -27,19 +28,21 @@ void GradientSquares::add(const LinearSource& linear, const Rows& input, const R
                           std::span<const int32_t> rows, const Place& place) {
   if (!wants_(linear.module)) return;
   Gathered& all = linears_[linear.module];
-  const auto count = static_cast<size_t>(gradient.count);
-  if (place.draw == 0) all.squares.weights.resize(all.squares.weights.size() + count);
-  CHECK(all.squares.weights.size() >= count, linear.module, ": ", count, " rows");
-  float* squares = &all.squares.weights[all.squares.weights.size() - count];
-  for (size_t r = 0; r < count; ++r) {
-    const double square = finite_square(gradient.row(static_cast<int64_t>(r)), gradient.width);
-    const double size = finite_square(input.row(static_cast<int64_t>(r)), input.width);
-    squares[r] += static_cast<float>(square);
+  const auto token = [&](int64_t r) {
+    return static_cast<int32_t>(place.first_token + (rows.empty() ? r : rows[r]));
+  };
+  std::vector<int32_t>& tokens = all.squares.tokens;
+  if (place.draw == 0)
+    for (int64_t r = 0; r < gradient.count; ++r) tokens.push_back(token(r));
+  all.squares.weights.resize(tokens.size());
+  const auto first = std::ranges::lower_bound(tokens, token(0)) - tokens.begin();
+  CHECK(first + gradient.count <= std::ssize(tokens), linear.module, ": ", gradient.count, " rows");
+  for (int64_t r = 0; r < gradient.count; ++r) {
+    const double square = finite_square(gradient.row(r), gradient.width);
+    const double size = finite_square(input.row(r), input.width);
+    all.squares.weights[static_cast<size_t>(first + r)] += static_cast<float>(square);
     all.weighted += square * size;
-    if (place.draw > 0) continue;
-    all.plain += size;
-    all.squares.tokens.push_back(static_cast<int32_t>(
-        place.first_token + (rows.empty() ? static_cast<int64_t>(r) : rows[r])));
+    if (place.draw == 0) all.plain += size;
   }
 }
 

@@ -11,12 +11,13 @@ class GradientSquares {
   explicit GradientSquares(std::function<bool(const std::string& module)> wants)
       : wants_(std::move(wants)) {}
 
-  /// Rows of a pass that begins at `first_token`; passes come in the order of tokens, and the draws
-  /// of a pass one after the other.
+  /// Rows of a pass that begins at `first_token`. Of the first draw tokens come in order, of others
+  /// in stretches that came before.
   struct Place {
     int64_t first_token = 0;
     int draw = 0;
   };
+  /// At least one row.
   void add(const LinearSource& linear, const Rows& input, const Rows& gradient,
            std::span<const int32_t> rows, const Place& place);
   /// Weights as FisherOptions says. A linear without any gradient gets weights of 1.
