@@ -29,7 +29,7 @@ FIRST_DRAW = {"test": 0, "validation": 100}
 
 
 class Comparison:
-    """What all runs share: held-out items, their logits in BF16, and where things are kept."""
+    """All that the runs share: held-out items, their logits in BF16, and where things are kept."""
 
     def __init__(self, asked):
         self.recipe = asked.recipe
@@ -89,8 +89,8 @@ def interval(before, after, weights):
     for _ in range(RESAMPLES):
         draws = random.integers(0, len(before), len(before))
         rows = random.integers(0, before.shape[1], before.shape[1])
-        chosen = np.ix_(draws, rows)
-        ratios.append((after[chosen] @ weights[rows]).sum() / (before[chosen] @ weights[rows]).sum())
+        a, b = (all_of[np.ix_(draws, rows)] @ weights[rows] for all_of in (before, after))
+        ratios.append(b.sum() / a.sum())
     return np.quantile(ratios, [0.025, 0.975])
 
 
@@ -101,7 +101,8 @@ def print_table(before, after, items):
     alike = np.ones_like(lengths)
     print("| tokens | before | after | ratio | 95 % | lower in |\n|---|---|---|---|---|---|")
     for kind, rows, column, weights in (
-            ("all, by sequence", chats | True, 0, alike), ("all, by token", chats | True, 0, lengths),
+            ("all, by sequence", chats | True, 0, alike),
+            ("all, by token", chats | True, 0, lengths),
             ("chats", chats, 0, alike), ("prose", ~chats, 0, alike), ("answers", chats, 1, alike)):
         share = weights[rows] / weights[rows].sum()
         a, b = before[:, rows, column], after[:, rows, column]

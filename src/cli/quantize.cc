@@ -141,6 +141,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
     terminal.err(calibration->text());
     request.options.calibration = &*calibration->run;
     request.options.data_hash = calibration->hash();
+    if (calibration->fisher)
+      request.options.second_moments = second_moments_text(*calibration->fisher);
   }
   if (arguments.enabled("dry-run")) return dry_run(request, plan, terminal);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/gradients: what torch's autograd makes of the tiny models of tests/golden/model.
+"""Writes tests/golden/gradients: gradients of the tiny models of tests/golden/model, by torch.
 
   gradient_golden.py            writes every case
   gradient_golden.py --check    computes again and compares with the files (./test --full)

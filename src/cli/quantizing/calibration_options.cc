@@ -117,7 +117,7 @@ Result<std::shared_ptr<LayerRunner>> make_runner(const std::string& backend,
 std::string PreparedCalibration::hash() const {
   const std::string seen = concat(data.hash(), " ", run->runner().name());
   if (!fisher) return seen;
-  return concat(seen, " fisher ", fisher->plain_share, " ", fisher->label_draws, " ", fisher->seed);
+  return concat(seen, " ", second_moments_text(*fisher));
 }
 
 std::string PreparedCalibration::seconds_text() const {

@@ -28,7 +28,7 @@ inline constexpr Option kCalibMapOption = {
 inline constexpr Option kSecondMomentsOption = {
     "second-moments", "plain|fisher[:SHARE]", "plain",
     "sums over inputs for diagonal, blocks and gptq: plain counts all tokens alike; fisher by what "
-    "errors at them cost, with SHARE (0.1) of the plain sums added"};
+    "errors at them cost, with SHARE (0.3) of the plain sums added"};
 inline constexpr Option kCalibBackendOption = {
     "backend", "auto|cuda|cpu", "auto",
     "backend that calibrates: cuda or cpu; auto is cuda where a usable card is"};

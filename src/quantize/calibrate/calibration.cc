@@ -1,26 +1,12 @@
 // The walk: the parts, what is tapped in each, what outlives them.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "quantize/calibrate/calibration_state.h"
 #include "tensor/float_formats.h"
 #include "tensor/fp8.h"
-#include "tensor/nvfp4.h"
 
 namespace nibble {
-namespace {
-
-bool all_zero_or_bad(float amax) { return !(amax > 0.0F) || !std::isfinite(amax); }
-
-float power_of_two_at_least(float value) {
-  int exponent = 0;
-  const float fraction = std::frexp(value, &exponent);
-  return std::ldexp(1.0F, std::clamp(fraction == 0.5F ? exponent - 1 : exponent, -100, 100));
-}
-
-}  // namespace
-
 // ---- running ----
 
 int64_t Calibration::State::total_rows() const {
@@ -62,15 +48,21 @@ Result<std::vector<uint16_t>> Calibration::State::embed() const {
   return hidden;
 }
 
+Result<LayerSamples> Calibration::State::embedded_samples() const {
+  LayerSamples samples;
+  for (const CalibrationSample& sample : data.samples)
+    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
+  samples.hidden = TRY(embed());
+  return samples;
+}
+
 Result<void> Calibration::State::begin_runner() {
   if (options.runner == nullptr)
     options.runner = make_host_layer_runner(weights, config, options.make_backend);
   const CalibrationMemory needed = memory();
-  LayerSamples samples{.layer_bytes = needed.layer_bytes,
-                       .moment_bytes = needed.moment_bytes / parts_at_once()};
-  for (const CalibrationSample& sample : data.samples)
-    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
-  samples.hidden = TRY(embed());
+  LayerSamples samples = TRY(embedded_samples());
+  samples.layer_bytes = needed.layer_bytes;
+  samples.moment_bytes = needed.moment_bytes / parts_at_once();
   return options.runner->start(std::move(samples));
 }
 
@@ -92,32 +84,6 @@ Taps Calibration::State::taps_of(size_t index) const {
       for (const TappedInput& input : parts[i].inputs)
         wanted.want(input.module, input.cols, SecondMoment::none);
   return wanted;
-}
-
-/// nullptr: all tokens count alike, as of a linear that no token of the sweep came to.
-const TokenWeights* Calibration::State::weights_of(const TappedInput& input) const {
-  if (!fisher || input.kind == SecondMoment::none) return nullptr;
-  const auto found = fisher->find(input.module);
-  return found == fisher->end() ? nullptr : &found->second;
-}
-
-/// The sweep, once, before the first part.
-Result<void> Calibration::State::weigh_tokens() {
-  if (!options.fisher || fisher) return {};
-  const auto begin = std::chrono::steady_clock::now();
-  LayerSamples samples;
-  for (const CalibrationSample& sample : data.samples)
-    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
-  samples.hidden = TRY(embed());
-  fisher = TRY(gather_fisher_weights({.weights = weights,
-                                      .config = config,
-                                      .samples = samples,
-                                      .wants = options.wants_moment,
-                                      .options = *options.fisher,
-                                      .watch = watch()}));
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  seconds += took.count();
-  return {};
 }
 
 Result<void> Calibration::State::run_part(const Part& part, Taps& into) {
@@ -194,11 +160,7 @@ Result<Calibration> Calibration::start(const Checkpoint& checkpoint, const Weigh
                                              .options = std::move(options)});
   TRY(state->fit());
   TRY(state->begin_runner());
-  if (state->options.fisher && !state->options.runner->weighs_tokens())
-    return make_error(ErrorCode::unsupported,
-                      {.what = concat("weights of tokens on ", state->options.runner->name()),
-                       .expected = "a backend that knows them",
-                       .advice = "calibrate on the CPU (--backend cpu)"});
+  TRY(state->check_weighing());
   return Calibration(std::move(state));
 }
 
@@ -248,12 +210,7 @@ int64_t Calibration::bad_tokens() const { return state_->bad; }
 Json Calibration::json() const {
   Json out = state_->data.json();
   out.set("backend", std::string(state_->options.runner->name()));
-  if (const auto& fisher = state_->options.fisher) {
-    out.set("second_moments", "fisher");
-    out.set("plain_share", fisher->plain_share);
-    out.set("label_draws", fisher->label_draws);
-    out.set("label_seed", static_cast<int64_t>(fisher->seed));
-  }
+  state_->add_weighing(out);
   out.set("inputs_with_nan_or_infinity", state_->bad);
   Json few{Json::Array{}};
   std::map<std::string, std::pair<int64_t, int64_t>> layers;  // least and most tokens
@@ -275,16 +232,6 @@ Json Calibration::json() const {
   out.set("tokens_of_experts_least_and_most", std::move(tokens));
   out.set(concat("experts_below_", state_->options.tokens_few, "_tokens"), std::move(few));
   return out;
-}
-
-float nvfp4_input_scale(float amax) {
-  return all_zero_or_bad(amax)
-             ? 1.0F
-             : power_of_two_at_least(kNvfp4Headroom / kNvfp4AmaxOverGlobal * amax);
-}
-
-float fp8_input_scale(float amax) {
-  return all_zero_or_bad(amax) ? 1.0F : power_of_two_at_least(kFp8Headroom / 448.0F * amax);
 }
 
 }  // namespace nibble

@@ -67,7 +67,10 @@ struct Calibration::State {
   int64_t weights_per_token() const;
   const TokenWeights* weights_of(const TappedInput& input) const;
   Result<void> weigh_tokens();
+  Result<void> check_weighing() const;
+  void add_weighing(Json& out) const;
   Result<std::vector<uint16_t>> embed() const;
+  Result<LayerSamples> embedded_samples() const;
   Result<void> begin_runner();
   LayerWatch watch();
   Taps taps_of(size_t index) const;

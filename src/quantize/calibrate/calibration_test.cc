@@ -4,105 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <limits>
 
-#include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "model/forward.h"
-#include "quantize/testing/test_model.h"
+#include "quantize/testing/calibration_runs.h"
 
 namespace nibble {
 namespace {
 
-using test::Layout;
-
-struct Model {
-  test::Folder folder;
-  std::unique_ptr<Checkpoint> checkpoint;
-  ModelConfig config;
-  Weights weights;
-
-  explicit Model(Layout layout, const test::WeightFunction& change = {}) {
-    test::write_model(folder / "m", layout, change);
-    checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder / "m").value());
-    config = ModelConfig::parse(checkpoint->config()).value();
-    weights = Weights::bind(*checkpoint, config).value();
-  }
-};
-
-/// Samples of several lengths, one beyond the rows of a pass.
-CalibrationData random_data() {
-  CalibrationData data;
-  std::mt19937_64 random(5);
-  SourceReport source{.file = "random"};
-  for (const size_t length : {7, 130, 64, 700, 1, 33}) {
-    CalibrationSample sample;
-    for (size_t i = 0; i < length; ++i)
-      sample.ids.push_back(static_cast<int32_t>(random() % test::kVocab));
-    source.tokens += static_cast<int64_t>(length);
-    data.samples.push_back(std::move(sample));
-  }
-  data.sources = {source};
-  return data;
-}
-
-CalibrationOptions options(SecondMoment moment, int64_t moment_bytes_max = int64_t{1} << 30) {
-  return {.moment = moment,
-          .wants_moment = [](const std::string&) { return true; },
-          .make_backend =
-              [](const Weights& weights, const ModelConfig& config) {
-                return make_cpu_backend(weights, config, {.threads = 2});
-              },
-          .moment_bytes_max = moment_bytes_max};
-}
-
-struct Gathered {
-  std::map<std::string, InputStatistics> inputs;
-  std::map<std::string, float> amax;
-  std::vector<ExpertTokens> experts;
-  int parts = 0;
-};
-
-Gathered gather(const Model& model, const CalibrationData& data, CalibrationOptions wanted,
-                const std::vector<std::string>& modules) {
-  Calibration run =
-      Calibration::start(*model.checkpoint, model.weights, model.config, data, std::move(wanted))
-          .value();
-  Gathered out{.inputs = {}, .amax = {}, .experts = {}, .parts = run.parts()};
-  for (int part = 0; part < run.parts(); ++part) {
-    const auto done = run.run(part);
-    EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().message);
-    for (const std::string& module : modules) {
-      EXPECT_EQ(run.find(module) != nullptr, run.part_of(module) == part) << module;
-      if (run.part_of(module) != part) continue;
-      out.inputs[module] = *run.find(module);
-      out.amax[module] = run.amax(module);
-    }
-  }
-  out.experts = run.expert_tokens();
-  return out;
-}
-
-std::vector<std::string> linear_names(const Model& model) {
-  std::vector<std::string> names = {model.weights.head().module};
-  const auto add = [&](const LinearSource& linear) {
-    if (linear.present()) names.push_back(linear.module);
-  };
-  const auto add_mlp = [&](const MlpSources& mlp) {
-    for (const LinearSource* linear : {&mlp.gate, &mlp.up, &mlp.down}) add(*linear);
-  };
-  for (const LayerSources& layer : model.weights.layers()) {
-    for (const LinearSource* linear :
-         {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.o,
-          &layer.delta_net.qkv, &layer.delta_net.z, &layer.delta_net.b, &layer.delta_net.out})
-      add(*linear);
-    add_mlp(layer.dense_mlp);
-    add_mlp(layer.moe.shared);
-    for (const MlpSources& expert : layer.moe.experts) add_mlp(expert);
-  }
-  return names;
-}
+using namespace test;
 
 /// The whole model in F32, one sample after the other, with the same taps.
 Taps whole_model(const Model& model, const CalibrationData& data,
@@ -168,34 +79,6 @@ TEST_P(CalibrationRun, PartsDoNotChangeTheSums) {
   }
 }
 
-/// The layer runner of the CPU as one that leaves the cores free.
-class Aside final : public LayerRunner {
- public:
-  Aside(const Model& model, BackendFactory make)
-      : runner_(make_host_layer_runner(model.weights, model.config, std::move(make))) {}
-  std::string_view name() const override { return "aside"; }
-  std::string description() const override { return "aside"; }
-  Result<void> start(LayerSamples samples) override {
-    moment_bytes = samples.moment_bytes;
-    return runner_->start(std::move(samples));
-  }
-  Result<void> run_layer(int layer, HiddenStates hidden, Taps& taps,
-                         const LayerWatch& watch) override {
-    ++runs;
-    return runner_->run_layer(layer, hidden, taps, watch);
-  }
-  Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override {
-    return runner_->run_head(head, watch);
-  }
-  bool leaves_cores_free() const override { return true; }
-
-  std::atomic<int> runs = 0;
-  int64_t moment_bytes = 0;
-
- private:
-  std::unique_ptr<LayerRunner> runner_;
-};
-
 TEST_P(CalibrationRun, TheNextPartMayRunMeanwhile) {
   const Model model(GetParam());
   const CalibrationData data = random_data();
@@ -211,69 +94,6 @@ TEST_P(CalibrationRun, TheNextPartMayRunMeanwhile) {
   }
   for (size_t i = 0; i < alone.experts.size(); ++i)
     EXPECT_EQ(alone.experts[i].tokens, aside.experts[i].tokens) << i;
-}
-
-CalibrationOptions with_fisher(int64_t moment_bytes_max, const FisherOptions& fisher) {
-  CalibrationOptions wanted = options(SecondMoment::full, moment_bytes_max);
-  wanted.fisher = fisher;
-  return wanted;
-}
-
-TEST_P(CalibrationRun, WeightedSumsAreThoseOfTheSweepsWeights) {
-  const Model model(GetParam());
-  const CalibrationData data = random_data();
-  const auto names = linear_names(model);
-  const FisherOptions fisher{.plain_share = 0.5, .threads = 2};
-  const Gathered found = gather(model, data, with_fisher(int64_t{1} << 30, fisher), names);
-  LayerSamples samples;
-  const LinearWeight table = model.weights.load(model.weights.embedding()).value();
-  std::vector<float> row(static_cast<size_t>(model.config.hidden));
-  for (const CalibrationSample& sample : data.samples) {
-    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
-    for (const int32_t id : sample.ids) {
-      dequantize_rows(table, id, id + 1, row.data());
-      for (const float x : row) samples.hidden.push_back(float_to_bf16(x));
-    }
-  }
-  const FisherWeights weights =
-      gather_fisher_weights({.weights = model.weights,
-                             .config = model.config,
-                             .samples = samples,
-                             .wants = [](const std::string&) { return true; },
-                             .options = fisher})
-          .value();
-  const Gathered plain = gather(model, data, options(SecondMoment::full), names);
-  for (const auto& [module, seen] : found.inputs) {
-    ASSERT_TRUE(weights.contains(module)) << module;
-    EXPECT_EQ(seen.tokens, plain.inputs.at(module).tokens) << module;
-    // The trace: weights leave it as it is, and add the plain share.
-    double trace = 0, unweighted = 0;
-    for (int64_t i = 0; i < seen.cols; ++i) {
-      trace += seen.square(i);
-      unweighted += plain.inputs.at(module).square(i);
-    }
-    EXPECT_NEAR(trace / unweighted, 1.5, module.find(".experts.") == std::string::npos ? 0.02 : 0.2)
-        << module;
-  }
-  const MlpSources& mlp = GetParam() == Layout::dense ? model.weights.layers()[0].dense_mlp
-                                                      : model.weights.layers()[0].moe.shared;
-  EXPECT_NE(found.inputs.at(mlp.gate.module).moment, found.inputs.at(mlp.up.module).moment);
-}
-
-TEST_P(CalibrationRun, PartsDoNotChangeWeightedSums) {
-  const Model model(GetParam());
-  const CalibrationData data = random_data();
-  const auto names = linear_names(model);
-  const Gathered whole = gather(model, data, with_fisher(int64_t{1} << 30, {}), names);
-  const Gathered parts = gather(model, data, with_fisher(70'000, {.states_bytes_max = 1}), names);
-  EXPECT_GT(parts.parts, whole.parts);
-  for (const std::string& name : names) {
-    EXPECT_EQ(whole.inputs.at(name).moment, parts.inputs.at(name).moment) << name;
-    EXPECT_EQ(whole.amax.at(name), parts.amax.at(name)) << name;
-  }
-  for (size_t i = 0; i < whole.experts.size(); ++i)
-    EXPECT_EQ(whole.experts[i].tokens, parts.experts[i].tokens) << i;
-  EXPECT_EQ(whole.experts.size(), parts.experts.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CalibrationRun,
@@ -376,37 +196,6 @@ TEST(Calibration, ThePartThatRunsMeanwhileIsPlannedForAndItsErrorsCome) {
   EXPECT_EQ(runner->runs, 2);
   ASSERT_FALSE(done.ok());
   EXPECT_EQ(done.error().message, "no room for layer 1");
-}
-
-TEST(Calibration, ARunnerThatDoesNotWeighTokensIsRefused) {
-  const Model model(Layout::dense);
-  const CalibrationData data = random_data();
-  CalibrationOptions wanted = with_fisher(int64_t{1} << 30, {});
-  wanted.runner = std::make_shared<Aside>(model, wanted.make_backend);
-  const auto run =
-      Calibration::start(*model.checkpoint, model.weights, model.config, data, std::move(wanted));
-  ASSERT_FALSE(run.ok());
-  EXPECT_EQ(run.error().code, ErrorCode::unsupported);
-  EXPECT_NE(run.error().message.find("--backend cpu"), std::string::npos) << run.error().message;
-}
-
-TEST(Calibration, MemoryForTheSweepIsPlannedAndLimited) {
-  const Model model(Layout::fused_experts);
-  const CalibrationData data = random_data();
-  const auto start = [&](int64_t limit) {
-    CalibrationOptions wanted = with_fisher(int64_t{1} << 30, {});
-    wanted.memory_bytes_max = limit;
-    return Calibration::start(*model.checkpoint, model.weights, model.config, data,
-                              std::move(wanted));
-  };
-  const CalibrationMemory free = start(0).value().memory();
-  EXPECT_GE(free.sweep_bytes, data.tokens() * test::kHidden * 3 * 4);  // streams of two layers
-  EXPECT_GT(free.weight_bytes, 0);
-  const CalibrationMemory tight = start(free.total() * 9 / 10).value().memory();
-  EXPECT_LE(tight.total(), free.total() * 9 / 10);
-  const auto refused = start(free.hidden_bytes);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::no_memory);
 }
 
 TEST(Calibration, InputScalesArePowersOfTwoWithHeadroom) {

@@ -10,7 +10,7 @@ namespace nibble::gradient {
 
 class AttentionGradient {
  public:
-  /// What run() keeps for back().
+  /// The numbers that run() keeps for back().
   struct Trace {
     Rows projected;  // [T, q_heads * head_dim], with an output gate per head [q | gate]
     Rows q;          // [T, q_heads * head_dim], normed and rotated

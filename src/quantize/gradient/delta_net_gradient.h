@@ -10,7 +10,7 @@ namespace nibble::gradient {
 
 class DeltaNetGradient {
  public:
-  /// What run() keeps for back().
+  /// The numbers that run() keeps for back().
   struct Trace {
     Rows qkv;                         // [T, qkv_rows], before the convolution
     Rows convolved;                   // before SiLU

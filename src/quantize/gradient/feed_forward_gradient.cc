@@ -115,18 +115,18 @@ Rows MoeGradient::run(const Rows& x, const Pass& pass, Trace& trace) const {
 }
 
 void MoeGradient::expert_back(size_t e, const Trace& trace, const Rows& dy, const Pass& pass,
-                              Rows& dx, Rows& dweights) const {
+                              Gradients& d) const {
   const ExpertTrace& expert = trace.experts[e];
   if (expert.rows.empty()) return;
   Rows down = gather(dy, expert.rows);
   for (size_t i = 0; i < expert.rows.size(); ++i) {
     float* row = down.row(static_cast<int64_t>(i));
-    dweights.row(expert.rows[i])[e] = dot(row, expert.y.row(static_cast<int64_t>(i)), dy.width);
+    d.weights.row(expert.rows[i])[e] = dot(row, expert.y.row(static_cast<int64_t>(i)), dy.width);
     for (int64_t j = 0; j < dy.width; ++j) row[j] *= expert.weights[i];
   }
   const Rows dinput = experts_[e].back(expert.x, expert.inner, down, pass, expert.rows);
   for (size_t i = 0; i < expert.rows.size(); ++i)
-    add_scaled(1.0F, dinput.row(static_cast<int64_t>(i)), dx.row(expert.rows[i]), dx.width);
+    add_scaled(1.0F, dinput.row(static_cast<int64_t>(i)), d.x.row(expert.rows[i]), d.x.width);
 }
 
 /// With p the softmax over all experts and w_e the weight of a chosen one: renormalised weights are
@@ -161,11 +161,11 @@ void MoeGradient::shared_back(const Rows& x, const Trace& trace, const Rows& dy,
 }
 
 Rows MoeGradient::back(const Rows& x, const Trace& trace, const Rows& dy, const Pass& pass) const {
-  Rows dx(x.count, x.width), dweights(x.count, config_.experts);
-  for (size_t e = 0; e < experts_.size(); ++e) expert_back(e, trace, dy, pass, dx, dweights);
-  router_.add_back(x, logits_back(trace, dweights), dx, pass);
-  if (config_.shared_width > 0) shared_back(x, trace, dy, pass, dx);
-  return dx;
+  Gradients d{.x = Rows(x.count, x.width), .weights = Rows(x.count, config_.experts)};
+  for (size_t e = 0; e < experts_.size(); ++e) expert_back(e, trace, dy, pass, d);
+  router_.add_back(x, logits_back(trace, d.weights), d.x, pass);
+  if (config_.shared_width > 0) shared_back(x, trace, dy, pass, d.x);
+  return std::move(d.x);
 }
 
 }  // namespace nibble::gradient

@@ -48,8 +48,11 @@ class MoeGradient {
   void add_shared(const Rows& x, const Pass& pass, Trace& trace, Rows& y) const;
   void shared_back(const Rows& x, const Trace& trace, const Rows& dy, const Pass& pass,
                    Rows& dx) const;
-  void expert_back(size_t expert, const Trace& trace, const Rows& dy, const Pass& pass, Rows& dx,
-                   Rows& dweights) const;
+  struct Gradients {
+    Rows x, weights;  // [T, hidden], [T, experts]: of the weights that outputs are multiplied with
+  };
+  void expert_back(size_t expert, const Trace& trace, const Rows& dy, const Pass& pass,
+                   Gradients& d) const;
   Rows logits_back(const Trace& trace, const Rows& dweights) const;
 
   MoeConfig config_;

@@ -4,11 +4,9 @@
 #include "quantize/gradient/fisher_weights.h"
 
 #include <algorithm>
-#include <charconv>
 #include <random>
 
 #include "base/check.h"
-#include "base/concat.h"
 #include "quantize/gradient/gradient_squares.h"
 #include "quantize/gradient/head_gradient.h"
 #include "quantize/gradient/layer_gradient.h"
@@ -19,7 +17,6 @@ namespace {
 
 using namespace gradient;
 
-constexpr double kPlainShareMax = 1000;
 constexpr int64_t kPassRows = 1024;  // of a pass, or one longer sample
 
 int64_t token_bytes(const ModelConfig& config) {
@@ -186,26 +183,6 @@ Result<void> FisherSweep::run_group(const Stretch& group) {
 }
 
 }  // namespace
-
-Result<std::optional<FisherOptions>> parse_second_moments(std::string_view text) {
-  if (text == "plain") return std::optional<FisherOptions>();
-  FisherOptions options;
-  if (text == "fisher") return std::optional(options);
-  constexpr std::string_view kShare = "fisher:";
-  if (text.starts_with(kShare)) {
-    const std::string_view digits = text.substr(kShare.size());
-    const char* end = digits.data() + digits.size();
-    const auto [at, failure] = std::from_chars(digits.data(), end, options.plain_share);
-    if (failure == std::errc() && at == end && options.plain_share >= 0 &&
-        options.plain_share <= kPlainShareMax)
-      return std::optional(options);
-  }
-  return make_error(ErrorCode::invalid_argument,
-                    {.what = "second moments",
-                     .expected = concat("plain, fisher, or fisher: and a share from 0 to ",
-                                        kPlainShareMax, ", as in fisher:0.1"),
-                     .found = text});
-}
 
 Result<FisherWeights> gather_fisher_weights(const FisherRequest& request) {
   CHECK(request.options.label_draws > 0 && request.wants, "draws ", request.options.label_draws);

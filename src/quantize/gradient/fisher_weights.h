@@ -8,33 +8,16 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "model/layer_runner.h"
 #include "model/taps.h"
 #include "model/weights/weights.h"
+#include "quantize/gradient/fisher_options.h"
 
 namespace nibble {
-
-struct FisherOptions {
-  /// A token's weight is its square, scaled so that it leaves the trace of the moment as it is,
-  /// plus this: a part of the moment without weights, which keeps what gradients are too small to
-  /// see.
-  double plain_share = 0.1;
-  int label_draws = 1;  // tokens y that are drawn for each place, each a backward pass
-  uint64_t seed = 0;    // of the draws
-  /// Samples are taken together until their residual streams between all layers take this much.
-  int64_t states_bytes_max = int64_t{2} << 30;
-  int threads = 0;  // 0: one per usable core; the result is the same
-};
-
-/// "plain" (nothing), "fisher" or "fisher:SHARE" with the plain share, 0 to 1000. Errors:
-/// invalid_argument.
-Result<std::optional<FisherOptions>> parse_second_moments(std::string_view text);
 
 /// By linear. Of an expert's linears: the tokens that it got.
 using FisherWeights = std::map<std::string, TokenWeights, std::less<>>;

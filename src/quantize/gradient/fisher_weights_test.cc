@@ -22,6 +22,7 @@ TEST(SecondMoments, WordsAreReadOrRefused) {
   EXPECT_EQ(parse_second_moments("fisher").value()->plain_share, FisherOptions{}.plain_share);
   EXPECT_EQ(parse_second_moments("fisher:0").value()->plain_share, 0.0);
   EXPECT_EQ(parse_second_moments("fisher:0.25").value()->plain_share, 0.25);
+  EXPECT_EQ(second_moments_text(*parse_second_moments("fisher:0.25").value()), "fisher:0.25");
   for (const char* bad : {"", "Fisher", "fisher:", "fisher:-1", "fisher:nan", "fisher:inf",
                           "fisher:1001", "fisher:0.1x", "fisher: 0.1", "fisher:0,1"}) {
     const auto read = parse_second_moments(bad);

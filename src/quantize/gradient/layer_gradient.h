@@ -9,7 +9,7 @@ namespace nibble::gradient {
 
 class LayerGradient {
  public:
-  /// What run() keeps for back(); a few times as large as the pass's inputs.
+  /// The numbers that run() keeps for back(); they take a few times as much as the pass's inputs.
   struct Trace {
     Rows input;   // the residual stream before the layer [T, hidden]
     Rows middle;  // between mixer and feed-forward

@@ -36,7 +36,7 @@ struct SampleRows {
 using OutputGradientSeen = std::function<void(const LinearSource& linear, const Rows& input,
                                               const Rows& gradient, std::span<const int32_t> rows)>;
 
-/// What every step of a pass needs.
+/// The rows of a pass, and all that its steps share.
 struct Pass {
   std::vector<SampleRows> samples;
   ThreadPool& threads;
