@@ -19,8 +19,10 @@ using namespace gradient;
 
 constexpr int64_t kPassRows = 1024;  // of a pass, or one longer sample
 
-int64_t token_bytes(const ModelConfig& config) {
-  return int64_t{config.hidden} * (config.layer_count() + 1) * int64_t{sizeof(float)};
+/// Of the streams between all layers, and of a gradient for each draw.
+int64_t token_bytes(const ModelConfig& config, const FisherOptions& options) {
+  return int64_t{config.hidden} * (config.layer_count() + 1 + options.label_draws) *
+         int64_t{sizeof(float)};
 }
 
 /// Whole samples that follow one another.
@@ -187,8 +189,8 @@ Result<void> FisherSweep::run_group(const Stretch& group) {
 Result<FisherWeights> gather_fisher_weights(const FisherRequest& request) {
   CHECK(request.options.label_draws > 0 && request.wants, "draws ", request.options.label_draws);
   FisherSweep sweep(request);
-  const int64_t rows =
-      std::max<int64_t>(1, request.options.states_bytes_max / token_bytes(request.config));
+  const int64_t rows = std::max<int64_t>(
+      1, request.options.states_bytes_max / token_bytes(request.config, request.options));
   for (const Stretch& group : stretches_of(request.samples.lengths, 0, rows))
     TRY(sweep.run_group(group));
   return std::move(sweep).weights();
@@ -200,8 +202,8 @@ int64_t fisher_rows(int64_t tokens, const ModelConfig& config) {
 
 int64_t fisher_state_bytes(int64_t tokens, int64_t longest, const ModelConfig& config,
                            const FisherOptions& options) {
-  const int64_t rows = options.states_bytes_max / token_bytes(config);
-  return std::min(tokens, std::max(longest, rows)) * token_bytes(config);
+  const int64_t rows = options.states_bytes_max / token_bytes(config, options);
+  return std::min(tokens, std::max(longest, rows)) * token_bytes(config, options);
 }
 
 }  // namespace nibble
