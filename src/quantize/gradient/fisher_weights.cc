@@ -19,7 +19,7 @@ using namespace gradient;
 
 constexpr int64_t kPassRows = 1024;  // of a pass, or one longer sample
 
-/// Of the streams between all layers, and of a gradient for each draw.
+/// A token has a stream between all layers, and a gradient for each draw.
 int64_t token_bytes(const ModelConfig& config, const FisherOptions& options) {
   return int64_t{config.hidden} * (config.layer_count() + 1 + options.label_draws) *
          int64_t{sizeof(float)};
