@@ -23,8 +23,11 @@ SHARE = 3          # one item in three
 PROSE = 40
 
 
-def held_out_items():
-    """(ids, first answer index) of chats with a known answer, then of prose (no answer: None)."""
+def held_out_items(split="test"):
+    """(ids, first answer index) of chats with a known answer, and of prose (no answer: None).
+
+    The split "validation" holds other items than "test": to choose a setting with."""
+    part = ("test", "validation").index(split)
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     template = corpus.chat_template(MODEL)
 
@@ -40,9 +43,9 @@ def held_out_items():
     for path in sorted((ROOT / "pebble/tasks").glob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         if path.stem == "prose":
-            found += [(encode(row["text"]), None) for row in rows[:PROSE]]
+            found += [(encode(row["text"]), None) for row in rows[part * PROSE:(part + 1) * PROSE]]
             continue
-        for row in rows[::SHARE]:
+        for row in rows[part::SHARE]:
             call = row["answer"] if row.get("check") == "tool_call" else None
             known = call or isinstance(row["answer"], str)
             if row["thinking"] or "image" in row or not known:

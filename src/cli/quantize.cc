@@ -28,6 +28,7 @@ constexpr Option kOptions[] = {
     kCalibLengthOption,
     kCalibSeedOption,
     kCalibMapOption,
+    kSecondMomentsOption,
     kCalibBackendOption,
     {"max-shard-size", "BYTES", "5G", "largest safetensors file; one larger tensor gets its own"},
     {"one-file", "", "",
@@ -125,6 +126,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   const Checkpoint checkpoint = TRY(Checkpoint::open(request.source));
   const QuantPlan plan = TRY(plan_quantization(checkpoint, request.recipe, request.dialect));
   CalibrationNeeds needs{.algorithm = request.options.algorithm,
+                         .second_moments = request.recipe.second_moments,
                          .threads = request.options.threads};
   if (arguments.given("memory-limit")) {
     const int64_t limit = TRY(arguments.integer("memory-limit", 1, int64_t{1} << 50));
@@ -139,6 +141,8 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
     terminal.err(calibration->text());
     request.options.calibration = &*calibration->run;
     request.options.data_hash = calibration->hash();
+    if (calibration->fisher)
+      request.options.second_moments = second_moments_text(*calibration->fisher);
   }
   if (arguments.enabled("dry-run")) return dry_run(request, plan, terminal);
 

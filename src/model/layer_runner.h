@@ -55,6 +55,8 @@ class LayerRunner {
   /// After the last layer: adds the final norm of all hidden states, the head's input.
   virtual Result<void> run_head(InputStatistics& head, const LayerWatch& watch) = 0;
   virtual LayerSeconds seconds() const { return {}; }
+  /// True if it heeds the weights of taps (InputStatistics::weights).
+  virtual bool weighs_tokens() const { return false; }
   /// True if the host's cores are free for other work while it runs.
   virtual bool leaves_cores_free() const { return false; }
 };

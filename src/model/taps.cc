@@ -9,12 +9,17 @@
 namespace nibble {
 namespace {
 
-/// Pointers to the rows without NaN and infinity; updates the largest magnitude.
-std::vector<const float*> sound_rows(const float* x, int64_t rows, int64_t stride, int64_t cols,
-                                     float& amax) {
-  std::vector<const float*> sound;
-  for (int64_t t = 0; t < rows; ++t) {
-    const float* row = x + t * stride;
+struct SoundRow {
+  const float* x;
+  double weight;
+};
+
+/// The rows without NaN and infinity; updates the largest magnitude.
+std::vector<SoundRow> sound_rows(const InputRows& rows, int64_t cols, const TokenWeights* weights,
+                                 float& amax) {
+  std::vector<SoundRow> sound;
+  for (int64_t t = 0; t < rows.count; ++t) {
+    const float* row = rows.x + t * rows.stride;
     float largest = 0;
     bool finite = true;
     for (int64_t i = 0; i < cols; ++i) {
@@ -23,18 +28,21 @@ std::vector<const float*> sound_rows(const float* x, int64_t rows, int64_t strid
     }
     if (!finite) continue;
     amax = std::max(amax, largest);
-    sound.push_back(row);
+    sound.push_back({.x = row, .weight = weights == nullptr ? 1.0 : weights->of(rows.token(t))});
   }
   return sound;
 }
 
-/// sum[j] += x_i x_j for j in [begin, end), one token after the other.
-void add_products(const std::vector<const float*>& rows, int64_t i, int64_t begin, int64_t end,
-                  double* sum) {
+/// sum[j] += weight x_i x_j for j in [begin, end), one token after the other. Compiled once for
+/// each instruction set: every element has the same operations in the same order in all of them.
+__attribute__((always_inline)) inline void add_products_loop(const std::vector<SoundRow>& rows,
+                                                             int64_t i, int64_t begin, int64_t end,
+                                                             double* sum) {
+  const auto factor = [&](size_t t) { return rows[t].weight * static_cast<double>(rows[t].x[i]); };
   size_t t = 0;
   for (; t + 4 <= rows.size(); t += 4) {
-    const float *a = rows[t], *b = rows[t + 1], *c = rows[t + 2], *d = rows[t + 3];
-    const double ai = a[i], bi = b[i], ci = c[i], di = d[i];
+    const float *a = rows[t].x, *b = rows[t + 1].x, *c = rows[t + 2].x, *d = rows[t + 3].x;
+    const double ai = factor(t), bi = factor(t + 1), ci = factor(t + 2), di = factor(t + 3);
     for (int64_t j = begin; j < end; ++j) {
       double s = sum[j - begin];
       s += ai * static_cast<double>(a[j]);
@@ -45,9 +53,30 @@ void add_products(const std::vector<const float*>& rows, int64_t i, int64_t begi
     }
   }
   for (; t < rows.size(); ++t) {
-    const double xi = rows[t][i];
-    for (int64_t j = begin; j < end; ++j) sum[j - begin] += xi * static_cast<double>(rows[t][j]);
+    const double xi = factor(t);
+    for (int64_t j = begin; j < end; ++j) sum[j - begin] += xi * static_cast<double>(rows[t].x[j]);
   }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void add_products_avx2(const std::vector<SoundRow>& rows, int64_t i,
+                                                       int64_t begin, int64_t end, double* sum) {
+  add_products_loop(rows, i, begin, end, sum);
+}
+__attribute__((target("avx512f,avx512dq,prefer-vector-width=512"))) void add_products_avx512(
+    const std::vector<SoundRow>& rows, int64_t i, int64_t begin, int64_t end, double* sum) {
+  add_products_loop(rows, i, begin, end, sum);
+}
+#endif
+
+void add_products(const std::vector<SoundRow>& rows, int64_t i, int64_t begin, int64_t end,
+                  double* sum) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+    return add_products_avx512(rows, i, begin, end, sum);
+  if (__builtin_cpu_supports("avx2")) return add_products_avx2(rows, i, begin, end, sum);
+#endif
+  add_products_loop(rows, i, begin, end, sum);
 }
 
 }  // namespace
@@ -84,10 +113,20 @@ double InputStatistics::product(int64_t i, int64_t j) const {
   return moment[static_cast<size_t>(i * kMomentBlock + j % kMomentBlock)];
 }
 
-void InputStatistics::add(const float* x, int64_t rows, int64_t stride, ThreadPool& threads) {
-  const std::vector<const float*> sound = sound_rows(x, rows, stride, cols, amax);
+float TokenWeights::of(int64_t token) const {
+  if (tokens.empty()) {
+    CHECK(token >= 0 && token < std::ssize(weights), "token ", token, " of ", weights.size());
+    return weights[static_cast<size_t>(token)];
+  }
+  const auto at = std::ranges::lower_bound(tokens, token);
+  return at != tokens.end() && *at == token ? weights[static_cast<size_t>(at - tokens.begin())]
+                                            : other;
+}
+
+void InputStatistics::add(const InputRows& rows, ThreadPool& threads) {
+  const std::vector<SoundRow> sound = sound_rows(rows, cols, weights, amax);
   tokens += static_cast<int64_t>(sound.size());
-  bad_tokens += rows - static_cast<int64_t>(sound.size());
+  bad_tokens += rows.count - static_cast<int64_t>(sound.size());
   if (kind == SecondMoment::none || sound.empty()) return;
   threads.parallel_for(static_cast<size_t>(cols), 16, [&](size_t first, size_t last) {
     for (auto i = static_cast<int64_t>(first); i < static_cast<int64_t>(last); ++i) {
@@ -103,9 +142,15 @@ void InputStatistics::add(const float* x, int64_t rows, int64_t stride, ThreadPo
   });
 }
 
-void Taps::want(std::string module, int64_t cols, SecondMoment kind) {
-  const bool added = taps_.try_emplace(module, InputStatistics(cols, kind)).second;
+void InputStatistics::add(const float* x, int64_t rows, int64_t stride, ThreadPool& threads) {
+  CHECK(weights == nullptr, "rows without their tokens");
+  add({.x = x, .count = rows, .stride = stride}, threads);
+}
+
+void Taps::want(std::string module, int64_t cols, SecondMoment kind, const TokenWeights* weights) {
+  const auto [at, added] = taps_.try_emplace(module, InputStatistics(cols, kind));
   CHECK(added, "tapped twice: ", module);
+  at->second.weights = weights;
 }
 
 InputStatistics* Taps::find(std::string_view module) {

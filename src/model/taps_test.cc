@@ -78,6 +78,51 @@ TEST(Taps, RowsThatAreNoNumbersAreCountedAndLeftOut) {
   EXPECT_EQ(dirty.amax, clean.amax);
 }
 
+TEST(Taps, TokensCountByTheirWeights) {
+  const auto x = inputs();
+  ThreadPool threads(3);
+  TokenWeights some{.other = 0.25F};  // of every third token a weight of its own
+  for (int32_t token = 1; token < 2 * kRows; token += 3) {
+    some.tokens.push_back(token);
+    some.weights.push_back(static_cast<float>(token) / 8.0F);
+  }
+  std::vector<int32_t> ids;  // rows of a pass that begins at token 10, every second one
+  for (int32_t r = 0; r < kRows; ++r) ids.push_back(2 * r % 20);
+  Taps taps;
+  taps.want("l", kCols, SecondMoment::full, &some);
+  taps.begin_pass(10);
+  InputStatistics& seen = *taps.find("l");
+  seen.add({.x = x.data(),
+            .count = kRows,
+            .stride = kStride,
+            .first_token = taps.first_token(),
+            .ids = ids.data()},
+           threads);
+  for (int64_t i = 0; i < kCols; i += 5)
+    for (int64_t j = i; j < kCols; j += 3) {
+      double sum = 0;
+      for (int64_t t = 0; t < kRows; ++t) {
+        const int64_t token = 10 + 2 * t % 20;
+        const double weight = token % 3 == 1 ? static_cast<double>(token) / 8.0 : 0.25;
+        sum += weight * static_cast<double>(x[static_cast<size_t>(t * kStride + i)]) *
+               static_cast<double>(x[static_cast<size_t>(t * kStride + j)]);
+      }
+      ASSERT_EQ(seen.product(i, j), sum);
+    }
+  EXPECT_EQ(seen.tokens, kRows);
+}
+
+TEST(Taps, WeightsOfOneAreTheSumsWithoutWeights) {
+  const auto x = inputs();
+  ThreadPool one(1);
+  const TokenWeights ones{.weights = std::vector<float>(kRows, 1.0F)};
+  InputStatistics plain(kCols, SecondMoment::full), weighted(kCols, SecondMoment::full);
+  weighted.weights = &ones;
+  plain.add(x.data(), kRows, kStride, one);
+  weighted.add({.x = x.data(), .count = kRows, .stride = kStride}, one);
+  EXPECT_EQ(plain.moment, weighted.moment);
+}
+
 TEST(Taps, OnlyWhatIsWantedIsFound) {
   Taps taps;
   taps.want("a", 16, SecondMoment::blocks);

@@ -40,6 +40,9 @@ struct QuantizeOptions {
   /// what it is made from: work is continued only if that is the same.
   Calibration* calibration = nullptr;
   std::string data_hash = {};
+  /// How tokens counted in the sums, as the option says it; for the command in the report. Empty:
+  /// alike.
+  std::string second_moments = {};
   /// A kill costs at most the work of this time.
   double journal_seconds = 2.0;
 };

@@ -63,7 +63,10 @@ QuantizeReport make_report(const Papers& papers, std::string base) {
   report.commands = {concat("nibble quantize ", report.base, " DST --recipe ", papers.recipe.name,
                             " --format ", dialect_name(papers.plan.dialect), " --algorithm ",
                             round_algorithm_name(algorithm),
-                            papers.options.data_hash.empty() ? "" : " --calib DATA")};
+                            papers.options.data_hash.empty() ? "" : " --calib DATA",
+                            papers.options.second_moments.empty()
+                                ? ""
+                                : concat(" --second-moments ", papers.options.second_moments))};
   report.data_hash = papers.options.data_hash;
   report.hashes_file = kHashesFile;
   add_outcomes(report, papers.plan, papers.outcomes);

@@ -15,7 +15,7 @@ ROOMS = {
             "benchmarks"],
     "engine": ["sample", "cache", "schedule"],
     "model": ["config", "weights", "synthetic"],
-    "quantize": ["rounding", "recipe", "report", "calibrate", "verify", "convert"],
+    "quantize": ["rounding", "recipe", "report", "gradient", "calibrate", "verify", "convert"],
     "server": ["http", "decode", "filters", "request", "clients", "answer", "routes", "web"],
     "text": ["jinja", "tokenizer"],
 }

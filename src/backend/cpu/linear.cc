@@ -97,7 +97,12 @@ int64_t LinearRunner::bytes() const {
 void LinearRunner::tap(std::span<const LinearCall> calls) {
   for (const LinearCall& call : calls)
     if (InputStatistics* wanted = taps_->find(call.weight->module()))
-      wanted->add(call.x, call.rows, call.x_stride, pool_);
+      wanted->add({.x = call.x,
+                   .count = call.rows,
+                   .stride = call.x_stride,
+                   .first_token = taps_->first_token(),
+                   .ids = call.ids},
+                  pool_);
 }
 
 void LinearRunner::run(std::span<const LinearCall> calls) {

@@ -22,7 +22,8 @@ struct LinearCall {
   int64_t rows = 0;
   float* y = nullptr;  // [rows, y_stride]
   int64_t y_stride = 0;
-  bool add = false;  // y += instead of y =
+  bool add = false;              // y += instead of y =
+  const int32_t* ids = nullptr;  // rows of the pass, for taps; nullptr: all in order
 };
 
 class LinearRunner {

@@ -15,10 +15,12 @@ struct Moe {
   const MoeConfig& shape;
   const MoeWeights& weights;
   int64_t rows;
+  std::vector<int32_t> sources = {};  // [T, top_k] gathered row -> row, if taps want to know
 
   void score() const;
   void choose(int64_t row) const;
   void place_rows() const;
+  void name_sources();
   void run_inputs() const;
   void activate() const;
   void run_outputs() const;
@@ -82,12 +84,19 @@ void Moe::place_rows() const {
   });
 }
 
+void Moe::name_sources() {
+  sources.resize(static_cast<size_t>(rows * shape.top_k));
+  for (size_t i = 0; i < sources.size(); ++i)
+    sources[static_cast<size_t>(context.routing.places[i])] = static_cast<int32_t>(i) / shape.top_k;
+}
+
 LinearCall Moe::expert_product(const PackedLinear& weight, int expert, Matrix& x, Matrix& y) const {
   const auto e = static_cast<size_t>(expert);
   const int64_t begin = context.routing.begin[e];
   LinearCall call = product(weight, x, y, context.routing.begin[e + 1] - begin);
   call.x = x.row(begin);
   call.y = y.row(begin);
+  if (!sources.empty()) call.ids = sources.data() + begin;
   return call;
 }
 
@@ -157,10 +166,10 @@ void Moe::combine(int64_t row) const {
 }  // namespace
 
 void moe_block(const Context& context, const LayerWeights& weights, const Batch& batch) {
-  const Moe moe = {.context = context,
-                   .shape = *context.config.moe,
-                   .weights = weights.moe,
-                   .rows = batch.rows()};
+  Moe moe = {.context = context,
+             .shape = *context.config.moe,
+             .weights = weights.moe,
+             .rows = batch.rows()};
   norm_hidden(context, weights.post_norm, moe.rows);
   moe.score();
   const int64_t choose_cost = int64_t{moe.shape.experts} * (moe.shape.top_k + 2);
@@ -168,6 +177,7 @@ void moe_block(const Context& context, const LayerWeights& weights, const Batch&
     for (int64_t r = begin; r < end; ++r) moe.choose(r);
   });
   moe.place_rows();
+  if (batch.taps != nullptr) moe.name_sources();
   moe.run_inputs();
   moe.activate();
   moe.run_outputs();

@@ -94,6 +94,32 @@ TEST_P(CpuTaps, AreThoseOfTheReference) {
     ASSERT_EQ(found.find(module)->tokens, expected.tokens) << module;
 }
 
+/// Tokens that differ in weight by far: a row taken for another's would show.
+TEST_P(CpuTaps, WeighEveryTokenByItsOwn) {
+  constexpr int64_t kFirst = 1000;  // token of the pass's first row
+  TokenWeights weights;
+  for (int32_t t = 0; t < kFirst + 200; ++t)
+    weights.weights.push_back(t % 3 == 0 ? 100.0F : 0.01F * static_cast<float>(t % 7));
+  const auto cpu = ready(make_cpu_backend(golden_.weights, golden_.config, {.threads = 2}));
+  const auto reference = ready(make_reference_backend(golden_.weights, golden_.config, {}));
+  const Taps like = wanted(golden_.weights);
+  Taps found, truth;
+  for (Taps* taps : {&found, &truth}) {
+    taps->begin_pass(kFirst);
+    for (const auto& [module, seen] : like.all())
+      taps->want(module, seen.cols, seen.kind, &weights);
+  }
+  residual_of(*cpu, golden_.config, prompt(golden_.sequences[0], &found));
+  residual_of(*reference, golden_.config, prompt(golden_.sequences[0], &truth));
+  for (const auto& [module, expected] : truth.all()) {
+    const InputStatistics& seen = *found.find(module);
+    double largest = 0;
+    for (const double x : expected.moment) largest = std::max(largest, std::fabs(x));
+    for (size_t i = 0; i < seen.moment.size(); ++i)
+      ASSERT_NEAR(seen.moment[i], expected.moment[i], 2e-4 * largest) << module;
+  }
+}
+
 TEST_P(CpuTaps, LayerByLayerIsTheSameModel) {
   const auto whole = ready(make_cpu_backend(golden_.weights, golden_.config, {.threads = 2}));
   Batch batch = prompt(golden_.sequences[0], nullptr);

@@ -14,12 +14,12 @@ Result<DenseMlp> DenseMlp::load(const Weights& weights, const MlpSources& source
   return mlp;
 }
 
-std::vector<float> DenseMlp::run(const std::vector<float>& x) const {
-  std::vector<float> inner = gate.apply(x);
-  const std::vector<float> raised = up.apply(x);
+std::vector<float> DenseMlp::run(const std::vector<float>& x, int64_t first_row) const {
+  std::vector<float> inner = gate.apply(x, first_row);
+  const std::vector<float> raised = up.apply(x, first_row);
   for (size_t i = 0; i < inner.size(); ++i)
     inner[i] = static_cast<float>(silu(inner[i]) * raised[i]);
-  return down.apply(inner);
+  return down.apply(inner, first_row);
 }
 
 }  // namespace nibble::reference

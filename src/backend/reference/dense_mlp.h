@@ -12,8 +12,8 @@ struct DenseMlp {
 
   static Result<DenseMlp> load(const Weights& weights, const MlpSources& sources,
                                const LinearOptions& options);
-  /// x [T, hidden] -> [T, hidden].
-  std::vector<float> run(const std::vector<float>& x) const;
+  /// x [T, hidden] -> [T, hidden]. `first_row`: the pass's row that the first of x is, for taps.
+  std::vector<float> run(const std::vector<float>& x, int64_t first_row = 0) const;
 };
 
 }  // namespace nibble::reference

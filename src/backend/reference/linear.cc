@@ -38,20 +38,24 @@ void Linear::round_input(float* x) const {
   }
 }
 
-void Linear::tap(const std::vector<float>& x) const {
+void Linear::tap(const std::vector<float>& x, int64_t first_row) const {
   if (options_.taps == nullptr || *options_.taps == nullptr) return;
   InputStatistics* wanted = (*options_.taps)->find(weight_.module);
   if (wanted == nullptr) return;
   ThreadPool alone(1);
-  wanted->add(x.data(), static_cast<int64_t>(x.size()) / weight_.cols, weight_.cols, alone);
+  wanted->add({.x = x.data(),
+               .count = static_cast<int64_t>(x.size()) / weight_.cols,
+               .stride = weight_.cols,
+               .first_token = (*options_.taps)->first_token() + first_row},
+              alone);
 }
 
-std::vector<float> Linear::apply(const std::vector<float>& x) const {
+std::vector<float> Linear::apply(const std::vector<float>& x, int64_t first_row) const {
   const auto k = static_cast<size_t>(weight_.cols);
   const auto n = static_cast<size_t>(weight_.rows);
   CHECK(k > 0 && x.size() % k == 0, weight_.module, ": input of ", x.size(), " for K ", k);
   const size_t tokens = x.size() / k;
-  tap(x);
+  tap(x, first_row);
   std::vector<float> inputs = x;
   for (size_t t = 0; t < tokens; ++t) round_input(&inputs[t * k]);
   std::vector<float> y(tokens * n);

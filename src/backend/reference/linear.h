@@ -27,7 +27,8 @@ class Linear {
   int64_t rows() const { return weight_.rows; }
   int64_t cols() const { return weight_.cols; }
   /// x [T, K] -> y [T, N]: dequantized rows, double accumulation, rounded once to F32.
-  std::vector<float> apply(const std::vector<float>& x) const;
+  /// `first_row`: the pass's row that the first of x is, for taps.
+  std::vector<float> apply(const std::vector<float>& x, int64_t first_row = 0) const;
   /// One row of the matrix as F32: the embedding of a token.
   void row(int64_t index, float* out) const { dequantize_rows(weight_, index, index + 1, out); }
 
@@ -35,7 +36,7 @@ class Linear {
   /// Inputs as the multiplication sees them: f32 and auto unchanged, bf16 rounded to BF16, declared
   /// through the scheme's own quantization.
   void round_input(float* x) const;
-  void tap(const std::vector<float>& x) const;
+  void tap(const std::vector<float>& x, int64_t first_row) const;
 
   LinearWeight weight_;
   LinearOptions options_;

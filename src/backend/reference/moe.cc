@@ -50,7 +50,7 @@ std::vector<float> Moe::run(const std::vector<float>& x) const {
     const float* begin = &x[row * hidden];
     const std::vector<float> token(begin, begin + hidden);
     for (const auto& choice : route(&logits[row * count])) {
-      const std::vector<float> y = experts_[choice.expert].run(token);
+      const std::vector<float> y = experts_[choice.expert].run(token, static_cast<int64_t>(row));
       for (size_t i = 0; i < hidden; ++i) sum[row * hidden + i] += choice.weight * y[i];
     }
   }

@@ -53,8 +53,8 @@ Result<CalibrationRequest> read_request(const Arguments& arguments, const std::s
 }
 
 Result<void> refuse_without_data(const Arguments& arguments, RoundAlgorithm algorithm) {
-  for (const std::string_view name :
-       {"calib-folder", "calib-samples", "calib-length", "calib-seed", "calib-map"})
+  for (const std::string_view name : {"calib-folder", "calib-samples", "calib-length", "calib-seed",
+                                      "calib-map", "second-moments"})
     if (arguments.given(name))
       return make_error(ErrorCode::invalid_argument,
                         {.what = concat("--", name), .expected = "--calib FILE beside it"});
@@ -64,6 +64,24 @@ Result<void> refuse_without_data(const Arguments& arguments, RoundAlgorithm algo
                      .expected = "data to calibrate with",
                      .found = "none",
                      .advice = "add --calib FILE.jsonl"});
+}
+
+/// Nothing: all tokens count alike.
+Result<std::optional<FisherOptions>> read_second_moments(const Arguments& arguments,
+                                                         const CalibrationNeeds& needs) {
+  std::optional<FisherOptions> fisher;
+  if (arguments.given("second-moments")) {
+    fisher = TRY(parse_second_moments(*arguments.text("second-moments")));
+    if (fisher && is_data_free(needs.algorithm))
+      return make_error(ErrorCode::invalid_argument,
+                        {.what = "--second-moments fisher",
+                         .expected = "--algorithm diagonal, blocks or gptq beside it",
+                         .found = round_algorithm_name(needs.algorithm)});
+  } else if (needs.second_moments == SecondMoments::fisher && !is_data_free(needs.algorithm)) {
+    fisher = FisherOptions{};
+  }
+  if (fisher) fisher->threads = needs.threads;
+  return fisher;
 }
 
 /// The linears that the algorithm does not round without data.
@@ -81,6 +99,11 @@ std::set<std::string> linears_with_data(const QuantPlan& plan, RoundAlgorithm al
 Result<std::shared_ptr<LayerRunner>> make_runner(const std::string& backend,
                                                  PreparedCalibration& prepared) {
   if (backend == "cpu") return std::shared_ptr<LayerRunner>();
+  if (backend == "auto" && prepared.fisher) {
+    if (describe_cuda_device().ok())
+      prepared.notice = "calibrates on the CPU: weights of tokens are not known to the card yet\n";
+    return std::shared_ptr<LayerRunner>();
+  }
   if (backend == "auto" && !describe_cuda_device().ok()) return std::shared_ptr<LayerRunner>();
   auto made = make_cuda_layer_runner(prepared.weights, prepared.config, {});
   if (made.ok()) return std::shared_ptr<LayerRunner>(std::move(made).value());
@@ -92,7 +115,9 @@ Result<std::shared_ptr<LayerRunner>> make_runner(const std::string& backend,
 }  // namespace
 
 std::string PreparedCalibration::hash() const {
-  return concat(data.hash(), " ", run->runner().name());
+  const std::string seen = concat(data.hash(), " ", run->runner().name());
+  if (!fisher) return seen;
+  return concat(seen, " ", second_moments_text(*fisher));
 }
 
 std::string PreparedCalibration::seconds_text() const {
@@ -113,11 +138,14 @@ std::string PreparedCalibration::seconds_text() const {
 std::string PreparedCalibration::text() const {
   const CalibrationMemory memory = run->memory();
   const auto megabytes = [](int64_t bytes) { return (bytes + 500'000) / 1'000'000; };
-  return concat("calibration: ", data.samples.size(), " samples, ", data.tokens(),
-                " tokens; memory beside that: hidden states ", megabytes(memory.hidden_bytes),
-                " MB, sums ", megabytes(memory.moment_bytes), " MB, a layer ",
-                megabytes(memory.layer_bytes), " MB\n", notice, "calibrates on ",
-                run->runner().description(), "\n");
+  return concat(
+      "calibration: ", data.samples.size(), " samples, ", data.tokens(),
+      " tokens; memory beside that: hidden states ", megabytes(memory.hidden_bytes), " MB, sums ",
+      megabytes(memory.moment_bytes), " MB, a layer ", megabytes(memory.layer_bytes), " MB",
+      fisher ? concat(", weights of tokens ", megabytes(memory.weight_bytes),
+                      " MB; to find these, before the sums, ", megabytes(memory.sweep_bytes), " MB")
+             : "",
+      "\n", notice, "calibrates on ", run->runner().description(), "\n");
 }
 
 Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments& arguments,
@@ -136,6 +164,8 @@ Result<std::unique_ptr<PreparedCalibration>> prepare_calibration(const Arguments
   prepared->data =
       TRY(read_calibration(request, checkpoint.folder(), prepared->config.max_positions));
   CalibrationOptions options;
+  prepared->fisher = TRY(read_second_moments(arguments, needs));
+  options.fisher = prepared->fisher;
   options.moment = moment_needed(needs.algorithm);
   options.wants_moment = [names = linears_with_data(plan, needs.algorithm)](
                              const std::string& module) { return names.contains(module); };

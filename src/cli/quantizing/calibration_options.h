@@ -25,6 +25,10 @@ inline constexpr Option kCalibSeedOption = {"calib-seed", "N", "0",
                                             "seed of the choice of samples"};
 inline constexpr Option kCalibMapOption = {
     "calib-map", "NAME=FIELD", "", "fields of records by other names: prompt=query,response=reply"};
+inline constexpr Option kSecondMomentsOption = {
+    "second-moments", "plain|fisher[:SHARE]", "plain",
+    "sums over inputs for diagonal, blocks and gptq: plain counts all tokens alike; fisher by what "
+    "errors at them cost, with SHARE (0.3) of the plain sums added"};
 inline constexpr Option kCalibBackendOption = {
     "backend", "auto|cuda|cpu", "auto",
     "backend that calibrates: cuda or cpu; auto is cuda where a usable card is"};
@@ -41,12 +45,14 @@ struct PreparedCalibration {
   std::string text() const;
   /// One line for people, after the run: where the time went.
   std::string seconds_text() const;
+  std::optional<FisherOptions> fisher;
   /// The reason why the backend is not the one that auto prefers, or empty.
   std::string notice;
 };
 
 struct CalibrationNeeds {
   RoundAlgorithm algorithm = RoundAlgorithm::search;
+  SecondMoments second_moments = SecondMoments::plain;  // unless an option says otherwise
   int threads = 0;
   int64_t memory_bytes_max = 0;  // 0: no limit
 };

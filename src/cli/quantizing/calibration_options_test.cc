@@ -66,5 +66,39 @@ TEST(CalibrationOptions, SamplesAreReadAndMemoryIsKept) {
                   "hidden states"));
 }
 
+TEST(CalibrationOptions, SecondMomentsAreTheOptionsOrTheRecipes) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "a.jsonl") << R"({"text":"Hello"})"
+                                    << "\n";
+  const std::string file = (folder / "a.jsonl").string();
+  const auto fisher = [&](std::vector<std::string> words, CalibrationNeeds needs) {
+    words.insert(words.begin(), {"--calib", file});
+    const auto run = prepared(words, needs).value();
+    EXPECT_EQ(run->fisher.has_value(), has(run->hash(), " fisher:")) << run->hash();
+    return run->fisher.has_value();
+  };
+  const CalibrationNeeds gptq{.algorithm = RoundAlgorithm::gptq};
+  const CalibrationNeeds recipe{.algorithm = RoundAlgorithm::gptq,
+                                .second_moments = SecondMoments::fisher};
+  EXPECT_FALSE(fisher({}, gptq));
+  EXPECT_TRUE(fisher({"--second-moments", "fisher"}, gptq));
+  EXPECT_TRUE(fisher({}, recipe));
+  EXPECT_FALSE(fisher({"--second-moments", "plain"}, recipe));
+  EXPECT_FALSE(fisher({}, {.second_moments = SecondMoments::fisher}));  // search takes no sums
+}
+
+TEST(CalibrationOptions, SecondMomentsThatMakeNoSenseAreRefused) {
+  EXPECT_TRUE(has(refusal({"--second-moments", "fisher"}), "--calib FILE beside it"));
+  const TemporaryFolder folder;
+  std::ofstream(folder / "a.jsonl") << R"({"text":"Hello"})"
+                                    << "\n";
+  const std::string file = (folder / "a.jsonl").string();
+  EXPECT_TRUE(has(refusal({"--calib", file, "--second-moments", "fisher"}),
+                  "--algorithm diagonal, blocks or gptq"));
+  EXPECT_TRUE(has(refusal({"--calib", file, "--second-moments", "hessian"},
+                          {.algorithm = RoundAlgorithm::gptq}),
+                  "found hessian"));
+}
+
 }  // namespace
 }  // namespace nibble

@@ -1,30 +1,17 @@
 // The walk: the parts, what is tapped in each, what outlives them.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "quantize/calibrate/calibration_state.h"
 #include "tensor/float_formats.h"
 #include "tensor/fp8.h"
-#include "tensor/nvfp4.h"
 
 namespace nibble {
-namespace {
-
-bool all_zero_or_bad(float amax) { return !(amax > 0.0F) || !std::isfinite(amax); }
-
-float power_of_two_at_least(float value) {
-  int exponent = 0;
-  const float fraction = std::frexp(value, &exponent);
-  return std::ldexp(1.0F, std::clamp(fraction == 0.5F ? exponent - 1 : exponent, -100, 100));
-}
-
-}  // namespace
-
 // ---- running ----
 
 int64_t Calibration::State::total_rows() const {
-  return data.tokens() * static_cast<int64_t>(parts.size());
+  const int64_t sweep = options.fisher ? fisher_rows(data.tokens(), config) : 0;
+  return data.tokens() * static_cast<int64_t>(parts.size()) + sweep;
 }
 
 /// BF16 rows of the embedding, each distinct token read once.
@@ -61,15 +48,21 @@ Result<std::vector<uint16_t>> Calibration::State::embed() const {
   return hidden;
 }
 
+Result<LayerSamples> Calibration::State::embedded_samples() const {
+  LayerSamples samples;
+  for (const CalibrationSample& sample : data.samples)
+    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
+  samples.hidden = TRY(embed());
+  return samples;
+}
+
 Result<void> Calibration::State::begin_runner() {
   if (options.runner == nullptr)
     options.runner = make_host_layer_runner(weights, config, options.make_backend);
   const CalibrationMemory needed = memory();
-  LayerSamples samples{.layer_bytes = needed.layer_bytes,
-                       .moment_bytes = needed.moment_bytes / parts_at_once()};
-  for (const CalibrationSample& sample : data.samples)
-    samples.lengths.push_back(static_cast<int64_t>(sample.ids.size()));
-  samples.hidden = TRY(embed());
+  LayerSamples samples = TRY(embedded_samples());
+  samples.layer_bytes = needed.layer_bytes;
+  samples.moment_bytes = needed.moment_bytes / parts_at_once();
   return options.runner->start(std::move(samples));
 }
 
@@ -83,7 +76,8 @@ LayerWatch Calibration::State::watch() {
 Taps Calibration::State::taps_of(size_t index) const {
   const Part& part = parts[index];
   Taps wanted;
-  for (const TappedInput& input : part.inputs) wanted.want(input.module, input.cols, input.kind);
+  for (const TappedInput& input : part.inputs)
+    wanted.want(input.module, input.cols, input.kind, weights_of(input));
   // The first part of a layer also takes the largest inputs of the others, as they are shared.
   if (index == 0 || parts[index - 1].layer != part.layer)
     for (size_t i = index + 1; i < parts.size() && parts[i].layer == part.layer; ++i)
@@ -166,6 +160,7 @@ Result<Calibration> Calibration::start(const Checkpoint& checkpoint, const Weigh
                                              .options = std::move(options)});
   TRY(state->fit());
   TRY(state->begin_runner());
+  TRY(state->check_weighing());
   return Calibration(std::move(state));
 }
 
@@ -179,6 +174,7 @@ int Calibration::part_of(const std::string& module) const {
 }
 
 Result<void> Calibration::run(int index) {
+  TRY(state_->weigh_tokens());
   TRY(state_->take_part(index));
   TRY(state_->finish(state_->parts[static_cast<size_t>(index)]));
   state_->start_next();
@@ -214,6 +210,7 @@ int64_t Calibration::bad_tokens() const { return state_->bad; }
 Json Calibration::json() const {
   Json out = state_->data.json();
   out.set("backend", std::string(state_->options.runner->name()));
+  state_->add_weighing(out);
   out.set("inputs_with_nan_or_infinity", state_->bad);
   Json few{Json::Array{}};
   std::map<std::string, std::pair<int64_t, int64_t>> layers;  // least and most tokens
@@ -235,16 +232,6 @@ Json Calibration::json() const {
   out.set("tokens_of_experts_least_and_most", std::move(tokens));
   out.set(concat("experts_below_", state_->options.tokens_few, "_tokens"), std::move(few));
   return out;
-}
-
-float nvfp4_input_scale(float amax) {
-  return all_zero_or_bad(amax)
-             ? 1.0F
-             : power_of_two_at_least(kNvfp4Headroom / kNvfp4AmaxOverGlobal * amax);
-}
-
-float fp8_input_scale(float amax) {
-  return all_zero_or_bad(amax) ? 1.0F : power_of_two_at_least(kFp8Headroom / 448.0F * amax);
 }
 
 }  // namespace nibble

@@ -5,9 +5,11 @@
 // nothing that is written depends on the order of work.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "model/taps.h"
 #include "quantize/calibrate/calibration_data.h"
 #include "quantize/calibrate/host_layer_runner.h"
+#include "quantize/gradient/fisher_weights.h"
 
 namespace nibble {
 
@@ -23,6 +26,9 @@ struct CalibrationOptions {
   SecondMoment moment = SecondMoment::none;  // what the rounding algorithm needs of each linear
   /// Says which linears need it; of the others only the largest input is observed.
   std::function<bool(const std::string& module)> wants_moment = {};
+  /// With it tokens count by what errors at them cost, and each linear has sums of its own;
+  /// nothing: all tokens count alike. `states_bytes_max` is lowered to what memory allows.
+  std::optional<FisherOptions> fisher = {};
   /// Layers run here; without one, on the backends that make_backend gives.
   std::shared_ptr<LayerRunner> runner = {};
   BackendFactory make_backend = {};
@@ -43,7 +49,11 @@ struct CalibrationMemory {
   int64_t hidden_bytes = 0;  // tokens x hidden in BF16
   int64_t moment_bytes = 0;  // of the largest part; of two if the next runs meanwhile
   int64_t layer_bytes = 0;   // of the largest layer, as stored
-  int64_t total() const { return hidden_bytes + moment_bytes + layer_bytes; }
+  int64_t sweep_bytes = 0;   // before the first part: streams between layers, a layer in F32
+  int64_t weight_bytes = 0;  // of tokens, kept from then on
+  int64_t total() const {
+    return hidden_bytes + weight_bytes + std::max(moment_bytes + layer_bytes, sweep_bytes);
+  }
 };
 
 /// The tokens that one expert of a layer got.
@@ -55,7 +65,8 @@ struct ExpertTokens {
 class Calibration {
  public:
   /// Reads the embeddings of the samples. Everything given must outlive the result. Errors:
-  /// unsupported (a backend that does not calibrate, an id beyond the vocabulary), no_memory, io.
+  /// unsupported (a backend that does not calibrate, or not with weights of tokens; an id beyond
+  /// the vocabulary), no_memory, io.
   static Result<Calibration> start(const Checkpoint& checkpoint, const Weights& weights,
                                    const ModelConfig& config, const CalibrationData& data,
                                    CalibrationOptions options);
@@ -66,7 +77,8 @@ class Calibration {
   int parts() const;
   /// The part that knows the input of a linear, or -1: never looked at (an embedding).
   int part_of(const std::string& module) const;
-  /// Runs part `index`, the next one; find() then knows its linears, until the next run. A runner
+  /// Runs part `index`, the next one, and before the first the sweep for the weights of tokens, if
+  /// they are wanted. find() then knows its linears, until the next run. A runner
   /// that leaves the cores free begins the part after it at once. Errors:
   /// corrupt when more than a tenth of a linear's inputs are no numbers; those of the backend.
   Result<void> run(int index);
@@ -80,7 +92,7 @@ class Calibration {
 
   CalibrationMemory memory() const;
   const LayerRunner& runner() const;
-  /// Wall time of all parts, after the last one (CHECK).
+  /// Wall time of the sweep and all parts, after the last one (CHECK).
   double seconds() const;
   /// Routed tokens, of all layers run so far.
   const std::vector<ExpertTokens>& expert_tokens() const;

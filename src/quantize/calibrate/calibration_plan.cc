@@ -1,32 +1,56 @@
 // The plan of a calibration: which part of which layer observes what, and the memory that takes.
 #include <algorithm>
+#include <iterator>
 
 #include "quantize/calibrate/calibration_state.h"
 
 namespace nibble {
 
-TappedInput Calibration::State::tapped(std::initializer_list<const LinearSource*> linears) {
-  const LinearSource& first = **linears.begin();
-  TappedInput input{.module = first.module, .cols = first.cols};
-  for (const LinearSource* linear : linears) {
-    if (!linear->present()) continue;
-    leader[linear->module] = first.module;
-    if (options.wants_moment && options.wants_moment(linear->module)) input.kind = options.moment;
-  }
-  if (input.cols % kMomentBlock != 0) input.kind = SecondMoment::none;
-  input.shared = first.module;
-  return input;
+bool Calibration::State::wants(const LinearSource& linear) const {
+  return linear.present() && options.wants_moment && options.wants_moment(linear.module);
 }
 
+SecondMoment Calibration::State::kind_of(const LinearSource& linear) const {
+  return wants(linear) && linear.cols % kMomentBlock == 0 ? options.moment : SecondMoment::none;
+}
+
+/// Linears with one input: they share its sums, unless each weighs tokens by itself. Those without
+/// sums are observed with the first that has some.
+void Calibration::State::tap(std::initializer_list<const LinearSource*> linears,
+                             std::vector<TappedInput>& out) {
+  const LinearSource& first = **linears.begin();
+  std::vector<TappedInput> inputs;
+  for (const LinearSource* linear : linears)
+    if (const SecondMoment kind = kind_of(*linear); kind != SecondMoment::none)
+      if (options.fisher || inputs.empty())
+        inputs.push_back({.module = options.fisher ? linear->module : first.module,
+                          .cols = first.cols,
+                          .kind = kind});
+  if (inputs.empty()) inputs.push_back({.module = first.module, .cols = first.cols});
+  for (const LinearSource* linear : linears) {
+    if (!linear->present()) continue;
+    const bool own =
+        std::ranges::find(inputs, linear->module, &TappedInput::module) != inputs.end();
+    leader[linear->module] = own ? linear->module : inputs.front().module;
+  }
+  for (TappedInput& input : inputs) {
+    input.shared = first.module;
+    input.with_previous = &input != &inputs.front();
+    out.push_back(std::move(input));
+  }
+}
+
+/// `shared`: of an expert, the key of its layer's experts; else empty.
 void Calibration::State::tap_mlp(const MlpSources& mlp, const std::string& shared,
                                  std::vector<TappedInput>& out) {
-  out.push_back(tapped({&mlp.gate, &mlp.up}));
-  out.push_back(tapped({&mlp.down}));
+  const size_t inputs = out.size();
+  tap({&mlp.gate, &mlp.up}, out);
+  const size_t downs = out.size();
+  tap({&mlp.down}, out);
   if (shared.empty()) return;
-  const std::string expert = mlp.gate.module.substr(0, mlp.gate.module.rfind('.'));
-  out[out.size() - 2].expert = expert;
-  out[out.size() - 2].shared = shared + ".gate_proj";
-  out[out.size() - 1].shared = shared + ".down_proj";
+  out[inputs].expert = mlp.gate.module.substr(0, mlp.gate.module.rfind('.'));
+  for (size_t i = inputs; i < out.size(); ++i)
+    out[i].shared = shared + (i < downs ? ".gate_proj" : ".down_proj");
 }
 
 std::vector<TappedInput> Calibration::State::layer_inputs(int layer) {
@@ -34,12 +58,12 @@ std::vector<TappedInput> Calibration::State::layer_inputs(int layer) {
   std::vector<TappedInput> out;
   if (config.layers[static_cast<size_t>(layer)] == LayerKind::attention) {
     const AttentionSources& a = sources.attention;
-    out.push_back(tapped({&a.q, &a.k, &a.v}));
-    out.push_back(tapped({&a.o}));
+    tap({&a.q, &a.k, &a.v}, out);
+    tap({&a.o}, out);
   } else {
     const DeltaNetSources& d = sources.delta_net;
-    out.push_back(tapped({&d.qkv, &d.z, &d.b, &d.a}));
-    out.push_back(tapped({&d.out}));
+    tap({&d.qkv, &d.z, &d.b, &d.a}, out);
+    tap({&d.out}, out);
   }
   if (!config.moe) {
     tap_mlp(sources.dense_mlp, "", out);
@@ -49,36 +73,43 @@ std::vector<TappedInput> Calibration::State::layer_inputs(int layer) {
   if (moe.shared.gate.present()) {
     tap_mlp(moe.shared, "", out);
     for (const LinearSource* linear : {&moe.router, &moe.shared_gate})
-      leader[linear->module] = moe.shared.gate.module;
+      leader[linear->module] = leader.at(moe.shared.gate.module);
   } else {
-    out.push_back(tapped({&moe.router}));
+    tap({&moe.router}, out);
   }
   const std::string shared = concat("layer ", layer, " experts");
   for (const MlpSources& expert : moe.experts) tap_mlp(expert, shared, out);
   return out;
 }
 
+void Calibration::State::plan_layer(int layer) {
+  Part part{.layer = layer};
+  int64_t bytes = 0;
+  std::vector<TappedInput> inputs = layer_inputs(layer);
+  for (size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
+    int64_t more = 0;
+    do {
+      more += moment_count(inputs[end].kind, inputs[end].cols) * int64_t{sizeof(double)};
+    } while (++end < inputs.size() && inputs[end].with_previous);
+    if (!part.inputs.empty() && bytes + more > options.moment_bytes_max) {
+      parts.push_back(std::move(part));
+      part = {.layer = layer};
+      bytes = 0;
+    }
+    bytes += more;
+    std::move(inputs.begin() + static_cast<ptrdiff_t>(begin),
+              inputs.begin() + static_cast<ptrdiff_t>(end), std::back_inserter(part.inputs));
+  }
+  part.last = true;
+  parts.push_back(std::move(part));
+}
+
 void Calibration::State::plan() {
   parts.clear();
   part_index.clear();
-  for (int layer = 0; layer < config.layer_count(); ++layer) {
-    Part part{.layer = layer};
-    int64_t bytes = 0;
-    for (TappedInput& input : layer_inputs(layer)) {
-      const int64_t more = moment_count(input.kind, input.cols) * int64_t{sizeof(double)};
-      if (!part.inputs.empty() && bytes + more > options.moment_bytes_max) {
-        parts.push_back(std::move(part));
-        part = {.layer = layer};
-        bytes = 0;
-      }
-      bytes += more;
-      part.inputs.push_back(std::move(input));
-    }
-    part.last = true;
-    parts.push_back(std::move(part));
-  }
+  for (int layer = 0; layer < config.layer_count(); ++layer) plan_layer(layer);
   parts.push_back({.layer = config.layer_count(), .last = true, .inputs = {}});
-  if (!config.tied_head) parts.back().inputs.push_back(tapped({&weights.head()}));
+  if (!config.tied_head) tap({&weights.head()}, parts.back().inputs);
   for (size_t i = 0; i < parts.size(); ++i)
     for (const TappedInput& input : parts[i].inputs) {
       part_index[input.module] = static_cast<int>(i);
@@ -127,7 +158,31 @@ CalibrationMemory Calibration::State::memory() const {
   }
   for (int layer = 0; layer < config.layer_count(); ++layer)
     memory.layer_bytes = std::max(memory.layer_bytes, layer_bytes(layer));
+  if (!options.fisher) return memory;
+  const int64_t head_bytes = 2 * linear_bytes(checkpoint, weights.head());
+  memory.sweep_bytes = fisher_state_bytes(data.tokens(), data.longest(), config, *options.fisher) +
+                       std::max(2 * memory.layer_bytes, head_bytes);
+  memory.weight_bytes = data.tokens() * weights_per_token() * int64_t{2 * sizeof(float)};
   return memory;
+}
+
+/// Weights that a token has: of each wanted linear that sees it.
+int64_t Calibration::State::weights_per_token() const {
+  int64_t count = 0;
+  for (const LayerSources& layer : weights.layers()) {
+    const auto add = [&](const MlpSources& mlp, int64_t times) {
+      for (const LinearSource* linear : {&mlp.gate, &mlp.up, &mlp.down})
+        if (wants(*linear)) count += times;
+    };
+    const AttentionSources& a = layer.attention;
+    const DeltaNetSources& d = layer.delta_net;
+    for (const LinearSource* linear : {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.b, &d.a, &d.out})
+      if (wants(*linear)) ++count;
+    add(layer.dense_mlp, 1);
+    add(layer.moe.shared, 1);
+    if (!layer.moe.experts.empty()) add(layer.moe.experts.front(), config.moe->top_k);
+  }
+  return count + (wants(weights.head()) ? 1 : 0);
 }
 
 /// Fewer sums at once, until all fits; refused with the numbers if even that does not do.
@@ -136,14 +191,21 @@ Result<void> Calibration::State::fit() {
   const int64_t most = options.memory_bytes_max;
   while (most > 0 && memory().total() > most) {
     const CalibrationMemory least = memory();
+    if (options.fisher) {
+      options.fisher->states_bytes_max =
+          fisher_state_bytes(data.tokens(), data.longest(), config, *options.fisher) / 2;
+      if (memory().total() < least.total()) continue;
+    }
     options.moment_bytes_max = least.moment_bytes / parts_at_once() / 2;
     plan();
     if (memory().moment_bytes < least.moment_bytes) continue;
     return make_error(
         ErrorCode::no_memory,
         {.what = "memory for calibration",
-         .expected = concat(least.total(), " bytes: hidden states ", least.hidden_bytes, ", sums ",
-                            least.moment_bytes, ", a layer ", least.layer_bytes),
+         .expected =
+             concat(least.total(), " bytes: hidden states ", least.hidden_bytes, ", sums ",
+                    least.moment_bytes, ", a layer ", least.layer_bytes, ", weights of tokens ",
+                    least.weight_bytes, ", or before that ", least.sweep_bytes, " to find them"),
          .found = concat(most, " bytes"),
          .advice = "use fewer or shorter samples (--calib-samples, --calib-length)"});
   }

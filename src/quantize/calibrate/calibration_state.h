@@ -12,12 +12,15 @@
 
 namespace nibble {
 
-/// An input that several linears share; named after the first.
+/// An input that several linears share, named after the first; or, with weights of tokens, that of
+/// one linear.
 struct TappedInput {
   std::string module;
   int64_t cols = 0;
   SecondMoment kind = SecondMoment::none;
   std::string expert;  // "…mlp.experts.3", for the tokens routed to it; else empty
+  /// In the part of the one before: linears with the same input are rounded together.
+  bool with_previous = false;
   std::string shared;  // linears with the same key have one largest input: a layer's experts
 };
 
@@ -37,6 +40,7 @@ struct Calibration::State {
   std::vector<Part> parts = {};
   std::map<std::string, std::string> leader = {};  // linear -> the input it shares
   std::map<std::string, int> part_index = {};      // input -> part
+  std::optional<FisherWeights> fisher = {};        // once the sweep is done
   Taps taps = {};                                  // of the part run last
   std::map<std::string, float> largest = {};       // by TappedInput::shared
   std::map<std::string, std::string> shared_key = {};
@@ -51,13 +55,22 @@ struct Calibration::State {
   std::future<Result<void>> next_run = {};
 
   void plan();
+  void plan_layer(int layer);
   Result<void> fit();
   int64_t layer_bytes(int layer) const;
   CalibrationMemory memory() const;
   std::vector<TappedInput> layer_inputs(int layer);
   void tap_mlp(const MlpSources& mlp, const std::string& shared, std::vector<TappedInput>& out);
-  TappedInput tapped(std::initializer_list<const LinearSource*> linears);
+  void tap(std::initializer_list<const LinearSource*> linears, std::vector<TappedInput>& out);
+  bool wants(const LinearSource& linear) const;
+  SecondMoment kind_of(const LinearSource& linear) const;
+  int64_t weights_per_token() const;
+  const TokenWeights* weights_of(const TappedInput& input) const;
+  Result<void> weigh_tokens();
+  Result<void> check_weighing() const;
+  void add_weighing(Json& out) const;
   Result<std::vector<uint16_t>> embed() const;
+  Result<LayerSamples> embedded_samples() const;
   Result<void> begin_runner();
   LayerWatch watch();
   Taps taps_of(size_t index) const;

@@ -27,6 +27,7 @@ class HostLayerRunner final : public LayerRunner {
   Result<void> run_layer(int layer, HiddenStates hidden, Taps& taps,
                          const LayerWatch& watch) override;
   Result<void> run_head(InputStatistics& head, const LayerWatch& watch) override;
+  bool weighs_tokens() const override { return true; }
 
  private:
   Result<void> open_layer(int layer);
@@ -73,6 +74,7 @@ void HostLayerRunner::run_pass(const SamplePass& pass, HiddenStates hidden, Taps
   std::ranges::transform(states, rows.begin(), bf16_to_float);
   Batch batch = pass.batch;
   batch.taps = &taps;
+  taps.begin_pass(pass.first_row);
   for (int32_t r = 0; r < batch.rows(); ++r)
     batch.embeddings.push_back({.row = r, .embedding = &rows[static_cast<size_t>(r) * width]});
   backend_->zero_states(pass.fresh_slots);
@@ -120,7 +122,11 @@ Result<void> HostLayerRunner::run_head(InputStatistics& head, const LayerWatch& 
         rows[at + i] = static_cast<float>(bf16_to_float(states[at + i]) * scale *
                                           static_cast<double>(weight[i]));
     }
-    head.add(rows.data(), pass.batch.rows(), config_.hidden, threads);
+    head.add({.x = rows.data(),
+              .count = pass.batch.rows(),
+              .stride = config_.hidden,
+              .first_token = pass.first_row},
+             threads);
     if (watch.rows_done) watch.rows_done(pass.batch.rows());
   }
   return {};

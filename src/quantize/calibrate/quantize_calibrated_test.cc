@@ -25,6 +25,7 @@ struct Settings {
   int threads = 2;
   int64_t samples = 12;
   std::function<bool()> cancelled = {};
+  std::optional<FisherOptions> fisher = {};
 };
 
 CalibrationData random_data(int64_t samples) {
@@ -51,6 +52,7 @@ Result<QuantizeReport> run(const std::filesystem::path& source, const std::files
       model.checkpoint, model.weights, config, data,
       {.moment = moment_needed(settings.algorithm),
        .wants_moment = [](const std::string&) { return true; },
+       .fisher = settings.fisher,
        .make_backend =
            [&](const Weights& weights, const ModelConfig& one) {
              return make_cpu_backend(weights, one, {.threads = settings.threads});
@@ -114,6 +116,29 @@ TEST(QuantizeCalibrated, CutsAndThreadsLeaveNoTrace) {
     // The data do matter.
     ASSERT_TRUE(run(folder / "in", c, {.recipe = recipe, .samples = 11}).ok());
     EXPECT_FALSE(test::files_of(a) == test::files_of(c)) << recipe;
+  }
+}
+
+TEST(QuantizeCalibrated, WeightsOfTokensMatterAndThreadsLeaveNoTraceInThem) {
+  const Folder folder;
+  test::write_model(folder / "in", Layout::fused_experts);
+  for (const auto algorithm :
+       {RoundAlgorithm::diagonal, RoundAlgorithm::blocks, RoundAlgorithm::gptq}) {
+    const std::string name(round_algorithm_name(algorithm));
+    const auto a = folder / (name + "-a"), b = folder / (name + "-b"), c = folder / (name + "-c");
+    ASSERT_TRUE(run(folder / "in", a, {.algorithm = algorithm, .fisher = FisherOptions{}}).ok());
+    ASSERT_TRUE(run(folder / "in", b,
+                    {.algorithm = algorithm,
+                     .moment_bytes_max = 50'000,
+                     .threads = 1,
+                     .fisher = FisherOptions{.states_bytes_max = 1, .threads = 1}})
+                    .ok());
+    EXPECT_TRUE(test::files_of(a) == test::files_of(b)) << name;
+    ASSERT_TRUE(run(folder / "in", c, {.algorithm = algorithm}).ok());
+    EXPECT_NE(test::files_of(a).at("quantize_hashes.json"),
+              test::files_of(c).at("quantize_hashes.json"))
+        << name;
+    EXPECT_TRUE(verify_checkpoint(a).value().sound()) << name;
   }
 }
 

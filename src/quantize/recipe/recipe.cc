@@ -133,13 +133,16 @@ Result<void> RecipeReader::activations(const YAML::Node& node, RecipeRule& rule)
 }
 
 Result<Recipe> RecipeReader::read(const YAML::Node& root) const {
-  TRY(check_keys(root, {"name", "status", "about", "rules"}));
+  TRY(check_keys(root, {"name", "status", "about", "second_moments", "rules"}));
   Recipe recipe;
   recipe.source = source_;
   recipe.name = TRY(text(root, "name"));
   recipe.status =
       static_cast<RecipeStatus>(TRY(choice(root, "status", {"production", "free-text", "lab"})));
   if (root["about"]) recipe.about = TRY(text(root, "about"));
+  if (root["second_moments"])
+    recipe.second_moments =
+        static_cast<SecondMoments>(TRY(choice(root, "second_moments", {"plain", "fisher"})));
   const YAML::Node rules = root["rules"];
   if (!rules || !rules.IsSequence() || rules.size() == 0)
     return wrong(rules ? rules : root, {.what = "\"rules\"", .expected = "a list of rules"});

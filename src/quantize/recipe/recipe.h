@@ -18,6 +18,10 @@ namespace nibble {
 enum class RecipeStatus : uint8_t { production, free_text, lab };
 std::string_view recipe_status_name(RecipeStatus status);
 
+/// How tokens count in the sums over a linear's input, if it is rounded with such: alike, or by
+/// what errors at them cost (gradient/fisher_weights.h).
+enum class SecondMoments : uint8_t { plain, fisher };
+
 /// The scheme that a rule gives to a linear.
 struct RecipeScheme {
   /// FP8 per tensor says fp8_tensor activations here; a dialect that prefers dynamic ones has them
@@ -39,6 +43,7 @@ struct Recipe {
   std::string name;
   RecipeStatus status = RecipeStatus::lab;
   std::string about;
+  SecondMoments second_moments = SecondMoments::plain;
   std::vector<RecipeRule> rules;
   std::string text;    // as it was read
   std::string source;  // for messages: a file name, or "recipe NAME"

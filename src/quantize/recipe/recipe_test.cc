@@ -101,6 +101,17 @@ TEST(Recipe, FourBitActivationsCarryTheirScale) {
   EXPECT_EQ(recipe.rules[0].gives.input_scale, 0.0625F);
 }
 
+TEST(Recipe, MayAskForSecondMoments) {
+  const std::string rules = "rules:\n  - match: x\n    weights: nvfp4\n";
+  EXPECT_EQ(parse_recipe(concat(kHead, rules), "r").value().second_moments, SecondMoments::plain);
+  for (const auto& [word, means] :
+       {std::pair("plain", SecondMoments::plain), std::pair("fisher", SecondMoments::fisher)})
+    EXPECT_EQ(parse_recipe(concat(kHead, "second_moments: ", word, "\n", rules), "r")
+                  .value()
+                  .second_moments,
+              means);
+}
+
 struct BadRecipe {
   std::string text;
   std::string says;
@@ -119,6 +130,8 @@ TEST(Recipe, BadOnesAreRefused) {
       {"name: n\nstatus: good\nrules: []\n",
        "r line 2: \"status\": expected production, free-text, lab, found good"},
       {head, "r line 1: \"rules\": expected a list of rules"},
+      {head + "second_moments: hessian\nrules: []\n",
+       "r line 3: \"second_moments\": expected plain, fisher, found hessian"},
       {head + "rules: []\n", "r line 3: \"rules\": expected a list of rules"},
       {head + "rules: 4\n", "r line 3: \"rules\": expected a list of rules"},
       {rules, "r line 4: key \"weights\" is missing"},
