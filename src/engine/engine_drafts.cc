@@ -75,10 +75,7 @@ void EngineCore::draft_by_model() {
   for (const auto& s : live_)
     if (const int32_t count = drafts_wanted(*s, decoding); count > 0)
       wanted.push_back({s.get(), count});
-  if (wanted.empty()) {
-    if (decoding > 0) scheduler_.draft_costs().forget(decoding);
-    return;
-  }
+  if (wanted.empty()) return;
   std::ranges::stable_sort(wanted, std::greater(), &Wanted::count);
   DraftBatch batch;
   for (const auto& [s, count] : wanted) append_draft(batch, *s, count);

@@ -71,6 +71,33 @@ TEST(SchedulerDrafts, AreGrantedWhileTheyPay) {
   EXPECT_EQ(granted(4, 0.9, 4 + 64), 4 * 5);
 }
 
+/// Costs of drafts beside one sequence say nothing of 8, and costs too high are tried again.
+TEST(SchedulerDrafts, CostWhatTheyCostForSoManySequences) {
+  Scheduler scheduler({.rows_max = 1024, .sequences_max = 64}, CostModel());
+  const auto worth = [&](int32_t decoding) { return scheduler.drafts_worth(3, 0.9, decoding); };
+  EXPECT_EQ(worth(1), 3);
+  EXPECT_EQ(worth(8), 3);
+  for (int i = 0; i < 20; ++i) {
+    scheduler.observe({.decode_rows = 1}, 4.58);
+    scheduler.observe({.decode_rows = 1, .drafted_rows = 3}, 4.58 + 3 * 9.0);
+    scheduler.draft_costs().observe_drafts(8, 3, 3 * 0.2);
+  }
+  EXPECT_EQ(worth(1), 0);
+  EXPECT_EQ(worth(8), 3);  // a draft of one of 8 costs an eighth of a step
+  scheduler.draft_costs().observe_drafts(8, 1, 1e3);
+  EXPECT_EQ(worth(8), 0);
+  const std::vector<SequenceView> views(8, {.phase = Phase::decode,
+                                            .prompt_size = 1,
+                                            .cached = 10,
+                                            .tokens_max = 60,
+                                            .pages_held = 1,
+                                            .pages_private = 1});
+  int passes = 0;
+  for (; worth(8) == 0 && passes < 10000; ++passes) scheduler.next(views, {.pages = 9}, 0.0);
+  EXPECT_GT(passes, 100);
+  EXPECT_LT(passes, 5000);
+}
+
 TEST(SchedulerDrafts, LeaveRoomForAPromptThatWaits) {
   const SequenceView drafting{.phase = Phase::decode,
                               .prompt_size = 1,

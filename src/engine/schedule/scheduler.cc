@@ -73,6 +73,7 @@ void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
   const int32_t kept = all_rows ? 0 : kPageTokens;
   int32_t rows_left = limits_.rows_max - kept - decode_rows;
   const double worth_ms = token_ms(decode_rows);
+  const int32_t rows_before = rows_left;
   for (ScheduledRows& piece : schedule_.rows) {
     const SequenceView& s = sequences[static_cast<size_t>(piece.sequence)];
     double odds = s.draft_odds;
@@ -82,6 +83,7 @@ void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
       --rows_left;
     }
   }
+  if (decode_rows > 0 && rows_left == rows_before) draft_costs_.forget(decode_rows);
 }
 
 double Scheduler::token_ms(int32_t decode_rows) const {

@@ -30,7 +30,7 @@ struct RowCopy {
 };
 
 /// Values of one or more modules that lie side by side.
-struct Extent {
+struct ValueRange {
   const uint8_t* at = nullptr;
   int64_t bytes = 0;
   Soundness kind = Soundness::bf16;
@@ -98,7 +98,7 @@ class FileFiller final : public WeightFiller {
   void send_small();
   void lay_codes();
   Result<void> check();
-  Error not_sound(const Extent& merged, const DeviceBuffer& flag) const;
+  Error not_sound(const ValueRange& merged, const DeviceBuffer& flag) const;
 
   struct Small {
     float* to = nullptr;
@@ -108,16 +108,16 @@ class FileFiller final : public WeightFiller {
   Launcher launcher_;
   std::vector<RowCopy> copies_;
   std::vector<Small> small_;
-  std::vector<Extent> checks_;
-  std::vector<Extent> e2m1_;  // codes that need no check and are only reordered
+  std::vector<ValueRange> checks_;
+  std::vector<ValueRange> e2m1_;  // codes that need no check and are only reordered
   std::vector<std::string> modules_;
 };
 
 /// Joins adjacent ranges of one kind, such as the experts of a stack, sorted by where they lie.
-std::vector<Extent> merge(std::vector<Extent>& parts) {
-  std::ranges::sort(parts, {}, &Extent::at);
-  std::vector<Extent> merged;
-  for (const Extent& one : parts) {
+std::vector<ValueRange> merge(std::vector<ValueRange>& parts) {
+  std::ranges::sort(parts, {}, &ValueRange::at);
+  std::vector<ValueRange> merged;
+  for (const ValueRange& one : parts) {
     if (!merged.empty() && merged.back().kind == one.kind &&
         merged.back().at + merged.back().bytes == one.at) {
       merged.back().bytes += one.bytes;
@@ -278,17 +278,17 @@ void FileFiller::send_small() {
 
 /// Runs once every part has come and codes have been checked in the order of a file.
 void FileFiller::lay_codes() {
-  const auto lay = [&](const Extent& run, Format format) {
+  const auto lay = [&](const ValueRange& run, Format format) {
     cuda::lay_codes(const_cast<uint8_t*>(run.at), run.bytes, format, launcher_);
   };
-  for (const Extent& run : merge(checks_))
+  for (const ValueRange& run : merge(checks_))
     if (run.kind == Soundness::e4m3) lay(run, Format::fp8);
-  for (const Extent& run : merge(e2m1_)) lay(run, Format::nvfp4);
+  for (const ValueRange& run : merge(e2m1_)) lay(run, Format::nvfp4);
   CUDA_CHECK(cudaStreamSynchronize(launcher_.stream));
 }
 
 Result<void> FileFiller::check() {
-  const std::vector<Extent> merged = merge(checks_);
+  const std::vector<ValueRange> merged = merge(checks_);
   const auto bytes = static_cast<int64_t>((merged.size() + 1) * sizeof(int32_t));
   const DeviceBuffer flags =
       TRY(DeviceBuffer::allocate(*launcher_.device, bytes, "checking weights"));
@@ -305,9 +305,9 @@ Result<void> FileFiller::check() {
 }
 
 /// Names the first bad module of a run of adjacent ones.
-Error FileFiller::not_sound(const Extent& merged, const DeviceBuffer& flag) const {
+Error FileFiller::not_sound(const ValueRange& merged, const DeviceBuffer& flag) const {
   size_t module = merged.module;
-  for (const Extent& one : checks_) {
+  for (const ValueRange& one : checks_) {
     if (one.at < merged.at || one.at >= merged.at + merged.bytes) continue;
     int32_t found = 0;
     zero_memory(flag.as<int32_t>(), sizeof found);
