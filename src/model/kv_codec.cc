@@ -81,6 +81,12 @@ bool fits(const KvTraits& format, int64_t head_dim) {
 
 }  // namespace
 
+int64_t kv_format_page_bytes(const ModelConfig& config, KvFormat format) {
+  const AttentionConfig& a = config.attention;
+  return int64_t{config.kv_layers()} * a.kv_heads * kPageTokens *
+         kv_token_bytes(format, a.head_dim);
+}
+
 Result<void> check_kv_head_dim(KvFormat format, const ModelConfig& config) {
   const int64_t head_dim = config.attention.head_dim;
   const KvTraits traits = kv_traits(format);

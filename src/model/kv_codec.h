@@ -29,6 +29,9 @@ static_assert(kv_format_of(KvCache::bf16, KvFormat::f32) == KvFormat::bf16 &&
 /// no power of two where keys are rotated. Errors: unsupported, with the formats that can.
 Result<void> check_kv_head_dim(KvFormat format, const ModelConfig& config);
 
+/// The bytes of a page over all KV layers, that of a layer that drafts among them.
+int64_t kv_format_page_bytes(const ModelConfig& config, KvFormat format);
+
 /// The place of a line. Codes are numbers, of 4 bits pairs of them, `code_stride` apart; scales are
 /// those of groups, `scale_stride` bytes apart, or what the whole line shares, one after the other.
 struct KvLinePlace {

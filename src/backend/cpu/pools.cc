@@ -31,9 +31,7 @@ KvLinePlace value_place(KvFormat format, std::byte* lines, int64_t head_dim, int
 }
 
 int64_t Pools::page_bytes(const ModelConfig& config, KvFormat format) {
-  const AttentionConfig& a = config.attention;
-  return int64_t{config.kv_layers()} * a.kv_heads * kPageTokens *
-         kv_token_bytes(format, a.head_dim);
+  return kv_format_page_bytes(config, format);
 }
 
 int64_t Pools::state_floats(const ModelConfig& config) {

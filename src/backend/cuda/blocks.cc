@@ -119,16 +119,21 @@ void norm_after(const Context& context, int layer, Half half) {
 
 }  // namespace
 
+AddNormArgs input_norm_args(const Context& context, int layer, int32_t rows, float* h,
+                            uint16_t* x) {
+  return {.rows = rows,
+          .hidden = context.config.hidden,
+          .h = h,
+          .norm = context.layer(layer).input_norm,
+          .x = x,
+          .x_stride = context.work.x_stride,
+          .eps = context.config.rms_eps};
+}
+
 void norm_input(const Context& context, int layer) {
   if (takes_norm(context, layer, Half::mixer)) return;
-  const Workspace& work = context.work;
-  add_norm({.rows = context.batch.rows,
-            .hidden = context.config.hidden,
-            .h = work.h.as<float>(),
-            .norm = context.layer(layer).input_norm,
-            .x = work.x.as<uint16_t>(),
-            .x_stride = work.x_stride,
-            .eps = context.config.rms_eps},
+  add_norm(input_norm_args(context, layer, context.batch.rows, context.work.h.as<float>(),
+                           context.work.x.as<uint16_t>()),
            context.launcher.of(Step::finish));
 }
 

@@ -53,6 +53,8 @@ void finish_half(const Context& context, int layer, Half half, int32_t row_begin
                  const AddNormArgs& args);
 /// The attention of a layer over rows of `batch`: shape, norms, rotation and pages.
 AttentionArgs attention_args(const Context& context, int layer, const BatchView& batch);
+/// The norm of `rows` rows of h before the mixer of a layer, into x.
+AddNormArgs input_norm_args(const Context& context, int layer, int32_t rows, float* h, uint16_t* x);
 /// x = the norm before the mixer of a layer, of generated rows in h, unless the mixer makes it.
 void norm_input(const Context& context, int layer);
 /// Adds x W^T of all generated rows to h.

@@ -19,6 +19,7 @@
 #include "backend/cuda/runtime/device_context.h"
 #include "backend/cuda/runtime/host_copy.h"
 #include "backend/cuda/runtime/recorded_passes.h"
+#include "backend/cuda/runtime/slot_layout.h"
 #include "backend/cuda/selection.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "model/forward.h"
@@ -102,7 +103,7 @@ class CudaBackend final : public Backend {
 
   Result<void> reserve(const PoolSizes& sizes) override;
   int64_t page_bytes() const override { return DevicePools::page_bytes(config_, kv_); }
-  int64_t state_slot_bytes() const override { return DevicePools::slot_bytes(config_, state_); }
+  int64_t state_slot_bytes() const override { return cuda::state_slot_bytes(config_, state_); }
   int64_t replay_row_bytes() const override { return saved_row_bytes(config_); }
 
   Residual embed(const Batch& batch) override;
@@ -373,13 +374,13 @@ bool CudaBackend::finite(std::span<const int32_t> pages, std::span<const int32_t
   };
   if (!pages.empty()) find(pools_.page(0), page_bytes(), page_bytes(), kv_, pages);
   if (!slots.empty()) {
-    const int64_t states = DevicePools::states_floats(config_, state_) * int64_t{sizeof(float)};
+    const int64_t states = states_floats(config_, state_) * int64_t{sizeof(float)};
     const KvFormat format = state_ == StateFormat::bf16 ? KvFormat::bf16 : KvFormat::f32;
     find(pools_.slot(0), pools_.slot_bytes(), states, format, slots);
     const auto in_f32 = [&](const std::byte* begin, int64_t floats) {
       find(begin, pools_.slot_bytes(), floats * int64_t{sizeof(float)}, KvFormat::f32, slots);
     };
-    in_f32(pools_.slot(0) + states, DevicePools::convolution_floats(config_));
+    in_f32(pools_.slot(0) + states, convolution_floats(config_));
     if (drafts()) in_f32(reinterpret_cast<const std::byte*>(pools_.hidden().last), config_.hidden);
   }
   int32_t found = 0;

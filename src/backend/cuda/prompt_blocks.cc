@@ -327,15 +327,10 @@ void prompt_entries(const Context& context) {
       gemm_of(context, joined, context.weights.draft.joined, {entries, hidden, GemmOutput::f32}),
       Step::project);
   uint16_t* x = rows_of<uint16_t>(context, work.entry.x, work.x_stride);
-  add_norm({.rows = context.prompts.rows,
-            .hidden = context.config.hidden,
-            .h = entries,
-            .norm = context.layer(context.draft_layer()).input_norm,
-            .x = x,
-            .x_stride = work.x_stride,
-            .eps = context.config.rms_eps,
-            .packed_from = 0},
-           context.launcher.of(Step::finish));
+  AddNormArgs norm =
+      input_norm_args(context, context.draft_layer(), context.prompts.rows, entries, x);
+  norm.packed_from = 0;
+  add_norm(norm, context.launcher.of(Step::finish));
   store_entries(context, {x, work.x_stride});
 }
 

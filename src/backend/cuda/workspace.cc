@@ -269,16 +269,6 @@ int64_t table_bytes(const ModelConfig& config) {
   return config.count(LayerKind::attention) > 0 ? config.attention.rope.rotary_dims / 2 * kPair : 0;
 }
 
-int64_t saved_row_bytes(const ModelConfig& config) {
-  constexpr int64_t kAlignment = 256;
-  const auto aligned = [](int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  };
-  const int64_t layers = config.count(LayerKind::delta_net);
-  return aligned(layers * config.delta_net.saved_numbers() * kF32) +
-         aligned(config.draft_row() * kF32);
-}
-
 bool prompts_supported(const ModelConfig& config) {
   if (config.hidden % 8 != 0) return false;
   const AttentionConfig& a = config.attention;

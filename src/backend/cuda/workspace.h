@@ -33,8 +33,6 @@ bool prompts_supported(const ModelConfig& config);
 int64_t sequences_most(const ModelConfig& config, const PoolSizes& sizes);
 /// Returns the bytes of the rotary tables, which lie beside weights and workspace.
 int64_t table_bytes(const ModelConfig& config);
-/// Returns the bytes that the saved inputs of one drafted row add to a state slot.
-int64_t saved_row_bytes(const ModelConfig& config);
 /// Returns the needs of a server.
 WorkspaceNeeds workspace_needs(const ModelConfig& config, const PoolSizes& sizes,
                                Activations activations);

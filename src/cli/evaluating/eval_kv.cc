@@ -94,19 +94,21 @@ Sequences compared_sequences(const std::vector<Answered>& answers, int64_t token
   return out;
 }
 
+Result<LoadedModel> load_with(const Arguments& arguments, KvFormat format, Terminal& terminal) {
+  ModelRequest request = TRY(model_request(with_format(arguments, format), ""));
+  request.folder = TRY(checkpoint_folder(arguments.positional(1), terminal));
+  request.use = ModelUse::judging;
+  return load_model(request);
+}
+
+/// The divergence of pages in `format` from `reference`, which has BF16 pages.
 Result<std::vector<KlAtPositions>> divergence_of(const Arguments& arguments, KvFormat format,
-                                                 const Sequences& sequences, Terminal& terminal) {
-  const auto load = [&](KvFormat each) -> Result<LoadedModel> {
-    ModelRequest request = TRY(model_request(with_format(arguments, each), ""));
-    request.folder = TRY(checkpoint_folder(arguments.positional(1), terminal));
-    request.use = ModelUse::judging;
-    return load_model(request);
-  };
-  const LoadedModel reference = TRY(load(KvFormat::bf16));
-  const LoadedModel model = TRY(load(format));
+                                                 const Sequences& sequences,
+                                                 const LoadedModel& reference, Terminal& terminal) {
+  const LoadedModel model = TRY(load_with(arguments, format, terminal));
   KlByPosition positions;
-  Progress progress(terminal,
-                    {.label = concat(kv_traits(format).option, ", divergence"), .unit = "tokens"});
+  const std::string label = concat(kv_traits(format).option, ", divergence");
+  Progress progress(terminal, {.label = label, .unit = "tokens"});
   ScoreRequest request{
       .sequences = sequences,
       .model = {.backend = model.backend.get(), .config = &model.config},
@@ -167,6 +169,7 @@ Result<int> eval_kv(const Arguments& arguments, Terminal& terminal) {
   const auto usual = TRY(answers_with(arguments, KvFormat::bf16, items, terminal));
   const ModelOutcomes usual_outcomes = TRY(outcomes_of(items, usual, KvFormat::bf16));
   const Sequences sequences = compared_sequences(usual, tokens_max);
+  const LoadedModel reference = TRY(load_with(arguments, KvFormat::bf16, terminal));
   for (const KvFormat format : formats) {
     KvFinding finding{.format = format,
                       .token_bytes = token_bytes(config, format),
@@ -174,7 +177,7 @@ Result<int> eval_kv(const Arguments& arguments, Terminal& terminal) {
     const auto answers = TRY(answers_with(arguments, format, items, terminal));
     const ModelOutcomes outcomes = TRY(outcomes_of(items, answers, format));
     finding.tasks = tasks_of(report_rows(items, {usual_outcomes, outcomes}));
-    finding.kl = TRY(divergence_of(arguments, format, sequences, terminal));
+    finding.kl = TRY(divergence_of(arguments, format, sequences, reference, terminal));
     report.findings.push_back(std::move(finding));
   }
   TRY(terminal.out(arguments.enabled("json") ? kv_report_json(report).dump() + "\n"

@@ -5,6 +5,7 @@
 #include "backend/cpu/pools.h"
 #include "backend/cpu/weight_bytes.h"
 #include "backend/cuda/recorded_plan.h"
+#include "backend/cuda/runtime/slot_layout.h"
 #include "backend/cuda/workspace.h"
 #include "model/kv_codec.h"
 
@@ -12,19 +13,7 @@ namespace nibble {
 namespace {
 
 int64_t page_bytes(const ModelConfig& config, const BackendOptions& options, KvFormat usual) {
-  return int64_t{config.kv_layers()} * config.attention.kv_heads * kPageTokens *
-         kv_token_bytes(kv_format_of(options.kv_cache, usual), config.attention.head_dim);
-}
-
-/// A slot on a card: states, then the inputs of the convolution; and with a layer that drafts a
-/// hidden row; each in whole 256 bytes.
-int64_t card_slot_bytes(const ModelConfig& config, StateCache state) {
-  constexpr int64_t kAlignment = 256;
-  const auto aligned = [](int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  };
-  return aligned(state_slot_bytes(config, state == StateCache::bf16 ? 2 : 4)) +
-         aligned(config.draft_row() * int64_t{sizeof(float)});
+  return kv_format_page_bytes(config, kv_format_of(options.kv_cache, usual));
 }
 
 ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card,
@@ -42,7 +31,9 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card,
           .page_bytes =
               page_bytes(config, options,
                          options.activations == Activations::f32 ? KvFormat::f32 : KvFormat::bf16),
-          .slot_bytes = card_slot_bytes(config, options.state),
+          .slot_bytes = cuda::state_slot_bytes(config, options.state == StateCache::bf16
+                                                           ? cuda::StateFormat::bf16
+                                                           : cuda::StateFormat::f32),
           .replay_row_bytes = cuda::saved_row_bytes(config),
           .card = memory,
           .workspace_bytes =

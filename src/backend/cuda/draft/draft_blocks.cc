@@ -37,13 +37,7 @@ void generated_entries(const Context& context) {
   auto* entries = work.first.as<float>();
   join_product(context, entries);
   auto* x = work.entry.x.as<uint16_t>();
-  add_norm({.rows = context.batch.rows,
-            .hidden = context.config.hidden,
-            .h = entries,
-            .norm = layer.input_norm,
-            .x = x,
-            .x_stride = work.x_stride,
-            .eps = context.config.rms_eps},
+  add_norm(input_norm_args(context, context.draft_layer(), context.batch.rows, entries, x),
            context.launcher.of(Step::finish));
   const AttentionWeights& w = layer.attention;
   float* k = entries;

@@ -2,8 +2,9 @@
 #include "backend/cuda/runtime/device_pools.h"
 
 #include "backend/cuda/runtime/pool_copies.h"
-#include "backend/cuda/workspace.h"
+#include "backend/cuda/runtime/slot_layout.h"
 #include "model/batch.h"
+#include "model/kv_codec.h"
 
 namespace nibble::cuda {
 namespace {
@@ -12,29 +13,11 @@ constexpr int64_t kFloat = sizeof(float);
 
 int64_t state_numbers(const DeltaNetConfig& d) { return int64_t{d.v_heads} * d.k_dim * d.v_dim; }
 int64_t conv_floats(const DeltaNetConfig& d) { return int64_t{d.conv_kernel - 1} * d.qkv_rows(); }
-int64_t aligned(int64_t floats) { return (floats + 63) / 64 * 64; }
 
 }  // namespace
 
 int64_t DevicePools::page_bytes(const ModelConfig& config, KvFormat format) {
-  const AttentionConfig& a = config.attention;
-  return config.kv_layers() * int64_t{kPageTokens} * a.kv_heads *
-         kv_token_bytes(format, a.head_dim);
-}
-
-int64_t DevicePools::states_floats(const ModelConfig& config, StateFormat format) {
-  const int64_t bytes = config.count(LayerKind::delta_net) * state_numbers(config.delta_net) *
-                        state_element_bytes(format);
-  return (bytes + 3) / 4;
-}
-
-int64_t DevicePools::convolution_floats(const ModelConfig& config) {
-  return config.count(LayerKind::delta_net) * conv_floats(config.delta_net);
-}
-
-int64_t DevicePools::slot_bytes(const ModelConfig& config, StateFormat format) {
-  const int64_t states = states_floats(config, format) + convolution_floats(config);
-  return (aligned(states) + aligned(config.draft_row())) * kFloat;
+  return kv_format_page_bytes(config, format);
 }
 
 void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat state,
@@ -44,7 +27,7 @@ void DevicePools::lay_out(const ModelConfig& config, KvFormat kv, StateFormat st
   state_format_ = state;
   page_bytes_ = page_bytes(config, kv);
   replay_rows_ = replay_rows;
-  slot_bytes_ = slot_bytes(config, state) + replay_rows * saved_row_bytes(config);
+  slot_bytes_ = state_slot_bytes(config, state) + replay_rows * saved_row_bytes(config);
 }
 
 Result<void> DevicePools::reserve(DeviceContext& device, const ModelConfig& config, KvFormat kv,
@@ -82,7 +65,7 @@ StateView DevicePools::state(int layer) const {
   return {.state = slots_.as<std::byte>() +
                    layer * state_numbers(d) * state_element_bytes(state_format_),
           .conv = base + states_floats(*config_, state_format_) + layer * conv_floats(d),
-          .saved = base + slot_bytes(*config_, state_format_) / kFloat +
+          .saved = base + state_slot_bytes(*config_, state_format_) / kFloat +
                    int64_t{layer} * d.saved_numbers(),
           .slot_stride = slot_bytes_ / kFloat,
           .saved_stride = saved_row_bytes(*config_) / kFloat,
@@ -92,7 +75,7 @@ StateView DevicePools::state(int layer) const {
 HiddenView DevicePools::hidden() const {
   const int64_t row = config_->draft_row();  // it ends what it belongs to
   const int64_t saved_stride = saved_row_bytes(*config_) / kFloat;
-  float* end = slots_.as<float>() + slot_bytes(*config_, state_format_) / kFloat;
+  float* end = slots_.as<float>() + state_slot_bytes(*config_, state_format_) / kFloat;
   return {.last = end - row,
           .saved = end + saved_stride - row,
           .slot_stride = slot_bytes_ / kFloat,

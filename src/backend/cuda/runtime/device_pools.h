@@ -12,8 +12,6 @@ namespace nibble::cuda {
 class DevicePools {
  public:
   static int64_t page_bytes(const ModelConfig& config, KvFormat format);
-  /// Returns the bytes of a slot without saved inputs.
-  static int64_t slot_bytes(const ModelConfig& config, StateFormat format);
 
   /// Lays out pages and slots without memory: addresses then only tell parts apart.
   void lay_out(const ModelConfig& config, KvFormat kv, StateFormat state, int32_t replay_rows);
@@ -28,10 +26,6 @@ class DevicePools {
   KvView kv(int layer) const;
   StateView state(int layer) const;
   HiddenView hidden() const;
-  /// Returns the floats of a slot that precede the inputs of the convolution.
-  static int64_t states_floats(const ModelConfig& config, StateFormat format);
-  /// Returns the floats of these inputs, which follow.
-  static int64_t convolution_floats(const ModelConfig& config);
 
   int64_t slot_bytes() const { return slot_bytes_; }  // with saved inputs
   int32_t replay_rows() const { return replay_rows_; }
