@@ -52,6 +52,8 @@ beside "README and docs are what the program says" "$python" tests/docs/docs_tes
 beside "batches of requests" "$python" tests/cli/batch_test.py --nibble "$nibble" --model pebble/model
 beside "eval: verdicts, intervals, going on" "$python" tests/cli/eval_test.py --nibble "$nibble" \
   --model pebble/model
+beside "eval kv: formats of keys and values" "$python" tests/cli/eval_kv_test.py --nibble "$nibble" \
+  --model pebble/model
 beside "score: logits, figures, divergence" "$python" tests/cli/score_test.py --nibble "$nibble"
 beside "sampler goldens are what the oracle gives" "$python" tools/oracle/sampler_golden.py --check
 beside "rounding goldens are what numpy gives" "$python" tools/oracle/rounding_golden.py --check
