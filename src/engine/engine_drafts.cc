@@ -11,7 +11,7 @@ namespace nibble {
 namespace {
 
 /// A sequence whose drafts do not pay is tried again: with each token that is not drafted its odds
-/// go so much of the way to even ones. Trying costs about half a percent where no draft is right.
+/// go so much of the way to even ones.
 constexpr double kOddsRecovery = 0.003;
 constexpr double kEvenOdds = 0.5;
 

@@ -37,7 +37,8 @@ constexpr double kFewNumbersErrorMax = 8e-3;
 /// With pages in E4M3, where a key or value differs in its last BF16 bits, its code now and then
 /// differs by a whole step of 2^-4 (4.7e-3 was the largest error of the random runs so far).
 constexpr double kFp8PagesErrorMax = 8e-3;
-/// With pages of 4 bits fewer codes turn, by larger steps: of a third of a key's deviation.
+/// With pages of 4 bits fewer codes turn, by larger steps: of a third of a key's deviation. This
+/// bar and kFourBitSteppedErrorMax are estimates from that step, not yet narrowed by runs.
 constexpr double kFourBitPagesErrorMax = 3e-2;
 constexpr double kF32ErrorMax = 1e-5;
 /// In F32 with pages in E4M3: where a number differs in its last bits, a code turns now and then.

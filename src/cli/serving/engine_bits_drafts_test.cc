@@ -142,14 +142,9 @@ TEST_P(EngineBits, WithDraftsOfTheModelFromWhateverTheCacheHolds) {
   const Outcome warm = run({.rounds = 2, .model_drafts = 3});
   expect_alone(warm.answers, 6);
   EXPECT_GE(warm.cache.hits, 5);
-  const Outcome restored = run({.count = 9,
-                                .sequences_max = 2,
-                                .pages = 4,
-                                .snapshots = 2,
-                                .host_pages = 64,
-                                .host_slots = 24,
-                                .rounds = 2,
-                                .model_drafts = 2});
+  Case tight = short_of_pages(2);
+  tight.model_drafts = 2;
+  const Outcome restored = run(tight);
   expect_alone(restored.answers, 9);
   EXPECT_GT(restored.cache.states_loaded, 0);
   const Outcome choices =

@@ -73,13 +73,7 @@ TEST_P(EngineBits, WhateverThePrefixCacheHolds) {
 }
 
 TEST_P(EngineBits, RestoredFromTheHostTier) {
-  const Outcome restored = run({.count = 9,
-                                .sequences_max = 2,
-                                .pages = 4,
-                                .snapshots = 2,
-                                .host_pages = 64,
-                                .host_slots = 24,
-                                .rounds = 3});
+  const Outcome restored = run(short_of_pages(3));
   expect_alone(restored.answers, 9);
   EXPECT_GT(restored.cache.pages_loaded, 0);
   EXPECT_GT(restored.cache.states_loaded, 0);

@@ -120,6 +120,17 @@ struct Case {
   int32_t context_max = 512;
 };
 
+/// Nine requests on a device with so little memory that later rounds restore from the host tier.
+inline Case short_of_pages(int rounds) {
+  return {.count = 9,
+          .sequences_max = 2,
+          .pages = 4,
+          .snapshots = 2,
+          .host_pages = 64,
+          .host_slots = 24,
+          .rounds = rounds};
+}
+
 struct Outcome {
   Answers answers;
   int rows_most = 0;  // sequences that got a token in one pass
