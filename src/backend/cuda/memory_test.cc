@@ -157,9 +157,22 @@ TEST_F(CudaMemoryTest, NothingIsTakenAfterReserve) {
   const auto backend = make();
   TestSession session(*backend, config_, {.sequences = 3, .tokens_max = 512, .rows_max = 256});
   const DeviceMemory before = backend->device_memory().value();
-  for (int sequence = 0; sequence < 3; ++sequence) run(session, sequence);
-  EXPECT_EQ(backend->device_memory().value().allocations, before.allocations);
-  EXPECT_EQ(backend->device_memory().value().free, before.free);
+  std::vector<int32_t> ids(100, 7);
+  const auto expect_unchanged = [&](int sequence, size_t tokens) {
+    EXPECT_EQ(backend->device_memory()->allocations, before.allocations);
+    EXPECT_EQ(before.free - backend->device_memory()->free, 0)
+        << "sequence " << sequence << ", pass of " << tokens << " tokens";
+  };
+  for (int sequence = 0; sequence < 3; ++sequence) {
+    session.pass({{.sequence = sequence, .tokens = std::span(ids).first(97)}});
+    expect_unchanged(sequence, 97);
+    for (size_t i = 97; i < 100; ++i) {
+      session.pass({{.sequence = sequence,
+                     .tokens = std::span(ids).subspan(i, 1),
+                     .arithmetic = Arithmetic::generation}});
+      expect_unchanged(sequence, 1);
+    }
+  }
 }
 
 TEST_F(CudaMemoryTest, SleepGivesTheMemoryBackAndWakeIsTheSame) {
