@@ -34,6 +34,26 @@ Result<void> EngineCore::admissible(const SequenceRequest& request) const {
   return {};
 }
 
+/// Embeddings, or patches that a tower can encode.
+Result<void> EngineCore::admissible_rows(const MediaRows& media) const {
+  const auto refuse = [](const ErrorParts& parts) {
+    return make_error(ErrorCode::invalid_argument, parts);
+  };
+  const auto rows = static_cast<size_t>(media.span.count);
+  if (!media.patches) {
+    const size_t values = rows * static_cast<size_t>(config_.hidden);
+    if (media.embeddings && media.embeddings->size() == values) return {};
+    return refuse({.what = "media embeddings", .expected = concat(values, " values")});
+  }
+  if (media.embeddings)
+    return refuse({.what = "media", .expected = "patches or embeddings", .found = "both"});
+  if (!config_.vision)
+    return make_error(
+        ErrorCode::unsupported,
+        {.what = "media", .expected = "a model with its vision tower loaded", .found = "none"});
+  return check_patches(*media.patches, *config_.vision, media.span.count);
+}
+
 Result<void> EngineCore::admissible_media(const SequenceRequest& request) const {
   const auto refuse = [](const ErrorParts& parts) {
     return make_error(ErrorCode::invalid_argument, parts);
@@ -52,9 +72,7 @@ Result<void> EngineCore::admissible_media(const SequenceRequest& request) const 
                      .expected = concat("ascending, disjoint, within ", prompt, " prompt tokens"),
                      .found = concat(span.count, " at ", span.begin)});
     end = int64_t{span.begin} + span.count;
-    const auto values = static_cast<size_t>(span.count) * static_cast<size_t>(config_.hidden);
-    if (!media.embeddings || media.embeddings->size() != values)
-      return refuse({.what = "media embeddings", .expected = concat(values, " values")});
+    TRY(admissible_rows(media));
   }
   if (!request.positions.empty() && static_cast<int64_t>(request.positions.size()) != prompt)
     return refuse({.what = "prompt positions",

@@ -88,6 +88,7 @@ void EngineCore::submit(SequenceRequest request) {
   sequence->prompt_hash = hash_of(sequence->request);
   for (const MediaRows& media : sequence->request.media)
     sequence->media_spans.push_back(media.span);
+  place_media(sequence->request);
   sequence->next_position = sequence->prompt_size();
   if (!sequence->request.positions.empty()) {
     int32_t last = -1;
@@ -98,6 +99,16 @@ void EngineCore::submit(SequenceRequest request) {
   sequence->arrival_ms = now_ms();
   memory_.look_up(*sequence);
   live_.push_back(std::move(sequence));
+}
+
+/// Positions by the grids of media, unless the request has its own.
+void EngineCore::place_media(SequenceRequest& request) const {
+  std::vector<PlacedGrid> grids;
+  for (const MediaRows& media : request.media)
+    if (media.patches) grids.push_back({.begin = media.span.begin, .grid = media.patches->grid});
+  if (!request.positions.empty() || grids.empty()) return;
+  request.positions =
+      media_positions(static_cast<int32_t>(request.prompt.size()), grids, config_.vision->merge);
 }
 
 void EngineCore::cancel(uint64_t id) {

@@ -128,6 +128,8 @@ class EngineCore {
 
  private:
   Result<void> admissible_media(const SequenceRequest& request) const;
+  Result<void> admissible_rows(const MediaRows& media) const;
+  void place_media(SequenceRequest& request) const;
 
   using Sequences = std::vector<std::unique_ptr<Sequence>>;  // in order of arrival
   /// One sequence's part of a pass.
@@ -214,7 +216,7 @@ class EngineCore {
   std::vector<EngineEvent> events_;
   uint64_t submitted_ = 0;
   size_t next_refresh_ = 0;
-  double drafting_ms_ = 0.0;           // time that drafting took in this step
+  double drafting_ms_ = 0.0;  // time that drafting took in this step
   /// The chance of a draft of the model, given that those before it were right, as all sequences
   /// tell: a new one begins with it. At first that of published layers, a little lower.
   double model_odds_ = 0.7;

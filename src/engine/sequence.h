@@ -12,6 +12,7 @@
 #include "engine/cache/prefix_cache.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/sampling_params.h"
+#include "model/media_patches.h"
 
 namespace nibble {
 
@@ -35,10 +36,15 @@ struct Urgency {
   double deadline_ms = 0.0;  // on the engine's clock; 0: none. Past it the sequence ends
 };
 
-/// Prompt rows whose embeddings are given: an image or a video in place of placeholder tokens.
+/// An image, or one piece of a video between two time stamps, in place of placeholder tokens.
+/// Either its patches are given, which the engine encodes (once for equal digests), or its
+/// embeddings.
 struct MediaRows {
-  MediaSpan span;                                        // the part of the prompt that it fills
+  /// The part of the prompt that it fills. Its digest stands for all that decides the embeddings:
+  /// pixels after resizing, grid, normalisation.
+  MediaSpan span;
   std::shared_ptr<const std::vector<float>> embeddings;  // [span.count, hidden]
+  std::shared_ptr<const MediaPatches> patches;           // span.count = patches->grid.rows(merge)
 };
 
 /// A caller's request to the engine.
@@ -55,8 +61,9 @@ struct SequenceRequest {
   int32_t prompt_logprobs = -1;  // -1: none; 0: of each prompt token; n: also of the n best
   bool tells_progress = false;   // PromptProgress is published
   std::vector<MediaRows> media;  // ascending, disjoint
-  /// Rotary positions (t, h, w) of the prompt; empty: 0, 1, 2, ... on all axes. Generated tokens go
-  /// on after the largest.
+  /// Rotary positions (t, h, w) of the prompt; empty: those of media_positions, by the grids of
+  /// `media`, which are 0, 1, 2, ... on all axes without any. Generated tokens go on after the
+  /// largest.
   std::vector<std::array<int32_t, 3>> positions;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "model/config/vision_config.h"
 
 namespace nibble {
 
@@ -88,6 +89,9 @@ struct ModelConfig {
   int mtp_layers = 0;  // as config.json has it
   /// 1 if the MTP layer is loaded to draft tokens, else 0: the choice of who loads the model.
   int draft_layers = 0;
+  /// The vision tower if it is loaded, else nothing: likewise the choice of who loads the model, by
+  /// what VisionConfig::parse says. parse() leaves it empty.
+  std::optional<VisionConfig> vision;
   std::vector<int32_t> stop_ids;  // eos of config.json; generation_config.json adds its own
   std::string tensor_prefix;      // "model.language_model." or "model."
 

@@ -20,5 +20,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(c.attention.q_heads % c.attention.kv_heads == 0, c.attention.kv_heads);
   CHECK(c.attention.rope.rotary_dims <= c.attention.head_dim, c.attention.rope.rotary_dims);
   CHECK(!c.moe || c.moe->top_k <= c.moe->experts, "top-k");
+  const auto vision = nibble::VisionConfig::parse(json.value(), c.hidden, c.vocab_rows);
+  if (!vision.ok()) {
+    CHECK(vision.error().message.find('\n') == std::string::npos, vision.error().message);
+  } else if (vision.value()) {
+    CHECK(vision.value()->head_dim() % 4 == 0, vision.value()->head_dim());
+    CHECK(vision.value()->image_token < c.vocab_rows, vision.value()->image_token);
+  }
   return 0;
 }
