@@ -15,6 +15,11 @@ step "compressed-tensors and transformers read what quantize writes" "$python" \
 must "configure dev" cmake --preset dev
 must "build the tests of grammars without sanitizers" cmake --build build/dev \
   --target nibble_grammar_test nibble_structure_worker
+must "build the tool of images without sanitizers" cmake --build build/dev \
+  --target nibble_media_tool
+step "images equal Pillow and transformers" "$python" tools/oracle/media_test.py \
+  build/dev/src/media/nibble_media_tool
+step "goldens of images are what transformers gives" "$python" tools/oracle/media_golden.py --check
 step "structures have their memory" build/dev/src/grammar/nibble_grammar_test \
   --gtest_filter='*CompilingHasItsMemory*'
 must "configure release" cmake --preset release

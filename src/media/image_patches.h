@@ -1,0 +1,36 @@
+// Pixels to what the vision tower reads: resized, cut into patches in merge order, normalised.
+// Equal to transformers' Qwen2VLImageProcessor (PIL backend) in every bit of pixel_values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "media/image_processor.h"
+
+namespace nibble {
+
+/// 128 bits of a SHA-256, as MediaSpan of the prefix cache takes them.
+using MediaDigest = std::array<uint64_t, 2>;
+
+/// One image or video as patches. Rows are in merge order: for every temporal patch, for every
+/// window of merge x merge patches (row by row), its patches (row by row), so that the rows of one
+/// token are adjacent. Levels are kept, not values, which are four times as large: the row of
+/// pixel_values is values[channel][level].
+struct ImagePatches {
+  ImageGrid grid;
+  int patch = 0;     // pixels along an edge
+  int temporal = 0;  // frames of a row; a still image has each of its pixels so many times
+  std::vector<uint8_t> levels;  // [grid.patches(), 3, temporal, patch, patch], after resizing
+  std::array<std::array<float, 256>, 3> values = {};  // [channel][level]
+  /// Over levels, values, grid and the sizes of a patch: equal digests mean equal rows. The
+  /// settings that only choose the grid (min_pixels, max_pixels) are in it through the grid.
+  MediaDigest digest = {};
+};
+
+/// Resizes and cuts one still image.
+/// Errors: those of grid_of; no_memory.
+Result<ImagePatches> prepare_image(const RgbImage& image, const ImageProcessor& processor);
+
+}  // namespace nibble

@@ -1,0 +1,36 @@
+// Fuzz entry: the texts that bring media. Data URLs decode to as many bytes as their length says;
+// a processor's settings that are taken give sizes within their own bounds.
+#include <cstdint>
+
+#include "media/data_url.h"
+#include "media/image_processor.h"
+#include "media/processor_request.h"
+
+namespace {
+
+void use_processor(const nibble::Json& config) {
+  const auto processor = nibble::parse_image_processor(config, "fuzz");
+  if (!processor.ok()) return;
+  for (const nibble::ImageSize size : {nibble::ImageSize{1, 1}, {640, 480}, {200, 1}, {9, 1800}}) {
+    const auto resized = nibble::resized_size(size, processor.value());
+    if (!resized.ok()) continue;
+    const int factor = processor.value().factor();
+    CHECK(resized.value().width % factor == 0 && resized.value().width > 0);
+    CHECK(resized.value().height % factor == 0 && resized.value().height > 0);
+  }
+  const auto request = nibble::with_request_settings(processor.value(), config);
+  CHECK(!request.ok() || request.value().max_pixels <= processor.value().max_pixels);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto url = nibble::parse_data_url(text, 100);
+  CHECK(!url.ok() || url.value().bytes.size() <= 100);
+  const auto bytes = nibble::decode_base64(text, size);
+  CHECK(!bytes.ok() || (bytes.value().size() + 2) / 3 * 4 == size);
+  const auto config = nibble::parse_json(text, "fuzz");
+  if (config.ok()) use_processor(config.value());
+  return 0;
+}

@@ -1,0 +1,151 @@
+// Serves tools/oracle/media_test.py and bench/media.py: a JSON object a line of standard input, an
+// answer as a JSON line on standard output, its "bytes" of data behind it.
+//   {"do": "decode", "path": P}            RGB
+//   {"do": "patches", "path": P, "config": {...}, "kwargs": {...}}   F32 rows, grid, digest
+//   {"do": "size", "path": P, "config": {...}}                       size, grid
+//   {"do": "time", "path": P, "config": {...}, "rounds": N}          best milliseconds of each step
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include "base/file.h"
+#include "media/image_patches.h"
+#include "media/processor_request.h"
+
+namespace nibble {
+namespace {
+
+struct Answer {
+  Json head = json_object({});
+  std::string data;
+};
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+Result<std::string> file_of(const Json& job) {
+  return read_text_file(job.find("path")->as_string(), 256 << 20);
+}
+
+Result<ImageProcessor> processor_of(const Json& job) {
+  const ImageProcessor processor = TRY(parse_image_processor(*job.find("config"), "config"));
+  const Json* kwargs = job.find("kwargs");
+  return kwargs ? with_request_settings(processor, *kwargs) : processor;
+}
+
+void put_grid(const ImageGrid& grid, Json& head) {
+  head.set("grid", Json(Json::Array{grid.t, grid.h, grid.w}));
+}
+
+template <typename T>
+std::string raw(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+Result<Answer> decode(const Json& job) {
+  const std::string file = TRY(file_of(job));
+  const RgbImage image = TRY(decode_image(bytes_of(file), ImageLimits{}));
+  Answer answer;
+  answer.head = json_object({{"width", image.width}, {"height", image.height}});
+  answer.data = raw(image.pixels);
+  return answer;
+}
+
+Result<Answer> size(const Json& job) {
+  const std::string file = TRY(file_of(job));
+  const ImageSize found = TRY(read_image_size(bytes_of(file), ImageLimits{}));
+  Answer answer;
+  answer.head = json_object({{"width", found.width}, {"height", found.height}});
+  const ImageProcessor processor = TRY(processor_of(job));
+  put_grid(TRY(grid_of(found, processor)), answer.head);
+  return answer;
+}
+
+/// pixel_values: [grid.patches(), 3, temporal, patch, patch].
+void write_rows(const ImagePatches& patches, std::vector<float>& rows) {
+  rows.resize(patches.levels.size());
+  const size_t plane = size_t{1} * patches.temporal * patches.patch * patches.patch;
+  for (size_t at = 0; at < rows.size(); at += 3 * plane)
+    for (size_t channel = 0; channel < 3; ++channel)
+      for (size_t i = 0; i < plane; ++i)
+        rows[at + channel * plane + i] =
+            patches.values[channel][patches.levels[at + channel * plane + i]];
+}
+
+Result<Answer> patches(const Json& job) {
+  const std::string file = TRY(file_of(job));
+  const RgbImage image = TRY(decode_image(bytes_of(file), ImageLimits{}));
+  const ImageProcessor processor = TRY(processor_of(job));
+  const ImagePatches found = TRY(prepare_image(image, processor));
+  std::vector<float> rows;
+  write_rows(found, rows);
+  Answer answer;
+  put_grid(found.grid, answer.head);
+  char digest[33];
+  std::snprintf(digest, sizeof digest, "%016llx%016llx",
+                static_cast<unsigned long long>(found.digest[0]),
+                static_cast<unsigned long long>(found.digest[1]));
+  answer.head.set("digest", digest);
+  answer.data = raw(rows);
+  return answer;
+}
+
+/// Decoding; resizing, cutting and hashing; those and the F32 rows.
+Result<Answer> time_steps(const Json& job) {
+  const std::string file = TRY(file_of(job));
+  const ImageProcessor processor = TRY(processor_of(job));
+  using Clock = std::chrono::steady_clock;
+  const auto ms = [](Clock::time_point a, Clock::time_point b) {
+    return std::chrono::duration<double, std::milli>(b - a).count();
+  };
+  double decoding = 1e9, preparing = 1e9, rows_too = 1e9;
+  std::vector<float> rows;
+  for (int64_t round = 0; round < job.find("rounds")->as_int(); ++round) {
+    const auto begin = Clock::now();
+    const RgbImage image = TRY(decode_image(bytes_of(file), ImageLimits{}));
+    const auto decoded = Clock::now();
+    const ImagePatches found = TRY(prepare_image(image, processor));
+    const auto prepared = Clock::now();
+    write_rows(found, rows);
+    const auto written = Clock::now();
+    decoding = std::min(decoding, ms(begin, decoded));
+    preparing = std::min(preparing, ms(decoded, prepared));
+    rows_too = std::min(rows_too, ms(decoded, written));
+  }
+  Answer answer;
+  answer.head = json_object(
+      {{"decode_ms", decoding}, {"prepare_ms", preparing}, {"prepare_and_rows_ms", rows_too}});
+  return answer;
+}
+
+Result<Answer> answer_to(const std::string& line) {
+  const Json job = TRY(parse_json(line, "job"));
+  const std::string& work = job.find("do")->as_string();
+  if (work == "decode") return decode(job);
+  if (work == "size") return size(job);
+  if (work == "patches") return patches(job);
+  CHECK(work == "time", work);
+  return time_steps(job);
+}
+
+void serve() {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    Result<Answer> answer = answer_to(line);
+    Json head = answer.ok() ? answer.value().head
+                            : json_object({{"error", answer.error().message},
+                                           {"code", static_cast<int>(answer.error().code)}});
+    const std::string data = answer.ok() ? answer.value().data : std::string();
+    head.set("bytes", static_cast<int64_t>(data.size()));
+    const std::string text = head.dump() + '\n';
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fwrite(data.data(), 1, data.size(), stdout);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+}  // namespace nibble
+
+int main() { nibble::serve(); }
