@@ -25,6 +25,13 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+/// After a wait for products while others run on: nothing that reads these sums moves before it.
+template <int kNumbers>
+__device__ __forceinline__ void wgmma_done(float (&d)[kNumbers]) {
+#pragma unroll
+  for (int i = 0; i < kNumbers; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
 /// Rows of 128 bytes, 128-byte swizzle, K along the row; the atom (8 rows) is 1,024-byte aligned.
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
@@ -115,6 +122,29 @@ __device__ __forceinline__ void wgmma_bf16_columns(float (&d)[128], const uint32
                "{%128,%129,%130,%131}, %132, 1, 1, 1, 1;\n"
                : NIBBLE_F16(d, 0), NIBBLE_F16(d, 16), NIBBLE_F16(d, 32), NIBBLE_F16(d, 48),
                  NIBBLE_F16(d, 64), NIBBLE_F16(d, 80), NIBBLE_F16(d, 96), NIBBLE_F16(d, 112)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+/// The same for b [16, 80], [16, 64] and [16, 32], whose last panel may be in use in part.
+__device__ __forceinline__ void wgmma_bf16_columns(float (&d)[40], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" NIBBLE_SUMS_32
+               ",%32,%33,%34,%35,%36,%37,%38,%39},{%40,%41,%42,%43}, %44, 1, 1, 1, 1;\n"
+               : NIBBLE_F16(d, 0), NIBBLE_F16(d, 16), NIBBLE_F4(d, 32), NIBBLE_F4(d, 36)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ __forceinline__ void wgmma_bf16_columns(float (&d)[32], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NIBBLE_SUMS_32
+               "},{%32,%33,%34,%35}, %36, 1, 1, 1, 1;\n"
+               : NIBBLE_F16(d, 0), NIBBLE_F16(d, 16)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ __forceinline__ void wgmma_bf16_columns(float (&d)[16], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" NIBBLE_SUMS_16
+               "},{%16,%17,%18,%19}, %20, 1, 1, 1, 1;\n"
+               : NIBBLE_F16(d, 0)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 

@@ -60,13 +60,13 @@ void prefill_gemm(const PrefillGemm& gemm, const Launcher& launcher, int64_t mat
   CHECK(w.cols % kStepColumns == 0 && gemm.x_stride % 8 == 0 &&
             (!paired || w.rows % kStepColumns == 0),
         w.rows, " x ", w.cols, ", inputs at ", gemm.x_stride);
-  GemmArgs args{.gemm = gemm,
-                .k_steps = w.cols / kStepColumns,
-                .row_tiles = 0,
-                .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
-                .rows_per_tile = paired ? kTileRows / 2 : kTileRows};
-  args.row_tiles = (w.rows + args.rows_per_tile - 1) / args.rows_per_tile;
   const PrefillGemmPlan plan = select_prefill_gemm(gemm, launcher.card);
+  const int32_t rows_each = paired ? plan.tile_rows / 2 : plan.tile_rows;
+  const GemmArgs args{.gemm = gemm,
+                      .k_steps = w.cols / kStepColumns,
+                      .row_tiles = (w.rows + rows_each - 1) / rows_each,
+                      .token_tiles = (gemm.rows + kTileTokens - 1) / kTileTokens,
+                      .rows_per_tile = rows_each};
   log_launch(launcher, plan, {.weights = bytes_of(gemm, matrices)});
   launch(kernel_of(plan), launcher.in_order(), static_cast<unsigned>(plan.blocks),
          static_cast<unsigned>(plan.threads), static_cast<size_t>(plan.shared_bytes), args);

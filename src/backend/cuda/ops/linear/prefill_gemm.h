@@ -18,7 +18,13 @@ enum class GemmOutput : uint8_t {
   bf16,    // y = bf16(x W^T)
   f32,     // y = x W^T
   swiglu,  // y = bf16(silu(x Wgate^T) * (x Wup^T)) in packed order; weight = gate, up = up
+  // With a bias b [N], for plain BF16 matrices alone (vision_gemm.cu):
+  bias,       // y = bf16(x W^T + b)
+  gelu_tanh,  // y = bf16(gelu(x W^T + b)), its tanh approximation
+  gelu_erf,   // y = bf16(gelu(x W^T + b))
+  add,        // y += x W^T + b, in F32
 };
+constexpr bool has_bias(GemmOutput output) { return output >= GemmOutput::bias; }
 
 /// An ExpertTile has 128 rows or fewer of one expert.
 struct ExpertTile {
@@ -42,6 +48,7 @@ struct PrefillGemm {
   DeviceLinear weight;
   DeviceLinear up;  // swiglu only; same format and layout of factors
   GemmOutput output = GemmOutput::bf16;
+  const float* bias = nullptr;  // [N], where has_bias(output)
   void* y = nullptr;
   int64_t y_stride = 0;
 

@@ -1,4 +1,5 @@
-// One block's share of a prompt GEMM: tiles of 256 weight rows x 128 tokens x 64 columns, weights
+// One block's share of a prompt GEMM: tiles of 256 (or 192) weight rows x 128 tokens x 64
+// columns, weights
 // as the left operand (dequantized in registers), tokens as the right one (shared memory). The walk
 // over (tile, K step) is flat: copies of the next tile run under the end of this one. Two inner
 // loops over the same stages: wgmma (sm_90a) and mma.sync.
@@ -22,20 +23,20 @@ struct GemmArgs {
   int32_t k_steps;
   int32_t row_tiles;
   int32_t token_tiles;    // dense
-  int32_t rows_per_tile;  // rows of one matrix in a tile: 256, for swiglu 128
+  int32_t rows_per_tile;  // rows of one matrix in a tile; for swiglu half of them
 };
 
 struct GemmTile {
   int32_t expert, begin, count, n0;
 };
 
-template <Format kFormat>
+template <Format kFormat, int kRows>
 struct StageShape {
   static constexpr int kChunks = gemm_chunks(kFormat);  // parts of 16 bytes in a row
   static constexpr int kWords = kChunks;            // words of a lane in a row, 16 columns in all
   static constexpr int kCodes = kTileTokens * 128;  // byte offset
-  static constexpr int kScales = kCodes + kTileRows * kChunks * 16;
-  static constexpr int kBytes = gemm_stage_bytes(kFormat);
+  static constexpr int kScales = kCodes + kRows * kChunks * 16;
+  static constexpr int kBytes = gemm_stage_bytes(kFormat, kRows);
   /// The byte of chunk `chunk` of row `row`, past kCodes; conflict-free for loads by lanes (row,
   /// q).
   __device__ static int offset(int row, int chunk) {
@@ -49,13 +50,15 @@ struct StageShape {
 template <Format kFormat, GemmOutput kOutput, bool kWgmma, bool kBlocks>
 class GemmBlock {
  public:
-  using Shape = StageShape<kFormat>;
   static constexpr bool kPaired = kOutput == GemmOutput::swiglu;
   static constexpr auto kMatrix =
       kWgmma ? PrefillGemmPlan::Matrix::wgmma : PrefillGemmPlan::Matrix::mma_sync;
-  static constexpr int kStages = gemm_stages(kFormat, kMatrix);
-  /// Four warpgroups hide each other's dequantization: a wgmma that reads registers holds its warp.
-  static constexpr int kThreads = kWgmma ? 512 : 256;
+  static constexpr int kTileRows = gemm_tile_rows(kOutput, kMatrix);
+  using Shape = StageShape<kFormat, kTileRows>;
+  static constexpr int kStages = gemm_stages(kFormat, kMatrix, kTileRows);
+  /// The warpgroups, one for 64 rows, hide each other's dequantization: a wgmma that reads
+  /// registers holds its warp.
+  static constexpr int kThreads = kWgmma ? 2 * kTileRows : 256;
   static constexpr int kDistance = kWgmma ? kStages - 2 : kStages - 1;  // steps copied ahead
   static constexpr int kM16 = kWgmma ? 1 : 4;                           // 16-row slots of a warp
   static constexpr int kN8 = kWgmma ? 16 : 8;                           // 8-token tiles of a warp
@@ -106,7 +109,7 @@ class GemmBlock {
 
   static constexpr int kPassRows = kThreads / Shape::kChunks;
   static constexpr int kCodePasses = kTileRows / kPassRows;
-  static constexpr int kTokenPasses = kTileTokens * 8 / kThreads;
+  static constexpr int kTokenPasses = (kTileTokens * 8 + kThreads - 1) / kThreads;
 
   __device__ void load_next() {
     if (load_index_ < tiles_total_) {
@@ -221,6 +224,7 @@ class GemmBlock {
 
 #include "backend/cuda/ops/linear/prefill_gemm_operand.inl"
 #include "backend/cuda/ops/linear/prefill_gemm_step.inl"
+#include "backend/cuda/ops/linear/prefill_gemm_store.inl"
 
   const GemmArgs& args_;
   const PrefillGemm& gemm_;
@@ -243,6 +247,7 @@ class GemmBlock {
   GemmTile tile_ = {};
   GemmTile next_tile_ = {};
   float sum_[kM16][kN8 * 4];
+  float biases_[has_bias(kOutput) ? kM16 : 1][2];
   uint32_t fragments_[kM16][4][4];
 };
 
