@@ -5,7 +5,7 @@
 //   {"do": "size", "path": P, "config": {...}}                       size, grid
 //   {"do": "time", "path": P, "config": {...}, "rounds": N}          best milliseconds of each step
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <iostream>
 
 #include "base/file.h"
@@ -91,27 +91,25 @@ Result<Answer> patches(const Json& job) {
   return answer;
 }
 
-/// Decoding; resizing, cutting and hashing; those and the F32 rows.
+double processor_ms() { return 1000.0 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+/// Decoding; resizing, cutting and hashing; those and the F32 rows. Processor time.
 Result<Answer> time_steps(const Json& job) {
   const std::string file = TRY(file_of(job));
   const ImageProcessor processor = TRY(processor_of(job));
-  using Clock = std::chrono::steady_clock;
-  const auto ms = [](Clock::time_point a, Clock::time_point b) {
-    return std::chrono::duration<double, std::milli>(b - a).count();
-  };
   double decoding = 1e9, preparing = 1e9, rows_too = 1e9;
   std::vector<float> rows;
   for (int64_t round = 0; round < job.find("rounds")->as_int(); ++round) {
-    const auto begin = Clock::now();
+    const double begin = processor_ms();
     const RgbImage image = TRY(decode_image(bytes_of(file), ImageLimits{}));
-    const auto decoded = Clock::now();
+    const double decoded = processor_ms();
     const ImagePatches found = TRY(prepare_image(image, processor));
-    const auto prepared = Clock::now();
+    const double prepared = processor_ms();
     write_rows(found, rows);
-    const auto written = Clock::now();
-    decoding = std::min(decoding, ms(begin, decoded));
-    preparing = std::min(preparing, ms(decoded, prepared));
-    rows_too = std::min(rows_too, ms(decoded, written));
+    const double written = processor_ms();
+    decoding = std::min(decoding, decoded - begin);
+    preparing = std::min(preparing, prepared - decoded);
+    rows_too = std::min(rows_too, written - decoded);
   }
   Answer answer;
   answer.head = json_object(

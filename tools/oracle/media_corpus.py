@@ -15,6 +15,8 @@ import zlib
 import numpy as np
 from PIL import Image
 
+import media_jpeg
+
 ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
          (0, 1, 1, 2)]  # first x, first y, step x, step y
 
@@ -133,6 +135,35 @@ def jpeg_files():
     plain = saved(image, "JPEG", quality=80)
     yield "jpeg/junk-behind", plain + b"\0" * 1000 + plain
     yield "jpeg/padded-markers", plain[:2] + b"\xff\xff\xff" + plain[2:]
+
+
+def sampling_files():
+    """Ways of sampling chroma that libjpeg-turbo takes, some of which hardly anybody writes."""
+    factors = {
+        "440": [(1, 2), (1, 1), (1, 1)], "411": [(4, 1), (1, 1), (1, 1)],
+        "410": [(4, 2), (1, 1), (1, 1)], "441": [(1, 4), (1, 1), (1, 1)],
+        "420": [(2, 2), (1, 1), (1, 1)], "422": [(2, 1), (1, 1), (1, 1)],
+        "444": [(1, 1), (1, 1), (1, 1)], "311": [(3, 1), (1, 1), (1, 1)],
+        "uneven": [(2, 2), (2, 1), (1, 2)],
+        "rows-only-blue": [(1, 2), (1, 1), (1, 2)], "wide-blue": [(2, 1), (2, 1), (1, 1)],
+        "bright-chroma": [(1, 1), (2, 2), (2, 2)]}
+    for name, sampling in factors.items():
+        for width, height in ((61, 47), (16, 16), (7, 90), (1, 1), (33, 2)):
+            yield (f"jpeg-sampling/{name}-{width}x{height}",
+                   media_jpeg.encode(picture(width + height, width, height), sampling))
+
+
+def unfinished_files():
+    """Progressive files whose last scans are missing: decoders smooth the blocks, and versions of
+    libjpeg-turbo do it differently where chroma is sampled less."""
+    image = Image.fromarray(picture(1, 93, 71).astype(np.uint8))
+    for subsampling, name in ((0, "444"), (1, "422"), (2, "420")):
+        jpeg = saved(image, "JPEG", progressive=True, subsampling=subsampling, quality=80)
+        scans = [i for i in range(len(jpeg) - 1) if jpeg[i:i + 2] == b"\xff\xda"]
+        for kept in range(1, len(scans)):
+            table = jpeg.rfind(b"\xff\xc4", scans[kept - 1], scans[kept])
+            end = scans[kept] if table < 0 else table
+            yield f"jpeg-unfinished/{name}-{kept}-scans", jpeg[:end] + b"\xff\xd9"
 
 
 def orientation_files():
@@ -350,7 +381,8 @@ def large_files():
 
 def files(large=True):
     """(name, bytes) of all images."""
-    for part in (jpeg_files, orientation_files, png_files, webp_files, gif_files):
+    for part in (jpeg_files, sampling_files, unfinished_files, orientation_files, png_files,
+                 webp_files, gif_files):
         yield from part()
     if large:
         yield from large_files()
