@@ -15,9 +15,16 @@ class SlowConstraint : public TokenConstraint {
     making,  // they are being made, and waiting for them is not worth it
   };
   /// Looks for the masks after the accepted tokens and after each prefix of `drafted`, and begins
-  /// to make them if they are not there. Never waits. Until it says ready, nothing but next() and
-  /// drafts() may be called.
+  /// to make them if they are not there. Never waits. Until it says ready, nothing but next(),
+  /// find_forced() and drafts() may be called.
   virtual Next next(std::span<const int32_t> drafted) = 0;
+
+  /// Looks for the tokens that forced(most) gives and the masks around them, as next() does for
+  /// drafts that are known. Until it says ready, forced() gives none.
+  virtual Next find_forced(size_t most) {
+    static_cast<void>(most);
+    return Next::ready;
+  }
 
   /// alone: masks take long, and drafts need one each, so there should be none.
   enum class Drafts : uint8_t { taken, alone };

@@ -17,9 +17,6 @@ namespace {
 constexpr size_t kRefreshedPerStep = 4;
 /// Between looks for masks that others make, where nothing else can run.
 constexpr std::chrono::microseconds kMaskWait{100};
-/// Constraints say "soon" for two milliseconds after all masks of a step were begun together, so a
-/// step does not wait longer; this is for one that says it again and again.
-constexpr std::chrono::milliseconds kMaskPatience{2};
 
 double steady_ms() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -64,7 +61,8 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
       sampler_(sampler, settings.sampling_threads),
       settings_(with_clock(settings)),
       memory_(backend, settings.pools, settings.cache),
-      scheduler_(scheduler_limits(settings), CostModel{}) {
+      scheduler_(scheduler_limits(settings), CostModel{}),
+      shared_odds_{settings.model_drafts > 0 ? 0.9 : 0.5, 0.7, 0.9} {
   CHECK(settings_.pools.rows_max >= settings_.sequences_max + kPageTokens, "rows_max ",
         settings_.pools.rows_max, " for ", settings_.sequences_max, " sequences");
   CHECK(sampler.vocab_rows() == config_.vocab_rows, "sampler rows ", sampler.vocab_rows());
@@ -82,7 +80,7 @@ void EngineCore::submit(SequenceRequest request) {
   for (const auto& sequence : live_)
     CHECK(sequence->request.id != request.id, "sequence id ", request.id, " is live");
   auto sequence = std::make_unique<Sequence>();
-  if (settings_.model_drafts > 0) sequence->draft_odds = model_odds_;
+  sequence->odds = shared_odds_;
   sequence->request = std::move(request);
   sequence->serial = ++submitted_;
   sequence->prompt_hash = hash_of(sequence->request);
@@ -209,13 +207,8 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
 
 /// Its masks are made by other threads. Without them it sits out passes.
 bool EngineCore::waits_for_mask(const Sequence& sequence) {
-  const auto due = std::chrono::steady_clock::now() + kMaskPatience;
-  SlowConstraint::Next next = ask_for_masks(sequence);
-  while (next == SlowConstraint::Next::soon && std::chrono::steady_clock::now() < due) {
-    std::this_thread::yield();
-    next = ask_for_masks(sequence);
-  }
-  const bool waits = next != SlowConstraint::Next::ready;
+  const bool waits =
+      ask_patiently([&] { return ask_for_masks(sequence); }) != SlowConstraint::Next::ready;
   masks_awaited_ = masks_awaited_ || waits;
   return waits;
 }
@@ -250,7 +243,7 @@ SequenceView EngineCore::view_of(const Sequence& s) const {
                     .swapped_ms = s.swapped_ms,
                     .times_swapped = s.times_swapped,
                     .drafts = static_cast<int32_t>(s.drafts.size()),
-                    .draft_odds = s.draft_odds};
+                    .draft_odds = s.odds_of(s.proposer)};
   if (s.phase == Phase::waiting) {
     view.cached = s.match.tokens;
     view.pages_held = s.match.device_pages - s.match.idle_pages;

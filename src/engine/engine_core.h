@@ -43,6 +43,9 @@ struct EngineSettings {
   /// Without a drafter: tokens that the backend's own layer drafts at most, 1 to pools.replay_rows
   /// - 1; 0: none.
   int32_t model_drafts = 0;
+  /// Beside those of the model: where the text has said its last so many tokens before, what came
+  /// then is drafted instead, if that is likely to save more time; 0: never.
+  int32_t repeat_match = 0;
   /// For benchmarks of random weights, whose drafts are all wrong: the share of rounds whose first
   /// i + 1 drafts count as right. Outputs depend on it. Empty: they are compared.
   std::vector<double> synthetic_acceptance;
@@ -65,10 +68,14 @@ struct EngineCounters {
   int64_t drafted = 0;       // tokens proposed and computed, and
   int64_t drafts_right = 0;  // those that the model agreed with
   /// Right ones by their place in a round; those after the last place are not counted here.
-  std::array<int64_t, 8> right_at = {};
-  int64_t drafts_ended = 0;   // sequences that stopped drafting at numbers that are not finite
-  int64_t sampled_here = 0;   // rows whose token was chosen from logits on the host, and
-  int64_t sampled_there = 0;  // by the backend
+  std::array<int64_t, 16> right_at = {};
+  /// drafted and drafts_right, by Proposer.
+  std::array<int64_t, kProposers> drafted_by = {};
+  std::array<int64_t, kProposers> right_by = {};
+  int64_t drafts_refused = 0;  // tokens proposed that a constraint refused, or after such a token
+  int64_t drafts_ended = 0;    // sequences that stopped drafting at numbers that are not finite
+  int64_t sampled_here = 0;    // rows whose token was chosen from logits on the host, and
+  int64_t sampled_there = 0;   // by the backend
 };
 
 class EngineCore {
@@ -113,6 +120,7 @@ class EngineCore {
   struct Drafts {
     int32_t after = -1;
     std::vector<int32_t> tokens;
+    Proposer by = Proposer::text;
   };
   Drafts drafts(uint64_t id) const;
 
@@ -173,11 +181,20 @@ class EngineCore {
   static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
   void draft();
   int32_t draft_room(const Sequence& sequence) const;
+  bool drafts_due(const Sequence& sequence) const;
+  bool finds_forced(const Sequence& sequence) const;
+  void draft_from_grammar(Sequence& sequence);
   void draft_from_text(Sequence& sequence);
+  struct WantedDrafts {
+    Sequence* sequence = nullptr;
+    int32_t count = 0;
+  };
   int32_t drafts_wanted(Sequence& sequence, int32_t decoding);
-  void draft_by_model();
+  void draft_by_model(std::vector<WantedDrafts>& wanted, int32_t decoding);
   static void append_draft(DraftBatch& batch, const Sequence& sequence, int32_t count);
-  void take_drafts(Sequence& sequence, std::span<const int32_t> tokens);
+  void take_model_drafts(Sequence& sequence, std::span<const int32_t> tokens);
+  void take_drafts(Sequence& sequence, Proposer by, std::span<const int32_t> tokens);
+  std::span<const int32_t> fitting(const Sequence& sequence, std::span<const int32_t> tokens);
   void count_drafts(Sequence& sequence, size_t drafted, size_t right);
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
   /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
@@ -217,9 +234,11 @@ class EngineCore {
   uint64_t submitted_ = 0;
   size_t next_refresh_ = 0;
   double drafting_ms_ = 0.0;  // time that drafting took in this step
-  /// The chance of a draft of the model, given that those before it were right, as all sequences
-  /// tell: a new one begins with it. At first that of published layers, a little lower.
-  double model_odds_ = 0.7;
+  /// The chance of a draft, given that those before it were right, as all sequences tell: a new one
+  /// begins with it. At first even for texts; for models that of published layers, a little lower;
+  /// for grammars a guess, most of whose errors are last tokens that join with what follows.
+  /// Beside a model only long repeats of a text count, which begin with high odds.
+  std::array<double, kProposers> shared_odds_;
   bool masks_awaited_ = false;         // by a sequence that would run otherwise
   double mean_output_tokens_ = 128.0;  // mean of recent answers; assumed before the first
   EngineCounters counters_;

@@ -1,5 +1,6 @@
-// Drafts: how many tokens are proposed for which sequence, by a Drafter from the text or by the
-// model's own layer for all sequences at once. What becomes of them: engine_tokens.cc.
+// Drafts: how many tokens are proposed for which sequence, by its grammar, by a Drafter from the
+// text or by the model's own layer for all sequences at once. What becomes of them:
+// engine_tokens.cc.
 #include <algorithm>
 
 #include "engine/engine_core.h"
@@ -14,6 +15,7 @@ namespace {
 /// go so much of the way to even ones.
 constexpr double kOddsRecovery = 0.003;
 constexpr double kEvenOdds = 0.5;
+constexpr double kFoundOdds = 0.9;  // for those of a text or a grammar, beside the model's
 
 }  // namespace
 
@@ -32,59 +34,95 @@ int32_t EngineCore::draft_room(const Sequence& s) const {
       0);
 }
 
+/// A sequence is drafted for once after each of its tokens: those of an earlier step stay until it
+/// has run.
+bool EngineCore::drafts_due(const Sequence& s) const {
+  return draft_room(s) > 0 && s.drafted_after != s.generated_size();
+}
+
 void EngineCore::draft() {
   drafting_ms_ = 0.0;
-  if (settings_.drafter) {
-    for (const auto& s : live_) draft_from_text(*s);
-  } else if (settings_.model_drafts > 0) {
-    draft_by_model();
+  if (!settings_.drafter && settings_.model_drafts == 0) return;
+  for (const auto& s : live_)  // all are begun before one is waited for
+    if (s->request.constraint && drafts_due(*s))
+      find_forced_of(*s->request.constraint, static_cast<size_t>(draft_room(*s)));
+  const auto decoding = static_cast<int32_t>(
+      std::ranges::count_if(live_, [](const auto& s) { return s->phase == Phase::decode; }));
+  std::vector<WantedDrafts> wanted;
+  for (const auto& s : live_) {
+    const bool due = drafts_due(*s);
+    if (!due && draft_room(*s) > 0) continue;
+    s->drafts.clear();
+    s->drafted_after = -1;
+    if (!due || !finds_forced(*s)) continue;
+    s->drafted_after = s->generated_size();
+    draft_from_grammar(*s);
+    draft_from_text(*s);
+    if (const int32_t count = drafts_wanted(*s, decoding); count > 0)
+      wanted.push_back({s.get(), count});
   }
+  if (!wanted.empty()) draft_by_model(wanted, decoding);
+}
+
+/// Without them it will sit out the pass, since its masks are made by the same threads.
+bool EngineCore::finds_forced(const Sequence& s) const {
+  if (!s.request.constraint) return true;
+  const auto most = static_cast<size_t>(draft_room(s));
+  return ask_patiently([&] { return find_forced_of(*s.request.constraint, most); }) ==
+         SlowConstraint::Next::ready;
+}
+
+void EngineCore::draft_from_grammar(Sequence& s) {
+  if (!s.request.constraint) return;
+  std::vector<int32_t> tokens = s.request.constraint->forced(static_cast<size_t>(draft_room(s)));
+  if (planted(kBugForcedOnePlaceLate) && !tokens.empty()) tokens.erase(tokens.begin());
+  take_drafts(s, Proposer::grammar, tokens);
 }
 
 void EngineCore::draft_from_text(Sequence& s) {
-  s.drafts.clear();
   const int32_t room = draft_room(s);
-  if (room > 0) settings_.drafter->propose(s, room, s.drafts);
-  CHECK(static_cast<int32_t>(s.drafts.size()) <= room, "drafts ", s.drafts.size(), " of at most ",
-        room);
+  std::vector<int32_t> tokens;
+  if (settings_.drafter) {
+    settings_.drafter->propose(s, room, tokens);
+  } else if (settings_.repeat_match > 0) {
+    if (!s.repeats) s.repeats.emplace(settings_.repeat_match);
+    s.repeats->follow(s.request.prompt, s.generated);
+    tokens = s.repeats->next(s.request.prompt, s.generated, room);
+  }
+  CHECK(std::ssize(tokens) <= room, "drafts ", tokens.size(), " of at most ", room);
+  take_drafts(s, Proposer::text, tokens);
 }
 
-/// Returns how many tokens the model is to draft now. Those of an earlier step stay until their
-/// sequence has run. No page is taken for drafts: their entries lie in that of the newest token.
+/// Returns how many tokens the model is to draft now: none where what is drafted already saves more
+/// time. No page is taken for drafts: their entries lie in that of the newest token.
 int32_t EngineCore::drafts_wanted(Sequence& s, int32_t decoding) {
-  const int32_t room = draft_room(s);
-  if (room > 0 && s.drafted_after == s.generated_size()) return 0;
-  s.drafts.clear();
-  s.drafted_after = room > 0 ? s.generated_size() : -1;
-  if (room == 0 || s.drafts_ended) return 0;
+  if (settings_.model_drafts == 0 || s.drafts_ended) return 0;
   if (KvPool::pages_for(s.cached + 1) > static_cast<int32_t>(s.pages.size())) return 0;
-  const int32_t worth =
-      scheduler_.drafts_worth(std::min(room, settings_.model_drafts), s.draft_odds, decoding);
-  if (worth == 0) s.draft_odds += kOddsRecovery * std::max(kEvenOdds - s.draft_odds, 0.0);
-  return worth;
+  const int32_t most = std::min(draft_room(s), settings_.model_drafts);
+  const auto recover = [&](Proposer by, double odds) {
+    s.odds_of(by) += kOddsRecovery * std::max(odds - s.odds_of(by), 0.0);
+  };
+  const auto own =
+      scheduler_.drafts_worth(Proposer::model, most, s.odds_of(Proposer::model), decoding);
+  if (own.count == 0) recover(Proposer::model, kEvenOdds);
+  if (s.drafts.empty()) return own.count;
+  const auto drafted = static_cast<int32_t>(s.drafts.size());
+  const auto found = scheduler_.drafts_worth(s.proposer, drafted, s.odds_of(s.proposer), decoding);
+  if (found.gain_ms >= own.gain_ms) return 0;
+  recover(s.proposer, kFoundOdds);
+  return own.count;
 }
 
-void EngineCore::draft_by_model() {
-  const auto decoding = static_cast<int32_t>(
-      std::ranges::count_if(live_, [](const auto& s) { return s->phase == Phase::decode; }));
-  struct Wanted {
-    Sequence* sequence;
-    int32_t count;
-  };
-  std::vector<Wanted> wanted;
-  for (const auto& s : live_)
-    if (const int32_t count = drafts_wanted(*s, decoding); count > 0)
-      wanted.push_back({s.get(), count});
-  if (wanted.empty()) return;
-  std::ranges::stable_sort(wanted, std::greater(), &Wanted::count);
+void EngineCore::draft_by_model(std::vector<WantedDrafts>& wanted, int32_t decoding) {
+  std::ranges::stable_sort(wanted, std::greater(), &WantedDrafts::count);
   DraftBatch batch;
   for (const auto& [s, count] : wanted) append_draft(batch, *s, count);
   const double begin_ms = now_ms();
   const DraftOutput output = backend_.draft(batch);
   const auto most = static_cast<size_t>(wanted.front().count);
   for (size_t i = 0; i < wanted.size(); ++i)
-    take_drafts(*wanted[i].sequence,
-                output.tokens.subspan(i * most, static_cast<size_t>(wanted[i].count)));
+    take_model_drafts(*wanted[i].sequence,
+                      output.tokens.subspan(i * most, static_cast<size_t>(wanted[i].count)));
   drafting_ms_ = now_ms() - begin_ms;
   scheduler_.draft_costs().observe_drafts(decoding, wanted.front().count, drafting_ms_);
 }
@@ -105,17 +143,41 @@ void EngineCore::append_draft(DraftBatch& batch, const Sequence& s, int32_t coun
 }
 
 /// A draft that is no number ends those of its sequence, and nothing else.
-void EngineCore::take_drafts(Sequence& s, std::span<const int32_t> tokens) {
+void EngineCore::take_model_drafts(Sequence& s, std::span<const int32_t> tokens) {
   const auto end = std::ranges::find(tokens, -1);
-  s.drafts.assign(tokens.begin(), end);
-  if (end == tokens.end()) return;
-  s.drafts_ended = true;
-  ++counters_.drafts_ended;
+  if (end != tokens.end()) {
+    s.drafts_ended = true;
+    ++counters_.drafts_ended;
+  }
+  take_drafts(s, Proposer::model, {tokens.begin(), end});
+}
+
+/// Others take the place of forced tokens if they are more and agree with all but the last of them,
+/// which may have been a part of a longer token.
+void EngineCore::take_drafts(Sequence& s, Proposer by, std::span<const int32_t> tokens) {
+  const auto fit = fitting(s, tokens);
+  if (s.proposer == Proposer::grammar && !s.drafts.empty()) {
+    const auto sure = std::span(s.drafts).first(s.drafts.size() - 1);
+    if (fit.size() <= s.drafts.size() || !std::ranges::equal(sure, fit.first(sure.size()))) return;
+  }
+  s.drafts.assign(fit.begin(), fit.end());
+  s.proposer = by;
+}
+
+/// The first drafts that may follow. A token that ends the sequence needs no row after it, so none
+/// is drafted.
+std::span<const int32_t> EngineCore::fitting(const Sequence& s, std::span<const int32_t> tokens) {
+  const auto end = std::ranges::find_first_of(tokens, s.request.stop_ids);
+  tokens = {tokens.begin(), end};
+  if (!s.request.constraint || planted(kBugKeepsRefusedDrafts)) return tokens;
+  const size_t count = s.request.constraint->fitting(tokens);
+  counters_.drafts_refused += static_cast<int64_t>(tokens.size() - count);
+  return tokens.first(count);
 }
 
 EngineCore::Drafts EngineCore::drafts(uint64_t id) const {
   for (const auto& s : live_)
-    if (s->request.id == id) return {s->drafted_after, s->drafts};
+    if (s->request.id == id) return {s->drafted_after, s->drafts, s->proposer};
   CHECK(false, "sequence ", id, " is not live");
 }
 

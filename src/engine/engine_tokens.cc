@@ -11,9 +11,9 @@ namespace nibble {
 
 namespace {
 
-constexpr double kOddsDecay = 0.9;  // weight of the outcomes of earlier drafts
+constexpr double kOddsDecay = 0.9;         // weight of the outcomes of earlier drafts
 constexpr double kSharedOddsDecay = 0.98;  // the same for the odds of all sequences
-constexpr double kOddsMin = 0.05;   // one that was always wrong is tried again now and then
+constexpr double kOddsMin = 0.05;          // one that was always wrong is tried again now and then
 
 }  // namespace
 
@@ -145,11 +145,14 @@ void EngineCore::accept(const Sampled& sampled) {
   const auto learn = [](double& odds, double decay, bool was_right) {
     odds = decay * odds + (was_right ? 1.0 - decay : 0.0);
   };
+  double& odds = s.odds_of(s.proposer);
+  double& shared = shared_odds_[static_cast<size_t>(s.proposer)];
   for (size_t i = 0; i < std::min(right + 1, drafts); ++i) {
-    learn(s.draft_odds, kOddsDecay, i < right);
-    learn(model_odds_, kSharedOddsDecay, i < right);
+    learn(odds, kOddsDecay, i < right);
+    if (s.proposer != Proposer::text || settings_.model_drafts > 0)
+      learn(shared, kSharedOddsDecay, i < right);
   }
-  s.draft_odds = std::max(s.draft_odds, kOddsMin);
+  odds = std::max(odds, kOddsMin);
 }
 
 bool EngineCore::draft_is_right(const Sequence& s, size_t index, int32_t generated) const {
@@ -166,6 +169,10 @@ void EngineCore::count_drafts(Sequence& s, size_t drafted, size_t right) {
   counters_.drafted += static_cast<int64_t>(drafted);
   counters_.drafts_right += static_cast<int64_t>(right);
   for (size_t i = 0; i < std::min(right, counters_.right_at.size()); ++i) ++counters_.right_at[i];
+  scheduler_.charge_rejected(s.request.urgency.tenant, s.proposer,
+                             static_cast<int32_t>(drafted - right));
+  counters_.drafted_by[static_cast<size_t>(s.proposer)] += static_cast<int64_t>(drafted);
+  counters_.right_by[static_cast<size_t>(s.proposer)] += static_cast<int64_t>(right);
   s.drafted += static_cast<int32_t>(drafted);
   s.drafts_right += static_cast<int32_t>(right);
 }
@@ -215,7 +222,8 @@ void EngineCore::make_choices(Pass& pass) {
     if (!s.request.constraint && s.request.min_tokens == 0) continue;
     part.masks.reserve(rows);
     for (size_t i = 0; i < rows; ++i)
-      part.choices[i].mask = part.masks.emplace_back(next_mask(s, std::span(s.drafts).first(i)));
+      part.choices[i].mask = part.masks.emplace_back(
+          next_mask(s, std::span(s.drafts).first(planted(kBugMasksForgetDrafts) ? 0 : i)));
   }
   if (wants_logits) return;
   for (const Part& part : pass.parts)

@@ -27,14 +27,15 @@ enum PlantedBug : int {
   kBugForgetsToStoreState = 13,  // the host slot keeps what was there before
   kBugMatchesBeyondLimit = 14,   // ignores tokens_max
   // scheduler: 20-29
-  kBugCutsAnywhere = 20,       // a prompt is cut off the 64 grid
-  kBugAdmitsWithoutRoom = 21,  // pages are not counted at admission
-  kBugResumesShort = 22,       // one that comes back gets a page too few
-  kBugNeverResumes = 23,       // a sequence that was swapped out stays out
-  kBugIgnoresSeats = 24,       // sequences_max is not looked at
-  kBugGrowsWithoutPage = 25,   // a row is scheduled that has no page
-  kBugVictimStillRuns = 26,    // rows for one that was swapped out in the same pass
-  kBugShortestAlways = 27,     // no shares and no ageing: long prompts starve
+  kBugCutsAnywhere = 20,         // a prompt is cut off the 64 grid
+  kBugAdmitsWithoutRoom = 21,    // pages are not counted at admission
+  kBugResumesShort = 22,         // one that comes back gets a page too few
+  kBugNeverResumes = 23,         // a sequence that was swapped out stays out
+  kBugIgnoresSeats = 24,         // sequences_max is not looked at
+  kBugGrowsWithoutPage = 25,     // a row is scheduled that has no page
+  kBugVictimStillRuns = 26,      // rows for one that was swapped out in the same pass
+  kBugShortestAlways = 27,       // no shares and no ageing: long prompts starve
+  kBugRejectedRowsAreFree = 28,  // a tenant's wrong drafts are not counted as its time
   // sampler and constraints: 30-39
   kBugRngIgnoresChoice = 30,      // choices of one request draw the same numbers
   kBugPaddingSampleable = 31,     // rows without a token may be sampled
@@ -43,7 +44,7 @@ enum PlantedBug : int {
   kBugRollbackKeepsRuns = 34,     // repetition: a rollback forgets to shorten the runs
   kBugChainForgetsOne = 35,       // a rollback of a chain misses its last member
   kBugBudgetMissesDrafts = 36,    // thinking: the mask does not see drafted tokens
-  // engine core: 40-59
+  // engine core: 40-69
   kBugSnapshotOffGrid = 40,        // a snapshot is labelled with a place between pages
   kBugAdmissionLeaksHit = 41,      // failed admission keeps the pages of its prefix hit
   kBugStateNotZeroed = 42,         // a new sequence starts from the slot's last state
@@ -63,6 +64,9 @@ enum PlantedBug : int {
   kBugDraftsStopPrompts = 56,      // drafts leave a prompt no block of 64 rows
   kBugDraftsOnePlaceLate = 57,     // entries of drafts lie one place too far
   kBugDraftsFromStaleHidden = 58,  // drafts begin before the rows that were accepted last
+  kBugForcedOnePlaceLate = 59,     // forced tokens are proposed without the first of them
+  kBugKeepsRefusedDrafts = 60,     // drafts go on after a token that the constraint refuses
+  kBugMasksForgetDrafts = 61,      // a drafted row is masked as if nothing were drafted before it
 };
 
 constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/token_constraint.h"
 #include "engine/cache/prefix_cache.h"
+#include "engine/sample/repeat_index.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/sampling_params.h"
 #include "model/media_patches.h"
@@ -76,6 +78,14 @@ enum class Phase : uint8_t {
   swapped,  // its state and private pages are in host memory
 };
 
+/// The origin of drafts.
+enum class Proposer : uint8_t {
+  text,     // a Drafter, from what the sequence says
+  model,    // the model's own layer
+  grammar,  // a constraint that allows hardly anything else
+};
+inline constexpr size_t kProposers = 3;
+
 /// A snapshot to take when the prefill has reached `tokens`.
 struct PlannedSnapshot {
   int32_t tokens = 0;
@@ -115,14 +125,19 @@ struct Sequence {
 
   // Speculation.
   std::vector<int32_t> drafts;  // proposed for the next pass
-  double draft_odds = 0.5;      // decayed share of accepted ones
-  int32_t drafted_after = -1;   // generated tokens when the model was last asked for drafts
-  bool drafts_ended = false;    // it gave a number that is not finite
-  int32_t drafted = 0;          // in all, and
-  int32_t drafts_right = 0;     // those that were accepted
+  Proposer proposer = Proposer::text;
+  std::array<double, kProposers> odds = {};  // decayed shares of accepted drafts, by proposer
+  int32_t drafted_after = -1;                // generated tokens when drafts were last looked for
+  std::optional<RepeatIndex> repeats;        // of its text, if drafts come from there too
+  bool drafts_ended = false;                 // the model's layer gave a number that is not finite
+  int32_t drafted = 0;                       // in all, and
+  int32_t drafts_right = 0;                  // those that were accepted
 
   std::vector<MediaSpan> media_spans;  // the spans of request.media, for the key
   int32_t next_position = 0;           // rotary position of the first generated token
+
+  double& odds_of(Proposer by) { return odds[static_cast<size_t>(by)]; }
+  double odds_of(Proposer by) const { return odds[static_cast<size_t>(by)]; }
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t generated_size() const { return static_cast<int32_t>(generated.size()); }

@@ -74,7 +74,9 @@ TEST(SchedulerDrafts, AreGrantedWhileTheyPay) {
 /// Costs of drafts beside one sequence say nothing of 8, and costs too high are tried again.
 TEST(SchedulerDrafts, CostWhatTheyCostForSoManySequences) {
   Scheduler scheduler({.rows_max = 1024, .sequences_max = 64}, CostModel());
-  const auto worth = [&](int32_t decoding) { return scheduler.drafts_worth(3, 0.9, decoding); };
+  const auto worth = [&](int32_t decoding) {
+    return scheduler.drafts_worth(Proposer::model, 3, 0.9, decoding).count;
+  };
   EXPECT_EQ(worth(1), 3);
   EXPECT_EQ(worth(8), 3);
   for (int i = 0; i < 20; ++i) {
@@ -96,6 +98,31 @@ TEST(SchedulerDrafts, CostWhatTheyCostForSoManySequences) {
   for (; worth(8) == 0 && passes < 10000; ++passes) scheduler.next(views, {.pages = 9}, 0.0);
   EXPECT_GT(passes, 100);
   EXPECT_LT(passes, 5000);
+}
+
+/// Two tenants have prompts; the one whose drafts were wrong waits.
+TEST(SchedulerDrafts, ThatWereWrongCountAsTimeOfTheirTenant) {
+  const auto first_of = [](uint64_t drafting) {
+    Scheduler scheduler({.rows_max = 68, .sequences_max = 4}, CostModel());
+    const auto prompt = [](uint64_t tenant) {
+      return SequenceView{.phase = Phase::prefill,
+                          .prompt_size = 256,
+                          .tokens_max = 256,
+                          .pages_held = 4,
+                          .pages_private = 4,
+                          .tenant = tenant};
+    };
+    const std::vector<SequenceView> views = {prompt(1), prompt(2)};
+    const auto picked = [&] {
+      return scheduler.next(views, {.pages = 9}, 0.0).rows.at(0).sequence;
+    };
+    EXPECT_EQ(picked(), 0);
+    EXPECT_EQ(picked(), 1);  // they are even
+    scheduler.charge_rejected(drafting, Proposer::model, 100);
+    return picked();
+  };
+  EXPECT_EQ(first_of(1), 1);
+  EXPECT_EQ(first_of(2), 0);
 }
 
 TEST(SchedulerDrafts, LeaveRoomForAPromptThatWaits) {

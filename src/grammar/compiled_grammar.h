@@ -18,12 +18,19 @@ class Grammar {
     int count = 0;
   };
 
-  Grammar(xgrammar::CompiledGrammar made, int32_t tokens, std::vector<LineBreak> breaks)
-      : compiled(std::move(made)), vocab_size(tokens), line_breaks(std::move(breaks)) {}
+  using Encode = std::function<std::vector<int32_t>(std::string_view)>;
+
+  Grammar(xgrammar::CompiledGrammar made, int32_t tokens, std::vector<LineBreak> breaks,
+          Encode encoded)
+      : compiled(std::move(made)),
+        vocab_size(tokens),
+        line_breaks(std::move(breaks)),
+        encode(std::move(encoded)) {}
 
   xgrammar::CompiledGrammar compiled;
   int32_t vocab_size = 0;
   std::vector<LineBreak> line_breaks;  // of one or two
+  Encode encode;                       // as the vocabulary's; may be empty
   /// A mask took long. From then on no pass waits for one, however short, and there are no drafts.
   mutable std::atomic<bool> slow = false;
   /// Called before each of its masks is made, by the thread that makes it. For tests

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -65,6 +66,9 @@ class GrammarCompiler {
     std::vector<std::string> tokens;
     std::vector<int32_t> stop_ids;
     std::vector<int32_t> tags;  // those of tokens that a source may name: tool_begin, tool_end
+    /// The tokens in which the model is used to write a text, for drafts of what a grammar forces.
+    /// Any thread. Empty: only tokens that are the only ones allowed count as forced.
+    std::function<std::vector<int32_t>(std::string_view)> encode = {};
   };
   /// True once nobody waits for a compilation any more.
   using Abandoned = std::function<bool()>;

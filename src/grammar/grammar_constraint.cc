@@ -1,5 +1,6 @@
 // The grammar as a TokenConstraint: thinking and line breaks come first, then the masks of a
 // MaskMaker.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -43,6 +44,34 @@ class GrammarConstraint final : public SlowConstraint {
     }
     MaskThreads::quick().relieve();
     return !grammar_->slow && maker_->age() < kSoon ? Next::soon : Next::making;
+  }
+
+  Next find_forced(size_t most) override {
+    if (maker_->state() == MaskMaker::State::idle) {
+      if (!rules_now() || grammar_->slow || maker_->has_forced(most)) return Next::ready;
+      maker_->begin_forced(most);
+    }
+    MaskThreads::quick().relieve();
+    return !grammar_->slow && maker_->age() < kSoon ? Next::soon : Next::making;
+  }
+
+  std::vector<int32_t> forced(size_t most) override {
+    if (maker_->state() != MaskMaker::State::idle || !rules_now()) return {};
+    const auto found = maker_->forced();
+    const auto first = found.first(std::min(most, found.size()));
+    return {first.begin(), first.end()};
+  }
+
+  /// Counts what thinking and line breaks let pass, and what the matcher would accept of the rest.
+  size_t fitting(std::span<const int32_t> drafted) override {
+    if (maker_->state() != MaskMaker::State::idle) return drafted.size();
+    const Way way = way_of(drafted);
+    size_t left = maker_->fitting(way.fed);
+    if (left == way.fed.size()) return drafted.size();
+    Standing standing = now();
+    for (size_t i = 0; i < drafted.size(); ++i)
+      if (!pass(drafted[i], standing) && left-- == 0) return i;
+    return drafted.size();
   }
 
   Drafts drafts() const override { return grammar_->slow ? Drafts::alone : Drafts::taken; }
@@ -91,6 +120,11 @@ class GrammarConstraint final : public SlowConstraint {
   };
 
   const Standing& now() const { return history_.empty() ? start_ : history_.back().after; }
+
+  /// True if the grammar alone judges the next token.
+  bool rules_now() const {
+    return !now().thinking && now().breaks_left == 0 && !maker_->matcher.IsTerminated();
+  }
 
   /// For callers that do not ask next().
   void settle() const {

@@ -26,6 +26,7 @@ class StructureBuilder {
  private:
   std::unique_ptr<xgrammar::TokenizerInfo> tokenizer_;
   std::vector<Grammar::LineBreak> line_breaks_;
+  Grammar::Encode encode_;
   std::array<uint32_t, 256> tokens_by_first_ = {};  // how many begin with each byte
 };
 

@@ -25,6 +25,28 @@ inline GrammarCompiler::Vocabulary vocabulary() {
   return {tokens(), {kEnd}, {kToolBegin, kToolEnd}};
 }
 
+/// The longest token first, as far as there are longer ones.
+inline std::vector<int32_t> encoded(std::string_view text) {
+  const std::vector<std::string> all = tokens();
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    size_t best = 0;
+    for (size_t id = 0; id < all.size(); ++id)
+      if (all[id].size() >= all[best].size() && !all[id].empty() && text.starts_with(all[id]))
+        best = id;
+    ids.push_back(static_cast<int32_t>(best));
+    text.remove_prefix(all[best].size());
+  }
+  return ids;
+}
+
+/// The same vocabulary, by which forced texts are divided into tokens.
+inline GrammarCompiler::Vocabulary encoding_vocabulary() {
+  GrammarCompiler::Vocabulary made = vocabulary();
+  made.encode = encoded;
+  return made;
+}
+
 inline GrammarSource schema(const std::string& text) {
   return {.kind = GrammarSource::Kind::json_schema, .text = text};
 }

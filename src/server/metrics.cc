@@ -2,6 +2,7 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/json.h"
@@ -121,6 +122,22 @@ void add_speculation(const EngineCounters& engine, Exposition& out) {
                           static_cast<double>(engine.right_at[place]));
   out.rows(Also::vllm, "spec_decode_num_accepted_tokens_per_pos_total", "counter",
            "Right ones by their place in a round, from 0.", by_place);
+  constexpr std::array<std::string_view, kProposers> kNames = {"text", "mtp", "grammar"};
+  std::vector<Exposition::Sample> drafted;
+  std::vector<Exposition::Sample> right;
+  for (size_t by = 0; by < kProposers; ++by) {
+    const std::string proposer = label("proposer", kNames[by]);
+    drafted.emplace_back(proposer, static_cast<double>(engine.drafted_by[by]));
+    right.emplace_back(proposer, static_cast<double>(engine.right_by[by]));
+  }
+  out.rows(
+      Also::nobody, "draft_tokens_total", "counter",
+      "Drafted tokens computed, by who proposed them: the text before, the MTP layer, a grammar.",
+      drafted);
+  out.rows(Also::nobody, "accepted_draft_tokens_total", "counter", "Of those, right ones.", right);
+  out.counter(Also::nobody, "refused_draft_tokens_total",
+              "Drafted tokens not computed, since a grammar does not allow them.",
+              engine.drafts_refused);
 }
 
 }  // namespace

@@ -80,6 +80,10 @@ GrammarCompiler::Vocabulary ServedModel::grammar_vocabulary() const {
       vocabulary.tokens[static_cast<size_t>(id)] = tokenizer.id_to_token_bytes(id).value_or("");
   for (const auto tag : {tags.tool_begin, tags.tool_end})
     if (tag) vocabulary.tags.push_back(*tag);
+  vocabulary.encode = [words = tokenizer](std::string_view text) {
+    auto ids = words.encode(text, SpecialTokens::plain_text);
+    return ids.ok() ? std::move(ids).value() : std::vector<int32_t>();
+  };
   return vocabulary;
 }
 

@@ -2,15 +2,35 @@
 #include "engine/sample/constraint_chain.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/check.h"
 #include "engine/planted_bug.h"
 
 namespace nibble {
 
+namespace {
+
+/// Constraints say "soon" for two milliseconds after all masks of a step were begun together, so a
+/// step does not wait longer; this is for one that says it again and again.
+constexpr std::chrono::milliseconds kPatience{2};
+
+}  // namespace
+
 FinishReason finish_reason_of(const TokenConstraint& constraint) {
   const auto* ending = dynamic_cast<const EndingConstraint*>(&constraint);
   return ending != nullptr ? ending->reason() : FinishReason::stop;
+}
+
+SlowConstraint::Next ask_patiently(const std::function<SlowConstraint::Next()>& ask) {
+  const auto due = std::chrono::steady_clock::now() + kPatience;
+  SlowConstraint::Next next = ask();
+  while (next == SlowConstraint::Next::soon && std::chrono::steady_clock::now() < due) {
+    std::this_thread::yield();
+    next = ask();
+  }
+  return next;
 }
 
 SlowConstraint::Next next_of(TokenConstraint& constraint, std::span<const int32_t> drafted) {
@@ -18,6 +38,13 @@ SlowConstraint::Next next_of(TokenConstraint& constraint, std::span<const int32_
     return chain->next(drafted);
   auto* slow = dynamic_cast<SlowConstraint*>(&constraint);
   return slow != nullptr ? slow->next(drafted) : SlowConstraint::Next::ready;
+}
+
+SlowConstraint::Next find_forced_of(TokenConstraint& constraint, size_t most) {
+  if (const auto* chain = dynamic_cast<const ConstraintChain*>(&constraint))
+    return chain->find_forced(most);
+  auto* slow = dynamic_cast<SlowConstraint*>(&constraint);
+  return slow != nullptr ? slow->find_forced(most) : SlowConstraint::Next::ready;
 }
 
 SlowConstraint::Drafts drafts_of(const TokenConstraint& constraint) {
@@ -31,6 +58,27 @@ SlowConstraint::Next ConstraintChain::next(std::span<const int32_t> drafted) con
   SlowConstraint::Next all = SlowConstraint::Next::ready;  // they are in order
   for (const auto& member : members_) all = std::max(all, next_of(*member, drafted));
   return all;
+}
+
+SlowConstraint::Next ConstraintChain::find_forced(size_t most) const {
+  SlowConstraint::Next all = SlowConstraint::Next::ready;
+  for (const auto& member : members_) all = std::max(all, find_forced_of(*member, most));
+  return all;
+}
+
+size_t ConstraintChain::fitting(std::span<const int32_t> drafted) {
+  for (const auto& member : members_) drafted = drafted.first(member->fitting(drafted));
+  return drafted.size();
+}
+
+std::vector<int32_t> ConstraintChain::forced(size_t most) {
+  for (const auto& member : members_) {
+    std::vector<int32_t> tokens = member->forced(most);
+    if (tokens.empty()) continue;
+    tokens.resize(fitting(tokens));
+    return tokens;
+  }
+  return {};
 }
 
 SlowConstraint::Drafts ConstraintChain::drafts() const {

@@ -150,6 +150,20 @@ TEST(ThinkingBudget, ClosesAtAPositionWhateverWasThought) {
   EXPECT_EQ(allowed(thinking).size(), size_t{kVocab});
 }
 
+TEST(ThinkingBudget, ForcesWhatIsLeftOfTheClosingSequence) {
+  ThinkingBudget thinking(budget(2));
+  EXPECT_EQ(thinking.forced(8), Tokens{});
+  thinking.accept(Tokens{1, 2});
+  EXPECT_EQ(thinking.forced(8), (Tokens{kNewline, kEndThink}));
+  EXPECT_EQ(thinking.forced(1), Tokens{kNewline});
+  thinking.accept(Tokens{kNewline});
+  EXPECT_EQ(thinking.forced(8), Tokens{kEndThink});
+  ConstraintChain::Members members;
+  members.push_back(std::make_unique<RepetitionStop>(RepetitionLimits{.pattern_max = 2}));
+  members.push_back(std::make_unique<ThinkingBudget>(std::move(thinking)));
+  EXPECT_EQ(chained(std::move(members))->forced(8), Tokens{kEndThink});
+}
+
 /// Ends the sequence after its n-th token.
 class EndAt final : public TokenConstraint {
  public:
@@ -227,6 +241,15 @@ std::unique_ptr<TokenConstraint> everything() {
   return std::make_unique<ConstraintChain>(std::move(members));
 }
 
+size_t fitting_by_masks(TokenConstraint& constraint, const Tokens& drafted) {
+  for (size_t i = 0; i < drafted.size(); ++i) {
+    const Tokens before(drafted.begin(), drafted.begin() + static_cast<ptrdiff_t>(i));
+    const std::vector<int32_t> may = allowed(constraint, before);
+    if (std::ranges::find(may, drafted[i]) == may.end()) return i;
+  }
+  return drafted.size();
+}
+
 /// Whatever was accepted in pieces and taken back is as if only the rest had been accepted, token
 /// by token: the same end, the same masks for the same drafts.
 TEST(ConstraintChain, PiecesAndRollbacksLeaveNoTrace) {
@@ -259,6 +282,7 @@ TEST(ConstraintChain, PiecesAndRollbacksLeaveNoTrace) {
       Tokens drafted(static_cast<size_t>(pick(3)));
       std::ranges::generate(drafted, token);
       ASSERT_EQ(allowed(*tried, drafted), allowed(*alone, drafted)) << "seed " << seed;
+      ASSERT_EQ(tried->fitting(drafted), fitting_by_masks(*alone, drafted)) << "seed " << seed;
       // An end is always taken back here, so that the sequence can go on.
       const int back = found || pick(2) == 0 ? pick(static_cast<int>(kept.size())) : 0;
       const size_t count = std::max<size_t>(static_cast<size_t>(back), found ? 1 : 0);

@@ -35,11 +35,11 @@ TokenConstraint::MaskState ThinkingBudget::mask(std::span<const int32_t> drafted
   State state = states_.back();
   if (!planted(kBugBudgetMissesDrafts))
     for (const int32_t token : drafted) state = after(state, token);
-  if (state.inside && spent(state)) {
-    forbid_all_but(bits, options_.closing[state.closing_at]);
+  if (const auto only = only_token(state)) {
+    forbid_all_but(bits, *only);
     return MaskState::limited;
   }
-  if (state.inside || state.spent < options_.tokens_max || !options_.begin) return MaskState::open;
+  if (!forbids_begin(state)) return MaskState::open;
   forbid_token(bits, *options_.begin);
   return MaskState::limited;
 }
@@ -52,6 +52,27 @@ std::optional<size_t> ThinkingBudget::accept(std::span<const int32_t> tokens) {
 void ThinkingBudget::rollback(size_t count) {
   CHECK(count < states_.size(), "rollback ", count, " of ", states_.size() - 1);
   states_.resize(states_.size() - count);
+}
+
+size_t ThinkingBudget::fitting(std::span<const int32_t> drafted) {
+  State state = states_.back();
+  for (size_t i = 0; i < drafted.size(); ++i) {
+    const auto only = only_token(state);
+    if (only && drafted[i] != *only) return i;
+    if (forbids_begin(state) && drafted[i] == *options_.begin) return i;
+    state = after(state, drafted[i]);
+  }
+  return drafted.size();
+}
+
+std::vector<int32_t> ThinkingBudget::forced(size_t most) {
+  std::vector<int32_t> tokens;
+  State state = states_.back();
+  for (auto only = only_token(state); only && tokens.size() < most; only = only_token(state)) {
+    tokens.push_back(*only);
+    state = after(state, *only);
+  }
+  return tokens;
 }
 
 }  // namespace nibble

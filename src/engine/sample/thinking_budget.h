@@ -30,6 +30,9 @@ class ThinkingBudget final : public TokenConstraint {
   MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override;
   std::optional<size_t> accept(std::span<const int32_t> tokens) override;
   void rollback(size_t count) override;
+  size_t fitting(std::span<const int32_t> drafted) override;
+  /// The rest of the closing sequence.
+  std::vector<int32_t> forced(size_t most) override;
 
  private:
   struct State {
@@ -39,6 +42,14 @@ class ThinkingBudget final : public TokenConstraint {
     uint32_t closing_at = 0;  // tokens of the closing sequence that were forced already
   };
   State after(State state, int32_t token) const;
+  /// The one token that may follow; nothing: any but, with the budget spent, <think>.
+  std::optional<int32_t> only_token(const State& state) const {
+    if (!state.inside || !spent(state)) return std::nullopt;
+    return options_.closing[state.closing_at];
+  }
+  bool forbids_begin(const State& state) const {
+    return !state.inside && state.spent >= options_.tokens_max && options_.begin.has_value();
+  }
   bool spent(const State& state) const {
     return state.spent >= options_.tokens_max || state.generated >= options_.position_max;
   }

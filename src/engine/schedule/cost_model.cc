@@ -25,8 +25,8 @@ void PassShape::add_piece(int32_t depth, int32_t rows) {
 }
 
 CostModel::CostModel(const CostParameters& prior)
-    : prior_{prior.pass, prior.decode_row, prior.prefill, prior.prefill_token, prior.prefill_pair,
-             prior.drafted_row},
+    : prior_{prior.pass,          prior.decode_row,   prior.prefill,
+             prior.prefill_token, prior.prefill_pair, prior.drafted_row},
       scale_{1, 1, 1, 1, 1, 1},
       current_(prior) {
   for (const double value : prior_)
@@ -73,8 +73,11 @@ void CostModel::observe(const PassShape& shape, double ms) {
   const double error = std::abs(ms - expected) / unit;
   const double usual = kOutlier * std::max(usual_error_, kErrorMin);
   usual_error_ = kErrorDecay * usual_error_ + (1.0 - kErrorDecay) * error;
-  Terms x = {1.0, static_cast<double>(shape.decode_rows), prefill ? 1.0 : 0.0,
-             static_cast<double>(shape.prefill_tokens), shape.prefill_pairs,
+  Terms x = {1.0,
+             static_cast<double>(shape.decode_rows),
+             prefill ? 1.0 : 0.0,
+             static_cast<double>(shape.prefill_tokens),
+             shape.prefill_pairs,
              static_cast<double>(shape.drafted_rows)};
   for (size_t i = 0; i < kTerms; ++i) x[i] *= prior_[i] / unit;
   (prefill ? with_prefill_ : decode_only_).add(x, ms / unit, std::min(1.0, usual / error));

@@ -68,12 +68,18 @@ double FairShare::share(const Account& a, size_t size) const {
   return size == kLong ? of_long : (1.0 - of_long) / others;
 }
 
-void FairShare::charge(const PrefillTurn& turn, double ms) {
+void FairShare::charge(uint64_t tenant, double ms) {
+  const auto own = std::ranges::find(accounts_, tenant, &Account::tenant);
+  if (own == accounts_.end()) return;
   double weights = 0.0;
   for (const Account& a : accounts_) weights += a.weight;
   for (Account& a : accounts_) a.owed_ms += ms * a.weight / weights;
+  own->owed_ms -= ms;
+}
+
+void FairShare::charge(const PrefillTurn& turn, double ms) {
+  charge(turn.tenant, ms);
   Account& own = account(turn.tenant);
-  own.owed_ms -= ms;
   for (size_t size = 0; size < kSizeClasses; ++size)
     own.class_owed_ms[size] += ms * share(own, size);
   own.class_owed_ms[static_cast<size_t>(turn.size)] -= ms;

@@ -38,6 +38,9 @@ class FairShare {
   size_t pick(std::span<const PrefillTurn> turns) const;
   /// The one picked was given this much.
   void charge(const PrefillTurn& turn, double ms);
+  /// The tenant took this much for something else than a prompt. It counts while the tenant has
+  /// prompts too.
+  void charge(uint64_t tenant, double ms);
 
  private:
   struct Account {

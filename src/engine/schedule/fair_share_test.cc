@@ -34,5 +34,28 @@ TEST(FairShare, TenantsShareByWeight) {
   EXPECT_NEAR(got[2], 400, 3);
 }
 
+/// Two tenants take turns, and one takes as much again for something else.
+TEST(FairShare, CountsWhatIsTakenBesidePrompts) {
+  std::vector<PrefillTurn> waiting;
+  for (const int32_t i : {0, 1})
+    waiting.push_back({.sequence = i,
+                       .tokens_left = 1 << 20,
+                       .tenant = static_cast<uint64_t>(i),
+                       .ms_left = 1000.0});
+  FairShare shares(0.4);
+  shares.begin(waiting);
+  shares.charge(7, 1000.0);  // it has no prompt
+  std::vector<int> got(2, 0);
+  for (int i = 0; i < 300; ++i) {
+    shares.begin(waiting);
+    const PrefillTurn& turn = waiting[shares.pick(waiting)];
+    ++got[static_cast<size_t>(turn.sequence)];
+    shares.charge(turn, 10.0);
+    if (turn.sequence == 0) shares.charge(0, 10.0);
+  }
+  EXPECT_NEAR(got[0], 100, 2);
+  EXPECT_NEAR(got[1], 200, 2);
+}
+
 }  // namespace
 }  // namespace nibble

@@ -84,6 +84,14 @@ void Scheduler::grant_drafts(std::span<const SequenceView> sequences) {
     }
   }
   if (decode_rows > 0 && rows_left == rows_before) draft_costs_.forget(decode_rows);
+  decoding_ = decode_rows;
+}
+
+void Scheduler::charge_rejected(uint64_t tenant, Proposer by, int32_t rows) {
+  if (planted(kBugRejectedRowsAreFree)) return;
+  double row_ms = draft_costs_.row_ms(decoding_);
+  if (by == Proposer::model) row_ms += draft_costs_.draft_ms(decoding_);
+  shares_.charge(tenant, row_ms * rows);
 }
 
 double Scheduler::token_ms(int32_t decode_rows) const {
@@ -97,13 +105,17 @@ void Scheduler::observe(const PassShape& shape, double ms) {
                               ms - cost_.ms({.decode_rows = shape.decode_rows}));
 }
 
-int32_t Scheduler::drafts_worth(int32_t most, double odds, int32_t decoding) const {
-  const double worth_ms = token_ms(decoding);
-  const double cost_ms = draft_costs_.row_ms(decoding) + draft_costs_.draft_ms(decoding);
-  int32_t count = 0;
-  for (double chance = odds; count < most; ++count, chance *= odds)
-    if (chance * worth_ms < cost_ms) break;
-  return count;
+Scheduler::DraftsWorth Scheduler::drafts_worth(Proposer by, int32_t most, double odds,
+                                               int32_t decoding) const {
+  const double token_worth_ms = token_ms(decoding);
+  double cost_ms = draft_costs_.row_ms(decoding);
+  if (by == Proposer::model) cost_ms += draft_costs_.draft_ms(decoding);
+  DraftsWorth worth;
+  for (double chance = odds; worth.count < most; ++worth.count, chance *= odds) {
+    if (chance * token_worth_ms < cost_ms) break;
+    worth.gain_ms += chance * token_worth_ms - cost_ms;
+  }
+  return worth;
 }
 
 void Scheduler::schedule_prefill() {

@@ -34,10 +34,17 @@ class Scheduler {
   double first_token_ms(std::span<const SequenceView> sequences, int32_t prompt_size,
                         double mean_output_tokens) const;
 
-  /// The number of tokens, at most `most`, whose drafts by the model pay in a pass of `decoding`
-  /// sequences, if each is right with these odds after a right one.
-  int32_t drafts_worth(int32_t most, double odds, int32_t decoding) const;
+  struct DraftsWorth {
+    int32_t count = 0;     // tokens whose drafts pay
+    double gain_ms = 0.0;  // time that they save, less what they cost
+  };
+  /// The use of at most `most` drafts in a pass of `decoding` sequences, if each is right with
+  /// these odds after a right one. Those of the model cost more than their rows.
+  DraftsWorth drafts_worth(Proposer by, int32_t most, double odds, int32_t decoding) const;
   DraftCosts& draft_costs() { return draft_costs_; }
+  /// In the last pass so many drafted rows of this tenant were of no use: their time is time that
+  /// the others are owed.
+  void charge_rejected(uint64_t tenant, Proposer by, int32_t rows);
 
   const CostModel& cost() const { return cost_; }
   const SchedulerLimits& limits() const { return limits_; }
@@ -57,6 +64,7 @@ class Scheduler {
   Admission admission_;
   FairShare shares_;
   int32_t passes_without_prefill_ = 0;
+  int32_t decoding_ = 0;  // sequences that generated in the last pass
   Schedule schedule_;
   std::vector<PrefillTurn> turns_;
 };

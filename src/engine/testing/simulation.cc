@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/engine_core.h"
-#include "engine/testing/fake_backend.h"
+#include "engine/testing/simulated_text.h"
 #include "engine/testing/simulation_settings.h"
 
 namespace nibble {
@@ -22,8 +22,7 @@ class Life {
   /// A sequence as its client sees it, with the model's own continuation beside it.
   struct Client {
     SequenceRequest request;  // a copy without constraint
-    FakeBackend::Prefix prefix;
-    std::vector<int32_t> tokens;
+    SimulatedText text;
     bool cancelled = false;
     int64_t born_step = 0;
     uint64_t twin = 0;       // an earlier one with the same prompt and salt, or 0
@@ -51,8 +50,8 @@ class Life {
   void cancel(std::map<uint64_t, Client>::iterator chosen);
   void step();
   void check_promises(int64_t prefills_before);
-  /// The texts before a step, for which the model's layer may have drafted in it.
-  using Texts = std::map<uint64_t, std::pair<size_t, FakeBackend::Prefix>>;
+  /// The texts before a step, for which something may have been drafted in it.
+  using Texts = std::map<uint64_t, SimulatedText>;
   Texts texts_that_draft() const;
   void check_drafts(const Texts& before);
   void preempt_one();
@@ -61,11 +60,8 @@ class Life {
   void take(const std::vector<EngineEvent>& events);
   void take(const NewTokens& fresh);
   void take(const Finished& end);
-  /// The model's own continuation of a client's text.
-  int32_t expected_token(const SequenceRequest& request, const FakeBackend::Prefix& prefix,
-                         const std::vector<int32_t>& tokens);
   int32_t expected_token(const Client& client) {
-    return expected_token(client.request, client.prefix, client.tokens);
+    return client.text.next(oracle_sampler_, client.request);
   }
   void add_to_text(Client& client, int32_t token);
   bool only_others_have(const Client& client) const;
@@ -204,15 +200,19 @@ void Life::submit() {
   SequenceRequest request = random_request();
   if (!core_->admissible(request).ok()) return;
   Client client{.request = copy_of(request),
-                .prefix = FakeBackend::Prefix(model_),
-                .tokens = {},
+                .text = {.prefix = FakeBackend::Prefix(model_), .grammar = {}, .tokens = {}},
                 .cancelled = false,
                 .born_step = step_,
                 .twin = twin_of(request)};
   for (const int32_t token : request.prompt) {
-    client.prefix.add(token, Arithmetic::prompt);
+    client.text.prefix.add(token, Arithmetic::prompt);
     add_to_text(client, token);
     if (client.text_size == kPageTokens && only_others_have(client)) ++counts_.apart_by_salt;
+  }
+  if (chance(0.3)) {
+    const uint64_t key = random_() / 2;
+    client.text.grammar = FakeGrammar::Place(key);
+    request.constraint = std::make_unique<FakeGrammar>(key);
   }
   const auto placed = clients_.emplace(request.id, std::move(client)).first;
   core_->submit(std::move(request));
@@ -262,24 +262,13 @@ void Life::preempt_one() {
 
 void Life::propose(const Sequence& sequence, int32_t count_max, std::vector<int32_t>& drafts) {
   const Client& client = clients_.at(sequence.request.id);
-  FakeBackend::Prefix prefix = client.prefix;
-  std::vector<int32_t> tokens = client.tokens;
+  SimulatedText text = client.text;
   const int32_t count = pick(0, count_max);
-  while (static_cast<int32_t>(drafts.size()) < count && !prefix.is_nan()) {
-    const int32_t right = expected_token(client.request, prefix, tokens);
+  while (std::ssize(drafts) < count && !text.prefix.is_nan()) {
+    const int32_t right = text.next(oracle_sampler_, client.request);
     drafts.push_back(chance(draft_right_chance_) ? right : pick(0, FakeBackend::kVocab - 1));
-    tokens.push_back(right);
-    prefix.add(right, Arithmetic::generation);
+    text.add(right);
   }
-}
-
-int32_t Life::expected_token(const SequenceRequest& request, const FakeBackend::Prefix& prefix,
-                             const std::vector<int32_t>& tokens) {
-  const auto logits = FakeBackend::logits_of(prefix.hash());
-  const auto position = request.prompt.size() + tokens.size();
-  return oracle_sampler_.sample(logits, request.sampling, {request.prompt, tokens}, position)
-      .value()
-      .token;
 }
 
 void Life::take(const NewTokens& fresh) {
@@ -287,21 +276,21 @@ void Life::take(const NewTokens& fresh) {
   if (found == clients_.end()) return fail(concat("tokens of unknown sequence ", fresh.id));
   Client& client = found->second;
   if (client.cancelled) return fail(concat("a token of cancelled sequence ", fresh.id));
-  if (client.tokens.empty() && client.twin != 0) {
+  if (client.text.tokens.empty() && client.twin != 0) {
     const auto twin = clients_.find(client.twin);
-    if (twin != clients_.end() && !twin->second.cancelled && twin->second.tokens.empty() &&
+    if (twin != clients_.end() && !twin->second.cancelled && twin->second.text.tokens.empty() &&
         twin->second.request.urgency.priority > client.request.urgency.priority)
       ++counts_.twins_ahead;
   }
   for (const int32_t token : fresh.tokens) {
     ++counts_.tokens;
-    if (client.prefix.is_nan()) return fail(concat("a token after NaN in sequence ", fresh.id));
+    if (client.text.prefix.is_nan())
+      return fail(concat("a token after NaN in sequence ", fresh.id));
     const int32_t expected = expected_token(client);
     if (token != expected)
-      return fail(concat("sequence ", fresh.id, " token ", client.tokens.size(), ": expected ",
+      return fail(concat("sequence ", fresh.id, " token ", client.text.tokens.size(), ": expected ",
                          expected, ", found ", token));
-    client.tokens.push_back(token);
-    client.prefix.add(token, Arithmetic::generation);
+    client.text.add(token);
     if (settings_.cache == CacheMode::fast) add_to_text(client, token);
   }
 }
@@ -330,7 +319,7 @@ void Life::take(const Finished& end) {
   Client client = std::move(found->second);
   clients_.erase(found);
   ++counts_.finished;
-  const bool nan = client.prefix.is_nan();
+  const bool nan = client.text.prefix.is_nan();
   switch (end.reason) {
     case FinishReason::error:
       if (!nan) fail(concat("sequence ", end.id, " failed: ", end.error));
@@ -339,8 +328,8 @@ void Life::take(const Finished& end) {
       if (!client.cancelled) fail(concat("sequence ", end.id, " was not cancelled"));
       break;
     case FinishReason::length:
-      if (static_cast<int>(client.tokens.size()) != client.request.max_tokens)
-        fail(concat("sequence ", end.id, " ended after ", client.tokens.size()));
+      if (std::ssize(client.text.tokens) != client.request.max_tokens)
+        fail(concat("sequence ", end.id, " ended after ", client.text.tokens.size()));
       break;
     case FinishReason::stop:
       if (nan || end.stop_token != expected_token(client))
@@ -364,7 +353,7 @@ void Life::take(const Finished& end) {
       fail(concat("sequence ", end.id, " took a prefix nobody of its salt had"));
   }
   std::vector<int32_t> text = client.request.prompt;
-  text.insert(text.end(), client.tokens.begin(), client.tokens.end());
+  text.insert(text.end(), client.text.tokens.begin(), client.text.tokens.end());
   if (texts_.size() < 12)
     texts_.push_back(std::move(text));
   else
@@ -407,27 +396,22 @@ void Life::step() {
 
 Life::Texts Life::texts_that_draft() const {
   Texts texts;
-  if (settings_.model_drafts == 0) return texts;
+  if (settings_.pools.replay_rows == 0) return texts;
   for (const auto& [id, client] : clients_)
-    if (!client.cancelled && !client.tokens.empty())
-      texts.emplace(id, std::pair(client.tokens.size(), client.prefix));
+    if (!client.cancelled && !client.text.tokens.empty()) texts.emplace(id, client.text);
   return texts;
 }
 
-/// Outputs do not tell if a draft is what the text alone gives, entries and hidden rows apart.
+/// Outputs do not tell if a draft is what the text alone gives, entries and hidden rows apart, or
+/// if it is what a grammar forces.
 void Life::check_drafts(const Texts& before) {
   for (const auto& [id, text] : before) {
     if (clients_.find(id) == clients_.end()) continue;  // it ended
     const EngineCore::Drafts drafts = core_->drafts(id);
-    if (drafts.after != static_cast<int32_t>(text.first)) continue;
-    FakeBackend::Prefix prefix = text.second;
-    for (const int32_t token : drafts.tokens) {
-      const int32_t expected = FakeBackend::drafted_token(model_, prefix.hash());
-      if (token != expected)
-        return fail(concat("sequence ", id, " drafts ", token, " and not ", expected));
-      prefix.add(token, Arithmetic::generation);
-      ++counts_.model_drafts;
-    }
+    if (drafts.after != std::ssize(text.tokens)) continue;
+    const std::string fault = text.fault_of(drafts, model_);
+    if (!fault.empty()) return fail(concat("sequence ", id, " ", fault));
+    if (drafts.by == Proposer::model) counts_.model_drafts += std::ssize(drafts.tokens);
   }
 }
 
@@ -487,6 +471,12 @@ void Life::collect_counts() {
   counts_.allocation_failures += failures_;
   counts_.drafts_right += engine.drafts_right;
   counts_.drafts_wrong += engine.drafted - engine.drafts_right;
+  constexpr auto kGrammar = static_cast<size_t>(Proposer::grammar);
+  if (settings_.model_drafts > 0)
+    counts_.repeated_drafts += engine.drafted_by[static_cast<size_t>(Proposer::text)];
+  counts_.forced_drafts += engine.drafted_by[kGrammar];
+  counts_.drafts_refused += engine.drafts_refused;
+  if (engine.right_by[kGrammar] != engine.drafted_by[kGrammar]) fail("a forced draft was wrong");
   counts_.sampled_here += engine.sampled_here;
   counts_.sampled_there += engine.sampled_there;
 }

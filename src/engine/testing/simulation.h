@@ -37,6 +37,9 @@ struct SimulationCounts {
   int64_t apart_by_salt = 0;          // prompts whose first page only other tenants had
   int64_t drafts_beside_prompts = 0;  // passes with both
   int64_t model_drafts = 0;           // compared with what a layer drafts that has the text alone
+  int64_t repeated_drafts = 0;        // from the text, in place of the model's
+  int64_t forced_drafts = 0;          // tokens that a grammar forced
+  int64_t drafts_refused = 0;         // tokens that a grammar did not let through
   int64_t drafts_right = 0;
   int64_t drafts_wrong = 0;
   int64_t sampled_here = 0;   // rows whose token the host chose, and

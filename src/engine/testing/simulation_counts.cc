@@ -17,7 +17,9 @@ void SimulationCounts::add(const SimulationCounts& o) {
   not_finite += o.not_finite, deadlines += o.deadlines;
   deadlines_swapped += o.deadlines_swapped, twins_ahead += o.twins_ahead;
   apart_by_salt += o.apart_by_salt, drafts_beside_prompts += o.drafts_beside_prompts;
-  model_drafts += o.model_drafts;
+  model_drafts += o.model_drafts, forced_drafts += o.forced_drafts;
+  repeated_drafts += o.repeated_drafts;
+  drafts_refused += o.drafts_refused;
   drafts_right += o.drafts_right, drafts_wrong += o.drafts_wrong;
   sampled_here += o.sampled_here, sampled_there += o.sampled_there;
 }
@@ -35,8 +37,10 @@ std::string SimulationCounts::text() const {
       "\nended by deadline ", deadlines, "\nof those, swapped out ", deadlines_swapped,
       "\nurgent before an earlier twin ", twins_ahead, "\nprompts kept apart by their salt ",
       apart_by_salt, "\npasses with drafts and a prompt ", drafts_beside_prompts,
-      "\ndrafts by the model ", model_drafts, "\ndrafts right ", drafts_right, "\ndrafts wrong ",
-      drafts_wrong, "\ntokens chosen on the host ", sampled_here, "\ntokens chosen by the backend ",
+      "\ndrafts by the model ", model_drafts, "\ndrafts by repeats in their place ",
+      repeated_drafts, "\ndrafts by a grammar ", forced_drafts, "\ndrafts refused by a grammar ",
+      drafts_refused, "\ndrafts right ", drafts_right, "\ndrafts wrong ", drafts_wrong,
+      "\ntokens chosen on the host ", sampled_here, "\ntokens chosen by the backend ",
       sampled_there, "\n");
 }
 
@@ -65,6 +69,9 @@ std::string SimulationCounts::too_rare() const {
   need("apart by salt", apart_by_salt, 10);
   need("drafts beside prompts", drafts_beside_prompts, 1);
   need("drafts by the model", model_drafts, 1);
+  need("drafts by repeats", repeated_drafts, 10);
+  need("drafts by a grammar", forced_drafts, 1);
+  need("drafts refused by a grammar", drafts_refused, 1);
   need("right drafts", drafts_right, 1);
   need("wrong drafts", drafts_wrong, 1);
   need("tokens chosen on the host", sampled_here, 1);

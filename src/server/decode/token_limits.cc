@@ -56,6 +56,20 @@ void TokenLimits::rollback(size_t count) {
   accepted_.resize(accepted_.size() - count);
 }
 
+size_t TokenLimits::fitting(std::span<const int32_t> drafted) {
+  const auto may_follow = [&](size_t i) {
+    const int32_t token = drafted[i];
+    const bool listed = std::cmp_less(token, allowed_.size() * 32) && has_token(allowed_, token);
+    if (!allowed_.empty() && !listed) return false;
+    return std::ranges::none_of(banned_, [&](const std::vector<int32_t>& word) {
+      return word.back() == token && about_to_say(word, drafted.first(i));
+    });
+  };
+  size_t count = 0;
+  while (count < drafted.size() && may_follow(count)) ++count;
+  return count;
+}
+
 Result<std::vector<std::vector<int32_t>>> spellings_of(const Tokenizer& tokenizer,
                                                        std::string_view word) {
   const size_t begin = word.find_first_not_of(' ');

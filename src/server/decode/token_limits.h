@@ -25,6 +25,7 @@ class TokenLimits final : public TokenConstraint {
   MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override;
   std::optional<size_t> accept(std::span<const int32_t> tokens) override;
   void rollback(size_t count) override;
+  size_t fitting(std::span<const int32_t> drafted) override;
 
  private:
   /// The tokens so far, the accepted and then `drafted`, end with all of `word` but its last token.

@@ -54,6 +54,11 @@ TEST(TokenLimits, AllowsWhatTheDefinitionAllows) {
       for (int32_t& token : drafted) token = pick(3);
       Tokens said = kept;
       said.insert(said.end(), drafted.begin(), drafted.end());
+      size_t fits = 0;
+      Tokens before = kept;
+      while (fits < drafted.size() && may_follow(options, before, drafted[fits]))
+        before.push_back(drafted[fits++]);
+      ASSERT_EQ(limits.fitting(drafted), fits) << "seed " << seed;
       auto bits = all_bits();
       const auto state = limits.mask(drafted, bits);
       bool any_forbidden = false;

@@ -151,13 +151,26 @@ GrammarCompiler::Vocabulary small_vocabulary() {
     tokens.emplace_back(1, c);
   for (const char* longer : {"{\"", "\":", "\",", "true", "null", "ab", "cd-1"})
     tokens.emplace_back(longer);
+  const auto encode = [tokens](std::string_view text) {  // the longest token first
+    std::vector<int32_t> ids;
+    while (!text.empty()) {
+      size_t best = 0;
+      for (size_t id = 0; id < tokens.size(); ++id)
+        if (text.starts_with(tokens[id]) &&
+            (!text.starts_with(tokens[best]) || tokens[id].size() > tokens[best].size()))
+          best = id;
+      ids.push_back(static_cast<int32_t>(best));
+      text.remove_prefix(std::min(tokens[best].size(), text.size()));
+    }
+    return ids;
+  };
   tokens.resize(FakeBackend::kVocab);
-  return {tokens, {kEndOfText}, {}};
+  return {tokens, {kEndOfText}, {}, encode};
 }
 
-/// The tokens that the fake model says under a structure, and how many drafts it agreed with.
-std::pair<std::vector<int32_t>, int64_t> said_under(const std::shared_ptr<const Grammar>& grammar,
-                                                    std::shared_ptr<Drafter> drafter) {
+/// The tokens that the fake model says under a structure, and what became of drafts.
+std::pair<std::vector<int32_t>, EngineCounters> said_under(
+    const std::shared_ptr<const Grammar>& grammar, std::shared_ptr<Drafter> drafter) {
   const EngineSettings settings{
       .pools = {.pages = 8, .state_slots = 2, .rows_max = 72, .replay_rows = 5},
       .sequences_max = 1,
@@ -182,8 +195,14 @@ std::pair<std::vector<int32_t>, int64_t> said_under(const std::shared_ptr<const 
     for (const EngineEvent& event : core.step())
       if (const auto* fresh = std::get_if<NewTokens>(&event))
         said.insert(said.end(), fresh->tokens.begin(), fresh->tokens.end());
-  return {said, core.counters().drafts_right};
+  return {said, core.counters()};
 }
+
+/// Knows nothing, and so leaves drafts to the structure.
+class NoDrafter final : public Drafter {
+ public:
+  void propose(const Sequence&, int32_t, std::vector<int32_t>&) override {}
+};
 
 /// Drafts that a structure refuses, among some that are right, change nothing of the answer.
 TEST(Structure, IsTheSameWithADrafter) {
@@ -196,13 +215,38 @@ TEST(Structure, IsTheSameWithADrafter) {
                R"("required":["a","n"],"additionalProperties":false}})"}};
   for (const GrammarSource& source : sources) {
     const auto grammar = compiler.compile(source).value();
-    const auto [text, none_right] = said_under(grammar, nullptr);
+    const auto [text, plain] = said_under(grammar, nullptr);
     EXPECT_GT(text.size(), 150U);
-    EXPECT_EQ(none_right, 0);
-    const auto [drafted, right] = said_under(grammar, std::make_shared<TextDrafter>(text));
+    EXPECT_EQ(plain.drafted, 0);
+    const auto [drafted, counters] = said_under(grammar, std::make_shared<TextDrafter>(text));
     EXPECT_EQ(drafted, text) << source.text;
-    EXPECT_GT(right, 50);
+    EXPECT_GT(counters.drafts_right, 50);
+    EXPECT_GT(counters.drafts_refused, 20);  // they are not computed
   }
+}
+
+/// The fake model says a token of those that may come as soon as another, so texts are divided in
+/// unusual ways; tokens that are the only ones allowed are always right.
+TEST(Structure, DraftsWhatItForces) {
+  GrammarCompiler compiler(small_vocabulary);
+  const auto grammar = [&](const char* regex) {
+    return compiler.compile({.kind = GrammarSource::Kind::regex, .text = regex}).value();
+  };
+  constexpr auto kGrammar = static_cast<size_t>(Proposer::grammar);
+  const auto certain = grammar("([0-9]xyz;){40}");
+  const auto [text, plain] = said_under(certain, nullptr);
+  const auto [drafted, counters] = said_under(certain, std::make_shared<NoDrafter>());
+  EXPECT_EQ(drafted, text);
+  EXPECT_EQ(text.size(), 200U);
+  EXPECT_EQ(counters.drafted_by[kGrammar], counters.right_by[kGrammar]);
+  EXPECT_GT(counters.right_by[kGrammar], 140);  // none is the last of a page
+  EXPECT_LT(counters.passes, plain.passes / 2);
+  const auto likely = grammar("([0-9]true;){40}");
+  const auto [said, none] = said_under(likely, nullptr);
+  const auto [again, some] = said_under(likely, std::make_shared<NoDrafter>());
+  EXPECT_EQ(again, said);
+  EXPECT_GT(some.right_by[kGrammar], 80);
+  EXPECT_LT(some.right_by[kGrammar], some.drafted_by[kGrammar]);
 }
 
 }  // namespace

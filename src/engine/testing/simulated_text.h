@@ -1,0 +1,58 @@
+// SimulatedText: the text of a client of the simulation, as the model itself goes on with it:
+// without pages, slots, batches or drafts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/concat.h"
+#include "engine/engine_core.h"
+#include "engine/testing/fake_grammar.h"
+
+namespace nibble {
+
+struct SimulatedText {
+  FakeBackend::Prefix prefix;
+  std::optional<FakeGrammar::Place> grammar;  // absent: every token may follow
+  std::vector<int32_t> tokens;                // generated ones
+
+  void add(int32_t token) {
+    tokens.push_back(token);
+    prefix.add(token, Arithmetic::generation);
+    if (grammar) grammar->add(token);
+  }
+
+  /// The next token under these parameters.
+  int32_t next(Sampler& sampler, const SequenceRequest& request) const {
+    const auto logits = FakeBackend::logits_of(prefix.hash());
+    const std::vector<uint32_t> mask = grammar ? grammar->mask() : std::vector<uint32_t>();
+    return sampler
+        .sample(logits, request.sampling, {request.prompt, tokens},
+                request.prompt.size() + tokens.size(), mask)
+        .value()
+        .token;
+  }
+
+  /// The fault of drafts that were made for this text: a token that the model's layer would not say
+  /// or the grammar does not force, or that may not follow. Empty: none.
+  std::string fault_of(const EngineCore::Drafts& drafts, const FakeBackend::Model& model) const {
+    SimulatedText text = *this;
+    for (const int32_t token : drafts.tokens) {
+      std::optional<int32_t> only;
+      if (text.grammar) only = text.grammar->only();
+      if (text.grammar && !text.grammar->may_follow(token))
+        return concat("drafts ", token, ", which may not follow");
+      if (drafts.by == Proposer::grammar && token != only)
+        return concat("drafts ", token, ", which nothing forces");
+      const int32_t expected = drafts.by == Proposer::model
+                                   ? FakeBackend::drafted_token(model, text.prefix.hash())
+                                   : token;
+      if (token != expected) return concat("drafts ", token, " and not ", expected);
+      text.add(token);
+    }
+    return {};
+  }
+};
+
+}  // namespace nibble
