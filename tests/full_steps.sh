@@ -19,6 +19,8 @@ must "build the tool of images without sanitizers" cmake --build build/dev \
   --target nibble_media_tool
 step "images equal Pillow and transformers" "$python" tools/oracle/media_test.py \
   build/dev/src/media/nibble_media_tool
+step "frames of videos equal transformers" "$python" tools/oracle/video_test.py \
+  build/dev/src/media/nibble_media_tool
 step "goldens of images are what transformers gives" "$python" tools/oracle/media_golden.py --check
 step "structures have their memory" build/dev/src/grammar/nibble_grammar_test \
   --gtest_filter='*CompilingHasItsMemory*'

@@ -1,5 +1,5 @@
-// Cutting, normalising and hashing. The values are transformers' rescale (FP64, rounded to F32) and
-// normalize (F32, subtraction and division rounded one by one), of which there are 256 a channel.
+// Cutting, normalising and hashing. There are 256 values a channel: for images transformers'
+// rescale (FP64, rounded to F32) and normalize (F32, rounded one by one), for videos both in one.
 #include "media/image_patches.h"
 
 #include <openssl/evp.h>
@@ -60,11 +60,30 @@ float value_of(int byte, size_t channel, const ImageProcessor& processor) {
   return value;
 }
 
-/// The patch whose upper left corner is pixel (y, x), as [3, temporal, patch, patch] with equal
-/// frames.
+/// transformers' _fuse_mean_std_and_rescale_factor.
+float fused_value_of(int byte, size_t channel, const ImageProcessor& processor) {
+  const auto value = static_cast<float>(byte);
+  const auto factor = static_cast<float>(processor.rescale_factor);
+  if (!processor.normalize) return processor.rescale ? value * factor : value;
+  const float scale = processor.rescale ? static_cast<float>(1.0 / processor.rescale_factor) : 1.0F;
+  const float mean = static_cast<float>(processor.mean[channel]) * scale;
+  return (value - mean) / (static_cast<float>(processor.deviation[channel]) * scale);
+}
+
+ImagePatches blank_patches(const ImageGrid& grid, const ImageProcessor& processor,
+                           float (*value)(int, size_t, const ImageProcessor&)) {
+  ImagePatches patches{.grid = grid, .patch = processor.patch, .temporal = processor.temporal};
+  for (size_t channel = 0; channel < 3; ++channel)
+    for (int byte = 0; byte < 256; ++byte)
+      patches.values[channel][byte] = value(byte, channel, processor);
+  patches.levels.resize(grid.patches() * processor.patch_values());
+  return patches;
+}
+
+/// The patch whose upper left corner is pixel (y, x), as frame 0 of [3, temporal, patch, patch].
 void cut_patch(const RgbImage& image, int y, int x, const ImagePatches& patches, uint8_t* out) {
-  const size_t edge = patches.patch, area = edge * edge;
-  const size_t plane = area * patches.temporal;
+  const size_t edge = patches.patch;
+  const size_t plane = edge * edge * patches.temporal;
   for (size_t row = 0; row < edge; ++row) {
     const uint8_t* in = image.pixels.data() + ((y + row) * image.width + x) * 3;
     uint8_t* to = out + row * edge;
@@ -74,36 +93,65 @@ void cut_patch(const RgbImage& image, int y, int x, const ImagePatches& patches,
       to[2 * plane + i] = in[3 * i + 2];
     }
   }
-  for (uint8_t* first = out; first < out + 3 * plane; first += plane)
-    for (uint8_t* frame = first + area; frame < first + plane; frame += area)
-      std::memcpy(frame, first, area);
 }
 
-void cut(const RgbImage& image, int merge, ImagePatches& patches) {
+/// Copies the frame before `frame`, of all three channels.
+void repeat_frame(uint8_t* frame, const ImagePatches& patches) {
+  const size_t area = size_t{1} * patches.patch * patches.patch;
+  for (int channel = 0; channel < 3; ++channel, frame += area * patches.temporal)
+    std::memcpy(frame, frame - area, area);
+}
+
+/// Temporal patch `t` from its frames, one for each; equal pointers are equal frames.
+void cut(std::span<const RgbImage* const> frames, int t, int merge, ImagePatches& patches) {
   const int edge = patches.patch;
-  const size_t row_levels = size_t{3} * patches.temporal * edge * edge;
-  uint8_t* out = patches.levels.data();
-  for (int window_y = 0; window_y < patches.grid.h; window_y += merge)
-    for (int window_x = 0; window_x < patches.grid.w; window_x += merge)
-      for (int y = window_y; y < window_y + merge; ++y)
-        for (int x = window_x; x < window_x + merge; ++x) {
-          cut_patch(image, y * edge, x * edge, patches, out);
-          out += row_levels;
+  const size_t area = size_t{1} * edge * edge, row_levels = 3 * area * patches.temporal;
+  const ImageGrid& grid = patches.grid;
+  uint8_t* out = patches.levels.data() + row_levels * t * grid.h * grid.w;
+  for (int window_y = 0; window_y < grid.h; window_y += merge)
+    for (int window_x = 0; window_x < grid.w; window_x += merge)
+      for (int i = 0; i < merge * merge; ++i, out += row_levels) {
+        const int y = (window_y + i / merge) * edge, x = (window_x + i % merge) * edge;
+        for (size_t f = 0; f < frames.size(); ++f) {
+          if (f > 0 && frames[f] == frames[f - 1])
+            repeat_frame(out + f * area, patches);
+          else
+            cut_patch(*frames[f], y, x, patches, out + f * area);
         }
+      }
 }
 
-ImagePatches patches_of(const RgbImage& image, const ImageGrid& grid,
-                        const ImageProcessor& processor) {
-  ImagePatches patches{.grid = grid, .patch = processor.patch, .temporal = processor.temporal};
-  for (size_t channel = 0; channel < 3; ++channel)
-    for (int byte = 0; byte < 256; ++byte)
-      patches.values[channel][byte] = value_of(byte, channel, processor);
-  patches.levels.resize(grid.patches() * processor.patch_values());
-  const ImageSize size{.width = grid.w * processor.patch, .height = grid.h * processor.patch};
-  if (size.width == image.width && size.height == image.height)
-    cut(image, processor.merge, patches);
-  else
-    cut(resize_bicubic(image, size), processor.merge, patches);
+ImageSize pixels_of(const ImageGrid& grid, const ImageProcessor& processor) {
+  return {.width = grid.w * processor.patch, .height = grid.h * processor.patch};
+}
+
+Error too_little_memory(std::string_view what) {
+  return make_error(ErrorCode::no_memory, {concat("preparing ", what), "enough memory",
+                                           "too little", "send a smaller one or fewer at once"});
+}
+
+/// Frames of one size, those of a temporal patch at a time.
+Result<ImagePatches> video_patches(std::span<const RgbImage> frames, const ImageGrid& grid,
+                                   const ImageProcessor& processor) {
+  ImagePatches patches = blank_patches(grid, processor, fused_value_of);
+  const ImageSize size = pixels_of(grid, processor);
+  for (int t = 0; t < grid.t; ++t) {
+    std::vector<RgbImage> resized;
+    for (size_t i = size_t{1} * t * processor.temporal;
+         i < std::min(frames.size(), size_t{1} * (t + 1) * processor.temporal); ++i) {
+      if (frames[i].width != frames[0].width || frames[i].height != frames[0].height)
+        return make_error(
+            ErrorCode::invalid_argument,
+            {"frames of a video",
+             concat("all ", frames[0].width, " x ", frames[0].height, " pixels"),
+             concat(frames[i].width, " x ", frames[i].height), "send frames of one size"});
+      resized.push_back(resize_bicubic(frames[i], size, ResizeArithmetic::torchvision));
+    }
+    std::vector<const RgbImage*> group;  // the last frame stands for those that are missing
+    for (int f = 0; f < processor.temporal; ++f)
+      group.push_back(&resized[std::min<size_t>(f, resized.size() - 1)]);
+    cut(group, t, processor.merge, patches);
+  }
   patches.digest = digest_of(patches);
   return patches;
 }
@@ -112,11 +160,27 @@ ImagePatches patches_of(const RgbImage& image, const ImageGrid& grid,
 
 Result<ImagePatches> prepare_image(const RgbImage& image, const ImageProcessor& processor) try {
   const ImageGrid grid = TRY(grid_of({image.width, image.height}, processor));
-  return patches_of(image, grid, processor);
+  ImagePatches patches = blank_patches(grid, processor, value_of);
+  const ImageSize size = pixels_of(grid, processor);
+  const bool fits = size.width == image.width && size.height == image.height;
+  const RgbImage resized =
+      fits ? RgbImage() : resize_bicubic(image, size, ResizeArithmetic::pillow);
+  const std::vector<const RgbImage*> frames(processor.temporal, fits ? &image : &resized);
+  cut(frames, 0, processor.merge, patches);
+  patches.digest = digest_of(patches);
+  return patches;
 } catch (const std::bad_alloc&) {
-  return make_error(ErrorCode::no_memory,
-                    {concat("preparing an image of ", image.width, " x ", image.height, " pixels"),
-                     "enough memory", "too little", "send a smaller image or fewer at once"});
+  return too_little_memory("an image");
+}
+
+Result<ImagePatches> prepare_video(std::span<const RgbImage> frames,
+                                   const VideoProcessor& processor) try {
+  const ImageSize size =
+      frames.empty() ? ImageSize() : ImageSize{frames[0].width, frames[0].height};
+  const ImageGrid grid = TRY(video_grid(size, std::ssize(frames), processor));
+  return video_patches(frames, grid, processor.frame);
+} catch (const std::bad_alloc&) {
+  return too_little_memory("a video");
 }
 
 }  // namespace nibble

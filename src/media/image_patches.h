@@ -1,13 +1,16 @@
 // Pixels to what the vision tower reads: resized, cut into patches in merge order, normalised.
-// Equal to transformers' Qwen2VLImageProcessor (PIL backend) in every bit of pixel_values.
+// Equal in every bit of pixel_values to transformers: for images Qwen2VLImageProcessor in its PIL
+// backend, for videos Qwen3VLVideoProcessor, which has torchvision's alone.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "media/image_processor.h"
+#include "media/video_processor.h"
 
 namespace nibble {
 
@@ -32,5 +35,11 @@ struct ImagePatches {
 /// Resizes and cuts one still image.
 /// Errors: those of grid_of; no_memory.
 Result<ImagePatches> prepare_image(const RgbImage& image, const ImageProcessor& processor);
+
+/// Resizes and cuts the frames of a video that were taken (sampled_frames), all of one size. A last
+/// temporal patch that is not full repeats the last frame.
+/// Errors: those of video_grid; invalid_argument for frames of several sizes; no_memory.
+Result<ImagePatches> prepare_video(std::span<const RgbImage> frames,
+                                   const VideoProcessor& processor);
 
 }  // namespace nibble

@@ -57,6 +57,11 @@ Result<std::optional<ImageProcessor>> load_image_processor(const std::string& fo
 /// Errors: invalid_argument for an edge below 1 or an aspect ratio over 200.
 Result<ImageSize> resized_size(const ImageSize& size, const ImageProcessor& processor);
 
+/// The same for a frame of a video: `frames` of this size have the bounds on the area together,
+/// `even_frames` of the rounded size.
+Result<ImageSize> resized_frame(const ImageSize& size, int64_t frames, int64_t even_frames,
+                                const ImageProcessor& processor);
+
 /// The patches of an image of this size; tokens(grid) is what it adds to a prompt.
 Result<ImageGrid> grid_of(const ImageSize& size, const ImageProcessor& processor);
 

@@ -67,7 +67,7 @@ TEST(ImageProcessor, WrongConfigurationsAreNamed) {
   EXPECT_EQ(
       parse_error(R"({"image_processor_type": "CLIPImageProcessor"})"),
       "config: image_processor_type: expected Qwen2VLImageProcessor, found CLIPImageProcessor; "
-      "images of this checkpoint cannot be prepared");
+      "media of this checkpoint cannot be prepared");
   for (const char* text : {"[]",
                            R"({"patch_size": 65})",
                            R"({"patch_size": "16"})",

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <cstdio>
+#include <cstring>
+
 #include "base/file.h"
 #include "media/bicubic_resize.h"
 #include "media/image_patches.h"
@@ -73,7 +76,59 @@ TEST(MediaGoldens, ResizedPixelsArePillows) {
     RgbImage image{.width = from.width, .height = from.height};
     for (uint64_t i = 0; i < uint64_t{3} * from.width * from.height; ++i)
       image.pixels.push_back(static_cast<uint8_t>((i * i * 2654435761U + i * 40503) >> 16));
-    EXPECT_EQ(sum_of(resize_bicubic(image, to).pixels), c.find("pixels")->as_int()) << c.dump();
+    EXPECT_EQ(sum_of(resize_bicubic(image, to, ResizeArithmetic::pillow).pixels),
+              c.find("pixels")->as_int())
+        << c.dump();
+  }
+}
+
+TEST(VideoGoldens, FramesTimesAndGridsAreTransformers) {
+  const Json cases = parse_json(read("tests/golden/media/videos.json"), "videos").value();
+  int refused = 0;
+  for (const Json& c : cases.find("sampling")->as_array()) {
+    const VideoProcessor processor = parse_video_processor(*c.find("config"), "config").value();
+    const double fps = c.find("fps")->as_double();
+    const auto frames = sampled_frames(c.find("frames")->as_int(), fps, processor);
+    ASSERT_TRUE(frames.ok()) << c.dump();
+    const ImageSize size{static_cast<int>(c.find("width")->as_int()),
+                         static_cast<int>(c.find("height")->as_int())};
+    const auto grid = video_grid(size, std::ssize(frames.value()), processor);
+    EXPECT_EQ(grid.ok(), !c.find("refused")) << c.dump();
+    refused += c.find("refused") != nullptr;
+    if (!grid.ok() || c.find("refused")) continue;
+    EXPECT_EQ(std::ssize(frames.value()), c.find("count")->as_int()) << c.dump();
+    EXPECT_EQ(sum_of(frames.value()), c.find("indices")->as_int()) << c.dump();
+    std::vector<char> times;
+    for (const double time : frame_times(frames.value(), fps, processor.frame.temporal)) {
+      char text[32];
+      std::snprintf(text, sizeof text, times.empty() ? "%.1f" : " %.1f", time);
+      times.insert(times.end(), text, text + std::strlen(text));
+    }
+    EXPECT_EQ(sum_of(times), c.find("times")->as_int()) << c.dump();
+    EXPECT_EQ(grid.value().patches(), c.find("patches")->as_int()) << c.dump();
+  }
+  EXPECT_GT(refused, 5);
+}
+
+TEST(VideoGoldens, RowsAreTransformers) {
+  const Json cases = parse_json(read("tests/golden/media/videos.json"), "videos").value();
+  for (const Json& c : cases.find("rows")->as_array()) {
+    std::vector<RgbImage> frames;
+    for (uint64_t f = 0; f < static_cast<uint64_t>(c.find("frames")->as_int()); ++f) {
+      RgbImage& image = frames.emplace_back();
+      image.width = static_cast<int>(c.find("width")->as_int());
+      image.height = static_cast<int>(c.find("height")->as_int());
+      for (uint64_t i = 0; i < uint64_t{3} * image.width * image.height; ++i)
+        image.pixels.push_back(
+            static_cast<uint8_t>((i * i * 2654435761U + i * 40503 + f * 1234577) >> 16));
+    }
+    const auto patches =
+        prepare_video(frames, parse_video_processor(*c.find("config"), "config").value());
+    ASSERT_TRUE(patches.ok()) << patches.error().message;
+    const Json::Array& grid = c.find("grid")->as_array();
+    EXPECT_EQ(patches.value().grid.t, grid[0].as_int()) << c.dump();
+    EXPECT_EQ(patches.value().grid.w, grid[2].as_int()) << c.dump();
+    EXPECT_EQ(sum_of(rows_of(patches.value())), c.find("rows")->as_int()) << c.dump();
   }
 }
 

@@ -5,6 +5,7 @@
 #include "media/data_url.h"
 #include "media/image_processor.h"
 #include "media/processor_request.h"
+#include "media/video_processor.h"
 
 namespace {
 
@@ -22,6 +23,15 @@ void use_processor(const nibble::Json& config) {
   CHECK(!request.ok() || request.value().max_pixels <= processor.value().max_pixels);
 }
 
+void use_video_processor(const nibble::Json& config) {
+  const auto processor = nibble::parse_video_processor(config, "fuzz");
+  if (!processor.ok()) return;
+  const auto frames = nibble::sampled_frames(1000, 29.97, processor.value());
+  CHECK(frames.ok() && !frames.value().empty() && frames.value().back() < 1000);
+  const auto grid = nibble::video_grid({320, 240}, std::ssize(frames.value()), processor.value());
+  CHECK(!grid.ok() || grid.value().patches() > 0);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -31,6 +41,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = nibble::decode_base64(text, size);
   CHECK(!bytes.ok() || (bytes.value().size() + 2) / 3 * 4 == size);
   const auto config = nibble::parse_json(text, "fuzz");
-  if (config.ok()) use_processor(config.value());
+  if (!config.ok()) return 0;
+  use_processor(config.value());
+  use_video_processor(config.value());
   return 0;
 }

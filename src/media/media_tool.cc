@@ -3,6 +3,10 @@
 //   {"do": "decode", "path": P}            RGB
 //   {"do": "patches", "path": P, "config": {...}, "kwargs": {...}}   F32 rows, grid, digest
 //   {"do": "size", "path": P, "config": {...}}                       size, grid
+//   {"do": "video", "path": P, "width": W, "height": H, "config": {...}}
+//                 raw frames in P, one after another: F32 rows, grid
+//   {"do": "sampling", "frames": N, "fps": F, "width": W, "height": H, "config": {...}}
+//                 indices, times, grid
 //   {"do": "time", "path": P, "config": {...}, "rounds": N}          best milliseconds of each step
 #include <algorithm>
 #include <ctime>
@@ -91,6 +95,45 @@ Result<Answer> patches(const Json& job) {
   return answer;
 }
 
+Result<Answer> video(const Json& job) {
+  const std::string file = TRY(file_of(job));
+  const int width = static_cast<int>(job.find("width")->as_int());
+  const int height = static_cast<int>(job.find("height")->as_int());
+  std::vector<RgbImage> frames;
+  const size_t bytes = size_t{3} * width * height;
+  for (size_t at = 0; at + bytes <= file.size(); at += bytes) {
+    const auto* from = reinterpret_cast<const uint8_t*>(file.data()) + at;
+    frames.push_back({width, height, {from, from + bytes}});
+  }
+  const VideoProcessor processor = TRY(parse_video_processor(*job.find("config"), "config"));
+  const ImagePatches found = TRY(prepare_video(frames, processor));
+  std::vector<float> rows;
+  write_rows(found, rows);
+  Answer answer;
+  put_grid(found.grid, answer.head);
+  answer.data = raw(rows);
+  return answer;
+}
+
+Result<Answer> sampling(const Json& job) {
+  const VideoProcessor processor = TRY(parse_video_processor(*job.find("config"), "config"));
+  const double fps = job.find("fps")->as_double();
+  const auto frames = TRY(sampled_frames(job.find("frames")->as_int(), fps, processor));
+  const ImageSize size{static_cast<int>(job.find("width")->as_int()),
+                       static_cast<int>(job.find("height")->as_int())};
+  Json::Array indices, times;
+  for (const int64_t frame : frames) indices.push_back(frame);
+  for (const double time : frame_times(frames, fps, processor.frame.temporal)) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f", time);
+    times.push_back(text);
+  }
+  Answer answer;
+  answer.head = json_object({{"indices", Json(indices)}, {"times", Json(times)}});
+  put_grid(TRY(video_grid(size, std::ssize(frames), processor)), answer.head);
+  return answer;
+}
+
 double processor_ms() { return 1000.0 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 /// Decoding; resizing, cutting and hashing; those and the F32 rows. Processor time.
@@ -123,6 +166,8 @@ Result<Answer> answer_to(const std::string& line) {
   if (work == "decode") return decode(job);
   if (work == "size") return size(job);
   if (work == "patches") return patches(job);
+  if (work == "video") return video(job);
+  if (work == "sampling") return sampling(job);
   CHECK(work == "time", work);
   return time_steps(job);
 }
