@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpcre2-dev
        libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev libcurl4-openssl-dev
-       libvalijson-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev zlib1g-dev)
+       libvalijson-dev libjpeg-dev libpng-dev libwebp-dev libgif-dev zlib1g-dev)
 tests=(libgtest-dev ccache python3 python3-venv tmux man-db groff-base mandoc)
 full=(chromium chromium-driver zsh fish systemd debootstrap buildah)
 needs_boost=1.81
