@@ -10,12 +10,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "model/batch.h"
 #include "model/cache_moves.h"
 #include "model/config/config.h"
 #include "model/draft.h"
+#include "model/kv_format.h"
 #include "model/reserved_bytes.h"
 #include "model/weights/weights.h"
 #include "tensor/tensor.h"
@@ -60,6 +62,8 @@ struct BackendOptions {
   Activations activations = Activations::automatic;
   KvCache kv_cache = KvCache::automatic;
   StateCache state = StateCache::f32;
+  /// With KvCache::fp8: those of each attention layer (model/kv_scales.h); empty: 1 everywhere.
+  std::vector<KvScale> kv_scales;
   CardLimit card;
   int threads = 0;                // 0: one per usable core
   std::string isa;                // CPU backend: avx512, avx2 or scalar; empty: the fastest usable

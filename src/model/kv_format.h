@@ -101,4 +101,13 @@ inline constexpr float kKvCentroids[16] = {
 /// The boundary between the codes i and i + 1 (0 .. 14); a number on it has code i.
 constexpr float kv_centroid_boundary(int i) { return (kKvCentroids[i] + kKvCentroids[i + 1]) / 2; }
 
+/// The numbers that a layer's keys and values are divided by before an FP8 page keeps them.
+struct KvScale {
+  float keys = 1.0F;
+  float values = 1.0F;
+};
+/// Scales beyond these are not used: queries times the smallest keep their precision in F16.
+inline constexpr float kKvScaleLeast = 1e-4F;
+inline constexpr float kKvScaleMost = 1e3F;
+
 }  // namespace nibble

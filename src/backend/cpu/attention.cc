@@ -27,6 +27,7 @@ struct Attention {
   Pools::KvPlace place_of(const BatchSequence& sequence, int i, int kv_head) const;
   void store_row(const BatchSequence& sequence, int i) const;
   void keep_row(const BatchSequence& sequence, int i) const;
+  void divide_values(int64_t row) const;
   void attend(const BatchSequence& sequence, int kv_head, int begin, int end) const;
   void attend_all(const BatchSequence& sequence) const;
 };
@@ -59,9 +60,17 @@ void Attention::keep_row(const BatchSequence& sequence, int i) const {
     std::ranges::fill(keys, 0.0F);
     std::ranges::fill(values, 0.0F);
   }
+  divide_values(row);
   for (int h = 0; h < shape.kv_heads; ++h)
     context.pools.keep(place_of(sequence, i, h), keys.data() + h * shape.head_dim,
                        values.data() + h * shape.head_dim);
+}
+
+/// By the scale of the layer's pages.
+void Attention::divide_values(int64_t row) const {
+  if (weights.value_scale == 1.0F) return;
+  float* values = context.work.v.row(row);
+  for (int i = 0; i < shape.kv_heads * shape.head_dim; ++i) values[i] /= weights.value_scale;
 }
 
 /// Turns queries and keys of row i of a sequence and writes its keys and values to their page.
@@ -73,6 +82,7 @@ void Attention::store_row(const BatchSequence& sequence, int i) const {
     turn(query, weights.q_norm, row);
     kv_turn_query(context.pools.format(), {query, static_cast<size_t>(shape.head_dim)});
   }
+  divide_values(row);
   for (int h = 0; h < shape.kv_heads; ++h) {
     float* key = work.k.row(row) + h * shape.head_dim;
     turn(key, weights.k_norm, row);
@@ -101,6 +111,9 @@ void Attention::attend(const BatchSequence& sequence, int kv_head, int begin, in
     tile.visible[i - begin] = sequence.kv_begin + i / group() + 1;
   }
   context.kernels.attention(tile);
+  if (weights.value_scale != 1.0F)
+    for (int i = 0; i < tile.queries; ++i)
+      for (int d = 0; d < shape.head_dim; ++d) tile.out[i][d] *= weights.value_scale;
   if (!shape.output_gate) return;
   for (int i = 0; i < tile.queries; ++i)
     context.kernels.sigmoid_gate(tile.out[i], tile.q[i] + shape.head_dim, shape.head_dim);

@@ -27,6 +27,7 @@ class CpuBackend final : public Backend {
         kernels_(kernels),
         activations_(cpu::settled_activations(options.activations)),
         kv_cache_(options.kv_cache),
+        has_kv_scales_(!options.kv_scales.empty()),
         pool_(options.threads),
         linears_(kernels, pool_, activations_) {
     context_.state = options.state;
@@ -37,6 +38,7 @@ class CpuBackend final : public Backend {
     weights_ = TRY(cpu::CpuWeights::load(
         weights, config_, pool_,
         {.memory_bytes = options.host_memory_bytes, .report = options.loading}));
+    weights_.take_kv_scales(config_, options.kv_scales);
     return {};
   }
 
@@ -46,12 +48,14 @@ class CpuBackend final : public Backend {
                   pool_.size() == 1 ? " thread" : " threads", ", activations ",
                   activations_name(activations_),
                   kv_cache_ == KvCache::automatic ? "" : concat(", KV ", kv_cache_name(kv_cache_)),
+                  has_kv_scales_ ? " by the checkpoint's scales" : "",
                   context_.state == StateCache::bf16 ? ", state rounded to bf16" : "");
   }
 
   std::string arithmetic() override {
     return concat("cpu ", kernels_.isa, ", activations ", activations_name(activations_), ", KV ",
-                  kv_cache_name(kv_cache_), ", state ", state_cache_name(context_.state),
+                  kv_cache_name(kv_cache_), has_kv_scales_ ? " by the checkpoint's scales" : "",
+                  ", state ", state_cache_name(context_.state),
                   drafts() ? ", entries of drafts" : "");
   }
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
@@ -158,6 +162,7 @@ class CpuBackend final : public Backend {
   const cpu::KernelTable& kernels_;
   Activations activations_;
   KvCache kv_cache_;
+  bool has_kv_scales_;
   ThreadPool pool_;
   cpu::LinearRunner linears_;
   RopeTable rope_;

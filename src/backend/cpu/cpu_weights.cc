@@ -125,6 +125,20 @@ Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& c
   return loaded;
 }
 
+void CpuWeights::take_kv_scales(const ModelConfig& config, std::span<const KvScale> scales) {
+  if (scales.empty()) return;
+  CHECK(std::ssize(scales) == config.count(LayerKind::attention), "scales of ", scales.size(),
+        " layers");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (config.layers[i] != LayerKind::attention) continue;
+    AttentionWeights& attention = layers[i].attention;
+    for (float& weight : attention.q_norm) weight *= scales.front().keys;
+    for (float& weight : attention.k_norm) weight /= scales.front().keys;
+    attention.value_scale = scales.front().values;
+    scales = scales.subspan(1);
+  }
+}
+
 int64_t CpuWeights::bytes() const {
   size_t floats = final_norm.capacity();
   size_t doubles = 0;

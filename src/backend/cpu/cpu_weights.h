@@ -15,7 +15,8 @@ namespace nibble::cpu {
 
 struct AttentionWeights {
   PackedLinear q, k, v, o;
-  std::vector<float> q_norm, k_norm;  // [head_dim]
+  std::vector<float> q_norm, k_norm;  // [head_dim]; times and divided by the scale of keys
+  float value_scale = 1.0F;           // of pages, that is in no other weight
 };
 
 struct DeltaNetWeights {
@@ -70,6 +71,9 @@ struct CpuWeights {
   /// PackedLinear::pack_rows.
   static Result<CpuWeights> load(const Weights& weights, const ModelConfig& config,
                                  ThreadPool& pool, const LoadLimits& limits);
+  /// Divides keys by their scales and multiplies queries by them, in the weights of their norms, so
+  /// that pages keep key / scale and scores stay what they are. One for each attention layer.
+  void take_kv_scales(const ModelConfig& config, std::span<const KvScale> scales);
   /// All numbers of the model that it holds, in bytes.
   int64_t bytes() const;
 };

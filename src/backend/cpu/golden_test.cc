@@ -241,6 +241,29 @@ TEST_P(CpuBits, SmallerPages) {
   }
 }
 
+/// With scales of the checkpoint in FP8 pages: near the reference, which divides and multiplies the
+/// numbers themselves, and far from what scale 1 gives.
+TEST_P(CpuBits, ScalesOfKeysAndValues) {
+  BackendOptions options = {
+      .activations = Activations::f32, .kv_cache = KvCache::fp8, .threads = 2};
+  const Logits unit = run_whole(*backend(options));
+  for (int i = 0; i < golden_.config.count(LayerKind::attention); ++i)
+    options.kv_scales.push_back({.keys = 0.03F + 0.011F * static_cast<float>(i % 3),
+                                 .values = 0.0041F * static_cast<float>(1 + i % 2)});
+  const auto scaled = backend(options);
+  EXPECT_NE(scaled->arithmetic().find("by the checkpoint's scales"), std::string::npos);
+  const Logits whole = run_whole(*scaled);
+  expect_same(run(*scaled, [](size_t, size_t) { return size_t{7}; }), whole, "pieces of 7");
+  const auto reference = make_reference_backend(golden_.weights, golden_.config, options).value();
+  const Logits expected = run_whole(*reference);
+  for (size_t s = 0; s < expected.size(); ++s) {
+    EXPECT_LE(relative_error(whole[s], expected[s]), 5e-3);
+    if (golden_.config.count(LayerKind::attention) > 0) {
+      EXPECT_GT(relative_error(unit[s], expected[s]), 2 * relative_error(whole[s], expected[s]));
+    }
+  }
+}
+
 TEST_P(CpuBits, PagesOfEveryFormatAreFiniteUntilPoisoned) {
   for (const KvCache kv : {KvCache::automatic, KvCache::bf16, KvCache::fp8}) {
     const auto cpu = backend({.kv_cache = kv});

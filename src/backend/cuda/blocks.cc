@@ -165,6 +165,7 @@ AttentionArgs attention_args(const Context& context, int layer, const BatchView&
           .eps = context.config.rms_eps,
           .rope = context.rope,
           .kv = context.pools.kv(context.kv_layer(layer)),
+          .value_scale = w.value_scale,
           .skips_first = layer == context.draft_layer(),
           .splits_max = context.splits_max};
 }

@@ -45,7 +45,8 @@ class CudaBackend final : public Backend {
         card_(options.card),
         activations_(options.activations),
         kv_(kv_format(options)),
-        state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32) {}
+        state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32),
+        has_kv_scales_(!options.kv_scales.empty()) {}
   /// `make` gives the weights.
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
@@ -73,7 +74,8 @@ class CudaBackend final : public Backend {
   std::string arithmetic() override {
     return concat("cuda ", device_->facts().code.name(), ", activations ",
                   activations_name(activations_), ", KV ", kv_traits(kv_).name,
-                  " of scale 1, state ", state_ == StateFormat::bf16 ? "bf16" : "f32",
+                  has_kv_scales_ ? " of the checkpoint's scales" : " of scale 1", ", state ",
+                  state_ == StateFormat::bf16 ? "bf16" : "f32",
                   drafts() ? ", entries of drafts" : "", "\n", kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
@@ -207,6 +209,7 @@ class CudaBackend final : public Backend {
   Activations activations_;
   KvFormat kv_;
   StateFormat state_;
+  bool has_kv_scales_;
   WeightStore weights_;
   HostCopy asleep_;  // the weights while the card is free
   DeviceRope rope_;
@@ -433,7 +436,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const Weights& weights,
                                                    const BackendOptions& options) {
   const auto load = [&](const Launcher& launcher) -> Result<WeightStore> {
     if (options.activations == Activations::declared) TRY(check_declared(weights));
-    return WeightStore::load(weights, config, launcher, options.activations);
+    return WeightStore::load(weights, config, launcher, options.activations, options.kv_scales);
   };
   return make_backend(config, options, load);
 }

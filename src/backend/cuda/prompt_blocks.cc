@@ -127,6 +127,7 @@ void prompt_attention_block(const Context& context, int layer) {
                            .q_stride = w.q.rows,
                            .q_head_stride = head_stride,
                            .kv = base.kv,
+                           .value_scale = base.value_scale,
                            .gate = config.output_gate ? q + config.head_dim : nullptr,
                            .gate_stride = w.q.rows,
                            .gate_head_stride = head_stride,

@@ -93,8 +93,8 @@ void Attention::store(const Batch& batch, int layer, const std::vector<float>& x
       }
       const int32_t* table = &batch.pages[static_cast<size_t>(sequence.page_begin)];
       const int64_t token = int64_t{sequence.kv_begin} + i;
-      pages.keep(KvSide::keys, &k[at], pages.key(table, layer, token));
-      pages.keep(KvSide::values, &v[at], pages.value(table, layer, token));
+      pages.keep(KvSide::keys, layer, &k[at], pages.key(table, layer, token));
+      pages.keep(KvSide::values, layer, &v[at], pages.value(table, layer, token));
     }
 }
 

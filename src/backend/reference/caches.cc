@@ -66,10 +66,16 @@ float* KvPages::value(const int32_t* page_table, int layer, int64_t token) {
   return at(page_table, 2 * layer + 1, token);
 }
 
-void KvPages::keep(KvSide side, const float* from, float* to) const {
+void KvPages::keep(KvSide side, int layer, const float* from, float* to) const {
   const KvFormat format = kv_format_of(kind_, KvFormat::f32);
+  const auto at = static_cast<size_t>(layer);
+  const KvScale scales = at < scales_.size() ? scales_[at] : KvScale();
+  const float scale = side == KvSide::keys ? scales.keys : scales.values;
+  std::vector<float> line(from, from + width_);
+  for (float& x : line) x /= scale;
   for (size_t begin = 0; begin < width_; begin += head_dim_)
-    kv_keep(format, side, {from + begin, head_dim_}, to + begin);
+    kv_keep(format, side, {line.data() + begin, head_dim_}, to + begin);
+  for (size_t i = 0; i < width_; ++i) to[i] *= scale;
 }
 
 void KvPages::turn_query(float* query) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/backend.h"
@@ -18,7 +19,8 @@ namespace nibble::reference {
 class KvPages {
  public:
   /// automatic keeps F32; the other kinds are rounded to when kept.
-  explicit KvPages(KvCache kind = KvCache::automatic) : kind_(kind) {}
+  explicit KvPages(KvCache kind = KvCache::automatic, std::vector<KvScale> scales = {})
+      : kind_(kind), scales_(std::move(scales)) {}
   void reserve(const ModelConfig& config, int32_t pages);
   static int64_t bytes(const ModelConfig& config);
   /// Keys or values of one token, [kv_heads * head_dim]. `layer` counts KV layers only;
@@ -32,13 +34,15 @@ class KvPages {
   std::span<float> value_line(const int32_t* page_table, int layer, int64_t token) {
     return {value(page_table, layer, token), width_};
   }
-  /// Keeps one token's keys or values, as the kind of cache would, at `to`.
-  void keep(KvSide side, const float* from, float* to) const;
+  /// Keeps one token's keys or values of a layer, as the kind of cache would, at `to`: what it
+  /// rounds is divided by the layer's scale before and multiplied by it after.
+  void keep(KvSide side, int layer, const float* from, float* to) const;
   /// Turns a query [head_dim] as the kind of cache turns its keys.
   void turn_query(float* query) const;
   void copy(int32_t from, int32_t to);
   void poison(int32_t page);
   KvCache kind() const { return kind_; }
+  bool has_scales() const { return !scales_.empty(); }
   std::span<float> page(int32_t id) {
     return {&data_[static_cast<size_t>(id) * page_floats_], page_floats_};
   }
@@ -46,7 +50,8 @@ class KvPages {
  private:
   float* at(const int32_t* page_table, int part, int64_t token);
   KvCache kind_;
-  size_t width_ = 0;  // of one token's keys
+  std::vector<KvScale> scales_;  // of the layers of attention; 1 where there is none
+  size_t width_ = 0;             // of one token's keys
   size_t head_dim_ = 0;
   size_t page_floats_ = 0;
   std::vector<float> data_;

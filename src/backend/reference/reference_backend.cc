@@ -37,7 +37,7 @@ class ReferenceBackend final : public Backend {
       : config_(config),
         options_{.mode = mode, .rounding = rounding, .taps = &taps_},
         rounding_(rounding),
-        pages_(options.kv_cache),
+        pages_(options.kv_cache, options.kv_scales),
         slots_(options.state) {}
   Result<void> load(const Weights& weights);
 
@@ -163,7 +163,8 @@ std::string ReferenceBackend::description() const {
   return concat("reference: scalar, one thread, F32 caches, ",
                 pages_.kind() == KvCache::automatic
                     ? ""
-                    : concat("keys and values rounded to ", kv_cache_name(pages_.kind()), ", "),
+                    : concat("keys and values rounded to ", kv_cache_name(pages_.kind()),
+                             pages_.has_scales() ? " by the checkpoint's scales, " : ", "),
                 slots_.kind() == StateCache::bf16 ? "state rounded to bf16, " : "", "activations ",
                 activations_name(options_.mode), mtp_ ? ", entries of drafts" : "");
 }

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/options/flag_errors.h"
 #include "cli/serving/engine_setup.h"
+#include "model/kv_scales.h"
 #include "model/synthetic/synthetic_numbers.h"
 #include "model/weights/synthetic_weights.h"
 #include "model/weights/weights.h"
@@ -29,6 +30,22 @@ Result<StateCache> parse_state(const Arguments& arguments, std::string_view name
 }
 
 namespace {
+
+/// Scales are of FP8 alone, and never switch it on by themselves.
+Result<KvScales> parse_kv_scales(const Arguments& arguments, KvCache kind) {
+  const std::string word = arguments.text(kKvScalesOption.name).value_or("unit");
+  if (word == "unit") return KvScales::unit;
+  if (word != "checkpoint")
+    return make_error(ErrorCode::invalid_argument, {.what = concat("--", kKvScalesOption.name),
+                                                    .expected = "unit or checkpoint",
+                                                    .found = concat('"', word, '"')});
+  if (kind == KvCache::fp8) return KvScales::checkpoint;
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = "--kv-scales checkpoint",
+                     .expected = "--kv-cache-dtype fp8, the format that has such scales",
+                     .found = concat("--kv-cache-dtype ", kv_cache_name(kind)),
+                     .advice = "add it, or use --kv-scales unit"});
+}
 
 /// vLLM's words for the formats that are here, and no others: what is close to one of them must not
 /// be taken for it.
@@ -92,6 +109,7 @@ Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::
   request.backend = errors.take(arguments.choice("backend", {"auto", "cuda", "cpu", "reference"}));
   request.options.activations = errors.take(parse_activations(arguments, "activations"));
   request.options.kv_cache = errors.take(parse_kv_cache(arguments));
+  request.kv_scales = errors.take(parse_kv_scales(arguments, request.options.kv_cache));
   request.options.state = errors.take(parse_state(arguments, kStateOption.name));
   request.options.card = errors.take(card_limit(arguments.text("card-limit").value_or("")));
   request.dummy = errors.take(parse_load_format(arguments));
@@ -199,6 +217,11 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   const auto path = request.folder / "config.json";
   const std::string text = TRY(read_text_file(path, kConfigBytesMax));
   const Json config = TRY(parse_json(text, path.string()));
+  if (request.kv_scales == KvScales::checkpoint)
+    return make_error(ErrorCode::invalid_argument, {.what = "--kv-scales checkpoint",
+                                                    .expected = "a checkpoint with scales",
+                                                    .found = "random weights",
+                                                    .advice = "use --kv-scales unit"});
   LoadedModel model;
   model.config = TRY(parse_config(config, request.rope));
   model.notice = rope_notice(model.config);
@@ -255,6 +278,8 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   }
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
+  if (request.kv_scales == KvScales::checkpoint)
+    request.options.kv_scales = TRY(read_kv_scales(*model.checkpoint, model.config));
   if (TRY(loads_draft_layer(request, backend, model.config, model.notice))) {
     model.config.draft_layers = 1;
     const Result<void> loaded = load_weights(request, backend, model);

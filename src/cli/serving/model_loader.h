@@ -26,6 +26,9 @@ enum class ModelUse : uint8_t { serving, judging };
 /// says why the model drafts nothing.
 enum class DraftLayer : uint8_t { unused, wanted };
 
+/// The scales of FP8 pages: 1, or those that the checkpoint has.
+enum class KvScales : uint8_t { unit, checkpoint };
+
 struct ModelRequest {
   std::filesystem::path folder;
   std::string backend;  // "auto", "cuda", "cpu" or "reference"
@@ -34,6 +37,7 @@ struct ModelRequest {
   std::optional<std::string> dummy;
   std::optional<RopeOverride> rope;  // keys in place of config.json's
   BackendOptions options;
+  KvScales kv_scales = KvScales::unit;
   bool direct_io = false;
   ModelUse use = ModelUse::serving;
   DraftLayer draft_layer = DraftLayer::unused;
@@ -63,6 +67,10 @@ inline constexpr Option kKvCacheOption = {
     "keys and values: auto is BF16 on a card (F32 under --activations f32) and F32 on a CPU; bf16; "
     "fp8 (or fp8_e4m3) is E4M3 with scale 1; turboquant_4bit_nc (rotated keys with their norm) and "
     "nvfp4 have 4 bits a number, for head sizes that are powers of two, and multiples of 16"};
+inline constexpr Option kKvScalesOption = {"kv-scales", "unit|checkpoint", "unit",
+                                           "with --kv-cache-dtype fp8: pages keep numbers divided "
+                                           "by 1, or by the k_scale and v_scale that "
+                                           "the checkpoint has of each attention layer"};
 inline constexpr Option kStateOption = {
     "state-dtype", "f32|bf16", "f32",
     "the recurrent state: f32, or bf16 (half its memory and traffic), rounded after every token "
@@ -91,9 +99,9 @@ inline constexpr Option kIsaOption = {"isa", "avx512|avx2|scalar", "",
                                       "cpu backend: the fastest usable if not given"};
 
 inline constexpr std::array kModelOptions = {
-    kBackendOption,    kActivationsOption, kKvCacheOption,     kStateOption,
-    kLoadFormatOption, kDirectIoOption,    kCardLimitOption,   kThreadsOption,
-    kIsaOption,        kRevisionOption,    kRopeScalingOption, kHfOverridesOption};
+    kBackendOption,    kActivationsOption, kKvCacheOption,    kKvScalesOption, kStateOption,
+    kLoadFormatOption, kDirectIoOption,    kCardLimitOption,  kThreadsOption,  kIsaOption,
+    kRevisionOption,   kRopeScalingOption, kHfOverridesOption};
 
 /// Reads the options above. Errors: invalid_argument.
 Result<ModelRequest> model_request(const Arguments& arguments, std::filesystem::path folder);

@@ -51,6 +51,7 @@ constexpr std::string_view kMemory[] = {
     "gpu-memory-utilization",
     "kv-cache-memory-bytes",
     "kv-cache-dtype",
+    "kv-scales",
     "state-dtype",
     "enable-prefix-caching",
     "cache-mode",

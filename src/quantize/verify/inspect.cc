@@ -43,7 +43,7 @@ std::string cache_scales_of(const Checkpoint& checkpoint) {
   const auto values = count(".v_scale");
   if (!declared && keys + values == 0) return "";
   return concat(declared ? concat("declared as ", scheme->dump(), ", ") : "", keys, " k_scale and ",
-                values, " v_scale; pages have scale 1 whatever they say");
+                values, " v_scale; pages have scale 1 unless --kv-scales checkpoint is given");
 }
 
 /// Rows in the order of ModuleKind, then by storage.

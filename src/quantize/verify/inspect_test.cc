@@ -63,13 +63,13 @@ TEST(Inspect, ShowsScalesOfTheCache) {
   for (const char* scale : {"k_scale", "v_scale"})
     tiny.add_scalar(concat(TinyCheckpoint::kLayers, "1.self_attn.", scale), 0.5F);
   EXPECT_EQ(inspected(tiny).cache_scales,
-            "1 k_scale and 1 v_scale; pages have scale 1 whatever they say");
+            "1 k_scale and 1 v_scale; pages have scale 1 unless --kv-scales checkpoint is given");
   tiny.config.find("quantization_config")
       ->set("kv_cache_scheme", parse_json("{\"num_bits\":8}", "").value());
   const Inspection inspection = inspected(tiny);
   EXPECT_EQ(inspection.cache_scales,
-            "declared as {\"num_bits\":8}, 1 k_scale and 1 v_scale; pages have scale 1 whatever "
-            "they say");
+            "declared as {\"num_bits\":8}, 1 k_scale and 1 v_scale; pages have scale 1 unless "
+            "--kv-scales checkpoint is given");
   EXPECT_NE(inspection_text(inspection).find(inspection.cache_scales), std::string::npos);
 }
 

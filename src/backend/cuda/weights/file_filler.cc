@@ -83,7 +83,7 @@ class FileFiller final : public WeightFiller {
   FileFiller(const Weights& weights, const Launcher& launcher)
       : weights_(weights), launcher_(launcher) {}
   Result<void> linear(const LinearSource& source, const DeviceLinear& to) override;
-  Result<void> vector(const VectorSource& source, Change change, float* to) override;
+  Result<void> vector(const VectorSource& source, Change change, float factor, float* to) override;
   bool is_wider(const LinearSource& source) const override {
     return weights_.values_of(source).entry->dtype != DType::bf16;
   }
@@ -220,12 +220,14 @@ Result<void> FileFiller::convert(const LinearSource& source, const DeviceLinear&
   return {};
 }
 
-Result<void> FileFiller::vector(const VectorSource& source, Change change, float* to) {
+Result<void> FileFiller::vector(const VectorSource& source, Change change, float factor,
+                                float* to) {
   std::vector<float> values = TRY(weights_.load(source));
   for (float& value : values) {
     if (change == Change::add_one) value += 1.0F;
     if (change == Change::exponent)
       value = static_cast<float>(std::exp(static_cast<double>(value)));
+    value *= factor;
   }
   small_.push_back({.to = to, .values = std::move(values)});
   return {};
@@ -327,7 +329,8 @@ Error FileFiller::not_sound(const ValueRange& merged, const DeviceBuffer& flag) 
 }  // namespace
 
 Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig& config,
-                                      const Launcher& launcher, Activations activations) {
+                                      const Launcher& launcher, Activations activations,
+                                      std::span<const KvScale> kv_scales) {
   FileFiller filler(weights, launcher);
   return build(*launcher.device,
                {.embedding = weights.embedding(),
@@ -335,7 +338,8 @@ Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig&
                 .final_norm = weights.final_norm(),
                 .layers = weights.layers(),
                 .mtp = weights.mtp(),
-                .activations = activations},
+                .activations = activations,
+                .kv_scales = kv_scales},
                config, filler);
 }
 

@@ -17,10 +17,10 @@ class RandomFiller final : public WeightFiller {
     fill_random(to, 1, deviation, ++seed_, launcher_);
     return {};
   }
-  Result<void> vector(const VectorSource& source, Change change, float* to) override {
-    const float value = change == Change::exponent  ? 0.05F
-                        : change == Change::add_one ? 1.0F
-                                                    : 0.3F;
+  Result<void> vector(const VectorSource& source, Change change, float factor, float* to) override {
+    const float value = factor * (change == Change::exponent  ? 0.05F
+                                  : change == Change::add_one ? 1.0F
+                                                              : 0.3F);
     const std::vector<float> values(static_cast<size_t>(source.shape.count()), value);
     copy_to_device(to, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
     return {};

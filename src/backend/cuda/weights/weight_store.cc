@@ -44,12 +44,13 @@ class Builder {
     place(source, 1, to);
     return fill(source, to);
   }
-  Result<void> vector(const VectorSource& source, Change change, const float*& to) {
+  Result<void> vector(const VectorSource& source, Change change, const float*& to,
+                      float factor = 1.0F) {
     if (!source.present()) return {};
     uint8_t* bytes = take(source.shape.count() * int64_t{sizeof(float)});
     auto* data = reinterpret_cast<float*>(bytes);
     to = data;
-    return base_ == nullptr ? Result<void>() : filler_.vector(source, change, data);
+    return base_ == nullptr ? Result<void>() : filler_.vector(source, change, factor, data);
   }
   Result<void> mlp(const MlpSources& sources, MlpWeights& to) {
     TRY(linear(sources.gate, to.gate));
@@ -121,7 +122,7 @@ Result<void> Builder::experts(const std::vector<MlpSources>& sources, MlpWeights
 }
 
 Result<void> build_layer(Builder& builder, const LayerSources& sources, LayerKind kind,
-                         const ModelConfig& config, LayerWeights& to) {
+                         const ModelConfig& config, const KvScale& kv, LayerWeights& to) {
   const Change norm = config.norm == NormKind::zero_centred ? Change::add_one : Change::none;
   TRY(builder.vector(sources.input_norm, norm, to.input_norm));
   TRY(builder.vector(sources.post_norm, norm, to.post_norm));
@@ -132,8 +133,10 @@ Result<void> build_layer(Builder& builder, const LayerSources& sources, LayerKin
     TRY(builder.linear(s.k, a.k));
     TRY(builder.linear(s.v, a.v));
     TRY(builder.linear(s.o, a.o));
-    TRY(builder.vector(s.q_norm, norm, a.q_norm));
-    TRY(builder.vector(s.k_norm, norm, a.k_norm));
+    // Pages keep key / scale and value / scale; scores and outputs stay what they are.
+    TRY(builder.vector(s.q_norm, norm, a.q_norm, kv.keys));
+    TRY(builder.vector(s.k_norm, norm, a.k_norm, 1.0F / kv.keys));
+    a.value_scale = kv.values;
   } else {
     const DeltaNetSources& s = sources.delta_net;
     DeltaNetWeights& d = to.delta_net;
@@ -166,15 +169,21 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
   }
   TRY(builder.vector(sources.final_norm, norm, store.final_norm));
   store.layers.assign(sources.layers.size(), LayerWeights());
-  for (size_t i = 0; i < sources.layers.size(); ++i)
-    TRY(build_layer(builder, sources.layers[i], config.layers[i], config, store.layers[i]));
+  std::span<const KvScale> scales = sources.kv_scales;
+  for (size_t i = 0; i < sources.layers.size(); ++i) {
+    const bool scaled = config.layers[i] == LayerKind::attention && !scales.empty();
+    TRY(build_layer(builder, sources.layers[i], config.layers[i], config,
+                    scaled ? scales.front() : KvScale(), store.layers[i]));
+    if (scaled) scales = scales.subspan(1);
+  }
   if (!sources.mtp) return {};
   const MtpSources& mtp = *sources.mtp;
   TRY(builder.vector(mtp.embedding_norm, norm, store.draft.embedding_norm));
   TRY(builder.vector(mtp.hidden_norm, norm, store.draft.hidden_norm));
   TRY(builder.vector(mtp.norm, norm, store.draft.norm));
   TRY(builder.linear(mtp.joined, store.draft.joined));
-  return build_layer(builder, mtp.layer, LayerKind::attention, config, store.layers.emplace_back());
+  return build_layer(builder, mtp.layer, LayerKind::attention, config, {},
+                     store.layers.emplace_back());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/cuda/runtime/device_memory.h"
@@ -17,8 +18,9 @@ struct Launcher;
 
 struct AttentionWeights {
   DeviceLinear q, k, v, o;
-  const float* q_norm = nullptr;  // [head_dim]
-  const float* k_norm = nullptr;
+  const float* q_norm = nullptr;  // [head_dim], times the scale of keys in pages
+  const float* k_norm = nullptr;  // [head_dim], divided by it
+  float value_scale = 1.0F;       // of values in pages
 };
 
 struct DeltaNetWeights {
@@ -57,7 +59,9 @@ class WeightFiller {
   /// `to` has room for one matrix of a stack; its padding is zero already.
   virtual Result<void> linear(const LinearSource& source, const DeviceLinear& to) = 0;
   enum class Change : uint8_t { none, add_one, exponent };
-  virtual Result<void> vector(const VectorSource& source, Change change, float* to) = 0;
+  /// Multiplies what comes of the change by `factor`.
+  virtual Result<void> vector(const VectorSource& source, Change change, float factor,
+                              float* to) = 0;
   /// True if plain values have more bits than BF16.
   virtual bool is_wider(const LinearSource&) const { return false; }
   virtual Result<void> finish() { return {}; }
@@ -72,6 +76,7 @@ struct WeightSources {
   const std::optional<MtpSources>& mtp;
   // declared: linears say how inputs are rounded; f32: values wider than BF16 are kept in parts.
   Activations activations = Activations::bf16;
+  std::span<const KvScale> kv_scales = {};  // of each attention layer; none: 1
 };
 
 class WeightStore {
@@ -82,7 +87,8 @@ class WeightStore {
   /// Loads a checkpoint with many threads. Errors also: corrupt for numbers that are not finite.
   static Result<WeightStore> load(const Weights& weights, const ModelConfig& config,
                                   const Launcher& launcher,
-                                  Activations activations = Activations::bf16);
+                                  Activations activations = Activations::bf16,
+                                  std::span<const KvScale> kv_scales = {});
   /// Deterministic normal weights made on the device; nothing is read.
   static Result<WeightStore> random(const ModelConfig& config, const FormatOf& formats,
                                     const Launcher& launcher);

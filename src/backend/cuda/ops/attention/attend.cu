@@ -211,7 +211,7 @@ class AttendBlock {
     if (warp_ == 0)
       store_own_line<KvSide::keys>(split, walk, head);
     else
-      store_own_line<KvSide::values>(split, walk, head);
+      store_own_line<KvSide::values>(split, walk, by_scale(head, a_.value_scale));
   }
   template <KvSide kSide>
   __device__ __forceinline__ void store_own_line(const KvSplit& split, const Walk& walk,

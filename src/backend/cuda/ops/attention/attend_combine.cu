@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads)
   float out = sums[0][thread];
 #pragma unroll
   for (int k = 1; k < kGroups; ++k) out += sums[k][thread];
-  out /= total;
+  out = out / total * a.value_scale;
   if (a.output_gate) out *= sigmoid(gate_logit);
   a.out[row * a.out_stride + x_place(head * a.head_dim + thread)] = to_bf16(out);
 }

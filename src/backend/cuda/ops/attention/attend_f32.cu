@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
   }
   if (d >= a.head_dim) return;
-  out /= total;
+  out = out / total * a.value_scale;
   if (a.output_gate) out *= sigmoid(q[a.head_dim + d]);
   store_parts(a.out + row * a.out_stride, a.out_stride, head * a.head_dim + d, out);
 }

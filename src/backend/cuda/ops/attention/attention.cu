@@ -41,7 +41,7 @@ __device__ __forceinline__ void store_kv(const AttentionArgs& a, int row, int he
                                       a.head_dim);
   } else {
     const KvLineAt to = line_begin<kFormat, KvSide::values>(a, row, token, kv_head);
-    const HeadPart v = load_head(v_rows + at, a.head_dim);
+    const HeadPart v = by_scale(load_head(v_rows + at, a.head_dim), a.value_scale);
     store_line<kFormat, KvSide::values>(a.kv.values + to.codes, a.kv.values + to.scales, v,
                                         a.head_dim, a.head_dim);
   }

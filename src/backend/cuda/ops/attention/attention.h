@@ -42,6 +42,7 @@ struct AttentionArgs {
   float eps = 0.0F;
   RopeView rope;
   KvView kv;
+  float value_scale = 1.0F;    // pages keep v / value_scale; the norms scale q and k
   bool skips_first = false;    // nobody attends to place 0, whose line is finite; rows lie after it
   int32_t splits_max = 1;      // enough for the longest row
   uint8_t* partial = nullptr;  // [kAttendRowsMax][q_heads][splits][attend_partial_bytes]

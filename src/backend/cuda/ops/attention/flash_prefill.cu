@@ -380,8 +380,8 @@ class FlashBlock {
       uint16_t* to = in_.out + row * in_.out_stride + head * kDim;
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) {
-        float x = out_[4 * d + 2 * half] / total;
-        float y = out_[4 * d + 2 * half + 1] / total;
+        float x = out_[4 * d + 2 * half] / total * in_.value_scale;
+        float y = out_[4 * d + 2 * half + 1] / total * in_.value_scale;
         if (gate != nullptr) {
           x /= 1.0F + __expf(-from_bf16(gate[d * 8]));
           y /= 1.0F + __expf(-from_bf16(gate[d * 8 + 1]));

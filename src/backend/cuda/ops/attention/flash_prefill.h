@@ -46,7 +46,8 @@ struct FlashPrefill {
   const uint16_t* q = nullptr;  // row t, head h: q + t * q_stride + h * q_head_stride
   int64_t q_stride = 0;         // multiples of 8; q 16-byte aligned
   int64_t q_head_stride = 0;
-  KvView kv;  // its page_stride a multiple of 16
+  KvView kv;                 // its page_stride a multiple of 16
+  float value_scale = 1.0F;  // as AttentionArgs
 
   const uint16_t* gate = nullptr;  // [T, q_heads, head_dim] logits at these strides; null: no gate
   int64_t gate_stride = 0;

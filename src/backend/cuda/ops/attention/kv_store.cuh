@@ -206,6 +206,12 @@ __device__ __forceinline__ void store_uniform_value(uint8_t* codes, uint8_t* sca
   }
 }
 
+/// Divides a value by the scale of its pages; by 1 it keeps its bits.
+__device__ __forceinline__ HeadPart by_scale(HeadPart head, float scale) {
+  for_numbers(head, [&](float& x, int) { x = __fdiv_rn(x, scale); });
+  return head;
+}
+
 /// Stores a key or value of head_dim numbers; `dims` of the codes, a multiple of 4, may be more:
 /// those beyond head_dim mean nothing, but for plain formats and NVFP4, where they are zero.
 template <KvFormat kFormat, KvSide kSide>
