@@ -25,7 +25,7 @@ Result<Expectation> expect(const Arguments& flags, const Recipe& recipe, std::st
                            const PlannedCard& card) {
   const PlanModel model = TRY(preset_model(*find_preset(name), recipe));
   Expectation expectation{.model = std::string(name), .recipe = recipe.name};
-  expectation.weight_bytes = total_bytes(model.on_card);
+  expectation.weight_bytes = total_bytes(model.served.on_card);
   const auto run = plan_run(flags, model, card);
   if (!run.ok() && run.error().code != ErrorCode::no_memory) return run.error();
   if (!run.ok()) return expectation;

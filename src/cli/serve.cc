@@ -55,7 +55,7 @@ struct ServeRequest {
   ServerOptions server;
   ClientSetup clients;
   Json template_kwargs;
-  EngineNeeds needs{.use = EngineUse::serving};
+  EngineNeeds needs{.use = EngineUse::serving, .drafts = DefaultDrafts::where_it_pays};
   int32_t waiting_max = 0;
   int64_t waiting_tokens_max = 0;
 };
@@ -201,7 +201,7 @@ Result<int> dry_run(const Arguments& arguments, const EngineNeeds& needs, Termin
   TRY(open_prefix_store(arguments, setup, folder));
   TRY(terminal.out(concat(flag_report(kServeVerb, arguments), "model: ", folder.string(), " on ",
                           setup.model.backend->description(), "\n", setup.model.notice,
-                          setup.plan.table())));
+                          setup.plan.table(), setup.speculation, "\n")));
   return kExitOk;
 }
 
@@ -231,7 +231,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   settings.waiting_tokens_max = request.waiting_tokens_max;
 
   terminal.err(concat("model: ", served.names[0], " on ", setup.model.backend->description(), "\n",
-                      setup.plan.table(), setup.model.notice));
+                      setup.plan.table(), setup.model.notice, setup.speculation, "\n"));
   terminal.err(setup.model.backend->kernel_table());
   terminal.err(recipe_notice(folder));
   if (!served.chat_template)

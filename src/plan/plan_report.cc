@@ -57,9 +57,7 @@ std::string not_loaded_text(const PlanReport& report) {
                    " in the file; images are ", kNotServed, "\n");
   if (report.others.mtp_bytes > 0)
     text += concat("  not loaded: MTP head, ", plan_megabytes(report.others.mtp_bytes),
-                   " in the file; ",
-                   report.card ? concat("drafts of it are ", kNotServed, "\n")
-                               : "--speculative-config loads it\n");
+                   " in the file; --speculative-config loads it\n");
   return text;
 }
 
@@ -141,7 +139,7 @@ std::string speeds_text(const PlanReport& report) {
 std::string plan_text(const PlanReport& report) {
   return concat(head_text(report), report.card ? card_text(*report.card) : "", memory_text(report),
                 contexts_text(report), effects_text(report), speeds_text(report),
-                "\nas `nibble serve` says it:\n", report.plan.table());
+                "\nas `nibble serve` says it:\n", report.plan.table(), report.speculation, "\n");
 }
 
 std::vector<int64_t> fit_streams() { return {1, 32}; }

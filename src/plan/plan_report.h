@@ -48,6 +48,7 @@ struct PlanReport {
   std::vector<int64_t> contexts;  // whose concurrency is asked
   std::vector<FlagEffect> effects;
   std::vector<SpeedRow> speeds;
+  std::string speculation;  // a line: what is drafted by default or by a flag, or why nothing is
 };
 
 std::string plan_text(const PlanReport& report);

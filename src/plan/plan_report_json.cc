@@ -119,6 +119,7 @@ Json plan_json(const PlanReport& report) {
   Json json = head_json(report);
   json.set("card", report.card ? card_json(*report.card) : Json());
   json.set("memory", memory_json(report));
+  json.set("speculation", report.speculation);
   json.set("sizes", sizes_json(report));
   json.set("longest_request", report.longest_context);
   json.set("context", report.plan.context_max);

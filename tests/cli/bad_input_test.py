@@ -259,6 +259,8 @@ class Table:
               '{"rope_type": "yarn", "factor": 4}'], [2], ["65536", "YaRN"]),
             (["run", self.model, "hi", "--kv-cache-dtype", "fp4"], [2],
              ["--kv-cache-dtype", "fp8_e4m3", "fp4"]),
+            (["run", self.model, "hi", "--kv-scales", "checkpoint"], [2],
+             ["--kv-scales checkpoint", "--kv-cache-dtype fp8"]),
             (["score", self.model], [2], ["--ids"]),
             (["score", self.model, "--ids", self.work / "none.json"], [1], ["none.json"]),
             (["render", self.model], [2], ["--messages"]),

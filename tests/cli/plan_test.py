@@ -40,7 +40,7 @@ def tensor_bytes(folder, text_only=False):
 def served_lines(text):
     """The lines about memory, without the bytes that happen to be available."""
     kept = [line for line in text.splitlines()
-            if line.startswith(("memory:", "in bytes:", "host tier", "cont"))]
+            if line.startswith(("memory:", "in bytes:", "host tier", "cont", "speculation:"))]
     return [re.sub(r" of \d+\.\d MB$", "", line) for line in kept]
 
 
@@ -77,7 +77,9 @@ class Checks(PlanRunner):
             words = [self.model, "--backend", "cpu", *FIXED, *flags]
             served = served_lines(self.run("serve", *words, "--dry-run").stdout)
             planned = served_lines(self.run("plan", *words).stdout)
-            assert len(served) == 4 and planned == served, (flags, planned, served)
+            assert len(served) == 5 and planned == served, (flags, planned, served)
+            asked = "--speculative-config" in flags and "--no-speculation" not in flags
+            assert (": up to " if asked else ": off, ") in served[-1], (flags, served)
 
     def test_a_running_server_holds_what_is_planned(self):
         """It would not start otherwise: the engine compares each part with what is reserved."""
@@ -127,12 +129,34 @@ class Checks(PlanRunner):
         workspace has gained 51 MB since, at the cost of pages."""
         gained = 51
         memory = self.json(BIG, "--gpu", "h200", "--gpu-memory-utilization", "0.95",
-                           "--max-num-batched-tokens", "8192")["memory"]
+                           "--max-num-batched-tokens", "8192", "--no-speculation")["memory"]
         for key, served in (("available", 142604), ("weights", 20827),
                             ("workspace", 969 + gained), ("kv_cache", 92425 - gained),
                             ("driver", 587)):
             assert abs(memory[key] / 1e6 - served) <= 8, (key, served, memory)
         assert abs((memory["states"] + memory["snapshots"]) / 1e6 - 27795) < 1, memory
+
+    def test_drafts_by_default(self):
+        """On a card, unless a flag says otherwise or a request of full length would be lost."""
+        def said(*flags):
+            plan = self.json(BIG, *flags)
+            return plan["speculation"], plan["memory"]["weights"]
+        line, with_layer = said("--gpu", "h200")
+        assert line == ("speculation: up to 3 tokens of the checkpoint's MTP layer; "
+                        "--no-speculation turns it off"), line
+        line, without = said("--gpu", "h200", "--no-speculation")
+        assert line == "speculation: off, by --no-speculation", line
+        assert with_layer > without + 1.6e9, (with_layer, without)
+        asked, weights = said("--gpu", "h200", "--speculative-config", '{"method": "mtp"}')
+        assert weights == with_layer and "turns it off" not in asked, (asked, weights)
+        small = self.json(self.model, "--gpu", "cpu", *FIXED)
+        assert "does not pay on a CPU" in small["speculation"], small["speculation"]
+        line, weights = said("--gpu", "h200", "--activations", "declared")
+        assert "is for measuring" in line, line
+        line, weights = said("--gpu", "26000")  # 10 % of the pages are those of the longest request
+        assert "the longest request would have" in line and weights == without, line
+        moe = self.json("qwen3-30b-a3b", "--gpu", "h200")
+        assert "no MTP layer" in moe["speculation"], moe["speculation"]
 
     def test_parts_add_up(self):
         for words in ([BIG, "--gpu", "rtx5090"], [self.model, "--gpu", "cpu"],

@@ -99,7 +99,8 @@ class Checks:
         self.nibble, self.model, self.work = options.nibble, options.model, work
         # Pages on a card take what is free, which other processes change.
         self.flags = ["--backend", options.backend, *FLAGS, "--kv-cache-memory-bytes", "16777216"]
-        with RunningServer(self.nibble, self.model, self.flags) as server:
+        plain = [*self.flags, "--no-speculation"]  # a card drafts by default
+        with RunningServer(self.nibble, self.model, plain) as server:
             self.plain, drafted, _, _ = answers(server)
             assert drafted == 0
             self.page = self.stats_of_pages(server)

@@ -53,7 +53,8 @@ Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& argume
                                                          Terminal& terminal) {
   Profiles profiles = TRY(read_profiles(arguments));
   TRY(check_profile(arguments, profiles));
-  EngineSetup setup = TRY(set_up_engine(arguments, folder, {.terminal = &terminal}));
+  EngineSetup setup = TRY(set_up_engine(
+      arguments, folder, {.drafts = DefaultDrafts::where_it_pays, .terminal = &terminal}));
   terminal.err(setup.model.notice);
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};

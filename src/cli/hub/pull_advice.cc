@@ -53,9 +53,10 @@ Result<Arguments> default_flags(const fs::path& config, std::string_view recipe)
 
 Result<std::string> fit(const Arguments& flags, const PlanModel& model,
                         const std::optional<PlannedCard>& card) {
-  const std::string weights = concat(
-      gigabytes(static_cast<double>(card ? total_bytes(model.on_card) : total_bytes(model.on_cpu))),
-      " of weights");
+  const std::string weights =
+      concat(gigabytes(static_cast<double>(card ? total_bytes(model.served.on_card)
+                                                : total_bytes(model.served.on_cpu))),
+             " of weights");
   const auto run = plan_run(flags, model, card);
   if (!run.ok() && run.error().code != ErrorCode::no_memory) return run.error();
   if (!run.ok()) return concat(weights, " do not fit");

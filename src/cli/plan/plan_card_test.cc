@@ -72,7 +72,7 @@ TEST(PlanCard, FlagsReachThePlan) {
   EXPECT_EQ(run.plan.snapshots, 3);
   EXPECT_EQ(run.plan.context_max, 9000);
   EXPECT_EQ(run.plan.memory_bytes, card.memory_bytes / 2);
-  EXPECT_EQ(run.request.weight_bytes, total_bytes(model.on_card));
+  EXPECT_EQ(run.request.weight_bytes, total_bytes(model.served.on_card));
 }
 
 }  // namespace

@@ -100,8 +100,8 @@ std::string what_fits(const Arguments& arguments, const PlanModel& model, const 
   for (const BuiltinPreset& preset : builtin_presets()) {
     const auto smaller = preset_model(preset, recipe.value());
     if (!smaller.ok()) continue;
-    const int64_t bytes = total_bytes(smaller.value().on_card);
-    if (bytes >= total_bytes(model.on_card) || bytes <= best) continue;
+    const int64_t bytes = total_bytes(smaller.value().served.on_card);
+    if (bytes >= total_bytes(model.served.on_card) || bytes <= best) continue;
     const auto run = plan_run(arguments, smaller.value(), place.card);
     if (!run.ok()) continue;
     best = bytes;

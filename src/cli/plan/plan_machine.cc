@@ -16,9 +16,9 @@ int64_t page_bytes(const ModelConfig& config, const BackendOptions& options, KvF
   return kv_format_page_bytes(config, kv_format_of(options.kv_cache, usual));
 }
 
-ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card,
+ModelOnMachine on_card(const ServedModelSizes& model, const PlannedCard& card,
                        const BackendOptions& options) {
-  const ModelConfig& config = model.config_served;
+  const ModelConfig& config = model.config;
   const int64_t context = card_context_bytes(card.capability);
   const int64_t weights = total_bytes(model.on_card);
   DeviceMemory memory{.card = card.memory_bytes};
@@ -46,9 +46,9 @@ ModelOnMachine on_card(const PlanModel& model, const PlannedCard& card,
           .driver_growth = [] { return int64_t{0}; }};
 }
 
-ModelOnMachine on_cpu(const PlanModel& model, const BackendOptions& options) {
+ModelOnMachine on_cpu(const ServedModelSizes& model, const BackendOptions& options) {
   constexpr auto kFloat = int64_t{sizeof(float)};
-  const ModelConfig& config = model.config_served;
+  const ModelConfig& config = model.config;
   const bool turns = config.kv_layers() > 0;
   const int64_t tables = turns ? cpu::table_bytes(make_rope_table(config.attention.rope)) : 0;
   return {.config = config,
@@ -66,12 +66,8 @@ ModelOnMachine on_cpu(const PlanModel& model, const BackendOptions& options) {
           .driver_growth = {}};
 }
 
-}  // namespace
-
-Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
-                            const std::optional<PlannedCard>& card) {
-  const BackendOptions options = TRY(model_request(arguments, {})).options;
-  TRY(check_kv_head_dim(kv_format_of(options.kv_cache, KvFormat::f32), model.config));
+Result<PlannedRun> run_of(const Arguments& arguments, const ServedModelSizes& model,
+                          const std::optional<PlannedCard>& card, const BackendOptions& options) {
   const ModelOnMachine machine = card ? on_card(model, *card, options) : on_cpu(model, options);
   EngineNeeds needs = kServingNeeds;
   needs.sequences_max = TRY(read_sequences(arguments));
@@ -81,6 +77,34 @@ Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
   if (!machine.card) return run;
   run.context_bytes = machine.card->context;
   run.recorded_bytes = run.request.driver_bytes - run.context_bytes;
+  return run;
+}
+
+}  // namespace
+
+Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
+                            const std::optional<PlannedCard>& card) {
+  const ModelRequest request = TRY(model_request(arguments, {}));
+  TRY(check_kv_head_dim(kv_format_of(request.options.kv_cache, KvFormat::f32), model.config));
+  PlannedRun run = TRY(run_of(arguments, model.served, card, request.options));
+  auto drafts = TRY(speculation_of(arguments, model.served.config));
+  std::string why_not = arguments.enabled(kSpeculationOption.name)
+                            ? "the checkpoint gives no MTP layer"
+                            : "by --no-speculation";
+  if (speculates_by_default(arguments))
+    why_not = card ? model.no_drafts : no_default_drafts(request, "cpu", model.config);
+  if (card && model.drafting) {
+    auto drafting = run_of(arguments, *model.drafting, card, request.options);
+    if (!drafting.ok() && drafting.error().code != ErrorCode::no_memory) return drafting.error();
+    why_not = drafting.ok() ? lost_to_drafts(run.plan, drafting.value().plan)
+                            : std::string(kDraftsDoNotFit);
+    if (why_not.empty()) {
+      run = std::move(drafting).value();
+      run.drafts_by_default = true;
+      drafts = default_speculation();
+    }
+  }
+  run.speculation = speculation_line(arguments, drafts, why_not);
   return run;
 }
 

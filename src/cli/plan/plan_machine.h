@@ -18,6 +18,8 @@ struct PlannedRun {
   MemoryPlan plan;
   int64_t context_bytes = 0;
   int64_t recorded_bytes = 0;
+  std::string speculation;  // what a server says of its drafts
+  bool drafts_by_default = false;
 };
 
 /// The engine of `nibble serve`.

@@ -33,6 +33,12 @@ std::vector<SpeedRow> speeds_of(const PlanModel& model, const Place& place, cons
   return rows;
 }
 
+/// An MTP layer that is loaded is counted there.
+void take_weights(const ServedModelSizes& sizes, const Place& place, PlanReport& report) {
+  report.weights = place.kind == Place::Kind::host ? sizes.on_cpu : sizes.on_card;
+  if (sizes.config.draft_layers > 0) report.others.mtp_bytes = 0;
+}
+
 }  // namespace
 
 PlanReport report_of(const Arguments& arguments, const PlanModel& model, const Place& place) {
@@ -41,9 +47,7 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
   report.made_of = model.made_of;
   report.others = model.others;
   report.written_bytes = model.written_bytes;
-  report.weights = place.kind == Place::Kind::host ? model.on_cpu : model.on_card;
-  if (model.config_served.draft_layers > 0)
-    report.others.mtp_bytes = 0;  // it is loaded, and counted there
+  take_weights(model.served, place, report);
   report.kv_format = kv_format_name(arguments, place);
   return report;
 }
@@ -51,6 +55,8 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
 PlanReport whole_report(const Arguments& arguments, const PlanModel& model, const Place& place,
                         const PlannedRun& run, const std::vector<int64_t>& contexts) {
   PlanReport report = report_of(arguments, model, place);
+  if (run.drafts_by_default) take_weights(*model.drafting, place, report);
+  report.speculation = run.speculation;
   report.unread_bytes = model.unread_bytes;
   report.card = place.card;
   report.context_bytes = run.context_bytes;

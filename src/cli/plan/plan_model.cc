@@ -95,23 +95,34 @@ int64_t text_bytes_of(const QuantPlan& plan) {
   return bytes;
 }
 
-/// Tallies what a CPU and a card hold: the MTP layer too, if it is asked for and there.
-void tally_served(const ModelRequest& request, const std::optional<MtpSources>& mtp,
-                  const Checkpoint* checkpoint, PlanModel& model) {
-  model.config_served = model.config;
+/// Tallies what a CPU and a card hold, with this MTP layer or none.
+ServedModelSizes sizes_of(const ModelRequest& request, const std::optional<MtpSources>& mtp,
+                          const Checkpoint* checkpoint, const PlanModel& model) {
+  ServedModelSizes sizes{.config = model.config, .on_card = {}, .on_cpu = {}};
   SyntheticWeights all = model.weights;
-  if (request.draft_layer == DraftLayer::wanted && mtp) {
-    model.config_served.draft_layers = 1;
-    all.mtp = mtp;
-  }
-  model.on_cpu = tally_in_file(all, sizes_on_cpu(all, checkpoint));
+  all.mtp = mtp;
+  if (mtp) sizes.config.draft_layers = 1;
+  sizes.on_cpu = tally_in_file(all, sizes_on_cpu(all, checkpoint));
   CardLayout layout{.activations = request.options.activations, .is_wider = {}};
   if (checkpoint != nullptr)
     layout.is_wider = [checkpoint](const LinearSource& source) {
       const TensorEntry* entry = checkpoint->find(source.values);
       return entry != nullptr && entry->dtype != DType::bf16;
     };
-  model.on_card = tally_on_card(all, layout);
+  sizes.on_card = tally_on_card(all, layout);
+  return sizes;
+}
+
+/// The MTP layer is served if it is asked for and there; by default the place decides.
+void tally_served(const ModelRequest& request, const std::optional<MtpSources>& mtp,
+                  const Checkpoint* checkpoint, PlanModel& model) {
+  const bool wanted = request.draft_layer == DraftLayer::wanted;
+  model.served = sizes_of(request, wanted ? mtp : std::nullopt, checkpoint, model);
+  if (request.draft_layer != DraftLayer::by_default) return;
+  ModelConfig config = model.config;
+  if (!mtp) config.mtp_layers = 0;
+  model.no_drafts = no_default_drafts(request, "cuda", config);
+  if (model.no_drafts.empty()) model.drafting = sizes_of(request, mtp, checkpoint, model);
 }
 
 /// The MTP layer of a checkpoint; nothing where a server would do without it too.
@@ -188,6 +199,8 @@ Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string&
   const auto speculation = TRY(read_speculation(arguments));
   if (speculation && speculation->method == DraftMethod::mtp)
     request.draft_layer = DraftLayer::wanted;
+  else if (speculates_by_default(arguments))
+    request.draft_layer = DraftLayer::by_default;
   std::optional<Recipe> recipe;
   const bool nothing_said = found.preset != nullptr && !request.dummy;
   if (const auto wanted = arguments.text(kPlanRecipeOption.name))

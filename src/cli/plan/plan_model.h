@@ -21,15 +21,23 @@ inline constexpr Option kPlanRecipeOption = {
     "recipe", "NAME|FILE", "",
     "plan what `nibble quantize --recipe` would make of it; for a name alone: mixed", "quantize"};
 
+/// The config that a server runs, and the weights that it holds.
+struct ServedModelSizes {
+  ModelConfig config;
+  std::vector<WeightRow> on_card;
+  std::vector<WeightRow> on_cpu;
+};
+
 struct PlanModel {
   std::string name;
   std::string made_of;  // for people: what the sizes come from
   ModelConfig config;
-  /// The same, with the MTP layer if --speculative-config loads it: what is served.
-  ModelConfig config_served;
   SyntheticWeights weights;  // names, shapes and formats, those of the recipe if there is one
-  std::vector<WeightRow> on_card;
-  std::vector<WeightRow> on_cpu;
+  /// As it is served: with the MTP layer if --speculative-config loads it.
+  ServedModelSizes served;
+  /// With it, where a server may load it by default; absent: why it does not.
+  std::optional<ServedModelSizes> drafting;
+  std::string no_drafts;
   std::vector<WeightRow> in_file;
   int64_t unread_bytes = 0;  // text tensors of the file beyond `in_file`
   OtherWeights others;

@@ -195,6 +195,7 @@ EngineSettings EngineSetup::settings() const {
           .step_ms = step_ms,
           .drafter = drafter,
           .model_drafts = model_drafts,
+          .repeat_match = synthetic_acceptance.empty() ? repeat_match : 0,
           .synthetic_acceptance = synthetic_acceptance,
           .long_prompt_tokens = long_prompt_tokens,
           .sampling_threads = sampling_threads};
@@ -232,8 +233,7 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
   if (arguments.text(kMaxBatchedTokensOption.name))
     asked.rows = static_cast<int32_t>(
         TRY(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20)));
-  const auto speculation = TRY(read_speculation(arguments));
-  if (speculation && (speculation->method == DraftMethod::ngram || model.config.draft_layers > 0))
+  if (const auto speculation = TRY(speculation_of(arguments, model.config)))
     request.replay_rows = speculation->tokens + 1;
   request.weight_bytes = model.weight_bytes;
   request.table_bytes = model.table_bytes;
@@ -260,33 +260,90 @@ Result<MemoryPlan> plan_on_machine(const MemoryRequest& request, const ModelOnMa
   return plan;
 }
 
+namespace {
+
+/// Loads it; a person sees how far that is.
+Result<LoadedModel> load_watched(ModelRequest model, Terminal* terminal) {
+  if (terminal == nullptr || terminal->err_watcher() != Watcher::person) return load_model(model);
+  Progress progress(*terminal, Progress::Look{.label = "loading", .unit = "MB", .unit_scale = 1e6});
+  model.options.loading = [&](int64_t done, int64_t total) {
+    progress.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+  };
+  return load_model(model);
+}
+
+Result<MemoryPlan> plan_of(const Arguments& arguments, const EngineNeeds& needs,
+                           const ModelOnMachine& machine) {
+  return plan_on_machine(TRY(memory_request(arguments, needs, machine)), machine);
+}
+
+/// The loss to a plan by an MTP layer that nobody asked for, which is loaded. Its weights count as
+/// stored, its saved rows as none.
+Result<std::string> lost_to_layer(const Arguments& arguments, const EngineNeeds& needs,
+                                  const LoadedModel& model, ModelOnMachine machine) {
+  const auto with = plan_of(arguments, needs, machine);
+  if (!with.ok() && with.error().code != ErrorCode::no_memory) return with.error();
+  if (!with.ok()) return std::string(kDraftsDoNotFit);
+  ModelConfig config = model.config;
+  config.draft_layers = 0;
+  const int64_t layers = config.kv_layers();
+  const ModelOnMachine without = {
+      .config = config,
+      .weight_bytes = machine.weight_bytes - model.draft_bytes,
+      .table_bytes = machine.table_bytes,
+      .page_bytes = machine.page_bytes * layers / (layers + model.config.draft_layers),
+      .slot_bytes = machine.slot_bytes,
+      .replay_row_bytes = 0,
+      .card = machine.card,
+      .workspace_bytes = machine.workspace_bytes,
+      .recorded_bytes = machine.recorded_bytes,
+      .driver_growth = machine.driver_growth};
+  return lost_to_drafts(TRY(plan_of(arguments, needs, without)), with.value());
+}
+
+/// Loads the model, with its MTP layer if that is asked for or, by default, likely to pay and no
+/// loss to the plan. Returns why nothing is drafted, if nothing is.
+Result<std::string> load_with_drafts(const Arguments& arguments, const EngineNeeds& needs,
+                                     ModelRequest model, EngineSetup& setup) {
+  const auto asked = TRY(read_speculation(arguments));
+  const bool by_default =
+      needs.drafts == DefaultDrafts::where_it_pays && speculates_by_default(arguments);
+  if (by_default) model.draft_layer = DraftLayer::by_default;
+  if (asked && asked->method == DraftMethod::mtp) model.draft_layer = DraftLayer::wanted;
+  setup.model = TRY(load_watched(model, needs.terminal));
+  if (!arguments.enabled(kSpeculationOption.name)) return std::string("by --no-speculation");
+  if (!by_default)
+    return std::string(asked ? "the checkpoint gives no MTP layer" : "nothing asks for it");
+  if (!setup.model.backend->drafts()) return setup.model.no_drafts;
+  std::string lost = TRY(lost_to_layer(arguments, needs, setup.model,
+                                       loaded_model(setup.model, *setup.model.backend)));
+  if (lost.empty()) return lost;
+  setup.model = {};  // its memory first
+  model.draft_layer = DraftLayer::unused;
+  setup.model = TRY(load_watched(model, needs.terminal));
+  return lost;
+}
+
+}  // namespace
+
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
                                   const EngineNeeds& needs) {
   EngineSetup setup;
   MemoryRequest unused;
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, unused, setup));
-  const auto speculation = TRY(read_speculation(arguments));
-  const bool by_model = speculation && speculation->method == DraftMethod::mtp;
-  if (speculation && !by_model) setup.drafter = std::make_shared<NgramDrafter>(speculation->lookup);
-  if (speculation) setup.synthetic_acceptance = speculation->synthetic_acceptance;
   ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
-  if (by_model) model.draft_layer = DraftLayer::wanted;
-  std::optional<Progress> progress;
-  if (needs.terminal != nullptr && needs.terminal->err_watcher() == Watcher::person) {
-    progress.emplace(*needs.terminal,
-                     Progress::Look{.label = "loading", .unit = "MB", .unit_scale = 1e6});
-    model.options.loading = [&](int64_t done, int64_t total) {
-      progress->update(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
-    };
-  }
-  setup.model = TRY(load_model(model));
-  progress.reset();
+  const std::string why_not = TRY(load_with_drafts(arguments, needs, std::move(model), setup));
   Backend& backend = *setup.model.backend;
-  if (by_model && backend.drafts()) setup.model_drafts = speculation->tokens;
+  const auto speculation = TRY(speculation_of(arguments, setup.model.config));
+  if (speculation && speculation->method == DraftMethod::ngram)
+    setup.drafter = std::make_shared<NgramDrafter>(speculation->lookup);
+  else if (speculation)
+    setup.model_drafts = speculation->tokens, setup.repeat_match = speculation->repeat_match;
+  if (speculation) setup.synthetic_acceptance = speculation->synthetic_acceptance;
+  setup.speculation = speculation_line(arguments, speculation, why_not);
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
-  const ModelOnMachine machine = loaded_model(setup.model, backend);
-  setup.plan = TRY(plan_on_machine(TRY(memory_request(arguments, needs, machine)), machine));
+  setup.plan = TRY(plan_of(arguments, needs, loaded_model(setup.model, backend)));
   return setup;
 }
 

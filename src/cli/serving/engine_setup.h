@@ -80,7 +80,9 @@ struct EngineSetup {
   std::chrono::duration<double> step_deadline{0.0};  // as Engine::Options
   std::shared_ptr<Drafter> drafter;
   int32_t model_drafts = 0;                  // as EngineSettings
+  int32_t repeat_match = 0;                  // likewise
   std::vector<double> synthetic_acceptance;  // likewise
+  std::string speculation;                   // a line for people: what is drafted, or why not
   EngineSettings settings() const;
 };
 
@@ -88,8 +90,13 @@ struct EngineSetup {
 /// keeps only its own states.
 enum class EngineUse : uint8_t { single, serving };
 
+/// none: drafts only if a flag asks for them. where_it_pays: also with the checkpoint's MTP layer,
+/// on a card, if the plan loses no request of full length.
+enum class DefaultDrafts : uint8_t { none, where_it_pays };
+
 struct EngineNeeds {
   EngineUse use = EngineUse::single;
+  DefaultDrafts drafts = DefaultDrafts::none;
   std::optional<int32_t> sequences_max = 1;  // absent: as the machine allows
   Terminal* terminal = nullptr;              // shows a person how far loading is
 };

@@ -173,20 +173,30 @@ void count_weights(int64_t stored, LoadedModel& model) {
   model.table_bytes = held ? held->tables : 0;
 }
 
+/// Activations on a card that are not for serving.
+bool measures_only(Activations mode) {
+  return mode == Activations::f32 || mode == Activations::declared;
+}
+
 /// True if the MTP layer is to be loaded; a line for people where it is wanted in vain. Errors:
 /// unsupported, for activations on a card that are there for measuring.
 Result<bool> loads_draft_layer(const ModelRequest& request, const std::string& backend,
-                               const ModelConfig& config, std::string& notice) {
+                               LoadedModel& model) {
   if (request.draft_layer == DraftLayer::unused) return false;
+  const ModelConfig& config = model.config;
+  if (request.draft_layer == DraftLayer::by_default) {
+    model.no_drafts = no_default_drafts(request, backend, config);
+    return model.no_drafts.empty();
+  }
   const Activations mode = request.options.activations;
-  if (backend == "cuda" && (mode == Activations::f32 || mode == Activations::declared))
+  if (backend == "cuda" && measures_only(mode))
     return make_error(ErrorCode::unsupported,
                       {.what = "--speculative-config with the method mtp on a card",
                        .expected = "--activations bf16",
                        .found = activations_name(mode),
                        .advice = "leave one of the flags out"});
   if (config.mtp_layers == 0)
-    notice += "the checkpoint has no MTP layer: answers are made without drafts\n";
+    model.notice += "the checkpoint has no MTP layer: answers are made without drafts\n";
   return config.mtp_layers > 0;
 }
 
@@ -203,6 +213,16 @@ Result<void> load_weights(const ModelRequest& request, const std::string& backen
   if (source) weights = weights.over(*source);
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
   return {};
+}
+
+/// Loads the weights with the MTP layer, if they can be loaded so.
+void try_draft_layer(const ModelRequest& request, const std::string& backend, LoadedModel& model) {
+  model.config.draft_layers = 1;
+  const Result<void> loaded = load_weights(request, backend, model);
+  if (loaded.ok()) return;
+  model.config.draft_layers = 0;
+  model.notice += without_drafts(loaded.error());
+  model.no_drafts = "its MTP layer cannot be loaded";
 }
 
 /// The weight formats that a config.json declares, or those of a layout by its name.
@@ -226,8 +246,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   model.config = TRY(parse_config(config, request.rope));
   model.notice = rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
-  if (TRY(loads_draft_layer(request, backend, model.config, model.notice)))
-    model.config.draft_layers = 1;
+  if (TRY(loads_draft_layer(request, backend, model))) model.config.draft_layers = 1;
   if (backend == "cuda") {
     model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
     count_weights(0, model);
@@ -243,6 +262,18 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
 }
 
 }  // namespace
+
+std::string no_default_drafts(const ModelRequest& request, const std::string& backend,
+                              const ModelConfig& config) {
+  if (config.mtp_layers == 0) return "the checkpoint has no MTP layer";
+  if (request.dummy) return "random weights draft nothing that is right";
+  if (backend != "cuda")
+    return "since that does not pay on a CPU; --speculative-config turns it on";
+  if (measures_only(request.options.activations))
+    return concat("--activations ", activations_name(request.options.activations),
+                  " is for measuring");
+  return {};
+}
 
 bool is_text_tensor(std::string_view name) {
   return name.find("visual.") == std::string_view::npos && !name.starts_with("mtp.");
@@ -280,15 +311,10 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   model.notice += rope_notice(model.config);
   if (request.kv_scales == KvScales::checkpoint)
     request.options.kv_scales = TRY(read_kv_scales(*model.checkpoint, model.config));
-  if (TRY(loads_draft_layer(request, backend, model.config, model.notice))) {
-    model.config.draft_layers = 1;
-    const Result<void> loaded = load_weights(request, backend, model);
-    if (!loaded.ok()) model.config.draft_layers = 0, model.notice += without_drafts(loaded.error());
-  }
+  if (TRY(loads_draft_layer(request, backend, model))) try_draft_layer(request, backend, model);
   if (!model.backend) TRY(load_weights(request, backend, model));
-  const bool drafts = model.config.draft_layers > 0;
-  count_weights(text_weight_bytes(*model.checkpoint) + (drafts ? mtp_bytes(*model.checkpoint) : 0),
-                model);
+  if (model.config.draft_layers > 0) model.draft_bytes = mtp_bytes(*model.checkpoint);
+  count_weights(text_weight_bytes(*model.checkpoint) + model.draft_bytes, model);
   return model;
 }
 

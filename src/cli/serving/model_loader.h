@@ -23,8 +23,9 @@ namespace nibble {
 enum class ModelUse : uint8_t { serving, judging };
 
 /// The MTP layer of a checkpoint. wanted: loaded if it is there and sound; else LoadedModel::notice
-/// says why the model drafts nothing.
-enum class DraftLayer : uint8_t { unused, wanted };
+/// says why the model drafts nothing. by_default: loaded if it is likely to pay too, on a card;
+/// else LoadedModel::no_drafts says why not.
+enum class DraftLayer : uint8_t { unused, wanted, by_default };
 
 /// The scales of FP8 pages: 1, or those that the checkpoint has.
 enum class KvScales : uint8_t { unit, checkpoint };
@@ -45,6 +46,11 @@ struct ModelRequest {
   std::function<std::unique_ptr<TensorSource>(const Checkpoint&)> reader = {};
 };
 
+/// The reason why nobody drafts by default with the MTP layer of this model on this backend; empty:
+/// it is likely to pay.
+std::string no_default_drafts(const ModelRequest& request, const std::string& backend,
+                              const ModelConfig& config);
+
 struct LoadedModel {
   std::unique_ptr<Checkpoint> checkpoint;  // null for random weights
   ModelConfig config;
@@ -52,6 +58,8 @@ struct LoadedModel {
   int64_t table_bytes = 0;           // rotary tables, likewise
   std::unique_ptr<Backend> backend;  // not yet reserved
   std::string notice;                // a line for people about how it was loaded, or empty
+  std::string no_drafts;             // why the MTP layer was not loaded by default
+  int64_t draft_bytes = 0;           // of weight_bytes: those of the MTP layer, as stored
 };
 
 // Rows for a verb's option table, as kModelOptions.

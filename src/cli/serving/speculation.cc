@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/json.h"
 #include "cli/serving/model_loader.h"
@@ -11,10 +12,14 @@ namespace nibble {
 
 namespace {
 
+/// As many requests of full length count: where there is room for more, losing one is no reason.
+constexpr double kRequests = 4.0;
+
 constexpr std::string_view kFlag = "--speculative-config";
 
 constexpr std::array<std::string_view, 3> kMtpNames = {"mtp", "qwen3_5_mtp", "qwen3_next_mtp"};
 constexpr int32_t kMtpTokens = 3;
+constexpr std::string_view kRepeats = "prompt_lookup_min";
 constexpr std::string_view kAcceptance = "synthetic_acceptance";
 
 struct Number {
@@ -30,20 +35,22 @@ constexpr std::array<Number, 3> kNumbers = {
       .most = 64,
       .mtp_most = 0,
       .lookup = &NgramDrafter::Options::match_max},
-     {.key = "prompt_lookup_min",
-      .most = 64,
-      .mtp_most = 0,
-      .lookup = &NgramDrafter::Options::match_min}}};
+     {.key = kRepeats, .most = 64, .mtp_most = 64, .lookup = &NgramDrafter::Options::match_min}}};
 
 Result<void> read_number(const Number& number, const Json& value, Speculation& speculation) {
-  const int64_t most = speculation.method == DraftMethod::mtp ? number.mtp_most : number.most;
-  if (!value.is_int() || value.as_int() < 1 || value.as_int() > most)
+  const bool mtp = speculation.method == DraftMethod::mtp;
+  const bool repeats = mtp && number.key == kRepeats;
+  const int64_t most = mtp ? number.mtp_most : number.most;
+  const int64_t least = repeats ? 0 : 1;
+  if (!value.is_int() || value.as_int() < least || value.as_int() > most)
     return make_error(ErrorCode::invalid_argument,
                       {.what = concat(kFlag, ": ", number.key),
-                       .expected = concat("a whole number from 1 to ", most),
+                       .expected = concat("a whole number from ", least, " to ", most),
                        .found = value.dump()});
   const auto count = static_cast<int32_t>(value.as_int());
-  if (number.direct != nullptr)
+  if (repeats)
+    speculation.repeat_match = count;
+  else if (number.direct != nullptr)
     speculation.*number.direct = count;
   else
     speculation.lookup.*number.lookup = count;
@@ -91,7 +98,8 @@ Error unknown_key(DraftMethod method, std::string_view key) {
       ErrorCode::invalid_argument,
       {.what = concat(kFlag, ": a key"),
        .expected = method == DraftMethod::mtp
-                       ? "method, num_speculative_tokens or synthetic_acceptance"
+                       ? "method, num_speculative_tokens, prompt_lookup_min or "
+                         "synthetic_acceptance"
                        : "method, num_speculative_tokens, prompt_lookup_max, prompt_lookup_min or "
                          "synthetic_acceptance",
        .found = key});
@@ -144,6 +152,47 @@ Result<std::optional<Speculation>> read_speculation(const Arguments& arguments) 
                        .advice = "use it with --load-format dummy, or leave it out"});
   if (!arguments.enabled(kSpeculationOption.name)) return std::optional<Speculation>();
   return std::optional(speculation);
+}
+
+bool speculates_by_default(const Arguments& arguments) {
+  return !arguments.text(kSpeculativeOption.name) && arguments.enabled(kSpeculationOption.name);
+}
+
+Speculation default_speculation() {
+  return {.method = DraftMethod::mtp, .tokens = kMtpTokens, .lookup = {}};
+}
+
+Result<std::optional<Speculation>> speculation_of(const Arguments& arguments,
+                                                  const ModelConfig& loaded) {
+  const auto asked = TRY(read_speculation(arguments));
+  if (asked && asked->method == DraftMethod::mtp && loaded.draft_layers == 0)
+    return std::optional<Speculation>();
+  if (!asked && speculates_by_default(arguments) && loaded.draft_layers > 0)
+    return std::optional(default_speculation());
+  return asked;
+}
+
+std::string speculation_line(const Arguments& arguments, const std::optional<Speculation>& drafts,
+                             std::string_view why_not) {
+  if (!drafts) return concat("speculation: off, ", why_not);
+  if (drafts->method == DraftMethod::ngram)
+    return concat("speculation: up to ", drafts->tokens,
+                  " tokens that followed earlier in the text");
+  return concat("speculation: up to ", drafts->tokens, " tokens of the checkpoint's MTP layer",
+                speculates_by_default(arguments) ? "; --no-speculation turns it off" : "");
+}
+
+std::string lost_to_drafts(const MemoryPlan& without, const MemoryPlan& with) {
+  if (with.context_max < without.context_max)
+    return concat("the longest request would have ", with.context_max, " tokens instead of ",
+                  without.context_max);
+  const auto held = [](const MemoryPlan& plan) {
+    return std::floor(std::min(plan.full_length_requests(), kRequests));
+  };
+  if (held(with) >= held(without)) return {};
+  return concat("pages would hold ", held(with),
+                held(with) == 1.0 ? " request of " : " requests of ", with.context_max,
+                " tokens instead of ", held(without));
 }
 
 }  // namespace nibble

@@ -27,6 +27,9 @@ TEST(SpeculativeConfig, TakesTheModelsOwnLayerByAnyOfItsNames) {
   }
   const auto five = read_speculation(R"({"num_speculative_tokens":5,"method":"mtp"})").value();
   EXPECT_EQ(five.tokens, 5);
+  EXPECT_EQ(five.repeat_match, 12);
+  const char* short_repeats = R"({"prompt_lookup_min":0,"method":"mtp"})";
+  EXPECT_EQ(read_speculation(short_repeats).value().repeat_match, 0);
   const char* published = R"({"method":"mtp","num_speculative_tokens":2,"moe_backend":"triton"})";
   EXPECT_EQ(read_speculation(published).value().tokens, 2);
   EXPECT_EQ(read_speculation(R"({"method":"ngram"})").value().method, DraftMethod::ngram);
@@ -44,7 +47,10 @@ TEST(SpeculativeConfig, RefusesTheRestByName) {
       {"[]", "a JSON object such as"},
       {"{}", "a JSON object such as"},
       {R"({"draft_sample_method":"greedy","method":"mtp"})",
-       "num_speculative_tokens or synthetic_acceptance, found draft_sample_method"},
+       "prompt_lookup_min or synthetic_acceptance, found draft_sample_method"},
+      {R"({"method":"mtp","prompt_lookup_min":65})", "from 0 to 64"},
+      {R"({"method":"mtp","prompt_lookup_min":-1})", "from 0 to 64"},
+      {R"({"method":"ngram","prompt_lookup_min":0})", "from 1 to 64"},
       {R"({"moe_backend":3,"method":"mtp"})", "found moe_backend"},
       {R"({"moe_backend":"triton","method":"ngram"})", "found moe_backend"},
       {R"({"method":"mtp","prompt_lookup_max":4})", "found prompt_lookup_max"},
@@ -68,6 +74,29 @@ TEST(SpeculativeConfig, RefusesTheRestByName) {
     ASSERT_FALSE(read.ok()) << bad.json;
     EXPECT_NE(read.error().message.find(bad.names), std::string::npos) << read.error().message;
   }
+}
+
+/// A plan with pages for so many requests of `context` tokens.
+MemoryPlan plan(int32_t context, double requests) {
+  MemoryPlan made{.sequences_max = 16, .context_max = context};
+  made.pools.pages = static_cast<int32_t>(requests * context / kPageTokens);
+  return made;
+}
+
+TEST(DraftChoice, CountsWhatFewRequestsOfFullLengthLose) {
+  const auto lost = [](double without, double with) {
+    return lost_to_drafts(plan(65536, without), plan(65536, with));
+  };
+  EXPECT_EQ(lost(1.3, 1.1), "");
+  EXPECT_EQ(lost(3.0, 3.0), "");
+  EXPECT_EQ(lost(2.1, 1.9), "pages would hold 1 request of 65536 tokens instead of 2");
+  EXPECT_EQ(lost(4.2, 3.9), "pages would hold 3 requests of 65536 tokens instead of 4");
+  EXPECT_EQ(lost(19.5, 17.6), "");  // where there is room for many, one is no reason
+}
+
+TEST(DraftChoice, CountsAShorterContext) {
+  EXPECT_EQ(lost_to_drafts(plan(65536, 1.0), plan(60032, 1.0)),
+            "the longest request would have 60032 tokens instead of 65536");
 }
 
 }  // namespace
