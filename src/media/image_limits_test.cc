@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <atomic>
+#include <ctime>
 #include <filesystem>
 
 #include "base/file.h"
@@ -176,16 +177,43 @@ TEST(HostileImages, SizesWithinTheLimitsWithNothingBehindThem) {
   EXPECT_LT(peak.bytes(), decode_memory_max(limits));
 }
 
-TEST(HostileImages, ProgressiveFilesHaveALimitOfScans) {
-  const std::string jpeg = sample("jpeg-grey-progressive1");
+/// A small progressive file with its last scan `count` times, of which the header says this edge.
+std::string many_scans(int count, uint16_t edge) {
+  std::string jpeg = sample("jpeg-grey-progressive1");
+  const std::string side = {static_cast<char>(edge >> 8), static_cast<char>(edge)};
+  jpeg.replace(jpeg.find("\xFF\xC2") + 5, 4, side + side);
   const size_t last = jpeg.rfind("\xFF\xDA");
   const std::string scan = jpeg.substr(last, jpeg.size() - 2 - last);
   std::string many = jpeg.substr(0, last);
-  for (int i = 0; i < 600; ++i) many += scan;
+  for (int i = 0; i < count; ++i) many += scan;
+  return many + "\xFF\xD9";
+}
+
+TEST(HostileImages, ProgressiveFilesHaveALimitOfScans) {
+  EXPECT_EQ(error_of(many_scans(400, 64)), "");
   EXPECT_EQ(
-      error_of(many + "\xFF\xD9"),
+      error_of(many_scans(600, 64)),
       "image: expected a whole JPEG file, found a damaged one; check the file, or save the image "
       "anew");
+}
+
+TEST(HostileImages, TimeIsLookedAtWithinScans) {
+  const std::string jpeg = many_scans(400, 5700);
+  const std::clock_t begin = std::clock();
+  const auto image = decode_image(bytes_of(jpeg), {.decode_ms_max = 20});
+  ASSERT_FALSE(image.ok());
+  EXPECT_TRUE(
+      image.error().message.starts_with("image: expected one that is decoded within 20 ms"));
+  EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 2);
+}
+
+TEST(HostileImages, DamagedOrientationCountsAsNone) {
+  const std::string exif = "MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"s;
+  std::string file = grey_png(9, 8, 8);
+  file.insert(33, png_chunk("eXIf", exif));
+  EXPECT_EQ(read_image_size(bytes_of(file), {}).value(), (ImageSize{8, 9}));
+  file[33 + 8 + exif.size()] ^= 1;  // the chunk's sum
+  EXPECT_EQ(read_image_size(bytes_of(file), {}).value(), (ImageSize{9, 8}));
 }
 
 TEST(HostileImages, TextsOfPngFilesInflateToALimit) {

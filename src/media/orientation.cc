@@ -35,9 +35,23 @@ class TiffReader {
   bool big_;
 };
 
-/// The value of the first tag 274 of the first directory; empty if there is none that is one whole
-/// number.
-std::optional<int64_t> exif_orientation(std::string_view text) {
+/// The bytes of one value of each type of TIFF 6.0; 0: no such type.
+constexpr size_t kUnits[] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8};
+
+/// The value of one entry, of several the first; 0 for one that is no whole number. Empty if the
+/// entry does not count: it is of no known type, has no values, or they are not there.
+std::optional<uint32_t> entry_value(const TiffReader& tiff, size_t at) {
+  const uint32_t type = tiff.number(at + 2, 2);
+  const size_t unit = type < std::size(kUnits) ? kUnits[type] : 0;
+  const size_t size = unit * tiff.number(at + 4, 4);
+  const size_t where = size <= 4 ? at + 8 : tiff.number(at + 8, 4);
+  if (size == 0 || !tiff.has(where, size)) return std::nullopt;
+  const bool is_short = type == 3 || type == 8, is_long = type == 4 || type == 9;
+  return is_short || is_long ? tiff.number(where, static_cast<int>(unit)) : 0;
+}
+
+/// The first tag 274 of the first directory.
+std::optional<uint32_t> exif_orientation(std::string_view text) {
   for (int i = 0; i < 2 && text.starts_with(kExifPrefix); ++i)
     text.remove_prefix(kExifPrefix.size());
   if (!text.starts_with("II*\0"sv) && !text.starts_with("MM\0*"sv)) return std::nullopt;
@@ -45,19 +59,15 @@ std::optional<int64_t> exif_orientation(std::string_view text) {
   if (!tiff.has(4, 4)) return std::nullopt;
   const size_t start = tiff.number(4, 4);
   if (!tiff.has(start, 2)) return std::nullopt;
-  const uint32_t count = tiff.number(start, 2);
-  for (size_t at = start + 2; at < start + 2 + size_t{12} * count && tiff.has(at, 12); at += 12) {
-    if (tiff.number(at, 2) != kOrientationTag) continue;
-    const uint32_t type = tiff.number(at + 2, 2);
-    const bool is_short = type == 3 || type == 8, is_long = type == 4 || type == 9;
-    if (tiff.number(at + 4, 4) != 1 || !(is_short || is_long)) return std::nullopt;
-    return tiff.number(at + 8, is_short ? 2 : 4);
-  }
+  const size_t end = start + 2 + size_t{12} * tiff.number(start, 2);
+  for (size_t at = start + 2; at < end && tiff.has(at, 12); at += 12)
+    if (tiff.number(at, 2) == kOrientationTag)
+      if (const auto value = entry_value(tiff, at)) return value;
   return std::nullopt;
 }
 
 /// The digit of tiff:Orientation="N" or <tiff:Orientation>N.
-std::optional<int64_t> xmp_orientation(std::string_view text) {
+std::optional<uint32_t> xmp_orientation(std::string_view text) {
   constexpr std::string_view kName = "tiff:Orientation";
   for (size_t at = text.find(kName); at != text.npos; at = text.find(kName, at + 1)) {
     std::string_view rest = text.substr(at + kName.size());
@@ -67,7 +77,8 @@ std::optional<int64_t> xmp_orientation(std::string_view text) {
       rest.remove_prefix(1);
     else
       continue;
-    if (!rest.empty() && rest[0] >= '0' && rest[0] <= '9') return rest[0] - '0';
+    if (!rest.empty() && rest[0] >= '0' && rest[0] <= '9')
+      return static_cast<uint32_t>(rest[0] - '0');
   }
   return std::nullopt;
 }
@@ -177,7 +188,7 @@ Metadata metadata_of(ImageBytes bytes, ImageFormat format) {
 
 int read_orientation(ImageBytes bytes, ImageFormat format) {
   const Metadata metadata = metadata_of(bytes, format);
-  std::optional<int64_t> found = exif_orientation(metadata.exif);
+  std::optional<uint32_t> found = exif_orientation(metadata.exif);
   if (!found) found = xmp_orientation(metadata.xmp);
   return found && *found >= 1 && *found <= 8 ? static_cast<int>(*found) : 1;
 }

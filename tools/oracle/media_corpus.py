@@ -198,7 +198,12 @@ def orientation_files():
     yield "orientation/twice-marked", app1(jpeg, mark + exif(6, prefix=mark))
     yield "orientation/behind-others", app1(jpeg, mark + exif(7, before=[(271, 5), (272, 6)]))
     yield "orientation/two-tags", app1(jpeg, mark + exif(8, before=[(274, 5)]))
-    yield "orientation/two-segments", app1(app1(jpeg, mark + exif(6)[20:]), mark + exif(6)[:20])
+    yield "orientation/two-segments", app1(app1(jpeg, mark + exif(6)[14:]), mark + exif(6)[:14])
+    yield "orientation/count-2", app1(jpeg, mark + exif(6, count=2))
+    yield "orientation/count-0", app1(jpeg, mark + exif(6, count=0))
+    yield "orientation/count-3", app1(jpeg, mark + exif(8, count=3) + b"\6\0\3\0\2\0")
+    yield "orientation/kind-1-xmp", app1(app1(jpeg, b"http://ns.adobe.com/xap/1.0/\0" + xmp(6)),
+                                         mark + exif(3, kind=1))
     yield "orientation/none", lossless
 
 
@@ -259,6 +264,21 @@ def transparent_png_files():
                                                      (b"tRNS", b"\xff" * 5 + b"\0")])
 
 
+def webp_with_frame(canvas, left, top, frame):
+    """An animation of one frame, the chunk of a plain lossless file, on a larger canvas."""
+    def part(kind, data):
+        return kind + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+
+    def three(*values):
+        return b"".join(struct.pack("<I", value)[:3] for value in values)
+
+    picture_chunk = saved(frame, "WEBP", lossless=True)[12:]
+    head = three(left // 2, top // 2, frame.width - 1, frame.height - 1, 100) + b"\0"
+    body = (part(b"VP8X", b"\2\0\0\0" + three(canvas[0] - 1, canvas[1] - 1)) +
+            part(b"ANIM", b"\x09\x08\x07\xff\0\0") + part(b"ANMF", head + picture_chunk))
+    return part(b"RIFF", b"WEBP" + body)
+
+
 def webp_files():
     seed = 3000
     for width, height in SIZES:
@@ -279,6 +299,8 @@ def webp_files():
     few = Image.fromarray((picture(10, 64, 64) // 128 * 255).astype(np.uint8))
     yield "webp/lossless-few-colours", saved(few, "WEBP", lossless=True)
     frames = [Image.fromarray(picture(70 + i, 33, 27, 4).astype(np.uint8)) for i in range(3)]
+    yield "webp/smaller-frame", webp_with_frame(
+        (40, 30), 6, 4, Image.fromarray(picture(71, 21, 13).astype(np.uint8)))
     yield "webp/animated", saved(frames[0], "WEBP", save_all=True, append_images=frames[1:])
     yield "webp/animated-lossless", saved(frames[0], "WEBP", save_all=True, lossless=True,
                                           append_images=frames[1:], background=(9, 8, 7, 255))

@@ -37,7 +37,7 @@ orientation/jpeg-2 orientation/jpeg-5 orientation/jpeg-6 orientation/png-3 orien
 orientation/png-late-8 orientation/png-raw-6 orientation/png-packed-3 orientation/png-xmp-6
 orientation/png-xmp-packed-8 orientation/jpeg-xmp-3 orientation/webp-6 orientation/webp-xmp
 orientation/both orientation/behind-others orientation/kind-1 orientation/two-segments
-orientation/jpeg-7 orientation/kind-9 orientation/jpeg-9
+orientation/count-2 orientation/jpeg-7 orientation/kind-9 orientation/jpeg-9
 png/0-1-adam7-37x53 png/0-2-plain-9x8 png/0-4-plain-37x53 png/0-8-adam7-9x8 png/0-16-plain-37x53
 png/0-16-adam7-9x8 png/2-8-plain-2x3 png/2-16-adam7-9x8 png/3-1-plain-9x8 png/3-2-adam7-37x53
 png/3-4-plain-37x53 png/3-8-plain-37x53 png/4-8-adam7-9x8 png/4-16-plain-9x8 png/6-8-plain-9x8
@@ -45,6 +45,7 @@ png/6-16-adam7-9x8 png/key-grey1-0 png/key-grey8-170 png/key-grey16-0 png/key-rg
 png/key-rgb8-341 png/palette-third png/palette-newline png/palette-half png/palette-beyond
 png/palette-outside png/animated-default png/profile
 webp/lossy-17x33 webp/lossy-200x1 webp/alpha-q30 webp/lossless-few-colours webp/animated
+webp/smaller-frame
 gif/interlaced gif/only-local gif/no-palette gif/transparent-3 gif/transparent-ramp-3
 gif/transparent-few-3 gif/local-ramp gif/smaller-frame-transparent gif/outside gif/two-frames
 gif/beyond-palette
