@@ -89,6 +89,8 @@ std::string_view code_of(int status) {
       return "request_too_large";
     case 415:
       return "unsupported_content_encoding";
+    case 429:
+      return "overloaded";
     case 431:
       return "request_header_too_large";
     case 501:
@@ -244,7 +246,7 @@ void HttpConnection::parse() {
       parser_.emplace();  // not eager until the header is complete: `used` is of it alone
       header_bytes_ = 0;
       parser_->header_limit(owner_.limits().header_bytes_max);
-      parser_->body_limit(owner_.limits().body_bytes_max);
+      parser_->body_limit(owner_.limits().one_body_bytes_max());
     }
     ErrorCode error;
     const size_t used = parser_->put(input_.data(), error);
@@ -257,13 +259,14 @@ void HttpConnection::parse() {
       const int status = status_of(error);
       if (status == 413)
         return refuse(413, concat("the request body is larger than ",
-                                  owner_.limits().body_bytes_max, " bytes"));
+                                  owner_.limits().one_body_bytes_max(), " bytes"));
       if (status == 431)
         return refuse(431, concat("the request header is larger than ",
                                   owner_.limits().header_bytes_max, " bytes"));
       return refuse(400, concat("this is not valid HTTP/1.1: ", error.message()));
     }
     if (phase_ == Phase::header && parser_->is_header_done()) header_complete();
+    if (phase_ == Phase::body) take_body_share(parser_->get().body().size());
     if (phase_ == Phase::body && parser_->is_done()) return deliver();
     if (error || used == 0) return;
   }
@@ -292,10 +295,21 @@ void HttpConnection::header_complete() {
     return fail(400, "the request target must be a path or begin with http:// or https://");
   parser_->eager(true);
   wait_for(Phase::body, owner_.limits().body_wait);
+  body_share_ = owner_.body_share();
+  take_body_share(parser_->content_length().value_or(0));
+  if (phase_ != Phase::body) return;
   if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done()) {
     pending_ += kContinue;
     send_pending();
   }
+}
+
+/// The parser makes room for a body whose length is known, before it has come.
+void HttpConnection::take_body_share(uint64_t bytes) {
+  const HttpLimits& limits = owner_.limits();
+  if (body_share_->grow_to(std::min(bytes, limits.one_body_bytes_max()))) return;
+  refuse(429, concat("the bodies of all requests would take more than ", limits.bodies_bytes_max,
+                     " bytes; try again later"));
 }
 
 void HttpConnection::deliver() {
@@ -326,18 +340,21 @@ void HttpConnection::deliver() {
     for (HttpHeader& header : request.headers)
       if (header.name == "host") header.value = std::string(target.host);
   request.body = std::move(message.body());
+  request.body_share = std::exchange(body_share_, {});
   owner_.handle(std::move(request), std::make_shared<SocketExchange>(shared_from_this()));
 }
 
 void HttpConnection::refuse(int status, std::string_view reason) {
   phase_ = Phase::answering;
+  body_share_.reset();
   read_timer_.cancel();
   ++serial_;
   answer_begun_ = answer_ended_ = false;
   head_request_ = false;
   keep_alive_ = false;
   framing_ = Framing::length;
-  const HttpResponse response{.status = status, .body = http_error_body(status, reason)};
+  HttpResponse response{.status = status, .body = http_error_body(status, reason)};
+  if (status == 429) response.headers.push_back({"Retry-After", "1"});
   add_head(response, response.body.size());
   pending_ += response.body;
   end_answer();

@@ -20,6 +20,8 @@ class HttpConnectionOwner {
  public:
   virtual ~HttpConnectionOwner() = default;
   virtual const HttpLimits& limits() const = 0;
+  /// An empty share of the memory for bodies.
+  virtual std::shared_ptr<ByteBudget::Share> body_share() = 0;
   virtual void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
   virtual bool accepting() const = 0;
   virtual void closed(class HttpConnection* connection) = 0;
@@ -55,6 +57,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void on_read(ErrorCode error, size_t bytes);
   void parse();
   void header_complete();
+  void take_body_share(uint64_t bytes);
   void deliver();
   void refuse(int status, std::string_view reason);
   void wait_for(Phase phase, std::chrono::milliseconds limit);
@@ -81,7 +84,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Phase phase_ = Phase::idle;
   bool reading_ = false;
   size_t discarded_ = 0;
-  size_t header_bytes_ = 0;  // bytes of the header that is being read
+  size_t header_bytes_ = 0;                        // bytes of the header that is being read
+  std::shared_ptr<ByteBudget::Share> body_share_;  // of the body that is being read
 
   // The answer in progress.
   uint64_t serial_ = 0;  // number of the request; an exchange with another number is stale

@@ -26,7 +26,13 @@ using Local = asio::local::stream_protocol;
 
 struct HttpServer::State final : HttpConnectionOwner {
   State(const HttpOptions& given, HttpHandler handle)
-      : options(given), handler(std::move(handle)), tcp(io), uds(io), admin(io), signals(io) {}
+      : options(given),
+        handler(std::move(handle)),
+        bodies(std::make_shared<ByteBudget>(given.limits.bodies_bytes_max)),
+        tcp(io),
+        uds(io),
+        admin(io),
+        signals(io) {}
 
   Result<void> open();
   Result<void> open_tcp();
@@ -39,6 +45,9 @@ struct HttpServer::State final : HttpConnectionOwner {
   void close_doors();
 
   const HttpLimits& limits() const override { return options.limits; }
+  std::shared_ptr<ByteBudget::Share> body_share() override {
+    return std::make_shared<ByteBudget::Share>(bodies);
+  }
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override {
     handler(std::move(request), std::move(exchange));
   }
@@ -57,6 +66,7 @@ struct HttpServer::State final : HttpConnectionOwner {
 
   HttpOptions options;  // the port is the bound one
   HttpHandler handler;
+  std::shared_ptr<ByteBudget> bodies;
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
   Tcp::acceptor tcp;

@@ -3,6 +3,7 @@
 // http_server.cc, http_connection.* and http_transport.* alone.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,7 @@ struct HttpLimits {
   uint32_t header_bytes_max = 16 * 1024;
   size_t header_lines_max = 100;
   uint64_t body_bytes_max = uint64_t{32} << 20;
+  size_t bodies_bytes_max = size_t{1} << 30;  // of all requests that are read or being parsed
   size_t connections_max = 1024;
   /// Connections of one client_group(); Unix sockets have no address, trusted proxies have many
   /// clients.
@@ -32,6 +34,10 @@ struct HttpLimits {
   Milliseconds body_wait{60'000};
   Milliseconds idle_wait{75'000};   // between requests of one connection
   Milliseconds write_wait{30'000};  // without any progress
+
+  uint64_t one_body_bytes_max() const {
+    return std::min<uint64_t>(body_bytes_max, bodies_bytes_max);
+  }
 };
 
 /// off: no socket and no signals; only what is posted runs.

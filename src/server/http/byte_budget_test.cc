@@ -1,0 +1,50 @@
+// Shares of a budget: their bounds, their growth, many threads at once.
+#include "server/http/byte_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace nibble {
+namespace {
+
+TEST(ByteBudget, SharesTakeAndGiveBack) {
+  const auto budget = std::make_shared<ByteBudget>(100);
+  ByteBudget::Share first(budget);
+  EXPECT_FALSE(first.grow_to(101));
+  EXPECT_EQ(budget->taken(), 0U);
+  EXPECT_TRUE(first.grow_to(60));
+  EXPECT_TRUE(first.grow_to(50));  // it never shrinks
+  EXPECT_EQ(budget->taken(), 60U);
+  {
+    ByteBudget::Share second(budget);
+    EXPECT_FALSE(second.grow_to(41));
+    EXPECT_TRUE(second.grow_to(40));
+    EXPECT_FALSE(first.grow_to(61));
+    EXPECT_EQ(budget->taken(), 100U);
+  }
+  EXPECT_TRUE(first.grow_to(100));
+  EXPECT_FALSE(first.grow_to(SIZE_MAX));
+  EXPECT_EQ(budget->taken(), 100U);
+}
+
+TEST(ByteBudget, NeverMoreThanItsBytesAtOnce) {
+  const auto budget = std::make_shared<ByteBudget>(1000);
+  std::vector<std::thread> threads;
+  std::atomic<int> granted = 0;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int round = 0; round < 2000; ++round) {
+        ByteBudget::Share share(budget);
+        if (share.grow_to(400)) ++granted;
+        EXPECT_LE(budget->taken(), 1000U);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(granted, 0);
+  EXPECT_EQ(budget->taken(), 0U);
+}
+
+}  // namespace
+}  // namespace nibble
