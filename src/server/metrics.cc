@@ -199,7 +199,20 @@ void Metrics::call(const Calls& calls) {
 
 void Metrics::refuse(int status) { ++refused_[status]; }
 
-std::string Metrics::text(const EngineStats& engine, std::string_view model) const {
+namespace {
+
+void add_images(const ImageIntake::Counts& images, Exposition& out) {
+  using Also = Exposition::Also;
+  out.counter(Also::nobody, "images_prepared_total", "Images decoded for the model.",
+              images.images);
+  out.gauge(Also::nobody, "image_memory_bytes", "Decoded images that the model has still to read.",
+            static_cast<double>(images.held_bytes));
+}
+
+}  // namespace
+
+std::string Metrics::text(const EngineStats& engine, std::string_view model,
+                          const ImageIntake::Counts& images) const {
   using Also = Exposition::Also;
   Exposition out(model);
   out.gauge(Also::vllm, "num_requests_running", "Sequences that hold device memory.",
@@ -243,6 +256,7 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model) con
               engine.prefix.pages_stored);
   out.counter(Also::nobody, "prefix_pages_loaded_total", "Pages brought back from it.",
               engine.prefix.pages_loaded);
+  add_images(images, out);
   std::vector<Exposition::Sample> asked;
   for (const auto& [profile, count] : asked_)
     asked.emplace_back(label("profile", profile), static_cast<double>(count));

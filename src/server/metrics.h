@@ -14,6 +14,7 @@
 
 #include "engine/engine_stats.h"
 #include "engine/messages.h"
+#include "server/images/image_intake.h"
 
 namespace nibble {
 
@@ -71,7 +72,8 @@ class Metrics {
   Progress progress(uint64_t id, Time now) const;
 
   /// The exposition format, version 0.0.4.
-  std::string text(const EngineStats& engine, std::string_view model) const;
+  std::string text(const EngineStats& engine, std::string_view model,
+                   const ImageIntake::Counts& images = {}) const;
 
  private:
   struct Timing {

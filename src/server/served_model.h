@@ -11,6 +11,7 @@
 #include "engine/sample/sampling_params.h"
 #include "grammar/grammar_compiler.h"
 #include "model/config/config.h"
+#include "server/images/image_intake.h"
 #include "server/request/answer_policy.h"
 #include "server/request/profiles.h"
 #include "text/chat_template.h"
@@ -43,6 +44,8 @@ struct ServedModel {
   size_t token_bytes_max = 1;  // bytes of the longest token
   int64_t created = 0;         // seconds since 1970
   std::string fingerprint;     // system_fingerprint of answers; the server's
+  /// Reads the images of requests; empty: the model is given text alone.
+  std::shared_ptr<const ImageIntake> images;
   /// Compiles what answers must be; the server's. Empty: requests for structure are refused.
   std::shared_ptr<GrammarCompiler> grammars;
 

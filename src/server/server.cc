@@ -6,6 +6,7 @@
 
 #include "checkpoint/sha256.h"
 #include "server/answer/answer_writer.h"
+#include "server/images/logged_body.h"
 #include "server/request/cache_salt.h"
 #include "server/server_state.h"
 
@@ -76,6 +77,11 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
                 s->http->post_after(delay, std::move(task));
               }});
   s->compiler = std::make_unique<FairTasks>(FairTasks::Limits{.threads = kCompilingMax});
+  if (s->model.images)
+    s->image_readers = std::make_unique<FairTasks>(
+        FairTasks::Limits{.threads = static_cast<size_t>(s->options.image_threads),
+                          .waiting_max = kParsingMax,
+                          .waiting_of_a_client_max = kParsingMax});
   s->parser = std::make_unique<TaskThread>(kParsingMax);
   const TlsFiles& tls = s->options.http.tls;
   if (!tls.certificate.empty())
@@ -90,10 +96,11 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Backend> backend,
 Server::Server(std::shared_ptr<ServerState> state) : state_(std::move(state)) {}
 
 Server::~Server() {
-  state_->parser.reset();    // its tasks post to compiler and http
-  state_->compiler.reset();  // its tasks post to http
-  state_->engine.reset();    // likewise
-  state_->filters.reset();   // likewise
+  state_->parser.reset();         // its tasks post to all below
+  state_->image_readers.reset();  // its tasks post to compiler and http
+  state_->compiler.reset();       // its tasks post to http
+  state_->engine.reset();         // likewise
+  state_->filters.reset();        // likewise
   state_->http.reset();
 }
 
@@ -182,7 +189,7 @@ std::shared_ptr<RequestRecord> ServerState::record_of(const HttpRequest& request
   record->posted = request.method == "POST";
   if (allows_origin(request.header("origin"))) record->origin = request.header("origin");
   record->begin = std::chrono::steady_clock::now();
-  if (options.log_prompts == PromptLog::yes) record->body = request.body;
+  if (options.log_prompts == PromptLog::yes) record->body = without_base64(request.body);
   if (!keys->empty()) record->key = keys->find(key_of(request));
   return record;
 }

@@ -65,6 +65,7 @@ struct ServerOptions {
   std::shared_ptr<PrefixStore> prefix_store;
   ResponseStoreLimits response_store;
   FilterOptions filter;
+  int image_threads = 1;  // that read images, where the model takes some
   WebPage web = WebPage::served;
   AdminRoutes admin_routes = AdminRoutes::on_admin_socket;
   ProfileListing list_profiles = ProfileListing::on;

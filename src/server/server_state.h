@@ -68,6 +68,7 @@ struct ServerState {
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<FairTasks> compiler;  // waits for structures, which may take seconds
+  std::unique_ptr<FairTasks> image_readers;  // empty: the model is given text alone
   std::unique_ptr<TaskThread> parser;
   std::map<uint64_t, Live> sequences;  // by id, while they run
   ResponseStore responses;

@@ -343,7 +343,7 @@ class Checks:
         self.refusal({**base, "response_format": {"type": "yaml"}}, 400, "json_schema")
         self.refusal({**base, "stream_options": {"include_usage": True}}, 400, "stream")
         part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-        self.refusal({"messages": [{"role": "user", "content": [part]}]}, 400, "image_url")
+        self.refusal({"messages": [{"role": "user", "content": [part]}]}, 400, "image")
         self.refusal({"messages": []}, 400, "messages")
 
     def test_unknown_model(self):

@@ -16,7 +16,7 @@ ROOMS = {
     "engine": ["sample", "cache", "schedule"],
     "model": ["config", "weights", "synthetic"],
     "quantize": ["rounding", "recipe", "report", "gradient", "calibrate", "verify", "convert"],
-    "server": ["http", "decode", "filters", "request", "clients", "answer", "routes", "web"],
+    "server": ["http", "decode", "filters", "images", "request", "clients", "answer", "routes", "web"],
     "text": ["jinja", "tokenizer"],
 }
 FLAT = {  # folders that may hold more files, and why

@@ -7,6 +7,15 @@
 
 namespace nibble {
 
+std::string shown(const Json& value) {
+  constexpr size_t kShownMax = 100;
+  std::string text = value.is_array() || value.is_object() ? value.type_name() : value.dump();
+  if (text.size() <= kShownMax) return text;
+  size_t end = kShownMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "...";
+}
+
 Json message_json(std::string_view message) {
   std::string text;
   append_lossy_utf8(text, message, Utf8End::replace);

@@ -31,6 +31,10 @@ struct ApiError {
   static ApiError field(std::string_view name, const ErrorParts& parts);
 };
 
+/// A value as an error message shows it: at most 100 bytes of its JSON; of lists and objects, that
+/// they are such.
+std::string shown(const Json& value);
+
 /// A message as JSON: what it quotes that is not UTF-8 becomes U+FFFD.
 Json message_json(std::string_view message);
 

@@ -4,6 +4,7 @@
 
 #include "server/request/cache_places.h"
 #include "server/request/chat_prompt.h"
+#include "server/request/chat_translation.h"
 #include "server/request/request_fields.h"
 
 namespace nibble {
@@ -18,8 +19,8 @@ std::chrono::local_seconds local_now() {
   return std::chrono::local_seconds(std::chrono::seconds(::timegm(&fields)));
 }
 
-/// Content is text: a string, null, or a list of text parts.
-void check_content(FieldReader& fields, const Json& message, size_t index) {
+/// Content is a string, null, or a list of text parts and of images that take_images() has left.
+void check_content(FieldReader& fields, const Json& message, size_t index, ImageParts images) {
   const Json* content = message.find("content");
   if (content == nullptr || content->is_null() || content->is_string()) return;
   const std::string where = concat("messages[", index, "].content");
@@ -34,18 +35,20 @@ void check_content(FieldReader& fields, const Json& message, size_t index) {
     const Json* text = part.find("text");
     const bool is_text = (name == "text" || name == "input_text" || name == "output_text") &&
                          text != nullptr && text->is_string();
-    if (is_text) continue;
+    if (is_text || (images == ImageParts::kept && name == "image")) continue;
     if (named && name != "text")
-      return fields.refuse("messages", {.what = concat(where, ": parts of type ", shown(*type),
-                                                       " are not supported by this server"),
-                                        .advice = "send text only"});
+      return fields.refuse(
+          "messages",
+          {.what =
+               concat(where, ": parts of type ", shown(*type), " are not supported by this server"),
+           .advice = images == ImageParts::kept ? "send text and images" : "send text only"});
     return fields.refuse("messages", {.what = where,
                                       .expected = "parts {\"type\": \"text\", \"text\": \"...\"}",
                                       .found = shown(part)});
   }
 }
 
-const Json* read_messages(FieldReader& fields, const RequestLimits& limits) {
+const Json* read_messages(FieldReader& fields, const RequestLimits& limits, ImageParts images) {
   const Json* messages = fields.find("messages");
   const bool list = messages != nullptr && messages->is_array() && !messages->as_array().empty();
   if (!list || messages->as_array().size() > limits.messages_max) {
@@ -63,7 +66,7 @@ const Json* read_messages(FieldReader& fields, const RequestLimits& limits) {
       fields.refuse("messages", {.what = concat("messages[", i, "]"),
                                  .expected = "an object with a role",
                                  .found = shown(message)});
-    check_content(fields, message, i);
+    check_content(fields, message, i, images);
   }
   return messages;
 }
@@ -226,7 +229,8 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
   if (!model.chat_template)
     fields.refuse("messages", {.what = "this checkpoint has no chat template",
                                .advice = "use /v1/completions"});
-  const Json* messages = read_messages(fields, limits);
+  const ImageParts kept = model.images ? ImageParts::kept : ImageParts::refused;
+  const Json* messages = read_messages(fields, limits, kept);
   Json tools = read_tools(fields, limits);
   const ReadToolChoice choice = read_tool_choice(fields, tools);
   const Json kwargs = read_kwargs(fields, model);
@@ -237,6 +241,7 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
   fields.unsupported("documents", {Json(Json::Array{})});
   fields.unsupported("functions", {Json(Json::Array{})});
   fields.unsupported("audio");
+  const Json settings = image_settings(fields, model);
   fields.unsupported("modalities", {Json(Json::Array{Json("text")})});
   if (fields.error() || messages == nullptr) return std::nullopt;
 
@@ -282,6 +287,7 @@ std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedM
   request.cache = find_cache_places(*model.chat_template, model.tokenizer, input, pieces,
                                     ids.value(), tools_marked ? ToolsMarked::yes : ToolsMarked::no);
   request.prompts.push_back(std::move(ids).value());
+  if (auto error = place_images(model, settings, request)) fields.set_error(*std::move(error));
   return calls;
 }
 

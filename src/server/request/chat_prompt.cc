@@ -26,7 +26,9 @@ Json::Array parts_of(const Json& message) {
     parts = content->as_array();
   else if (content != nullptr && content->is_string())
     parts.push_back(json_object({{"type", Json("text")}, {"text", *content}}));
-  std::erase_if(parts, [](const Json& part) { return text_of(part, "text").empty(); });
+  std::erase_if(parts, [](const Json& part) {
+    return text_of(part, "text").empty() && text_of(part, "type") != "image";
+  });
   const Json* mark = message.find("cache_control");
   if (mark != nullptr && !parts.empty()) parts.back().set("cache_control", *mark);
   return parts;
@@ -132,7 +134,7 @@ ChatMessages join_system_messages(Json messages) {
     ++systems;
     if (!first) first = i;
     Json::Array parts = parts_of(list[i]);
-    if (!parts.empty() && !texts.empty())
+    if (!parts.empty() && !texts.empty() && parts.front().find("text") != nullptr)
       parts.front().set("text", Json(concat(kBetween, text_of(parts.front(), "text"))));
     std::ranges::move(parts, std::back_inserter(texts));
   }

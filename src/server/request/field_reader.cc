@@ -6,15 +6,6 @@
 
 namespace nibble {
 
-std::string shown(const Json& value) {
-  constexpr size_t kShownMax = 100;
-  std::string text = value.is_array() || value.is_object() ? value.type_name() : value.dump();
-  if (text.size() <= kShownMax) return text;
-  size_t end = kShownMax;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end) + "...";
-}
-
 const Json* FieldReader::find(std::string_view name) const {
   if (asked_ != nullptr) asked_->emplace(name);
   const Json* value = object_.find(name);

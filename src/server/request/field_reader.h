@@ -46,7 +46,4 @@ class FieldReader {
   std::optional<ApiError> error_;
 };
 
-/// A value as an error message shows it: at most 100 bytes of its JSON.
-std::string shown(const Json& value);
-
 }  // namespace nibble

@@ -151,32 +151,48 @@ ChosenProfile choose_profile(const ServedModel& model, Json& body) {
 }
 
 /// A body in the fields of /v1/chat/completions or /v1/completions.
-TranslatedBody in_our_fields(Api api, Json body, AskedFields* asked, Json& echoed) {
-  if (api == Api::messages) return chat_of_messages(body, asked);
+TranslatedBody in_our_fields(Api api, Json body, const TranslationOptions& options, Json& echoed) {
+  if (api == Api::messages) return chat_of_messages(body, options);
   if (api != Api::responses) return body;
   echoed = echoed_members(body);
-  return chat_of_responses(body, asked);
+  return chat_of_responses(body, options);
 }
 
-ParsedRequest parse_fields(Api api, Json body, const ServedModel& model,
-                           const RequestLimits& limits, Lengths lengths, AskedFields* asked) {
-  GenerationRequest request{.api = api};
-  const auto [profile, by_profile] = choose_profile(model, body);
+OpenedBody open_fields(Api api, Json body, const ServedModel& model, AskedFields* asked) {
+  OpenedRequest opened{.request = {.api = api}};
+  const auto chosen = choose_profile(model, body);
+  opened.profile = chosen.profile;
+  opened.by_profile = chosen.named;
   const SaysThinking says = says_thinking(api, body);
-  TranslatedBody translated = in_our_fields(api, std::move(body), asked, request.echoed);
+  const TranslationOptions options = {
+      .asked = asked, .images = model.images ? ImageParts::kept : ImageParts::refused};
+  TranslatedBody translated = in_our_fields(api, std::move(body), options, opened.request.echoed);
   if (auto* error = std::get_if<ApiError>(&translated)) return std::move(*error);
-  Json& chat = std::get<Json>(translated);
-  if (profile != nullptr) apply_profile(*profile, says, chat);
+  opened.fields = std::move(std::get<Json>(translated));
+  if (opened.profile != nullptr) apply_profile(*opened.profile, says, opened.fields);
+  if (api == Api::completions || !model.images) return opened;
+  auto images = take_images(opened.fields, model.images->options().images_max);
+  if (auto* error = std::get_if<ApiError>(&images)) return std::move(*error);
+  opened.request.sent_images = std::move(std::get<std::vector<SentImage>>(images));
+  return opened;
+}
+
+ParsedRequest finish_fields(OpenedRequest opened, const ServedModel& model,
+                            const RequestLimits& limits, Lengths lengths, AskedFields* asked) {
+  GenerationRequest request = std::move(opened.request);
+  const Profile* profile = opened.profile;
+  const bool by_profile = opened.by_profile;
+  const Json& chat = opened.fields;
   FieldReader fields(chat, asked);
   read_common_fields(fields, model, limits, request);
   if (profile != nullptr) use_profile(*profile, chat, request);
   if (fields.error()) return *fields.error();
   const bool known = std::ranges::find(model.names, request.model) != model.names.end();
-  const bool meant = api == Api::messages && request.model.starts_with(kAnthropicModels);
+  const bool meant = request.api == Api::messages && request.model.starts_with(kAnthropicModels);
   if (!request.model.empty() && !known && !meant && !by_profile)
     return unknown_model(request.model);
   std::optional<GrammarSource> calls;
-  if (api == Api::completions)
+  if (request.api == Api::completions)
     read_completion_fields(fields, model, limits, request);
   else
     calls = read_chat_fields(fields, model, limits, request);
@@ -184,9 +200,11 @@ ParsedRequest parse_fields(Api api, Json body, const ServedModel& model,
   if (fields.error()) return *fields.error();
   if (auto error = structure_of_a_part(request)) return *error;
   if (auto error = token_rules_beside_structure(request)) return *error;
+  if (auto error = misplaced_images(model, request, lengths)) return *error;
   truncate_prompts(model, request);
   if (lengths == Lengths::any) return request;
   if (auto error = settle_lengths(model, limits, request)) return *error;
+  if (auto error = read_pixels(model, request)) return *error;
   return request;
 }
 
@@ -199,8 +217,8 @@ ServedModel made_model() {
 
 }  // namespace
 
-ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
-                                       const RequestLimits& limits, Lengths lengths) {
+OpenedBody open_generation_request(Api api, std::string_view body, const ServedModel& model,
+                                   const RequestLimits& limits) {
   auto json = parse_json(body, "the request body",
                          {.bytes_max = body.size() + 1, .depth_max = limits.json_depth_max});
   if (!json.ok()) return ApiError{.message = json.error().message};
@@ -209,14 +227,29 @@ ParsedRequest parse_generation_request(Api api, std::string_view body, const Ser
                                       json.value().type_name())};
   if (model.policy.unknown_fields == UnknownFields::refused)
     if (auto error = unknown_field(api, json.value())) return *std::move(error);
-  return parse_fields(api, std::move(json).value(), model, limits, lengths, nullptr);
+  return open_fields(api, std::move(json).value(), model, nullptr);
+}
+
+ParsedRequest finish_generation_request(OpenedRequest opened, const ServedModel& model,
+                                        const RequestLimits& limits, Lengths lengths) {
+  return finish_fields(std::move(opened), model, limits, lengths, nullptr);
+}
+
+ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
+                                       const RequestLimits& limits, Lengths lengths) {
+  OpenedBody opened = open_generation_request(api, body, model, limits);
+  if (auto* error = std::get_if<ApiError>(&opened)) return std::move(*error);
+  return finish_generation_request(std::move(std::get<OpenedRequest>(opened)), model, limits,
+                                   lengths);
 }
 
 AskedFields fields_asked(Api api) {
   static const ServedModel model = made_model();
   AskedFields asked;
   // A translation refuses an empty body, so that the names of its chat are not among its own.
-  parse_fields(api, Json(Json::Object{}), model, {}, Lengths::any, &asked);
+  OpenedBody opened = open_fields(api, Json(Json::Object{}), model, &asked);
+  if (auto* empty = std::get_if<OpenedRequest>(&opened))
+    finish_fields(std::move(*empty), model, {}, Lengths::any, &asked);
   return asked;
 }
 

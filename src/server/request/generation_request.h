@@ -14,6 +14,8 @@
 #include "server/decode/choice_decoder.h"
 #include "server/filters/filter_store.h"
 #include "server/http/api_error.h"
+#include "server/images/placeholders.h"
+#include "server/images/sent_images.h"
 #include "server/request/field_reader.h"
 #include "server/served_model.h"
 
@@ -91,6 +93,12 @@ struct GenerationRequest {
   uint64_t turn_tenant = 0;   // the tenant whose requests it queues with
   uint64_t cache_tenant = 0;  // the tenant whose cached prefixes it shares
   double weight = 1.0;        // weight of its tenant's share of prefill time
+  /// chat: images as they came, until their headers are read; then with their headers read, until
+  /// `media` has their pixels.
+  std::vector<SentImage> sent_images;
+  std::vector<MeasuredImage> images;
+  std::vector<ImageTokens> image_tokens;  // the part of the prompt that each of them fills
+  std::vector<MediaRows> media;           // as the engine takes them
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
   /// The form that the answer must have, and the field that asked for it; compile_structure() makes
@@ -143,8 +151,25 @@ using ParsedRequest = std::variant<GenerationRequest, ApiError>;
 /// settled: prompt and max_tokens must fit the context. any: only the prompt is wanted.
 enum class Lengths : uint8_t { settled, any };
 
-/// Parses a body, renders the template, tokenises, applies the model's defaults. May take long for
-/// long prompts; call it off the io thread.
+/// A body read as far as that needs no tokenizer and no pixels.
+struct OpenedRequest {
+  GenerationRequest request;
+  Json fields;  // in the words of chats or completions
+  const Profile* profile = nullptr;
+  bool by_profile = false;  // the request names it
+  bool has_images() const { return !request.sent_images.empty(); }
+};
+using OpenedBody = std::variant<OpenedRequest, ApiError>;
+OpenedBody open_generation_request(Api api, std::string_view body, const ServedModel& model,
+                                   const RequestLimits& limits = {});
+/// Renders the template, tokenises, applies the model's defaults; where lengths are settled it also
+/// decodes the images, at most of what fits. May take long for long prompts, and seconds for
+/// images: call it off the io thread, and for images off the parser's.
+ParsedRequest finish_generation_request(OpenedRequest opened, const ServedModel& model,
+                                        const RequestLimits& limits = {},
+                                        Lengths lengths = Lengths::settled);
+
+/// Both in turn.
 ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
                                        const RequestLimits& limits = {},
                                        Lengths lengths = Lengths::settled);

@@ -14,7 +14,8 @@ constexpr std::string_view kBillingLine = "x-anthropic-billing-header:";
 /// A request's parts in turn; the first refusal stays.
 class Translation {
  public:
-  Translation(const Json& body, AskedFields* asked) : body_(body), fields_(body, asked) {}
+  Translation(const Json& body, const TranslationOptions& options)
+      : body_(body), fields_(body, options.asked), images_(options.images) {}
   TranslatedBody run();
 
  private:
@@ -24,6 +25,7 @@ class Translation {
   void assistant_block(const Json& block, const std::string& where);
   void prefill(const Json& last);
   Json result_content(const Json& block, const std::string& where);
+  Json image(const Json& block, const std::string& where);
   void tools();
   void tool_choice();
   void format();
@@ -32,6 +34,7 @@ class Translation {
 
   const Json& body_;
   FieldReader fields_;
+  ImageParts images_;
   Conversation conversation_;
   Json chat_ = Json(Json::Object{});
 };
@@ -45,7 +48,9 @@ std::string without_billing_line(const std::string& text) {
 void Translation::unknown_block(const Json& block, const std::string& where) {
   const Json* type = block.find("type");
   fields_.refuse("messages", {.what = concat(where, ": a block of this type is not supported"),
-                              .expected = "text, thinking, tool_use or tool_result",
+                              .expected = images_ == ImageParts::kept
+                                              ? "text, image, thinking, tool_use or tool_result"
+                                              : "text, thinking, tool_use or tool_result",
                               .found = type != nullptr ? shown(*type) : shown(block)});
 }
 
@@ -69,6 +74,22 @@ void Translation::system() {
   }
 }
 
+/// An image block as a part of a chat. The media type goes: the bytes say what they are.
+Json Translation::image(const Json& block, const std::string& where) {
+  const Json* source = block.find("source");
+  const std::string type = source != nullptr ? text_of(*source, "type") : "";
+  const Json* data = source != nullptr ? source->find("data") : nullptr;
+  const Json* url = source != nullptr ? source->find("url") : nullptr;
+  if (type == "base64" && data != nullptr && data->is_string())
+    return image_part(Json(concat("data:;base64,", data->as_string())), block);
+  if (type == "url" && url != nullptr && url->is_string()) return image_part(*url, block);
+  fields_.refuse("messages", {.what = concat(where, ".source"),
+                              .expected = "a type of base64 with data, or of url with url",
+                              .found = source == nullptr ? "nothing" : shown(Json(type)),
+                              .advice = "files are not stored here"});
+  return Json("");
+}
+
 Json Translation::result_content(const Json& block, const std::string& where) {
   const Json* content = block.find("content");
   if (content == nullptr || content->is_null()) return Json("");
@@ -77,7 +98,12 @@ Json Translation::result_content(const Json& block, const std::string& where) {
   for (const Json& part : content->as_array()) {
     const std::string type = text_of(part, "type");
     if (type != "text" && type != "image") unknown_block(part, where + ".content");
-    parts.push_back(type == "image" ? left_out_image(parts.size()) : part);
+    if (type != "image")
+      parts.push_back(part);
+    else if (images_ == ImageParts::kept)
+      parts.push_back(image(part, where + ".content"));
+    else
+      parts.push_back(left_out_image(parts.size()));
   }
   return Json(std::move(parts));
 }
@@ -86,6 +112,8 @@ void Translation::user_block(const Json& block, const std::string& where, Json::
   const std::string type = text_of(block, "type");
   if (type == "text") {
     parts.push_back(block);
+  } else if (type == "image" && images_ == ImageParts::kept) {
+    parts.push_back(image(block, where));
   } else if (type == "tool_result") {
     if (!parts.empty()) conversation_.user(Json(std::exchange(parts, {})));
     conversation_.tool_result(text_of(block, "tool_use_id"), result_content(block, where));
@@ -254,7 +282,8 @@ TranslatedBody Translation::run() {
                {"priority", "priority"},
                {"max_time_ms", "max_time_ms"},
                {"answer_reserve", "answer_reserve"},
-               {"chat_template_kwargs", "chat_template_kwargs"}},
+               {"chat_template_kwargs", "chat_template_kwargs"},
+               {"mm_processor_kwargs", "mm_processor_kwargs"}},
               chat_);
   // These are no fields of this API, but are refused for what they are.
   for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
@@ -279,10 +308,10 @@ TranslatedBody Translation::run() {
 
 }  // namespace
 
-TranslatedBody chat_of_messages(const Json& body) { return chat_of_messages(body, nullptr); }
+TranslatedBody chat_of_messages(const Json& body) { return chat_of_messages(body, {}); }
 
-TranslatedBody chat_of_messages(const Json& body, AskedFields* asked) {
-  return Translation(body, asked).run();
+TranslatedBody chat_of_messages(const Json& body, const TranslationOptions& options) {
+  return Translation(body, options).run();
 }
 
 }  // namespace nibble

@@ -32,6 +32,17 @@ bool check_prompt_bytes(FieldReader& fields, const ServedModel& model, std::stri
 std::optional<GrammarSource> read_chat_fields(FieldReader& fields, const ServedModel& model,
                                               const RequestLimits& limits,
                                               GenerationRequest& request);
+/// mm_processor_kwargs, as vLLM has them; null: not given, or the model takes no images.
+Json image_settings(FieldReader& fields, const ServedModel& model);
+/// Reads the headers of the images that messages held, and gives each its tokens of the prompt and
+/// the places of the cache theirs.
+std::optional<ApiError> place_images(const ServedModel& model, const Json& settings,
+                                     GenerationRequest& request);
+/// Images in a prompt that is to be cut, or tokens of images in one that has none.
+std::optional<ApiError> misplaced_images(const ServedModel& model, const GenerationRequest& request,
+                                         Lengths lengths);
+/// Decodes the images into their places of the prompt. Takes long.
+std::optional<ApiError> read_pixels(const ServedModel& model, GenerationRequest& request);
 /// response_format and its like, or `calls` if none is there: fills request.structure.
 void read_structure(FieldReader& fields, const ServedModel& model, GenerationRequest& request,
                     std::optional<GrammarSource> calls);

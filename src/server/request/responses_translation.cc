@@ -12,7 +12,8 @@ namespace {
 /// A request's parts in turn; the first refusal stays.
 class Translation {
  public:
-  Translation(const Json& body, AskedFields* asked) : body_(body), fields_(body, asked) {}
+  Translation(const Json& body, const TranslationOptions& options)
+      : body_(body), fields_(body, options.asked), images_(options.images) {}
   TranslatedBody run();
 
  private:
@@ -30,6 +31,7 @@ class Translation {
 
   const Json& body_;
   FieldReader fields_;
+  ImageParts images_;
   Conversation conversation_;
   Json chat_ = Json(Json::Object{});
 };
@@ -49,7 +51,8 @@ std::string joined_text(const Json& content) {
   return text;
 }
 
-/// Text parts under chat's name; others are refused by chat's own reader, by their type.
+/// Text parts and images under chat's names; others are refused by chat's own reader, by their
+/// type.
 Json Translation::parts_of(const Json& content, const std::string& where) {
   if (content.is_string()) return content;
   if (!content.is_array()) {
@@ -60,18 +63,23 @@ Json Translation::parts_of(const Json& content, const std::string& where) {
   }
   Json::Array parts;
   for (const Json& part : content.as_array()) {
-    const bool text = is_text_part(text_of(part, "type"));
-    parts.push_back(text ? json_object({{"type", Json("text")},
-                                        {"text", Json(joined_text(Json(Json::Array{part})))}})
-                         : part);
+    const std::string type = text_of(part, "type");
+    const Json* url = part.find("image_url");
+    if (is_text_part(type))
+      parts.push_back(json_object(
+          {{"type", Json("text")}, {"text", Json(joined_text(Json(Json::Array{part})))}}));
+    else if (type == "input_image" && url != nullptr && images_ == ImageParts::kept)
+      parts.push_back(image_part(*url, part));
+    else
+      parts.push_back(part);
   }
   return Json(std::move(parts));
 }
 
-/// The output of a function, with a line of text in the place of each image.
+/// The output of a function, where no images are served with a line of text in the place of each.
 Json Translation::tool_output(const Json& output, const std::string& where) {
   Json parts = parts_of(output, where);
-  if (!parts.is_array()) return parts;
+  if (!parts.is_array() || images_ == ImageParts::kept) return parts;
   Json::Array& list = parts.as_array();
   for (size_t i = 0; i < list.size(); ++i)
     if (text_of(list[i], "type") == "input_image") list[i] = left_out_image(i);
@@ -242,7 +250,8 @@ TranslatedBody Translation::run() {
                {"answer_reserve", "answer_reserve"},
                {"thinking_token_budget", "thinking_token_budget"},
                {"enable_thinking", "enable_thinking"},
-               {"chat_template_kwargs", "chat_template_kwargs"}},
+               {"chat_template_kwargs", "chat_template_kwargs"},
+               {"mm_processor_kwargs", "mm_processor_kwargs"}},
               chat_);
   // These are no fields of this API, but are refused for what they are.
   for (const std::string_view name : kAdapterFields) copy_members(body_, {{name, name}}, chat_);
@@ -283,10 +292,10 @@ Json echoed_members(const Json& responses_body) {
   return given;
 }
 
-TranslatedBody chat_of_responses(const Json& body) { return chat_of_responses(body, nullptr); }
+TranslatedBody chat_of_responses(const Json& body) { return chat_of_responses(body, {}); }
 
-TranslatedBody chat_of_responses(const Json& body, AskedFields* asked) {
-  return Translation(body, asked).run();
+TranslatedBody chat_of_responses(const Json& body, const TranslationOptions& options) {
+  return Translation(body, options).run();
 }
 
 }  // namespace nibble

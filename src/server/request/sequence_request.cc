@@ -11,6 +11,7 @@ SequenceRequest GenerationRequest::sequence(const ServedModel& served, size_t in
   SequenceRequest sequence;
   sequence.id = id;
   sequence.prompt = prompts[index / static_cast<size_t>(choices)];
+  sequence.media = media;
   sequence.max_tokens = max_tokens;
   sequence.min_tokens = min_tokens;
   sequence.stop_ids = stop_ids;

@@ -21,6 +21,14 @@ Json left_out_image(size_t index) {
       {{"type", Json("text")}, {"text", Json(concat(index == 0 ? "" : "\n", kLine))}});
 }
 
+Json image_part(Json url, const Json& block) {
+  Json holder = json_object({{"url", std::move(url)}});
+  if (const Json* detail = block.find("detail")) holder.set("detail", *detail);
+  Json part = json_object({{"type", Json("image_url")}, {"image_url", std::move(holder)}});
+  copy_members(block, {{"cache_control", "cache_control"}}, part);
+  return part;
+}
+
 void Conversation::add(std::string_view role, Json content) {
   in_turn_ = false;
   messages_.push_back(json_object({{"role", Json(role)}, {"content", std::move(content)}}));

@@ -17,9 +17,12 @@ inline std::string text_of(const Json& object, std::string_view name) {
 }
 
 /// The text part, on a line of its own, that takes the place of an image in what a tool answered,
-/// as the part `index` of it. Agents show screenshots and go on without them; the model must know
-/// that it sees none.
+/// as the part `index` of it, where no images are served. Agents show screenshots and go on without
+/// them; the model must know that it sees none.
 Json left_out_image(size_t index);
+
+/// An image as a part of a chat, with the cache_control of the block that it comes from.
+Json image_part(Json url, const Json& block);
 
 /// Messages as they gather. Templates take one system message, the first: what is said under that
 /// role is joined there. The pieces of one assistant turn (thinking, text, calls) become one

@@ -15,6 +15,8 @@ namespace {
 struct Intake {
   Api api = Api::chat;
   Call call;
+  std::optional<OpenedRequest> opened;  // until it is read
+  std::optional<StoredInput> stored;
   ParsedRequest parsed;
   std::atomic<bool> client_gone = false;
 
@@ -30,32 +32,43 @@ void compile(ServerState& server, Intake& intake) {
     intake.parsed = *std::move(why);
 }
 
-/// Reads the body and, with a store, the response that it continues.
-ParsedRequest read(ServerState& server, Api api, Call& call) {
-  HttpRequest& request = call.request;
-  const ClientFacts client = server.client_of(call);
-  std::optional<StoredInput> stored;
-  if (api == Api::responses && server.responses.enabled()) {
-    auto continued = continue_response(server.responses, client.tenant, std::move(request.body),
-                                       server.options.limits.json_depth_max);
-    if (auto* error = std::get_if<ApiError>(&continued)) return std::move(*error);
+/// The body as far as that is quick and, with a store, of the response that it continues.
+void open(ServerState& server, Intake& intake) {
+  std::string body = std::move(intake.call.request.body);
+  if (intake.api == Api::responses && server.responses.enabled()) {
+    auto continued = continue_response(server.responses, server.client_of(intake.call).tenant,
+                                       std::move(body), server.options.limits.json_depth_max);
+    if (auto* error = std::get_if<ApiError>(&continued)) {
+      intake.parsed = std::move(*error);
+      return;
+    }
     auto& whole = std::get<ContinuedBody>(continued);
-    request.body = std::move(whole.body);
-    stored = std::move(whole.stored);
+    body = std::move(whole.body);
+    intake.stored = std::move(whole.stored);
   }
-  ParsedRequest parsed =
-      parse_generation_request(api, request.body, server.model, server.options.limits);
+  auto opened = open_generation_request(intake.api, body, server.model, server.options.limits);
+  if (auto* error = std::get_if<ApiError>(&opened))
+    intake.parsed = std::move(*error);
+  else
+    intake.opened = std::move(std::get<OpenedRequest>(opened));
+}
+
+/// The rest of it.
+ParsedRequest read(ServerState& server, Intake& intake) {
+  const Call& call = intake.call;
+  ParsedRequest parsed = finish_generation_request(*std::exchange(intake.opened, std::nullopt),
+                                                   server.model, server.options.limits);
   auto* sound = std::get_if<GenerationRequest>(&parsed);
   if (sound == nullptr) return parsed;
-  if (auto error = apply_client(client, *sound)) return *std::move(error);
+  if (auto error = apply_client(server.client_of(call), *sound)) return *std::move(error);
   if (call.record->key)
     if (auto error = forbidden(*call.record->key, *sound)) return *std::move(error);
-  if (stored) {
+  if (intake.stored) {
     sound->echoed.set("store", Json(true));
-    if (!stored->previous.empty())
-      sound->echoed.set("previous_response_id", Json(stored->previous));
+    if (!intake.stored->previous.empty())
+      sound->echoed.set("previous_response_id", Json(intake.stored->previous));
   }
-  sound->stored_input = std::move(stored);
+  sound->stored_input = std::move(intake.stored);
   return parsed;
 }
 
@@ -99,9 +112,14 @@ void judge_prompt(ServerState& server, const IntakePointer& intake) {
       });
 }
 
-/// Runs on the parser's thread.
+void watch_client(ServerState& server, const IntakePointer& intake) {
+  server.http->post(
+      [intake] { intake->call.exchange->on_gone([intake] { intake->client_gone = true; }); });
+}
+
+/// Runs on the parser's thread, or on one that reads images.
 void take_in(ServerState& server, const IntakePointer& intake) {
-  intake->parsed = read(server, intake->api, intake->call);
+  if (intake->opened) intake->parsed = read(server, *intake);
   if (GenerationRequest* sound = intake->sound(); sound != nullptr) {
     sound->filters = server.filters_for(*intake->call.record, sound->profile);
     for (size_t i = 0; i < sound->prompts.size() && !sound->filters.empty(); ++i)
@@ -110,8 +128,7 @@ void take_in(ServerState& server, const IntakePointer& intake) {
   }
   const auto next = [&server, intake] { judge_prompt(server, intake); };
   if (intake->sound() == nullptr || !intake->sound()->structure) return server.http->post(next);
-  server.http->post(
-      [intake] { intake->call.exchange->on_gone([intake] { intake->client_gone = true; }); });
+  watch_client(server, intake);
   const bool taken = server.compiler->post(intake->sound()->turn_tenant, [&server, intake, next] {
     compile(server, *intake);
     server.http->post(next);
@@ -119,6 +136,22 @@ void take_in(ServerState& server, const IntakePointer& intake) {
   if (taken) return;
   intake->parsed = ApiError::from({ErrorCode::no_space, "too many structures are being compiled"});
   server.http->post(next);
+}
+
+/// Runs on the parser's thread. Images take seconds: they are read elsewhere, and text goes on.
+void open_and_take_in(ServerState& server, const IntakePointer& intake) {
+  open(server, *intake);
+  if (!intake->opened || !intake->opened->has_images()) return take_in(server, intake);
+  watch_client(server, intake);
+  const uint64_t client = server.client_of(intake->call).turn_tenant;
+  const bool taken = server.image_readers->post(client, [&server, intake] {
+    if (!intake->client_gone) take_in(server, intake);
+  });
+  if (taken) return;
+  intake->opened.reset();
+  intake->parsed = ApiError::from(
+      {ErrorCode::no_space, "too many requests with images are waiting; try again later"});
+  server.http->post([&server, intake] { judge_prompt(server, intake); });
 }
 
 }  // namespace
@@ -129,8 +162,10 @@ void answer_generation(ServerState& server, Call call) {
     const ApiError error = ApiError::from({ErrorCode::cancelled, "the server is shutting down"});
     return call.exchange->respond(error_response(api, error));
   }
-  const auto intake = std::make_shared<Intake>(api, std::move(call), ApiError{});
-  const bool queued = server.parser->post([&server, intake] { take_in(server, intake); });
+  const auto intake = std::make_shared<Intake>();
+  intake->api = api;
+  intake->call = std::move(call);
+  const bool queued = server.parser->post([&server, intake] { open_and_take_in(server, intake); });
   if (!queued) intake->call.exchange->respond(too_busy(api));
 }
 

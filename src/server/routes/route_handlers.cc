@@ -48,12 +48,15 @@ bool is_served(const ServedModel& model, const std::string& name, const RequestR
 }
 
 Json model_card(const ServedModel& model, std::string_view name) {
+  Json::Array modalities = {Json("text")};
+  if (model.images) modalities.push_back(Json("image"));
   return json_object({{"id", Json(name)},
                       {"object", Json("model")},
                       {"created", Json(model.created)},
                       {"owned_by", Json("nibble")},
                       {"root", Json(model.names.front())},
-                      {"max_model_len", Json(model.context_max)}});
+                      {"max_model_len", Json(model.context_max)},
+                      {"input_modalities", Json(std::move(modalities))}});
 }
 
 }  // namespace
@@ -110,7 +113,9 @@ void answer_load(ServerState& server, Call call) {
 void answer_metrics(ServerState& server, Call call) {
   call.exchange->respond(
       {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-       .body = server.metrics.text(server.engine->stats(), server.model.names.front()) +
+       .body = server.metrics.text(
+                   server.engine->stats(), server.model.names.front(),
+                   server.model.images ? server.model.images->counts() : ImageIntake::Counts{}) +
                server.filters->metrics_text()});
 }
 
@@ -139,11 +144,16 @@ void answer_is_sleeping(ServerState& server, Call call) {
 
 void answer_text_by(TextAnswer answer, ServerState& server, Call call) {
   const auto shared = std::make_shared<Call>(std::move(call));
-  const bool queued = server.parser->post([&server, shared, answer] {
+  const auto task = [&server, shared, answer] {
     const auto response = std::make_shared<HttpResponse>(
         answer(shared->route->api, shared->request.body, server.model, server.options.limits));
     server.http->post([response, shared] { shared->exchange->respond(std::move(*response)); });
-  });
+  };
+  // Images that have to be fetched would hold the parser up.
+  const bool fetches = server.model.images && server.model.images->options().fetcher;
+  const bool queued = fetches
+                          ? server.image_readers->post(server.client_of(*shared).turn_tenant, task)
+                          : server.parser->post(task);
   if (!queued) shared->exchange->respond(too_busy(shared->route->api));
 }
 

@@ -14,13 +14,21 @@ Json ids_json(std::span<const int32_t> ids) {
   return Json(std::move(list));
 }
 
-/// The first prompt of a request of any length, or the answer that refuses it.
-std::variant<std::vector<int32_t>, HttpResponse> prompt_of(Api api, std::string_view body,
-                                                           const ServedModel& model,
-                                                           const RequestLimits& limits) {
+/// The first prompt of a request and where its images are in it.
+struct Prompt {
+  std::vector<int32_t> ids;
+  std::vector<ImageTokens> images;
+};
+
+/// That of a request of any length, or the answer that refuses it. Images are not decoded: their
+/// headers say how many tokens they are.
+std::variant<Prompt, HttpResponse> prompt_of(Api api, std::string_view body,
+                                             const ServedModel& model,
+                                             const RequestLimits& limits) {
   ParsedRequest parsed = parse_generation_request(api, body, model, limits, Lengths::any);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(api, *error);
-  return std::move(std::get<GenerationRequest>(parsed).prompts.front());
+  auto& request = std::get<GenerationRequest>(parsed);
+  return Prompt{std::move(request.prompts.front()), std::move(request.image_tokens)};
 }
 
 /// The body's object, or why it is none.
@@ -39,7 +47,7 @@ HttpResponse count_tokens(Api api, std::string_view body, const ServedModel& mod
                           const RequestLimits& limits) {
   auto prompt = prompt_of(api, body, model, limits);
   if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-  const Json count(std::get<std::vector<int32_t>>(prompt).size());
+  const Json count(std::get<Prompt>(prompt).ids.size());
   if (api == Api::messages) return {.body = json_object({{"input_tokens", count}}).dump()};
   return {
       .body =
@@ -50,10 +58,9 @@ HttpResponse apply_template(Api, std::string_view body, const ServedModel& model
                             const RequestLimits& limits) {
   auto prompt = prompt_of(Api::chat, body, model, limits);
   if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-  const auto& ids = std::get<std::vector<int32_t>>(prompt);
-  return {.body = json_object({{"prompt", Json(model.tokenizer.decode(ids, SkipSpecial::no))},
-                               {"count", Json(ids.size())}})
-                      .dump()};
+  const auto& [ids, images] = std::get<Prompt>(prompt);
+  const std::string text = model.tokenizer.decode(without_expansion(ids, images), SkipSpecial::no);
+  return {.body = json_object({{"prompt", Json(text)}, {"count", Json(ids.size())}}).dump()};
 }
 
 HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,
@@ -70,7 +77,7 @@ HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,
     object.set("prompt", Json(*content));
   auto prompt = prompt_of(chat ? Api::chat : Api::completions, object.dump(), model, limits);
   if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-  const auto& ids = std::get<std::vector<int32_t>>(prompt);
+  const auto& ids = std::get<Prompt>(prompt).ids;
   Json texts;
   if (with_texts) {
     texts = Json(Json::Array{});

@@ -23,7 +23,8 @@ HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,
 /// {"tokens"} -> {"prompt","content"}.
 HttpResponse detokenize(Api, std::string_view body, const ServedModel& model,
                         const RequestLimits& limits);
-/// A chat request -> {"prompt","count"}.
+/// A chat request -> {"prompt","count"}. The prompt has one token for each image, as the template
+/// writes it; the count is of all that the model is given.
 HttpResponse apply_template(Api, std::string_view body, const ServedModel& model,
                             const RequestLimits& limits);
 

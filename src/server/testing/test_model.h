@@ -21,6 +21,10 @@ inline constexpr int32_t kThink = 258;
 inline constexpr int32_t kEndThink = 259;
 inline constexpr int32_t kToolCall = 260;
 inline constexpr int32_t kEndToolCall = 261;
+inline constexpr int32_t kVisionStart = 262;
+inline constexpr int32_t kVisionEnd = 263;
+inline constexpr int32_t kImagePad = 264;
+inline constexpr int32_t kVideoPad = 265;
 inline constexpr int32_t kVocabRows = 300;  // the last ones are padding
 inline constexpr int32_t kNanToken = -7;    // in a script: this position computes NaN
 
@@ -55,6 +59,9 @@ inline std::string tokenizer_json() {
       added(kImStart, "<|im_start|>", "true"), ",", added(kImEnd, "<|im_end|>", "true"), ",",
       added(kThink, "<think>", "false"), ",", added(kEndThink, "</think>", "false"), ",",
       added(kToolCall, "<tool_call>", "false"), ",", added(kEndToolCall, "</tool_call>", "false"),
+      ",", added(kVisionStart, "<|vision_start|>", "true"), ",",
+      added(kVisionEnd, "<|vision_end|>", "true"), ",", added(kImagePad, "<|image_pad|>", "true"),
+      ",", added(kVideoPad, "<|video_pad|>", "true"),
       R"(],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence",)",
       R"("pretokenizers":[{"type":"Split","pattern":{"Regex":)", Json(regex).dump(),
       R"(},"behavior":"Isolated","invert":false},)", byte_level, R"(]},"post_processor":)",

@@ -1,0 +1,141 @@
+// Sizes first, by headers alone, then pixels: what does not fit is refused before it is decoded.
+#include "server/images/image_intake.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "media/data_url.h"
+#include "media/image_patches.h"
+#include "media/processor_request.h"
+
+namespace nibble {
+
+namespace {
+
+/// The patches of a picture and the memory that they have.
+struct HeldPatches {
+  explicit HeldPatches(const std::shared_ptr<ByteBudget>& memory) : share(memory) {}
+  ByteBudget::Share share;
+  MediaPatches patches;
+};
+
+/// The bytes that the patches of an image take.
+int64_t patch_bytes(const MeasuredImage& image) {
+  return image.grid.patches() * image.processor.patch_values();
+}
+
+ApiError refused(size_t index, const Error& error) {
+  ApiError refusal = image_error({.what = concat(image_name(index), ": ", error.message)});
+  if (error.code == ErrorCode::no_memory || error.code == ErrorCode::internal) refusal.status = 503;
+  return refusal;
+}
+
+/// Less where the client asked for a low detail.
+Result<ImageProcessor> by_detail(const ImageProcessor& asked, ImageDetail detail) {
+  if (detail == ImageDetail::full || asked.max_pixels <= kLowDetailPixels) return asked;
+  return with_pixels(asked, std::min(asked.min_pixels, kLowDetailPixels), kLowDetailPixels);
+}
+
+}  // namespace
+
+ImageIntake::ImageIntake(ImageIntakeOptions options)
+    : options_(std::move(options)),
+      memory_(std::make_shared<ByteBudget>(options_.memory_bytes_max)) {}
+
+Result<std::vector<std::byte>> ImageIntake::bytes_of(
+    const SentImage& image, ImageFetcher::Clock::time_point deadline) const {
+  const size_t bytes_max = options_.limits.encoded_bytes_max;
+  const ImagePlace place = place_of_image(image.url);
+  if (place == ImagePlace::inside) return TRY(parse_data_url(image.url, bytes_max)).bytes;
+  if (place == ImagePlace::other || !options_.fetcher)
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "its url",
+         .expected = "data:image/png;base64,...",
+         .found = place == ImagePlace::remote ? "an address, and this server fetches nothing"
+                                              : "another form",
+         .advice = "send the image itself, or start the server with "
+                   "--allowed-media-domains"});
+  const std::string body = TRY(options_.fetcher->fetch(image.url, bytes_max, deadline));
+  const auto bytes = std::as_bytes(std::span(body));
+  return std::vector<std::byte>(bytes.begin(), bytes.end());
+}
+
+Result<MeasuredImage> ImageIntake::measure_one(const SentImage& image, const ImageProcessor& asked,
+                                               ImageFetcher::Clock::time_point deadline) const {
+  MeasuredImage measured;
+  measured.bytes = TRY(bytes_of(image, deadline));
+  measured.processor = TRY(by_detail(asked, image.detail));
+  const ImageSize size = TRY(read_image_size(measured.bytes, options_.limits));
+  measured.grid = TRY(grid_of(size, measured.processor));
+  return measured;
+}
+
+std::variant<std::vector<MeasuredImage>, ApiError> ImageIntake::measure(
+    std::span<const SentImage> images, const Json& settings) const {
+  ImageProcessor asked = options_.processor;
+  if (!settings.is_null()) {
+    auto given = with_request_settings(options_.processor, settings);
+    if (!given.ok())
+      return ApiError{.message = given.error().message, .param = "mm_processor_kwargs"};
+    asked = std::move(given).value();
+  }
+  const auto deadline =
+      options_.fetcher ? options_.fetcher->deadline() : ImageFetcher::Clock::time_point{};
+  std::vector<MeasuredImage> measured;
+  for (const SentImage& image : images) {
+    auto one = measure_one(image, asked, deadline);
+    if (!one.ok()) return refused(measured.size(), one.error());
+    measured.push_back(std::move(one).value());
+  }
+  return measured;
+}
+
+Result<PreparedImage> ImageIntake::prepare_one(const MeasuredImage& image) const {
+  auto held = std::make_shared<HeldPatches>(memory_);
+  if (!held->share.grow_to(static_cast<size_t>(patch_bytes(image))))
+    return make_error(ErrorCode::no_space, {.what = "the images of other requests take all memory "
+                                                    "for images; try again later"});
+  const RgbImage pixels = TRY(decode_image(image.bytes, options_.limits));
+  ImagePatches cut = TRY(prepare_image(pixels, image.processor));
+  if (cut.grid != image.grid)
+    return make_error(
+        ErrorCode::corrupt,
+        {.what = "its pixels", .expected = "the size that its header says", .found = "another"});
+  held->patches.grid = {.t = cut.grid.t, .h = cut.grid.h, .w = cut.grid.w};
+  held->patches.levels = std::move(cut.levels);
+  held->patches.values = cut.values;
+  return PreparedImage{.digest = cut.digest, .patches = {held, &held->patches}};
+}
+
+std::variant<std::vector<PreparedImage>, ApiError> ImageIntake::prepare(
+    std::span<const MeasuredImage> images) const {
+  int64_t bytes = 0;
+  for (const MeasuredImage& image : images) bytes += patch_bytes(image);
+  if (static_cast<size_t>(bytes) > options_.memory_bytes_max)
+    return image_error({.what = "the pixels of a request's images",
+                        .expected = concat("at most ", options_.memory_bytes_max, " bytes"),
+                        .found = concat(bytes),
+                        .advice = "send fewer or smaller ones, or raise --max-image-memory"});
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<PreparedImage> prepared;
+  for (const MeasuredImage& image : images) {
+    auto one = prepare_one(image);
+    if (!one.ok() && one.error().code == ErrorCode::no_space) return ApiError::from(one.error());
+    if (!one.ok()) return refused(prepared.size(), one.error());
+    prepared.push_back(std::move(one).value());
+  }
+  const auto spent = std::chrono::steady_clock::now() - begin;
+  images_ += static_cast<int64_t>(prepared.size());
+  microseconds_ += std::chrono::duration_cast<std::chrono::microseconds>(spent).count();
+  return prepared;
+}
+
+ImageIntake::Counts ImageIntake::counts() const {
+  constexpr double kMicro = 1e-6;
+  return {.images = images_,
+          .seconds = kMicro * static_cast<double>(microseconds_),
+          .held_bytes = memory_->taken()};
+}
+
+}  // namespace nibble

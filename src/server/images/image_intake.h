@@ -1,0 +1,90 @@
+// ImageIntake: from images as clients sent them to what stands for them in a prompt. It holds the
+// limits of the server and the memory that the pixels of all requests share. Any thread; to prepare
+// takes long, so not where others wait.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "media/image_decoder.h"
+#include "media/image_processor.h"
+#include "server/http/byte_budget.h"
+#include "server/images/image_fetcher.h"
+#include "server/images/sent_images.h"
+
+namespace nibble {
+
+struct ImageIntakeOptions {
+  ImageProcessor processor;                     // its max_pixels is the most that anybody gets
+  ImageLimits limits;                           // of one image, encoded and decoded
+  size_t images_max = 8;                        // of a request
+  size_t memory_bytes_max = size_t{2} << 30;    // pixels of all requests, prepared for the model
+  std::shared_ptr<const ImageFetcher> fetcher;  // empty: addresses are refused
+  int32_t image_token = 0;
+  int32_t video_token = 0;
+};
+
+/// The area to which OpenAI's `detail: low` limits an image: its 512 x 512.
+inline constexpr int64_t kLowDetailPixels = 512 * 512;
+
+/// An image whose headers have been read.
+struct MeasuredImage {
+  std::vector<std::byte> bytes;  // encoded
+  ImageProcessor processor;      // with what this image is to get
+  ImageGrid grid;
+  int64_t rows() const { return processor.tokens(grid); }
+};
+
+/// An image as the engine takes it, but for its place in the prompt.
+struct PreparedImage {
+  std::array<uint64_t, 2> digest = {};
+  std::shared_ptr<const MediaPatches> patches;  // holds its share of the memory
+};
+
+class ImageIntake {
+ public:
+  explicit ImageIntake(ImageIntakeOptions options);
+
+  const ImageIntakeOptions& options() const { return options_; }
+
+  /// Reads where the images are, fetches those that are elsewhere, and reads what their headers
+  /// say, within the limits. `settings`: the request's mm_processor_kwargs, or null. Errors: 400
+  /// that names the image.
+  std::variant<std::vector<MeasuredImage>, ApiError> measure(std::span<const SentImage> images,
+                                                             const Json& settings) const;
+
+  /// Decodes and cuts into patches. Errors: 400 that names the image; 400 where they could never be
+  /// held at once, 429 where others hold the memory.
+  std::variant<std::vector<PreparedImage>, ApiError> prepare(
+      std::span<const MeasuredImage> images) const;
+
+  // Since the start.
+  struct Counts {
+    int64_t images = 0;     // prepared
+    double seconds = 0.0;   // that this took, over all threads
+    size_t held_bytes = 0;  // of the memory, now
+  };
+  Counts counts() const;
+
+ private:
+  Result<std::vector<std::byte>> bytes_of(const SentImage& image,
+                                          ImageFetcher::Clock::time_point deadline) const;
+  Result<MeasuredImage> measure_one(const SentImage& image, const ImageProcessor& asked,
+                                    ImageFetcher::Clock::time_point deadline) const;
+  Result<PreparedImage> prepare_one(const MeasuredImage& image) const;
+
+  ImageIntakeOptions options_;
+  std::shared_ptr<ByteBudget> memory_;
+  mutable std::atomic<int64_t> images_ = 0;
+  mutable std::atomic<int64_t> microseconds_ = 0;
+};
+
+}  // namespace nibble
