@@ -117,6 +117,7 @@ const LimitCase kCases[] = {
        return get("/health", lines);
      }},
     {"max-request-bytes", "", 2000, 413, chat_of_bytes},
+    {"max-body-memory", "", 2000, 413, chat_of_bytes},
     {"max-json-depth", "", 6, 400,
      [](int64_t n) {
        return chat(concat(",\"x\":", letters(n - 1, '['), "1", letters(n - 1, ']')));

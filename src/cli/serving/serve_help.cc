@@ -91,6 +91,7 @@ constexpr std::string_view kLimits[] = {
     "max-header-bytes",
     "max-header-lines",
     "max-request-bytes",
+    "max-body-memory",
     "header-timeout",
     "body-timeout",
     "keep-alive-timeout",

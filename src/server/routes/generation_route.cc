@@ -120,6 +120,7 @@ void watch_client(ServerState& server, const IntakePointer& intake) {
 /// Runs on the parser's thread, or on one that reads images.
 void take_in(ServerState& server, const IntakePointer& intake) {
   if (intake->opened) intake->parsed = read(server, *intake);
+  intake->call.request.body_share.reset();  // the body is read
   if (GenerationRequest* sound = intake->sound(); sound != nullptr) {
     sound->filters = server.filters_for(*intake->call.record, sound->profile);
     for (size_t i = 0; i < sound->prompts.size() && !sound->filters.empty(); ++i)

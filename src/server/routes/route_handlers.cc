@@ -147,6 +147,7 @@ void answer_text_by(TextAnswer answer, ServerState& server, Call call) {
   const auto task = [&server, shared, answer] {
     const auto response = std::make_shared<HttpResponse>(
         answer(shared->route->api, shared->request.body, server.model, server.options.limits));
+    shared->request.body_share.reset();
     server.http->post([response, shared] { shared->exchange->respond(std::move(*response)); });
   };
   // Images that have to be fetched would hold the parser up.
