@@ -25,8 +25,9 @@ Result<Expectation> expect(const Arguments& flags, const Recipe& recipe, std::st
                            const PlannedCard& card) {
   const PlanModel model = TRY(preset_model(*find_preset(name), recipe));
   Expectation expectation{.model = std::string(name), .recipe = recipe.name};
-  expectation.weight_bytes = total_bytes(model.served.on_card);
   const auto run = plan_run(flags, model, card);
+  const bool drafts = run.ok() && run.value().drafts_by_default;
+  expectation.weight_bytes = total_bytes((drafts ? *model.drafting : model.served).on_card);
   if (!run.ok() && run.error().code != ErrorCode::no_memory) return run.error();
   if (!run.ok()) return expectation;
   constexpr int64_t kContext = 2048;

@@ -179,7 +179,8 @@ class Checks(PlanRunner):
 
     def test_activations_on_a_card(self):
         """Each mode has a workspace of its own; f32 keeps pages in F32 and weights as they are."""
-        words = ["9b", "--recipe", "w4a4", "--gpu", "h100", "--max-num-seqs", "8", *FIXED]
+        words = ["9b", "--recipe", "w4a4", "--gpu", "h100", "--max-num-seqs", "8",
+                 "--no-speculation", *FIXED]
         plans = {mode: self.json(*words, "--activations", mode)
                  for mode in ("auto", "bf16", "declared", "f32")}
         assert plans["auto"]["memory"] == plans["bf16"]["memory"]

@@ -9,7 +9,7 @@ namespace nibble {
 namespace {
 
 Arguments plan_flags(std::vector<std::string> words) {
-  words.insert(words.begin(), "model");
+  words.insert(words.begin(), {"model", "--no-speculation"});  // weights without the MTP layer
   return parse_arguments(kPlanVerb, words,
                          [](const std::string&) { return std::optional<std::string>(); })
       .value();

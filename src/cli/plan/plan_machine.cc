@@ -93,7 +93,7 @@ Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
                             : "by --no-speculation";
   if (speculates_by_default(arguments))
     why_not = card ? model.no_drafts : no_default_drafts(request, "cpu", model.config);
-  if (card && model.drafting) {
+  if (card && model.drafting && speculates_by_default(arguments)) {
     auto drafting = run_of(arguments, *model.drafting, card, request.options);
     if (!drafting.ok() && drafting.error().code != ErrorCode::no_memory) return drafting.error();
     why_not = drafting.ok() ? lost_to_drafts(run.plan, drafting.value().plan)

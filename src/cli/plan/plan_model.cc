@@ -189,7 +189,8 @@ Result<Json> read_config(const fs::path& path) {
 }  // namespace
 
 Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe) {
-  return from_shapes(std::string(preset.name), preset_config(preset), &recipe, {});
+  const ModelRequest as_served = {.draft_layer = DraftLayer::by_default};
+  return from_shapes(std::string(preset.name), preset_config(preset), &recipe, as_served);
 }
 
 Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string& word,

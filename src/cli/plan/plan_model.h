@@ -58,7 +58,7 @@ using ModelFetcher = std::function<Result<FetchedModel>(const std::string& word)
 Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string& word,
                                   const ModelFetcher& fetch, Terminal& terminal);
 
-/// A preset in a recipe.
+/// A preset in a recipe, with its MTP layer where a server would load it by default.
 Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe);
 
 }  // namespace nibble
