@@ -176,6 +176,7 @@ EngineStats Engine::State::count_stats() const {
           .host_slots = pool(cache.available_host_slots(), sizes.host_slots),
           .engine = core.counters(),
           .prefix = cache.counters(),
+          .media = core.media_counters(),
           .first_token_ms = retry_after_ms};
 }
 

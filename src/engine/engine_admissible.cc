@@ -47,7 +47,7 @@ Result<void> EngineCore::admissible_rows(const MediaRows& media) const {
   }
   if (media.embeddings)
     return refuse({.what = "media", .expected = "patches or embeddings", .found = "both"});
-  if (!config_.vision)
+  if (!config_.vision || !media_.enabled())
     return make_error(
         ErrorCode::unsupported,
         {.what = "media", .expected = "a model with its vision tower loaded", .found = "none"});
@@ -74,6 +74,7 @@ Result<void> EngineCore::admissible_media(const SequenceRequest& request) const 
     end = int64_t{span.begin} + span.count;
     TRY(admissible_rows(media));
   }
+  TRY(media_.admissible(request));
   if (!request.positions.empty() && static_cast<int64_t>(request.positions.size()) != prompt)
     return refuse({.what = "prompt positions",
                    .expected = concat(prompt),

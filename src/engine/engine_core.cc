@@ -62,6 +62,9 @@ EngineCore::EngineCore(Backend& backend, ModelConfig config, Sampler sampler,
       settings_(with_clock(settings)),
       memory_(backend, settings.pools, settings.cache),
       scheduler_(scheduler_limits(settings), CostModel{}),
+      media_(backend, config_, settings.pools,
+             settings.integrity == IntegrityChecks::every_step ? MediaEncoder::Freed::poisoned
+                                                               : MediaEncoder::Freed::as_it_is),
       shared_odds_{settings.model_drafts > 0 ? 0.9 : 0.5, 0.7, 0.9} {
   CHECK(settings_.pools.rows_max >= settings_.sequences_max + kPageTokens, "rows_max ",
         settings_.pools.rows_max, " for ", settings_.sequences_max, " sequences");
@@ -86,6 +89,8 @@ void EngineCore::submit(SequenceRequest request) {
   sequence->prompt_hash = hash_of(sequence->request);
   for (const MediaRows& media : sequence->request.media)
     sequence->media_spans.push_back(media.span);
+  sequence->media_held.assign(sequence->request.media.size(), -1);
+  sequence->media_known.assign(sequence->request.media.size(), 0);
   place_media(sequence->request);
   sequence->next_position = sequence->prompt_size();
   if (!sequence->request.positions.empty()) {
@@ -135,7 +140,9 @@ std::vector<EngineEvent> EngineCore::step() {
   const double begin_ms = now_ms();
   end_expired(planted(kBugDeadlineLate) ? begin_ms - 100.0 : begin_ms);
   refresh_matches();
+  media_.prepare(live_);
   choose_candidates();
+  scheduler_.beside(media_.busy() ? Scheduler::Encoder::works : Scheduler::Encoder::rests);
   const Schedule schedule = scheduler_.next(views_, free_resources(), begin_ms);
   carry_out(schedule, begin_ms);
   Pass pass = build_pass(schedule, begin_ms);
@@ -149,15 +156,25 @@ std::vector<EngineEvent> EngineCore::step() {
     for (const Sampled& sampled : sampled_) accept(sampled);
     scheduler_.observe(pass.shape, now_ms() - begin_ms - drafting_ms_);
     ++counters_.passes;
-  } else if (masks_awaited_) {
+  } else if (masks_awaited_ && !media_.busy()) {
     std::this_thread::sleep_for(kMaskWait);
   }
+  if (media_.busy()) encode(pass.shape);
   drop_finished();
   if (settings_.integrity == IntegrityChecks::every_step) {
     memory_.poison_freed();
     check_integrity();
   }
   return std::exchange(events_, {});
+}
+
+/// The time that the pass leaves of the step goes to the media that prompts wait for.
+void EngineCore::encode(const PassShape& pass) {
+  const auto failed = media_.work(scheduler_.encoder_ms(pass), settings_.clock_ms);
+  for (const auto& s : live_)
+    if (failed == s->request.id && std::ranges::find(finished_, *failed) == finished_.end())
+      finish(*s, FinishReason::error,
+             {.error = "the vision tower gives numbers that are not finite for its media"});
 }
 
 /// Without a device nothing runs again, and what the last pass gave means nothing.
@@ -201,7 +218,7 @@ bool EngineCore::waits_for_twin(const Sequence& sequence) const {
     const SequenceRequest& other = entry.second->request;
     return other.cache.salt == request.cache.salt &&
            other.urgency.priority <= request.urgency.priority && other.prompt == request.prompt &&
-           other.media.empty() && request.media.empty();
+           std::ranges::equal(entry.second->media_spans, sequence.media_spans);
   });
 }
 
@@ -252,6 +269,7 @@ SequenceView EngineCore::view_of(const Sequence& s) const {
   } else {
     view.pages_private = memory_.private_pages(s);
   }
+  view.prompt_ready = media_.ready(s, view.cached);
   return view;
 }
 
@@ -336,7 +354,7 @@ EngineCore::Pass EngineCore::build_pass(const Schedule& schedule, double now_ms)
 void EngineCore::append(Pass& pass, Sequence& s, const ScheduledRows& piece, double now_ms) {
   // The scheduler saw an estimate of what the cache holds: the chunk is cut to what is left.
   int32_t end = s.cached + piece.rows;
-  if (s.phase == Phase::prefill) end = std::min(end, s.prompt_size());
+  if (s.phase == Phase::prefill) end = std::min(end, media_.ready(s, s.cached));
   if (end < s.prompt_size()) end = end / kPageTokens * kPageTokens;
   const int32_t rows = end - s.cached;
   if (rows <= 0) return;
@@ -378,20 +396,32 @@ void EngineCore::append_tokens(Batch& batch, const Sequence& s, int32_t end) {
   const auto at = [](const std::vector<int32_t>& tokens, int32_t i) {
     return tokens[static_cast<size_t>(i)];
   };
-  const int32_t row_begin = batch.rows();
   for (int32_t i = s.cached; i < end; ++i) {
     const int32_t said = i - s.prompt_size();
     batch.tokens.push_back(said < 0                    ? at(s.request.prompt, i)
                            : said < s.generated_size() ? at(s.generated, said)
                                                        : at(s.drafts, said - s.generated_size()));
   }
-  for (const MediaRows& media : s.request.media) {
-    const int32_t last = std::min(media.span.begin + media.span.count, end);
-    const auto hidden = static_cast<size_t>(config_.hidden);
-    for (int32_t i = std::max(media.span.begin, s.cached); i < last; ++i)
-      batch.embeddings.push_back(
-          {.row = row_begin + i - s.cached,
-           .embedding = &(*media.embeddings)[static_cast<size_t>(i - media.span.begin) * hidden]});
+  for (size_t i = 0; i < s.request.media.size(); ++i) append_media(batch, s, i, end);
+}
+
+/// The rows of a medium among the tokens [cached, end) of a sequence, which are the batch's last.
+void EngineCore::append_media(Batch& batch, const Sequence& s, size_t medium, int32_t end) const {
+  const MediaRows& media = s.request.media[medium];
+  const int32_t first = std::max(media.span.begin, s.cached);
+  const int32_t last = std::min(media.span.begin + media.span.count, end);
+  if (first >= last) return;
+  const auto hidden = static_cast<size_t>(config_.hidden);
+  const int32_t row_begin = batch.rows() - (end - s.cached);
+  for (int32_t i = first; i < last; ++i) {
+    EmbeddingOverride own{.row = row_begin + i - s.cached};
+    auto place = static_cast<size_t>(i - media.span.begin);
+    if (planted(kBugMediaOffByOne) && i + 1 < last) ++place;
+    if (media.patches)
+      own.place = media_.places(s, medium)[place];
+    else
+      own.embedding = &(*media.embeddings)[place * hidden];
+    batch.embeddings.push_back(own);
   }
 }
 
@@ -427,6 +457,7 @@ void EngineCore::drop_finished() {
   if (finished_.empty()) return;
   std::erase_if(live_, [&](const std::unique_ptr<Sequence>& s) {
     if (std::ranges::find(finished_, s->request.id) == finished_.end()) return false;
+    media_.forget(*s);
     memory_.release(*s, now_ms());
     return true;
   });
@@ -438,6 +469,7 @@ void EngineCore::check_integrity() const {
   live.reserve(live_.size());
   for (const auto& s : live_) live.push_back(s.get());
   memory_.check_integrity(live);
+  media_.check_integrity(live_);
 }
 
 }  // namespace nibble

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "engine/cache/sequence_memory.h"
+#include "engine/media_encoder.h"
 #include "engine/messages.h"
 #include "engine/sample/drafter.h"
 #include "engine/sample/row_sampler.h"
@@ -129,6 +130,9 @@ class EngineCore {
 
   double now_ms() const { return settings_.clock_ms(); }
   const EngineCounters& counters() const { return counters_; }
+  MediaCounters media_counters() const { return media_.counters(); }
+  /// The rows that hold encoded media.
+  const MediaCache& media_cache() const { return media_.cache(); }
   SequenceMemory& memory() { return memory_; }
   const SequenceMemory& memory() const { return memory_; }
   /// CHECKs that every page and slot is owned by exactly the live sequences and the cache.
@@ -177,6 +181,8 @@ class EngineCore {
   Pass build_pass(const Schedule& schedule, double now_ms);
   void append(Pass& pass, Sequence& sequence, const ScheduledRows& piece, double now_ms);
   void append_tokens(Batch& batch, const Sequence& sequence, int32_t end);
+  void append_media(Batch& batch, const Sequence& sequence, size_t medium, int32_t end) const;
+  void encode(const PassShape& pass);
   static void set_positions(Pass& pass);
   static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
   void draft();
@@ -221,6 +227,7 @@ class EngineCore {
   EngineSettings settings_;
   SequenceMemory memory_;
   Scheduler scheduler_;
+  MediaEncoder media_;
   Sequences live_;
   // The sequences that the scheduler may choose from in this step, and how it sees them.
   std::vector<Sequence*> candidates_;

@@ -23,6 +23,7 @@ struct EngineStats {
   Pool pages, slots, host_pages, host_slots;
   EngineCounters engine;
   PrefixCounters prefix;
+  MediaCounters media;
   double first_token_ms = 0.0;  // predicted for a prompt of middling size
 
   int64_t running() const { return prefill + decode; }

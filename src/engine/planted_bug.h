@@ -67,6 +67,13 @@ enum PlantedBug : int {
   kBugForcedOnePlaceLate = 59,     // forced tokens are proposed without the first of them
   kBugKeepsRefusedDrafts = 60,     // drafts go on after a token that the constraint refuses
   kBugMasksForgetDrafts = 61,      // a drafted row is masked as if nothing were drafted before it
+  // media: 70-79
+  kBugEvictsHeldMedia = 70,      // rows that a sequence will read are given away
+  kBugNeverTakesMedia = 71,      // two sequences wait for each other's rows and pages
+  kBugKeepsMediaJob = 72,        // a job goes on though its request has ended
+  kBugReadsMediaEarly = 73,      // prompt rows run before their media are encoded
+  kBugMediaKeyIgnoresSalt = 74,  // one tenant's rows are found by another
+  kBugMediaOffByOne = 75,        // a row reads the place of the next
 };
 
 constexpr bool planted(PlantedBug bug) { return NIBBLE_PLANTED_BUG == bug; }

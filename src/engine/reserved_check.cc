@@ -13,7 +13,8 @@ Result<void> check_reserved(const Backend& backend, const EngineSettings& settin
                                   .tables = reserved->tables,
                                   .pages = pools.pages * backend.page_bytes(),
                                   .states = pools.state_slots * slot,
-                                  .workspace = backend.workspace_bytes(pools)};
+                                  .workspace = backend.workspace_bytes(pools),
+                                  .media = backend.media_bytes(pools)};
   return check_reserved(settings.planned.value_or(formulas), *reserved, when);
 }
 

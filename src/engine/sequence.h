@@ -134,7 +134,13 @@ struct Sequence {
   int32_t drafts_right = 0;                  // those that were accepted
 
   std::vector<MediaSpan> media_spans;  // the spans of request.media, for the key
-  int32_t next_position = 0;           // rotary position of the first generated token
+  // For each of request.media: its entry in the media cache while held, else -1; if its rows were
+  // found or encoded before.
+  std::vector<int32_t> media_held;
+  std::vector<char> media_known;
+  int32_t media_cached = -1;  // `cached` when the media encoder looked last, and
+  int32_t media_idle = 0;     // how often it was the same
+  int32_t next_position = 0;  // rotary position of the first generated token
 
   double& odds_of(Proposer by) { return odds[static_cast<size_t>(by)]; }
   double odds_of(Proposer by) const { return odds[static_cast<size_t>(by)]; }

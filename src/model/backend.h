@@ -19,6 +19,7 @@
 #include "model/draft.h"
 #include "model/kv_format.h"
 #include "model/reserved_bytes.h"
+#include "model/vision.h"
 #include "model/weights/weights.h"
 #include "tensor/tensor.h"
 
@@ -84,6 +85,8 @@ struct PoolSizes {
   // Rows of a pass whose logits have a place reserved; 0: all. More of them (log-probabilities of
   // prompts) take host memory for as long as they are wanted.
   int32_t logit_rows = 0;
+  int32_t media_rows = 0;   // rows of the text model that encoded media may take; 0: none are
+  int64_t vision_rows = 0;  // patches of the tower's workspace, a multiple of kVisionPage
 };
 
 /// The residual stream of one pass, [T, hidden]; memory of the backend, valid until the next embed.
@@ -144,6 +147,31 @@ class BlockWalk {
   virtual bool calibrates() const { return false; }
   /// The residual stream in F32, [T, hidden].
   virtual void read_residual(Residual h, std::span<float> out);
+};
+
+/// The face of a vision tower. VisionWalk calls it, piece by piece and in the order that each
+/// needs; whatever the pieces are, the rows have the same bits. Calls take effect in their order
+/// and that of the passes, and may still be under way when they return.
+class VisionTower {
+ public:
+  virtual ~VisionTower() = default;
+  /// True if a tower is loaded, and after reserve() there is room for its rows.
+  virtual bool has_vision() const { return false; }
+  /// x = W levels + b + interpolated positions, for the patches of a piece.
+  virtual void embed_patches(const VisionPiece& piece);
+  /// q, k, v = W norm1(x) + b, q and k turned by row and column.
+  virtual void project_patches(int block, const VisionPiece& piece);
+  /// x += proj(attention over the frame's patches); x += fc2(gelu(fc1(norm2(x)))). After all of the
+  /// frame's patches were projected.
+  virtual void attend_patches(int block, const VisionPiece& piece);
+  /// Whole merged rows, to their places in the media rows.
+  virtual void merge_patches(const VisionPiece& piece);
+  /// True if every number of these media rows is finite. Nothing else may be read by a pass.
+  virtual bool finite_media(std::span<const int32_t> rows);
+  /// Waits until the pieces so far are computed, so that their time is known.
+  virtual void wait_vision() {}
+  /// Fills media rows with NaN, so that a stale read is loud. For tests.
+  virtual void poison_media(std::span<const int32_t> rows);
 };
 
 /// Second face: the bytes of caches. Ids and sizes are the caller's, the layout is the backend's
@@ -214,6 +242,9 @@ class BackendFacts {
   /// Bytes that reserve() allocates beside pages and states: on the device, or in host memory
   /// where that is the device. Allocates nothing.
   virtual int64_t workspace_bytes(const PoolSizes& /*sizes*/) const { return 0; }
+  /// Bytes that reserve() allocates for media: the tower's workspace, and rows of what it encoded.
+  /// 0 without a tower. Allocates nothing.
+  virtual int64_t media_bytes(const PoolSizes& /*sizes*/) const { return 0; }
   /// The bytes that it holds now, counted from the buffers themselves. Nothing from a backend that
   /// allocates as it computes and keeps no account.
   virtual std::optional<ReservedBytes> reserved_bytes() const { return std::nullopt; }
@@ -230,7 +261,7 @@ class BackendFacts {
   virtual Result<void> alive() const { return {}; }
 };
 
-class Backend : public BlockWalk, public CacheStore, public BackendFacts {
+class Backend : public BlockWalk, public VisionTower, public CacheStore, public BackendFacts {
  public:
   /// Allocates all pools and workspace. Once, before the first pass. Errors: no_memory, unsupported
   /// (replay_rows on a backend that cannot replay).

@@ -52,7 +52,8 @@ inline int32_t state_rounding_rows(const BatchSequence& sequence, int32_t i) {
 /// A row whose embedding is not its token's row of the table: one of an image or a video.
 struct EmbeddingOverride {
   int32_t row = 0;
-  const float* embedding = nullptr;  // [hidden], host memory, valid during embed
+  const float* embedding = nullptr;  // [hidden], host memory, valid during embed; null: `place`
+  int32_t place = -1;                // in the backend's media rows
 };
 
 /// Copy of the recurrent state after a row, taken during the pass.

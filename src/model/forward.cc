@@ -45,6 +45,21 @@ DraftOutput BlockWalk::draft(const DraftBatch&) {
   CHECK(false, "this backend has no layer that drafts");
 }
 
+void VisionTower::embed_patches(const VisionPiece&) { CHECK(false, "no vision tower is loaded"); }
+void VisionTower::project_patches(int, const VisionPiece&) {
+  CHECK(false, "no vision tower is loaded");
+}
+void VisionTower::attend_patches(int, const VisionPiece&) {
+  CHECK(false, "no vision tower is loaded");
+}
+void VisionTower::merge_patches(const VisionPiece&) { CHECK(false, "no vision tower is loaded"); }
+void VisionTower::poison_media(std::span<const int32_t>) {
+  CHECK(false, "no vision tower is loaded");
+}
+bool VisionTower::finite_media(std::span<const int32_t>) {
+  CHECK(false, "no vision tower is loaded");
+}
+
 Residual run_layers(BlockWalk& backend, const ModelConfig& config, const Batch& batch) {
   Residual h = backend.embed(batch);
   for (int layer = 0; layer < config.layer_count(); ++layer) {
@@ -120,8 +135,9 @@ void validate_batch(const Batch& batch, const ModelConfig& config, const PoolSiz
         batch.choices.size(), " of ", batch.logit_rows.size(), " logit rows");
   int32_t next_override = 0;
   for (const EmbeddingOverride& media : batch.embeddings) {
-    CHECK(media.row >= next_override && media.row < rows && media.embedding, "embedding of row ",
-          media.row);
+    CHECK(media.row >= next_override && media.row < rows, "embedding of row ", media.row);
+    CHECK(media.embedding != nullptr || (media.place >= 0 && media.place < sizes.media_rows),
+          "media row ", media.place, " of ", sizes.media_rows);
     next_override = media.row + 1;
   }
 }

@@ -49,7 +49,7 @@ std::vector<std::array<int32_t, 3>> media_positions(int32_t tokens,
     for (int32_t t = 0; t < placed.grid.t; ++t)
       for (int32_t y = 0; y < height; ++y)
         for (int32_t x = 0; x < width; ++x) positions.push_back({next + t, next + y, next + x});
-    next += std::max({placed.grid.t, height, width});
+    next += std::max(height, width);
   }
   add_text(tokens);
   return positions;

@@ -49,8 +49,8 @@ struct PlacedGrid {
 
 /// Rotary positions (t, h, w) of a prompt of `tokens` tokens: a text token is (s, s, s) and takes
 /// s on by one; row (a, b, c) of a merged grid (T, H, W) is (s + a, s + b, s + c), the grid takes s
-/// on by max(H, W), and by T where that is more. `grids` ascending, disjoint, within the prompt.
-/// Source: model.md 4.6; transformers' get_rope_index.
+/// on by max(H, W). `grids` ascending, disjoint, within the prompt.
+/// Source: transformers' get_rope_index.
 std::vector<std::array<int32_t, 3>> media_positions(int32_t tokens,
                                                     std::span<const PlacedGrid> grids, int merge);
 

@@ -31,7 +31,7 @@ TEST(MediaPositions, PiecesOfAVideoBeginAnew) {
 
 TEST(MediaPositions, FramesCountAlongTime) {
   const PlacedGrid grids[] = {{.begin = 0, .grid = {3, 2, 2}}};
-  const Positions expected = {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {3, 3, 3}};
+  const Positions expected = {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {1, 1, 1}};
   EXPECT_EQ(media_positions(4, grids, 2), expected);
 }
 

@@ -9,11 +9,10 @@ Result<void> check_reserved(const ReservedBytes& planned, const ReservedBytes& r
     std::string_view name;
     int64_t ReservedBytes::*bytes;
   };
-  constexpr Part kParts[] = {{"weights", &ReservedBytes::weights},
-                             {"rotary tables", &ReservedBytes::tables},
-                             {"KV pages", &ReservedBytes::pages},
-                             {"states", &ReservedBytes::states},
-                             {"workspace", &ReservedBytes::workspace}};
+  constexpr Part kParts[] = {
+      {"weights", &ReservedBytes::weights},     {"rotary tables", &ReservedBytes::tables},
+      {"KV pages", &ReservedBytes::pages},      {"states", &ReservedBytes::states},
+      {"workspace", &ReservedBytes::workspace}, {"memory of media", &ReservedBytes::media}};
   for (const Part& part : kParts)
     if (planned.*part.bytes != reserved.*part.bytes)
       return make_error(

@@ -17,10 +17,11 @@ struct ReservedBytes {
   int64_t pages = 0;      // pages of the KV cache
   int64_t states = 0;     // slots of running sequences and of snapshots
   int64_t workspace = 0;  // memory of one pass
+  int64_t media = 0;      // the vision tower's workspace, and the rows of media that it encoded
   /// Bytes that the device handed out for all of these, in its own steps. No plan has this part.
   int64_t mapped = 0;
 
-  int64_t total() const { return weights + tables + pages + states + workspace; }
+  int64_t total() const { return weights + tables + pages + states + workspace + media; }
 };
 
 /// Succeeds if every part but `mapped` is the same. Errors: internal, naming the first part that

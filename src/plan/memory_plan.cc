@@ -187,6 +187,10 @@ MemoryPlan fixed_claims(const ModelConfig& config, const MemoryRequest& request)
   plan.pools.replay_rows = request.replay_rows;
   plan.workspace_bytes = request.workspace_bytes.value_or(
       pass_bytes(config, request.rows_max, logit_rows_of(request, request.sequences_max)));
+  plan.image_tokens_max = request.image_tokens_max;
+  plan.pools.media_rows = request.media_rows;
+  plan.pools.vision_rows = request.vision_rows;
+  plan.media_bytes = request.media_bytes;
   plan.driver_bytes = request.driver_bytes;
   return plan;
 }
@@ -295,7 +299,8 @@ ReservedBytes MemoryPlan::reserved() const {
           .tables = table_bytes,
           .pages = kv_bytes,
           .states = state_bytes,
-          .workspace = workspace_bytes};
+          .workspace = workspace_bytes,
+          .media = media_bytes};
 }
 
 double MemoryPlan::full_length_requests() const {

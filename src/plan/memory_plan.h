@@ -57,6 +57,11 @@ struct MemoryRequest {
   std::optional<int64_t> workspace_bytes;  // as the backend knows it; absent: an estimate
   int64_t driver_bytes = 0;                // of a card: the driver's context, recorded passes
   int32_t replay_rows = 0;                 // as PoolSizes; slot_bytes has room for them
+  int32_t image_tokens_max = 0;            // tokens of the largest image; 0: none is taken
+  int32_t media_rows = 0;                  // as PoolSizes, and
+  int64_t vision_rows = 0;                 // likewise: those of the largest image
+  int64_t media_bytes = 0;                 // what both take, as the backend knows it
+  int64_t media_cache_bytes = 0;           // of these, the rows of encoded media
   CacheRule rule = CacheRule::by_need;
   PrefixReuse reuse = PrefixReuse::shared;
 };
@@ -69,17 +74,20 @@ struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t table_bytes = 0;
   int64_t kv_bytes = 0;
-  int64_t state_bytes = 0;      // of live sequences and snapshots
-  int64_t host_bytes = 0;       // in host memory; not part of total_bytes()
-  int32_t snapshots = 0;        // state slots beyond sequences_max
-  int64_t workspace_bytes = 0;  // activations of one pass
-  int64_t driver_bytes = 0;     // as requested
+  int64_t state_bytes = 0;       // of live sequences and snapshots
+  int64_t host_bytes = 0;        // in host memory; not part of total_bytes()
+  int32_t snapshots = 0;         // state slots beyond sequences_max
+  int64_t workspace_bytes = 0;   // activations of one pass
+  int32_t image_tokens_max = 0;  // tokens of the largest image; 0: none is taken
+  int64_t media_bytes = 0;       // the vision tower's workspace and the rows of encoded media
+  int64_t driver_bytes = 0;      // as requested
   int64_t memory_bytes = 0;
   int64_t asked_bytes = 0;
   int64_t others_bytes = 0;
 
   int64_t total_bytes() const {
-    return weight_bytes + table_bytes + kv_bytes + state_bytes + workspace_bytes + driver_bytes;
+    return weight_bytes + table_bytes + kv_bytes + state_bytes + workspace_bytes + media_bytes +
+           driver_bytes;
   }
   /// The parts that a backend must hold after reserve(), to the byte. The driver's are an estimate
   /// and not among them.
@@ -98,7 +106,8 @@ struct MemoryPlan {
 /// be asked for has the same or less of each, so its workspace is at most that of these.
 PoolSizes largest_pass(const MemoryRequest& request);
 
-/// The order of claims on the memory (docs/serving.md, "The card"): weights, driver and workspace;
+/// The order of claims on the memory (docs/serving.md, "The card"): weights, driver, workspace and
+/// media;
 /// then one request of full length; explicit --kv-cache-memory-bytes and --prefix-snapshots; a
 /// state for each sequence; snapshots; pages. On a card (CacheRule::all) the states of sequences
 /// take at most a quarter of what the first three leave; snapshots a quarter of what is left beyond

@@ -53,6 +53,27 @@ TEST(MemoryPlan, ReservesEnoughForAllWhereMemoryIsAmple) {
   EXPECT_EQ(plan.pools.host_pages, 0);
 }
 
+TEST(MemoryPlan, MemoryOfImagesIsAClaimBeforeCaches) {
+  const ModelConfig config = big_config();
+  MemoryRequest request = request_for(config, int64_t{40} << 30);
+  const MemoryPlan blind = plan_memory(config, request).value();
+  EXPECT_EQ(blind.media_bytes, 0);
+  request.image_tokens_max = 1024;
+  request.media_rows = 8192;
+  request.vision_rows = 4096;
+  request.media_bytes = 150'000'000;
+  const MemoryPlan plan = plan_memory(config, request).value();
+  EXPECT_EQ(plan.pools.media_rows, 8192);
+  EXPECT_EQ(plan.pools.vision_rows, 4096);
+  EXPECT_EQ(plan.reserved().media, 150'000'000);
+  EXPECT_EQ(plan.reserved().total(), plan.total_bytes());
+  EXPECT_LT(plan.kv_bytes, blind.kv_bytes);
+  EXPECT_NE(plan.table().find("images 150.0 MB (up to 1024 tokens each, 8192 kept)"),
+            std::string::npos)
+      << plan.table();
+  EXPECT_EQ(blind.table().find("images"), std::string::npos);
+}
+
 /// The parts that a backend is held to are all of the plan but the driver's.
 TEST(MemoryPlan, ReservedIsAllButTheDriver) {
   const ModelConfig config = big_config();

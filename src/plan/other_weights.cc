@@ -1,5 +1,5 @@
 // The vision tower by its names and shapes; the MTP head as one more layer.
-#include "model/synthetic/synthetic_vision.h"
+#include "model/weights/vision_sources.h"
 #include "plan/weight_tally.h"
 
 namespace nibble {
@@ -7,8 +7,13 @@ namespace nibble {
 Result<OtherWeights> other_weights(const Json& json, const ModelConfig& config) {
   constexpr int64_t kBf16 = 2;
   OtherWeights others;
-  for (const TensorPlan& tensor : TRY(synthetic_vision(json)))
-    others.vision_bytes += tensor.shape.count() * kBf16;
+  if (const auto vision = TRY(VisionConfig::parse(json, config.hidden, config.vocab_rows)))
+    visit_vision(
+        plain_vision(*vision),
+        [&](const LinearSource& linear) {
+          others.vision_bytes += linear.rows * linear.cols * kBf16;
+        },
+        [&](const VectorSource& vector) { others.vision_bytes += vector.shape.count() * kBf16; });
   if (config.mtp_layers == 0) return others;
   // A layer of full attention and a last norm; and what joins a token to the hidden state before
   // it: fc [D, 2 D] and two norms.

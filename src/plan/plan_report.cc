@@ -54,7 +54,9 @@ std::string not_loaded_text(const PlanReport& report) {
                    plan_megabytes(report.unread_bytes), " in the file\n");
   if (report.others.vision_bytes > 0)
     text += concat("  not loaded: vision tower, ", plan_megabytes(report.others.vision_bytes),
-                   " in the file; images are ", kNotServed, "\n");
+                   " in the file; ",
+                   report.card ? concat("images are ", kNotServed, " there\n")
+                               : "it is loaded without --no-vision\n");
   if (report.others.mtp_bytes > 0)
     text += concat("  not loaded: MTP head, ", plan_megabytes(report.others.mtp_bytes),
                    " in the file; --speculative-config loads it\n");
@@ -75,6 +77,13 @@ std::string memory_text(const PlanReport& report) {
   rows.push_back({"rotary tables", "", plan_megabytes(plan.table_bytes), ""});
   rows.push_back({"workspace of a pass", "", plan_megabytes(plan.workspace_bytes),
                   concat(plan.pools.rows_max, " rows")});
+  if (plan.media_bytes > 0) {
+    rows.push_back({"workspace of the vision tower", "",
+                    plan_megabytes(plan.media_bytes - request.media_cache_bytes),
+                    concat(plan.pools.vision_rows, " patches")});
+    rows.push_back({"encoded images", "", plan_megabytes(request.media_cache_bytes),
+                    concat(plan.pools.media_rows, " tokens")});
+  }
   rows.push_back({"states of sequences", "",
                   plan_megabytes(plan.sequences_max * request.slot_bytes),
                   concat(plan.sequences_max, " of ", plan_megabytes(request.slot_bytes))});

@@ -50,16 +50,20 @@ std::string plan_megabytes(int64_t bytes) {
 std::string MemoryPlan::table() const {
   const std::string driver =
       driver_bytes > 0 ? concat(", driver ", plan_megabytes(driver_bytes)) : "";
-  std::string text =
-      concat("memory: weights ", plan_megabytes(weight_bytes), driver, ", workspace ",
-             plan_megabytes(workspace_bytes), " (", pools.rows_max, " rows a pass), state ",
-             plan_megabytes(state_bytes), " (", sequences_max, " sequences + ", snapshots,
-             " snapshots), KV cache ", plan_megabytes(kv_bytes), " (", pools.pages, " pages, ",
-             int64_t{pools.pages} * kPageTokens, " tokens); total ", plan_megabytes(total_bytes()),
-             " of ", plan_megabytes(memory_bytes), "\n");
+  std::string text = concat(
+      "memory: weights ", plan_megabytes(weight_bytes), driver, ", workspace ",
+      plan_megabytes(workspace_bytes), " (", pools.rows_max, " rows a pass), ",
+      media_bytes > 0 ? concat("images ", plan_megabytes(media_bytes), " (up to ", image_tokens_max,
+                               " tokens each, ", pools.media_rows, " kept), ")
+                      : "",
+      "state ", plan_megabytes(state_bytes), " (", sequences_max, " sequences + ", snapshots,
+      " snapshots), KV cache ", plan_megabytes(kv_bytes), " (", pools.pages, " pages, ",
+      int64_t{pools.pages} * kPageTokens, " tokens); total ", plan_megabytes(total_bytes()), " of ",
+      plan_megabytes(memory_bytes), "\n");
   text +=
       concat("in bytes: weights ", weight_bytes, ", rotary tables ", table_bytes, ", workspace ",
-             workspace_bytes, ", state ", state_bytes, ", KV cache ", kv_bytes, "\n");
+             workspace_bytes, media_bytes > 0 ? concat(", images ", media_bytes) : "", ", state ",
+             state_bytes, ", KV cache ", kv_bytes, "\n");
   text += others_line(*this) + sequences_line(*this);
   if (host_bytes > 0)
     text += concat("host tier: ", plan_megabytes(host_bytes), " (", pools.host_pages, " pages, ",

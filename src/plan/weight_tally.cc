@@ -156,6 +156,10 @@ void Tally::model(const SyntheticWeights& weights) {
   if (weights.head.values != weights.embedding.values) linear(WeightKind::head, weights.head);
   vector(WeightKind::norms, weights.final_norm);
   for (const LayerSources& sources : weights.layers) layer(sources);
+  if (weights.vision)
+    visit_vision(
+        *weights.vision, [&](const LinearSource& part) { linear(WeightKind::vision, part); },
+        [&](const VectorSource& part) { vector(WeightKind::vision, part); });
   if (!weights.mtp) return;
   const MtpSources& mtp = *weights.mtp;
   for (const VectorSource* norm : {&mtp.embedding_norm, &mtp.hidden_norm, &mtp.norm})
@@ -167,9 +171,9 @@ void Tally::model(const SyntheticWeights& weights) {
 }  // namespace
 
 std::string_view weight_kind_name(WeightKind kind) {
-  constexpr std::array<std::string_view, 10> kNames = {
-      "experts",   "shared expert", "dense MLP", "router", "attention",
-      "delta net", "norms",         "embedding", "head",   "MTP"};
+  constexpr std::array<std::string_view, 11> kNames = {
+      "experts", "shared expert", "dense MLP", "router", "attention",   "delta net",
+      "norms",   "embedding",     "head",      "MTP",    "vision tower"};
   return kNames[static_cast<size_t>(kind)];
 }
 

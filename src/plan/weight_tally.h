@@ -27,6 +27,7 @@ enum class WeightKind : uint8_t {
   embedding,
   head,
   mtp,  // what joins the inputs of the layer that drafts; its own linears count as those of a layer
+  vision,
 };
 /// "experts", "shared expert", ...: for tables.
 std::string_view weight_kind_name(WeightKind kind);
@@ -67,7 +68,7 @@ struct OtherWeights {
   int64_t vision_bytes = 0;
   int64_t mtp_bytes = 0;
 };
-/// It reads a config.json. Errors: those of synthetic_vision.
+/// It reads a config.json. Errors: those of VisionConfig::parse.
 Result<OtherWeights> other_weights(const Json& json, const ModelConfig& config);
 
 }  // namespace nibble

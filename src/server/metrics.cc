@@ -108,6 +108,17 @@ double share(const EngineStats::Pool& pool) {
   return pool.total > 0 ? static_cast<double>(pool.used) / static_cast<double>(pool.total) : 0.0;
 }
 
+/// Images and videos on their way into prompts.
+void add_media(const MediaCounters& media, Exposition& out) {
+  using Also = Exposition::Also;
+  out.counter(Also::nobody, "media_encoded_total", "Images and frames put through the tower.",
+              media.encoded);
+  out.counter(Also::nobody, "media_found_total", "Images and frames that were encoded before.",
+              media.found);
+  out.counter(Also::nobody, "media_evicted_total", "Encoded images and frames that had to go.",
+              media.evicted);
+}
+
 void add_speculation(const EngineCounters& engine, Exposition& out) {
   using Also = Exposition::Also;
   out.counter(Also::vllm, "spec_decode_num_drafts_total", "Passes of a sequence with drafts.",
@@ -257,6 +268,7 @@ std::string Metrics::text(const EngineStats& engine, std::string_view model,
   out.counter(Also::nobody, "prefix_pages_loaded_total", "Pages brought back from it.",
               engine.prefix.pages_loaded);
   add_images(images, out);
+  add_media(engine.media, out);
   std::vector<Exposition::Sample> asked;
   for (const auto& [profile, count] : asked_)
     asked.emplace_back(label("profile", profile), static_cast<double>(count));

@@ -30,7 +30,9 @@ TestSession::TestSession(Backend& backend, const ModelConfig& config, const Sess
             .state_slots = 3 * limits.sequences + 1,
             .rows_max = limits.rows_max,
             .host_slots = 1,
-            .replay_rows = limits.replay_rows};
+            .replay_rows = limits.replay_rows,
+            .media_rows = limits.media_rows,
+            .vision_rows = limits.vision_rows};
   backend_.reserve(sizes_).value();
   for (int32_t page = 0; page < sizes_.pages; ++page) backend_.poison_page(page);
   for (int32_t slot = 0; slot < sizes_.state_slots; ++slot) backend_.poison_state(slot);
@@ -63,6 +65,10 @@ void TestSession::add_rows(Batch& batch, const Feed& feed) {
     batch.snapshots.push_back(
         {.row = batch.rows() + feed.snapshot_after, .slot = snapshots_[sequence]});
   }
+  for (size_t i = 0; i < feed.media.size(); ++i)
+    if (feed.media[i] >= 0)
+      batch.embeddings.push_back(
+          {.row = batch.rows() + static_cast<int32_t>(i), .place = feed.media[i]});
   batch.tokens.insert(batch.tokens.end(), feed.tokens.begin(), feed.tokens.end());
 }
 

@@ -17,6 +17,8 @@ struct SessionLimits {
   int tokens_max = 256;  // of one sequence
   int rows_max = 256;    // of one pass
   int replay_rows = 0;   // drafted rows of one sequence in a pass
+  int media_rows = 0;    // as PoolSizes
+  int64_t vision_rows = 0;
 };
 
 class TestSession {
@@ -29,6 +31,8 @@ class TestSession {
     Arithmetic arithmetic = Arithmetic::prompt;
     int snapshot_after = -1;              // index into tokens: keep the state after it
     StateWrite write = StateWrite::rows;  // replayed: drafts; accept() says how many count
+    /// The place of each token in the backend's media rows, or -1; empty: all are text.
+    std::span<const int32_t> media = {};
   };
 
   /// Reserves the backend's pools. CHECKs what fails.

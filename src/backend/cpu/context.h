@@ -8,6 +8,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/pools.h"
+#include "backend/cpu/vision_memory.h"
 #include "backend/cpu/workspace.h"
 #include "base/thread_pool.h"
 #include "model/backend.h"
@@ -47,6 +48,7 @@ struct Context {
   Workspace& work;
   Routing& routing;
   std::vector<LinearCall>& calls;  // scratch for lists of products
+  VisionMemory& media;
   StateCache state = StateCache::f32;
 
   const LayerWeights& layer(int index) const { return weights.layers[static_cast<size_t>(index)]; }
@@ -86,6 +88,12 @@ LinearCall head_product(const Context& context, HeadMemory& memory, int64_t rows
 // These are of a model with a layer that drafts. keep_draft_entries reads work.hidden.
 void keep_draft_entries(const Context& context, const Batch& batch);
 DraftOutput draft(const Context& context, const DraftBatch& batch, DraftChoice& choice);
+// These are of a model with a vision tower: VisionTower in model/backend.h says what each computes.
+void embed_patches(const Context& context, const VisionPiece& piece);
+void project_patches(const Context& context, int block, const VisionPiece& piece);
+void attend_patches(const Context& context, int block, const VisionPiece& piece);
+void merge_patches(const Context& context, const VisionPiece& piece);
+
 /// Keys and values of the rows in work.normed, at the angles of the workspace, go to their pages.
 /// Keys and values before first_key, and those of rows that are not finite, become zeros.
 void keep_keys(const Context& context, const AttentionLayer& layer, const Batch& batch);

@@ -58,6 +58,9 @@ class CpuBackend final : public Backend {
                   ", state ", state_cache_name(context_.state),
                   drafts() ? ", entries of drafts" : "");
   }
+  int64_t media_bytes(const PoolSizes& sizes) const override {
+    return config_.vision ? cpu::VisionMemory::bytes_of(*config_.vision, sizes) : 0;
+  }
   int64_t workspace_bytes(const PoolSizes& sizes) const override {
     return cpu::pass_memory_bytes(config_, sizes, activations_);
   }
@@ -110,6 +113,28 @@ class CpuBackend final : public Backend {
   }
   void set_sampleable(std::span<const uint32_t> bits) override {
     draft_choice_.allowed.assign(bits.begin(), bits.end());
+  }
+
+  bool has_vision() const override { return media_.rows.rows() > 0; }
+  void embed_patches(const VisionPiece& piece) override {
+    linears_.show_inputs(nullptr);
+    cpu::embed_patches(context_, piece);
+  }
+  void project_patches(int block, const VisionPiece& piece) override {
+    cpu::project_patches(context_, block, piece);
+  }
+  void attend_patches(int block, const VisionPiece& piece) override {
+    cpu::attend_patches(context_, block, piece);
+  }
+  void merge_patches(const VisionPiece& piece) override { cpu::merge_patches(context_, piece); }
+  bool finite_media(std::span<const int32_t> rows) override {
+    return std::ranges::all_of(rows, [&](int32_t row) {
+      return all_finite({media_.rows.row(row), static_cast<size_t>(config_.hidden)});
+    });
+  }
+
+  void poison_media(std::span<const int32_t> rows) override {
+    for (const int32_t row : rows) std::fill_n(media_.rows.row(row), config_.hidden, kPoison);
   }
 
   bool calibrates() const override { return true; }
@@ -172,6 +197,7 @@ class CpuBackend final : public Backend {
   cpu::Workspace work_;
   cpu::Routing routing_;
   std::vector<cpu::LinearCall> calls_;
+  cpu::VisionMemory media_;
   cpu::DraftChoice draft_choice_;
   Context context_{.config = config_,
                    .kernels = kernels_,
@@ -182,7 +208,8 @@ class CpuBackend final : public Backend {
                    .pools = pools_,
                    .work = work_,
                    .routing = routing_,
-                   .calls = calls_};
+                   .calls = calls_,
+                   .media = media_};
 };
 
 Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
@@ -195,6 +222,7 @@ Result<void> CpuBackend::reserve(const PoolSizes& sizes) try {
     calls_.reserve(calls);
   }
   linears_.reserve(calls, cpu::block_input_floats(config_, sizes.rows_max));
+  if (config_.vision) media_ = cpu::VisionMemory(*config_.vision, sizes);
   return {};
 } catch (const std::bad_alloc&) {
   return make_error(
@@ -212,7 +240,8 @@ std::optional<ReservedBytes> CpuBackend::reserved_bytes() const {
       .pages = pools_.all_pages_bytes(),
       .states = pools_.all_slots_bytes(),
       .workspace = work_.bytes + linears_.bytes() + routing_.bytes() +
-                   static_cast<int64_t>(calls_.capacity() * sizeof(cpu::LinearCall))};
+                   static_cast<int64_t>(calls_.capacity() * sizeof(cpu::LinearCall)),
+      .media = media_.bytes};
   bytes.mapped = bytes.total();
   return bytes;
 }

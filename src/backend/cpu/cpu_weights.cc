@@ -15,6 +15,7 @@ class Loader {
 
   Result<void> layer(const LayerSources& sources, LayerKind kind, LayerWeights& target);
   Result<void> mtp(const MtpSources& sources, MtpWeights& target);
+  Result<void> vision(const VisionSources& sources, VisionWeights& target);
   /// A norm weight, with the 1 of the zero-centred kind added.
   Result<std::vector<float>> norm(const VectorSource& source) const;
 
@@ -28,6 +29,8 @@ class Loader {
   Result<void> attention(const AttentionSources& sources, AttentionWeights& target);
   Result<void> delta_net(const DeltaNetSources& sources, DeltaNetWeights& target);
   void moe(const MoeSources& sources, MoeWeights& target);
+  Result<void> biased(const BiasedSource& source, BiasedLinear& target);
+  Result<LayerNormWeights> layer_norm(const LayerNormSource& source) const;
 
   const Weights& weights_;
   const ModelConfig& config_;
@@ -102,6 +105,38 @@ Result<void> Loader::mtp(const MtpSources& sources, MtpWeights& target) {
   return layer(sources.layer, LayerKind::attention, target.layer);
 }
 
+Result<void> Loader::biased(const BiasedSource& source, BiasedLinear& target) {
+  add(source.weight, target.weight);
+  target.bias = TRY(weights_.load(source.bias));
+  return {};
+}
+
+Result<LayerNormWeights> Loader::layer_norm(const LayerNormSource& source) const {
+  LayerNormWeights norm;
+  norm.weight = TRY(weights_.load(source.weight));
+  norm.bias = TRY(weights_.load(source.bias));
+  return norm;
+}
+
+Result<void> Loader::vision(const VisionSources& sources, VisionWeights& target) {
+  TRY(biased(sources.patches, target.patches));
+  target.positions = TRY(weights_.load(sources.positions));
+  target.blocks.resize(sources.blocks.size());
+  for (size_t i = 0; i < sources.blocks.size(); ++i) {
+    const VisionBlockSources& from = sources.blocks[i];
+    VisionBlockWeights& block = target.blocks[i];
+    block.norm1 = TRY(layer_norm(from.norm1));
+    block.norm2 = TRY(layer_norm(from.norm2));
+    TRY(biased(from.qkv, block.qkv));
+    TRY(biased(from.proj, block.proj));
+    TRY(biased(from.fc1, block.fc1));
+    TRY(biased(from.fc2, block.fc2));
+  }
+  target.merger_norm = TRY(layer_norm(sources.merger_norm));
+  TRY(biased(sources.merger_fc1, target.merger_fc1));
+  return biased(sources.merger_fc2, target.merger_fc2);
+}
+
 bool shares_embedding(const Weights& weights) {
   return weights.head().values == weights.embedding().values;
 }
@@ -119,6 +154,7 @@ Result<CpuWeights> CpuWeights::load(const Weights& weights, const ModelConfig& c
   for (size_t i = 0; i < loaded.layers.size(); ++i)
     TRY(loader.layer(weights.layers()[i], config.layers[i], loaded.layers[i]));
   if (weights.mtp()) TRY(loader.mtp(*weights.mtp(), loaded.mtp.emplace()));
+  if (weights.vision()) TRY(loader.vision(*weights.vision(), loaded.vision.emplace()));
   loaded.arena = TRY(matrices.place(limits.memory_bytes));
   TRY(matrices.load(pool, limits.report));
   loaded.final_norm = TRY(loader.norm(weights.final_norm()));
@@ -139,6 +175,23 @@ void CpuWeights::take_kv_scales(const ModelConfig& config, std::span<const KvSca
   }
 }
 
+int64_t VisionWeights::vector_bytes() const {
+  size_t floats = positions.capacity();
+  const auto norm = [&](const LayerNormWeights& weights) {
+    floats += weights.weight.capacity() + weights.bias.capacity();
+  };
+  for (const BiasedLinear* linear : {&patches, &merger_fc1, &merger_fc2})
+    floats += linear->bias.capacity();
+  norm(merger_norm);
+  for (const VisionBlockWeights& block : blocks) {
+    norm(block.norm1);
+    norm(block.norm2);
+    for (const BiasedLinear* linear : {&block.qkv, &block.proj, &block.fc1, &block.fc2})
+      floats += linear->bias.capacity();
+  }
+  return static_cast<int64_t>(floats * sizeof(float));
+}
+
 int64_t CpuWeights::bytes() const {
   size_t floats = final_norm.capacity();
   size_t doubles = 0;
@@ -157,7 +210,7 @@ int64_t CpuWeights::bytes() const {
       floats += norm->capacity();
   }
   const int64_t rows = embedding ? embedding->values.bytes() + embedding->scales.bytes() : 0;
-  return arena.bytes() + rows +
+  return arena.bytes() + rows + (vision ? vision->vector_bytes() : 0) +
          static_cast<int64_t>(floats * sizeof(float) + doubles * sizeof(double));
 }
 

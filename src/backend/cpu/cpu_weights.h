@@ -54,6 +54,32 @@ struct MtpWeights {
   LayerWeights layer;
 };
 
+struct BiasedLinear {
+  PackedLinear weight;
+  std::vector<float> bias;  // [rows]
+};
+
+struct LayerNormWeights {
+  std::vector<float> weight, bias;  // [hidden]
+};
+
+struct VisionBlockWeights {
+  LayerNormWeights norm1, norm2;
+  BiasedLinear qkv, proj, fc1, fc2;
+};
+
+/// The vision tower.
+struct VisionWeights {
+  BiasedLinear patches;
+  std::vector<float> positions;  // [table_side^2, hidden]
+  std::vector<VisionBlockWeights> blocks;
+  LayerNormWeights merger_norm;
+  BiasedLinear merger_fc1, merger_fc2;
+
+  /// Bytes of all but the matrices.
+  int64_t vector_bytes() const;
+};
+
 struct LoadLimits {
   int64_t memory_bytes = 0;  // that the weights may take; 0: no limit
   LoadingReport report;      // may be empty
@@ -66,6 +92,7 @@ struct CpuWeights {
   std::vector<float> final_norm;
   std::vector<LayerWeights> layers;
   std::optional<MtpWeights> mtp;
+  std::optional<VisionWeights> vision;
 
   /// Errors: no_memory, before any matrix is read; those of reading, and of
   /// PackedLinear::pack_rows.

@@ -13,7 +13,10 @@ void embed_rows(const Context& context, const Batch& batch, Matrix& to) {
     const int32_t token = batch.tokens[static_cast<size_t>(row)];
     float* out = to.row(row);
     if (own != batch.embeddings.end() && own->row == row) {
-      std::copy_n(own++->embedding, context.config.hidden, out);
+      const float* from =
+          own->embedding != nullptr ? own->embedding : context.media.rows.row(own->place);
+      std::copy_n(from, context.config.hidden, out);
+      ++own;
     } else if (weights.embedding) {
       dequantize_rows(*weights.embedding, token, token + 1, out);
     } else {

@@ -120,6 +120,13 @@ struct KernelTable {
   void (*unpack_row)(const LinearPanels& args, int64_t row, float* out);
 
   void (*rms_norm)(const NormRow& row);
+  /// y = (x - mean) * rsqrt(variance + eps) * w + bias.
+  void (*layer_norm)(const NormRow& row, const float* bias);
+  /// y += bias.
+  void (*add_bias)(float* y, const float* bias, int n);
+  /// y = gelu(y + bias), by tanh and by erf.
+  void (*gelu_tanh)(float* y, const float* bias, int n);
+  void (*gelu_exact)(float* y, const float* bias, int n);
   /// y = rms_norm(x) * silu(z).
   void (*gated_norm)(const NormRow& row, const float* z);
   /// x *= scale * rsqrt(sum(x^2) + eps).

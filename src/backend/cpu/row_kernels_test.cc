@@ -35,6 +35,58 @@ void expect_near(const std::vector<float>& found, const std::vector<double>& wan
 
 const std::vector<int> kLengths = {1, 5, 15, 16, 17, 33, 64, 100, 256};
 
+TEST(RowKernels, LayerNormAndBiases) {
+  RandomWeights random(12);
+  for (const int n : kLengths) {
+    const auto x = random.values(n, -3.0F, 5.0F);
+    const auto w = random.values(n);
+    const auto b = random.values(n);
+    const double mean = std::accumulate(x.begin(), x.end(), 0.0) / n;
+    double variance = 0.0;
+    for (const float v : x) variance += (v - mean) * (v - mean) / n;
+    std::vector<double> normed;
+    std::vector<double> shifted;
+    for (size_t i = 0; i < x.size(); ++i) {
+      normed.push_back((x[i] - mean) / std::sqrt(variance + 1e-6) * w[i] + b[i]);
+      shifted.push_back(double{x[i]} + b[i]);
+    }
+    std::vector<float> y(x.size());
+    const NormRow row = {.x = x.data(), .w = w.data(), .y = y.data(), .n = n, .eps = 1e-6F};
+    const auto found =
+        on_every_isa([&](const KernelTable& k) { return k.layer_norm(row, b.data()), y; });
+    // One value alone is its own mean: what is left of it is rounding, 1e3 times as large.
+    expect_near(found, normed, n == 1 ? 1e-3 : 3e-6);
+    expect_near(on_every_isa([&](const KernelTable& k) {
+                  y = x;
+                  k.add_bias(y.data(), b.data(), n);
+                  return y;
+                }),
+                shifted, 1e-6);
+  }
+}
+
+TEST(RowKernels, GeluByTanhAndByErf) {
+  std::vector<float> x;
+  for (int i = -1200; i <= 1200; ++i) x.push_back(static_cast<float>(i) / 100.0F);
+  const std::vector<float> bias(x.size(), 0.125F);
+  std::vector<double> by_tanh;
+  std::vector<double> by_erf;
+  for (const float v : x) {
+    const double z = double{v} + 0.125;
+    by_tanh.push_back(0.5 * z * (1.0 + std::tanh(0.7978845608028654 * (z + 0.044715 * z * z * z))));
+    by_erf.push_back(0.5 * z * (1.0 + std::erf(z * 0.7071067811865476)));
+  }
+  const auto run = [&](auto member) {
+    return on_every_isa([&](const KernelTable& k) {
+      std::vector<float> y = x;
+      (k.*member)(y.data(), bias.data(), static_cast<int>(y.size()));
+      return y;
+    });
+  };
+  expect_near(run(&KernelTable::gelu_tanh), by_tanh, 5e-7);
+  expect_near(run(&KernelTable::gelu_exact), by_erf, 5e-7);
+}
+
 TEST(RowKernels, Norms) {
   RandomWeights random(11);
   for (const int n : kLengths) {

@@ -63,6 +63,70 @@ void rms_norm(const NormRow& row) {
   });
 }
 
+/// Sum of f(lanes of x) in four interleaved chains, joined as (0+1) + (2+3).
+template <typename F>
+inline float sum_of(const float* x, int n, const F& f) {
+  Vec sum[4] = {zero(), zero(), zero(), zero()};
+  for_lanes(n, [&](int i, int lanes) {
+    Vec& s = sum[i / 16 % 4];
+    s = add(s, keep_first(f(load_n(x + i, lanes)), lanes, zero()));
+  });
+  return reduce_add(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+}
+
+void layer_norm(const NormRow& row, const float* bias) {
+  const auto n = static_cast<float>(row.n);
+  const Vec mean = broadcast(sum_of(row.x, row.n, [](Vec v) { return v; }) / n);
+  const float variance = sum_of(row.x, row.n, [&](Vec v) {
+                           const Vec d = sub(v, mean);
+                           return mul(d, d);
+                         }) /
+                         n;
+  const Vec factor = broadcast(1.0F / __builtin_sqrtf(variance + row.eps));
+  for_lanes(row.n, [&](int i, int lanes) {
+    const Vec scaled = mul(sub(load_n(row.x + i, lanes), mean), factor);
+    store_n(row.y + i, fma(scaled, load_n(row.w + i, lanes), load_n(bias + i, lanes)), lanes);
+  });
+}
+
+void add_bias(float* y, const float* bias, int n) {
+  for_lanes(n, [&](int i, int lanes) {
+    store_n(y + i, add(load_n(y + i, lanes), load_n(bias + i, lanes)), lanes);
+  });
+}
+
+/// 0.5 x (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+void gelu_tanh(float* y, const float* bias, int n) {
+  for_lanes(n, [&](int i, int lanes) {
+    const Vec x = add(load_n(y + i, lanes), load_n(bias + i, lanes));
+    const Vec cube = mul(mul(x, x), mul(x, broadcast(0.044715F)));
+    const Vec twice = mul(add(x, cube), broadcast(1.5957691216057308F));  // 2 sqrt(2 / pi)
+    store_n(y + i, mul(x, sigmoid_of(twice)), lanes);
+  });
+}
+
+/// x Phi(x) with Phi of the normal distribution by Abramowitz and Stegun 7.1.26, whose error is
+/// 1.5e-7: for z = |x| / sqrt(2), erfc(z) = t P(t) exp(-z^2), t = 1 / (1 + 0.3275911 z).
+inline Vec gelu_exact_of(Vec x) {
+  const Vec z = mul(max(x, sub(zero(), x)), broadcast(0.70710678118654752F));
+  const Vec t = div(broadcast(1.0F), fma(z, broadcast(0.3275911F), broadcast(1.0F)));
+  Vec p = broadcast(1.061405429F);
+  p = fma(p, t, broadcast(-1.453152027F));
+  p = fma(p, t, broadcast(1.421413741F));
+  p = fma(p, t, broadcast(-0.284496736F));
+  p = fma(p, t, broadcast(0.254829592F));
+  const Vec tail = mul(mul(mul(p, t), exp_of(sub(zero(), mul(z, z)))), broadcast(0.5F));
+  const Vec phi = select(less(x, zero()), tail, sub(broadcast(1.0F), tail));
+  return mul(x, phi);
+}
+
+void gelu_exact(float* y, const float* bias, int n) {
+  for_lanes(n, [&](int i, int lanes) {
+    const Vec x = add(load_n(y + i, lanes), load_n(bias + i, lanes));
+    store_n(y + i, gelu_exact_of(x), lanes);
+  });
+}
+
 void gated_norm(const NormRow& row, const float* z) {
   const Vec factor = broadcast(norm_factor(row));
   for_lanes(row.n, [&](int i, int lanes) {

@@ -3,44 +3,20 @@
 
 #include <algorithm>
 
+#include "backend/cpu/memory_maker.h"
+
 namespace nibble::cpu {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-enum class Memory : uint8_t { made, counted };
-
-/// Gives buffers out, or nothing in their place, and sums their bytes.
-class Maker {
- public:
-  explicit Maker(Memory memory) : memory_(memory) {}
-  Matrix matrix(int64_t rows, int64_t columns) {
-    if (memory_ == Memory::counted) {
-      bytes_ += Matrix::bytes_of(rows, columns);
-      return {};
-    }
-    Matrix made(rows, columns);
-    bytes_ += made.bytes();
-    return made;
-  }
-  Buffer buffer(int64_t bytes) {
-    bytes_ += bytes;
-    return memory_ == Memory::made ? Buffer(bytes) : Buffer();
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  Memory memory_;
-  int64_t bytes_ = 0;
-};
-
-HeadMemory make_head(const ModelConfig& config, int64_t rows, Maker& maker) {
+HeadMemory make_head(const ModelConfig& config, int64_t rows, MemoryMaker& maker) {
   return {.in = maker.matrix(rows, config.hidden),
           .logits = maker.buffer(rows * config.vocab_rows * kFloat),
           .hidden = maker.buffer(rows * config.hidden * kFloat)};
 }
 
-void make_attention(const ModelConfig& config, int64_t rows, Maker& maker, Workspace& work) {
+void make_attention(const ModelConfig& config, int64_t rows, MemoryMaker& maker, Workspace& work) {
   const AttentionConfig& a = config.attention;
   const int64_t q_columns = int64_t{a.q_heads} * a.head_dim;
   const int64_t kv_columns = int64_t{a.kv_heads} * a.head_dim;
@@ -52,7 +28,7 @@ void make_attention(const ModelConfig& config, int64_t rows, Maker& maker, Works
   work.attention_out = maker.matrix(rows, q_columns);
 }
 
-void make_delta_net(const DeltaNetConfig& d, const WorkspaceRows& rows, Maker& maker,
+void make_delta_net(const DeltaNetConfig& d, const WorkspaceRows& rows, MemoryMaker& maker,
                     Workspace& work) {
   work.qkv_raw = maker.matrix(rows.pass, d.qkv_rows());
   work.qkv = maker.matrix(rows.pass, d.qkv_rows());
@@ -68,7 +44,7 @@ void make_delta_net(const DeltaNetConfig& d, const WorkspaceRows& rows, Maker& m
   if (rows.replay > 0) work.draft_state = maker.matrix(d.v_heads, int64_t{d.k_dim} * d.v_dim);
 }
 
-void make_mlp(const ModelConfig& config, int64_t rows, Maker& maker, Workspace& work) {
+void make_mlp(const ModelConfig& config, int64_t rows, MemoryMaker& maker, Workspace& work) {
   int64_t width = config.dense_width;
   if (config.moe) {
     const MoeConfig& m = *config.moe;
@@ -88,7 +64,8 @@ void make_mlp(const ModelConfig& config, int64_t rows, Maker& maker, Workspace& 
   work.act = maker.matrix(rows, width);
 }
 
-void make_all(const ModelConfig& config, const WorkspaceRows& rows, Maker& maker, Workspace& work) {
+void make_all(const ModelConfig& config, const WorkspaceRows& rows, MemoryMaker& maker,
+              Workspace& work) {
   work.hidden = maker.matrix(rows.pass, config.hidden);
   work.normed = maker.matrix(rows.pass, config.hidden);
   if (config.kv_layers() > 0) make_attention(config, rows.pass, maker, work);
@@ -130,7 +107,12 @@ int64_t block_input_floats(const ModelConfig& config, int64_t rows) {
     most =
         std::max(most, m.top_k * padded_columns(m.expert_width) + padded_columns(m.shared_width));
   }
-  return rows * most;
+  if (!config.vision) return rows * most;
+  const VisionConfig& v = *config.vision;
+  const int64_t widest =
+      std::max({padded_columns(v.patch_values()), padded_columns(v.hidden), padded_columns(v.inner),
+                padded_columns(v.merged_width()) / v.merged_patches()});
+  return std::max(rows * most, kVisionPieceRows * widest);
 }
 
 WorkspaceRows workspace_rows(const PoolSizes& sizes) {
@@ -140,12 +122,12 @@ WorkspaceRows workspace_rows(const PoolSizes& sizes) {
 }
 
 Workspace::Workspace(const ModelConfig& config, const WorkspaceRows& rows) {
-  Maker maker(Memory::made);
+  MemoryMaker maker(Memory::made);
   make_all(config, rows, maker, *this);
 }
 
 int64_t Workspace::bytes_of(const ModelConfig& config, const WorkspaceRows& rows) {
-  Maker maker(Memory::counted);
+  MemoryMaker maker(Memory::counted);
   Workspace counted;
   make_all(config, rows, maker, counted);
   return counted.bytes;
@@ -158,7 +140,7 @@ HeadMemory& Workspace::head_of(const ModelConfig& config, int64_t rows) {
   }
   if (rows > more_head.in.rows()) {
     more_head = {};
-    Maker maker(Memory::made);
+    MemoryMaker maker(Memory::made);
     more_head = make_head(config, rows, maker);
   }
   return more_head;

@@ -4,11 +4,14 @@
 #include <vector>
 
 #include "backend/reference/linear.h"
+#include "backend/reference/vision.h"
 #include "model/batch.h"
 
 namespace nibble::reference {
 
-/// [T, hidden]; no scale. Rows that bring their own embedding are not looked up.
-std::vector<float> embed(const Linear& embedding, const Batch& batch, int hidden);
+/// [T, hidden]; no scale. Rows that bring their own embedding, or have one of `vision`, are not
+/// looked up.
+std::vector<float> embed(const Linear& embedding, const Vision* vision, const Batch& batch,
+                         int hidden);
 
 }  // namespace nibble::reference

@@ -124,7 +124,7 @@ void Mtp::keep_pass(const MtpHost& host, const Batch& batch,
                                                 : row_of(hidden, s.row_begin + i - 1, width());
       before.insert(before.end(), row.begin(), row.end());
     }
-  keep(entries_of(batch), embed(host.embedding, batch, width()), before, host.pages);
+  keep(entries_of(batch), embed(host.embedding, host.vision, batch, width()), before, host.pages);
   keep_hidden(batch, hidden, width(), host.slots);
 }
 
@@ -141,7 +141,7 @@ Mtp::Drafts Mtp::draft(const MtpHost& host, const DraftBatch& batch,
   for (size_t step = 0; step < most; ++step) {
     const Batch entries = draft_step(batch, static_cast<int32_t>(step), drafts.tokens);
     hidden.resize(entries.tokens.size() * static_cast<size_t>(width()));
-    hidden = run(entries, embed(host.embedding, entries, width()), hidden, host.pages);
+    hidden = run(entries, embed(host.embedding, nullptr, entries, width()), hidden, host.pages);
     drafts.logits = host.output.apply(hidden);
     for (size_t i = 0; i < entries.tokens.size(); ++i) {
       if (step > 0 && drafts.tokens[i * most + step - 1] < 0) continue;

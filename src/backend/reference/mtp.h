@@ -9,6 +9,7 @@
 #include "backend/reference/linear.h"
 #include "backend/reference/moe.h"
 #include "backend/reference/norm.h"
+#include "backend/reference/vision.h"
 #include "model/draft.h"
 
 namespace nibble::reference {
@@ -17,6 +18,7 @@ namespace nibble::reference {
 struct MtpHost {
   const Linear& embedding;
   const Linear& output;  // the head
+  const Vision* vision;  // null: no tower
   StateSlots& slots;
   KvPages& pages;
 };

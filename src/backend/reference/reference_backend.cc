@@ -13,6 +13,7 @@
 #include "backend/reference/moe.h"
 #include "backend/reference/mtp.h"
 #include "backend/reference/prompt_rounding.h"
+#include "backend/reference/vision.h"
 #include "model/host_pools.h"
 #include "model/kv_codec.h"
 
@@ -65,6 +66,19 @@ class ReferenceBackend final : public Backend {
     sampleable_.assign(bits.begin(), bits.end());
   }
 
+  bool has_vision() const override { return vision_ && vision_->reserved(); }
+  void embed_patches(const VisionPiece& piece) override { vision_->embed(piece); }
+  void project_patches(int block, const VisionPiece& piece) override {
+    vision_->project(block, piece);
+  }
+  void attend_patches(int block, const VisionPiece& piece) override {
+    vision_->attend(block, piece);
+  }
+  void merge_patches(const VisionPiece& piece) override { vision_->merge(piece); }
+  bool finite_media(std::span<const int32_t> rows) override { return vision_->finite(rows); }
+
+  void poison_media(std::span<const int32_t> rows) override { vision_->poison(rows); }
+
   bool calibrates() const override { return true; }
   void read_residual(Residual, std::span<float> out) override {
     CHECK(out.size() == h_.size(), "residual of ", h_.size());
@@ -104,10 +118,15 @@ class ReferenceBackend final : public Backend {
 
  private:
   const Layer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
+  const reference::Vision* tower() const { return vision_ ? &*vision_ : nullptr; }
   /// h += y.
   Residual add(const std::vector<float>& y);
   reference::MtpHost mtp_host() {
-    return {.embedding = embedding_, .output = output_, .slots = slots_, .pages = pages_};
+    return {.embedding = embedding_,
+            .output = output_,
+            .vision = tower(),
+            .slots = slots_,
+            .pages = pages_};
   }
 
   ModelConfig config_;
@@ -118,6 +137,7 @@ class ReferenceBackend final : public Backend {
   RmsNorm final_norm_;
   std::vector<Layer> layers_;
   std::optional<reference::Mtp> mtp_;
+  std::optional<reference::Vision> vision_;
   std::vector<uint32_t> sampleable_;  // empty: all
   reference::Mtp::Drafts drafts_;
   reference::KvPages pages_;
@@ -156,6 +176,7 @@ Result<void> ReferenceBackend::load(const Weights& weights) {
     layers_.push_back(TRY(load_layer(weights, config_, i, options_, rounding_)));
   if (config_.draft_layers > 0)
     mtp_ = TRY(reference::Mtp::load(weights, config_, options_, rounding_));
+  if (config_.vision) vision_ = TRY(reference::Vision::load(weights, *config_.vision, options_));
   return {};
 }
 
@@ -173,6 +194,7 @@ Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
   try {
     pages_.reserve(config_, sizes.pages);
     slots_.reserve(config_, sizes);
+    if (vision_) vision_->reserve(sizes.vision_rows, sizes.media_rows);
     host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
   } catch (const std::bad_alloc&) {
     return make_error(ErrorCode::no_memory,
@@ -185,7 +207,7 @@ Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {
 
 Residual ReferenceBackend::embed(const Batch& batch) {
   taps_ = batch.taps;
-  h_ = reference::embed(embedding_, batch, config_.hidden);
+  h_ = reference::embed(embedding_, tower(), batch, config_.hidden);
   return {.data = h_.data(), .rows = batch.rows()};
 }
 

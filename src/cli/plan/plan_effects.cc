@@ -45,6 +45,7 @@ std::vector<Change> changes_of(const Arguments& arguments, const PlanModel& mode
     add(kMaxBatchedTokensOption, concat(rows));
   if (arguments.enabled(kPrefixCachingOption.name) && run.plan.snapshots > 0)
     changes.push_back({kPrefixCachingOption.name, "false", "--no-enable-prefix-caching"});
+  if (run.plan.media_bytes > 0) changes.push_back({kNoVisionOption.name, "true", "--no-vision"});
   if (place.card && run.request.asked_bytes < large_share(*place.card))
     add(kMemoryShareOption, "0.95");
   return changes;

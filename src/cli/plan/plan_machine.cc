@@ -3,6 +3,7 @@
 
 #include "backend/cpu/pass_memory.h"
 #include "backend/cpu/pools.h"
+#include "backend/cpu/vision_memory.h"
 #include "backend/cpu/weight_bytes.h"
 #include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/runtime/slot_layout.h"
@@ -46,29 +47,46 @@ ModelOnMachine on_card(const ServedModelSizes& model, const PlannedCard& card,
           .driver_growth = [] { return int64_t{0}; }};
 }
 
-ModelOnMachine on_cpu(const ServedModelSizes& model, const BackendOptions& options) {
+ModelConfig with_tower(ModelConfig config, const std::optional<VisionConfig>& vision) {
+  config.vision = vision;
+  return config;
+}
+
+/// `vision`: the tower that is loaded.
+ModelOnMachine on_cpu(const ServedModelSizes& model, const BackendOptions& options,
+                      const std::optional<VisionConfig>& vision) {
   constexpr auto kFloat = int64_t{sizeof(float)};
   const ModelConfig& config = model.config;
   const bool turns = config.kv_layers() > 0;
   const int64_t tables = turns ? cpu::table_bytes(make_rope_table(config.attention.rope)) : 0;
+  int64_t weights = total_bytes(model.on_cpu);
+  for (const WeightRow& row : model.on_cpu)
+    if (row.kind == WeightKind::vision && !vision) weights -= row.bytes;
   return {.config = config,
-          .weight_bytes = total_bytes(model.on_cpu),
+          .weight_bytes = weights,
           .table_bytes = tables,
           .page_bytes = page_bytes(config, options, KvFormat::f32),
           .slot_bytes = cpu::Pools::state_floats(config) * kFloat,
           .replay_row_bytes = cpu::Pools::saved_row_floats(config) * kFloat,
           .card = {},
           .workspace_bytes =
-              [&config, mode = options.activations](const PoolSizes& sizes) {
-                return cpu::pass_memory_bytes(config, sizes, mode);
-              },
+              [config = with_tower(config, vision), mode = options.activations](
+                  const PoolSizes& sizes) { return cpu::pass_memory_bytes(config, sizes, mode); },
           .recorded_bytes = {},
-          .driver_growth = {}};
+          .driver_growth = {},
+          .vision = vision,
+          .media_bytes =
+              [vision](const PoolSizes& sizes) {
+                return vision ? cpu::VisionMemory::bytes_of(*vision, sizes) : 0;
+              }};
 }
 
 Result<PlannedRun> run_of(const Arguments& arguments, const ServedModelSizes& model,
+                          const std::optional<VisionConfig>& vision,
                           const std::optional<PlannedCard>& card, const BackendOptions& options) {
-  const ModelOnMachine machine = card ? on_card(model, *card, options) : on_cpu(model, options);
+  const bool blind = arguments.enabled(kNoVisionOption.name);
+  const ModelOnMachine machine =
+      card ? on_card(model, *card, options) : on_cpu(model, options, blind ? std::nullopt : vision);
   EngineNeeds needs = kServingNeeds;
   needs.sequences_max = TRY(read_sequences(arguments));
   PlannedRun run;
@@ -86,7 +104,7 @@ Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
                             const std::optional<PlannedCard>& card) {
   const ModelRequest request = TRY(model_request(arguments, {}));
   TRY(check_kv_head_dim(kv_format_of(request.options.kv_cache, KvFormat::f32), model.config));
-  PlannedRun run = TRY(run_of(arguments, model.served, card, request.options));
+  PlannedRun run = TRY(run_of(arguments, model.served, model.vision, card, request.options));
   auto drafts = TRY(speculation_of(arguments, model.served.config));
   std::string why_not = arguments.enabled(kSpeculationOption.name)
                             ? "the checkpoint gives no MTP layer"
@@ -94,7 +112,7 @@ Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
   if (speculates_by_default(arguments))
     why_not = card ? model.no_drafts : no_default_drafts(request, "cpu", model.config);
   if (card && model.drafting && speculates_by_default(arguments)) {
-    auto drafting = run_of(arguments, *model.drafting, card, request.options);
+    auto drafting = run_of(arguments, *model.drafting, model.vision, card, request.options);
     if (!drafting.ok() && drafting.error().code != ErrorCode::no_memory) return drafting.error();
     why_not = drafting.ok() ? lost_to_drafts(run.plan, drafting.value().plan)
                             : std::string(kDraftsDoNotFit);

@@ -48,6 +48,7 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
   report.others = model.others;
   report.written_bytes = model.written_bytes;
   take_weights(model.served, place, report);
+  if (place.kind == Place::Kind::host && model.vision) report.others.vision_bytes = 0;
   report.kv_format = kv_format_name(arguments, place);
   return report;
 }

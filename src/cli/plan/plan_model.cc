@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "cli/plan/plan_sizes.h"
+#include "cli/serving/engine_setup.h"
 #include "cli/serving/model_loader.h"
 #include "cli/serving/speculation.h"
 #include "model/config/rope_override.h"
@@ -102,7 +103,9 @@ ServedModelSizes sizes_of(const ModelRequest& request, const std::optional<MtpSo
   SyntheticWeights all = model.weights;
   all.mtp = mtp;
   if (mtp) sizes.config.draft_layers = 1;
-  sizes.on_cpu = tally_in_file(all, sizes_on_cpu(all, checkpoint));
+  SyntheticWeights with_tower = all;
+  with_tower.vision = model.vision_weights;
+  sizes.on_cpu = tally_in_file(with_tower, sizes_on_cpu(with_tower, checkpoint));
   CardLayout layout{.activations = request.options.activations, .is_wider = {}};
   if (checkpoint != nullptr)
     layout.is_wider = [checkpoint](const LinearSource& source) {
@@ -132,6 +135,18 @@ std::optional<MtpSources> mtp_of(const Checkpoint& checkpoint, ModelConfig confi
   return bound.ok() ? bound.value().mtp() : std::nullopt;
 }
 
+/// The tower as a checkpoint stores it, or as config.json implies it.
+Result<void> add_tower(const Json& json, const Checkpoint* checkpoint, PlanModel& model) {
+  ModelConfig config = model.config;
+  config.vision = TRY(VisionConfig::parse(json, config.hidden, config.vocab_rows));
+  if (!config.vision) return {};
+  model.vision = config.vision;
+  model.vision_weights = plain_vision(*config.vision);
+  if (checkpoint != nullptr)
+    model.vision_weights = TRY(Weights::bind(*checkpoint, config)).vision();
+  return {};
+}
+
 Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, const Recipe* recipe,
                                const ModelRequest& request) {
   PlanModel model{.name = std::move(name), .made_of = "headers of its weight files", .config = {}};
@@ -147,6 +162,8 @@ Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, c
     apply_recipe(*recipe, model.weights);
   }
   model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
+  if (request.tower == TowerUse::wanted && !vision_prefix(checkpoint).empty())
+    TRY(add_tower(checkpoint.config(), &checkpoint, model));
   tally_served(request, mtp_of(checkpoint, model.config), &checkpoint, model);
   model.unread_bytes = text_bytes - total_bytes(model.in_file);
   model.others = others_of(checkpoint);
@@ -173,6 +190,7 @@ Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* 
   model.weights = synthetic_weights(model.config, formats);
   if (recipe != nullptr) apply_recipe(*recipe, model.weights);
   model.in_file = tally_in_file(model.weights, usual_file_bytes());
+  if (request.tower == TowerUse::wanted) TRY(add_tower(json, nullptr, model));
   ModelConfig drafting = model.config;
   drafting.draft_layers = drafting.mtp_layers == 1 ? 1 : 0;
   tally_served(request, synthetic_weights(drafting, formats).mtp, nullptr, model);
@@ -202,6 +220,7 @@ Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string&
     request.draft_layer = DraftLayer::wanted;
   else if (speculates_by_default(arguments))
     request.draft_layer = DraftLayer::by_default;
+  if (!arguments.enabled(kNoVisionOption.name)) request.tower = TowerUse::wanted;
   std::optional<Recipe> recipe;
   const bool nothing_said = found.preset != nullptr && !request.dummy;
   if (const auto wanted = arguments.text(kPlanRecipeOption.name))

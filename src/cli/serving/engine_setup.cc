@@ -44,6 +44,11 @@ struct AskedSizes {
   std::optional<int32_t> rows;
 };
 
+/// Bytes of one row of encoded media: F32, in whole vectors of 16.
+int64_t padded_row_bytes(int64_t columns) {
+  return (columns + 15) / 16 * 16 * int64_t{sizeof(float)};
+}
+
 /// Reads the options that only a server has.
 Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, EngineSetup& setup) {
   constexpr int64_t kHostBytesMost = int64_t{4} << 30;
@@ -63,6 +68,33 @@ Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, En
   setup.step_ms = static_cast<double>(TRY(arguments.integer(kStepTimeOption.name, 1, 60000)));
   setup.long_prompt_tokens =
       static_cast<int32_t>(TRY(arguments.integer(kLongPromptOption.name, 4, 1 << 30)));
+  return {};
+}
+
+/// Memory for images: of the largest, and of those that are kept.
+Result<void> read_media(const Arguments& arguments, const ModelOnMachine& model,
+                        MemoryRequest& request) {
+  constexpr int64_t kImageTokensMost = 1 << 16;
+  constexpr int64_t kKeptImages = 8;
+  if (!model.vision) return {};
+  const int64_t tokens = TRY(arguments.integer(kImageTokensOption.name, 4, kImageTokensMost));
+  request.image_tokens_max = static_cast<int32_t>(tokens);
+  request.vision_rows = vision_rows_of(tokens * model.vision->merged_patches());
+  const int64_t row_bytes = padded_row_bytes(model.vision->out);
+  int64_t rows = kKeptImages * tokens;
+  if (arguments.text(kEncoderCacheOption.name))
+    rows = TRY(arguments.integer(kEncoderCacheOption.name, 1, INT64_MAX)) / row_bytes;
+  if (rows < tokens || rows > INT32_MAX / kPageTokens)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat("--", kEncoderCacheOption.name),
+                       .expected = concat("at least ", tokens * row_bytes, " bytes, an image of ",
+                                          tokens, " tokens"),
+                       .found = *arguments.text(kEncoderCacheOption.name),
+                       .advice = "raise it or lower --max-image-tokens"});
+  request.media_rows = static_cast<int32_t>(rows);
+  request.media_cache_bytes = rows * row_bytes;
+  request.media_bytes =
+      model.media_bytes({.media_rows = request.media_rows, .vision_rows = request.vision_rows});
   return {};
 }
 
@@ -118,7 +150,9 @@ ModelOnMachine loaded_model(const LoadedModel& model, Backend& backend) {
               [&backend] {
                 const DeviceMemory now = backend.device_memory().value();
                 return std::max<int64_t>(now.card - now.free - now.driver - now.allocated, 0);
-              }};
+              },
+          .vision = model.config.vision,
+          .media_bytes = [&backend](const PoolSizes& sizes) { return backend.media_bytes(sizes); }};
 }
 
 /// A pass that takes longer will not end. Counted, not measured: the longest honest one, 8,192 rows
@@ -242,6 +276,7 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
   request.reuse = needs.use == EngineUse::serving && unused.cache != CacheMode::off
                       ? PrefixReuse::shared
                       : PrefixReuse::none;
+  if (needs.use == EngineUse::serving) TRY(read_media(arguments, model, request));
   if (model.card)
     TRY(read_card(model, share, asked, request));
   else
@@ -333,6 +368,8 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, unused, setup));
   ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
+  if (needs.use == EngineUse::serving && !arguments.enabled(kNoVisionOption.name))
+    model.tower = TowerUse::wanted;
   const std::string why_not = TRY(load_with_drafts(arguments, needs, std::move(model), setup));
   Backend& backend = *setup.model.backend;
   const auto speculation = TRY(speculation_of(arguments, setup.model.config));

@@ -66,9 +66,22 @@ inline constexpr Option kLongPromptOption = {
     "long-prefill-token-threshold", "N", "32768",
     "prompts with more tokens to compute share 40 % of prefill time when there are others"};
 
-inline constexpr std::array kServingOptions = {kPrefixCachingOption, kCacheModeOption,
-                                               kSnapshotsOption,     kHostCacheOption,
-                                               kStepTimeOption,      kLongPromptOption};
+inline constexpr Option kNoVisionOption = {
+    "no-vision", "", "false",
+    "leaves the vision tower out: images are refused, and its memory is free",
+    "language-model-only"};
+inline constexpr Option kImageTokensOption = {
+    "max-image-tokens", "N", "1024",
+    "tokens of the largest image, for which the vision tower has memory; larger ones are scaled "
+    "down to it"};
+inline constexpr Option kEncoderCacheOption = {
+    "encoder-cache-memory-bytes", "N", "",
+    "memory for images that are encoded, so that they are not encoded again; default: eight of "
+    "the largest"};
+
+inline constexpr std::array kServingOptions = {
+    kPrefixCachingOption, kCacheModeOption, kSnapshotsOption,   kHostCacheOption,   kStepTimeOption,
+    kLongPromptOption,    kNoVisionOption,  kImageTokensOption, kEncoderCacheOption};
 
 struct EngineSetup {
   LoadedModel model;
@@ -126,6 +139,8 @@ struct ModelOnMachine {
   std::function<int64_t(const PoolSizes&)> recorded_bytes;
   /// This is of a card: what the driver has taken since, beyond its context.
   std::function<int64_t()> driver_growth;
+  std::optional<VisionConfig> vision = {};  // the tower that is loaded
+  std::function<int64_t(const PoolSizes&)> media_bytes = {};
 };
 
 /// The memory that the rows above ask for there: what plan_memory takes. Errors: invalid_argument.

@@ -200,6 +200,26 @@ Result<bool> loads_draft_layer(const ModelRequest& request, const std::string& b
   return config.mtp_layers > 0;
 }
 
+/// The tower to load, if one is wanted; a line for people where it is wanted in vain. `checkpoint`:
+/// null for random weights, which have what the config describes. Errors: those of
+/// VisionConfig::parse.
+Result<void> choose_tower(const ModelRequest& request, const std::string& backend,
+                          const Json& config, LoadedModel& model) {
+  const bool described = config.find("vision_config") != nullptr;
+  if (request.tower == TowerUse::unused || !described) return {};
+  if (backend == "cuda") {
+    model.notice += "images are not taken: the vision tower does not run on a card yet\n";
+    return {};
+  }
+  if (model.checkpoint && vision_prefix(*model.checkpoint).empty()) {
+    model.notice += "images are not taken: the checkpoint has no vision tower\n";
+    return {};
+  }
+  model.config.vision =
+      TRY(VisionConfig::parse(config, model.config.hidden, model.config.vocab_rows));
+  return {};
+}
+
 /// A layer that cannot be bound or loaded costs its drafts, not the start.
 std::string without_drafts(const Error& error) {
   return concat("answers are made without drafts of the MTP layer: ", error.message, "\n");
@@ -246,6 +266,7 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   model.config = TRY(parse_config(config, request.rope));
   model.notice = rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
+  TRY(choose_tower(request, backend, config, model));
   if (TRY(loads_draft_layer(request, backend, model))) model.config.draft_layers = 1;
   if (backend == "cuda") {
     model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
@@ -279,6 +300,14 @@ bool is_text_tensor(std::string_view name) {
   return name.find("visual.") == std::string_view::npos && !name.starts_with("mtp.");
 }
 
+int64_t vision_bytes(const Checkpoint& checkpoint) {
+  const std::string prefix = vision_prefix(checkpoint);
+  int64_t bytes = 0;
+  for (const TensorEntry& entry : checkpoint.entries())
+    if (!prefix.empty() && entry.name.starts_with(prefix)) bytes += entry.bytes;
+  return bytes;
+}
+
 int64_t mtp_bytes(const Checkpoint& checkpoint) {
   int64_t bytes = 0;
   for (const TensorEntry& entry : checkpoint.entries())
@@ -309,12 +338,15 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   }
   model.config = TRY(parse_config(model.checkpoint->config(), request.rope));
   model.notice += rope_notice(model.config);
+  TRY(choose_tower(request, backend, model.checkpoint->config(), model));
   if (request.kv_scales == KvScales::checkpoint)
     request.options.kv_scales = TRY(read_kv_scales(*model.checkpoint, model.config));
   if (TRY(loads_draft_layer(request, backend, model))) try_draft_layer(request, backend, model);
   if (!model.backend) TRY(load_weights(request, backend, model));
   if (model.config.draft_layers > 0) model.draft_bytes = mtp_bytes(*model.checkpoint);
-  count_weights(text_weight_bytes(*model.checkpoint) + model.draft_bytes, model);
+  count_weights(text_weight_bytes(*model.checkpoint) + model.draft_bytes +
+                    (model.config.vision ? vision_bytes(*model.checkpoint) : 0),
+                model);
   return model;
 }
 

@@ -30,6 +30,10 @@ enum class DraftLayer : uint8_t { unused, wanted, by_default };
 /// The scales of FP8 pages: 1, or those that the checkpoint has.
 enum class KvScales : uint8_t { unit, checkpoint };
 
+/// The vision tower of a checkpoint. wanted: loaded if config.json describes one, it is there, and
+/// the backend runs one; else LoadedModel::notice says why images are not taken.
+enum class TowerUse : uint8_t { unused, wanted };
+
 struct ModelRequest {
   std::filesystem::path folder;
   std::string backend;  // "auto", "cuda", "cpu" or "reference"
@@ -42,6 +46,7 @@ struct ModelRequest {
   bool direct_io = false;
   ModelUse use = ModelUse::serving;
   DraftLayer draft_layer = DraftLayer::unused;
+  TowerUse tower = TowerUse::unused;
   /// Makes the source of tensors that the weights are read from; empty: the checkpoint itself.
   std::function<std::unique_ptr<TensorSource>(const Checkpoint&)> reader = {};
 };
@@ -127,6 +132,8 @@ Result<StateCache> parse_state(const Arguments& arguments, std::string_view name
 bool is_text_tensor(std::string_view name);
 /// Bytes of these tensors, as stored.
 int64_t text_weight_bytes(const Checkpoint& checkpoint);
+/// Bytes of the vision tower, as stored.
+int64_t vision_bytes(const Checkpoint& checkpoint);
 /// Bytes of the MTP layer, as stored.
 int64_t mtp_bytes(const Checkpoint& checkpoint);
 

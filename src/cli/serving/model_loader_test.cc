@@ -79,5 +79,44 @@ TEST_F(DraftLayerOf, ABrokenOneCostsItsDraftsAndIsNamed) {
   EXPECT_EQ(std::ranges::count(model.notice, '\n'), 1);
 }
 
+Result<LoadedModel> load_with_tower(const std::filesystem::path& folder, const char* backend,
+                                    TowerUse use,
+                                    const std::optional<std::string>& dummy = std::nullopt) {
+  return load_model({.folder = folder,
+                     .backend = backend,
+                     .dummy = dummy,
+                     .rope = {},
+                     .options = {.threads = 2},
+                     .tower = use});
+}
+
+TEST(ModelLoader, TheVisionTowerIsLoadedWhereItIsWanted) {
+  const auto pebble = std::filesystem::path(NIBBLE_SOURCE_DIR) / "pebble" / "model";
+  const LoadedModel without = load_with_tower(pebble, "cpu", TowerUse::unused).value();
+  EXPECT_FALSE(without.config.vision);
+  for (const char* backend : {"cpu", "reference"}) {
+    const LoadedModel with = load_with_tower(pebble, backend, TowerUse::wanted).value();
+    ASSERT_TRUE(with.config.vision) << backend;
+    EXPECT_EQ(with.config.vision->depth, 3);
+    EXPECT_FALSE(with.backend->has_vision()) << "before reserve()";
+    EXPECT_GT(with.weight_bytes, without.weight_bytes);
+    const PoolSizes sizes{
+        .pages = 1, .state_slots = 1, .rows_max = 65, .media_rows = 16, .vision_rows = 64};
+    ASSERT_TRUE(with.backend->reserve(sizes).ok());
+    EXPECT_TRUE(with.backend->has_vision()) << backend;
+    if (const auto held = with.backend->reserved_bytes())
+      EXPECT_EQ(held->media, with.backend->media_bytes(sizes));
+  }
+  const LoadedModel random = load_with_tower(pebble, "cpu", TowerUse::wanted, "bf16").value();
+  EXPECT_TRUE(random.config.vision);
+}
+
+TEST(ModelLoader, ACheckpointWithoutItsTowerServesText) {
+  const auto folder = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/model/moe-fused";
+  const LoadedModel model = load_with_tower(folder, "cpu", TowerUse::wanted).value();
+  EXPECT_FALSE(model.config.vision);
+  EXPECT_EQ(model.notice, "images are not taken: the checkpoint has no vision tower\n");
+}
+
 }  // namespace
 }  // namespace nibble

@@ -150,7 +150,7 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "", "", "caches are not shared between processes"},
 
     // Media and adapters.
-    {"language-model-only skip-mm-profiling disable-chunked-mm-input interleave-mm-strings "
+    {"skip-mm-profiling disable-chunked-mm-input interleave-mm-strings "
      "mm-processor-cache-gb=GIB mm-processor-cache-type=NAME mm-encoder-tp-mode=NAME "
      "mm-encoder-attn-backend=NAME mm-encoder-attn-dtype=NAME mm-hasher-algorithm=NAME "
      "mm-shm-cache-max-object-size-mb=N mm-encoder-fp8-scale-path=FILE "
@@ -279,6 +279,7 @@ inline constexpr VllmOption kVllmOptions[] = {
      "auto, bfloat16, fp8, fp8_e4m3, turboquant_4bit_nc, nvfp4; others are refused"},
     {"mamba-ssm-cache-dtype", "float32 or bfloat16"},
     {"enable-prefix-caching", "on by default; true or false may follow"},
+    {"language-model-only", "the vision tower is left out: --no-vision"},
     {"hf-overrides", "rope_parameters or rope_scaling, at the top or in text_config; no other key"},
     {"quantization", "checked: what config.json declares has to be of this kind"},
     {"revision", "the branch, tag or commit of ORG/NAME in the Hugging Face cache"},

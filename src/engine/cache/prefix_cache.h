@@ -39,6 +39,7 @@ struct MediaSpan {
   int32_t begin = 0;
   int32_t count = 0;
   std::array<uint64_t, 2> digest = {};
+  bool operator==(const MediaSpan&) const = default;
 };
 
 /// Prefixes are equal if these are: salt (tenant, cache_salt), token ids, media digests. `media` is

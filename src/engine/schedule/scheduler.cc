@@ -12,6 +12,8 @@ namespace nibble {
 namespace {
 
 constexpr int32_t kDecodePassesMax = 8;  // in a row, while a prompt waits
+constexpr double kEncoderShare = 0.5;    // of the time for prompts, while media are encoded
+constexpr double kEncoderLeast = 0.1;    // of the time of a pass, whatever the pass leaves
 
 int32_t whole_blocks_up(int32_t tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens * kPageTokens;
@@ -20,7 +22,7 @@ int32_t whole_blocks_up(int32_t tokens) {
 /// The prompt rows that a sequence has pages for: a running one those of its own pages and of one
 /// more if it asked for it; others all they need.
 int32_t rows_with_pages(const SequenceView& s) {
-  const int32_t left = s.prompt_size - s.cached;
+  const int32_t left = std::min(s.prompt_size, s.prompt_ready) - s.cached;
   if (s.phase != Phase::prefill) return left;
   const int64_t held = std::max(int64_t{s.pages_held} * kPageTokens - s.cached, int64_t{0});
   return static_cast<int32_t>(std::min<int64_t>(left, held > 0 ? held : kPageTokens));
@@ -50,6 +52,7 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
       schedule_.rows.push_back({static_cast<int32_t>(i), 1, Arithmetic::generation});
     if (standing[i] != Standing::prefill) continue;
     CHECK(s.cached % kPageTokens == 0, "a prompt was cut at ", s.cached, " tokens");
+    if (s.prompt_ready < s.prompt_size && s.prompt_ready - s.cached < kPageTokens) continue;
     turns_.push_back({.sequence = static_cast<int32_t>(i),
                       .depth = s.cached,
                       .tokens_left = s.prompt_size - s.cached,
@@ -164,8 +167,10 @@ int32_t Scheduler::piece_rows(const PrefillTurn& turn, double budget_ms, int32_t
 double Scheduler::prefill_budget_ms(int32_t decode_rows) const {
   const double decode_ms = cost_.ms({.decode_rows = decode_rows});
   const double fixed_ms = cost_.parameters().prefill;
-  if (decode_rows == 0) return std::max(limits_.prefill_step_ms - decode_ms - fixed_ms, 0.0);
-  const double room_ms = limits_.step_ms - decode_ms - fixed_ms;
+  const double share = encoder_ == Encoder::works ? 1.0 - kEncoderShare : 1.0;
+  if (decode_rows == 0)
+    return share * std::max(limits_.prefill_step_ms - decode_ms - fixed_ms, 0.0);
+  const double room_ms = share * (limits_.step_ms - decode_ms - fixed_ms);
   const double work_ms = std::max(fixed_ms, cheapest_piece_ms());
   if (room_ms >= work_ms) return room_ms;
   // Less than half of what prefill adds to a pass would be work. Rather a longer pass now and then,
@@ -176,6 +181,12 @@ double Scheduler::prefill_budget_ms(int32_t decode_rows) const {
                          : spare_ms <= 0.0 ? kDecodePassesMax
                                            : std::ceil(over_ms / spare_ms);
   return passes_without_prefill_ < std::min<double>(between, kDecodePassesMax) ? -1.0 : work_ms;
+}
+
+double Scheduler::encoder_ms(const PassShape& pass) const {
+  const bool empty = pass.decode_rows == 0 && pass.prefill_tokens == 0;
+  const double limit_ms = pass.decode_rows > 0 ? limits_.step_ms : limits_.prefill_step_ms;
+  return std::max(limit_ms - (empty ? 0.0 : cost_.ms(pass)), limit_ms * kEncoderLeast);
 }
 
 double Scheduler::cheapest_piece_ms() const {

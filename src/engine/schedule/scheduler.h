@@ -25,6 +25,12 @@ class Scheduler {
   /// `sequences` in order of arrival; the reference is valid until the next call.
   const Schedule& next(std::span<const SequenceView> sequences, const FreeResources& free,
                        double now_ms);
+  /// The media encoder has work, or none: then a part of what prompts may take of a pass is its
+  /// own.
+  enum class Encoder : uint8_t { rests, works };
+  void beside(Encoder encoder) { encoder_ = encoder; }
+  /// Milliseconds for the encoder after a pass (or none) of this shape.
+  double encoder_ms(const PassShape& pass) const;
   /// A pass took this long.
   void observe(const PassShape& shape, double ms);
   /// The rows of a schedule as the cost model counts them.
@@ -63,6 +69,7 @@ class Scheduler {
   DraftCosts draft_costs_;
   Admission admission_;
   FairShare shares_;
+  Encoder encoder_ = Encoder::rests;
   int32_t passes_without_prefill_ = 0;
   int32_t decoding_ = 0;  // sequences that generated in the last pass
   Schedule schedule_;

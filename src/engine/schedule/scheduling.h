@@ -13,8 +13,10 @@ namespace nibble {
 struct SequenceView {
   Phase phase = Phase::waiting;
   int32_t prompt_size = 0;
-  int32_t cached = 0;         // tokens in its pages; when waiting, what a prefix hit would give
-  int32_t hit_tokens = 0;     // prompt tokens taken from the prefix cache at admission
+  int32_t cached = 0;      // tokens in its pages; when waiting, what a prefix hit would give
+  int32_t hit_tokens = 0;  // prompt tokens taken from the prefix cache at admission
+  /// Prompt tokens whose rows may run; fewer than prompt_size while media are encoded.
+  int32_t prompt_ready = INT32_MAX;
   int32_t tokens_max = 0;     // prompt and longest continuation
   int32_t pages_held = 0;     // device pages in its table; when waiting, those of a prefix hit that
                               // need no free page; when swapped, none

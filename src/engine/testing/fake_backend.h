@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "engine/sample/sampler.h"
+#include "engine/testing/fake_vision.h"
 #include "model/backend.h"
 #include "model/forward.h"
 #include "model/host_pools.h"
@@ -51,6 +53,13 @@ class FakeBackend final : public Backend {
     config.layers = {LayerKind::delta_net, LayerKind::attention};
     config.dense_width = 1;
     config.max_positions = 4096;
+    return config;
+  }
+
+  /// The same with a vision tower.
+  static ModelConfig config_with_vision() {
+    ModelConfig config = FakeBackend::config();
+    config.vision = FakeVision::config();
     return config;
   }
 
@@ -94,6 +103,7 @@ class FakeBackend final : public Backend {
   static uint64_t row_value(int32_t token, const float* embedding, int32_t index,
                             const std::array<int32_t, 3>& position) {
     uint64_t value = static_cast<uint64_t>(token);
+    if (embedding != nullptr && std::isnan(*embedding)) return kNan;
     if (embedding != nullptr) value = mix(4, std::bit_cast<uint32_t>(*embedding));
     if (position == std::array<int32_t, 3>{index, index, index}) return value;
     for (const int32_t axis : position) value = mix(value, static_cast<uint64_t>(axis));
@@ -125,8 +135,18 @@ class FakeBackend final : public Backend {
     pages_.assign(static_cast<size_t>(sizes.pages * words() * kPageTokens), kPoison);
     states_.assign(static_cast<size_t>(sizes.state_slots) * slot_words(), kPoison);
     host_ = HostPools(sizes, page_bytes(), state_slot_bytes(), replay_row_bytes());
+    vision.reserve(sizes);
     return {};
   }
+  bool has_vision() const override { return vision.reserved(); }
+  void embed_patches(const VisionPiece& piece) override { vision.embed(piece); }
+  void project_patches(int block, const VisionPiece& piece) override {
+    vision.project(block, piece);
+  }
+  void attend_patches(int block, const VisionPiece& piece) override { vision.attend(block, piece); }
+  void merge_patches(const VisionPiece& piece) override { vision.merge(piece); }
+  bool finite_media(std::span<const int32_t> rows) override { return vision.finite(rows); }
+  void poison_media(std::span<const int32_t> rows) override { vision.poison(rows); }
   int64_t page_bytes() const override { return kPageTokens * 8 * words(); }
   int64_t state_slot_bytes() const override { return 8 * words(); }
   int64_t replay_row_bytes() const override { return 8 * words(); }
@@ -307,6 +327,7 @@ class FakeBackend final : public Backend {
     return {};
   }
 
+  FakeVision vision;
   std::function<void()> on_draft;    // at the begin of each call that drafts
   bool drafts_broken = false;        // the layer that drafts computes NaN
   std::function<void(int)> on_pass;  // at the begin of each, with its number from 1
@@ -340,7 +361,8 @@ class FakeBackend final : public Backend {
     const auto rows = batch.tokens.size();
     std::vector<const float*> embeddings(rows);
     for (const EmbeddingOverride& media : batch.embeddings)
-      embeddings[static_cast<size_t>(media.row)] = media.embedding;
+      embeddings[static_cast<size_t>(media.row)] =
+          media.embedding != nullptr ? media.embedding : vision.row(media.place);
     row_values_.clear();
     for (const BatchSequence& s : batch.sequences)
       for (int32_t i = 0; i < s.row_count; ++i) {

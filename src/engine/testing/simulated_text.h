@@ -9,17 +9,19 @@
 #include "base/concat.h"
 #include "engine/engine_core.h"
 #include "engine/testing/fake_grammar.h"
+#include "engine/testing/simulation_media.h"
 
 namespace nibble {
 
 struct SimulatedText {
+  RequestValues values;
   FakeBackend::Prefix prefix;
   std::optional<FakeGrammar::Place> grammar;  // absent: every token may follow
   std::vector<int32_t> tokens;                // generated ones
 
   void add(int32_t token) {
+    prefix.add_value(values.generated(token, tokens.size()), Arithmetic::generation);
     tokens.push_back(token);
-    prefix.add(token, Arithmetic::generation);
     if (grammar) grammar->add(token);
   }
 

@@ -8,6 +8,7 @@
 
 #include "engine/engine_core.h"
 #include "engine/testing/simulated_text.h"
+#include "engine/testing/simulation_media.h"
 #include "engine/testing/simulation_settings.h"
 
 namespace nibble {
@@ -42,6 +43,7 @@ class Life {
     const double deadline = client.request.urgency.deadline_ms;
     return deadline > 0.0 && now_ms_ >= deadline;
   }
+  bool sees() const { return settings_.pools.media_rows > 0; }  // prompts may wait for images
   int64_t prefills() const { return core_->count_phases()[static_cast<size_t>(Phase::prefill)]; }
   std::vector<int32_t> random_tokens(int count);
   SequenceRequest random_request();
@@ -133,7 +135,7 @@ Life::Life(uint64_t seed, SimulationCounts& counts)
   const auto reserved = backend_.reserve(settings_.pools);
   CHECK(reserved.ok(), "the fake model reserves");
   core_ = std::make_unique<EngineCore>(
-      backend_, FakeBackend::config(),
+      backend_, sees() ? FakeBackend::config_with_vision() : FakeBackend::config(),
       Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)), settings_);
   if (chance(0.3)) failure_chance_ = one_of({0.01, 0.1, 0.4});
   core_->memory().fail_allocations([this] {
@@ -165,6 +167,8 @@ SequenceRequest Life::random_request() {
   const int longest = std::min(kPromptMost, settings_.context_max - kOutputMost - 1);
   if (static_cast<int>(request.prompt.size()) > longest)
     request.prompt.resize(static_cast<size_t>(longest));
+  if (twin) request.media = clients_.rbegin()->second.request.media;
+  if (!twin && sees() && chance(0.5)) add_random_media(request, random_);
   request.max_tokens = pick(1, chance(0.3) ? kOutputMost : 20);
   request.sampling.temperature = chance(0.5) ? 0.0 : 1.0;
   request.sampling.seed = random_();
@@ -184,29 +188,20 @@ SequenceRequest Life::random_request() {
   return request;
 }
 
-SequenceRequest copy_of(const SequenceRequest& request) {
-  SequenceRequest copy;
-  copy.id = request.id;
-  copy.prompt = request.prompt;
-  copy.max_tokens = request.max_tokens;
-  copy.stop_ids = request.stop_ids;
-  copy.sampling = request.sampling;
-  copy.cache = request.cache;
-  copy.urgency = request.urgency;
-  return copy;
-}
-
 void Life::submit() {
   SequenceRequest request = random_request();
   if (!core_->admissible(request).ok()) return;
   Client client{.request = copy_of(request),
-                .text = {.prefix = FakeBackend::Prefix(model_), .grammar = {}, .tokens = {}},
+                .text = {.values = RequestValues(request),
+                         .prefix = FakeBackend::Prefix(model_),
+                         .grammar = {},
+                         .tokens = {}},
                 .cancelled = false,
                 .born_step = step_,
                 .twin = twin_of(request)};
-  for (const int32_t token : request.prompt) {
-    client.text.prefix.add(token, Arithmetic::prompt);
-    add_to_text(client, token);
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    client.text.prefix.add_value(client.text.values.prompt(i), Arithmetic::prompt);
+    add_to_text(client, request.prompt[i]);
     if (client.text_size == kPageTokens && only_others_have(client)) ++counts_.apart_by_salt;
   }
   if (chance(0.3)) {
@@ -425,7 +420,7 @@ void Life::check_promises(int64_t prefills_before) {
   const int64_t drafted = core_->counters().drafted;
   const bool prompt_went_on = backend_.prompt_rows_computed > prompt_rows_;
   if (prompt_went_on && drafted > drafted_) ++counts_.drafts_beside_prompts;
-  const bool stands = !prompt_went_on && prefills_before > 0 && prefills() > 0;
+  const bool stands = !prompt_went_on && !sees() && prefills_before > 0 && prefills() > 0;
   const int64_t rows = backend_.rows_computed - rows_;
   if (stands && drafted > drafted_ && rows > settings_.pools.rows_max - kPageTokens)
     fail(concat("drafts took the rows of a prompt: ", rows));
@@ -479,6 +474,11 @@ void Life::collect_counts() {
   if (engine.right_by[kGrammar] != engine.drafted_by[kGrammar]) fail("a forced draft was wrong");
   counts_.sampled_here += engine.sampled_here;
   counts_.sampled_there += engine.sampled_there;
+  const MediaCounters media = core_->media_counters();
+  counts_.media_encoded += media.encoded;
+  counts_.media_found += media.found;
+  counts_.media_evicted += media.evicted;
+  counts_.media_abandoned += media.abandoned;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Simulation of the serving loop: one seed is one random life of an engine over the fake model:
 // arrivals, shared prefixes, tenants' salts, twins, conversations, cancellations, deadlines,
-// preemptions, evictions, tier moves, failing allocations, drafts right and wrong, NaN, in virtual
-// time. Every token is compared with the model's own continuation of the same prefix, computed
-// without pages, slots or batches.
+// preemptions, evictions, tier moves, failing allocations, drafts right and wrong, images and
+// videos, NaN, in virtual time. Every token is compared with the model's own continuation of the
+// same prefix, computed without pages, slots or batches.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,10 @@ struct SimulationCounts {
   int64_t drafts_wrong = 0;
   int64_t sampled_here = 0;   // rows whose token the host chose, and
   int64_t sampled_there = 0;  // the backend
+  int64_t media_encoded = 0;
+  int64_t media_found = 0;  // without a call of the tower
+  int64_t media_evicted = 0;
+  int64_t media_abandoned = 0;  // jobs whose request ended
 
   void add(const SimulationCounts& other);
   /// One line per count.

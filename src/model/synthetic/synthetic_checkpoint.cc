@@ -7,7 +7,6 @@
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "model/synthetic/synthetic_numbers.h"
-#include "model/synthetic/synthetic_vision.h"
 #include "tensor/fp8.h"
 
 namespace nibble {
@@ -112,14 +111,17 @@ Json without_declaration(const Json& config) {
   return kept;
 }
 
-/// The model that is written: the text model, and the MTP layer that config.json promises.
-Result<ModelConfig> written_model(const Json& config) {
+/// The model that is written: the text model, and the MTP layer and, for a whole folder, the vision
+/// tower that config.json promises.
+Result<ModelConfig> written_model(const Json& config, SyntheticScope scope) {
   ModelConfig model = TRY(ModelConfig::parse(config));
   if (model.mtp_layers > 1)
     return make_error(
         ErrorCode::unsupported,
         {.what = "mtp_num_hidden_layers", .expected = "0 or 1", .found = concat(model.mtp_layers)});
   model.draft_layers = model.mtp_layers;
+  if (scope == SyntheticScope::folder)
+    model.vision = TRY(VisionConfig::parse(config, model.hidden, model.vocab_rows));
   return model;
 }
 
@@ -137,7 +139,7 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
                                         const SyntheticOptions& options) {
   const bool folder = options.scope == SyntheticScope::folder;
   Json written = without_declaration(config);
-  const ModelConfig model = TRY(written_model(written));
+  const ModelConfig model = TRY(written_model(written, options.scope));
   const FormatOf formats = formats_of(options.layout);
   const SyntheticWeights weights = synthetic_weights(model, [&](std::string_view module) {
     for (const std::string& ending : options.zero)
@@ -150,11 +152,6 @@ Result<void> write_synthetic_checkpoint(const Json& config, const std::filesyste
   });
   SyntheticNumbers numbers(options);
   numbers.add(weights, model);
-  if (folder)
-    for (const TensorPlan& tensor : TRY(synthetic_vision(written))) {
-      const bool norm = tensor.name.find("norm") != std::string::npos;
-      numbers.add(tensor, norm && tensor.name.ends_with("weight") ? 1.0F : 0.0F, 0.05F);
-    }
   if (options.layout != WeightLayout::bf16)
     written.set("quantization_config", declaration(numbers.declared(), options));
 

@@ -22,15 +22,22 @@ Opened write_and_open(const std::filesystem::path& folder, const SyntheticOption
   Json config = TinyCheckpoint::moe().config;
   config.set("vision_config",
              parse_json(R"({"depth": 2, "hidden_size": 8, "intermediate_size": 16, "in_channels": 3,
-                            "patch_size": 4, "temporal_patch_size": 2, "spatial_merge_size": 2,
-                            "num_position_embeddings": 9, "out_hidden_size": 16})",
+                            "num_heads": 2, "patch_size": 4, "temporal_patch_size": 2,
+                            "spatial_merge_size": 2, "num_position_embeddings": 9,
+                            "out_hidden_size": 32})",
                         "test")
                  .value());
+  for (const char* id :
+       {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"})
+    config.set(id, 5);
   write_synthetic_checkpoint(config, folder, options).value();
   Opened opened;
   opened.checkpoint = std::make_unique<Checkpoint>(Checkpoint::open(folder).value());
   opened.config = ModelConfig::parse(opened.checkpoint->config()).value();
   opened.config.draft_layers = opened.config.mtp_layers;
+  if (options.scope == SyntheticScope::folder)
+    opened.config.vision =
+        VisionConfig::parse(config, opened.config.hidden, opened.config.vocab_rows).value();
   opened.weights = Weights::bind(*opened.checkpoint, opened.config).value();
   return opened;
 }
@@ -132,6 +139,13 @@ TEST_P(SyntheticCheckpoint, AFolderHasWhatOtherEnginesWant) {
   for (const char* name :
        {"patch_embed.proj.weight", "blocks.1.attn.qkv.bias", "merger.linear_fc2.weight"})
     EXPECT_NE(opened.checkpoint->find(concat("model.visual.", name)), nullptr) << name;
+  const SyntheticWeights named = synthetic_weights(opened.config, formats_of(GetParam()));
+  ASSERT_TRUE(opened.weights.vision() && named.vision);
+  const VisionSources& tower = *opened.weights.vision();
+  EXPECT_EQ(tower.patches.weight.values, named.vision->patches.weight.values);
+  EXPECT_EQ(tower.blocks[1].fc2.weight.module, "model.visual.blocks.1.mlp.linear_fc2");
+  EXPECT_EQ(opened.weights.load(tower.blocks[1].fc2.weight).value().values.shape(), (Shape{8, 16}));
+  EXPECT_EQ(opened.weights.load(tower.patches.weight).value().values.shape(), (Shape{8, 96}));
   const LayerSources& layer = opened.weights.layers()[1];
   const QuantScheme token = {WeightFormat::fp8_tensor, ActivationFormat::fp8_token};
   if (GetParam() == WeightLayout::mixed) {

@@ -87,10 +87,6 @@ size_t SyntheticNumbers::first_byte(const SyntheticTensor& tensor) const {
   return mixed % (kBlockBytes / 2) & ~3U;
 }
 
-void SyntheticNumbers::add(const TensorPlan& plan, float mean, float deviation) {
-  tensors_.push_back({.plan = plan, .block = normals(mean, deviation)});
-}
-
 void SyntheticNumbers::mlp(const MlpSources& sources) {
   for (const LinearSource* part : {&sources.gate, &sources.up, &sources.down}) usual(*part);
 }
@@ -172,11 +168,26 @@ void SyntheticNumbers::layer(const LayerSources& layer, const ModelConfig& confi
   mlp(layer.dense_mlp);
 }
 
+/// Norm weights around 1, linears as usual, all other numbers small.
+void SyntheticNumbers::vision(const VisionSources& tower, const VisionConfig& config) {
+  constexpr float kSmall = 0.05F;
+  const auto linear = [&](const LinearSource& source) {
+    if (source.values != tower.patches.weight.values) return usual(source);
+    vector({source.values, patch_shape(config)}, 0.0F,
+           1.0F / std::sqrt(static_cast<float>(source.cols)));
+  };
+  visit_vision(tower, linear, [&](const VectorSource& source) {
+    const bool norm = source.name.find("norm") != std::string::npos;
+    vector(source, norm && source.name.ends_with("weight") ? 1.0F : 0.0F, kSmall);
+  });
+}
+
 void SyntheticNumbers::add(const SyntheticWeights& weights, const ModelConfig& config) {
   linear(weights.embedding, options_.embedding_deviation);
   if (!config.tied_head) usual(weights.head);
   vector(weights.final_norm, config.norm == NormKind::zero_centred ? 0.0F : 1.0F, 0.1F);
   for (const LayerSources& one : weights.layers) layer(one, config);
+  if (weights.vision) vision(*weights.vision, *config.vision);
   if (!weights.mtp) return;
   const float norm = config.norm == NormKind::zero_centred ? 0.0F : 1.0F;
   for (const VectorSource* part :

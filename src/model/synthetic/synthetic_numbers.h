@@ -30,10 +30,8 @@ class SyntheticNumbers {
   SyntheticNumbers(const SyntheticNumbers&) = delete;
   SyntheticNumbers& operator=(const SyntheticNumbers&) = delete;
 
-  /// All tensors of a model but those of a vision tower.
+  /// All tensors of a model.
   void add(const SyntheticWeights& weights, const ModelConfig& config);
-  /// A BF16 tensor of normal numbers.
-  void add(const TensorPlan& plan, float mean, float deviation);
 
   const std::vector<SyntheticTensor>& tensors() const { return tensors_; }
   /// Bits of the inputs of what ends so.
@@ -60,8 +58,10 @@ class SyntheticNumbers {
 
   void linear(const LinearSource& source, float deviation);
   void declare_inputs(const LinearSource& source);
+  /// A BF16 tensor of normal numbers.
   void vector(const VectorSource& source, float mean, float deviation) {
-    add({source.name, DType::bf16, source.shape}, mean, deviation);
+    tensors_.push_back(
+        {.plan = {source.name, DType::bf16, source.shape}, .block = normals(mean, deviation)});
   }
   void scalar(const std::string& name, float value) {
     tensors_.push_back({.plan = {name, DType::f32, {1}}, .scalar = value});
@@ -70,6 +70,7 @@ class SyntheticNumbers {
   /// A linear of deviation 1 / sqrt(columns).
   void usual(const LinearSource& source);
   void layer(const LayerSources& layer, const ModelConfig& config);
+  void vision(const VisionSources& tower, const VisionConfig& config);
   size_t first_byte(const SyntheticTensor& tensor) const;
   const Block* normals(float mean, float deviation);
   /// F32 around a mean, within a tenth of it.

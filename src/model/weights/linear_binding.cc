@@ -40,7 +40,7 @@ Result<LinearSource> LinearBinder::bind(const LinearShape& shape) const {
     source.values = weight->name;
     TRY(checkpoint_->expect(weight->name, kPlainTypes, {shape.rows, shape.cols}));
   }
-  TRY(refuse_extras(source));
+  TRY(refuse_extras(source, shape.kind));
   TRY(bind_activations(source));
   return source;
 }
@@ -145,10 +145,11 @@ Result<void> LinearBinder::bind_activations(LinearSource& source) const {
 }
 
 /// Tensors that would change the arithmetic and are not known here.
-Result<void> LinearBinder::refuse_extras(const LinearSource& source) const {
+Result<void> LinearBinder::refuse_extras(const LinearSource& source, LinearKind kind) const {
   for (const std::string_view suffix :
        {".bias", ".pre_quant_scale", ".weight_zero_point", ".weight_g_idx", ".input_zero_point"}) {
     const std::string name = concat(source.module, suffix);
+    if (suffix == ".bias" && kind == LinearKind::biased) continue;
     if (checkpoint_->find(name) != nullptr)
       return make_error(ErrorCode::unsupported,
                         {.what = name, .expected = "a linear without this tensor"});

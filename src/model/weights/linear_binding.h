@@ -13,11 +13,15 @@
 
 namespace nibble {
 
+/// biased: a tensor "bias" beside the weight belongs to it, and its owner binds that.
+enum class LinearKind : uint8_t { plain, biased };
+
 /// A module name and the shape of its weight [rows, cols].
 struct LinearShape {
   std::string module;
   int64_t rows = 0;
   int64_t cols = 0;
+  LinearKind kind = LinearKind::plain;
 };
 
 class LinearBinder {
@@ -40,7 +44,7 @@ class LinearBinder {
   Result<void> bind_fp8_scales(LinearSource& source, const TensorEntry& scales) const;
   Result<void> bind_activations(LinearSource& source) const;
   Result<std::string> bind_scalar(std::string name) const;
-  Result<void> refuse_extras(const LinearSource& source) const;
+  Result<void> refuse_extras(const LinearSource& source, LinearKind kind) const;
   Error missing(const LinearShape& shape) const;
 
   const Checkpoint* checkpoint_;

@@ -175,6 +175,7 @@ SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& fo
     weights.layers.push_back(
         namer.layer(concat(prefix, "layers.", i), config.layers[static_cast<size_t>(i)]));
   if (config.draft_layers > 0) weights.mtp = namer.mtp();
+  if (config.vision) weights.vision = plain_vision(*config.vision);
   return weights;
 }
 

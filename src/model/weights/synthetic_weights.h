@@ -40,7 +40,8 @@ struct SyntheticWeights {
   LinearSource head;       // the embedding when tied
   VectorSource final_norm;
   std::vector<LayerSources> layers;
-  std::optional<MtpSources> mtp;  // with ModelConfig::draft_layers
+  std::optional<MtpSources> mtp;        // with ModelConfig::draft_layers
+  std::optional<VisionSources> vision;  // with ModelConfig::vision; BF16
 };
 SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& formats);
 

@@ -171,6 +171,19 @@ Result<MtpSources> bind_mtp(const ModelConfig& config, const LinearBinder& linea
   return sources;
 }
 
+Result<VisionSources> bind_vision(const Checkpoint& checkpoint, const VisionConfig& vision,
+                                  const LinearBinder& linears) {
+  const std::string prefix = vision_prefix(checkpoint);
+  return name_vision(
+      vision, prefix.empty() ? "model.visual." : prefix,
+      {.linear =
+           [&](const std::string& module, int64_t rows, int64_t cols) {
+             return linears.bind({module, rows, cols, LinearKind::biased});
+           },
+       .vector = [&](const std::string& name,
+                     const Shape& shape) { return linears.bind_vector(name, shape); }});
+}
+
 /// The prefix of the text model's names in this file: the family's own, or the other known one.
 Result<std::string> find_prefix(const Checkpoint& checkpoint, const ModelConfig& config) {
   for (const std::string& prefix :
@@ -186,6 +199,13 @@ Result<std::string> find_prefix(const Checkpoint& checkpoint, const ModelConfig&
 }
 
 }  // namespace
+
+std::string vision_prefix(const Checkpoint& checkpoint) {
+  for (const char* prefix : {"model.visual.", "visual."})
+    for (const TensorEntry& entry : checkpoint.entries())
+      if (entry.name.starts_with(prefix)) return prefix;
+  return "";
+}
 
 Result<Weights> Weights::bind(const Checkpoint& checkpoint, const ModelConfig& config) {
   const QuantConfig quantization = TRY(QuantConfig::read(checkpoint));
@@ -206,6 +226,7 @@ Result<Weights> Weights::bind(const Checkpoint& checkpoint, const ModelConfig& c
     weights.layers_.push_back(TRY(layers.bind(concat(prefix, "layers.", i), kind)));
   }
   if (config.draft_layers > 0) weights.mtp_ = TRY(bind_mtp(config, linears, layers));
+  if (config.vision) weights.vision_ = TRY(bind_vision(checkpoint, *config.vision, linears));
   return weights;
 }
 
@@ -217,6 +238,7 @@ Weights Weights::made_up(const TensorSource& tensors, SyntheticWeights places) {
   weights.final_norm_ = std::move(places.final_norm);
   weights.layers_ = std::move(places.layers);
   weights.mtp_ = std::move(places.mtp);
+  weights.vision_ = std::move(places.vision);
   return weights;
 }
 

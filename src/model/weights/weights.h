@@ -10,26 +10,12 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "model/config/config.h"
+#include "model/weights/vision_sources.h"
+#include "model/weights/weight_source.h"
 #include "tensor/quant_scheme.h"
 #include "tensor/tensor.h"
 
 namespace nibble {
-
-/// The place of one linear [rows = N, cols = K] in the files. For a fused 3-D expert tensor,
-/// `row_begin` is the first of its rows in the tensor seen as [E * rows_per_expert, K].
-struct LinearSource {
-  std::string module;  // for messages and reports: "model.layers.0.mlp.experts.3.gate_proj"
-  int64_t rows = 0;
-  int64_t cols = 0;
-  QuantScheme scheme;
-  std::string values;  // tensor name
-  int64_t row_begin = 0;
-  std::string scales;        // nvfp4, fp8: tensor name
-  std::string global_scale;  // nvfp4: tensor name
-  std::string input_scale;   // static activation scale: tensor name, or empty
-  GlobalScale::Direction direction = GlobalScale::Direction::multiply;
-  bool present() const { return !values.empty(); }
-};
 
 /// A loaded linear. `values`: plain [N, K] in the file's dtype; nvfp4 U8 [N, K/2], low nibble =
 /// even column; fp8 F8_E4M3 [N, K]. `scales`: nvfp4 F8_E4M3 [N, K/16]; fp8 F32 [1], [N] or
@@ -43,13 +29,6 @@ struct LinearWeight {
   Tensor scales;
   GlobalScale global_scale;  // nvfp4 weights
   GlobalScale input_scale;   // nvfp4 or fp8_tensor activations
-};
-
-/// A small tensor (norm weight, conv, A_log ...), always loaded as F32.
-struct VectorSource {
-  std::string name;
-  Shape shape;
-  bool present() const { return !name.empty(); }
 };
 
 struct AttentionSources {
@@ -107,8 +86,8 @@ struct SyntheticWeights;  // synthetic_weights.h
 
 class Weights {
  public:
-  /// Binds every text tensor of the model, and with ModelConfig::draft_layers those of MTP. The
-  /// checkpoint must outlive the result.
+  /// Binds every text tensor of the model, with ModelConfig::draft_layers those of MTP, and with
+  /// ModelConfig::vision those of the tower. The checkpoint must outlive the result.
   static Result<Weights> bind(const Checkpoint& checkpoint, const ModelConfig& config);
 
   /// Weights in the places that synthetic_weights.h names. `tensors` must outlive the result.
@@ -125,6 +104,8 @@ class Weights {
 
   /// Nothing unless ModelConfig::draft_layers asked for it.
   const std::optional<MtpSources>& mtp() const { return mtp_; }
+  /// Nothing unless ModelConfig::vision asked for it.
+  const std::optional<VisionSources>& vision() const { return vision_; }
 
   /// One layer alone, without embedding and head: for work layer by layer.
   Weights only(int layer) const;
@@ -153,7 +134,12 @@ class Weights {
   VectorSource final_norm_;
   std::vector<LayerSources> layers_;
   std::optional<MtpSources> mtp_;
+  std::optional<VisionSources> vision_;
 };
+
+/// The prefix of a vision tower's names in a checkpoint: "model.visual." or "visual."; empty
+/// without one.
+std::string vision_prefix(const Checkpoint& checkpoint);
 
 /// Dequantizes rows [row_begin, row_end) of a linear to F32 [rows, K], as its format defines:
 /// code * block scale (in the direction of the file), rounded once to F32.

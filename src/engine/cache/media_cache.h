@@ -1,0 +1,81 @@
+// MediaCache: which of the backend's media rows hold what the vision tower made of which media.
+// Ids and decisions only, as the pools of pages and slots. The least recently used goes first; a
+// tenant that has more than its share loses its own before others lose theirs. One thread.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace nibble {
+
+/// Equal keys stand for equal rows. Tenants that keep their prefixes apart (salt) share no media
+/// either.
+struct MediaKey {
+  uint64_t salt = 0;
+  std::array<uint64_t, 2> digest = {};
+  int32_t rows = 0;
+  auto operator<=>(const MediaKey&) const = default;
+};
+
+class MediaCache {
+ public:
+  /// `rows`: of the backend, PoolSizes::media_rows.
+  explicit MediaCache(int32_t rows);
+
+  /// The entry that holds this, whole; nothing: none does.
+  std::optional<int32_t> find(const MediaKey& key) const;
+  /// Rows for what is to be encoded, taken from entries that nobody holds if there are too few free
+  /// ones. The entry is held once and not found until finish(). Nothing, and nothing lost, if what
+  /// is held leaves too few.
+  std::optional<int32_t> begin(const MediaKey& key, uint64_t tenant);
+  void finish(int32_t entry);
+  /// Gives up an entry that was begun: it was not finished, or is of no use.
+  void drop(int32_t entry);
+  void hold(int32_t entry);
+  void release(int32_t entry);
+  /// The backend's media rows of an entry, in order.
+  std::span<const int32_t> places(int32_t entry) const { return entries_.at(entry).places; }
+
+  int32_t size() const { return rows_; }
+  int32_t used() const { return rows_ - static_cast<int32_t>(free_.size()); }
+  int64_t evicted() const { return evicted_; }
+  /// CHECKs that each row has one owner, and each entry as many holders as `holds(entry)` says.
+  template <typename Holds>
+  void check_integrity(const Holds& holds) const {
+    for (const auto& [id, entry] : entries_) check_holders(id, entry.holders, holds(id));
+    check_rows();
+  }
+
+ private:
+  struct Entry {
+    MediaKey key;
+    uint64_t tenant = 0;
+    std::vector<int32_t> places;
+    int32_t holders = 0;
+    bool whole = false;
+    int64_t used_at = 0;
+  };
+  using Entries = std::map<int32_t, Entry>;
+  int32_t idle_rows() const;
+  int32_t rows_of(uint64_t tenant) const;
+  /// The entry to go for `tenant`, which wants so many more rows.
+  Entries::iterator victim(uint64_t tenant, int32_t rows);
+  void erase(Entries::iterator entry);
+  static void check_holders(int32_t entry, int32_t counted, int32_t expected);
+  void check_rows() const;
+
+  int32_t rows_;
+  std::vector<int32_t> free_;
+  Entries entries_;
+  std::map<MediaKey, int32_t> whole_;
+  int32_t next_id_ = 0;
+  int64_t clock_ = 0;
+  int64_t evicted_ = 0;
+};
+
+}  // namespace nibble

@@ -1,0 +1,260 @@
+// Media through the engine: encoded once, waited for, cancelled, refused, kept by shares.
+#include <gtest/gtest.h>
+
+#include "engine/cache/media_cache.h"
+#include "engine/engine_core.h"
+#include "engine/testing/fake_backend.h"
+#include "engine/testing/simulation_media.h"
+
+namespace nibble {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+std::shared_ptr<MediaPatches> image(uint8_t seed, MediaGrid grid) {
+  auto made = std::make_shared<MediaPatches>();
+  made->grid = grid;
+  for (int64_t i = 0; i < grid.patches() * 3; ++i)
+    made->levels.push_back(static_cast<uint8_t>(seed + i * 7));
+  for (auto& channel : made->values)
+    for (size_t i = 0; i < channel.size(); ++i) channel[i] = static_cast<float>(i);
+  return made;
+}
+
+MediaRows at(int32_t begin, uint8_t seed, MediaGrid grid) {
+  return {.span = {.begin = begin,
+                   .count = static_cast<int32_t>(grid.rows(2)),
+                   .digest = {seed, static_cast<uint64_t>(grid.h)}},
+          .embeddings = nullptr,
+          .patches = image(seed, grid)};
+}
+
+class MediaEngine : public testing::Test {
+ protected:
+  static EngineSettings settings() {
+    return {.pools = {.pages = 40,
+                      .state_slots = 6,
+                      .rows_max = 132,
+                      .media_rows = 40,
+                      .vision_rows = 128},
+            .sequences_max = 4,
+            .context_max = 1024,
+            .integrity = IntegrityChecks::every_step};
+  }
+  explicit MediaEngine(EngineSettings engine = settings()) : settings_(std::move(engine)) {
+    settings_.clock_ms = [this] { return now_ms_ += 100.0; };
+    EXPECT_TRUE(backend_.reserve(settings_.pools).ok());
+    core_ = std::make_unique<EngineCore>(
+        backend_, FakeBackend::config_with_vision(),
+        Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)), settings_);
+  }
+  SequenceRequest ask(std::vector<MediaRows> media, size_t size = 150) {
+    SequenceRequest request;
+    request.id = ++ids_;
+    for (size_t i = 0; i < size; ++i) request.prompt.push_back(static_cast<int32_t>(i % 60));
+    request.max_tokens = 8;
+    request.sampling.temperature = 0.0;
+    request.cache.boundaries = {64, 128};
+    request.media = std::move(media);
+    return request;
+  }
+  /// The model's own answer.
+  static Tokens expected(const SequenceRequest& request) {
+    const RequestValues values(request);
+    FakeBackend::Prefix prefix;
+    for (size_t i = 0; i < request.prompt.size(); ++i)
+      prefix.add_value(values.prompt(i), Arithmetic::prompt);
+    Tokens tokens;
+    while (std::ssize(tokens) < request.max_tokens) {
+      const auto logits = FakeBackend::logits_of(prefix.hash());
+      tokens.push_back(static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin()));
+      prefix.add_value(values.generated(tokens.back(), tokens.size() - 1), Arithmetic::generation);
+    }
+    return tokens;
+  }
+  void step() {
+    for (const EngineEvent& event : core_->step()) {
+      if (const auto* fresh = std::get_if<NewTokens>(&event))
+        tokens_[fresh->id].insert(tokens_[fresh->id].end(), fresh->tokens.begin(),
+                                  fresh->tokens.end());
+      if (const auto* end = std::get_if<Finished>(&event)) ends_[end->id] = *end;
+    }
+  }
+  void run() {
+    for (int i = 0; !core_->idle(); ++i) {
+      ASSERT_LT(i, 5000) << "somebody waits for ever";
+      step();
+    }
+  }
+  /// Answers of all, with what the model says itself.
+  template <typename... Requests>
+  void expect_answers(Requests... requests) {
+    std::map<uint64_t, Tokens> answers;
+    const auto submit = [&](SequenceRequest request) {
+      const auto admissible = core_->admissible(request);
+      ASSERT_TRUE(admissible.ok()) << admissible.error().message;
+      answers[request.id] = expected(request);
+      core_->submit(std::move(request));
+    };
+    (submit(std::move(requests)), ...);
+    run();
+    for (const auto& [id, answer] : answers) EXPECT_EQ(tokens_[id], answer) << id;
+  }
+  std::string refusal(const SequenceRequest& request) {
+    const auto admissible = core_->admissible(request);
+    return admissible.ok() ? "" : admissible.error().message;
+  }
+
+  EngineSettings settings_;
+  FakeBackend backend_;
+  std::unique_ptr<EngineCore> core_;
+  std::map<uint64_t, Tokens> tokens_;
+  std::map<uint64_t, Finished> ends_;
+  uint64_t ids_ = 0;
+  double now_ms_ = 0.0;
+};
+
+TEST_F(MediaEngine, AnswersAsTheModelDoes) {
+  expect_answers(ask({at(3, 1, {1, 4, 6}), at(70, 2, {1, 8, 8}), at(90, 3, {2, 4, 4})}));
+  EXPECT_EQ(core_->media_counters().encoded, 3);
+  EXPECT_EQ(core_->media_counters().encoded_rows, 6 + 16 + 8);
+}
+
+TEST_F(MediaEngine, ARepeatedImageCostsNoCallOfTheTower) {
+  expect_answers(ask({at(3, 1, {1, 4, 6}), at(20, 1, {1, 4, 6})}));
+  EXPECT_EQ(core_->media_counters().encoded, 1);
+  const int64_t patches = backend_.vision.patches;
+  EXPECT_EQ(patches, 24);
+  expect_answers(ask({at(5, 1, {1, 4, 6})}));  // another prompt
+  EXPECT_EQ(backend_.vision.patches, patches);
+  EXPECT_EQ(core_->media_counters().found, 2);
+  expect_answers(ask({at(5, 1, {1, 4, 6})}));  // the same again: pages of the prefix cache
+  EXPECT_EQ(ends_[ids_].cached_tokens, 128);
+  EXPECT_EQ(backend_.vision.patches, patches);
+}
+
+TEST_F(MediaEngine, PromptsThatDifferInAnImageShareNothingFromItOn) {
+  expect_answers(ask({at(70, 1, {1, 4, 6})}));
+  expect_answers(ask({at(70, 2, {1, 4, 6})}));
+  EXPECT_EQ(ends_[ids_].cached_tokens, 64);
+}
+
+TEST_F(MediaEngine, TenantsThatAreKeptApartShareNoImages) {
+  expect_answers(ask({at(3, 1, {1, 4, 6})}));
+  SequenceRequest other = ask({at(3, 1, {1, 4, 6})});
+  other.cache.salt = 5;
+  expect_answers(std::move(other));
+  EXPECT_EQ(core_->media_counters().encoded, 2);
+}
+
+TEST_F(MediaEngine, SequencesThatNeedMoreThanThereIsTakeTurns) {
+  const auto big = [&](uint8_t i) {
+    return ask({at(2, static_cast<uint8_t>(10 * i + 1), {1, 8, 10}),
+                at(40, static_cast<uint8_t>(10 * i + 2), {1, 8, 8}),
+                at(80, static_cast<uint8_t>(10 * i + 3), {1, 10, 12})});
+  };
+  expect_answers(big(0), big(1), big(2), big(3), big(4), big(5));
+  EXPECT_GT(core_->media_counters().evicted, 0);
+}
+
+TEST_F(MediaEngine, ACancelEndsTheJob) {
+  core_->submit(ask({at(3, 1, {1, 8, 8})}));
+  while (backend_.vision.patches == 0) step();
+  core_->cancel(ids_);
+  EXPECT_EQ(core_->media_counters().abandoned, 1);
+  EXPECT_EQ(core_->media_cache().used(), 0);
+  step();
+  EXPECT_EQ(ends_[ids_].reason, FinishReason::cancelled);
+}
+
+TEST_F(MediaEngine, NumbersThatAreNotFiniteEndOneRequest) {
+  SequenceRequest broken = ask({at(3, 1, {1, 4, 4})});
+  auto patches = image(9, {1, 4, 4});
+  patches->values[0][patches->levels[0]] = std::numeric_limits<float>::quiet_NaN();
+  broken.media[0].patches = patches;
+  core_->submit(std::move(broken));
+  const uint64_t id = ids_;
+  expect_answers(ask({at(3, 2, {1, 4, 4})}));
+  EXPECT_EQ(ends_[id].reason, FinishReason::error);
+  EXPECT_NE(ends_[id].error.find("vision tower"), std::string::npos);
+  EXPECT_EQ(core_->media_counters().encoded, 1);
+}
+
+TEST_F(MediaEngine, OthersGoOnWhileAnImageIsEncoded) {
+  SequenceRequest text = ask({}, 30);
+  text.max_tokens = 60;
+  const uint64_t id = text.id;
+  core_->submit(std::move(text));
+  step();
+  core_->submit(ask({at(0, 1, {1, 10, 12})}));
+  int64_t said_meanwhile = 0;
+  while (core_->media_counters().encoded == 0) {
+    const auto before = tokens_[id].size();
+    step();
+    said_meanwhile += static_cast<int64_t>(tokens_[id].size() - before);
+  }
+  EXPECT_GE(said_meanwhile, 3);  // a token in every step, and more than one step
+  run();
+}
+
+TEST_F(MediaEngine, RefusesWhatCanNeverBeHeld) {
+  EXPECT_EQ(refusal(ask({at(0, 1, {1, 8, 16})})), "");
+  EXPECT_NE(refusal(ask({at(0, 1, {1, 10, 14})})).find("at most 128 patches, found 140"),
+            std::string::npos);
+  // Two that the same block of 64 rows reads.
+  EXPECT_NE(refusal(ask({at(0, 1, {1, 8, 12}), at(30, 2, {1, 8, 10})})).find("found 44"),
+            std::string::npos);
+  EXPECT_EQ(refusal(ask({at(0, 1, {1, 8, 12}), at(70, 2, {1, 8, 10})})), "");
+  auto wrong = ask({at(0, 1, {1, 4, 4})});
+  wrong.media[0].span.count = 5;
+  EXPECT_NE(refusal(wrong).find("placeholder tokens of media: expected 4"), std::string::npos);
+  EngineCore text(backend_, FakeBackend::config(),
+                  Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)),
+                  settings_);
+  EXPECT_FALSE(text.admissible(ask({at(0, 1, {1, 4, 4})})).ok());
+}
+
+MediaKey key(uint64_t digest, int32_t rows) { return {.digest = {digest, 0}, .rows = rows}; }
+
+TEST(MediaCache, TheLeastRecentlyUsedGoesFirst) {
+  MediaCache cache(10);
+  for (uint64_t i = 1; i <= 2; ++i) {
+    const int32_t entry = cache.begin(key(i, 4), 0).value();
+    EXPECT_FALSE(cache.find(key(i, 4)));
+    cache.finish(entry);
+    cache.release(entry);
+  }
+  cache.hold(*cache.find(key(1, 4)));
+  cache.release(*cache.find(key(1, 4)));
+  cache.release(cache.begin(key(3, 4), 0).value());
+  EXPECT_TRUE(cache.find(key(1, 4)));
+  EXPECT_FALSE(cache.find(key(2, 4)));
+  EXPECT_EQ(cache.evicted(), 1);
+}
+
+TEST(MediaCache, WhatIsHeldStays) {
+  MediaCache cache(10);
+  const int32_t held = cache.begin(key(1, 8), 0).value();
+  EXPECT_FALSE(cache.begin(key(2, 3), 0));
+  EXPECT_TRUE(cache.begin(key(3, 2), 0));
+  cache.drop(held);
+  EXPECT_TRUE(cache.begin(key(2, 3), 0));
+}
+
+TEST(MediaCache, ATenantBeyondItsShareLosesItsOwn) {
+  MediaCache cache(12);
+  const auto add = [&](uint64_t digest, int32_t rows, uint64_t tenant) {
+    const int32_t entry = cache.begin(key(digest, rows), tenant).value();
+    cache.finish(entry);
+    cache.release(entry);
+  };
+  add(1, 3, 1);  // the oldest, of a tenant within its share
+  add(2, 4, 2);
+  add(3, 4, 2);
+  add(4, 4, 2);
+  EXPECT_TRUE(cache.find(key(1, 3)));
+  EXPECT_FALSE(cache.find(key(2, 4)));
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,34 @@
+// Media in the prompts of the simulation, and the values that the fake model then sees of every
+// token.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "engine/sequence.h"
+
+namespace nibble {
+
+/// Puts one to three of a few small images and videos somewhere into the prompt, if it has room.
+/// One of them has numbers that are not finite.
+void add_random_media(SequenceRequest& request, std::mt19937_64& random);
+
+/// A request without its constraint.
+SequenceRequest copy_of(const SequenceRequest& request);
+
+/// The values of the rows of a request, as FakeBackend has them.
+class RequestValues {
+ public:
+  RequestValues() = default;
+  explicit RequestValues(const SequenceRequest& request);
+  uint64_t prompt(size_t index) const { return prompt_[index]; }
+  /// Generated token `index`.
+  uint64_t generated(int32_t token, size_t index) const;
+
+ private:
+  std::vector<uint64_t> prompt_;
+  int32_t next_position_ = 0;
+};
+
+}  // namespace nibble
