@@ -16,7 +16,7 @@ using namespace nibble::cuda;
 struct Attention {
   Tower tower;
   std::vector<FramePlace> places;
-  std::vector<VisionTile> tiles;
+  std::vector<int> ends;
   int rows;
   int width;
   int padded;
@@ -27,7 +27,7 @@ struct Attention {
   Attention(const Tower& shape, const std::vector<Frame>& frames)
       : tower(shape),
         places(places_of(frames)),
-        tiles(tiles_of(frames)),
+        ends(ends_of(frames)),
         rows(static_cast<int>(places.size())),
         width(tower.width()),
         padded(padded_head(tower.head_dim)),
@@ -42,7 +42,6 @@ struct Attention {
   void run(const Launcher& launcher) const {
     auto* turns = device_array<float2>(64 * tower.head_dim);
     auto* device_places = to_device(places);
-    auto* device_tiles = to_device(tiles);
     vision_turns(turns, 64, tower.head_dim, launcher);
     vision_rotate({.qkv = qkv,
                    .places = device_places,
@@ -50,21 +49,18 @@ struct Attention {
                    .heads = tower.heads,
                    .head_dim = tower.head_dim,
                    .rows = rows,
-                   .out = heads},
+                   .out = heads,
+                   .out_rows = rows},
                   launcher);
-    vision_attention({.qkv = heads,
-                      .tiles = device_tiles,
-                      .tile_count = static_cast<int32_t>(tiles.size()),
-                      .heads = tower.heads,
-                      .head_dim = tower.head_dim,
-                      .rows = rows,
-                      .out = out,
-                      .stride = width},
-                     launcher);
+    attend_frames({.qkv = heads,
+                   .rows = rows,
+                   .heads = tower.heads,
+                   .head_dim = tower.head_dim,
+                   .out = out,
+                   .stride = width},
+                  ends, launcher);
     must(cudaDeviceSynchronize(), "attention");
-    for (void* p : {static_cast<void*>(turns), static_cast<void*>(device_places),
-                    static_cast<void*>(device_tiles)})
-      cudaFree(p);
+    for (void* p : {static_cast<void*>(turns), static_cast<void*>(device_places)}) cudaFree(p);
   }
 };
 
@@ -112,12 +108,13 @@ void check_rotation(Tally& tally, const std::string& name, const Rotated& want) 
               static_cast<double>(filled));
 }
 
-void add_row(Error& error, const Rotated& want, const VisionTile& tile, int row, int head,
+/// `frame` are the rows of the query's frame.
+void add_row(Error& error, const Rotated& want, std::pair<int, int> frame, int row, int head,
              const uint16_t* found) {
   const int size = want.in.tower.head_dim;
   std::vector<double> weights;
   double highest = -INFINITY;
-  for (int key = tile.frame_begin; key < tile.frame_end; ++key) {
+  for (int key = frame.first; key < frame.second; ++key) {
     double dot = 0.0;
     for (int d = 0; d < size; ++d) dot += want.at(0, head, row, d) * want.at(1, head, key, d);
     weights.push_back(dot / std::sqrt(size));
@@ -128,7 +125,7 @@ void add_row(Error& error, const Rotated& want, const VisionTile& tile, int row,
   for (int d = 0; d < size; ++d) {
     double sum = 0.0;
     for (size_t i = 0; i < weights.size(); ++i)
-      sum += weights[i] / total * want.at(2, head, tile.frame_begin + static_cast<int>(i), d);
+      sum += weights[i] / total * want.at(2, head, frame.first + static_cast<int>(i), d);
     error.add(bf16_value(found[d]), sum);
   }
 }
@@ -144,9 +141,9 @@ void check_attention(Tally& tally, const std::string& name, const Tower& tower,
   for (int n = 0; n < 48; ++n) {
     const int row = n == 0 ? all.rows - 1 : static_cast<int>(hash_bits(5, n) % all.rows);
     const int head = static_cast<int>(hash_bits(6, n) % tower.heads);
-    const auto tile = *std::ranges::find_if(
-        all.tiles, [&](const VisionTile& t) { return row >= t.query_begin && row < t.query_end; });
-    add_row(error, want, tile, row, head,
+    const auto end = std::ranges::upper_bound(all.ends, row);
+    const std::pair frame(end == all.ends.begin() ? 0 : *(end - 1), *end);
+    add_row(error, want, frame, row, head,
             &found[static_cast<size_t>(int64_t{row} * all.width + head * tower.head_dim)]);
   }
   tally.check(error.value() < 1e-2, (name + ", attention").c_str(), error.value());

@@ -1,7 +1,6 @@
 // Shapes of vision towers and frames for their check and timings.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -10,8 +9,6 @@
 namespace nibble::bench {
 
 using cuda::FramePlace;
-using cuda::kVisionQueries;
-using cuda::VisionTile;
 
 struct Tower {
   int heads;
@@ -46,19 +43,25 @@ inline std::vector<FramePlace> places_of(const std::vector<Frame>& frames) {
                             .columns = static_cast<int16_t>(frame.columns)});
   return places;
 }
-inline std::vector<VisionTile> tiles_of(const std::vector<Frame>& frames) {
-  std::vector<VisionTile> tiles;
+/// The first row after each frame.
+inline std::vector<int> ends_of(const std::vector<Frame>& frames) {
+  std::vector<int> ends;
+  for (const Frame& frame : frames)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + frame.rows * frame.columns);
+  return ends;
+}
+/// Attention of all rows, a launch for each frame; `out` is row 0 of the first one.
+inline void attend_frames(cuda::VisionAttention attention, const std::vector<int>& ends,
+                          const cuda::Launcher& launcher) {
+  uint16_t* out = attention.out;
   int begin = 0;
-  for (const Frame& frame : frames) {
-    const int end = begin + frame.rows * frame.columns;
-    for (int at = begin; at < end; at += kVisionQueries)
-      tiles.push_back({.query_begin = at,
-                       .query_end = std::min(at + kVisionQueries, end),
-                       .frame_begin = begin,
-                       .frame_end = end});
+  for (const int end : ends) {
+    attention.query_begin = attention.frame_begin = begin;
+    attention.query_end = attention.frame_end = end;
+    attention.out = out + begin * attention.stride;
+    cuda::vision_attention(attention, launcher);
     begin = end;
   }
-  return tiles;
 }
 
 /// Prints the time of each operation of a layer, and of all layers, for these frames.

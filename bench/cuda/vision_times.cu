@@ -23,7 +23,7 @@ struct Layer {
   int rows = 0;
   int width = 0;
   int inner = 0;
-  int32_t tile_count = 0;
+  std::vector<int> ends;
   float* x = nullptr;
   uint16_t* a = nullptr;
   uint16_t* b = nullptr;
@@ -32,14 +32,14 @@ struct Layer {
   float* bias = nullptr;
   float2* turns = nullptr;
   FramePlace* places = nullptr;
-  VisionTile* tiles = nullptr;
 
   Layer(const Tower& shape, const std::vector<Frame>& frames, const Launcher& launcher)
-      : tower(shape), width(shape.width()), inner((shape.inner + 63) / 64 * 64) {
+      : tower(shape),
+        width(shape.width()),
+        inner((shape.inner + 63) / 64 * 64),
+        ends(ends_of(frames)) {
     const auto host_places = places_of(frames);
-    const auto host_tiles = tiles_of(frames);
     rows = static_cast<int>(host_places.size());
-    tile_count = static_cast<int32_t>(host_tiles.size());
     const int64_t numbers = int64_t{rows} * inner;
     const int64_t weights = int64_t{inner} * width;
     x = device_array<float>(int64_t{rows} * width);
@@ -55,13 +55,11 @@ struct Layer {
     fill_normal(w, weights, 2, 0.03F);
     fill_normal(bias, inner, 2, 0.03F);
     places = to_device(host_places);
-    tiles = to_device(host_tiles);
   }
   ~Layer() {
-    for (void* p :
-         {static_cast<void*>(x), static_cast<void*>(a), static_cast<void*>(b),
-          static_cast<void*>(heads), static_cast<void*>(w), static_cast<void*>(bias),
-          static_cast<void*>(turns), static_cast<void*>(places), static_cast<void*>(tiles)})
+    for (void* p : {static_cast<void*>(x), static_cast<void*>(a), static_cast<void*>(b),
+                    static_cast<void*>(heads), static_cast<void*>(w), static_cast<void*>(bias),
+                    static_cast<void*>(turns), static_cast<void*>(places)})
       cudaFree(p);
   }
 
@@ -94,19 +92,19 @@ struct Layer {
                                  .heads = tower.heads,
                                  .head_dim = tower.head_dim,
                                  .rows = rows,
-                                 .out = heads};
+                                 .out = heads,
+                                 .out_rows = rows};
     return {"rotate", 1, 0.0, [=] { vision_rotate(rotate, launcher); }};
   }
   Op attention(double pairs, const Launcher& launcher) const {
     const VisionAttention attention = {.qkv = heads,
-                                       .tiles = tiles,
-                                       .tile_count = tile_count,
+                                       .rows = rows,
                                        .heads = tower.heads,
                                        .head_dim = tower.head_dim,
-                                       .rows = rows,
                                        .out = b,
                                        .stride = width};
-    return {"attention", 1, 4.0 * pairs * width, [=] { vision_attention(attention, launcher); }};
+    return {"attention", 1, 4.0 * pairs * width,
+            [=, this] { attend_frames(attention, ends, launcher); }};
   }
 };
 

@@ -4,6 +4,7 @@
 #include "cli/chat/line_reader.h"
 #include "cli/chat/local_session.h"
 #include "cli/options/folders.h"
+#include "cli/options/image_options.h"
 #include "cli/quantizing/quantize_first.h"
 #include "cli/serving/profiles_file.h"
 
@@ -20,8 +21,8 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"verbose", "", "", "token counts and speed after each answer"},
 });
 
-constexpr auto kOptions = joined_options(kOwnOptions, kSamplingOptions, kEngineOptions,
-                                         kQuantizeFirstOptions, kModelOptions);
+constexpr auto kOptions = joined_options(kOwnOptions, kSamplingOptions, kImageOptions,
+                                         kEngineOptions, kQuantizeFirstOptions, kModelOptions);
 
 /// Empty: there is no place for it.
 std::filesystem::path history_file() {
@@ -61,7 +62,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   conversation.parameters = TRY(sampling_body(arguments));
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
   const auto folder = TRY(folder_to_load(arguments, terminal));
-  const auto session = TRY(LocalSession::open(arguments, folder, terminal));
+  const auto session = TRY(LocalSession::open(arguments, folder, TowerUse::wanted, terminal));
   if (!session->served().chat_template)
     return make_error(ErrorCode::unsupported, {.what = "this checkpoint has no chat template",
                                                .advice = "use `nibble run --raw`"});

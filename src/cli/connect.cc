@@ -98,6 +98,9 @@ void use_models(const Json::Array& models, ServerFacts& facts, Terminal& termina
   if (!model.is_null()) {
     const Json* context = model.find("max_model_len");
     if (context != nullptr && context->is_int()) facts.context_tokens = context->as_int();
+    const Json* takes = model.find("input_modalities");
+    facts.images = takes != nullptr && takes->is_array() &&
+                   std::ranges::find(takes->as_array(), Json("image")) != takes->as_array().end();
     return;
   }
   std::vector<std::string> ids;

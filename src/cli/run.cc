@@ -3,9 +3,11 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <sstream>
 
 #include "base/file.h"
 #include "cli/batch.h"
+#include "cli/chat/image_file.h"
 #include "cli/chat/local_session.h"
 #include "cli/quantizing/quantize_first.h"
 #include "cli/serving/client_setup.h"
@@ -21,6 +23,8 @@ constexpr int32_t kIdsSequencesMax = 16;  // sequences of --ids that are compute
 constexpr auto kOwnOptions = std::to_array<Option>({
     {"raw", "", "", "continue the prompt as plain text; default: one turn of a chat"},
     {"system", "TEXT", "", "system message before the prompt"},
+    {"image", "FILE", "", "an image before the prompt: PNG, JPEG, WebP, GIF; may stand often", "",
+     OptionForm::repeated},
     {"think", "", "true", "let the model think first, where its template can"},
     {"show-thinking", "", "true", "print the thinking on standard error"},
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: continue these ids; needs no tokenizer"},
@@ -58,20 +62,35 @@ Result<std::string> read_prompt(const Arguments& arguments, const Terminal& term
   return text;
 }
 
+/// The images of the prompt as URLs, within the limit on their bytes.
+Result<std::vector<std::string>> read_images(const Arguments& arguments) {
+  std::vector<std::string> urls;
+  const ImageFlags flags = TRY(read_image_flags(arguments));
+  std::istringstream paths(arguments.text("image").value_or(""));
+  for (std::string path; std::getline(paths, path);)
+    urls.push_back(TRY(image_url_of(path, flags.intake.limits.encoded_bytes_max)));
+  return urls;
+}
+
 Result<Json> request_body(const Arguments& arguments, const std::string& prompt) {
   Json body = TRY(sampling_body(arguments));
+  const std::vector<std::string> images = TRY(read_images(arguments));
   if (const auto profile = arguments.text("profile")) body.set("model", Json(*profile));
   if (arguments.enabled("ignore-eos")) body.set("ignore_eos", Json(true));
+  if (arguments.enabled("raw") && !images.empty())
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "--image and --raw", .expected = "one of them", .found = "both"});
   if (arguments.enabled("raw")) {
     body.set("prompt", Json(prompt));
     return body;
   }
   Json::Array messages;
-  const auto message = [](std::string_view role, const std::string& content) {
-    return json_object({{"role", Json(role)}, {"content", Json(content)}});
+  const auto message = [](std::string_view role, Json content) {
+    return json_object({{"role", Json(role)}, {"content", std::move(content)}});
   };
-  if (const auto system = arguments.text("system")) messages.push_back(message("system", *system));
-  messages.push_back(message("user", prompt));
+  if (const auto system = arguments.text("system"))
+    messages.push_back(message("system", Json(*system)));
+  messages.push_back(message("user", user_content(prompt, images)));
   body.set("messages", Json(std::move(messages)));
   if (arguments.given("think")) body.set("enable_thinking", Json(arguments.enabled("think")));
   return body;
@@ -81,7 +100,8 @@ Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
   const std::string prompt = TRY(read_prompt(arguments, terminal));
   const Json body = TRY(request_body(arguments, prompt));
   const auto folder = TRY(folder_to_load(arguments, terminal));
-  const auto session = TRY(LocalSession::open(arguments, folder, terminal));
+  const auto session = TRY(LocalSession::open(
+      arguments, folder, arguments.text("image") ? TowerUse::wanted : TowerUse::unused, terminal));
   const bool raw = arguments.enabled("raw");
   if (!raw && !session->served().chat_template)
     return make_error(ErrorCode::unsupported,
@@ -215,6 +235,11 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   if (arguments.given("output") && !arguments.given("batch"))
     return make_error(ErrorCode::invalid_argument,
                       {.what = "--output", .expected = "--batch FILE beside it"});
+  for (const char* other : {"batch", "ids"})
+    if (arguments.given("image") && arguments.given(other))
+      return make_error(
+          ErrorCode::invalid_argument,
+          {.what = concat("--image and --", other), .expected = "one of them", .found = "both"});
   if (arguments.given("batch") && arguments.given("ids"))
     return make_error(ErrorCode::invalid_argument,
                       {.what = "--ids and --batch", .expected = "one of them", .found = "both"});

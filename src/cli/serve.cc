@@ -111,6 +111,7 @@ std::vector<MemoryPart> memory_map(const MemoryPlan& plan) {
           {"kv_cache", plan.kv_bytes},
           {"state", plan.state_bytes},
           {"workspace", plan.workspace_bytes},
+          {"images", plan.media_bytes},
           {"driver", plan.driver_bytes},
           {"free", std::max<int64_t>(plan.memory_bytes - plan.total_bytes(), 0)},
           {"host", plan.host_bytes, MemoryPart::Place::host}};
@@ -221,7 +222,9 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   options.prefix_store = TRY(open_prefix_store(arguments, setup, folder));
   options.memory_map = memory_map(setup.plan);
   options.step_deadline = setup.step_deadline;
-  ServedModel served = TRY(load_for_clients(std::move(request.clients), setup, folder));
+  options.image_threads = request.clients.images.threads;
+  ServedModel served =
+      TRY(load_for_clients(std::move(request.clients), setup, folder, setup.model.notice));
   served.template_kwargs = std::move(request.template_kwargs);
   if (arguments.enabled("completion-special-tokens"))
     served.completion_prompts = SpecialTokens::recognised;

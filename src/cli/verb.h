@@ -21,9 +21,10 @@ namespace nibble {
 
 /// The number of words of a value, and the places where it may stand.
 enum class OptionForm : uint8_t {
-  plain,    // one word
-  several,  // the words up to the next option; its text is these with commas between them
-  operand,  // one word that stands for the verb's first positional
+  plain,     // one word
+  several,   // the words up to the next option; its text is these with commas between them
+  repeated,  // one word, as often as the option stands; its text is these with line breaks between
+  operand,   // one word that stands for the verb's first positional
 };
 
 /// secret: a key or token. It is shown nowhere, and a configuration file only says which file has

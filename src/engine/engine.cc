@@ -268,7 +268,7 @@ Result<void> Engine::State::change_to(Rest wanted) {
     return make_error(
         ErrorCode::unsupported,
         {.what = "sleep", .expected = "no live requests", .found = concat(core.live_count())});
-  core.memory().cache().clear();
+  core.forget_caches();
   return backend->sleep();
 }
 

@@ -127,6 +127,11 @@ void EngineCore::cancel_all() {
   drop_finished();
 }
 
+void EngineCore::forget_caches() {
+  memory_.cache().clear();
+  media_.clear();
+}
+
 Phase EngineCore::phase(uint64_t id) const {
   for (const auto& sequence : live_)
     if (sequence->request.id == id) return sequence->phase;

@@ -130,6 +130,8 @@ class EngineCore {
 
   double now_ms() const { return settings_.clock_ms(); }
   const EngineCounters& counters() const { return counters_; }
+  /// Forgets what is cached of prompts and media. Without live sequences.
+  void forget_caches();
   MediaCounters media_counters() const { return media_.counters(); }
   /// The rows that hold encoded media.
   const MediaCache& media_cache() const { return media_.cache(); }

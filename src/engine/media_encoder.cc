@@ -233,6 +233,11 @@ void MediaEncoder::drop_job() {
   job_.reset();
 }
 
+void MediaEncoder::clear() {
+  if (job_) drop_job();
+  cache_.clear();
+}
+
 void MediaEncoder::release(Sequence& sequence) { release_beyond(sequence, 0); }
 
 void MediaEncoder::release_beyond(Sequence& sequence, int32_t begin) {

@@ -59,6 +59,8 @@ class MediaEncoder {
   /// It ends: a job for it ends too.
   void forget(Sequence& sequence);
 
+  /// Without live sequences: forgets what is encoded, since the backend gives its memory back.
+  void clear();
   MediaCounters counters() const;
   const MediaCache& cache() const { return cache_; }
   /// CHECKs that rows are owned and held by exactly the live sequences and the job.

@@ -133,6 +133,14 @@ TEST_F(MediaEngine, ARepeatedImageCostsNoCallOfTheTower) {
   EXPECT_EQ(backend_.vision.patches, patches);
 }
 
+TEST_F(MediaEngine, AnImageIsEncodedAgainOnceTheCachesAreForgotten) {
+  expect_answers(ask({at(3, 1, {1, 4, 6})}));
+  core_->forget_caches();
+  EXPECT_EQ(core_->media_cache().used(), 0);
+  expect_answers(ask({at(3, 1, {1, 4, 6})}));
+  EXPECT_EQ(core_->media_counters().encoded, 2);
+}
+
 TEST_F(MediaEngine, PromptsThatDifferInAnImageShareNothingFromItOn) {
   expect_answers(ask({at(70, 1, {1, 4, 6})}));
   expect_answers(ask({at(70, 2, {1, 4, 6})}));

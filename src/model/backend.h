@@ -157,6 +157,8 @@ class VisionTower {
   virtual ~VisionTower() = default;
   /// True if a tower is loaded, and after reserve() there is room for its rows.
   virtual bool has_vision() const { return false; }
+  /// Patches of one piece at most.
+  virtual int64_t vision_piece_rows() const { return kVisionPieceRows; }
   /// x = W levels + b + interpolated positions, for the patches of a piece.
   virtual void embed_patches(const VisionPiece& piece);
   /// q, k, v = W norm1(x) + b, q and k turned by row and column.

@@ -143,7 +143,8 @@ double VisionWalk::advance(VisionTower& tower, double work) {
   while (!done() && (spent == 0.0 || spent < work)) {
     const VisionFrame& frame = frames_[frame_];
     const double each = row_work(frame);
-    const double affordable = std::min((work - spent) / each, double{kVisionPieceRows});
+    const double affordable =
+        std::min((work - spent) / each, static_cast<double>(tower.vision_piece_rows()));
     const int64_t rows = std::max(static_cast<int64_t>(affordable) / step, int64_t{1}) * step;
     const VisionPiece piece{
         .frame = &frame, .begin = row_, .end = std::min(row_ + rows, frame.patches())};

@@ -38,6 +38,7 @@ Json memory_json(const PlanReport& report) {
                       {"context", report.context_bytes},
                       {"recorded_passes", report.recorded_bytes},
                       {"workspace", plan.workspace_bytes},
+                      {"images", plan.media_bytes},
                       {"states", plan.sequences_max * report.request.slot_bytes},
                       {"snapshots", plan.snapshots * report.request.slot_bytes},
                       {"kv_cache", plan.kv_bytes},

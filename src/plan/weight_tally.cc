@@ -60,6 +60,13 @@ int64_t linear_on_card(const LinearSource& source, int64_t count, const CardLayo
          aligned(count * factors * kFloat);
 }
 
+/// A matrix of the vision tower: BF16, rows and columns padded to 64.
+int64_t tower_on_card(const LinearSource& source) {
+  constexpr int64_t kPad = 64;  // of backend/cuda/weights/vision_weights.h
+  const auto padded = [](int64_t count) { return (count + kPad - 1) / kPad * kPad; };
+  return aligned(padded(source.rows) * padded(source.cols) * kBf16);
+}
+
 class Tally {
  public:
   explicit Tally(const FileBytes* file) : file_(file) {}
@@ -67,6 +74,10 @@ class Tally {
 
   void linear(WeightKind kind, const LinearSource& source) {
     if (source.present()) add(kind, source, 1, bytes_of(source));
+  }
+  void tower(const LinearSource& source) {
+    const bool on_card = file_ == nullptr;
+    add(WeightKind::vision, source, 1, on_card ? tower_on_card(source) : file_->linear(source));
   }
   /// `copies`: on a card, A_log has two.
   void vector(WeightKind kind, const VectorSource& source, int64_t copies = 1) {
@@ -158,7 +169,7 @@ void Tally::model(const SyntheticWeights& weights) {
   for (const LayerSources& sources : weights.layers) layer(sources);
   if (weights.vision)
     visit_vision(
-        *weights.vision, [&](const LinearSource& part) { linear(WeightKind::vision, part); },
+        *weights.vision, [&](const LinearSource& part) { tower(part); },
         [&](const VectorSource& part) { vector(WeightKind::vision, part); });
   if (!weights.mtp) return;
   const MtpSources& mtp = *weights.mtp;

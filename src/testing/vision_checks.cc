@@ -157,6 +157,7 @@ std::vector<float> VisionChecks::read_rows(Backend& backend) const {
         batch.tokens.push_back(0);
       }
   batch.positions.assign(3 * batch.tokens.size(), 0);
+  batch.sequences = {{.row_count = batch.rows(), .arithmetic = Arithmetic::generation}};
   const Residual h = backend.embed(batch);
   std::vector<float> rows(batch.tokens.size() * static_cast<size_t>(config_.hidden));
   backend.read_residual(h, rows);

@@ -107,7 +107,8 @@ class Checks(PlanRunner):
             assert served_lines(planned) == started, (name, flags, planned, started)
             line = next(line for line in started if line.startswith("in bytes:"))
             assert [int(n) for n in re.findall(r"\d+", line)] == [
-                held[part] for part in ("weights", "tables", "workspace", "state", "kv_cache")]
+                held[part] for part in ("weights", "tables", "workspace", "images", "state",
+                                        "kv_cache")]
 
     def test_the_bytes_that_quantize_writes(self):
         for recipe in ("mixed", "w4a4-fp8-head", "fp8"):
@@ -163,8 +164,8 @@ class Checks(PlanRunner):
                       ["27b", "--gpu", "h200:3g.71gb", "--kv-cache-dtype", "fp8"]):
             plan = self.json(*words)
             memory = plan["memory"]
-            parts = sum(memory[k] for k in ("weights", "tables", "driver", "workspace", "states",
-                                            "snapshots", "kv_cache"))
+            parts = sum(memory[k] for k in ("weights", "tables", "driver", "workspace", "images",
+                                            "states", "snapshots", "kv_cache"))
             assert parts == memory["total"] <= memory["available"], plan
             assert memory["context"] + memory["recorded_passes"] == memory["driver"]
             rows = sum(row["bytes"] for row in plan["weights"])

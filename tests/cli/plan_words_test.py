@@ -47,7 +47,7 @@ class Checks(PlanRunner):
             before = text.split("as `nibble serve`")[0]
             assert max(map(len, before.splitlines())) <= COLUMNS, before
             assert "\x1b" not in text and "computed" in text
-        assert "not served by this build" in text, text  # vision
+        assert "not loaded: vision tower" in text and "--max-image-tokens loads it" in text, text
         assert "\nspeculation: up to 3 tokens of the checkpoint's MTP layer" in text, text
         assert "share this memory" in text
 

@@ -21,7 +21,7 @@ struct Extent {
 struct BatchView {
   int32_t rows = 0;
   int32_t sequences = 0;
-  const int32_t* tokens = nullptr;     // [rows]
+  const int32_t* tokens = nullptr;     // [rows]; -1 - p: row p of `media` in place of a token's
   const int32_t* positions = nullptr;  // [3][positions_stride]
   int32_t positions_stride = 0;
   const int32_t* kv_index = nullptr;       // [rows], index of the row in its sequence; -1: padding
@@ -41,6 +41,7 @@ struct BatchView {
   // the rows' entries, those of the tokens before [3][positions_stride].
   const int32_t* sequence_of = nullptr;
   const int32_t* entry_positions = nullptr;
+  const float* media = nullptr;  // F32 [media rows][hidden]
 
   Extent extent() const { return {.rows = rows, .sequences = sequences, .replays = replays}; }
 };

@@ -21,6 +21,7 @@
 #include "backend/cuda/runtime/recorded_passes.h"
 #include "backend/cuda/runtime/slot_layout.h"
 #include "backend/cuda/selection.h"
+#include "backend/cuda/vision/tower_backend.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "model/forward.h"
 #include "model/kv_codec.h"
@@ -35,7 +36,7 @@ KvFormat kv_format(const BackendOptions& options) {
   return kv_format_of(options.kv_cache, wide ? KvFormat::f32 : KvFormat::bf16);
 }
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public TowerBackend {
  public:
   CudaBackend(const ModelConfig& config, std::unique_ptr<DeviceContext> device,
               const BackendOptions& options)
@@ -86,9 +87,11 @@ class CudaBackend final : public Backend {
     return cuda::recorded_bytes(config_, sizes);
   }
   std::optional<ReservedBytes> reserved_bytes() const override {
-    return reserved_in(weights_, rope_, pools_, arena_);
+    return reserved_in(weights_, rope_, pools_, arena_, tower_ ? &tower_->memory() : nullptr);
   }
-  bool takes_media() const override { return false; }  // no kernel puts their rows in
+  int64_t media_bytes(const PoolSizes& sizes) const override {
+    return config_.vision ? VisionMemory::cut(*config_.vision, sizes, nullptr).bytes : 0;
+  }
   std::string description() const override {
     const Device& device = device_->facts();
     const std::string_view compiled =
@@ -133,6 +136,12 @@ class CudaBackend final : public Backend {
   DraftOutput draft(const DraftBatch& batch) override {
     CHECK(drafts(), "no layer that drafts is loaded");
     return draft_rounds_.run(context_, batch_, batch);
+  }
+  /// The batch has one arithmetic, so its rows are in its order on the device too.
+  void read_residual(Residual h, std::span<float> out) override {
+    CHECK(std::ssize(out) == h.rows * config_.hidden, "residual of ", h.rows, " rows");
+    copy(out.data(), h.data, out.size_bytes(), cudaMemcpyDeviceToHost);
+    finish();
   }
   void set_sampleable(std::span<const uint32_t> bits) override {
     head_results_.set_sampleable(bits);
@@ -244,6 +253,8 @@ Result<void> CudaBackend::load(const MakeWeights& make) {
   CUDA_CHECK(cudaDeviceSynchronize());
   rope_ = TRY(upload_rope(*device_, config_));
   if (prompts_supported(config_) && !in_f32()) prepare_prompt_kernels(context_.launcher);
+  CHECK(!config_.vision || vision_fits_card(*config_.vision), "a tower without kernels");
+  if (config_.vision) tower_.emplace(*config_.vision, weights_.vision, context_.launcher);
   return {};
 }
 
@@ -253,6 +264,8 @@ Result<void> CudaBackend::reserve(const PoolSizes& sizes) {
   pools_ = DevicePools();
   TRY(reserve_workspace(sizes));
   TRY(pools_.reserve(*device_, config_, kv_, state_, sizes));
+  if (tower_) TRY(tower_->reserve(*device_, sizes));
+  batch_.set_media(tower_ ? tower_->rows() : nullptr);
   CUDA_CHECK(cudaDeviceSynchronize());
   for (const Extent& extent : recorded_extents(config_, sizes))
     TRY(run_padding(extent, Padding::record));
@@ -314,8 +327,6 @@ std::optional<Extent> CudaBackend::graph_of(const Batch& batch) const {
 }
 
 Residual CudaBackend::embed(const Batch& batch) {
-  CHECK(batch.embeddings.empty(), batch.embeddings.size(),
-        " rows of media; takes_media() is false");
   if (!recording_) {
     graph_ = graph_of(batch);
     launches_ = !graph_;
@@ -398,6 +409,7 @@ Result<void> CudaBackend::sleep() {
   asleep_ = TRY(HostCopy::of(weights_.memory()));
   weights_.memory().sleep();
   pools_.sleep();
+  if (has_vision()) tower_->memory().sleep();
   return {};
 }
 
@@ -405,6 +417,7 @@ Result<void> CudaBackend::wake() {
   if (asleep_.empty()) return {};
   TRY(weights_.memory().wake("the weights"));
   TRY(pools_.wake());
+  if (has_vision()) TRY(tower_->wake());
   TRY(asleep_.restore(weights_.memory()));
   asleep_ = HostCopy();
   return {};

@@ -33,6 +33,7 @@ BatchView DeviceBatch::layout(const Extent& extent) const {
   const auto [rows, sequences, replays] = extent;
   BatchView view{.rows = rows, .sequences = sequences, .positions_stride = rows};
   view.replays = replays;
+  view.media = media_;
   const int32_t* next = device_.as<int32_t>();
   const auto take = [&next](int64_t count) {
     const int32_t* field = next;
@@ -108,6 +109,10 @@ void DeviceBatch::upload(const Batch& batch, const Extent& extent, cudaStream_t 
       if (batch.sequences[i].arithmetic == arithmetic) add_sequence(batch, i, block);
     if (arithmetic == Arithmetic::generation) generation_rows_ = next_row_;
     if (arithmetic == Arithmetic::generation) generation_sequences_ = next_sequence_;
+  }
+  for (const EmbeddingOverride& own : batch.embeddings) {
+    CHECK(own.place >= 0 && media_ != nullptr, "row ", own.row, " brings an embedding of its own");
+    at(block, view_.tokens)[device_row(own.row)] = -1 - own.place;
   }
   copies_.clear();
   for (const StateSnapshot& snapshot : batch.snapshots) {

@@ -24,6 +24,8 @@ class DeviceBatch {
   Result<void> reserve(const PoolSizes& sizes, const DeviceSlice& device,
                        Entries entries = Entries::none);
 
+  /// The rows that EmbeddingOverride::place names, F32 [media rows][hidden].
+  void set_media(const float* rows) { media_ = rows; }
   /// Lays out a batch on the rows and sequences of `extent`; those the batch lacks are padding.
   /// Then copies it to the device.
   void upload(const Batch& batch, const Extent& extent, cudaStream_t stream);
@@ -46,6 +48,7 @@ class DeviceBatch {
 
   int32_t rows_max_ = 0;
   bool entries_ = false;
+  const float* media_ = nullptr;
   DeviceSlice device_;
   PinnedBuffer host_;
   BatchView view_;

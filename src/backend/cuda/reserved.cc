@@ -4,7 +4,8 @@
 namespace nibble::cuda {
 
 ReservedBytes reserved_in(const WeightStore& weights, const DeviceRope& rope,
-                          const DevicePools& pools, const DeviceBuffer& workspace) {
+                          const DevicePools& pools, const DeviceBuffer& workspace,
+                          const DeviceBuffer* media) {
   ReservedBytes bytes = {.weights = weights.memory().resident_bytes(),
                          .tables = rope.memory.resident_bytes(),
                          .pages = pools.pages().resident_bytes(),
@@ -13,6 +14,8 @@ ReservedBytes reserved_in(const WeightStore& weights, const DeviceRope& rope,
   for (const DeviceBuffer* buffer :
        {&weights.memory(), &rope.memory, &pools.pages(), &pools.slots(), &workspace})
     bytes.mapped += buffer->booked_bytes();
+  if (media != nullptr) bytes.media = media->resident_bytes();
+  if (media != nullptr) bytes.mapped += media->booked_bytes();
   return bytes;
 }
 

@@ -11,6 +11,7 @@ namespace nibble::cuda {
 /// A buffer that sleeps does not count. `mapped` is the ledger's count of these buffers, in whole
 /// steps of the card's mapping for large ones.
 ReservedBytes reserved_in(const WeightStore& weights, const DeviceRope& rope,
-                          const DevicePools& pools, const DeviceBuffer& workspace);
+                          const DevicePools& pools, const DeviceBuffer& workspace,
+                          const DeviceBuffer* media = nullptr);
 
 }  // namespace nibble::cuda

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "cli/chat/chat_session.h"
+#include "cli/chat/image_file.h"
 #include "cli/verb.h"
 
 namespace nibble {
@@ -61,6 +62,7 @@ std::span<const ChatSession::Row> ChatSession::rows() {
       {"/retry", "", "another answer to the last question", &ChatSession::retry},
       {"/undo", "", "forget the last question and its answer", &ChatSession::undo},
       {"/edit", "", "the same, and the question is there to be changed", &ChatSession::edit},
+      {"/image", "FILE", "show an image with the next question", &ChatSession::image},
       {"/clear", "", "forget the conversation", &ChatSession::clear},
       {"/help", "", "this list", &ChatSession::help},
       {"/?", "", "", &ChatSession::help},
@@ -263,6 +265,7 @@ Result<void> ChatSession::retry(std::string_view) {
   }
   const Conversation before = conversation_;
   const std::string question = conversation_.turns.back().question;
+  images_ = conversation_.turns.back().images;
   conversation_.turns.pop_back();
   TRY(say(question));
   // Refused, or nobody there: the old answer stays.
@@ -286,6 +289,7 @@ Result<void> ChatSession::edit(std::string_view) {
     return {};
   }
   const std::string question = conversation_.turns.back().question;
+  images_ = conversation_.turns.back().images;
   TRY(undo({}));
   reader_.begin_with(question);
   return {};
@@ -293,8 +297,32 @@ Result<void> ChatSession::edit(std::string_view) {
 
 Result<void> ChatSession::clear(std::string_view) {
   conversation_.turns.clear();
+  images_.clear();
   context_used_ = 0;
   tell("forgotten");
+  return {};
+}
+
+Result<void> ChatSession::image(std::string_view words) {
+  const auto& intake = session_.served().images;
+  if (words.empty() || !intake) {
+    tell(intake ? "/image FILE" : "/image: this model is given text alone");
+    return {};
+  }
+  auto url = image_url_of(file_of(words), intake->options().limits.encoded_bytes_max);
+  if (!url.ok()) {
+    tell(url.error().message);
+    return {};
+  }
+  const SentImage sent{.url = url.value()};
+  const auto measured = intake->measure({&sent, 1}, Json());
+  if (const auto* error = std::get_if<ApiError>(&measured)) {
+    tell(error->message);
+    return {};
+  }
+  images_.push_back(std::move(url).value());
+  tell(concat("shown with the next question: ", words, ", ",
+              std::get<std::vector<MeasuredImage>>(measured).front().rows(), " tokens"));
   return {};
 }
 

@@ -60,8 +60,9 @@ Result<void> ChatSession::show_piece(const OutputEvent& event) {
 
 Result<void> ChatSession::say(const std::string& question) {
   interrupts = 0;
+  std::vector<std::string> images = std::exchange(images_, {});
   const auto answer = session_.ask(
-      Api::chat, conversation_.request(question),
+      Api::chat, conversation_.request(question, images),
       [&](const OutputEvent& event) { return show_piece(event); }, [] { return interrupts != 0; });
   end_thinking();
   interrupts = 0;
@@ -73,8 +74,10 @@ Result<void> ChatSession::say(const std::string& question) {
   }
   TRY(terminal_.out("\n"));
   const LocalAnswer& result = answer.value();
-  conversation_.turns.push_back(
-      {.question = question, .reasoning = result.text.reasoning, .answer = result.text.content});
+  conversation_.turns.push_back({.question = question,
+                                 .images = std::move(images),
+                                 .reasoning = result.text.reasoning,
+                                 .answer = result.text.content});
   context_used_ = result.finished.prompt_tokens + result.finished.completion_tokens;
   if (result.finished.reason == FinishReason::cancelled) tell("[stopped]");
   if (result.finished.reason == FinishReason::length) tell("[cut off: no room for more]");

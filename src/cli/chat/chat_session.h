@@ -48,6 +48,7 @@ class ChatSession {
   Done undo(std::string_view);
   Done edit(std::string_view);
   Done clear(std::string_view);
+  Done image(std::string_view file);
   Done think(std::string_view);
   Done no_think(std::string_view);
   Done stats(std::string_view);
@@ -62,6 +63,7 @@ class ChatSession {
   Terminal& terminal_;
   LineReader& reader_;
   Conversation conversation_;
+  std::vector<std::string> images_;  // data: URLs that go with the next question
   Look look_;
   bool thinking_ = false;        // on the screen, now
   double thinking_since_ = 0.0;  // seconds

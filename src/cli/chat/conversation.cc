@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cli/chat/image_file.h"
+
 namespace nibble {
 
 namespace {
@@ -12,12 +14,16 @@ constexpr std::string_view kParameters[] = {
     "max_tokens",  "thinking_budget", "seed",  "stop",  "repetition_penalty", "min_tokens"};
 constexpr size_t kTurnsMax = 1000;
 
-Json message(std::string_view role, std::string_view content) {
-  return json_object({{"role", Json(role)}, {"content", Json(content)}});
+Json message(std::string_view role, Json content) {
+  return json_object({{"role", Json(role)}, {"content", std::move(content)}});
+}
+
+Json asked(const Conversation::Turn& turn) {
+  return message("user", user_content(turn.question, turn.images));
 }
 
 Json reply(const Conversation::Turn& turn) {
-  Json json = message("assistant", turn.answer);
+  Json json = message("assistant", Json(turn.answer));
   if (!turn.reasoning.empty()) json.set("reasoning_content", Json(turn.reasoning));
   return json;
 }
@@ -36,6 +42,23 @@ Result<std::string> text_member(const Json& json, std::string_view key, std::str
   return value->as_string();
 }
 
+/// The content of a user's message: text, or images and then text.
+Result<void> read_question(const Json& json, std::string_view source, Conversation::Turn& turn) {
+  const Json* content = json.find("content");
+  if (content == nullptr || !content->is_array()) {
+    turn.question = TRY(text_member(json, "content", source));
+    return {};
+  }
+  for (const Json& part : content->as_array()) {
+    const Json* image = part.find("image_url");
+    if (image == nullptr)
+      turn.question += TRY(text_member(part, "text", source));
+    else
+      turn.images.push_back(TRY(text_member(*image, "url", source)));
+  }
+  return {};
+}
+
 /// User and assistant in turn.
 Result<std::vector<Conversation::Turn>> read_turns(const Json& messages, std::string_view source) {
   std::vector<Conversation::Turn> turns;
@@ -48,7 +71,7 @@ Result<std::vector<Conversation::Turn>> read_turns(const Json& messages, std::st
     if (TRY(role(i)) != "user" || TRY(role(i + 1)) != "assistant")
       return bad(source, concat("messages[", i, "]"), "a user's, then the assistant's");
     auto& turn = turns.emplace_back();
-    turn.question = TRY(text_member(list[i], "content", source));
+    TRY(read_question(list[i], source, turn));
     turn.reasoning = TRY(text_member(list[i + 1], "reasoning_content", source));
     turn.answer = TRY(text_member(list[i + 1], "content", source));
   }
@@ -57,17 +80,18 @@ Result<std::vector<Conversation::Turn>> read_turns(const Json& messages, std::st
 
 }  // namespace
 
-Json Conversation::request(std::string_view question) const {
+Json Conversation::request(std::string_view question,
+                           const std::vector<std::string>& images) const {
   Json body = parameters;
   if (!profile.empty()) body.set("model", Json(profile));
   if (thinking) body.set("enable_thinking", Json(*thinking));
   Json::Array messages;
-  if (!system.empty()) messages.push_back(message("system", system));
+  if (!system.empty()) messages.push_back(message("system", Json(system)));
   for (const Turn& turn : turns) {
-    messages.push_back(message("user", turn.question));
+    messages.push_back(asked(turn));
     messages.push_back(reply(turn));
   }
-  messages.push_back(message("user", question));
+  messages.push_back(message("user", user_content(question, images)));
   body.set("messages", Json(std::move(messages)));
   return body;
 }
@@ -75,7 +99,7 @@ Json Conversation::request(std::string_view question) const {
 Json Conversation::dump() const {
   Json::Array messages;
   for (const Turn& turn : turns) {
-    messages.push_back(message("user", turn.question));
+    messages.push_back(asked(turn));
     messages.push_back(reply(turn));
   }
   return json_object({{"system", Json(system)},

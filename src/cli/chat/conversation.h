@@ -15,6 +15,7 @@ namespace nibble {
 struct Conversation {
   struct Turn {
     std::string question;
+    std::vector<std::string> images;  // as data: URLs, shown with the question
     std::string reasoning;
     std::string answer;
   };
@@ -25,8 +26,8 @@ struct Conversation {
   Json parameters = Json(Json::Object{});  // fields of a chat request
   std::vector<Turn> turns;
 
-  /// The body of a chat request: all of it, and `question`.
-  Json request(std::string_view question) const;
+  /// The body of a chat request: all of it, and `question` with its images.
+  Json request(std::string_view question, const std::vector<std::string>& images = {}) const;
   /// {"system", "profile", "think", "parameters", "messages": [{"role", "content", ..}]}.
   Json dump() const;
   /// Reads what dump() wrote. Errors: another form, with the member that is wrong.

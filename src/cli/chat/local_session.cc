@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cli/options/image_options.h"
 #include "cli/serving/profiles_file.h"
 
 namespace nibble {
@@ -50,16 +51,20 @@ std::string LocalAnswer::stats() const {
 
 Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& arguments,
                                                          const std::filesystem::path& folder,
-                                                         Terminal& terminal) {
+                                                         TowerUse tower, Terminal& terminal) {
   Profiles profiles = TRY(read_profiles(arguments));
   TRY(check_profile(arguments, profiles));
   EngineSetup setup = TRY(set_up_engine(
-      arguments, folder, {.drafts = DefaultDrafts::where_it_pays, .terminal = &terminal}));
+      arguments, folder,
+      {.drafts = DefaultDrafts::where_it_pays, .tower = tower, .terminal = &terminal}));
   terminal.err(setup.model.notice);
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};
   served.profiles = std::move(profiles);
   served.context_max = setup.plan.context_max;
+  std::string notice;
+  served.images = TRY(make_image_intake(TRY(read_image_flags(arguments)), setup.model.config,
+                                        setup.plan.image_tokens_max, folder, notice));
   served.completion_prompts = SpecialTokens::recognised;  // the user writes the prompt
   Engine::Options options{.settings = setup.settings(),
                           .sampleable = served.sampleable(),

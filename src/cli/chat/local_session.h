@@ -26,10 +26,10 @@ struct LocalAnswer {
 
 class LocalSession {
  public:
-  /// Loads the model; with it tokenizer and template.
+  /// Loads the model; with it tokenizer and template. `tower`: if images may come.
   static Result<std::unique_ptr<LocalSession>> open(const Arguments& arguments,
                                                     const std::filesystem::path& folder,
-                                                    Terminal& terminal);
+                                                    TowerUse tower, Terminal& terminal);
 
   LocalSession(ServedModel served, std::unique_ptr<Engine> engine)
       : served_(std::move(served)), engine_(std::move(engine)) {}

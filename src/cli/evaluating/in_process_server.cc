@@ -39,13 +39,17 @@ Result<std::unique_ptr<InProcessServer>> InProcessServer::start(const Arguments&
                                                                 Terminal& terminal) {
   EngineSetup setup = TRY(set_up_engine(arguments, folder, needs));
   terminal.err(setup.model.notice);
-  ServedModel served = TRY(load_for_clients(std::move(clients), setup, folder));
+  const int image_threads = clients.images.threads;
+  std::string notice;
+  ServedModel served = TRY(load_for_clients(std::move(clients), setup, folder, notice));
+  terminal.err(notice);
   EngineSettings settings = setup.settings();
   settings.waiting_max = 1 << 20;  // requests on their way are bounded by the caller
   ServerOptions options;
   options.structure_worker = terminal.structure_worker();
   options.http.listening = Listening::off;
   options.step_deadline = setup.step_deadline;
+  options.image_threads = image_threads;
   auto server = TRY(Server::start(std::move(setup.model.backend), setup.model.config, settings,
                                   std::move(served), options));
   return std::make_unique<InProcessServer>(std::move(server), setup.plan.sequences_max);

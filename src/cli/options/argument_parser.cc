@@ -106,6 +106,8 @@ class ArgumentParser {
   }
 
   void set(const Option& option, std::string text) {
+    if (option.form == OptionForm::repeated && arguments_.source(option.name) == ValueSource::flag)
+      text = concat(*arguments_.text(option.name), "\n", text);
     store(option, {.text = std::move(text), .source = ValueSource::flag});
   }
 

@@ -11,6 +11,7 @@ constexpr Option kOptions[] = {
     {"quiet", "", "", "say less"},
     {"format", "NAME", "", "dialect", "output-format"},
     {"names", "NAME", "", "names", "-n", OptionForm::several},
+    {"file", "FILE", "", "as often as it stands", "", OptionForm::repeated},
     {"settings", "JSON", "", "an object"},
     {"source", "SRC", "", "SRC", "", OptionForm::operand},
 };
@@ -52,6 +53,17 @@ TEST(Arguments, EnvironmentStandsBetweenFlagAndDefault) {
   EXPECT_EQ(
       parse({"a", "--max-tokens", "7"}, environment).value().integer("max-tokens", 0, 9).value(),
       7);
+}
+
+TEST(Arguments, RepeatedOptionsKeepAllTheirValues) {
+  EXPECT_EQ(parse({"--file", "x,1", "a", "--file=y z", "b"}).value().text("file"), "x,1\ny z");
+  EXPECT_EQ(parse({"a", "--file", "x"}).value().text("file"), "x");
+  EXPECT_EQ(parse({"a", "--file", "x", "b"}).value().positional(1), "b");
+  const EnvironmentLookup environment = [](const std::string& name) -> std::optional<std::string> {
+    return name == "NIBBLE_FILE" ? std::optional<std::string>("e") : std::nullopt;
+  };
+  EXPECT_EQ(parse({"a"}, environment).value().text("file"), "e");
+  EXPECT_EQ(parse({"a", "--file", "x", "--file", "y"}, environment).value().text("file"), "x\ny");
 }
 
 TEST(Arguments, AnotherNameMeansTheSame) {

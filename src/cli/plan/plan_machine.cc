@@ -7,6 +7,7 @@
 #include "backend/cpu/weight_bytes.h"
 #include "backend/cuda/recorded_plan.h"
 #include "backend/cuda/runtime/slot_layout.h"
+#include "backend/cuda/vision/vision_memory.h"
 #include "backend/cuda/workspace.h"
 #include "model/kv_codec.h"
 
@@ -17,11 +18,21 @@ int64_t page_bytes(const ModelConfig& config, const BackendOptions& options, KvF
   return kv_format_page_bytes(config, kv_format_of(options.kv_cache, usual));
 }
 
+/// Bytes of the weights in rows, without a tower that is not loaded.
+int64_t loaded_bytes(const std::vector<WeightRow>& rows,
+                     const std::optional<VisionConfig>& vision) {
+  int64_t bytes = total_bytes(rows);
+  for (const WeightRow& row : rows)
+    if (row.kind == WeightKind::vision && !vision) bytes -= row.bytes;
+  return bytes;
+}
+
+/// `vision`: the tower that is loaded.
 ModelOnMachine on_card(const ServedModelSizes& model, const PlannedCard& card,
-                       const BackendOptions& options) {
+                       const BackendOptions& options, const std::optional<VisionConfig>& vision) {
   const ModelConfig& config = model.config;
   const int64_t context = card_context_bytes(card.capability);
-  const int64_t weights = total_bytes(model.on_card);
+  const int64_t weights = loaded_bytes(model.on_card, vision);
   DeviceMemory memory{.card = card.memory_bytes};
   memory.weights = weights;
   memory.driver = context;
@@ -44,7 +55,12 @@ ModelOnMachine on_card(const ServedModelSizes& model, const PlannedCard& card,
               },
           .recorded_bytes =
               [&config](const PoolSizes& sizes) { return cuda::recorded_bytes(config, sizes); },
-          .driver_growth = [] { return int64_t{0}; }};
+          .driver_growth = [] { return int64_t{0}; },
+          .vision = vision,
+          .media_bytes =
+              [vision](const PoolSizes& sizes) {
+                return vision ? cuda::VisionMemory::cut(*vision, sizes, nullptr).bytes : 0;
+              }};
 }
 
 ModelConfig with_tower(ModelConfig config, const std::optional<VisionConfig>& vision) {
@@ -59,11 +75,8 @@ ModelOnMachine on_cpu(const ServedModelSizes& model, const BackendOptions& optio
   const ModelConfig& config = model.config;
   const bool turns = config.kv_layers() > 0;
   const int64_t tables = turns ? cpu::table_bytes(make_rope_table(config.attention.rope)) : 0;
-  int64_t weights = total_bytes(model.on_cpu);
-  for (const WeightRow& row : model.on_cpu)
-    if (row.kind == WeightKind::vision && !vision) weights -= row.bytes;
   return {.config = config,
-          .weight_bytes = weights,
+          .weight_bytes = loaded_bytes(model.on_cpu, vision),
           .table_bytes = tables,
           .page_bytes = page_bytes(config, options, KvFormat::f32),
           .slot_bytes = cpu::Pools::state_floats(config) * kFloat,
@@ -85,8 +98,11 @@ Result<PlannedRun> run_of(const Arguments& arguments, const ServedModelSizes& mo
                           const std::optional<VisionConfig>& vision,
                           const std::optional<PlannedCard>& card, const BackendOptions& options) {
   const bool blind = arguments.enabled(kNoVisionOption.name);
+  std::optional<VisionConfig> loaded = blind ? std::nullopt : vision;
+  const bool asked = arguments.text(kImageTokensOption.name).has_value();
+  if (card && loaded && (!asked || !cuda::vision_fits_card(*loaded))) loaded.reset();
   const ModelOnMachine machine =
-      card ? on_card(model, *card, options) : on_cpu(model, options, blind ? std::nullopt : vision);
+      card ? on_card(model, *card, options, loaded) : on_cpu(model, options, loaded);
   EngineNeeds needs = kServingNeeds;
   needs.sequences_max = TRY(read_sequences(arguments));
   PlannedRun run;

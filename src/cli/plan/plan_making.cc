@@ -34,8 +34,19 @@ std::vector<SpeedRow> speeds_of(const PlanModel& model, const Place& place, cons
 }
 
 /// An MTP layer that is loaded is counted there.
-void take_weights(const ServedModelSizes& sizes, const Place& place, PlanReport& report) {
+/// True if a server there loads the vision tower.
+bool loads_tower(const Arguments& arguments, const PlanModel& model, const Place& place) {
+  if (!model.vision) return false;
+  return place.kind == Place::Kind::host || arguments.text(kImageTokensOption.name);
+}
+
+enum class Tower : uint8_t { left_out, loaded };
+void take_weights(const ServedModelSizes& sizes, const Place& place, Tower tower,
+                  PlanReport& report) {
   report.weights = place.kind == Place::Kind::host ? sizes.on_cpu : sizes.on_card;
+  if (tower == Tower::left_out)
+    std::erase_if(report.weights,
+                  [](const WeightRow& row) { return row.kind == WeightKind::vision; });
   if (sizes.config.draft_layers > 0) report.others.mtp_bytes = 0;
 }
 
@@ -47,8 +58,9 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
   report.made_of = model.made_of;
   report.others = model.others;
   report.written_bytes = model.written_bytes;
-  take_weights(model.served, place, report);
-  if (place.kind == Place::Kind::host && model.vision) report.others.vision_bytes = 0;
+  const bool tower = loads_tower(arguments, model, place);
+  take_weights(model.served, place, tower ? Tower::loaded : Tower::left_out, report);
+  if (tower) report.others.vision_bytes = 0;
   report.kv_format = kv_format_name(arguments, place);
   return report;
 }
@@ -56,7 +68,9 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
 PlanReport whole_report(const Arguments& arguments, const PlanModel& model, const Place& place,
                         const PlannedRun& run, const std::vector<int64_t>& contexts) {
   PlanReport report = report_of(arguments, model, place);
-  if (run.drafts_by_default) take_weights(*model.drafting, place, report);
+  const bool tower = loads_tower(arguments, model, place);
+  if (run.drafts_by_default)
+    take_weights(*model.drafting, place, tower ? Tower::loaded : Tower::left_out, report);
   report.speculation = run.speculation;
   report.unread_bytes = model.unread_bytes;
   report.card = place.card;

@@ -112,7 +112,7 @@ ServedModelSizes sizes_of(const ModelRequest& request, const std::optional<MtpSo
       const TensorEntry* entry = checkpoint->find(source.values);
       return entry != nullptr && entry->dtype != DType::bf16;
     };
-  sizes.on_card = tally_on_card(all, layout);
+  sizes.on_card = tally_on_card(with_tower, layout);
   return sizes;
 }
 

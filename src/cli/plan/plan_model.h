@@ -32,7 +32,7 @@ struct PlanModel {
   std::string name;
   std::string made_of;  // for people: what the sizes come from
   ModelConfig config;
-  std::optional<VisionConfig> vision;  // the tower that a CPU loads beside what is served
+  std::optional<VisionConfig> vision;  // the tower that is loaded beside what is served
   std::optional<VisionSources> vision_weights;
   SyntheticWeights weights;  // names, shapes and formats, those of the recipe if there is one
   /// As it is served: with the MTP layer if --speculative-config loads it.

@@ -8,16 +8,6 @@
 
 namespace nibble {
 
-std::vector<std::string> split_list(std::string_view text) {
-  std::vector<std::string> items;
-  while (!text.empty()) {
-    const size_t end = text.find(',');
-    if (end != 0) items.emplace_back(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
-  return items;
-}
-
 namespace {
 
 Result<TemplateLimits> read_template_limits(const Arguments& arguments) {
@@ -43,6 +33,7 @@ Result<ClientSetup> read_client_setup(const Arguments& arguments) {
   clients.profiles = errors.take(read_profiles(arguments));
   clients.policy = errors.take(read_answer_policy(arguments));
   clients.template_limits = errors.take(read_template_limits(arguments));
+  clients.images = errors.take(read_image_flags(arguments));
   TRY(errors.result());
   if (!clients.names.empty() || arguments.positional_count() == 0) return clients;
   const std::string& folder = arguments.positional(0);
@@ -56,13 +47,15 @@ Result<ClientSetup> read_client_setup(const Arguments& arguments) {
 }
 
 Result<ServedModel> load_for_clients(ClientSetup clients, const EngineSetup& setup,
-                                     const std::filesystem::path& folder) {
+                                     const std::filesystem::path& folder, std::string& notice) {
   ServedModel served = TRY(load_served_model(folder, setup.model.config, clients.template_limits));
   served.names = std::move(clients.names);
   served.unlisted_names = std::move(clients.unlisted_names);
   served.profiles = std::move(clients.profiles);
   served.policy = std::move(clients.policy);
   served.context_max = setup.plan.context_max;
+  served.images = TRY(make_image_intake(clients.images, setup.model.config,
+                                        setup.plan.image_tokens_max, folder, notice));
   served.created = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/options/image_options.h"
+#include "cli/options/split_list.h"
 #include "cli/serving/answer_options.h"
 #include "cli/serving/engine_setup.h"
 #include "cli/serving/profiles_file.h"
@@ -31,12 +33,11 @@ inline constexpr Option kTemplateBytesOption = {"max-template-bytes", "N", "16M"
 inline constexpr Option kTemplateDepthOption = {
     "max-template-depth", "N", "200", "levels of nesting in the chat template and its values"};
 
-inline constexpr std::array kClientOptions = {
-    kServedNamesOption,    kProfilesOption,      kAnswerReserveOption, kStrictFieldsOption,
-    kReasoningFieldOption, kTemplateStepsOption, kTemplateBytesOption, kTemplateDepthOption};
-
-/// The non-empty items between commas.
-std::vector<std::string> split_list(std::string_view text);
+inline constexpr auto kClientOptions =
+    joined_options(std::array{kServedNamesOption, kProfilesOption, kAnswerReserveOption,
+                              kStrictFieldsOption, kReasoningFieldOption, kTemplateStepsOption,
+                              kTemplateBytesOption, kTemplateDepthOption},
+                   kImageOptions);
 
 struct ClientSetup {
   /// Those of --served-model-name, else ORG/NAME of a model of the Hugging Face cache, else the
@@ -47,15 +48,16 @@ struct ClientSetup {
   Profiles profiles;
   AnswerPolicy policy;
   TemplateLimits template_limits;
+  ImageFlags images;
 };
 
 /// The rows above and the first positional. Errors: one line per flag with a value it cannot have,
 /// and those of read_profiles.
 Result<ClientSetup> read_client_setup(const Arguments& arguments);
 
-/// The model of `folder` as clients see it, served from now on. Errors: those of
-/// load_served_model.
+/// The model of `folder` as clients see it, served from now on. `notice` gets lines for people.
+/// Errors: those of load_served_model and make_image_intake.
 Result<ServedModel> load_for_clients(ClientSetup clients, const EngineSetup& setup,
-                                     const std::filesystem::path& folder);
+                                     const std::filesystem::path& folder, std::string& notice);
 
 }  // namespace nibble

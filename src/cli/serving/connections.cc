@@ -70,6 +70,12 @@ std::string opencode(const ServerFacts& facts) {
   if (facts.context_tokens)
     model.set("limit", json_object({{"context", Json(*facts.context_tokens)},
                                     {"output", Json(answer_tokens(*facts.context_tokens))}}));
+  if (facts.images) {
+    const Json text("text");
+    model.set("attachment", Json(true));
+    model.set("modalities", json_object({{"input", Json(Json::Array{text, Json("image")})},
+                                         {"output", Json(Json::Array{text})}}));
+  }
   const Json provider = json_object({{"npm", Json("@ai-sdk/openai-compatible")},
                                      {"name", Json("Nibble")},
                                      {"options", json_object({{"baseURL", Json(facts.url + "/v1")},
@@ -103,6 +109,7 @@ std::string cline(const ServerFacts& facts) {
   if (facts.context_tokens)
     text += concat("Model Configuration: Context Window Size ", *facts.context_tokens,
                    ", Max Output Tokens ", answer_tokens(*facts.context_tokens), "\n");
+  if (facts.images) text += "                Supports Images: on\n";
   return text;
 }
 
@@ -112,7 +119,8 @@ std::string continue_dev(const ServerFacts& facts) {
       "  - name: ", string_of(facts.model),
       "\n    provider: openai\n    model: ", string_of(facts.model),
       "\n    apiBase: ", string_of(facts.url + "/v1"), "\n    apiKey: ", string_of(facts.api_key),
-      "\n    roles: [chat, edit, apply, summarize]\n    capabilities: [tool_use]\n");
+      "\n    roles: [chat, edit, apply, summarize]\n    capabilities: [tool_use",
+      facts.images ? ", image_input" : "", "]\n");
   if (facts.context_tokens)
     text += concat("    defaultCompletionOptions:\n      contextLength: ", *facts.context_tokens,
                    "\n      maxTokens: ", answer_tokens(*facts.context_tokens), "\n");
@@ -122,13 +130,13 @@ std::string continue_dev(const ServerFacts& facts) {
 std::string aider(const ServerFacts& facts) {
   std::string text;
   if (facts.context_tokens) {
-    const Json limits =
-        json_object({{"max_input_tokens", Json(*facts.context_tokens)},
-                     {"max_output_tokens", Json(answer_tokens(*facts.context_tokens))},
-                     {"input_cost_per_token", Json(0)},
-                     {"output_cost_per_token", Json(0)},
-                     {"litellm_provider", Json("openai")},
-                     {"mode", Json("chat")}});
+    Json limits = json_object({{"max_input_tokens", Json(*facts.context_tokens)},
+                               {"max_output_tokens", Json(answer_tokens(*facts.context_tokens))},
+                               {"input_cost_per_token", Json(0)},
+                               {"output_cost_per_token", Json(0)},
+                               {"litellm_provider", Json("openai")},
+                               {"mode", Json("chat")}});
+    if (facts.images) limits.set("supports_vision", Json(true));
     text = "# In .aider.model.metadata.json of the project or of your home:\n" +
            json_object({{concat("openai/", facts.model), limits}}).dump_pretty() + "\n";
   }

@@ -14,6 +14,7 @@ struct ServerFacts {
   std::string model;    // the name to ask for
   std::string api_key;  // any word does where the server wants none
   std::optional<int64_t> context_tokens;
+  bool images = false;  // the model takes them
 };
 
 struct ClientRecipe {

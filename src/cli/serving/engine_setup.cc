@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cli/options/flag_errors.h"
+#include "cli/options/image_options.h"
 #include "plan/card_defaults.h"
 
 namespace nibble {
@@ -75,9 +76,13 @@ Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, En
 Result<void> read_media(const Arguments& arguments, const ModelOnMachine& model,
                         MemoryRequest& request) {
   constexpr int64_t kImageTokensMost = 1 << 16;
+  constexpr int64_t kImageTokensOnCard = 4096;
+  constexpr int64_t kImageTokensOnCpu = 1024;
   constexpr int64_t kKeptImages = 8;
   if (!model.vision) return {};
-  const int64_t tokens = TRY(arguments.integer(kImageTokensOption.name, 4, kImageTokensMost));
+  int64_t tokens = model.card ? kImageTokensOnCard : kImageTokensOnCpu;
+  if (arguments.text(kImageTokensOption.name))
+    tokens = TRY(arguments.integer(kImageTokensOption.name, 4, kImageTokensMost));
   request.image_tokens_max = static_cast<int32_t>(tokens);
   request.vision_rows = vision_rows_of(tokens * model.vision->merged_patches());
   const int64_t row_bytes = padded_row_bytes(model.vision->out);
@@ -276,7 +281,7 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
   request.reuse = needs.use == EngineUse::serving && unused.cache != CacheMode::off
                       ? PrefixReuse::shared
                       : PrefixReuse::none;
-  if (needs.use == EngineUse::serving) TRY(read_media(arguments, model, request));
+  TRY(read_media(arguments, model, request));
   if (model.card)
     TRY(read_card(model, share, asked, request));
   else
@@ -359,6 +364,14 @@ Result<std::string> load_with_drafts(const Arguments& arguments, const EngineNee
   return lost;
 }
 
+/// Nothing is loaded where no image could be taken.
+Result<TowerUse> tower_use(const Arguments& arguments, const EngineNeeds& needs) {
+  const bool wanted = needs.use == EngineUse::serving || needs.tower == TowerUse::wanted;
+  const bool none = TRY(read_image_flags(arguments)).intake.images_max == 0;
+  if (!wanted || none || arguments.enabled(kNoVisionOption.name)) return TowerUse::unused;
+  return arguments.text(kImageTokensOption.name) ? TowerUse::wanted : TowerUse::wanted_on_cpu;
+}
+
 }  // namespace
 
 Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesystem::path& folder,
@@ -368,8 +381,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   if (needs.use == EngineUse::serving) TRY(read_serving(arguments, unused, setup));
   ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
-  if (needs.use == EngineUse::serving && !arguments.enabled(kNoVisionOption.name))
-    model.tower = TowerUse::wanted;
+  model.tower = TRY(tower_use(arguments, needs));
   const std::string why_not = TRY(load_with_drafts(arguments, needs, std::move(model), setup));
   Backend& backend = *setup.model.backend;
   const auto speculation = TRY(speculation_of(arguments, setup.model.config));

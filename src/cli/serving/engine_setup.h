@@ -71,9 +71,9 @@ inline constexpr Option kNoVisionOption = {
     "leaves the vision tower out: images are refused, and its memory is free",
     "language-model-only"};
 inline constexpr Option kImageTokensOption = {
-    "max-image-tokens", "N", "1024",
+    "max-image-tokens", "N", "",
     "tokens of the largest image, for which the vision tower has memory; larger ones are scaled "
-    "down to it"};
+    "down to it; default: 1,024 on a CPU; on a card the tower is loaded where this is given"};
 inline constexpr Option kEncoderCacheOption = {
     "encoder-cache-memory-bytes", "N", "",
     "memory for images that are encoded, so that they are not encoded again; default: eight of "
@@ -110,6 +110,7 @@ enum class DefaultDrafts : uint8_t { none, where_it_pays };
 struct EngineNeeds {
   EngineUse use = EngineUse::single;
   DefaultDrafts drafts = DefaultDrafts::none;
+  TowerUse tower = TowerUse::unused;         // of a conversation; a server wants it unless told not
   std::optional<int32_t> sequences_max = 1;  // absent: as the machine allows
   Terminal* terminal = nullptr;              // shows a person how far loading is
 };

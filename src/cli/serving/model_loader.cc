@@ -3,6 +3,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/vision/vision_memory.h"
 #include "backend/reference/reference_backend.h"
 #include "base/file.h"
 #include "cli/options/flag_errors.h"
@@ -207,16 +208,23 @@ Result<void> choose_tower(const ModelRequest& request, const std::string& backen
                           const Json& config, LoadedModel& model) {
   const bool described = config.find("vision_config") != nullptr;
   if (request.tower == TowerUse::unused || !described) return {};
-  if (backend == "cuda") {
-    model.notice += "images are not taken: the vision tower does not run on a card yet\n";
-    return {};
-  }
   if (model.checkpoint && vision_prefix(*model.checkpoint).empty()) {
     model.notice += "images are not taken: the checkpoint has no vision tower\n";
     return {};
   }
-  model.config.vision =
+  if (backend == "cuda" && request.tower == TowerUse::wanted_on_cpu) {
+    model.notice +=
+        "images are not taken: on a card --max-image-tokens N, such as 4096, loads the "
+        "vision tower\n";
+    return {};
+  }
+  const auto vision =
       TRY(VisionConfig::parse(config, model.config.hidden, model.config.vocab_rows));
+  if (backend == "cuda" && vision && !cuda::vision_fits_card(*vision)) {
+    model.notice += "images are not taken: no kernel for the heads of this vision tower\n";
+    return {};
+  }
+  model.config.vision = vision;
   return {};
 }
 

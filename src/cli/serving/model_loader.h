@@ -30,9 +30,10 @@ enum class DraftLayer : uint8_t { unused, wanted, by_default };
 /// The scales of FP8 pages: 1, or those that the checkpoint has.
 enum class KvScales : uint8_t { unit, checkpoint };
 
-/// The vision tower of a checkpoint. wanted: loaded if config.json describes one, it is there, and
-/// the backend runs one; else LoadedModel::notice says why images are not taken.
-enum class TowerUse : uint8_t { unused, wanted };
+/// The vision tower of a checkpoint. wanted, or wanted_on_cpu where that computes: loaded if
+/// config.json describes one, it is there, and the backend runs one; else LoadedModel::notice says
+/// why images are not taken.
+enum class TowerUse : uint8_t { unused, wanted_on_cpu, wanted };
 
 struct ModelRequest {
   std::filesystem::path folder;

@@ -76,6 +76,11 @@ constexpr std::string_view kWork[] = {
     "step-deadline",
     "check-integrity",
 };
+constexpr std::string_view kImages[] = {
+    "limit-mm-per-prompt",   "mm-processor-kwargs", "max-image-bytes",     "max-image-pixels",
+    "max-image-aspect",      "image-timeout",       "max-image-memory",    "image-threads",
+    "allowed-media-domains", "allow-media-http",    "media-fetch-timeout",
+};
 constexpr std::string_view kFilters[] = {
     "filter", "filter-ca", "filter-fail", "filter-timeout", "filter-window", "filter-reasoning",
 };
@@ -118,9 +123,9 @@ constexpr std::string_view kLimits[] = {
 };
 
 constexpr OptionGroup kGroups[] = {
-    {"Ways in", kNetwork},     {"The model", kModel},          {"What clients see", kClients},
-    {"Memory", kMemory},       {"How it computes", kWork},     {"Output filters", kFilters},
-    {"The process", kProcess}, {"Limits of clients", kLimits},
+    {"Ways in", kNetwork},        {"The model", kModel},      {"What clients see", kClients},
+    {"Memory", kMemory},          {"How it computes", kWork}, {"Images", kImages},
+    {"Output filters", kFilters}, {"The process", kProcess},  {"Limits of clients", kLimits},
 };
 
 /// The verb with the named options alone, in this order, as its help has rows for them.

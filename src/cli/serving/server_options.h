@@ -84,7 +84,7 @@ inline constexpr LimitFlag kLimitFlags[] = {
      1,
      10000,
      [](ServerOptions& o, int64_t v) { o.http.limits.header_lines_max = static_cast<size_t>(v); }},
-    {{"max-request-bytes", "N", "8M", "bytes of a request's body"},
+    {{"max-request-bytes", "N", "32M", "bytes of a request's body"},
      1024,
      int64_t{1} << 32,
      [](ServerOptions& o, int64_t v) { o.http.limits.body_bytes_max = static_cast<uint64_t>(v); }},

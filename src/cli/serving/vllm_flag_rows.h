@@ -10,8 +10,8 @@ namespace nibble {
 /// so; VALUE... takes several) and, after a comma, its short form: "nnodes=N,-n".
 struct VllmFlagGroup {
   std::string_view names;
-  /// Values that are taken, with commas; "*": any, "N": any whole number, "JSON": any object,
-  /// "MEDIA": limits of media; empty: none.
+  /// Values that are taken, with commas; "*": any, "N": any whole number, "JSON": any object;
+  /// empty: none.
   std::string_view taken;
   std::string_view accepted;
   std::string_view refused;
@@ -66,7 +66,6 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "these are numbers of tokens"},
     {"enforce-eager compilation-config=JSON,-cc optimization-level=N,-O performance-mode=NAME", "*",
      kRecorded, ""},
-    {"limit-mm-per-prompt=JSON|K=V", "MEDIA", kNoMedia, ""},
     {"tensor-parallel-size=N,-tp pipeline-parallel-size=N,-pp data-parallel-size=N,-dp "
      "data-parallel-size-local=N,-dpl decode-context-parallel-size=N,-dcp "
      "prefill-context-parallel-size=N,-pcp nnodes=N,-n api-server-count=N,-asc",
@@ -157,7 +156,7 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "mm-encoder-fp8-scale-save-path=FILE mm-encoder-fp8-scale-save-margin=N "
      "video-pruning-rate=SHARE video-pruning-method=NAME mm-tensor-ipc=NAME "
      "mm-processor-device=NAME mm-ipc-gpu-memory-gb=GIB mm-device-do-normalize "
-     "media-io-kwargs=JSON mm-processor-kwargs=JSON allowed-media-domains=LIST "
+     "media-io-kwargs=JSON "
      "renderer-num-workers=N",
      "*", kNoMedia, ""},
     {"allowed-local-media-path=DIR enable-mm-embeds mm-encoder-only enable-prompt-embeds "
@@ -287,6 +286,10 @@ inline constexpr VllmOption kVllmOptions[] = {
      "auto, safetensors, dummy; fastsafetensors, runai_streamer, instanttensor mean safetensors"},
     {"speculative-config", "the methods ngram and mtp"},
     {"default-chat-template-kwargs", "as in vLLM"},
+    {"limit-mm-per-prompt", "images of a request; those of video and audio are read and are 0"},
+    {"mm-processor-kwargs", "min_pixels and max_pixels; no other key"},
+    {"allowed-media-domains",
+     "a list with commas; *.example.org too, https alone unless --allow-media-http"},
     {"max-logprobs long-prefill-token-threshold", "as in vLLM"},
     {"disable-log-requests disable-uvicorn-access-log", "as --no-log-requests"},
     {"config", "TOML with a table [serve] of the flags' names, not YAML"},

@@ -25,44 +25,11 @@ bool whole_numbers(std::string_view text) {
   return all && !text.empty();
 }
 
-/// "image=2,video=0" as {"image": 2, "video": 0}; other text as it is.
-std::string media_json(const std::string& text) {
-  if (text.find('{') != std::string::npos || text.find('=') == std::string::npos) return text;
-  std::string json;
-  std::string words = text;
-  std::ranges::replace(words, ',', ' ');
-  for_each_word(words, [&json](std::string_view word) {
-    const size_t equals = std::min(word.find('='), word.size() - 1);
-    json += concat(json.empty() ? "{" : ",", Json(word.substr(0, equals)).dump(), ":",
-                   word.substr(equals + 1));
-  });
-  return json + "}";
-}
-
-bool media_limit(const Json& value) {
-  if (value.is_int()) return value.as_int() >= 0;
-  if (!value.is_object()) return false;
-  return std::ranges::all_of(value.as_object(), [](const Json::Member& member) {
-    return member.value.is_int() && member.value.as_int() >= 0;
-  });
-}
-
-/// {"image": 4, "video": {"count": 1, "num_frames": 32}} or image=4,video=1.
-bool media_limits(const std::string& text) {
-  const auto parsed = parse_json(media_json(text), "limits");
-  if (!parsed.ok() || !parsed.value().is_object()) return false;
-  return std::ranges::all_of(parsed.value().as_object(), [](const Json::Member& member) {
-    const bool known = member.key == "image" || member.key == "video" || member.key == "audio";
-    return known && media_limit(member.value);
-  });
-}
-
 bool taken(const ForeignFlag& flag, const std::string& value) {
   if (flag.option.value.starts_with("JSON") && flag.taken == "*")
     return parse_json(value, "value").ok();
   if (flag.taken == "*") return true;
   if (flag.taken == "N") return whole_numbers(value);
-  if (flag.taken == "MEDIA") return media_limits(value);
   bool listed = false;
   std::string words(flag.taken);
   std::ranges::replace(words, ',', ' ');
@@ -75,8 +42,6 @@ std::string expected_of(const ForeignFlag& flag) {
   if (flag.taken == "*") return "JSON";
   if (flag.taken == "N")
     return flag.option.form == OptionForm::several ? "whole numbers" : "a whole number";
-  if (flag.taken == "MEDIA")
-    return R"(limits such as {"image": 4, "video": 0} or image=4,video=0, of image, video, audio)";
   std::string list;
   for (const char c : flag.taken) list += c == ',' ? std::string(", ") : std::string(1, c);
   return flag.taken.find(',') == std::string_view::npos ? list : concat("one of ", list);

@@ -73,6 +73,15 @@ void MediaCache::erase(Entries::iterator entry) {
   entries_.erase(entry);
 }
 
+void MediaCache::clear() {
+  while (!entries_.empty()) {
+    CHECK(entries_.begin()->second.holders == 0, "media entry ", entries_.begin()->first,
+          " is held");
+    erase(entries_.begin());
+    ++evicted_;
+  }
+}
+
 void MediaCache::finish(int32_t entry) {
   Entry& finished = entries_.at(entry);
   CHECK(!finished.whole, "media entry ", entry, " was finished before");

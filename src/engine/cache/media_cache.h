@@ -36,6 +36,8 @@ class MediaCache {
   void finish(int32_t entry);
   /// Gives up an entry that was begun: it was not finished, or is of no use.
   void drop(int32_t entry);
+  /// Forgets all entries, which nobody may hold.
+  void clear();
   void hold(int32_t entry);
   void release(int32_t entry);
   /// The backend's media rows of an entry, in order.

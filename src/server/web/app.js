@@ -125,6 +125,7 @@ class App {
     send.title = running ? 'Stop' : 'Send';
     send.classList.toggle('running', running);
     send.disabled = !running && !byId('question').value.trim();
+    byId('attach').hidden = !this.takesPictures();
     this.renderGauge();
     byId('model').value = this.current.settings.model || '';
   }
@@ -227,8 +228,15 @@ class App {
     byId('attached').replaceChildren(...pictureTray(this.pictures, () => this.renderPictures()));
   }
 
+  /// As long as the server has not said, it might.
+  takesPictures() {
+    const card = this.modelCard();
+    return !card || !card.input_modalities || card.input_modalities.includes('image');
+  }
+
   async addPictures(files) {
-    const problem = await attachPictures(files, this.pictures);
+    const problem = this.takesPictures() ? await attachPictures(files, this.pictures)
+      : 'this model is given text alone: it takes no pictures';
     this.notice(problem);
     this.renderPictures();
   }

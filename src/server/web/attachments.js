@@ -2,7 +2,7 @@
 import { element, iconButton } from './dom.js';
 
 const KINDS = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'];
-const BYTES_MAX = 5e6;  // base64 makes it 6.7 MB, below the server's largest request
+const BYTES_MAX = 20 * 2 ** 20;  // as the server has it, unless told otherwise; and of all together
 const PICTURES_MAX = 8;
 
 function dataUrl(file) {
@@ -16,9 +16,11 @@ function dataUrl(file) {
 
 /// Adds the files to `pictures`; why one was left out, or ''.
 export async function attachPictures(files, pictures) {
+  let bytes = pictures.reduce((sum, url) => sum + url.length * 3 / 4, 0);
   for (const file of files) {
     if (!KINDS.includes(file.type)) return `${file.name || 'the file'} is no PNG, JPEG, WebP or GIF picture`;
-    if (file.size > BYTES_MAX) return `${file.name || 'the picture'} is larger than 5 MB`;
+    bytes += file.size;
+    if (bytes > BYTES_MAX) return `${file.name || 'the picture'} is too large: 20 MB at most, all pictures together`;
     if (pictures.length >= PICTURES_MAX) return `a message takes ${PICTURES_MAX} pictures at most`;
     pictures.push(await dataUrl(file));
   }

@@ -4,7 +4,7 @@ import { element, sparkline } from './dom.js';
 
 const HISTORY = 120;
 const POOLS = { pages: 'KV pages', state_slots: 'State slots', host_pages: 'Host pages', host_state_slots: 'Host states' };
-const MEMORY = { weights: 'Weights', tables: 'Rotary tables', kv_cache: 'KV cache', state: 'States', workspace: 'Workspace', driver: 'Driver',
+const MEMORY = { weights: 'Weights', tables: 'Rotary tables', kv_cache: 'KV cache', state: 'States', workspace: 'Workspace', images: 'Images', driver: 'Driver',
                  free: 'Not used', host: 'Host tier' };
 
 export function bytesText(bytes) {

@@ -5,6 +5,7 @@ const DATABASE = 'nibble';
 const STORE = 'conversations';
 const NODES_MAX = 20000;
 const TEXT_MAX = 8e6;
+const PICTURE_MAX = 28e6;  // 20 MiB in base64
 
 export function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(9));
@@ -86,6 +87,7 @@ export class Conversation {
 }
 
 const isText = (value) => typeof value === 'string' && value.length <= TEXT_MAX;
+const isPicture = (value) => typeof value === 'string' && value.length <= PICTURE_MAX;
 const isId = (value) => typeof value === 'string' && /^[\w-]{1,64}$/.test(value);
 
 function soundNode(node, known) {
@@ -99,7 +101,7 @@ function soundNode(node, known) {
   for (const name of ['reasoning_ms', 'first_ms', 'total_ms', 'rate'])
     if (Number.isFinite(node[name])) kept[name] = node[name];
   if (Array.isArray(node.images))
-    kept.images = node.images.filter((x) => isText(x) && /^data:image\/(png|jpeg|webp|gif);base64,/.test(x));
+    kept.images = node.images.filter((x) => isPicture(x) && /^data:image\/(png|jpeg|webp|gif);base64,/.test(x));
   if (Array.isArray(node.calls))
     kept.calls = node.calls.filter((call) => call && isText(call.id) && isText(call.name) && isText(call.arguments))
       .map(({ id, name, arguments: words }) => ({ id, name, arguments: words }));

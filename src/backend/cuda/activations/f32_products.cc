@@ -73,6 +73,7 @@ void finish_embed_f32(const Context& context, const EmbedArgs& args) {
   const Workspace& work = context.work;
   EmbedArgs rest = args;
   rest.h = work.first.as<float>();
+  rest.batch.media = nullptr;  // rows of media have no parts
   for (int i = 1; i < kF32Parts; ++i) {
     rest.table = rest_of(args.table, i);
     if (!rest.table.present()) break;

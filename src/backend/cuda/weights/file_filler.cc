@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "backend/cuda/ops/vision/vision.h"
 #include "backend/cuda/runtime/copy_threads.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
@@ -332,15 +333,18 @@ Result<WeightStore> WeightStore::load(const Weights& weights, const ModelConfig&
                                       const Launcher& launcher, Activations activations,
                                       std::span<const KvScale> kv_scales) {
   FileFiller filler(weights, launcher);
-  return build(*launcher.device,
-               {.embedding = weights.embedding(),
-                .head = weights.head(),
-                .final_norm = weights.final_norm(),
-                .layers = weights.layers(),
-                .mtp = weights.mtp(),
-                .activations = activations,
-                .kv_scales = kv_scales},
-               config, filler);
+  WeightStore store = TRY(build(*launcher.device,
+                                {.embedding = weights.embedding(),
+                                 .head = weights.head(),
+                                 .final_norm = weights.final_norm(),
+                                 .layers = weights.layers(),
+                                 .mtp = weights.mtp(),
+                                 .vision = weights.vision(),
+                                 .activations = activations,
+                                 .kv_scales = kv_scales},
+                                config, filler));
+  pack_vision(store.vision, launcher);
+  return store;
 }
 
 }  // namespace nibble::cuda

@@ -1,6 +1,7 @@
 // This file makes weights of a real shape without a file.
 #include <cmath>
 
+#include "backend/cuda/ops/vision/vision.h"
 #include "backend/cuda/weights/device_checks.h"
 #include "backend/cuda/weights/weight_store.h"
 #include "model/weights/synthetic_weights.h"
@@ -37,13 +38,16 @@ Result<WeightStore> WeightStore::random(const ModelConfig& config, const FormatO
                                         const Launcher& launcher) {
   const SyntheticWeights weights = synthetic_weights(config, formats);
   RandomFiller filler(launcher);
-  return build(*launcher.device,
-               {.embedding = weights.embedding,
-                .head = weights.head,
-                .final_norm = weights.final_norm,
-                .layers = weights.layers,
-                .mtp = weights.mtp},
-               config, filler);
+  WeightStore store = TRY(build(*launcher.device,
+                                {.embedding = weights.embedding,
+                                 .head = weights.head,
+                                 .final_norm = weights.final_norm,
+                                 .layers = weights.layers,
+                                 .mtp = weights.mtp,
+                                 .vision = weights.vision},
+                                config, filler));
+  pack_vision(store.vision, launcher);
+  return store;
 }
 
 }  // namespace nibble::cuda

@@ -58,6 +58,12 @@ class Builder {
     return linear(sources.down, to.down);
   }
   Result<void> experts(const std::vector<MlpSources>& sources, MlpWeights& to);
+  /// A matrix of the vision tower with `rows` rows, those beyond its own zero, and its biases.
+  Result<void> biased(const BiasedSource& source, int64_t rows, BiasedWeights& to);
+  Result<void> layer_norm(const LayerNormSource& source, LayerNormWeights& to) {
+    TRY(vector(source.weight, Change::none, to.weight));
+    return vector(source.bias, Change::none, to.bias);
+  }
 
  private:
   Result<void> stack(const std::vector<MlpSources>& sources, LinearSource MlpSources::*role,
@@ -97,6 +103,19 @@ void Builder::place(const LinearSource& source, int64_t count, DeviceLinear& to)
   if (to.factor_stride > 0)
     to.factors =
         reinterpret_cast<const float*>(take(count * to.factor_stride * int64_t{sizeof(float)}));
+}
+
+Result<void> Builder::biased(const BiasedSource& source, int64_t rows, BiasedWeights& to) {
+  to.weight = {.rows = static_cast<int32_t>(source.weight.rows),
+               .cols = static_cast<int32_t>(vision_padded(source.weight.cols))};
+  to.weight.values = take(vision_padded(rows) * value_bytes(Format::bf16, to.weight.cols));
+  TRY(fill(source.weight, to.weight));
+  to.weight.rows = static_cast<int32_t>(rows);
+  uint8_t* bias = take(rows * int64_t{sizeof(float)});
+  to.bias = reinterpret_cast<const float*>(bias);
+  return base_ == nullptr
+             ? Result<void>()
+             : filler_.vector(source.bias, Change::none, 1.0F, reinterpret_cast<float*>(bias));
 }
 
 Result<void> Builder::stack(const std::vector<MlpSources>& sources, LinearSource MlpSources::*role,
@@ -158,6 +177,28 @@ Result<void> build_layer(Builder& builder, const LayerSources& sources, LayerKin
   return builder.experts(sources.moe.experts, to.moe.experts);
 }
 
+Result<void> build_vision(Builder& builder, const VisionSources& sources, VisionWeights& to) {
+  const auto biased = [&](const BiasedSource& source, BiasedWeights& weights) {
+    return builder.biased(source, source.weight.rows, weights);
+  };
+  TRY(biased(sources.patches, to.patches));
+  TRY(builder.vector(sources.positions, Change::none, to.positions));
+  to.blocks.assign(sources.blocks.size(), VisionBlockWeights());
+  for (size_t i = 0; i < sources.blocks.size(); ++i) {
+    const VisionBlockSources& from = sources.blocks[i];
+    VisionBlockWeights& block = to.blocks[i];
+    TRY(builder.layer_norm(from.norm1, block.norm1));
+    TRY(builder.layer_norm(from.norm2, block.norm2));
+    TRY(biased(from.qkv, block.qkv));
+    TRY(biased(from.proj, block.proj));
+    TRY(builder.biased(from.fc1, vision_padded(from.fc1.weight.rows), block.fc1));
+    TRY(biased(from.fc2, block.fc2));
+  }
+  TRY(builder.layer_norm(sources.merger_norm, to.merger_norm));
+  TRY(biased(sources.merger_fc1, to.merger_fc1));
+  return biased(sources.merger_fc2, to.merger_fc2);
+}
+
 Result<void> build_all(Builder& builder, const WeightSources& sources, const ModelConfig& config,
                        WeightStore& store) {
   const Change norm = config.norm == NormKind::zero_centred ? Change::add_one : Change::none;
@@ -176,6 +217,7 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
                     scaled ? scales.front() : KvScale(), store.layers[i]));
     if (scaled) scales = scales.subspan(1);
   }
+  if (sources.vision) TRY(build_vision(builder, *sources.vision, store.vision));
   if (!sources.mtp) return {};
   const MtpSources& mtp = *sources.mtp;
   TRY(builder.vector(mtp.embedding_norm, norm, store.draft.embedding_norm));

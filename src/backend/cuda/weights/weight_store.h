@@ -7,6 +7,7 @@
 
 #include "backend/cuda/runtime/device_memory.h"
 #include "backend/cuda/weights/device_weights.h"
+#include "backend/cuda/weights/vision_weights.h"
 #include "model/backend.h"
 #include "model/config/config.h"
 #include "model/weights/synthetic_weights.h"
@@ -74,6 +75,7 @@ struct WeightSources {
   const VectorSource& final_norm;
   const std::vector<LayerSources>& layers;
   const std::optional<MtpSources>& mtp;
+  const std::optional<VisionSources>& vision;
   // declared: linears say how inputs are rounded; f32: values wider than BF16 are kept in parts.
   Activations activations = Activations::bf16;
   std::span<const KvScale> kv_scales = {};  // of each attention layer; none: 1
@@ -109,6 +111,7 @@ class WeightStore {
     const float* norm = nullptr;  // before the head
     DeviceLinear joined;          // [hidden][2 hidden]
   } draft;
+  VisionWeights vision;
 
  private:
   DeviceBuffer memory_;

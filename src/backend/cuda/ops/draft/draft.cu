@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kNormThreads) join_kernel(const __grid_constan
     if (column >= a.hidden) continue;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)
-      embedding.v[g][i] = embedding_number(a.table, token, column + i);
+      embedding.v[g][i] = input_number(a.table, a.batch, token, column + i, a.hidden);
   }
   const bool good = __syncthreads_and(sound(embedding) && sound(hidden)) != 0;
   if (!good && a.before == nullptr) embedding = hidden = {};

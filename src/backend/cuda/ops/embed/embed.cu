@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kNormThreads) embed_kernel(const __grid_consta
     const int column = RowPart<kWidth>::column(g);
     if (column >= a.hidden) continue;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) h.v[g][i] = embedding_number(a.table, token, column + i);
+    for (int i = 0; i < kWidth; ++i)
+      h.v[g][i] = input_number(a.table, a.batch, token, column + i, a.hidden);
     store_columns(h.v[g], a.h + static_cast<int64_t>(row) * a.hidden + column);
   }
   const InputOrder order = row < a.packed_from ? InputOrder::placed : InputOrder::packed;

@@ -1,4 +1,5 @@
-// h[i] = row tokens[i] of the embedding table in F32, x = norm(h) for the first block.
+// h[i] = row tokens[i] of the embedding table in F32, or the row of media that the batch names
+// instead (BatchView::tokens); x = norm(h) for the first block.
 //   Oracle: reference::embed. Bytes moved: the rows of the table once, h and x written once. Any
 //   number of rows; padding rows are those of token 0.
 #pragma once

@@ -1,6 +1,7 @@
-// Numbers of a row of the embedding table, in any format of a matrix.
+// Numbers of a row of the embedding table, in any format of a matrix, or of encoded media.
 #pragma once
 
+#include "backend/cuda/batch_view.h"
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/weights/code_words.h"
 #include "backend/cuda/weights/device_weights.h"
@@ -30,6 +31,13 @@ __device__ __forceinline__ float embedding_number(const DeviceLinear& w, int64_t
   if (w.layout == FactorLayout::scalar) return value * w.factors[0];
   if (w.layout == FactorLayout::row) return value * w.factors[row];
   return value * w.factors[row / 128 * (w.cols / 128) + column / 128];
+}
+
+/// Returns number `column` of what a token of a batch stands for: a row of the table, or of media.
+__device__ __forceinline__ float input_number(const DeviceLinear& table, const BatchView& batch,
+                                              int64_t token, int column, int hidden) {
+  if (token >= 0) return embedding_number(table, token, column);
+  return batch.media == nullptr ? 0.0F : batch.media[(-1 - token) * hidden + column];
 }
 
 }  // namespace nibble::cuda

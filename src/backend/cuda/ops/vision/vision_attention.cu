@@ -30,12 +30,12 @@ class AttentionBlock {
         base_(shared_address(shared)),
         lane_(static_cast<int>(threadIdx.x) & 31),
         warp_(static_cast<int>(threadIdx.x) >> 5),
-        tile_(in.tiles[blockIdx.x]),
+        range_(queries_of_block(in)),
         head_(static_cast<int>(blockIdx.y)) {}
 
   __device__ void run() {
-    const int tiles = (tile_.frame_end - tile_.frame_begin + kKeys - 1) / kKeys;
-    copy_lines<kVisionQueries>(base_, 0, tile_.query_begin, tile_.query_end);
+    const int tiles = (in_.frame_end - in_.frame_begin + kKeys - 1) / kKeys;
+    copy_lines<kVisionQueries>(base_, 0, range_.begin, range_.end);
     load(0);
     copy_async_commit();
     for (int n = 0; n < tiles; ++n) {
@@ -47,7 +47,7 @@ class AttentionBlock {
       step(n);
       __syncthreads();
     }
-    softmax_.store(in_, head_, tile_.query_begin + warp_ * 16, tile_.query_end, out_);
+    softmax_.store(in_, head_, range_.begin + warp_ * 16, range_.end, out_);
   }
 
  private:
@@ -65,9 +65,9 @@ class AttentionBlock {
     });
   }
   __device__ void load(int n) const {
-    const int begin = tile_.frame_begin + n * kKeys;
-    copy_lines<kKeys>(keys_at(n), 1, begin, tile_.frame_end);
-    copy_lines<kKeys>(values_at(n), 2, begin, tile_.frame_end);
+    const int begin = in_.frame_begin + n * kKeys;
+    copy_lines<kKeys>(keys_at(n), 1, begin, in_.frame_end);
+    copy_lines<kKeys>(values_at(n), 2, begin, in_.frame_end);
   }
 
   __device__ void load_queries() {
@@ -90,7 +90,7 @@ class AttentionBlock {
         mma_bf16(s[2 * j], queries_[k], b[0], b[1]);
         mma_bf16(s[2 * j + 1], queries_[k], b[2], b[3]);
       }
-    const int left = tile_.frame_end - tile_.frame_begin - n * kKeys;
+    const int left = in_.frame_end - in_.frame_begin - n * kKeys;
     if (left < kKeys) softmax_.mask(s, left);
     float keep[2];
     softmax_.weigh(s, in_.head_dim, keep);
@@ -115,14 +115,14 @@ class AttentionBlock {
   uint32_t base_;
   int lane_;
   int warp_;
-  VisionTile tile_;
+  VisionQueries range_;
   int head_;
   uint32_t queries_[kDim / 16][4];
   float out_[kDim / 2] = {};
   VisionSoftmax<kDim> softmax_;
 };
 
-/// The grid is (tiles, heads).
+/// The grid is (queries / kVisionQueries, heads).
 template <int kDim>
 __global__ __launch_bounds__(kThreads, 1) void attention_kernel(
     const __grid_constant__ VisionAttention attention) {
@@ -148,10 +148,12 @@ void prepare_vision_attention(const Launcher& launcher) {
 }
 
 void vision_attention(const VisionAttention& attention, const Launcher& launcher) {
-  if (attention.tile_count == 0) return;
+  const int queries = attention.query_end - attention.query_begin;
+  if (queries <= 0) return;
   const VisionAttentionKernel kernel = kernel_of(attention.head_dim, launcher.card);
   launch(kernel.run, launcher.in_order(),
-         dim3(static_cast<unsigned>(attention.tile_count), static_cast<unsigned>(attention.heads)),
+         dim3(static_cast<unsigned>((queries + kVisionQueries - 1) / kVisionQueries),
+              static_cast<unsigned>(attention.heads)),
          kThreads, static_cast<size_t>(kernel.shared_bytes), attention);
 }
 

@@ -31,11 +31,11 @@ class WgmmaAttention {
         base_(shared_address(shared)),
         lane_(static_cast<int>(threadIdx.x) & 31),
         warp_(static_cast<int>(threadIdx.x) >> 5),
-        tile_(in.tiles[blockIdx.x]),
+        range_(queries_of_block(in)),
         head_(static_cast<int>(blockIdx.y)) {}
 
   __device__ void run() {
-    const int tiles = (tile_.frame_end - tile_.frame_begin + kTileLines - 1) / kTileLines;
+    const int tiles = (in_.frame_end - in_.frame_begin + kTileLines - 1) / kTileLines;
     begin(tiles);
     Scores s;
     float keep[2];
@@ -62,7 +62,7 @@ class WgmmaAttention {
     multiply_values(tiles - 1);
     wgmma_wait<0>();
     wgmma_done(out_);
-    softmax_.store(in_, head_, tile_.query_begin + warp_ * 16, tile_.query_end, out_);
+    softmax_.store(in_, head_, range_.begin + warp_ * 16, range_.end, out_);
   }
 
  private:
@@ -73,8 +73,7 @@ class WgmmaAttention {
                    threadIdx.x < kStages ? kThreads : kThreads / 32);
     __syncthreads();
     for (int group = 0; group < kGroups; ++group)
-      copy_lines(base_ + group * kTile<kDim>, 0, tile_.query_begin + group * kTileLines,
-                 tile_.query_end);
+      copy_lines(base_ + group * kTile<kDim>, 0, range_.begin + group * kTileLines, range_.end);
     for (int n = 0; n + 1 < kStages && n < tiles; ++n) load(n);
     copy_async_wait_all();
     fence_async_proxy();
@@ -105,9 +104,9 @@ class WgmmaAttention {
   /// Loads tile n into its stage once every warp is done with tile n - kStages.
   __device__ void load(int n) const {
     barrier_wait(barrier(kStages + n % kStages), (n / kStages & 1) ^ 1);
-    const int begin = tile_.frame_begin + n * kTileLines;
-    copy_lines(keys_at(n), 1, begin, tile_.frame_end);
-    copy_lines(values_at(n), 2, begin, tile_.frame_end);
+    const int begin = in_.frame_begin + n * kTileLines;
+    copy_lines(keys_at(n), 1, begin, in_.frame_end);
+    copy_lines(values_at(n), 2, begin, in_.frame_end);
     copy_async_arrive(barrier(n % kStages));
   }
 
@@ -124,7 +123,7 @@ class WgmmaAttention {
     wgmma_commit();
   }
   __device__ __forceinline__ void weigh(Scores& s, int n, int tiles, float (&keep)[2]) {
-    if (n + 1 == tiles) softmax_.mask(s, tile_.frame_end - tile_.frame_begin - n * kTileLines);
+    if (n + 1 == tiles) softmax_.mask(s, in_.frame_end - in_.frame_begin - n * kTileLines);
     softmax_.weigh(s, in_.head_dim, keep);
   }
   __device__ __forceinline__ void make_weights(const Scores& s) {
@@ -144,7 +143,7 @@ class WgmmaAttention {
   uint32_t base_;
   int lane_;
   int warp_;
-  VisionTile tile_;
+  VisionQueries range_;
   int head_;
   float out_[kDim / 2] = {};
   uint32_t weights_[4][4];
@@ -153,7 +152,7 @@ class WgmmaAttention {
 
 #endif
 
-/// The grid is (tiles, heads).
+/// The grid is (queries / kVisionQueries, heads).
 template <int kDim>
 __global__ __launch_bounds__(kThreads, 1) void attention_kernel(
     const __grid_constant__ VisionAttention attention) {

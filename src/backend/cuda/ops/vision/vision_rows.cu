@@ -16,16 +16,42 @@ struct Between {
   float share;  // of the higher one
 };
 
-/// Place `index` of `count` places spread evenly over lines 0 .. side - 1, as torch.linspace
-/// computes it: from the nearer end.
+/// Place `index` of `count` places spread evenly over lines 0 .. side - 1, as table_taps()
+/// (model/vision.h) computes it.
 __device__ Between between(int index, int count, int side) {
-  const float last = static_cast<float>(side - 1);
-  const float step = count > 1 ? last / static_cast<float>(count - 1) : 0.0F;
-  const float at = index < count / 2 || count == 1
-                       ? step * static_cast<float>(index)
-                       : last - step * static_cast<float>(count - 1 - index);
+  const float at = __fdiv_rn(static_cast<float>(index) * static_cast<float>(side - 1),
+                             static_cast<float>(count > 1 ? count - 1 : 1));
   const int low = static_cast<int>(at);
   return {low, low + 1 < side ? low + 1 : side - 1, at - static_cast<float>(low)};
+}
+
+/// A thread makes two numbers.
+__global__ void levels_kernel(const VisionLevels in) {
+  const auto row = static_cast<int64_t>(blockIdx.x);
+  for (int c = 2 * static_cast<int>(threadIdx.x); c < in.stride; c += 2 * kThreads) {
+    const auto number = [&](int column) {
+      if (column >= 3 * in.each) return 0.0F;
+      return in.values[column / in.each * 256 + in.levels[row * 3 * in.each + column]];
+    };
+    *reinterpret_cast<uint32_t*>(in.patches + row * in.stride + c) =
+        to_bf16_pair(number(c), number(c + 1));
+  }
+}
+
+/// A block orders 64 columns of each of its rows.
+__global__ void pack_kernel(uint16_t* weight, int64_t rows, int cols) {
+  const int lane = static_cast<int>(threadIdx.x) & 63;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / 64) + (threadIdx.x >> 6);
+  uint16_t* block = weight + row * cols + static_cast<int64_t>(blockIdx.y) * 64;
+  const uint16_t number = row < rows ? block[packed_position(lane)] : 0;
+  __syncthreads();
+  if (row < rows) block[lane] = number;
+}
+
+__global__ void scatter_kernel(const float* from, const int32_t* places, int width, float* to) {
+  const auto row = static_cast<int64_t>(blockIdx.x);
+  for (int c = static_cast<int>(threadIdx.x); c < width; c += kThreads)
+    to[int64_t{places[row]} * width + c] = from[row * width + c];
 }
 
 /// A block makes one row.
@@ -135,7 +161,7 @@ __global__ void rotate_kernel(const VisionRotate in) {
   const int line = static_cast<int>(i % each) / parts;
   const int c = static_cast<int>(i % each) % parts * 8;
   const uint16_t* from = in.qkv + (row * 3 * in.heads + line) * in.head_dim;
-  uint16_t* to = in.out + (line * static_cast<int64_t>(in.rows) + row) * padded;
+  uint16_t* to = in.out + (line * in.out_rows + in.row_begin + row) * padded;
   if (c < in.head_dim && line < 2 * in.heads)
     return rotate_part(in, in.places[row], c / 2, from, to);
   uint4 copied = make_uint4(0, 0, 0, 0);
@@ -155,9 +181,11 @@ NormKernel norm_of(int64_t stride) {
 void vision_prepare(const Launcher& launcher) {
   prepare_vision_gemm(launcher);
   prepare_vision_attention(launcher);
+  launcher.device->allow_shared(levels_kernel, 0);
   launcher.device->allow_shared(positions_kernel, 0);
   launcher.device->allow_shared(rotate_kernel, 0);
   launcher.device->allow_shared(turns_kernel, 0);
+  launcher.device->allow_shared(scatter_kernel, 0);
   for (const int64_t stride : {512, 1280, 2048}) launcher.device->allow_shared(norm_of(stride), 0);
 }
 
@@ -175,6 +203,37 @@ void vision_norm(const VisionNorm& norm, const Launcher& launcher) {
   constexpr int kRows = kThreads / 32;
   launch(norm_of(norm.stride), launcher.in_order(),
          static_cast<unsigned>((norm.rows + kRows - 1) / kRows), kThreads, 0, norm);
+}
+
+void vision_levels(const VisionLevels& levels, const Launcher& launcher) {
+  if (levels.rows == 0) return;
+  CHECK(levels.stride % 2 == 0 && levels.stride >= 3 * levels.each, levels.stride, " columns");
+  launch(levels_kernel, launcher.in_order(), static_cast<unsigned>(levels.rows), kThreads, 0,
+         levels);
+}
+
+void vision_pack(uint16_t* weight, int64_t rows, int32_t cols, const Launcher& launcher) {
+  constexpr int kRows = kThreads / 64;
+  CHECK(cols % 64 == 0, cols, " columns");
+  launch(pack_kernel, launcher.in_order(),
+         dim3(static_cast<unsigned>((rows + kRows - 1) / kRows), static_cast<unsigned>(cols / 64)),
+         kThreads, 0, weight, rows, cols);
+}
+
+void pack_vision(const VisionWeights& tower, const Launcher& launcher) {
+  if (!tower.present()) return;
+  each_matrix(tower, [&](const BiasedWeights& linear) {
+    auto* values = reinterpret_cast<uint16_t*>(const_cast<uint8_t*>(linear.weight.values));
+    vision_pack(values, linear.weight.rows, linear.weight.cols, launcher);
+  });
+  CUDA_CHECK(cudaStreamSynchronize(launcher.stream));
+}
+
+void vision_scatter(const float* from, const int32_t* places, int32_t width, int32_t rows,
+                    float* to, const Launcher& launcher) {
+  if (rows == 0) return;
+  launch(scatter_kernel, launcher.in_order(), static_cast<unsigned>(rows), kThreads, 0, from,
+         places, width, to);
 }
 
 void vision_turns(float2* turns, int32_t places, int32_t head_dim, const Launcher& launcher) {

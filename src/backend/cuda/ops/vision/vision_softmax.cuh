@@ -10,6 +10,16 @@
 
 namespace nibble::cuda {
 
+/// The queries of this thread block.
+struct VisionQueries {
+  int begin;
+  int end;
+};
+__device__ __forceinline__ VisionQueries queries_of_block(const VisionAttention& in) {
+  const int begin = in.query_begin + static_cast<int>(blockIdx.x) * kVisionQueries;
+  return {begin, begin + kVisionQueries < in.query_end ? begin + kVisionQueries : in.query_end};
+}
+
 /// A kernel of attention and the shared memory of a block.
 struct VisionAttentionKernel {
   void (*run)(VisionAttention);
@@ -24,8 +34,7 @@ VisionAttentionKernel wgmma_attention(int head_dim);
 template <int kDim, int kLines, int kThreads, typename ToOf>
 __device__ __forceinline__ void copy_head_lines(const VisionAttention& in, int head, int part,
                                                 int begin, int end, const ToOf& to_of) {
-  const uint16_t* from =
-      in.qkv + (static_cast<int64_t>(part * in.heads + head) * in.rows + begin) * kDim;
+  const uint16_t* from = in.qkv + ((part * in.heads + head) * in.rows + begin) * kDim;
   constexpr int kChunks = kDim / 8;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < kLines * kChunks; i += kThreads) {
@@ -102,7 +111,7 @@ class VisionSoftmax {
       const float total = quad_sum(total_[half]);
       const int row = first + half * 8 + (lane >> 2);
       if (row >= end) continue;
-      uint16_t* to = in.out + row * in.stride + head * in.head_dim;
+      uint16_t* to = in.out + (row - in.query_begin) * in.stride + head * in.head_dim;
 #pragma unroll
       for (int d = 0; d < kDim / 8; ++d) {
         const int column = d * 8 + (lane & 3) * 2;

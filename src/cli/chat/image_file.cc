@@ -1,0 +1,23 @@
+// Base64 in a data: URL.
+#include "cli/chat/image_file.h"
+
+#include "base/file.h"
+#include "hub/base64.h"
+
+namespace nibble {
+
+Result<std::string> image_url_of(const std::string& path, uint64_t bytes_max) {
+  return concat("data:;base64,", base64(TRY(read_text_file(path, bytes_max))));
+}
+
+Json user_content(std::string_view text, const std::vector<std::string>& image_urls) {
+  if (image_urls.empty()) return Json(text);
+  Json::Array parts;
+  for (const std::string& url : image_urls)
+    parts.push_back(json_object(
+        {{"type", Json("image_url")}, {"image_url", json_object({{"url", Json(url)}})}}));
+  parts.push_back(json_object({{"type", Json("text")}, {"text", Json(text)}}));
+  return Json(std::move(parts));
+}
+
+}  // namespace nibble

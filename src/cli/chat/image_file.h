@@ -1,0 +1,20 @@
+// Image files as parts of a chat request.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace nibble {
+
+/// The file as a data: URL, which says nothing of its format: the bytes do. Errors: those of
+/// read_text_file; invalid_argument for more than `bytes_max`.
+Result<std::string> image_url_of(const std::string& path, uint64_t bytes_max);
+
+/// The content of a user's message: `text` alone, or parts, the images before it.
+Json user_content(std::string_view text, const std::vector<std::string>& image_urls);
+
+}  // namespace nibble

@@ -1,0 +1,198 @@
+// vLLM's forms of limits, and a processor's bounds.
+#include "cli/options/image_options.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/json.h"
+#include "cli/options/flag_errors.h"
+#include "cli/options/split_list.h"
+#include "media/processor_request.h"
+
+namespace nibble {
+
+namespace {
+
+constexpr std::string_view kLimitFlag = "limit-mm-per-prompt";
+constexpr std::string_view kPixelsFlag = "mm-processor-kwargs";
+constexpr int64_t kImagesMax = 1024;
+constexpr int64_t kPixelsMax = int64_t{1} << 30;
+
+/// "image=2,video=0" as {"image": 2, "video": 0}; other text as it is.
+std::string media_json(const std::string& text) {
+  if (text.find('{') != std::string::npos || text.find('=') == std::string::npos) return text;
+  std::string json;
+  for (const std::string& word : split_list(text)) {
+    const size_t equals = std::min(word.find('='), word.size() - 1);
+    json += concat(json.empty() ? "{" : ",", Json(word.substr(0, equals)).dump(), ":",
+                   word.substr(equals + 1));
+  }
+  return json + "}";
+}
+
+/// The count of 4 or of {"count": 4, "width": 1024}; nothing: it is no such limit.
+std::optional<int64_t> count_of(const Json& limit, int64_t otherwise) {
+  const auto whole = [](const Json& value) { return value.is_int() && value.as_int() >= 0; };
+  if (whole(limit)) return limit.as_int();
+  if (!limit.is_object()) return std::nullopt;
+  for (const Json::Member& member : limit.as_object())
+    if (!whole(member.value)) return std::nullopt;
+  const Json* count = limit.find("count");
+  return count != nullptr ? count->as_int() : otherwise;
+}
+
+/// {"image": 4, "video": {"count": 1, "num_frames": 32}} or image=4,video=1: that of images.
+Result<size_t> read_limit(const std::string& text, size_t otherwise) {
+  const auto refuse = [&] {
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = concat("--", kLimitFlag),
+         .expected = concat("limits such as {\"image\": 4, \"video\": 0} or ",
+                            "image=4,video=0, of image (at most ", kImagesMax, "), video, audio"),
+         .found = concat("\"", text, "\"")});
+  };
+  const auto parsed = parse_json(media_json(text), "limits");
+  if (!parsed.ok() || !parsed.value().is_object()) return refuse();
+  auto images = static_cast<int64_t>(otherwise);
+  for (const Json::Member& member : parsed.value().as_object()) {
+    const bool known = member.key == "image" || member.key == "video" || member.key == "audio";
+    const auto count = count_of(member.value, images);
+    if (!known || !count || *count > kImagesMax) return refuse();
+    if (member.key == "image") images = *count;
+  }
+  return static_cast<size_t>(images);
+}
+
+/// The members of --mm-processor-kwargs into the flags.
+Result<void> read_pixels(const std::string& text, ImageFlags& flags) {
+  const auto refuse = [&](const std::string& found) {
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = concat("--", kPixelsFlag),
+                       .expected = concat("an object of min_pixels and max_pixels, whole numbers ",
+                                          "from 1 to ", kPixelsMax),
+                       .found = found});
+  };
+  const auto parsed = parse_json(text, "pixels");
+  if (!parsed.ok() || !parsed.value().is_object()) return refuse(concat("\"", text, "\""));
+  for (const Json::Member& member : parsed.value().as_object()) {
+    const bool least = member.key == "min_pixels";
+    if (!least && member.key != "max_pixels") return refuse(shown(Json(member.key)));
+    if (!member.value.is_int() || member.value.as_int() < 1 || member.value.as_int() > kPixelsMax)
+      return refuse(concat(member.key, " ", shown(member.value)));
+    (least ? flags.pixels_min : flags.pixels_max) = member.value.as_int();
+  }
+  return {};
+}
+
+/// --allowed-media-domains and what goes with it; empty: nothing is fetched.
+Result<std::shared_ptr<const ImageFetcher>> read_fetcher(const Arguments& arguments) {
+  constexpr std::string_view kHosts = "allowed-media-domains";
+  const auto plain =
+      arguments.enabled("allow-media-http") ? ImageHosts::Plain::taken : ImageHosts::Plain::refused;
+  const auto seconds = TRY(arguments.integer("media-fetch-timeout", 1, 600));
+  const std::vector<std::string> names = split_list(arguments.text(kHosts).value_or(""));
+  if (names.empty()) return std::shared_ptr<const ImageFetcher>();
+  auto hosts = ImageHosts::parse(names, plain);
+  if (!hosts.ok())
+    return Error{hosts.error().code, concat("--", kHosts, ": ", hosts.error().message)};
+  ImageFetcherOptions options{.hosts = std::move(hosts).value()};
+  options.time_max = std::chrono::seconds(seconds);
+  return std::make_shared<const ImageFetcher>(std::move(options));
+}
+
+int default_threads() {
+  constexpr unsigned kMost = 4;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1U, kMost));
+}
+
+/// The patches that the processor cuts have to be those that the tower reads.
+Result<void> check_processor(const ImageProcessor& processor, const VisionConfig& vision) {
+  if (processor.patch == vision.patch && processor.merge == vision.merge &&
+      processor.temporal == vision.temporal_patch)
+    return {};
+  const auto shape = [](int patch, int merge, int temporal) {
+    return concat("patches of ", patch, " pixels, ", merge, " x ", merge, " merged, ", temporal,
+                  " frames");
+  };
+  return make_error(ErrorCode::corrupt,
+                    {.what = "preprocessor_config.json",
+                     .expected = shape(vision.patch, vision.merge, vision.temporal_patch),
+                     .found = shape(processor.patch, processor.merge, processor.temporal),
+                     .advice = "--no-vision serves text alone"});
+}
+
+/// The processor of the folder, with the bounds of the flags, which may raise what the checkpoint
+/// says, and of the tower's memory.
+Result<ImageProcessor> bounded(ImageProcessor processor, const ImageFlags& flags,
+                               int64_t tokens_max) {
+  const int64_t fits = tokens_max * processor.factor() * processor.factor();
+  if (flags.pixels_max.value_or(0) > fits)
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = concat("max_pixels of --", kPixelsFlag),
+         .expected = concat("at most ", fits, ", the largest image that there is ", "memory for"),
+         .found = concat(*flags.pixels_max)});
+  processor.max_pixels = flags.pixels_max.value_or(std::min(processor.max_pixels, fits));
+  processor.min_pixels =
+      std::min(flags.pixels_min.value_or(processor.min_pixels), processor.max_pixels);
+  auto checked = with_pixels(processor, processor.min_pixels, processor.max_pixels);
+  if (!checked.ok())
+    return Error{checked.error().code, concat("--", kPixelsFlag, ": ", checked.error().message)};
+  return checked;
+}
+
+}  // namespace
+
+Result<ImageFlags> read_image_flags(const Arguments& arguments) {
+  FlagErrors errors;
+  ImageFlags flags;
+  flags.intake.fetcher = errors.take(read_fetcher(arguments));
+  flags.intake.images_max =
+      errors.take(read_limit(arguments.text(kLimitFlag).value_or("{}"), flags.intake.images_max));
+  if (const auto text = arguments.text(kPixelsFlag)) errors.add(read_pixels(*text, flags));
+  ImageLimits& limits = flags.intake.limits;
+  limits.encoded_bytes_max =
+      static_cast<size_t>(errors.take(arguments.integer("max-image-bytes", 1, int64_t{1} << 32)));
+  limits.pixels_max = errors.take(arguments.integer("max-image-pixels", 1, kPixelsMax));
+  limits.aspect_max = static_cast<int>(errors.take(arguments.integer("max-image-aspect", 1, 200)));
+  constexpr int64_t kMilli = 1000;
+  limits.decode_ms_max =
+      static_cast<int>(kMilli * errors.take(arguments.integer("image-timeout", 1, 3600)));
+  flags.intake.memory_bytes_max =
+      static_cast<size_t>(errors.take(arguments.integer("max-image-memory", 1, int64_t{1} << 40)));
+  flags.threads = static_cast<int>(errors.take(arguments.integer("image-threads", 0, 256)));
+  if (flags.threads == 0) flags.threads = default_threads();
+  TRY(errors.result());
+  return flags;
+}
+
+Result<std::shared_ptr<const ImageIntake>> make_image_intake(const ImageFlags& flags,
+                                                             const ModelConfig& config,
+                                                             int64_t tokens_max,
+                                                             const std::filesystem::path& folder,
+                                                             std::string& notice) {
+  std::shared_ptr<const ImageIntake> none;
+  if (!config.vision || flags.intake.images_max == 0) return none;
+  const auto processor = TRY(load_image_processor(folder.string()));
+  if (!processor) {
+    notice += "the checkpoint has no preprocessor_config.json: requests with images are refused\n";
+    return none;
+  }
+  TRY(check_processor(*processor, *config.vision));
+  ImageIntakeOptions options = flags.intake;
+  options.processor = TRY(bounded(*processor, flags, tokens_max));
+  options.image_token = config.vision->image_token;
+  options.video_token = config.vision->video_token;
+  const ImageProcessor& used = options.processor;
+  const auto tokens = [&used](int64_t pixels) {
+    return pixels / (int64_t{used.factor()} * used.factor());
+  };
+  notice += concat("images: at most ", options.images_max, " a request, each resized to at most ",
+                   used.max_pixels, " pixels (", tokens(used.max_pixels), " tokens");
+  if (used.max_pixels < processor->max_pixels)
+    notice += concat("; the checkpoint's own bound is ", tokens(processor->max_pixels));
+  notice += ")\n";
+  return std::make_shared<const ImageIntake>(std::move(options));
+}
+
+}  // namespace nibble
