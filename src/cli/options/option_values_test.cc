@@ -44,6 +44,7 @@ TEST(OptionValues, WordsOfPlaceholdersAreTaken) {
     if (verb == &kPlanVerb) continue;  // refuses a few with the reason, since it only computes
     for (const Option& option : verb->options)
       for (const std::string_view word : placeholder_words(option.value)) {
+        if (option.name == "kv-scales" && word == "checkpoint") continue;  // with fp8 pages alone
         const std::vector<std::string> words = {"--print-config",
                                                 concat("--", option.name, "=", word)};
         const auto arguments = parse_arguments(

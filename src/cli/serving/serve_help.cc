@@ -77,9 +77,11 @@ constexpr std::string_view kWork[] = {
     "check-integrity",
 };
 constexpr std::string_view kImages[] = {
-    "limit-mm-per-prompt",   "mm-processor-kwargs", "max-image-bytes",     "max-image-pixels",
-    "max-image-aspect",      "image-timeout",       "max-image-memory",    "image-threads",
-    "allowed-media-domains", "allow-media-http",    "media-fetch-timeout",
+    "no-vision",           "max-image-tokens",    "encoder-cache-memory-bytes",
+    "limit-mm-per-prompt", "mm-processor-kwargs", "max-image-bytes",
+    "max-image-pixels",    "max-image-aspect",    "image-timeout",
+    "max-image-memory",    "image-threads",       "allowed-media-domains",
+    "allow-media-http",    "media-fetch-timeout",
 };
 constexpr std::string_view kFilters[] = {
     "filter", "filter-ca", "filter-fail", "filter-timeout", "filter-window", "filter-reasoning",
