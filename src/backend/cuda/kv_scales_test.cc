@@ -15,7 +15,7 @@
 namespace nibble {
 namespace {
 
-/// As block_test.cc has them for FP8 pages.
+/// These are the bars of block_test.cc for FP8 pages.
 constexpr double kErrorMax = 8e-3;
 constexpr double kF32ErrorMax = 1e-3;
 constexpr int kVocab = 512;

@@ -1,9 +1,9 @@
 // Matrix products of prompt arithmetic: y [T, N] = x [T, K] W^T with W [N, K] in the format of the
 // file, for one weight (a linear) or a stack of experts over tokens sorted by expert.
 //   Oracle: products in double (bench/cuda/prefill_gemm_check.cu). Bytes moved: W once for every
-//   128 tokens, x once for every 256 rows of W, y once; bound by 2 T N K FLOPs. A row of y depends
-//   on its row of x alone, never on T, its place or other rows (steps of 64 along K, one
-//   accumulator for each output). y may not overlap x or W.
+//   128 tokens, x once for every 256 rows of W (192, where y is added to), y once; bound by 2 T N K
+//   FLOPs. A row of y depends on its row of x alone, never on T, its place or other rows (steps of
+//   64 along K, one accumulator for each output). y may not overlap x or W.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class GemmOutput : uint8_t {
   bf16,    // y = bf16(x W^T)
   f32,     // y = x W^T
   swiglu,  // y = bf16(silu(x Wgate^T) * (x Wup^T)) in packed order; weight = gate, up = up
-  // With a bias b [N], for plain BF16 matrices alone (vision_gemm.cu):
+  // These have a bias b [N] and take plain BF16 matrices alone (vision_gemm.cu):
   bias,       // y = bf16(x W^T + b)
   gelu_tanh,  // y = bf16(gelu(x W^T + b)), its tanh approximation
   gelu_erf,   // y = bf16(gelu(x W^T + b))

@@ -25,17 +25,11 @@ constexpr int kSharedBytes = (kVisionQueries + 4 * kKeys) * kLine<kDim>;
 template <int kDim>
 class AttentionBlock {
  public:
-  __device__ AttentionBlock(const VisionAttention& in, uint8_t* shared)
-      : in_(in),
-        base_(shared_address(shared)),
-        lane_(static_cast<int>(threadIdx.x) & 31),
-        warp_(static_cast<int>(threadIdx.x) >> 5),
-        range_(queries_of_block(in)),
-        head_(static_cast<int>(blockIdx.y)) {}
+  __device__ AttentionBlock(const VisionAttention& in, uint8_t* shared) : block_(in, shared) {}
 
   __device__ void run() {
-    const int tiles = (in_.frame_end - in_.frame_begin + kKeys - 1) / kKeys;
-    copy_lines<kVisionQueries>(base_, 0, range_.begin, range_.end);
+    const int tiles = (block_.frame_rows() + kKeys - 1) / kKeys;
+    copy_lines<kVisionQueries>(block_.base, 0, block_.begin, block_.end);
     load(0);
     copy_async_commit();
     for (int n = 0; n < tiles; ++n) {
@@ -47,34 +41,34 @@ class AttentionBlock {
       step(n);
       __syncthreads();
     }
-    softmax_.store(in_, head_, range_.begin + warp_ * 16, range_.end, out_);
+    softmax_.store(block_.in, block_.head, block_.begin + block_.warp * 16, block_.end, out_);
   }
 
  private:
   static constexpr int kBytes = kLine<kDim>;
 
   __device__ uint32_t keys_at(int n) const {
-    return base_ + (kVisionQueries + (n & 1) * 2 * kKeys) * kBytes;
+    return block_.base + (kVisionQueries + (n & 1) * 2 * kKeys) * kBytes;
   }
   __device__ uint32_t values_at(int n) const { return keys_at(n) + kKeys * kBytes; }
 
   template <int kLines>
   __device__ void copy_lines(uint32_t to, int part, int begin, int end) const {
-    copy_head_lines<kDim, kLines, kThreads>(in_, head_, part, begin, end, [&](int line, int chunk) {
-      return to + line * kBytes + chunk * 16;
-    });
+    copy_head_lines<kDim, kLines, kThreads>(
+        block_.in, block_.head, part, begin, end,
+        [&](int line, int chunk) { return to + line * kBytes + chunk * 16; });
   }
   __device__ void load(int n) const {
-    const int begin = in_.frame_begin + n * kKeys;
-    copy_lines<kKeys>(keys_at(n), 1, begin, in_.frame_end);
-    copy_lines<kKeys>(values_at(n), 2, begin, in_.frame_end);
+    const int begin = block_.in.frame_begin + n * kKeys;
+    copy_lines<kKeys>(keys_at(n), 1, begin, block_.in.frame_end);
+    copy_lines<kKeys>(values_at(n), 2, begin, block_.in.frame_end);
   }
 
   __device__ void load_queries() {
 #pragma unroll
     for (int k = 0; k < kDim / 16; ++k)
-      load_matrix_4(queries_[k],
-                    base_ + (warp_ * 16 + (lane_ & 15)) * kBytes + (2 * k + (lane_ >> 4)) * 16);
+      load_matrix_4(queries_[k], block_.base + (block_.warp * 16 + (block_.lane & 15)) * kBytes +
+                                     (2 * k + (block_.lane >> 4)) * 16);
   }
 
   __device__ void step(int n) {
@@ -85,15 +79,15 @@ class AttentionBlock {
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
         uint32_t b[4];
-        const int line = j * 16 + (lane_ & 7) + (lane_ >> 4 << 3);
-        load_matrix_4(b, keys + line * kBytes + (2 * k + (lane_ >> 3 & 1)) * 16);
+        const int line = j * 16 + (block_.lane & 7) + (block_.lane >> 4 << 3);
+        load_matrix_4(b, keys + line * kBytes + (2 * k + (block_.lane >> 3 & 1)) * 16);
         mma_bf16(s[2 * j], queries_[k], b[0], b[1]);
         mma_bf16(s[2 * j + 1], queries_[k], b[2], b[3]);
       }
-    const int left = in_.frame_end - in_.frame_begin - n * kKeys;
+    const int left = block_.frame_rows() - n * kKeys;
     if (left < kKeys) softmax_.mask(s, left);
     float keep[2];
-    softmax_.weigh(s, in_.head_dim, keep);
+    softmax_.weigh(s, block_.in.head_dim, keep);
     softmax_.rescale(keep, out_);
     const uint32_t values = values_at(n);
 #pragma unroll
@@ -104,25 +98,19 @@ class AttentionBlock {
       for (int d = 0; d < kDim / 16; ++d) {
         uint32_t b[4];
         load_matrix_4_transposed(
-            b, values + (k * 16 + (lane_ & 15)) * kBytes + (2 * d + (lane_ >> 4)) * 16);
+            b, values + (k * 16 + (block_.lane & 15)) * kBytes + (2 * d + (block_.lane >> 4)) * 16);
         mma_bf16(&out_[8 * d], p, b[0], b[1]);
         mma_bf16(&out_[8 * d + 4], p, b[2], b[3]);
       }
     }
   }
 
-  const VisionAttention& in_;
-  uint32_t base_;
-  int lane_;
-  int warp_;
-  VisionQueries range_;
-  int head_;
+  VisionBlock block_;
   uint32_t queries_[kDim / 16][4];
   float out_[kDim / 2] = {};
   VisionSoftmax<kDim> softmax_;
 };
 
-/// The grid is (queries / kVisionQueries, heads).
 template <int kDim>
 __global__ __launch_bounds__(kThreads, 1) void attention_kernel(
     const __grid_constant__ VisionAttention attention) {

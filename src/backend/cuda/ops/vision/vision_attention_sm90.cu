@@ -26,16 +26,10 @@ constexpr int kSharedBytes = (kGroups + 2 * kStages) * kTile<kDim> + 2 * kStages
 template <int kDim>
 class WgmmaAttention {
  public:
-  __device__ WgmmaAttention(const VisionAttention& in, uint8_t* shared)
-      : in_(in),
-        base_(shared_address(shared)),
-        lane_(static_cast<int>(threadIdx.x) & 31),
-        warp_(static_cast<int>(threadIdx.x) >> 5),
-        range_(queries_of_block(in)),
-        head_(static_cast<int>(blockIdx.y)) {}
+  __device__ WgmmaAttention(const VisionAttention& in, uint8_t* shared) : block_(in, shared) {}
 
   __device__ void run() {
-    const int tiles = (in_.frame_end - in_.frame_begin + kTileLines - 1) / kTileLines;
+    const int tiles = (block_.frame_rows() + kTileLines - 1) / kTileLines;
     begin(tiles);
     Scores s;
     float keep[2];
@@ -53,7 +47,7 @@ class WgmmaAttention {
       weigh(s, n + 1, tiles, keep);  // beside the values
       wgmma_wait<0>();
       wgmma_done(out_);
-      if (lane_ == 0) barrier_arrive(barrier(kStages + n % kStages));
+      if (block_.lane == 0) barrier_arrive(barrier(kStages + n % kStages));
       softmax_.rescale(keep, out_);
       // Into the stage of tile n - 1, which others have left by now: nobody waits for tile n here.
       if (n + kStages - 1 < tiles) load(n + kStages - 1);
@@ -62,7 +56,7 @@ class WgmmaAttention {
     multiply_values(tiles - 1);
     wgmma_wait<0>();
     wgmma_done(out_);
-    softmax_.store(in_, head_, range_.begin + warp_ * 16, range_.end, out_);
+    softmax_.store(block_.in, block_.head, block_.begin + block_.warp * 16, block_.end, out_);
   }
 
  private:
@@ -73,7 +67,8 @@ class WgmmaAttention {
                    threadIdx.x < kStages ? kThreads : kThreads / 32);
     __syncthreads();
     for (int group = 0; group < kGroups; ++group)
-      copy_lines(base_ + group * kTile<kDim>, 0, range_.begin + group * kTileLines, range_.end);
+      copy_lines(block_.base + group * kTile<kDim>, 0, block_.begin + group * kTileLines,
+                 block_.end);
     for (int n = 0; n + 1 < kStages && n < tiles; ++n) load(n);
     copy_async_wait_all();
     fence_async_proxy();
@@ -85,10 +80,10 @@ class WgmmaAttention {
   }
   /// The full barriers of the stages, then the empty ones.
   __device__ uint32_t barrier(int which) const {
-    return base_ + (kGroups + 2 * kStages) * kTile<kDim> + which * 8;
+    return block_.base + (kGroups + 2 * kStages) * kTile<kDim> + which * 8;
   }
   __device__ uint32_t keys_at(int n) const {
-    return base_ + (kGroups + 2 * (n % kStages)) * kTile<kDim>;
+    return block_.base + (kGroups + 2 * (n % kStages)) * kTile<kDim>;
   }
   __device__ uint32_t values_at(int n) const { return keys_at(n) + kTile<kDim>; }
   __device__ void wait_full(int n) const {
@@ -98,21 +93,21 @@ class WgmmaAttention {
 
   __device__ void copy_lines(uint32_t to, int part, int begin, int end) const {
     copy_head_lines<kDim, kTileLines, kThreads>(
-        in_, head_, part, begin, end,
+        block_.in, block_.head, part, begin, end,
         [&](int line, int chunk) { return to + tile_offset(line, chunk); });
   }
   /// Loads tile n into its stage once every warp is done with tile n - kStages.
   __device__ void load(int n) const {
     barrier_wait(barrier(kStages + n % kStages), (n / kStages & 1) ^ 1);
-    const int begin = in_.frame_begin + n * kTileLines;
-    copy_lines(keys_at(n), 1, begin, in_.frame_end);
-    copy_lines(values_at(n), 2, begin, in_.frame_end);
+    const int begin = block_.in.frame_begin + n * kTileLines;
+    copy_lines(keys_at(n), 1, begin, block_.in.frame_end);
+    copy_lines(values_at(n), 2, begin, block_.in.frame_end);
     copy_async_arrive(barrier(n % kStages));
   }
 
   /// Begins to multiply the queries with the keys of tile n.
   __device__ __forceinline__ void multiply_queries(float (&s)[kTileLines / 8][4], int n) const {
-    const uint64_t a = wgmma_descriptor(base_ + (warp_ >> 2) * kTile<kDim>);
+    const uint64_t a = wgmma_descriptor(block_.base + (block_.warp >> 2) * kTile<kDim>);
     const uint64_t b = wgmma_descriptor(keys_at(n));
     wgmma_fence();
 #pragma unroll
@@ -123,8 +118,8 @@ class WgmmaAttention {
     wgmma_commit();
   }
   __device__ __forceinline__ void weigh(Scores& s, int n, int tiles, float (&keep)[2]) {
-    if (n + 1 == tiles) softmax_.mask(s, in_.frame_end - in_.frame_begin - n * kTileLines);
-    softmax_.weigh(s, in_.head_dim, keep);
+    if (n + 1 == tiles) softmax_.mask(s, block_.frame_rows() - n * kTileLines);
+    softmax_.weigh(s, block_.in.head_dim, keep);
   }
   __device__ __forceinline__ void make_weights(const Scores& s) {
 #pragma unroll
@@ -139,12 +134,7 @@ class WgmmaAttention {
     wgmma_commit();
   }
 
-  const VisionAttention& in_;
-  uint32_t base_;
-  int lane_;
-  int warp_;
-  VisionQueries range_;
-  int head_;
+  VisionBlock block_;
   float out_[kDim / 2] = {};
   uint32_t weights_[4][4];
   VisionSoftmax<kDim> softmax_;
@@ -152,7 +142,6 @@ class WgmmaAttention {
 
 #endif
 
-/// The grid is (queries / kVisionQueries, heads).
 template <int kDim>
 __global__ __launch_bounds__(kThreads, 1) void attention_kernel(
     const __grid_constant__ VisionAttention attention) {

@@ -5,7 +5,7 @@
 
 namespace nibble::cuda {
 
-/// Where a patch lies in its frame, and the frame's size; all in patches.
+/// The place of a patch in its frame, and the frame's size; all in patches.
 struct FramePlace {
   int16_t row = 0;
   int16_t column = 0;

@@ -10,15 +10,27 @@
 
 namespace nibble::cuda {
 
-/// The queries of this thread block.
-struct VisionQueries {
+/// The work of a thread block of either kernel, whose grid is (queries / kVisionQueries, heads):
+/// queries [begin, end) of one head.
+struct VisionBlock {
+  __device__ VisionBlock(const VisionAttention& attention, uint8_t* shared)
+      : in(attention),
+        base(shared_address(shared)),
+        lane(static_cast<int>(threadIdx.x) & 31),
+        warp(static_cast<int>(threadIdx.x) >> 5),
+        head(static_cast<int>(blockIdx.y)),
+        begin(in.query_begin + static_cast<int>(blockIdx.x) * kVisionQueries),
+        end(begin + kVisionQueries < in.query_end ? begin + kVisionQueries : in.query_end) {}
+  __device__ int frame_rows() const { return in.frame_end - in.frame_begin; }
+
+  const VisionAttention& in;
+  uint32_t base;  // of the shared memory
+  int lane;
+  int warp;
+  int head;
   int begin;
   int end;
 };
-__device__ __forceinline__ VisionQueries queries_of_block(const VisionAttention& in) {
-  const int begin = in.query_begin + static_cast<int>(blockIdx.x) * kVisionQueries;
-  return {begin, begin + kVisionQueries < in.query_end ? begin + kVisionQueries : in.query_end};
-}
 
 /// A kernel of attention and the shared memory of a block.
 struct VisionAttentionKernel {
