@@ -5,6 +5,7 @@
 
 #include "backend/cuda/ops/vision/vision.h"
 #include "backend/cuda/ptx/bf16.cuh"
+#include "backend/cuda/ptx/cluster.cuh"
 #include "backend/cuda/ptx/copy.cuh"
 #include "backend/cuda/ptx/device_math.cuh"
 
