@@ -41,8 +41,8 @@ TEST(CpuVisionBf16, StaysNear) {
   checks.report();
 }
 
-/// With the inputs of all linears rounded to BF16, in the tower and in the text model, logits differ
-/// by 3.2e-2 where rows differ by 2.4e-3.
+/// With the inputs of all linears rounded to BF16, in the tower and in the text model, logits
+/// differ by 3.2e-2 where rows differ by 2.4e-3.
 TEST(CpuVisionBf16, LogitsStayNear) {
   VisionChecks checks("pebble", make_cpu_backend, {.activations = Activations::bf16}, 4e-2);
   checks.expect_logits(0);

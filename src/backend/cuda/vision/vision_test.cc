@@ -9,8 +9,8 @@ namespace nibble {
 namespace {
 
 constexpr double kRowsErrorMax = 2e-2;
-/// Logits pass through a text model in BF16 too: they differ by 1.33e-2 on an H100, and by 3.2e-2 on
-/// a CPU that rounds the inputs of all linears (cpu/vision_test.cc).
+/// Logits pass through a text model in BF16 too: they differ by 1.33e-2 on an H100, and by 3.2e-2
+/// on a CPU that rounds the inputs of all linears (cpu/vision_test.cc).
 constexpr double kLogitsErrorMax = 2e-2;
 
 class CudaVision : public testing::Test {
