@@ -48,6 +48,8 @@ class CudaBackend final : public TowerBackend {
         kv_(kv_format(options)),
         state_(options.state == StateCache::bf16 ? StateFormat::bf16 : StateFormat::f32),
         has_kv_scales_(!options.kv_scales.empty()) {}
+  /// The tower belongs to the base class, which outlives device_: its memory goes back before.
+  ~CudaBackend() override { tower_.reset(); }
   /// `make` gives the weights.
   template <typename MakeWeights>
   Result<void> load(const MakeWeights& make);
