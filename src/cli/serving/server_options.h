@@ -89,7 +89,8 @@ inline constexpr LimitFlag kLimitFlags[] = {
      int64_t{1} << 32,
      [](ServerOptions& o, int64_t v) { o.http.limits.body_bytes_max = static_cast<uint64_t>(v); }},
     {{"max-body-memory", "N", "1G",
-      "bytes of the bodies of all requests that are read or parsed; more get status 429"},
+      "bytes of the bodies of all requests that are read or parsed, a quarter of them for one "
+      "address; more get status 429"},
      1024,
      int64_t{1} << 40,
      [](ServerOptions& o, int64_t v) { o.http.limits.bodies_bytes_max = static_cast<size_t>(v); }},

@@ -1,5 +1,5 @@
 // The memory that the bodies of all requests share: who would take more is refused at once, whether
-// its length is known or not, and what it took comes back.
+// its length is known or not, what it took comes back, and no address takes all of it.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -16,8 +16,10 @@ class BodyMemory : public ::testing::Test {
  protected:
   static constexpr size_t kBytes = 3000;
 
+  /// A proxy is the peer of all: whom it names is counted, and nobody where it names none.
   void SetUp() override {
     HttpOptions options{.port = 0};
+    options.trusted_proxies = {AddressRange::parse("127.0.0.1").value()};
     options.limits.body_bytes_max = 2000;
     options.limits.bodies_bytes_max = kBytes;
     server_ = HttpServer::listen(options, [this](HttpRequest request, auto exchange) {
@@ -38,17 +40,18 @@ class BodyMemory : public ::testing::Test {
   static std::string head(std::string_view path, std::string_view length) {
     return concat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\n", length, "\r\n\r\n");
   }
-  /// The first line of the answer to a whole request.
-  std::string ask(size_t bytes) const {
-    RawClient client(server_->port());
-    client.send(head("/", concat("Connection: close\r\nContent-Length: ", bytes)) +
+  /// The answer to a whole request, from this address or through the proxy.
+  std::string ask(size_t bytes, const char* from = "127.0.0.1",
+                  const std::string& lines = "") const {
+    RawClient client(server_->port(), from);
+    client.send(head("/", concat(lines, "Connection: close\r\nContent-Length: ", bytes)) +
                 std::string(bytes, 'x'));
     return client.read_all();
   }
   /// Asks until the memory that others gave back has arrived.
-  bool soon_taken(size_t bytes) const {
+  bool soon_taken(size_t bytes, const char* from = "127.0.0.1") const {
     for (int i = 0; i < 1000; ++i) {
-      if (ask(bytes).starts_with("HTTP/1.1 200")) return true;
+      if (ask(bytes, from).starts_with("HTTP/1.1 200")) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return false;
@@ -96,6 +99,38 @@ TEST_F(BodyMemory, WhoLeavesGivesItBack) {
     EXPECT_TRUE(ask(1001).starts_with("HTTP/1.1 429"));
   }
   EXPECT_TRUE(soon_taken(2000));
+}
+
+TEST_F(BodyMemory, OneAddressLeavesRoomForOthers) {
+  // It may have one whole body, which is more than its quarter.
+  const std::string silent = "Content-Length: 1500\r\nExpect: 100-continue";
+  {
+    RawClient first(server_->port(), "127.0.0.2");
+    first.send(head("/", silent));
+    EXPECT_NE(first.read_until("100 Continue").find("100 Continue"), std::string::npos);
+    const std::string refused = ask(501, "127.0.0.2");
+    EXPECT_TRUE(refused.starts_with("HTTP/1.1 429")) << refused;
+    EXPECT_NE(refused.find("those of one address more than 2000"), std::string::npos) << refused;
+    EXPECT_TRUE(ask(501, "127.0.0.3").starts_with("HTTP/1.1 200"));
+    // A proxy's client is the address that the proxy names; others can write what they like.
+    const std::string named = "X-Forwarded-For: 127.0.0.2\r\n";
+    EXPECT_TRUE(ask(501, "127.0.0.1", named).starts_with("HTTP/1.1 429"));
+    EXPECT_TRUE(ask(501, "127.0.0.3", named).starts_with("HTTP/1.1 200"));
+    EXPECT_TRUE(ask(500, "127.0.0.2").starts_with("HTTP/1.1 200"));
+  }
+  EXPECT_TRUE(soon_taken(2000, "127.0.0.2"));
+}
+
+TEST_F(BodyMemory, AnAddressIsCountedAsLongAsItsBodiesAreHeld) {
+  {
+    RawClient gone(server_->port(), "127.0.0.2");
+    gone.send(head("/held", "Content-Length: 1500") + std::string(1500, 'x'));
+    for (bool there = false; !there;)
+      testing::run_on(*server_, [&] { there = !held_.body.empty(); });
+  }
+  EXPECT_TRUE(ask(501, "127.0.0.2").starts_with("HTTP/1.1 429"));
+  testing::run_on(*server_, [this] { held_ = {}; });
+  EXPECT_TRUE(soon_taken(2000, "127.0.0.2"));
 }
 
 }  // namespace

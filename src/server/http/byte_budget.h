@@ -1,5 +1,6 @@
 // ByteBudget: memory that many requests share: each takes a share before it needs the bytes and
-// gives them back with the share's life. It counts; it allocates nothing. From any thread.
+// gives them back with the share's life. A budget may be a part of another, which counts its bytes
+// too. It counts; it allocates nothing. From any thread.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@ class ByteBudget {
   class Share {
    public:
     explicit Share(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
-    ~Share() { budget_->taken_ -= bytes_; }
+    ~Share() { budget_->give_back(bytes_); }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
@@ -32,7 +33,9 @@ class ByteBudget {
     size_t bytes_ = 0;
   };
 
-  explicit ByteBudget(size_t bytes_max) : bytes_max_(bytes_max) {}
+  /// `whole`: the budget that this one is a part of; empty: none.
+  explicit ByteBudget(size_t bytes_max, std::shared_ptr<ByteBudget> whole = {})
+      : bytes_max_(bytes_max), whole_(std::move(whole)) {}
   size_t bytes_max() const { return bytes_max_; }
   size_t taken() const { return taken_; }
 
@@ -42,10 +45,17 @@ class ByteBudget {
     do {
       if (bytes > bytes_max_ - taken) return false;
     } while (!taken_.compare_exchange_weak(taken, taken + bytes));
-    return true;
+    if (!whole_ || whole_->take(bytes)) return true;
+    taken_ -= bytes;
+    return false;
+  }
+  void give_back(size_t bytes) {
+    taken_ -= bytes;
+    if (whole_) whole_->give_back(bytes);
   }
 
   size_t bytes_max_;
+  std::shared_ptr<ByteBudget> whole_;
   std::atomic<size_t> taken_ = 0;
 };
 

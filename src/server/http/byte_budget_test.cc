@@ -29,6 +29,26 @@ TEST(ByteBudget, SharesTakeAndGiveBack) {
   EXPECT_EQ(budget->taken(), 100U);
 }
 
+TEST(ByteBudget, PartsAreCountedInTheWhole) {
+  const auto whole = std::make_shared<ByteBudget>(100);
+  const auto part = std::make_shared<ByteBudget>(60, whole);
+  ByteBudget::Share outside(whole);
+  EXPECT_TRUE(outside.grow_to(50));
+  {
+    ByteBudget::Share share(part);
+    EXPECT_FALSE(share.grow_to(51));  // the whole has less
+    EXPECT_EQ(part->taken(), 0U);
+    EXPECT_TRUE(share.grow_to(40));
+    EXPECT_EQ(part->taken(), 40U);
+    EXPECT_EQ(whole->taken(), 90U);
+  }
+  EXPECT_EQ(part->taken(), 0U);
+  EXPECT_EQ(whole->taken(), 50U);
+  ByteBudget::Share share(std::make_shared<ByteBudget>(10, whole));
+  EXPECT_FALSE(share.grow_to(11));  // the part has less
+  EXPECT_EQ(whole->taken(), 50U);
+}
+
 TEST(ByteBudget, NeverMoreThanItsBytesAtOnce) {
   const auto budget = std::make_shared<ByteBudget>(1000);
   std::vector<std::thread> threads;

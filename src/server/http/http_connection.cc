@@ -295,7 +295,8 @@ void HttpConnection::header_complete() {
     return fail(400, "the request target must be a path or begin with http:// or https://");
   parser_->eager(true);
   wait_for(Phase::body, owner_.limits().body_wait);
-  body_share_ = owner_.body_share();
+  const auto forwarded = message["X-Forwarded-For"];
+  body_share_ = owner_.body_share(peer_.address, {forwarded.data(), forwarded.size()});
   take_body_share(parser_->content_length().value_or(0));
   if (phase_ != Phase::body) return;
   if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done()) {
@@ -309,7 +310,8 @@ void HttpConnection::take_body_share(uint64_t bytes) {
   const HttpLimits& limits = owner_.limits();
   if (body_share_->grow_to(std::min(bytes, limits.one_body_bytes_max()))) return;
   refuse(429, concat("the bodies of all requests would take more than ", limits.bodies_bytes_max,
-                     " bytes; try again later"));
+                     " bytes, or those of one address more than ",
+                     limits.bodies_per_address_bytes_max(), "; try again later"));
 }
 
 void HttpConnection::deliver() {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/http/http_server.h"
 #include "server/http/http_transport.h"
@@ -20,8 +21,9 @@ class HttpConnectionOwner {
  public:
   virtual ~HttpConnectionOwner() = default;
   virtual const HttpLimits& limits() const = 0;
-  /// An empty share of the memory for bodies.
-  virtual std::shared_ptr<ByteBudget::Share> body_share() = 0;
+  /// An empty share of the memory for bodies, of the part that the client may have.
+  virtual std::shared_ptr<ByteBudget::Share> body_share(const std::string& peer,
+                                                        std::string_view forwarded_for) = 0;
   virtual void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
   virtual bool accepting() const = 0;
   virtual void closed(class HttpConnection* connection) = 0;

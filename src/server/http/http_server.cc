@@ -45,8 +45,23 @@ struct HttpServer::State final : HttpConnectionOwner {
   void close_doors();
 
   const HttpLimits& limits() const override { return options.limits; }
-  std::shared_ptr<ByteBudget::Share> body_share() override {
-    return std::make_shared<ByteBudget::Share>(bodies);
+  std::shared_ptr<ByteBudget::Share> body_share(const std::string& peer,
+                                                std::string_view forwarded_for) override {
+    const std::string client = client_behind(peer, forwarded_for, options.trusted_proxies);
+    return std::make_shared<ByteBudget::Share>(is_counted(client) ? bodies_of(client_group(client))
+                                                                  : bodies);
+  }
+  /// The part of the memory for bodies that one group may have; it is kept as long as there are
+  /// shares of it, which outlive connections.
+  std::shared_ptr<ByteBudget> bodies_of(const std::string& group) {
+    const auto known = bodies_by_address.find(group);
+    if (known != bodies_by_address.end())
+      if (auto budget = known->second.lock()) return budget;
+    std::erase_if(bodies_by_address, [](const auto& entry) { return entry.second.expired(); });
+    auto budget =
+        std::make_shared<ByteBudget>(options.limits.bodies_per_address_bytes_max(), bodies);
+    bodies_by_address[group] = budget;
+    return budget;
   }
   void handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override {
     handler(std::move(request), std::move(exchange));
@@ -77,6 +92,7 @@ struct HttpServer::State final : HttpConnectionOwner {
   bool paused = false;
   std::set<std::shared_ptr<HttpConnection>> connections;
   std::map<std::string, size_t> by_address;  // connections of each client_group()
+  std::map<std::string, std::weak_ptr<ByteBudget>> bodies_by_address;
 };
 
 namespace {

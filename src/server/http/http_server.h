@@ -38,6 +38,11 @@ struct HttpLimits {
   uint64_t one_body_bytes_max() const {
     return std::min<uint64_t>(body_bytes_max, bodies_bytes_max);
   }
+  /// The bodies of one client_group(), as connections_per_address_max counts it, or of the client
+  /// that a trusted proxy names: a quarter of all, and room for one.
+  size_t bodies_per_address_bytes_max() const {
+    return std::max<size_t>(bodies_bytes_max / 4, one_body_bytes_max());
+  }
 };
 
 /// off: no socket and no signals; only what is posted runs.
