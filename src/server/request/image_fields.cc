@@ -32,6 +32,18 @@ std::optional<ApiError> placeholders_alone(const ServedModel& model,
   return std::nullopt;
 }
 
+/// The family's template also writes a video's place for a part that has a member `video`, whatever
+/// its type says, and leaves the part's text out.
+std::optional<ApiError> place_of_a_video(const ServedModel& model,
+                                         std::span<const int32_t> prompt) {
+  if (std::ranges::find(prompt, model.images->options().video_token) == prompt.end())
+    return std::nullopt;
+  return image_error({.what = "the prompt that the chat template makes",
+                      .expected = "no place for a video",
+                      .found = "one",
+                      .advice = "send text and images without a member named video"});
+}
+
 }  // namespace
 
 Json image_settings(FieldReader& fields, const ServedModel& model) {
@@ -42,6 +54,7 @@ Json image_settings(FieldReader& fields, const ServedModel& model) {
 std::optional<ApiError> place_images(const ServedModel& model, const Json& settings,
                                      GenerationRequest& request) {
   if (!model.images) return std::nullopt;
+  if (auto error = place_of_a_video(model, request.prompts.front())) return error;
   auto measured = model.images->measure(std::exchange(request.sent_images, {}), settings);
   if (auto* error = std::get_if<ApiError>(&measured)) return std::move(*error);
   request.images = std::move(std::get<std::vector<MeasuredImage>>(measured));
