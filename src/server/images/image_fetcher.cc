@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <memory>
 #include <optional>
+#include <system_error>
+#include <thread>
 
 namespace nibble {
 
@@ -22,6 +25,10 @@ constexpr size_t kHeaderBytesMax = size_t{64} << 10;
 Error no_image(std::string_view expected, std::string_view found) {
   return make_error(ErrorCode::invalid_argument,
                     {.what = "its address", .expected = expected, .found = found});
+}
+
+Error too_slow(const ImageFetcherOptions& options) {
+  return no_image(concat("an answer within ", options.time_max.count(), " ms"), "none");
 }
 
 /// The numeric form of a socket's address, or empty.
@@ -42,6 +49,24 @@ Result<std::vector<std::string>> system_addresses(const std::string& host) {
   for (const addrinfo* each = list; each != nullptr; each = each->ai_next)
     addresses.push_back(numeric(each->ai_addr, each->ai_addrlen));
   return addresses;
+}
+
+/// The resolver's answer, if it comes in time. A system's resolver has waits of its own and cannot
+/// be stopped: its thread then ends when they do, and what it says is dropped.
+Result<std::vector<std::string>> resolve_within(const ImageFetcherOptions& options,
+                                                const std::string& host,
+                                                ImageFetcher::Clock::time_point deadline) {
+  if (ImageFetcher::Clock::now() >= deadline) return too_slow(options);
+  auto task = std::make_shared<std::packaged_task<Result<std::vector<std::string>>()>>(
+      [resolve = options.resolve, host] { return resolve(host); });
+  auto answer = task->get_future();
+  try {
+    std::thread([task] { (*task)(); }).detach();
+  } catch (const std::system_error&) {
+    return make_error(ErrorCode::no_memory, {.what = "a thread that resolves its host"});
+  }
+  if (answer.wait_until(deadline) != std::future_status::ready) return too_slow(options);
+  return answer.get();
 }
 
 /// The callbacks of one connection share this.
@@ -123,8 +148,7 @@ Result<Reply> ask(const ImageAddress& address, const ImageFetcherOptions& option
   const CURLcode code = curl_easy_perform(curl.get());
   if (hop.too_large) return no_image(concat("at most ", hop.bytes_max, " bytes"), "more");
   if (hop.elsewhere) return no_image("the address that was checked", "another");
-  if (code == CURLE_OPERATION_TIMEDOUT)
-    return no_image(concat("an answer within ", options.time_max.count(), " ms"), "none");
+  if (code == CURLE_OPERATION_TIMEDOUT) return too_slow(options);
   if (code != CURLE_OK) return no_image("an image that can be fetched", curl_easy_strerror(code));
   long status = 0;
   char* location = nullptr;
@@ -146,9 +170,10 @@ ImageFetcher::ImageFetcher(ImageFetcherOptions options) : options_(std::move(opt
 
 /// One address of the host, if all of them may be connected to: a name that has others as well is
 /// up to something.
-Result<std::string> ImageFetcher::address_for(const ImageAddress& address) const {
+Result<std::string> ImageFetcher::address_for(const ImageAddress& address,
+                                              Clock::time_point deadline) const {
   TRY(options_.hosts.check(address));
-  std::vector<std::string> addresses = TRY(options_.resolve(address.host));
+  std::vector<std::string> addresses = TRY(resolve_within(options_, address.host, deadline));
   if (addresses.empty()) return no_image("a host that has an address", "none");
   if (!std::ranges::all_of(addresses, options_.may_connect))
     return no_image("a host of the public internet", "one of a private or reserved network");
@@ -159,11 +184,10 @@ Result<std::string> ImageFetcher::fetch(const std::string& url, size_t bytes_max
                                         Clock::time_point deadline) const {
   ImageAddress address = TRY(parse_image_address(url));
   for (int hop = 0; hop <= options_.redirects_max; ++hop) {
-    std::string pinned = TRY(address_for(address));
+    std::string pinned = TRY(address_for(address, deadline));
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0)
-      return no_image(concat("an answer within ", options_.time_max.count(), " ms"), "none");
+    if (left.count() <= 0) return too_slow(options_);
     Reply reply =
         TRY(ask(address, options_, left, {.pinned = std::move(pinned), .bytes_max = bytes_max}));
     if (!reply.location) return std::move(reply.body);

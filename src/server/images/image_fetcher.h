@@ -16,7 +16,8 @@ struct ImageFetcherOptions {
   ImageHosts hosts;
   std::chrono::milliseconds time_max{10'000};  // for the images of a request together
   int redirects_max = 3;                       // of one image
-  /// The numeric addresses of a host; empty: the system's resolver. Asked once for each connection.
+  /// The numeric addresses of a host; empty: the system's resolver. Asked once for each connection,
+  /// on a thread of its own, which goes on alone where the time is over.
   std::function<Result<std::vector<std::string>>(const std::string& host)> resolve = {};
   /// True for an address that may be connected to; empty: is_public_address.
   std::function<bool(std::string_view numeric)> may_connect = {};
@@ -36,7 +37,7 @@ class ImageFetcher {
                             Clock::time_point deadline) const;
 
  private:
-  Result<std::string> address_for(const ImageAddress& address) const;
+  Result<std::string> address_for(const ImageAddress& address, Clock::time_point deadline) const;
 
   ImageFetcherOptions options_;
 };

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -181,8 +182,31 @@ TEST(ImageFetcher, BytesTimeAndStatus) {
   expect_refusal(setup.fetch(site.url("/never")), "an answer within 300 ms");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   const ImageFetcher late(setup.options);
+  const size_t before = setup.names.size();
   expect_refusal(late.fetch(site.url("/10"), kBytesMax, ImageFetcher::Clock::now()),
                  "an answer within");
+  EXPECT_EQ(setup.names.size(), before);  // the resolver was not asked
+}
+
+TEST(ImageFetcher, AResolverThatDoesNotAnswerTakesNoMoreThanTheTime) {
+  Site site(image);
+  Fetching setup(site.port());
+  setup.options.time_max = std::chrono::milliseconds(200);
+  const auto ended = std::make_shared<std::promise<void>>();
+  std::future<void> end = ended->get_future();
+  std::promise<void> released;
+  setup.options.resolve = [wait = released.get_future().share(),
+                           ended](const std::string&) -> Result<std::vector<std::string>> {
+    wait.wait_for(std::chrono::seconds(5));  // a fetch that waits for it fails rather than hangs
+    ended->set_value();
+    return std::vector<std::string>{"127.0.0.1"};
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  expect_refusal(setup.fetch(site.url("/")), "an answer within 200 ms");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  released.set_value();
+  end.wait();
+  EXPECT_TRUE(site.asked().empty());
 }
 
 TEST(ImageFetcher, PlainHttpOnlyWhereAllowed) {
