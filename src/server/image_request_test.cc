@@ -357,7 +357,8 @@ TEST(ImageRequest, CountsAreThoseOfThePrompt) {
   const std::string url = concat("data:image/png;base64,", image);
   const std::string body = chat(text_part("see") + "," + image_part(url));
   const std::vector<int32_t> prompt = accept(Api::chat, body).prompts.front();
-  const auto read = [](const HttpResponse& response) {
+  const auto read = [](OpenedText opened) {
+    const HttpResponse response = finish_text(std::move(opened), model(), {});
     EXPECT_EQ(response.status, 200) << response.body;
     return parse_json(response.body, "an answer").value();
   };

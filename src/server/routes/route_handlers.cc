@@ -142,20 +142,27 @@ void answer_is_sleeping(ServerState& server, Call call) {
   call.exchange->respond({.body = concat("{\"is_sleeping\":", sleeping ? "true" : "false", "}")});
 }
 
-void answer_text_by(TextAnswer answer, ServerState& server, Call call) {
+/// Images that have to be fetched would hold the parser up: they go to the threads that read
+/// images.
+void answer_text_by(OpenText open, ServerState& server, Call call) {
   const auto shared = std::make_shared<Call>(std::move(call));
-  const auto task = [&server, shared, answer] {
-    const auto response = std::make_shared<HttpResponse>(
-        answer(shared->route->api, shared->request.body, server.model, server.options.limits));
+  const auto respond = [&server, shared](HttpResponse response) {
     shared->request.body_share.reset();
-    server.http->post([response, shared] { shared->exchange->respond(std::move(*response)); });
+    const auto answer = std::make_shared<HttpResponse>(std::move(response));
+    server.http->post([answer, shared] { shared->exchange->respond(std::move(*answer)); });
   };
-  // Images that have to be fetched would hold the parser up.
-  const bool fetches = server.model.images && server.model.images->options().fetcher;
-  const bool queued = fetches
-                          ? server.image_readers->post(server.client_of(*shared).turn_tenant, task)
-                          : server.parser->post(task);
-  if (!queued) shared->exchange->respond(too_busy(shared->route->api));
+  const auto task = [&server, shared, open, respond] {
+    const auto opened = std::make_shared<OpenedText>(
+        open(shared->route->api, shared->request.body, server.model, server.options.limits));
+    const auto finish = [&server, opened, respond] {
+      respond(finish_text(std::move(*opened), server.model, server.options.limits));
+    };
+    const bool fetches = opened->has_images() && server.model.images->options().fetcher;
+    if (!fetches) return finish();
+    if (!server.image_readers->post(server.client_of(*shared).turn_tenant, finish))
+      respond(too_busy(shared->route->api));
+  };
+  if (!server.parser->post(task)) shared->exchange->respond(too_busy(shared->route->api));
 }
 
 }  // namespace nibble

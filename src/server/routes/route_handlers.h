@@ -23,10 +23,10 @@ void answer_sleep(ServerState& server, Call call);
 void answer_wake_up(ServerState& server, Call call);
 void answer_is_sleeping(ServerState& server, Call call);
 /// Counting, tokenizing, rendering: text_routes.h, off the server's thread.
-void answer_text_by(TextAnswer answer, ServerState& server, Call call);
-template <TextAnswer kAnswer>
+void answer_text_by(OpenText open, ServerState& server, Call call);
+template <OpenText kOpen>
 void answer_text(ServerState& server, Call call) {
-  answer_text_by(kAnswer, server, std::move(call));
+  answer_text_by(kOpen, server, std::move(call));
 }
 /// Chats, completions, messages, responses: generation_route.cc.
 void answer_generation(ServerState& server, Call call);

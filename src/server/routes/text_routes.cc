@@ -1,4 +1,4 @@
-// Requests are read by parse_generation_request, so what is counted is what would run.
+// Requests are read as those that run are, so what is counted is what would run.
 #include "server/routes/text_routes.h"
 
 #include "server/answer/answer_writer.h"
@@ -14,21 +14,15 @@ Json ids_json(std::span<const int32_t> ids) {
   return Json(std::move(list));
 }
 
-/// The first prompt of a request and where its images are in it.
-struct Prompt {
-  std::vector<int32_t> ids;
-  std::vector<ImageTokens> images;
-};
+OpenedText answered(HttpResponse response) { return {.response = std::move(response)}; }
 
-/// That of a request of any length, or the answer that refuses it. Images are not decoded: their
-/// headers say how many tokens they are.
-std::variant<Prompt, HttpResponse> prompt_of(Api api, std::string_view body,
-                                             const ServedModel& model,
-                                             const RequestLimits& limits) {
-  ParsedRequest parsed = parse_generation_request(api, body, model, limits, Lengths::any);
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(api, *error);
-  auto& request = std::get<GenerationRequest>(parsed);
-  return Prompt{std::move(request.prompts.front()), std::move(request.image_tokens)};
+/// Opens a request of any length whose prompt `answer` then makes an answer of.
+OpenedText open_prompt(Api api, std::string_view body, const ServedModel& model,
+                       const RequestLimits& limits, decltype(OpenedText::answer) answer) {
+  OpenedBody opened = open_generation_request(api, body, model, limits);
+  if (const auto* error = std::get_if<ApiError>(&opened))
+    return answered(error_response(api, *error));
+  return {.request = std::move(std::get<OpenedRequest>(opened)), .answer = std::move(answer)};
 }
 
 /// The body's object, or why it is none.
@@ -43,74 +37,91 @@ std::variant<Json, ApiError> object_in(std::string_view body, const RequestLimit
 
 }  // namespace
 
-HttpResponse count_tokens(Api api, std::string_view body, const ServedModel& model,
+HttpResponse finish_text(OpenedText opened, const ServedModel& model, const RequestLimits& limits) {
+  if (!opened.request) return std::move(opened.response);
+  const Api api = opened.request->request.api;
+  ParsedRequest parsed =
+      finish_generation_request(*std::move(opened.request), model, limits, Lengths::any);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return error_response(api, *error);
+  auto& request = std::get<GenerationRequest>(parsed);
+  return opened.answer({std::move(request.prompts.front()), std::move(request.image_tokens)},
+                       model);
+}
+
+OpenedText count_tokens(Api api, std::string_view body, const ServedModel& model,
+                        const RequestLimits& limits) {
+  return open_prompt(
+      api, body, model, limits,
+      [api](const TextPrompt& prompt, const ServedModel&) -> HttpResponse {
+        const Json count(prompt.ids.size());
+        if (api == Api::messages) return {.body = json_object({{"input_tokens", count}}).dump()};
+        const Json object("response.input_tokens");
+        return {.body = json_object({{"object", object}, {"input_tokens", count}}).dump()};
+      });
+}
+
+OpenedText apply_template(Api, std::string_view body, const ServedModel& model,
                           const RequestLimits& limits) {
-  auto prompt = prompt_of(api, body, model, limits);
-  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-  const Json count(std::get<Prompt>(prompt).ids.size());
-  if (api == Api::messages) return {.body = json_object({{"input_tokens", count}}).dump()};
-  return {
-      .body =
-          json_object({{"object", Json("response.input_tokens")}, {"input_tokens", count}}).dump()};
+  return open_prompt(
+      Api::chat, body, model, limits,
+      [](const TextPrompt& prompt, const ServedModel& served) -> HttpResponse {
+        const std::string text =
+            served.tokenizer.decode(without_expansion(prompt.ids, prompt.images), SkipSpecial::no);
+        return {
+            .body =
+                json_object({{"prompt", Json(text)}, {"count", Json(prompt.ids.size())}}).dump()};
+      });
 }
 
-HttpResponse apply_template(Api, std::string_view body, const ServedModel& model,
-                            const RequestLimits& limits) {
-  auto prompt = prompt_of(Api::chat, body, model, limits);
-  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-  const auto& [ids, images] = std::get<Prompt>(prompt);
-  const std::string text = model.tokenizer.decode(without_expansion(ids, images), SkipSpecial::no);
-  return {.body = json_object({{"prompt", Json(text)}, {"count", Json(ids.size())}}).dump()};
-}
-
-HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,
-                      const RequestLimits& limits) {
+OpenedText tokenize(Api, std::string_view body, const ServedModel& model,
+                    const RequestLimits& limits) {
   auto read = object_in(body, limits);
-  if (const auto* error = std::get_if<ApiError>(&read)) return error->response();
+  if (const auto* error = std::get_if<ApiError>(&read)) return answered(error->response());
   Json& object = std::get<Json>(read);
   const bool chat = object.find("messages") != nullptr;
   FieldReader fields(object);
   const bool with_texts = fields.flag("return_token_strs").value_or(false);
-  if (fields.error()) return fields.error()->response();
+  if (fields.error()) return answered(fields.error()->response());
   const Json* content = object.find("content");
   if (!chat && content != nullptr && object.find("prompt") == nullptr)
     object.set("prompt", Json(*content));
-  auto prompt = prompt_of(chat ? Api::chat : Api::completions, object.dump(), model, limits);
-  if (auto* refused = std::get_if<HttpResponse>(&prompt)) return std::move(*refused);
-  const auto& ids = std::get<Prompt>(prompt).ids;
-  Json texts;
-  if (with_texts) {
-    texts = Json(Json::Array{});
-    for (const int32_t id : ids)
-      texts.push_back(Json(model.tokenizer.decode({&id, 1}, SkipSpecial::no)));
-  }
-  return {.body = json_object({{"count", Json(ids.size())},
-                               {"max_model_len", Json(model.context_max)},
-                               {"tokens", ids_json(ids)},
-                               {"token_strs", std::move(texts)}})
-                      .dump()};
+  return open_prompt(
+      chat ? Api::chat : Api::completions, object.dump(), model, limits,
+      [with_texts](const TextPrompt& prompt, const ServedModel& served) -> HttpResponse {
+        Json texts;
+        if (with_texts) {
+          texts = Json(Json::Array{});
+          for (const int32_t id : prompt.ids)
+            texts.push_back(Json(served.tokenizer.decode({&id, 1}, SkipSpecial::no)));
+        }
+        return {.body = json_object({{"count", Json(prompt.ids.size())},
+                                     {"max_model_len", Json(served.context_max)},
+                                     {"tokens", ids_json(prompt.ids)},
+                                     {"token_strs", std::move(texts)}})
+                            .dump()};
+      });
 }
 
-HttpResponse detokenize(Api, std::string_view body, const ServedModel& model,
-                        const RequestLimits& limits) {
+OpenedText detokenize(Api, std::string_view body, const ServedModel& model,
+                      const RequestLimits& limits) {
   auto read = object_in(body, limits);
-  if (const auto* error = std::get_if<ApiError>(&read)) return error->response();
+  if (const auto* error = std::get_if<ApiError>(&read)) return answered(error->response());
   const Json* tokens = std::get<Json>(read).find("tokens");
   std::vector<int32_t> ids;
   const bool list = tokens != nullptr && tokens->is_array();
   for (const Json& id : list ? tokens->as_array() : Json::Array{Json()}) {
     if (!id.is_int() || id.as_int() < 0 || id.as_int() >= model.vocab_rows)
-      return ApiError::field("tokens",
-                             {.what = "tokens",
-                              .expected = concat("a list of token ids below ", model.vocab_rows),
-                              .found = list                ? shown(id)
-                                       : tokens == nullptr ? "nothing"
-                                                           : shown(*tokens)})
-          .response();
+      return answered(ApiError::field("tokens", {.what = "tokens",
+                                                 .expected = concat("a list of token ids below ",
+                                                                    model.vocab_rows),
+                                                 .found = list                ? shown(id)
+                                                          : tokens == nullptr ? "nothing"
+                                                                              : shown(*tokens)})
+                          .response());
     ids.push_back(static_cast<int32_t>(id.as_int()));
   }
   const Json text(model.tokenizer.decode(ids, SkipSpecial::no));
-  return {.body = json_object({{"prompt", text}, {"content", text}}).dump()};
+  return answered({.body = json_object({{"prompt", text}, {"content", text}}).dump()});
 }
 
 HttpResponse tokenizer_info(const ServedModel& model) {

@@ -1,21 +1,41 @@
 // Routes that need the tokenizer and the template but no engine: counting, tokenizing, rendering.
-// Pure functions of API, body and model; they may take long for long texts, so call them off the io
-// thread, as answer_text() does.
+// Pure functions of API, body and model, in two steps, since images may have to be fetched between
+// them; both may take long for long texts, so call them off the io thread, as answer_text() does.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "server/http/http.h"
 #include "server/request/generation_request.h"
 
 namespace nibble {
 
-using TextAnswer = HttpResponse (*)(Api api, std::string_view body, const ServedModel& model,
-                                    const RequestLimits& limits);
+/// The first prompt of a request and where its images are in it.
+struct TextPrompt {
+  std::vector<int32_t> ids;
+  std::vector<ImageTokens> images;
+};
+
+/// The first step's outcome: a request whose prompt is still to be made, or the answer.
+struct OpenedText {
+  std::optional<OpenedRequest> request;
+  std::function<HttpResponse(const TextPrompt& prompt, const ServedModel& model)> answer;
+  HttpResponse response;  // without a request
+  bool has_images() const { return request && request->has_images(); }
+};
+using OpenText = OpenedText (*)(Api api, std::string_view body, const ServedModel& model,
+                                const RequestLimits& limits);
+
+/// The second step. Images are fetched where they are addresses but not decoded: their headers say
+/// how many tokens they are.
+HttpResponse finish_text(OpenedText opened, const ServedModel& model, const RequestLimits& limits);
 
 /// A request of `api` -> the number of its prompt's tokens.
-HttpResponse count_tokens(Api api, std::string_view body, const ServedModel& model,
-                          const RequestLimits& limits);
+OpenedText count_tokens(Api api, std::string_view body, const ServedModel& model,
+                        const RequestLimits& limits);
 /// {"prompt"} or {"messages", ...} -> {"count","max_model_len","tokens","token_strs"}; llama.cpp's
 /// {"content"} too. The body tells if it is a chat.
 HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,

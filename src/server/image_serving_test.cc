@@ -1,0 +1,58 @@
+// Requests with images over HTTP: whom they hold up.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "server/testing/test_images.h"
+#include "server/testing/test_server.h"
+
+namespace nibble {
+namespace {
+
+using namespace testing;
+
+/// A server that fetches from one host, whose name is not resolved before the test says so.
+class ImageServing : public ServerTest {
+ protected:
+  ServedModel model() const override {
+    ImageFetcherOptions fetching;
+    fetching.hosts = ImageHosts::parse({"img.test"}, ImageHosts::Plain::refused).value();
+    fetching.resolve = [this,
+                        wait = released_](const std::string&) -> Result<std::vector<std::string>> {
+      ++resolved_;
+      wait.wait();
+      return std::vector<std::string>{"127.0.0.1"};  // which is not allowed
+    };
+    ImageIntakeOptions options = image_options();
+    options.fetcher = std::make_shared<const ImageFetcher>(std::move(fetching));
+    return model_with_images(options);
+  }
+  static std::string chat(const std::string& part) {
+    return concat(R"({"messages":[{"role":"user","content":[)", part, "]}]}");
+  }
+
+  const std::string remote_ = chat(image_part("https://img.test/a.png"));
+  const std::string text_ = chat(R"({"type":"text","text":"hi"})");
+  std::promise<void> release_;
+  std::shared_future<void> released_ = release_.get_future().share();
+  mutable std::atomic<int> resolved_ = 0;
+};
+
+TEST_F(ImageServing, TextDoesNotWaitForImagesThatAreFetched) {
+  start("yes");
+  RawClient waiting(server_->port());
+  waiting.send(post("/tokenize", remote_));
+  while (resolved_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const char* path : {"/tokenize", "/apply-template", kChat}) {
+    const auto [status, body] = ask(post(path, text_));
+    EXPECT_EQ(status, 200) << path << ": " << body;
+  }
+  release_.set_value();
+  const std::string refused = waiting.read_until("network");
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 400")) << refused;
+  EXPECT_NE(refused.find("private or reserved network"), std::string::npos) << refused;
+}
+
+}  // namespace
+}  // namespace nibble
