@@ -1,9 +1,12 @@
-// Requests with images over HTTP: whom they hold up.
+// Requests with images over HTTP: whom they hold up, and who is refused before any are fetched.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <future>
 
+#include "base/file.h"
+#include "checkpoint/sha256.h"
 #include "server/testing/test_images.h"
 #include "server/testing/test_server.h"
 
@@ -52,6 +55,27 @@ TEST_F(ImageServing, TextDoesNotWaitForImagesThatAreFetched) {
   const std::string refused = waiting.read_until("network");
   EXPECT_TRUE(refused.starts_with("HTTP/1.1 400")) << refused;
   EXPECT_NE(refused.find("private or reserved network"), std::string::npos) << refused;
+}
+
+TEST_F(ImageServing, ClientsAreJudgedBeforeImagesAreFetched) {
+  release_.set_value();
+  const std::string file = concat(::testing::TempDir(), "image_keys_", ::getpid(), ".jsonl");
+  const std::string key = concat(R"({"name":"alice","sha256":")", sha256_hex("key-of-alice"),
+                                 R"(","profiles":["instruct-general"]})");
+  ASSERT_TRUE(write_file_atomically(file, key + "\n").ok());
+  ServerOptions options;
+  options.api_key_file = file;
+  start("yes", options);
+  std::filesystem::remove(file);
+  const std::string alice = "Authorization: Bearer key-of-alice\r\n";
+  const std::string allowed = concat(R"({"model":"instruct-general",)", remote_.substr(1));
+  EXPECT_EQ(ask(post(kChat, remote_, alice)).first, 403);
+  EXPECT_EQ(ask(post(kChat, allowed, alice + "X-Request-Timeout: never\r\n")).first, 400);
+  EXPECT_EQ(resolved_, 0);
+  const auto [status, body] = ask(post(kChat, allowed, alice));
+  EXPECT_EQ(status, 400);
+  EXPECT_NE(body.find("private or reserved network"), std::string::npos) << body;
+  EXPECT_EQ(resolved_, 1);
 }
 
 }  // namespace

@@ -191,6 +191,8 @@ ParsedRequest finish_fields(OpenedRequest opened, const ServedModel& model,
   const bool meant = request.api == Api::messages && request.model.starts_with(kAnthropicModels);
   if (!request.model.empty() && !known && !meant && !by_profile)
     return unknown_model(request.model);
+  if (opened.judge)
+    if (auto error = opened.judge(request)) return *std::move(error);
   std::optional<GrammarSource> calls;
   if (request.api == Api::completions)
     read_completion_fields(fields, model, limits, request);

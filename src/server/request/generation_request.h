@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -137,7 +138,7 @@ struct ClientFacts {
   double weight = 1.0;
   std::string timeout_seconds;  // X-Request-Timeout, or empty
 };
-/// The shorter of two time limits counts.
+/// Applies them to a request whose fields are read. The shorter of two time limits counts.
 std::optional<ApiError> apply_client(const ClientFacts& client, GenerationRequest& request);
 
 /// Makes request.grammar of request.structure. May take seconds: not where others wait to be
@@ -157,6 +158,9 @@ struct OpenedRequest {
   Json fields;  // in the words of chats or completions
   const Profile* profile = nullptr;
   bool by_profile = false;  // the request names it
+  /// Judges and completes the request by its client, when the fields that need no prompt are read:
+  /// before images are fetched and decoded. Empty: nobody does.
+  std::function<std::optional<ApiError>(GenerationRequest& request)> judge;
   bool has_images() const { return !request.sent_images.empty(); }
 };
 using OpenedBody = std::variant<OpenedRequest, ApiError>;

@@ -55,14 +55,16 @@ void open(ServerState& server, Intake& intake) {
 
 /// The rest of it.
 ParsedRequest read(ServerState& server, Intake& intake) {
-  const Call& call = intake.call;
-  ParsedRequest parsed = finish_generation_request(*std::exchange(intake.opened, std::nullopt),
-                                                   server.model, server.options.limits);
+  OpenedRequest opened = *std::exchange(intake.opened, std::nullopt);
+  opened.judge = [&server, &call = intake.call](GenerationRequest& request) {
+    auto error = apply_client(server.client_of(call), request);
+    if (!error && call.record->key) error = forbidden(*call.record->key, request);
+    return error;
+  };
+  ParsedRequest parsed =
+      finish_generation_request(std::move(opened), server.model, server.options.limits);
   auto* sound = std::get_if<GenerationRequest>(&parsed);
   if (sound == nullptr) return parsed;
-  if (auto error = apply_client(server.client_of(call), *sound)) return *std::move(error);
-  if (call.record->key)
-    if (auto error = forbidden(*call.record->key, *sound)) return *std::move(error);
   if (intake.stored) {
     sound->echoed.set("store", Json(true));
     if (!intake.stored->previous.empty())
