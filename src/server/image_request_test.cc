@@ -268,6 +268,8 @@ const Limit kLimits[] = {
     {"aspect", 5,
      [](ImageIntakeOptions& o, int64_t b) { o.limits.aspect_max = static_cast<int>(b); },
      [](int64_t n) { return image_part(data_url(png(static_cast<uint32_t>(40 * n), 40))); }},
+    {"tokens", 5, [](ImageIntakeOptions& o, int64_t b) { o.tokens_max = b; },
+     [](int64_t n) { return image_part(data_url(png(static_cast<uint32_t>(32 * n), 32))); }},
     {"memory", 2 * 1536 * 4,
      [](ImageIntakeOptions& o, int64_t b) { o.memory_bytes_max = static_cast<size_t>(b); },
      [](int64_t n) {  // steps of a token, of 4 patches

@@ -181,6 +181,7 @@ Result<std::shared_ptr<const ImageIntake>> make_image_intake(const ImageFlags& f
   TRY(check_processor(*processor, *config.vision));
   ImageIntakeOptions options = flags.intake;
   options.processor = TRY(bounded(*processor, flags, tokens_max));
+  options.tokens_max = tokens_max;
   options.image_token = config.vision->image_token;
   options.video_token = config.vision->video_token;
   const ImageProcessor& used = options.processor;

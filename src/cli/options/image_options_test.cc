@@ -137,6 +137,7 @@ TEST_F(ImageIntakes, PixelsByMemoryAndFlag) {
   }
   const ImageIntakeOptions options = make({"--limit-mm-per-prompt", "image=3"}).value()->options();
   EXPECT_EQ(options.images_max, 3U);
+  EXPECT_EQ(options.tokens_max, 1024);
   EXPECT_EQ(options.image_token, 7);
   EXPECT_EQ(options.video_token, 8);
 }

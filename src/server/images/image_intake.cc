@@ -68,6 +68,13 @@ Result<MeasuredImage> ImageIntake::measure_one(const SentImage& image, const Ima
   measured.processor = TRY(by_detail(asked, image.detail));
   const ImageSize size = TRY(read_image_size(measured.bytes, options_.limits));
   measured.grid = TRY(grid_of(size, measured.processor));
+  // Both edges are at least one token long, so the narrowest images may exceed the bound on pixels.
+  if (measured.rows() > options_.tokens_max)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "its tokens",
+                       .expected = concat("at most ", options_.tokens_max),
+                       .found = concat(measured.rows()),
+                       .advice = "send another shape of it, or raise --max-image-tokens"});
   return measured;
 }
 

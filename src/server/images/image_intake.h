@@ -26,6 +26,7 @@ struct ImageIntakeOptions {
   ImageProcessor processor;                     // its max_pixels is the most that anybody gets
   ImageLimits limits;                           // of one image, encoded and decoded
   size_t images_max = 8;                        // of a request
+  int64_t tokens_max = INT64_MAX;               // of one image: what the tower has memory for
   size_t memory_bytes_max = size_t{2} << 30;    // pixels of all requests, prepared for the model
   std::shared_ptr<const ImageFetcher> fetcher;  // empty: addresses are refused
   int32_t image_token = 0;
