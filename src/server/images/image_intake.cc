@@ -2,7 +2,6 @@
 #include "server/images/image_intake.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "media/data_url.h"
 #include "media/image_patches.h"
@@ -124,7 +123,6 @@ std::variant<std::vector<PreparedImage>, ApiError> ImageIntake::prepare(
                         .expected = concat("at most ", options_.memory_bytes_max, " bytes"),
                         .found = concat(bytes),
                         .advice = "send fewer or smaller ones, or raise --max-image-memory"});
-  const auto begin = std::chrono::steady_clock::now();
   std::vector<PreparedImage> prepared;
   for (const MeasuredImage& image : images) {
     auto one = prepare_one(image);
@@ -132,17 +130,12 @@ std::variant<std::vector<PreparedImage>, ApiError> ImageIntake::prepare(
     if (!one.ok()) return refused(prepared.size(), one.error());
     prepared.push_back(std::move(one).value());
   }
-  const auto spent = std::chrono::steady_clock::now() - begin;
   images_ += static_cast<int64_t>(prepared.size());
-  microseconds_ += std::chrono::duration_cast<std::chrono::microseconds>(spent).count();
   return prepared;
 }
 
 ImageIntake::Counts ImageIntake::counts() const {
-  constexpr double kMicro = 1e-6;
-  return {.images = images_,
-          .seconds = kMicro * static_cast<double>(microseconds_),
-          .held_bytes = memory_->taken()};
+  return {.images = images_, .held_bytes = memory_->taken()};
 }
 
 }  // namespace nibble

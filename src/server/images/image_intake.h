@@ -3,11 +3,11 @@
 // takes long, so not where others wait.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -70,7 +70,6 @@ class ImageIntake {
   // Since the start.
   struct Counts {
     int64_t images = 0;     // prepared
-    double seconds = 0.0;   // that this took, over all threads
     size_t held_bytes = 0;  // of the memory, now
   };
   Counts counts() const;
@@ -85,7 +84,6 @@ class ImageIntake {
   ImageIntakeOptions options_;
   std::shared_ptr<ByteBudget> memory_;
   mutable std::atomic<int64_t> images_ = 0;
-  mutable std::atomic<int64_t> microseconds_ = 0;
 };
 
 }  // namespace nibble
