@@ -24,7 +24,7 @@ struct ImageAddress {
 /// Errors: invalid_argument for other schemes than https and http, for user names and passwords,
 /// and for what is no URL.
 Result<ImageAddress> parse_image_address(const std::string& url);
-/// Where a redirect from `base` leads.
+/// Reads where a redirect from `base` leads.
 Result<ImageAddress> redirected(const ImageAddress& base, const std::string& location);
 
 /// True if a numeric address is one of the public internet: not of this machine, a private network,

@@ -29,7 +29,7 @@ ApiError refused(size_t index, const Error& error) {
   return refusal;
 }
 
-/// Less where the client asked for a low detail.
+/// The processor has fewer pixels where the client asked for a low detail.
 Result<ImageProcessor> by_detail(const ImageProcessor& asked, ImageDetail detail) {
   if (detail == ImageDetail::full || asked.max_pixels <= kLowDetailPixels) return asked;
   return with_pixels(asked, std::min(asked.min_pixels, kLowDetailPixels), kLowDetailPixels);

@@ -1,4 +1,4 @@
-// By its characters alone: a body that breaks off in an image has to be logged too.
+// Characters alone decide: a body that breaks off in an image has to be logged too.
 #include "server/images/logged_body.h"
 
 #include "base/concat.h"

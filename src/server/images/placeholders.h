@@ -17,13 +17,13 @@ struct ImageTokens {
   bool operator==(const ImageTokens&) const = default;
 };
 
-/// Makes of each `image_token` in `prompt` as many as the image in that place has rows; where they
-/// are then. Errors: invalid_argument where there are not as many of them as images.
+/// Makes of each `image_token` in `prompt` as many as the image in that place has rows, and returns
+/// where they are then. Errors: invalid_argument where there are not as many of them as images.
 Result<std::vector<ImageTokens>> expand_placeholders(std::vector<int32_t>& prompt,
                                                      int32_t image_token,
                                                      std::span<const int64_t> rows);
 
-/// How many tokens of an expanded prompt are the first `tokens` of the prompt before.
+/// The number of tokens of an expanded prompt that the first `tokens` of the prompt before became.
 int32_t expanded_length(int32_t tokens, std::span<const ImageTokens> images);
 
 /// The prompt with one token for each image, as the template wrote it.

@@ -34,7 +34,7 @@ ApiError image_error(const ErrorParts& parts);
 /// that is such a word already, an unknown `detail`.
 std::variant<std::vector<SentImage>, ApiError> take_images(Json& chat, size_t images_max);
 
-/// How an image's URL says where its bytes are.
+/// The way in which an image's URL says where its bytes are.
 enum class ImagePlace : uint8_t { inside, remote, other };
 ImagePlace place_of_image(std::string_view url);
 

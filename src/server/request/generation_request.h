@@ -173,7 +173,7 @@ ParsedRequest finish_generation_request(OpenedRequest opened, const ServedModel&
                                         const RequestLimits& limits = {},
                                         Lengths lengths = Lengths::settled);
 
-/// Both in turn.
+/// Opens and finishes a request in one call.
 ParsedRequest parse_generation_request(Api api, std::string_view body, const ServedModel& model,
                                        const RequestLimits& limits = {},
                                        Lengths lengths = Lengths::settled);

@@ -1,5 +1,5 @@
-// For tests: PNG files of any size, as data: URLs, and the model of test_model.h with a reader of
-// images and the chat template of the family.
+// Tests have here PNG files of any size, as data: URLs, and the model of test_model.h with a reader
+// of images and the chat template of the family.
 #pragma once
 
 #include <array>

@@ -228,7 +228,7 @@ class App {
     byId('attached').replaceChildren(...pictureTray(this.pictures, () => this.renderPictures()));
   }
 
-  /// As long as the server has not said, it might.
+  /// The server might take pictures as long as it has not said that it does not.
   takesPictures() {
     const card = this.modelCard();
     return !card || !card.input_modalities || card.input_modalities.includes('image');
