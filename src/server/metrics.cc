@@ -216,7 +216,8 @@ void add_images(const ImageIntake::Counts& images, Exposition& out) {
   using Also = Exposition::Also;
   out.counter(Also::nobody, "images_prepared_total", "Images decoded for the model.",
               images.images);
-  out.gauge(Also::nobody, "image_memory_bytes", "Decoded images that the model has still to read.",
+  out.gauge(Also::nobody, "image_memory_bytes",
+            "Decoded images, which requests hold until they end.",
             static_cast<double>(images.held_bytes));
 }
 

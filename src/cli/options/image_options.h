@@ -23,7 +23,8 @@ inline constexpr auto kImageOptions = std::to_array<Option>({
     {"max-image-aspect", "N", "200", "longer edge of an image over its shorter one"},
     {"image-timeout", "SECONDS", "10", "longest time to decode an image"},
     {"max-image-memory", "N", "2G",
-     "bytes of the decoded images of all requests that wait for the model; more get status 429"},
+     "bytes of the decoded images of all requests, which hold them until they end; more get status "
+     "429"},
     {"allowed-media-domains", "LIST", "",
      "hosts that images are fetched from where a request has their address: example.org, "
      "*.example.org (subdomains), example.org:8443, with commas; default: nothing is fetched"},

@@ -27,7 +27,7 @@ struct ImageIntakeOptions {
   ImageLimits limits;                           // of one image, encoded and decoded
   size_t images_max = 8;                        // of a request
   int64_t tokens_max = INT64_MAX;               // of one image: what the tower has memory for
-  size_t memory_bytes_max = size_t{2} << 30;    // pixels of all requests, prepared for the model
+  size_t memory_bytes_max = size_t{2} << 30;    // pixels of all requests, until they end
   std::shared_ptr<const ImageFetcher> fetcher;  // empty: addresses are refused
   int32_t image_token = 0;
   int32_t video_token = 0;
