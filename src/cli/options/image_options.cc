@@ -100,9 +100,26 @@ Result<std::shared_ptr<const ImageFetcher>> read_fetcher(const Arguments& argume
   return std::make_shared<const ImageFetcher>(std::move(options));
 }
 
-int default_threads() {
-  constexpr unsigned kMost = 4;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1U, kMost));
+constexpr int64_t kThreadsMax = 256;
+
+/// Threads that decode, of which each holds an image: all together may need as much memory as the
+/// images that are decoded have. One there must be. `asked`: 0 for the default.
+Result<int> threads_within(const ImageIntakeOptions& intake, int64_t asked) {
+  const int64_t each = decode_memory_max(intake.limits);
+  const int64_t fit =
+      std::clamp(static_cast<int64_t>(intake.memory_bytes_max) / each, int64_t{1}, kThreadsMax);
+  if (asked > fit)
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = "--image-threads",
+         .expected = concat("at most ", fit, ", as each may need ", each,
+                            " bytes to decode and all together have those of --max-image-memory"),
+         .found = concat(asked),
+         .advice = "lower it or --max-image-pixels, or raise --max-image-memory"});
+  if (asked > 0) return static_cast<int>(asked);
+  constexpr int64_t kMost = 4;
+  const int64_t quarter = std::thread::hardware_concurrency() / 4;
+  return static_cast<int>(std::clamp(quarter, int64_t{1}, std::min(kMost, fit)));
 }
 
 /// The patches that the processor cuts have to be those that the tower reads.
@@ -160,9 +177,9 @@ Result<ImageFlags> read_image_flags(const Arguments& arguments) {
       static_cast<int>(kMilli * errors.take(arguments.integer("image-timeout", 1, 3600)));
   flags.intake.memory_bytes_max =
       static_cast<size_t>(errors.take(arguments.integer("max-image-memory", 1, int64_t{1} << 40)));
-  flags.threads = static_cast<int>(errors.take(arguments.integer("image-threads", 0, 256)));
-  if (flags.threads == 0) flags.threads = default_threads();
+  const int64_t threads = errors.take(arguments.integer("image-threads", 0, kThreadsMax));
   TRY(errors.result());
+  flags.threads = TRY(threads_within(flags.intake, threads));
   return flags;
 }
 

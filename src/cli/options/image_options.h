@@ -30,7 +30,9 @@ inline constexpr auto kImageOptions = std::to_array<Option>({
      "*.example.org (subdomains), example.org:8443, with commas; default: nothing is fetched"},
     {"allow-media-http", "", "false", "such addresses may be http, not https alone"},
     {"media-fetch-timeout", "SECONDS", "10", "longest time to fetch the images of a request"},
-    {"image-threads", "N", "0", "threads that decode images; 0: a quarter of the cores, up to 4"},
+    {"image-threads", "N", "0",
+     "threads that decode images, no more than could hold images of --max-image-pixels in as much "
+     "as --max-image-memory, which is beside it; 0: a quarter of the cores, up to 4"},
 });
 
 struct ImageFlags {

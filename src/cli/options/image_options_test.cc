@@ -66,7 +66,7 @@ TEST(ImageFlags, HoldTheirBounds) {
       {"max-image-aspect", "1", "200", "0", "201"},
       {"image-timeout", "1", "3600", "0", "3601"},
       {"max-image-memory", "1", "1024G", "0", "1025G"},
-      {"image-threads", "0", "256", "-1", "257"},
+      {"image-threads", "0", "4", "-1", "257"},
       {"media-fetch-timeout", "1", "600", "0", "601"},
       {"mm-processor-kwargs", R"({"max_pixels":1})", R"({"min_pixels":1073741824})",
        R"({"max_pixels":0})", R"({"max_pixels":1073741825})"}};
@@ -82,6 +82,22 @@ TEST(ImageFlags, HoldTheirBounds) {
   }
   for (const char* wrong : {"5", "{", "[]", R"({"pixels":5})", R"({"max_pixels":"5"})"})
     EXPECT_FALSE(flags_of({"--mm-processor-kwargs", wrong}).ok()) << wrong;
+}
+
+TEST(ImageFlags, ThreadsThatHaveMemoryToDecode) {
+  const auto refused = flags_of({"--image-threads", "5"});
+  ASSERT_FALSE(refused.ok());  // 450 MB each, for the largest JPEG
+  EXPECT_NE(refused.error().message.find("--image-threads: expected at most 4, as each may need "),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(flags_of({"--image-threads", "9", "--max-image-memory", "4G"}).value().threads, 9);
+  EXPECT_FALSE(flags_of({"--image-threads", "10", "--max-image-memory", "4G"}).ok());
+  EXPECT_EQ(flags_of({"--image-threads", "256", "--max-image-memory", "1000G"}).value().threads,
+            256);
+  EXPECT_TRUE(flags_of({"--image-threads", "20", "--max-image-pixels", "1M"}).ok());
+  // Where there is not enough for one, one works.
+  EXPECT_EQ(flags_of({"--max-image-memory", "1"}).value().threads, 1);
+  EXPECT_FALSE(flags_of({"--max-image-memory", "1", "--image-threads", "2"}).ok());
 }
 
 TEST(ImageFlags, HostsToFetchFrom) {
