@@ -58,12 +58,12 @@ class ImageIntake {
 
   /// Reads where the images are, fetches those that are elsewhere, and reads what their headers
   /// say, within the limits. `settings`: the request's mm_processor_kwargs, or null. Errors: 400
-  /// that names the image.
+  /// that names the image; 503 where the machine has no memory left for it.
   std::variant<std::vector<MeasuredImage>, ApiError> measure(std::span<const SentImage> images,
                                                              const Json& settings) const;
 
   /// Decodes and cuts into patches. Errors: 400 that names the image; 400 where they could never be
-  /// held at once, 429 where others hold the memory.
+  /// held at once, 429 where others hold the memory, 503 as above.
   std::variant<std::vector<PreparedImage>, ApiError> prepare(
       std::span<const MeasuredImage> images) const;
 
