@@ -32,7 +32,7 @@ class ImageServing : public ServerTest {
     return model_with_images(options);
   }
   static std::string chat(const std::string& part) {
-    return concat(R"({"messages":[{"role":"user","content":[)", part, "]}]}");
+    return concat(R"({"max_tokens":4,"messages":[{"role":"user","content":[)", part, "]}]}");
   }
 
   const std::string remote_ = chat(image_part("https://img.test/a.png"));

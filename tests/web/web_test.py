@@ -335,7 +335,7 @@ class Checks:
         finally:
             page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
-    def test_a_picture_gets_a_clear_refusal(self):
+    def test_pictures_are_sent_and_counted_over_the_conversation(self):
         page = self.page
         page.new_chat()
         with tempfile.NamedTemporaryFile(suffix=".png") as file:
@@ -349,10 +349,17 @@ class Checks:
                 "{clipboardData: data, bubbles: true, cancelable: true}))", list(ONE_PIXEL_PNG))
         page.until(lambda: len(page.all(".thumb img")) == 2, "the pasted one beside it")
         page.ask("What is this?")
-        note = page.one(".message.assistant .note")
-        assert "not supported" in note.text, note.text
-        assert page.all(".message.user .pictures img")
+        page.finished()
+        assert not page.all(".message.assistant .note"), page.one(".message.assistant .note").text
+        assert len(page.all(".message.user .pictures img")) == 2
         page.shot("picture")
+        page.js("const data = new DataTransfer();"
+                "for (let k = 0; k < 7; ++k) data.items.add("
+                "new File([new Uint8Array(args[0])], 'p.png', {type: 'image/png'}));"
+                "document.getElementById('question').dispatchEvent(new ClipboardEvent('paste',"
+                "{clipboardData: data, bubbles: true, cancelable: true}))", list(ONE_PIXEL_PNG))
+        page.until(lambda: "8 pictures at most" in page.one("#notice").text, "the refusal of a 9th")
+        assert len(page.all("#attached .thumb img")) == 6
 
     def test_export_and_import(self):
         page = self.page

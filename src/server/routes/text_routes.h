@@ -38,15 +38,15 @@ OpenedText count_tokens(Api api, std::string_view body, const ServedModel& model
                         const RequestLimits& limits);
 /// {"prompt"} or {"messages", ...} -> {"count","max_model_len","tokens","token_strs"}; llama.cpp's
 /// {"content"} too. The body tells if it is a chat.
-HttpResponse tokenize(Api, std::string_view body, const ServedModel& model,
-                      const RequestLimits& limits);
+OpenedText tokenize(Api, std::string_view body, const ServedModel& model,
+                    const RequestLimits& limits);
 /// {"tokens"} -> {"prompt","content"}.
-HttpResponse detokenize(Api, std::string_view body, const ServedModel& model,
-                        const RequestLimits& limits);
+OpenedText detokenize(Api, std::string_view body, const ServedModel& model,
+                      const RequestLimits& limits);
 /// A chat request -> {"prompt","count"}. The prompt has one token for each image, as the template
 /// writes it; the count is of all that the model is given.
-HttpResponse apply_template(Api, std::string_view body, const ServedModel& model,
-                            const RequestLimits& limits);
+OpenedText apply_template(Api, std::string_view body, const ServedModel& model,
+                          const RequestLimits& limits);
 
 /// GET /tokenizer_info.
 HttpResponse tokenizer_info(const ServedModel& model);

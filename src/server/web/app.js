@@ -2,7 +2,7 @@
 // other files; this one joins them.
 import { Answers } from './answers.js';
 import { ApiFailure, getJson, saveKey, savedKey } from './api.js';
-import { attachPictures, pictureTray } from './attachments.js';
+import { attachPictures, pictureTray, tooManyPictures } from './attachments.js';
 import { download, element, icon, iconButton } from './dom.js';
 import { EngineView } from './engine.js';
 import { recall, remember } from './memory.js';
@@ -196,7 +196,8 @@ class App {
     const box = byId('question');
     if (this.answers.runs(this.current)) return this.answers.stop(this.current);
     const text = box.value.trim();
-    const problem = settingsProblem(this.current.settings);
+    const problem = settingsProblem(this.current.settings) ||
+      (this.pictures.length ? tooManyPictures(this.sentPictures(), this.pictures) : '');
     if (problem) this.notice(problem);
     if (!text || problem) return;
     const path = this.current.path();
@@ -234,8 +235,13 @@ class App {
     return !card || !card.input_modalities || card.input_modalities.includes('image');
   }
 
+  /// Pictures that every further request of this conversation holds.
+  sentPictures() {
+    return this.current.path().flatMap((node) => node.images || []);
+  }
+
   async addPictures(files) {
-    const problem = this.takesPictures() ? await attachPictures(files, this.pictures)
+    const problem = this.takesPictures() ? await attachPictures(files, this.pictures, this.sentPictures())
       : 'this model is given text alone: it takes no pictures';
     this.notice(problem);
     this.renderPictures();

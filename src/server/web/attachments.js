@@ -3,7 +3,7 @@ import { element, iconButton } from './dom.js';
 
 const KINDS = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'];
 const BYTES_MAX = 20 * 2 ** 20;  // as the server has it, unless told otherwise; and of all together
-const PICTURES_MAX = 8;
+const PICTURES_MAX = 8;  // of a request, which holds the whole conversation
 
 function dataUrl(file) {
   return new Promise((resolve, reject) => {
@@ -14,15 +14,27 @@ function dataUrl(file) {
   });
 }
 
-/// Adds the files to `pictures`; why one was left out, or ''.
-export async function attachPictures(files, pictures) {
-  let bytes = pictures.reduce((sum, url) => sum + url.length * 3 / 4, 0);
+const bytesOf = (urls) => urls.reduce((sum, url) => sum + (url.length - url.indexOf(',') - 1) * 3 / 4, 0);
+
+/// The problem of a request with the pictures `sent` before and `pictures`, or ''.
+export function tooManyPictures(sent, pictures) {
+  if (sent.length + pictures.length > PICTURES_MAX)
+    return `a conversation takes ${PICTURES_MAX} pictures at most: begin a new one, or leave some out`;
+  if (bytesOf(sent) + bytesOf(pictures) > BYTES_MAX)
+    return 'the pictures of a conversation are too large: 20 MB at most, all together';
+  return '';
+}
+
+/// Adds the files to `pictures`, beside those that the conversation `sent` before. Returns why one
+/// was left out, or ''.
+export async function attachPictures(files, pictures, sent) {
   for (const file of files) {
     if (!KINDS.includes(file.type)) return `${file.name || 'the file'} is no PNG, JPEG, WebP or GIF picture`;
-    bytes += file.size;
-    if (bytes > BYTES_MAX) return `${file.name || 'the picture'} is too large: 20 MB at most, all pictures together`;
-    if (pictures.length >= PICTURES_MAX) return `a message takes ${PICTURES_MAX} pictures at most`;
-    pictures.push(await dataUrl(file));
+    if (file.size > BYTES_MAX) return `${file.name || 'the picture'} is too large: 20 MB at most`;
+    const url = await dataUrl(file);
+    const problem = tooManyPictures(sent, [...pictures, url]);
+    if (problem) return problem;
+    pictures.push(url);
   }
   return '';
 }
