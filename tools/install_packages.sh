@@ -9,7 +9,7 @@ build=(g++ cmake ninja-build curl pkg-config rapidjson-dev libutf8proc-dev libpc
        libyaml-cpp-dev libtomlplusplus-dev libre2-dev libssl-dev libcurl4-openssl-dev
        libvalijson-dev libjpeg-dev libpng-dev libwebp-dev libgif-dev zlib1g-dev)
 tests=(libgtest-dev ccache python3 python3-venv tmux man-db groff-base mandoc)
-full=(chromium chromium-driver zsh fish systemd debootstrap buildah)
+full=(ffmpeg bubblewrap chromium chromium-driver zsh fish systemd debootstrap buildah)
 needs_boost=1.81
 
 case "${1:-}" in

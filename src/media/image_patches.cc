@@ -130,30 +130,9 @@ Error too_little_memory(std::string_view what) {
                                            "too little", "send a smaller one or fewer at once"});
 }
 
-/// Frames of one size, those of a temporal patch at a time.
-Result<ImagePatches> video_patches(std::span<const RgbImage> frames, const ImageGrid& grid,
-                                   const ImageProcessor& processor) {
-  ImagePatches patches = blank_patches(grid, processor, fused_value_of);
-  const ImageSize size = pixels_of(grid, processor);
-  for (int t = 0; t < grid.t; ++t) {
-    std::vector<RgbImage> resized;
-    for (size_t i = size_t{1} * t * processor.temporal;
-         i < std::min(frames.size(), size_t{1} * (t + 1) * processor.temporal); ++i) {
-      if (frames[i].width != frames[0].width || frames[i].height != frames[0].height)
-        return make_error(
-            ErrorCode::invalid_argument,
-            {"frames of a video",
-             concat("all ", frames[0].width, " x ", frames[0].height, " pixels"),
-             concat(frames[i].width, " x ", frames[i].height), "send frames of one size"});
-      resized.push_back(resize_bicubic(frames[i], size, ResizeArithmetic::torchvision));
-    }
-    std::vector<const RgbImage*> group;  // the last frame stands for those that are missing
-    for (int f = 0; f < processor.temporal; ++f)
-      group.push_back(&resized[std::min<size_t>(f, resized.size() - 1)]);
-    cut(group, t, processor.merge, patches);
-  }
-  patches.digest = digest_of(patches);
-  return patches;
+Error frame_error(std::string_view expected, std::string_view found) {
+  return make_error(ErrorCode::invalid_argument,
+                    {"frames of a video", expected, found, "send frames of one size"});
 }
 
 }  // namespace
@@ -173,14 +152,58 @@ Result<ImagePatches> prepare_image(const RgbImage& image, const ImageProcessor& 
   return too_little_memory("an image");
 }
 
-Result<ImagePatches> prepare_video(std::span<const RgbImage> frames,
-                                   const VideoProcessor& processor) try {
-  const ImageSize size =
-      frames.empty() ? ImageSize() : ImageSize{frames[0].width, frames[0].height};
-  const ImageGrid grid = TRY(video_grid(size, std::ssize(frames), processor));
-  return video_patches(frames, grid, processor.frame);
+VideoCutter::VideoCutter(const ImageSize& size, int64_t frames, const ImageGrid& grid,
+                         const ImageProcessor& processor)
+    : size_(size),
+      frames_(frames),
+      processor_(processor),
+      patches_(blank_patches(grid, processor, fused_value_of)) {}
+
+Result<VideoCutter> VideoCutter::begin(const ImageSize& size, int64_t frames,
+                                       const VideoProcessor& processor) try {
+  const ImageGrid grid = TRY(video_grid(size, frames, processor));
+  return VideoCutter(size, frames, grid, processor.frame);
 } catch (const std::bad_alloc&) {
   return too_little_memory("a video");
+}
+
+Result<void> VideoCutter::add(const RgbImage& frame) try {
+  if (taken_ == frames_) return frame_error(concat(frames_), "more");
+  if (frame.width != size_.width || frame.height != size_.height)
+    return frame_error(concat("all ", size_.width, " x ", size_.height, " pixels"),
+                       concat(frame.width, " x ", frame.height));
+  resized_.push_back(
+      resize_bicubic(frame, pixels_of(patches_.grid, processor_), ResizeArithmetic::torchvision));
+  ++taken_;
+  if (std::ssize(resized_) == processor_.temporal || taken_ == frames_) cut_group();
+  return {};
+} catch (const std::bad_alloc&) {
+  return too_little_memory("a video");
+}
+
+/// The last frame stands for those that are missing.
+void VideoCutter::cut_group() {
+  std::vector<const RgbImage*> group;
+  for (int f = 0; f < processor_.temporal; ++f)
+    group.push_back(&resized_[std::min<size_t>(f, resized_.size() - 1)]);
+  const auto t = static_cast<int>((taken_ - 1) / processor_.temporal);
+  cut(group, t, processor_.merge, patches_);
+  resized_.clear();
+}
+
+Result<ImagePatches> VideoCutter::finish() && {
+  if (taken_ < frames_) return frame_error(concat(frames_), concat(taken_));
+  patches_.digest = digest_of(patches_);
+  return std::move(patches_);
+}
+
+Result<ImagePatches> prepare_video(std::span<const RgbImage> frames,
+                                   const VideoProcessor& processor) {
+  const ImageSize size =
+      frames.empty() ? ImageSize() : ImageSize{frames[0].width, frames[0].height};
+  VideoCutter cutter = TRY(VideoCutter::begin(size, std::ssize(frames), processor));
+  for (const RgbImage& frame : frames) TRY(cutter.add(frame));
+  return std::move(cutter).finish();
 }
 
 }  // namespace nibble

@@ -42,4 +42,29 @@ Result<ImagePatches> prepare_image(const RgbImage& image, const ImageProcessor& 
 Result<ImagePatches> prepare_video(std::span<const RgbImage> frames,
                                    const VideoProcessor& processor);
 
+/// The same with the frames one after another, of which none is kept in its own size.
+class VideoCutter {
+ public:
+  /// For so many frames of this size. Errors: those of video_grid; no_memory.
+  static Result<VideoCutter> begin(const ImageSize& size, int64_t frames,
+                                   const VideoProcessor& processor);
+  /// Errors: invalid_argument for a frame too many or one of another size; no_memory.
+  Result<void> add(const RgbImage& frame);
+  int64_t taken() const { return taken_; }
+  /// Errors: invalid_argument if frames are missing.
+  Result<ImagePatches> finish() &&;
+
+ private:
+  VideoCutter(const ImageSize& size, int64_t frames, const ImageGrid& grid,
+              const ImageProcessor& processor);
+  void cut_group();
+
+  ImageSize size_;
+  int64_t frames_;
+  ImageProcessor processor_;
+  ImagePatches patches_;
+  std::vector<RgbImage> resized_;  // of the temporal patch that is not yet full
+  int64_t taken_ = 0;
+};
+
 }  // namespace nibble

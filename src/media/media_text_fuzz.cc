@@ -1,10 +1,14 @@
 // Fuzz entry: the texts that bring media. Data URLs decode to as many bytes as their length says;
-// a processor's settings that are taken give sizes within their own bounds.
+// a processor's settings that are taken give sizes within their own bounds; what the programs that
+// decode videos answer keeps the limits.
 #include <cstdint>
 
 #include "media/data_url.h"
 #include "media/image_processor.h"
 #include "media/processor_request.h"
+#include "media/video/ppm_stream.h"
+#include "media/video/video_format.h"
+#include "media/video/video_probe.h"
 #include "media/video_processor.h"
 
 namespace {
@@ -32,6 +36,22 @@ void use_video_processor(const nibble::Json& config) {
   CHECK(!grid.ok() || grid.value().patches() > 0);
 }
 
+void use_video_answers(std::string_view text) {
+  const nibble::VideoLimits limits{.pixels_max = 100};
+  const auto facts = nibble::parse_probe(text, limits);
+  CHECK(!facts.ok() || (facts.value().frames > 0 && facts.value().fps > 0 &&
+                        int64_t{facts.value().size.width} * facts.value().size.height <= 100));
+  nibble::PpmStream frames(limits.pixels_max, [](const nibble::RgbImage& frame) {
+    CHECK(frame.pixels.size() == size_t{3} * frame.width * frame.height, frame.pixels.size());
+    return nibble::Result<void>();
+  });
+  const auto bytes = std::as_bytes(std::span(text));
+  (void)nibble::sniff_video_format(bytes);
+  const size_t half = bytes.size() / 2;
+  if (frames.add(bytes.first(half)).ok() && frames.add(bytes.subspan(half)).ok())
+    (void)frames.finish();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -40,6 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(!url.ok() || url.value().bytes.size() <= 100);
   const auto bytes = nibble::decode_base64(text, size);
   CHECK(!bytes.ok() || (bytes.value().size() + 2) / 3 * 4 == size);
+  use_video_answers(text);
   const auto config = nibble::parse_json(text, "fuzz");
   if (!config.ok()) return 0;
   use_processor(config.value());

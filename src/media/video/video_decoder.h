@@ -1,0 +1,54 @@
+// Videos of strangers to frames, by the system's ffprobe and ffmpeg. They read a sealed file in
+// memory that is their standard input, know no path and no address of a client, run within limits
+// of time, memory and output, without the network, and end with the call.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "media/image_patches.h"
+#include "media/video/video_probe.h"
+#include "media/video/video_programs.h"
+#include "media/video_processor.h"
+
+namespace nibble {
+
+/// A video as the vision tower and the prompt take it.
+struct PreparedVideo {
+  ImagePatches patches;         // those of the frames that were taken
+  std::vector<int64_t> frames;  // which they are
+  std::vector<double> times;    // seconds of each temporal patch (frame_times)
+};
+
+class VideoDecoder {
+ public:
+  VideoDecoder(VideoPrograms programs, const VideoLimits& limits)
+      : programs_(std::move(programs)), limits_(limits) {}
+
+  const VideoPrograms& programs() const { return programs_; }
+
+  /// Size, count of frames and rate, without decoding.
+  /// Errors: unsupported for containers not taken (sniff_video_format); invalid_argument beyond a
+  /// limit or without a video stream; corrupt for damaged files; cancelled; io; no_memory.
+  Result<VideoFacts> probe(std::span<const std::byte> bytes,
+                           const std::function<bool()>& cancelled) const;
+
+  /// Takes the frames that the processor samples, resizes and cuts them one by one: at most one
+  /// frame of the file is held, beside the patches. Errors: as probe's, and prepare_video's.
+  Result<PreparedVideo> prepare(std::span<const std::byte> bytes, const VideoProcessor& processor,
+                                const std::function<bool()>& cancelled) const;
+
+ private:
+  struct Input;
+  Result<VideoFacts> count(const Input& input, const char* how) const;
+  Result<PreparedVideo> decode(const Input& input, const VideoFacts& facts,
+                               const VideoProcessor& processor) const;
+
+  VideoPrograms programs_;
+  VideoLimits limits_;
+};
+
+}  // namespace nibble
