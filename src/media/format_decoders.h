@@ -16,7 +16,7 @@ namespace nibble {
 
 using ImageBytes = std::span<const std::byte>;
 
-/// When decoding has to be done.
+/// The time by which decoding has to be done.
 class DecodeClock {
  public:
   explicit DecodeClock(int milliseconds)
@@ -43,16 +43,16 @@ RgbImage make_image(const ImageSize& size);
 using TransparentKey = std::array<int, 3>;
 void whiten(RgbImage& image, const TransparentKey& key);
 
-Result<ImageSize> jpeg_size(ImageBytes bytes);
+Result<ImageSize> jpeg_size(ImageBytes bytes, const DecodeClock& clock);
 Result<RgbImage> decode_jpeg(ImageBytes bytes, const ImageSize& size, const DecodeClock& clock);
 
-Result<ImageSize> png_size(ImageBytes bytes);
+Result<ImageSize> png_size(ImageBytes bytes, const DecodeClock& clock);
 Result<RgbImage> decode_png(ImageBytes bytes, const ImageSize& size, const DecodeClock& clock);
 
-Result<ImageSize> webp_size(ImageBytes bytes);
+Result<ImageSize> webp_size(ImageBytes bytes, const DecodeClock& clock);
 Result<RgbImage> decode_webp(ImageBytes bytes, const ImageSize& size, const DecodeClock& clock);
 
-Result<ImageSize> gif_size(ImageBytes bytes);
+Result<ImageSize> gif_size(ImageBytes bytes, const DecodeClock& clock);
 Result<RgbImage> decode_gif(ImageBytes bytes, const ImageSize& size, const DecodeClock& clock);
 
 }  // namespace nibble

@@ -60,9 +60,10 @@ class GifReader {
   }
 
   /// Reads on to the pixels of the first frame.
-  Result<void> find_frame() {
+  Result<void> find_frame(const DecodeClock& clock) {
     GifRecordType record = UNDEFINED_RECORD_TYPE;
     while (file_ && DGifGetRecordType(file_.get(), &record) == GIF_OK) {
+      if (clock.expired()) return clock.error();
       if (record == IMAGE_DESC_RECORD_TYPE) return read_description();
       if (record != EXTENSION_RECORD_TYPE || !read_extension()) break;
     }
@@ -122,15 +123,15 @@ std::vector<int> row_order(int height, bool interlaced) {
 
 }  // namespace
 
-Result<ImageSize> gif_size(ImageBytes bytes) {
+Result<ImageSize> gif_size(ImageBytes bytes, const DecodeClock& clock) {
   GifReader reader(bytes);
-  TRY(reader.find_frame());
+  TRY(reader.find_frame(clock));
   return reader.canvas();
 }
 
 Result<RgbImage> decode_gif(ImageBytes bytes, const ImageSize& size, const DecodeClock& clock) {
   GifReader reader(bytes);
-  TRY(reader.find_frame());
+  TRY(reader.find_frame(clock));
   CHECK(reader.canvas() == size, size.width, " x ", size.height);
   const Palette palette = reader.palette();
   RgbImage image = make_image(size);

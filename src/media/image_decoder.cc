@@ -31,7 +31,7 @@ Result<void> check_size(const ImageSize& size, const ImageLimits& limits) {
 }
 
 struct Decoder {
-  Result<ImageSize> (*size)(ImageBytes);
+  Result<ImageSize> (*size)(ImageBytes, const DecodeClock&);
   Result<RgbImage> (*decode)(ImageBytes, const ImageSize&, const DecodeClock&);
 };
 
@@ -56,15 +56,15 @@ struct Opened {
   int orientation = 1;
 };
 
-Result<Opened> open_image(ImageBytes bytes, const ImageLimits& limits) {
+Result<Opened> open_image(ImageBytes bytes, const ImageLimits& limits, const DecodeClock& clock) {
   if (bytes.size() > limits.encoded_bytes_max)
     return limit_error("image file", concat("at most ", limits.encoded_bytes_max, " bytes"),
                        concat(bytes.size()));
   Opened opened;
   opened.format = TRY(sniff_image_format(bytes));
-  opened.size = TRY(decoder_of(opened.format).size(bytes));
+  opened.size = TRY(decoder_of(opened.format).size(bytes, clock));
   TRY(check_size(opened.size, limits));
-  opened.orientation = read_orientation(bytes, opened.format);
+  opened.orientation = TRY(read_orientation(bytes, opened.format, clock));
   return opened;
 }
 
@@ -115,7 +115,8 @@ int64_t decode_memory_max(const ImageLimits& limits) {
 }
 
 Result<ImageSize> read_image_size(std::span<const std::byte> bytes, const ImageLimits& limits) try {
-  const Opened opened = TRY(open_image(bytes, limits));
+  const DecodeClock clock(limits.decode_ms_max);
+  const Opened opened = TRY(open_image(bytes, limits, clock));
   return oriented(opened.size, opened.orientation);
 } catch (const std::bad_alloc&) {
   return no_memory();
@@ -123,7 +124,7 @@ Result<ImageSize> read_image_size(std::span<const std::byte> bytes, const ImageL
 
 Result<RgbImage> decode_image(std::span<const std::byte> bytes, const ImageLimits& limits) try {
   const DecodeClock clock(limits.decode_ms_max);
-  const Opened opened = TRY(open_image(bytes, limits));
+  const Opened opened = TRY(open_image(bytes, limits, clock));
   RgbImage image = TRY(decoder_of(opened.format).decode(bytes, opened.size, clock));
   return oriented(std::move(image), opened.orientation);
 } catch (const std::bad_alloc&) {

@@ -174,8 +174,7 @@ void cmyk_to_rgb(const uint8_t* in, uint8_t* out, int width) {
 
 }  // namespace
 
-Result<ImageSize> jpeg_size(ImageBytes bytes) {
-  const DecodeClock clock(1000);
+Result<ImageSize> jpeg_size(ImageBytes bytes, const DecodeClock& clock) {
   JpegReader reader(clock);
   const JpegState state = reader.read_header(bytes);
   if (state != JpegState::fine) return jpeg_error(state, clock);

@@ -111,10 +111,10 @@ std::string from_raw_profile(std::string_view text) {
   return bytes;
 }
 
-Metadata png_metadata(ImageBytes bytes) {
-  PngChunks chunks = read_png_chunks(bytes);
-  if (chunks.exif.empty()) chunks.exif = from_raw_profile(chunks.raw_profile);
-  return {std::move(chunks.exif), std::move(chunks.xmp)};
+Result<Metadata> png_metadata(ImageBytes bytes, const DecodeClock& clock) {
+  PngTexts texts = TRY(read_png_texts(bytes, clock));
+  if (texts.exif.empty()) texts.exif = from_raw_profile(texts.raw_profile);
+  return Metadata{std::move(texts.exif), std::move(texts.xmp)};
 }
 
 void read_app1(std::string_view data, Metadata& metadata) {
@@ -170,24 +170,24 @@ Metadata webp_metadata(ImageBytes bytes) {
   return {webp_chunk(demuxer.get(), "EXIF"), webp_chunk(demuxer.get(), "XMP ")};
 }
 
-Metadata metadata_of(ImageBytes bytes, ImageFormat format) {
+Result<Metadata> metadata_of(ImageBytes bytes, ImageFormat format, const DecodeClock& clock) {
   switch (format) {
     case ImageFormat::jpeg:
       return jpeg_metadata(bytes);
     case ImageFormat::png:
-      return png_metadata(bytes);
+      return png_metadata(bytes, clock);
     case ImageFormat::webp:
       return webp_metadata(bytes);
     case ImageFormat::gif:
-      return {};
+      break;
   }
-  return {};
+  return Metadata();
 }
 
 }  // namespace
 
-int read_orientation(ImageBytes bytes, ImageFormat format) {
-  const Metadata metadata = metadata_of(bytes, format);
+Result<int> read_orientation(ImageBytes bytes, ImageFormat format, const DecodeClock& clock) {
+  const Metadata metadata = TRY(metadata_of(bytes, format, clock));
   std::optional<uint32_t> found = exif_orientation(metadata.exif);
   if (!found) found = xmp_orientation(metadata.xmp);
   return found && *found >= 1 && *found <= 8 ? static_cast<int>(*found) : 1;

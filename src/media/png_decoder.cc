@@ -12,11 +12,11 @@
 namespace nibble {
 namespace {
 
-enum class PngState { fine, damaged, truncated };
+enum class PngState { fine, damaged, truncated, late };
 
 class PngReader {
  public:
-  explicit PngReader(ImageBytes bytes) : bytes_(bytes) {
+  PngReader(ImageBytes bytes, const DecodeClock& clock) : bytes_(bytes), clock_(clock) {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning);
     if (png_) info_ = png_create_info_struct(png_);
   }
@@ -73,6 +73,7 @@ class PngReader {
   static void on_warning(png_structp, png_const_charp) {}
   static void on_read(png_structp png, png_bytep out, size_t count) {
     auto* reader = static_cast<PngReader*>(png_get_io_ptr(png));
+    if (reader->clock_.expired()) reader->leave(PngState::late);
     if (count > reader->bytes_.size() - reader->at_) reader->leave(PngState::truncated);
     std::memcpy(out, reader->bytes_.data() + reader->at_, count);
     reader->at_ += count;
@@ -83,6 +84,7 @@ class PngReader {
   }
 
   ImageBytes bytes_;
+  const DecodeClock& clock_;
   size_t at_ = 0;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
@@ -91,7 +93,8 @@ class PngReader {
   std::jmp_buf out_;
 };
 
-Error png_error_of(PngState state) {
+Error png_error_of(PngState state, const DecodeClock& clock) {
+  if (state == PngState::late) return clock.error();
   return damaged_image("PNG", state == PngState::truncated ? Damage::truncated : Damage::data);
 }
 
@@ -168,7 +171,7 @@ Result<void> read_rows(PngReader& reader, const DecodeClock& clock, int file_dep
       if (clock.expired()) return clock.error();
       uint8_t* row = rows.data() + (interlaced ? y * reader.row_bytes() : 0);
       const PngState state = reader.read_row(row);
-      if (state != PngState::fine) return png_error_of(state);
+      if (state != PngState::fine) return png_error_of(state, clock);
       if (pass + 1 == reader.passes())
         convert_row(row, pixel_bytes, table, image.width,
                     image.pixels.data() + size_t{3} * image.width * y);
@@ -178,26 +181,25 @@ Result<void> read_rows(PngReader& reader, const DecodeClock& clock, int file_dep
 
 }  // namespace
 
-Result<ImageSize> png_size(ImageBytes bytes) {
-  PngReader reader(bytes);
+Result<ImageSize> png_size(ImageBytes bytes, const DecodeClock& clock) {
+  PngReader reader(bytes, clock);
   const PngState state = reader.read_header();
-  if (state != PngState::fine) return png_error_of(state);
+  if (state != PngState::fine) return png_error_of(state, clock);
   return ImageSize{.width = static_cast<int>(reader.width()),
                    .height = static_cast<int>(reader.height())};
 }
 
 Result<RgbImage> decode_png(ImageBytes bytes, const ImageSize& size, const DecodeClock& clock) {
-  PngReader reader(bytes);
+  PngReader reader(bytes, clock);
   PngState state = reader.read_header();
   const int file_depth = state == PngState::fine ? reader.depth() : 0;
   if (state == PngState::fine) state = reader.start();
-  if (state != PngState::fine) return png_error_of(state);
+  if (state != PngState::fine) return png_error_of(state, clock);
   CHECK(reader.width() == size.width && reader.height() == size.height, reader.width());
   RgbImage image = make_image(size);
   TRY(read_rows(reader, clock, file_depth, image));
-  const PngChunks chunks = read_png_chunks(bytes);
-  if (const auto key = transparent_key(reader, file_depth, chunks.transparency))
-    whiten(image, *key);
+  const std::string_view trns = TRY(read_png_transparency(bytes, clock));
+  if (const auto key = transparent_key(reader, file_depth, trns)) whiten(image, *key);
   return image;
 }
 

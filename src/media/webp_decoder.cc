@@ -69,7 +69,7 @@ Result<void> decode_frame(const WebPIterator& frame, const DecodeClock& clock, R
 
 }  // namespace
 
-Result<ImageSize> webp_size(ImageBytes bytes) {
+Result<ImageSize> webp_size(ImageBytes bytes, const DecodeClock&) {
   const WebpFile file(bytes);
   if (!file.fine()) return damaged_image("WebP", Damage::data);
   return file.size();
