@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <span>
@@ -33,6 +34,17 @@ class DecodeClock {
 enum class Damage { data, truncated };
 /// "image: expected a whole FORMAT file, found ...".
 Error damaged_image(std::string_view format, Damage damage);
+/// ErrorCode::no_memory, in the same words whatever ran out.
+Error short_of_memory();
+
+/// Tells whether an allocation failed since it was made. Libraries in C often call that damage, but
+/// malloc sets errno (POSIX).
+class AllocationWatch {
+ public:
+  AllocationWatch() { errno = 0; }
+  bool failed() const { return errno == ENOMEM; }
+};
+
 Error unsupported_image(std::string_view format, std::string_view expected, std::string_view found);
 
 /// All black.

@@ -55,8 +55,7 @@ Palette palette_of(const ColorMapObject* local, const ColorMapObject* global) {
 class GifReader {
  public:
   explicit GifReader(ImageBytes bytes) : source_{.bytes = bytes} {
-    int error = 0;
-    file_.reset(DGifOpen(&source_, read_bytes, &error));
+    file_.reset(DGifOpen(&source_, read_bytes, nullptr));
   }
 
   /// Reads on to the pixels of the first frame.
@@ -67,10 +66,12 @@ class GifReader {
       if (record == IMAGE_DESC_RECORD_TYPE) return read_description();
       if (record != EXTENSION_RECORD_TYPE || !read_extension()) break;
     }
-    return damaged();
+    return error();
   }
 
-  Error damaged() const {
+  /// Why the last call of giflib failed.
+  Error error() const {
+    if (memory_.failed()) return short_of_memory();
     return damaged_image("GIF", source_.ended ? Damage::truncated : Damage::data);
   }
   const GifImageDesc& frame() const { return file_->Image; }
@@ -88,7 +89,7 @@ class GifReader {
  private:
   Result<void> read_description() {
     if (DGifGetImageDesc(file_.get()) != GIF_OK || frame().Width < 1 || frame().Height < 1)
-      return damaged();
+      return error();
     return {};
   }
 
@@ -104,6 +105,7 @@ class GifReader {
   }
 
   GifSource source_;
+  AllocationWatch memory_;
   std::unique_ptr<GifFileType, CloseGif> file_;
   std::optional<int> transparent_;
 };
@@ -144,7 +146,7 @@ Result<RgbImage> decode_gif(ImageBytes bytes, const ImageSize& size, const Decod
   std::vector<uint8_t> indices(reader.frame().Width);
   for (const int y : row_order(reader.frame().Height, reader.frame().Interlace)) {
     if (clock.expired()) return clock.error();
-    if (!reader.read_row(indices.data())) return reader.damaged();
+    if (!reader.read_row(indices.data())) return reader.error();
     for (int x = 0; x < reader.frame().Width; ++x)
       paint(reader.frame().Top + y, reader.frame().Left + x, indices[x]);
   }

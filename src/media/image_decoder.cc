@@ -68,11 +68,6 @@ Result<Opened> open_image(ImageBytes bytes, const ImageLimits& limits, const Dec
   return opened;
 }
 
-Error no_memory() {
-  return make_error(ErrorCode::no_memory, {"decoding an image", "enough memory", "too little",
-                                           "send a smaller image or fewer at once"});
-}
-
 }  // namespace
 
 Error DecodeClock::error() const {
@@ -86,6 +81,11 @@ Error damaged_image(std::string_view format, Damage damage) {
                     {"image", concat("a whole ", format, " file"),
                      damage == Damage::truncated ? "one that ends too early" : "a damaged one",
                      "check the file, or save the image anew"});
+}
+
+Error short_of_memory() {
+  return make_error(ErrorCode::no_memory, {"decoding an image", "enough memory", "too little",
+                                           "send a smaller image or fewer at once"});
 }
 
 Error unsupported_image(std::string_view format, std::string_view expected,
@@ -119,7 +119,7 @@ Result<ImageSize> read_image_size(std::span<const std::byte> bytes, const ImageL
   const Opened opened = TRY(open_image(bytes, limits, clock));
   return oriented(opened.size, opened.orientation);
 } catch (const std::bad_alloc&) {
-  return no_memory();
+  return short_of_memory();
 }
 
 Result<RgbImage> decode_image(std::span<const std::byte> bytes, const ImageLimits& limits) try {
@@ -128,7 +128,7 @@ Result<RgbImage> decode_image(std::span<const std::byte> bytes, const ImageLimit
   RgbImage image = TRY(decoder_of(opened.format).decode(bytes, opened.size, clock));
   return oriented(std::move(image), opened.orientation);
 } catch (const std::bad_alloc&) {
-  return no_memory();
+  return short_of_memory();
 }
 
 }  // namespace nibble

@@ -144,8 +144,7 @@ Error jpeg_error(JpegState state, const DecodeClock& clock) {
     case JpegState::unsupported:
       return unsupported_image("JPEG", "8 bits, baseline or progressive", "another kind");
     case JpegState::no_memory:
-      return make_error(ErrorCode::no_memory, {"decoding a JPEG image", "enough memory",
-                                               "too little", "send a smaller image"});
+      return short_of_memory();
     case JpegState::truncated:
       return damaged_image("JPEG", Damage::truncated);
     default:

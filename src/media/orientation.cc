@@ -1,13 +1,11 @@
 // EXIF is a TIFF directory (TIFF 6.0, section 2); XMP is searched for one attribute.
 #include "media/orientation.h"
 
-#include <webp/demux.h>
-
 #include <cstring>
-#include <memory>
 #include <optional>
 
 #include "media/png_chunks.h"
+#include "media/webp_demuxer.h"
 
 namespace nibble {
 namespace {
@@ -151,10 +149,6 @@ Metadata jpeg_metadata(ImageBytes bytes) {
   return metadata;
 }
 
-struct FreeDemuxer {
-  void operator()(WebPDemuxer* demuxer) const { WebPDemuxDelete(demuxer); }
-};
-
 std::string webp_chunk(const WebPDemuxer* demuxer, const char* name) {
   WebPChunkIterator chunk;
   if (!WebPDemuxGetChunk(demuxer, name, 1, &chunk)) return {};
@@ -163,11 +157,9 @@ std::string webp_chunk(const WebPDemuxer* demuxer, const char* name) {
   return data;
 }
 
-Metadata webp_metadata(ImageBytes bytes) {
-  const WebPData data = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
-  const std::unique_ptr<WebPDemuxer, FreeDemuxer> demuxer(WebPDemux(&data));
-  if (!demuxer) return {};
-  return {webp_chunk(demuxer.get(), "EXIF"), webp_chunk(demuxer.get(), "XMP ")};
+Result<Metadata> webp_metadata(ImageBytes bytes) {
+  const WebpDemuxer demuxer = TRY(open_webp(bytes));
+  return Metadata{webp_chunk(demuxer.get(), "EXIF"), webp_chunk(demuxer.get(), "XMP ")};
 }
 
 Result<Metadata> metadata_of(ImageBytes bytes, ImageFormat format, const DecodeClock& clock) {

@@ -12,7 +12,7 @@
 namespace nibble {
 namespace {
 
-enum class PngState { fine, damaged, truncated, late };
+enum class PngState { fine, damaged, truncated, late, no_memory };
 
 class PngReader {
  public:
@@ -25,7 +25,7 @@ class PngReader {
   ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
 
   PngState read_header() {
-    if (!png_ || !info_) return PngState::damaged;
+    if (!png_ || !info_) return PngState::no_memory;
     if (setjmp(out_)) return state_;
     png_set_read_fn(png_, this, on_read);
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
@@ -68,7 +68,8 @@ class PngReader {
 
  private:
   [[noreturn]] static void on_error(png_structp png, png_const_charp) {
-    static_cast<PngReader*>(png_get_error_ptr(png))->leave(PngState::damaged);
+    auto* reader = static_cast<PngReader*>(png_get_error_ptr(png));
+    reader->leave(reader->memory_.failed() ? PngState::no_memory : PngState::damaged);
   }
   static void on_warning(png_structp, png_const_charp) {}
   static void on_read(png_structp png, png_bytep out, size_t count) {
@@ -89,12 +90,14 @@ class PngReader {
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
   int passes_ = 1;
+  AllocationWatch memory_;
   PngState state_ = PngState::fine;
   std::jmp_buf out_;
 };
 
 Error png_error_of(PngState state, const DecodeClock& clock) {
   if (state == PngState::late) return clock.error();
+  if (state == PngState::no_memory) return short_of_memory();
   return damaged_image("PNG", state == PngState::truncated ? Damage::truncated : Damage::data);
 }
 

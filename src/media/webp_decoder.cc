@@ -1,44 +1,39 @@
 // WebP through libwebp: the canvas, and the first frame on it.
 #include <webp/decode.h>
-#include <webp/demux.h>
 
+#include <algorithm>
 #include <memory>
 
-#include "media/format_decoders.h"
+#include "media/webp_demuxer.h"
 
 namespace nibble {
 namespace {
 
-constexpr size_t kStepBytes = 128 << 10;  // of the file between two looks at the clock
+/// The clock is looked at after so many bytes of the file.
+constexpr size_t kStepBytes = 128 << 10;
 
-/// The file taken apart; empty if it is damaged or truncated.
-class WebpFile {
+/// The first frame of a file.
+class WebpFrame {
  public:
-  explicit WebpFile(ImageBytes bytes) {
-    const WebPData data = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
-    demuxer_.reset(WebPDemux(&data));
-    found_ = demuxer_ && WebPDemuxGetFrame(demuxer_.get(), 1, &frame_);
-  }
-  WebpFile(const WebpFile&) = delete;
-  WebpFile& operator=(const WebpFile&) = delete;
-  ~WebpFile() {
+  explicit WebpFrame(const WebpDemuxer& demuxer)
+      : found_(WebPDemuxGetFrame(demuxer.get(), 1, &frame_)) {}
+  WebpFrame(const WebpFrame&) = delete;
+  WebpFrame& operator=(const WebpFrame&) = delete;
+  ~WebpFrame() {
     if (found_) WebPDemuxReleaseIterator(&frame_);
   }
-  bool fine() const { return found_; }
-  ImageSize size() const {
-    return {.width = static_cast<int>(WebPDemuxGetI(demuxer_.get(), WEBP_FF_CANVAS_WIDTH)),
-            .height = static_cast<int>(WebPDemuxGetI(demuxer_.get(), WEBP_FF_CANVAS_HEIGHT))};
-  }
-  const WebPIterator& frame() const { return frame_; }
+  bool found() const { return found_; }
+  const WebPIterator& operator*() const { return frame_; }
 
  private:
-  struct Free {
-    void operator()(WebPDemuxer* demuxer) const { WebPDemuxDelete(demuxer); }
-  };
-  std::unique_ptr<WebPDemuxer, Free> demuxer_;
   WebPIterator frame_ = {};
   bool found_ = false;
 };
+
+ImageSize canvas_of(const WebpDemuxer& demuxer) {
+  return {.width = static_cast<int>(WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH)),
+          .height = static_cast<int>(WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT))};
+}
 
 struct FreeDecoder {
   void operator()(WebPIDecoder* decoder) const { WebPIDelete(decoder); }
@@ -56,29 +51,32 @@ Result<void> decode_frame(const WebPIterator& frame, const DecodeClock& clock, R
   config.output.u.RGBA.stride = static_cast<int>(stride);
   config.output.u.RGBA.size = image.pixels.size() - start;
   const std::unique_ptr<WebPIDecoder, FreeDecoder> decoder(WebPIDecode(nullptr, 0, &config));
-  if (!decoder) return damaged_image("WebP", Damage::data);
+  if (!decoder) return short_of_memory();
   VP8StatusCode status = VP8_STATUS_SUSPENDED;
+  const AllocationWatch memory;
   for (size_t given = 0; status == VP8_STATUS_SUSPENDED && given < frame.fragment.size;) {
     if (clock.expired()) return clock.error();
     given = std::min(given + kStepBytes, frame.fragment.size);
     status = WebPIUpdate(decoder.get(), frame.fragment.bytes, given);
   }
   if (status == VP8_STATUS_OK) return {};
+  if (memory.failed()) return short_of_memory();
   return damaged_image("WebP", status == VP8_STATUS_SUSPENDED ? Damage::truncated : Damage::data);
 }
 
 }  // namespace
 
 Result<ImageSize> webp_size(ImageBytes bytes, const DecodeClock&) {
-  const WebpFile file(bytes);
-  if (!file.fine()) return damaged_image("WebP", Damage::data);
-  return file.size();
+  const WebpDemuxer demuxer = TRY(open_webp(bytes));
+  if (!WebpFrame(demuxer).found()) return damaged_image("WebP", Damage::data);
+  return canvas_of(demuxer);
 }
 
 Result<RgbImage> decode_webp(ImageBytes bytes, const ImageSize& size, const DecodeClock& clock) {
-  const WebpFile file(bytes);
-  CHECK(file.fine() && file.size() == size, size.width, " x ", size.height);
-  const WebPIterator& frame = file.frame();
+  const WebpDemuxer demuxer = TRY(open_webp(bytes));
+  const WebpFrame first(demuxer);
+  CHECK(first.found() && canvas_of(demuxer) == size, size.width, " x ", size.height);
+  const WebPIterator& frame = *first;
   const bool inside = frame.width > 0 && frame.height > 0 && frame.x_offset >= 0 &&
                       frame.y_offset >= 0 && frame.x_offset <= size.width - frame.width &&
                       frame.y_offset <= size.height - frame.height;
