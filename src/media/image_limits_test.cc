@@ -326,3 +326,10 @@ TEST(HostileImages, OtherFormatsAreNamed) {
 
 }  // namespace
 }  // namespace nibble
+  std::string large = sample("jpeg-sub0-progressive0-q75");
+  large.replace(large.find("\xFF\xC0") + 5, 4, "\x01\x90\xFF\xDD");
+  EXPECT_EQ(
+      error_of(large),
+      "JPEG image: expected edges of at most 65500 pixels, found a longer one; send a smaller "
+      "image");
+  EXPECT_EQ(decode_image(bytes_of(large), {}).error().code, ErrorCode::invalid_argument);

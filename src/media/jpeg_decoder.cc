@@ -17,7 +17,7 @@ namespace {
 constexpr int kScansMax = 500;
 constexpr int64_t kWorkBytes = 16 << 20;
 
-enum class JpegState { fine, damaged, truncated, unsupported, late, no_memory };
+enum class JpegState { fine, damaged, truncated, unsupported, too_large, late, no_memory };
 
 /// libjpeg's view of the bytes, with the way out of an error.
 struct JpegContext {
@@ -47,6 +47,8 @@ void on_error(j_common_ptr info) {
     case JERR_ARITH_NOTIMPL:
     case JERR_NOT_COMPILED:
       leave(info, JpegState::unsupported);
+    case JERR_IMAGE_TOO_BIG:
+      leave(info, JpegState::too_large);
     case JERR_OUT_OF_MEMORY:
     case JERR_NO_BACKING_STORE:
       leave(info, JpegState::no_memory);
@@ -143,6 +145,10 @@ Error jpeg_error(JpegState state, const DecodeClock& clock) {
       return clock.error();
     case JpegState::unsupported:
       return unsupported_image("JPEG", "8 bits, baseline or progressive", "another kind");
+    case JpegState::too_large:
+      return make_error(ErrorCode::invalid_argument,
+                        {"JPEG image", concat("edges of at most ", JPEG_MAX_DIMENSION, " pixels"),
+                         "a longer one", "send a smaller image"});
     case JpegState::no_memory:
       return short_of_memory();
     case JpegState::truncated:
