@@ -67,7 +67,14 @@ TEST(ImageProcessor, WrongConfigurationsAreNamed) {
   EXPECT_EQ(
       parse_error(R"({"image_processor_type": "CLIPImageProcessor"})"),
       "config: image_processor_type: expected Qwen2VLImageProcessor, found CLIPImageProcessor; "
-      "media of this checkpoint cannot be prepared");
+      "--no-vision serves text alone");
+  for (const char* key : {"do_center_crop", "do_pad"}) {
+    EXPECT_EQ(
+        parse_error(concat("{\"", key, "\": true}")),
+        concat("config: ", key, ": expected false, found true; --no-vision serves text alone"));
+    EXPECT_EQ(parse_error(concat("{\"", key, "\": false}")), "no error");
+    EXPECT_EQ(parse_error(concat("{\"", key, "\": null}")), "no error");
+  }
   for (const char* text : {"[]",
                            R"({"patch_size": 65})",
                            R"({"patch_size": "16"})",

@@ -10,6 +10,7 @@ namespace nibble {
 namespace {
 
 constexpr uint64_t kConfigBytesMax = 1 << 20;
+constexpr std::string_view kTextAlone = "--no-vision serves text alone";
 
 }  // namespace
 
@@ -66,18 +67,16 @@ Result<void> ProcessorSection::check_class(std::string_view key,
   if (!type) return {};
   if (!type->is_string()) return wrong(key, "a string");
   if (std::find(names.begin(), names.end(), type->as_string()) != names.end()) return {};
-  return make_error(ErrorCode::unsupported,
-                    {concat(source_, ": ", key), *names.begin(), type->as_string().substr(0, 80),
-                     "media of this checkpoint cannot be prepared"});
+  return make_error(ErrorCode::unsupported, {concat(source_, ": ", key), *names.begin(),
+                                             type->as_string().substr(0, 80), kTextAlone});
 }
 
 /// A setting that is implemented for one value only, which is also its default.
 Result<void> ProcessorSection::must_equal(std::string_view key, const Json& only) const {
   const Json* value = find(key);
   if (!value || *value == only) return {};
-  return make_error(ErrorCode::unsupported,
-                    {concat(source_, ": ", key), only.dump(), value->dump().substr(0, 40),
-                     "media of this checkpoint cannot be prepared"});
+  return make_error(ErrorCode::unsupported, {concat(source_, ": ", key), only.dump(),
+                                             value->dump().substr(0, 40), kTextAlone});
 }
 
 /// Three numbers, or one for all channels.
@@ -113,6 +112,8 @@ Result<void> ProcessorSection::read_size(ImageProcessor& processor) const {
 Result<void> ProcessorSection::read_common(ImageProcessor& processor) const {
   TRY(must_equal("do_resize", Json(true)));
   TRY(must_equal("do_convert_rgb", Json(true)));
+  TRY(must_equal("do_center_crop", Json(false)));
+  TRY(must_equal("do_pad", Json(false)));
   TRY(must_equal("resample", Json(3)));  // PIL's number of the bicubic filter
   TRY(read_integer("patch_size", 1, 64, processor.patch));
   TRY(read_integer("temporal_patch_size", 1, 8, processor.temporal));
