@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "media/processor_request.h"
+#include "testing/test_files.h"
 
 namespace nibble {
 namespace {
@@ -102,22 +100,19 @@ TEST(ImageProcessor, WrongConfigurationsAreNamed) {
 }
 
 TEST(ImageProcessor, FolderHasItInOneOfTwoFiles) {
-  const auto folder = std::filesystem::temp_directory_path() / "nibble_image_processor_test";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const TemporaryFolder folder;
   const auto write = [&](const char* name, const char* text) {
-    std::ofstream(folder / name) << text;
+    write_test_file(folder / name, text);
   };
-  EXPECT_FALSE(load_image_processor(folder.string()).value().has_value());
+  EXPECT_FALSE(load_image_processor(folder.path().string()).value().has_value());
   write("preprocessor_config.json", R"({"patch_size": 16})");
-  EXPECT_EQ(load_image_processor(folder.string()).value()->patch, 16);
+  EXPECT_EQ(load_image_processor(folder.path().string()).value()->patch, 16);
   write("processor_config.json", R"({"processor_class": "Qwen3VLProcessor"})");
-  EXPECT_EQ(load_image_processor(folder.string()).value()->patch, 16);
+  EXPECT_EQ(load_image_processor(folder.path().string()).value()->patch, 16);
   write("processor_config.json", R"({"image_processor": {"patch_size": 18}})");
-  EXPECT_EQ(load_image_processor(folder.string()).value()->patch, 18);
+  EXPECT_EQ(load_image_processor(folder.path().string()).value()->patch, 18);
   write("processor_config.json", "{");
-  EXPECT_EQ(load_image_processor(folder.string()).error().code, ErrorCode::corrupt);
-  std::filesystem::remove_all(folder);
+  EXPECT_EQ(load_image_processor(folder.path().string()).error().code, ErrorCode::corrupt);
 }
 
 TEST(ImageProcessor, RequestsMayChangeTheAreaWithinTheServers) {
