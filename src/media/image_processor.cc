@@ -60,14 +60,18 @@ Result<ImageSize> resized_frame(const ImageSize& size, int64_t frames, int64_t e
   const double rounded_volume = static_cast<double>(even_frames) * h * w;
   const double max_pixels = static_cast<double>(processor.max_pixels);
   const double min_pixels = static_cast<double>(processor.min_pixels);
-  if (rounded_volume > max_pixels) {
+  const auto round_down = [&] {
     const double beta = std::sqrt(volume / max_pixels);
     h = std::max(factor, std::floor(height / beta / factor) * factor);
     w = std::max(factor, std::floor(width / beta / factor) * factor);
+  };
+  if (rounded_volume > max_pixels) {
+    round_down();
   } else if (rounded_volume < min_pixels) {
     const double beta = std::sqrt(min_pixels / volume);
     h = std::ceil(height * beta / factor) * factor;
     w = std::ceil(width * beta / factor) * factor;
+    if (processor.keep_max && static_cast<double>(even_frames) * h * w > max_pixels) round_down();
   }
   const double patches = h * w / processor.patch / processor.patch;
   if (h < factor || w < factor || patches > static_cast<double>(kPatchesMax))

@@ -29,6 +29,9 @@ struct ImageProcessor {
   int merge = 2;                   // patches along an edge of what becomes one token
   int64_t min_pixels = 3136;       // size.shortest_edge: an area, in spite of its name
   int64_t max_pixels = 1'003'520;  // size.longest_edge, likewise
+  /// Where min_pixels, rounded up, exceeds max_pixels: rounds down to max_pixels; transformers does
+  /// not. Bounds that lie far apart never meet.
+  bool keep_max = false;
   bool rescale = true;
   bool normalize = true;
   double rescale_factor = 1.0 / 255;

@@ -139,6 +139,54 @@ TEST(ImageProcessor, RequestsMayChangeTheAreaWithinTheServers) {
   }
 }
 
+TEST(ImageProcessor, WrongBoundsAreNamedByWhoSetThem) {
+  const ImageProcessor p = published();
+  EXPECT_EQ(with_request_settings(p, parse_json(R"({"max_pixels": 1023})", "test").value())
+                .error()
+                .message,
+            "mm_processor_kwargs: max_pixels: expected at least 1024, one token, found 1023; leave "
+            "it out for the server's own");
+  EXPECT_EQ(with_pixels(p, 1, 16777217).error().message,
+            "max_pixels: expected at most 16777216, found 16777217");
+  EXPECT_EQ(with_pixels(p, 5000, 4999).error().message,
+            "min_pixels: expected from 1 to max_pixels, 4999, found 5000");
+  ImageProcessor tiny = p;
+  tiny.max_pixels = 500;  // less than a token
+  EXPECT_EQ(with_pixels(tiny, std::nullopt, std::nullopt).error().message,
+            "max_pixels: expected at least 1024, one token, found 500");
+}
+
+TEST(ImageSizes, RequestedBoundsAreNotRoundedUpBeyond) {
+  const ImageProcessor lowered = with_pixels(published(), std::nullopt, 65536).value();
+  ImageProcessor theirs = published();
+  theirs.max_pixels = 65536;
+  EXPECT_EQ(resized_size({100, 50}, theirs).value(), (ImageSize{384, 192}));  // as transformers
+  EXPECT_EQ(resized_size({100, 50}, lowered).value(), (ImageSize{352, 160}));
+  for (const int area : {1024, 5000, 65536}) {
+    const ImageProcessor p = with_pixels(published(), area, area).value();
+    for (int width = 1; width <= 300; width += 7)
+      for (int height = 1; height <= 300; height += 7) {
+        const auto size = resized_size({width, height}, p);
+        if (!size.ok()) continue;
+        const ImageSize s = size.value();
+        EXPECT_TRUE(s.width * s.height <= area || std::min(s.width, s.height) == 32)
+            << width << " x " << height << " became " << s.width << " x " << s.height;
+      }
+  }
+}
+
+TEST(ImageSizes, BoundsFarApartAreTransformers) {
+  const ImageProcessor p = with_pixels(published(), 65536, 1 << 20).value();
+  ImageProcessor theirs = published();
+  theirs.max_pixels = 1 << 20;
+  for (int width = 1; width <= 2000; width += 37)
+    for (int height = 1; height <= 2000; height += 41) {
+      const auto size = resized_size({width, height}, p);
+      if (!size.ok()) continue;
+      EXPECT_EQ(size.value(), resized_size({width, height}, theirs).value());
+    }
+}
+
 TEST(ImageSizes, ExamplesOfTheModel) {
   struct Case {
     ImageSize from, to;

@@ -1,6 +1,6 @@
-// Fuzz entry: the texts that bring media. Data URLs decode to as many bytes as their length says;
-// a processor's settings that are taken give sizes within their own bounds; what the programs that
-// decode videos answer keeps the limits.
+// Fuzz entry: the texts that bring media. Base64 decodes to as many bytes as its length says; a
+// processor's settings that are taken give sizes of whole tokens, a request's within its bounds;
+// what the programs that decode videos answer keeps the limits.
 #include <cstdint>
 
 #include "media/data_url.h"
@@ -13,18 +13,26 @@
 
 namespace {
 
+void use_sizes(const nibble::ImageProcessor& processor) {
+  for (const nibble::ImageSize size : {nibble::ImageSize{1, 1}, {640, 480}, {200, 1}, {9, 1800}}) {
+    const auto resized = nibble::resized_size(size, processor);
+    if (!resized.ok()) continue;
+    const int factor = processor.factor();
+    const auto [width, height] = resized.value();
+    CHECK(width % factor == 0 && width > 0 && height % factor == 0 && height > 0);
+    const bool narrow = width == factor || height == factor;
+    CHECK(!processor.keep_max || narrow || int64_t{width} * height <= processor.max_pixels);
+  }
+}
+
 void use_processor(const nibble::Json& config) {
   const auto processor = nibble::parse_image_processor(config, "fuzz");
   if (!processor.ok()) return;
-  for (const nibble::ImageSize size : {nibble::ImageSize{1, 1}, {640, 480}, {200, 1}, {9, 1800}}) {
-    const auto resized = nibble::resized_size(size, processor.value());
-    if (!resized.ok()) continue;
-    const int factor = processor.value().factor();
-    CHECK(resized.value().width % factor == 0 && resized.value().width > 0);
-    CHECK(resized.value().height % factor == 0 && resized.value().height > 0);
-  }
+  use_sizes(processor.value());
   const auto request = nibble::with_request_settings(processor.value(), config);
-  CHECK(!request.ok() || request.value().max_pixels <= processor.value().max_pixels);
+  if (!request.ok()) return;
+  CHECK(request.value().max_pixels <= processor.value().max_pixels);
+  use_sizes(request.value());
 }
 
 void use_video_processor(const nibble::Json& config) {

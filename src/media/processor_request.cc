@@ -6,9 +6,16 @@
 namespace nibble {
 namespace {
 
+constexpr std::string_view kPrefix = "mm_processor_kwargs: ";
+constexpr std::string_view kAdvice = "leave it out for the server's own";
+
 Error wrong_setting(std::string_view key, std::string_view expected, std::string_view found) {
-  return make_error(ErrorCode::invalid_argument, {concat("mm_processor_kwargs: ", key), expected,
-                                                  found, "leave it out for the server's own"});
+  return make_error(ErrorCode::invalid_argument, {concat(kPrefix, key), expected, found, kAdvice});
+}
+
+Error wrong_bound(std::string_view key, std::string_view expected, int64_t found) {
+  return make_error(ErrorCode::invalid_argument,
+                    {.what = key, .expected = expected, .found = concat(found)});
 }
 
 Result<std::optional<int64_t>> request_pixels(const Json& object, std::string_view key) {
@@ -43,7 +50,10 @@ Result<ImageProcessor> with_request_settings(const ImageProcessor& processor, co
   }
   if (const auto given = TRY(request_pixels(kwargs, "min_pixels"))) min_pixels = given;
   if (const auto given = TRY(request_pixels(kwargs, "max_pixels"))) max_pixels = given;
-  return with_pixels(processor, min_pixels, max_pixels);
+  auto changed = with_pixels(processor, min_pixels, max_pixels);
+  if (!changed.ok())
+    return Error{changed.error().code, concat(kPrefix, changed.error().message, "; ", kAdvice)};
+  return changed;
 }
 
 Result<ImageProcessor> with_pixels(const ImageProcessor& processor,
@@ -51,15 +61,17 @@ Result<ImageProcessor> with_pixels(const ImageProcessor& processor,
                                    std::optional<int64_t> max_pixels) {
   ImageProcessor changed = processor;
   changed.max_pixels = max_pixels.value_or(processor.max_pixels);
-  // Who lowers the largest area below the checkpoint's smallest means a smaller image.
+  // A largest area below the checkpoint's smallest asks for a smaller image, so it lowers both.
   changed.min_pixels = min_pixels.value_or(std::min(processor.min_pixels, changed.max_pixels));
+  changed.keep_max = true;
   const int64_t least = int64_t{processor.factor()} * processor.factor();
-  if (changed.max_pixels < least || changed.max_pixels > processor.max_pixels)
-    return wrong_setting("max_pixels", concat("from ", least, " to ", processor.max_pixels),
-                         concat(changed.max_pixels));
+  if (changed.max_pixels < least)
+    return wrong_bound("max_pixels", concat("at least ", least, ", one token"), changed.max_pixels);
+  if (changed.max_pixels > processor.max_pixels)
+    return wrong_bound("max_pixels", concat("at most ", processor.max_pixels), changed.max_pixels);
   if (changed.min_pixels < 1 || changed.min_pixels > changed.max_pixels)
-    return wrong_setting("min_pixels", concat("from 1 to max_pixels, ", changed.max_pixels),
-                         concat(changed.min_pixels));
+    return wrong_bound("min_pixels", concat("from 1 to max_pixels, ", changed.max_pixels),
+                       changed.min_pixels);
   return changed;
 }
 

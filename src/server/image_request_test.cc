@@ -225,7 +225,9 @@ TEST(ImageRequest, DetailAndBoundsOnPixels) {
   EXPECT_EQ(tokens(R"(,"detail":"low")"), 18 * 13);  // of at most 512 x 512 pixels
   EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"max_pixels":65536})"), 9 * 6);
   EXPECT_EQ(tokens(R"(,"detail":"low")", R"(,"mm_processor_kwargs":{"max_pixels":65536})"), 9 * 6);
-  EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"min_pixels":1000000})"), 37 * 28);
+  // Rounded up it would be 37 x 28 tokens, more than the server's 1,024.
+  EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"min_pixels":1000000})"), 36 * 27);
+  EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"min_pixels":900000})"), 35 * 26);
   for (const char* wrong : {R"({"max_pixels":1048577})", R"({"max_pixels":0})",
                             R"({"max_pixels":"many"})", R"({"pixels":1})", "5"}) {
     const auto parsed = parse_generation_request(
