@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 namespace nibble {
 namespace {
@@ -71,23 +72,19 @@ Result<std::vector<std::byte>> decode_base64(std::string_view text, size_t bytes
 
 bool is_data_url(std::string_view url) { return lower_case(url.substr(0, 5)) == "data:"; }
 
-Result<DataUrl> parse_data_url(std::string_view url, size_t bytes_max) {
+Result<std::vector<std::byte>> parse_data_url(std::string_view url, size_t bytes_max) {
   const Error shape = make_error(ErrorCode::invalid_argument,
                                  {"data URL", "data:image/png;base64,...", "another form",
                                   "put the file's bytes in base64 behind the comma"});
   if (!is_data_url(url)) return shape;
   const size_t comma = url.find(',');
   if (comma == url.npos || comma > 1024) return shape;
-  std::string_view head = url.substr(5, comma - 5);
+  const std::string_view head = url.substr(5, comma - 5);
   const size_t mark = head.rfind(';');
   if (mark == head.npos || lower_case(head.substr(mark + 1)) != "base64")
     return make_error(ErrorCode::unsupported, {"data URL", "base64", "another encoding",
                                                "write data:TYPE;base64, and the bytes in base64"});
-  head = head.substr(0, mark);
-  DataUrl data;
-  data.media_type = lower_case(head.substr(0, head.find(';')));
-  data.bytes = TRY(decode_base64(url.substr(comma + 1), bytes_max));
-  return data;
+  return decode_base64(url.substr(comma + 1), bytes_max);
 }
 
 }  // namespace nibble

@@ -52,18 +52,14 @@ TEST(Base64, LimitIsHeldToTheByte) {
             "encoded image or video: expected at most 4 bytes, found 5; send a smaller file");
 }
 
-TEST(DataUrl, TypeAndBytes) {
-  const auto plain = parse_data_url("data:image/PNG;base64,Zm9v", 100);
-  ASSERT_TRUE(plain.ok());
-  EXPECT_EQ(plain.value().media_type, "image/png");
-  EXPECT_EQ(text_of(plain.value().bytes), "foo");
-  const auto more = parse_data_url("DATA:image/jpeg;name=a.jpg;charset=x;BASE64,Zg==", 100);
-  ASSERT_TRUE(more.ok());
-  EXPECT_EQ(more.value().media_type, "image/jpeg");
-  const auto bare = parse_data_url("data:;base64,", 100);
-  ASSERT_TRUE(bare.ok());
-  EXPECT_EQ(bare.value().media_type, "");
-  EXPECT_TRUE(bare.value().bytes.empty());
+TEST(DataUrl, BytesWhateverTheType) {
+  for (const auto& [url, bytes] : {std::pair("data:image/PNG;base64,Zm9v", "foo"),
+                                   {"DATA:image/jpeg;name=a.jpg;charset=x;BASE64,Zg==", "f"},
+                                   {"data:;base64,", ""}}) {
+    const auto found = parse_data_url(url, 100);
+    ASSERT_TRUE(found.ok()) << url;
+    EXPECT_EQ(text_of(found.value()), bytes);
+  }
 }
 
 TEST(DataUrl, OtherFormsAreErrors) {
@@ -83,7 +79,6 @@ TEST(ImageFormat, IsToldByTheBytes) {
   EXPECT_EQ(sniff_image_format(bytes_of("GIF87a"sv)).value(), ImageFormat::gif);
   EXPECT_EQ(sniff_image_format(bytes_of("GIF89a\1"sv)).value(), ImageFormat::gif);
   EXPECT_EQ(sniff_image_format(bytes_of("RIFF\0\0\0\0WEBPVP8L"sv)).value(), ImageFormat::webp);
-  EXPECT_STREQ(image_format_name(ImageFormat::webp), "WebP");
 }
 
 TEST(ImageFormat, OthersAreNamed) {

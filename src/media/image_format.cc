@@ -48,20 +48,6 @@ std::string_view other_format(std::string_view text) {
 
 }  // namespace
 
-const char* image_format_name(ImageFormat format) {
-  switch (format) {
-    case ImageFormat::jpeg:
-      return "JPEG";
-    case ImageFormat::png:
-      return "PNG";
-    case ImageFormat::webp:
-      return "WebP";
-    case ImageFormat::gif:
-      return "GIF";
-  }
-  return "";
-}
-
 Result<ImageFormat> sniff_image_format(std::span<const std::byte> bytes) {
   const std::string_view text = text_of(bytes);
   if (text.empty())

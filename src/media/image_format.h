@@ -11,9 +11,6 @@ namespace nibble {
 
 enum class ImageFormat : uint8_t { jpeg, png, webp, gif };
 
-/// "JPEG", "PNG", "WebP", "GIF".
-const char* image_format_name(ImageFormat format);
-
 /// Errors: unsupported for everything else, naming the format found if it is a known one (BMP,
 /// TIFF, AVIF, HEIC, SVG...) and listing those that are taken; invalid_argument for no bytes.
 Result<ImageFormat> sniff_image_format(std::span<const std::byte> bytes);

@@ -65,7 +65,7 @@ void use_video_answers(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto url = nibble::parse_data_url(text, 100);
-  CHECK(!url.ok() || url.value().bytes.size() <= 100);
+  CHECK(!url.ok() || url.value().size() <= 100);
   const auto bytes = nibble::decode_base64(text, size);
   CHECK(!bytes.ok() || (bytes.value().size() + 2) / 3 * 4 == size);
   use_video_answers(text);

@@ -1,7 +1,7 @@
 // Serves tools/oracle/media_test.py and bench/media.py: a JSON object a line of standard input, an
 // answer as a JSON line on standard output, its "bytes" of data behind it.
 //   {"do": "decode", "path": P}            RGB
-//   {"do": "patches", "path": P, "config": {...}, "kwargs": {...}}   F32 rows, grid, digest
+//   {"do": "patches", "path": P, "config": {...}}                    F32 rows, grid
 //   {"do": "size", "path": P, "config": {...}}                       size, grid
 //   {"do": "video", "path": P, "width": W, "height": H, "config": {...}}
 //                 raw frames in P, one after another: F32 rows, grid
@@ -14,7 +14,6 @@
 
 #include "base/file.h"
 #include "media/image_patches.h"
-#include "media/processor_request.h"
 
 namespace nibble {
 namespace {
@@ -33,9 +32,7 @@ Result<std::string> file_of(const Json& job) {
 }
 
 Result<ImageProcessor> processor_of(const Json& job) {
-  const ImageProcessor processor = TRY(parse_image_processor(*job.find("config"), "config"));
-  const Json* kwargs = job.find("kwargs");
-  return kwargs ? with_request_settings(processor, *kwargs) : processor;
+  return parse_image_processor(*job.find("config"), "config");
 }
 
 void put_grid(const ImageGrid& grid, Json& head) {
@@ -86,11 +83,6 @@ Result<Answer> patches(const Json& job) {
   write_rows(found, rows);
   Answer answer;
   put_grid(found.grid, answer.head);
-  char digest[33];
-  std::snprintf(digest, sizeof digest, "%016llx%016llx",
-                static_cast<unsigned long long>(found.digest[0]),
-                static_cast<unsigned long long>(found.digest[1]));
-  answer.head.set("digest", digest);
   answer.data = raw(rows);
   return answer;
 }

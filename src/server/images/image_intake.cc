@@ -45,7 +45,7 @@ Result<std::vector<std::byte>> ImageIntake::bytes_of(
     const SentImage& image, ImageFetcher::Clock::time_point deadline) const {
   const size_t bytes_max = options_.limits.encoded_bytes_max;
   const ImagePlace place = place_of_image(image.url);
-  if (place == ImagePlace::inside) return TRY(parse_data_url(image.url, bytes_max)).bytes;
+  if (place == ImagePlace::inside) return parse_data_url(image.url, bytes_max);
   if (place == ImagePlace::other || !options_.fetcher)
     return make_error(
         ErrorCode::invalid_argument,
