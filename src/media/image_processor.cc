@@ -74,7 +74,8 @@ Result<ImageSize> resized_frame(const ImageSize& size, int64_t frames, int64_t e
     if (processor.keep_max && static_cast<double>(even_frames) * h * w > max_pixels) round_down();
   }
   const double patches = h * w / processor.patch / processor.patch;
-  if (h < factor || w < factor || patches > static_cast<double>(kPatchesMax))
+  CHECK(h >= factor && w >= factor, w, " x ", h);  // an area of 0 is below any min_pixels
+  if (patches > static_cast<double>(kPatchesMax))
     return make_error(ErrorCode::invalid_argument,
                       {"image", concat("at most ", kPatchesMax, " patches after resizing"),
                        concat(size.width, " x ", size.height, " pixels"), "crop it"});

@@ -102,7 +102,7 @@ Result<ImageSize> resized_video(const ImageSize& size, int64_t frames,
                                   static_cast<double>(factor) / size.width);
     const double width = size.width * scale, height = size.height * scale;
     if (width > 1e6 || height > 1e6)  // far beyond the aspect ratio that is refused
-      return resized_frame({1, 1 << 20}, frames, frames, bounds);
+      return resized_frame(size, frames, frames, bounds);
     from = {.width = static_cast<int>(width), .height = static_cast<int>(height)};
   }
   const double pairs = static_cast<double>(frames) / temporal;

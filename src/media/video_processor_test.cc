@@ -78,6 +78,9 @@ TEST(VideoSizes, ThatAreRefused) {
   for (const ImageSize size : {ImageSize{0, 5}, {5, -1}, {1, 400}, {1, 65'535}, {65'535, 1}})
     EXPECT_FALSE(video_grid(size, 4, p).ok()) << size.width << " x " << size.height;
   EXPECT_FALSE(video_grid({64, 64}, 0, p).ok());
+  EXPECT_EQ(resized_video({1, 1'000'000}, 4, p).error().message,
+            "image: expected a longer edge of at most 200 shorter ones, found 1 x 1000000 pixels; "
+            "crop it");
   EXPECT_FALSE(prepare_video({}, p).ok());
 }
 
