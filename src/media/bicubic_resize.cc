@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "media/format_decoders.h"
 #include "media/resize_filter.h"
 
 // Inlined into functions of another instruction set.
@@ -140,15 +141,9 @@ Passes passes() {
 Passes passes() { return {down_plain, across_plain}; }
 #endif
 
-RgbImage blank(int width, int height) {
-  RgbImage image{.width = width, .height = height};
-  image.pixels.resize(size_t{3} * width * height);
-  return image;
-}
-
 RgbImage across(const RgbImage& image, int width, ResizeArithmetic arithmetic) {
   if (width == image.width) return image;
-  RgbImage out = blank(width, image.height);
+  RgbImage out = make_image({.width = width, .height = image.height});
   RowBlock block;
   block.from.resize(size_t{3} * kBlock * image.width);
   block.to.resize(size_t{3} * kBlock * width);
@@ -158,7 +153,7 @@ RgbImage across(const RgbImage& image, int width, ResizeArithmetic arithmetic) {
 
 RgbImage down(const RgbImage& image, int height, ResizeArithmetic arithmetic) {
   if (height == image.height) return image;
-  RgbImage out = blank(image.width, height);
+  RgbImage out = make_image({.width = image.width, .height = height});
   passes().down(image, make_resize_filter(image.height, height, arithmetic), out);
   return out;
 }

@@ -17,7 +17,7 @@ namespace nibble {
 
 using ImageBytes = std::span<const std::byte>;
 
-/// The time by which decoding has to be done.
+/// Knows the time by which decoding has to be done.
 class DecodeClock {
  public:
   explicit DecodeClock(int milliseconds)

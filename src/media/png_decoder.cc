@@ -115,8 +115,8 @@ std::array<std::array<uint8_t, 3>, 256> color_table(int color, int file_depth,
   return table;
 }
 
-/// Where tRNS makes one palette entry transparent and leaves the others alone: that entry. Pillow
-/// finds it with the expression ^\xff*\x00\xff*$, whose end may stand before a last byte 0x0A.
+/// The palette entry that tRNS makes transparent, if it leaves all others alone. Pillow finds it
+/// with the expression ^\xff*\x00\xff*$, whose end may stand before a last byte 0x0A.
 std::optional<int> transparent_entry(std::string_view alphas) {
   if (alphas.ends_with('\n')) alphas.remove_suffix(1);
   const size_t first = alphas.find_first_not_of('\xFF');

@@ -1,7 +1,8 @@
-// For output i of n out of m inputs, scale = m / n, centre = (i + 0.5) * scale; input j weighs
-// cubic((j + 0.5 - centre) / s) with s = max(scale, 1) and Keys' cubic at a = -0.5, normalised to
-// sum 1. Pillow rounds weights to 22 bits behind the point (src/libImaging/Resample.c), torch to as
-// many as let the largest fit into 16 bits (aten/src/ATen/native/UpSample*.h).
+// Output i of n is a weighted sum of m inputs: with scale = m / n and centre = (i + 0.5) * scale,
+// input j weighs cubic((j + 0.5 - centre) / s) with s = max(scale, 1) and Keys' cubic at a = -0.5,
+// normalised to sum 1. Pillow rounds weights to 22 bits behind the point
+// (src/libImaging/Resample.c), torch to as many as let the largest fit into 16 bits
+// (aten/src/ATen/native/UpSample*.h).
 #include "media/resize_filter.h"
 
 #include <algorithm>

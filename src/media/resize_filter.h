@@ -18,7 +18,7 @@ struct ResizeFilter {
   };
   std::vector<Output> outputs;
   std::vector<int32_t> weights;
-  int bits = 0;  // of a weight, behind the point
+  int bits = 0;  // a weight has so many behind the point
 
   const int32_t* weights_of(const Output& output) const { return weights.data() + output.first; }
 };
