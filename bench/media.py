@@ -3,8 +3,8 @@
 Usage: bench/media.py TOOL [ROUNDS]. TOOL is nibble_media_tool of a release build. Both sides take
 decoded RGB to pixel_values (resize, normalise, cut into patches, F32 rows); theirs is what
 transformers' Qwen2VLImageProcessorPil does, without its checks. Nibble keeps bytes and a table of
-values, which the tower's first product reads: that time, with the digest, is the second column.
-Decoding of the same picture as JPEG stands apart. Processor time, best of the rounds.
+values, which the tower's first product reads: that time, with the digest, is the column "bytes
+only". Decoding of the same picture as JPEG stands apart. Processor time, best of the rounds.
 """
 
 import io

@@ -1,7 +1,7 @@
 # Sourced by ./test --full: oracles that need torch, large clients, long runs. Uses step, $python and build/test.
 step "codecs equal compressed-tensors" "$python" tools/oracle/codec_test.py
 step "goldens are what transformers gives" "$python" tools/oracle/model_golden.py --check
-step "goldens of images and videos are what transformers gives" "$python" \
+step "goldens of the vision tower are what transformers gives" "$python" \
   tools/oracle/vision_golden.py --check
 step "goldens of drafts are what transformers and PyTorch give" "$python" \
   tools/oracle/mtp_golden.py --check
