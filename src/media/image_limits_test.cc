@@ -1,15 +1,15 @@
 // Images that hold more than they may, say what is not true, or stop too early: one clear error, in
 // little memory and time.
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <atomic>
 #include <ctime>
 #include <filesystem>
 
 #include "base/file.h"
+#include "media/format_decoders.h"
 #include "media/image_decoder.h"
-#include "media/png_chunks.h"
+#include "media/testing/test_png.h"
 
 #if defined(__SANITIZE_ADDRESS__)  // its header comes with clang only
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t),
@@ -22,45 +22,11 @@ namespace {
 
 using std::string_literals::operator""s;
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 std::filesystem::path corpus() {
   return std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/corpus/image_fuzz";
 }
 
 std::string sample(const char* name) { return read_text_file(corpus() / name, 1 << 20).value(); }
-
-std::string big_endian(uint32_t value) {
-  std::string text;
-  for (int shift = 24; shift >= 0; shift -= 8) text.push_back(static_cast<char>(value >> shift));
-  return text;
-}
-
-std::string png_chunk(const std::string& type, const std::string& data) {
-  const std::string body = type + data;
-  const auto sum = crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size());
-  return big_endian(static_cast<uint32_t>(data.size())) + body +
-         big_endian(static_cast<uint32_t>(sum));
-}
-
-std::string deflated(const std::string& raw) {
-  std::string packed(compressBound(raw.size()), '\0');
-  uLongf size = packed.size();
-  CHECK(compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
-                  reinterpret_cast<const Bytef*>(raw.data()), raw.size(), 1) == Z_OK);
-  packed.resize(size);
-  return packed;
-}
-
-/// A PNG file of grey pixels with a header of its own; `rows` rows are there.
-std::string grey_png(uint32_t width, uint32_t height, uint32_t rows) {
-  const std::string packed = deflated(std::string((size_t{width} + 1) * rows, '\0'));
-  return "\x89PNG\r\n\x1A\n" +
-         png_chunk("IHDR", big_endian(width) + big_endian(height) + "\x08\0\0\0\0"s) +
-         png_chunk("IDAT", packed) + png_chunk("IEND", "");
-}
 
 std::string error_of(std::string_view file, const ImageLimits& limits = {}) {
   const auto size = read_image_size(bytes_of(file), limits);
@@ -242,10 +208,6 @@ TEST(HostileImages, DamagedOrientationCountsAsNone) {
   EXPECT_EQ(read_image_size(bytes_of(file), {}).value(), (ImageSize{9, 8}));
 }
 
-std::string raw_profile_text(const std::string& text) {
-  return png_chunk("zTXt", "Raw profile type exif\0\0"s + deflated(text));
-}
-
 TEST(HostileImages, TextsOfPngFilesInflateToALimit) {
   const std::string packed = deflated(std::string(size_t{64} << 20, 'x'));
   std::string file = grey_png(8, 8, 8);
@@ -256,52 +218,6 @@ TEST(HostileImages, TextsOfPngFilesInflateToALimit) {
   const PeakOfMemory peak;
   EXPECT_EQ(error_of(file), "");
   EXPECT_LT(peak.bytes(), 4 << 20);
-}
-
-TEST(HostileImages, TextsOfPngFilesHaveALimitOfCount) {
-  const std::string upright = "\nexif\n26\n4d4d002a000000080001011200030000000100010000000000";
-  const std::string turned = "\nexif\n26\n4d4d002a000000080001011200030000000100060000000000";
-  for (const int before : {kPackedTextsMax - 1, kPackedTextsMax}) {
-    std::string texts;
-    for (int i = 0; i < before; ++i) texts += raw_profile_text(upright);
-    std::string file = grey_png(9, 8, 8);
-    file.insert(33, texts + raw_profile_text(turned));
-    const bool counts = before < kPackedTextsMax;
-    EXPECT_EQ(read_image_size(bytes_of(file), {}).value(),
-              (counts ? ImageSize{8, 9} : ImageSize{9, 8}))
-        << before;
-  }
-}
-
-/// An image with as many texts of 1 MiB each as fit into so many bytes.
-std::string many_texts(size_t bytes) {
-  const std::string text = raw_profile_text(std::string(size_t{1} << 20, 'x'));
-  std::string texts;
-  while (texts.size() + text.size() <= bytes) texts += text;
-  std::string file = grey_png(8, 8, 8);
-  file.insert(33, texts);
-  return file;
-}
-
-TEST(HostileImages, ThousandsOfTextsOfPngFilesCostLittle) {
-  const std::string file = many_texts(19 << 20);
-  const std::clock_t begin = std::clock();
-  EXPECT_EQ(error_of(file), "");
-  EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC);
-}
-
-TEST(HostileImages, TimeIsLookedAtBetweenChunksOfPngFiles) {
-  std::string file = grey_png(8, 8, 8), chunks;
-  for (int i = 0; i < 10'000; ++i) chunks += png_chunk("tEXt", "a");
-  file.insert(33, chunks);
-  const auto size = read_image_size(bytes_of(file), {.decode_ms_max = 0});
-  ASSERT_FALSE(size.ok());
-  EXPECT_TRUE(size.error().message.starts_with("image: expected one that is decoded within 0 ms"));
-  const DecodeClock late(0), early(10'000);
-  EXPECT_FALSE(read_png_texts(bytes_of(file), late).ok());
-  EXPECT_FALSE(read_png_transparency(bytes_of(file), late).ok());
-  EXPECT_TRUE(read_png_texts(bytes_of(file), early).ok());
-  EXPECT_TRUE(read_png_transparency(bytes_of(file), early).ok());
 }
 
 TEST(HostileImages, TruncatedFilesAreErrorsOrWhole) {
