@@ -1,5 +1,5 @@
 // 64-bit hashes for tables, checksums and journals. They are fast, not secret: a digest that must
-// withstand an adversary is checkpoint/sha256.h.
+// withstand an adversary is sha256.h.
 #pragma once
 
 #include <cstdint>

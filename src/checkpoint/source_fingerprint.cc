@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 
 namespace nibble {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <chrono>
 
+#include "base/sha256.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "checkpoint/sha256.h"
 #include "testing/test_files.h"
 
 namespace nibble {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <memory>
 
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "cli/options/flag_errors.h"
 #include "cli/options/flag_report.h"
 #include "cli/quantizing/quantize_first.h"

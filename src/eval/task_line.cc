@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "eval/task_item.h"
 
 namespace nibble {

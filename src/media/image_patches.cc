@@ -2,53 +2,27 @@
 // rescale (FP64, rounded to F32) and normalize (F32, rounded one by one), for videos both in one.
 #include "media/image_patches.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <new>
-#include <string_view>
 
+#include "base/sha256.h"
 #include "media/bicubic_resize.h"
 
 namespace nibble {
 namespace {
 
-class Digest {
- public:
-  Digest() : context_(EVP_MD_CTX_new()) {
-    CHECK(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256");
-  }
-  void add(const void* data, size_t bytes) {
-    CHECK(EVP_DigestUpdate(context_.get(), data, bytes) == 1, bytes);
-  }
-  MediaDigest first_half() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> all = {};
-    unsigned int size = 0;
-    CHECK(EVP_DigestFinal_ex(context_.get(), all.data(), &size) == 1);
-    MediaDigest half;
-    std::memcpy(half.data(), all.data(), sizeof half);
-    return half;
-  }
-
- private:
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-  };
-  std::unique_ptr<EVP_MD_CTX, Free> context_;
-};
-
 MediaDigest digest_of(const ImagePatches& patches) {
-  Digest digest;
-  const std::string_view kind = "nibble patches 1";
   const std::array<int32_t, 5> shape = {patches.grid.t, patches.grid.h, patches.grid.w,
                                         patches.patch, patches.temporal};
-  digest.add(kind.data(), kind.size());
-  digest.add(shape.data(), sizeof shape);
-  digest.add(patches.values.data(), sizeof patches.values);
-  digest.add(patches.levels.data(), patches.levels.size());
-  return digest.first_half();
+  Sha256 hash;
+  hash.add("nibble patches 1");
+  hash.add(std::as_bytes(std::span(shape)));
+  hash.add(std::as_bytes(std::span(patches.values)));
+  hash.add(std::as_bytes(std::span(patches.levels)));
+  MediaDigest half;
+  std::memcpy(half.data(), hash.bytes().data(), sizeof half);
+  return half;
 }
 
 float value_of(int byte, size_t channel, const ImageProcessor& processor) {

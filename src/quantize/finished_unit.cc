@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 
 namespace nibble {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "quantize/rounding/fp8_round.h"
 #include "tensor/fp8.h"
 

@@ -8,9 +8,9 @@
 #include <limits>
 #include <mutex>
 
+#include "base/sha256.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "checkpoint/sha256.h"
 #include "checkpoint/source_fingerprint.h"
 #include "quantize/finished_unit.h"
 #include "quantize/group_rounder.h"

@@ -6,7 +6,7 @@
 #include <future>
 
 #include "base/file.h"
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "server/testing/test_images.h"
 #include "server/testing/test_server.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "server/answer/answer_writer.h"
 #include "server/images/logged_body.h"
 #include "server/request/cache_salt.h"

@@ -1,8 +1,8 @@
 // The copy that --quantize makes: where it lies, when it is made. Rounding itself is quantize/.
 #include "cli/quantizing/quantize_first.h"
 
+#include "base/sha256.h"
 #include "base/thread_pool.h"
-#include "checkpoint/sha256.h"
 #include "checkpoint/source_fingerprint.h"
 #include "cli/options/folders.h"
 #include "cli/quantizing/quantize_work.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "cli/quantizing/source_verdict.h"
 #include "eval/score.h"
 #include "plan/text_table.h"

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "base/file.h"
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "quantize/calibrate/calibration_record.h"
 
 namespace nibble {

@@ -14,8 +14,8 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/sha256.h"
 #include "checkpoint/checkpoint_writer.h"
-#include "checkpoint/sha256.h"
 
 namespace nibble {
 

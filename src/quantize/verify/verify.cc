@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/sha256.h"
 #include "checkpoint/safetensors_header.h"
-#include "checkpoint/sha256.h"
 #include "quantize/verify/verify_sense.h"
 #include "tensor/fp8.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 
 namespace nibble {
 

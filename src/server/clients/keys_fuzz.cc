@@ -1,7 +1,7 @@
 // Fuzz entry: one file of keys. What is read has rules within their bounds, each under another
 // name; anything else is refused in one line. Filters that would start a program or ask a host are
 // left out: a fuzzer must not name them.
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "server/clients/keys.h"
 
 namespace {

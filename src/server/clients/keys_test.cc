@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "server/clients/permissions.h"
 #include "server/clients/quotas.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 #include "server/routes/routes.h"
 #include "server/testing/test_server.h"
 

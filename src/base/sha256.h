@@ -1,6 +1,7 @@
 // SHA-256 (FIPS 180-4), to tell files and settings apart and to compare keys without keeping them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -16,7 +17,9 @@ class Sha256 {
   Sha256();
   void add(std::span<const std::byte> data);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
-  /// 64 hex digits. Nothing may be added afterwards.
+  /// Nothing may be added afterwards, and one of these two is called once.
+  std::array<std::byte, 32> bytes();
+  /// The same as 64 lower-case hex digits.
   std::string hex();
 
  private:

@@ -1,9 +1,7 @@
 // OpenSSL's, which uses the CPU's own instructions for it.
-#include "checkpoint/sha256.h"
+#include "base/sha256.h"
 
 #include <openssl/evp.h>
-
-#include <array>
 
 #include "base/check.h"
 
@@ -19,13 +17,20 @@ void Sha256::add(std::span<const std::byte> data) {
   CHECK(EVP_DigestUpdate(context_.get(), data.data(), data.size()) == 1, data.size(), " bytes");
 }
 
+std::array<std::byte, 32> Sha256::bytes() {
+  std::array<std::byte, 32> digest;
+  CHECK(EVP_MD_CTX_get_size(context_.get()) == std::ssize(digest));
+  CHECK(EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()),
+                           nullptr) == 1,
+        "the digest was taken before");
+  return digest;
+}
+
 std::string Sha256::hex() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest = {};
-  unsigned size = 0;
-  CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), &size) == 1, "hex() was called before");
   std::string out;
-  for (unsigned i = 0; i < size; ++i)
-    for (const int shift : {4, 0}) out += "0123456789abcdef"[digest[i] >> shift & 15];
+  for (const std::byte byte : bytes())
+    for (const int shift : {4, 0})
+      out += "0123456789abcdef"[std::to_integer<unsigned>(byte) >> shift & 15];
   return out;
 }
 
