@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "media/format_decoders.h"
+#include "media/formats/format_decoders.h"
 #include "media/resize_filter.h"
 
 // Inlined into functions of another instruction set.

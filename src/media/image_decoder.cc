@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <new>
 
-#include "media/format_decoders.h"
+#include "media/formats/format_decoders.h"
+#include "media/formats/orientation.h"
 #include "media/image_format.h"
-#include "media/orientation.h"
 
 namespace nibble {
 namespace {

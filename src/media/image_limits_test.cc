@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "media/format_decoders.h"
+#include "media/formats/format_decoders.h"
 #include "media/image_decoder.h"
 #include "media/testing/test_png.h"
 

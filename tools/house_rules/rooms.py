@@ -14,7 +14,7 @@ ROOMS = {
     "cli": ["options", "serving", "manual", "quantizing", "plan", "hub", "chat", "evaluating",
             "benchmarks"],
     "engine": ["sample", "cache", "schedule"],
-    "media": ["video"],
+    "media": ["formats", "video"],
     "model": ["config", "weights", "synthetic"],
     "quantize": ["rounding", "recipe", "report", "gradient", "calibrate", "verify", "convert"],
     "server": ["http", "decode", "filters", "images", "request", "clients", "answer", "routes", "web"],

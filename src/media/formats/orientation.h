@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "media/format_decoders.h"
+#include "media/formats/format_decoders.h"
 #include "media/image_format.h"
 
 namespace nibble {

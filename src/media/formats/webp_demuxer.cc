@@ -1,5 +1,5 @@
 // WebPDemux is null for damage and for failed allocations alike.
-#include "media/webp_demuxer.h"
+#include "media/formats/webp_demuxer.h"
 
 namespace nibble {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "media/format_decoders.h"
+#include "media/formats/format_decoders.h"
 
 namespace nibble {
 

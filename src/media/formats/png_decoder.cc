@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "media/png_chunks.h"
+#include "media/formats/png_chunks.h"
 
 namespace nibble {
 namespace {

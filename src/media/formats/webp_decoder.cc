@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "media/webp_demuxer.h"
+#include "media/formats/webp_demuxer.h"
 
 namespace nibble {
 namespace {

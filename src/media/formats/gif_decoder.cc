@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "media/format_decoders.h"
+#include "media/formats/format_decoders.h"
 
 namespace nibble {
 namespace {

@@ -1,11 +1,11 @@
 // EXIF is a TIFF directory (TIFF 6.0, section 2); XMP is searched for one attribute.
-#include "media/orientation.h"
+#include "media/formats/orientation.h"
 
 #include <cstring>
 #include <optional>
 
-#include "media/png_chunks.h"
-#include "media/webp_demuxer.h"
+#include "media/formats/png_chunks.h"
+#include "media/formats/webp_demuxer.h"
 
 namespace nibble {
 namespace {

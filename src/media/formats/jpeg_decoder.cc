@@ -8,7 +8,7 @@
 
 #include <csetjmp>
 
-#include "media/format_decoders.h"
+#include "media/formats/format_decoders.h"
 
 namespace nibble {
 namespace {

@@ -1,5 +1,5 @@
 // The layout of chunks: length, type, data, CRC-32 of type and data (PNG specification, 5.3).
-#include "media/png_chunks.h"
+#include "media/formats/png_chunks.h"
 
 #include <zlib.h>
 

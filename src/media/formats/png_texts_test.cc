@@ -3,8 +3,8 @@
 
 #include <ctime>
 
+#include "media/formats/png_chunks.h"
 #include "media/image_decoder.h"
-#include "media/png_chunks.h"
 #include "media/testing/test_png.h"
 
 namespace nibble {
