@@ -19,66 +19,78 @@ std::optional<int32_t> MediaCache::find(const MediaKey& key) const {
   return found == whole_.end() ? std::nullopt : std::optional(found->second);
 }
 
-int32_t MediaCache::idle_rows() const {
-  int32_t rows = 0;
-  for (const auto& [id, entry] : entries_) rows += entry.holders == 0 ? entry.key.rows : 0;
-  return rows;
-}
-
-int32_t MediaCache::rows_of(uint64_t tenant) const {
-  int32_t rows = 0;
-  for (const auto& [id, entry] : entries_) rows += entry.tenant == tenant ? entry.key.rows : 0;
-  return rows;
-}
-
-MediaCache::Entries::iterator MediaCache::victim(uint64_t tenant, int32_t rows) {
-  std::set<uint64_t> tenants = {tenant};
-  for (const auto& [id, entry] : entries_) tenants.insert(entry.tenant);
-  const int64_t share = rows_ / std::ssize(tenants);
-  const auto is_over = [&](uint64_t owner) {
-    return rows_of(owner) + (owner == tenant ? rows : 0) > share;
+void MediaCache::make_room(uint64_t tenant, int32_t rows) {
+  const bool is_new = !tenants_.contains(tenant);
+  const int64_t share = rows_ / (std::ssize(tenants_) + (is_new ? 1 : 0));
+  using Oldest = std::pair<int64_t, uint64_t>;  // last use of its oldest idle entry, tenant
+  std::set<Oldest> over;
+  const auto add_if_over = [&](uint64_t id, const Tenant& owner) {
+    const bool is_over = owner.rows + (id == tenant ? rows : 0) > share;
+    if (is_over && !owner.idle.empty()) over.emplace(owner.idle.begin()->first, id);
   };
-  auto best = entries_.end();
-  bool best_over = false;
-  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
-    if (at->second.holders > 0 && !planted(kBugEvictsHeldMedia)) continue;
-    const bool over = is_over(at->second.tenant);
-    const bool better = best == entries_.end() || (over && !best_over) ||
-                        (over == best_over && at->second.used_at < best->second.used_at);
-    if (better) best = at, best_over = over;
+  for (const auto& [id, owner] : tenants_) add_if_over(id, owner);
+  while (rows > std::ssize(free_) && !over.empty()) {
+    const auto [used_at, id] = *over.begin();
+    over.erase(over.begin());
+    evict(idle_.at(used_at));
+    const auto owner = tenants_.find(id);
+    if (owner != tenants_.end()) add_if_over(id, owner->second);
   }
-  return best;
+  while (rows > std::ssize(free_)) {
+    CHECK(!idle_.empty(), "no media to evict");
+    evict(idle_.begin()->second);
+  }
 }
 
 std::optional<int32_t> MediaCache::begin(const MediaKey& key, uint64_t tenant) {
   CHECK(key.rows > 0 && !find(key), "media of ", key.rows, " rows");
-  if (key.rows > std::ssize(free_) + idle_rows()) return std::nullopt;
-  while (key.rows > std::ssize(free_)) {
-    const auto gone = victim(tenant, key.rows);
-    CHECK(gone != entries_.end(), "no media to evict");
-    ++evicted_;
-    erase(gone);
-  }
+  if (key.rows > std::ssize(free_) + idle_rows_) return std::nullopt;
+  if (key.rows > std::ssize(free_)) make_room(tenant, key.rows);
   Entry entry{.key = key, .tenant = tenant, .holders = 1, .used_at = ++clock_};
   entry.places.assign(free_.end() - key.rows, free_.end());
   std::ranges::reverse(entry.places);
   free_.resize(free_.size() - static_cast<size_t>(key.rows));
+  tenants_[tenant].rows += key.rows;
   entries_.emplace(next_id_, std::move(entry));
   return next_id_++;
 }
 
-void MediaCache::erase(Entries::iterator entry) {
-  if (entry->second.whole) whole_.erase(entry->second.key);
-  free_.insert(free_.end(), entry->second.places.rbegin(), entry->second.places.rend());
+void MediaCache::evict(int32_t entry) {
+  ++evicted_;
+  erase(entry);
+}
+
+void MediaCache::erase(int32_t entry) {
+  const Entry& gone = entries_.at(entry);
+  if (gone.holders == 0) set_held(entry);
+  const auto owner = tenants_.find(gone.tenant);
+  owner->second.rows -= gone.key.rows;
+  if (owner->second.rows == 0) tenants_.erase(owner);
+  if (gone.whole) whole_.erase(gone.key);
+  free_.insert(free_.end(), gone.places.rbegin(), gone.places.rend());
   entries_.erase(entry);
+}
+
+void MediaCache::set_idle(int32_t entry) {
+  const Entry& idle = entries_.at(entry);
+  idle_rows_ += idle.key.rows;
+  idle_.emplace(idle.used_at, entry);
+  tenants_.at(idle.tenant).idle.emplace(idle.used_at, entry);
+}
+
+/// It is in use, or goes.
+void MediaCache::set_held(int32_t entry) {
+  const Entry& held = entries_.at(entry);
+  idle_rows_ -= held.key.rows;
+  idle_.erase(held.used_at);
+  tenants_.at(held.tenant).idle.erase(held.used_at);
 }
 
 void MediaCache::clear() {
   while (!entries_.empty()) {
-    CHECK(entries_.begin()->second.holders == 0, "media entry ", entries_.begin()->first,
-          " is held");
-    erase(entries_.begin());
-    ++evicted_;
+    const auto& [id, entry] = *entries_.begin();
+    CHECK(entry.holders == 0, "media entry ", id, " is held");
+    erase(id);
   }
 }
 
@@ -93,19 +105,19 @@ void MediaCache::drop(int32_t entry) {
   const auto found = entries_.find(entry);
   CHECK(found != entries_.end() && !found->second.whole && found->second.holders == 1,
         "media entry ", entry, " is not one that was begun");
-  erase(found);
+  erase(entry);
 }
 
 void MediaCache::hold(int32_t entry) {
   Entry& held = entries_.at(entry);
-  ++held.holders;
+  if (held.holders++ == 0 && !planted(kBugEvictsHeldMedia)) set_held(entry);
   held.used_at = ++clock_;
 }
 
 void MediaCache::release(int32_t entry) {
   Entry& held = entries_.at(entry);
   CHECK(held.holders > 0, "media entry ", entry, " is held by nobody");
-  --held.holders;
+  if (--held.holders == 0) set_idle(entry);
 }
 
 void MediaCache::check_holders(int32_t entry, int32_t counted, int32_t expected) {
@@ -123,6 +135,22 @@ void MediaCache::check_rows() const {
   std::ranges::sort(all);
   CHECK(std::ssize(all) == rows_ && std::ranges::adjacent_find(all) == all.end(), "media rows ",
         all.size(), " of ", rows_);
+}
+
+void MediaCache::check_idle() const {
+  std::map<uint64_t, Tenant> tenants;
+  Idle idle;
+  int32_t rows = 0;
+  for (const auto& [id, entry] : entries_) {
+    Tenant& owner = tenants[entry.tenant];
+    owner.rows += entry.key.rows;
+    if (entry.holders > 0) continue;
+    rows += entry.key.rows;
+    idle.emplace(entry.used_at, id);
+    owner.idle.emplace(entry.used_at, id);
+  }
+  CHECK(rows == idle_rows_ && idle == idle_, "idle media of ", rows, " rows, counted ", idle_rows_);
+  CHECK(tenants == tenants_, "media of ", tenants.size(), " tenants, counted ", tenants_.size());
 }
 
 }  // namespace nibble

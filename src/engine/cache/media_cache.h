@@ -51,6 +51,7 @@ class MediaCache {
   void check_integrity(const Holds& holds) const {
     for (const auto& [id, entry] : entries_) check_holders(id, entry.holders, holds(id));
     check_rows();
+    check_idle();
   }
 
  private:
@@ -62,19 +63,32 @@ class MediaCache {
     bool whole = false;
     int64_t used_at = 0;
   };
-  using Entries = std::map<int32_t, Entry>;
-  int32_t idle_rows() const;
-  int32_t rows_of(uint64_t tenant) const;
-  /// The entry to go for `tenant`, which wants so many more rows.
-  Entries::iterator victim(uint64_t tenant, int32_t rows);
-  void erase(Entries::iterator entry);
+  /// Entries that nobody holds, by the time of their last use.
+  using Idle = std::map<int64_t, int32_t>;
+  struct Tenant {
+    int32_t rows = 0;  // of all its entries, at least 1
+    Idle idle;
+    bool operator==(const Tenant&) const = default;
+  };
+  /// Frees rows for a tenant that wants so many, of which there are enough: the oldest of tenants
+  /// beyond their share first.
+  void make_room(uint64_t tenant, int32_t rows);
+  void evict(int32_t entry);
+  void erase(int32_t entry);
+  void set_idle(int32_t entry);
+  void set_held(int32_t entry);
   static void check_holders(int32_t entry, int32_t counted, int32_t expected);
   void check_rows() const;
+  void check_idle() const;
 
   int32_t rows_;
   std::vector<int32_t> free_;
-  Entries entries_;
+  std::map<int32_t, Entry> entries_;
   std::map<MediaKey, int32_t> whole_;
+  // Derived from the entries, so that to make room costs no walk over all of them.
+  std::map<uint64_t, Tenant> tenants_;
+  Idle idle_;
+  int32_t idle_rows_ = 0;
   int32_t next_id_ = 0;
   int64_t clock_ = 0;
   int64_t evicted_ = 0;
