@@ -17,6 +17,7 @@ namespace {
 constexpr uint64_t kGoldenBytesMax = 8U << 20;
 constexpr int32_t kMediaRows = 256;
 constexpr int kTokensMax = 256;
+constexpr int32_t kDrafted = 2;
 
 std::filesystem::path golden_folder(const std::string& name) {
   return std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/vision" / name;
@@ -40,8 +41,8 @@ uint8_t level(uint64_t seed, uint64_t place) {
 }  // namespace
 
 VisionChecks::VisionChecks(const std::string& name, const BackendFactory& factory,
-                           const BackendOptions& options, double error_max)
-    : error_max_(error_max) {
+                           const BackendOptions& options, double error_max, Drafting drafting)
+    : options_(options), error_max_(error_max) {
   const auto model = name == "pebble"
                          ? std::filesystem::path(NIBBLE_SOURCE_DIR) / "pebble" / "model"
                          : golden_folder(name);
@@ -49,6 +50,7 @@ VisionChecks::VisionChecks(const std::string& name, const BackendFactory& factor
   config_ = ModelConfig::parse(checkpoint_->config()).value();
   config_.vision =
       VisionConfig::parse(checkpoint_->config(), config_.hidden, config_.vocab_rows).value();
+  if (drafting == Drafting::on) config_.draft_layers = 1;
   weights_ = Weights::bind(*checkpoint_, config_).value();
   backend_ = factory(weights_, config_, options).value();
   rows_ = read_floats(golden_folder(name) / "rows.f32");
@@ -229,6 +231,31 @@ void VisionChecks::expect_logits(int piece) {
     expect_near(std::span(logits).last(prompt.logits.size()), prompt.logits,
                 concat("logits of prompt ", i, " in pieces of ", step));
   }
+}
+
+std::vector<float> VisionChecks::draft_logits(Backend& backend, Rows rows) const {
+  constexpr size_t kChunk = 64;
+  TestSession run = session(backend, largest_frame());
+  encode(backend, frames(), 1e9, largest_frame());
+  const VisionPrompt& prompt = prompts_.front();
+  for (size_t at = 0; at < prompt.ids.size(); at += kChunk) {
+    const size_t count = std::min(kChunk, prompt.ids.size() - at);
+    TestSession::Feed feed{.tokens = std::span(prompt.ids).subspan(at, count),
+                           .positions = std::span(prompt.positions).subspan(at, count)};
+    if (rows == Rows::of_media) feed.media = std::span(prompt.places).subspan(at, count);
+    run.pass({feed});
+  }
+  int32_t next = 0;
+  for (const auto& position : prompt.positions)
+    next = std::max(next, *std::ranges::max_element(position) + 1);
+  return run.draft({{.token = 3, .position = next, .count = kDrafted}}).logits;
+}
+
+void VisionChecks::expect_drafts_like(const BackendFactory& factory) {
+  const auto other = factory(weights_, config_, options_).value();
+  const std::vector<float> expected = draft_logits(*other, Rows::of_media);
+  expect_near(draft_logits(*backend_, Rows::of_media), expected, "drafts");
+  EXPECT_GT(relative_error(draft_logits(*backend_, Rows::of_tokens), expected), 100 * error_max_);
 }
 
 void VisionChecks::expect_not_finite_rows_to_be_seen() {

@@ -22,9 +22,11 @@ struct VisionPrompt {
 
 class VisionChecks {
  public:
-  /// `name`: "tiny" or "pebble". `error_max`: bar on relative_error of rows and of logits.
+  enum class Drafting : uint8_t { off, on };
+  /// `name`: "tiny" or "pebble", which has a layer that drafts. `error_max`: bar on relative_error
+  /// of rows and of logits.
   VisionChecks(const std::string& name, const BackendFactory& factory,
-               const BackendOptions& options, double error_max);
+               const BackendOptions& options, double error_max, Drafting drafting = Drafting::off);
 
   /// Rows of all media, each frame alone and all together.
   void expect_rows();
@@ -33,6 +35,9 @@ class VisionChecks {
   void expect_same_bits(const BackendFactory& factory, const std::vector<BackendOptions>& others);
   /// Logits of the prompts, prefilled in chunks of `piece` tokens (0: whole).
   void expect_logits(int piece);
+  /// The logits of drafts after the first prompt are near those of another factory's backend, and
+  /// depend on what its media are.
+  void expect_drafts_like(const BackendFactory& factory);
   /// A level that is not a number of the table's makes rows that are not finite, and no others.
   void expect_not_finite_rows_to_be_seen();
   void report() const;
@@ -50,6 +55,9 @@ class VisionChecks {
   std::vector<float> encode(Backend& backend, const std::vector<VisionFrame>& frames, double work,
                             int64_t vision_rows) const;
   std::vector<float> read_rows(Backend& backend) const;
+  enum class Rows : uint8_t { of_media, of_tokens };
+  /// Logits of the second draft after the first prompt, prefilled in chunks of 64.
+  std::vector<float> draft_logits(Backend& backend, Rows rows) const;
   void expect_near(std::span<const float> found, std::span<const float> expected,
                    const std::string& what);
   int64_t largest_frame() const;
@@ -63,6 +71,7 @@ class VisionChecks {
   std::vector<VisionPrompt> prompts_;
   std::vector<float> rows_;
   int32_t rows_used_ = 0;
+  BackendOptions options_;
   double error_max_;
   double error_seen_ = 0.0;
 };

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/isa.h"
+#include "backend/reference/reference_backend.h"
 #include "testing/vision_checks.h"
 
 namespace nibble {
@@ -34,6 +35,14 @@ TEST_P(CpuVision, NumbersThatAreNotFiniteAreSeen) { checks_.expect_not_finite_ro
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuVision, testing::Values("tiny", "pebble"),
                          [](const auto& test) { return std::string(test.param); });
+
+/// Entries of the layer that drafts are made of media rows too.
+TEST(CpuVisionDrafts, AreThoseOfTheReference) {
+  VisionChecks checks("pebble", make_cpu_backend, {.activations = Activations::f32, .threads = 2},
+                      1e-3, VisionChecks::Drafting::on);
+  checks.expect_drafts_like(make_reference_backend);
+  checks.report();
+}
 
 TEST(CpuVisionBf16, StaysNear) {
   VisionChecks checks("pebble", make_cpu_backend, {.activations = Activations::bf16}, 2e-2);

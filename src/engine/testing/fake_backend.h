@@ -89,12 +89,38 @@ class FakeBackend final : public Backend {
     }
     uint64_t hash() const { return mix(state_, pages()); }
     bool is_nan() const { return hash() == kNan; }
+    uint64_t state() const { return state_; }
 
    private:
     uint64_t pages() const { return size_ == 0 ? kPagesSeed : mix(before_, page_); }
     Model model_;
     int32_t size_ = 0;
     uint64_t state_ = kStateSeed;
+    uint64_t before_ = kPagesSeed;
+    uint64_t page_ = 0;
+  };
+  /// The same prefix as the layer that drafts computes it, of entry values.
+  class DraftPrefix {
+   public:
+    explicit DraftPrefix(const Model& model) : model_(model) {}
+    /// `hidden`: the model's state before the token.
+    void add(uint64_t hidden, uint64_t value, Arithmetic arithmetic) {
+      if (size_ % kPageTokens == 0) {
+        if (size_ > 0) before_ = mix(before_, page_);
+        page_ = page_seed(size_ / kPageTokens);
+      }
+      hidden_ = next_state(model_, hidden, value, arithmetic);
+      page_ = finite_or_zero(mix(page_, cell(hidden_, value)));
+      ++size_;
+    }
+    /// The same after a draft: its own hidden row stands for the model's.
+    void add_draft(uint64_t value) { add(hidden_, value, Arithmetic::generation); }
+    uint64_t hash() const { return mix(hidden_, mix(before_, page_)); }
+
+   private:
+    Model model_;
+    int32_t size_ = 0;
+    uint64_t hidden_ = kStateSeed;
     uint64_t before_ = kPagesSeed;
     uint64_t page_ = 0;
   };
@@ -108,6 +134,13 @@ class FakeBackend final : public Backend {
     if (position == std::array<int32_t, 3>{index, index, index}) return value;
     for (const int32_t axis : position) value = mix(value, static_cast<uint64_t>(axis));
     return value;
+  }
+  /// The value that the layer that drafts sees of a row: its entry is turned by the position of the
+  /// token before. The first one has none.
+  static uint64_t entry_value(int32_t token, const float* embedding, int32_t index,
+                              const std::array<int32_t, 3>& before) {
+    return index == 0 ? row_value(token, embedding, 0, {0, 0, 0})
+                      : row_value(token, embedding, index - 1, before);
   }
   static std::vector<float> logits_of(uint64_t hash) {
     std::vector<float> logits(kVocab, std::numeric_limits<float>::quiet_NaN());
@@ -215,10 +248,7 @@ class FakeBackend final : public Backend {
         const auto row = static_cast<size_t>(s.row_begin + i);
         const uint64_t before = i == 0 ? first : row_state_[row - 1];
         const int32_t index = s.kv_begin + i;
-        const auto p = position_before(batch, s, i);
-        const bool in_order =
-            index == 0 || p == std::array<int32_t, 3>{index - 1, index - 1, index - 1};
-        const uint64_t value = row_values_[row] + (in_order || !batch.embeddings.empty() ? 0 : 7);
+        const uint64_t value = entry_values_[row];
         const int32_t page = batch.pages[static_cast<size_t>(s.page_begin + index / kPageTokens)];
         uint64_t& entry = write(entries(page), index,
                                 cell(next_state(model_, before, value, s.arithmetic), value));
@@ -245,8 +275,9 @@ class FakeBackend final : public Backend {
       int32_t token = s.token;
       for (int32_t step = 0; step < s.count && token >= 0; ++step) {
         const int32_t index = s.kv_begin + step;
-        const int32_t p = step == 0 ? s.position_before[0] : s.position + step - 1;
-        const uint64_t value = row_value(token, nullptr, index - 1, {p, p, p});
+        const int32_t p = s.position + step - 1;
+        const uint64_t value = entry_value(
+            token, nullptr, index, step == 0 ? s.position_before : std::array<int32_t, 3>{p, p, p});
         hidden = next_state(model_, hidden, value, Arithmetic::generation);
         const uint64_t entry =
             write(entries(table[index / kPageTokens]), index, cell(hidden, value));
@@ -361,15 +392,20 @@ class FakeBackend final : public Backend {
     const auto rows = batch.tokens.size();
     std::vector<const float*> embeddings(rows);
     for (const EmbeddingOverride& media : batch.embeddings)
+    entry_values_.clear();
       embeddings[static_cast<size_t>(media.row)] =
           media.embedding != nullptr ? media.embedding : vision.row(media.place);
     row_values_.clear();
+    entry_values_.clear();
     for (const BatchSequence& s : batch.sequences)
       for (int32_t i = 0; i < s.row_count; ++i) {
         const auto row = static_cast<size_t>(s.row_begin + i);
         const auto& p = batch.positions;
-        row_values_.push_back(row_value(batch.tokens[row], embeddings[row], s.kv_begin + i,
+        const int32_t index = s.kv_begin + i;
+        row_values_.push_back(row_value(batch.tokens[row], embeddings[row], index,
                                         {p[row], p[rows + row], p[2 * rows + row]}));
+        entry_values_.push_back(
+            entry_value(batch.tokens[row], embeddings[row], index, position_before(batch, s, i)));
       }
   }
   /// A place in a page and a row in a slot have one of the model, and one of the layer that drafts.
@@ -441,6 +477,7 @@ class FakeBackend final : public Backend {
   std::vector<uint64_t> pages_;
   std::vector<uint64_t> states_;
   std::vector<uint64_t> row_values_;
+  std::vector<uint64_t> entry_values_;
   std::vector<uint64_t> row_state_;
   std::vector<uint64_t> row_pages_;
   std::vector<float> logits_;

@@ -2,6 +2,7 @@
 // without pages, slots, batches or drafts.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,13 +15,25 @@
 namespace nibble {
 
 struct SimulatedText {
-  RequestValues values;
+  /// The text of a prompt.
+  SimulatedText(const SequenceRequest& request, const FakeBackend::Model& model)
+      : values(std::make_shared<RequestValues>(request)), prefix(model), layer(model) {
+    for (size_t i = 0; i < request.prompt.size(); ++i) {
+      layer.add(prefix.state(), values->prompt_entry(i), Arithmetic::prompt);
+      prefix.add_value(values->prompt(i), Arithmetic::prompt);
+    }
+  }
+
+  std::shared_ptr<const RequestValues> values;
   FakeBackend::Prefix prefix;
+  FakeBackend::DraftPrefix layer;             // as the layer that drafts has it
   std::optional<FakeGrammar::Place> grammar;  // absent: every token may follow
   std::vector<int32_t> tokens;                // generated ones
 
   void add(int32_t token) {
-    prefix.add_value(values.generated(token, tokens.size()), Arithmetic::generation);
+    layer.add(prefix.state(), values->generated_entry(token, tokens.size()),
+              Arithmetic::generation);
+    prefix.add_value(values->generated(token, tokens.size()), Arithmetic::generation);
     tokens.push_back(token);
     if (grammar) grammar->add(token);
   }
@@ -48,10 +61,12 @@ struct SimulatedText {
       if (drafts.by == Proposer::grammar && token != only)
         return concat("drafts ", token, ", which nothing forces");
       const int32_t expected = drafts.by == Proposer::model
-                                   ? FakeBackend::drafted_token(model, text.prefix.hash())
+                                   ? FakeBackend::drafted_token(model, text.layer.hash())
                                    : token;
       if (token != expected) return concat("drafts ", token, " and not ", expected);
-      text.add(token);
+      text.layer.add_draft(text.values->generated_entry(token, text.tokens.size()));
+      text.tokens.push_back(token);
+      if (text.grammar) text.grammar->add(token);
     }
     return {};
   }

@@ -192,16 +192,12 @@ void Life::submit() {
   SequenceRequest request = random_request();
   if (!core_->admissible(request).ok()) return;
   Client client{.request = copy_of(request),
-                .text = {.values = RequestValues(request),
-                         .prefix = FakeBackend::Prefix(model_),
-                         .grammar = {},
-                         .tokens = {}},
+                .text = SimulatedText(request, model_),
                 .cancelled = false,
                 .born_step = step_,
                 .twin = twin_of(request)};
-  for (size_t i = 0; i < request.prompt.size(); ++i) {
-    client.text.prefix.add_value(client.text.values.prompt(i), Arithmetic::prompt);
-    add_to_text(client, request.prompt[i]);
+  for (const int32_t token : request.prompt) {
+    add_to_text(client, token);
     if (client.text_size == kPageTokens && only_others_have(client)) ++counts_.apart_by_salt;
   }
   if (chance(0.3)) {

@@ -2,6 +2,7 @@
 #include "engine/testing/simulation_media.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/testing/fake_backend.h"
 
@@ -68,28 +69,33 @@ RequestValues::RequestValues(const SequenceRequest& request) {
   std::vector<PlacedGrid> grids;
   for (const MediaRows& media : request.media)
     grids.push_back({.begin = media.span.begin, .grid = media.patches->grid});
-  const auto positions = media_positions(size, grids, FakeVision::config().merge);
+  const auto positions = !request.positions.empty()
+                             ? request.positions
+                             : media_positions(size, grids, FakeVision::config().merge);
+  std::vector<std::optional<float>> rows(request.prompt.size());
+  for (const MediaRows& media : request.media)
+    std::ranges::copy(FakeVision::rows_of(*media.patches), rows.begin() + media.span.begin);
   for (int32_t i = 0; i < size; ++i) {
     const auto at = static_cast<size_t>(i);
-    prompt_.push_back(FakeBackend::row_value(request.prompt[at], nullptr, i, positions[at]));
+    const float* row = rows[at] ? &*rows[at] : nullptr;
+    prompt_.push_back(FakeBackend::row_value(request.prompt[at], row, i, positions[at]));
+    prompt_entries_.push_back(FakeBackend::entry_value(request.prompt[at], row, i, last_position_));
+    last_position_ = positions[at];
     next_position_ = std::max(next_position_, *std::ranges::max_element(positions[at]) + 1);
-  }
-  for (const MediaRows& media : request.media) {
-    const std::vector<float> rows = FakeVision::rows_of(*media.patches);
-    for (int32_t i = 0; i < media.span.count; ++i) {
-      const int32_t index = media.span.begin + i;
-      const auto at = static_cast<size_t>(index);
-      prompt_[at] = FakeBackend::row_value(request.prompt[at], &rows[static_cast<size_t>(i)], index,
-                                           positions[at]);
-    }
   }
 }
 
 uint64_t RequestValues::generated(int32_t token, size_t index) const {
   const auto at = static_cast<int32_t>(index);
   const int32_t p = next_position_ + at;
-  return FakeBackend::row_value(token, nullptr, static_cast<int32_t>(prompt_.size()) + at,
-                                {p, p, p});
+  return FakeBackend::row_value(token, nullptr, prompt_size() + at, {p, p, p});
+}
+
+uint64_t RequestValues::generated_entry(int32_t token, size_t index) const {
+  const auto at = static_cast<int32_t>(index);
+  const int32_t p = next_position_ + at - 1;
+  return FakeBackend::entry_value(token, nullptr, prompt_size() + at,
+                                  at == 0 ? last_position_ : std::array<int32_t, 3>{p, p, p});
 }
 
 }  // namespace nibble

@@ -2,6 +2,7 @@
 // token.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -25,9 +26,15 @@ class RequestValues {
   uint64_t prompt(size_t index) const { return prompt_[index]; }
   /// Generated token `index`.
   uint64_t generated(int32_t token, size_t index) const;
+  /// The same for the entries of the layer that drafts.
+  uint64_t prompt_entry(size_t index) const { return prompt_entries_[index]; }
+  uint64_t generated_entry(int32_t token, size_t index) const;
 
  private:
+  int32_t prompt_size() const { return static_cast<int32_t>(prompt_.size()); }
   std::vector<uint64_t> prompt_;
+  std::vector<uint64_t> prompt_entries_;
+  std::array<int32_t, 3> last_position_ = {};  // of the prompt
   int32_t next_position_ = 0;
 };
 

@@ -29,7 +29,7 @@ EngineSettings random_settings(std::mt19937_64& random) {
   if (settings.pools.replay_rows > 0 && pick(0, 1) == 0)
     settings.model_drafts = pick(1, settings.pools.replay_rows - 1);
   if (settings.model_drafts > 0) settings.repeat_match = pick(0, 3);
-  if (settings.model_drafts == 0 && pick(0, 1) == 0) {
+  if (pick(0, 1) == 0) {
     settings.pools.media_rows = pick(16, 60);
     settings.pools.vision_rows = kVisionPage * pick(1, 3);
   }
