@@ -34,23 +34,15 @@ Result<void> EngineCore::admissible(const SequenceRequest& request) const {
   return {};
 }
 
-/// Embeddings, or patches that a tower can encode.
+/// Patches that a tower can encode.
 Result<void> EngineCore::admissible_rows(const MediaRows& media) const {
-  const auto refuse = [](const ErrorParts& parts) {
-    return make_error(ErrorCode::invalid_argument, parts);
-  };
-  const auto rows = static_cast<size_t>(media.span.count);
-  if (!media.patches) {
-    const size_t values = rows * static_cast<size_t>(config_.hidden);
-    if (media.embeddings && media.embeddings->size() == values) return {};
-    return refuse({.what = "media embeddings", .expected = concat(values, " values")});
-  }
-  if (media.embeddings)
-    return refuse({.what = "media", .expected = "patches or embeddings", .found = "both"});
   if (!config_.vision || !media_.enabled())
     return make_error(
         ErrorCode::unsupported,
         {.what = "media", .expected = "a model with its vision tower loaded", .found = "none"});
+  if (!media.patches)
+    return make_error(ErrorCode::invalid_argument,
+                      {.what = "media", .expected = "patches", .found = "none"});
   return check_patches(*media.patches, *config_.vision, media.span.count);
 }
 
@@ -58,11 +50,6 @@ Result<void> EngineCore::admissible_media(const SequenceRequest& request) const 
   const auto refuse = [](const ErrorParts& parts) {
     return make_error(ErrorCode::invalid_argument, parts);
   };
-  if (!request.media.empty() && !backend_.takes_media())
-    return make_error(ErrorCode::unsupported,
-                      {.what = concat("backend ", backend_.name()),
-                       .expected = "a request of text alone",
-                       .found = concat(request.media.size(), " images or videos")});
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   int64_t end = 0;
   for (const MediaRows& media : request.media) {

@@ -108,7 +108,7 @@ void EngineCore::submit(SequenceRequest request) {
 void EngineCore::place_media(SequenceRequest& request) const {
   std::vector<PlacedGrid> grids;
   for (const MediaRows& media : request.media)
-    if (media.patches) grids.push_back({.begin = media.span.begin, .grid = media.patches->grid});
+    grids.push_back({.begin = media.span.begin, .grid = media.patches->grid});
   if (!request.positions.empty() || grids.empty()) return;
   request.positions =
       media_positions(static_cast<int32_t>(request.prompt.size()), grids, config_.vision->merge);
@@ -416,17 +416,12 @@ void EngineCore::append_media(Batch& batch, const Sequence& s, size_t medium, in
   const int32_t first = std::max(media.span.begin, s.cached);
   const int32_t last = std::min(media.span.begin + media.span.count, end);
   if (first >= last) return;
-  const auto hidden = static_cast<size_t>(config_.hidden);
   const int32_t row_begin = batch.rows() - (end - s.cached);
   for (int32_t i = first; i < last; ++i) {
-    EmbeddingOverride own{.row = row_begin + i - s.cached};
     auto place = static_cast<size_t>(i - media.span.begin);
     if (planted(kBugMediaOffByOne) && i + 1 < last) ++place;
-    if (media.patches)
-      own.place = media_.places(s, medium)[place];
-    else
-      own.embedding = &(*media.embeddings)[place * hidden];
-    batch.embeddings.push_back(own);
+    batch.embeddings.push_back(
+        {.row = row_begin + i - s.cached, .place = media_.places(s, medium)[place]});
   }
 }
 

@@ -37,7 +37,6 @@ MediaEncoder::MediaEncoder(Backend& backend, const ModelConfig& config, const Po
 Result<void> MediaEncoder::admissible(const SequenceRequest& request) const {
   for (size_t i = 0; i < request.media.size(); ++i) {
     const MediaRows& media = request.media[i];
-    if (!media.patches) continue;
     const int64_t patches = media.patches->grid.frame_patches();
     if (vision_rows_of(patches) > workspace_rows_)
       return make_error(ErrorCode::invalid_argument,
@@ -71,8 +70,7 @@ void MediaEncoder::hold_ready(Sequence& s) {
   for (size_t i = 0; i < s.request.media.size(); ++i) {
     const MediaRows& media = s.request.media[i];
     int32_t& held = s.media_held[i];
-    const bool needed =
-        media.patches && end_of(media.span) > s.cached && media.span.begin < s.cached + look_ahead_;
+    const bool needed = end_of(media.span) > s.cached && media.span.begin < s.cached + look_ahead_;
     if (!needed && held != kNotHeld) {
       cache_.release(std::exchange(held, kNotHeld));
     } else if (needed && held == kNotHeld) {
@@ -91,9 +89,7 @@ std::vector<size_t> MediaEncoder::missing(const Sequence& s, int32_t begin, int3
   std::vector<size_t> media;
   for (size_t i = 0; i < s.request.media.size(); ++i) {
     const MediaSpan& span = s.request.media[i].span;
-    if (s.request.media[i].patches && s.media_held[i] == kNotHeld && end_of(span) > begin &&
-        span.begin < end)
-      media.push_back(i);
+    if (s.media_held[i] == kNotHeld && end_of(span) > begin && span.begin < end) media.push_back(i);
   }
   return media;
 }
@@ -180,7 +176,7 @@ void MediaEncoder::start_walk(const Sequence& s, const std::vector<size_t>& medi
 int32_t MediaEncoder::ready(const Sequence& s, int32_t cached) const {
   for (size_t i = 0; i < s.request.media.size() && !planted(kBugReadsMediaEarly); ++i) {
     const MediaRows& media = s.request.media[i];
-    if (media.patches && s.media_held[i] == kNotHeld && end_of(media.span) > cached)
+    if (s.media_held[i] == kNotHeld && end_of(media.span) > cached)
       return std::max(media.span.begin, cached);
   }
   return s.prompt_size();

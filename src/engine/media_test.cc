@@ -24,7 +24,6 @@ MediaRows at(int32_t begin, uint8_t seed, MediaGrid grid) {
   return {.span = {.begin = begin,
                    .count = static_cast<int32_t>(grid.rows(2)),
                    .digest = {seed, static_cast<uint64_t>(grid.h)}},
-          .embeddings = nullptr,
           .patches = image(seed, grid)};
 }
 
@@ -42,9 +41,15 @@ class MediaEngine : public testing::Test {
   }
   explicit MediaEngine(EngineSettings engine = settings()) : settings_(std::move(engine)) {
     settings_.clock_ms = [this] { return now_ms_ += 100.0; };
+    start();
+  }
+  void start() {
     EXPECT_TRUE(backend_.reserve(settings_.pools).ok());
-    core_ = std::make_unique<EngineCore>(
-        backend_, FakeBackend::config_with_vision(),
+    core_ = make_core(FakeBackend::config_with_vision());
+  }
+  std::unique_ptr<EngineCore> make_core(const ModelConfig& config) {
+    return std::make_unique<EngineCore>(
+        backend_, config,
         Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)), settings_);
   }
   SequenceRequest ask(std::vector<MediaRows> media, size_t size = 150) {
@@ -73,9 +78,11 @@ class MediaEngine : public testing::Test {
   }
   void step() {
     for (const EngineEvent& event : core_->step()) {
-      if (const auto* fresh = std::get_if<NewTokens>(&event))
-        tokens_[fresh->id].insert(tokens_[fresh->id].end(), fresh->tokens.begin(),
-                                  fresh->tokens.end());
+      if (const auto* fresh = std::get_if<NewTokens>(&event)) {
+        Tokens& tokens = tokens_[fresh->id];
+        if (tokens.empty()) order_.push_back(fresh->id);
+        tokens.insert(tokens.end(), fresh->tokens.begin(), fresh->tokens.end());
+      }
       if (const auto* end = std::get_if<Finished>(&event)) ends_[end->id] = *end;
     }
   }
@@ -108,6 +115,7 @@ class MediaEngine : public testing::Test {
   FakeBackend backend_;
   std::unique_ptr<EngineCore> core_;
   std::map<uint64_t, Tokens> tokens_;
+  std::vector<uint64_t> order_;  // of first tokens
   std::map<uint64_t, Finished> ends_;
   uint64_t ids_ = 0;
   double now_ms_ = 0.0;
@@ -216,10 +224,66 @@ TEST_F(MediaEngine, RefusesWhatCanNeverBeHeld) {
   auto wrong = ask({at(0, 1, {1, 4, 4})});
   wrong.media[0].span.count = 5;
   EXPECT_NE(refusal(wrong).find("placeholder tokens of media: expected 4"), std::string::npos);
-  EngineCore text(backend_, FakeBackend::config(),
-                  Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)),
-                  settings_);
-  EXPECT_FALSE(text.admissible(ask({at(0, 1, {1, 4, 4})})).ok());
+}
+
+TEST_F(MediaEngine, RefusesMediaWithoutATower) {
+  const std::string none = "media: expected a model with its vision tower loaded, found none";
+  core_ = make_core(FakeBackend::config());
+  EXPECT_EQ(refusal(ask({at(0, 1, {1, 4, 4})})), none);
+  settings_.pools.vision_rows = 0;
+  settings_.pools.media_rows = 0;
+  start();
+  EXPECT_FALSE(backend_.has_vision());
+  EXPECT_EQ(refusal(ask({at(0, 1, {1, 4, 4})})), none);
+  settings_.pools.media_rows = 40;  // that the backend has not
+  core_ = make_core(FakeBackend::config_with_vision());
+  EXPECT_EQ(refusal(ask({at(0, 1, {1, 4, 4})})), none);
+  EXPECT_EQ(refusal(ask({})), "");
+}
+
+TEST_F(MediaEngine, RefusesWhatDoesNotFitThePrompt) {
+  const auto refused = [&](const std::function<void(SequenceRequest&)>& change) {
+    SequenceRequest request = ask({at(30, 1, {1, 8, 12})}, 100);
+    for (int32_t i = 0; i < 100; ++i) request.positions.push_back({i, i, i});
+    change(request);
+    return refusal(request);
+  };
+  EXPECT_EQ(refused([](auto&) {}), "");
+  EXPECT_NE(refused([](auto& r) { r.media[0].span.begin = 77; }), "");
+  EXPECT_NE(refused([](auto& r) { r.media[0].span.begin = -1; }), "");
+  EXPECT_NE(refused([](auto& r) { r.media.push_back(r.media[0]); }), "");
+  EXPECT_NE(refused([](auto& r) { r.media[0].patches = nullptr; }), "");
+  EXPECT_NE(refused([](auto& r) { r.positions.pop_back(); }), "");
+  EXPECT_NE(refused([](auto& r) { r.positions[3][1] = 100; }), "");
+}
+
+class DraftingMediaEngine : public MediaEngine {
+ protected:
+  static EngineSettings drafting() {
+    EngineSettings engine = settings();
+    engine.pools.replay_rows = 5;
+    engine.drafter = std::make_shared<NgramDrafter>(NgramDrafter::Options{});
+    return engine;
+  }
+  DraftingMediaEngine() : MediaEngine(drafting()) {}
+};
+
+TEST_F(DraftingMediaEngine, RowsMayHavePositionsOfTheirOwn) {
+  const auto with_positions = [&](uint8_t seed) {  // as of another grid
+    SequenceRequest request = ask({at(30, seed, {1, 8, 12})}, 100);
+    for (int32_t i = 0; i < 100; ++i) {
+      const int32_t p = i < 30 ? i : i - 54 + 38;
+      request.positions.push_back(i >= 30 && i < 54
+                                      ? std::array<int32_t, 3>{30, 30 + (i - 30) / 8, 30 + i % 8}
+                                      : std::array<int32_t, 3>{p, p, p});
+    }
+    return request;
+  };
+  expect_answers(with_positions(1));
+  expect_answers(with_positions(2));
+  EXPECT_EQ(ends_[ids_].cached_tokens, 0);
+  expect_answers(with_positions(1));
+  EXPECT_EQ(ends_[ids_].cached_tokens, 64);
 }
 
 }  // namespace

@@ -38,15 +38,13 @@ struct Urgency {
   double deadline_ms = 0.0;  // on the engine's clock; 0: none. Past it the sequence ends
 };
 
-/// An image, or one piece of a video between two time stamps, in place of placeholder tokens.
-/// Either its patches are given, which the engine encodes (once for equal digests), or its
-/// embeddings.
+/// An image, or one piece of a video between two time stamps, in place of placeholder tokens. The
+/// engine encodes its patches, once for equal digests.
 struct MediaRows {
-  /// The part of the prompt that it fills. Its digest stands for all that decides the embeddings:
+  /// The part of the prompt that it fills. Its digest stands for all that decides its rows:
   /// pixels after resizing, grid, normalisation.
   MediaSpan span;
-  std::shared_ptr<const std::vector<float>> embeddings;  // [span.count, hidden]
-  std::shared_ptr<const MediaPatches> patches;           // span.count = patches->grid.rows(merge)
+  std::shared_ptr<const MediaPatches> patches;  // span.count = patches->grid.rows(merge)
 };
 
 /// A caller's request to the engine.
@@ -134,8 +132,8 @@ struct Sequence {
   int32_t drafts_right = 0;                  // those that were accepted
 
   std::vector<MediaSpan> media_spans;  // the spans of request.media, for the key
-  // For each of request.media: its entry in the media cache while held, else -1; if its rows were
-  // found or encoded before.
+  // Each of request.media has here its entry in the media cache while it is held, else -1, and a
+  // flag that says if its rows were found or encoded before.
   std::vector<int32_t> media_held;
   std::vector<char> media_known;
   int32_t media_cached = -1;  // `cached` when the media encoder looked last, and

@@ -1,5 +1,5 @@
-// Drafted rows: what the scheduler grants them, what is proposed, what is accepted; media rows.
-// Over the fake model; random lives are in simulation.h.
+// Drafted rows: what the scheduler grants them, what is proposed, what is accepted. Over the fake
+// model; random lives are in simulation.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -419,79 +419,6 @@ TEST(Speculation, AnAnchorKeepsTheStateBeforeItInFastMode) {
   const auto [with, expected] = matched_after(true);
   EXPECT_GT(expected, 64);
   EXPECT_EQ(with, expected);
-}
-
-struct WithMedia {
-  SequenceRequest request;
-  Tokens expected;
-};
-
-/// 30 tokens of text, 50 rows of an image, 20 of text; positions as of a grid 10 wide.
-WithMedia with_media(float first_value, uint64_t digest) {
-  WithMedia made{.request = ask(10), .expected = {}};
-  SequenceRequest& request = made.request;
-  request.prompt.assign(100, 3);
-  auto values = std::make_shared<std::vector<float>>(50);
-  for (size_t i = 0; i < 50; ++i) (*values)[i] = first_value + static_cast<float>(i);
-  request.media = {
-      {.span = {.begin = 30, .count = 50, .digest = {digest, 1}}, .embeddings = values}};
-  for (int32_t i = 0; i < 100; ++i) {
-    const bool image = i >= 30 && i < 80;
-    const int32_t p = i < 30 ? i : i - 80 + 40;
-    request.positions.push_back(image ? std::array<int32_t, 3>{30, 30 + (i - 30) / 10, 30 + i % 10}
-                                      : std::array<int32_t, 3>{p, p, p});
-  }
-  FakeBackend::Prefix prefix;
-  for (int32_t i = 0; i < 100; ++i) {
-    const bool image = i >= 30 && i < 80;
-    const float* embedding = image ? &(*values)[static_cast<size_t>(i - 30)] : nullptr;
-    prefix.add_value(
-        FakeBackend::row_value(3, embedding, i, request.positions[static_cast<size_t>(i)]),
-        Arithmetic::prompt);
-  }
-  for (int32_t i = 0; i < 10; ++i) {
-    const auto logits = FakeBackend::logits_of(prefix.hash());
-    const auto best = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
-    made.expected.push_back(best);
-    const int32_t p = 60 + i;  // after the text's last position, 59
-    prefix.add_value(FakeBackend::row_value(best, nullptr, 100 + i, {p, p, p}),
-                     Arithmetic::generation);
-  }
-  return made;
-}
-
-TEST(MediaRows, BringTheirEmbeddingsAndPositionsAndAreToldApartInTheCache) {
-  Asked run(std::make_shared<NgramDrafter>(NgramDrafter::Options{}));
-  WithMedia one = with_media(1.0F, 11);
-  WithMedia other = with_media(2.0F, 22);
-  EXPECT_EQ(run.finish(std::move(one.request)), one.expected);
-  EXPECT_EQ(run.finish(std::move(other.request)), other.expected);
-  EXPECT_EQ(run.end().cached_tokens, 0);
-  EXPECT_EQ(run.finish(with_media(1.0F, 11).request), one.expected);
-  EXPECT_EQ(run.end().cached_tokens, 64);
-  EXPECT_NE(one.expected, other.expected);
-}
-
-TEST(MediaRows, RefusesWhatDoesNotFit) {
-  Asked run(nullptr);
-  const auto refused = [&](const std::function<void(SequenceRequest&)>& change) {
-    SequenceRequest request = std::move(with_media(1.0F, 1).request);
-    change(request);
-    const auto admissible = run.core().admissible(request);
-    return admissible.ok() ? std::string() : admissible.error().message;
-  };
-  EXPECT_EQ(refused([](auto&) {}), "");
-  EXPECT_NE(refused([](auto& r) { r.media[0].span.count = 71; }), "");
-  EXPECT_NE(refused([](auto& r) { r.media[0].span.count = 49; }), "");
-  EXPECT_NE(refused([](auto& r) { r.media[0].span.begin = -1; }), "");
-  EXPECT_NE(refused([](auto& r) { r.media.push_back(r.media[0]); }), "");
-  EXPECT_NE(refused([](auto& r) { r.media[0].embeddings = nullptr; }), "");
-  EXPECT_NE(refused([](auto& r) { r.positions.pop_back(); }), "");
-  run.backend().refuse_media();
-  EXPECT_EQ(refused([](auto&) {}),
-            "backend fake: expected a request of text alone, found 1 images or videos");
-  EXPECT_EQ(refused([](auto& r) { r.media.clear(); }), "");
-  EXPECT_NE(refused([](auto& r) { r.positions[3][1] = 100; }), "");
 }
 
 }  // namespace

@@ -120,10 +120,6 @@ struct DeviceMemory {
 class BlockWalk {
  public:
   virtual ~BlockWalk() = default;
-  /// True if a batch may have rows of media (Batch::embeddings). Where it is false nobody may send
-  /// them.
-  virtual bool takes_media() const { return true; }
-
   virtual Residual embed(const Batch& batch) = 0;
   virtual Residual attention_block(int layer, const Batch& batch, Residual h) = 0;
   virtual Residual delta_net_block(int layer, const Batch& batch, Residual h) = 0;

@@ -160,8 +160,6 @@ class FakeBackend final : public Backend {
 
   std::string_view name() const override { return "fake"; }
   std::string arithmetic() override { return "fake"; }
-  bool takes_media() const override { return takes_media_; }
-  void refuse_media() { takes_media_ = false; }
   std::string description() const override { return "fake"; }
   Result<void> reserve(const PoolSizes& sizes) override {
     sizes_ = sizes;
@@ -392,9 +390,7 @@ class FakeBackend final : public Backend {
     const auto rows = batch.tokens.size();
     std::vector<const float*> embeddings(rows);
     for (const EmbeddingOverride& media : batch.embeddings)
-    entry_values_.clear();
-      embeddings[static_cast<size_t>(media.row)] =
-          media.embedding != nullptr ? media.embedding : vision.row(media.place);
+      embeddings[static_cast<size_t>(media.row)] = vision.row(media.place);
     row_values_.clear();
     entry_values_.clear();
     for (const BatchSequence& s : batch.sequences)
@@ -471,7 +467,6 @@ class FakeBackend final : public Backend {
   }
 
   Model model_;
-  bool takes_media_ = true;
   PoolSizes sizes_;
   HostPools host_;
   std::vector<uint64_t> pages_;

@@ -45,7 +45,6 @@ void add_random_media(SequenceRequest& request, std::mt19937_64& random) {
     begin = pick(begin, size - rows);
     request.media.push_back(
         {.span = {.begin = begin, .count = rows, .digest = {static_cast<uint64_t>(index), 9}},
-         .embeddings = nullptr,
          .patches = std::move(patches)});
     begin += rows;
   }
