@@ -164,8 +164,8 @@ std::vector<EngineEvent> EngineCore::step() {
   } else if (masks_awaited_ && !media_.busy()) {
     std::this_thread::sleep_for(kMaskWait);
   }
-  if (media_.busy()) encode(pass.shape);
   drop_finished();
+  if (media_.busy()) encode(pass.shape);
   if (settings_.integrity == IntegrityChecks::every_step) {
     memory_.poison_freed();
     check_integrity();
@@ -175,11 +175,15 @@ std::vector<EngineEvent> EngineCore::step() {
 
 /// The time that the pass leaves of the step goes to the media that prompts wait for.
 void EngineCore::encode(const PassShape& pass) {
-  const auto failed = media_.work(scheduler_.encoder_ms(pass), settings_.clock_ms);
+  const auto decoding = static_cast<int32_t>(count_phases()[static_cast<size_t>(Phase::decode)]);
+  const MediaEncoder::Worked worked =
+      media_.work(scheduler_.encoder_ms(pass, decoding), settings_.clock_ms);
+  scheduler_.charge_encoder(worked.tenant, worked.ms);
   for (const auto& s : live_)
-    if (failed == s->request.id && std::ranges::find(finished_, *failed) == finished_.end())
+    if (worked.failed == s->request.id)
       finish(*s, FinishReason::error,
              {.error = "the vision tower gives numbers that are not finite for its media"});
+  drop_finished();
 }
 
 /// Without a device nothing runs again, and what the last pass gave means nothing.

@@ -45,9 +45,14 @@ Result<void> MediaEncoder::admissible(const SequenceRequest& request) const {
                          .found = concat(patches),
                          .advice = "send a smaller one, or raise --max-image-tokens"});
     const int32_t block = media.span.begin / kPageTokens * kPageTokens;
-    int64_t held = 0;  // media with a row in the block where this one begins
-    for (size_t j = i + 1; j > 0 && end_of(request.media[j - 1].span) > block; --j)
-      held += request.media[j - 1].patches ? request.media[j - 1].span.count : 0;
+    std::vector<MediaKey> keys;  // media with a row in the block where this one begins
+    int64_t held = 0;
+    for (size_t j = i + 1; j > 0 && end_of(request.media[j - 1].span) > block; --j) {
+      const MediaKey key = key_of(request, request.media[j - 1]);
+      if (std::ranges::find(keys, key) != keys.end()) continue;  // the same image again
+      keys.push_back(key);
+      held += key.rows;
+    }
     if (held > cache_.size())
       return make_error(ErrorCode::no_memory,
                         {.what = "media that a prompt has in a row",
@@ -58,8 +63,8 @@ Result<void> MediaEncoder::admissible(const SequenceRequest& request) const {
   return {};
 }
 
-MediaKey MediaEncoder::key_of(const Sequence& sequence, const MediaRows& media) {
-  return {.salt = planted(kBugMediaKeyIgnoresSalt) ? 0 : sequence.request.cache.salt,
+MediaKey MediaEncoder::key_of(const SequenceRequest& request, const MediaRows& media) {
+  return {.salt = planted(kBugMediaKeyIgnoresSalt) ? 0 : request.cache.salt,
           .digest = media.span.digest,
           .rows = media.span.count};
 }
@@ -74,7 +79,7 @@ void MediaEncoder::hold_ready(Sequence& s) {
     if (!needed && held != kNotHeld) {
       cache_.release(std::exchange(held, kNotHeld));
     } else if (needed && held == kNotHeld) {
-      const auto found = cache_.find(key_of(s, media));
+      const auto found = cache_.find(key_of(s.request, media));
       if (!found) continue;
       held = *found;
       cache_.hold(held);
@@ -98,50 +103,52 @@ void MediaEncoder::prepare(Live live) {
   if (!enabled()) return;
   for (const auto& s : live) hold_ready(*s);
   if (job_) return;
+  order_.clear();
+  for (const auto& s : live) order_.push_back(s.get());
+  std::ranges::stable_sort(order_, {},
+                           [](const Sequence* s) { return s->request.urgency.priority; });
   // First for a prompt that cannot go on, then ahead of one that can.
   for (const Taking taking : {Taking::held_rows, Taking::idle_rows})
-    for (size_t at = 0; at < live.size(); ++at) {
-      const Sequence& s = *live[at];
+    for (size_t at = 0; at < order_.size(); ++at) {
+      const Sequence& s = *order_[at];
       if (s.phase != Phase::prefill) continue;
       const bool urgent = taking == Taking::held_rows;
       std::vector<size_t> media =
           missing(s, s.cached, urgent ? next_block_end(s) : s.cached + look_ahead_);
       if (!urgent && !media.empty()) media.resize(1);
       if (media.empty()) continue;
-      if (begin_job(live, at, media, taking) || urgent) return;  // nobody overtakes the first
+      if (begin_job(at, media, taking) || urgent) return;  // nobody overtakes the first
     }
 }
 
 /// Rows for one medium; if they may be taken, from what others hold to no use.
-std::optional<int32_t> MediaEncoder::take_rows(Live live, size_t at, const MediaRows& media,
-                                               Taking taking) {
-  const Sequence& s = *live[at];
-  auto entry = cache_.begin(key_of(s, media), s.request.urgency.tenant);
+std::optional<int32_t> MediaEncoder::take_rows(size_t at, const MediaRows& media, Taking taking) {
+  Sequence& s = *order_[at];
+  auto entry = cache_.begin(key_of(s.request, media), s.request.urgency.tenant);
   if (taking == Taking::idle_rows || planted(kBugNeverTakesMedia)) return entry;
   if (!entry) {
-    release_beyond(*live[at], next_block_end(s));
-    entry = cache_.begin(key_of(s, media), s.request.urgency.tenant);
+    release_beyond(s, next_block_end(s));
+    entry = cache_.begin(key_of(s.request, media), s.request.urgency.tenant);
   }
-  for (size_t i = live.size(); !entry && i > 0; --i) {
-    Sequence& other = *live[i - 1];
+  for (size_t i = order_.size(); !entry && i > 0; --i) {
+    Sequence& other = *order_[i - 1];
     if (i - 1 == at || other.media_idle < kIdleMost) continue;
     release(other);
-    entry = cache_.begin(key_of(s, media), s.request.urgency.tenant);
+    entry = cache_.begin(key_of(s.request, media), s.request.urgency.tenant);
   }
   return entry;
 }
 
-bool MediaEncoder::begin_job(Live live, size_t at, const std::vector<size_t>& media,
-                             Taking taking) {
-  Sequence& s = *live[at];
-  Job job{.sequence = s.request.id, .entries = {}, .walk = {}};
+bool MediaEncoder::begin_job(size_t at, const std::vector<size_t>& media, Taking taking) {
+  Sequence& s = *order_[at];
+  Job job{.sequence = s.request.id, .tenant = s.request.urgency.tenant, .entries = {}, .walk = {}};
   std::vector<MediaKey> keys;
   std::vector<size_t> chosen;
   bool whole = true;
   for (const size_t i : media) {
-    const MediaKey key = key_of(s, s.request.media[i]);
+    const MediaKey key = key_of(s.request, s.request.media[i]);
     if (std::ranges::find(keys, key) != keys.end()) continue;  // the same image twice
-    const auto entry = take_rows(live, at, s.request.media[i], taking);
+    const auto entry = take_rows(at, s.request.media[i], taking);
     if (!entry) {
       whole = false;
       break;
@@ -188,8 +195,7 @@ std::span<const int32_t> MediaEncoder::places(const Sequence& s, size_t medium) 
   return cache_.places(s.media_held[medium]);
 }
 
-std::optional<uint64_t> MediaEncoder::work(double budget_ms,
-                                           const std::function<double()>& clock_ms) {
+MediaEncoder::Worked MediaEncoder::work(double budget_ms, const std::function<double()>& clock_ms) {
   const double begin_ms = clock_ms();
   double now_ms = begin_ms;
   for (int part = 0; part < kPartsMost && !job_->walk.done(); ++part) {
@@ -203,8 +209,10 @@ std::optional<uint64_t> MediaEncoder::work(double budget_ms,
     ms_per_work_ =
         ms_per_work_ > 0 ? ms_per_work_ + kLearned * (measured - ms_per_work_) : measured;
   }
-  counters_.encode_ms += now_ms - begin_ms;
-  return job_->walk.done() ? finish_job() : std::nullopt;
+  Worked worked{.tenant = job_->tenant, .ms = now_ms - begin_ms, .failed = {}};
+  counters_.encode_ms += worked.ms;
+  if (job_->walk.done()) worked.failed = finish_job();
+  return worked;
 }
 
 std::optional<uint64_t> MediaEncoder::finish_job() {
@@ -233,8 +241,6 @@ void MediaEncoder::clear() {
   if (job_) drop_job();
   cache_.clear();
 }
-
-void MediaEncoder::release(Sequence& sequence) { release_beyond(sequence, 0); }
 
 void MediaEncoder::release_beyond(Sequence& sequence, int32_t begin) {
   for (size_t i = 0; i < sequence.media_held.size(); ++i) {

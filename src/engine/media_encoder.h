@@ -31,9 +31,9 @@ struct MediaCounters {
 
 class MediaEncoder {
  public:
-  /// Nothing is encoded if the model has no tower or `sizes` no rows for it. `poison`: rows that
-  /// are given out anew are filled with NaN.
+  /// The content of rows that are given out anew; poisoned: NaN.
   enum class Freed : uint8_t { as_it_is, poisoned };
+  /// Nothing is encoded if the model has no tower or `sizes` no rows for it.
   MediaEncoder(Backend& backend, const ModelConfig& config, const PoolSizes& sizes, Freed freed);
 
   bool enabled() const { return cache_.size() > 0; }
@@ -43,7 +43,7 @@ class MediaEncoder {
 
   using Live = std::span<const std::unique_ptr<Sequence>>;
   /// Before a pass: holds what is there for the next rows of each prompt, and begins a job for the
-  /// first that lacks something. `live` in order of arrival.
+  /// first that lacks something, by priority and arrival. `live` in order of arrival.
   void prepare(Live live);
   /// Prompt tokens from the first on whose rows may be computed, if `cached` are.
   int32_t ready(const Sequence& sequence, int32_t cached) const;
@@ -51,12 +51,15 @@ class MediaEncoder {
   std::span<const int32_t> places(const Sequence& sequence, size_t medium) const;
 
   bool busy() const { return job_.has_value(); }
-  /// Pieces of the job for about so long. The id of a sequence whose media gave numbers that are
-  /// not finite.
-  std::optional<uint64_t> work(double budget_ms, const std::function<double()>& clock_ms);
-  /// A sequence ends, or gives up its place on the device.
-  void release(Sequence& sequence);
-  /// It ends: a job for it ends too.
+  /// The time that the tower took for a tenant.
+  struct Worked {
+    uint64_t tenant = 0;
+    double ms = 0.0;
+    std::optional<uint64_t> failed;  // a sequence whose media gave numbers that are not finite
+  };
+  /// Pieces of the job for about so long.
+  Worked work(double budget_ms, const std::function<double()>& clock_ms);
+  /// A sequence ends: a job for it ends too.
   void forget(Sequence& sequence);
 
   /// Without live sequences: forgets what is encoded, since the backend gives its memory back.
@@ -69,18 +72,21 @@ class MediaEncoder {
  private:
   struct Job {
     uint64_t sequence = 0;  // its id
+    uint64_t tenant = 0;
     std::vector<int32_t> entries;
     VisionWalk walk;
   };
+  /// Lets go of all media of a sequence.
+  void release(Sequence& sequence) { release_beyond(sequence, 0); }
   /// Lets go of the media that begin there or later.
   void release_beyond(Sequence& sequence, int32_t begin);
-  static MediaKey key_of(const Sequence& sequence, const MediaRows& media);
+  static MediaKey key_of(const SequenceRequest& request, const MediaRows& media);
   void hold_ready(Sequence& sequence);
   /// Media of [begin, end) of the prompt that are not held.
   static std::vector<size_t> missing(const Sequence& sequence, int32_t begin, int32_t end);
   enum class Taking : uint8_t { idle_rows, held_rows };
-  bool begin_job(Live live, size_t at, const std::vector<size_t>& media, Taking taking);
-  std::optional<int32_t> take_rows(Live live, size_t at, const MediaRows& media, Taking taking);
+  bool begin_job(size_t at, const std::vector<size_t>& media, Taking taking);
+  std::optional<int32_t> take_rows(size_t at, const MediaRows& media, Taking taking);
   void start_walk(const Sequence& sequence, const std::vector<size_t>& media);
   std::optional<uint64_t> finish_job();
   void drop_job();
@@ -91,6 +97,7 @@ class MediaEncoder {
   int32_t look_ahead_;  // prompt tokens beyond the cached ones for which rows are held
   Freed freed_;
   MediaCache cache_;
+  std::vector<Sequence*> order_;  // of live sequences: who goes first, in this step
   std::optional<Job> job_;
   double ms_per_work_ = 0.0;
   MediaCounters counters_;

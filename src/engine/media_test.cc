@@ -1,6 +1,7 @@
 // Media through the engine: encoded once, waited for, cancelled, refused.
 #include <gtest/gtest.h>
 
+#include "base/slow_constraint.h"
 #include "engine/engine_core.h"
 #include "engine/testing/fake_backend.h"
 #include "engine/testing/simulation_media.h"
@@ -211,6 +212,88 @@ TEST_F(MediaEngine, OthersGoOnWhileAnImageIsEncoded) {
   }
   EXPECT_GE(said_meanwhile, 3);  // a token in every step, and more than one step
   run();
+}
+
+TEST_F(MediaEngine, TheSameImageTwiceInABlockTakesItsRowsOnce) {
+  const MediaGrid grid = {1, 8, 12};  // 24 rows of 40
+  SequenceRequest twice = ask({at(0, 1, grid), at(30, 1, grid)});
+  EXPECT_EQ(refusal(twice), "");
+  expect_answers(std::move(twice));
+  EXPECT_EQ(core_->media_counters().encoded, 1);
+  EXPECT_NE(refusal(ask({at(0, 1, grid), at(30, 2, grid)})).find("found 48"), std::string::npos);
+}
+
+/// Its masks are not there after the first token.
+class Stuck final : public SlowConstraint {
+ public:
+  Next next(std::span<const int32_t>) override { return stuck_ ? Next::making : Next::ready; }
+  Drafts drafts() const override { return Drafts::alone; }
+  MaskState mask(std::span<const int32_t>, std::span<uint32_t>) override { return MaskState::open; }
+  std::optional<size_t> accept(std::span<const int32_t>) override {
+    stuck_ = true;
+    return std::nullopt;
+  }
+  void rollback(size_t) override {}
+
+ private:
+  bool stuck_ = false;
+};
+
+/// Each part of the tower's work takes 100 ms here: one is more than a step of decoding has, two
+/// fit a step without.
+TEST_F(MediaEngine, OneThatSatOutThePassDoesNotWaitLongerForTheTower) {
+  const auto longest = [&] {
+    double most = 0.0;
+    for (int i = 0; i < 100 && core_->media_counters().encoded == 0; ++i) {
+      const double before = core_->media_counters().encode_ms;
+      step();
+      most = std::max(most, core_->media_counters().encode_ms - before);
+    }
+    core_->cancel_all();
+    return most;
+  };
+  core_->submit(ask({at(0, 1, {1, 10, 12})}));
+  EXPECT_GT(longest(), 100.0);
+  start();
+  SequenceRequest text = ask({}, 30);
+  text.constraint = std::make_unique<Stuck>();
+  core_->submit(std::move(text));
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(core_->count_phases()[static_cast<size_t>(Phase::decode)], 1);
+  core_->submit(ask({at(0, 1, {1, 10, 12})}));
+  EXPECT_EQ(longest(), 100.0);
+}
+
+TEST_F(MediaEngine, TheMoreUrgentIsEncodedFirst) {
+  SequenceRequest early = ask({at(0, 1, {1, 10, 12})});
+  SequenceRequest urgent = ask({at(0, 2, {1, 10, 12})});
+  urgent.urgency.priority = -1;
+  const uint64_t first = urgent.id;
+  core_->submit(std::move(early));
+  core_->submit(std::move(urgent));
+  run();
+  EXPECT_EQ(order_.front(), first);
+}
+
+/// Two tenants with long texts: the one whose image is encoded meanwhile comes second.
+TEST_F(MediaEngine, TheTowersTimeIsThatOfItsTenant) {
+  for (const uint64_t with_image : {1, 2}) {
+    const auto submit = [&](uint64_t tenant, SequenceRequest request) {
+      request.urgency.tenant = tenant;
+      request.prompt[0] = static_cast<int32_t>(request.id);  // nobody has its pages
+      core_->submit(std::move(request));
+    };
+    std::map<uint64_t, uint64_t> tenants;
+    for (const uint64_t tenant : {1, 2}) {
+      submit(tenant, ask({}, 700));
+      tenants[ids_] = tenant;
+    }
+    submit(with_image, ask({at(3, static_cast<uint8_t>(with_image), {1, 10, 12})}));
+    order_.clear();
+    run();
+    const auto first = std::ranges::find_if(order_, [&](uint64_t id) { return tenants[id] > 0; });
+    EXPECT_EQ(tenants[*first], 3 - with_image);
+  }
 }
 
 TEST_F(MediaEngine, RefusesWhatCanNeverBeHeld) {

@@ -46,23 +46,25 @@ const Schedule& Scheduler::next(std::span<const SequenceView> sequences, const F
   const std::span<const Standing> standing = admission_.place(sequences, free, now_ms, schedule_);
   schedule_.rows.clear();
   turns_.clear();
+  waiting_.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     const SequenceView& s = sequences[i];
     if (standing[i] == Standing::decode)
       schedule_.rows.push_back({static_cast<int32_t>(i), 1, Arithmetic::generation});
     if (standing[i] != Standing::prefill) continue;
     CHECK(s.cached % kPageTokens == 0, "a prompt was cut at ", s.cached, " tokens");
-    if (s.prompt_ready < s.prompt_size && s.prompt_ready - s.cached < kPageTokens) continue;
-    turns_.push_back({.sequence = static_cast<int32_t>(i),
-                      .depth = s.cached,
-                      .tokens_left = s.prompt_size - s.cached,
-                      .rows_max = rows_with_pages(s),
-                      .priority = s.priority,
-                      .size = size_class(s, limits_.long_tokens),
-                      .tenant = s.tenant,
-                      .weight = s.weight,
-                      .ms_left = cost_.piece_ms(s.cached, s.prompt_size - s.cached),
-                      .waited_ms = now_ms - s.arrival_ms});
+    const PrefillTurn turn{.sequence = static_cast<int32_t>(i),
+                           .depth = s.cached,
+                           .tokens_left = s.prompt_size - s.cached,
+                           .rows_max = rows_with_pages(s),
+                           .priority = s.priority,
+                           .size = size_class(s, limits_.long_tokens),
+                           .tenant = s.tenant,
+                           .weight = s.weight,
+                           .ms_left = cost_.piece_ms(s.cached, s.prompt_size - s.cached),
+                           .waited_ms = now_ms - s.arrival_ms};
+    const bool waits = s.prompt_ready < s.prompt_size && s.prompt_ready - s.cached < kPageTokens;
+    (waits ? waiting_ : turns_).push_back(turn);
   }
   grant_drafts(sequences);
   schedule_prefill();
@@ -126,6 +128,7 @@ void Scheduler::schedule_prefill() {
   for (const ScheduledRows& piece : schedule_.rows) decode_rows += piece.rows;
   if (turns_.empty()) {
     passes_without_prefill_ = kDecodePassesMax;
+    if (!waiting_.empty()) begin_shares();
     return;
   }
   double budget_ms = prefill_budget_ms(decode_rows);
@@ -137,7 +140,7 @@ void Scheduler::schedule_prefill() {
   int32_t rows_left = limits_.rows_max - decode_rows;
   if (limits_.chunk_tokens_max > 0)
     rows_left = std::min(rows_left, whole_blocks_up(limits_.chunk_tokens_max));
-  shares_.begin(turns_);
+  begin_shares();
   for (bool first = true;; first = false) {
     const size_t picked = shares_.pick(turns_);
     if (picked == turns_.size()) return;
@@ -153,6 +156,11 @@ void Scheduler::schedule_prefill() {
     rows_left -= rows;
     turn.tokens_left = 0;  // one chunk of a prompt in a pass
   }
+}
+
+void Scheduler::begin_shares() {
+  waiting_.insert(waiting_.end(), turns_.begin(), turns_.end());
+  shares_.begin(waiting_);
 }
 
 int32_t Scheduler::piece_rows(const PrefillTurn& turn, double budget_ms, int32_t rows_left) const {
@@ -183,9 +191,9 @@ double Scheduler::prefill_budget_ms(int32_t decode_rows) const {
   return passes_without_prefill_ < std::min<double>(between, kDecodePassesMax) ? -1.0 : work_ms;
 }
 
-double Scheduler::encoder_ms(const PassShape& pass) const {
+double Scheduler::encoder_ms(const PassShape& pass, int32_t decoding) const {
   const bool empty = pass.decode_rows == 0 && pass.prefill_tokens == 0;
-  const double limit_ms = pass.decode_rows > 0 ? limits_.step_ms : limits_.prefill_step_ms;
+  const double limit_ms = decoding > 0 ? limits_.step_ms : limits_.prefill_step_ms;
   return std::max(limit_ms - (empty ? 0.0 : cost_.ms(pass)), limit_ms * kEncoderLeast);
 }
 

@@ -29,8 +29,11 @@ class Scheduler {
   /// own.
   enum class Encoder : uint8_t { rests, works };
   void beside(Encoder encoder) { encoder_ = encoder; }
-  /// Milliseconds for the encoder after a pass (or none) of this shape.
-  double encoder_ms(const PassShape& pass) const;
+  /// Milliseconds for the encoder after a pass (or none) of this shape, while so many sequences
+  /// decode: those that sat this pass out wait for their next token too.
+  double encoder_ms(const PassShape& pass, int32_t decoding) const;
+  /// The encoder worked so long for a prompt of this tenant.
+  void charge_encoder(uint64_t tenant, double ms) { shares_.charge(tenant, ms); }
   /// A pass took this long.
   void observe(const PassShape& shape, double ms);
   /// The rows of a schedule as the cost model counts them.
@@ -48,8 +51,8 @@ class Scheduler {
   /// these odds after a right one. Those of the model cost more than their rows.
   DraftsWorth drafts_worth(Proposer by, int32_t most, double odds, int32_t decoding) const;
   DraftCosts& draft_costs() { return draft_costs_; }
-  /// In the last pass so many drafted rows of this tenant were of no use: their time is time that
-  /// the others are owed.
+  /// Counts drafted rows of this tenant that were of no use in the last pass: their time is time
+  /// that the others are owed.
   void charge_rejected(uint64_t tenant, Proposer by, int32_t rows);
 
   const CostModel& cost() const { return cost_; }
@@ -60,6 +63,7 @@ class Scheduler {
   double token_ms(int32_t decode_rows) const;
   void grant_drafts(std::span<const SequenceView> sequences);
   void schedule_prefill();
+  void begin_shares();
   double prefill_budget_ms(int32_t decode_rows) const;
   double cheapest_piece_ms() const;
   int32_t piece_rows(const PrefillTurn& turn, double budget_ms, int32_t rows_left) const;
@@ -74,6 +78,7 @@ class Scheduler {
   int32_t decoding_ = 0;  // sequences that generated in the last pass
   Schedule schedule_;
   std::vector<PrefillTurn> turns_;
+  std::vector<PrefillTurn> waiting_;  // for the encoder: they keep their tenants' accounts
 };
 
 }  // namespace nibble

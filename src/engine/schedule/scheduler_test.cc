@@ -74,6 +74,31 @@ TEST(Scheduler, DecodesFirstThenPrompts) {
   EXPECT_EQ(who(s.admitted), Indices{2});
 }
 
+TEST(Scheduler, TheEncoderHasWhatThePassLeaves) {
+  const Scheduler scheduler({.rows_max = 2048, .sequences_max = 8}, CostModel());
+  const double pass_ms = CostModel().ms({.decode_rows = 2});
+  EXPECT_EQ(scheduler.encoder_ms({.decode_rows = 2}, 2), 75.0 - pass_ms);
+  EXPECT_EQ(scheduler.encoder_ms({}, 0), 250.0);
+  EXPECT_EQ(scheduler.encoder_ms({}, 1), 75.0);  // it sat the pass out
+  PassShape full;
+  full.add_piece(0, 8192);
+  EXPECT_EQ(scheduler.encoder_ms(full, 0), 25.0);
+  EXPECT_EQ(scheduler.encoder_ms(full, 1), 7.5);
+}
+
+/// The tenant of a prompt that waits for the encoder owes the encoder's time to the other.
+TEST(Scheduler, ChargesTheEncodersTime) {
+  Scheduler scheduler({.rows_max = 72, .sequences_max = 8}, CostModel());
+  std::vector<SequenceView> views = {prefilling(640, 0), prefilling(640, 0)};
+  views[0].prompt_ready = 0;
+  views[1].tenant = 1;
+  const auto goes_on = [&] { return scheduler.next(views, {.pages = 9}, 0.0).rows.at(0).sequence; };
+  EXPECT_EQ(goes_on(), 1);
+  scheduler.charge_encoder(0, 1000.0);
+  views[0].prompt_ready = 640;
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(goes_on(), 1);
+}
+
 TEST(Scheduler, CutsPromptsOnlyAtMultiplesOf64) {
   const std::vector<SequenceView> views = {decoding(5), prefilling(1000, 64)};
   const auto rows = [&](SchedulerLimits limits) { return next(views, {}, limits).rows[1].rows; };
