@@ -44,8 +44,8 @@ struct EngineSettings {
   /// Without a drafter: tokens that the backend's own layer drafts at most, 1 to pools.replay_rows
   /// - 1; 0: none.
   int32_t model_drafts = 0;
-  /// Beside those of the model: where the text has said its last so many tokens before, what came
-  /// then is drafted instead, if that is likely to save more time; 0: never.
+  /// Where the text has said its last so many tokens before, what came then is drafted instead of
+  /// the model's drafts, if that is likely to save more time; 0 turns this off.
   int32_t repeat_match = 0;
   /// For benchmarks of random weights, whose drafts are all wrong: the share of rounds whose first
   /// i + 1 drafts count as right. Outputs depend on it. Empty: they are compared.
@@ -189,21 +189,25 @@ class EngineCore {
   static TokenChoice choice_of(const Sequence& sequence, size_t drafted);
   void draft();
   int32_t draft_room(const Sequence& sequence) const;
-  bool drafts_due(const Sequence& sequence) const;
-  bool finds_forced(const Sequence& sequence) const;
-  void draft_from_grammar(Sequence& sequence);
-  void draft_from_text(Sequence& sequence);
+  static bool drafts_due(const Sequence& sequence, int32_t room);
+  static bool finds_forced(const Sequence& sequence, int32_t room);
+  void draft_from_grammar(Sequence& sequence, int32_t room);
+  void draft_from_text(Sequence& sequence, int32_t room);
   struct WantedDrafts {
     Sequence* sequence = nullptr;
     int32_t count = 0;
   };
-  int32_t drafts_wanted(Sequence& sequence, int32_t decoding);
+  int32_t drafts_wanted(Sequence& sequence, int32_t room, int32_t decoding);
   void draft_by_model(std::vector<WantedDrafts>& wanted, int32_t decoding);
   static void append_draft(DraftBatch& batch, const Sequence& sequence, int32_t count);
   void take_model_drafts(Sequence& sequence, std::span<const int32_t> tokens);
-  void take_drafts(Sequence& sequence, Proposer by, std::span<const int32_t> tokens);
+  static void take_drafts(Sequence& sequence, Proposer by, std::span<const int32_t> fit);
+  static std::span<const int32_t> before_stop(const Sequence& sequence,
+                                              std::span<const int32_t> tokens);
   std::span<const int32_t> fitting(const Sequence& sequence, std::span<const int32_t> tokens);
   void count_drafts(Sequence& sequence, size_t drafted, size_t right);
+  enum class DraftWas : uint8_t { wrong, right };
+  void learn(Sequence& sequence, Proposer by, DraftWas was);
   int32_t wanted_logits(const Sequence& sequence, int32_t rows) const;
   /// Takes in what the pass computed; the rows to sample, in the order of `sampled_`.
   void absorb(const Pass& pass, const HeadOutput& output, double now_ms);

@@ -36,51 +36,55 @@ int32_t EngineCore::draft_room(const Sequence& s) const {
 
 /// A sequence is drafted for once after each of its tokens: those of an earlier step stay until it
 /// has run.
-bool EngineCore::drafts_due(const Sequence& s) const {
-  return draft_room(s) > 0 && s.drafted_after != s.generated_size();
+bool EngineCore::drafts_due(const Sequence& s, int32_t room) {
+  return room > 0 && s.drafted_after != s.generated_size();
 }
 
 void EngineCore::draft() {
   drafting_ms_ = 0.0;
   if (!settings_.drafter && settings_.model_drafts == 0) return;
-  for (const auto& s : live_)  // all are begun before one is waited for
-    if (s->request.constraint && drafts_due(*s))
-      find_forced_of(*s->request.constraint, static_cast<size_t>(draft_room(*s)));
+  std::vector<int32_t> rooms;
+  for (const auto& s : live_) {  // all are begun before one is waited for
+    rooms.push_back(draft_room(*s));
+    if (s->request.constraint && drafts_due(*s, rooms.back()))
+      find_forced_of(*s->request.constraint, static_cast<size_t>(rooms.back()));
+  }
   const auto decoding = static_cast<int32_t>(
       std::ranges::count_if(live_, [](const auto& s) { return s->phase == Phase::decode; }));
   std::vector<WantedDrafts> wanted;
-  for (const auto& s : live_) {
-    const bool due = drafts_due(*s);
-    if (!due && draft_room(*s) > 0) continue;
-    s->drafts.clear();
-    s->drafted_after = -1;
-    if (!due || !finds_forced(*s)) continue;
-    s->drafted_after = s->generated_size();
-    draft_from_grammar(*s);
-    draft_from_text(*s);
-    if (const int32_t count = drafts_wanted(*s, decoding); count > 0)
-      wanted.push_back({s.get(), count});
+  for (size_t i = 0; i < live_.size(); ++i) {
+    Sequence& s = *live_[i];
+    const bool due = drafts_due(s, rooms[i]);
+    if (!due && rooms[i] > 0) continue;
+    s.drafts.clear();
+    s.draft_refused = false;
+    s.drafted_after = -1;
+    if (!due || !finds_forced(s, rooms[i])) continue;
+    s.drafted_after = s.generated_size();
+    draft_from_grammar(s, rooms[i]);
+    draft_from_text(s, rooms[i]);
+    if (const int32_t count = drafts_wanted(s, rooms[i], decoding); count > 0)
+      wanted.push_back({&s, count});
   }
   if (!wanted.empty()) draft_by_model(wanted, decoding);
 }
 
 /// Without them it will sit out the pass, since its masks are made by the same threads.
-bool EngineCore::finds_forced(const Sequence& s) const {
+bool EngineCore::finds_forced(const Sequence& s, int32_t room) {
   if (!s.request.constraint) return true;
-  const auto most = static_cast<size_t>(draft_room(s));
+  const auto most = static_cast<size_t>(room);
   return ask_patiently([&] { return find_forced_of(*s.request.constraint, most); }) ==
          SlowConstraint::Next::ready;
 }
 
-void EngineCore::draft_from_grammar(Sequence& s) {
+void EngineCore::draft_from_grammar(Sequence& s, int32_t room) {
   if (!s.request.constraint) return;
-  std::vector<int32_t> tokens = s.request.constraint->forced(static_cast<size_t>(draft_room(s)));
+  std::vector<int32_t> tokens = s.request.constraint->forced(static_cast<size_t>(room));
   if (planted(kBugForcedOnePlaceLate) && !tokens.empty()) tokens.erase(tokens.begin());
-  take_drafts(s, Proposer::grammar, tokens);
+  take_drafts(s, Proposer::grammar, before_stop(s, tokens));
 }
 
-void EngineCore::draft_from_text(Sequence& s) {
-  const int32_t room = draft_room(s);
+void EngineCore::draft_from_text(Sequence& s, int32_t room) {
   std::vector<int32_t> tokens;
   if (settings_.drafter) {
     settings_.drafter->propose(s, room, tokens);
@@ -90,15 +94,15 @@ void EngineCore::draft_from_text(Sequence& s) {
     tokens = s.repeats->next(s.request.prompt, s.generated, room);
   }
   CHECK(std::ssize(tokens) <= room, "drafts ", tokens.size(), " of at most ", room);
-  take_drafts(s, Proposer::text, tokens);
+  take_drafts(s, Proposer::text, fitting(s, before_stop(s, tokens)));
 }
 
 /// Returns how many tokens the model is to draft now: none where what is drafted already saves more
 /// time. No page is taken for drafts: their entries lie in that of the newest token.
-int32_t EngineCore::drafts_wanted(Sequence& s, int32_t decoding) {
+int32_t EngineCore::drafts_wanted(Sequence& s, int32_t room, int32_t decoding) {
   if (settings_.model_drafts == 0 || s.drafts_ended) return 0;
   if (KvPool::pages_for(s.cached + 1) > static_cast<int32_t>(s.pages.size())) return 0;
-  const int32_t most = std::min(draft_room(s), settings_.model_drafts);
+  const int32_t most = std::min(room, settings_.model_drafts);
   const auto recover = [&](Proposer by, double odds) {
     s.odds_of(by) += kOddsRecovery * std::max(odds - s.odds_of(by), 0.0);
   };
@@ -142,20 +146,26 @@ void EngineCore::append_draft(DraftBatch& batch, const Sequence& s, int32_t coun
   batch.pages.insert(batch.pages.end(), s.pages.begin(), s.pages.begin() + pages);
 }
 
-/// A draft that is no number ends those of its sequence, and nothing else.
+/// A draft that is no number ends those of its sequence, and nothing else. One that the constraint
+/// refuses is wrong, where those before it are right.
 void EngineCore::take_model_drafts(Sequence& s, std::span<const int32_t> tokens) {
   const auto end = std::ranges::find(tokens, -1);
   if (end != tokens.end()) {
     s.drafts_ended = true;
     ++counters_.drafts_ended;
   }
-  take_drafts(s, Proposer::model, {tokens.begin(), end});
+  const auto drafted = before_stop(s, {tokens.begin(), end});
+  const auto fit = fitting(s, drafted);
+  const bool refused = fit.size() < drafted.size();
+  if (refused && fit.empty()) learn(s, Proposer::model, DraftWas::wrong);
+  take_drafts(s, Proposer::model, fit);
+  s.draft_refused = refused && s.proposer == Proposer::model && !s.drafts.empty();
 }
 
 /// Others take the place of forced tokens if they are more and agree with all but the last of them,
-/// which may have been a part of a longer token.
-void EngineCore::take_drafts(Sequence& s, Proposer by, std::span<const int32_t> tokens) {
-  const auto fit = fitting(s, tokens);
+/// which may have been a part of a longer token. No drafts take the place of none.
+void EngineCore::take_drafts(Sequence& s, Proposer by, std::span<const int32_t> fit) {
+  if (fit.empty()) return;
   if (s.proposer == Proposer::grammar && !s.drafts.empty()) {
     const auto sure = std::span(s.drafts).first(s.drafts.size() - 1);
     if (fit.size() <= s.drafts.size() || !std::ranges::equal(sure, fit.first(sure.size()))) return;
@@ -164,11 +174,14 @@ void EngineCore::take_drafts(Sequence& s, Proposer by, std::span<const int32_t> 
   s.proposer = by;
 }
 
-/// The first drafts that may follow. A token that ends the sequence needs no row after it, so none
-/// is drafted.
+/// A token that ends the sequence needs no row after it, so none is drafted.
+std::span<const int32_t> EngineCore::before_stop(const Sequence& s,
+                                                 std::span<const int32_t> tokens) {
+  return {tokens.begin(), std::ranges::find_first_of(tokens, s.request.stop_ids)};
+}
+
+/// The first drafts that the constraint lets follow.
 std::span<const int32_t> EngineCore::fitting(const Sequence& s, std::span<const int32_t> tokens) {
-  const auto end = std::ranges::find_first_of(tokens, s.request.stop_ids);
-  tokens = {tokens.begin(), end};
   if (!s.request.constraint || planted(kBugKeepsRefusedDrafts)) return tokens;
   const size_t count = s.request.constraint->fitting(tokens);
   counters_.drafts_refused += static_cast<int64_t>(tokens.size() - count);

@@ -142,17 +142,19 @@ void EngineCore::accept(const Sampled& sampled) {
   s.replay = static_cast<int32_t>(planted(kBugReplaysRejected) ? drafts + 1 : right + 1);
   s.cached += static_cast<int32_t>(right) + 1;
   count_drafts(s, drafts, right);
-  const auto learn = [](double& odds, double decay, bool was_right) {
-    odds = decay * odds + (was_right ? 1.0 - decay : 0.0);
+  for (size_t i = 0; i < std::min(right + 1, drafts); ++i)
+    learn(s, s.proposer, i < right ? DraftWas::right : DraftWas::wrong);
+  if (right == s.drafts.size() && s.draft_refused) learn(s, s.proposer, DraftWas::wrong);
+}
+
+/// The odds of texts are those of a sequence, unless only long repeats count.
+void EngineCore::learn(Sequence& s, Proposer by, DraftWas was) {
+  const auto move = [&](double& odds, double decay) {
+    odds = std::max(decay * odds + (was == DraftWas::right ? 1.0 - decay : 0.0), kOddsMin);
   };
-  double& odds = s.odds_of(s.proposer);
-  double& shared = shared_odds_[static_cast<size_t>(s.proposer)];
-  for (size_t i = 0; i < std::min(right + 1, drafts); ++i) {
-    learn(odds, kOddsDecay, i < right);
-    if (s.proposer != Proposer::text || settings_.model_drafts > 0)
-      learn(shared, kSharedOddsDecay, i < right);
-  }
-  odds = std::max(odds, kOddsMin);
+  move(s.odds_of(by), kOddsDecay);
+  if (by != Proposer::text || settings_.model_drafts > 0)
+    move(shared_odds_[static_cast<size_t>(by)], kSharedOddsDecay);
 }
 
 bool EngineCore::draft_is_right(const Sequence& s, size_t index, int32_t generated) const {

@@ -15,11 +15,12 @@ class NoDrafter final : public Drafter {
   void propose(const Sequence&, int32_t, Tokens&) override {}
 };
 
-/// Masks that let one token follow, which they do not tell of beforehand: a text of period 5.
-class Periodic final : public TokenConstraint {
+/// Masks that let one token follow, which they do not tell of beforehand: a text of a period.
+class Periodic : public TokenConstraint {
  public:
+  explicit Periodic(size_t period = 5) : period_(period) {}
   MaskState mask(std::span<const int32_t> drafted, std::span<uint32_t> bits) override {
-    forbid_all_but(bits, static_cast<int32_t>((accepted_ + drafted.size()) % 5));
+    forbid_all_but(bits, token(drafted.size()));
     return MaskState::limited;
   }
   std::optional<size_t> accept(std::span<const int32_t> tokens) override {
@@ -28,8 +29,23 @@ class Periodic final : public TokenConstraint {
   }
   void rollback(size_t count) override { accepted_ -= count; }
 
+ protected:
+  int32_t token(size_t after) const { return static_cast<int32_t>((accepted_ + after) % period_); }
+
  private:
+  size_t period_;
   size_t accepted_ = 0;
+};
+
+/// The same, which refuses wrong drafts.
+class Refusing final : public Periodic {
+ public:
+  using Periodic::Periodic;
+  size_t fitting(std::span<const int32_t> drafted) override {
+    size_t count = 0;
+    while (count < drafted.size() && drafted[count] == token(count)) ++count;
+    return count;
+  }
 };
 
 struct Said {
@@ -116,6 +132,44 @@ TEST(RepeatDrafts, TakeThePlaceOfThoseOfTheModel) {
   EXPECT_GT(repeats.right_by(Proposer::text), 120);
   EXPECT_LT(repeats.counters.passes, model.counters.passes / 2);
   EXPECT_GT(repeats.by(Proposer::model), 0);  // at first there is no repeat
+}
+
+/// However many of other sequences were wrong, a new one drafts at once.
+TEST(ModelDrafts, AreTriedInANewSequenceAfterManyWrongOnes) {
+  FakeBackend backend({.drafts = 1});
+  double now_ms = 1.0;
+  backend.on_pass = [&](int) { now_ms += 5.0; };
+  backend.on_draft = [&] { now_ms += 0.1; };
+  const EngineSettings settings{
+      .pools = {.pages = 8, .state_slots = 2, .rows_max = 72, .replay_rows = 5},
+      .sequences_max = 1,
+      .context_max = 512,
+      .model_drafts = 3,
+      .clock_ms = [&] { return now_ms; }};
+  EXPECT_TRUE(backend.reserve(settings.pools).ok());
+  EngineCore core(backend, FakeBackend::config(),
+                  Sampler(FakeBackend::kVocab, Sampler::all_sampleable(FakeBackend::kVocab)),
+                  settings);
+  for (int32_t id = 1; id < 5; ++id) {
+    const int64_t before = core.counters().drafted;
+    core.submit({.id = static_cast<uint64_t>(id), .prompt = {id}, .max_tokens = 300});
+    for (int i = 0; i < 4; ++i) core.step();
+    EXPECT_GE(core.counters().drafted, before + 1) << "sequence " << id;
+    while (!core.idle()) core.step();
+  }
+}
+
+/// Drafts of the model that are refused are as wrong as those that are computed: fewer are made.
+TEST(ModelDrafts, LearnFromTheConstraintThatRefusesThem) {
+  const Said said = said_under(std::make_unique<Refusing>(), Drafting::model, 1);
+  EXPECT_EQ(said.by(Proposer::model), said.right_by(Proposer::model));
+  EXPECT_LT(said.counters.drafts_refused, 300);  // not three in each of 198 passes
+}
+
+TEST(RepeatDrafts, StayWhereTheConstraintRefusesThoseOfTheModel) {
+  const Said said = said_under(std::make_unique<Refusing>(1), Drafting::model, 1, 1);
+  EXPECT_EQ(said.by(Proposer::text), said.right_by(Proposer::text));
+  EXPECT_EQ(said.by(Proposer::text), 95);  // in every pass with room for a draft and a repeat
 }
 
 }  // namespace

@@ -124,6 +124,7 @@ struct Sequence {
   // Speculation.
   std::vector<int32_t> drafts;  // proposed for the next pass
   Proposer proposer = Proposer::text;
+  bool draft_refused = false;  // the constraint refused what the proposer has after them
   std::array<double, kProposers> odds = {};  // decayed shares of accepted drafts, by proposer
   int32_t drafted_after = -1;                // generated tokens when drafts were last looked for
   std::optional<RepeatIndex> repeats;        // of its text, if drafts come from there too
