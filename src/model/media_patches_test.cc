@@ -69,8 +69,6 @@ TEST(VisionConfig, RealShapes) {
   EXPECT_EQ(vision.out, 2048);
   EXPECT_EQ(vision.image_token, 248056);
   EXPECT_EQ(vision.video_token, 248057);
-  EXPECT_EQ(vision.start_token, 248053);
-  EXPECT_EQ(vision.end_token, 248054);
   EXPECT_EQ(VisionConfig::parse(load_config("qwen3.5-4b"), 2560, 248320).value()->hidden, 1024);
   EXPECT_FALSE(VisionConfig::parse(load_config("qwen3-30b-a3b"), 2048, 151936).value());
 }
@@ -100,8 +98,6 @@ const BadCase kBadCases[] = {
     {"vision_config", "out_hidden_size", "3584", "hidden_size 2048, found 3584"},
     {"", "image_token_id", "null", "image_token_id"},
     {"", "video_token_id", "248320", "video_token_id: expected an integer in 0..248319"},
-    {"", "vision_start_token_id", "-1", "vision_start_token_id"},
-    {"", "vision_end_token_id", "1.5", "vision_end_token_id"},
     {"", "vision_config", "[]", "vision_config"},
 };
 

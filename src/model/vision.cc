@@ -59,7 +59,7 @@ VisionWalk::VisionWalk(const VisionConfig& config, std::vector<VisionFrame> fram
           workspace_rows_);
     CHECK(std::ssize(frame.places) * config_.merged_patches() == frame.patches(),
           frame.places.size(), " places for ", frame.patches(), " patches");
-    left_ += frame_work(frame);
+    left_ += frame_work(config_, frame);
   }
   place_group();
 }
@@ -78,32 +78,28 @@ void VisionWalk::place_group() {
   row_ = 0;
 }
 
-/// Work of one patch in the present stage, in 1e9 operations.
-double VisionWalk::row_work(const VisionFrame& frame) const {
-  const double width = config_.hidden;
-  const double merged = config_.merged_width();
-  switch (stage_) {
+/// Work of one patch in a stage, in 1e9 operations.
+double VisionWalk::row_work(const VisionConfig& config, Stage stage, const VisionFrame& frame) {
+  const double width = config.hidden;
+  const double merged = config.merged_width();
+  switch (stage) {
     case Stage::embed:
-      return 2e-9 * width * config_.patch_values();
+      return 2e-9 * width * config.patch_values();
     case Stage::project:
       return 2e-9 * 3 * width * width;
     case Stage::attend:
-      return 2e-9 * width *
-             (2 * static_cast<double>(frame.patches()) + width + 2.0 * config_.inner);
+      return 2e-9 * width * (2 * static_cast<double>(frame.patches()) + width + 2.0 * config.inner);
     case Stage::merge:
-      return 2e-9 * merged * (merged + config_.out) / config_.merged_patches();
+      return 2e-9 * merged * (merged + config.out) / config.merged_patches();
   }
-  CHECK(false, "stage ", static_cast<int>(stage_));
+  CHECK(false, "stage ", static_cast<int>(stage));
 }
 
-double VisionWalk::frame_work(const VisionFrame& frame) const {
-  VisionWalk at;
-  at.config_ = config_;
+double VisionWalk::frame_work(const VisionConfig& config, const VisionFrame& frame) {
   double work = 0.0;
   for (const Stage stage : {Stage::embed, Stage::project, Stage::attend, Stage::merge}) {
-    at.stage_ = stage;
     const bool in_blocks = stage == Stage::project || stage == Stage::attend;
-    work += at.row_work(frame) * (in_blocks ? config_.depth : 1);
+    work += row_work(config, stage, frame) * (in_blocks ? config.depth : 1);
   }
   return work * static_cast<double>(frame.patches());
 }
@@ -142,7 +138,7 @@ double VisionWalk::advance(VisionTower& tower, double work) {
   const int64_t step = granule(config_);
   while (!done() && (spent == 0.0 || spent < work)) {
     const VisionFrame& frame = frames_[frame_];
-    const double each = row_work(frame);
+    const double each = row_work(config_, stage_, frame);
     const double affordable =
         std::min((work - spent) / each, static_cast<double>(tower.vision_piece_rows()));
     const int64_t rows = std::max(static_cast<int64_t>(affordable) / step, int64_t{1}) * step;

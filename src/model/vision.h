@@ -19,6 +19,11 @@ inline constexpr int32_t kVisionPage = 64;
 /// Patches of one piece at most.
 inline constexpr int32_t kVisionPieceRows = 256;
 
+/// Patches that the workspace of a tower must hold for a frame of so many.
+inline int64_t vision_rows_of(int64_t frame_patches) {
+  return (frame_patches + kVisionPage - 1) / kVisionPage * kVisionPage;
+}
+
 /// The patches of one step in time, which attend to each other and to nothing else.
 struct VisionFrame {
   const MediaPatches* media = nullptr;
@@ -29,7 +34,7 @@ struct VisionFrame {
 
   int64_t patches() const { return media->grid.frame_patches(); }
   /// The workspace that it takes.
-  int64_t rows() const { return (patches() + kVisionPage - 1) / kVisionPage * kVisionPage; }
+  int64_t rows() const { return vision_rows_of(patches()); }
 };
 
 /// Patches [begin, end) of a frame.
@@ -54,11 +59,6 @@ struct TableTaps {
 };
 TableTaps table_taps(PatchPlace place, const MediaGrid& grid, int table_side);
 
-/// Patches that the workspace of a tower must hold for a frame of so many.
-inline int64_t vision_rows_of(int64_t frame_patches) {
-  return (frame_patches + kVisionPage - 1) / kVisionPage * kVisionPage;
-}
-
 class VisionTower;
 
 /// Frames through the whole tower, piece by piece.
@@ -78,8 +78,8 @@ class VisionWalk {
 
  private:
   enum class Stage : uint8_t { embed, project, attend, merge };
-  double row_work(const VisionFrame& frame) const;
-  double frame_work(const VisionFrame& frame) const;
+  static double row_work(const VisionConfig& config, Stage stage, const VisionFrame& frame);
+  static double frame_work(const VisionConfig& config, const VisionFrame& frame);
   void run(VisionTower& tower, const VisionPiece& piece) const;
   void place_group();
   void next_stage();

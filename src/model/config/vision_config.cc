@@ -80,8 +80,6 @@ Result<std::optional<VisionConfig>> VisionConfig::parse(const Json& config, int 
   const IntRange ids{0, int64_t{vocab_rows} - 1};
   tower.image_token = TRY(int_of(root.integer("image_token_id", ids)));
   tower.video_token = TRY(int_of(root.integer("video_token_id", ids)));
-  tower.start_token = TRY(int_of(root.integer("vision_start_token_id", ids)));
-  tower.end_token = TRY(int_of(root.integer("vision_end_token_id", ids)));
   return std::optional<VisionConfig>(tower);
 }
 

@@ -28,8 +28,6 @@ struct VisionConfig {
   // Ids that stand for media in a prompt.
   int32_t image_token = 0;
   int32_t video_token = 0;
-  int32_t start_token = 0;  // vision_start_token_id
-  int32_t end_token = 0;
 
   int head_dim() const { return hidden / heads; }
   /// Numbers of one patch: (channel, frame, row, column), row-major.
