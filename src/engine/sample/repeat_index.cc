@@ -14,7 +14,7 @@ namespace nibble {
 namespace {
 
 constexpr size_t kPlacesLeast = 256;
-constexpr size_t kPlacesMost = size_t{1} << 18;  // 1 MiB a sequence
+constexpr size_t kPlacesMost = size_t{1} << 14;  // 64 KiB a sequence
 
 /// A prompt and what was generated after it, as one text.
 struct Text {
@@ -52,7 +52,9 @@ void RepeatIndex::follow(std::span<const int32_t> prompt, std::span<const int32_
     places_.assign(std::min(wanted, kPlacesMost), -1);
     seen_ = 0;  // all are entered anew
   }
-  for (int32_t place = std::max(seen_ + 1, match_); place <= text.size(); ++place)
+  // Places further back would be given to others, and entering them would take long.
+  const int32_t nearest = text.size() - static_cast<int32_t>(kPlacesMost) + 1;
+  for (int32_t place = std::max({seen_ + 1, match_, nearest}); place <= text.size(); ++place)
     enter(text.hash(place, match_), place);
   seen_ = text.size();
 }

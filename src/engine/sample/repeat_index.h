@@ -1,5 +1,6 @@
 // RepeatIndex: where a growing text said its last tokens before. Looking costs the same however
-// long the text is: each place is entered once, by a hash of the tokens before it.
+// long the text is: each place is entered once, by a hash of the tokens before it. It knows the
+// last 16,384 places at most, in 64 KiB.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ class RepeatIndex {
   /// have changed.
   void follow(std::span<const int32_t> prompt, std::span<const int32_t> generated);
 
-  /// At most `count` tokens that came after the last earlier place where the text ended as it ends
-  /// now. None: it never did, or so long ago that the place was given to another.
+  /// Returns at most `count` tokens that came after the last earlier place where the text ended as
+  /// it ends now. None: it never did, or so long ago that the place was given to another.
   std::vector<int32_t> next(std::span<const int32_t> prompt, std::span<const int32_t> generated,
                             int32_t count) const;
 

@@ -52,13 +52,21 @@ TEST(RepeatIndex, FindsTheLastPlaceOrNone) {
   EXPECT_LT(missed, found / 8);
 }
 
-TEST(RepeatIndex, LooksFarBack) {
+/// The place of a text of 60,000 tokens is found where it is among the last 16,384.
+TEST(RepeatIndex, LooksFarBackButNotWithoutEnd) {
   Tokens prompt(60000);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i);
-  RepeatIndex index(8);
-  const Tokens said(prompt.begin() + 100, prompt.begin() + 108);
-  index.follow(prompt, said);
-  EXPECT_EQ(index.next(prompt, said, 3), (Tokens{108, 109, 110}));
+  const auto found = [&](ptrdiff_t place) {
+    RepeatIndex index(8);
+    const Tokens said(prompt.begin() + place - 8, prompt.begin() + place);
+    index.follow(prompt, said);
+    return index.next(prompt, said, 3);
+  };
+  EXPECT_EQ(found(57000), (Tokens{57000, 57001, 57002}));
+  int far = 0;
+  for (ptrdiff_t place = 44000; place < 47000; place += 30) far += found(place).empty() ? 0 : 1;
+  EXPECT_GT(far, 20);  // of 100; the others gave their entries to later places
+  for (ptrdiff_t place = 1000; place < 43000; place += 1000) EXPECT_TRUE(found(place).empty());
 }
 
 }  // namespace
