@@ -20,7 +20,7 @@ class SlowConstraint : public TokenConstraint {
   virtual Next next(std::span<const int32_t> drafted) = 0;
 
   /// Looks for the tokens that forced(most) gives and the masks around them, as next() does for
-  /// drafts that are known. Until it says ready, forced() gives none.
+  /// drafts that are known.
   virtual Next find_forced(size_t most) {
     static_cast<void>(most);
     return Next::ready;

@@ -31,12 +31,12 @@ class TokenConstraint {
   /// Takes back the last `count` accepted tokens; count is at most what accept() took.
   virtual void rollback(size_t count) = 0;
 
-  /// For the choice of drafts: the number of first tokens of `drafted` that may follow the accepted
-  /// ones, one after another. Cheap. It may count too many, since masks decide.
+  /// Drafts are chosen by this: it returns how many first tokens of `drafted` may follow the
+  /// accepted ones, one after another. It is cheap, and may count too many, since masks decide.
   virtual size_t fitting(std::span<const int32_t> drafted) { return drafted.size(); }
 
-  /// For the choice of drafts: tokens, `most` at most, that come next because hardly any others
-  /// may. The masks decide: a token may be among several that are allowed.
+  /// Drafts are chosen by this: it returns at most `most` tokens that come next because hardly any
+  /// others may. The masks decide: a token may be among several that are allowed.
   virtual std::vector<int32_t> forced(size_t most) {
     static_cast<void>(most);
     return {};

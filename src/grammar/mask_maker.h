@@ -35,7 +35,7 @@ class MaskMaker : public std::enable_shared_from_this<MaskMaker> {
 
   /// begun: another thread uses the matcher, and nothing but state() and age() may be called.
   State state() const { return state_; }
-  /// The time since begin() was called last.
+  /// The time since begin() or begin_forced() was called last.
   std::chrono::nanoseconds age() const { return std::chrono::steady_clock::now() - begun_at_; }
 
   /// True if the masks after each prefix of `fed` are there.

@@ -63,7 +63,8 @@ struct BackendOptions {
   Activations activations = Activations::automatic;
   KvCache kv_cache = KvCache::automatic;
   StateCache state = StateCache::f32;
-  /// With KvCache::fp8: those of each attention layer (model/kv_scales.h); empty: 1 everywhere.
+  /// KvCache::fp8 uses these scales of each attention layer (model/kv_scales.h); empty means 1
+  /// everywhere.
   std::vector<KvScale> kv_scales;
   CardLimit card;
   int threads = 0;                // 0: one per usable core

@@ -12,8 +12,7 @@ namespace {
 
 class KvScalesTest : public testing::Test {
  protected:
-  /// As read from a tiny checkpoint, whose layer 1 is the only one of attention, with these
-  /// tensors.
+  /// Reads a tiny checkpoint with these tensors, whose layer 1 is the only one of attention.
   Result<std::vector<KvScale>> read(const std::vector<std::pair<std::string, float>>& scalars) {
     TinyCheckpoint tiny = TinyCheckpoint::moe();
     for (const auto& [name, value] : scalars) tiny.add_scalar(name, value);

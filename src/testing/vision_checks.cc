@@ -30,7 +30,7 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
   return values;
 }
 
-/// As levels() of vision_golden.py.
+/// This computes what levels() of vision_golden.py computes.
 uint8_t level(uint64_t seed, uint64_t place) {
   uint64_t x = (seed << 32) + place + 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;

@@ -66,7 +66,7 @@ void Attention::keep_row(const BatchSequence& sequence, int i) const {
                        values.data() + h * shape.head_dim);
 }
 
-/// By the scale of the layer's pages.
+/// Divides the values of a row by the scale of its layer's pages.
 void Attention::divide_values(int64_t row) const {
   if (weights.value_scale == 1.0F) return;
   float* values = context.work.v.row(row);

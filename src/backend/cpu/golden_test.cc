@@ -241,8 +241,8 @@ TEST_P(CpuBits, SmallerPages) {
   }
 }
 
-/// With scales of the checkpoint in FP8 pages: near the reference, which divides and multiplies the
-/// numbers themselves, and far from what scale 1 gives.
+/// Scales of the checkpoint in FP8 pages give nearly what the reference gives, which divides and
+/// multiplies the numbers themselves, and not what scale 1 gives.
 TEST_P(CpuBits, ScalesOfKeysAndValues) {
   BackendOptions options = {
       .activations = Activations::f32, .kv_cache = KvCache::fp8, .threads = 2};

@@ -12,7 +12,7 @@ namespace nibble {
 
 namespace {
 
-/// As many requests of full length count: where there is room for more, losing one is no reason.
+/// The loss of one request of full length is a reason only where there is room for at most so many.
 constexpr double kRequests = 4.0;
 
 constexpr std::string_view kFlag = "--speculative-config";
