@@ -55,7 +55,8 @@ struct ServeRequest {
   ServerOptions server;
   ClientSetup clients;
   Json template_kwargs;
-  EngineNeeds needs{.use = EngineUse::serving, .drafts = DefaultDrafts::where_it_pays};
+  EngineNeeds needs{
+      .use = EngineUse::serving, .drafts = DefaultDrafts::where_it_pays, .tower = TowerUse::wanted};
   int32_t waiting_max = 0;
   int64_t waiting_tokens_max = 0;
 };

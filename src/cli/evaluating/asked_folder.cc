@@ -56,7 +56,7 @@ Result<Json> head_of(const Arguments& arguments, const std::filesystem::path& fo
 
 Result<std::unique_ptr<AskedModel>> ask_folder(const Arguments& arguments, const std::string& word,
                                                Terminal& terminal) {
-  EngineNeeds needs{.use = EngineUse::serving};
+  EngineNeeds needs{.use = EngineUse::serving, .tower = TowerUse::wanted};
   needs.sequences_max = TRY(read_sequences(arguments));
   ClientSetup clients = TRY(read_client_setup(arguments));
   const auto folder = TRY(checkpoint_folder(word, terminal));

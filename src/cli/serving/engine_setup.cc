@@ -364,11 +364,11 @@ Result<std::string> load_with_drafts(const Arguments& arguments, const EngineNee
   return lost;
 }
 
-/// Nothing is loaded where no image could be taken.
+/// Nothing is loaded where no image could be taken. Only verbs that take images have their flags.
 Result<TowerUse> tower_use(const Arguments& arguments, const EngineNeeds& needs) {
-  const bool wanted = needs.use == EngineUse::serving || needs.tower == TowerUse::wanted;
-  const bool none = TRY(read_image_flags(arguments)).intake.images_max == 0;
-  if (!wanted || none || arguments.enabled(kNoVisionOption.name)) return TowerUse::unused;
+  if (needs.tower == TowerUse::unused || arguments.enabled(kNoVisionOption.name))
+    return TowerUse::unused;
+  if (TRY(read_image_flags(arguments)).intake.images_max == 0) return TowerUse::unused;
   return arguments.text(kImageTokensOption.name) ? TowerUse::wanted : TowerUse::wanted_on_cpu;
 }
 

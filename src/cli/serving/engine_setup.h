@@ -110,7 +110,7 @@ enum class DefaultDrafts : uint8_t { none, where_it_pays };
 struct EngineNeeds {
   EngineUse use = EngineUse::single;
   DefaultDrafts drafts = DefaultDrafts::none;
-  TowerUse tower = TowerUse::unused;         // of a conversation; a server wants it unless told not
+  TowerUse tower = TowerUse::unused;         // wanted: the verb takes images and has their flags
   std::optional<int32_t> sequences_max = 1;  // absent: as the machine allows
   Terminal* terminal = nullptr;              // shows a person how far loading is
 };
