@@ -118,7 +118,7 @@ struct Watch {
   }
 };
 
-/// Reads once what is there. False at the end.
+/// Reads once what is in a pipe. False at the end.
 Result<bool> read_piece(int from, std::vector<std::byte>& piece, const ToolSink& sink) {
   const ssize_t got = ::read(from, piece.data(), piece.size());
   if (got < 0 && errno == EINTR) return true;
@@ -129,13 +129,18 @@ Result<bool> read_piece(int from, std::vector<std::byte>& piece, const ToolSink&
 }
 
 /// Until both pipes are closed.
-Result<void> read_all(int output, int complaints, const ToolSink& sink, const Watch& watch,
+Result<void> read_all(int output, int complaints, const ToolSink& sink, Watch& watch,
                       std::string& complaint) {
   std::vector<std::byte> piece(kPieceBytes);
   int64_t bytes = 0;
   const ToolSink counted = [&](std::span<const std::byte> data) -> Result<void> {
     bytes += std::ssize(data);
-    if (bytes <= watch.limits.output_bytes_max) return sink(data);
+    if (bytes <= watch.limits.output_bytes_max) {
+      const auto begin = Clock::now();
+      TRY(sink(data));
+      watch.until += Clock::now() - begin;
+      return {};
+    }
     return make_error(ErrorCode::invalid_argument,
                       {"video", concat("at most ", watch.limits.output_bytes_max, " bytes decoded"),
                        "more", "send a shorter or a smaller one"});
@@ -198,8 +203,7 @@ Result<ToolEnd> run_tool(const ToolCommand& command, int input, const ToolLimits
   Child child(TRY(spawn(command, input, output.to.number(), complaints.to.number())));
   output.to.reset();
   complaints.to.reset();
-  const Watch watch{limits, cancelled,
-                    Clock::now() + std::chrono::milliseconds(limits.wall_ms_max)};
+  Watch watch{limits, cancelled, Clock::now() + std::chrono::milliseconds(limits.wall_ms_max)};
   ToolEnd end;
   TRY(read_all(output.from.number(), complaints.from.number(), sink, watch, end.complaint));
   while (true) {

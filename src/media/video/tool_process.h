@@ -38,7 +38,7 @@ struct ToolCommand {
 };
 
 struct ToolLimits {
-  int wall_ms_max = 60'000;
+  int wall_ms_max = 60'000;  // without the time that the sink takes
   int64_t output_bytes_max = int64_t{1} << 40;
 };
 

@@ -67,7 +67,8 @@ struct VideoDecoder::Input {
 
   /// Options before the input, of both programs: this demuxer, these decoders, this file alone.
   Words options(const VideoLimits& limits, std::string_view decoders) const {
-    Words words = {"-v", "error", "-protocol_whitelist", "file", "-format_whitelist", demuxer};
+    Words words = {"-v",   "repeat+error",      "-protocol_whitelist",
+                   "file", "-format_whitelist", demuxer};
     add(words, {"-codec_whitelist", decoders, "-max_pixels", concat(limits.pixels_max)});
     if (demuxer == "mov") add(words, {"-enable_drefs", "0", "-use_absolute_path", "0"});
     add(words, {"-f", demuxer});

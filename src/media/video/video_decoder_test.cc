@@ -92,7 +92,7 @@ TEST(VideoDecoder, GivesTheProgramsTheFileAndTakesTheirFrames) {
 TEST(VideoDecoder, TellsTheProgramsToReadThisFileAlone) {
   const FakePrograms programs("echo \"$*\" >&2; exit 1", "");
   const std::string words = refusal(prepare(programs.decoder()));
-  EXPECT_NE(words.find("found -v error -protocol_whitelist file -format_whitelist mov "
+  EXPECT_NE(words.find("found -v repeat+error -protocol_whitelist file -format_whitelist mov "
                        "-codec_whitelist h264,hevc,vp8,vp9,"),
             std::string::npos)
       << words;
@@ -128,6 +128,8 @@ TEST(VideoDecoder, RefusesWhatTheProgramsMustNotSay) {
       {"printf 'P6\\n9000 9000\\n255\\n'", "video: expected at most 9437184 pixels a frame, found"},
       {"printf 'P6\\n32 32\\n255\\nabc'", "decoded video: expected a PPM frame, found an end with"},
       {"echo 'a\001b' >&2; exit 3", "video: expected a file that ffmpeg can read, found a?b"},
+      {"echo '[h264 @ 0x5581] no picture' >&2; exit 3",
+       "video: expected a file that ffmpeg can read, found no picture; check the file"},
       {"exit 3", "video: expected a file that ffmpeg can read, found exit status 3"},
       {"kill -XCPU $$", "video: expected decoding within 60 s of processor time and 4096 MiB"},
   };
@@ -163,6 +165,21 @@ TEST(VideoDecoder, SaysWhichProgramIsMissing) {
   EXPECT_EQ(found.error().message,
             "video: expected ffmpeg and ffprobe (5.1 or newer) in PATH, found no ffmpeg; install "
             "package ffmpeg, and util-linux for prlimit and setpriv");
+}
+
+TEST(RunTool, CountsTheTimeOfTheProgramAlone) {
+  int pieces = 0;
+  const ToolSink slow = [&](std::span<const std::byte>) -> Result<void> {
+    ++pieces;
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    return {};
+  };
+  const Descriptor input = sealed_memory_file(bytes_of("")).value();
+  const auto end = run_tool({{"/bin/sh", "-c", "echo 1; sleep 0.1; echo 2"}, "/usr/bin:/bin"},
+                            input.number(), {.wall_ms_max = 1000}, slow, nullptr);
+  ASSERT_TRUE(end.ok()) << end.error().message;
+  EXPECT_EQ(end.value().status, 0);
+  EXPECT_EQ(pieces, 2);
 }
 
 TEST(SealedMemoryFile, CannotBeChanged) {

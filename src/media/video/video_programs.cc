@@ -129,6 +129,8 @@ std::string last_words(std::string_view complaint) {
   constexpr size_t kMost = 200;
   while (complaint.ends_with('\n')) complaint.remove_suffix(1);
   complaint = complaint.substr(complaint.find_last_of('\n') + 1);
+  if (const size_t name = complaint.find("] "); complaint.starts_with('[') && name < kMost)
+    complaint.remove_prefix(name + 2);  // "[h264 @ 0x5581c0de] "
   std::string text;
   for (const char c : complaint.substr(0, kMost)) text += c >= ' ' && c <= '~' ? c : '?';
   return text;
