@@ -86,7 +86,8 @@ void MediaEncoder::hold_ready(Sequence& s) {
       counters_.found += std::exchange(s.media_known[i], char{1}) != 0 ? 0 : 1;
     }
   }
-  s.media_idle = s.cached == s.media_cached ? s.media_idle + 1 : 0;
+  const bool went_on = s.cached != s.media_cached || encoded_for_ == s.request.id;
+  s.media_idle = went_on ? 0 : s.media_idle + 1;
   s.media_cached = s.cached;
 }
 
@@ -102,6 +103,7 @@ std::vector<size_t> MediaEncoder::missing(const Sequence& s, int32_t begin, int3
 void MediaEncoder::prepare(Live live) {
   if (!enabled()) return;
   for (const auto& s : live) hold_ready(*s);
+  encoded_for_.reset();
   if (job_) return;
   order_.clear();
   for (const auto& s : live) order_.push_back(s.get());
@@ -228,6 +230,7 @@ std::optional<uint64_t> MediaEncoder::finish_job() {
     ++counters_.encoded;
     counters_.encoded_rows += std::ssize(cache_.places(entry));
   }
+  encoded_for_ = job_->sequence;
   job_.reset();
   return std::nullopt;
 }

@@ -99,6 +99,7 @@ class MediaEncoder {
   MediaCache cache_;
   std::vector<Sequence*> order_;  // of live sequences: who goes first, in this step
   std::optional<Job> job_;
+  std::optional<uint64_t> encoded_for_;  // the sequence of a job that ended since prepare()
   double ms_per_work_ = 0.0;
   MediaCounters counters_;
 };

@@ -137,8 +137,8 @@ struct Sequence {
   // flag that says if its rows were found or encoded before.
   std::vector<int32_t> media_held;
   std::vector<char> media_known;
-  int32_t media_cached = -1;  // `cached` when the media encoder looked last, and
-  int32_t media_idle = 0;     // how often it was the same
+  int32_t media_cached = -1;  // `cached` when the media encoder looked last,
+  int32_t media_idle = 0;     // and how often since it changed or its media were encoded
   int32_t next_position = 0;  // rotary position of the first generated token
 
   double& odds_of(Proposer by) { return odds[static_cast<size_t>(by)]; }
