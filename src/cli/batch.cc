@@ -203,9 +203,10 @@ Result<int> run_batch(const Arguments& arguments, Terminal& terminal) {
   const std::string path = *arguments.text("batch");
   BatchInput input = TRY(BatchInput::open(path));
   const BatchOutput output = TRY(open_output(arguments, path));
-  EngineNeeds needs{.use = EngineUse::serving, .tower = TowerUse::wanted, .terminal = &terminal};
+  EngineNeeds needs{.use = EngineUse::serving, .terminal = &terminal};
   needs.sequences_max = TRY(read_sequences(arguments));
   ClientSetup clients = TRY(read_client_setup(arguments));
+  needs.tower = tower_for(clients.images);
   const auto folder = TRY(folder_to_load(arguments, terminal));
   const auto server =
       TRY(InProcessServer::start(arguments, std::move(clients), folder, needs, terminal));

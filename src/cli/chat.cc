@@ -21,8 +21,9 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"verbose", "", "", "token counts and speed after each answer"},
 });
 
-constexpr auto kOptions = joined_options(kOwnOptions, kSamplingOptions, kImageOptions,
-                                         kEngineOptions, kQuantizeFirstOptions, kModelOptions);
+constexpr auto kOptions =
+    joined_options(kOwnOptions, kSamplingOptions, kImageOptions, kTowerOptions, kEngineOptions,
+                   kQuantizeFirstOptions, kModelOptions);
 
 /// Empty: there is no place for it.
 std::filesystem::path history_file() {
@@ -61,8 +62,9 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
                             .profile = arguments.text("profile").value_or("")};
   conversation.parameters = TRY(sampling_body(arguments));
   if (arguments.given("think")) conversation.thinking = arguments.enabled("think");
+  const ImageFlags images = TRY(read_image_flags(arguments));
   const auto folder = TRY(folder_to_load(arguments, terminal));
-  const auto session = TRY(LocalSession::open(arguments, folder, TowerUse::wanted, terminal));
+  const auto session = TRY(LocalSession::open(arguments, folder, images, terminal));
   if (!session->served().chat_template)
     return make_error(ErrorCode::unsupported, {.what = "this checkpoint has no chat template",
                                                .advice = "use `nibble run --raw`"});

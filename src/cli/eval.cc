@@ -38,8 +38,8 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     kMaxSequencesOption,
 });
 
-constexpr auto kOptions =
-    joined_options(kOwnOptions, kClientOptions, kServingOptions, kEngineOptions, kModelOptions);
+constexpr auto kOptions = joined_options(kOwnOptions, kClientOptions, kServingOptions,
+                                         kTowerOptions, kEngineOptions, kModelOptions);
 
 Result<int> run_eval(const Arguments& arguments, Terminal& terminal) {
   const std::string& word = arguments.positional(0);

@@ -26,7 +26,7 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     kMaxSequencesOption,
 });
 constexpr auto kOptions =
-    joined_options(kOwnOptions, kEngineOptions, kServingOptions, kModelOptions);
+    joined_options(kOwnOptions, kEngineOptions, kServingOptions, kTowerOptions, kModelOptions);
 
 Result<std::vector<int64_t>> read_contexts(const Arguments& arguments) {
   std::vector<int64_t> contexts;
@@ -122,8 +122,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
     fetch = [&](const std::string& word) { return fetch_model(arguments, word, terminal); };
   std::vector<PlanModel> models;
   for (int i = 0; i < arguments.positional_count(); ++i)
-    models.push_back(
-        TRY(read_plan_model(arguments, arguments.positional(i), fetch, terminal)));
+    models.push_back(TRY(read_plan_model(arguments, arguments.positional(i), fetch, terminal)));
   if (models.size() > 1) return plan_together(arguments, models, place, terminal);
   return place.kind == Place::Kind::all_cards
              ? plan_cards(arguments, models.front(), place, terminal)

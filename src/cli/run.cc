@@ -3,7 +3,6 @@
 #include <iostream>
 #include <iterator>
 #include <map>
-#include <sstream>
 
 #include "base/file.h"
 #include "cli/batch.h"
@@ -38,8 +37,8 @@ constexpr auto kOwnOptions = std::to_array<Option>({
 });
 
 constexpr auto kOptions =
-    joined_options(kOwnOptions, kSamplingOptions, kClientOptions, kServingOptions, kEngineOptions,
-                   kQuantizeFirstOptions, kModelOptions);
+    joined_options(kOwnOptions, kSamplingOptions, kClientOptions, kServingOptions, kTowerOptions,
+                   kEngineOptions, kQuantizeFirstOptions, kModelOptions);
 
 Result<std::string> read_prompt(const Arguments& arguments, const Terminal& terminal) {
   const bool named = arguments.positional_count() > 1 && arguments.positional(1) != "-";
@@ -62,19 +61,11 @@ Result<std::string> read_prompt(const Arguments& arguments, const Terminal& term
   return text;
 }
 
-/// The images of the prompt as URLs, within the limit on their bytes.
-Result<std::vector<std::string>> read_images(const Arguments& arguments) {
-  std::vector<std::string> urls;
-  const ImageFlags flags = TRY(read_image_flags(arguments));
-  std::istringstream paths(arguments.text("image").value_or(""));
-  for (std::string path; std::getline(paths, path);)
-    urls.push_back(TRY(image_url_of(path, flags.intake.limits.encoded_bytes_max)));
-  return urls;
-}
-
-Result<Json> request_body(const Arguments& arguments, const std::string& prompt) {
+Result<Json> request_body(const Arguments& arguments, const std::string& prompt,
+                          const ImageFlags& flags) {
   Json body = TRY(sampling_body(arguments));
-  const std::vector<std::string> images = TRY(read_images(arguments));
+  const std::vector<std::string> images = TRY(
+      image_urls_of(arguments.text("image").value_or(""), flags.intake.limits.encoded_bytes_max));
   if (const auto profile = arguments.text("profile")) body.set("model", Json(*profile));
   if (arguments.enabled("ignore-eos")) body.set("ignore_eos", Json(true));
   if (arguments.enabled("raw") && !images.empty())
@@ -98,10 +89,12 @@ Result<Json> request_body(const Arguments& arguments, const std::string& prompt)
 
 Result<int> run_text(const Arguments& arguments, Terminal& terminal) {
   const std::string prompt = TRY(read_prompt(arguments, terminal));
-  const Json body = TRY(request_body(arguments, prompt));
+  const ImageFlags flags = TRY(read_image_flags(arguments));
+  const Json body = TRY(request_body(arguments, prompt, flags));
   const auto folder = TRY(folder_to_load(arguments, terminal));
-  const auto session = TRY(LocalSession::open(
-      arguments, folder, arguments.text("image") ? TowerUse::wanted : TowerUse::unused, terminal));
+  const std::optional<ImageFlags> images =
+      arguments.text("image") ? std::optional(flags) : std::nullopt;
+  const auto session = TRY(LocalSession::open(arguments, folder, images, terminal));
   const bool raw = arguments.enabled("raw");
   if (!raw && !session->served().chat_template)
     return make_error(ErrorCode::unsupported,

@@ -48,15 +48,14 @@ constexpr auto kOwnOptions = std::to_array<Option>({
 
 constexpr auto kOptions =
     joined_options(kServerOptions, kLimitOptions, kClientOptions, kOwnOptions, kEngineOptions,
-                   kServingOptions, kQuantizeFirstOptions, kModelOptions);
+                   kServingOptions, kTowerOptions, kQuantizeFirstOptions, kModelOptions);
 
 /// The settings that flags give and no file does, read before anything is loaded.
 struct ServeRequest {
   ServerOptions server;
   ClientSetup clients;
   Json template_kwargs;
-  EngineNeeds needs{
-      .use = EngineUse::serving, .drafts = DefaultDrafts::where_it_pays, .tower = TowerUse::wanted};
+  EngineNeeds needs{.use = EngineUse::serving, .drafts = DefaultDrafts::where_it_pays};
   int32_t waiting_max = 0;
   int64_t waiting_tokens_max = 0;
 };
@@ -85,6 +84,7 @@ Result<ServeRequest> read_request(const Arguments& arguments, Terminal& terminal
   ServeRequest request;
   request.server = TRY(read_server_options(arguments, terminal));
   request.clients = TRY(read_client_setup(arguments));
+  request.needs.tower = tower_for(request.clients.images);
   request.template_kwargs = TRY(read_template_kwargs(arguments));
   TRY(make_filters(request.clients.profiles, *request.server.filter.store));  // before it loads
   TRY(read_queue(arguments, request));
@@ -197,10 +197,11 @@ Result<std::filesystem::path> find_folder(const Arguments& arguments, Terminal& 
 }
 
 /// All that a start would say of flags and memory, and no server.
-Result<int> dry_run(const Arguments& arguments, const EngineNeeds& needs, Terminal& terminal) {
+Result<int> dry_run(const Arguments& arguments, ServeRequest request, Terminal& terminal) {
   const std::filesystem::path folder = TRY(find_folder(arguments, terminal));
-  const EngineSetup setup = TRY(set_up_engine(arguments, folder, needs));
+  EngineSetup setup = TRY(set_up_engine(arguments, folder, request.needs));
   TRY(open_prefix_store(arguments, setup, folder));
+  TRY(load_for_clients(std::move(request.clients), setup, folder, setup.model.notice));
   TRY(terminal.out(concat(flag_report(kServeVerb, arguments), "model: ", folder.string(), " on ",
                           setup.model.backend->description(), "\n", setup.model.notice,
                           setup.plan.table(), setup.speculation, "\n")));
@@ -213,7 +214,7 @@ Result<int> run(const Arguments& arguments, Terminal& terminal) {
   ServeRequest request = TRY(read_request(arguments, terminal));
   request.needs.terminal = &terminal;
   terminal.err(open_door_warning(arguments, request.server));
-  if (arguments.enabled("dry-run")) return dry_run(arguments, request.needs, terminal);
+  if (arguments.enabled("dry-run")) return dry_run(arguments, std::move(request), terminal);
   ServerOptions& options = request.server;
   const auto progress = std::make_shared<LoadingProgress>();
   options.door = TRY(LoadingDoor::open(options.http, [progress] { return progress->part(); }));

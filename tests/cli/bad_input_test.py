@@ -226,7 +226,9 @@ class Table:
                                    ("--gpu-memory-utilization", ("0", "1.01", "-1", "nan", "all")),
                                    ("--max-num-batched-tokens", ("64", "0", "auto", "2000000")),
                                    ("--prefix-snapshots", ("-1", "some")),
-                                   ("--kv-cache-memory-bytes", ("0", "-5", "20GBytes")))
+                                   ("--kv-cache-memory-bytes", ("0", "-5", "20GBytes")),
+                                   ("--max-image-tokens", ("3", "65537", "large")),
+                                   ("--encoder-cache-memory-bytes", ("0", "some")))
               for value in values),
             (["serve", self.model, "--backend", "cpu", "--card-limit", "rtx5090"], [2],
              ["--card-limit", "the cpu backend", "leave the flag out"]),

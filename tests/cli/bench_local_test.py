@@ -71,7 +71,8 @@ class Checks:
                             ((".", "-p", "0", "-n", "0"), "one of them above 0"),
                             ((".", "-b", "0"), "--n-batch"), ((".", "-r", "0"), "--repetitions"),
                             ((".", "--bandwidth", "-1"), "--bandwidth"),
-                            ((".", "-d", "5,"), "--n-depth")):
+                            ((".", "-d", "5,"), "--n-depth"),
+                            ((".", "--max-image-tokens", "64"), "--max-image-tokens")):
             assert says in self.bench("model", *words, code=2).stderr, words
         done = self.bench("model", "nothing-here", code=1)
         assert "nothing-here" in done.stderr, done.stderr

@@ -230,6 +230,27 @@ class Checks:
         for flags in (["--api-key", "k"], ["--no-auth"], ["--uds", "/tmp/none"]):
             assert not warnings("--host", "0.0.0.0", *flags), flags
 
+    def test_a_dry_run_prepares_for_images(self):
+        def dry_run(model, *flags):
+            return subprocess.run([self.nibble, "serve", model, "--dry-run", *flags],
+                                  capture_output=True, text=True, timeout=60)
+
+        line = "images: at most 8 a request, each resized to at most"
+        assert line in dry_run(self.model).stdout
+        for flags in (["--no-vision"], ["--limit-mm-per-prompt", "image=0"]):
+            done = dry_run(self.model, *flags)
+            assert done.returncode == 0 and "images: " not in done.stdout, done
+        with tempfile.TemporaryDirectory() as folder:
+            for path in Path(self.model).resolve().iterdir():
+                (Path(folder) / path.name).symlink_to(path)
+            processor = Path(folder) / "preprocessor_config.json"
+            words = json.loads(processor.read_text())
+            processor.unlink()
+            processor.write_text(json.dumps({**words, "patch_size": 14}))
+            done = dry_run(folder)
+            assert done.returncode == 1 and not done.stdout, done
+            assert "patches of 16 pixels" in done.stderr and "--no-vision" in done.stderr, done
+
     def test_flags(self):
         flags = ["--served-model-name", "alpha,beta", "--max-model-len", "200",
                  "--default-chat-template-kwargs", '{"enable_thinking": false}']

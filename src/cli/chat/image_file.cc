@@ -1,6 +1,8 @@
 // Base64 in a data: URL.
 #include "cli/chat/image_file.h"
 
+#include <sstream>
+
 #include "base/file.h"
 #include "hub/base64.h"
 
@@ -8,6 +10,14 @@ namespace nibble {
 
 Result<std::string> image_url_of(const std::string& path, uint64_t bytes_max) {
   return concat("data:;base64,", base64(TRY(read_text_file(path, bytes_max))));
+}
+
+Result<std::vector<std::string>> image_urls_of(const std::string& paths, uint64_t bytes_max) {
+  std::vector<std::string> urls;
+  std::istringstream lines(paths);
+  for (std::string path; std::getline(lines, path);)
+    urls.push_back(TRY(image_url_of(path, bytes_max)));
+  return urls;
 }
 
 Json user_content(std::string_view text, const std::vector<std::string>& image_urls) {

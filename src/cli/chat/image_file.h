@@ -14,6 +14,9 @@ namespace nibble {
 /// read_text_file; invalid_argument for more than `bytes_max`.
 Result<std::string> image_url_of(const std::string& path, uint64_t bytes_max);
 
+/// The files of an option that may stand often, a line each, likewise.
+Result<std::vector<std::string>> image_urls_of(const std::string& paths, uint64_t bytes_max);
+
 /// The content of a user's message: `text` alone, or parts, the images before it.
 Json user_content(std::string_view text, const std::vector<std::string>& image_urls);
 

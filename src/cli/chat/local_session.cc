@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 
-#include "cli/options/image_options.h"
 #include "cli/serving/profiles_file.h"
 
 namespace nibble {
@@ -51,20 +50,25 @@ std::string LocalAnswer::stats() const {
 
 Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& arguments,
                                                          const std::filesystem::path& folder,
-                                                         TowerUse tower, Terminal& terminal) {
+                                                         const std::optional<ImageFlags>& images,
+                                                         Terminal& terminal) {
   Profiles profiles = TRY(read_profiles(arguments));
   TRY(check_profile(arguments, profiles));
   EngineSetup setup = TRY(set_up_engine(
       arguments, folder,
-      {.drafts = DefaultDrafts::where_it_pays, .tower = tower, .terminal = &terminal}));
+      {.drafts = DefaultDrafts::where_it_pays,
+       .tower = images ? tower_for(*images) : TowerUse::unused,
+       .terminal = &terminal}));
   terminal.err(setup.model.notice);
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};
   served.profiles = std::move(profiles);
   served.context_max = setup.plan.context_max;
   std::string notice;
-  served.images = TRY(make_image_intake(TRY(read_image_flags(arguments)), setup.model.config,
-                                        setup.plan.image_tokens_max, folder, notice));
+  if (images)
+    served.images = TRY(make_image_intake(*images, setup.model.config, setup.plan.image_tokens_max,
+                                          folder, notice));
+  if (!served.images) terminal.err(notice);  // why they are refused
   served.completion_prompts = SpecialTokens::recognised;  // the user writes the prompt
   Engine::Options options{.settings = setup.settings(),
                           .sampleable = served.sampleable(),

@@ -5,8 +5,10 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "cli/options/image_options.h"
 #include "cli/serving/engine_setup.h"
 #include "server/answer/response_json.h"
 #include "server/request/generation_request.h"
@@ -26,10 +28,12 @@ struct LocalAnswer {
 
 class LocalSession {
  public:
-  /// Loads the model; with it tokenizer and template. `tower`: if images may come.
+  /// Loads the model; with it tokenizer and template. `images`: the limits of those that may come;
+  /// absent: none do.
   static Result<std::unique_ptr<LocalSession>> open(const Arguments& arguments,
                                                     const std::filesystem::path& folder,
-                                                    TowerUse tower, Terminal& terminal);
+                                                    const std::optional<ImageFlags>& images,
+                                                    Terminal& terminal);
 
   LocalSession(ServedModel served, std::unique_ptr<Engine> engine)
       : served_(std::move(served)), engine_(std::move(engine)) {}

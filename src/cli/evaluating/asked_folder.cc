@@ -56,9 +56,10 @@ Result<Json> head_of(const Arguments& arguments, const std::filesystem::path& fo
 
 Result<std::unique_ptr<AskedModel>> ask_folder(const Arguments& arguments, const std::string& word,
                                                Terminal& terminal) {
-  EngineNeeds needs{.use = EngineUse::serving, .tower = TowerUse::wanted};
+  EngineNeeds needs{.use = EngineUse::serving};
   needs.sequences_max = TRY(read_sequences(arguments));
   ClientSetup clients = TRY(read_client_setup(arguments));
+  needs.tower = tower_for(clients.images);
   const auto folder = TRY(checkpoint_folder(word, terminal));
   Json head = TRY(head_of(arguments, folder));
   auto server = TRY(InProcessServer::start(arguments, std::move(clients), folder, needs, terminal));

@@ -18,8 +18,8 @@ namespace nibble {
 
 class InProcessServer {
  public:
-  /// Loads `folder` as the rows of kEngineOptions, kServingOptions, kClientOptions and
-  /// kModelOptions say. Errors: those of set_up_engine and Server::start.
+  /// Loads `folder` as the rows of kEngineOptions, kServingOptions, kTowerOptions, kClientOptions
+  /// and kModelOptions say. Errors: those of set_up_engine and Server::start.
   static Result<std::unique_ptr<InProcessServer>> start(const Arguments& arguments,
                                                         ClientSetup clients,
                                                         const std::filesystem::path& folder,

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "cli/options/flag_errors.h"
-#include "cli/options/image_options.h"
 #include "plan/card_defaults.h"
 
 namespace nibble {
@@ -72,30 +71,45 @@ Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, En
   return {};
 }
 
+/// The rows of kTowerOptions that are numbers, where they are given.
+struct AskedImages {
+  std::optional<int64_t> tokens;      // of the largest
+  std::optional<int64_t> kept_bytes;  // of those that are encoded
+};
+
+Result<AskedImages> read_images(const Arguments& arguments) {
+  constexpr int64_t kImageTokensMost = 1 << 16;
+  FlagErrors errors;
+  AskedImages asked;
+  if (arguments.text(kImageTokensOption.name))
+    asked.tokens = errors.take(arguments.integer(kImageTokensOption.name, 4, kImageTokensMost));
+  if (arguments.text(kEncoderCacheOption.name))
+    asked.kept_bytes = errors.take(arguments.integer(kEncoderCacheOption.name, 1, INT64_MAX));
+  TRY(errors.result());
+  return asked;
+}
+
 /// Memory for images: of the largest, and of those that are kept.
 Result<void> read_media(const Arguments& arguments, const ModelOnMachine& model,
                         MemoryRequest& request) {
-  constexpr int64_t kImageTokensMost = 1 << 16;
-  constexpr int64_t kImageTokensOnCard = 4096;
-  constexpr int64_t kImageTokensOnCpu = 1024;
+  constexpr int64_t kImageTokensOnCpu = 1024;  // on a card a tower is loaded for what is asked
   constexpr int64_t kKeptImages = 8;
+  constexpr int64_t kRowsMost = INT32_MAX / kPageTokens;
   if (!model.vision) return {};
-  int64_t tokens = model.card ? kImageTokensOnCard : kImageTokensOnCpu;
-  if (arguments.text(kImageTokensOption.name))
-    tokens = TRY(arguments.integer(kImageTokensOption.name, 4, kImageTokensMost));
+  const AskedImages asked = TRY(read_images(arguments));
+  const int64_t tokens = asked.tokens.value_or(kImageTokensOnCpu);
   request.image_tokens_max = static_cast<int32_t>(tokens);
   request.vision_rows = vision_rows_of(tokens * model.vision->merged_patches());
   const int64_t row_bytes = padded_row_bytes(model.vision->out);
-  int64_t rows = kKeptImages * tokens;
-  if (arguments.text(kEncoderCacheOption.name))
-    rows = TRY(arguments.integer(kEncoderCacheOption.name, 1, INT64_MAX)) / row_bytes;
-  if (rows < tokens || rows > INT32_MAX / kPageTokens)
-    return make_error(ErrorCode::invalid_argument,
-                      {.what = concat("--", kEncoderCacheOption.name),
-                       .expected = concat("at least ", tokens * row_bytes, " bytes, an image of ",
-                                          tokens, " tokens"),
-                       .found = *arguments.text(kEncoderCacheOption.name),
-                       .advice = "raise it or lower --max-image-tokens"});
+  const int64_t rows = asked.kept_bytes ? *asked.kept_bytes / row_bytes : kKeptImages * tokens;
+  if (rows < tokens || rows > kRowsMost)
+    return make_error(
+        ErrorCode::invalid_argument,
+        {.what = concat("--", kEncoderCacheOption.name),
+         .expected = concat("from ", tokens * row_bytes, " bytes, an image of ", tokens,
+                            " tokens, to ", kRowsMost * row_bytes),
+         .found = *arguments.text(kEncoderCacheOption.name),
+         .advice = rows < tokens ? "raise it or lower --max-image-tokens" : "lower it"});
   request.media_rows = static_cast<int32_t>(rows);
   request.media_cache_bytes = rows * row_bytes;
   request.media_bytes =
@@ -253,6 +267,7 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
     errors.add(arguments.integer(kMaxBatchedTokensOption.name, kPageTokens + 1, 1 << 20));
   if (arguments.text(kStepDeadlineOption.name))
     errors.add(arguments.number(kStepDeadlineOption.name, 0.0, 86400.0));
+  errors.add(read_images(arguments));
   errors.add(read_speculation(arguments));
   errors.add(model_request(arguments, {}));
   return errors.result();
@@ -290,6 +305,23 @@ Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNee
   return request;
 }
 
+ModelOnMachine without_draft_layer(const ModelOnMachine& machine, const ModelConfig& config,
+                                   int64_t draft_bytes) {
+  const int64_t layers = config.kv_layers();
+  return {.config = config,
+          .weight_bytes = machine.weight_bytes - draft_bytes,
+          .table_bytes = machine.table_bytes,
+          .page_bytes = machine.page_bytes * layers / machine.config.kv_layers(),
+          .slot_bytes = machine.slot_bytes,
+          .replay_row_bytes = 0,
+          .card = machine.card,
+          .workspace_bytes = machine.workspace_bytes,
+          .recorded_bytes = machine.recorded_bytes,
+          .driver_growth = machine.driver_growth,
+          .vision = machine.vision,
+          .media_bytes = machine.media_bytes};
+}
+
 Result<MemoryPlan> plan_on_machine(const MemoryRequest& request, const ModelOnMachine& model) {
   MemoryPlan plan = TRY(plan_memory(model.config, request));
   if (!model.workspace_bytes) return plan;
@@ -317,8 +349,7 @@ Result<MemoryPlan> plan_of(const Arguments& arguments, const EngineNeeds& needs,
   return plan_on_machine(TRY(memory_request(arguments, needs, machine)), machine);
 }
 
-/// The loss to a plan by an MTP layer that nobody asked for, which is loaded. Its weights count as
-/// stored, its saved rows as none.
+/// The loss to a plan by an MTP layer that nobody asked for, which is loaded.
 Result<std::string> lost_to_layer(const Arguments& arguments, const EngineNeeds& needs,
                                   const LoadedModel& model, ModelOnMachine machine) {
   const auto with = plan_of(arguments, needs, machine);
@@ -326,18 +357,7 @@ Result<std::string> lost_to_layer(const Arguments& arguments, const EngineNeeds&
   if (!with.ok()) return std::string(kDraftsDoNotFit);
   ModelConfig config = model.config;
   config.draft_layers = 0;
-  const int64_t layers = config.kv_layers();
-  const ModelOnMachine without = {
-      .config = config,
-      .weight_bytes = machine.weight_bytes - model.draft_bytes,
-      .table_bytes = machine.table_bytes,
-      .page_bytes = machine.page_bytes * layers / (layers + model.config.draft_layers),
-      .slot_bytes = machine.slot_bytes,
-      .replay_row_bytes = 0,
-      .card = machine.card,
-      .workspace_bytes = machine.workspace_bytes,
-      .recorded_bytes = machine.recorded_bytes,
-      .driver_growth = machine.driver_growth};
+  const ModelOnMachine without = without_draft_layer(machine, config, model.draft_bytes);
   return lost_to_drafts(TRY(plan_of(arguments, needs, without)), with.value());
 }
 
@@ -364,11 +384,11 @@ Result<std::string> load_with_drafts(const Arguments& arguments, const EngineNee
   return lost;
 }
 
-/// Nothing is loaded where no image could be taken. Only verbs that take images have their flags.
+/// The tower to load where the verb takes images. Its flags are read before anything is loaded.
 Result<TowerUse> tower_use(const Arguments& arguments, const EngineNeeds& needs) {
+  TRY(read_images(arguments));
   if (needs.tower == TowerUse::unused || arguments.enabled(kNoVisionOption.name))
     return TowerUse::unused;
-  if (TRY(read_image_flags(arguments)).intake.images_max == 0) return TowerUse::unused;
   return arguments.text(kImageTokensOption.name) ? TowerUse::wanted : TowerUse::wanted_on_cpu;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/options/image_options.h"
 #include "cli/serving/model_loader.h"
 #include "cli/serving/speculation.h"
 #include "engine/engine.h"
@@ -66,6 +67,7 @@ inline constexpr Option kLongPromptOption = {
     "long-prefill-token-threshold", "N", "32768",
     "prompts with more tokens to compute share 40 % of prefill time when there are others"};
 
+// Rows for the vision tower's memory, as kTowerOptions, of verbs that take images and of `plan`.
 inline constexpr Option kNoVisionOption = {
     "no-vision", "", "false",
     "leaves the vision tower out: images are refused, and its memory is free",
@@ -79,9 +81,11 @@ inline constexpr Option kEncoderCacheOption = {
     "memory for images that are encoded, so that they are not encoded again; default: eight of "
     "the largest"};
 
-inline constexpr std::array kServingOptions = {
-    kPrefixCachingOption, kCacheModeOption, kSnapshotsOption,   kHostCacheOption,   kStepTimeOption,
-    kLongPromptOption,    kNoVisionOption,  kImageTokensOption, kEncoderCacheOption};
+inline constexpr std::array kServingOptions = {kPrefixCachingOption, kCacheModeOption,
+                                               kSnapshotsOption,     kHostCacheOption,
+                                               kStepTimeOption,      kLongPromptOption};
+inline constexpr std::array kTowerOptions = {kNoVisionOption, kImageTokensOption,
+                                             kEncoderCacheOption};
 
 struct EngineSetup {
   LoadedModel model;
@@ -110,10 +114,15 @@ enum class DefaultDrafts : uint8_t { none, where_it_pays };
 struct EngineNeeds {
   EngineUse use = EngineUse::single;
   DefaultDrafts drafts = DefaultDrafts::none;
-  TowerUse tower = TowerUse::unused;         // wanted: the verb takes images and has their flags
+  TowerUse tower = TowerUse::unused;         // wanted: unless kTowerOptions leave it out
   std::optional<int32_t> sequences_max = 1;  // absent: as the machine allows
   Terminal* terminal = nullptr;              // shows a person how far loading is
 };
+
+/// The tower that requests within these limits need.
+inline TowerUse tower_for(const ImageFlags& images) {
+  return images.intake.images_max > 0 ? TowerUse::wanted : TowerUse::unused;
+}
 
 /// --max-num-seqs: a number, or nothing for auto. Errors: invalid_argument.
 Result<std::optional<int32_t>> read_sequences(const Arguments& arguments);
@@ -143,6 +152,11 @@ struct ModelOnMachine {
   std::optional<VisionConfig> vision = {};  // the tower that is loaded
   std::function<int64_t(const PoolSizes&)> media_bytes = {};
 };
+
+/// The same model without its MTP layer, whose weights count as stored, its saved rows as none.
+/// `config`: that of the machine without the layer. `draft_bytes`: as LoadedModel.
+ModelOnMachine without_draft_layer(const ModelOnMachine& machine, const ModelConfig& config,
+                                   int64_t draft_bytes);
 
 /// The memory that the rows above ask for there: what plan_memory takes. Errors: invalid_argument.
 Result<MemoryRequest> memory_request(const Arguments& arguments, const EngineNeeds& needs,
