@@ -3,6 +3,7 @@
 
 Through a pipe, and through a terminal (a pty) as a person uses it. The last line counts.
 """
+import base64
 import json
 import os
 import pathlib
@@ -17,6 +18,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "serve"))
 from running_server import run_program_checks  # noqa: E402
+
+TASKS = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks"
 
 
 class Screen:
@@ -114,6 +117,41 @@ class Checks:
         _, err = self.piped(f"/load {kept}", "/show")
         for piece in ("loaded 1", "Be brief.", "top_k 7", "profile     instruct", "off, shown"):
             assert piece in err, (piece, err)
+
+    # Images go with the next question that is answered.
+
+    def picture(self):
+        """A file with a picture of one coloured shape, the question for it, and the answer."""
+        with open(TASKS / "image.jsonl", encoding="utf-8") as lines:
+            item = next(item for item in map(json.loads, lines)
+                        if item["task"] == "image_colour" and not item["thinking"])
+        image, text = item["messages"][0]["content"]
+        path = self.work / "picture.png"
+        path.write_bytes(base64.b64decode(image["image_url"]["url"].split(",")[1]))
+        return path, text["text"], item["answer"]
+
+    def test_a_picture(self):
+        path, question, answer = self.picture()
+        out, _ = self.piped("/set think off", f"/image {path}", question)
+        assert out == f"{answer}\n", out
+        out, err = self.piped("/set think off", f"/image {path}", "/image", question, "/image")
+        assert "the next question has no images" in err and "/image FILE" in err, err
+        _, err = self.piped(f"/image {path}", words=("--no-vision",))
+        assert "given text alone" in err, err
+
+    def test_a_refused_question_keeps_its_pictures(self):
+        path, question, answer = self.picture()
+        out, err = self.piped("/set think off", f"/image {path}", "too long " * 500, question,
+                              words=("--max-model-len", "256", "--max-image-tokens", "64"))
+        assert out == f"{answer}\n", (out, err)
+        assert "its images go with the next question" in err, err
+
+    def test_old_questions_leave_the_next_pictures_alone(self):
+        path, question, answer = self.picture()
+        for commands, answers in ((("/retry", "/undo"), "9\n9\n"), (("/edit",), "9\n")):
+            out, err = self.piped("/set think off", "What is 4 + 5?", f"/image {path}", *commands,
+                                  question)
+            assert out == f"{answers}{answer}\n", (commands, out, err)
 
     def test_bad_files_are_told_and_change_nothing(self):
         bad = self.work / "bad.json"

@@ -62,7 +62,8 @@ std::span<const ChatSession::Row> ChatSession::rows() {
       {"/retry", "", "another answer to the last question", &ChatSession::retry},
       {"/undo", "", "forget the last question and its answer", &ChatSession::undo},
       {"/edit", "", "the same, and the question is there to be changed", &ChatSession::edit},
-      {"/image", "FILE", "show an image with the next question", &ChatSession::image},
+      {"/image", "FILE", "show an image with the next question; without FILE forget those",
+       &ChatSession::image},
       {"/clear", "", "forget the conversation", &ChatSession::clear},
       {"/help", "", "this list", &ChatSession::help},
       {"/?", "", "", &ChatSession::help},
@@ -264,10 +265,12 @@ Result<void> ChatSession::retry(std::string_view) {
     return {};
   }
   const Conversation before = conversation_;
-  const std::string question = conversation_.turns.back().question;
-  images_ = conversation_.turns.back().images;
+  const Conversation::Turn last = conversation_.turns.back();
   conversation_.turns.pop_back();
-  TRY(say(question));
+  std::vector<std::string> next = std::exchange(images_, last.images);
+  const Result<void> said = say(last.question);
+  images_ = std::move(next);
+  TRY(said);
   // Refused, or nobody there: the old answer stays.
   if (conversation_.turns.size() < before.turns.size()) conversation_ = before;
   return {};
@@ -288,10 +291,10 @@ Result<void> ChatSession::edit(std::string_view) {
     tell("nothing was asked yet");
     return {};
   }
-  const std::string question = conversation_.turns.back().question;
-  images_ = conversation_.turns.back().images;
+  const Conversation::Turn last = conversation_.turns.back();
+  images_.insert(images_.begin(), last.images.begin(), last.images.end());
   TRY(undo({}));
-  reader_.begin_with(question);
+  reader_.begin_with(last.question);
   return {};
 }
 
@@ -305,8 +308,13 @@ Result<void> ChatSession::clear(std::string_view) {
 
 Result<void> ChatSession::image(std::string_view words) {
   const auto& intake = session_.served().images;
-  if (words.empty() || !intake) {
-    tell(intake ? "/image FILE" : "/image: this model is given text alone");
+  if (!intake) {
+    tell("/image: this model is given text alone");
+    return {};
+  }
+  if (words.empty()) {
+    tell(images_.empty() ? "/image FILE" : "the next question has no images");
+    images_.clear();
     return {};
   }
   auto url = image_url_of(file_of(words), intake->options().limits.encoded_bytes_max);

@@ -70,6 +70,9 @@ Result<void> ChatSession::say(const std::string& question) {
     const bool nobody_reads = answer.error().code == ErrorCode::io;
     if (nobody_reads || !session_.engine().failure().ok()) return answer.error();
     tell(answer.error().message);  // the conversation goes on without it
+    images_ = std::move(images);
+    if (!images_.empty())
+      tell("its images go with the next question; /image without FILE forgets them");
     return {};
   }
   TRY(terminal_.out("\n"));
