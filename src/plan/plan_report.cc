@@ -11,7 +11,6 @@ namespace {
 using Cells = std::vector<std::string>;
 constexpr ColumnSide kLeft = ColumnSide::left;
 constexpr ColumnSide kRight = ColumnSide::right;
-constexpr std::string_view kNotServed = "not served by this build";
 
 std::string card_text(const PlannedCard& card) {
   std::string text = concat("card: ", card.name, ", ", card.label);
@@ -53,10 +52,8 @@ std::string not_loaded_text(const PlanReport& report) {
     text += concat("  not loaded: tensors that nothing reads, ",
                    plan_megabytes(report.unread_bytes), " in the file\n");
   if (report.others.vision_bytes > 0)
-    text += concat(
-        "  not loaded: vision tower, ", plan_megabytes(report.others.vision_bytes),
-        " in the file; ",
-        report.card ? "--max-image-tokens loads it\n" : "it is loaded without --no-vision\n");
+    text += concat("  not loaded: vision tower, ", plan_megabytes(report.others.vision_bytes),
+                   " in the file; ", report.way_to_tower, "\n");
   if (report.others.mtp_bytes > 0)
     text += concat("  not loaded: MTP head, ", plan_megabytes(report.others.mtp_bytes),
                    " in the file; --speculative-config loads it\n");

@@ -37,6 +37,7 @@ struct PlanReport {
   std::vector<WeightRow> weights;
   int64_t unread_bytes = 0;  // tensors of the file that no part of the text model reads
   OtherWeights others;
+  std::string way_to_tower;  // to load a vision tower that is not loaded, or why there is none
   std::optional<int64_t> written_bytes;  // of the checkpoint that quantize would write
   std::optional<PlannedCard> card;       // absent: this machine's own memory
   int64_t context_bytes = 0;             // of the driver

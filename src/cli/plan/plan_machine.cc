@@ -94,15 +94,12 @@ ModelOnMachine on_cpu(const ServedModelSizes& model, const BackendOptions& optio
               }};
 }
 
+/// `vision`: the tower that is loaded.
 Result<PlannedRun> run_of(const Arguments& arguments, const ServedModelSizes& model,
                           const std::optional<VisionConfig>& vision,
                           const std::optional<PlannedCard>& card, const BackendOptions& options) {
-  const bool blind = arguments.enabled(kNoVisionOption.name);
-  std::optional<VisionConfig> loaded = blind ? std::nullopt : vision;
-  const bool asked = arguments.text(kImageTokensOption.name).has_value();
-  if (card && loaded && (!asked || !cuda::vision_fits_card(*loaded))) loaded.reset();
   const ModelOnMachine machine =
-      card ? on_card(model, *card, options, loaded) : on_cpu(model, options, loaded);
+      card ? on_card(model, *card, options, vision) : on_cpu(model, options, vision);
   EngineNeeds needs = kServingNeeds;
   needs.sequences_max = TRY(read_sequences(arguments));
   PlannedRun run;
@@ -116,11 +113,20 @@ Result<PlannedRun> run_of(const Arguments& arguments, const ServedModelSizes& mo
 
 }  // namespace
 
+std::optional<VisionConfig> loaded_tower(const Arguments& arguments, const PlanModel& model,
+                                         Place::Kind kind) {
+  if (!model.vision || arguments.enabled(kNoVisionOption.name)) return std::nullopt;
+  if (kind == Place::Kind::host) return model.vision;
+  const bool asked = arguments.text(kImageTokensOption.name).has_value();
+  return asked && cuda::vision_fits_card(*model.vision) ? model.vision : std::nullopt;
+}
+
 Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
                             const std::optional<PlannedCard>& card) {
   const ModelRequest request = TRY(model_request(arguments, {}));
   TRY(check_kv_head_dim(kv_format_of(request.options.kv_cache, KvFormat::f32), model.config));
-  PlannedRun run = TRY(run_of(arguments, model.served, model.vision, card, request.options));
+  const auto vision = loaded_tower(arguments, model, card ? Place::Kind::card : Place::Kind::host);
+  PlannedRun run = TRY(run_of(arguments, model.served, vision, card, request.options));
   auto drafts = TRY(speculation_of(arguments, model.served.config));
   std::string why_not = arguments.enabled(kSpeculationOption.name)
                             ? "the checkpoint gives no MTP layer"
@@ -128,7 +134,7 @@ Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
   if (speculates_by_default(arguments))
     why_not = card ? model.no_drafts : no_default_drafts(request, "cpu", model.config);
   if (card && model.drafting && speculates_by_default(arguments)) {
-    auto drafting = run_of(arguments, *model.drafting, model.vision, card, request.options);
+    auto drafting = run_of(arguments, *model.drafting, vision, card, request.options);
     if (!drafting.ok() && drafting.error().code != ErrorCode::no_memory) return drafting.error();
     why_not = drafting.ok() ? lost_to_drafts(run.plan, drafting.value().plan)
                             : std::string(kDraftsDoNotFit);

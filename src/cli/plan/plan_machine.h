@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/plan/plan_model.h"
+#include "cli/plan/plan_place.h"
 #include "cli/serving/engine_setup.h"
 #include "plan/card_table.h"
 #include "plan/plan_report.h"
@@ -24,6 +25,10 @@ struct PlannedRun {
 
 /// The engine of `nibble serve`.
 inline constexpr EngineNeeds kServingNeeds = {.use = EngineUse::serving, .sequences_max = 1};
+
+/// The tower that a server loads in such a place; nothing where it is left out.
+std::optional<VisionConfig> loaded_tower(const Arguments& arguments, const PlanModel& model,
+                                         Place::Kind kind);
 
 /// Errors: those of memory_request and plan_memory.
 Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/vision/vision_memory.h"
+
 namespace nibble {
 namespace {
 
@@ -33,14 +35,20 @@ std::vector<SpeedRow> speeds_of(const PlanModel& model, const Place& place, cons
   return rows;
 }
 
-/// An MTP layer that is loaded is counted there.
-/// True if a server there loads the vision tower.
-bool loads_tower(const Arguments& arguments, const PlanModel& model, const Place& place) {
-  if (!model.vision) return false;
-  return place.kind == Place::Kind::host || arguments.text(kImageTokensOption.name);
+enum class Tower : uint8_t { left_out, loaded };
+
+Tower tower_there(const Arguments& arguments, const PlanModel& model, const Place& place) {
+  return loaded_tower(arguments, model, place.kind) ? Tower::loaded : Tower::left_out;
 }
 
-enum class Tower : uint8_t { left_out, loaded };
+/// The way to load a tower that is left out there, or why there is none.
+std::string way_to_tower(const PlanModel& model, const Place& place) {
+  if (place.kind == Place::Kind::host) return "it is loaded without --no-vision";
+  const bool fits = !model.vision || cuda::vision_fits_card(*model.vision);
+  return fits ? "--max-image-tokens loads it" : "there is no kernel for its heads on a card";
+}
+
+/// An MTP layer that is loaded is counted there.
 void take_weights(const ServedModelSizes& sizes, const Place& place, Tower tower,
                   PlanReport& report) {
   report.weights = place.kind == Place::Kind::host ? sizes.on_cpu : sizes.on_card;
@@ -58,9 +66,10 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
   report.made_of = model.made_of;
   report.others = model.others;
   report.written_bytes = model.written_bytes;
-  const bool tower = loads_tower(arguments, model, place);
-  take_weights(model.served, place, tower ? Tower::loaded : Tower::left_out, report);
-  if (tower) report.others.vision_bytes = 0;
+  const Tower tower = tower_there(arguments, model, place);
+  take_weights(model.served, place, tower, report);
+  if (tower == Tower::loaded) report.others.vision_bytes = 0;
+  report.way_to_tower = way_to_tower(model, place);
   report.kv_format = kv_format_name(arguments, place);
   return report;
 }
@@ -68,9 +77,8 @@ PlanReport report_of(const Arguments& arguments, const PlanModel& model, const P
 PlanReport whole_report(const Arguments& arguments, const PlanModel& model, const Place& place,
                         const PlannedRun& run, const std::vector<int64_t>& contexts) {
   PlanReport report = report_of(arguments, model, place);
-  const bool tower = loads_tower(arguments, model, place);
   if (run.drafts_by_default)
-    take_weights(*model.drafting, place, tower ? Tower::loaded : Tower::left_out, report);
+    take_weights(*model.drafting, place, tower_there(arguments, model, place), report);
   report.speculation = run.speculation;
   report.unread_bytes = model.unread_bytes;
   report.card = place.card;

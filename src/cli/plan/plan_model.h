@@ -35,9 +35,10 @@ struct PlanModel {
   std::optional<VisionConfig> vision;  // the tower that is loaded beside what is served
   std::optional<VisionSources> vision_weights;
   SyntheticWeights weights;  // names, shapes and formats, those of the recipe if there is one
-  /// As it is served: with the MTP layer if --speculative-config loads it.
+  /// The sizes as served: with the MTP layer if --speculative-config loads it.
   ServedModelSizes served;
-  /// With it, where a server may load it by default; absent: why it does not.
+  /// The sizes with the MTP layer, where a server may load it by default; absent: `no_drafts` says
+  /// why not.
   std::optional<ServedModelSizes> drafting;
   std::string no_drafts;
   std::vector<WeightRow> in_file;
