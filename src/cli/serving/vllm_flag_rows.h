@@ -24,8 +24,8 @@ inline constexpr std::string_view kOwnKernels =
     "kernels are the program's own, chosen by card, format and shape";
 inline constexpr std::string_view kRecorded =
     "passes are recorded where that is faster, in memory that the plan has counted";
-inline constexpr std::string_view kNoMedia =
-    "requests with images, videos or sound are refused, so nothing is set aside for them";
+inline constexpr std::string_view kOwnMedia =
+    "images have flags of their own (--help=all, Images); videos and sound are refused";
 inline constexpr std::string_view kPlanned =
     "memory is planned at start: pages of 64 tokens and a slot for each state";
 
@@ -158,10 +158,12 @@ inline constexpr VllmFlagGroup kVllmFlagGroups[] = {
      "mm-processor-device=NAME mm-ipc-gpu-memory-gb=GIB mm-device-do-normalize "
      "media-io-kwargs=JSON "
      "renderer-num-workers=N",
-     "*", kNoMedia, ""},
+     "*", kOwnMedia, ""},
     {"allowed-local-media-path=DIR enable-mm-embeds mm-encoder-only enable-prompt-embeds "
      "trust-request-mm-kwargs",
-     "false", kNoMedia, "requests with media or embeddings are refused"},
+     "false", kOwnMedia,
+     "images come in requests or from hosts that --allowed-media-domains names; embeddings are "
+     "refused"},
     {"lora-modules=LIST... max-loras=N max-lora-rank=N lora-dtype=NAME "
      "enable-tower-connector-lora max-cpu-loras=N fully-sharded-loras lora-target-modules=LIST... "
      "default-mm-loras=JSON specialize-active-lora enable-mixed-moe-lora-format "
