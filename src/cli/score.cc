@@ -1,9 +1,11 @@
-// nibble score: log-probabilities and perplexity of given ids, raw logits, divergence from a
-// second checkpoint.
+// nibble score: log-probabilities and perplexity of given ids with images between, raw logits,
+// divergence from a second checkpoint.
 #include "eval/score.h"
 
 #include "base/file.h"
+#include "cli/chat/image_file.h"
 #include "cli/evaluating/score_report.h"
+#include "cli/evaluating/scored_images.h"
 #include "cli/serving/model_loader.h"
 #include "cli/verb.h"
 
@@ -14,6 +16,10 @@ constexpr uint64_t kIdsBytesMax = uint64_t{1} << 30;
 
 constexpr auto kOwnOptions = std::to_array<Option>({
     {"ids", "FILE", "", "JSON {\"ids\": [..]}: one sequence, or a list of them"},
+    {"image", "FILE", "",
+     "the image for the next place of one in the ids, one image token or one for each of its rows: "
+     "PNG, JPEG, WebP, GIF; may stand often",
+     "", OptionForm::repeated},
     {"logits", "OUT", "", "write all logits to this safetensors file, [T, V] F32"},
     {"reference", "DIR2", "", "compare distributions with this checkpoint's"},
     {"reference-activations", "MODE", "",
@@ -23,7 +29,7 @@ constexpr auto kOwnOptions = std::to_array<Option>({
     {"json", "", "", "print one JSON object"},
 });
 
-constexpr auto kOptions = joined_options(kOwnOptions, kModelOptions);
+constexpr auto kOptions = joined_options(kOwnOptions, kImageOptions, kModelOptions);
 
 Result<std::optional<ModelRequest>> reference_request(const Arguments& arguments,
                                                       const ModelRequest& model,
@@ -63,6 +69,10 @@ Result<std::optional<LogitsFile>> open_logits(const Arguments& arguments,
 Result<int> run_score(const Arguments& arguments, Terminal& terminal) {
   ScoreReport report{.request = TRY(model_request(arguments, arguments.positional(0)))};
   report.request.use = ModelUse::judging;
+  const ImageFlags flags = TRY(read_image_flags(arguments));
+  const auto images = TRY(
+      image_urls_of(arguments.text("image").value_or(""), flags.intake.limits.encoded_bytes_max));
+  if (!images.empty()) report.request.tower = TowerUse::wanted;
   report.request.folder = TRY(first_folder(arguments, terminal));
   report.reference_request = TRY(reference_request(arguments, report.request, terminal));
   const std::string name = TRY(arguments.choice("arithmetic", {"prompt", "generation"}));
@@ -78,6 +88,9 @@ Result<int> run_score(const Arguments& arguments, Terminal& terminal) {
     request.reference = {.backend = reference.backend.get(), .config = &reference.config};
   }
   request.sequences = TRY(parse_ids(ids, model.config.vocab_rows));
+  if (!images.empty())
+    request.images =
+        TRY(images_of_ids(images, flags, model.config, report.request.folder, request.sequences));
   auto logits = TRY(open_logits(arguments, request.sequences, model.config));
   if (logits) request.logits = &*logits;
   Progress progress(terminal, {.label = "scoring", .unit = "tokens"});

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eval/teacher_forced.h"
+#include "model/vision.h"
 
 namespace nibble {
 namespace {
@@ -61,9 +61,12 @@ class Lockstep {
 
 Result<void> Lockstep::run() {
   for (const auto& ids : request_.sequences) rows_total_ += static_cast<int64_t>(ids.size());
-  for (const auto& ids : request_.sequences) {
-    model_.begin();
-    if (reference_) reference_->begin();
+  for (size_t i = 0; i < request_.sequences.size(); ++i) {
+    const auto& ids = request_.sequences[i];
+    std::span<const PlacedImage> images;
+    if (!request_.images.empty()) images = request_.images[i];
+    TRY(model_.begin(static_cast<int64_t>(ids.size()), images));
+    if (reference_) TRY(reference_->begin(static_cast<int64_t>(ids.size()), images));
     text_.log_probabilities.emplace_back();
     reference_text_.log_probabilities.emplace_back();
     TRY(run_sequence(ids));
@@ -115,6 +118,29 @@ ScoreResult Lockstep::result() const {
   return result;
 }
 
+/// The room that every sequence has. Errors: invalid_argument for images that nothing encodes.
+Result<SequenceRoom> room_of(const ScoreRequest& request, const ModelConfig& config,
+                             std::string_view model) {
+  SequenceRoom room;
+  for (const auto& ids : request.sequences)
+    room.tokens = std::max(room.tokens, static_cast<int64_t>(ids.size()));
+  for (const auto& images : request.images) {
+    int64_t rows = 0;
+    for (const PlacedImage& image : images) {
+      if (!config.vision)
+        return make_error(ErrorCode::invalid_argument,
+                          {.what = concat("images for ", model),
+                           .expected = "a vision tower that encodes them",
+                           .found = "none"});
+      rows += image.patches->grid.rows(config.vision->merge);
+      room.vision_rows =
+          std::max(room.vision_rows, vision_rows_of(image.patches->grid.frame_patches()));
+    }
+    room.media_rows = std::max(room.media_rows, static_cast<int32_t>(rows));
+  }
+  return room;
+}
+
 }  // namespace
 
 int64_t TextScore::predicted() const {
@@ -158,12 +184,12 @@ Result<std::vector<std::vector<int32_t>>> parse_ids(const Json& json, int32_t vo
 }
 
 Result<ScoreResult> score(const ScoreRequest& request) {
-  size_t longest = 0;
-  for (const auto& ids : request.sequences) longest = std::max(longest, ids.size());
-  const auto tokens_max = static_cast<int64_t>(longest);
+  CHECK(request.images.empty() || request.images.size() == request.sequences.size(),
+        request.images.size(), " lists of images");
   const ScoredModel& model = request.model;
+  const SequenceRoom room = TRY(room_of(request, *model.config, "the model"));
   TeacherForced run =
-      TRY(TeacherForced::create(*model.backend, *model.config, tokens_max, request.arithmetic));
+      TRY(TeacherForced::create(*model.backend, *model.config, room, request.arithmetic));
   std::optional<TeacherForced> reference;
   if (request.reference) {
     const int found = request.reference->config->vocab_rows;
@@ -172,8 +198,9 @@ Result<ScoreResult> score(const ScoreRequest& request) {
                         {.what = "reference",
                          .expected = concat("vocabulary of ", model.config->vocab_rows),
                          .found = concat(found)});
-    reference = TRY(TeacherForced::create(*request.reference->backend, *request.reference->config,
-                                          tokens_max, request.arithmetic));
+    reference = TRY(TeacherForced::create(
+        *request.reference->backend, *request.reference->config,
+        TRY(room_of(request, *request.reference->config, "the reference")), request.arithmetic));
   }
   Lockstep lockstep(request, run, reference);
   TRY(lockstep.run());

@@ -15,6 +15,7 @@
 #include "eval/divergence.h"
 #include "eval/logits_file.h"
 #include "eval/stored_logits.h"
+#include "eval/teacher_forced.h"
 #include "model/backend.h"
 #include "model/config/config.h"
 
@@ -43,6 +44,8 @@ struct ScoreResult {
 
 struct ScoreRequest {
   std::vector<std::vector<int32_t>> sequences;
+  /// The images of each sequence, ascending; empty: none has any. Both models need a vision tower.
+  std::vector<std::vector<PlacedImage>> images = {};
   ScoredModel model;
   std::optional<ScoredModel> reference;
   StoredLogits* stored_reference = nullptr;  // in place of a reference model
@@ -61,8 +64,8 @@ struct ScoreRequest {
 /// empty sequence or an id outside 0..vocab_rows-1.
 Result<std::vector<std::vector<int32_t>>> parse_ids(const Json& json, int32_t vocab_rows);
 
-/// Errors: cancelled, invalid_argument (vocabularies differ, too long), corrupt (logits not
-/// finite), no_memory, those of the logits file.
+/// Errors: cancelled, invalid_argument (vocabularies differ, too long, images without a tower that
+/// takes them), corrupt (logits not finite), no_memory, those of the logits file.
 Result<ScoreResult> score(const ScoreRequest& request);
 
 }  // namespace nibble

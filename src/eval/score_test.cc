@@ -153,6 +153,18 @@ TEST(Score, StopsWhenAsked) {
   EXPECT_NE(result.error().message.find("512 of 2000"), std::string::npos);
 }
 
+TEST(Score, ImagesNeedATower) {
+  ScriptedBackend backend(1.0F);
+  const ModelConfig config = small_config();
+  const auto patches = std::make_shared<MediaPatches>(MediaPatches{.grid = {1, 2, 2}});
+  const auto result = score({.sequences = {walk(4)},
+                             .images = {{{.begin = 1, .patches = patches}}},
+                             .model = {&backend, &config}});
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().message,
+            "images for the model: expected a vision tower that encodes them, found none");
+}
+
 TEST(Score, ChunkRowsAreBounded) {
   ModelConfig config = small_config();
   EXPECT_EQ(TeacherForced::chunk_rows(config), 512);

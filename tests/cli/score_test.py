@@ -126,9 +126,13 @@ class ScoreTest:
         self.refused(self.run(folder, "--ids", path, "--reference", GOLDEN / "model" / "plain-moe"),
                      "vocabulary")
         self.refused(self.run(self.scratch, "--ids", path), "config.json")
+        self.refused(self.run(folder, "--ids", path, "--image", "none.png"), "none.png")
+        self.refused(self.run(folder, "--ids", path, "--image", __file__, "--max-image-bytes", 9),
+                     "score_test.py")
+        self.refused(self.run(folder, "--ids", path, "--image", __file__), "a vision tower")
 
     def refused(self, result, words):
-        notes = ("scoring", "--backend auto takes the CPU")
+        notes = ("scoring", "--backend auto takes the CPU", "images are not taken: ")
         lines = [line for line in result.stderr.splitlines() if not line.startswith(notes)]
         self.check(result.returncode in (1, 2) and len(lines) == 1 and words in lines[0]
                    and not result.stdout, f"{words}: {result.returncode} {result.stderr}")

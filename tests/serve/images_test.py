@@ -9,7 +9,9 @@ import base64
 import json
 import pathlib
 import struct
+import subprocess
 import sys
+import tempfile
 import zlib
 
 import anthropic
@@ -59,8 +61,8 @@ def image_part(url):
 class Checks:
     """Every method is one check, against a running server that takes images."""
 
-    def __init__(self, server, plain):
-        self.server, self.plain = server, plain
+    def __init__(self, server, plain, program):
+        self.server, self.plain, self.program = server, plain, program
         self.http = httpx.Client(base_url=server.url, timeout=120)
         self.client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0)
         self.anthropic = anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0)
@@ -136,6 +138,42 @@ class Checks:
         header = base64.b64decode(url.split(",")[1])[16:24]
         width, height = struct.unpack(">II", header)
         assert tokens["count"] > (width // 32) * (height // 32)
+
+    def score(self, work, ids, *words):
+        path = work / "ids.json"
+        path.write_text(json.dumps({"ids": ids}))
+        return subprocess.run([*self.program, "--ids", path, "--json", *words],
+                              capture_output=True, text=True, timeout=120)
+
+    def test_score_reads_images_as_the_server_does(self):
+        first, second = [url_and_question(item) for item in self.items[:2]]
+        content = [image_part(first[0]), {"type": "text", "text": first[1]}, image_part(second[0])]
+        body = {"messages": [{"role": "user", "content": content}]}
+        ids = self.http.post("/tokenize", json=body).json()["tokens"]
+        answer = self.http.post("/v1/chat/completions", json={
+            **body, "max_tokens": 1, "prompt_logprobs": 0}).json()
+        given = [row[str(token)]["logprob"]
+                 for token, row in zip(ids[1:], answer["prompt_logprobs"][1:])]
+        token = max(set(ids), key=ids.count)  # that of images
+        once = [each for i, each in enumerate(ids) if i == 0 or each != token or ids[i - 1] != token]
+        assert len(ids) - len(once) >= 10 and once.count(token) == 2, (ids, once)
+        with tempfile.TemporaryDirectory() as folder:
+            work, files = pathlib.Path(folder), []
+            for name, (url, _) in (("a.png", first), ("b.png", second)):
+                files += ["--image", work / name]
+                files[-1].write_bytes(base64.b64decode(url.split(",")[1]))
+            figures = [json.loads(self.score(work, each, *files).stdout) for each in (ids, once)]
+            assert figures[0] == figures[1] and figures[0]["tokens"] == len(given), figures
+            apart = abs(figures[0]["log_probability"] - sum(given))
+            assert apart < 1e-3 * len(given), (figures, sum(given))
+            text = json.loads(self.score(work, ids).stdout)["log_probability"]
+            assert abs(text - sum(given)) > 1, "ids without their images are another text"
+            for words, says in ((files[:2], "one for each --image, found 2"),
+                                (files + files[:2], "expected 3, one for each --image"),
+                                ([*files, "--limit-mm-per-prompt", "image=1"], "at most 1, found 2"),
+                                ([*files[:2], "--image", __file__], "image 2: ")):
+                done = self.score(work, ids, *words)
+                assert done.returncode in (1, 2) and says in done.stderr, (words, done)
 
     def test_what_tools_answer_may_be_an_image(self):
         item = next(i for i in self.items if i["task"] == "image_colour")
@@ -237,7 +275,7 @@ def main():
     with RunningServer(options.nibble, options.model, flags) as server, \
             RunningServer(options.nibble, options.model,
                           ["--limit-mm-per-prompt", "image=0"]) as plain:
-        checks = Checks(server, plain)
+        checks = Checks(server, plain, [options.nibble, "score", options.model])
         passed, failed = run_each(checks, options.only)
         checks.close()
         for each in (server, plain):
