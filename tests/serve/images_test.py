@@ -155,7 +155,7 @@ class Checks:
         given = [row[str(token)]["logprob"]
                  for token, row in zip(ids[1:], answer["prompt_logprobs"][1:])]
         token = max(set(ids), key=ids.count)  # that of images
-        once = [each for i, each in enumerate(ids) if i == 0 or each != token or ids[i - 1] != token]
+        once = [each for each, before in zip(ids, [None, *ids]) if each != token or before != token]
         assert len(ids) - len(once) >= 10 and once.count(token) == 2, (ids, once)
         with tempfile.TemporaryDirectory() as folder:
             work, files = pathlib.Path(folder), []
@@ -170,7 +170,8 @@ class Checks:
             assert abs(text - sum(given)) > 1, "ids without their images are another text"
             for words, says in ((files[:2], "one for each --image, found 2"),
                                 (files + files[:2], "expected 3, one for each --image"),
-                                ([*files, "--limit-mm-per-prompt", "image=1"], "at most 1, found 2"),
+                                ([*files, "--limit-mm-per-prompt", "image=1"],
+                                 "at most 1, found 2"),
                                 ([*files[:2], "--image", __file__], "image 2: ")):
                 done = self.score(work, ids, *words)
                 assert done.returncode in (1, 2) and says in done.stderr, (words, done)
