@@ -1,13 +1,17 @@
-// Decode speed with drafts of the MTP layer beside plain decoding, on random weights of a real
-// shape made on the device. Random weights accept nothing, so acceptance is forced: of the drafts
-// of a round so many count as right as a draw from the given shares says, and the next round goes
-// on from there. Each time is from a batch until its tokens are on the host.
+// Decode speed with drafts of the MTP layer beside plain decoding without it, on random weights of
+// a real shape made on the device, the layer loaded in each of some ways. Random weights accept
+// nothing, so acceptance is forced: of the drafts of a round so many count as right as a draw from
+// the given shares says, and the next round goes on from there. Each time is from a batch until its
+// tokens are on the host.
 //   draft_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [rounds] [batches]
 //   [cumulative acceptance by place, "0.93,0.81,0.70": as many drafts a round]
+//   [layers, "none,nvfp4,nvfp4:131072": none, fp8 or nvfp4, and the rows of a head of its own]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -47,7 +51,10 @@ class Bench {
         pages_each_(pages_each),
         accepted_(std::move(accepted)) {}
 
-  void compare(int batch, int context, int rounds);
+  /// The median of a step of plain decoding, in milliseconds.
+  double plain(int batch, int context, int rounds);
+  /// Prints rounds of drafts beside such steps of `plain_ms`.
+  void compare(int batch, int context, int rounds, double plain_ms);
 
  private:
   int32_t random_token() {
@@ -169,10 +176,14 @@ std::pair<double, double> Bench::round(int64_t& tokens) {
   return {draft_ms, verify_ms};
 }
 
-void Bench::compare(int batch, int context, int rounds) {
+double Bench::plain(int batch, int context, int rounds) {
   restart(batch, context);
   std::vector<double> plain;
   for (int i = 0; i < rounds; ++i) plain.push_back(plain_step());
+  return median(plain);
+}
+
+void Bench::compare(int batch, int context, int rounds, double plain_ms) {
   restart(batch, context);
   std::vector<double> draft, verify;
   int64_t tokens = 0;
@@ -184,53 +195,114 @@ void Bench::compare(int batch, int context, int rounds) {
   const double each = static_cast<double>(tokens) / (static_cast<double>(rounds) * batch);
   const double round_ms = median(draft) + median(verify);
   std::printf(
-      "batch %3d: plain step %7.3f ms, %8.1f tok/s; round %7.3f ms (%zu drafts %.3f, verify %.3f), "
-      "%.2f tokens, %8.1f tok/s: %.2f times plain\n",
-      batch, median(plain), batch / median(plain) * 1e3, round_ms, accepted_.size(), median(draft),
-      median(verify), each, each * batch / round_ms * 1e3, each * median(plain) / round_ms);
+      "  batch %3d: plain step %7.3f ms, %8.1f tok/s; round %7.3f ms (%zu drafts %.3f, verify "
+      "%.3f), %.2f tokens, %8.1f tok/s: %.2f times plain\n",
+      batch, plain_ms, batch / plain_ms * 1e3, round_ms, accepted_.size(), median(draft),
+      median(verify), each, each * batch / round_ms * 1e3, each * plain_ms / round_ms);
   std::fflush(stdout);
 }
 
-std::vector<double> numbers(const std::string& list) {
-  std::vector<double> made;
+/// "nvfp4:131072": a way to load the layer.
+struct Layer {
+  std::string name;
+  WeightFormat format = WeightFormat::plain;
+  int32_t head_rows = 0;  // 0: the head of all tokens
+};
+
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> made;
   for (size_t at = 0; at <= list.size();) {
     const size_t end = std::min(list.find(',', at), list.size());
-    made.push_back(std::atof(list.substr(at, end - at).c_str()));
+    made.push_back(list.substr(at, end - at));
     at = end + 1;
   }
   return made;
 }
 
-int main_of(int argc, char** argv) {
-  const std::string layout = argc > 2 ? argv[2] : "mixed";
-  const int context = argc > 3 ? std::atoi(argv[3]) : 2048;
-  const int rounds = argc > 4 ? std::atoi(argv[4]) : 40;
-  const std::vector<double> batches = numbers(argc > 5 ? argv[5] : "1,8,32,64");
-  const std::vector<double> accepted = numbers(argc > 6 ? argv[6] : "0.93,0.81,0.70");
-  const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
-  ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
-  config.draft_layers = 1;
-  auto backend =
-      make_random_cuda_backend(config, formats_of(parse_weight_layout(layout).value()), {}).value();
-  const auto batch_max = static_cast<int32_t>(*std::ranges::max_element(batches));
-  const auto each = static_cast<int32_t>(accepted.size()) + 1;
-  const int pages_each = (context + rounds * each + 2 * kPageTokens) / kPageTokens;
+std::vector<double> numbers(const std::string& list) {
+  std::vector<double> made;
+  for (const std::string& word : words(list)) made.push_back(std::atof(word.c_str()));
+  return made;
+}
+
+std::vector<Layer> layers_of(const std::string& list) {
+  std::vector<Layer> layers;
+  for (const std::string& word : words(list)) {
+    const size_t colon = std::min(word.find(':'), word.size());
+    const std::string format = word.substr(0, colon);
+    CHECK(format == "none" || format == "fp8" || format == "nvfp4", "layer ", word);
+    layers.push_back({.name = word,
+                      .format = format == "none"  ? WeightFormat::plain
+                                : format == "fp8" ? WeightFormat::fp8_tensor
+                                                  : WeightFormat::nvfp4,
+                      .head_rows = colon == word.size() ? 0 : std::atoi(&word[colon + 1])});
+  }
+  return layers;
+}
+
+struct Sizes {
+  FormatOf formats;
+  int context = 0;
+  int rounds = 0;
+  std::vector<double> batches;
+  std::vector<double> accepted;
+
+  int batch_max() const { return static_cast<int>(*std::ranges::max_element(batches)); }
+  /// Rows of a pass of one sequence.
+  int each() const { return static_cast<int>(accepted.size()) + 1; }
+  int pages_each() const { return (context + rounds * each() + 2 * kPageTokens) / kPageTokens; }
+};
+
+/// A backend with pages of numbers below 2 in size.
+std::unique_ptr<Backend> open(const ModelConfig& config, const Sizes& sizes) {
+  auto backend = make_random_cuda_backend(config, sizes.formats, {}).value();
   const auto begin = Clock::now();
+  const int pages = sizes.batch_max() * sizes.pages_each();
   backend
-      ->reserve({.pages = batch_max * pages_each,
-                 .state_slots = batch_max,
-                 .rows_max = std::max(batch_max * each, 64),
+      ->reserve({.pages = pages,
+                 .state_slots = sizes.batch_max(),
+                 .rows_max = std::max(sizes.batch_max() * sizes.each(), 64),
                  .host_pages = 1,
-                 .replay_rows = each,
-                 .sequences_max = batch_max})
+                 .replay_rows = sizes.each(),
+                 .sequences_max = sizes.batch_max()})
       .value();
   std::printf("%s; reserved in %.2f s\n", backend->description().c_str(), ms_since(begin) * 1e-3);
   std::mt19937 engine(1);
-  for (size_t i = 0; auto& b : backend->host_page(0))  // BF16 below 2 in size
+  for (size_t i = 0; auto& b : backend->host_page(0))
     b = static_cast<std::byte>(i++ % 2 == 1 ? (engine() & 0xBFU) : engine());
-  for (int32_t p = 0; p < batch_max * pages_each; ++p) backend->load_page(0, p);
-  Bench bench(*backend, config, pages_each, accepted);
-  for (const double batch : batches) bench.compare(static_cast<int>(batch), context, rounds);
+  for (int32_t p = 0; p < pages; ++p) backend->load_page(0, p);
+  return backend;
+}
+
+int main_of(int argc, char** argv) {
+  const auto word = [&](int index, const char* fallback) {
+    return std::string(argc > index ? argv[index] : fallback);
+  };
+  const Sizes sizes{.formats = formats_of(parse_weight_layout(word(2, "mixed")).value()),
+                    .context = std::atoi(word(3, "2048").c_str()),
+                    .rounds = std::atoi(word(4, "40").c_str()),
+                    .batches = numbers(word(5, "1,8,32,64")),
+                    .accepted = numbers(word(6, "0.93,0.81,0.70"))};
+  const std::string text = read_text_file(argv[1], uint64_t{1} << 20).value();
+  ModelConfig config = ModelConfig::parse(parse_json(text, argv[1]).value()).value();
+  std::vector<double> plain;
+  {
+    const auto backend = open(config, sizes);
+    Bench bench(*backend, config, sizes.pages_each(), sizes.accepted);
+    for (const double batch : sizes.batches)
+      plain.push_back(bench.plain(static_cast<int>(batch), sizes.context, sizes.rounds));
+  }
+  config.draft_layers = 1;
+  for (const Layer& layer : layers_of(word(7, "none,nvfp4,nvfp4:131072,nvfp4:32768"))) {
+    config.draft_format = layer.format;
+    config.draft_tokens.resize(static_cast<size_t>(layer.head_rows));
+    std::iota(config.draft_tokens.begin(), config.draft_tokens.end(), 0);
+    const auto backend = open(config, sizes);
+    std::printf("layer %s\n", layer.name.c_str());
+    Bench bench(*backend, config, sizes.pages_each(), sizes.accepted);
+    for (size_t i = 0; i < sizes.batches.size(); ++i)
+      bench.compare(static_cast<int>(sizes.batches[i]), sizes.context, sizes.rounds, plain[i]);
+  }
   return 0;
 }
 
@@ -241,7 +313,7 @@ int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr,
                  "draft_bench CONFIG.json [mixed|nvfp4|w4a4|fp8|bf16] [context] [rounds] [batches] "
-                 "[cumulative acceptance by place]\n");
+                 "[cumulative acceptance by place] [layers]\n");
     return 2;
   }
   return nibble::main_of(argc, argv);

@@ -6,15 +6,31 @@
 
 namespace nibble {
 
-int32_t best_token(std::span<const float> logits, std::span<const uint32_t> allowed) {
+int32_t best_token(std::span<const float> logits, std::span<const uint32_t> allowed,
+                   std::span<const int32_t> tokens) {
   int32_t best = -1;
-  for (size_t token = 0; token < logits.size(); ++token) {
+  float most = 0.0F;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const size_t token = tokens.empty() ? i : static_cast<size_t>(tokens[i]);
     if (!allowed.empty() && (allowed[token / 32] >> (token % 32) & 1U) == 0) continue;
-    if (!std::isfinite(logits[token])) return -1;
-    if (best < 0 || logits[token] > logits[static_cast<size_t>(best)])
-      best = static_cast<int32_t>(token);
+    if (!std::isfinite(logits[i])) return -1;
+    if (best >= 0 && logits[i] <= most) continue;
+    best = static_cast<int32_t>(token);
+    most = logits[i];
   }
   return best;
+}
+
+std::string draft_entry_words(const ModelConfig& config) {
+  if (config.draft_layers == 0) return {};
+  switch (config.draft_format) {
+    case WeightFormat::plain:
+      return ", entries of drafts";
+    case WeightFormat::nvfp4:
+      return ", entries of drafts by weights in nvfp4";
+    default:
+      return ", entries of drafts by weights in fp8";
+  }
 }
 
 Batch draft_step(const DraftBatch& batch, int32_t step, std::span<const int32_t> drafted) {

@@ -8,9 +8,11 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/batch.h"
+#include "model/config/config.h"
 
 namespace nibble {
 
@@ -41,14 +43,20 @@ struct DraftOutput {
   /// [sequences, most drafts of one]; -1 from where a sequence was to draft no more, or where its
   /// logits are not finite.
   std::span<const int32_t> tokens;
-  /// Logits of the last step, [sequences that took it, vocab_rows]; empty from a backend that keeps
-  /// them elsewhere, unless they are wanted.
+  /// Logits of the last step, [sequences that took it, ModelConfig::draft_head_rows()]; empty from
+  /// a backend that keeps them elsewhere, unless they are wanted.
   std::span<const float> logits;
 };
 
 /// The token that is drafted: the best of those whose bit is set, of equal ones the first; -1 if
-/// the logit of one of them is not finite, or none is set. No bits: all may be drafted.
-int32_t best_token(std::span<const float> logits, std::span<const uint32_t> allowed);
+/// the logit of one of them is not finite, or none is set. No bits: all may be drafted. `tokens`:
+/// the token of each logit, in rising order; empty: its number.
+int32_t best_token(std::span<const float> logits, std::span<const uint32_t> allowed,
+                   std::span<const int32_t> tokens = {});
+
+/// The words of a description of arithmetic about the entries of the layer that drafts: nothing
+/// without one.
+std::string draft_entry_words(const ModelConfig& config);
 
 /// The rows of one step of a draft, one for each sequence that takes it, at the positions of their
 /// entries. `drafted` [sequences, most of one] has the tokens of the steps before; a sequence whose

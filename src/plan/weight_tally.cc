@@ -176,6 +176,10 @@ void Tally::model(const SyntheticWeights& weights) {
   for (const VectorSource* norm : {&mtp.embedding_norm, &mtp.hidden_norm, &mtp.norm})
     vector(WeightKind::norms, *norm);
   linear(WeightKind::mtp, mtp.joined);
+  linear(WeightKind::mtp, mtp.head);
+  const int64_t rows = mtp.head.rows;
+  if (rows > 0 && rows < weights.head.rows && file_ == nullptr)  // the token of each row
+    at(WeightKind::mtp, mtp.head.scheme.weights).bytes += aligned(rows * int64_t{sizeof(int32_t)});
   layer(mtp.layer);
 }
 

@@ -26,7 +26,9 @@ enum class WeightKind : uint8_t {
   norms,
   embedding,
   head,
-  mtp,  // what joins the inputs of the layer that drafts; its own linears count as those of a layer
+  // The product that joins the inputs of the layer that drafts, and its head; its own linears count
+  // as those of a layer.
+  mtp,
   vision,
 };
 /// "experts", "shared expert", ...: for tables.

@@ -3,13 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
+#include "model/weights/rounded_draft.h"
 
 namespace nibble {
 
@@ -20,6 +25,32 @@ std::vector<int32_t> integers(const Json& list) {
   for (const Json& number : list.as_array())
     numbers.push_back(static_cast<int32_t>(number.as_int()));
   return numbers;
+}
+
+/// Pebble with its layer as `variant` has it.
+struct Pebble {
+  explicit Pebble(const DraftVariant& variant)
+      : checkpoint(
+            Checkpoint::open(std::filesystem::path(NIBBLE_SOURCE_DIR) / "pebble/model").value()),
+        config(ModelConfig::parse(checkpoint.config()).value()) {
+    config.draft_layers = config.mtp_layers;
+    config.draft_format = variant.format;
+    config.draft_tokens = variant.tokens;
+    ThreadPool pool(1);
+    rounded = RoundedDraft::make(Weights::bind(checkpoint, config).value(), config, pool).value();
+  }
+  std::unique_ptr<Backend> make(const BackendFactory& factory,
+                                const BackendOptions& options) const {
+    return factory(rounded->weights(), config, options).value();
+  }
+  Checkpoint checkpoint;
+  ModelConfig config;
+  std::unique_ptr<RoundedDraft> rounded;
+};
+
+Json golden_drafts() {
+  const auto path = std::filesystem::path(NIBBLE_SOURCE_DIR) / "tests/golden/mtp_pebble.json";
+  return parse_json(read_text_file(path, 1U << 20).value(), path.string()).value();
 }
 
 struct Acceptance {
@@ -49,28 +80,50 @@ void count_text(const Json& text, size_t prompt, TestSession& session, Acceptanc
 
 void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
                                  const AcceptanceBars& bars) {
-  const std::filesystem::path root(NIBBLE_SOURCE_DIR);
-  const Checkpoint checkpoint = Checkpoint::open(root / "pebble/model").value();
-  ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
-  config.draft_layers = config.mtp_layers;
-  const Weights weights = Weights::bind(checkpoint, config).value();
-  const auto backend = factory(weights, config, options).value();
-  const std::string path = (root / "tests/golden/mtp_pebble.json").string();
-  const Json golden = parse_json(read_text_file(path, 1U << 20).value(), path).value();
+  const Pebble pebble(bars.variant);
+  const auto backend = pebble.make(factory, options);
+  const Json golden = golden_drafts();
   const auto prompt = static_cast<size_t>(golden.find("prompt")->as_int());
   Acceptance counts;
   counts.right.resize(static_cast<size_t>(golden.find("steps")->as_int()));
   for (const Json& text : golden.find("texts")->as_array()) {
-    TestSession session(*backend, config, {.tokens_max = 256, .rows_max = 64});
+    TestSession session(*backend, pebble.config, {.tokens_max = 256, .rows_max = 64});
     count_text(text, prompt, session, counts);
   }
   const std::vector<int32_t> expected = integers(*golden.find("right")->find("by_position"));
-  const auto beside =
-      1 + static_cast<int64_t>(bars.places_share * static_cast<double>(counts.places));
+  const auto beside = [&](double share) {
+    return 1 + static_cast<int64_t>(share * static_cast<double>(counts.places));
+  };
+  std::printf("%lld places:", static_cast<long long>(counts.places));
+  for (const int64_t right : counts.right) std::printf(" %lld", static_cast<long long>(right));
+  std::printf(" right, %lld rounds the same\n", static_cast<long long>(counts.same));
   EXPECT_EQ(counts.places, golden.find("right")->find("places")->as_int());
   for (size_t n = 0; n < counts.right.size(); ++n)
-    EXPECT_LE(std::abs(counts.right[n] - expected[n]), beside) << n << ": " << counts.right[n];
-  EXPECT_GE(counts.same, counts.places - beside);
+    EXPECT_LE(std::abs(counts.right[n] - expected[n]), beside(bars.places_share))
+        << n << ": " << counts.right[n];
+  EXPECT_GE(counts.same, counts.places - beside(bars.rounds_share));
+}
+
+void expect_drafts_of_the_reference(const BackendFactory& factory, const BackendFactory& reference,
+                                    const BackendOptions& options, double error_max) {
+  constexpr size_t kTokens = 24;
+  DraftVariant variant{.format = WeightFormat::nvfp4, .tokens = {}};
+  for (int32_t id = 1; id < 2048; id += 3) variant.tokens.push_back(id);
+  const Pebble pebble(variant);
+  const Json golden = golden_drafts();
+  const std::vector<int32_t> ids = integers(*golden.find("texts")->as_array()[0].find("ids"));
+  const auto drafted = [&](Backend& backend) {
+    TestSession session(backend, pebble.config, {.tokens_max = 64, .rows_max = 64});
+    session.pass({{.tokens = std::span(ids).first(kTokens)}});
+    return session.draft({{.token = ids[kTokens], .count = 1}});
+  };
+  const auto found = drafted(*pebble.make(factory, options));
+  const auto expected = drafted(*pebble.make(reference, {.activations = Activations::f32}));
+  ASSERT_EQ(found.logits.size(), variant.tokens.size());
+  const double error = relative_error(found.logits, expected.logits);
+  std::printf("relative error %.2e, bar %.0e\n", error, error_max);
+  EXPECT_LE(error, error_max);
+  EXPECT_TRUE(std::ranges::binary_search(variant.tokens, found.tokens[0][0])) << found.tokens[0][0];
 }
 
 }  // namespace nibble

@@ -11,8 +11,16 @@ namespace nibble {
 /// the places, by which a backend that rounds differently may differ.
 struct AcceptanceBars {
   double places_share = 0.01;
+  double rounds_share = 0.01;  // of rounds that are another one
+  DraftVariant variant = {};   // of the layer; PyTorch's is as the checkpoint has it
 };
 void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
                                  const AcceptanceBars& bars);
+
+/// Pebble with its layer in NVFP4 and a head of some tokens: the logits of its drafts are within
+/// `error_max` of those that the reference computes with F32 activations (relative_error), and its
+/// first draft is one of those tokens.
+void expect_drafts_of_the_reference(const BackendFactory& factory, const BackendFactory& reference,
+                                    const BackendOptions& options, double error_max);
 
 }  // namespace nibble

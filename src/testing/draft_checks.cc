@@ -16,9 +16,11 @@ constexpr int kDrafted = 4;  // rows of a pass of drafts
 }  // namespace
 
 DraftChecks::DraftChecks(const std::string& name, const BackendFactory& factory,
-                         const BackendOptions& options, double error_max)
+                         const BackendOptions& options, double error_max,
+                         const DraftVariant& variant)
     : golden_(load_golden(name)), factory_(factory), options_(options), error_max_(error_max) {
   CHECK(golden_.drafts.has_value(), name, " has no drafts");
+  if (!(variant == DraftVariant())) round_draft(golden_, variant);
   backend_ = factory(golden_.weights, golden_.config, options).value();
 }
 
@@ -41,7 +43,7 @@ DraftChecks::Drafts DraftChecks::at_place(TestSession& session, int place,
     newest.insert(newest.end(), beside.begin(), beside.end());
     for (TestSession::Newest& other : newest) other.count = std::min(other.count, count);
     const TestSession::Drafted drafted = session.draft(newest);
-    const auto vocab = static_cast<ptrdiff_t>(golden_.config.vocab_rows);
+    const auto vocab = static_cast<ptrdiff_t>(golden_.config.draft_head_rows());
     found.logits.emplace_back(drafted.logits.begin(), drafted.logits.begin() + vocab);
     found.tokens = drafted.tokens[0];
   }
@@ -99,6 +101,28 @@ void DraftChecks::expect_golden(int piece) {
       const auto best = static_cast<size_t>(golden.tokens[i][step]);
       same = token == best;
       EXPECT_TRUE(same || nearly_best(logits, token, best)) << token << ", not " << best;
+    }
+  }
+}
+
+void DraftChecks::expect_those_of(DraftChecks& other) {
+  const std::vector<int32_t>& allowed = golden_.config.draft_tokens;
+  const ByPlace found = drafts(7);
+  for (const auto& [place, expected] : other.drafts(0)) {
+    const Drafts& drafted = found.at(place);
+    bool same = true;
+    for (size_t step = 0; step < expected.logits.size() && same; ++step) {
+      const double error = relative_error(drafted.logits[step], expected.logits[step]);
+      EXPECT_LE(error, error_max_) << golden_.name << " after " << place;
+      error_seen_ = std::max(error_seen_, error);
+      same = drafted.tokens[step] == expected.tokens[step];
+      const auto row = [&](int32_t token) {
+        const auto at = std::ranges::find(allowed, token);
+        EXPECT_TRUE(allowed.empty() || at != allowed.end()) << "drafted " << token;
+        return static_cast<size_t>(allowed.empty() ? token : at - allowed.begin());
+      };
+      const size_t token = row(drafted.tokens[step]), best = row(expected.tokens[step]);
+      EXPECT_TRUE(same || nearly_best(expected.logits[step], token, best)) << token << ", " << best;
     }
   }
 }

@@ -15,7 +15,7 @@ class DraftChecks {
  public:
   /// `error_max`: bar on relative_error of the logits of a draft.
   DraftChecks(const std::string& name, const BackendFactory& factory, const BackendOptions& options,
-              double error_max = 1e-3);
+              double error_max = 1e-3, const DraftVariant& variant = {});
 
   /// Tokens and logits of every draft are those of the golden, with the tokens before fed in chunks
   /// of `piece` (0: whole).
@@ -37,6 +37,9 @@ class DraftChecks {
   using ByPlace = std::map<int32_t, Drafts>;
   /// Drafts at every place, with the tokens before fed in chunks of `piece`.
   ByPlace drafts(int piece);
+  /// The same drafts as another backend with such weights makes, within the bar, and each among the
+  /// tokens of the variant.
+  void expect_those_of(DraftChecks& other);
 
   Backend& backend() { return *backend_; }
   void report() const;

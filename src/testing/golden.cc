@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "base/file.h"
+#include "base/thread_pool.h"
 #include "model/backend.h"
+#include "model/weights/rounded_draft.h"
 
 namespace nibble {
 namespace {
@@ -120,6 +122,15 @@ Golden load_golden(const std::string& name) {
   }
   if (const Json* greedy = expected.find("greedy")) golden.greedy = integers(*greedy);
   return golden;
+}
+
+void round_draft(Golden& golden, const DraftVariant& variant) {
+  golden.config.draft_format = variant.format;
+  golden.config.draft_tokens = variant.tokens;
+  ThreadPool pool(1);
+  auto rounded = RoundedDraft::make(golden.weights, golden.config, pool).value();
+  golden.weights = rounded->weights();
+  golden.rounded = std::move(rounded);
 }
 
 double relative_error(std::span<const float> found, std::span<const float> expected) {

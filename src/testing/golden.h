@@ -43,9 +43,19 @@ struct Golden {
   ModelConfig config;
   Weights weights;
   std::vector<GoldenSequence> sequences;
-  std::vector<int32_t> greedy;         // continuation of sequences[0]; may be empty
-  std::optional<GoldenDrafts> drafts;  // then the MTP layer is bound, and there are no logits
+  std::vector<int32_t> greedy;            // continuation of sequences[0]; may be empty
+  std::optional<GoldenDrafts> drafts;     // then the MTP layer is bound, and there are no logits
+  std::unique_ptr<TensorSource> rounded;  // what `weights` read, after round_draft()
 };
+
+/// The layer that drafts in fewer bits, and the tokens of its own head; none: all.
+struct DraftVariant {
+  WeightFormat format = WeightFormat::plain;
+  std::vector<int32_t> tokens = {};
+  bool operator==(const DraftVariant&) const = default;
+};
+/// Gives a checkpoint with an MTP layer bound another one (model/weights/rounded_draft.h).
+void round_draft(Golden& golden, const DraftVariant& variant);
 
 /// Cases with plain weights: logits are compared to rounding.
 std::vector<std::string> golden_names();

@@ -82,8 +82,8 @@ void delta_net_block(const Context& context, int layer, const Batch& batch);
 void moe_block(const Context& context, const LayerWeights& weights, const Batch& batch);
 void dense_mlp_block(const Context& context, const LayerWeights& weights, const Batch& batch);
 HeadOutput head(const Context& context, const Batch& batch);
-/// The product of the head with the first rows of memory.in.
-LinearCall head_product(const Context& context, HeadMemory& memory, int64_t rows);
+/// The product of a head with the first rows of memory.in; its logits have no padding.
+LinearCall head_product(const PackedLinear& head, HeadMemory& memory, int64_t rows);
 
 // These are of a model with a layer that drafts. keep_draft_entries reads work.hidden.
 void keep_draft_entries(const Context& context, const Batch& batch);

@@ -55,8 +55,7 @@ class CpuBackend final : public Backend {
   std::string arithmetic() override {
     return concat("cpu ", kernels_.isa, ", activations ", activations_name(activations_), ", KV ",
                   kv_cache_name(kv_cache_), has_kv_scales_ ? " by the checkpoint's scales" : "",
-                  ", state ", state_cache_name(context_.state),
-                  drafts() ? ", entries of drafts" : "");
+                  ", state ", state_cache_name(context_.state), draft_entry_words(config_));
   }
   int64_t media_bytes(const PoolSizes& sizes) const override {
     return config_.vision ? cpu::VisionMemory::bytes_of(*config_.vision, sizes) : 0;

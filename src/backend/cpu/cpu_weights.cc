@@ -102,6 +102,7 @@ Result<void> Loader::mtp(const MtpSources& sources, MtpWeights& target) {
   target.hidden_norm = TRY(norm(sources.hidden_norm));
   target.norm = TRY(norm(sources.norm));
   add(sources.joined, target.joined);
+  add(sources.head, target.head);
   return layer(sources.layer, LayerKind::attention, target.layer);
 }
 

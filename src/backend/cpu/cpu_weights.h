@@ -51,6 +51,7 @@ struct LayerWeights {
 struct MtpWeights {
   std::vector<float> embedding_norm, hidden_norm, norm;  // [hidden]
   PackedLinear joined;                                   // [hidden, 2 hidden]
+  PackedLinear head;  // [draft_head_rows, hidden]; of no rows: the model's own
   LayerWeights layer;
 };
 

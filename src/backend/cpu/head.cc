@@ -5,13 +5,13 @@
 
 namespace nibble::cpu {
 
-LinearCall head_product(const Context& context, HeadMemory& memory, int64_t rows) {
-  return {.weight = &context.weights.head,
+LinearCall head_product(const PackedLinear& head, HeadMemory& memory, int64_t rows) {
+  return {.weight = &head,
           .x = memory.in.data(),
           .x_stride = memory.in.stride(),
           .rows = rows,
           .y = reinterpret_cast<float*>(memory.logits.data()),
-          .y_stride = context.config.vocab_rows};
+          .y_stride = head.rows()};
 }
 
 HeadOutput head(const Context& context, const Batch& batch) {
@@ -30,7 +30,7 @@ HeadOutput head(const Context& context, const Batch& batch) {
   }
   const auto* logits = reinterpret_cast<const float*>(memory.logits.data());
   const int64_t vocab = context.config.vocab_rows;
-  const LinearCall call = head_product(context, memory, rows);
+  const LinearCall call = head_product(context.weights.head, memory, rows);
   if (rows > 0) context.linears.run({&call, 1});
   return {.logits = {logits, static_cast<size_t>(rows * vocab)},
           .hidden = {hidden, static_cast<size_t>(rows * n)}};

@@ -94,10 +94,11 @@ std::span<const float> draft_rows(const Context& context, const Batch& entries,
     dense_mlp_block(context, mtp.layer, entries);
   for (int64_t r = 0; r < rows; ++r)
     norm_row(context, work.hidden.row(r), mtp.norm, memory.in.row(r));
-  const LinearCall head = head_product(context, memory, rows);
-  context.linears.run({&head, 1});
+  const PackedLinear& head = mtp.head.rows() > 0 ? mtp.head : context.weights.head;
+  const LinearCall call = head_product(head, memory, rows);
+  context.linears.run({&call, 1});
   return {reinterpret_cast<const float*>(memory.logits.data()),
-          static_cast<size_t>(rows * context.config.vocab_rows)};
+          static_cast<size_t>(rows * head.rows())};
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ void keep_draft_entries(const Context& context, const Batch& batch) {
 
 DraftOutput draft(const Context& context, const DraftBatch& batch, DraftChoice& choice) {
   const auto most = static_cast<size_t>(batch.sequences.front().count);
-  const auto vocab = static_cast<size_t>(context.config.vocab_rows);
+  const auto vocab = static_cast<size_t>(context.config.draft_head_rows());
   HeadMemory& memory = context.work.head_of(context.config, std::ssize(batch.sequences));
   std::span<const float> logits;
   choice.tokens.assign(batch.sequences.size() * most, -1);
@@ -136,7 +137,8 @@ DraftOutput draft(const Context& context, const DraftBatch& batch, DraftChoice& 
     for (size_t r = 0; r < entries.tokens.size(); ++r) {
       const size_t at = r * most + step;
       if (step > 0 && choice.tokens[at - 1] < 0) continue;
-      choice.tokens[at] = best_token(logits.subspan(r * vocab, vocab), choice.allowed);
+      choice.tokens[at] =
+          best_token(logits.subspan(r * vocab, vocab), choice.allowed, context.config.draft_tokens);
     }
   }
   return {.tokens = choice.tokens, .logits = logits};

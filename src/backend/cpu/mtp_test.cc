@@ -49,8 +49,38 @@ TEST_P(CpuMtp, KeysAndValuesInFewBitsAreThoseOfTheReference) {
   }
 }
 
+/// The reference with the same rounded weights; the CPU rounds no inputs here either.
+TEST_P(CpuMtp, AlsoInFewerBitsAndWithFewerTokens) {
+  const DraftVariant variants[] = {
+      {.format = WeightFormat::fp8_tensor, .tokens = {}},
+      {.format = WeightFormat::plain, .tokens = {0, 3, 4, 17, 40, 41, 42, 90}},
+      {.format = WeightFormat::fp8_tensor, .tokens = {1, 2, 50, 51, 77}}};
+  for (const DraftVariant& variant : variants) {
+    SCOPED_TRACE(variant.tokens.size());
+    const BackendOptions exact{.activations = Activations::f32, .threads = 2};
+    DraftChecks cpu(GetParam(), make_cpu_backend, exact, 3e-5, variant);
+    DraftChecks reference(GetParam(), make_reference_backend, exact, 3e-5, variant);
+    cpu.expect_those_of(reference);
+    DraftChecks served(GetParam(), make_cpu_backend, {.threads = 2}, 3e-5, variant);
+    served.expect_same_bits();
+    served.expect_the_model_unchanged();
+  }
+}
+
 TEST(CpuMtpOnPebble, AcceptsAsManyDraftsAsPyTorch) {
   expect_acceptance_of_pebble(make_cpu_backend, {.threads = 2}, {.places_share = 0.01});
+}
+
+/// In 4 bits other rounds are drafted, and as many drafts are right.
+TEST(CpuMtpOnPebble, AcceptsNearlyAsManyIn4Bits) {
+  expect_acceptance_of_pebble(
+      make_cpu_backend, {.threads = 2},
+      {.places_share = 0.02, .rounds_share = 0.6, .variant = {.format = WeightFormat::nvfp4}});
+}
+
+TEST(CpuMtpOnPebble, DraftsIn4BitsAsTheReference) {
+  expect_drafts_of_the_reference(make_cpu_backend, make_reference_backend,
+                                 {.activations = Activations::f32, .threads = 2}, 3e-5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CpuMtp, testing::ValuesIn(mtp_golden_names()),

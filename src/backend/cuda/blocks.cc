@@ -372,17 +372,21 @@ void dense_mlp_block(const Context& context, int layer) {
   norm_after(context, layer, Half::feed_forward);
 }
 
-void head_block(const Context& context, const int32_t* rows, int32_t count) {
+void head_product(const Context& context, const DeviceLinear& head, const int32_t* rows,
+                  int32_t count) {
   const Workspace& work = context.work;
   LinearArgs args{.count = 1,
                   .rows = count,
                   .x = work.x.as<uint16_t>(),
                   .x_stride = work.x_stride,
                   .gather = rows};
-  args.outputs[0] = {.weight = context.weights.head,
-                     .y = work.logits.as<float>(),
-                     .y_stride = context.config.vocab_rows};
+  args.outputs[0] = {.weight = head, .y = work.logits.as<float>(), .y_stride = head.rows};
   linear(context, args, context.launcher.of(Step::head));
+}
+
+void head_block(const Context& context, const int32_t* rows, int32_t count) {
+  const Workspace& work = context.work;
+  head_product(context, context.weights.head, rows, count);
   if (rows != nullptr)
     gather_rows(work.hidden.as<float>(), rows, count, context.config.hidden,
                 work.hidden_rows.as<float>(), context.launcher);

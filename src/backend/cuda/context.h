@@ -79,7 +79,10 @@ void prompt_entries(const Context& context);
 void draft_entries_block(const Context& context);
 /// One step of a round of drafts, for the rows of context.batch.
 void draft_step_block(const Context& context, const DraftRows& rows);
-/// Computes logits and hidden states of at most kRowBlock rows; `rows` null: the first `count`.
+/// Logits [count][rows of `head`] of at most kRowBlock rows; `rows` null: the first `count`.
+void head_product(const Context& context, const DeviceLinear& head, const int32_t* rows,
+                  int32_t count);
+/// The same of the model's head, and the hidden states of the rows.
 void head_block(const Context& context, const int32_t* rows, int32_t count);
 
 }  // namespace nibble::cuda

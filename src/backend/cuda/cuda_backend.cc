@@ -78,8 +78,8 @@ class CudaBackend final : public TowerBackend {
     return concat("cuda ", device_->facts().code.name(), ", activations ",
                   activations_name(activations_), ", KV ", kv_traits(kv_).name,
                   has_kv_scales_ ? " of the checkpoint's scales" : " of scale 1", ", state ",
-                  state_ == StateFormat::bf16 ? "bf16" : "f32",
-                  drafts() ? ", entries of drafts" : "", "\n", kernel_table());
+                  state_ == StateFormat::bf16 ? "bf16" : "f32", draft_entry_words(config_), "\n",
+                  kernel_table());
   }
   std::optional<DeviceMemory> device_memory() const override;
   int64_t workspace_bytes(const PoolSizes& sizes) const override {

@@ -63,7 +63,9 @@ Result<Mtp> Mtp::load(const Weights& weights, const ModelConfig& config,
   mtp.input_norm_ = TRY(RmsNorm::load(weights, sources.layer.input_norm, config));
   mtp.post_norm_ = TRY(RmsNorm::load(weights, sources.layer.post_norm, config));
   mtp.norm_ = TRY(RmsNorm::load(weights, sources.norm, config));
+  mtp.tokens_ = config.draft_tokens;
   mtp.joined_ = TRY(Linear::load(weights, sources.joined, options));
+  mtp.head_ = TRY(Linear::load(weights, sources.head, options));
   mtp.attention_ =
       TRY(Attention::load(weights, sources.layer.attention, config, options, rounding));
   mtp.attention_.see_from(kDraftEntryFirst);
@@ -131,7 +133,8 @@ void Mtp::keep_pass(const MtpHost& host, const Batch& batch,
 Mtp::Drafts Mtp::draft(const MtpHost& host, const DraftBatch& batch,
                        std::span<const uint32_t> allowed) const {
   const auto most = static_cast<size_t>(batch.sequences.front().count);
-  const auto vocab = static_cast<size_t>(host.output.rows());
+  const Linear& head = head_.rows() > 0 ? head_ : host.output;
+  const auto vocab = static_cast<size_t>(head.rows());
   Drafts drafts{.tokens = std::vector<int32_t>(batch.sequences.size() * most, -1), .logits = {}};
   std::vector<float> hidden;  // of the tokens before those of the step
   for (const DraftSequence& s : batch.sequences) {
@@ -142,11 +145,11 @@ Mtp::Drafts Mtp::draft(const MtpHost& host, const DraftBatch& batch,
     const Batch entries = draft_step(batch, static_cast<int32_t>(step), drafts.tokens);
     hidden.resize(entries.tokens.size() * static_cast<size_t>(width()));
     hidden = run(entries, embed(host.embedding, nullptr, entries, width()), hidden, host.pages);
-    drafts.logits = host.output.apply(hidden);
+    drafts.logits = head.apply(hidden);
     for (size_t i = 0; i < entries.tokens.size(); ++i) {
       if (step > 0 && drafts.tokens[i * most + step - 1] < 0) continue;
       drafts.tokens[i * most + step] =
-          best_token(std::span(drafts.logits).subspan(i * vocab, vocab), allowed);
+          best_token(std::span(drafts.logits).subspan(i * vocab, vocab), allowed, tokens_);
     }
   }
   return drafts;

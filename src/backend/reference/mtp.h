@@ -17,7 +17,7 @@ namespace nibble::reference {
 /// The parts of the model that the layer works with.
 struct MtpHost {
   const Linear& embedding;
-  const Linear& output;  // the head
+  const Linear& output;  // the head, where the layer has none of its own
   const Vision* vision;  // null: no tower
   StateSlots& slots;
   KvPages& pages;
@@ -53,10 +53,11 @@ class Mtp {
   std::vector<float> join(const std::vector<float>& embedded,
                           const std::vector<float>& hidden) const;
 
-  int kv_layer_ = 0;  // the last of a page
+  int kv_layer_ = 0;             // the last of a page
+  std::vector<int32_t> tokens_;  // of the rows of the head; empty: all
   bool has_experts_ = false;
   RmsNorm embedding_norm_, hidden_norm_, input_norm_, post_norm_, norm_;
-  Linear joined_;
+  Linear joined_, head_;
   Attention attention_;
   Moe moe_;
   DenseMlp dense_mlp_;

@@ -187,7 +187,7 @@ std::string ReferenceBackend::description() const {
                     : concat("keys and values rounded to ", kv_cache_name(pages_.kind()),
                              pages_.has_scales() ? " by the checkpoint's scales, " : ", "),
                 slots_.kind() == StateCache::bf16 ? "state rounded to bf16, " : "", "activations ",
-                activations_name(options_.mode), mtp_ ? ", entries of drafts" : "");
+                activations_name(options_.mode), draft_entry_words(config_));
 }
 
 Result<void> ReferenceBackend::reserve(const PoolSizes& sizes) {

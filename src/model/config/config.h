@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "model/config/vision_config.h"
+#include "tensor/quant_scheme.h"
 
 namespace nibble {
 
@@ -89,6 +90,11 @@ struct ModelConfig {
   int mtp_layers = 0;  // as config.json has it
   /// 1 if the MTP layer is loaded to draft tokens, else 0: the choice of who loads the model.
   int draft_layers = 0;
+  /// The format that this layer's plain linears are rounded to as they are loaded, and the tokens
+  /// that its head has rows for, in rising order; none: all. Choices as well
+  /// (weights/draft_places.h).
+  WeightFormat draft_format = WeightFormat::plain;
+  std::vector<int32_t> draft_tokens;
   /// The vision tower if it is loaded, else nothing: likewise the choice of who loads the model, by
   /// what VisionConfig::parse says. parse() leaves it empty.
   std::optional<VisionConfig> vision;
@@ -103,6 +109,10 @@ struct ModelConfig {
   int kv_layers() const { return count(LayerKind::attention) + draft_layers; }
   /// Numbers of the hidden row that a state slot carries for drafts; 0: none.
   int draft_row() const { return draft_layers > 0 ? hidden : 0; }
+  /// Rows of the head that drafts are chosen with.
+  int draft_head_rows() const {
+    return draft_tokens.empty() ? vocab_rows : static_cast<int>(draft_tokens.size());
+  }
 
   /// Reads a parsed config.json. Errors: unsupported (names the key), corrupt (wrong type or
   /// range).

@@ -195,6 +195,7 @@ void SyntheticNumbers::add(const SyntheticWeights& weights, const ModelConfig& c
     vector(*part, norm, 0.1F);
   usual(weights.mtp->joined);
   layer(weights.mtp->layer, config);
+  usual(weights.mtp->head);
 }
 
 SyntheticTensors::SyntheticTensors(const SyntheticWeights& weights, const ModelConfig& config,

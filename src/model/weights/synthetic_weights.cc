@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "model/config/quant_config.h"
+#include "model/weights/draft_places.h"
 
 namespace nibble {
 namespace {
@@ -25,17 +26,8 @@ class Namer {
   Namer(const ModelConfig& config, const FormatOf& formats) : config_(config), formats_(formats) {}
 
   LinearSource linear(std::string module, int64_t rows, int64_t cols) const {
-    LinearSource source{.module = std::move(module), .rows = rows, .cols = cols};
-    source.scheme.weights = formats_(source.module);
-    const bool packed = source.scheme.weights == WeightFormat::nvfp4;
-    source.values = source.module + (packed ? ".weight_packed" : ".weight");
-    if (source.scheme.weights != WeightFormat::plain)
-      source.scales = source.module + ".weight_scale";
-    if (packed) {
-      source.global_scale = source.module + ".weight_global_scale";
-      source.direction = GlobalScale::Direction::divide;
-    }
-    return source;
+    const WeightFormat format = formats_(module);
+    return stored_linear(std::move(module), rows, cols, format);
   }
   LayerSources layer(const std::string& name, LayerKind kind) const;
   MtpSources mtp() const;
@@ -163,6 +155,19 @@ Result<FormatOf> declared_formats(const Json& config) {
   });
 }
 
+LinearSource stored_linear(std::string module, int64_t rows, int64_t cols, WeightFormat format) {
+  LinearSource source{.module = std::move(module), .rows = rows, .cols = cols};
+  source.scheme.weights = format;
+  const bool packed = format == WeightFormat::nvfp4;
+  source.values = source.module + (packed ? ".weight_packed" : ".weight");
+  if (format != WeightFormat::plain) source.scales = source.module + ".weight_scale";
+  if (packed) {
+    source.global_scale = source.module + ".weight_global_scale";
+    source.direction = GlobalScale::Direction::divide;
+  }
+  return source;
+}
+
 SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& formats) {
   const Namer namer(config, formats);
   SyntheticWeights weights;
@@ -174,7 +179,7 @@ SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& fo
   for (int i = 0; i < config.layer_count(); ++i)
     weights.layers.push_back(
         namer.layer(concat(prefix, "layers.", i), config.layers[static_cast<size_t>(i)]));
-  if (config.draft_layers > 0) weights.mtp = namer.mtp();
+  if (config.draft_layers > 0) weights.mtp = draft_places(namer.mtp(), weights.head, config);
   if (config.vision) weights.vision = plain_vision(*config.vision);
   return weights;
 }

@@ -35,12 +35,15 @@ FormatOf formats_of(WeightLayout layout);
 /// QuantConfig::parse.
 Result<FormatOf> declared_formats(const Json& config);
 
+/// A linear of these rows and columns as such a checkpoint stores it.
+LinearSource stored_linear(std::string module, int64_t rows, int64_t cols, WeightFormat format);
+
 struct SyntheticWeights {
   LinearSource embedding;  // BF16
   LinearSource head;       // the embedding when tied
   VectorSource final_norm;
   std::vector<LayerSources> layers;
-  std::optional<MtpSources> mtp;        // with ModelConfig::draft_layers
+  std::optional<MtpSources> mtp;        // with ModelConfig::draft_layers, in its draft_format
   std::optional<VisionSources> vision;  // with ModelConfig::vision; BF16
 };
 SyntheticWeights synthetic_weights(const ModelConfig& config, const FormatOf& formats);

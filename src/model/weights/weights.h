@@ -65,14 +65,14 @@ struct LayerSources {
 };
 
 /// The MTP layer, which drafts: a layer of full attention over rows made of the embedding of a
-/// token and the hidden row of the one before it (model.md 3.2). Embedding and head are the model's
-/// own.
+/// token and the hidden row of the one before it (model.md 3.2). The embedding is the model's own.
 struct MtpSources {
   VectorSource embedding_norm;  // [hidden]
   VectorSource hidden_norm;     // [hidden]
   LinearSource joined;          // "mtp.fc": [hidden, 2 hidden], columns of the embedding first
   LayerSources layer;
   VectorSource norm;  // [hidden]
+  LinearSource head;  // [ModelConfig::draft_head_rows(), hidden]; absent: the model's own
 };
 
 /// Bytes of a tensor in its file.
@@ -96,6 +96,11 @@ class Weights {
   /// The same places, read from `tensors`, which must have a tensor of the same shape under every
   /// bound name, and outlive the result; plain linears may have another plain type.
   Weights over(const TensorSource& tensors) const;
+
+  /// The same model with another layer that drafts, read from `tensors` like all others, which must
+  /// outlive the result.
+  Weights with_mtp(const TensorSource& tensors, MtpSources mtp) const;
+  const TensorSource& tensors() const { return *tensors_; }
 
   const LinearSource& embedding() const { return embedding_; }  // [vocab_rows, hidden]
   const LinearSource& head() const { return head_; }            // = embedding when tied

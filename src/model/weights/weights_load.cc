@@ -97,6 +97,12 @@ Weights Weights::over(const TensorSource& tensors) const {
   return other;
 }
 
+Weights Weights::with_mtp(const TensorSource& tensors, MtpSources mtp) const {
+  Weights other = over(tensors);
+  other.mtp_ = std::move(mtp);
+  return other;
+}
+
 Result<LinearWeight> Weights::load(const LinearSource& source) const {
   return load_linear(*tensors_, source);
 }

@@ -80,10 +80,13 @@ void draft_step_block(const Context& context, const DraftRows& rows) {
   norm_input(context, layer);
   attention_block(context, layer);
   context.config.moe ? moe_block(context, layer) : dense_mlp_block(context, layer);
-  head_block(context, nullptr, context.batch.rows);
+  const WeightStore::Draft& draft = context.weights.draft;
+  const DeviceLinear& head = draft.head.present() ? draft.head : context.weights.head;
+  head_product(context, head, nullptr, context.batch.rows);
   take_draft({.rows = rows,
               .logits = work.logits.as<float>(),
-              .vocab = context.config.vocab_rows,
+              .vocab = head.rows,
+              .tokens = draft.tokens,
               .sampleable = work.choice.sampleable.as<uint32_t>(),
               .hidden = work.hidden.as<float>(),
               .before = work.draft.before.as<float>(),

@@ -18,7 +18,7 @@ void see(Context& context, const BatchView& view) {
 }  // namespace
 
 Result<void> DraftRounds::reserve(const ModelConfig& config, const Workspace& work) {
-  vocab_ = config.vocab_rows;
+  vocab_ = config.draft_head_rows();
   hidden_ = config.hidden;
   work_ = &work;
   group_max_ = 0;

@@ -32,7 +32,7 @@ class DraftRounds {
   void keep_logits(const Context& context, const DraftBatch& drafts, const Group& group);
   DraftRows rows_of(const BatchView& view) const;
 
-  int32_t vocab_ = 0;
+  int32_t vocab_ = 0;  // rows of the head of drafts
   int32_t hidden_ = 0;
   int32_t group_max_ = 0;
   const Workspace* work_ = nullptr;

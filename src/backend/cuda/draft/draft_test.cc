@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/reference/reference_backend.h"
 #include "testing/draft_acceptance.h"
 #include "testing/draft_checks.h"
 #include "testing/golden_checks.h"
@@ -35,10 +36,35 @@ TEST_P(CudaMtp, RowsThatAreNotFiniteEndDraftsOnly) {
   checks_->expect_not_finite_rows_to_end_drafts_only();
 }
 
+/// The reference with the same rounded weights.
+TEST_P(CudaMtp, AlsoInFewerBitsAndWithFewerTokens) {
+  const DraftVariant variants[] = {
+      {.format = WeightFormat::fp8_tensor, .tokens = {}},
+      {.format = WeightFormat::plain, .tokens = {0, 3, 4, 17, 40, 41, 42, 90}},
+      {.format = WeightFormat::fp8_tensor, .tokens = {1, 2, 50, 51, 77}}};
+  for (const DraftVariant& variant : variants) {
+    SCOPED_TRACE(variant.tokens.size());
+    DraftChecks cuda(GetParam(), make_cuda_backend, {}, kErrorMax, variant);
+    DraftChecks reference(GetParam(), make_reference_backend, {}, kErrorMax, variant);
+    cuda.expect_those_of(reference);
+    cuda.expect_same_bits();
+    cuda.expect_the_model_unchanged();
+  }
+}
+
 TEST(CudaMtpOnPebble, AcceptsAsManyDraftsAsPyTorch) {
   if (const auto device = describe_cuda_device(); !device.ok())
     GTEST_SKIP() << device.error().message;
-  expect_acceptance_of_pebble(make_cuda_backend, {}, {.places_share = 0.05});
+  expect_acceptance_of_pebble(make_cuda_backend, {}, {.places_share = 0.05, .rounds_share = 0.05});
+}
+
+TEST(CudaMtpOnPebble, In4BitsAsTheReferenceAndNearlyAsManyRight) {
+  if (const auto device = describe_cuda_device(); !device.ok())
+    GTEST_SKIP() << device.error().message;
+  expect_drafts_of_the_reference(make_cuda_backend, make_reference_backend, {}, kErrorMax);
+  expect_acceptance_of_pebble(
+      make_cuda_backend, {},
+      {.places_share = 0.05, .rounds_share = 0.6, .variant = {.format = WeightFormat::nvfp4}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaMtp, testing::ValuesIn(mtp_golden_names()),

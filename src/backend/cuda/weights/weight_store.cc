@@ -52,6 +52,13 @@ class Builder {
     to = data;
     return base_ == nullptr ? Result<void>() : filler_.vector(source, change, factor, data);
   }
+  void tokens(const std::vector<int32_t>& tokens, const int32_t*& to) {
+    if (tokens.empty()) return;
+    const auto bytes = static_cast<int64_t>(tokens.size() * sizeof(int32_t));
+    uint8_t* place = take(bytes);
+    to = reinterpret_cast<const int32_t*>(place);
+    if (base_ != nullptr) copy_to_device(place, tokens.data(), bytes);
+  }
   Result<void> mlp(const MlpSources& sources, MlpWeights& to) {
     TRY(linear(sources.gate, to.gate));
     TRY(linear(sources.up, to.up));
@@ -224,6 +231,8 @@ Result<void> build_all(Builder& builder, const WeightSources& sources, const Mod
   TRY(builder.vector(mtp.hidden_norm, norm, store.draft.hidden_norm));
   TRY(builder.vector(mtp.norm, norm, store.draft.norm));
   TRY(builder.linear(mtp.joined, store.draft.joined));
+  TRY(builder.linear(mtp.head, store.draft.head));
+  builder.tokens(config.draft_tokens, store.draft.tokens);
   return build_layer(builder, mtp.layer, LayerKind::attention, config, {},
                      store.layers.emplace_back());
 }

@@ -108,8 +108,10 @@ class WeightStore {
   struct Draft {
     const float* embedding_norm = nullptr;  // [hidden]
     const float* hidden_norm = nullptr;
-    const float* norm = nullptr;  // before the head
-    DeviceLinear joined;          // [hidden][2 hidden]
+    const float* norm = nullptr;      // before the head
+    DeviceLinear joined;              // [hidden][2 hidden]
+    DeviceLinear head;                // [draft_head_rows][hidden]; of no rows: the model's own
+    const int32_t* tokens = nullptr;  // [head rows], the token of each; null: its number
   } draft;
   VisionWeights vision;
 

@@ -119,10 +119,11 @@ __global__ void __launch_bounds__(kSearchThreads)
   const float* logits = a.logits + static_cast<int64_t>(row) * a.vocab;
   uint64_t best = 0;
   const int step = kSearchBlocks * kSearchThreads;
-  for (int token = static_cast<int>(blockIdx.x * kSearchThreads + threadIdx.x); token < a.vocab;
-       token += step) {
+  for (int i = static_cast<int>(blockIdx.x * kSearchThreads + threadIdx.x); i < a.vocab;
+       i += step) {
+    const int token = a.tokens == nullptr ? i : a.tokens[i];
     if (a.sampleable != nullptr && (a.sampleable[token / 32] >> (token % 32) & 1U) == 0) continue;
-    best = max(best, draft_key(logits[token], token));
+    best = max(best, draft_key(logits[i], token));
   }
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)

@@ -68,8 +68,9 @@ struct DraftRows {
 /// has all drafts becomes padding.
 struct TakeDraftArgs {
   DraftRows rows;
-  const float* logits = nullptr;  // [rows][vocab]
-  int32_t vocab = 0;
+  const float* logits = nullptr;         // [rows][vocab]
+  int32_t vocab = 0;                     // rows of the head
+  const int32_t* tokens = nullptr;       // [vocab], rising: the token of each; null: its number
   const uint32_t* sampleable = nullptr;  // a bit for each token; null: all
   const float* hidden = nullptr;         // [rows][hidden_width], of the layer
   float* before = nullptr;               // [rows][hidden_width], for the next step

@@ -1,0 +1,224 @@
+// Measures how much drafts of the MTP layer gain on a CPU for all layers of a model, from a slice
+// of it that `nibble synth --layers` wrote: the processor time (all threads, user and system) of a
+// plain step and of a pass that verifies drafts, each without its head and with it, and of
+// drafting, in each of some ways to load the layer. Layers are alike in fours, so those of the
+// model take as many times the slice's as it has more. Acceptance is assumed, since random weights
+// accept nothing.
+//   cpu_draft_bench DIR [threads] [isa] [layers of the model] [steps]
+//   [cumulative acceptance by place, "0.93,0.81,0.70"] [layers, "none,nvfp4,nvfp4:131072"]
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/thread_pool.h"
+#include "model/forward.h"
+#include "model/weights/rounded_draft.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kCached = 128;  // tokens before a step
+constexpr int kPages = 8;
+
+double cpu_seconds() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// One sequence; ids change from step to step, so that the experts do.
+class Bench {
+ public:
+  Bench(Backend& backend, const ModelConfig& config, int rows, int steps)
+      : backend_(backend), config_(config), steps_(steps) {
+    backend_
+        .reserve({.pages = kPages,
+                  .state_slots = 1,
+                  .rows_max = 64,
+                  .replay_rows = rows,
+                  .sequences_max = 1})
+        .value();
+    backend_.zero_state(0);
+  }
+
+  enum class Head : uint8_t { left_out, computed };
+  /// Milliseconds of a pass of `rows` generated rows, which are drafts if there are several.
+  double pass(int rows, Head head) {
+    return per_step([&] {
+      Batch batch;
+      const bool drafted = rows > 1;
+      for (int i = 0; i < rows; ++i) {
+        batch.tokens.push_back(token());
+        if (head == Head::computed) batch.logit_rows.push_back(i);
+      }
+      batch.sequences = {{.row_count = rows,
+                          .kv_begin = kCached,
+                          .page_count = kPages,
+                          .arithmetic = Arithmetic::generation,
+                          .replay = drafted ? saved_ : 0,
+                          .write = drafted ? StateWrite::replayed : StateWrite::rows,
+                          .position_before = {kCached - 1, kCached - 1, kCached - 1}}};
+      for (int32_t page = 0; page < kPages; ++page) batch.pages.push_back(page);
+      for (int axis = 0; axis < 3; ++axis)
+        for (int i = 0; i < rows; ++i) batch.positions.push_back(kCached + i);
+      forward(backend_, config_, batch);
+      saved_ = drafted ? rows : 0;
+    });
+  }
+  /// Milliseconds of a draft of `count` tokens.
+  double draft(int count) {
+    return per_step([&] {
+      DraftBatch batch;
+      batch.sequences = {{.kv_begin = kCached,
+                          .page_count = kPages,
+                          .token = token(),
+                          .position_before = {kCached - 1, kCached - 1, kCached - 1},
+                          .position = kCached,
+                          .count = count}};
+      for (int32_t page = 0; page < kPages; ++page) batch.pages.push_back(page);
+      backend_.draft(batch);
+    });
+  }
+
+ private:
+  int32_t token() {
+    random_ = random_ * 1664525U + 1013904223U;
+    return static_cast<int32_t>((random_ >> 8) % static_cast<uint32_t>(config_.vocab_rows));
+  }
+  template <typename Step>
+  double per_step(const Step& step) {
+    step();
+    const double begin = cpu_seconds();
+    for (int i = 0; i < steps_; ++i) step();
+    return (cpu_seconds() - begin) / steps_ * 1e3;
+  }
+
+  Backend& backend_;
+  const ModelConfig& config_;
+  int steps_;
+  int32_t saved_ = 0;  // inputs of the last pass that the next one replays
+  uint32_t random_ = 7;
+};
+
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> made;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    made.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return made;
+}
+
+/// Milliseconds of the parts of a step.
+struct Parts {
+  double layers = 0.0;
+  double head = 0.0;
+};
+Parts parts_of(Bench& bench, int rows) {
+  const double layers = bench.pass(rows, Bench::Head::left_out);
+  return {layers, bench.pass(rows, Bench::Head::computed) - layers};
+}
+
+/// "nvfp4:131072" as ModelConfig has it.
+void choose(const std::string& word, ModelConfig& config) {
+  const size_t colon = std::min(word.find(':'), word.size());
+  const std::string format = word.substr(0, colon);
+  CHECK(format == "none" || format == "fp8" || format == "nvfp4", "layer ", word);
+  config.draft_format = format == "none"  ? WeightFormat::plain
+                        : format == "fp8" ? WeightFormat::fp8_tensor
+                                          : WeightFormat::nvfp4;
+  config.draft_tokens.resize(colon == word.size() ? 0 : std::stoul(word.substr(colon + 1)));
+  std::iota(config.draft_tokens.begin(), config.draft_tokens.end(), 0);
+}
+
+/// A model with each of some layers against the same without.
+struct Comparison {
+  const Checkpoint& checkpoint;
+  ModelConfig config;
+  BackendOptions options;
+  double times = 1.0;  // layers of the model for each of the slice
+  int steps = 0;
+  std::vector<double> accepted;  // by place, cumulative
+  Parts plain = {}, verify = {};
+
+  int drafts() const { return static_cast<int>(accepted.size()); }
+  double step_ms() const { return times * plain.layers + plain.head; }
+  void measure_without();
+  void measure_with(const std::string& layer) const;
+};
+
+void Comparison::measure_without() {
+  const Weights weights = Weights::bind(checkpoint, config).value();
+  const auto backend = make_cpu_backend(weights, config, options).value();
+  Bench bench(*backend, config, drafts() + 1, steps);
+  plain = parts_of(bench, 1);
+  verify = parts_of(bench, drafts() + 1);
+  std::printf("%s, %d layers\n", backend->description().c_str(), config.layer_count());
+  std::printf("plain step: layers %.2f ms, head %.2f ms; of the model %.1f ms\n", plain.layers,
+              plain.head, step_ms());
+  std::printf("%d rows: layers %.2f ms, head %.2f ms\n", drafts() + 1, verify.layers, verify.head);
+}
+
+void Comparison::measure_with(const std::string& layer) const {
+  ModelConfig drafting = config;
+  drafting.draft_layers = 1;
+  const Weights weights = Weights::bind(checkpoint, drafting).value();
+  choose(layer, drafting);
+  ThreadPool pool(options.threads);
+  const auto rounded = RoundedDraft::make(weights, drafting, pool).value();
+  const auto backend = make_cpu_backend(rounded->weights(), drafting, options).value();
+  Bench bench(*backend, drafting, drafts() + 1, steps);
+  const double entries = bench.pass(drafts() + 1, Bench::Head::left_out) - verify.layers;
+  const double draft_ms = bench.draft(drafts());
+  const double round_ms = times * verify.layers + entries + verify.head + draft_ms;
+  const double tokens = std::accumulate(accepted.begin(), accepted.end(), 1.0);
+  std::printf(
+      "layer %-14s entries %.2f ms, %d drafts %.2f ms; round %.1f ms, %.2f tokens: %.2f times "
+      "plain\n",
+      layer.c_str(), entries, drafts(), draft_ms, round_ms, tokens, tokens * step_ms() / round_ms);
+  std::fflush(stdout);
+}
+
+int main_of(int argc, char** argv) {
+  const auto word = [&](int index, const char* fallback) {
+    return std::string(argc > index ? argv[index] : fallback);
+  };
+  const Checkpoint checkpoint = Checkpoint::open(argv[1]).value();
+  const ModelConfig config = ModelConfig::parse(checkpoint.config()).value();
+  Comparison comparison{.checkpoint = checkpoint,
+                        .config = config,
+                        .options = {.threads = std::stoi(word(2, "2")), .isa = word(3, "")},
+                        .times = std::stod(word(4, "40")) / config.layer_count(),
+                        .steps = std::stoi(word(5, "40")),
+                        .accepted = {}};
+  for (const std::string& share : words(word(6, "0.93,0.81,0.70")))
+    comparison.accepted.push_back(std::stod(share));
+  comparison.measure_without();
+  for (const std::string& layer : words(word(7, "none,nvfp4,nvfp4:131072,nvfp4:32768")))
+    comparison.measure_with(layer);
+  return 0;
+}
+
+}  // namespace
+}  // namespace nibble
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr,
+                 "cpu_draft_bench DIR [threads] [isa] [layers of the model] [steps] [cumulative "
+                 "acceptance by place] [layers]\n");
+    return 2;
+  }
+  return nibble::main_of(argc, argv);
+}

@@ -1,0 +1,88 @@
+// RoundedDraft: the numbers of the layer that drafts in the places of draft_places.h. Rows are
+// rounded as they are read, each time anew, so that no second copy of the layer is ever in memory.
+// The plain choice of scales by the largest magnitude; better ones, from data, are the quantizer's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "checkpoint/tensor_source.h"
+#include "model/config/config.h"
+#include "model/weights/weights.h"
+#include "tensor/nvfp4.h"
+
+namespace nibble {
+
+class RoundedDraft final : public TensorSource {
+ public:
+  /// The layer of `weights`, which have one (CHECK), as `config` wants it. Use make().
+  RoundedDraft(const Weights& weights, const ModelConfig& config);
+  /// Reads all that will be rounded once, for its largest magnitudes. The tensors of `weights` must
+  /// outlive the result. Errors: those of
+  /// check_draft_places; io; corrupt for weights that are not finite.
+  static Result<std::unique_ptr<RoundedDraft>> make(const Weights& weights,
+                                                    const ModelConfig& config, ThreadPool& pool);
+
+  /// The model with the layer rounded; this source must outlive them.
+  Weights weights() const { return base_.with_mtp(*this, places_); }
+
+  const TensorEntry* find(std::string_view name) const override;
+  Result<void> read_bytes(const TensorEntry& entry, int64_t begin,
+                          std::span<std::byte> out) const override;
+
+ private:
+  /// A linear that is made of another one.
+  struct Made {
+    const LinearSource* from = nullptr;  // of base_
+    const LinearSource* to = nullptr;    // of places_
+    size_t group = 0;                    // of linears with one scale
+    float scale = 1.0F;                  // fp8
+    GlobalScale global;                  // nvfp4
+    SourceType source = SourceType::f32;
+  };
+  /// A tensor of one, its rows alike in size.
+  enum class Part : uint8_t { values, block_scales, fixed };
+  struct Place {
+    TensorEntry entry;
+    Part part = Part::values;
+    size_t made = 0;
+    std::vector<std::byte> fixed = {};  // all bytes of a `fixed` one
+  };
+
+  void pair(const LinearSource& from, const LinearSource& to, size_t group);
+  bool is_gathered(const Made& made) const { return made.to == &places_.head && !tokens_.empty(); }
+  struct Piece {
+    const Made* made;
+    int64_t begin, rows;
+  };
+  /// Rows that are rounded or looked at together.
+  static int64_t piece_rows(const LinearSource& linear);
+  std::vector<Piece> pieces_to_round() const;
+  Result<uint32_t> magnitude_of(const Piece& piece, std::vector<float>& rows) const;
+  Result<void> scale_groups(ThreadPool& pool, size_t groups);
+  Result<void> list_tensors();
+  Result<std::vector<float>> channel_scales(const Made& made) const;
+  void put_rows(size_t made, const std::string& name, DType dtype, int64_t cols);
+  void put_numbers(size_t made, const std::string& name, std::span<const float> values);
+  void put(const std::string& name, DType dtype, const Shape& shape, Place place);
+  /// Rows [begin, begin + n) of a linear: those of its source, or of the tokens that stand there.
+  /// Calls act(first row of the source, rows, first row here) for each run of adjacent ones.
+  template <typename Act>
+  Result<void> each_run(const Made& made, int64_t begin, int64_t n, const Act& act) const;
+  Result<void> wide_rows(const Made& made, int64_t begin, std::span<float> out) const;
+  Result<void> make_rows(const Place& place, int64_t begin, std::span<std::byte> out) const;
+  Result<void> copy_rows(const Place& place, int64_t begin, std::span<std::byte> out) const;
+
+  Weights base_;
+  MtpSources places_;
+  std::vector<int32_t> tokens_;  // as ModelConfig::draft_tokens
+  std::vector<Made> made_;
+  std::unordered_map<std::string, Place> own_;  // by name
+};
+
+}  // namespace nibble
