@@ -15,8 +15,9 @@ bool in_text_model(std::string_view module);
 
 /// Patterns that match all of `modules` and none of `others`. Numbers are free where no other
 /// module has that shape; else the layers are listed; else each module has a pattern of its own.
-/// A module that is not in the text model is named in full. "...mlp.experts" stands for all experts
-/// of a layer.
+/// Modules of the MTP layer, whose name no reader changes, have patterns of their own if no other
+/// one there has their shape. What else is not in the text model is named in full. "...mlp.experts"
+/// stands for all experts of a layer.
 std::vector<std::string> target_patterns(const std::vector<std::string>& modules,
                                          const std::vector<std::string>& others);
 

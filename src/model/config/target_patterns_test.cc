@@ -76,6 +76,23 @@ TEST(TargetPatterns, AListOfExpertsStandsForAllOfThem) {
   EXPECT_TRUE(any_matches(quantized, "model.layers.1.mlp.experts.7.up_proj"));
 }
 
+TEST(TargetPatterns, TheMtpLayerHasPatternsOfItsOwn) {
+  const auto patterns = target_patterns(
+      {"mtp.layers.0.mlp.experts.3.up_proj", "mtp.layers.0.mlp.experts.4.up_proj", "mtp.fc",
+       "mtp.layers.0.self_attn.q_proj", "mtp.layers.0.mlp.experts.3.down_proj"},
+      {in_file("layers.0.self_attn.q_proj"), "mtp.layers.0.mlp.experts.0.down_proj"});
+  EXPECT_EQ(patterns.size(), 4U);
+  for (const char* name : {"mtp.layers.0.mlp.experts.255.up_proj", "mtp.fc",
+                           "mtp.layers.0.self_attn.q_proj", "mtp.layers.0.mlp.experts.3.down_proj"})
+    EXPECT_TRUE(any_matches(patterns, name)) << name;
+  for (const char* name :
+       {"mtp.layers.0.mlp.experts.0.down_proj", "model.language_model.layers.0.self_attn.q_proj",
+        "mtp.fc.x", "model.mtp.fc", "mtp.layers.0.mlp.gate"})
+    EXPECT_FALSE(any_matches(patterns, name)) << name;
+  const auto list = target_patterns({"mtp.layers.0.mlp.experts"}, {"mtp.fc"});
+  EXPECT_TRUE(any_matches(list, "mtp.layers.0.mlp.experts.7.up_proj"));
+}
+
 TEST(TargetPatterns, ManyLayersAreSeveralPatternsThatReadersTake) {
   std::vector<std::string> modules;
   for (int layer = 0; layer < 140; ++layer)

@@ -181,7 +181,7 @@ Result<void> Converter::plan() {
   TRY(check_source());
   TRY(check_cache_declaration());
   const ModelConfig config = TRY(ModelConfig::parse(checkpoint_.config()));
-  const Weights weights = TRY(Weights::bind(checkpoint_, config));
+  const Weights weights = TRY(bind_linears(checkpoint_, config));
   for (const auto& group : fused_linears(weights))
     for (const LinearSource* linear : group) TRY(plan_linear(*linear));
   if (report_.linears == 0) return refuse(checkpoint_.folder().string(), "no quantized linear");

@@ -287,7 +287,7 @@ TEST(Convert, RefusesByName) {
       {{.more = {{{"mtp.layers.0.k_scale", DType::bf16, Shape{1}}, std::vector<std::byte>(2)}}},
        "mtp.layers.0.k_scale: expected something modelopt can say here"},
       {{.more = {{{"mtp.x.weight_packed", DType::u8, Shape{16, 8}}, std::vector<std::byte>(128)}}},
-       "mtp.x.weight_packed"},
+       "mtp.pre_fc_norm_embedding.weight"},
       {{.scale = [](std::string&, std::vector<float>& scale) { scale[0] = 0.0F; }},
        "expected a finite positive scale, found 0"},
   };

@@ -49,7 +49,7 @@ Result<RepairReport> repair_config(const Checkpoint& checkpoint,
   const Dialect dialect = TRY(dialect_of(checkpoint));
   TRY(check_cache_scheme(checkpoint));
   const ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
-  const Weights weights = TRY(Weights::bind(checkpoint, config));
+  const Weights weights = TRY(bind_linears(checkpoint, config));
   QuantDeclaration declaration = stored_declaration(checkpoint, weights);
   if (declaration.quantized.empty())
     return make_error(ErrorCode::unsupported, {.what = checkpoint.folder().string(),

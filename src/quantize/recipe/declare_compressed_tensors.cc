@@ -98,8 +98,10 @@ constexpr Area kAreas[] = {{".linear_attn.", R"(re:.*\.linear_attn\..*)"},
 /// Every plain linear by its name in the file, and patterns for readers that give it another name.
 std::vector<std::string> compressed_tensors_ignore(const QuantDeclaration& declaration) {
   std::vector<std::string> out = declaration.plain;
-  std::vector<std::string> rest;  // of the text model, in no area
-  std::ranges::copy_if(out, std::back_inserter(rest), in_text_model);
+  std::vector<std::string> rest;  // in no area that is plain as a whole
+  std::ranges::copy_if(out, std::back_inserter(rest), [&](const std::string& module) {
+    return in_text_model(module) || (!declaration.has_mtp && is_mtp(module));
+  });
   std::vector<std::string> quantized;
   for (const auto& module : declaration.quantized) quantized.push_back(module.name);
   for (const Area& area : kAreas) {

@@ -67,7 +67,8 @@ struct QuantDeclaration {
   std::vector<Module> quantized;
   /// Linears that stay as they are, by full name; "...mlp.experts" stands for all experts below it.
   std::vector<std::string> plain;
-  /// Names of tensors outside of the text model (mtp.*, visual): whole areas are declared plain.
+  /// Names of tensors outside of the text model (mtp.*, visual): whole areas are declared plain. An
+  /// MTP layer that is quantized is none: its linears are among the others.
   bool has_mtp = false;
   std::string vision_prefix;  // "model.visual", or empty
 };

@@ -4,44 +4,32 @@
 #include <algorithm>
 #include <set>
 
+#include "model/weights/fused_linears.h"
+
 namespace nibble {
-namespace {
 
-using Groups = std::vector<std::vector<const LinearSource*>>;
-
-void add(Groups& groups, std::initializer_list<const LinearSource*> linears) {
-  std::vector<const LinearSource*> present;
-  for (const LinearSource* linear : linears)
-    if (linear->present()) present.push_back(linear);
-  if (!present.empty()) groups.push_back(std::move(present));
-}
-
-void add_mlp(Groups& groups, const MlpSources& mlp) {
-  add(groups, {&mlp.gate, &mlp.up});
-  add(groups, {&mlp.down});
-}
-
-void add_layer(Groups& groups, const LayerSources& layer) {
-  add(groups, {&layer.attention.q, &layer.attention.k, &layer.attention.v});
-  add(groups, {&layer.attention.o});
-  add(groups, {&layer.delta_net.qkv, &layer.delta_net.z});
-  add(groups, {&layer.delta_net.b, &layer.delta_net.a});
-  add(groups, {&layer.delta_net.out});
-  add_mlp(groups, layer.dense_mlp);
-  add(groups, {&layer.moe.router});
-  for (const MlpSources& expert : layer.moe.experts) add_mlp(groups, expert);
-  add_mlp(groups, layer.moe.shared);
-  add(groups, {&layer.moe.shared_gate});
-}
-
-}  // namespace
+using Groups = std::vector<FusedLinears>;
 
 Groups fused_linears(const Weights& weights) {
   Groups groups;
-  for (const LayerSources& layer : weights.layers()) add_layer(groups, layer);
-  if (weights.head().values != weights.embedding().values) add(groups, {&weights.head()});
-  add(groups, {&weights.embedding()});
+  const auto add = [&groups](const Groups& more) {
+    groups.insert(groups.end(), more.begin(), more.end());
+  };
+  for (const LayerSources& layer : weights.layers()) add(fused_linears(layer));
+  if (weights.mtp()) add(fused_linears(*weights.mtp()));
+  if (weights.head().values != weights.embedding().values) groups.push_back({&weights.head()});
+  groups.push_back({&weights.embedding()});
   return groups;
+}
+
+bool is_mtp(std::string_view module) { return module.starts_with("mtp."); }
+
+Result<Weights> bind_linears(const Checkpoint& checkpoint, ModelConfig config) {
+  const auto in_fewer_bits = [](const TensorEntry& entry) {
+    return is_mtp(entry.name) && (entry.dtype == DType::u8 || entry.dtype == DType::f8_e4m3);
+  };
+  config.draft_layers = std::ranges::any_of(checkpoint.entries(), in_fewer_bits) ? 1 : 0;
+  return Weights::bind(checkpoint, config);
 }
 
 bool is_embedding(std::string_view module) { return module.ends_with("embed_tokens"); }
@@ -67,9 +55,10 @@ QuantDeclaration stored_declaration(const Checkpoint& checkpoint, const Weights&
 }
 
 std::string linear_kind(std::string_view module) {
+  std::string kind = is_mtp(module) ? "mtp" : "";
+  if (is_mtp(module)) module.remove_prefix(4);
   const size_t layers = module.find("layers.");
   if (layers != std::string_view::npos) module.remove_prefix(layers + 7);
-  std::string kind;
   for (size_t begin = 0; begin <= module.size();) {
     const size_t end = std::min(module.find('.', begin), module.size());
     const auto part = module.substr(begin, end - begin);
@@ -85,10 +74,12 @@ void declare_other_areas(const Checkpoint& checkpoint, const Weights& weights,
   std::set<std::string_view> text;
   for (const auto& group : fused_linears(weights))
     for (const LinearSource* linear : group) text.insert(linear->values);
+  const bool mtp_is_plain =
+      std::ranges::none_of(declaration.quantized, is_mtp, &QuantDeclaration::Module::name);
   constexpr std::string_view kSuffix = ".weight";
   for (const TensorEntry& entry : checkpoint.entries()) {
     const std::string_view name = entry.name;
-    declaration.has_mtp |= name.starts_with("mtp.");
+    declaration.has_mtp |= mtp_is_plain && is_mtp(name);
     const size_t vision = name.find("visual.");
     if (vision != std::string_view::npos) declaration.vision_prefix = name.substr(0, vision + 6);
     if (!name.ends_with(kSuffix) || entry.shape.rank() != 2 || text.contains(name)) continue;

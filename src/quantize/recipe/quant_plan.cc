@@ -33,10 +33,16 @@ bool in_fused_tensor(const LinearSource& source) {
   return source.values != source.module + ".weight";
 }
 
-/// Only a rule that speaks of embeddings takes the table: `re:.*` means the linears.
+bool speaks_of(const RecipeRule& rule, std::string_view word) {
+  return rule.match.text().find(word) != std::string::npos;
+}
+
+/// Only a rule that speaks of embeddings takes the table, and one that speaks of mtp the layer that
+/// drafts: `re:.*` means the linears of the model.
 bool takes(const RecipeRule& rule, const std::string& module) {
-  const bool speaks = rule.match.text().find("embed") != std::string::npos;
-  return (speaks || !is_embedding(module)) && rule.match.matches(module);
+  if (is_embedding(module) && !speaks_of(rule, "embed")) return false;
+  if (is_mtp(module) && !speaks_of(rule, "mtp")) return false;
+  return rule.match.matches(module);
 }
 
 /// This is what the recipe gives to a linear; the numbers of the rules that take it go to `used`.
@@ -286,7 +292,10 @@ Result<QuantPlan> plan_quantization(const Checkpoint& checkpoint, const Recipe& 
                        .expected = "an unquantized checkpoint",
                        .found = "a quantization_config",
                        .advice = "quantize the original; `convert` changes the dialect"});
-  const ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
+  ModelConfig config = TRY(ModelConfig::parse(checkpoint.config()));
+  const bool mtp = std::ranges::any_of(
+      recipe.rules, [](const RecipeRule& rule) { return speaks_of(rule, "mtp"); });
+  config.draft_layers = mtp && config.mtp_layers > 0 ? 1 : 0;
   const Weights weights = TRY(Weights::bind(checkpoint, config));
   return Planner(checkpoint, weights, recipe).plan(dialect);
 }

@@ -156,8 +156,9 @@ void Comparer::find_added(const Weights& now) {
 Result<Comparison> Comparer::run() {
   for (const TensorEntry& entry : source_.entries()) total_ += entry.bytes;
   const ModelConfig config = TRY(ModelConfig::parse(checkpoint_.config()));
-  const ModelConfig source_config = TRY(ModelConfig::parse(source_.config()));
-  const Weights now = TRY(Weights::bind(checkpoint_, config));
+  ModelConfig source_config = TRY(ModelConfig::parse(source_.config()));
+  const Weights now = TRY(bind_linears(checkpoint_, config));
+  if (now.mtp()) source_config.draft_layers = 1;
   const Weights then = TRY(Weights::bind(source_, source_config));
   for (const auto& group : fused_linears(then))
     for (const LinearSource* linear : group) before_[linear->module] = linear;

@@ -6,6 +6,7 @@
 
 #include "base/sha256.h"
 #include "checkpoint/safetensors_header.h"
+#include "quantize/recipe/model_linears.h"
 #include "quantize/verify/verify_sense.h"
 #include "tensor/fp8.h"
 
@@ -93,7 +94,7 @@ Result<void> check_model(const VerifySubject& subject, VerifyDepth depth, Findin
     add_error(findings, "config.json", config.error());
     return {};
   }
-  const auto weights = Weights::bind(subject.checkpoint, config.value());
+  const auto weights = bind_linears(subject.checkpoint, config.value());
   if (!weights.ok()) {
     add_error(findings, "tensors", weights.error());
     return {};
