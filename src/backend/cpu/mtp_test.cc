@@ -78,6 +78,14 @@ TEST(CpuMtpOnPebble, AcceptsNearlyAsManyIn4Bits) {
       {.places_share = 0.02, .rounds_share = 0.6, .variant = {.format = WeightFormat::nvfp4}});
 }
 
+/// Half of the tokens, by number and the special ones, are most of those that are said.
+TEST(CpuMtpOnPebble, AcceptsManyWithHalfOfTheTokens) {
+  AcceptanceBars bars{.places_share = 0.26, .rounds_share = 1.0};
+  for (int32_t id = 0; id < 960; ++id) bars.variant.tokens.push_back(id);
+  for (int32_t id = 1984; id < 2048; ++id) bars.variant.tokens.push_back(id);
+  expect_acceptance_of_pebble(make_cpu_backend, {.threads = 2}, bars);
+}
+
 TEST(CpuMtpOnPebble, DraftsIn4BitsAsTheReference) {
   expect_drafts_of_the_reference(make_cpu_backend, make_reference_backend,
                                  {.activations = Activations::f32, .threads = 2}, 3e-5);
