@@ -142,7 +142,8 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 extern const Verb kQuantizeVerb, kVerifyVerb, kInspectVerb, kConvertVerb, kRenderVerb, kRunVerb,
     kChatVerb, kScoreVerb, kServeVerb, kSynthVerb, kConnectVerb, kPlanVerb, kDoctorVerb, kPullVerb,
     kLsVerb, kRmVerb, kShowVerb, kPushVerb, kManVerb, kCompletionVerb, kBenchServeVerb,
-    kBenchModelVerb, kBenchStartupVerb, kBenchQuantizeVerb, kBenchFormatsVerb, kEvalVerb;
+    kBenchModelVerb, kBenchStartupVerb, kBenchQuantizeVerb, kBenchFormatsVerb, kEvalVerb,
+    kTokenMapVerb;
 
 /// All verbs, in the order of the help.
 std::span<const Verb* const> all_verbs();

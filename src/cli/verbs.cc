@@ -6,12 +6,12 @@ namespace nibble {
 namespace {
 
 constexpr const Verb* kVerbs[] = {
-    &kQuantizeVerb,   &kVerifyVerb,       &kInspectVerb,       &kConvertVerb,      &kRenderVerb,
-    &kRunVerb,        &kChatVerb,         &kScoreVerb,         &kEvalVerb,         &kServeVerb,
-    &kConnectVerb,    &kSynthVerb,        &kPlanVerb,          &kDoctorVerb,       &kPullVerb,
-    &kLsVerb,         &kRmVerb,           &kShowVerb,          &kPushVerb,         &kBenchServeVerb,
-    &kBenchModelVerb, &kBenchStartupVerb, &kBenchQuantizeVerb, &kBenchFormatsVerb, &kManVerb,
-    &kCompletionVerb};
+    &kQuantizeVerb,   &kVerifyVerb,     &kInspectVerb,      &kConvertVerb,       &kRenderVerb,
+    &kTokenMapVerb,   &kRunVerb,        &kChatVerb,         &kScoreVerb,         &kEvalVerb,
+    &kServeVerb,      &kConnectVerb,    &kSynthVerb,        &kPlanVerb,          &kDoctorVerb,
+    &kPullVerb,       &kLsVerb,         &kRmVerb,           &kShowVerb,          &kPushVerb,
+    &kBenchServeVerb, &kBenchModelVerb, &kBenchStartupVerb, &kBenchQuantizeVerb, &kBenchFormatsVerb,
+    &kManVerb,        &kCompletionVerb};
 
 }  // namespace
 

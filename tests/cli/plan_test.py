@@ -20,6 +20,7 @@ from running_server import RunningServer, run_program_checks  # noqa: E402
 # Nothing here may depend on how much memory the machine has free just now.
 FIXED = ["--max-model-len", "4096", "--host-cache-memory-bytes", "64M"]
 BIG = "qwen3.6-35b-a3b"
+MTP = ["--speculative-config", '{"method": "mtp"}']
 
 
 def tensor_bytes(folder, text_only=False):
@@ -65,6 +66,17 @@ class PlanRunner:
         return done.stderr
 
 
+def mtp_recipe(work):
+    """A recipe that quantizes the MTP layer too."""
+    path = work / "mtp.yaml"
+    mlp = r"mlp\.(experts\.\d+\.|shared_expert\.)?(gate|up|down)_proj"
+    path.write_text("name: mtp\nstatus: production\nrules:\n"
+                    "  - match: 're:.*\\.self_attn\\.[qkvo]_proj$'\n    weights: nvfp4\n"
+                    rf"  - match: 're:mtp\.(fc|layers\.\d+\.(self_attn\.[qkvo]_proj|{mlp}))$'"
+                    "\n    weights: nvfp4\n")
+    return str(path)
+
+
 class Checks(PlanRunner):
     def test_the_same_bytes_as_a_dry_run(self):
         for flags in ([], ["--kv-cache-dtype", "fp8", "--max-num-seqs", "4"],
@@ -73,7 +85,9 @@ class Checks(PlanRunner):
                       ["--speculative-config", '{"method": "mtp"}', "--kv-cache-dtype", "bf16"],
                       ["--speculative-config", '{"method": "mtp"}', "--kv-cache-dtype", "nvfp4"],
                       ["--kv-cache-dtype", "turboquant_4bit_nc", "--max-num-seqs", "4"],
-                      ["--speculative-config", '{"method": "mtp"}', "--no-speculation"]):
+                      [*MTP, "--draft-quantization", "none"],
+                      [*MTP, "--draft-quantization", "fp8", "--speculative-token-map", "512"],
+                      [*MTP, "--no-speculation"]):
             words = [self.model, "--backend", "cpu", *FIXED, *flags]
             served = served_lines(self.run("serve", *words, "--dry-run").stdout)
             planned = served_lines(self.run("plan", *words).stdout)
@@ -95,8 +109,13 @@ class Checks(PlanRunner):
             ["--kv-cache-dtype", "turboquant_4bit_nc", "--max-num-seqs", "3"],
             ["--kv-cache-dtype", "nvfp4", "--speculative-config", '{"method": "mtp"}'],
             ["--speculative-config", '{"method": "ngram"}', "--activations", "bf16"],
-            ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 5}'])]
-        cases += [("mixed", ["--speculative-config", '{"method": "mtp"}'])]
+            ["--speculative-config", '{"method": "mtp", "num_speculative_tokens": 5}',
+             "--draft-quantization", "none"])]
+        recipes["mtp"] = self.work / "held-mtp"
+        self.run("quantize", self.model, recipes["mtp"], "--recipe", mtp_recipe(self.work),
+                 "--no-progress")
+        cases += [("mixed", MTP), ("mtp", [*MTP, "--draft-quantization", "none"]),
+                  ("mtp", [*MTP, "--draft-quantization", "fp8", "--speculative-token-map", "99"])]
         for name, flags in cases:
             words = ["--backend", "cpu", *FIXED, *flags]
             planned = self.run("plan", recipes[name], *words).stdout
@@ -111,17 +130,17 @@ class Checks(PlanRunner):
                                         "kv_cache")]
 
     def test_the_bytes_that_quantize_writes(self):
-        for recipe in ("mixed", "w4a4-fp8-head", "fp8"):
-            out = self.work / recipe
+        for recipe in ("mixed", "w4a4-fp8-head", "fp8", mtp_recipe(self.work)):
+            out = self.work / pathlib.Path(recipe).stem
             self.run("quantize", self.model, out, "--recipe", recipe, "--no-progress")
-            before = self.json(self.model, "--recipe", recipe, "--gpu", "cpu", *FIXED)
-            after = self.json(out, "--gpu", "cpu", *FIXED)
+            before = self.json(self.model, "--recipe", recipe, "--gpu", "cpu", *FIXED, *MTP)
+            after = self.json(out, "--gpu", "cpu", *FIXED, *MTP)
             assert before["written_bytes"] == tensor_bytes(out), (recipe, before)
             for key in ("memory", "sizes"):
                 left, right = dict(before[key]), dict(after[key])
                 left.pop("available", 0), right.pop("available", 0)
                 assert left == right, (recipe, key)
-            on_card = [self.json(*words, "--gpu", "24G", *FIXED)["memory"]
+            on_card = [self.json(*words, "--gpu", "24G", *FIXED, *MTP)["memory"]
                        for words in ([self.model, "--recipe", recipe], [out])]
             assert on_card[0] == on_card[1], recipe
 
@@ -143,11 +162,13 @@ class Checks(PlanRunner):
             plan = self.json(BIG, *flags)
             return plan["speculation"], plan["memory"]["weights"]
         line, with_layer = said("--gpu", "h200")
-        assert line == ("speculation: up to 3 tokens of the checkpoint's MTP layer; "
+        assert line == ("speculation: up to 3 tokens of the checkpoint's MTP layer in NVFP4; "
                         "--no-speculation turns it off"), line
         line, without = said("--gpu", "h200", "--no-speculation")
         assert line == "speculation: off, by --no-speculation", line
-        assert with_layer > without + 1.6e9, (with_layer, without)
+        assert 0.45e9 < with_layer - without < 0.5e9, (with_layer, without)
+        line, stored = said("--gpu", "h200", "--draft-quantization", "none")
+        assert "layer; --no" in line and stored > without + 1.6e9, (line, stored, without)
         asked, weights = said("--gpu", "h200", "--speculative-config", '{"method": "mtp"}')
         assert weights == with_layer and "turns it off" not in asked, (asked, weights)
         small = self.json(self.model, "--gpu", "cpu", *FIXED)

@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -128,6 +129,56 @@ class Checks:
                 r"^vllm:spec_decode_num_accepted_tokens_per_pos_total{[^}]*} (\S+)", metrics, re.M)]
             assert sum(by_place) == value["num_accepted_tokens"], (by_place, value)
             assert not any(by_place[count:]) and by_place == sorted(by_place, reverse=True)
+
+    def test_the_same_answers_however_the_layer_is_loaded(self):
+        quantized = self.work / "quantized"
+        self.run("quantize", self.model, quantized, "--recipe", self.mtp_recipe(), "--no-progress")
+        counted = self.run("token-map", self.model, *self.texts(), "--count", "700")
+        tokens = self.work / "tokens.json"
+        tokens.write_text(counted.stdout)
+        assert len(json.loads(counted.stdout)) == 700, counted
+        share = float(re.search(r"has (\S+) % of the last tenth", counted.stderr)[1])
+        assert 90 < share <= 100, counted.stderr
+        for folder, flags in ((self.model, ["--draft-quantization", "none"]),
+                              (self.model, ["--speculative-token-map", str(tokens)]),
+                              (quantized, ["--draft-quantization", "none"])):
+            with RunningServer(self.nibble, folder, [*self.flags, *MTP, *flags]) as server:
+                choices, drafted, accepted, _ = answers(server)
+            assert choices == self.plain, (folder, flags)
+            assert drafted >= accepted > 0, (folder, flags, drafted, accepted)
+
+    def mtp_recipe(self):
+        """The MTP layer alone, in NVFP4."""
+        path = self.work / "mtp.yaml"
+        mlp = r"mlp\.(experts\.\d+\.|shared_expert\.)?(gate|up|down)_proj"
+        path.write_text("name: mtp\nstatus: production\nrules:\n"
+                        rf"  - match: 're:mtp\.(fc|layers\.\d+\.(self_attn\.[qkvo]_proj|{mlp}))$'"
+                        "\n    weights: nvfp4\n")
+        return path
+
+    def texts(self):
+        return sorted((pathlib.Path(__file__).parents[2] / "pebble/tasks").glob("prose.jsonl"))
+
+    def run(self, *words, code=0):
+        done = subprocess.run([self.nibble, *map(str, words)], capture_output=True, text=True,
+                              timeout=300, stdin=subprocess.DEVNULL)
+        assert done.returncode == code, (words, done.stderr)
+        return done
+
+    def test_what_is_refused(self):
+        serve = ["serve", self.model, *self.flags, *MTP, "--dry-run"]
+        short = self.work / "short.txt"
+        short.write_text("1 2 3 99999")
+        for words, said in ((["--draft-quantization", "int4"], "nvfp4"),
+                            (["--speculative-token-map", "10"], "special tokens"),
+                            (["--speculative-token-map", "1M"], "2048"),
+                            (["--speculative-token-map", self.work / "gone"], "gone"),
+                            (["--speculative-token-map", short], "99999")):
+            told = self.run(*serve, *words, code=1 if said == "gone" else 2).stderr
+            assert said in told and told.count("\n") == 1, (words, told)
+        for words, said in ((["--count", "3"], "--count"), (["--count", "9999999"], "--count")):
+            told = self.run("token-map", self.model, *self.texts(), *words, code=2).stderr
+            assert said in told and told.count("\n") == 1, (words, told)
 
     def test_timings_and_streams(self):
         body = {"prompt": LONG, "max_tokens": 60, "temperature": 0, "stream": True,

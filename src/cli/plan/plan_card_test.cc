@@ -56,6 +56,48 @@ TEST(PlanCard, IsWhatTheBackendHolds) {
   }
 }
 
+/// The layer that drafts, in every format, with a head of its own and without.
+TEST(PlanCard, HasTheLayerThatDraftsToTheByte) {
+  if (const auto device = describe_cuda_device(); !device.ok())
+    GTEST_SKIP() << device.error().message;
+  const PlannedCard card = find_card("h200").value();
+  for (const char* format : {"none", "fp8", "nvfp4", "auto"})
+    for (const char* map : {"", "1024", "131072"})
+      for (const char* layout : {"dummy:mixed", "dummy:w4a4"}) {
+        SCOPED_TRACE(concat(format, " ", map, " ", layout));
+        std::vector<std::string> words = {"qwen3.5-4b",
+                                          "--speculative-config",
+                                          R"({"method":"mtp"})",
+                                          "--load-format",
+                                          layout,
+                                          "--draft-quantization",
+                                          format,
+                                          "--kv-cache-memory-bytes",
+                                          "256M",
+                                          "--max-num-seqs",
+                                          "6",
+                                          "--max-num-batched-tokens",
+                                          "768",
+                                          "--prefix-snapshots",
+                                          "3"};
+        if (*map != 0) words.insert(words.end(), {"--speculative-token-map", map});
+        const Arguments flags = parse_arguments(kPlanVerb, words, [](const std::string&) {
+                                  return std::optional<std::string>();
+                                }).value();
+        Terminal terminal;
+        const PlanModel model = read_plan_model(flags, "qwen3.5-4b", {}, terminal).value();
+        EXPECT_EQ(model.served.config.draft_layers, 1);
+        const auto backend =
+            make_random_cuda_backend(model.served.config,
+                                     formats_of(parse_weight_layout(layout + 6).value()), {})
+                .value();
+        const PlannedRun run = plan_run(flags, model, card).value();
+        EXPECT_EQ(run.request.weight_bytes, backend->device_memory()->weights);
+        backend->reserve(run.plan.pools).value();
+        check_reserved(run.plan.reserved(), backend->reserved_bytes().value(), "at start").value();
+      }
+}
+
 /// The flags of the server's own lines reach the plan, whatever else stands in them.
 TEST(PlanCard, FlagsReachThePlan) {
   const PlanModel model =

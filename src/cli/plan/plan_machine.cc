@@ -144,7 +144,8 @@ Result<PlannedRun> plan_run(const Arguments& arguments, const PlanModel& model,
       drafts = default_speculation();
     }
   }
-  run.speculation = speculation_line(arguments, drafts, why_not);
+  const ModelConfig& loaded = run.drafts_by_default ? model.drafting->config : model.served.config;
+  run.speculation = speculation_line(arguments, drafts, why_not, loaded);
   return run;
 }
 

@@ -7,6 +7,7 @@
 #include "cli/serving/model_loader.h"
 #include "cli/serving/speculation.h"
 #include "model/config/rope_override.h"
+#include "model/weights/draft_places.h"
 #include "quantize/recipe/quant_plan.h"
 
 namespace nibble {
@@ -89,20 +90,26 @@ Result<Found> find_model(const Arguments& arguments, const std::string& word,
   return unknown_model(word);
 }
 
-int64_t text_bytes_of(const QuantPlan& plan) {
+/// Bytes of the tensors that are written and that `counts` says.
+int64_t bytes_of(const QuantPlan& plan, const std::function<bool(const std::string&)>& counts) {
   int64_t bytes = 0;
   for (const TensorPlan& tensor : plan.outputs)
-    if (is_text_tensor(tensor.name)) bytes += dtype_bytes(tensor.dtype, tensor.shape.count());
+    if (counts(tensor.name)) bytes += dtype_bytes(tensor.dtype, tensor.shape.count());
   return bytes;
 }
 
-/// Tallies what a CPU and a card hold, with this MTP layer or none.
-ServedModelSizes sizes_of(const ModelRequest& request, const std::optional<MtpSources>& mtp,
-                          const Checkpoint* checkpoint, const PlanModel& model) {
+/// Tallies what a CPU and a card hold, with this MTP layer, loaded as the request says, or none.
+/// Errors: those of choose_draft_weights.
+Result<ServedModelSizes> sizes_of(const ModelRequest& request, const std::optional<MtpSources>& mtp,
+                                  const Checkpoint* checkpoint, const PlanModel& model) {
   ServedModelSizes sizes{.config = model.config, .on_card = {}, .on_cpu = {}};
   SyntheticWeights all = model.weights;
   all.mtp = mtp;
-  if (mtp) sizes.config.draft_layers = 1;
+  if (mtp) {
+    sizes.config.draft_layers = 1;
+    TRY(choose_draft_weights(request.draft_weights, *mtp, all.head, sizes.config));
+    all.mtp = draft_places(*mtp, all.head, sizes.config);
+  }
   SyntheticWeights with_tower = all;
   with_tower.vision = model.vision_weights;
   sizes.on_cpu = tally_in_file(with_tower, sizes_on_cpu(with_tower, checkpoint));
@@ -116,23 +123,29 @@ ServedModelSizes sizes_of(const ModelRequest& request, const std::optional<MtpSo
   return sizes;
 }
 
-/// The MTP layer is served if it is asked for and there; by default the place decides.
-void tally_served(const ModelRequest& request, const std::optional<MtpSources>& mtp,
-                  const Checkpoint* checkpoint, PlanModel& model) {
+/// The MTP layer is served if it is asked for and there; by default the place decides. Errors:
+/// those of choose_draft_weights.
+Result<void> tally_served(const ModelRequest& request, const std::optional<MtpSources>& mtp,
+                          const Checkpoint* checkpoint, PlanModel& model) {
   const bool wanted = request.draft_layer == DraftLayer::wanted;
-  model.served = sizes_of(request, wanted ? mtp : std::nullopt, checkpoint, model);
-  if (request.draft_layer != DraftLayer::by_default) return;
+  model.served = TRY(sizes_of(request, wanted ? mtp : std::nullopt, checkpoint, model));
+  if (request.draft_layer != DraftLayer::by_default) return {};
   ModelConfig config = model.config;
   if (!mtp) config.mtp_layers = 0;
   model.no_drafts = no_default_drafts(request, "cuda", config);
-  if (model.no_drafts.empty()) model.drafting = sizes_of(request, mtp, checkpoint, model);
+  if (model.no_drafts.empty()) model.drafting = TRY(sizes_of(request, mtp, checkpoint, model));
+  return {};
 }
 
-/// The MTP layer of a checkpoint; nothing where a server would do without it too.
-std::optional<MtpSources> mtp_of(const Checkpoint& checkpoint, ModelConfig config) {
+/// The MTP layer of a checkpoint, with the formats of a recipe; nothing where a server would do
+/// without it too.
+std::optional<MtpSources> mtp_of(const Checkpoint& checkpoint, ModelConfig config,
+                                 const Recipe* recipe) {
   config.draft_layers = config.mtp_layers > 0 ? 1 : 0;
   const auto bound = Weights::bind(checkpoint, config);
-  return bound.ok() ? bound.value().mtp() : std::nullopt;
+  std::optional<MtpSources> mtp = bound.ok() ? bound.value().mtp() : std::nullopt;
+  if (mtp && recipe != nullptr) apply_recipe(*recipe, *mtp);
+  return mtp;
 }
 
 /// The tower as a checkpoint stores it, or as config.json implies it.
@@ -154,19 +167,22 @@ Result<PlanModel> from_headers(std::string name, const Checkpoint& checkpoint, c
   const Weights bound = TRY(Weights::bind(checkpoint, model.config));
   model.weights = {bound.embedding(), bound.head(), bound.final_norm(), bound.layers(), {}};
   int64_t text_bytes = text_weight_bytes(checkpoint);
+  int64_t mtp = mtp_bytes(checkpoint);
   if (recipe != nullptr) {
     const QuantPlan plan = TRY(plan_quantization(checkpoint, *recipe, Dialect::compressed_tensors));
     model.made_of += concat(", recipe ", recipe->name);
     model.written_bytes = plan.bytes_out;
-    text_bytes = text_bytes_of(plan);
+    text_bytes = bytes_of(plan, is_text_tensor);
+    mtp = bytes_of(plan, [](const std::string& tensor) { return tensor.starts_with("mtp."); });
     apply_recipe(*recipe, model.weights);
   }
   model.in_file = tally_in_file(model.weights, sizes_in(checkpoint, recipe));
   if (request.tower == TowerUse::wanted && !vision_prefix(checkpoint).empty())
     TRY(add_tower(checkpoint.config(), &checkpoint, model));
-  tally_served(request, mtp_of(checkpoint, model.config), &checkpoint, model);
+  TRY(tally_served(request, mtp_of(checkpoint, model.config, recipe), &checkpoint, model));
   model.unread_bytes = text_bytes - total_bytes(model.in_file);
   model.others = others_of(checkpoint);
+  model.others.mtp_bytes = mtp;
   return model;
 }
 
@@ -193,7 +209,9 @@ Result<PlanModel> from_shapes(std::string name, const Json& json, const Recipe* 
   if (request.tower == TowerUse::wanted) TRY(add_tower(json, nullptr, model));
   ModelConfig drafting = model.config;
   drafting.draft_layers = drafting.mtp_layers == 1 ? 1 : 0;
-  tally_served(request, synthetic_weights(drafting, formats).mtp, nullptr, model);
+  std::optional<MtpSources> mtp = synthetic_weights(drafting, formats).mtp;
+  if (mtp && recipe != nullptr) apply_recipe(*recipe, *mtp);
+  TRY(tally_served(request, mtp, nullptr, model));
   model.others = TRY(other_weights(json, model.config));
   return model;
 }
@@ -207,7 +225,8 @@ Result<Json> read_config(const fs::path& path) {
 }  // namespace
 
 Result<PlanModel> preset_model(const BuiltinPreset& preset, const Recipe& recipe) {
-  const ModelRequest as_served = {.draft_layer = DraftLayer::by_default};
+  const ModelRequest as_served = {.draft_layer = DraftLayer::by_default,
+                                  .draft_weights = {.format = std::nullopt, .token_map = {}}};
   return from_shapes(std::string(preset.name), preset_config(preset), &recipe, as_served);
 }
 
@@ -221,6 +240,7 @@ Result<PlanModel> read_plan_model(const Arguments& arguments, const std::string&
   else if (speculates_by_default(arguments))
     request.draft_layer = DraftLayer::by_default;
   if (!arguments.enabled(kNoVisionOption.name)) request.tower = TowerUse::wanted;
+  request.draft_weights = TRY(read_draft_weights(arguments));
   std::optional<Recipe> recipe;
   const bool nothing_said = found.preset != nullptr && !request.dummy;
   if (const auto wanted = arguments.text(kPlanRecipeOption.name))

@@ -47,29 +47,46 @@ class SchemeFinder {
   std::map<std::string, QuantScheme> answers_;
 };
 
-}  // namespace
+/// Gives each linear of some layers its scheme.
+class SchemeGiver {
+ public:
+  explicit SchemeGiver(const Recipe& recipe) : schemes_(recipe) {}
 
-void apply_recipe(const Recipe& recipe, SyntheticWeights& weights) {
-  SchemeFinder schemes(recipe);
-  const auto change = [&](LinearSource& linear) {
-    if (linear.present()) linear.scheme = schemes.find(linear.module);
-  };
-  const auto change_mlp = [&](MlpSources& mlp) {
-    for (LinearSource* part : {&mlp.gate, &mlp.up, &mlp.down}) change(*part);
-  };
-  change(weights.embedding);
-  if (weights.head.module != weights.embedding.module) change(weights.head);
-  for (LayerSources& layer : weights.layers) {
+  void give(LinearSource& linear) {
+    if (linear.present()) linear.scheme = schemes_.find(linear.module);
+  }
+  void give(MlpSources& mlp) {
+    for (LinearSource* part : {&mlp.gate, &mlp.up, &mlp.down}) give(*part);
+  }
+  void give(LayerSources& layer) {
     AttentionSources& a = layer.attention;
     DeltaNetSources& d = layer.delta_net;
     for (LinearSource* part : {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.z, &d.b, &d.a, &d.out})
-      change(*part);
-    change(layer.moe.router);
-    change(layer.moe.shared_gate);
-    change_mlp(layer.moe.shared);
-    for (MlpSources& expert : layer.moe.experts) change_mlp(expert);
-    change_mlp(layer.dense_mlp);
+      give(*part);
+    give(layer.moe.router);
+    give(layer.moe.shared_gate);
+    give(layer.moe.shared);
+    for (MlpSources& expert : layer.moe.experts) give(expert);
+    give(layer.dense_mlp);
   }
+
+ private:
+  SchemeFinder schemes_;
+};
+
+}  // namespace
+
+void apply_recipe(const Recipe& recipe, SyntheticWeights& weights) {
+  SchemeGiver schemes(recipe);
+  schemes.give(weights.embedding);
+  if (weights.head.module != weights.embedding.module) schemes.give(weights.head);
+  for (LayerSources& layer : weights.layers) schemes.give(layer);
+}
+
+void apply_recipe(const Recipe& recipe, MtpSources& mtp) {
+  SchemeGiver schemes(recipe);
+  schemes.give(mtp.joined);
+  schemes.give(mtp.layer);
 }
 
 FileBytes sizes_in(const Checkpoint& checkpoint, const Recipe* recipe) {

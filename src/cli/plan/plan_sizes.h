@@ -10,6 +10,8 @@ namespace nibble {
 
 /// Every linear of the model becomes what the recipe gives to it.
 void apply_recipe(const Recipe& recipe, SyntheticWeights& weights);
+/// The same of the MTP layer.
+void apply_recipe(const Recipe& recipe, MtpSources& mtp);
 
 /// Sizes of a file's own tensors or, with a recipe that `weights` were changed by, of those that
 /// quantize would write in their place. Both must outlive the result.

@@ -138,6 +138,20 @@ TEST_P(EngineBits, WithDraftsOfTheModel) {
   EXPECT_GT(drafted.engine.drafted, drafted.engine.drafts_right);
 }
 
+/// Nor does how the layer is loaded: its weights in fewer bits, its head with fewer tokens.
+TEST_P(EngineBits, WithDraftsOfALayerInFewerBits) {
+  const DraftWeights variants[] = {{.format = WeightFormat::nvfp4, .token_map = {}},
+                                   {.format = WeightFormat::fp8_tensor, .token_map = "512"}};
+  for (const DraftWeights& weights : variants) {
+    SCOPED_TRACE(weights.token_map);
+    const Outcome drafted =
+        run({.count = 9, .arrive = 1, .rounds = 2, .model_drafts = 3, .draft_weights = weights});
+    expect_alone(drafted.answers, 9);
+    EXPECT_GT(drafted.engine.drafted, drafted.engine.drafts_right);
+    EXPECT_GT(drafted.engine.drafts_right, 0);
+  }
+}
+
 TEST_P(EngineBits, WithDraftsOfTheModelFromWhateverTheCacheHolds) {
   const Outcome warm = run({.rounds = 2, .model_drafts = 3});
   expect_alone(warm.answers, 6);

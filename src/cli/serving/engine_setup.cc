@@ -269,6 +269,7 @@ Result<void> check_engine_flags(const Arguments& arguments, const EngineNeeds& n
     errors.add(arguments.number(kStepDeadlineOption.name, 0.0, 86400.0));
   errors.add(read_images(arguments));
   errors.add(read_speculation(arguments));
+  errors.add(read_draft_weights(arguments));
   errors.add(model_request(arguments, {}));
   return errors.result();
 }
@@ -402,6 +403,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   ModelRequest model = TRY(model_request(arguments, folder));
   setup.sampling_threads = model.options.threads;
   model.tower = TRY(tower_use(arguments, needs));
+  model.draft_weights = TRY(read_draft_weights(arguments));
   const std::string why_not = TRY(load_with_drafts(arguments, needs, std::move(model), setup));
   Backend& backend = *setup.model.backend;
   const auto speculation = TRY(speculation_of(arguments, setup.model.config));
@@ -410,7 +412,7 @@ Result<EngineSetup> set_up_engine(const Arguments& arguments, const std::filesys
   else if (speculation)
     setup.model_drafts = speculation->tokens, setup.repeat_match = speculation->repeat_match;
   if (speculation) setup.synthetic_acceptance = speculation->synthetic_acceptance;
-  setup.speculation = speculation_line(arguments, speculation, why_not);
+  setup.speculation = speculation_line(arguments, speculation, why_not, setup.model.config);
   setup.step_deadline = TRY(read_step_deadline(arguments, backend));
   setup.plan = TRY(plan_of(arguments, needs, loaded_model(setup.model, backend)));
   return setup;

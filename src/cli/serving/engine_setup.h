@@ -39,8 +39,9 @@ inline constexpr Option kStepDeadlineOption = {
     "a pass that takes longer will not end: every request gets that error and the exit code is 3; "
     "0: never; default: 60, on a CPU 600"};
 inline constexpr std::array kEngineOptions = {
-    kMaxModelLenOption, kKvCacheBytesOption, kMemoryShareOption, kMaxBatchedTokensOption,
-    kSpeculativeOption, kSpeculationOption,  kStepDeadlineOption};
+    kMaxModelLenOption,       kKvCacheBytesOption, kMemoryShareOption,
+    kMaxBatchedTokensOption,  kSpeculativeOption,  kSpeculationOption,
+    kDraftQuantizationOption, kTokenMapOption,     kStepDeadlineOption};
 
 // The verbs that answer many requests have this row.
 inline constexpr Option kMaxSequencesOption = {

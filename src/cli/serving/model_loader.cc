@@ -10,6 +10,7 @@
 #include "cli/serving/engine_setup.h"
 #include "model/kv_scales.h"
 #include "model/synthetic/synthetic_numbers.h"
+#include "model/weights/rounded_draft.h"
 #include "model/weights/synthetic_weights.h"
 #include "model/weights/weights.h"
 #include "plan/card_limit.h"
@@ -239,18 +240,34 @@ Result<void> load_weights(const ModelRequest& request, const std::string& backen
   Weights weights = TRY(Weights::bind(*model.checkpoint, model.config));
   const auto source = request.reader ? request.reader(*model.checkpoint) : nullptr;
   if (source) weights = weights.over(*source);
+  std::unique_ptr<RoundedDraft> rounded;
+  if (weights.mtp()) {
+    ThreadPool pool(request.options.threads > 0 ? request.options.threads : usable_cores());
+    rounded = TRY(RoundedDraft::make(weights, model.config, pool));
+    model.draft_bytes = loaded_draft_bytes(*rounded->weights().mtp());
+    weights = rounded->weights();
+  }
   model.backend = TRY(make_backend(backend, weights, model.config, request.options));
   return {};
 }
 
-/// Loads the weights with the MTP layer, if they can be loaded so.
-void try_draft_layer(const ModelRequest& request, const std::string& backend, LoadedModel& model) {
+/// Loads the weights with the MTP layer, if they can be loaded so. Errors: those of
+/// choose_draft_weights; a layer that cannot be bound or loaded is none.
+Result<void> try_draft_layer(const ModelRequest& request, const std::string& backend,
+                             LoadedModel& model) {
   model.config.draft_layers = 1;
+  const Result<Weights> bound = Weights::bind(*model.checkpoint, model.config);
+  if (bound.ok())
+    TRY(choose_draft_weights(request.draft_weights, *bound.value().mtp(), bound.value().head(),
+                             model.config));
   const Result<void> loaded = load_weights(request, backend, model);
-  if (loaded.ok()) return;
+  if (loaded.ok()) return {};
   model.config.draft_layers = 0;
+  model.config.draft_format = WeightFormat::plain;
+  model.config.draft_tokens.clear();
   model.notice += without_drafts(loaded.error());
   model.no_drafts = "its MTP layer cannot be loaded";
+  return {};
 }
 
 /// The weight formats that a config.json declares, or those of a layout by its name.
@@ -275,7 +292,11 @@ Result<LoadedModel> make_dummy_model(const ModelRequest& request, const std::str
   model.notice = rope_notice(model.config);
   const FormatOf formats = TRY(dummy_formats(config, *request.dummy));
   TRY(choose_tower(request, backend, config, model));
-  if (TRY(loads_draft_layer(request, backend, model))) model.config.draft_layers = 1;
+  if (TRY(loads_draft_layer(request, backend, model))) {
+    model.config.draft_layers = 1;
+    const SyntheticWeights plain = synthetic_weights(model.config, formats);
+    TRY(choose_draft_weights(request.draft_weights, *plain.mtp, plain.head, model.config));
+  }
   if (backend == "cuda") {
     model.backend = TRY(make_random_cuda_backend(model.config, formats, request.options));
     count_weights(0, model);
@@ -349,9 +370,10 @@ Result<LoadedModel> load_model(const ModelRequest& asked) {
   TRY(choose_tower(request, backend, model.checkpoint->config(), model));
   if (request.kv_scales == KvScales::checkpoint)
     request.options.kv_scales = TRY(read_kv_scales(*model.checkpoint, model.config));
-  if (TRY(loads_draft_layer(request, backend, model))) try_draft_layer(request, backend, model);
+  if (TRY(loads_draft_layer(request, backend, model)))
+    TRY(try_draft_layer(request, backend, model));
   if (!model.backend) TRY(load_weights(request, backend, model));
-  if (model.config.draft_layers > 0) model.draft_bytes = mtp_bytes(*model.checkpoint);
+  if (model.config.draft_layers == 0) model.draft_bytes = 0;
   count_weights(text_weight_bytes(*model.checkpoint) + model.draft_bytes +
                     (model.config.vision ? vision_bytes(*model.checkpoint) : 0),
                 model);

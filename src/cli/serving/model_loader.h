@@ -10,6 +10,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "cli/drafts/draft_weights.h"
 #include "cli/options/folders.h"
 #include "cli/verb.h"
 #include "model/backend.h"
@@ -48,6 +49,7 @@ struct ModelRequest {
   ModelUse use = ModelUse::serving;
   DraftLayer draft_layer = DraftLayer::unused;
   TowerUse tower = TowerUse::unused;
+  DraftWeights draft_weights = {};
   /// Makes the source of tensors that the weights are read from; empty: the checkpoint itself.
   std::function<std::unique_ptr<TensorSource>(const Checkpoint&)> reader = {};
 };
@@ -65,7 +67,7 @@ struct LoadedModel {
   std::unique_ptr<Backend> backend;  // not yet reserved
   std::string notice;                // a line for people about how it was loaded, or empty
   std::string no_drafts;             // why the MTP layer was not loaded by default
-  int64_t draft_bytes = 0;           // of weight_bytes: those of the MTP layer, as stored
+  int64_t draft_bytes = 0;  // of weight_bytes: about those of the MTP layer as it is loaded
 };
 
 // Rows for a verb's option table, as kModelOptions.

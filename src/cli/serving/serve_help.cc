@@ -73,6 +73,8 @@ constexpr std::string_view kWork[] = {
     "long-prefill-token-threshold",
     "speculative-config",
     "speculation",
+    "draft-quantization",
+    "speculative-token-map",
     "step-deadline",
     "check-integrity",
 };

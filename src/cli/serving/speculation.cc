@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "cli/drafts/draft_weights.h"
 #include "cli/serving/model_loader.h"
 
 namespace nibble {
@@ -173,12 +174,13 @@ Result<std::optional<Speculation>> speculation_of(const Arguments& arguments,
 }
 
 std::string speculation_line(const Arguments& arguments, const std::optional<Speculation>& drafts,
-                             std::string_view why_not) {
+                             std::string_view why_not, const ModelConfig& loaded) {
   if (!drafts) return concat("speculation: off, ", why_not);
   if (drafts->method == DraftMethod::ngram)
     return concat("speculation: up to ", drafts->tokens,
                   " tokens that followed earlier in the text");
   return concat("speculation: up to ", drafts->tokens, " tokens of the checkpoint's MTP layer",
+                draft_weights_words(loaded),
                 speculates_by_default(arguments) ? "; --no-speculation turns it off" : "");
 }
 

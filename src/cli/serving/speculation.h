@@ -61,7 +61,7 @@ Result<std::optional<Speculation>> speculation_of(const Arguments& arguments,
 
 /// The line at a start that says what is drafted. `why_not` is of a default that drafts nothing.
 std::string speculation_line(const Arguments& arguments, const std::optional<Speculation>& drafts,
-                             std::string_view why_not);
+                             std::string_view why_not, const ModelConfig& loaded);
 
 /// The loss where there is no plan with drafts.
 inline constexpr std::string_view kDraftsDoNotFit = "it does not fit beside what else is asked for";

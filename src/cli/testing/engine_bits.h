@@ -114,6 +114,7 @@ struct Case {
   int threads = 2;
   std::shared_ptr<Drafter> drafter = nullptr;
   int32_t model_drafts = 0;
+  DraftWeights draft_weights = {};  // of the layer that makes these
   StateCache state = StateCache::f32;
   KvCache kv = KvCache::automatic;
   Requests requests = make_requests;
@@ -143,7 +144,8 @@ inline LoadedModel load(const Case& what, const char* backend) {
       load_model({.folder = std::string(NIBBLE_SOURCE_DIR) + "/pebble/model",
                   .backend = backend,
                   .options = {.kv_cache = what.kv, .state = what.state, .threads = what.threads},
-                  .draft_layer = what.model_drafts > 0 ? DraftLayer::wanted : DraftLayer::unused});
+                  .draft_layer = what.model_drafts > 0 ? DraftLayer::wanted : DraftLayer::unused,
+                  .draft_weights = what.draft_weights});
   CHECK(model.ok(), model.error().message);
   return std::move(model).value();
 }
