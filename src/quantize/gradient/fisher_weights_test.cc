@@ -131,7 +131,7 @@ TEST_F(FisherSweepOf, TheSeedDrawsTheLabels) {
 /// The square of the gradient of the logits is 1 - 2 p_y + sum p^2, on average over y: 1 - sum p^2.
 /// The probabilities are those that transformers finds.
 TEST_F(FisherSweepOf, LabelsAreDrawnFromTheModel) {
-  const FisherWeights weights = gather({.plain_share = 0, .label_draws = 400});
+  const FisherWeights weights = gather({.plain_share = 0, .label_draws = 150});
   const std::vector<float>& found = weights.at(model_.weights.head().module).weights;
   std::vector<double> expected;
   const auto vocabulary = static_cast<size_t>(model_.config.vocab_rows);
@@ -152,7 +152,7 @@ TEST_F(FisherSweepOf, LabelsAreDrawnFromTheModel) {
     expected_sum += expected[t];
   }
   for (size_t t = 0; t < found.size(); ++t)
-    EXPECT_NEAR(static_cast<double>(found[t]) / found_sum * expected_sum, expected[t], 0.1) << t;
+    EXPECT_NEAR(static_cast<double>(found[t]) / found_sum * expected_sum, expected[t], 0.16) << t;
 }
 
 TEST_F(FisherSweepOf, StopsWhenAsked) {
