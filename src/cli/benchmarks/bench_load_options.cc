@@ -48,7 +48,7 @@ constexpr auto kOptions = std::to_array<Option>({
     {"random-prefix-len", "N", "0", "tokens that all prompts of a round begin with"},
     {"prompt", "FORM", "ids",
      "completions: ids sends token ids, so lengths are exact; words sends text"},
-    {"random-ids", "FIRST:LAST", "300:2000", "token ids of prompts, the last one left out"},
+    {"random-ids", "FIRST:LAST", "300:1900", "token ids of prompts, the last one left out"},
     {"turns", "N", "1", "conversations of so many turns, each with all that was said; needs chat"},
     {"turn-pause", "SECONDS", "0", "between an answer and the next turn, as a tool would take"},
     {"outliers", "N[,N...]", "",

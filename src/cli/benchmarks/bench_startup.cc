@@ -19,7 +19,7 @@ constexpr Option kOptions[] = {
     {"rounds", "N", "5", "starts, whose spread is shown"},
     {"serve-flags", "WORDS", "", "flags of `nibble serve`, with blanks between them"},
     {"random-input-len", "N", "16", "tokens of the prompt whose first token is waited for"},
-    {"random-ids", "FIRST:LAST", "300:2000", "token ids of the prompt, the last one left out"},
+    {"random-ids", "FIRST:LAST", "300:1900", "token ids of the prompt, the last one left out"},
     {"limit", "SECONDS", "900", "a start that takes longer has failed"},
     {"json", "FILE", "", "write machine and every start as JSON"},
 };
