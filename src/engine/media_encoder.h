@@ -97,7 +97,7 @@ class MediaEncoder {
   int32_t look_ahead_;  // prompt tokens beyond the cached ones for which rows are held
   Freed freed_;
   MediaCache cache_;
-  std::vector<Sequence*> order_;  // of live sequences: who goes first, in this step
+  std::vector<Sequence*> order_;  // live sequences in the order in which they go in this step
   std::optional<Job> job_;
   std::optional<uint64_t> encoded_for_;  // the sequence of a job that ended since prepare()
   double ms_per_work_ = 0.0;

@@ -116,7 +116,7 @@ class MediaEngine : public testing::Test {
   FakeBackend backend_;
   std::unique_ptr<EngineCore> core_;
   std::map<uint64_t, Tokens> tokens_;
-  std::vector<uint64_t> order_;  // of first tokens
+  std::vector<uint64_t> order_;  // ids in the order of first tokens
   std::map<uint64_t, Finished> ends_;
   uint64_t ids_ = 0;
   double now_ms_ = 0.0;
@@ -352,7 +352,7 @@ class DraftingMediaEngine : public MediaEngine {
 };
 
 TEST_F(DraftingMediaEngine, RowsMayHavePositionsOfTheirOwn) {
-  const auto with_positions = [&](uint8_t seed) {  // as of another grid
+  const auto with_positions = [&](uint8_t seed) {  // positions of another grid
     SequenceRequest request = ask({at(30, seed, {1, 8, 12})}, 100);
     for (int32_t i = 0; i < 100; ++i) {
       const int32_t p = i < 30 ? i : i - 54 + 38;

@@ -24,7 +24,7 @@ struct PlacedImage {
 /// The most that one sequence needs.
 struct SequenceRoom {
   int64_t tokens = 0;
-  int32_t media_rows = 0;   // of all its images
+  int32_t media_rows = 0;   // rows of all its images
   int64_t vision_rows = 0;  // patches of the largest, as PoolSizes
 };
 
@@ -61,7 +61,7 @@ class TeacherForced {
   Arithmetic arithmetic_;
   int32_t tokens_ = 0;                             // in the cache
   std::vector<std::array<int32_t, 3>> positions_;  // rotary, of the whole sequence
-  std::vector<int32_t> places_;                    // of each id in the media rows, or -1
+  std::vector<int32_t> places_;                    // row of each id in the media rows, or -1
 };
 
 }  // namespace nibble

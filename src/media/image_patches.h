@@ -63,7 +63,7 @@ class VideoCutter {
   int64_t frames_;
   ImageProcessor processor_;
   ImagePatches patches_;
-  std::vector<RgbImage> resized_;  // of the temporal patch that is not yet full
+  std::vector<RgbImage> resized_;  // images of the temporal patch that is not yet full
   int64_t taken_ = 0;
 };
 

@@ -21,7 +21,7 @@ TEST(ImageSizes, RequestedBoundsAreNotRoundedUpBeyond) {
   const ImageProcessor lowered = with_pixels(published(), std::nullopt, 65536).value();
   ImageProcessor theirs = published();
   theirs.max_pixels = 65536;
-  EXPECT_EQ(resized_size({100, 50}, theirs).value(), (ImageSize{384, 192}));  // as transformers
+  EXPECT_EQ(resized_size({100, 50}, theirs).value(), (ImageSize{384, 192}));  // transformers
   EXPECT_EQ(resized_size({100, 50}, lowered).value(), (ImageSize{352, 160}));
   for (const int area : {1024, 5000, 65536}) {
     const ImageProcessor p = with_pixels(published(), area, area).value();

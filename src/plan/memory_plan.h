@@ -58,10 +58,10 @@ struct MemoryRequest {
   int64_t driver_bytes = 0;                // of a card: the driver's context, recorded passes
   int32_t replay_rows = 0;                 // as PoolSizes; slot_bytes has room for them
   int32_t image_tokens_max = 0;            // tokens of the largest image; 0: none is taken
-  int32_t media_rows = 0;                  // as PoolSizes, and
+  int32_t media_rows = 0;                  // the same as in PoolSizes, and
   int64_t vision_rows = 0;                 // likewise: those of the largest image
-  int64_t media_bytes = 0;                 // what both take, as the backend knows it
-  int64_t media_cache_bytes = 0;           // of these, the rows of encoded media
+  int64_t media_bytes = 0;                 // bytes of both, as the backend knows them
+  int64_t media_cache_bytes = 0;           // the part of these for rows of encoded media
   CacheRule rule = CacheRule::by_need;
   PrefixReuse reuse = PrefixReuse::shared;
 };
@@ -74,13 +74,13 @@ struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t table_bytes = 0;
   int64_t kv_bytes = 0;
-  int64_t state_bytes = 0;       // of live sequences and snapshots
+  int64_t state_bytes = 0;       // states of live sequences and snapshots
   int64_t host_bytes = 0;        // in host memory; not part of total_bytes()
   int32_t snapshots = 0;         // state slots beyond sequences_max
   int64_t workspace_bytes = 0;   // activations of one pass
   int32_t image_tokens_max = 0;  // tokens of the largest image; 0: none is taken
   int64_t media_bytes = 0;       // the vision tower's workspace and the rows of encoded media
-  int64_t driver_bytes = 0;      // as requested
+  int64_t driver_bytes = 0;      // the same as requested
   int64_t memory_bytes = 0;
   int64_t asked_bytes = 0;
   int64_t others_bytes = 0;

@@ -62,7 +62,7 @@ int64_t linear_on_card(const LinearSource& source, int64_t count, const CardLayo
 
 /// A matrix of the vision tower: BF16, rows and columns padded to 64.
 int64_t tower_on_card(const LinearSource& source) {
-  constexpr int64_t kPad = 64;  // of backend/cuda/weights/vision_weights.h
+  constexpr int64_t kPad = 64;  // the same as in backend/cuda/weights/vision_weights.h
   const auto padded = [](int64_t count) { return (count + kPad - 1) / kPad * kPad; };
   return aligned(padded(source.rows) * padded(source.cols) * kBf16);
 }

@@ -222,7 +222,7 @@ TEST(ImageRequest, DetailAndBoundsOnPixels) {
   };
   EXPECT_EQ(tokens(""), 32 * 24);
   EXPECT_EQ(tokens(R"(,"detail":"high")"), 32 * 24);
-  EXPECT_EQ(tokens(R"(,"detail":"low")"), 18 * 13);  // of at most 512 x 512 pixels
+  EXPECT_EQ(tokens(R"(,"detail":"low")"), 18 * 13);  // at most 512 x 512 pixels
   EXPECT_EQ(tokens("", R"(,"mm_processor_kwargs":{"max_pixels":65536})"), 9 * 6);
   EXPECT_EQ(tokens(R"(,"detail":"low")", R"(,"mm_processor_kwargs":{"max_pixels":65536})"), 9 * 6);
   // Rounded up it would be 37 x 28 tokens, more than the server's 1,024.
@@ -259,7 +259,7 @@ const Limit kLimits[] = {
      }},
     {"encoded bytes", "at most 4000 bytes", 4000,
      [](ImageIntakeOptions& o, int64_t b) { o.limits.encoded_bytes_max = static_cast<size_t>(b); },
-     [](int64_t n) {  // what follows the end of a PNG is no part of it
+     [](int64_t n) {  // bytes after the end of a PNG are no part of it
        std::string file = png(32, 32);
        file.resize(static_cast<size_t>(n));
        return image_part(data_url(file));

@@ -25,7 +25,7 @@ class ImageServing : public ServerTest {
                         wait = released_](const std::string&) -> Result<std::vector<std::string>> {
       ++resolved_;
       wait.wait();
-      return std::vector<std::string>{"127.0.0.1"};  // which is not allowed
+      return std::vector<std::string>{"127.0.0.1"};  // an address that is not allowed
     };
     ImageIntakeOptions options = image_options();
     options.fetcher = std::make_shared<const ImageFetcher>(std::move(fetching));

@@ -11,8 +11,8 @@ namespace nibble {
 /// the places, by which a backend that rounds differently may differ.
 struct AcceptanceBars {
   double places_share = 0.01;
-  double rounds_share = 0.01;  // of rounds that are another one
-  DraftVariant variant = {};   // of the layer; PyTorch's is as the checkpoint has it
+  double rounds_share = 0.01;  // share of rounds that are another one
+  DraftVariant variant = {};   // the layer's variant; PyTorch's is the checkpoint's own
 };
 void expect_acceptance_of_pebble(const BackendFactory& factory, const BackendOptions& options,
                                  const AcceptanceBars& bars);

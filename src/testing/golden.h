@@ -45,7 +45,7 @@ struct Golden {
   std::vector<GoldenSequence> sequences;
   std::vector<int32_t> greedy;            // continuation of sequences[0]; may be empty
   std::optional<GoldenDrafts> drafts;     // then the MTP layer is bound, and there are no logits
-  std::unique_ptr<TensorSource> rounded;  // what `weights` read, after round_draft()
+  std::unique_ptr<TensorSource> rounded;  // the source that `weights` read, after round_draft()
 };
 
 /// The layer that drafts in fewer bits, and the tokens of its own head; none: all.

@@ -17,7 +17,7 @@ struct SessionLimits {
   int tokens_max = 256;  // of one sequence
   int rows_max = 256;    // of one pass
   int replay_rows = 0;   // drafted rows of one sequence in a pass
-  int media_rows = 0;    // as PoolSizes
+  int media_rows = 0;    // the same as in PoolSizes
   int64_t vision_rows = 0;
 };
 

@@ -15,7 +15,7 @@ namespace nibble {
 /// A prompt with media, and the logits of its last rows.
 struct VisionPrompt {
   std::vector<int32_t> ids;
-  std::vector<int32_t> places;  // of each id, in the media rows; -1: text
+  std::vector<int32_t> places;  // row of each id in the media rows; -1: text
   std::vector<std::array<int32_t, 3>> positions;
   std::vector<float> logits;  // [rows, vocab_rows]
 };
@@ -45,7 +45,7 @@ class VisionChecks {
  private:
   struct Medium {
     MediaPatches patches;
-    std::vector<std::vector<int32_t>> places;  // of each frame
+    std::vector<std::vector<int32_t>> places;  // places of each frame
   };
   void read_prompt(const Json& json);
   Medium& add_medium(const Json& json);

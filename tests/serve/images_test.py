@@ -21,7 +21,7 @@ import openai
 from running_server import RunningServer, options_of, run_each
 
 TASKS = pathlib.Path(__file__).resolve().parents[2] / "pebble" / "tasks" / "image.jsonl"
-RIGHT_LEAST = 1.0  # of the tasks, as the program answers them: pebble/README.md
+RIGHT_LEAST = 1.0  # share of tasks that the program answers right: pebble/README.md
 STRIDE = 10  # every so many of them
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 

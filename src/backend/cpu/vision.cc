@@ -122,7 +122,7 @@ void Vision::store_row(const std::vector<float>& bias, int64_t i) const {
   context.kernels.add_bias(row, bias.data(), 3 * config.hidden);
   const float* cos = memory.cos.row(place(i));
   const float* sin = memory.sin.row(place(i));
-  for (int head = 0; head < 2 * config.heads; ++head)  // of q, then of k
+  for (int head = 0; head < 2 * config.heads; ++head)  // the heads of q, then those of k
     rotate(row + int64_t{head} * dims, cos, sin, dims / 2);
   std::copy_n(row, width, memory.q.row(place(i)));
   float* page = memory.page(place(i) / kVisionPage);

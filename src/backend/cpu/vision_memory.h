@@ -29,7 +29,7 @@ struct VisionMemory {
   std::vector<int32_t> page_ids;  // 0, 1, 2, ...
 
   int64_t page_floats = 0;
-  int64_t bytes = 0;  // of all above, by the buffers themselves
+  int64_t bytes = 0;  // sum of all above, by the buffers themselves
 
   VisionMemory() = default;
   /// Nothing where `sizes` has no media rows.

@@ -54,7 +54,7 @@ class Mtp {
                           const std::vector<float>& hidden) const;
 
   int kv_layer_ = 0;             // the last of a page
-  std::vector<int32_t> tokens_;  // of the rows of the head; empty: all
+  std::vector<int32_t> tokens_;  // token ids of the rows of the head; empty: all
   bool has_experts_ = false;
   RmsNorm embedding_norm_, hidden_norm_, input_norm_, post_norm_, norm_;
   Linear joined_, head_;

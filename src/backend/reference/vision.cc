@@ -154,7 +154,7 @@ void Vision::project(int block, const VisionPiece& piece) {
   for (int64_t p = piece.begin; p < piece.end; ++p) {
     float* row = &qkv[static_cast<size_t>(p - piece.begin) * 3 * width];
     const PatchPlace place = patch_place(p, piece.frame->media->grid.w, config_.merge);
-    for (int head = 0; head < 2 * config_.heads; ++head)  // of q, then of k
+    for (int head = 0; head < 2 * config_.heads; ++head)  // the heads of q, then those of k
       turn(row + int64_t{head} * config_.head_dim(), place);
   }
   std::ranges::copy(

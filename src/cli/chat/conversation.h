@@ -15,7 +15,7 @@ namespace nibble {
 struct Conversation {
   struct Turn {
     std::string question;
-    std::vector<std::string> images;  // as data: URLs, shown with the question
+    std::vector<std::string> images;  // data: URLs, shown with the question
     std::string reasoning;
     std::string answer;
   };

@@ -73,8 +73,8 @@ Result<void> read_serving(const Arguments& arguments, MemoryRequest& request, En
 
 /// The rows of kTowerOptions that are numbers, where they are given.
 struct AskedImages {
-  std::optional<int64_t> tokens;      // of the largest
-  std::optional<int64_t> kept_bytes;  // of those that are encoded
+  std::optional<int64_t> tokens;      // tokens of the largest image
+  std::optional<int64_t> kept_bytes;  // bytes of encoded images that are kept
 };
 
 Result<AskedImages> read_images(const Arguments& arguments) {

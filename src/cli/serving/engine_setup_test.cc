@@ -10,7 +10,7 @@ namespace nibble {
 namespace {
 
 constexpr EngineNeeds kNeeds = {.use = EngineUse::serving, .tower = TowerUse::wanted};
-constexpr int kColumns = 16;              // of the text model: a row of media has 64 bytes
+constexpr int kColumns = 16;              // width of the text model: a row of media has 64 bytes
 constexpr int64_t kMediaBytes = 1 << 20;  // beside the rows
 
 /// All values are checked, and nothing is loaded.

@@ -67,7 +67,7 @@ struct LoadedModel {
   std::unique_ptr<Backend> backend;  // not yet reserved
   std::string notice;                // a line for people about how it was loaded, or empty
   std::string no_drafts;             // why the MTP layer was not loaded by default
-  int64_t draft_bytes = 0;  // of weight_bytes: about those of the MTP layer as it is loaded
+  int64_t draft_bytes = 0;  // the part of weight_bytes that is the MTP layer as loaded, about
 };
 
 // Rows for a verb's option table, as kModelOptions.

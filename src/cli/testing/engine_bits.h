@@ -114,7 +114,7 @@ struct Case {
   int threads = 2;
   std::shared_ptr<Drafter> drafter = nullptr;
   int32_t model_drafts = 0;
-  DraftWeights draft_weights = {};  // of the layer that makes these
+  DraftWeights draft_weights = {};  // weights of the layer that makes these
   StateCache state = StateCache::f32;
   KvCache kv = KvCache::automatic;
   Requests requests = make_requests;

@@ -66,7 +66,7 @@ class MediaCache {
   /// Entries that nobody holds, by the time of their last use.
   using Idle = std::map<int64_t, int32_t>;
   struct Tenant {
-    int32_t rows = 0;  // of all its entries, at least 1
+    int32_t rows = 0;  // rows of all its entries, at least 1
     Idle idle;
     bool operator==(const Tenant&) const = default;
   };

@@ -1,4 +1,4 @@
-// Which entries go, against the definition; what many entries cost.
+// Entries go as the definition says; making room among many entries costs little.
 #include "engine/cache/media_cache.h"
 
 #include <gtest/gtest.h>

@@ -65,7 +65,7 @@ TEST(RepeatIndex, LooksFarBackButNotWithoutEnd) {
   EXPECT_EQ(found(57000), (Tokens{57000, 57001, 57002}));
   int far = 0;
   for (ptrdiff_t place = 44000; place < 47000; place += 30) far += found(place).empty() ? 0 : 1;
-  EXPECT_GT(far, 20);  // of 100; the others gave their entries to later places
+  EXPECT_GT(far, 20);  // out of 100; the others gave their entries to later places
   for (ptrdiff_t place = 1000; place < 43000; place += 1000) EXPECT_TRUE(found(place).empty());
 }
 

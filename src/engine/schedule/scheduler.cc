@@ -12,8 +12,8 @@ namespace nibble {
 namespace {
 
 constexpr int32_t kDecodePassesMax = 8;  // in a row, while a prompt waits
-constexpr double kEncoderShare = 0.5;    // of the time for prompts, while media are encoded
-constexpr double kEncoderLeast = 0.1;    // of the time of a pass, whatever the pass leaves
+constexpr double kEncoderShare = 0.5;    // share of the time for prompts, while media are encoded
+constexpr double kEncoderLeast = 0.1;    // least share of the time of a pass
 
 int32_t whole_blocks_up(int32_t tokens) {
   return (tokens + kPageTokens - 1) / kPageTokens * kPageTokens;

@@ -26,7 +26,7 @@ struct SimulatedText {
 
   std::shared_ptr<const RequestValues> values;
   FakeBackend::Prefix prefix;
-  FakeBackend::DraftPrefix layer;             // as the layer that drafts has it
+  FakeBackend::DraftPrefix layer;             // the prefix that the layer that drafts has
   std::optional<FakeGrammar::Place> grammar;  // absent: every token may follow
   std::vector<int32_t> tokens;                // generated ones
 

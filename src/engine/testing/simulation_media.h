@@ -34,7 +34,7 @@ class RequestValues {
   int32_t prompt_size() const { return static_cast<int32_t>(prompt_.size()); }
   std::vector<uint64_t> prompt_;
   std::vector<uint64_t> prompt_entries_;
-  std::array<int32_t, 3> last_position_ = {};  // of the prompt
+  std::array<int32_t, 3> last_position_ = {};  // last position of the prompt
   int32_t next_position_ = 0;
 };
 

@@ -39,7 +39,7 @@ class PpmStream {
   std::string header_;
   int header_lines_ = 0;
   RgbImage frame_;    // its pixels are as many as have come
-  size_t bytes_ = 0;  // of the frame when it is whole; 0 while its header is read
+  size_t bytes_ = 0;  // bytes of the whole frame; 0 while its header is read
 };
 
 }  // namespace nibble

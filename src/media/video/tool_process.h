@@ -43,7 +43,7 @@ struct ToolLimits {
 };
 
 struct ToolEnd {
-  int status = 0;         // of exit(), or 128 + the signal that ended it, as shells count
+  int status = 0;         // argument of exit(), or 128 + the signal that ended it, as shells count
   std::string complaint;  // the first 4 KiB of its standard error
 };
 

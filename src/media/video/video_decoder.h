@@ -19,7 +19,7 @@ namespace nibble {
 /// A video as the vision tower and the prompt take it.
 struct PreparedVideo {
   ImagePatches patches;         // those of the frames that were taken
-  std::vector<int64_t> frames;  // which they are
+  std::vector<int64_t> frames;  // indices of the frames
   std::vector<double> times;    // seconds of each temporal patch (frame_times)
 };
 

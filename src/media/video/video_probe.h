@@ -12,7 +12,7 @@ namespace nibble {
 /// Bounds on one video and on the programs that decode it.
 struct VideoLimits {
   size_t encoded_bytes_max = size_t{32} << 20;
-  int64_t pixels_max = 4096 * 2304;  // of a frame
+  int64_t pixels_max = 4096 * 2304;  // pixels of a frame
   int edge_max = 8192;               // pixels
   double seconds_max = 3600;
   int frames_max = 4096;                        // taken of one video
@@ -22,8 +22,8 @@ struct VideoLimits {
 };
 
 struct VideoFacts {
-  ImageSize size;      // of a frame, after the rotation that the file asks for
-  int64_t frames = 0;  // as they are counted in the file
+  ImageSize size;      // size of a frame, after the rotation that the file asks for
+  int64_t frames = 0;  // frames counted in the file
   double fps = 0;      // frames a second, on average
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr int kProcessesMax = 128;  // of a user namespace, threads among them
+constexpr int kProcessesMax = 128;  // processes of a user namespace, threads among them
 constexpr int kFilesMax = 64;
 constexpr int kTryMs = 20'000;
 

@@ -38,9 +38,9 @@ class RoundedDraft final : public TensorSource {
  private:
   /// A linear that is made of another one.
   struct Made {
-    const LinearSource* from = nullptr;  // of base_
-    const LinearSource* to = nullptr;    // of places_
-    size_t group = 0;                    // of linears with one scale
+    const LinearSource* from = nullptr;  // a linear of base_
+    const LinearSource* to = nullptr;    // its place in places_
+    size_t group = 0;                    // number of the group of linears with one scale
     float scale = 1.0F;                  // fp8
     GlobalScale global;                  // nvfp4
     SourceType source = SourceType::f32;
@@ -80,7 +80,7 @@ class RoundedDraft final : public TensorSource {
 
   Weights base_;
   MtpSources places_;
-  std::vector<int32_t> tokens_;  // as ModelConfig::draft_tokens
+  std::vector<int32_t> tokens_;  // the same as ModelConfig::draft_tokens
   std::vector<Made> made_;
   std::unordered_map<std::string, Place> own_;  // by name
 };

@@ -34,7 +34,7 @@ struct Pebble {
   }
   Checkpoint checkpoint;
   ModelConfig config;
-  Weights weights;  // as the checkpoint has them
+  Weights weights;  // the checkpoint's own weights
   std::unique_ptr<RoundedDraft> rounded;
 };
 

@@ -26,7 +26,7 @@ struct HttpRequest {
   std::string path;    // without the query, not decoded
   std::vector<HttpHeader> headers;
   std::string body;
-  std::shared_ptr<ByteBudget::Share> body_share;  // of the memory for bodies; empty: none
+  std::shared_ptr<ByteBudget::Share> body_share;  // share of the memory for bodies; empty: none
   std::string client;  // the address of the other end; empty: a Unix socket, or none
   Entrance entrance = Entrance::clients;
 

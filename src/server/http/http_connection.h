@@ -87,7 +87,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool reading_ = false;
   size_t discarded_ = 0;
   size_t header_bytes_ = 0;                        // bytes of the header that is being read
-  std::shared_ptr<ByteBudget::Share> body_share_;  // of the body that is being read
+  std::shared_ptr<ByteBudget::Share> body_share_;  // share of the body that is being read
 
   // The answer in progress.
   uint64_t serial_ = 0;  // number of the request; an exchange with another number is stale

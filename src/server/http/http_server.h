@@ -24,7 +24,7 @@ struct HttpLimits {
   uint32_t header_bytes_max = 16 * 1024;
   size_t header_lines_max = 100;
   uint64_t body_bytes_max = uint64_t{32} << 20;
-  size_t bodies_bytes_max = size_t{1} << 30;  // of all requests that are read or being parsed
+  size_t bodies_bytes_max = size_t{1} << 30;  // bytes of all requests that are read or being parsed
   size_t connections_max = 1024;
   /// Connections of one client_group(); Unix sockets have no address, trusted proxies have many
   /// clients.

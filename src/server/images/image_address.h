@@ -15,7 +15,7 @@ namespace nibble {
 
 /// A URL's parts as libcurl reads them, which fetches it too: no two readings of one text.
 struct ImageAddress {
-  std::string url;     // as libcurl writes it, without a fragment
+  std::string url;     // the URL that libcurl writes, without a fragment
   bool secure = true;  // https
   std::string host;    // in lower case, IPv6 without brackets
   uint16_t port = 443;
@@ -46,7 +46,7 @@ class ImageHosts {
  private:
   struct Entry {
     std::string host;         // "example.org"
-    bool subdomains = false;  // of it, instead of itself
+    bool subdomains = false;  // its subdomains, instead of itself
     uint16_t port = 0;        // 0: the scheme's own
   };
   std::vector<Entry> entries_;

@@ -15,7 +15,7 @@ namespace nibble {
 struct ImageFetcherOptions {
   ImageHosts hosts;
   std::chrono::milliseconds time_max{10'000};  // for the images of a request together
-  int redirects_max = 3;                       // of one image
+  int redirects_max = 3;                       // redirects of one image
   /// The numeric addresses of a host; empty: the system's resolver. Asked once for each connection,
   /// on a thread of its own, which goes on alone where the time is over.
   std::function<Result<std::vector<std::string>>(const std::string& host)> resolve = {};

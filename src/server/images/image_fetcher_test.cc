@@ -122,7 +122,7 @@ TEST(ImageFetcher, NamesOfPrivateNetworksAreRefused) {
   expect_refusal(setup.fetch(site.url("/")), "private or reserved network");
   setup.answers = {{}};
   expect_refusal(setup.fetch(site.url("/")), "a host that has an address");
-  setup.options.may_connect = {};  // as it is served: this machine is none of the internet
+  setup.options.may_connect = {};  // the rule of a server: this machine is none of the internet
   setup.answers = {{"127.0.0.1"}};
   expect_refusal(setup.fetch(site.url("/")), "private or reserved network");
   setup.options.resolve = {};

@@ -24,9 +24,9 @@ namespace nibble {
 
 struct ImageIntakeOptions {
   ImageProcessor processor;                     // its max_pixels is the most that anybody gets
-  ImageLimits limits;                           // of one image, encoded and decoded
-  size_t images_max = 8;                        // of a request
-  int64_t tokens_max = INT64_MAX;               // of one image: what the tower has memory for
+  ImageLimits limits;                           // limits of one image, encoded and decoded
+  size_t images_max = 8;                        // images of a request
+  int64_t tokens_max = INT64_MAX;               // tokens of one image that the tower has memory for
   size_t memory_bytes_max = size_t{2} << 30;    // pixels of all requests, until they end
   std::shared_ptr<const ImageFetcher> fetcher;  // empty: addresses are refused
   int32_t image_token = 0;
@@ -70,7 +70,7 @@ class ImageIntake {
   // Since the start.
   struct Counts {
     int64_t images = 0;     // prepared
-    size_t held_bytes = 0;  // of the memory, now
+    size_t held_bytes = 0;  // bytes that are held now
   };
   Counts counts() const;
 

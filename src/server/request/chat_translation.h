@@ -18,7 +18,7 @@ using TranslatedBody = std::variant<Json, ApiError>;
 enum class ImageParts : uint8_t { refused, kept };
 
 struct TranslationOptions {
-  AskedFields* asked = nullptr;  // as FieldReader's
+  AskedFields* asked = nullptr;  // the same as FieldReader's
   ImageParts images = ImageParts::refused;
 };
 

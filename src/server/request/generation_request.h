@@ -99,7 +99,7 @@ struct GenerationRequest {
   std::vector<SentImage> sent_images;
   std::vector<MeasuredImage> images;
   std::vector<ImageTokens> image_tokens;  // the part of the prompt that each of them fills
-  std::vector<MediaRows> media;           // as the engine takes them
+  std::vector<MediaRows> media;           // media in the engine's form
   std::string cache_salt;
   CacheRequest cache;  // chat: places in the prompt; the salt is set by sequence()
   /// The form that the answer must have, and the field that asked for it; compile_structure() makes

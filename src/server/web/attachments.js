@@ -2,8 +2,8 @@
 import { element, iconButton } from './dom.js';
 
 const KINDS = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'];
-const BYTES_MAX = 20 * 2 ** 20;  // as the server has it, unless told otherwise; and of all together
-const PICTURES_MAX = 8;  // of a request, which holds the whole conversation
+const BYTES_MAX = 20 * 2 ** 20;  // bytes of one picture by the server's default; here of all
+const PICTURES_MAX = 8;  // pictures of a request, which holds the whole conversation
 
 function dataUrl(file) {
   return new Promise((resolve, reject) => {

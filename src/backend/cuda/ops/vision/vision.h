@@ -75,7 +75,7 @@ struct VisionRotate {
 };
 void vision_rotate(const VisionRotate& rotate, const Launcher& launcher);
 
-inline constexpr int kVisionQueries = 256;  // of one thread block
+inline constexpr int kVisionQueries = 256;  // queries of one thread block
 
 /// out [query_end - query_begin][stride] BF16, of head h in columns h D .. (h + 1) D - 1:
 /// softmax(q k^T / sqrt(D)) v, q of rows query_begin up to query_end, k and v of the rows of their

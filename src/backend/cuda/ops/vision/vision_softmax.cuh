@@ -25,7 +25,7 @@ struct VisionBlock {
   __device__ int frame_rows() const { return in.frame_end - in.frame_begin; }
 
   const VisionAttention& in;
-  uint32_t base;  // of the shared memory
+  uint32_t base;  // address in shared memory
   int lane;
   int warp;
   int head;
