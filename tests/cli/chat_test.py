@@ -146,6 +146,15 @@ class Checks:
         assert out == f"{answer}\n", (out, err)
         assert "its images go with the next question" in err, err
 
+    def test_a_refused_retry_keeps_the_answer_and_says_nothing_of_pictures(self):
+        path, question, answer = self.picture()
+        out, err = self.piped("/set think off", f"/image {path}", question,
+                              "/set system " + "too long " * 44, "/retry", "/show",
+                              words=("--max-model-len", "256", "--max-image-tokens", "64",
+                                     "--max-tokens", "16"))
+        assert out == f"{answer}\n", (out, err)
+        assert "said        1" in err and "go with the next question" not in err, err
+
     def test_old_questions_leave_the_next_pictures_alone(self):
         path, question, answer = self.picture()
         for commands, answers in ((("/retry", "/undo"), "9\n9\n"), (("/edit",), "9\n")):

@@ -264,15 +264,10 @@ Result<void> ChatSession::retry(std::string_view) {
     tell("nothing was asked yet");
     return {};
   }
-  const Conversation before = conversation_;
   const Conversation::Turn last = conversation_.turns.back();
   conversation_.turns.pop_back();
-  std::vector<std::string> next = std::exchange(images_, last.images);
-  const Result<void> said = say(last.question);
-  images_ = std::move(next);
-  TRY(said);
-  // Refused, or nobody there: the old answer stays.
-  if (conversation_.turns.size() < before.turns.size()) conversation_ = before;
+  // A refused question keeps its old answer.
+  if (!TRY(answered(last.question, last.images))) conversation_.turns.push_back(last);
   return {};
 }
 

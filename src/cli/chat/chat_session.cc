@@ -59,8 +59,17 @@ Result<void> ChatSession::show_piece(const OutputEvent& event) {
 }
 
 Result<void> ChatSession::say(const std::string& question) {
-  interrupts = 0;
   std::vector<std::string> images = std::exchange(images_, {});
+  if (TRY(answered(question, images))) return {};
+  images_ = std::move(images);
+  if (!images_.empty())
+    tell("its images go with the next question; /image without FILE forgets them");
+  return {};
+}
+
+Result<bool> ChatSession::answered(const std::string& question,
+                                   const std::vector<std::string>& images) {
+  interrupts = 0;
   const auto answer = session_.ask(
       Api::chat, conversation_.request(question, images),
       [&](const OutputEvent& event) { return show_piece(event); }, [] { return interrupts != 0; });
@@ -70,22 +79,19 @@ Result<void> ChatSession::say(const std::string& question) {
     const bool nobody_reads = answer.error().code == ErrorCode::io;
     if (nobody_reads || !session_.engine().failure().ok()) return answer.error();
     tell(answer.error().message);  // the conversation goes on without it
-    images_ = std::move(images);
-    if (!images_.empty())
-      tell("its images go with the next question; /image without FILE forgets them");
-    return {};
+    return false;
   }
   TRY(terminal_.out("\n"));
   const LocalAnswer& result = answer.value();
   conversation_.turns.push_back({.question = question,
-                                 .images = std::move(images),
+                                 .images = images,
                                  .reasoning = result.text.reasoning,
                                  .answer = result.text.content});
   context_used_ = result.finished.prompt_tokens + result.finished.completion_tokens;
   if (result.finished.reason == FinishReason::cancelled) tell("[stopped]");
   if (result.finished.reason == FinishReason::length) tell("[cut off: no room for more]");
   if (look_.verbosity == Verbosity::verbose) tell(concat("[", result.stats(), "]"));
-  return {};
+  return true;
 }
 
 }  // namespace nibble

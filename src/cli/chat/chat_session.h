@@ -55,6 +55,9 @@ class ChatSession {
 
   /// True if the server would take such a request; prints why not.
   bool acceptable(const Conversation& changed);
+  /// Asks and shows the answer. False if the question was refused, which leaves the conversation as
+  /// it was. Errors: nobody reads the answer any more, or the engine has failed.
+  Result<bool> answered(const std::string& question, const std::vector<std::string>& images);
   Result<void> show_piece(const OutputEvent& event);
   void end_thinking();
   void tell(std::string_view line) { terminal_.err(concat(line, "\n")); }

@@ -54,11 +54,10 @@ Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& argume
                                                          Terminal& terminal) {
   Profiles profiles = TRY(read_profiles(arguments));
   TRY(check_profile(arguments, profiles));
-  EngineSetup setup = TRY(set_up_engine(
-      arguments, folder,
-      {.drafts = DefaultDrafts::where_it_pays,
-       .tower = images ? tower_for(*images) : TowerUse::unused,
-       .terminal = &terminal}));
+  EngineSetup setup = TRY(set_up_engine(arguments, folder,
+                                        {.drafts = DefaultDrafts::where_it_pays,
+                                         .tower = images ? tower_for(*images) : TowerUse::unused,
+                                         .terminal = &terminal}));
   terminal.err(setup.model.notice);
   ServedModel served = TRY(load_served_model(folder, setup.model.config));
   served.names = {folder.string()};
@@ -68,7 +67,7 @@ Result<std::unique_ptr<LocalSession>> LocalSession::open(const Arguments& argume
   if (images)
     served.images = TRY(make_image_intake(*images, setup.model.config, setup.plan.image_tokens_max,
                                           folder, notice));
-  if (!served.images) terminal.err(notice);  // why they are refused
+  if (!served.images) terminal.err(notice);               // why they are refused
   served.completion_prompts = SpecialTokens::recognised;  // the user writes the prompt
   Engine::Options options{.settings = setup.settings(),
                           .sampleable = served.sampleable(),
