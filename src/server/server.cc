@@ -172,7 +172,7 @@ ClientFacts ServerState::client_of(const Call& call) const {
   const HttpRequest& request = call.request;
   ClientFacts facts{.timeout_seconds = std::string(request.header("x-request-timeout"))};
   facts.turn_tenant = tenant_of(client_group(client_behind(
-      request.client, request.header("x-forwarded-for"), options.http.trusted_proxies)));
+      request.client, request.header_list("x-forwarded-for"), options.http.trusted_proxies)));
   if (const auto& key = call.record->key) {
     facts.tenant = facts.turn_tenant = tenant_of(key_of(request));
     facts.cache_tenant = key->cache == CacheSharing::shared ? 0 : facts.tenant;

@@ -116,6 +116,10 @@ TEST_F(BodyMemory, OneAddressLeavesRoomForOthers) {
     const std::string named = "X-Forwarded-For: 127.0.0.2\r\n";
     EXPECT_TRUE(ask(501, "127.0.0.1", named).starts_with("HTTP/1.1 429"));
     EXPECT_TRUE(ask(501, "127.0.0.3", named).starts_with("HTTP/1.1 200"));
+    // A proxy may add a line of its own below one that its client made up.
+    const std::string made_up = "X-Forwarded-For: 127.0.0.9\r\n";
+    EXPECT_TRUE(ask(501, "127.0.0.1", made_up + named).starts_with("HTTP/1.1 429"));
+    EXPECT_TRUE(ask(501, "127.0.0.1", named + made_up).starts_with("HTTP/1.1 200"));
     EXPECT_TRUE(ask(500, "127.0.0.2").starts_with("HTTP/1.1 200"));
   }
   EXPECT_TRUE(soon_taken(2000, "127.0.0.2"));

@@ -36,6 +36,17 @@ struct HttpRequest {
       if (header.name == name) return header.value;
     return {};
   }
+  /// The values of all headers of that name, in their order, with a comma between them, as RFC 9110
+  /// (5.3) reads a list that is sent in several lines.
+  std::string header_list(std::string_view name) const {
+    std::string list;
+    for (const HttpHeader& header : headers) {
+      if (header.name != name) continue;
+      if (!list.empty()) list += ',';
+      list += header.value;
+    }
+    return list;
+  }
 };
 
 struct HttpResponse {

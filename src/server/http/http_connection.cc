@@ -295,8 +295,13 @@ void HttpConnection::header_complete() {
     return fail(400, "the request target must be a path or begin with http:// or https://");
   parser_->eager(true);
   wait_for(Phase::body, owner_.limits().body_wait);
-  const auto forwarded = message["X-Forwarded-For"];
-  body_share_ = owner_.body_share(peer_.address, {forwarded.data(), forwarded.size()});
+  std::string forwarded_for;  // a list may come in several lines; a proxy's own is the last
+  const auto [first, last] = message.equal_range("X-Forwarded-For");
+  for (auto line = first; line != last; ++line) {
+    if (!forwarded_for.empty()) forwarded_for += ',';
+    forwarded_for += line->value();
+  }
+  body_share_ = owner_.body_share(peer_.address, forwarded_for);
   take_body_share(parser_->content_length().value_or(0));
   if (phase_ != Phase::body) return;
   if (boost::beast::iequals(message[http::field::expect], "100-continue") && !parser_->is_done()) {
