@@ -1,6 +1,10 @@
 // The pattern languages of the two dialects.
 #include "model/config/module_pattern.h"
 
+#include <re2/re2.h>
+
+#include <memory>
+#include <optional>
 #include <regex>
 
 namespace nibble {
@@ -8,7 +12,8 @@ namespace {
 
 constexpr size_t kRegexBytesMax = 1024;  // the compiler of std::regex is recursive
 
-// A backtracking matcher could be made to run for years by a hostile config.
+// RE2 is fast and linear in time, but has no lookahead, which std::regex has. A backtracking
+// matcher could be made to run for years by a hostile config.
 #ifdef __GLIBCXX__
 constexpr auto kRegexSyntax = std::regex::ECMAScript | std::regex_constants::__polynomial;
 #else
@@ -42,7 +47,17 @@ bool wildcard_matches(std::string_view pattern, std::string_view name) {
 }  // namespace
 
 struct ModulePattern::Regex {
-  std::regex compiled;
+  explicit Regex(const std::string& source) : linear(source, options()) {
+    if (!linear.ok()) lookahead.emplace(source, kRegexSyntax);
+  }
+  static RE2::Options options() {
+    RE2::Options options(RE2::Latin1);
+    options.set_log_errors(false);
+    return options;
+  }
+
+  RE2 linear;
+  std::optional<std::regex> lookahead;  // in place of RE2 where it does not know the pattern
 };
 
 Result<ModulePattern> ModulePattern::compressed_tensors(std::string_view text) {
@@ -58,8 +73,7 @@ Result<ModulePattern> ModulePattern::compressed_tensors(std::string_view text) {
          .expected = concat("at most ", kRegexBytesMax, " bytes"),
          .found = concat(text.size())});
   try {
-    const std::string source(text.substr(3));
-    pattern.regex_ = std::make_shared<const Regex>(Regex{std::regex(source, kRegexSyntax)});
+    pattern.regex_ = std::make_shared<const Regex>(std::string(text.substr(3)));
   } catch (const std::regex_error&) {
     return make_error(ErrorCode::unsupported,
                       {.what = concat("quantization_config pattern \"", text, "\""),
@@ -83,7 +97,9 @@ bool ModulePattern::matches(std::string_view module) const {
     case Kind::wildcard:
       return wildcard_matches(text_, module);
     case Kind::regex:  // like Python's re.match: anchored at the start only
-      return std::regex_search(module.begin(), module.end(), regex_->compiled,
+      if (!regex_->lookahead)
+        return regex_->linear.Match(module, 0, module.size(), RE2::ANCHOR_START, nullptr, 0);
+      return std::regex_search(module.begin(), module.end(), *regex_->lookahead,
                                std::regex_constants::match_continuous);
     case Kind::exact:
       if (!covers_below_ || module.size() <= text_.size()) return module == text_;

@@ -209,6 +209,20 @@ TEST(ModulePattern, HostileRegexesEndQuickly) {
   EXPECT_NE(deep.error().message.find("1024 bytes"), std::string::npos);
 }
 
+TEST(ModulePattern, RegexesMatchFromTheStartAsPythonsDo) {
+  const auto matches = [](const char* regex, std::string_view name) {
+    return ModulePattern::compressed_tensors(concat("re:", regex)).value().matches(name);
+  };
+  EXPECT_TRUE(matches("model", "model.layers.0"));
+  EXPECT_FALSE(matches("layers", "model.layers.0"));
+  EXPECT_TRUE(matches("(?i).*MLP$", "model.layers.0.mlp"));
+  EXPECT_FALSE(matches(".*mlp$", "model.layers.0.mlp.gate"));
+  // Lookahead, which RE2 does not know.
+  EXPECT_TRUE(matches("(?!.*lm_head).*proj$", "model.layers.0.mlp.up_proj"));
+  EXPECT_FALSE(matches("(?!.*lm_head).*proj$", "lm_head.up_proj"));
+  EXPECT_FALSE(matches("(?!.*lm_head).*proj$", "model.layers.0.mlp.up_proj.weight"));
+}
+
 TEST(ModulePattern, Wildcards) {
   const auto star = ModulePattern::modelopt("*linear_attn*");
   EXPECT_TRUE(star.matches("model.layers.0.linear_attn.conv1d"));

@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Manifests, Published,
                                          "nvidia-qwen3.6-35b-a3b-nvfp4.json",
                                          "unsloth-qwen3.6-27b-nvfp4.json"));
 
-// Seconds each, for 124,000 names against regexes: in ./test --full.
+// Many seconds each, for 124,000 tensors: in ./test --full.
 INSTANTIATE_TEST_SUITE_P(DISABLED_Large, Published,
                          testing::Values("redhatai-qwen3.6-35b-a3b-nvfp4.json",
                                          "ig1-qwen3.5-35b-a3b-nvfp4.json",
