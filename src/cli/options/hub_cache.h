@@ -3,6 +3,7 @@
 // "Understand caching".
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>

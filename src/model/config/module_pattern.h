@@ -2,6 +2,7 @@
 // names as the checkpoint spells them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
